@@ -1,0 +1,45 @@
+"""Everything that can go wrong for a user, each with its remedy and its exit code.
+
+    TuiTrainError
+    ├── BadInput      65  a profile, a value or a file that cannot be used as it is
+    ├── NotFound      66  a run, a profile or a file that is not there
+    ├── Unavailable   69  the machine lacks something, or the plan cannot run here
+    └── CannotWrite   73  no permission, no space, or something already stands there
+
+The numbers are those of sysexits.h, so that they do not meet the exit codes of a training.
+"""
+
+
+class TuiTrainError(Exception):
+    """What is wrong and why (`message`), and what to do about it (`remedy`)."""
+
+    exit_code = 70
+
+    def __init__(self, message: str, remedy: str) -> None:
+        super().__init__(message)
+        self.message = message
+        self.remedy = remedy
+
+
+class BadInput(TuiTrainError):
+    """Something that the user gave cannot be used as it is."""
+
+    exit_code = 65
+
+
+class NotFound(TuiTrainError):
+    """Something that the user named is not there."""
+
+    exit_code = 66
+
+
+class Unavailable(TuiTrainError):
+    """This machine cannot do what was asked."""
+
+    exit_code = 69
+
+
+class CannotWrite(TuiTrainError):
+    """A file or folder could not be written, or would be overwritten."""
+
+    exit_code = 73
