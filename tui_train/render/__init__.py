@@ -1,0 +1,32 @@
+"""render(): the plan as files; what Preview shows, Export writes and Run starts are these very strings."""
+
+from importlib import resources
+
+from msgspec import Struct
+
+from tui_train.plan.types import Plan
+from tui_train.profile.store import dumps
+from tui_train.profile.types import Profile
+from tui_train.render.accelerate_yaml import accelerate_yaml
+from tui_train.render.bash import launch_script
+
+SCRIPT = "launch.sh"
+PROFILE = "profile.toml"
+
+
+class File(Struct, frozen=True):
+    """A file of the run folder: its path in it, and its text."""
+
+    path: str
+    text: str
+
+
+def render(plan: Plan, profile: Profile) -> tuple[File, ...]:
+    """Return the files of a run, launch.sh first; `profile` is the one that the plan was made from."""
+    package = resources.files("tui_train")
+    return (
+        File(SCRIPT, launch_script(plan)),
+        *(File(config.path, accelerate_yaml(config)) for config in plan.configs),
+        *(File(program.path, package.joinpath(program.resource).read_text("utf-8")) for program in plan.programs),
+        File(PROFILE, dumps(profile)),
+    )

@@ -1,0 +1,39 @@
+"""Change: a named, explained edit of a profile, as data; a remedy, a fallback rung and a fix are all Changes."""
+
+from msgspec import Struct
+
+from tui_train.profile import fields
+from tui_train.profile.types import Profile
+
+
+class Change(Struct, frozen=True):
+    """What to set (`edits`: key and value), what it is called, and why it helps or what it costs."""
+
+    title: str
+    why: str
+    edits: tuple[tuple[str, fields.Value], ...]
+
+
+class Difference(Struct, frozen=True):
+    """One value that two profiles do not share, each side as it would be typed."""
+
+    key: str
+    label: str
+    before: str
+    after: str
+
+
+def apply(change: Change, profile: Profile) -> Profile:
+    """Return the profile with the change made; BadInput when a value is outside its limits."""
+    for key, value in change.edits:
+        profile = fields.put(profile, key, value)
+    return profile
+
+
+def diff(before: Profile, after: Profile) -> tuple[Difference, ...]:
+    """Return what differs, in the order of the fields."""
+    return tuple(
+        Difference(row.key, row.label, fields.show(row, old), fields.show(row, new))
+        for row in fields.FIELDS.values()
+        if (old := fields.get(before, row.key)) != (new := fields.get(after, row.key))
+    )

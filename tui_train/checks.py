@@ -1,0 +1,268 @@
+"""CHECKS: what is wrong with a profile on this machine, and the Change that mends it; pure functions, one a question."""
+
+import re
+from collections.abc import Callable, Iterator
+from typing import Literal
+
+from msgspec import Struct
+
+from tui_train.changes import Change
+from tui_train.errors import BadInput
+from tui_train.facts.gpus import supports_bf16
+from tui_train.facts.types import Facts, PathState
+from tui_train.memory import ladder
+from tui_train.plan import batch
+from tui_train.plan.launchers import LAUNCHERS
+from tui_train.plan.resolve import Resolved, lacks, resolve
+from tui_train.profile import fields
+from tui_train.profile.types import Profile
+from tui_train.text import visible
+
+_SECRET = re.compile(r"(^|_)(TOKEN|SECRET|PASSWORD|PASSWD|CREDENTIALS?|(API|ACCESS|PRIVATE)_?KEY|KEY)$", re.IGNORECASE)
+_OURS = {
+    "CUDA_VISIBLE_DEVICES": "choose the cards on the Hardware screen (hardware.gpus)",
+    "CUDA_DEVICE_ORDER": "it stands beside the cards' UUIDs already",
+    "ACCELERATE_USE_CPU": "choose the device on the Hardware screen (hardware.device)",
+    "TUI_TRAIN_RUN_ID": "by it a run's processes are found again",
+}
+
+
+class Finding(Struct, frozen=True, kw_only=True):
+    """One thing that is wrong (`error` stops the run), the key it is about, what to do, and a Change where one helps."""
+
+    level: Literal["error", "warning", "note"]
+    key: str
+    message: str
+    remedy: str
+    change: Change | None = None
+    machine: bool = False
+
+
+Check = Callable[[Profile, Facts, Resolved], Iterator[Finding]]
+
+
+def check(profile: Profile, facts: Facts) -> tuple[Finding, ...]:
+    """Return all findings, errors first."""
+    try:
+        resolved = resolve(profile, facts)
+    except BadInput as error:
+        return (Finding(level="error", key="trainer.preset", message=error.message, remedy=error.remedy),)
+    found = [finding for question in CHECKS for finding in question(profile, facts, resolved)]
+    return tuple(sorted(found, key=lambda finding: ("error", "warning", "note").index(finding.level)))
+
+
+def paths_of(profile: Profile) -> tuple[str, ...]:
+    """Return the paths whose state the checks ask for."""
+    trainer = profile.trainer
+    named = (trainer.script, trainer.working_directory, trainer.model, trainer.output, *trainer.data)
+    return tuple(dict.fromkeys(path for path in named if path))
+
+
+def _python(profile: Profile, facts: Facts, resolved: Resolved) -> Iterator[Finding]:
+    install = "Install it there (`pip install 'tui-train[train]'`), or choose another Python (trainer.python)."
+    named = visible(profile.trainer.python)
+    if resolved.toolchain is None and named:
+        message, remedy = f"{named} was not found", "Choose one that is listed, or leave it empty (trainer.python)."
+        yield Finding(level="error", key="trainer.python", message=message, remedy=remedy, machine=True)
+    elif resolved.toolchain is None:
+        seen = [f"{tool.label or tool.python} {lacks(profile, tool)}" for tool in facts.toolchains]
+        message = f"no Python here can train this: {visible('; '.join(seen)) or 'none was found'}"
+        yield Finding(level="error", key="trainer.python", message=message, remedy=install, machine=True)
+    elif problem := lacks(profile, resolved.toolchain):
+        message = f"{visible(resolved.toolchain.python)} {visible(problem)}"
+        yield Finding(level="error", key="trainer.python", message=message, remedy=install, machine=True)
+
+
+def _devices(profile: Profile, facts: Facts, resolved: Resolved) -> Iterator[Finding]:
+    cards = dict(zip((gpu.uuid for gpu in facts.machine.gpus), resolved.verdicts, strict=True))
+    names = {gpu.uuid: visible(f"GPU {gpu.index} {gpu.name}") for gpu in facts.machine.gpus}
+    cpu = Change("train on the CPU", "there is no GPU to use", (("hardware.device", "cpu"), ("hardware.gpus", ())))
+    if profile.hardware.device == "cpu":
+        return
+    for uuid in profile.hardware.gpus:
+        verdict = cards.get(uuid)
+        reasons = "; ".join(verdict.reasons) if verdict else ""
+        if verdict is None:
+            message, remedy = f"the card {visible(uuid)} is not in this machine", "Choose the cards again."
+            yield Finding(level="error", key="hardware.gpus", message=message, remedy=remedy, machine=True)
+        elif verdict.kind == "blocked":
+            message, remedy = f"{names[uuid]} cannot train: {visible(reasons)}", "Leave it out."
+            yield Finding(level="error", key="hardware.gpus", message=message, remedy=remedy, machine=True)
+        elif verdict.kind == "spare" and len(profile.hardware.gpus) > 1:
+            message = f"{names[uuid]} slows or limits the others: {visible(reasons)}"
+            yield Finding(level="warning", key="hardware.gpus", message=message, remedy="Leave it out.")
+    if profile.hardware.device == "cuda" and not resolved.gpus and not profile.hardware.gpus:
+        reasons = [f"{names[uuid]}: {'; '.join(verdict.reasons)}" for uuid, verdict in cards.items()]
+        why = visible("; ".join(reasons)) or "; ".join(gap.why for gap in facts.machine.gaps) or "none was found"
+        message, remedy = f"no GPU here can train ({why})", "Choose the device auto or cpu."
+        yield Finding(
+            level="error", key="hardware.device", message=message, remedy=remedy, change=cpu, machine=True
+        )
+
+
+def _processes(profile: Profile, _facts: Facts, resolved: Resolved) -> Iterator[Finding]:
+    wanted, cards = resolved.world_size, len(resolved.gpus)
+    devices = cards if resolved.device == "cuda" else wanted
+    if not LAUNCHERS[profile.trainer.launcher].SEVERAL and max(wanted, devices) > 1:
+        change = Change("use torchrun", "it starts one process per device", (("trainer.launcher", "torchrun"),))
+        message = f"plain python starts one process, and {max(wanted, devices)} are wanted"
+        yield Finding(
+            level="error",
+            key="trainer.launcher",
+            message=message,
+            remedy="Choose torchrun or accelerate, or one device and one process.",
+            change=change,
+        )
+    elif resolved.device == "cuda" and cards and wanted != cards:
+        change = Change("one process per GPU", "more would share a card, fewer leave one idle", (("hardware.processes", 0),))
+        message = f"{wanted} processes on {cards} GPU do not fit"
+        remedy = "Set the processes to 0: one per GPU."
+        yield Finding(level="error", key="hardware.processes", message=message, remedy=remedy, change=change)
+
+
+def _batch(profile: Profile, _facts: Facts, resolved: Resolved) -> Iterator[Finding]:
+    recipe, world = profile.recipe, resolved.world_size
+    if batch.accumulation(recipe.global_batch, recipe.micro_batch, world):
+        return
+    nearest = batch.nearest_global(recipe.global_batch, recipe.micro_batch, world)
+    micro = batch.nearest_micro(recipe.global_batch, recipe.micro_batch, world)
+    remedy = f"Nearest global batches: {_or(nearest)}."
+    if micro:
+        remedy += f" Or, for {recipe.global_batch}, a micro batch of {_or(micro)}."
+    change = Change(f"global batch {nearest[-1]}", "the nearest that divides", (("recipe.global_batch", nearest[-1]),))
+    yield Finding(
+        level="error",
+        key="recipe.global_batch",
+        message=f"the global batch {recipe.global_batch} is not a multiple of micro batch {recipe.micro_batch} x"
+        f" {world} {'process' if world == 1 else 'processes'}",
+        remedy=remedy,
+        change=change,
+    )
+
+
+def _model(profile: Profile, _facts: Facts, resolved: Resolved) -> Iterator[Finding]:
+    recipe = profile.recipe
+    if "heads" not in resolved.room.takes or "hidden_size" not in resolved.room.takes:
+        return
+    unit = recipe.heads * 2
+    if recipe.hidden_size % unit:
+        below = recipe.hidden_size // unit * unit
+        sizes = tuple(size for size in (below, below + unit) if size)
+        change = Change(f"hidden size {sizes[-1]}", "a multiple that heads need", (("recipe.hidden_size", sizes[-1]),))
+        yield Finding(
+            level="error",
+            key="recipe.hidden_size",
+            message=f"the hidden size {recipe.hidden_size} is not a multiple of 2 x {recipe.heads} heads",
+            remedy=f"Nearest hidden sizes: {_or(sizes)}.",
+            change=change,
+        )
+
+
+def _precision(profile: Profile, _facts: Facts, resolved: Resolved) -> Iterator[Finding]:
+    precision, cuda = profile.recipe.precision, resolved.device == "cuda"
+    fp32 = Change("precision fp32", "works everywhere", (("recipe.precision", "fp32"),))
+    fp16 = Change("precision fp16", "works on older cards", (("recipe.precision", "fp16"),))
+    if "precision" not in resolved.room.takes:
+        return
+    if precision == "fp16" and not cuda:
+        message, remedy = "fp16 does not train on the CPU", "Choose fp32 or bf16."
+        yield Finding(level="error", key="recipe.precision", message=message, remedy=remedy, change=fp32)
+    elif precision == "bf16" and cuda and not supports_bf16(resolved.gpus):
+        message = "not every chosen card has bf16 (it begins with compute capability 8.0)"
+        yield Finding(level="error", key="recipe.precision", message=message, remedy="Choose fp16 or fp32.", change=fp16)
+
+
+def _paths(profile: Profile, facts: Facts, _resolved: Resolved) -> Iterator[Finding]:
+    trainer = profile.trainer
+    script = trainer.kind == "script"
+    if script and not trainer.script:
+        yield Finding(level="error", key="trainer.script", message="no script is named", remedy="Name the file that trains.")
+    wanted: list[tuple[str, str, PathState]] = [("trainer.working_directory", trainer.working_directory, "folder")]
+    if script:
+        wanted.append(("trainer.script", trainer.script, "file"))
+    else:
+        wanted.append(("trainer.model", trainer.model, "folder"))
+    wanted += [("trainer.data", path, "file") for path in trainer.data]
+    for key, path, kind in wanted:
+        state = facts.paths.get(path, kind)
+        if path and state != kind:
+            what = {"missing": "does not exist", "unreadable": "cannot be read"}.get(state, f"is no {kind}")
+            message = f"{fields.field(key).label.lower()}: {visible(path)} {what}"
+            yield Finding(level="error", key=key, message=message, remedy=f"Name a {kind} that you may read.")
+    if trainer.output and facts.paths.get(trainer.output) == "folder":
+        message = f"the output folder {visible(trainer.output)} is there already"
+        remedy = "The run resumes from the newest complete checkpoint in it. Name another one to start fresh."
+        yield Finding(level="warning", key="trainer.output", message=message, remedy=remedy)
+    elif trainer.output and facts.paths.get(trainer.output) == "file":
+        message = f"the output folder {visible(trainer.output)} is a file"
+        yield Finding(level="error", key="trainer.output", message=message, remedy="Name another one.")
+
+
+def _environment(profile: Profile, _facts: Facts, _resolved: Resolved) -> Iterator[Finding]:
+    trainer = profile.trainer
+    for name in trainer.environment:
+        if name in _OURS:
+            message, remedy = f"{name} is set by the plan", f"Remove it from the environment: {_OURS[name]}."
+            yield Finding(level="error", key="trainer.environment", message=message, remedy=remedy)
+        elif _SECRET.search(name):
+            rest = {key: value for key, value in trainer.environment.items() if key != name}
+            edits: tuple[tuple[str, fields.Value], ...] = (
+                ("trainer.environment", rest),
+                ("trainer.secrets", tuple(dict.fromkeys((*trainer.secrets, name)))),
+            )
+            change = Change(f"name {name} as a secret", "its value is taken where the run starts, never written", edits)
+            yield Finding(
+                level="error",
+                key="trainer.environment",
+                message=f"{name} looks like a secret, and this environment is written to files",
+                remedy="Name it under secrets, and export it where you start the run.",
+                change=change,
+            )
+    for name in trainer.secrets:
+        if not (name.isidentifier() and name.isascii()):
+            message, remedy = f"{visible(name)!r} is no variable name", "Write only the name, such as HF_TOKEN."
+            yield Finding(level="error", key="trainer.secrets", message=message, remedy=remedy)
+    for name in trainer.environment:
+        if not (name.isidentifier() and name.isascii()):
+            message, remedy = f"{visible(name)!r} is no variable name", "Use letters, digits and _."
+            yield Finding(level="error", key="trainer.environment", message=message, remedy=remedy)
+
+
+def _ladder(profile: Profile, _facts: Facts, resolved: Resolved) -> Iterator[Finding]:
+    rungs = profile.ladder.rungs
+    for name in dict.fromkeys((*rungs, *profile.ladder.consent)):
+        try:
+            found = ladder.rung(name)
+        except BadInput as error:
+            yield Finding(level="error", key="ladder.rungs", message=error.message, remedy=error.remedy)
+            continue
+        if found.changes_training and name in rungs and name not in profile.ladder.consent:
+            change = Change(f"allow {found.label.lower()}", found.cost, (("ladder.consent", (*profile.ladder.consent, name)),))
+            message = f"“{found.label}” changes the training and has no consent: it is left out"
+            remedy = "Allow it, or take it off the ladder."
+            yield Finding(level="warning", key="ladder.consent", message=message, remedy=remedy, change=change)
+    if len(set(rungs)) != len(rungs):
+        once = Change("each rung once", "a second time has nothing to add", (("ladder.rungs", tuple(dict.fromkeys(rungs))),))
+        message, remedy = "a fallback stands twice on the ladder", "Name each once."
+        yield Finding(level="error", key="ladder.rungs", message=message, remedy=remedy, change=once)
+    if rungs and resolved.preset.checkpoints and profile.recipe.checkpoint_every > profile.recipe.steps:
+        message = "there is no checkpoint before the end: after a failure the training starts from step 0"
+        remedy = "Lower “Checkpoint every”."
+        yield Finding(level="note", key="recipe.checkpoint_every", message=message, remedy=remedy)
+
+
+def _or(values: tuple[int, ...]) -> str:
+    return " or ".join(str(value) for value in values)
+
+
+CHECKS: tuple[Check, ...] = (
+    _python,
+    _devices,
+    _processes,
+    _batch,
+    _model,
+    _precision,
+    _paths,
+    _environment,
+    _ladder,
+)

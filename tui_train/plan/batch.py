@@ -1,0 +1,48 @@
+"""The arithmetic of batches and learning rates: global batch = micro batch x accumulation x world size, exactly."""
+
+import math
+
+from tui_train.profile.types import Recipe
+
+
+def accumulation(global_batch: int, micro_batch: int, world_size: int) -> int | None:
+    """Return the gradient accumulation steps, None when micro batch x world size does not divide the global batch."""
+    steps, rest = divmod(global_batch, micro_batch * world_size)
+    return steps if steps and not rest else None
+
+
+def nearest_global(global_batch: int, micro_batch: int, world_size: int) -> tuple[int, ...]:
+    """Return the global batches nearest below and above that the micro batch and world size divide."""
+    unit = micro_batch * world_size
+    below = global_batch // unit * unit
+    return tuple(value for value in (below, below + unit) if value)
+
+
+def nearest_micro(global_batch: int, micro_batch: int, world_size: int) -> tuple[int, ...]:
+    """Return the micro batches nearest below and above that divide the global batch over the world size."""
+    share, rest = divmod(global_batch, world_size)
+    if rest or not share:
+        return ()
+    divisors = _divisors(share)
+    below = [value for value in divisors if value < micro_batch]
+    above = [value for value in divisors if value > micro_batch]
+    return tuple(below[-1:] + above[:1])
+
+
+def smaller_micro(global_batch: int, micro_batch: int, world_size: int) -> int | None:
+    """Return the largest micro batch of at most half the size that keeps the global batch exact, None at 1."""
+    share = global_batch // world_size
+    fitting = [value for value in _divisors(share) if value * 2 <= micro_batch]
+    return fitting[-1] if fitting else None
+
+
+def learning_rate(recipe: Recipe) -> float:
+    """Return the learning rate scaled by the ratio of the global batch to the one that it was chosen for."""
+    ratio = recipe.global_batch / (recipe.lr_base_batch or recipe.global_batch)
+    factor = {"none": 1.0, "linear": ratio, "sqrt": math.sqrt(ratio)}[recipe.lr_scaling]
+    return recipe.learning_rate * factor
+
+
+def _divisors(number: int) -> list[int]:
+    small = [value for value in range(1, math.isqrt(number) + 1) if number % value == 0]
+    return sorted({*small, *(number // value for value in small)})

@@ -1,0 +1,23 @@
+"""Plain python: one process, one device."""
+
+from tui_train.plan.launchers.job import Job
+from tui_train.plan.types import ConfigFile, Part, Setting
+
+LABEL: str = "python"
+ABOUT: str = "one process on one device"
+SEVERAL: bool = False
+
+
+def parts(job: Job) -> tuple[Part, ...]:
+    """Return the interpreter alone."""
+    return (Part((job.python,)),)
+
+
+def settings(_job: Job) -> tuple[Setting, ...]:
+    """Return nothing: plain python needs no variables."""
+    return ()
+
+
+def configs(_job: Job) -> tuple[ConfigFile, ...]:
+    """Return nothing: plain python reads no file."""
+    return ()

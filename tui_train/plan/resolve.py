@@ -1,0 +1,78 @@
+"""From what the user chose and what is, to what holds: which Python, which devices, how many processes."""
+
+from typing import Literal
+
+from msgspec import Struct
+
+from tui_train.facts.gpus import judge, recommended
+from tui_train.facts.types import Facts, Gpu, Toolchain, Verdict
+from tui_train.memory.ladder import Room
+from tui_train.presets import Preset, preset, takes
+from tui_train.profile.types import Profile
+
+MODEL_SIZE = frozenset({"layers", "hidden_size", "heads"})
+
+
+class Resolved(Struct, frozen=True, kw_only=True):
+    """What a profile means on this machine; `toolchain` is None when no Python here can train it."""
+
+    toolchain: Toolchain | None
+    device: Literal["cpu", "cuda"]
+    gpus: tuple[Gpu, ...]
+    verdicts: tuple[Verdict, ...]
+    world_size: int
+    preset: Preset
+    room: Room
+
+
+def resolve(profile: Profile, facts: Facts) -> Resolved:
+    """Return what the profile means on this machine; BadInput for an unknown preset."""
+    toolchain = pick_toolchain(profile, facts.toolchains)
+    cards = facts.machine.gpus
+    verdicts = judge(cards, toolchain)
+    gpus = _gpus(profile, cards, verdicts)
+    device: Literal["cpu", "cuda"] = "cuda" if gpus or profile.hardware.device == "cuda" else "cpu"
+    default = len(gpus) if device == "cuda" and profile.trainer.launcher != "python" else 1
+    world_size = profile.hardware.processes or max(default, 1)
+    if device == "cuda" and profile.trainer.launcher == "python" and not profile.hardware.gpus:
+        gpus = gpus[:1]
+    chosen = preset("builtin" if profile.trainer.kind == "builtin" else profile.trainer.preset)
+    taken = takes(chosen, profile.trainer.arguments)
+    loads_model = bool(profile.trainer.model) and "model" in taken
+    room = Room(world_size, device == "cuda", taken - MODEL_SIZE if loads_model else taken, loads_model)
+    return Resolved(
+        toolchain=toolchain,
+        device=device,
+        gpus=gpus,
+        verdicts=verdicts,
+        world_size=world_size,
+        preset=chosen,
+        room=room,
+    )
+
+
+def lacks(profile: Profile, toolchain: Toolchain) -> str:
+    """Return what a Python lacks to train this profile, in words; empty when it can."""
+    if toolchain.problem:
+        return toolchain.problem
+    wanted = {"torch": toolchain.torch}
+    if profile.trainer.kind == "builtin" or profile.trainer.launcher == "accelerate":
+        wanted["accelerate"] = toolchain.accelerate
+    if profile.trainer.kind == "builtin":
+        wanted["transformers"] = toolchain.transformers
+    missing = [name for name, version in wanted.items() if version is None]
+    return f"has no {' and no '.join(missing)}" if missing else ""
+
+
+def pick_toolchain(profile: Profile, toolchains: tuple[Toolchain, ...]) -> Toolchain | None:
+    """Return the Python that the profile names, or else the first that can train it."""
+    if profile.trainer.python:
+        return next((found for found in toolchains if found.python == profile.trainer.python), None)
+    return next((found for found in toolchains if not lacks(profile, found)), None)
+
+
+def _gpus(profile: Profile, cards: tuple[Gpu, ...], verdicts: tuple[Verdict, ...]) -> tuple[Gpu, ...]:
+    if profile.hardware.device == "cpu":
+        return ()
+    wanted = profile.hardware.gpus or recommended(cards, verdicts)
+    return tuple(card for card in cards if card.uuid and card.uuid in wanted)

@@ -1,0 +1,140 @@
+"""What will happen: commands as words, variables with their reasons, files; nothing here is quoted."""
+
+from collections.abc import Iterable, Mapping
+from typing import Literal
+
+from msgspec import Struct
+
+Origin = Literal["profile", "machine", "launcher", "ladder"]
+
+
+class Variable(Struct, frozen=True):
+    """A value that only the running script knows."""
+
+    variable: Literal["RUN_DIR", "CHECKPOINT"]
+
+
+class Joined(Struct, frozen=True):
+    """A word made of literal text and variables, joined without spaces."""
+
+    pieces: tuple[str | Variable, ...]
+
+
+Word = str | Joined
+
+RUN_DIR = Variable("RUN_DIR")
+CHECKPOINT = Variable("CHECKPOINT")
+
+
+def in_run_dir(path: str, before: str = "") -> Joined:
+    """Return the word `before` + the run folder's path + / + `path`."""
+    return joined((before, RUN_DIR, f"/{path}" if path else ""))
+
+
+def joined(pieces: Iterable[str | Variable]) -> Joined:
+    """Return pieces as one word, neighbouring text merged and empty text dropped."""
+    merged: list[str | Variable] = []
+    for piece in pieces:
+        if isinstance(piece, str) and merged and isinstance(merged[-1], str):
+            merged[-1] += piece
+        elif piece != "":
+            merged.append(piece)
+    return Joined(tuple(merged))
+
+
+class Setting(Struct, frozen=True):
+    """An environment variable, why it is set, and who asked for it."""
+
+    name: str
+    value: str
+    why: str
+    origin: Origin
+
+
+class Part(Struct, frozen=True):
+    """Words of a command that belong together, with the reason that the script prints beside them."""
+
+    words: tuple[Word, ...]
+    why: str = ""
+
+
+class Command(Struct, frozen=True):
+    """A command to start: its words in parts, its variables, its folder."""
+
+    parts: tuple[Part, ...]
+    env: tuple[Setting, ...]
+    cwd: Word
+
+
+class CheckpointRule(Struct, frozen=True):
+    """Where checkpoints are, how they are called, and which files only a complete one holds."""
+
+    folder: Word
+    prefix: str
+    complete: tuple[str, ...]
+
+
+class Attempt(Struct, frozen=True, kw_only=True):
+    """One try at the training: `rung` is empty for the first, `title` says what it changes, `batch` the arithmetic."""
+
+    rung: str
+    title: str
+    batch: str
+    command: Command
+    checkpoints: CheckpointRule | None = None
+
+
+class ConfigFile(Struct, frozen=True):
+    """A file that a launcher reads, as data: the renderer writes it."""
+
+    path: str
+    why: str
+    values: dict[str, str | int | bool]
+
+
+class ProgramFile(Struct, frozen=True):
+    """A file of ours that the run needs: `resource` is its place in this package."""
+
+    path: str
+    resource: str
+
+
+class Plan(Struct, frozen=True, kw_only=True):
+    """All that a run is: the attempts in order, the files beside the script, and the numbers that it stands for."""
+
+    name: str
+    title: str
+    python: str
+    launcher: str
+    device: Literal["cpu", "cuda"]
+    gpus: tuple[str, ...]
+    world_size: int
+    micro_batch: int
+    accumulation: int
+    global_batch: int
+    learning_rate: float
+    steps: int
+    attempts: tuple[Attempt, ...]
+    configs: tuple[ConfigFile, ...] = ()
+    programs: tuple[ProgramFile, ...] = ()
+    secrets: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
+
+
+def argv(command: Command, run_dir: str, checkpoint: str = "") -> list[str]:
+    """Return the exact words that the command is started with; those of the checkpoint are left out without one."""
+    values = {"RUN_DIR": run_dir, "CHECKPOINT": checkpoint}
+    words = [word for part in command.parts for word in part.words]
+    return [expand(word, values) for word in words if checkpoint or not needs_checkpoint(word)]
+
+
+def needs_checkpoint(word: Word) -> bool:
+    """Tell whether a word is only there when a checkpoint is."""
+    return isinstance(word, Joined) and CHECKPOINT in word.pieces
+
+
+def expand(word: Word, values: Mapping[str, str]) -> str:
+    """Return a word with its variables' values filled in."""
+    if isinstance(word, str):
+        return word
+    return "".join(piece if isinstance(piece, str) else values[piece.variable] for piece in word.pieces)

@@ -1,0 +1,120 @@
+"""Profiles on disk: strict reading, saving that never overwrites unasked, and the last one used."""
+
+import re
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import tomli_w
+
+from tui_train.errors import BadInput, CannotWrite, NotFound
+from tui_train.files import write_beside
+from tui_train.places import profiles_folder
+from tui_train.profile import fields
+from tui_train.profile.types import SCHEMA, Profile
+from tui_train.text import visible
+
+_NAME = re.compile(r"[^\W_][\w .+-]{0,79}")
+
+
+def dumps(profile: Profile) -> str:
+    """Return the profile as TOML; `loads` of it is equal."""
+    return tomli_w.dumps(msgspec.to_builtins(profile))
+
+
+def loads(text: str, source: str = "the profile", folder: Path | None = None) -> Profile:
+    """Return the profile in a TOML text; relative paths are taken from `folder`, `source` names it in a BadInput."""
+    try:
+        data: dict[str, Any] = msgspec.toml.decode(text)
+    except msgspec.DecodeError as error:
+        raise BadInput(f"{source} is not TOML: {visible(str(error))}", "Mend that line.") from None
+    schema = data.get("schema", SCHEMA)
+    if isinstance(schema, int) and schema > SCHEMA:
+        raise BadInput(f"{source} has schema {schema}, this program knows {SCHEMA}", "Install a newer tui-train.")
+    _refuse_unknown(data, source)
+    try:
+        profile = msgspec.convert(data, Profile, strict=True)
+    except msgspec.ValidationError as error:
+        raise BadInput(f"{source}: {_plain(str(error))}", "Mend that value.") from None
+    return _checked(profile, source, folder or Path.cwd())
+
+
+def load(reference: str) -> Profile:
+    """Return the profile of a path or of a saved name; NotFound lists the saved ones."""
+    path = path_of(reference)
+    try:
+        text = path.read_text(encoding="utf-8")
+    except FileNotFoundError:
+        known = ", ".join(names()) or "none yet"
+        raise NotFound(f"there is no profile {visible(reference)}", f"Saved profiles: {known}.") from None
+    except UnicodeDecodeError:
+        raise BadInput(f"{visible(str(path))} is not UTF-8 text", "Give a TOML profile.") from None
+    except OSError as error:
+        why = (error.strerror or "").lower()
+        raise BadInput(f"cannot read {visible(str(path))}: {why}", "Give a TOML file that you may read.") from None
+    return loads(text, visible(str(path)), path.parent.absolute())
+
+
+def path_of(reference: str) -> Path:
+    """Return the file of a profile: a path when it looks like one, else the saved profile of that name."""
+    if "/" in reference or reference.endswith(".toml"):
+        return Path(reference).expanduser()
+    return profiles_folder() / f"{reference}.toml"
+
+
+def names() -> tuple[str, ...]:
+    """Return the names of the saved profiles, sorted."""
+    try:
+        return tuple(sorted(path.stem for path in profiles_folder().glob("*.toml")))
+    except OSError:
+        return ()
+
+
+def save(profile: Profile, *, overwrite: bool = False) -> Path:
+    """Save a profile under its name; BadInput for a name that is no file name, CannotWrite if it stands already."""
+    if not _NAME.fullmatch(profile.name):
+        raise BadInput(
+            f"{visible(profile.name)!r} cannot be a profile's name",
+            "Use letters, digits, spaces and . + - _ only, and begin with a letter or digit.",
+        )
+    path = profiles_folder() / f"{profile.name}.toml"
+    if path.exists() and not overwrite:
+        raise CannotWrite(f"a profile named {profile.name} stands already", "Choose another name, or replace it.")
+    write_beside(path, dumps(profile))
+    return path
+
+
+def _refuse_unknown(data: dict[str, Any], source: str) -> None:
+    sections = {key.partition(".")[0] for key in fields.FIELDS if "." in key}
+    for name, value in data.items():
+        if name in sections and isinstance(value, dict):
+            for key in value:
+                if f"{name}.{key}" not in fields.FIELDS:
+                    _unknown(f"{name}.{key}", source)
+        elif name not in sections and name not in {"schema", "name"}:
+            _unknown(name, source)
+
+
+def _unknown(key: str, source: str) -> None:
+    sections = tuple(dict.fromkeys(known.partition(".")[0] for known in fields.FIELDS))
+    known = tuple(fields.FIELDS) if "." in key else ("schema", *sections)
+    raise BadInput(f"{source}: {visible(key)} is not a key", fields.nearest(key, known))
+
+
+def _plain(message: str) -> str:
+    found = re.fullmatch(r"(.*?) - at `\$\.?(.*)`", message, re.DOTALL)
+    return visible(f"{found[2]}: {found[1].replace('`', '')}" if found else message)
+
+
+def _checked(profile: Profile, source: str, folder: Path) -> Profile:
+    for row in fields.FIELDS.values():
+        value = fields.get(profile, row.key)
+        try:
+            if row.kind == "path":
+                value = fields.absolute(str(value), folder)
+            elif row.kind == "paths" and isinstance(value, tuple):
+                value = tuple(fields.absolute(path, folder) for path in value)
+            profile = fields.put(profile, row.key, value)
+        except BadInput as error:
+            raise BadInput(f"{source}: {error.message}", error.remedy) from None
+    return profile

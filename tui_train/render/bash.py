@@ -1,0 +1,118 @@
+"""launch.sh: the plan as a script that needs bash, coreutils and the training's Python; quoting happens only here."""
+
+import shlex
+from importlib import resources
+
+from tui_train.plan.types import CHECKPOINT, Attempt, Joined, Plan, Setting, Variable, Word, needs_checkpoint
+from tui_train.text import visible
+
+_EXPANSIONS = {"RUN_DIR": '"$RUN_DIR"', "CHECKPOINT": '"$checkpoint"'}
+_WIDTH = 46
+
+
+def launch_script(plan: Plan) -> str:
+    """Return the whole text of launch.sh."""
+    shared = _shared(plan)
+    sections = [
+        _header(plan),
+        _fixed(plan),
+        _settings(shared),
+        *(_attempt(plan, number, attempt, shared) for number, attempt in enumerate(plan.attempts, start=1)),
+        _order(plan),
+        resources.files(__name__).joinpath("supervisor.sh").read_text(encoding="utf-8"),
+    ]
+    return "\n".join(sections)
+
+
+def quote(word: Word) -> str:
+    """Return a word as bash reads it back, its variables expanded when the script runs."""
+    if isinstance(word, str):
+        return shlex.quote(word)
+    return "".join(_EXPANSIONS[piece.variable] if isinstance(piece, Variable) else shlex.quote(piece) for piece in word.pieces)
+
+
+def _comment(text: str) -> str:
+    return f"# {visible(text)}"
+
+
+def _header(plan: Plan) -> str:
+    lines = [
+        f"{plan.name}: {plan.title}",
+        plan.attempts[0].batch,
+        f"learning rate {plan.learning_rate:g}, {plan.steps} steps",
+        *plan.notes,
+        "",
+        "bash launch.sh             runs it; a second start resumes from the newest complete checkpoint",
+        "bash launch.sh --dry-run   prints what would be started",
+        "bash launch.sh --help      says what else there is",
+        "",
+        "It writes beside itself: attempt-N.log (all output), events.jsonl (what happened).",
+    ]
+    return "\n".join(["#!/usr/bin/env bash", *(_comment(line).rstrip() for line in lines)])
+
+
+def _fixed(plan: Plan) -> str:
+    secrets = " ".join(shlex.quote(name) for name in plan.secrets)
+    return f"""
+if [ -z "${{BASH_VERSINFO-}}" ] || [ "${{BASH_VERSINFO[0]}}${{BASH_VERSINFO[1]}}" -lt 44 ]; then
+  echo 'launch.sh: needs bash 4.4 or newer: start it as "bash launch.sh"' >&2
+  exit 69
+fi
+set -uo pipefail
+RUN_DIR=$(cd -- "$(dirname -- "${{BASH_SOURCE[0]}}")" && pwd -P) || exit 69
+PYTHON={shlex.quote(plan.python)}
+[ -z "${{TUI_TRAIN_PYTHON-}}" ] || PYTHON=$TUI_TRAIN_PYTHON
+secrets=({secrets}) # taken from the environment of whoever starts this script, never written down
+"""
+
+
+def _shared(plan: Plan) -> tuple[Setting, ...]:
+    return tuple(
+        setting
+        for setting in plan.attempts[0].command.env
+        if all(setting in attempt.command.env for attempt in plan.attempts)
+    )
+
+
+def _settings(settings: tuple[Setting, ...]) -> str:
+    lines = [_line(f"{item.name}={shlex.quote(item.value)}", item.why) for item in settings]
+    return "\n".join(["# The environment of every attempt.", "shared=(", *lines, ")", ""])
+
+
+def _line(words: str, why: str) -> str:
+    if not why:
+        return f"  {words}"
+    if "\n" in words:
+        return f"  {_comment(why)}\n  {words}"
+    return f"  {words:<{_WIDTH}} {_comment(why)}"
+
+
+def _attempt(plan: Plan, number: int, attempt: Attempt, shared: tuple[Setting, ...]) -> str:
+    lines = [_comment(f"Attempt {number}, {attempt.title}: {attempt.batch}."), f"attempt_{number}() {{"]
+    rule = attempt.checkpoints
+    if rule:
+        words = " ".join(quote(word) for word in (rule.folder, rule.prefix, *rule.complete))
+        lines.append(f"  newest_checkpoint {words}")
+    own = [f"{item.name}={shlex.quote(item.value)}" for item in attempt.command.env if item not in shared]
+    lines.append(f'  local settings=({" ".join(["\"${shared[@]}\"", *own])})')
+    lines.append("  local command=(")
+    for part in attempt.command.parts:
+        plain = [word for word in part.words if not needs_checkpoint(word)]
+        if plain:
+            lines.append("  " + _line(" ".join(_word(plan, word) for word in plain), part.why))
+    lines.append("  )")
+    resume = [word for part in attempt.command.parts for word in part.words if needs_checkpoint(word)]
+    if resume:
+        lines.append(f'  [ -z "$checkpoint" ] || command+=({" ".join(quote(word) for word in resume)})')
+    return "\n".join([*lines, f"  launch {quote(attempt.command.cwd)}", "}", ""])
+
+
+def _word(plan: Plan, word: Word) -> str:
+    return '"$PYTHON"' if word == plan.python else quote(word)
+
+
+def _order(plan: Plan) -> str:
+    names = " ".join(f"attempt_{number}" for number in range(1, len(plan.attempts) + 1))
+    titles = " ".join(shlex.quote(attempt.title) for attempt in plan.attempts)
+    why = "each only after the one before ran out of GPU memory" if len(plan.attempts) > 1 else "no fallback"
+    return f"attempts=({names}) # {why}\ntitles=({titles})\n"

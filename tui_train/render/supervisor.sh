@@ -1,0 +1,229 @@
+# ---- how attempts are run; nothing below here depends on the plan ------------------------------------------------
+
+usage() {
+  cat <<'TEXT'
+usage: bash launch.sh [--dry-run]
+  (nothing)   run the training; a second start resumes from the newest complete checkpoint
+  --dry-run   print exactly what would be started, and start nothing
+Ctrl-C or `kill` of this script ends the training; a lost terminal does not.
+TUI_TRAIN_PYTHON=/path/to/python   trains with another Python
+TUI_TRAIN_GRACE=20                 seconds that a training gets to end by itself
+Exit code: the training's own; 64 wrong usage, 69 something is missing, 73 cannot write, 75 already running.
+TEXT
+}
+
+say() { printf '%s launch.sh: %s\n' "$(date +%H:%M:%S)" "$1"; }
+
+refuse() {  # refuse CODE MESSAGE
+  printf 'launch.sh: %s\n' "$2" >&2
+  exit "$1"
+}
+
+event() {  # event NAME [,"key":value...]: appends a line to events.jsonl
+  printf '{"time":%s,"event":"%s"%s}\n' "$(date +%s.%N)" "$1" "${2-}" >> "$RUN_DIR/events.jsonl"
+}
+
+start_ticks() {  # start_ticks PID: prints when the process began, which tells it from a later one of the same number
+  local stat
+  { read -r stat < "/proc/$1/stat"; } 2>/dev/null || return 1
+  read -r -a stat <<< "${stat##*) }"
+  printf '%s\n' "${stat[19]}"
+}
+
+processes() {  # prints the PID of every process of this run, whatever session or parent it has by now
+  local folder entries IFS=$'\n'
+  for folder in /proc/[0-9]*; do
+    [ -O "$folder" ] || continue
+    { mapfile -d '' -t entries < "$folder/environ"; } 2>/dev/null || continue
+    case $'\n'"${entries[*]}"$'\n' in
+      *$'\n'"TUI_TRAIN_RUN_ID=$RUN_ID"$'\n'*) printf '%s\n' "${folder#/proc/}" ;;
+    esac
+  done
+}
+
+signal_all() {  # signal_all SIGNAL: to every process of this run; false when there is none
+  local found
+  mapfile -t found < <(processes)
+  [ "${#found[@]}" -gt 0 ] || return 1
+  kill "-$1" "${found[@]}" 2>/dev/null
+  return 0
+}
+
+end_training() {  # asks the launcher first, for it knows its workers; then all; then kills
+  local waited=0 limit=$((GRACE * 5))
+  kill -TERM "$child" 2>/dev/null
+  while signal_all 0; do
+    [ "$waited" -lt "$limit" ] && [ "$signals" -lt 2 ] || break
+    kill -0 "$child" 2>/dev/null || signal_all TERM
+    sleep 0.2
+    waited=$((waited + 1))
+  done
+  kill_all
+}
+
+kill_all() {
+  local tries=0
+  while signal_all KILL && [ "$tries" -lt 100 ]; do
+    sleep 0.1
+    tries=$((tries + 1))
+  done
+}
+
+on_stop() {  # on_stop NAME CODE
+  interrupted=1
+  signals=$((signals + 1))
+  [ "$signals" -eq 1 ] || return 0
+  stop_code=$2
+  say "stopping (SIG$1); again to kill at once"
+  event stopping ",\"signal\":\"$1\""
+  [ -z "$child" ] || end_training
+}
+
+newest_checkpoint() {  # newest_checkpoint FOLDER PREFIX FILE...: sets `checkpoint`, empty when none holds every FILE
+  local folder=$1 prefix=$2 path step file newest=-1
+  shift 2
+  checkpoint=
+  for path in "$folder/$prefix"*; do
+    step=${path#"$folder/$prefix"}
+    case $step in '' | *[!0-9]*) continue ;; esac
+    for file in "$@"; do
+      [ -s "$path/$file" ] || continue 2
+    done
+    if [ "$step" -gt "$newest" ]; then
+      newest=$step
+      checkpoint=$path
+    fi
+  done
+}
+
+launch() {  # launch FOLDER: becomes `command` with `settings` in FOLDER; with --dry-run prints it
+  if [ "$dry_run" = yes ]; then
+    printf 'cd -- %q\n' "$1"
+    printf 'export'
+    printf ' %q' "${settings[@]}"
+    printf '\n'
+    printf '%q ' "${command[@]}"
+    printf '\n'
+    return
+  fi
+  cd -- "$1" || exit 69
+  export "${settings[@]}" "TUI_TRAIN_RUN_ID=$RUN_ID"
+  exec "${command[@]}"
+}
+
+out_of_gpu_memory() {  # out_of_gpu_memory LOG: true when the end of the log tells of it; the host's memory is another thing
+  local line
+  while IFS= read -r line; do
+    case $line in
+      *"torch.OutOfMemoryError: "* | *"torch.cuda.OutOfMemoryError: "*) return 0 ;;
+      *"CUDA out of memory. "* | *"HIP out of memory. "* | *"CUDA error: out of memory"*) return 0 ;;
+      *CUBLAS_STATUS_ALLOC_FAILED* | *CUDNN_STATUS_ALLOC_FAILED* | *"Cuda failure 'out of memory'"*) return 0 ;;
+    esac
+  done < <(tail -c 4000000 -- "$1" | tr -d '\0')
+  return 1
+}
+
+run_attempt() {  # run_attempt FUNCTION LOG: sets `code`
+  set -m # a process group of its own: the terminal's signals reach this script alone
+  "$1" < /dev/null >> "$2" 2>&1 &
+  child=$!
+  set +m
+  while :; do
+    interrupted=0
+    wait "$child" 2>/dev/null
+    code=$?
+    [ "$interrupted" -eq 1 ] || break
+  done
+  child=
+}
+
+next_log() {  # sets `number` to the first attempt that has no log yet: logs of an earlier start stay
+  number=1
+  while [ -e "$RUN_DIR/attempt-$number.log" ]; do number=$((number + 1)); done
+}
+
+finish() {  # finish STATE CODE MESSAGE
+  event run_ended ",\"state\":\"$1\",\"exit_code\":$2"
+  say "$3"
+  exit "$2"
+}
+
+climb() {  # runs the attempts in order: the next one only after the GPU's memory ran out
+  local position=0 number=1 code=0 log
+  for attempt in "${attempts[@]}"; do
+    position=$((position + 1))
+    next_log
+    log=$RUN_DIR/attempt-$number.log
+    : > "$log" || finish failed 73 "cannot write $log"
+    event attempt_started ",\"attempt\":$number,\"position\":$position"
+    say "attempt $number (${titles[position - 1]}) writes attempt-$number.log"
+    run_attempt "$attempt" "$log"
+    if [ "$signals" -gt 0 ]; then
+      event attempt_ended ",\"attempt\":$number,\"exit_code\":$code"
+      finish stopped "$stop_code" "stopped"
+    fi
+    [ "$code" -eq 0 ] || kill_all
+    if [ "$code" -ne 0 ] && out_of_gpu_memory "$log"; then
+      event attempt_ended ",\"attempt\":$number,\"exit_code\":$code,\"out_of_memory\":true"
+      say "attempt $number ran out of GPU memory"
+      continue
+    fi
+    event attempt_ended ",\"attempt\":$number,\"exit_code\":$code"
+    [ "$code" -ne 0 ] || finish finished 0 "finished"
+    finish failed "$code" "failed with exit code $code: see attempt-$number.log"
+  done
+  finish failed "$code" "out of GPU memory on every attempt"
+}
+
+lock() {  # one start at a time in this folder; the lock of a dead one is taken over
+  local owner
+  if ! mkdir "$RUN_DIR/.lock" 2>/dev/null; then
+    [ -d "$RUN_DIR/.lock" ] || refuse 73 "cannot write in $RUN_DIR: choose another folder, or free some space"
+    read -r -a owner 2>/dev/null < "$RUN_DIR/.lock/owner"
+    if [ "${owner[2]-}" = "$BOOT_ID" ] && [ "$(start_ticks "${owner[0]-0}")" = "${owner[1]-none}" ]; then
+      refuse 75 "a training runs in this folder already (process ${owner[0]})"
+    fi
+  fi
+  printf '%s\n' "$$ $(start_ticks $$) $BOOT_ID" > "$RUN_DIR/.lock/owner" || refuse 73 "cannot write in $RUN_DIR"
+}
+
+main() {
+  case ${1-} in
+    '') ;;
+    --dry-run) dry_run=yes ;;
+    --help | -h) usage; exit 0 ;;
+    *) usage >&2; exit 64 ;;
+  esac
+  local position=0 name
+  if [ "$dry_run" = yes ]; then
+    for attempt in "${attempts[@]}"; do
+      printf '# attempt %s: %s\n' "$((position + 1))" "${titles[position]}"
+      "$attempt"
+      position=$((position + 1))
+    done
+    exit 0
+  fi
+  for name in "${secrets[@]}"; do
+    [ -n "${!name-}" ] || refuse 69 "$name is not set: export it, then start again"
+  done
+  command -v -- "$PYTHON" > /dev/null || refuse 69 "there is no $PYTHON: set TUI_TRAIN_PYTHON to the Python that trains"
+  lock
+  trap 'rm -rf -- "$RUN_DIR/.lock"' EXIT
+  trap 'on_stop INT 130' INT
+  trap 'on_stop TERM 143' TERM
+  trap 'interrupted=1' HUP PIPE # a lost terminal ends neither this script nor the training
+  event run_started ",\"mark\":\"$RUN_ID\",\"pid\":$$,\"start_ticks\":$(start_ticks $$),\"boot_id\":\"$BOOT_ID\"" \
+    || refuse 73 "cannot write $RUN_DIR/events.jsonl: free some space"
+  climb
+}
+
+dry_run=no
+interrupted=0
+signals=0
+stop_code=143
+child=
+checkpoint=
+GRACE=${TUI_TRAIN_GRACE:-20}
+RUN_ID=$(date +%Y%m%d-%H%M%S)-$$-$RANDOM
+read -r BOOT_ID < /proc/sys/kernel/random/boot_id
+main "$@"
