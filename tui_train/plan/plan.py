@@ -1,5 +1,7 @@
 """plan(): what will happen, from what the user chose and what is; pure, and refused when a check finds an error."""
 
+from importlib import resources
+
 from msgspec import Struct
 
 from tui_train.checks import check
@@ -27,7 +29,6 @@ from tui_train.plan.types import (
 from tui_train.presets import Argument
 from tui_train.profile.types import Profile
 
-_TRAINER = ("train.py", "batches.py", "checkpoints.py")
 _SAMPLE = "sample.txt"
 
 
@@ -90,7 +91,9 @@ def _title(profile: Profile, resolved: Resolved) -> str:
 
 
 def _programs(profile: Profile) -> tuple[ProgramFile, ...]:
-    files = [ProgramFile(f"trainer/{name}", f"target/trainer/{name}") for name in _TRAINER]
+    folder = resources.files("tui_train").joinpath("target/trainer")
+    names = sorted(file.name for file in folder.iterdir() if file.name.endswith(".py"))
+    files = [ProgramFile(f"trainer/{name}", f"target/trainer/{name}") for name in names]
     if not profile.trainer.data:
         files.append(ProgramFile(_SAMPLE, f"target/{_SAMPLE}"))
     return tuple(files)

@@ -8,6 +8,7 @@ from tui_train.text import visible
 
 _EXPANSIONS = {"RUN_DIR": '"$RUN_DIR"', "CHECKPOINT": '"$checkpoint"'}
 _WIDTH = 46
+_LONGEST = 116
 
 
 def launch_script(plan: Plan) -> str:
@@ -17,9 +18,9 @@ def launch_script(plan: Plan) -> str:
         _header(plan),
         _fixed(plan),
         _settings(shared),
-        *(_attempt(plan, number, attempt, shared) for number, attempt in enumerate(plan.attempts, start=1)),
+        *(_attempt(number, attempt, shared) for number, attempt in enumerate(plan.attempts, start=1)),
         _order(plan),
-        resources.files(__name__).joinpath("supervisor.sh").read_text(encoding="utf-8"),
+        resources.files("tui_train.render").joinpath("supervisor.sh").read_text(encoding="utf-8"),
     ]
     return "\n".join(sections)
 
@@ -48,7 +49,7 @@ def _header(plan: Plan) -> str:
         "",
         "It writes beside itself: attempt-N.log (all output), events.jsonl (what happened).",
     ]
-    return "\n".join(["#!/usr/bin/env bash", *(_comment(line).rstrip() for line in lines)])
+    return "\n".join(["#!/usr/bin/env bash", "# shellcheck disable=SC2329", *(_comment(line).rstrip() for line in lines)])
 
 
 def _fixed(plan: Plan) -> str:
@@ -82,33 +83,30 @@ def _settings(settings: tuple[Setting, ...]) -> str:
 def _line(words: str, why: str) -> str:
     if not why:
         return f"  {words}"
-    if "\n" in words:
-        return f"  {_comment(why)}\n  {words}"
-    return f"  {words:<{_WIDTH}} {_comment(why)}"
+    line = f"  {words:<{_WIDTH}} {_comment(why)}"
+    return line if "\n" not in words and len(line) <= _LONGEST else f"  {_comment(why)}\n  {words}"
 
 
-def _attempt(plan: Plan, number: int, attempt: Attempt, shared: tuple[Setting, ...]) -> str:
+def _attempt(number: int, attempt: Attempt, shared: tuple[Setting, ...]) -> str:
     lines = [_comment(f"Attempt {number}, {attempt.title}: {attempt.batch}."), f"attempt_{number}() {{"]
     rule = attempt.checkpoints
     if rule:
         words = " ".join(quote(word) for word in (rule.folder, rule.prefix, *rule.complete))
         lines.append(f"  newest_checkpoint {words}")
     own = [f"{item.name}={shlex.quote(item.value)}" for item in attempt.command.env if item not in shared]
-    lines.append(f'  local settings=({" ".join(["\"${shared[@]}\"", *own])})')
+    lines.append("  local settings=(" + " ".join(['"${shared[@]}"', *own]) + ")")
     lines.append("  local command=(")
     for part in attempt.command.parts:
-        plain = [word for word in part.words if not needs_checkpoint(word)]
+        plain = [quote(word) for word in part.words if not needs_checkpoint(word)]
+        if part is attempt.command.parts[0]:
+            plain[0] = '"$PYTHON"'
         if plain:
-            lines.append("  " + _line(" ".join(_word(plan, word) for word in plain), part.why))
+            lines.append("  " + _line(" ".join(plain), part.why))
     lines.append("  )")
     resume = [word for part in attempt.command.parts for word in part.words if needs_checkpoint(word)]
     if resume:
         lines.append(f'  [ -z "$checkpoint" ] || command+=({" ".join(quote(word) for word in resume)})')
     return "\n".join([*lines, f"  launch {quote(attempt.command.cwd)}", "}", ""])
-
-
-def _word(plan: Plan, word: Word) -> str:
-    return '"$PYTHON"' if word == plan.python else quote(word)
 
 
 def _order(plan: Plan) -> str:

@@ -1,0 +1,185 @@
+"""The command line: every wizard feature without a terminal UI. EXIT_CODES is the one table of exit codes."""
+
+import os
+import sys
+from pathlib import Path
+from typing import NoReturn
+
+import click
+
+from tui_train import __version__
+from tui_train.errors import BadInput, CannotWrite, NotFound, TuiTrainError, Unavailable
+
+EXIT_CODES = (
+    (0, "done"),
+    (64, "wrong usage"),
+    (BadInput.exit_code, "a profile or value that cannot be used"),
+    (NotFound.exit_code, "no such run or profile"),
+    (Unavailable.exit_code, "the machine lacks something, or the plan cannot run here"),
+    (TuiTrainError.exit_code, "a fault of this program"),
+    (CannotWrite.exit_code, "a file cannot be written, or would be overwritten"),
+    (130, "stopped by Ctrl-C"),
+    (143, "stopped"),
+)
+
+_EPILOG = "Exit codes: " + "; ".join(f"{code} {meaning}" for code, meaning in EXIT_CODES) + (
+    ". run, quickstart, attach and resume end with the training's own exit code."
+)
+
+click.UsageError.exit_code = 64
+
+_SET = click.option("--set", "edits", multiple=True, metavar="KEY=VALUE", help="Change a value; see `tui-train keys`.")
+_JSON = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+
+
+@click.group(invoke_without_command=True, epilog=_EPILOG, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(__version__, message="tui-train %(version)s")
+@click.pass_context
+def cli(context: click.Context) -> None:
+    """Take a GPU machine to a running, resumable training. Without a command: the wizard."""
+    if context.invoked_subcommand is None:
+        from tui_train.commands import open_wizard
+
+        open_wizard()
+
+
+@cli.command()
+@_JSON
+def facts(*, as_json: bool) -> None:
+    """Print what this machine has: cards and whether they can train, host, Pythons."""
+    from tui_train import commands
+
+    commands.facts(as_json=as_json)
+
+
+@cli.command()
+@click.argument("profile")
+@_JSON
+@_SET
+def plan(profile: str, edits: tuple[str, ...], *, as_json: bool) -> None:
+    """Print what a profile would start, and what is wrong with it."""
+    from tui_train import commands
+
+    commands.plan(profile, edits, as_json=as_json)
+
+
+@cli.command()
+@click.argument("profile")
+@click.argument("folder", type=click.Path(file_okay=False, path_type=Path))
+@click.option("--force", is_flag=True, help="Overwrite files that stand there.")
+@_SET
+def export(profile: str, folder: Path, edits: tuple[str, ...], *, force: bool) -> None:
+    """Write launch.sh and what it needs to FOLDER; it runs without tui-train."""
+    from tui_train import commands
+
+    commands.export(profile, folder, edits, force=force)
+
+
+@cli.command()
+@click.argument("profile")
+@click.option("--detach", is_flag=True, help="Start it and return at once.")
+@_SET
+def run(profile: str, edits: tuple[str, ...], *, detach: bool) -> None:
+    """Run a profile and show its log; it goes on when the connection is lost."""
+    from tui_train import commands
+
+    commands.run(profile, edits, detach=detach)
+
+
+@cli.command()
+@_SET
+def quickstart(edits: tuple[str, ...]) -> None:
+    """Train a small model on sample text from start to end, with defaults."""
+    from tui_train import commands
+
+    commands.quickstart(edits)
+
+
+@cli.command()
+@_JSON
+def runs(*, as_json: bool) -> None:
+    """List the runs, newest first, with their state."""
+    from tui_train import commands
+
+    commands.runs(as_json=as_json)
+
+
+@cli.command()
+@click.argument("run")
+@click.option("--follow", "-f", is_flag=True, help="Go on until the run ends.")
+@click.option("--attempt", type=click.IntRange(min=1), help="Only this attempt.")
+def logs(run: str, attempt: int | None, *, follow: bool) -> None:
+    """Print the log of RUN (an id, its beginning, `last`, or a folder)."""
+    from tui_train import commands
+
+    commands.logs(run, attempt, follow=follow)
+
+
+@cli.command()
+@click.argument("run")
+def attach(run: str) -> None:
+    """Open RUN in the wizard; without a terminal, follow its log."""
+    from tui_train import commands
+
+    commands.attach(run)
+
+
+@cli.command()
+@click.argument("run")
+def stop(run: str) -> None:
+    """End RUN and every process of it."""
+    from tui_train import commands
+
+    commands.stop(run)
+
+
+@cli.command()
+@click.argument("run")
+@click.option("--detach", is_flag=True, help="Start it and return at once.")
+def resume(run: str, *, detach: bool) -> None:
+    """Start RUN's script again: it goes on from the newest complete checkpoint."""
+    from tui_train import commands
+
+    commands.resume(run, detach=detach)
+
+
+@cli.command()
+@_JSON
+def profiles(*, as_json: bool) -> None:
+    """List the saved profiles."""
+    from tui_train import commands
+
+    commands.profiles(as_json=as_json)
+
+
+@cli.command()
+@click.argument("name")
+@click.option("--like", metavar="PROFILE", default="quickstart", help="Begin with the values of this one.")
+@click.option("--force", is_flag=True, help="Replace a saved profile of that name.")
+@_SET
+def new(name: str, like: str, edits: tuple[str, ...], *, force: bool) -> None:
+    """Save a profile under NAME."""
+    from tui_train import commands
+
+    commands.new(name, like, edits, force=force)
+
+
+@cli.command()
+def keys() -> None:
+    """List the keys of a profile, with their defaults and meaning."""
+    from tui_train import commands
+
+    commands.keys()
+
+
+def main() -> NoReturn:
+    """Run the command line and end with its exit code; every error becomes two lines on stderr, never a traceback."""
+    try:
+        sys.exit(cli())
+    except TuiTrainError as error:
+        click.echo(f"tui-train: {error.message}\n  {error.remedy}", err=True)
+        sys.exit(error.exit_code)
+    except BrokenPipeError:
+        # The reader is gone, `| head` for one: nobody is left to tell.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(0)

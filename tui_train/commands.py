@@ -1,0 +1,281 @@
+"""What the command line's commands do; each prints its result and ends with the exit code in cli.EXIT_CODES."""
+
+import os
+import sys
+from pathlib import Path
+from typing import Any
+
+import click
+import msgspec
+
+from tui_train import show
+from tui_train.errors import BadInput, TuiTrainError, Unavailable
+from tui_train.facts.gpus import judge, recommended
+from tui_train.plan.resolve import pick_toolchain
+from tui_train.plan.types import Plan, argv
+from tui_train.profile import fields, store
+from tui_train.profile.types import Profile
+from tui_train.runs import rundir
+from tui_train.runs.follow import follow, wait
+from tui_train.runs.progress import Progress, advance
+from tui_train.runs.rundir import RunDir
+from tui_train.runs.start import start
+from tui_train.runs.status import AttemptStatus, Status, status
+from tui_train.runs.stop import stop as end
+from tui_train.runs.tail import Tail
+from tui_train.text import duration, table, visible
+from tui_train.workflow import Prepared, begin, look, prepare
+
+
+def open_wizard(run: str = "") -> None:
+    """Open the wizard, on a run if one is named; Unavailable where there is no terminal for it."""
+    if not terminal():
+        remedy = "Use `tui-train quickstart`, `plan` or `run`; `tui-train --help` lists all commands."
+        raise Unavailable("the wizard needs a terminal", remedy)
+    from tui_train.wizard import wizard
+
+    sys.exit(wizard(run).run() or 0)
+
+
+def terminal() -> bool:
+    """Tell whether there is a terminal that can show the wizard."""
+    return sys.stdin.isatty() and sys.stdout.isatty() and os.environ.get("TERM", "dumb") != "dumb"
+
+
+def facts(*, as_json: bool) -> None:
+    """Print the facts."""
+    found = look(Profile())
+    toolchain = pick_toolchain(Profile(), found.toolchains)
+    verdicts = judge(found.machine.gpus, toolchain)
+    chosen = recommended(found.machine.gpus, verdicts)
+    if not as_json:
+        click.echo(show.facts(found, toolchain, chosen))
+        return
+    machine = msgspec.to_builtins(found.machine)
+    gpus = [
+        {**card, **msgspec.to_builtins(verdict), "verdict": verdict.kind, "chosen": card["uuid"] in chosen}
+        for card, verdict in zip(machine.pop("gpus"), verdicts, strict=True)
+    ]
+    for gpu in gpus:
+        del gpu["kind"]
+    _print_json({"machine": machine, "gpus": gpus, "toolchains": msgspec.to_builtins(found.toolchains)})
+
+
+def plan(reference: str, edits: tuple[str, ...], *, as_json: bool) -> None:
+    """Print the plan of a profile and its findings; errors among them go to stderr and end it."""
+    prepared = prepare(profile := edited(load(reference), edits), look(profile))
+    if as_json:
+        _print_json(_plan_data(prepared))
+        if prepared.plan is None:
+            sys.exit(_refusal(prepared))
+        return
+    click.echo(show.plan(require(prepared)))
+    click.echo("\nfiles: " + ", ".join(file.path for file in prepared.files))
+
+
+def export(reference: str, folder: Path, edits: tuple[str, ...], *, force: bool) -> None:
+    """Write the files of a profile's plan to a folder."""
+    prepared = prepare(profile := edited(load(reference), edits), look(profile))
+    require(prepared)
+    for path in rundir.export(folder.expanduser().absolute(), prepared.files, overwrite=force):
+        click.echo(visible(str(path)))
+    click.echo("Run it with: bash launch.sh")
+
+
+def run(reference: str, edits: tuple[str, ...], *, detach: bool) -> None:
+    """Start a profile's run, and follow it unless detached."""
+    prepared = prepare(profile := edited(load(reference), edits), look(profile))
+    started = begin(prepared, require(prepared))
+    _watch(started, detach=detach)
+
+
+def resume(reference: str, *, detach: bool) -> None:
+    """Start a run's script again."""
+    found = rundir.find(reference)
+    if status(found).live:
+        raise Unavailable(f"{visible(found.name)} is running", f"Watch it: tui-train attach {visible(found.name)}")
+    start(found)
+    _watch(found, detach=detach)
+
+
+def quickstart(edits: tuple[str, ...]) -> None:
+    """Go the whole way with defaults, and say what came of it."""
+    profile = edited(Profile(), edits)
+    click.echo("1 Looking at this machine …")
+    found = look(profile)
+    click.echo(show.facts(found, pick_toolchain(profile, found.toolchains), ()).rstrip())
+    prepared = prepare(profile, found)
+    made = require(prepared)
+    click.echo(f"\n2 The plan\n{show.plan(made)}\n")
+    begun = begin(prepared, made)
+    click.echo(f"3 Running in {visible(str(begun.path))}")
+    progress, now = _stream(begun)
+    took = duration((now.ended or 0) - (now.started or 0))
+    click.echo(f"\n4 {show.state(now)} after {took}")
+    if progress.first and progress.last:
+        rate = f", {progress.tokens_per_second:,.0f} tokens/s" if progress.tokens_per_second else ""
+        click.echo(f"loss from {progress.first.loss:.3f} to {progress.last.loss:.3f} in {progress.last.step} steps{rate}")
+    name = visible(begun.name)
+    click.echo(f"look again:  tui-train logs {name}   or   tui-train attach {name}")
+    click.echo(f"run again:   bash {visible(str(begun.script))}")
+    sys.exit(now.exit_code or 0)
+
+
+def runs(*, as_json: bool) -> None:
+    """List the runs."""
+    known = [(found, status(found)) for found in rundir.all_runs()]
+    if as_json:
+        _print_json([{"run": found.name, "path": str(found.path), **msgspec.to_builtins(now)} for found, now in known])
+    elif known:
+        rows = [("run", "state", "started", "took", "attempts"), *(show.run_row(found, now) for found, now in known)]
+        click.echo(table(rows))
+    else:
+        click.echo("No runs yet: tui-train quickstart makes one.")
+
+
+def logs(reference: str, attempt: int | None, *, follow: bool) -> None:
+    """Print the attempts' logs, lines safe to show."""
+    found = rundir.find(reference)
+    if follow:
+        sys.exit(_stream(found)[1].exit_code or 0)
+    numbers = [known.number for known in status(found).attempts if attempt in {None, known.number}]
+    if not numbers:
+        raise BadInput(f"{visible(found.name)} has no such attempt", "See `tui-train runs`.")
+    for number in numbers:
+        tail = Tail(found.attempt_log(number))
+        while lines := tail.read():
+            click.echo("\n".join(lines))
+        if tail.unfinished:
+            click.echo(tail.unfinished)
+
+
+def attach(reference: str) -> None:
+    """Open a run in the wizard, or follow its log where there is no terminal."""
+    found = rundir.find(reference)
+    if terminal():
+        open_wizard(str(found.path))
+    sys.exit(_stream(found)[1].exit_code or 0)
+
+
+def stop(reference: str) -> None:
+    """End a run."""
+    found = rundir.find(reference)
+    before = status(found)
+    if not before.live and not before.leftover:
+        click.echo(f"{visible(found.name)} is not running: {show.state(before)}")
+        return
+    click.echo(f"stopping {visible(found.name)} …")
+    click.echo(f"{show.state(end(found))}; no process of it is left")
+
+
+def profiles(*, as_json: bool) -> None:
+    """List the saved profiles."""
+    known = [{"name": name, "path": str(store.path_of(name))} for name in store.names()]
+    if as_json:
+        _print_json(known)
+    else:
+        click.echo("\n".join(f"{row['name']}  {row['path']}" for row in known) or "No profiles yet: tui-train new NAME")
+
+
+def new(name: str, like: str, edits: tuple[str, ...], *, force: bool) -> None:
+    """Save a profile."""
+    profile = edited(fields.put(load(like), "name", name), edits)
+    click.echo(f"saved {visible(str(store.save(profile, overwrite=force)))}")
+
+
+def keys() -> None:
+    """List the keys."""
+    rows = [("key", "default", "meaning")]
+    for row in fields.FIELDS.values():
+        rows.append((row.key, fields.show(row, fields.get(Profile(), row.key)) or f"({row.empty or 'none'})", row.help))
+    click.echo(table(rows))
+
+
+def load(reference: str) -> Profile:
+    """Return a profile by name or path; `quickstart` is there without being saved."""
+    if reference == "quickstart" and reference not in store.names():
+        return Profile()
+    return store.load(reference)
+
+
+def edited(profile: Profile, edits: tuple[str, ...]) -> Profile:
+    """Return the profile with `KEY=VALUE` edits made."""
+    for edit in edits:
+        key, equals, text = edit.partition("=")
+        if not equals:
+            raise BadInput(f"--set {visible(edit)} is not KEY=VALUE", "Write it as --set recipe.steps=100.")
+        row = fields.field(key)
+        profile = fields.put(profile, key, fields.parse(row, text))
+    return profile
+
+
+def require(prepared: Prepared) -> Plan:
+    """Return the plan, after printing the findings to stderr; ends where one is an error."""
+    for finding in prepared.findings:
+        click.echo(show.finding(finding), err=True)
+    if prepared.plan is None:
+        sys.exit(_refusal(prepared))
+    return prepared.plan
+
+
+def _refusal(prepared: Prepared) -> int:
+    machine = all(finding.machine for finding in prepared.findings if finding.level == "error")
+    return Unavailable.exit_code if machine else BadInput.exit_code
+
+
+def _watch(started: RunDir, *, detach: bool) -> None:
+    name = visible(started.name)
+    if detach:
+        click.echo(f"{name} runs. Watch it: tui-train attach {name}; end it: tui-train stop {name}")
+        return
+    click.echo(f"{name} runs in {visible(str(started.path))}; a lost connection does not end it.")
+    now = _stream(started)[1]
+    click.echo(f"{name}: {show.state(now)}")
+    sys.exit(now.exit_code or 0)
+
+
+def _stream(found: RunDir) -> tuple[Progress, Status]:
+    """Print a run's lines until it ends; Ctrl-C asks whether to detach or to stop."""
+    titles = [attempt.get("title", "") for attempt in found.plan().get("attempts", [])]
+    progress = Progress()
+
+    def begun(attempt: AttemptStatus) -> None:
+        if attempt.number > 1:
+            title = titles[attempt.position - 1] if attempt.position <= len(titles) else ""
+            click.echo(f"— attempt {attempt.number}: {visible(title)}")
+
+    try:
+        for line in follow(found, on_attempt=begun):
+            click.echo(line)
+            progress = advance(progress, [line])
+    except KeyboardInterrupt:
+        _interrupted(found)
+    return progress, wait(found)
+
+
+def _interrupted(found: RunDir) -> None:
+    name = visible(found.name)
+    if sys.stdin.isatty():
+        answer = click.prompt("\n[d]etach (it goes on) or [s]top it?", default="d", type=click.Choice(["d", "s"]))
+        if answer == "d":
+            click.echo(f"{name} goes on. Watch it: tui-train attach {name}")
+            sys.exit(0)
+    end(found)
+
+
+def _plan_data(prepared: Prepared) -> dict[str, Any]:
+    made = prepared.plan
+    data: dict[str, Any] = {"findings": msgspec.to_builtins(prepared.findings), "plan": None, "files": {}}
+    if made:
+        data["plan"] = msgspec.to_builtins(made)
+        for attempt, shown in zip(made.attempts, data["plan"]["attempts"], strict=True):
+            shown["argv"] = argv(attempt.command, "$RUN_DIR")
+        data["files"] = {file.path: file.text for file in prepared.files}
+    return data
+
+
+def _print_json(value: Any) -> None:
+    try:
+        click.echo(msgspec.json.format(msgspec.json.encode(value), indent=2).decode())
+    except UnicodeEncodeError as error:
+        raise TuiTrainError(f"a value cannot be written as UTF-8: {error.reason}", "Rename what holds it.") from None

@@ -1,0 +1,171 @@
+"""RunDir: every path and event name of a run folder, the one interface between a training and its viewers."""
+
+import re
+import shutil
+import tempfile
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import msgspec
+from msgspec import Struct
+
+from tui_train.errors import CannotWrite, NotFound
+from tui_train.files import write_beside, writing
+from tui_train.places import runs_folder
+from tui_train.render import PROFILE, SCRIPT, File
+from tui_train.text import visible
+
+
+class Event(Struct, frozen=True, kw_only=True):
+    """One line of events.jsonl; times are seconds since the epoch, an exit code is -1 where none belongs."""
+
+    time: float
+    event: str
+    mark: str = ""
+    pid: int = 0
+    start_ticks: int = 0
+    boot_id: str = ""
+    attempt: int = 0
+    position: int = 0
+    exit_code: int = -1
+    out_of_memory: bool = False
+    state: str = ""
+    signal: str = ""
+
+
+class RunDir(Struct, frozen=True):
+    """The paths of one run folder."""
+
+    path: Path
+
+    @property
+    def name(self) -> str:
+        """The run's id: the folder's name."""
+        return self.path.name
+
+    @property
+    def script(self) -> Path:
+        """The file that Run starts."""
+        return self.path / SCRIPT
+
+    @property
+    def profile(self) -> Path:
+        """The profile that the run was planned from."""
+        return self.path / PROFILE
+
+    @property
+    def events_file(self) -> Path:
+        """What happened, one JSON object a line."""
+        return self.path / "events.jsonl"
+
+    @property
+    def launcher_log(self) -> Path:
+        """What launch.sh itself said when it was started in the background."""
+        return self.path / "launch.log"
+
+    @property
+    def plan_file(self) -> Path:
+        """The plan as data, for viewers."""
+        return self.path / "plan.json"
+
+    def attempt_log(self, number: int) -> Path:
+        """All output of one attempt, counted from 1 over every start of the folder."""
+        return self.path / f"attempt-{number}.log"
+
+    def events(self) -> tuple[Event, ...]:
+        """Return what happened so far; a line that is not whole, or not ours, is passed over."""
+        try:
+            lines = self.events_file.read_bytes().splitlines()
+        except OSError:
+            return ()
+        found = []
+        for line in lines:
+            try:
+                found.append(msgspec.json.decode(line, type=Event))
+            except msgspec.MsgspecError:
+                continue
+        return tuple(found)
+
+    def plan(self) -> dict[str, Any]:
+        """Return the plan's data, empty when there is none to read (a script started by hand elsewhere)."""
+        try:
+            data: Any = msgspec.json.decode(self.plan_file.read_bytes())
+        except (OSError, msgspec.DecodeError):
+            return {}
+        return data if isinstance(data, dict) else {}
+
+
+def create(name: str, files: Sequence[File], plan: bytes) -> RunDir:
+    """Write a new run folder, whole or not at all, and return it; CannotWrite says why it could not."""
+    parent = runs_folder()
+    with writing(parent):
+        parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        beside = Path(tempfile.mkdtemp(dir=parent, prefix=".new-"))
+    try:
+        fill(beside, (*files, File("plan.json", plan.decode())))
+        with writing(parent):
+            return RunDir(_renamed(beside, parent, name))
+    except BaseException:
+        shutil.rmtree(beside, ignore_errors=True)
+        raise
+
+
+def fill(folder: Path, files: Sequence[File]) -> None:
+    """Write files into a folder; launch.sh becomes executable."""
+    for file in files:
+        write_beside(folder / file.path, file.text, 0o755 if file.path == SCRIPT else 0o644)
+
+
+def export(folder: Path, files: Sequence[File], *, overwrite: bool = False) -> tuple[Path, ...]:
+    """Write the plan's files to a folder and return their paths; CannotWrite when one stands there already."""
+    targets = tuple(folder / file.path for file in files)
+    standing = [visible(str(target)) for target in targets if target.exists()]
+    if standing and not overwrite:
+        raise CannotWrite(f"{standing[0]} stands already", "Choose another folder, or allow overwriting (--force).")
+    fill(folder, files)
+    return targets
+
+
+def find(reference: str) -> RunDir:
+    """Return a run by its id, by the beginning of one, by `last`, or by a folder; NotFound when there is none."""
+    if "/" in reference or reference in {".", ".."}:
+        folder = Path(reference).expanduser().absolute()
+        if (folder / SCRIPT).is_file():
+            return RunDir(folder)
+        raise NotFound(f"{visible(str(folder))} is no run folder: it has no {SCRIPT}", "See `tui-train runs`.")
+    known = all_runs()
+    if reference == "last" and known:
+        return known[0]
+    exact = [run for run in known if run.name == reference]
+    matching = exact or [run for run in known if reference and run.name.startswith(reference)]
+    if len(matching) == 1:
+        return matching[0]
+    if matching:
+        raise NotFound(f"{visible(reference)} fits {len(matching)} runs", f"Say which: {matching[0].name}, ….")
+    raise NotFound(f"there is no run {visible(reference)}", "See `tui-train runs`.")
+
+
+def all_runs() -> tuple[RunDir, ...]:
+    """Return all runs in the runs folder, newest first."""
+    try:
+        folders = [path for path in runs_folder().iterdir() if (path / SCRIPT).is_file() and path.name[0] != "."]
+    except OSError:
+        return ()
+    return tuple(RunDir(path) for path in sorted(folders, key=lambda path: path.name, reverse=True))
+
+
+def _renamed(beside: Path, parent: Path, name: str) -> Path:
+    slug = re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-")[:40] or "run"
+    for number in range(1, 1000):
+        stamp = time.strftime("%Y%m%d-%H%M%S")
+        folder = parent / (f"{stamp}-{slug}" if number == 1 else f"{stamp}-{slug}-{number}")
+        try:
+            beside.rename(folder)
+        except OSError:
+            if folder.exists():
+                continue
+            raise
+        return folder
+    raise CannotWrite(f"no free name for a run in {parent}", "Remove old runs.")

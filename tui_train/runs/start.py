@@ -1,0 +1,49 @@
+"""Starting a run so that it outlives us: a session of its own, its output in a file."""
+
+import shutil
+import subprocess
+import time
+
+from tui_train.errors import Unavailable
+from tui_train.files import writing
+from tui_train.runs.processes import start_ticks
+from tui_train.runs.rundir import RunDir
+from tui_train.text import visible
+
+_PATIENCE = 10.0
+# The shell between leaves at once, so that the run is nobody's child and no zombie stays; job control, so that the run
+# does not begin with the keyboard's signals ignored.
+_BETWEEN = 'set -m; "$0" "$1" < /dev/null >> "$2" 2>&1 & echo "$!"'
+
+
+def start(run: RunDir) -> None:
+    """Start a run's launch.sh and return once it has reported itself; Unavailable carries what it said instead."""
+    bash = shutil.which("bash")
+    if bash is None:
+        raise Unavailable("bash was not found", "Install bash.")
+    before = len(run.events())
+    with writing(run.launcher_log):
+        run.launcher_log.touch()
+        offset = run.launcher_log.stat().st_size
+    between = subprocess.run(
+        [bash, "-c", _BETWEEN, bash, str(run.script), str(run.launcher_log)],
+        cwd="/",
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        check=True,
+        text=True,
+        start_new_session=True,
+    )
+    pid = int(between.stdout)
+    deadline = time.monotonic() + _PATIENCE
+    while time.monotonic() < deadline:
+        gone = start_ticks(pid) is None
+        if any(event.event == "run_started" for event in run.events()[before:]):
+            return
+        if gone:
+            break
+        time.sleep(0.02)
+    with run.launcher_log.open("rb") as log:
+        log.seek(offset)
+        said = visible(log.read(4000).decode(errors="replace").strip())
+    raise Unavailable(f"the run did not start: {said or 'launch.sh did not answer'}", f"See {run.launcher_log}.")

@@ -1,0 +1,87 @@
+"""How a run stands: what its events say, and whether the process that wrote them still lives."""
+
+from typing import Literal
+
+from msgspec import Struct
+
+from tui_train.runs.processes import alive, marked
+from tui_train.runs.rundir import Event, RunDir
+
+State = Literal["new", "running", "stopping", "finished", "failed", "stopped", "lost"]
+LIVE: frozenset[str] = frozenset({"running", "stopping"})
+
+
+class AttemptStatus(Struct, frozen=True, kw_only=True):
+    """One attempt: `position` is its place in the plan, from 1; `ended` and `exit_code` are None while it runs."""
+
+    number: int
+    position: int
+    started: float
+    ended: float | None = None
+    exit_code: int | None = None
+    out_of_memory: bool = False
+
+
+class Status(Struct, frozen=True, kw_only=True):
+    """A run's state and attempts; `leftover` are processes that train on though what started them is gone."""
+
+    state: State
+    attempts: tuple[AttemptStatus, ...] = ()
+    started: float | None = None
+    ended: float | None = None
+    exit_code: int | None = None
+    pid: int = 0
+    mark: str = ""
+    leftover: tuple[int, ...] = ()
+
+    @property
+    def live(self) -> bool:
+        """Whether its launch.sh still works."""
+        return self.state in LIVE
+
+
+def status(run: RunDir) -> Status:
+    """Return how a run stands now."""
+    events = run.events()
+    attempts = _attempts(events)
+    starts = [event for event in events if event.event == "run_started"]
+    if not starts:
+        return Status(state="new", attempts=attempts)
+    last = starts[-1]
+    after = events[len(events) - events[::-1].index(last) :]
+    end = next((event for event in after if event.event == "run_ended"), None)
+    if end and end.state in {"finished", "failed", "stopped"}:
+        state, leftover = end.state, ()
+    elif alive(last.pid, last.start_ticks, last.boot_id):
+        state = "stopping" if any(event.event == "stopping" for event in after) else "running"
+        leftover = ()
+    else:
+        state, leftover = "lost", marked(last.mark)
+    return Status(
+        state=state,  # type: ignore[arg-type]
+        attempts=attempts,
+        started=last.time,
+        ended=end.time if end else None,
+        exit_code=end.exit_code if end else None,
+        pid=last.pid,
+        mark=last.mark,
+        leftover=leftover,
+    )
+
+
+def _attempts(events: tuple[Event, ...]) -> tuple[AttemptStatus, ...]:
+    found: dict[int, AttemptStatus] = {}
+    for event in events:
+        if event.event == "attempt_started":
+            found[event.attempt] = AttemptStatus(number=event.attempt, position=event.position, started=event.time)
+        elif event.event == "attempt_ended" and event.attempt in found:
+            begun = found[event.attempt]
+            found[event.attempt] = AttemptStatus(
+                number=begun.number,
+                position=begun.position,
+                started=begun.started,
+                ended=event.time,
+                exit_code=event.exit_code,
+                out_of_memory=event.out_of_memory,
+            )
+    return tuple(found.values())

@@ -1,0 +1,51 @@
+"""Ending a run: its launch.sh is asked first, and nothing with its mark is left behind."""
+
+import os
+import signal
+import time
+from collections.abc import Callable
+
+from tui_train.errors import Unavailable
+from tui_train.runs.processes import marked
+from tui_train.runs.rundir import RunDir
+from tui_train.runs.status import Status, status
+
+_PATIENCE = 60.0
+
+
+def stop(run: RunDir, *, waiting: Callable[[], None] = lambda: None) -> Status:
+    """End a run and every process of it, and return its state; `waiting` is called while it takes its time.
+
+    Raises Unavailable when processes are left that cannot be ended.
+    """
+    now = status(run)
+    if now.live:
+        os.kill(now.pid, signal.SIGTERM)
+        deadline = time.monotonic() + _PATIENCE
+        while (now := status(run)).live and time.monotonic() < deadline:
+            waiting()
+            time.sleep(0.1)
+        if now.live:
+            os.kill(now.pid, signal.SIGKILL)
+    left = _end(now.mark) if now.mark else ()
+    if left:
+        pids = ", ".join(map(str, left))
+        raise Unavailable(f"processes of the run are left: {pids}", f"End them: kill -9 {' '.join(map(str, left))}")
+    return status(run)
+
+
+def _end(mark: str) -> tuple[int, ...]:
+    """Ask, then kill, whatever carries the mark of a run whose launch.sh is gone; return what is left."""
+    for attempt in range(100):
+        found = marked(mark)
+        if not found:
+            break
+        for pid in found:
+            try:
+                os.kill(pid, signal.SIGTERM if attempt == 0 else signal.SIGKILL)
+            except ProcessLookupError:
+                continue
+            except PermissionError:
+                return found
+        time.sleep(1.0 if attempt == 0 else 0.1)
+    return marked(mark)
