@@ -39,7 +39,7 @@ def open_wizard(run: str = "") -> None:
 
 def terminal() -> bool:
     """Tell whether there is a terminal that can show the wizard."""
-    return sys.stdin.isatty() and sys.stdout.isatty() and os.environ.get("TERM", "dumb") != "dumb"
+    return sys.stdin.isatty() and sys.stdout.isatty() and sys.stderr.isatty() and os.environ.get("TERM", "dumb") != "dumb"
 
 
 def facts(*, as_json: bool) -> None:

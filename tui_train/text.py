@@ -1,6 +1,7 @@
 """Words for people: untrusted text made safe, and sizes and durations in short form."""
 
 import re
+from pathlib import Path
 
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u200b-\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff\ufeff]")
 
@@ -8,6 +9,12 @@ _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u200b-\u200f\u2028-\u202e\u2066-\u20
 def visible(text: str) -> str:
     """Return `text` with every control, direction-changing or undecodable character shown as an escape, on one line."""
     return _CONTROL.sub(lambda match: match.group().encode("unicode_escape", "surrogatepass").decode("ascii"), text)
+
+
+def home(path: str) -> str:
+    """Return a path safe to show, the user's home folder as ~."""
+    folder = str(Path.home())
+    return visible("~" + path[len(folder) :] if path.startswith(folder + "/") else path)
 
 
 def size(count: int | None) -> str:

@@ -3,11 +3,29 @@
 import time
 from collections.abc import Callable, Iterator
 
+from msgspec import Struct
+
+from tui_train.runs.progress import Progress, advance
 from tui_train.runs.rundir import RunDir
 from tui_train.runs.status import AttemptStatus, Status, status
 from tui_train.runs.tail import Tail
 
 _PAUSE = 0.15
+_SHOWN = 256 << 10
+_REMEMBERED = 32 << 20
+_KEPT = 5000
+
+
+class Told(Struct, frozen=True, kw_only=True):
+    """What a viewer is told: the run's status and progress, its new lines, and whether they begin another attempt."""
+
+    status: Status
+    progress: Progress = Progress()
+    title: str = ""
+    lines: tuple[str, ...] = ()
+    unfinished: str = ""
+    fresh: bool = False
+    seconds_left: float | None = None
 
 
 def follow(run: RunDir, *, on_attempt: Callable[[AttemptStatus], None] = lambda _: None) -> Iterator[str]:
@@ -43,3 +61,52 @@ def wait(run: RunDir) -> Status:
 def _lines(tail: Tail) -> Iterator[str]:
     while lines := tail.read():
         yield from lines
+
+
+def watch(run: RunDir, cancelled: Callable[[], bool]) -> Iterator[Told]:
+    """Yield what is new about a run's newest attempt, about seven times a second at most, until the run has ended.
+
+    A viewer that falls behind is given the end of what was written: it never slows or outgrows itself.
+    """
+    titles = [str(attempt.get("title", "")) for attempt in run.plan().get("attempts", [])]
+    shown, tail, told = 0, None, Told(status=status(run))
+    began = (0.0, 0)
+    while not cancelled():
+        now = status(run)
+        newest = now.attempts[-1] if now.attempts else None
+        fresh = newest is not None and newest.number != shown
+        if fresh and newest:
+            shown, tail = newest.number, Tail(run.attempt_log(newest.number), last=_REMEMBERED)
+        lines: list[str] = []
+        progress = told.progress
+        while tail and (piece := tail.read()):
+            progress = advance(progress, piece)
+            lines = (lines + piece)[-_KEPT:]
+            if tail.behind > _REMEMBERED:
+                tail.skip(_SHOWN)
+        if progress.step and began[1] == 0:
+            began = (time.monotonic(), progress.step)
+        news = Told(
+            status=now,
+            progress=progress,
+            title=titles[newest.position - 1] if newest and newest.position <= len(titles) else "",
+            lines=tuple(lines),
+            unfinished=tail.unfinished if tail else "",
+            fresh=fresh,
+            seconds_left=_left(progress, began),
+        )
+        ended = not now.live and not (tail and tail.behind)
+        if fresh or lines or ended or (news.status, news.unfinished) != (told.status, told.unfinished):
+            yield news
+        told = news
+        if ended:
+            return
+        time.sleep(_PAUSE)
+
+
+def _left(progress: Progress, began: tuple[float, int]) -> float | None:
+    """Return the seconds that the remaining steps take at the pace since `began` (clock, step)."""
+    done = progress.step - began[1]
+    if done <= 0 or progress.steps < progress.step:
+        return None
+    return (time.monotonic() - began[0]) / done * (progress.steps - progress.step)

@@ -19,11 +19,8 @@ class Tail:
         self.offset = 0
         self.skipped = 0
         self._rest = b""
-        size = self.size()
-        if last is not None and size > last:
-            self.offset = self.skipped = size - last
-            self._rest = b""
-            self._drop_partial()
+        if last is not None:
+            self.skip(last)
 
     def size(self) -> int:
         """Return the file's size in bytes, 0 while there is none."""
@@ -40,6 +37,14 @@ class Tail:
         whole, newline, rest = (self._rest + piece).rpartition(b"\n")
         self._rest = rest[-_PIECE:]
         return [clean(line) for line in whole.split(b"\n")] if newline else []
+
+    def skip(self, last: int) -> None:
+        """Go on `last` bytes before the file's present end, at the next whole line."""
+        begin = self.size() - last
+        if begin > self.offset:
+            self.skipped += begin - self.offset
+            self.offset = begin
+            self._drop_partial()
 
     @property
     def unfinished(self) -> str:

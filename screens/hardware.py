@@ -1,0 +1,99 @@
+"""Hardware: which cards there are, which are chosen, and why."""
+
+from collections.abc import Sequence
+from typing import ClassVar
+
+from rich.text import Text
+from textual import on
+from textual.binding import Binding, BindingType
+from textual.widget import Widget
+from textual.widgets import Static
+
+from tui_train.facts.types import Gpu, Machine, Verdict
+from tui_train.plan.resolve import Resolved
+from tui_train.text import size, visible
+
+from .messages import Chosen
+from .step import Step, row_of
+from .widgets.picks import Pick, Picks
+
+
+class Hardware(Step):
+    """The first step."""
+
+    HELP = """Hardware
+
+What this machine has, and what the training will use. A card is marked with its verdict:
+  use      trains well
+  spare    works, but would slow or limit the others; pick it with Space if you want it
+  blocked  cannot work with the chosen PyTorch; the reason stands beside it
+Without a GPU everything still works, on the CPU."""
+    TITLE_OF_STEP = "Hardware"
+    KEYS = ("hardware.device", "hardware.gpus", "hardware.processes")
+    BINDINGS: ClassVar[list[BindingType]] = [Binding("r", "app.look", "Look again")]
+
+    def content(self) -> Sequence[Widget]:
+        """Host, cards, device and processes."""
+        return [
+            Static(id="host", markup=False),
+            Picks(id="gpus"),
+            Static(id="gaps", markup=False),
+            row_of("hardware.device"),
+            row_of("hardware.processes"),
+        ]
+
+    def refresh_rest(self, resolved: Resolved) -> None:
+        """Show the host and its cards."""
+        if self.facts is None:
+            return
+        machine = self.facts.machine
+        looking = "machine" in self.looking
+        self.query_one("#host", Static).update(_host(machine, looking=looking))
+        gpus = self.query_one("#gpus", Picks)
+        gpus.display = bool(machine.gpus)
+        gpus.picks = tuple(_pick(gpu, verdict) for gpu, verdict in zip(machine.gpus, resolved.verdicts, strict=True))
+        gpus.picked = tuple(gpu.uuid for gpu in resolved.gpus)
+        gaps = Text("\n").join(_gap(gap.what, gap.why, gap.remedy) for gap in machine.gaps)
+        if not machine.gpus and not looking:
+            gaps = Text.assemble(("No GPU was found: training runs on the CPU.\n", "bold"), gaps)
+        self.query_one("#gaps", Static).update(gaps)
+
+    @on(Picks.Picked)
+    def _picked(self, event: Picks.Picked) -> None:
+        event.stop()
+        self.post_message(Chosen("hardware.gpus", event.values))
+
+
+def _host(machine: Machine, *, looking: bool) -> Text:
+    if looking and not machine.hostname:
+        return Text("Looking at this machine …")
+    driver = f"driver {machine.driver_version}, CUDA {machine.driver_cuda}" if machine.driver_version else "no NVIDIA driver"
+    lines = (
+        f"{machine.hostname}   {machine.cpu_name or 'processor'}, {machine.cpu_count} cores",
+        f"memory {size(machine.memory_available)} free of {size(machine.memory_total)}"
+        f"   /dev/shm {size(machine.shm_free)} free   {driver}",
+    )
+    return Text("\n".join(visible(line) for line in lines))
+
+
+def _gap(what: str, why: str, remedy: str) -> Text:
+    return Text.assemble((f"! {visible(what)}", "bold"), f"\n  {visible(why)}\n  {visible(remedy)}")
+
+
+def _pick(gpu: Gpu, verdict: Verdict) -> Pick:
+    memory = f"{size(gpu.memory_free)} free of {size(gpu.memory_total)}"
+    words = Text.assemble(
+        f"{gpu.index} {visible(gpu.name) or '?':<27.27} {memory:<26} cc {gpu.compute_capability or '?':<5}",
+        (f"{verdict.kind}", "bold"),
+    )
+    details = [f"bus {gpu.pci_bus}" if gpu.pci_bus else "", "drives a display" if gpu.display_active else ""]
+    details += [f"{process.name} ({process.user}, {size(process.memory)})" for process in gpu.processes[:3]]
+    details += list(verdict.reasons)
+    shown = ", ".join(visible(detail) for detail in details if detail)
+    if shown:
+        words.append(f"\n      {shown}", "dim")
+    reason = "; ".join(verdict.reasons) if verdict.kind == "blocked" else ""
+    return Pick(gpu.uuid, words, visible(reason))
+
+
+SCREEN = Hardware

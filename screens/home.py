@@ -1,0 +1,171 @@
+"""Home: a new training, the saved profiles, and the runs, of which a live one can be opened again."""
+
+from typing import ClassVar
+
+from rich.text import Text
+from textual import on, work
+from textual.app import ComposeResult
+from textual.binding import Binding, BindingType
+from textual.message import Message
+from textual.widgets import OptionList
+from textual.widgets.option_list import Option
+
+from tui_train.errors import TuiTrainError
+from tui_train.text import visible
+
+from .messages import Become, Complaint, OpenRun, OpenStep
+from .step import Base
+from .widgets.bar import StepBar
+from .widgets.keys import Keys
+
+_MOST_RUNS = 30
+_EVERY = 2.0
+
+Rows = tuple[tuple[str, ...], ...]
+
+
+class Found(Message):
+    """The profiles and runs that are there: for each its id and its words."""
+
+    def __init__(self, profiles: tuple[str, ...], runs: Rows) -> None:
+        """Carry the profiles' names and the runs' rows, each with the folder first."""
+        super().__init__()
+        self.profiles = profiles
+        self.runs = runs
+
+
+class Home(Base):
+    """The first screen."""
+
+    HELP = """Home
+
+Start a new training, begin with a saved profile, or open a run: a live one goes on while nobody watches.
+
+Enter opens what is marked, up and down move. N starts anew. S ends the marked run and all its processes.
+All screens: Enter next, Esc back, F1 or ? help, Ctrl+P all actions, Q quit."""
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("enter", "open", "Open", key_display="⏎"),
+        Binding("n", "new", "New"),
+        Binding("s", "stop", "Stop run"),
+    ]
+
+    def __init__(self) -> None:
+        """Begin with nothing found."""
+        super().__init__()
+        self._found: tuple[tuple[str, ...], Rows] | None = None
+
+    def compose(self) -> ComposeResult:
+        """Put a list under the bar."""
+        yield StepBar(title="from ssh to a running training")
+        yield OptionList(Option("New training", id="new"), id="list", markup=False)
+        yield Keys()
+
+    def on_mount(self) -> None:
+        """Look for profiles and runs now, and again while the screen is shown."""
+        self.query_one(OptionList).highlighted = 0
+        self.call_after_refresh(self.look)
+        self.set_interval(_EVERY, self.look)
+
+    def on_screen_resume(self) -> None:
+        """Look again when the screen is shown again."""
+        self.look()
+
+    @work(thread=True, exclusive=True, group="home", exit_on_error=False)
+    def look(self) -> None:
+        """Find the profiles and runs; nothing is drawn when nothing changed."""
+        if self.app.screen is not self:
+            return
+        from tui_train import show
+        from tui_train.profile import store
+        from tui_train.runs.rundir import all_runs
+        from tui_train.runs.status import status
+
+        runs = tuple((str(run.path), *show.run_row(run, status(run))) for run in all_runs()[:_MOST_RUNS])
+        self.post_message(Found(store.names(), runs))
+
+    @on(Found)
+    def _show(self, event: Found) -> None:
+        if (event.profiles, event.runs) == self._found:
+            return
+        self._found = (event.profiles, event.runs)
+        options = self.query_one(OptionList)
+        marked = options.highlighted_option.id if options.highlighted_option else None
+        options.clear_options()
+        options.add_options(_options(event.profiles, event.runs))
+        ids = [options.get_option_at_index(position).id for position in range(options.option_count)]
+        options.highlighted = ids.index(marked) if marked in ids else 0
+
+    def action_open(self) -> None:
+        """Open what is marked."""
+        self.query_one(OptionList).action_select()
+
+    def action_new(self) -> None:
+        """Begin with the last profile."""
+        from tui_train.workflow import last
+
+        self.post_message(Become(last()))
+        self.post_message(OpenStep("hardware"))
+
+    @on(OptionList.OptionSelected)
+    def _opened(self, event: OptionList.OptionSelected) -> None:
+        kind, _, rest = (event.option_id or "").partition(":")
+        if kind == "new":
+            self.action_new()
+        elif kind == "profile":
+            self._begin_with(rest)
+        elif kind == "run":
+            self._open_run(rest)
+
+    def _begin_with(self, name: str) -> None:
+        from tui_train.profile import store
+
+        try:
+            self.post_message(Become(store.load(name)))
+        except TuiTrainError as error:
+            self.post_message(Complaint(error))
+            return
+        self.post_message(OpenStep("hardware"))
+
+    def _open_run(self, folder: str) -> None:
+        from tui_train.runs import rundir
+
+        try:
+            self.post_message(OpenRun(rundir.find(folder)))
+        except TuiTrainError as error:
+            self.post_message(Complaint(error))
+
+    def action_stop(self) -> None:
+        """Ask, then end the marked run."""
+        from .widgets.dialogs import Ask
+
+        marked = self.query_one(OptionList).highlighted_option
+        kind, _, folder = (marked.id or "").partition(":") if marked else ("", "", "")
+        if kind != "run":
+            self.app.bell()
+            return
+        name = visible(folder.rpartition("/")[2])
+        answers = (("", "No, leave it"), ("stop", "Stop it and all its processes"))
+        self.app.push_screen(Ask(f"Stop {name}?", answers), lambda answer: self._stop(folder) if answer else None)
+
+    @work(thread=True, group="stop", exit_on_error=False)
+    def _stop(self, folder: str) -> None:
+        from tui_train.runs import rundir
+        from tui_train.runs.stop import stop
+
+        try:
+            stop(rundir.find(folder))
+        except TuiTrainError as error:
+            self.post_message(Complaint(error))
+        self.app.call_from_thread(self.look)
+
+
+def _options(profiles: tuple[str, ...], runs: Rows) -> list[Option]:
+    options = [Option("New training", id="new")]
+    if profiles:
+        options.append(Option(Text("\nSaved profiles", "bold"), disabled=True))
+        options += [Option(f"  {visible(name)}", id=f"profile:{name}") for name in profiles]
+    if runs:
+        options.append(Option(Text("\nRuns", "bold"), disabled=True))
+    for folder, name, state, started, took, _attempts in runs:
+        options.append(Option(f"  {state:<16} {started:<17} {took:<12} {name}", id=f"run:{folder}"))
+    return options

@@ -1,0 +1,72 @@
+"""What screens ask of the app, which alone changes anything: each is posted upward."""
+
+from textual.message import Message
+
+from tui_train.changes import Change
+from tui_train.errors import TuiTrainError
+from tui_train.profile.fields import Value
+from tui_train.profile.types import Profile
+from tui_train.runs.rundir import RunDir
+
+
+class Chosen(Message):
+    """A field has a new value."""
+
+    def __init__(self, key: str, value: Value) -> None:
+        """Carry the field's key and its value."""
+        super().__init__()
+        self.key = key
+        self.value = value
+
+
+class Mend(Message):
+    """A change is to be made, and said."""
+
+    def __init__(self, change: Change) -> None:
+        """Carry the change."""
+        super().__init__()
+        self.change = change
+
+
+class Become(Message):
+    """The profile is to be another one."""
+
+    def __init__(self, profile: Profile) -> None:
+        """Carry the profile."""
+        super().__init__()
+        self.profile = profile
+
+
+class OpenStep(Message):
+    """A step is to be opened, by its module's name."""
+
+    def __init__(self, module: str) -> None:
+        """Carry the name."""
+        super().__init__()
+        self.module = module
+
+
+class OpenRun(Message):
+    """A run is to be shown."""
+
+    def __init__(self, run: RunDir) -> None:
+        """Carry the run."""
+        super().__init__()
+        self.run = run
+
+
+class GoHome(Message):
+    """All steps are to be closed."""
+
+
+class Leave(Message):
+    """The wizard is to be left, without more questions."""
+
+
+class Complaint(Message):
+    """An error is to be shown with its remedy."""
+
+    def __init__(self, error: TuiTrainError) -> None:
+        """Carry the error."""
+        super().__init__()
+        self.error = error

@@ -1,0 +1,205 @@
+"""Run: a training as it goes: its log, step, loss, speed and attempts; it can be left, stopped and opened again."""
+
+import time
+from typing import ClassVar
+
+from rich.text import Text
+from textual import on, work
+from textual.app import ComposeResult
+from textual.binding import Binding, BindingType
+from textual.message import Message
+from textual.widgets import Static
+from textual.worker import get_current_worker
+from textual_plotext import PlotextPlot
+
+from tui_train import show
+from tui_train.errors import TuiTrainError
+from tui_train.runs.follow import Told, watch
+from tui_train.runs.rundir import RunDir
+from tui_train.runs.stop import stop
+from tui_train.text import duration, visible
+
+from .messages import Complaint, GoHome, Leave
+from .step import Base
+from .widgets.bar import StepBar
+from .widgets.keys import Keys
+from .widgets.dialogs import Ask
+from .widgets.log_view import LogView
+
+_MOST_POINTS = 400
+
+
+class News(Message):
+    """Something about the run has changed."""
+
+    def __init__(self, told: Told) -> None:
+        """Carry what is new."""
+        super().__init__()
+        self.told = told
+
+
+class RunScreen(Base):
+    """The fifth step: one run, started here or anywhere."""
+
+    HELP = """Run
+
+The training writes to files of its run folder and needs nobody to watch: D leaves it running, and Home opens it again,
+also after a lost connection. X ends it and every process of it.
+Up, down, Page up, Page down scroll the log; End follows it again. P shows or hides the plot of the loss.
+R starts an ended run again, from its newest complete checkpoint."""
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("d", "detach", "Detach"),
+        Binding("x", "stop", "Stop"),
+        Binding("r", "again", "Run again"),
+        Binding("p", "plot", "Plot"),
+        Binding("escape", "detach", "Home", key_display="esc"),
+    ]
+
+    def __init__(self, run: RunDir) -> None:
+        """Show a run."""
+        super().__init__()
+        self.run = run
+        self._told: Told | None = None
+
+    def compose(self) -> ComposeResult:
+        """State, plot, log, keys."""
+        yield StepBar("Run")
+        yield Static(id="state", markup=False)
+        yield PlotextPlot(id="plot")
+        yield LogView(id="log")
+        yield Keys()
+
+    def on_mount(self) -> None:
+        """Read the log from now on."""
+        self.query_one(LogView).focus()
+        self.query_one("#state", Static).update(f"{visible(self.run.name)}: reading …")
+        self._watch()
+
+    @work(thread=True, exclusive=True, group="watch", exit_on_error=False)
+    def _watch(self) -> None:
+        worker = get_current_worker()
+        for told in watch(self.run, lambda: worker.is_cancelled):
+            self.post_message(News(told))
+
+    @on(News)
+    def _show(self, event: News) -> None:
+        told = event.told
+        before = self._told
+        self._told = told
+        log = self.query_one(LogView)
+        if told.fresh:
+            log.clear()
+        if told.lines or told.fresh or before is None or told.unfinished != before.unfinished:
+            log.add(told.lines, told.unfinished)
+        self.query_one("#state", Static).update(_state(self.run, told))
+        if before is None or told.progress.points != before.progress.points:
+            self._draw_plot()
+        self.refresh_bindings()
+
+    def _draw_plot(self) -> None:
+        plot = self.query_one("#plot", PlotextPlot)
+        points = self._told.progress.points if self._told else ()
+        plot.display = len(points) > 1 and not plot.has_class("hidden")
+        every = max(1, len(points) // _MOST_POINTS)
+        shown = [*points[::every], *points[-1:]]
+        plot.plt.clear_data()
+        plot.plt.clear_figure()
+        plot.plt.plot([point.step for point in shown], [point.loss for point in shown], marker="braille")
+        plot.plt.title("loss")
+        plot.refresh()
+
+    @property
+    def live(self) -> bool:
+        """Whether the training goes on."""
+        return self._told is None or self._told.status.live
+
+    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
+        """Only a live run can be stopped, only an ended one started again."""
+        del parameters
+        if action == "stop":
+            return self.live or bool(self._told and self._told.status.leftover)
+        return action != "again" or not self.live
+
+    def action_plot(self) -> None:
+        """Show or hide the plot."""
+        self.query_one("#plot").toggle_class("hidden")
+        self._draw_plot()
+
+    def action_detach(self) -> None:
+        """Leave the run to itself and go Home."""
+        if self.live:
+            self.notify(f"{visible(self.run.name)} goes on; Home opens it again.", markup=False)
+        self.post_message(GoHome())
+
+    def action_stop(self) -> None:
+        """Ask, then end the run."""
+        answers = (("", "No, let it run"), ("stop", "Stop it and all its processes"))
+        self.app.push_screen(Ask("Stop this training?", answers), lambda answer: self._stop() if answer else None)
+
+    @work(thread=True, group="stop", exit_on_error=False)
+    def _stop(self, *, leave: bool = False) -> None:
+        try:
+            stop(self.run)
+        except TuiTrainError as error:
+            self.post_message(Complaint(error))
+        else:
+            if leave:
+                self.post_message(Leave())
+            else:
+                self.app.call_from_thread(self.notify, "Stopped; no process of it is left.")
+
+    @work(thread=True, group="again", exit_on_error=False)
+    def action_again(self) -> None:
+        """Start the same script again."""
+        from tui_train.runs.start import start
+
+        try:
+            start(self.run)
+        except TuiTrainError as error:
+            self.post_message(Complaint(error))
+        else:
+            self.app.call_from_thread(self._watch)
+
+    def ask_before_leaving(self) -> bool:
+        """Ask what becomes of a live run; false when there is nothing to ask."""
+        if not self.live:
+            return False
+        answers = (("detach", "Leave it running (tui-train opens it again)"), ("stop", "Stop it"), ("", "Stay here"))
+
+        def answered(answer: str | None) -> None:
+            if answer == "detach":
+                self.post_message(Leave())
+            elif answer == "stop":
+                self._stop(leave=True)
+
+        self.app.push_screen(Ask("The training still runs.", answers), answered)
+        return True
+
+
+def _state(run: RunDir, told: Told) -> Text:
+    now, progress = told.status, told.progress
+    words = Text(no_wrap=True, overflow="ellipsis")
+    words.append(f" {visible(run.name)}  ").append(show.state(now), "bold")
+    if now.started:
+        words.append(f"  {duration((now.ended or time.time()) - now.started)}")
+    words.append("\n ")
+    if progress.steps:
+        done = round(20 * min(1.0, progress.step / progress.steps))
+        words.append(f"step {progress.step}/{progress.steps} ").append("█" * done + "░" * (20 - done))
+    if progress.first and progress.last:
+        words.append(f"  loss {progress.last.loss:.4f}", "bold").append(f" (from {progress.first.loss:.4f})")
+    if progress.tokens_per_second:
+        words.append(f"  {progress.tokens_per_second:,.0f} tokens/s")
+    if told.seconds_left is not None and now.live:
+        words.append(f"  ETA {duration(told.seconds_left)}")
+    words.append("\n ")
+    for attempt in now.attempts:
+        mark = "▸" if attempt.ended is None else "✓" if attempt.exit_code == 0 else "✗"
+        why = " (out of memory)" if attempt.out_of_memory else ""
+        words.append(f"{mark} attempt {attempt.number}{why}  ", "bold" if attempt.ended is None else "dim")
+    if told.title:
+        words.append(visible(told.title), "dim")
+    return words
+
+
+SCREEN = RunScreen

@@ -1,0 +1,209 @@
+"""What the steps share: the line at the top, the hint at the bottom, moving between rows and between steps."""
+
+from collections.abc import Sequence
+from typing import ClassVar
+
+from rich.text import Text
+from textual import on
+from textual.app import ComposeResult
+from textual.binding import Binding, BindingType
+from textual.containers import VerticalScroll
+from textual.reactive import reactive
+from textual.screen import Screen
+from textual.widget import Widget
+from textual.widgets import Input, Static
+
+from tui_train import choices
+from tui_train.checks import Finding, check
+from tui_train.facts.types import Facts
+from tui_train.plan.resolve import Resolved, resolve
+from tui_train.profile import fields
+from tui_train.profile.types import Profile
+from tui_train.text import visible
+
+from . import STEPS
+from .messages import Mend, OpenStep
+from .widgets.bar import StepBar
+from .widgets.keys import Keys
+from .widgets.rows import ChoiceRow, Row, TextRow, Unread
+
+_TALL = frozenset({"trainer.kind", "trainer.launcher", "trainer.python", "trainer.preset"})
+
+
+def row_of(key: str) -> Row:
+    """Return a new row for a field: choices where it has them, else text."""
+    row = fields.field(key)
+    tall = key in _TALL
+    return ChoiceRow(row, tall=tall) if tall or row.options or row.kind == "switch" else TextRow(row)
+
+
+class Base(Screen[None]):
+    """A screen with the wizard's keys."""
+
+    HELP: ClassVar[str] = ""
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("up", "app.focus_previous", show=False),
+        Binding("down", "app.focus_next", show=False),
+        Binding("f1", "app.help", "Help"),
+        Binding("question_mark", "app.help", show=False),
+        Binding("ctrl+p", "app.command_palette", "Menu", key_display="^p"),
+        Binding("q", "app.leave", "Quit"),
+    ]
+
+    def help_text(self) -> Text:
+        """Return what F1 shows."""
+        return Text(self.HELP)
+
+
+class Step(Base):
+    """A step that shows the profile in rows and posts what is changed."""
+
+    TITLE_OF_STEP: ClassVar[str] = ""
+    KEYS: ClassVar[tuple[str, ...]] = ()
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("enter", "next", "Next", key_display="⏎"),
+        Binding("escape", "app.back", "Back", key_display="esc"),
+        Binding("f2", "fix", "Fix it"),
+        Binding("ctrl+z", "app.undo", "Undo", key_display="^z"),
+    ]
+    profile: reactive[Profile] = reactive(Profile, init=False)
+    facts: reactive[Facts | None] = reactive(None, init=False)
+    looking: reactive[frozenset[str]] = reactive(frozenset, init=False)
+
+    def compose(self) -> ComposeResult:
+        """Put the step's content between the bar, the hint and the keys."""
+        yield StepBar(self.TITLE_OF_STEP)
+        body = VerticalScroll(*self.content(), id="body")
+        body.can_focus = False
+        yield body
+        yield Static(id="hint", markup=False)
+        yield Keys()
+
+    def content(self) -> Sequence[Widget]:
+        """Return the step's widgets: by default a row for each key."""
+        return [row_of(key) for key in self.KEYS]
+
+    def on_mount(self) -> None:
+        """Fill the rows."""
+        self.update()
+
+    @property
+    def next_module(self) -> str:
+        """The step after this one."""
+        modules = [step.module for step in STEPS]
+        return modules[[step.title for step in STEPS].index(self.TITLE_OF_STEP) + 1]
+
+    def watch_profile(self) -> None:
+        """Show a changed profile."""
+        self.update()
+
+    def watch_facts(self) -> None:
+        """Show changed facts."""
+        self.update()
+
+    def update(self) -> None:
+        """Show the profile and the facts as they are now."""
+        if not self.is_mounted or self.facts is None:
+            return
+        resolved = resolve(self.profile, self.facts)
+        for row in self.query(Row):
+            key = row.field.key
+            row.display = choices.applies(key, self.profile)
+            row.show(
+                fields.get(self.profile, key),
+                choices.options(key, self.profile, self.facts, resolved),
+                choices.why_not(key, resolved),
+            )
+        self.refresh_rest(resolved)
+        self.mark()
+
+    def refresh_rest(self, resolved: Resolved) -> None:
+        """Show what a step has besides its rows."""
+
+    def findings(self) -> tuple[Finding, ...]:
+        """Return what is wrong with this step's fields."""
+        found = check(self.profile, self.facts) if self.facts else ()
+        return tuple(finding for finding in found if finding.key in self.KEYS)
+
+    def mark(self) -> None:
+        """Mark the rows that something is wrong with, and say it."""
+        wrong = {finding.key: finding for finding in reversed(self.findings()) if finding.level == "error"}
+        for row in self.query(Row):
+            finding = wrong.get(row.field.key)
+            if finding:
+                row.wrong = f"{finding.message}. {finding.remedy}"
+            elif not isinstance(row, TextRow) or not row.unread:
+                row.wrong = ""
+        self.hint()
+        self.refresh_bindings()
+
+    def hint(self) -> None:
+        """Show the focused row's help, or what is wrong; else the first finding of this step."""
+        focused = self.focused_row()
+        text = Text(focused.hint if focused else "", "bold" if focused and focused.wrong else "")
+        if not (focused and focused.wrong):
+            for finding in self.findings()[:1]:
+                mark = "!" if finding.level == "error" else "·"
+                more = "  F2 mends it." if finding.change else ""
+                text = Text(f"{mark} {finding.message}. {finding.remedy}{more}", "bold")
+        elif self.fixable():
+            text.append("  F2 mends it.")
+        self.query_one("#hint", Static).update(text)
+
+    def focused_row(self) -> Row | None:
+        """Return the row in which the focus is."""
+        at = self.focused
+        while at is not None and not isinstance(at, Row):
+            at = at.parent if isinstance(at.parent, Widget) else None
+        return at
+
+    def fixable(self) -> Finding | None:
+        """Return the finding that F2 mends: the focused row's, or the first that has a change."""
+        found = [finding for finding in self.findings() if finding.change]
+        row = self.focused_row()
+        mine = [finding for finding in found if row and finding.key == row.field.key]
+        return (mine or found or [None])[0]
+
+    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
+        """F2 shows only where it mends something."""
+        del parameters
+        return action != "fix" or (self.is_mounted and self.fixable() is not None)
+
+    def action_fix(self) -> None:
+        """Make the change that mends the finding."""
+        finding = self.fixable()
+        if finding and finding.change:
+            self.post_message(Mend(finding.change))
+
+    def action_next(self) -> None:
+        """Go to the next step, or to what is wrong here."""
+        unread = next((row for row in self.query(TextRow) if row.unread and row.display), None)
+        wrong = next((finding for finding in self.findings() if finding.level == "error"), None)
+        if unread is None and wrong is None:
+            self.post_message(OpenStep(self.next_module))
+            return
+        self.app.bell()
+        row = unread or next((found for found in self.query(Row) if wrong and found.field.key == wrong.key), None)
+        if row:
+            (row.query_one(Input) if isinstance(row, TextRow) else row).focus()
+        elif wrong:
+            self.notify(visible(f"{wrong.message}. {wrong.remedy}"), severity="error", markup=False)
+
+    def on_descendant_focus(self) -> None:
+        """Say what the focused row is for."""
+        self.hint()
+        self.refresh_bindings()
+
+    @on(Unread)
+    def _unread(self, event: Unread) -> None:
+        event.stop()
+        self.hint()
+
+    def help_text(self) -> Text:
+        """Return what F1 shows: the step, then its fields."""
+        text = Text(f"{self.HELP}\n")
+        for key in self.KEYS:
+            row = fields.field(key)
+            if choices.applies(key, self.profile):
+                text.append(f"\n{row.label}", "bold").append(f"  ({key})\n  {row.help}\n")
+        return text

@@ -1,0 +1,214 @@
+"""Form rows made from the fields: a label, an editor, and a marker that shows the focus without colour."""
+
+from rich.text import Text
+from textual import events, on
+from textual.app import ComposeResult
+from textual.binding import Binding
+from textual.containers import Horizontal
+from textual.message import Message
+from textual.reactive import reactive
+from textual.widget import Widget
+from textual.widgets import Input, Static
+
+from tui_train.choices import Option
+from tui_train.errors import BadInput
+from tui_train.profile import fields
+from tui_train.profile.fields import Field, Value
+from tui_train.text import visible
+
+from ..messages import Chosen
+
+LABEL_WIDTH = 20
+
+
+class Unread(Message):
+    """What was typed into a row cannot be read."""
+
+
+class Row(Widget):
+    """What all rows share: the field, why it cannot be edited, and whether something is wrong with it."""
+
+    reason: reactive[str] = reactive("")
+    wrong: reactive[str] = reactive("")
+
+    def __init__(self, field: Field) -> None:
+        """Make the row of a field."""
+        super().__init__(id=row_id(field.key))
+        self.field = field
+
+    @property
+    def hint(self) -> str:
+        """What the hint line says while this row has the focus."""
+        return self.wrong or self.field.help
+
+    def show(self, value: Value, options: tuple[Option, ...], reason: str) -> None:
+        """Show a value, what it may be, and why it cannot be changed here (empty: it can)."""
+        raise NotImplementedError
+
+    def head(self, *, focused: bool) -> Text:
+        """Return the marker and label."""
+        mark = "›" if focused else "!" if self.wrong else " "
+        style = "bold red" if self.wrong else "bold" if focused else ""
+        return Text.assemble((f"{mark} {self.field.label:<{LABEL_WIDTH}}", style))
+
+
+def row_id(key: str) -> str:
+    """Return the id of a field's row."""
+    return "row-" + key.replace(".", "-").replace("_", "-")
+
+
+class ChoiceRow(Row, can_focus=True):
+    """One of some values: left and right change it; those that cannot work stand there with their reason."""
+
+    BINDINGS = [
+        Binding("left", "cycle(-1)", "Change", key_display="←→"),
+        Binding("right,space", "cycle(1)", "Change", show=False),
+    ]
+    value: reactive[str] = reactive("")
+    options: reactive[tuple[Option, ...]] = reactive((), layout=True)
+
+    def __init__(self, field: Field, *, tall: bool = False) -> None:
+        """Make the row; a tall one has a line for each value."""
+        super().__init__(field)
+        self.tall = tall
+
+    def show(self, value: Value, options: tuple[Option, ...], reason: str) -> None:
+        """Show a value among its options."""
+        self.options = options
+        self.value = show_word(value)
+        self.reason = reason
+
+    def render(self) -> Text:
+        """Draw all values, the chosen one marked."""
+        head = self.head(focused=self.has_focus)
+        if self.reason:
+            return Text.assemble(head, (f"{self.reason}", "dim"))
+        width = max((len(option.label) for option in self.options), default=0)
+        lines: list[Text] = []
+        for option in self.options:
+            chosen = option.value == self.value
+            mark = "●" if chosen else "✗" if option.reason else "○"
+            style = "bold" if chosen else "dim" if option.reason else ""
+            words = Text.assemble((f"{mark} {option.label:<{width if self.tall else 0}}", style))
+            note = option.reason or (option.note if self.tall or chosen else "")
+            if note:
+                words.append(f"  {note}" if self.tall else f" ({note})", "dim")
+            lines.append(words)
+        between = Text("\n" + " " * (LABEL_WIDTH + 2)) if self.tall else Text("  ")
+        return Text.assemble(head, between.join(lines), overflow="ellipsis", no_wrap=True)
+
+    def get_content_height(self, container: object, viewport: object, width: int) -> int:
+        """A line for each value when tall, else one."""
+        return max(1, len(self.options)) if self.tall and not self.reason else 1
+
+    def action_cycle(self, by: int) -> None:
+        """Choose the next value that can work."""
+        possible = [option.value for option in self.options if not option.reason]
+        if self.reason or not possible:
+            self.app.bell()
+            return
+        if self.value not in possible:
+            chosen = possible[0]
+        else:
+            chosen = possible[(possible.index(self.value) + by) % len(possible)]
+        if chosen != self.value:
+            self.value = chosen
+            self.post_message(Chosen(self.field.key, fields.parse(self.field, chosen)))
+
+    def on_click(self, event: events.Click) -> None:
+        """Choose the clicked line of a tall row."""
+        if self.tall and not self.reason and 0 <= event.y < len(self.options) and not self.options[event.y].reason:
+            self.value = self.options[event.y].value
+            self.post_message(Chosen(self.field.key, fields.parse(self.field, self.value)))
+
+
+class Entry(Input):
+    """An input in which Enter goes to the next step, like everywhere."""
+
+    BINDINGS = [Binding("enter", "screen.next", "Next", key_display="⏎")]
+
+
+class TextRow(Row):
+    """A value that is typed; it counts as soon as it can be read."""
+
+    def __init__(self, field: Field) -> None:
+        """Make the row of a field."""
+        super().__init__(field)
+        self._note = ""
+        self._shown: Value | None = None
+        self.unread = False
+
+    def compose(self) -> ComposeResult:
+        """Put label, input and note in a line."""
+        with Horizontal():
+            yield Static(classes="label")
+            yield Entry(placeholder=self.field.empty, compact=True, select_on_focus=False)
+            yield Static(classes="note", markup=False)
+
+    def on_mount(self) -> None:
+        """Draw the label."""
+        self._draw()
+
+    def show(self, value: Value, options: tuple[Option, ...], reason: str) -> None:
+        """Show a value, unless it is what is being typed."""
+        del options
+        self.reason = reason
+        entry = self.query_one(Input)
+        entry.disabled = bool(reason)
+        if value != self._shown:
+            self._shown = value
+            with entry.prevent(Input.Changed):
+                entry.value = visible_value(self.field, value)
+            self.unread = False
+        self._draw()
+
+    def note(self, text: str) -> None:
+        """Show a remark behind the value."""
+        self._note = text
+        self._draw()
+
+    def watch_wrong(self) -> None:
+        """Draw the label anew."""
+        self._draw()
+
+    def on_descendant_focus(self) -> None:
+        """Mark the row."""
+        self._draw()
+
+    def on_descendant_blur(self) -> None:
+        """Unmark the row, and show the value as it was understood."""
+        if self._shown is not None and not self.unread:
+            entry = self.query_one(Input)
+            with entry.prevent(Input.Changed):
+                entry.value = visible_value(self.field, self._shown)
+        self._draw()
+
+    @on(Input.Changed)
+    def _typed(self, event: Input.Changed) -> None:
+        event.stop()
+        try:
+            value = fields.parse(self.field, event.value)
+        except BadInput as error:
+            self.unread = True
+            self.wrong = f"{error.message}. {error.remedy}"
+            self.post_message(Unread())
+            return
+        self.unread = False
+        self._shown = value
+        self.post_message(Chosen(self.field.key, value))
+
+    def _draw(self) -> None:
+        if self.is_mounted:
+            focused = self.query_one(Input).has_focus
+            self.query_one(".label", Static).update(self.head(focused=focused))
+            self.query_one(".note", Static).update(self.reason or self._note)
+
+
+def show_word(value: Value) -> str:
+    """Return a choice's value as its option has it."""
+    return ("yes" if value else "no") if isinstance(value, bool) else str(value)
+
+
+def visible_value(field: Field, value: Value) -> str:
+    """Return a value as it would be typed, safe to show."""
+    return visible(fields.show(field, value))

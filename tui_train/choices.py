@@ -1,0 +1,111 @@
+"""What a field can be set to here, and what it cannot, with the reason; the screens show these words."""
+
+from collections.abc import Callable
+
+from msgspec import Struct
+
+from tui_train.facts.gpus import supports_bf16
+from tui_train.facts.types import Facts
+from tui_train.plan.launchers import LAUNCHERS
+from tui_train.plan.resolve import MODEL_SIZE, Resolved, lacks
+from tui_train.presets import PLACEHOLDERS, presets
+from tui_train.profile import fields
+from tui_train.profile.types import Profile
+from tui_train.text import home, visible
+
+_SCRIPT_ONLY = frozenset({"trainer.script", "trainer.preset"})
+_BUILTIN_ONLY = frozenset({"trainer.model", "trainer.data"})
+
+
+class Option(Struct, frozen=True):
+    """One value of a field: its words, what it is, and why it cannot be chosen here (empty: it can)."""
+
+    value: str
+    label: str
+    note: str = ""
+    reason: str = ""
+
+
+def options(key: str, profile: Profile, facts: Facts, resolved: Resolved) -> tuple[Option, ...]:
+    """Return the values that a field offers."""
+    if key in _OPTIONS:
+        return _OPTIONS[key](profile, facts, resolved)
+    row = fields.field(key)
+    return tuple(Option(value, value) for value in (("no", "yes") if row.kind == "switch" else row.options))
+
+
+def applies(key: str, profile: Profile) -> bool:
+    """Tell whether a field has a meaning for what trains."""
+    hidden = _SCRIPT_ONLY if profile.trainer.kind == "builtin" else _BUILTIN_ONLY
+    return key not in hidden
+
+
+def why_not(key: str, resolved: Resolved) -> str:
+    """Return why a recipe's value does not reach the trainer, empty when it does."""
+    names = [name for name, needed in PLACEHOLDERS.items() if needed == key]
+    if not key.startswith("recipe.") or key in {"recipe.lr_scaling", "recipe.lr_base_batch", "recipe.expandable_segments"}:
+        return ""
+    if resolved.room.loads_model and MODEL_SIZE & set(names):
+        return "the model folder decides"
+    if resolved.room.takes.isdisjoint(names):
+        return "the script decides: its preset cannot pass it"
+    return ""
+
+
+def _device(_profile: Profile, facts: Facts, resolved: Resolved) -> tuple[Option, ...]:
+    usable = any(verdict.kind != "blocked" for verdict in resolved.verdicts)
+    why = "" if usable else ("no card here can train" if facts.machine.gpus else "no GPU was found")
+    found = "the GPUs" if usable else "the CPU: " + why
+    return (Option("auto", "auto", found), Option("cuda", "GPU", "", why), Option("cpu", "CPU", "slow, always works"))
+
+
+def _kind(_profile: Profile, _facts: Facts, _resolved: Resolved) -> tuple[Option, ...]:
+    return (
+        Option("builtin", "Built-in trainer", presets()["builtin"].about),
+        Option("script", "My own script", "a Python file, with a preset that passes it the recipe"),
+    )
+
+
+def _preset(_profile: Profile, _facts: Facts, _resolved: Resolved) -> tuple[Option, ...]:
+    return tuple(Option(name, found.label, found.about) for name, found in presets().items() if name != "builtin")
+
+
+def _launcher(profile: Profile, _facts: Facts, resolved: Resolved) -> tuple[Option, ...]:
+    found = []
+    tool = resolved.toolchain
+    devices = max(len(profile.hardware.gpus), profile.hardware.processes)
+    for name, launcher in LAUNCHERS.items():
+        reason = ""
+        if not launcher.SEVERAL and devices > 1:
+            reason = f"starts one process, and {devices} are chosen"
+        elif name == "accelerate" and tool and not tool.accelerate:
+            reason = "the chosen Python has no accelerate"
+        found.append(Option(name, launcher.LABEL, launcher.ABOUT, reason))
+    return tuple(found)
+
+
+def _python(profile: Profile, facts: Facts, resolved: Resolved) -> tuple[Option, ...]:
+    best = f"now {home(resolved.toolchain.python)}" if resolved.toolchain and not profile.trainer.python else ""
+    found = [Option("", "the best one", best)]
+    for tool in facts.toolchains:
+        versions = (f"torch {tool.torch}" if tool.torch else "", f"Python {tool.version}" if tool.version else "")
+        note = "  ".join(visible(part) for part in (*versions, home(tool.python)) if part)
+        found.append(Option(tool.python, visible(tool.label) or "named", note, visible(lacks(profile, tool))))
+    return tuple(found)
+
+
+def _precision(_profile: Profile, _facts: Facts, resolved: Resolved) -> tuple[Option, ...]:
+    cuda = resolved.device == "cuda"
+    bf16 = "a chosen card is older than compute capability 8.0" if cuda and not supports_bf16(resolved.gpus) else ""
+    fp16 = "" if cuda else "not on the CPU"
+    return (Option("fp32", "fp32"), Option("bf16", "bf16", "", bf16), Option("fp16", "fp16", "", fp16))
+
+
+_OPTIONS: dict[str, Callable[[Profile, Facts, Resolved], tuple[Option, ...]]] = {
+    "hardware.device": _device,
+    "trainer.kind": _kind,
+    "trainer.preset": _preset,
+    "trainer.launcher": _launcher,
+    "trainer.python": _python,
+    "recipe.precision": _precision,
+}
