@@ -1,0 +1,45 @@
+# .ci/environment makes .venv and keeps it as pyproject.toml wants it; where nothing has changed it takes no time.
+
+.DEFAULT_GOAL := help
+.PHONY: help run environment test lint clean
+.NOTPARALLEL:
+export PYTHON TORCH PIP_ARGS
+
+help:
+	@echo 'make run     open the wizard; without a terminal, train the quickstart'
+	@echo 'make test    lint, check types and run every test, as .ci/run does'
+	@echo 'make lint    lint and check types only'
+	@echo 'make clean   remove what these made'
+	@echo
+	@echo 'The first one makes .venv and installs into it. A torch that the Python has, or that .venv has, is taken.'
+	@echo '  PYTHON=python3.12      the Python to use (3.10 or newer; else python3, or another that is found)'
+	@echo '  TORCH=2.9.1            another torch than the one in pyproject.toml: a version, or the path of a wheel'
+	@echo '  PIP_ARGS="--find-links …"   more arguments for pip, such as another index'
+
+run:
+	@bash .ci/environment run
+	@if [ -t 0 ] && [ -t 1 ] && [ "$${TERM:-dumb}" != dumb ]; then exec .venv/bin/tui-train; \
+	else exec .venv/bin/tui-train quickstart; fi
+
+environment:
+	@bash .ci/environment test
+
+# Tools that lie beside the Python that lent its torch are found as well.
+lint test: export PATH := $(CURDIR)/.venv/bin:$(PATH)
+
+lint: environment
+	ruff check
+	ruff format --check
+	shellcheck .ci/run .ci/environment
+	.venv/bin/python -m mypy
+	.venv/bin/python -m pyright --pythonpath .venv/bin/python
+	lint-imports --no-logo
+
+test: lint
+	.venv/bin/python -m pytest -n 2 --dist loadgroup
+
+clean:
+	@if [ -e .venv/.made-by-make ]; then rm -rf .venv; elif [ -e .venv ]; then \
+	echo '.venv was not made by make: it stays'; fi
+	rm -rf build dist *.egg-info .mypy_cache .pytest_cache .ruff_cache .import_linter_cache .hypothesis
+	find . -path ./.venv -prune -o -name __pycache__ -type d -exec rm -rf {} +
