@@ -15,7 +15,7 @@ from textual.message import Message
 from textual.reactive import reactive
 from textual.screen import Screen
 
-from tui_train.changes import Change, apply
+from tui_train.changes import apply
 from tui_train.checks import paths_of
 from tui_train.errors import BadInput, TuiTrainError
 from tui_train.facts.types import Facts, Machine, PathState, Toolchain
@@ -167,7 +167,7 @@ class Wizard(App[int]):
 
         self.push_screen(RunScreen(run))
 
-    def action_back(self) -> None:
+    async def action_back(self) -> None:
         """Go back to the screen before."""
         if len(self.screen_stack) > 2:
             self.pop_screen()

@@ -16,6 +16,7 @@ from tui_train.text import size, visible
 from .messages import Chosen
 from .step import Step, row_of
 from .widgets.picks import Pick, Picks
+from .widgets.rows import TextRow, row_id
 
 
 class Hardware(Step):
@@ -53,6 +54,10 @@ Without a GPU everything still works, on the CPU."""
         gpus.display = bool(machine.gpus)
         gpus.picks = tuple(_pick(gpu, verdict) for gpu, verdict in zip(machine.gpus, resolved.verdicts, strict=True))
         gpus.picked = tuple(gpu.uuid for gpu in resolved.gpus)
+        if self.focused is None or not self.focused.display:
+            self.set_focus(None)
+            self.focus_next()
+        self.query_one(f"#{row_id('hardware.processes')}", TextRow).note(f"= {resolved.world_size} now")
         gaps = Text("\n").join(_gap(gap.what, gap.why, gap.remedy) for gap in machine.gaps)
         if not machine.gpus and not looking:
             gaps = Text.assemble(("No GPU was found: training runs on the CPU.\n", "bold"), gaps)
@@ -67,11 +72,18 @@ Without a GPU everything still works, on the CPU."""
 def _host(machine: Machine, *, looking: bool) -> Text:
     if looking and not machine.hostname:
         return Text("Looking at this machine …")
-    driver = f"driver {machine.driver_version}, CUDA {machine.driver_cuda}" if machine.driver_version else "no NVIDIA driver"
+    driver = (
+        f"driver {machine.driver_version}, CUDA {machine.driver_cuda}" if machine.driver_version else "no NVIDIA driver"
+    )
     lines = (
         f"{machine.hostname}   {machine.cpu_name or 'processor'}, {machine.cpu_count} cores",
-        f"memory {size(machine.memory_available)} free of {size(machine.memory_total)}"
-        f"   /dev/shm {size(machine.shm_free)} free   {driver}",
+        "   ".join(
+            (
+                f"memory {size(machine.memory_available)} free of {size(machine.memory_total)}",
+                f"/dev/shm {size(machine.shm_free)} free",  # noqa: S108 - only reported
+                driver,
+            )
+        ),
     )
     return Text("\n".join(visible(line) for line in lines))
 

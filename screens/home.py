@@ -145,7 +145,12 @@ All screens: Enter next, Esc back, F1 or ? help, Ctrl+P all actions, Q quit."""
             return
         name = visible(folder.rpartition("/")[2])
         answers = (("", "No, leave it"), ("stop", "Stop it and all its processes"))
-        self.app.push_screen(Ask(f"Stop {name}?", answers), lambda answer: self._stop(folder) if answer else None)
+
+        def answered(answer: str | None) -> None:
+            if answer:
+                self._stop(folder)
+
+        self.app.push_screen(Ask(f"Stop {name}?", answers), answered)
 
     @work(thread=True, group="stop", exit_on_error=False)
     def _stop(self, folder: str) -> None:

@@ -23,8 +23,8 @@ from tui_train.workflow import Prepared, begin, prepare
 from .messages import Become, Complaint, OpenRun
 from .step import Step
 from .widgets.bar import StepBar
-from .widgets.keys import Keys
 from .widgets.dialogs import Ask, AskText
+from .widgets.keys import Keys
 
 _LEXERS = {"sh": "bash", "yaml": "yaml", "py": "python", "toml": "toml"}
 _MOST_FINDINGS = 3
@@ -101,7 +101,9 @@ F2 mends what it can of the findings at the top; an error stops the start."""
         if prepared.plan:
             lines.append(Text(f"  {prepared.plan.title}\n  {prepared.plan.attempts[0].batch}"))
         else:
-            lines.append(Text("  Nothing can be run before the errors are mended: F2 where it helps, else Esc and change it."))
+            lines.append(
+                Text("  Nothing can be run before the errors are mended: F2 where it helps, else Esc and change it.")
+            )
         self.query_one("#findings", Static).update(Text("\n").join(lines))
         names = Text(" ", no_wrap=True, overflow="ellipsis")
         for position, file in enumerate(prepared.files):

@@ -63,8 +63,14 @@ The first three keep the training the same; the others ask for your consent."""
         recipe, world = self.profile.recipe, resolved.world_size
         steps = batch.accumulation(recipe.global_batch, recipe.micro_batch, world)
         processes = "1 process" if world == 1 else f"{world} processes"
-        shown = f"= {recipe.micro_batch} x accumulation {steps} x {processes}" if steps else f"does not divide ({processes})"
+        shown = (
+            f"= {recipe.micro_batch} x accumulation {steps} x {processes}"
+            if steps
+            else f"does not divide ({processes})"
+        )
         self.query_one(f"#{row_id('recipe.global_batch')}", TextRow).note(shown)
+        base = "" if recipe.lr_base_batch else "the global batch above"
+        self.query_one(f"#{row_id('recipe.lr_base_batch')}", TextRow).note(base)
         rate = batch.learning_rate(recipe)
         scaled = f"scaled to {rate:.3g}" if rate != recipe.learning_rate else ""
         self.query_one(f"#{row_id('recipe.learning_rate')}", TextRow).note(scaled)
@@ -87,7 +93,9 @@ The first three keep the training the same; the others ask for your consent."""
             found = ladder.rung(asking[0])
             question = f"“{found.label}” changes the training ({found.cost}).\nMay it be done without asking you then?"
             answers = (("", "No, leave it out"), ("yes", "Yes, I consent"))
-            self.app.push_screen(Ask(question, answers), lambda answer: self._consented(event.values, asking[0], answer))
+            self.app.push_screen(
+                Ask(question, answers), lambda answer: self._consented(event.values, asking[0], answer)
+            )
         else:
             self.post_message(Chosen("ladder.rungs", event.values))
 

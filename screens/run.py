@@ -22,8 +22,8 @@ from tui_train.text import duration, visible
 from .messages import Complaint, GoHome, Leave
 from .step import Base
 from .widgets.bar import StepBar
-from .widgets.keys import Keys
 from .widgets.dialogs import Ask
+from .widgets.keys import Keys
 from .widgets.log_view import LogView
 
 _MOST_POINTS = 400
@@ -134,7 +134,12 @@ R starts an ended run again, from its newest complete checkpoint."""
     def action_stop(self) -> None:
         """Ask, then end the run."""
         answers = (("", "No, let it run"), ("stop", "Stop it and all its processes"))
-        self.app.push_screen(Ask("Stop this training?", answers), lambda answer: self._stop() if answer else None)
+
+        def answered(answer: str | None) -> None:
+            if answer:
+                self._stop()
+
+        self.app.push_screen(Ask("Stop this training?", answers), answered)
 
     @work(thread=True, group="stop", exit_on_error=False)
     def _stop(self, *, leave: bool = False) -> None:

@@ -27,7 +27,7 @@ from .widgets.bar import StepBar
 from .widgets.keys import Keys
 from .widgets.rows import ChoiceRow, Row, TextRow, Unread
 
-_TALL = frozenset({"trainer.kind", "trainer.launcher", "trainer.python", "trainer.preset"})
+_TALL = frozenset({"hardware.device", "trainer.kind", "trainer.launcher", "trainer.python", "trainer.preset"})
 
 
 def row_of(key: str) -> Row:
@@ -40,7 +40,7 @@ def row_of(key: str) -> Row:
 class Base(Screen[None]):
     """A screen with the wizard's keys."""
 
-    HELP: ClassVar[str] = ""
+    HELP: ClassVar[str | None] = None
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("up", "app.focus_previous", show=False),
         Binding("down", "app.focus_next", show=False),
@@ -52,7 +52,7 @@ class Base(Screen[None]):
 
     def help_text(self) -> Text:
         """Return what F1 shows."""
-        return Text(self.HELP)
+        return Text(self.HELP or "")
 
 
 class Step(Base):
@@ -162,7 +162,7 @@ class Step(Base):
         found = [finding for finding in self.findings() if finding.change]
         row = self.focused_row()
         mine = [finding for finding in found if row and finding.key == row.field.key]
-        return (mine or found or [None])[0]
+        return next(iter((*mine, *found)), None)
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
         """F2 shows only where it mends something."""

@@ -6,11 +6,11 @@ import sys
 def main() -> None:
     """Run the command line; `--version` alone answers before anything else is imported."""
     if sys.argv[1:] == ["--version"]:
-        from tui_train import __version__  # noqa: PLC0415 - all imports wait until they are needed
+        from tui_train import __version__
 
         sys.stdout.write(f"tui-train {__version__}\n")
         return
-    from tui_train import cli  # noqa: PLC0415
+    from tui_train import cli
 
     cli.main()
 

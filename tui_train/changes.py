@@ -33,7 +33,7 @@ def apply(change: Change, profile: Profile) -> Profile:
 def diff(before: Profile, after: Profile) -> tuple[Difference, ...]:
     """Return what differs, in the order of the fields."""
     return tuple(
-        Difference(row.key, row.label, fields.show(row, old), fields.show(row, new))
+        Difference(row.key, row.label, fields.show(old), fields.show(new))
         for row in fields.FIELDS.values()
         if (old := fields.get(before, row.key)) != (new := fields.get(after, row.key))
     )

@@ -1,4 +1,4 @@
-"""CHECKS: what is wrong with a profile on this machine, and the Change that mends it; pure functions, one a question."""
+"""CHECKS: what is wrong with a profile on this machine, and the Change that mends it; pure, one a question."""
 
 import re
 from collections.abc import Callable, Iterator
@@ -28,7 +28,7 @@ _OURS = {
 
 
 class Finding(Struct, frozen=True, kw_only=True):
-    """One thing that is wrong (`error` stops the run), the key it is about, what to do, and a Change where one helps."""
+    """One thing that is wrong (an error stops the run), its key, what to do, and a Change where one helps."""
 
     level: Literal["error", "warning", "note"]
     key: str
@@ -92,12 +92,10 @@ def _devices(profile: Profile, facts: Facts, resolved: Resolved) -> Iterator[Fin
             message = f"{names[uuid]} slows or limits the others: {visible(reasons)}"
             yield Finding(level="warning", key="hardware.gpus", message=message, remedy="Leave it out.")
     if profile.hardware.device == "cuda" and not resolved.gpus and not profile.hardware.gpus:
-        reasons = [f"{names[uuid]}: {'; '.join(verdict.reasons)}" for uuid, verdict in cards.items()]
-        why = visible("; ".join(reasons)) or "; ".join(gap.why for gap in facts.machine.gaps) or "none was found"
+        blocked = [f"{names[uuid]}: {'; '.join(verdict.reasons)}" for uuid, verdict in cards.items()]
+        why = visible("; ".join(blocked)) or "; ".join(gap.why for gap in facts.machine.gaps) or "none was found"
         message, remedy = f"no GPU here can train ({why})", "Choose the device auto or cpu."
-        yield Finding(
-            level="error", key="hardware.device", message=message, remedy=remedy, change=cpu, machine=True
-        )
+        yield Finding(level="error", key="hardware.device", message=message, remedy=remedy, change=cpu, machine=True)
 
 
 def _processes(profile: Profile, _facts: Facts, resolved: Resolved) -> Iterator[Finding]:
@@ -114,7 +112,9 @@ def _processes(profile: Profile, _facts: Facts, resolved: Resolved) -> Iterator[
             change=change,
         )
     elif resolved.device == "cuda" and cards and wanted != cards:
-        change = Change("one process per GPU", "more would share a card, fewer leave one idle", (("hardware.processes", 0),))
+        change = Change(
+            "one process per GPU", "more would share a card, fewer leave one idle", (("hardware.processes", 0),)
+        )
         message = f"{wanted} processes on {cards} GPU do not fit"
         remedy = "Set the processes to 0: one per GPU."
         yield Finding(level="error", key="hardware.processes", message=message, remedy=remedy, change=change)
@@ -169,20 +169,24 @@ def _precision(profile: Profile, _facts: Facts, resolved: Resolved) -> Iterator[
         yield Finding(level="error", key="recipe.precision", message=message, remedy=remedy, change=fp32)
     elif precision == "bf16" and cuda and not supports_bf16(resolved.gpus):
         message = "not every chosen card has bf16 (it begins with compute capability 8.0)"
-        yield Finding(level="error", key="recipe.precision", message=message, remedy="Choose fp16 or fp32.", change=fp16)
+        yield Finding(
+            level="error", key="recipe.precision", message=message, remedy="Choose fp16 or fp32.", change=fp16
+        )
 
 
 def _paths(profile: Profile, facts: Facts, _resolved: Resolved) -> Iterator[Finding]:
     trainer = profile.trainer
     script = trainer.kind == "script"
     if script and not trainer.script:
-        yield Finding(level="error", key="trainer.script", message="no script is named", remedy="Name the file that trains.")
+        yield Finding(
+            level="error", key="trainer.script", message="no script is named", remedy="Name the file that trains."
+        )
     wanted: list[tuple[str, str, PathState]] = [("trainer.working_directory", trainer.working_directory, "folder")]
     if script:
         wanted.append(("trainer.script", trainer.script, "file"))
     else:
         wanted.append(("trainer.model", trainer.model, "folder"))
-    wanted += [("trainer.data", path, "file") for path in trainer.data]
+    wanted.extend(("trainer.data", path, "file") for path in trainer.data)
     for key, path, kind in wanted:
         state = facts.paths.get(path, kind)
         if path and state != kind:
@@ -237,12 +241,16 @@ def _ladder(profile: Profile, _facts: Facts, resolved: Resolved) -> Iterator[Fin
             yield Finding(level="error", key="ladder.rungs", message=error.message, remedy=error.remedy)
             continue
         if found.changes_training and name in rungs and name not in profile.ladder.consent:
-            change = Change(f"allow {found.label.lower()}", found.cost, (("ladder.consent", (*profile.ladder.consent, name)),))
+            change = Change(
+                f"allow {found.label.lower()}", found.cost, (("ladder.consent", (*profile.ladder.consent, name)),)
+            )
             message = f"“{found.label}” changes the training and has no consent: it is left out"
             remedy = "Allow it, or take it off the ladder."
             yield Finding(level="warning", key="ladder.consent", message=message, remedy=remedy, change=change)
     if len(set(rungs)) != len(rungs):
-        once = Change("each rung once", "a second time has nothing to add", (("ladder.rungs", tuple(dict.fromkeys(rungs))),))
+        once = Change(
+            "each rung once", "a second time has nothing to add", (("ladder.rungs", tuple(dict.fromkeys(rungs))),)
+        )
         message, remedy = "a fallback stands twice on the ladder", "Name each once."
         yield Finding(level="error", key="ladder.rungs", message=message, remedy=remedy, change=once)
     if rungs and resolved.preset.checkpoints and profile.recipe.checkpoint_every > profile.recipe.steps:

@@ -43,7 +43,11 @@ def applies(key: str, profile: Profile) -> bool:
 def why_not(key: str, resolved: Resolved) -> str:
     """Return why a recipe's value does not reach the trainer, empty when it does."""
     names = [name for name, needed in PLACEHOLDERS.items() if needed == key]
-    if not key.startswith("recipe.") or key in {"recipe.lr_scaling", "recipe.lr_base_batch", "recipe.expandable_segments"}:
+    if not key.startswith("recipe.") or key in {
+        "recipe.lr_scaling",
+        "recipe.lr_base_batch",
+        "recipe.expandable_segments",
+    }:
         return ""
     if resolved.room.loads_model and MODEL_SIZE & set(names):
         return "the model folder decides"
@@ -62,7 +66,7 @@ def _device(_profile: Profile, facts: Facts, resolved: Resolved) -> tuple[Option
 def _kind(_profile: Profile, _facts: Facts, _resolved: Resolved) -> tuple[Option, ...]:
     return (
         Option("builtin", "Built-in trainer", presets()["builtin"].about),
-        Option("script", "My own script", "a Python file, with a preset that passes it the recipe"),
+        Option("script", "My own script", "a preset passes it the recipe"),
     )
 
 

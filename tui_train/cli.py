@@ -22,8 +22,10 @@ EXIT_CODES = (
     (143, "stopped"),
 )
 
-_EPILOG = "Exit codes: " + "; ".join(f"{code} {meaning}" for code, meaning in EXIT_CODES) + (
-    ". run, quickstart, attach and resume end with the training's own exit code."
+_EPILOG = (
+    "Exit codes: "
+    + "; ".join(f"{code} {meaning}" for code, meaning in EXIT_CODES)
+    + (". run, quickstart, attach and resume end with the training's own exit code.")
 )
 
 click.UsageError.exit_code = 64

@@ -39,7 +39,9 @@ def open_wizard(run: str = "") -> None:
 
 def terminal() -> bool:
     """Tell whether there is a terminal that can show the wizard."""
-    return sys.stdin.isatty() and sys.stdout.isatty() and sys.stderr.isatty() and os.environ.get("TERM", "dumb") != "dumb"
+    return (
+        sys.stdin.isatty() and sys.stdout.isatty() and sys.stderr.isatty() and os.environ.get("TERM", "dumb") != "dumb"
+    )
 
 
 def facts(*, as_json: bool) -> None:
@@ -114,7 +116,9 @@ def quickstart(edits: tuple[str, ...]) -> None:
     click.echo(f"\n4 {show.state(now)} after {took}")
     if progress.first and progress.last:
         rate = f", {progress.tokens_per_second:,.0f} tokens/s" if progress.tokens_per_second else ""
-        click.echo(f"loss from {progress.first.loss:.3f} to {progress.last.loss:.3f} in {progress.last.step} steps{rate}")
+        click.echo(
+            f"loss from {progress.first.loss:.3f} to {progress.last.loss:.3f} in {progress.last.step} steps{rate}"
+        )
     name = visible(begun.name)
     click.echo(f"look again:  tui-train logs {name}   or   tui-train attach {name}")
     click.echo(f"run again:   bash {visible(str(begun.script))}")
@@ -185,10 +189,12 @@ def new(name: str, like: str, edits: tuple[str, ...], *, force: bool) -> None:
 
 def keys() -> None:
     """List the keys."""
-    rows = [("key", "default", "meaning")]
-    for row in fields.FIELDS.values():
-        rows.append((row.key, fields.show(row, fields.get(Profile(), row.key)) or f"({row.empty or 'none'})", row.help))
-    click.echo(table(rows))
+    default = Profile()
+    rows = [
+        (row.key, fields.show(fields.get(default, row.key)) or f"({row.empty or 'none'})", row.help)
+        for row in fields.FIELDS.values()
+    ]
+    click.echo(table([("key", "default", "meaning"), *rows]))
 
 
 def load(reference: str) -> Profile:

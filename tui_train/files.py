@@ -27,7 +27,8 @@ def writing(path: Path) -> Iterator[None]:
     try:
         yield
     except UnicodeEncodeError as error:
-        raise CannotWrite(f"cannot write {visible(str(path))}: it holds text that is not UTF-8", "Rename it.") from error
+        message = f"cannot write {visible(str(path))}: it holds text that is not UTF-8"
+        raise CannotWrite(message, "Rename what is not.") from error
     except OSError as error:
         why = (error.strerror or str(error)).lower()
         remedy = _REMEDIES.get(error.errno or 0, "Choose another place.")

@@ -15,14 +15,14 @@ def facts(found: Facts, judged_for: Toolchain | None, chosen: tuple[str, ...]) -
     """Return the machine, its cards with their verdicts, and its Pythons."""
     machine = found.machine
     lines = [
-        f"{visible(machine.hostname)}: {visible(machine.cpu_name) or 'processor'}, {machine.cpu_count} cores,"
-        f" {size(machine.memory_available)} of {size(machine.memory_total)} memory free,"
-        f" /dev/shm {size(machine.shm_free)} free",
-        f"NVIDIA driver {machine.driver_version}, CUDA {machine.driver_cuda}" if machine.driver_version else "",
+        f"{visible(machine.hostname)}: {visible(machine.cpu_name) or 'processor'}, {machine.cpu_count} cores",
+        f"memory {size(machine.memory_available)} free of {size(machine.memory_total)}",
+        f"/dev/shm {size(machine.shm_free)} free",  # noqa: S108 - only reported
     ]
+    if machine.driver_version:
+        lines.append(f"NVIDIA driver {visible(machine.driver_version)}, CUDA {machine.driver_cuda}")
     if machine.gpus:
-        heads = ("GPU", "name", "memory free", "cc", "bus", "display", "verdict", "why")
-        rows = [heads]
+        rows: list[tuple[str, ...]] = [("GPU", "name", "memory free", "cc", "bus", "display", "verdict", "why")]
         for gpu, verdict in zip(machine.gpus, judge(machine.gpus, judged_for), strict=True):
             mark = "*" if gpu.uuid and gpu.uuid in chosen else " "
             display = {True: "yes", False: "no", None: "?"}[gpu.display_active]
@@ -35,12 +35,11 @@ def facts(found: Facts, judged_for: Toolchain | None, chosen: tuple[str, ...]) -
     else:
         lines += ["", "No GPU: training runs on the CPU."]
     lines += [f"! {visible(gap.what)}: {visible(gap.why)}\n  {visible(gap.remedy)}" for gap in machine.gaps]
-    heads = ("Python", "version", "torch", "accelerate", "transformers", "")
-    rows = [heads]
+    pythons: list[tuple[str, ...]] = [("Python", "version", "torch", "accelerate", "transformers", "")]
     for tool in found.toolchains:
         versions = (tool.version or "?", tool.torch or "-", tool.accelerate or "-", tool.transformers or "-")
-        rows.append((visible(tool.python), *map(visible, versions), visible(tool.problem or tool.label)))
-    return "\n".join([*(line for line in lines if line is not None), "", table(rows)])
+        pythons.append((visible(tool.python), *map(visible, versions), visible(tool.problem or tool.label)))
+    return "\n".join([*lines, "", table(pythons)])
 
 
 def finding(found: Finding) -> str:

@@ -22,6 +22,8 @@ class StepBar(Widget):
             return words.append(self.title)
         for number, step in enumerate(STEPS, start=1):
             here = step.title == self.step
-            words.append(f"[{number} {step.title}]" if here else f" {number} {step.title} ", "bold reverse" if here else "dim")
+            words.append(
+                f"[{number} {step.title}]" if here else f" {number} {step.title} ", "bold reverse" if here else "dim"
+            )
             words.append("›" if number < len(STEPS) else "", "dim")
         return words

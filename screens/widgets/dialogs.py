@@ -1,9 +1,11 @@
 """Questions: one of some answers, or a line of text; and the help of a screen."""
 
+from typing import ClassVar
+
 from rich.text import Text
 from textual import on
 from textual.app import ComposeResult
-from textual.binding import Binding
+from textual.binding import Binding, BindingType
 from textual.containers import Vertical, VerticalScroll
 from textual.screen import ModalScreen
 from textual.widgets import Input, OptionList, Static
@@ -13,7 +15,7 @@ from textual.widgets.option_list import Option
 class Ask(ModalScreen[str]):
     """Asks for one of some answers, given as id and words; Esc answers with nothing."""
 
-    BINDINGS = [Binding("escape", "dismiss('')", "Cancel")]
+    BINDINGS: ClassVar[list[BindingType]] = [Binding("escape", "dismiss('')", "Cancel")]
 
     def __init__(self, question: str, answers: tuple[tuple[str, str], ...]) -> None:
         """Ask a question."""
@@ -36,7 +38,7 @@ class Ask(ModalScreen[str]):
 class AskText(ModalScreen[str]):
     """Asks for a line of text; Esc answers with nothing."""
 
-    BINDINGS = [Binding("escape", "dismiss('')", "Cancel")]
+    BINDINGS: ClassVar[list[BindingType]] = [Binding("escape", "dismiss('')", "Cancel")]
 
     def __init__(self, question: str, value: str = "") -> None:
         """Ask, with a value to begin with."""
@@ -59,7 +61,7 @@ class AskText(ModalScreen[str]):
 class Help(ModalScreen[None]):
     """Explains a screen: what it is for, its fields, its keys."""
 
-    BINDINGS = [
+    BINDINGS: ClassVar[list[BindingType]] = [
         Binding("escape,q,f1,question_mark,enter", "dismiss(None)", "Close", key_display="esc"),
     ]
 

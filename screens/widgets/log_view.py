@@ -2,9 +2,10 @@
 
 from collections import deque
 from collections.abc import Iterable
+from typing import ClassVar
 
 from rich.segment import Segment
-from textual.binding import Binding
+from textual.binding import Binding, BindingType
 from textual.geometry import Size
 from textual.scroll_view import ScrollView
 from textual.strip import Strip
@@ -15,7 +16,7 @@ _KEPT = 5000
 class LogView(ScrollView, can_focus=True):
     """Lines of text; while it stands at the end it stays there."""
 
-    BINDINGS = [Binding("end", "end", "To the end", show=False)]
+    BINDINGS: ClassVar[list[BindingType]] = [Binding("end", "end", "To the end", show=False)]
 
     def __init__(self, *, id: str) -> None:  # noqa: A002 - Textual's name for it
         """Begin empty."""

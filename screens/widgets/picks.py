@@ -1,10 +1,10 @@
 """A list from which several are picked: GPUs, or the rungs of the ladder; and one whose order can be changed."""
 
-from typing import NamedTuple
+from typing import ClassVar, NamedTuple
 
 from rich.text import Text
 from textual import events
-from textual.binding import Binding
+from textual.binding import Binding, BindingType
 from textual.message import Message
 from textual.reactive import reactive
 from textual.widget import Widget
@@ -21,7 +21,7 @@ class Pick(NamedTuple):
 class Picks(Widget, can_focus=True):
     """Lines with a box each; space picks, up and down move and leave the list at its ends."""
 
-    BINDINGS = [
+    BINDINGS: ClassVar[list[BindingType]] = [
         Binding("space", "pick", "Pick"),
         Binding("up", "move(-1)", show=False),
         Binding("down", "move(1)", show=False),
@@ -71,7 +71,7 @@ class Picks(Widget, can_focus=True):
         del container, viewport, width
         return sum(str(words).count("\n") + 1 for _, words, _ in self.picks) or 1
 
-    def watch_has_focus(self, focused: bool) -> None:  # noqa: FBT001 - Textual calls it so
+    def watch_has_focus(self, focused: bool) -> None:
         """Draw the marker anew."""
         super().watch_has_focus(focused)
         self.refresh()

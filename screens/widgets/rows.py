@@ -1,9 +1,11 @@
 """Form rows made from the fields: a label, an editor, and a marker that shows the focus without colour."""
 
+from typing import ClassVar
+
 from rich.text import Text
 from textual import events, on
 from textual.app import ComposeResult
-from textual.binding import Binding
+from textual.binding import Binding, BindingType
 from textual.containers import Horizontal
 from textual.message import Message
 from textual.reactive import reactive
@@ -60,7 +62,7 @@ def row_id(key: str) -> str:
 class ChoiceRow(Row, can_focus=True):
     """One of some values: left and right change it; those that cannot work stand there with their reason."""
 
-    BINDINGS = [
+    BINDINGS: ClassVar[list[BindingType]] = [
         Binding("left", "cycle(-1)", "Change", key_display="←→"),
         Binding("right,space", "cycle(1)", "Change", show=False),
     ]
@@ -77,6 +79,12 @@ class ChoiceRow(Row, can_focus=True):
         self.options = options
         self.value = show_word(value)
         self.reason = reason
+
+    @property
+    def hint(self) -> str:
+        """The help, and why some values cannot be chosen."""
+        reasons = [f"✗ {option.label}: {option.reason}." for option in self.options if option.reason]
+        return self.wrong or " ".join([self.field.help, *reasons])
 
     def render(self) -> Text:
         """Draw all values, the chosen one marked."""
@@ -99,6 +107,7 @@ class ChoiceRow(Row, can_focus=True):
 
     def get_content_height(self, container: object, viewport: object, width: int) -> int:
         """A line for each value when tall, else one."""
+        del container, viewport, width
         return max(1, len(self.options)) if self.tall and not self.reason else 1
 
     def action_cycle(self, by: int) -> None:
@@ -125,7 +134,7 @@ class ChoiceRow(Row, can_focus=True):
 class Entry(Input):
     """An input in which Enter goes to the next step, like everywhere."""
 
-    BINDINGS = [Binding("enter", "screen.next", "Next", key_display="⏎")]
+    BINDINGS: ClassVar[list[BindingType]] = [Binding("enter", "screen.next", "Next", key_display="⏎")]
 
 
 class TextRow(Row):
@@ -134,6 +143,7 @@ class TextRow(Row):
     def __init__(self, field: Field) -> None:
         """Make the row of a field."""
         super().__init__(field)
+        self.set_class(field.kind in {"integer", "number"}, "short")
         self._note = ""
         self._shown: Value | None = None
         self.unread = False
@@ -158,7 +168,7 @@ class TextRow(Row):
         if value != self._shown:
             self._shown = value
             with entry.prevent(Input.Changed):
-                entry.value = visible_value(self.field, value)
+                entry.value = visible_value(value)
             self.unread = False
         self._draw()
 
@@ -180,7 +190,7 @@ class TextRow(Row):
         if self._shown is not None and not self.unread:
             entry = self.query_one(Input)
             with entry.prevent(Input.Changed):
-                entry.value = visible_value(self.field, self._shown)
+                entry.value = visible_value(self._shown)
         self._draw()
 
     @on(Input.Changed)
@@ -209,6 +219,6 @@ def show_word(value: Value) -> str:
     return ("yes" if value else "no") if isinstance(value, bool) else str(value)
 
 
-def visible_value(field: Field, value: Value) -> str:
+def visible_value(value: Value) -> str:
     """Return a value as it would be typed, safe to show."""
-    return visible(fields.show(field, value))
+    return visible(fields.show(value))

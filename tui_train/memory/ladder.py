@@ -15,7 +15,7 @@ _MOST_ATTEMPTS = 12
 
 
 class Room(Struct, frozen=True):
-    """What a rung may build on: the world size, whether GPUs train, what the trainer takes, whether weights are loaded."""
+    """What a rung may build on: world size, GPUs or not, what the trainer takes, whether weights are loaded."""
 
     world_size: int
     cuda: bool
@@ -127,7 +127,7 @@ def why_not(name: str, room: Room) -> str:
 
 def climb(profile: Profile, room: Room) -> tuple[tuple[str, Change, Profile], ...]:
     """Return the rungs that the profile asks for and allows, in order: name, change, and the profile that it gives."""
-    climbed = []
+    climbed: list[tuple[str, Change, Profile]] = []
     for name in profile.ladder.rungs:
         found = rung(name)
         if why_not(name, room) or (found.changes_training and name not in profile.ladder.consent):

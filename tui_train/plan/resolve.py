@@ -61,7 +61,7 @@ def lacks(profile: Profile, toolchain: Toolchain) -> str:
     if profile.trainer.kind == "builtin":
         wanted["transformers"] = toolchain.transformers
     missing = [name for name, version in wanted.items() if version is None]
-    return f"has no {' and no '.join(missing)}" if missing else ""
+    return f"has no {', '.join(missing)}" if missing else ""
 
 
 def pick_toolchain(profile: Profile, toolchains: tuple[Toolchain, ...]) -> Toolchain | None:

@@ -1,4 +1,4 @@
-"""Presets: how the recipe becomes a trainer's arguments, how it resumes, and what it cannot take; one TOML file each."""
+"""Presets: how the recipe becomes a trainer's arguments, how it resumes, what it cannot take; one TOML each."""
 
 import functools
 import re

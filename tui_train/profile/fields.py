@@ -3,7 +3,7 @@
 import difflib
 import shlex
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
 import msgspec
 from msgspec import Struct
@@ -107,7 +107,7 @@ _ROWS = (
         key="trainer.data",
         label="Training data",
         kind="paths",
-        help="Text files, or JSONL with a \"text\" field.",
+        help='Text files, or JSONL with a "text" field.',
         empty="the sample text",
     ),
     Field(
@@ -258,10 +258,8 @@ def nearest(name: str, known: tuple[str, ...]) -> str:
 
 def get(profile: Profile, key: str) -> Value:
     """Return the value at a key such as `recipe.layers`."""
-    value: Any = profile
-    for part in field(key).key.split("."):
-        value = getattr(value, part)
-    return value  # type: ignore[no-any-return]
+    section, _, name = field(key).key.rpartition(".")
+    return cast("Value", getattr(getattr(profile, section) if section else profile, name))
 
 
 def put(profile: Profile, key: str, value: Value) -> Profile:
@@ -302,8 +300,8 @@ def parse(row: Field, text: str, folder: Path | None = None) -> Value:
     return value
 
 
-def show(row: Field, value: Value) -> str:
-    """Return a value as it would be typed: `parse(row, show(row, value)) == value`."""
+def show(value: Value) -> str:
+    """Return a value as it would be typed; parsing it gives the value back."""
     if isinstance(value, bool):
         return "yes" if value else "no"
     if isinstance(value, dict):

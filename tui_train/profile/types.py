@@ -39,7 +39,7 @@ class Trainer(Struct, frozen=True, kw_only=True):
 
 
 class Recipe(Struct, frozen=True, kw_only=True):
-    """The model's size and the optimisation; the learning rate is the one chosen for `lr_base_batch` (0: this batch)."""
+    """The model's size and the optimisation; the learning rate suits `lr_base_batch` (0: this global batch)."""
 
     layers: int = 4
     hidden_size: int = 128
@@ -59,7 +59,7 @@ class Recipe(Struct, frozen=True, kw_only=True):
 
 
 class Ladder(Struct, frozen=True, kw_only=True):
-    """What is tried after an out-of-memory, in order; rungs that change the training also stand in `consent`."""
+    """What is tried after an out-of-memory, in order; `consent` names those that may change the training."""
 
     rungs: tuple[str, ...] = ("expandable_segments", "micro_batch", "activation_checkpointing")
     consent: tuple[str, ...] = ()

@@ -3,12 +3,14 @@
 import shlex
 from importlib import resources
 
-from tui_train.plan.types import CHECKPOINT, Attempt, Joined, Plan, Setting, Variable, Word, needs_checkpoint
+from tui_train.plan.types import Attempt, Plan, Setting, Variable, Word, needs_checkpoint
 from tui_train.text import visible
 
-_EXPANSIONS = {"RUN_DIR": '"$RUN_DIR"', "CHECKPOINT": '"$checkpoint"'}
+_EXPANSIONS = {"RUN_DIR": '"$run_dir"', "CHECKPOINT": '"$checkpoint"'}
 _WIDTH = 46
 _LONGEST = 116
+# What shellcheck would say of the user's words, which are meant as they stand, and of functions called by name.
+_UNCHECKED = "# shellcheck disable=SC1003,SC2016,SC2034,SC2054,SC2191,SC2329"
 
 
 def launch_script(plan: Plan) -> str:
@@ -29,7 +31,8 @@ def quote(word: Word) -> str:
     """Return a word as bash reads it back, its variables expanded when the script runs."""
     if isinstance(word, str):
         return shlex.quote(word)
-    return "".join(_EXPANSIONS[piece.variable] if isinstance(piece, Variable) else shlex.quote(piece) for piece in word.pieces)
+    pieces = word.pieces
+    return "".join(_EXPANSIONS[item.variable] if isinstance(item, Variable) else shlex.quote(item) for item in pieces)
 
 
 def _comment(text: str) -> str:
@@ -49,7 +52,7 @@ def _header(plan: Plan) -> str:
         "",
         "It writes beside itself: attempt-N.log (all output), events.jsonl (what happened).",
     ]
-    return "\n".join(["#!/usr/bin/env bash", "# shellcheck disable=SC2329", *(_comment(line).rstrip() for line in lines)])
+    return "\n".join(["#!/usr/bin/env bash", _UNCHECKED, *(_comment(line).rstrip() for line in lines)])
 
 
 def _fixed(plan: Plan) -> str:
@@ -60,9 +63,11 @@ if [ -z "${{BASH_VERSINFO-}}" ] || [ "${{BASH_VERSINFO[0]}}${{BASH_VERSINFO[1]}}
   exit 69
 fi
 set -uo pipefail
-RUN_DIR=$(cd -- "$(dirname -- "${{BASH_SOURCE[0]}}")" && pwd -P) || exit 69
-PYTHON={shlex.quote(plan.python)}
-[ -z "${{TUI_TRAIN_PYTHON-}}" ] || PYTHON=$TUI_TRAIN_PYTHON
+run_dir=${{BASH_SOURCE[0]%"${{BASH_SOURCE[0]##*/}}"}}
+run_dir=$(CDPATH='' cd -- "${{run_dir:-.}}" && pwd -P && echo .) || exit 69
+run_dir=${{run_dir%$'\\n.'}}
+python={shlex.quote(plan.python)}
+[ -z "${{TUI_TRAIN_PYTHON-}}" ] || python=$TUI_TRAIN_PYTHON
 secrets=({secrets}) # taken from the environment of whoever starts this script, never written down
 """
 
@@ -99,7 +104,7 @@ def _attempt(number: int, attempt: Attempt, shared: tuple[Setting, ...]) -> str:
     for part in attempt.command.parts:
         plain = [quote(word) for word in part.words if not needs_checkpoint(word)]
         if part is attempt.command.parts[0]:
-            plain[0] = '"$PYTHON"'
+            plain[0] = '"$python"'
         if plain:
             lines.append("  " + _line(" ".join(plain), part.why))
     lines.append("  )")

@@ -20,13 +20,14 @@ refuse() {  # refuse CODE MESSAGE
 }
 
 event() {  # event NAME [,"key":value...]: appends a line to events.jsonl
-  printf '{"time":%s,"event":"%s"%s}\n' "$(date +%s.%N)" "$1" "${2-}" >> "$RUN_DIR/events.jsonl"
+  printf '{"time":%s,"event":"%s"%s}\n' "$(date +%s.%N)" "$1" "${2-}" >> "$run_dir/events.jsonl"
 }
 
 start_ticks() {  # start_ticks PID: prints when the process began, which tells it from a later one of the same number
   local stat
-  { read -r stat < "/proc/$1/stat"; } 2>/dev/null || return 1
+  { stat=$(< "/proc/$1/stat"); } 2>/dev/null || return 1
   read -r -a stat <<< "${stat##*) }"
+  [ "${stat[0]}" != Z ] || return 1
   printf '%s\n' "${stat[19]}"
 }
 
@@ -36,7 +37,7 @@ processes() {  # prints the PID of every process of this run, whatever session o
     [ -O "$folder" ] || continue
     { mapfile -d '' -t entries < "$folder/environ"; } 2>/dev/null || continue
     case $'\n'"${entries[*]}"$'\n' in
-      *$'\n'"TUI_TRAIN_RUN_ID=$RUN_ID"$'\n'*) printf '%s\n' "${folder#/proc/}" ;;
+      *$'\n'"TUI_TRAIN_RUN_ID=$run_id"$'\n'*) printf '%s\n' "${folder#/proc/}" ;;
     esac
   done
 }
@@ -50,7 +51,7 @@ signal_all() {  # signal_all SIGNAL: to every process of this run; false when th
 }
 
 end_training() {  # asks the launcher first, for it knows its workers; then all; then kills
-  local waited=0 limit=$((GRACE * 5))
+  local waited=0 limit=$((grace * 5))
   kill -TERM "$child" 2>/dev/null
   while signal_all 0; do
     [ "$waited" -lt "$limit" ] && [ "$signals" -lt 2 ] || break
@@ -107,8 +108,8 @@ launch() {  # launch FOLDER: becomes `command` with `settings` in FOLDER; with -
     return
   fi
   cd -- "$1" || exit 69
-  export "${settings[@]}" "TUI_TRAIN_RUN_ID=$RUN_ID"
-  exec "${command[@]}"
+  # env, not export: some names bash keeps for itself. nice, for env would take a Python in a folder a=b for a variable.
+  exec env "${settings[@]}" "TUI_TRAIN_RUN_ID=$run_id" nice -n 0 "${command[@]}"
 }
 
 out_of_gpu_memory() {  # out_of_gpu_memory LOG: true when the end of the log tells of it; the host's memory is another thing
@@ -128,6 +129,7 @@ run_attempt() {  # run_attempt FUNCTION LOG: sets `code`
   "$1" < /dev/null >> "$2" 2>&1 &
   child=$!
   set +m
+  [ "$signals" -eq 0 ] || end_training
   while :; do
     interrupted=0
     wait "$child" 2>/dev/null
@@ -139,7 +141,7 @@ run_attempt() {  # run_attempt FUNCTION LOG: sets `code`
 
 next_log() {  # sets `number` to the first attempt that has no log yet: logs of an earlier start stay
   number=1
-  while [ -e "$RUN_DIR/attempt-$number.log" ]; do number=$((number + 1)); done
+  while [ -e "$run_dir/attempt-$number.log" ]; do number=$((number + 1)); done
 }
 
 finish() {  # finish STATE CODE MESSAGE
@@ -151,9 +153,10 @@ finish() {  # finish STATE CODE MESSAGE
 climb() {  # runs the attempts in order: the next one only after the GPU's memory ran out
   local position=0 number=1 code=0 log
   for attempt in "${attempts[@]}"; do
+    [ "$signals" -eq 0 ] || finish stopped "$stop_code" "stopped"
     position=$((position + 1))
     next_log
-    log=$RUN_DIR/attempt-$number.log
+    log=$run_dir/attempt-$number.log
     : > "$log" || finish failed 73 "cannot write $log"
     event attempt_started ",\"attempt\":$number,\"position\":$position"
     say "attempt $number (${titles[position - 1]}) writes attempt-$number.log"
@@ -172,22 +175,29 @@ climb() {  # runs the attempts in order: the next one only after the GPU's memor
     [ "$code" -ne 0 ] || finish finished 0 "finished"
     finish failed "$code" "failed with exit code $code: see attempt-$number.log"
   done
+  [ "$signals" -eq 0 ] || finish stopped "$stop_code" "stopped"
   finish failed "$code" "out of GPU memory on every attempt"
 }
 
 lock() {  # one start at a time in this folder; the lock of a dead one is taken over
-  local owner
-  if ! mkdir "$RUN_DIR/.lock" 2>/dev/null; then
-    [ -d "$RUN_DIR/.lock" ] || refuse 73 "cannot write in $RUN_DIR: choose another folder, or free some space"
-    read -r -a owner 2>/dev/null < "$RUN_DIR/.lock/owner"
-    if [ "${owner[2]-}" = "$BOOT_ID" ] && [ "$(start_ticks "${owner[0]-0}")" = "${owner[1]-none}" ]; then
+  local owner waited=0
+  while ! mkdir "$run_dir/.lock" 2>/dev/null; do
+    [ -d "$run_dir/.lock" ] || refuse 73 "cannot write in $run_dir: choose another folder, or free some space"
+    owner=()
+    { read -r -a owner < "$run_dir/.lock/owner"; } 2>/dev/null
+    if [ "${owner[2]-}" = "$boot_id" ] && [ "$(start_ticks "${owner[0]}")" = "${owner[1]}" ]; then
       refuse 75 "a training runs in this folder already (process ${owner[0]})"
     fi
-  fi
-  printf '%s\n' "$$ $(start_ticks $$) $BOOT_ID" > "$RUN_DIR/.lock/owner" || refuse 73 "cannot write in $RUN_DIR"
+    # Without a name in it the lock may be a moment old.
+    [ "${#owner[@]}" -eq 0 ] && [ "$waited" -lt 10 ] || break
+    sleep 0.1
+    waited=$((waited + 1))
+  done
+  printf '%s\n' "$$ $(start_ticks $$) $boot_id" > "$run_dir/.lock/owner" || refuse 73 "cannot write in $run_dir"
 }
 
 main() {
+  [ $# -le 1 ] || { usage >&2; exit 64; }
   case ${1-} in
     '') ;;
     --dry-run) dry_run=yes ;;
@@ -206,14 +216,18 @@ main() {
   for name in "${secrets[@]}"; do
     [ -n "${!name-}" ] || refuse 69 "$name is not set: export it, then start again"
   done
-  command -v -- "$PYTHON" > /dev/null || refuse 69 "there is no $PYTHON: set TUI_TRAIN_PYTHON to the Python that trains"
+  case $grace in
+    '' | *[!0-9]*) refuse 64 "TUI_TRAIN_GRACE is $grace: give whole seconds" ;;
+  esac
+  grace=$((10#$grace))
+  command -v -- "$python" > /dev/null || refuse 69 "there is no $python: set TUI_TRAIN_PYTHON to the Python that trains"
   lock
-  trap 'rm -rf -- "$RUN_DIR/.lock"' EXIT
+  trap 'rm -rf -- "$run_dir/.lock"' EXIT
   trap 'on_stop INT 130' INT
   trap 'on_stop TERM 143' TERM
   trap 'interrupted=1' HUP PIPE # a lost terminal ends neither this script nor the training
-  event run_started ",\"mark\":\"$RUN_ID\",\"pid\":$$,\"start_ticks\":$(start_ticks $$),\"boot_id\":\"$BOOT_ID\"" \
-    || refuse 73 "cannot write $RUN_DIR/events.jsonl: free some space"
+  event run_started ",\"mark\":\"$run_id\",\"pid\":$$,\"start_ticks\":$(start_ticks $$),\"boot_id\":\"$boot_id\"" \
+    || refuse 73 "cannot write $run_dir/events.jsonl: free some space"
   climb
 }
 
@@ -223,7 +237,7 @@ signals=0
 stop_code=143
 child=
 checkpoint=
-GRACE=${TUI_TRAIN_GRACE:-20}
-RUN_ID=$(date +%Y%m%d-%H%M%S)-$$-$RANDOM
-read -r BOOT_ID < /proc/sys/kernel/random/boot_id
+grace=${TUI_TRAIN_GRACE:-20}
+run_id=$(date +%Y%m%d-%H%M%S)-$$-$RANDOM
+read -r boot_id < /proc/sys/kernel/random/boot_id
 main "$@"

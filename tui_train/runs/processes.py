@@ -1,4 +1,4 @@
-"""Which processes live: identity is pid + start time + boot, and a run's processes carry its mark in their environment."""
+"""Which processes live: identity is pid + start time + boot; a run's processes carry its mark."""
 
 import os
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""What a trainer's lines tell: step, loss, learning rate, tokens per second; for the built-in trainer, HF Trainer, tqdm."""
+"""What lines tell of the built-in trainer, HF Trainer and tqdm: step, loss, learning rate, tokens per second."""
 
 import ast
 import math

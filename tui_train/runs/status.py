@@ -50,11 +50,11 @@ def status(run: RunDir) -> Status:
     last = starts[-1]
     after = events[len(events) - events[::-1].index(last) :]
     end = next((event for event in after if event.event == "run_ended"), None)
+    leftover: tuple[int, ...] = ()
     if end and end.state in {"finished", "failed", "stopped"}:
-        state, leftover = end.state, ()
+        state = end.state
     elif alive(last.pid, last.start_ticks, last.boot_id):
         state = "stopping" if any(event.event == "stopping" for event in after) else "running"
-        leftover = ()
     else:
         state, leftover = "lost", marked(last.mark)
     return Status(

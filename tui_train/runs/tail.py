@@ -75,7 +75,7 @@ class Tail:
 
 
 def clean(line: bytes) -> str:
-    """Return a line of a log as a terminal would leave it: the last `\\r` version, no escape sequences, on one line."""
+    """Return a line as a terminal would leave it after its carriage returns, without escape sequences."""
     text = _ANSI.sub("", line.decode(errors="replace"))
     versions = [version for version in text.rstrip("\r").split("\r") if version.strip()]
     shown = versions[-1] if versions else ""

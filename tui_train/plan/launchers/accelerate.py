@@ -9,7 +9,7 @@ from tui_train.plan.launchers.torchrun import loopback
 from tui_train.plan.types import ConfigFile, Part, Setting, in_run_dir
 
 LABEL: str = "accelerate"
-ABOUT: str = "one process per device, by accelerate launch with a generated configuration"
+ABOUT: str = "one process per device; configuration generated"
 SEVERAL: bool = True
 
 _CONFIG = "accelerate.yaml"

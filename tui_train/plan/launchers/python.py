@@ -13,11 +13,13 @@ def parts(job: Job) -> tuple[Part, ...]:
     return (Part((job.python,)),)
 
 
-def settings(_job: Job) -> tuple[Setting, ...]:
+def settings(job: Job) -> tuple[Setting, ...]:
     """Return nothing: plain python needs no variables."""
+    del job
     return ()
 
 
-def configs(_job: Job) -> tuple[ConfigFile, ...]:
+def configs(job: Job) -> tuple[ConfigFile, ...]:
     """Return nothing: plain python reads no file."""
+    del job
     return ()

@@ -4,7 +4,7 @@ from tui_train.plan.launchers.job import Job
 from tui_train.plan.types import ConfigFile, Part, Setting
 
 LABEL: str = "torchrun"
-ABOUT: str = "one process per device, by PyTorch's own launcher"
+ABOUT: str = "one process per device; PyTorch's own"
 SEVERAL: bool = True
 
 
@@ -24,8 +24,9 @@ def settings(job: Job) -> tuple[Setting, ...]:
     return loopback(job)
 
 
-def configs(_job: Job) -> tuple[ConfigFile, ...]:
+def configs(job: Job) -> tuple[ConfigFile, ...]:
     """Return nothing: torchrun reads no file."""
+    del job
     return ()
 
 
