@@ -4,6 +4,7 @@ from typing import Literal
 
 from msgspec import Struct
 
+ComputeMode = Literal["default", "exclusive", "prohibited"]
 PathState = Literal["file", "folder", "missing", "unreadable"]
 
 
@@ -26,7 +27,10 @@ class GpuProcess(Struct, frozen=True):
 
 
 class Gpu(Struct, frozen=True, kw_only=True):
-    """One card as NVML describes it; None is "the driver does not tell", never zero. `problem` says why it cannot be opened."""
+    """One card as NVML describes it; None is "the driver does not tell", never zero.
+
+    `problem` says why it cannot be opened. Each MIG instance of a divided card is one Gpu, with the card's `index`.
+    """
 
     index: int
     uuid: str = ""
@@ -37,6 +41,7 @@ class Gpu(Struct, frozen=True, kw_only=True):
     memory_free: int | None = None
     sm_count: int | None = None
     display_active: bool | None = None
+    compute_mode: ComputeMode | None = None
     processes: tuple[GpuProcess, ...] = ()
     problem: str = ""
 
@@ -59,7 +64,7 @@ class Machine(Struct, frozen=True, kw_only=True):
 
 
 class Toolchain(Struct, frozen=True, kw_only=True):
-    """A Python that could train, and the versions it has; None is "not installed". `arch_list` is as torch prints it."""
+    """A Python that could train and the versions it has; None is "not installed", `arch_list` is as torch prints it."""
 
     python: str
     label: str = ""

@@ -1,0 +1,43 @@
+"""Lets any program run on a machine of `tests/machines/`: builds the fake driver library and says how to load it."""
+
+import hashlib
+import os
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+MACHINES = Path(__file__).parent / "machines"
+BUILT = Path(__file__).parent / ".built"
+SOURCE = MACHINES / "fake_nvml.c"
+
+
+def driver_environment(machine: str | Path, build_dir: Path = BUILT) -> dict[str, str]:
+    """Return the environment variables under which a new process sees `machine` through NVML.
+
+    `machine` is the name of a file in `tests/machines/`, or the path of any such file. The library is built into
+    `build_dir` once and kept there. Skips the calling test where there is no C compiler.
+    """
+    description = Path(machine) if os.sep in str(machine) else MACHINES / f"{machine}.txt"
+    if not description.is_file():
+        raise FileNotFoundError(description)
+    folders = [str(_library(build_dir)), *filter(None, [os.environ.get("LD_LIBRARY_PATH")])]
+    return {"LD_LIBRARY_PATH": os.pathsep.join(folders), "TUI_TRAIN_TEST_MACHINE": str(description.resolve())}
+
+
+def _library(build_dir: Path) -> Path:
+    """Return the folder with the library built from the present source."""
+    folder = build_dir / hashlib.sha256(SOURCE.read_bytes()).hexdigest()[:16]
+    library = folder / "libnvidia-ml.so.1"
+    if library.exists():
+        return folder
+    compiler = next(filter(None, map(shutil.which, ("cc", "gcc", "clang"))), None)
+    if compiler is None:
+        pytest.skip("NOT TESTED, for want of a C compiler: how NVIDIA cards are read from the driver")
+    folder.mkdir(parents=True, exist_ok=True)
+    # Tests run in several processes at once: each builds beside and renames.
+    beside = folder / f"{os.getpid()}.so"
+    subprocess.run([compiler, "-shared", "-fPIC", "-O1", "-o", beside, SOURCE], check=True)
+    beside.rename(library)
+    return folder

@@ -1,0 +1,559 @@
+"""What the probes find out, through the real binding and real children, on fake machines and broken interpreters."""
+
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import psutil
+import pytest
+
+from tests.fake_driver import driver_environment
+from tui_train.facts import host, nvml, pci, probe
+from tui_train.facts.ask import ask
+from tui_train.facts.types import Gpu, Toolchain
+
+MIB = 2**20
+
+
+@pytest.fixture
+def on(monkeypatch, tmp_path):
+    """Return a function that puts NVML on a machine, given by its name or by its text, and returns what is found."""
+
+    def read(machine, deadline=8.0):
+        if "=" in machine:
+            (tmp_path / "machine.txt").write_text(machine)
+            machine = tmp_path / "machine.txt"
+        for name, value in driver_environment(machine).items():
+            monkeypatch.setenv(name, value)
+        return probe.machine(deadline)
+
+    return read
+
+
+def executable(path: Path, text: str) -> str:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text)
+    path.chmod(0o755)
+    return str(path)
+
+
+def gone(pid: int) -> bool:
+    try:
+        return psutil.Process(pid).status() == psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return True
+
+
+# Cards
+
+
+def test_three_cards_are_read(on):
+    machine = on("seed-3090-gt1030-3090")
+    assert (machine.driver_version, machine.driver_cuda, machine.gaps) == ("580.95.05", "13.0", ())
+    first, display, last = machine.gpus
+    assert first == Gpu(
+        index=0,
+        uuid="GPU-ac50e9bd-5330-6ce2-2d4b-8f95df663b60",
+        name="NVIDIA GeForce RTX 3090",
+        pci_bus="00000000:01:00.0",
+        compute_capability="8.6",
+        memory_total=24576 * MIB,
+        memory_free=(24576 - 325 - 2) * MIB,
+        sm_count=82,
+        display_active=False,
+        compute_mode="default",
+    )
+    assert (display.index, display.sm_count, display.display_active) == (1, 3, True)
+    assert [(p.name, p.memory, p.graphics) for p in display.processes] == [
+        ("/usr/lib/xorg/Xorg", 190 * MIB, True),
+        ("/usr/bin/gnome-shell", 84 * MIB, True),
+    ]
+    assert last.uuid == "GPU-ff67d0d7-648f-d302-c50e-49297407cd04"
+    assert machine.hostname
+    assert machine.memory_total > 0
+
+
+def test_names_are_kept_as_read_and_nonsense_stays_in_its_field(on):
+    markup, bytes_, wide, long, nameless = on("strange-names").gpus
+    assert markup.name == "[bold red]$(touch /tmp/owned)[/] \x1b[2J\x07`id`"
+    assert bytes_.name == "RTX \ufffd\ufffd 3090"
+    assert (bytes_.memory_total, bytes_.memory_free) == (24576 * MIB, 24176 * MIB)  # by the first memory call
+    assert (bytes_.sm_count, bytes_.compute_capability) == (None, "8.6")
+    assert wide.name.startswith("\u202e0903 XTR")
+    assert long == Gpu(index=3, uuid="GPU-00000000-0000-4000-8000-000000000004")
+    assert (nameless.uuid, nameless.problem) == ("", "the driver gives it no identity (UUID)")
+
+
+FIELDS = {
+    "name": "name",
+    "bus": "pci_bus",
+    "compute": "compute_capability",
+    "memory": "memory_total",
+    "cores": "sm_count",
+    "display": "display_active",
+    "mode": "compute_mode",
+    "process": "processes",
+}
+
+
+@pytest.mark.parametrize("error", ["UNKNOWN", "NO_PERMISSION", "GPU_IS_LOST"])
+def test_each_field_fails_alone(on, error):
+    whole = {
+        "name": "A",
+        "bus": "00000000:01:00.0",
+        "compute": "8.6",
+        "memory": "1024 MiB",
+        "cores": "1280",
+        "display": "on",
+        "mode": "default",
+        "process": "5000001 compute 5 MiB x",
+    }
+    text = "driver = !UNKNOWN\ncuda = !UNKNOWN\n"
+    for number, field in enumerate(FIELDS):
+        lines = {"uuid": f"GPU-{number}", **whole, field: f"!{error}"}
+        text += "[card]\n" + "".join(f"{key} = {value}\n" for key, value in lines.items())
+    machine = on(text)
+    assert (machine.driver_version, machine.driver_cuda, machine.gaps) == (None, None, ())
+    for gpu, (key, field) in zip(machine.gpus, FIELDS.items(), strict=True):
+        empty = {other for other in FIELDS.values() if not getattr(gpu, other)}
+        # The number of multiprocessors follows from the compute capability.
+        assert empty == ({field, "sm_count"} if key == "compute" else {field})
+        assert bool(gpu.problem) == (error == "GPU_IS_LOST")
+
+
+def test_a_lost_card_hides_no_other(on):
+    first, lost, last = on("one-card-lost").gpus
+    assert lost == Gpu(index=1, problem=lost.problem)
+    assert "fallen off the bus" in lost.problem
+    assert first.memory_total == last.memory_total == 24576 * MIB
+    assert not first.problem
+
+
+def test_processes_of_both_kinds_are_one(on):
+    process = psutil.Process()
+    (gpu,) = on("""
+[card]
+uuid = GPU-1
+process = parent both 700 MiB something else
+process = 5000001 compute ? python train.py
+process = 5000002 graphics 3 MiB Xorg
+""").gpus
+    mine, training, desktop = gpu.processes
+    assert (mine.pid, mine.name, mine.user) == (process.pid, process.name(), process.username())
+    assert (mine.memory, mine.graphics) == (700 * MIB, True)
+    assert (training.name, training.user, training.memory, training.graphics) == ("python train.py", "", None, False)
+    assert desktop.graphics
+
+
+def test_instances_of_a_divided_card(on):
+    small, large, whole, empty = on("a100-mig").gpus
+    assert (small.index, small.uuid[:4], small.sm_count, small.memory_total) == (0, "MIG-", 28, 19968 * MIB)
+    assert (large.sm_count, large.compute_capability, large.pci_bus) == (42, "8.0", "00000000:07:00.0")
+    assert (whole.sm_count, whole.compute_mode) == (108, "exclusive")
+    assert "MIG mode is on" in empty.problem
+
+
+@pytest.mark.parametrize(
+    ("machine", "words"),
+    [
+        ("driver-not-loaded", "The NVIDIA driver is not loaded"),
+        ("version-mismatch", "The NVIDIA driver was updated: reboot needed"),
+        ("no-cards", "No NVIDIA GPU"),
+        ("init = !NO_PERMISSION", "The NVIDIA driver refuses this user"),
+        ("init = !UNKNOWN", "The NVIDIA driver does not start"),
+        ("count = !UNKNOWN", "The NVIDIA driver does not list its cards"),
+        ("what = is this", "The NVIDIA cards cannot be read"),
+    ],
+)
+def test_without_cards_a_gap_says_why(on, machine, words):
+    found = on(machine)
+    assert found.gpus == ()
+    assert words in [gap.what for gap in found.gaps]
+    assert all(gap.what and gap.why and gap.remedy for gap in found.gaps)
+    assert found.memory_total
+
+
+def test_a_crash_is_told_in_the_words_of_the_crashed(on):
+    (gap,) = on("what = is this").gaps
+    assert gap.why == "it ended with exit code 70: fake NVML: unknown key: what"
+
+
+@pytest.mark.parametrize("machine", ["init-hangs", "load-hangs"])
+def test_a_driver_that_hangs_costs_the_cards_only(on, machine):
+    started = time.monotonic()
+    found = on(machine, deadline=1.37)
+    assert time.monotonic() - started < 2.5
+    assert found.gpus == ()
+    assert found.hostname
+    assert found.memory_total
+    assert [("not answer" in gap.what or "in time" in gap.what) for gap in found.gaps] == [True]
+    assert not [p for p in psutil.process_iter(["cmdline"]) if "1.03" in (p.info["cmdline"] or [])]  # 0.75 of 1.37
+
+
+def test_a_slow_driver_is_waited_for(on):
+    (gpu,) = on("init = @0.3 ok\n[card]\nuuid = GPU-1\nname = @0.3 Slow\n").gpus
+    assert gpu.name == "Slow"
+
+
+def test_no_library_at_all(monkeypatch):
+    monkeypatch.setattr(nvml.pynvml, "nvmlLib", None)
+    monkeypatch.setattr(nvml.pynvml, "CDLL", lambda name: (_ for _ in ()).throw(OSError(name)))
+    (gap,) = nvml.read().gaps
+    assert "libnvidia-ml.so.1" in gap.why
+
+
+def pci_tree(root, **devices):
+    for number, (vendor, class_, driver) in enumerate(devices.values(), 1):
+        folder = root / f"0000:{number:02x}:00.0"
+        folder.mkdir(parents=True)
+        (folder / "vendor").write_text(vendor + "\n")
+        (folder / "class").write_text(class_ + "\n")
+        (folder / "device").write_text("0x1d01\n")
+        if driver:
+            (root / "drivers" / driver).mkdir(parents=True, exist_ok=True)
+            (folder / "driver").symlink_to(root / "drivers" / driver)
+
+
+def test_cards_without_driver_are_named(tmp_path):
+    pci_tree(
+        tmp_path,
+        shown=("0x10de", "0x030000", "nvidia"),
+        sound=("0x10de", "0x040300", "snd"),
+        other=("0x1002", "0x030000", "amdgpu"),
+        undriven=("0x10de", "0x030000", ""),
+        passed_on=("0x10de", "0x030200", "vfio-pci"),
+        lost=("0x10de", "0x030200", "nvidia"),
+    )
+    cards = pci.cards(tmp_path)
+    assert [card.address[5:7] for card in cards] == ["01", "04", "05", "06"]
+    undriven, passed_on, lost = pci.not_shown(cards, ["00000000:01:00.0", None])
+    assert undriven.what == "1 NVIDIA card without driver: 0000:04:00.0 (10de:1d01)"
+    assert "vfio-pci" in passed_on.why
+    assert "0000:06:00.0" in lost.what
+    assert pci.not_shown(cards, ["00000000:01:00.0"], unopened=1) == (undriven, passed_on)
+    assert pci.not_shown(cards, ["00000000:41:00.0"]) == ()  # NVML speaks of another bus
+    assert len(pci.not_shown(cards, [])) == 4
+
+
+@pytest.mark.parametrize(
+    ("release", "inside", "cards", "words"),
+    [
+        ("6.1", False, (), "No NVIDIA GPU"),
+        ("6.1", False, (pci.Card("0000:01:00.0", "10de:2204", ""),), "The NVIDIA driver is not installed"),
+        ("6.1", True, (), "This container was started without GPUs"),
+        ("5.15-microsoft-standard-WSL2", False, (), "The NVIDIA driver is not visible in WSL"),
+    ],
+)
+def test_a_missing_library_has_four_causes(monkeypatch, release, inside, cards, words):
+    monkeypatch.setattr(pci.platform, "release", lambda: release)
+    monkeypatch.setattr(pci, "in_container", lambda: inside)
+    gap = pci.no_driver("library", "", cards)
+    assert gap.what == words
+    assert ("0000:01:00.0 (10de:2204)" in gap.why) == bool(cards)
+
+
+# The host
+
+
+def cgroup(root: Path, **files: str) -> None:
+    root.mkdir(parents=True, exist_ok=True)
+    for name, text in files.items():
+        (root / name.replace("__", ".")).write_text(text)
+
+
+def test_limits_of_version_2_are_the_tightest_on_the_way_up(tmp_path):
+    (tmp_path / "own").write_text("0::/user.slice/job\n")
+    cgroup(tmp_path / "fs" / "user.slice", cpu__max="150000 100000\n", memory__max="max\n", memory__current="5")
+    cgroup(
+        tmp_path / "fs" / "user.slice" / "job",
+        cpu__max="max 100000\n",
+        memory__max="1000000\n",
+        memory__current="600000\n",
+        memory__stat="anon 1\ninactive_file 200000\nactive_file 7\n",
+    )
+    assert host.cgroup_limits(tmp_path / "own", tmp_path / "fs") == host.Limits(1.5, 1000000, 600000)
+
+
+def test_limits_of_version_1_in_a_container_that_sees_only_its_top(tmp_path):
+    (tmp_path / "own").write_text(
+        "5:memory:/docker/abc\n4:cpu,cpuacct:/docker/abc\n3:pids:/x\n1:name=systemd:/x\n0::/\n"
+    )
+    cgroup(
+        tmp_path / "fs" / "memory",
+        memory__limit_in_bytes="3000\n",
+        memory__usage_in_bytes="1000\n",
+        memory__stat="total_inactive_file 400\n",
+    )
+    cgroup(tmp_path / "fs" / "cpu,cpuacct", **{"cpu.cfs_quota_us": "50000\n", "cpu.cfs_period_us": "100000\n"})
+    assert host.cgroup_limits(tmp_path / "own", tmp_path / "fs") == host.Limits(0.5, 3000, 2400)
+
+
+@pytest.mark.parametrize(
+    "files",
+    [
+        {"memory__limit_in_bytes": "9223372036854771712\n", "memory__usage_in_bytes": "1000\n"},
+        {"cpu.cfs_quota_us": "-1\n", "cpu.cfs_period_us": "100000\n"},
+        {"memory__limit_in_bytes": "rubbish\n"},
+        {},
+    ],
+)
+def test_no_limit_is_no_limit(tmp_path, files):
+    (tmp_path / "own").write_text("4:memory:/\n3:cpu:/\nrubbish\n")
+    for name in ("cpu", "memory"):
+        cgroup(tmp_path / "fs" / name, **files)
+    assert host.cgroup_limits(tmp_path / "own", tmp_path / "fs") == host.Limits()
+    assert host.cgroup_limits(tmp_path / "missing", tmp_path / "fs") == host.Limits()
+
+
+def test_usable_cpus(monkeypatch):
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(8)))
+    assert [host.usable_cpus(quota) for quota in (None, 0.2, 1.5, 64.0)] == [8, 1, 2, 8]
+
+
+def test_limits_reach_the_machine(monkeypatch):
+    monkeypatch.setattr(host, "cgroup_limits", lambda: host.Limits(1.0, 5 * MIB, 2 * MIB))
+    machine = host.read()
+    assert (machine.cpu_count, machine.memory_total, machine.memory_available) == (1, 5 * MIB, 2 * MIB)
+    assert machine.shm_total is None or machine.shm_total >= machine.shm_free >= 0
+
+
+def test_names_that_are_no_utf8(tmp_path):
+    (tmp_path / "cpuinfo").write_bytes(b"processor : 0\nmodel name\t: AMD \xff 7742: big\nmodel name : second\n")
+    assert host.cpu_name(tmp_path / "cpuinfo") == "AMD \ufffd 7742: big"
+    assert host.cpu_name(tmp_path / "missing")
+    assert host.clean("a\udcffb") == "a\ufffdb"
+
+
+# Children
+
+
+def test_the_child_knows_neither_screens_nor_torch():
+    program = "import sys, tui_train.facts.child, tui_train.facts.probe, tui_train.facts.gpus; print(*sys.modules)"
+    names = subprocess.run([sys.executable, "-c", program], capture_output=True, check=True, text=True).stdout.split()
+    assert "tui_train.facts.nvml" in names
+    assert not {"textual", "rich", "torch", "tui_train.screens"} & set(names)
+
+
+def test_a_hostile_folder_is_not_imported(on, monkeypatch, tmp_path):
+    hostile = tmp_path / "hostile"
+    trap = f"open({str(tmp_path / 'sprung')!r}, 'a').write(__name__ + chr(10))\n"
+    for name in ("psutil", "pynvml", "msgspec", "json", "re", "ast", "pathlib", "platform", "torch", "sitecustomize"):
+        executable(hostile / f"{name}.py", trap)
+    executable(hostile / "tui_train" / "__init__.py", trap)
+    monkeypatch.chdir(hostile)
+    # `python -m tui_train`, started there, has that folder on its own path.
+    monkeypatch.setattr(sys, "path", [str(hostile), *sys.path])
+    assert [gpu.name for gpu in on("6000-ada").gpus] == ["NVIDIA RTX 6000 Ada Generation"]
+    assert probe.toolchain(sys.executable).torch is not None
+    assert not (tmp_path / "sprung").exists()
+
+
+@pytest.mark.parametrize(
+    ("script", "words"),
+    [
+        ("#!/bin/sh\nexit 3\n", "it ended with exit code 3"),
+        ("#!/bin/sh\necho oh no >&2; exit 3\n", "it ended with exit code 3: oh no"),
+        ("#!/bin/sh\nkill -SEGV $$\n", "it was ended by signal 11"),
+        ("#!/bin/sh\necho hello; echo '[1, 2]'\n", "it gave no usable answer"),
+        (
+            '#!/bin/sh\necho \'{"prefix": 5, "executable": "", "toolchain": {"python": 7}}\'\n',
+            "it gave no usable answer",
+        ),
+        ("#!/bin/sh\nprintf '\\377\\376\\0'\n", "it gave no usable answer"),
+        ("#!/bin/sh\nexec cat /dev/zero\n", "it does not stop writing"),
+        ('#!/bin/sh\necho "SyntaxError: invalid syntax" >&2; exit 1\n', "it is older than Python 3.8"),
+        ("#!/no/such/interpreter\n", "it cannot be started: No such file or directory"),
+        ("\x00\x01\x02", "it cannot be started: Exec format error"),
+    ],
+)
+def test_a_broken_interpreter_is_a_problem(tmp_path, script, words):
+    python = executable(tmp_path / "python", script)
+    found = probe.toolchain(python)
+    assert found == Toolchain(python=python, problem=found.problem)
+    assert found.problem.startswith(words)
+
+
+def test_an_interpreter_that_is_none(tmp_path):
+    (tmp_path / "python").write_text("no program")
+    assert "Permission denied" in probe.toolchain(str(tmp_path / "python")).problem
+    assert "No such file" in probe.toolchain(str(tmp_path / "missing")).problem
+    assert "No such file" in probe.toolchain("no-such-python-anywhere").problem
+
+
+def test_an_interpreter_that_hangs_is_killed_with_all_it_started(tmp_path):
+    python = executable(
+        tmp_path / "python", f"#!/bin/sh\necho $$ > {tmp_path}/own\nsleep 100 &\necho $! > {tmp_path}/child\nwait\n"
+    )
+    started = time.monotonic()
+    assert probe.toolchain(python, deadline=0.7).problem == "it did not answer in time"
+    assert time.monotonic() - started < 2
+    time.sleep(0.1)
+    assert [gone(int((tmp_path / name).read_text())) for name in ("own", "child")] == [True, True]
+
+
+def test_an_answer_is_not_held_up_by_what_the_child_left_behind(tmp_path):
+    started = time.monotonic()
+    answer = ask(["/bin/sh", "-c", f"sleep 100 & echo $! > {tmp_path}/child; echo done"], 20)
+    assert (answer.out, answer.code, answer.late) == (b"done\n", 0, False)
+    assert time.monotonic() - started < 3
+    time.sleep(0.1)
+    assert gone(int((tmp_path / "child").read_text()))
+
+
+# Toolchains
+
+
+def environment(folder: Path, torch="", cuda="", flags="", packages=()) -> Path:
+    """Make a virtual environment in which `torch`, a text file or two, and the metadata of `packages` are installed."""
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", folder], check=True)
+    (site,) = folder.glob("lib/python*/site-packages")
+    for name in packages:
+        executable(site / name / "__init__.py", "raise SystemExit('imported')")
+        executable(
+            site / f"{name}-1.2.3.dist-info" / "METADATA", f"Metadata-Version: 2.1\nName: {name}\nVersion: 1.2.3\n"
+        )
+    if torch:
+        install_torch(site, torch, cuda, flags)
+    return folder
+
+
+def install_torch(site: Path, torch: str, cuda: str = "", flags: str = "", table: str = "") -> None:
+    executable(site / "torch" / "__init__.py", "raise SystemExit('imported')")
+    executable(
+        site / "torch" / "version.py",
+        f"from typing import Optional\n__version__ = '{torch}'\ncuda: Optional[str] = {cuda or None!r}\n",
+    )
+    executable(site / "torch" / "cuda" / "__init__.py", table)
+    (site / "torch" / "lib").mkdir()
+    content = b"\x7fELF\0sm_\0compute_ \0xsm_99\0" + flags.encode() + b"\0\0rest"
+    (site / "torch" / "lib" / "libtorch_python.so").write_bytes(content)
+
+
+@pytest.fixture
+def bare(monkeypatch, tmp_path):
+    """Return a current folder in which no environment is active, noted or on PATH."""
+    folder = tmp_path / "work"
+    folder.mkdir()
+    monkeypatch.chdir(folder)
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    monkeypatch.setenv("PATH", str(tmp_path / "nothing"))
+    for name in ("VIRTUAL_ENV", "CONDA_PREFIX", "PYTHONPATH"):
+        monkeypatch.delenv(name, raising=False)
+    return folder
+
+
+def test_toolchains_are_found_once_and_the_best_comes_first(bare, monkeypatch, tmp_path):
+    whole = ("accelerate", "transformers")
+    here = environment(bare / ".venv", "2.13.0+cu130", "13.0", "sm_75 sm_120 compute_120", whole)
+    conda = environment(tmp_path / "conda" / "envs" / "llm", "2.9.1+cu128", "12.8", "sm_70 sm_90a")
+    noted = environment(tmp_path / "conda" / "envs" / "old")
+    executable(tmp_path / "home" / ".conda" / "environments.txt", f"{conda}\n\n{noted}\n{tmp_path}/removed\n")
+    monkeypatch.setenv("VIRTUAL_ENV", str(tmp_path / "stale"))
+    monkeypatch.setenv("CONDA_PREFIX", str(conda))
+    # The same environment by another name, through a shim.
+    shim = executable(tmp_path / "shims" / "python3", f'#!/bin/sh\nexec "{here}/bin/python" "$@"\n')
+    monkeypatch.setenv("PATH", f"{Path(shim).parent}:/bin:/usr/bin")
+    (tmp_path / "shims" / "python").symlink_to(conda / "bin" / "python")
+    found = probe.toolchains([str(noted / "bin" / "python3")])
+    assert [(t.label, t.torch) for t in found if t.label not in {"this environment", "PATH"}] == [
+        (".venv here", "2.13.0+cu130"),
+        ("active conda env (llm)", "2.9.1+cu128"),
+        ("chosen", None),
+        ("active venv (stale)", None),
+    ]
+    by_label = {toolchain.label: toolchain for toolchain in found}
+    assert by_label[".venv here"] == Toolchain(
+        python=f"{here}/bin/python",
+        label=".venv here",
+        version=by_label["chosen"].version,
+        torch="2.13.0+cu130",
+        cuda="13.0",
+        arch_list=("sm_75", "sm_120", "compute_120"),
+        accelerate="1.2.3",
+        transformers="1.2.3",
+    )
+    assert by_label["active conda env (llm)"].arch_list == ("sm_70", "sm_90a")
+    assert "No such file" in by_label["active venv (stale)"].problem
+    assert "this environment" in by_label
+    assert not list(tmp_path.rglob("torch/__pycache__"))
+
+
+def test_a_shim_on_path_gives_the_interpreter_behind_it(bare, monkeypatch, tmp_path):
+    real = environment(tmp_path / "real", "2.13.0+cpu")
+    executable(tmp_path / "shims" / "python3", f'#!/bin/sh\n[ "$PWD" = "{bare}" ] && exec "{real}/bin/python" "$@"\n')
+    monkeypatch.setenv("PATH", f"{tmp_path / 'shims'}:/bin")
+    by_label = {toolchain.label: toolchain for toolchain in probe.toolchains()}
+    assert by_label["PATH"].python == f"{real}/bin/python"
+    assert (by_label["PATH"].torch, by_label["PATH"].cuda, by_label["PATH"].arch_list) == ("2.13.0+cpu", None, ())
+    assert probe.toolchain("python3").python == f"{real}/bin/python"
+
+
+def test_a_venv_and_its_base_are_two(bare):
+    here = environment(bare / "venv")
+    base = os.path.realpath(here / "bin" / "python")
+    found = probe.toolchains([base])
+    assert {"chosen", "venv here"} <= {toolchain.label for toolchain in found}
+
+
+def test_libraries_outside_the_environment_are_those_a_training_finds(bare, monkeypatch, tmp_path):
+    python = str(environment(tmp_path / "env") / "bin" / "python")
+    assert probe.toolchain(python).torch is None
+    install_torch(tmp_path / "module", "2.7.1+cu126", "12.6", "sm_50 sm_60")
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path / "module"))
+    assert probe.toolchain(python).arch_list == ("sm_50", "sm_60")
+
+
+def test_architectures_of_a_release_where_the_library_tells_none(bare, monkeypatch, tmp_path):
+    table = (
+        "PYTORCH_RELEASES_CODE_CC: dict[str, dict[str, set[int]]] = "
+        "{'13.0': {'x86_64': {120, 75, 80}, 'aarch64': {120, 75, 80}}}\n"
+    )
+    install_torch(tmp_path / "module", "2.13.0+cu130", "13.0", "", table)
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path / "module"))
+    assert probe.toolchain(sys.executable).arch_list == ("sm_75", "sm_80", "sm_120")
+
+
+def test_the_real_torch_of_this_environment():
+    found = probe.toolchain(sys.executable)
+    told = subprocess.run(
+        [sys.executable, "-c", "import torch; print(torch.__version__, torch.version.cuda)"],
+        capture_output=True,
+        check=True,
+        text=True,
+    ).stdout.split()
+    assert [found.torch, str(found.cuda)] == told
+
+
+def test_many_slow_interpreters_share_one_deadline(bare, tmp_path):
+    slow = [executable(tmp_path / f"slow{n}" / "python", "#!/bin/sh\nexec /bin/sleep 100\n") for n in range(12)]
+    started = time.monotonic()
+    found = probe.toolchains(slow, deadline=2)
+    assert time.monotonic() - started < 5
+    assert [t.problem for t in found if t.label == "chosen"] == ["it did not answer in time"] * 12
+
+
+def test_paths(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    (tmp_path / "data.txt").write_text("")
+    (tmp_path / "loop").symlink_to("loop")
+    (tmp_path / "dangling").symlink_to("nowhere")
+    assert probe.paths(
+        ["data.txt", "~/data.txt", "~", ".", "", "data.txt/x", "dangling", "loop", "a\0b", "é" * 300]
+    ) == {
+        "data.txt": "file",
+        "~/data.txt": "file",
+        "~": "folder",
+        ".": "folder",
+        "": "missing",
+        "data.txt/x": "missing",
+        "dangling": "missing",
+        "loop": "unreadable",
+        "a\0b": "unreadable",
+        "é" * 300: "unreadable",
+    }
+    if os.geteuid():
+        (tmp_path / "data.txt").chmod(0)
+        assert probe.paths(["data.txt"]) == {"data.txt": "unreadable"}

@@ -1,0 +1,163 @@
+"""The host without its GPUs: processor, memory and shared memory, as much of them as this process may use."""
+
+import math
+import os
+import platform
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+import psutil
+
+from tui_train.facts.types import Machine
+
+# Control groups of version 1 write "no limit" as the largest page-aligned 63-bit number.
+_UNLIMITED = 2**60
+
+
+class Limits(NamedTuple):
+    """What the control groups of a process grant: CPUs, bytes, and bytes in use; None is "no limit"."""
+
+    cpus: float | None = None
+    memory: int | None = None
+    memory_free: int | None = None
+
+
+def read() -> Machine:
+    """Return this host without GPUs; never fails, a field that cannot be read stays None or empty."""
+    limits = cgroup_limits()
+    total, available = _memory()
+    shm_total, shm_free = _shared_memory()
+    return Machine(
+        hostname=clean(platform.node()),
+        kernel=clean(platform.release()),
+        cpu_name=cpu_name(),
+        cpu_count=usable_cpus(limits.cpus),
+        memory_total=_least(total, limits.memory),
+        memory_available=_least(available, limits.memory_free),
+        shm_total=shm_total,
+        shm_free=shm_free,
+    )
+
+
+def clean(text: str) -> str:
+    """Return `text` with undecodable bytes replaced, so that it can be written as UTF-8."""
+    return text.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
+
+
+def usable_cpus(quota: float | None) -> int:
+    """Return how many CPUs this process can keep busy: those it may run on, at most `quota` rounded up."""
+    try:
+        count = len(os.sched_getaffinity(0))
+    except OSError:
+        count = os.cpu_count() or 1
+    return count if quota is None else max(1, min(count, math.ceil(quota)))
+
+
+def cpu_name(cpuinfo: Path = Path("/proc/cpuinfo")) -> str:
+    """Return the processor's model name; on processors that give none, as most ARM ones, the architecture."""
+    for line in (_text(cpuinfo) or "").splitlines():
+        key, _, value = line.partition(":")
+        if key.strip() == "model name" and value.strip():
+            return value.strip()
+    return clean(platform.machine())
+
+
+def cgroup_limits(own: Path = Path("/proc/self/cgroup"), root: Path = Path("/sys/fs/cgroup")) -> Limits:
+    """Return the tightest limits among the control groups, version 1 or 2, that `own` lists and all groups above them.
+
+    Source: "Control Group v2" and "CFS Bandwidth Control" in the kernel's admin guide.
+    """
+    limits = Limits()
+    for line in (_text(own) or "").splitlines():
+        _, _, rest = line.partition(":")
+        controllers, _, path = rest.partition(":")
+        for base in _mounts(root, controllers):
+            for group in _upwards(base, path):
+                limits = _tighter(limits, _limits_v1(group) if controllers else _limits_v2(group))
+    return limits
+
+
+def _mounts(root: Path, controllers: str) -> Iterator[Path]:
+    """Yield where the hierarchy of these comma-separated controllers may be mounted; none named is version 2."""
+    if not controllers:
+        yield from (root, root / "unified")
+        return
+    names = {controllers, *controllers.split(",")} & {controllers, "cpu", "memory"}
+    yield from (root / name for name in sorted(names))
+
+
+def _upwards(base: Path, path: str) -> Iterator[Path]:
+    """Yield the group `path` below `base` and every group above it; a container may see only the top."""
+    group = base / path.lstrip("/")
+    while group != base:
+        yield group
+        group = group.parent
+    yield base
+
+
+def _limits_v2(group: Path) -> Limits:
+    quota, _, period = (_text(group / "cpu.max") or "").strip().partition(" ")
+    cpus = int(quota) / int(period) if quota.isdecimal() and period.isdecimal() and int(period) else None
+    return _with_memory(cpus, group, "memory.max", "memory.current", "inactive_file")
+
+
+def _limits_v1(group: Path) -> Limits:
+    quota, period = _number(group / "cpu.cfs_quota_us"), _number(group / "cpu.cfs_period_us")
+    cpus = quota / period if quota and period else None
+    return _with_memory(cpus, group, "memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file")
+
+
+def _with_memory(cpus: float | None, group: Path, limit_file: str, used_file: str, cache_key: str) -> Limits:
+    limit, used = _number(group / limit_file), _number(group / used_file)
+    if limit is None or limit >= _UNLIMITED:
+        return Limits(cpus)
+    if used is None:
+        return Limits(cpus, limit)
+    cache = 0
+    for line in (_text(group / "memory.stat") or "").splitlines():
+        key, _, value = line.partition(" ")
+        if key == cache_key and value.strip().isdecimal():
+            # The kernel gives this part of the file cache back before it kills a process.
+            cache = int(value)
+    return Limits(cpus, limit, max(0, limit - max(0, used - cache)))
+
+
+def _tighter(one: Limits, other: Limits) -> Limits:
+    cpus = min((count for count in (one.cpus, other.cpus) if count is not None), default=None)
+    return Limits(cpus, _least(one.memory, other.memory), _least(one.memory_free, other.memory_free))
+
+
+def _least(*values: int | None) -> int | None:
+    return min((value for value in values if value is not None), default=None)
+
+
+def _memory() -> tuple[int | None, int | None]:
+    """Return the host's total and available memory in bytes, without regard to control groups."""
+    try:
+        memory = psutil.virtual_memory()
+    except (OSError, ValueError, KeyError, RuntimeError):
+        return None, None
+    return memory.total, memory.available
+
+
+def _shared_memory(folder: str = "/dev/shm") -> tuple[int | None, int | None]:  # noqa: S108  # read, never written
+    """Return the size and the free space of the shared memory file system, in bytes."""
+    try:
+        status = os.statvfs(folder)
+    except OSError:
+        return None, None
+    return status.f_blocks * status.f_frsize, status.f_bavail * status.f_frsize
+
+
+def _number(path: Path) -> int | None:
+    """Return the decimal number that a file holds; None where there is none, or where it is negative."""
+    content = (_text(path) or "").strip()
+    return int(content) if content.isdecimal() else None
+
+
+def _text(path: Path) -> str | None:
+    try:
+        return path.read_text(encoding="utf-8", errors="replace")
+    except (OSError, ValueError):
+        return None

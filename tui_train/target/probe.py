@@ -1,0 +1,112 @@
+"""Say in one line of JSON which training libraries this interpreter has, importing none of them.
+
+Runs in the training interpreter, Python 3.8 or later, standard library only. Its text is passed on the command line, so
+that neither this file nor its folder need be readable there.
+"""
+
+from __future__ import annotations
+
+import ast
+import json
+import os
+import platform
+import re
+import sys
+from importlib import metadata, util
+from pathlib import Path
+
+VERSION = re.compile(r"^__version__\s*(?::[^=\n]*)?=\s*['\"]([^'\"]+)['\"]", re.MULTILINE)
+CUDA = re.compile(r"^cuda\s*(?::[^=\n]*)?=\s*['\"]([^'\"]+)['\"]", re.MULTILINE)
+# The value of CUDA_ARCH_FLAGS, a C string of its own in the binding.
+FLAGS = re.compile(rb"\0((?:sm|compute)_[0-9]+[af]?(?: (?:sm|compute)_[0-9]+[af]?)*)\0")
+
+
+def content(path: Path) -> bytes:
+    """Return what a file holds, nothing where it cannot be read."""
+    try:
+        return path.read_bytes()
+    except OSError:
+        return b""
+
+
+def text(path: Path) -> str:
+    """Return the text of a file, empty where it cannot be read."""
+    return content(path).decode("utf-8", "replace")
+
+
+def package(name: str) -> Path | None:
+    """Return the `__init__.py` of an importable top-level package, None where there is none."""
+    try:
+        spec = util.find_spec(name)
+    except (ImportError, ValueError):
+        return None
+    return Path(spec.origin) if spec is not None and spec.origin else None
+
+
+def version(name: str, where: Path | None) -> str | None:
+    """Return the version of package `name` whose `__init__.py` is `where`; "unknown" where nothing tells."""
+    if where is None:
+        return None
+    try:
+        found = metadata.version(name)
+    except (metadata.PackageNotFoundError, OSError, KeyError, ValueError):
+        found = None
+    if found:
+        return str(found)
+    match = VERSION.search(text(where))
+    return match.group(1) if match else "unknown"
+
+
+def compiled(folder: Path) -> list[str]:
+    """Return the architectures of the torch in `folder`, as `torch.cuda.get_arch_list()` would with a GPU."""
+    # Conda keeps the library beside the interpreter's own.
+    for lib in (folder / "lib", Path(sys.prefix) / "lib"):
+        match = FLAGS.search(content(lib / "libtorch_python.so"))
+        if match:
+            return match.group(1).decode("ascii").split()
+    return []
+
+
+def released(folder: Path, cuda: str) -> list[str]:
+    """Return the architectures that torch 2.11 and later say its releases for `cuda` and this processor have."""
+    try:
+        for node in ast.parse(text(folder / "cuda" / "__init__.py")).body:
+            target: ast.expr
+            if isinstance(node, ast.AnnAssign) and node.value is not None:
+                target, value = node.target, node.value
+            elif isinstance(node, ast.Assign):
+                target, value = node.targets[0], node.value
+            else:
+                continue
+            if isinstance(target, ast.Name) and target.id == "PYTORCH_RELEASES_CODE_CC":
+                return [f"sm_{code}" for code in sorted(ast.literal_eval(value)[cuda][platform.machine()])]
+    except (SyntaxError, ValueError, LookupError, TypeError):
+        return []
+    return []
+
+
+def libraries() -> dict[str, object]:
+    """Return what this interpreter has, under the field names of `Toolchain`."""
+    where = package("torch")
+    found: dict[str, object] = {
+        "python": sys.executable or "",
+        "version": platform.python_version(),
+        "accelerate": version("accelerate", package("accelerate")),
+        "transformers": version("transformers", package("transformers")),
+    }
+    if where is None:
+        return found
+    # The installed metadata leaves out the local part, "+cu132".
+    told = text(where.parent / "version.py")
+    match = VERSION.search(told)
+    found["torch"] = match.group(1) if match else version("torch", where)
+    match = CUDA.search(told)
+    if match:
+        found["cuda"] = match.group(1)
+        found["arch_list"] = compiled(where.parent) or released(where.parent, match.group(1))
+    return found
+
+
+if __name__ == "__main__":
+    told = {"prefix": os.path.realpath(sys.prefix), "executable": sys.executable or "", "toolchain": libraries()}
+    print(json.dumps(told))
