@@ -48,7 +48,6 @@ class Wizard(App[int]):
 
     TITLE = "tui-train"
     CSS_PATH = "app.tcss"
-    ENABLE_COMMAND_PALETTE = True
     BINDINGS: ClassVar[list[BindingType]] = [Binding("ctrl+q", "leave", "Quit", show=False, priority=True)]
 
     profile: reactive[Profile] = reactive(Profile, init=False)
@@ -212,9 +211,11 @@ class Wizard(App[int]):
 
     def get_system_commands(self, screen: Screen[Any]) -> Iterable[SystemCommand]:
         """Offer every action of the screen in the palette, by its key's words."""
+        offered: set[str] = set()
         for active in screen.active_bindings.values():
             binding = active.binding
-            if binding.description and active.enabled and binding.action != "app.command_palette":
+            if binding.description and active.enabled and binding.description not in {"palette", *offered}:
+                offered.add(binding.description)
                 about = f"Key {self.get_key_display(binding)}"
                 yield SystemCommand(binding.description, about, partial(self._act, binding.action, active.node))
         yield SystemCommand("Look again", "Look at this machine and its Pythons anew", self.action_look)

@@ -46,7 +46,6 @@ class Base(Screen[None]):
         Binding("down", "app.focus_next", show=False),
         Binding("f1", "app.help", "Help"),
         Binding("question_mark", "app.help", show=False),
-        Binding("ctrl+p", "app.command_palette", "Menu", key_display="^p"),
         Binding("q", "app.leave", "Quit"),
     ]
 
@@ -64,7 +63,7 @@ class Step(Base):
         Binding("enter", "next", "Next", key_display="⏎"),
         Binding("escape", "app.back", "Back", key_display="esc"),
         Binding("f2", "fix", "Fix it"),
-        Binding("ctrl+z", "app.undo", "Undo", key_display="^z"),
+        Binding("ctrl+z", "app.undo", "Undo", show=False),
     ]
     profile: reactive[Profile] = reactive(Profile, init=False)
     facts: reactive[Facts | None] = reactive(None, init=False)

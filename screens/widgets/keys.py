@@ -6,7 +6,8 @@ from textual.binding import Binding
 from textual.widget import Widget
 
 _FIRST = ("enter", "escape", "f2", "left", "space")
-_LAST = ("ctrl+z", "f1", "ctrl+p", "q")
+_LAST = ("f1", "ctrl+p", "q")
+_MENU = Binding("ctrl+p", "app.command_palette", "Menu", key_display="^p")
 
 
 class Keys(Widget):
@@ -41,6 +42,7 @@ class Keys(Widget):
     def _shown(self) -> list[Binding]:
         active = [active.binding for active in self.screen.active_bindings.values() if active.enabled]
         found = {binding.description: binding for binding in reversed(active) if binding.show}
+        found["Menu"] = _MENU
         middle = [binding.key for binding in found.values() if binding.key not in {*_FIRST, *_LAST}]
         order = [*_FIRST, *reversed(middle), *_LAST]
         return sorted(found.values(), key=lambda binding: order.index(binding.key))

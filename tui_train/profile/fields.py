@@ -2,8 +2,9 @@
 
 import difflib
 import shlex
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any, Literal, cast
+from typing import Literal, cast
 
 import msgspec
 from msgspec import Struct
@@ -364,7 +365,7 @@ def _table(row: Field, text: str, folder: Path) -> dict[str, str]:
     return table
 
 
-_PARSERS: dict[FieldKind, Any] = {
+_PARSERS: dict[FieldKind, Callable[[Field, str, Path], Value]] = {
     "choice": lambda _row, text, _folder: text.strip(),
     "text": lambda _row, text, _folder: text,
     "path": lambda _row, text, folder: absolute(text, folder),
