@@ -1,0 +1,161 @@
+"""What many tests need: machines and profiles made by hand, run folders, a stub interpreter, and waiting."""
+
+import json
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+from tui_train.facts.types import Facts, Gpu, Machine, Toolchain
+from tui_train.profile import fields
+from tui_train.profile.types import Profile
+from tui_train.runs import rundir
+from tui_train.runs.rundir import RunDir
+from tui_train.workflow import prepare
+
+GIB = 2**30
+UUIDS = ("GPU-ac50e9bd-5330-6ce2-2d4b-8f95df663b60", "GPU-ff67d0d7-648f-d302-c50e-49297407cd04")
+SCRIPTS = Path(__file__).parent / "scripts"
+# bash itself sets these in whatever it starts.
+OF_BASH = {"PWD", "OLDPWD", "SHLVL", "_"}
+
+# Values that a careless script would split, expand, run or lose.
+HOSTILE = (
+    "two words",
+    " spaces around ",
+    "it's",
+    '"quoted"',
+    "a'b\"c",
+    "$(touch pwned)",
+    "`touch pwned`",
+    "; touch pwned #",
+    "&& touch pwned || touch pwned",
+    "$HOME ${PATH} $$",
+    "line\nbreak",
+    "\nbefore and after\n",
+    "tab\tand\rreturn",
+    "中文 数据",
+    "🚀 é",
+    "-n",
+    "--help",
+    "=",
+    "a=b",
+    "[a]=b",
+    "#no comment",
+    "*",
+    "?[a-z]{a,b}",
+    "~",
+    "~root",
+    "!!",
+    "back\\slash\\",
+    "\\",
+    "%s%n",
+    "{steps} {unknown} {}",
+    "\x07bell \x1b[31mred",
+    "\u202eright to left",
+    "",
+)  # fmt: skip
+
+
+def gpu(index, uuid="", **more):
+    """A card that can train: an RTX 3090 unless told otherwise."""
+    more = {
+        "name": "NVIDIA GeForce RTX 3090",
+        "compute_capability": "8.6",
+        "memory_total": 24 * GIB,
+        "sm_count": 82,
+    } | more
+    return Gpu(
+        index=index,
+        uuid=uuid or UUIDS[index],
+        memory_free=more["memory_total"],
+        pci_bus=f"00000000:0{index}:00.0",
+        **more,
+    )
+
+
+def machine(cpu_count=2, gpus=()):
+    driver = {"driver_version": "570.86.15", "driver_cuda": "12.8"} if gpus else {}
+    return Machine(hostname="box", cpu_count=cpu_count, memory_total=64 * GIB, gpus=tuple(gpus), **driver)
+
+
+def toolchain(python=sys.executable, **more):
+    versions = {
+        "version": "3.11.7",
+        "torch": "2.13.0",
+        "cuda": "12.8",
+        "accelerate": "1.15.0",
+        "transformers": "5.23.0",
+    }
+    arches = ("sm_75", "sm_80", "sm_86", "sm_90", "sm_100", "sm_120")
+    return Toolchain(python=str(python), **({"arch_list": arches} | versions | more))
+
+
+def facts(*, python=sys.executable, cpu_count=2, gpus=(), paths=None, **more):
+    """A machine with one Python that has everything."""
+    return Facts(machine=machine(cpu_count, gpus), toolchains=(toolchain(python, **more),), paths=paths or {})
+
+
+def profile(values=None, base=None):
+    """A profile with these values put at these keys."""
+    made = base or Profile()
+    for key, value in (values or {}).items():
+        made = fields.put(made, key, value)
+    return made
+
+
+def ready(chosen, found):
+    """What a profile becomes on a machine, which must have nothing against it."""
+    prepared = prepare(chosen, found)
+    assert prepared.plan is not None, prepared.findings
+    return prepared
+
+
+def exported(folder, chosen, found):
+    """The run folder that Export writes, and its plan."""
+    prepared = ready(chosen, found)
+    rundir.export(Path(folder), prepared.files)
+    return RunDir(Path(folder)), prepared.plan
+
+
+def plain_environment(**more):
+    """An environment without this machine's own settings."""
+    kept = {name: os.environ[name] for name in ("PATH", "HOME") if name in os.environ}
+    return {**kept, "LC_ALL": "C.UTF-8", **more}
+
+
+def bash(run, *arguments, env=None, timeout=120):
+    """Run a run folder's launch.sh to its end."""
+    return subprocess.run(
+        ["bash", str(run.script), *arguments],
+        env=plain_environment() if env is None else env,
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        timeout=timeout,
+        check=False,
+    )
+
+
+def stub(path):
+    """Make an executable that notes how it was started, says $STUB_SAYS and ends with $STUB_CODE."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(f"#!{sys.executable} -IS\n" + (SCRIPTS / "stub.py").read_text())
+    path.chmod(0o755)
+    return path
+
+
+def noted(folder):
+    """How the stub was started, each time, in order: argv, env and cwd."""
+    return [json.loads(path.read_text()) for path in sorted(folder.glob("*.json"))]
+
+
+def until(condition, seconds=20.0, what=""):
+    """Wait for a condition, and return its value; fail when it does not come true."""
+    deadline = time.monotonic() + seconds
+    while True:
+        value = condition()
+        if value:
+            return value
+        assert time.monotonic() < deadline, what or "it did not come true in time"
+        time.sleep(0.02)

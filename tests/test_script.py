@@ -1,0 +1,324 @@
+"""launch.sh hands every word, variable and folder to the training unchanged, whatever they hold."""
+
+import itertools
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from support import HOSTILE, OF_BASH, UUIDS, bash, exported, facts, gpu, noted, plain_environment, profile, ready, stub
+
+from tui_train.plan.types import argv, expand
+from tui_train.profile.store import loads
+from tui_train.render import PROFILE, SCRIPT
+from tui_train.runs import rundir
+
+WAYS = [(launcher, preset) for preset in ("builtin", "hf-trainer", "total-batch", "custom")
+        for launcher in ("torchrun", "python", "accelerate")]  # fmt: skip
+OOM = {"STUB_SAYS": "torch.OutOfMemoryError: CUDA out of memory. Tried", "STUB_CODE": "1"}
+COREUTILS = {"cat", "date", "dirname", "mkdir", "nice", "rm", "sleep", "tail", "tr", "env"}
+
+
+def as_name(value):
+    """The value as the name of a file: without what no name can hold."""
+    return value.replace("/", "_").replace("\0", "_") or "empty"
+
+
+def built(folder, launcher, preset, values):
+    """A profile whose every text field holds one of `values` in turn, and the facts that it is made for."""
+    turn = itertools.cycle(values)
+    python = stub(folder / as_name(next(turn)) / as_name(next(turn)))
+    data = [folder / "data" / as_name(next(turn)) for _ in range(3)]
+    working = folder / "cwd" / as_name(next(turn))
+    working.mkdir(parents=True, exist_ok=True)
+    words = [next(turn) for _ in range(4)]
+    chosen = {
+        "name": next(turn).strip() or "x",
+        "hardware.processes": 1 if launcher == "python" else 2,
+        "trainer.kind": "builtin" if preset == "builtin" else "script",
+        "trainer.launcher": launcher,
+        "trainer.python": str(python),
+        "trainer.preset": preset if preset != "builtin" else "hf-trainer",
+        "trainer.arguments": (
+            *words,
+            f"--batch={{micro_batch}}x{{accumulation}} {next(turn)}",
+            "--in={data}",
+            "--to={output}",
+        ),
+        "trainer.working_directory": str(working),
+        "trainer.environment": {"PLAIN": "1", **{f"HOSTILE_{number}": next(turn) for number in range(3)}},
+        "trainer.data": tuple(map(str, data)),
+        "recipe.micro_batch": 2,
+    }
+    if preset != "builtin":
+        chosen["trainer.script"] = str(folder / "script" / as_name(next(turn)))
+        chosen["trainer.output"] = str(folder / "out" / as_name(next(turn)))
+    else:
+        chosen["trainer.model"] = str(folder / "model" / as_name(next(turn)))
+    return profile(chosen), facts(python=python)
+
+
+def assert_same(note, command, run, environment, checkpoint=""):
+    """What the stub was given is what the plan says."""
+    assert note["argv"] == argv(command, str(run.path), checkpoint)
+    assert note["cwd"] == expand(command.cwd, {"RUN_DIR": str(run.path)})
+    wanted = environment | {setting.name: setting.value for setting in command.env}
+    found = {name: value for name, value in note["env"].items() if name not in OF_BASH | {"TUI_TRAIN_RUN_ID"}}
+    assert found == {name: value for name, value in wanted.items() if name not in OF_BASH}
+
+
+def assert_handed_over(folder, launcher, preset, values, run_name):
+    """Export a hostile profile, run it to the end of its ladder, and compare each attempt with the plan."""
+    folder = folder.resolve()
+    chosen, found = built(folder, launcher, preset, values)
+    run, plan = exported(folder / run_name, chosen, found)
+    environment = plain_environment(STUB_NOTES=str(folder / "notes"), MINE=values[0], **OOM)
+    done = bash(run, env=environment)
+    notes = noted(folder / "notes")
+    assert done.returncode == 1, done.stderr.decode()
+    assert len(notes) == len(plan.attempts)
+    for note, attempt in zip(notes, plan.attempts, strict=True):
+        assert_same(note, attempt.command, run, environment)
+    assert not [*folder.rglob("pwned")]
+    assert not Path("pwned").exists()
+    assert loads((run.path / PROFILE).read_text()) == chosen
+    return run
+
+
+@pytest.mark.parametrize("number", range(len(HOSTILE)), ids=lambda number: ascii(HOSTILE[number]))
+def test_every_text_field_reaches_the_training_as_it_is(tmp_path, number):
+    launcher, preset = WAYS[number % len(WAYS)]
+    values = [*HOSTILE[number:], *HOSTILE[:number]]
+    assert_handed_over(tmp_path, launcher, preset, values, f"run {as_name(HOSTILE[number])}")
+
+
+@pytest.mark.parametrize(("launcher", "preset"), WAYS)
+def test_one_value_in_every_field_at_once(tmp_path, launcher, preset):
+    value = 'it\'s $(touch pwned) `touch pwned` "x"\n\\ 中 *'
+    run = assert_handed_over(tmp_path, launcher, preset, [value], as_name(value))
+    subprocess.run(["bash", "-n", run.script], check=True)
+
+
+TEXT = st.text(st.characters(exclude_characters="\0", exclude_categories=("Cs",)), max_size=12)
+
+
+@settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(values=st.lists(TEXT, min_size=12, max_size=16), way=st.sampled_from(WAYS))
+def test_any_text_reaches_the_training_as_it_is(tmp_path_factory, values, way):
+    assert_handed_over(tmp_path_factory.mktemp("any"), *way, values, as_name(values[0]))
+
+
+def test_scripts_are_clean(tmp_path, shellcheck):
+    """bash and shellcheck have nothing against any script, with GPUs and without."""
+    scripts = []
+    for number, (launcher, preset) in enumerate(WAYS):
+        chosen, found = built(tmp_path, launcher, preset, [*HOSTILE[number:], *HOSTILE])
+        scripts.append(exported(tmp_path / f"run-{number}", chosen, found)[0].script)
+    cards = facts(gpus=(gpu(0), gpu(1)), python="/opt/train/bin/python")
+    chosen = profile({"trainer.launcher": "accelerate", "recipe.precision": "fp16", "trainer.secrets": ("HF_TOKEN",)})
+    scripts.append(exported(tmp_path / "gpus", chosen, cards)[0].script)
+    for script in scripts:
+        subprocess.run(["bash", "-n", script], check=True)
+    shellcheck(*scripts)
+
+
+@pytest.fixture
+def shellcheck():
+    """Run shellcheck on scripts, with all its optional checks that concern safety."""
+
+    def run(*scripts):
+        tool = Path(sys.executable).with_name("shellcheck")
+        done = subprocess.run([tool, "--norc", *scripts], capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stdout[:4000]
+
+    return run
+
+
+def test_preview_export_and_run_folder_hold_the_same_bytes(tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    chosen, found = built(tmp_path, "accelerate", "builtin", ["tab\tand\rreturn", "中\n文", "🚀"])
+    prepared = ready(chosen, found)
+    rundir.export(tmp_path / "export", prepared.files)
+    run = rundir.create("x", prepared.files, b"{}")
+    assert {file.path for file in prepared.files} >= {SCRIPT, PROFILE, "accelerate.yaml", "trainer/train.py"}
+    for file in prepared.files:
+        shown = file.text.encode()
+        assert (tmp_path / "export" / file.path).read_bytes() == shown
+        assert (run.path / file.path).read_bytes() == shown
+
+
+@pytest.mark.parametrize(("launcher", "preset"), WAYS)
+def test_dry_run_prints_what_would_be_started(tmp_path, launcher, preset):
+    folder = tmp_path.resolve()
+    chosen, found = built(folder, launcher, preset, [*HOSTILE[WAYS.index((launcher, preset)) :], *HOSTILE])
+    run, plan = exported(folder / "a $(touch pwned) run", chosen, found)
+    environment = plain_environment(STUB_NOTES=str(folder / "notes"))
+    before = sorted(run.path.rglob("*"))
+    shown = bash(run, "--dry-run", env=environment)
+    assert shown.returncode == 0
+    assert shown.stderr == b""
+    assert sorted(run.path.rglob("*")) == before
+    assert not (folder / "notes").exists()
+    blocks = re.split(rb"(?m)^# attempt \d+: .*\n", shown.stdout)[1:]
+    assert len(blocks) == len(plan.attempts)
+    for block in blocks:
+        subprocess.run(
+            ["bash", "-c", 'eval "$1"', "bash", block], env=environment, check=True, stdout=subprocess.DEVNULL
+        )
+    for note, attempt in zip(noted(folder / "notes"), plan.attempts, strict=True):
+        assert_same(note, attempt.command, run, environment)
+
+
+def checkpoint(folder, step, *files):
+    made = folder / f"checkpoint-{step}"
+    made.mkdir(parents=True)
+    for name in files:
+        (made / name).write_text("{}")
+    return made
+
+
+@pytest.mark.parametrize("preset", ["builtin", "hf-trainer"])
+def test_it_resumes_from_the_newest_complete_checkpoint(tmp_path, preset):
+    folder = tmp_path.resolve()
+    chosen, found = built(folder, "torchrun", preset, ["it's $(touch pwned)", "中 文"])
+    output = folder / "my *out"
+    run, plan = exported(folder / "run", profile({"trainer.output": str(output)}, chosen), found)
+    environment = plain_environment(STUB_NOTES=str(folder / "notes"))
+    every = plan.attempts[0].checkpoints.complete
+    checkpoint(output, 8, *every)
+    newest = checkpoint(output, 20, *every)
+    kept = [checkpoint(output, 100, *every[1:]), checkpoint(output, 30), checkpoint(output, "40-tmp", *every)]
+    (checkpoint(output, 50, *every) / every[0]).write_text("")
+    bash(run, env=environment)
+    assert "--resume" in " ".join(argv(plan.attempts[0].command, str(run.path), "x"))
+    assert_same(noted(folder / "notes")[0], plan.attempts[0].command, run, environment, str(newest))
+    shown = bash(run, "--dry-run", env=environment).stdout
+    assert b"checkpoint-20" in shown
+    assert all(path.is_dir() for path in kept)
+
+
+def test_it_needs_bash_and_coreutils_only(tmp_path):
+    """Not grep, sed, awk, ps, setsid or flock: none of them is on this PATH."""
+    tools = tmp_path / "tools"
+    tools.mkdir()
+    for name in sorted(COREUTILS | {"bash"}):
+        (tools / name).symlink_to(shutil.which(name))
+    folder = tmp_path.resolve()
+    chosen, found = built(folder, "python", "builtin", ["x"])
+    run, plan = exported(folder / "run", chosen, found)
+    environment = plain_environment(STUB_NOTES=str(folder / "notes"), PATH=str(tools), **OOM)
+    done = bash(run, env=environment)
+    assert (done.returncode, done.stderr) == (1, b"")
+    assert len(noted(folder / "notes")) == len(plan.attempts) > 1
+    assert run.events()[-1].state == "failed"
+    again = bash(run, env=environment | {"STUB_CODE": "0"})
+    assert (again.returncode, again.stderr) == (0, b"")
+    assert bash(run, "--dry-run", env=environment).stderr == b""
+
+
+# fmt: off
+NAMES = (
+    "command", "settings", "shared", "attempts", "titles", "secrets", "checkpoint", "child", "code", "position",
+    "number", "PYTHON", "RUN_DIR", "RUN_ID", "GRACE", "BOOT_ID", "IFS", "UID", "PPID", "RANDOM", "SECONDS",
+    "CDPATH", "GLOBIGNORE", "BASH_ENV", "POSIXLY_CORRECT", "name", "log", "folder", "dry_run",
+)
+# bash takes these from no environment, or means something by them.
+NOT_AROUND = ("UID", "PPID", "RANDOM", "SECONDS", "IFS", "BASH_ENV", "POSIXLY_CORRECT")
+# fmt: on
+
+
+def test_variables_of_the_user_may_have_any_name(tmp_path):
+    """Those of the profile arrive whatever the script calls its own; around it they do when they are upper-case."""
+    folder = tmp_path.resolve()
+    mine = {name: f"mine {name}" for name in NAMES}
+    theirs = {name: value for name, value in mine.items() if name.isupper() and name not in NOT_AROUND}
+    for number, (table, around) in enumerate([(mine, {}), ({}, theirs)]):
+        chosen, found = built(folder, "python", "builtin", ["x"])
+        run, plan = exported(folder / f"run-{number}", profile({"trainer.environment": table}, chosen), found)
+        environment = plain_environment(STUB_NOTES=str(folder / f"notes-{number}"), **around, **OOM)
+        done = bash(run, env=environment)
+        assert (done.returncode, done.stderr) == (1, b"")
+        for note, attempt in zip(noted(folder / f"notes-{number}"), plan.attempts, strict=True):
+            assert_same(note, attempt.command, run, environment)
+
+
+@pytest.mark.parametrize("given", ["run dir/launch.sh", "./run dir/launch.sh", "launch.sh", "./launch.sh"])
+def test_it_finds_its_folder_however_it_is_named(tmp_path, given):
+    """Also where CDPATH would lead `cd` elsewhere, and through a link."""
+    folder = tmp_path.resolve()
+    chosen, found = built(folder, "python", "builtin", ["x"])
+    run, plan = exported(folder / "run dir", chosen, found)
+    (folder / "elsewhere" / "run dir").mkdir(parents=True)
+    environment = plain_environment(STUB_NOTES=str(folder / "notes"), CDPATH=str(folder / "elsewhere"))
+    where = folder if "run dir" in given else run.path
+    done = subprocess.run(["bash", given], cwd=where, env=environment, capture_output=True, check=False)
+    assert (done.returncode, done.stderr) == (0, b"")
+    assert_same(noted(folder / "notes")[0], plan.attempts[0].command, run, environment)
+
+
+def test_a_secret_must_be_there_and_is_written_nowhere(tmp_path):
+    folder = tmp_path.resolve()
+    value = "s3cret $(touch pwned) 'x'\n\"中"
+    chosen, found = built(folder, "torchrun", "builtin", ["x"])
+    run, _ = exported(folder / "run", profile({"trainer.secrets": ("HF_TOKEN", "DB_KEY")}, chosen), found)
+    environment = plain_environment(STUB_NOTES=str(folder / "notes"), DB_KEY=value, **OOM)
+    for lacking in (environment, environment | {"HF_TOKEN": ""}):
+        done = bash(run, env=lacking)
+        assert done.returncode == 69
+        assert done.stderr.decode() == "launch.sh: HF_TOKEN is not set: export it, then start again\n"
+        assert not run.events_file.exists()
+    done = bash(run, env=environment | {"HF_TOKEN": value})
+    assert done.returncode == 1
+    assert noted(folder / "notes")[0]["env"]["HF_TOKEN"] == value
+    shown = bash(run, "--dry-run", env=environment | {"HF_TOKEN": value})
+    written = [path.read_bytes() for path in run.path.rglob("*") if path.is_file()]
+    for text in (*written, done.stdout, done.stderr, shown.stdout):
+        assert b"s3cret" not in text
+
+
+def test_another_python_can_be_named_where_it_is_started(tmp_path):
+    folder = tmp_path.resolve()
+    chosen, found = built(folder, "torchrun", "builtin", ["x"])
+    run, plan = exported(folder / "run", chosen, found)
+    other = stub(folder / "other = $(touch pwned)" / "python")
+    environment = plain_environment(STUB_NOTES=str(folder / "notes"), TUI_TRAIN_PYTHON=str(other))
+    assert bash(run, env=environment).returncode == 0
+    assert noted(folder / "notes")[0]["argv"] == [str(other), *argv(plan.attempts[0].command, str(run.path))[1:]]
+    done = bash(run, env=environment | {"TUI_TRAIN_PYTHON": "/nowhere/python"})
+    assert done.returncode == 69
+    assert b"there is no /nowhere/python" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code"), [(["--help"], 0), (["-h"], 0), (["--nonsense"], 64), (["--dry-run", "x"], 64)]
+)
+def test_its_own_arguments(tmp_path, arguments, code):
+    run, _ = exported(tmp_path, profile(), facts())
+    done = bash(run, *arguments)
+    assert done.returncode == code
+    assert b"usage: bash launch.sh" in (done.stdout if code == 0 else done.stderr)
+    assert not run.events_file.exists()
+
+
+def test_sh_is_told_to_be_bash(tmp_path):
+    run, _ = exported(tmp_path, profile(), facts())
+    done = subprocess.run(["dash", run.script], capture_output=True, check=False)
+    assert done.returncode == 69
+    assert b'start it as "bash launch.sh"' in done.stderr
+
+
+@pytest.mark.parametrize("uuids", [UUIDS[:1], UUIDS])
+def test_gpus_are_chosen_by_uuid(tmp_path, uuids):
+    folder = tmp_path.resolve()
+    python = stub(folder / "python")
+    found = facts(python=python, gpus=[gpu(number) for number in range(len(uuids))])
+    run, _ = exported(folder / "run", profile({"trainer.launcher": "torchrun"}), found)
+    bash(run, env=plain_environment(STUB_NOTES=str(folder / "notes"), CUDA_VISIBLE_DEVICES="7"))
+    note = noted(folder / "notes")[0]
+    assert note["env"]["CUDA_VISIBLE_DEVICES"] == ",".join(uuids)
+    assert note["env"]["CUDA_DEVICE_ORDER"] == "PCI_BUS_ID"
+    assert f"--nproc-per-node={len(uuids)}" in note["argv"]
