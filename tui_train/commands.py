@@ -11,6 +11,7 @@ import msgspec
 from tui_train import show
 from tui_train.errors import BadInput, TuiTrainError, Unavailable
 from tui_train.facts.gpus import judge, recommended
+from tui_train.places import expanded
 from tui_train.plan.resolve import pick_toolchain
 from tui_train.plan.types import Plan, argv
 from tui_train.profile import fields, store
@@ -79,7 +80,7 @@ def export(reference: str, folder: Path, edits: tuple[str, ...], *, force: bool)
     """Write the files of a profile's plan to a folder."""
     prepared = prepare(profile := edited(load(reference), edits), look(profile))
     require(prepared)
-    for path in rundir.export(folder.expanduser().absolute(), prepared.files, overwrite=force):
+    for path in rundir.export(expanded(str(folder)).absolute(), prepared.files, overwrite=force):
         click.echo(visible(str(path)))
     click.echo("Run it with: bash launch.sh")
 

@@ -4,7 +4,19 @@ from pathlib import Path
 
 import platformdirs
 
+from tui_train.errors import BadInput
+from tui_train.text import visible
+
 _NAME = "tui-train"
+
+
+def expanded(path: str) -> Path:
+    """Return a path with a leading `~` expanded; BadInput where there is no such user."""
+    try:
+        return Path(path).expanduser()
+    except RuntimeError:
+        user = visible(path.partition("/")[0])
+        raise BadInput(f"{user} is nobody's home folder", "Write the path from / on.") from None
 
 
 def profiles_folder() -> Path:

@@ -10,6 +10,7 @@ import msgspec
 from msgspec import Struct
 
 from tui_train.errors import BadInput
+from tui_train.places import expanded
 from tui_train.profile.types import Profile
 from tui_train.text import visible
 
@@ -280,11 +281,13 @@ def check(row: Field, value: Value) -> None:
     if isinstance(value, (int, float)) and not isinstance(value, bool):
         low, high = row.minimum, row.maximum
         if not ((low is None or value >= low) and (high is None or value <= high)):
-            raise BadInput(f"{row.key} is {value}", f"Give a number from {low:g} to {high:g}.")
+            raise BadInput(f"{row.key} is {value}", f"Give a number from {low} to {high}.")
     if row.key == "name" and not str(value).strip():
         raise BadInput("the profile has no name", "Give it a name.")
     if "\0" in repr_text(value):
         raise BadInput(f"{row.key} holds a NUL byte", "Remove it: no program can be passed one.")
+    if any("\ud800" <= letter <= "\udfff" for letter in repr_text(value)):
+        raise BadInput(f"{row.key} is not UTF-8 text: {visible(repr_text(value))}", "Rename what is not.")
 
 
 def repr_text(value: Value) -> str:
@@ -314,7 +317,7 @@ def show(value: Value) -> str:
 
 def absolute(path: str, folder: Path) -> str:
     """Return a path as absolute, `~` expanded, without touching links; an empty one stays empty."""
-    return str(Path(folder, Path(path).expanduser())) if path else ""
+    return str(Path(folder, expanded(path))) if path else ""
 
 
 def _integer(row: Field, text: str, _folder: Path) -> int:

@@ -9,12 +9,12 @@ import tomli_w
 
 from tui_train.errors import BadInput, CannotWrite, NotFound
 from tui_train.files import write_beside
-from tui_train.places import profiles_folder
+from tui_train.places import expanded, profiles_folder
 from tui_train.profile import fields
 from tui_train.profile.types import SCHEMA, Profile
 from tui_train.text import visible
 
-_NAME = re.compile(r"[^\W_][\w .+-]{0,79}")
+_NAME = re.compile(r"(?!.*\.toml$)[^\W_][\w .+-]{0,79}")
 
 
 def dumps(profile: Profile) -> str:
@@ -43,7 +43,7 @@ def load(reference: str) -> Profile:
     """Return the profile of a path or of a saved name; NotFound lists the saved ones."""
     path = path_of(reference)
     try:
-        text = path.read_text(encoding="utf-8")
+        text = path.read_text(encoding="utf-8-sig")
     except FileNotFoundError:
         known = ", ".join(names()) or "none yet"
         raise NotFound(f"there is no profile {visible(reference)}", f"Saved profiles: {known}.") from None
@@ -58,7 +58,7 @@ def load(reference: str) -> Profile:
 def path_of(reference: str) -> Path:
     """Return the file of a profile: a path when it looks like one, else the saved profile of that name."""
     if "/" in reference or reference.endswith(".toml"):
-        return Path(reference).expanduser()
+        return expanded(reference)
     return profiles_folder() / f"{reference}.toml"
 
 
@@ -75,7 +75,7 @@ def save(profile: Profile, *, overwrite: bool = False) -> Path:
     if not _NAME.fullmatch(profile.name):
         raise BadInput(
             f"{visible(profile.name)!r} cannot be a profile's name",
-            "Use letters, digits, spaces and . + - _ only, and begin with a letter or digit.",
+            "Use letters, digits, spaces and . + - _ only, begin with a letter or digit, and leave .toml away.",
         )
     path = profiles_folder() / f"{profile.name}.toml"
     if path.exists() and not overwrite:

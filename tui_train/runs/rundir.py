@@ -13,7 +13,7 @@ from msgspec import Struct
 
 from tui_train.errors import CannotWrite, NotFound
 from tui_train.files import write_beside, writing
-from tui_train.places import runs_folder
+from tui_train.places import expanded, runs_folder
 from tui_train.render import PROFILE, SCRIPT, File
 from tui_train.text import visible
 
@@ -131,7 +131,7 @@ def export(folder: Path, files: Sequence[File], *, overwrite: bool = False) -> t
 def find(reference: str) -> RunDir:
     """Return a run by its id, by the beginning of one, by `last`, or by a folder; NotFound when there is none."""
     if "/" in reference or reference in {".", ".."}:
-        folder = Path(reference).expanduser().absolute()
+        folder = expanded(reference).absolute()
         if (folder / SCRIPT).is_file():
             return RunDir(folder)
         raise NotFound(f"{visible(str(folder))} is no run folder: it has no {SCRIPT}", "See `tui-train runs`.")
