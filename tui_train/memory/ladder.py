@@ -12,6 +12,8 @@ from tui_train.profile.types import Profile
 from tui_train.text import visible
 
 _MOST_ATTEMPTS = 12
+# The user's own settings of the CUDA allocator would win over ours.
+_ALLOCATOR = frozenset({"PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_ALLOC_CONF"})
 
 
 class Room(Struct, frozen=True):
@@ -35,7 +37,7 @@ class Rung(Struct, frozen=True, kw_only=True):
 
 
 def _expandable_segments(profile: Profile, room: Room) -> Change | None:
-    if not room.cuda or profile.recipe.expandable_segments:
+    if not room.cuda or profile.recipe.expandable_segments or _ALLOCATOR & profile.trainer.environment.keys():
         return None
     return Change("expandable segments", "less fragmentation", (("recipe.expandable_segments", True),))
 
