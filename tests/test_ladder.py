@@ -1,0 +1,187 @@
+"""The fallback ladder: less memory on each rung, the same training on all of them unless it is allowed to change."""
+
+from itertools import pairwise
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from support import facts, gpu, profile
+
+from tui_train.errors import BadInput
+from tui_train.memory.ladder import RUNGS, climb, rung, why_not
+from tui_train.plan import batch
+from tui_train.plan.plan import plan
+from tui_train.plan.resolve import resolve
+from tui_train.plan.types import argv
+from tui_train.presets import presets
+from tui_train.profile.types import Profile
+
+ALL = tuple(RUNGS)
+CARDS = facts(gpus=(gpu(0),), python="/py")
+
+
+def titles(chosen, found=CARDS):
+    return [attempt.title for attempt in plan(chosen, found).attempts]
+
+
+def climbed(chosen, found=CARDS):
+    """The recipes that the rungs lead to, the first one being the profile's own."""
+    return [chosen.recipe, *(changed.recipe for _, _, changed in climb(chosen, resolve(chosen, found).room))]
+
+
+def test_the_default_ladder():
+    assert titles(Profile()) == [
+        "as planned",
+        "expandable segments",
+        "micro batch 8 -> 4",
+        "micro batch 4 -> 2",
+        "micro batch 2 -> 1",
+        "activation checkpointing",
+    ]
+    assert titles(Profile(), facts()) == [title for title in titles(Profile()) if title != "expandable segments"]
+
+
+def test_each_rung_builds_on_the_one_before():
+    attempts = plan(Profile(), CARDS).attempts
+    environment = [{item.name: item.value for item in attempt.command.env} for attempt in attempts]
+    assert "PYTORCH_CUDA_ALLOC_CONF" not in environment[0]
+    assert all(found["PYTORCH_CUDA_ALLOC_CONF"] == "expandable_segments:True" for found in environment[1:])
+    last = argv(attempts[-1].command, "/run")
+    assert {"--micro-batch=1", "--accumulation=16", "--activation-checkpointing"} <= {*last}
+    assert "--activation-checkpointing" not in argv(attempts[-2].command, "/run")
+
+
+@settings(max_examples=200, deadline=None)
+@given(
+    world=st.integers(1, 9),
+    micro=st.integers(1, 100),
+    steps=st.integers(1, 40),
+    rungs=st.permutations(ALL),
+    consent=st.lists(st.sampled_from(ALL), unique=True),
+)
+def test_the_global_batch_is_exact_on_every_rung(world, micro, steps, rungs, consent):
+    values = {
+        "trainer.launcher": "torchrun",
+        "hardware.processes": world,
+        "hardware.device": "cpu",
+        "recipe.micro_batch": micro,
+        "recipe.global_batch": micro * world * steps,
+        "ladder.rungs": tuple(rungs),
+        "ladder.consent": tuple(consent),
+    }
+    found = climbed(profile(values), facts())
+    for recipe in found:
+        accumulation = batch.accumulation(recipe.global_batch, recipe.micro_batch, world)
+        assert accumulation
+        assert recipe.micro_batch * accumulation * world == micro * world * steps
+    for before, after in pairwise(found):
+        # Something became less, and nothing became more.
+        needs = [
+            (r.micro_batch, r.sequence_length, r.layers, not r.activation_checkpointing, not r.expandable_segments)
+            for r in (before, after)
+        ]
+        assert needs[1] < needs[0] or sum(needs[1]) < sum(needs[0])
+        assert all(new <= old for old, new in zip(*needs, strict=True))
+    assert len(found) <= 13
+    for attempt in plan(profile(values), facts()).attempts:
+        given = dict(word.split("=") for word in argv(attempt.command, "/r") if word.startswith(("--micro", "--accum")))
+        assert int(given["--micro-batch"]) * int(given["--accumulation"]) * world == micro * world * steps
+
+
+@pytest.mark.parametrize("name", [name for name, found in RUNGS.items() if found.changes_training])
+def test_what_changes_the_training_needs_consent(name):
+    chosen = profile({"ladder.rungs": (name,)})
+    assert titles(chosen) == ["as planned"]
+    assert len(titles(profile({"ladder.consent": (name,)}, chosen))) == 2
+    # Consent alone puts nothing on the ladder.
+    assert titles(profile({"ladder.rungs": (), "ladder.consent": (name,)})) == ["as planned"]
+
+
+def test_what_does_not_need_consent_leaves_the_training_alone():
+    """Recipes may differ only in what the result does not depend on."""
+    for recipe in climbed(Profile()):
+        ours = {"micro_batch": 8, "activation_checkpointing": False, "expandable_segments": False}
+        assert profile({f"recipe.{name}": value for name, value in ours.items()}).recipe == Profile().recipe
+        changed = {
+            name
+            for name in Profile().recipe.__struct_fields__
+            if getattr(recipe, name) != getattr(Profile().recipe, name)
+        }
+        assert changed <= ours.keys()
+
+
+@pytest.mark.parametrize(("output", "wanted"), [("", "/run/output-2-layers"), ("/my/out", "/my/out-2-layers")])
+def test_another_model_has_another_output_folder(output, wanted):
+    rungs = {"ladder.rungs": ("layers", "micro_batch"), "ladder.consent": ("layers",)}
+    attempts = plan(profile({"trainer.output": output, **rungs}), facts()).attempts
+    folders = [next(w for w in argv(a.command, "/run") if w.startswith("--output=")) for a in attempts]
+    first = f"--output={output or '/run/output'}"
+    assert folders == [first, *[f"--output={wanted}"] * (len(attempts) - 1)]
+    assert len(attempts) > 2
+    # It resumes from there as well.
+    assert attempts[0].checkpoints.folder != attempts[1].checkpoints.folder == attempts[2].checkpoints.folder
+
+
+def test_a_loaded_model_is_never_cut():
+    chosen = profile({"trainer.model": "/m", "ladder.rungs": ("layers",), "ladder.consent": ("layers",)})
+    assert titles(chosen) == ["as planned"]
+    assert why_not("layers", resolve(chosen, CARDS).room) == "never with a loaded model"
+
+
+@pytest.mark.parametrize(
+    ("preset", "arguments", "usable"),
+    [
+        ("hf-trainer", (), {"expandable_segments", "micro_batch", "activation_checkpointing"}),
+        ("total-batch", (), {"expandable_segments", "micro_batch"}),
+        ("custom", (), {"expandable_segments"}),
+        ("custom", ("{micro_batch}",), {"expandable_segments"}),
+        ("custom", ("-b={micro_batch}", "-a={accumulation}"), {"expandable_segments", "micro_batch"}),
+        ("custom", ("-b={total_batch}", "-a={accumulation}"), {"expandable_segments", "micro_batch"}),
+        ("custom", ("--len={sequence_length}", "--n={layers}"), {"expandable_segments", "sequence_length", "layers"}),
+    ],
+)
+def test_a_rung_that_the_preset_cannot_pass_is_left_out(preset, arguments, usable):
+    values = {
+        "trainer.kind": "script",
+        "trainer.script": "/t.py",
+        "trainer.preset": preset,
+        "trainer.arguments": arguments,
+    }
+    chosen = profile({**values, "ladder.rungs": ALL, "ladder.consent": ALL})
+    room = resolve(chosen, CARDS).room
+    assert {name for name in ALL if not why_not(name, room)} == usable
+    attempts = plan(chosen, CARDS).attempts
+    assert {attempt.rung for attempt in attempts} - {""} == usable
+    # Whatever a rung changes reaches the training: no attempt repeats the one before.
+    for before, after in pairwise(attempts):
+        assert (before.command.parts, before.command.env) != (after.command.parts, after.command.env)
+
+
+@pytest.mark.parametrize("name", ["PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_ALLOC_CONF"])
+def test_your_own_allocator_settings_are_left_alone(name):
+    chosen = profile({"trainer.environment": {name: "max_split_size_mb:128"}})
+    assert "expandable segments" not in titles(chosen)
+    for attempt in plan(chosen, CARDS).attempts:
+        assert {item.value for item in attempt.command.env if "ALLOC_CONF" in item.name} == {"max_split_size_mb:128"}
+
+
+def test_every_preset_and_rung_fits_together():
+    for name in presets():
+        values = {"trainer.kind": "script", "trainer.script": "/t.py", "trainer.preset": name}
+        chosen = profile({**(values if name != "builtin" else {}), "ladder.rungs": ALL, "ladder.consent": ALL})
+        for before, after in pairwise(plan(chosen, CARDS).attempts):
+            assert (before.command.parts, before.command.env) != (after.command.parts, after.command.env)
+
+
+def test_a_ladder_ends():
+    values = {"recipe.micro_batch": 65536, "recipe.global_batch": 65536, "ladder.rungs": ALL, "ladder.consent": ALL}
+    assert len(titles(profile({**values, "recipe.sequence_length": 4_194_304, "recipe.layers": 1000}))) == 13
+    small = {"recipe.micro_batch": 1, "recipe.global_batch": 1, "recipe.layers": 1, "recipe.sequence_length": 2}
+    switches = {"recipe.activation_checkpointing": True, "recipe.expandable_segments": True}
+    assert titles(profile({**values, **small, **switches})) == ["as planned"]
+
+
+def test_an_unknown_rung_names_the_nearest():
+    with pytest.raises(BadInput) as caught:
+        rung("microbatch")
+    assert caught.value.remedy == "Did you mean micro_batch?"

@@ -1,0 +1,285 @@
+"""plan(): what would be started, from what was chosen and what is; pure, exact and the same each time."""
+
+import pytest
+import yaml
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from support import UUIDS, facts, gpu, profile, ready, toolchain
+
+from tui_train.errors import BadInput, Unavailable
+from tui_train.facts.types import Facts
+from tui_train.plan import batch
+from tui_train.plan.plan import plan
+from tui_train.plan.types import argv, expand, in_run_dir, joined
+from tui_train.presets import PLACEHOLDERS, preset, presets, takes
+from tui_train.profile.types import Profile
+
+SCRIPT = {"trainer.kind": "script", "trainer.script": "/src/my train.py"}
+
+
+def words(chosen, found=None, attempt=0, checkpoint=""):
+    """The command of an attempt in the run folder /run."""
+    return argv(plan(chosen, found or facts(python="/py")).attempts[attempt].command, "/run", checkpoint)
+
+
+def environment(chosen, found=None, attempt=0):
+    made = plan(chosen, found or facts(python="/py"))
+    return {setting.name: setting.value for setting in made.attempts[attempt].command.env}
+
+
+def test_the_default_is_one_process_on_the_cpu():
+    made = plan(Profile(), facts(python="/py", cpu_count=6))
+    assert (made.device, made.gpus, made.world_size, made.launcher) == ("cpu", (), 1, "python")
+    assert (made.micro_batch, made.accumulation, made.global_batch) == (8, 2, 16)
+    command = made.attempts[0].command
+    assert argv(command, "/run") == [
+        "/py",
+        "/run/trainer/train.py",
+        "--data=/run/sample.txt",
+        "--output=/run/output",
+        "--layers=4",
+        "--hidden-size=128",
+        "--heads=4",
+        "--sequence-length=128",
+        "--micro-batch=8",
+        "--accumulation=2",
+        "--expect-world-size=1",
+        "--learning-rate=0.003",
+        "--precision=fp32",
+        "--steps=60",
+        "--checkpoint-every=20",
+        "--seed=1",
+    ]
+    assert argv(command, "/run", "/run/output/checkpoint-20")[-1] == "--resume-from=/run/output/checkpoint-20"
+    assert expand(command.cwd, {"RUN_DIR": "/run"}) == "/run"
+    assert environment(Profile(), facts(python="/py", cpu_count=6)) == {
+        "PYTHONUNBUFFERED": "1",
+        "OMP_NUM_THREADS": "6",
+        "CUDA_VISIBLE_DEVICES": "",
+    }
+
+
+def test_the_same_input_gives_the_same_output():
+    found = facts(gpus=(gpu(0), gpu(1)))
+    chosen = profile({"trainer.launcher": "accelerate", "recipe.precision": "bf16"})
+    assert plan(chosen, found) == plan(chosen, found)
+    assert ready(chosen, found).files == ready(chosen, found).files
+
+
+@pytest.mark.parametrize(
+    ("launcher", "gpus", "processes", "world"),
+    [
+        ("python", 0, 0, 1),
+        ("torchrun", 0, 0, 1),
+        ("torchrun", 0, 3, 3),
+        ("accelerate", 0, 2, 2),
+        ("python", 2, 0, 1),
+        ("torchrun", 1, 0, 1),
+        ("torchrun", 2, 0, 2),
+        ("accelerate", 2, 2, 2),
+    ],
+)
+def test_processes_follow_the_devices(launcher, gpus, processes, world):
+    found = facts(gpus=tuple(gpu(number) for number in range(gpus)), cpu_count=8)
+    chosen = profile({"trainer.launcher": launcher, "hardware.processes": processes, "recipe.global_batch": 48})
+    made = plan(chosen, found)
+    assert made.world_size == world
+    assert made.device == ("cuda" if gpus else "cpu")
+    assert made.gpus == UUIDS[: world if gpus else 0]
+    assert environment(chosen, found)["OMP_NUM_THREADS"] == str(8 // world)
+    assert environment(chosen, found)["CUDA_VISIBLE_DEVICES"] == ",".join(made.gpus)
+    assert f"--expect-world-size={world}" in argv(made.attempts[0].command, "/run")
+
+
+def test_torchrun_counts_its_processes_itself():
+    found = words(profile({"trainer.launcher": "torchrun", "hardware.processes": 2}))
+    launcher = ["-m", "torch.distributed.run", "--standalone", "--local-addr=127.0.0.1", "--nproc-per-node=2"]
+    assert found[:8] == ["/py", *launcher, "--max-restarts=0", "/run/trainer/train.py"]
+    assert environment(profile({"trainer.launcher": "torchrun", "hardware.processes": 2}))["GLOO_SOCKET_IFNAME"] == "lo"
+    assert "GLOO_SOCKET_IFNAME" not in environment(profile({"trainer.launcher": "torchrun"}))
+
+
+def configuration(chosen, found):
+    return yaml.safe_load(next(file.text for file in ready(chosen, found).files if file.path == "accelerate.yaml"))
+
+
+def test_accelerate_reads_a_configuration_of_its_own():
+    chosen = profile({"trainer.launcher": "accelerate", "hardware.processes": 2})
+    assert words(chosen)[:4] == ["/py", "-m", "accelerate.commands.launch", "--config_file=/run/accelerate.yaml"]
+    told = configuration(chosen, facts())
+    assert (told["num_processes"], told["distributed_type"], told["mixed_precision"]) == (2, "MULTI_GPU", "no")
+    assert told["main_process_port"] == 0
+    assert environment(chosen)["ACCELERATE_USE_CPU"] == "true"
+    cards = facts(gpus=(gpu(0), gpu(1)))
+    told = configuration(profile({"hardware.processes": 0, "recipe.precision": "fp16"}, chosen), cards)
+    assert (told["gpu_ids"], told["mixed_precision"], told["use_cpu"]) == (",".join(UUIDS), "fp16", False)
+    assert "ACCELERATE_USE_CPU" not in environment(chosen, cards)
+
+
+@pytest.mark.parametrize("launcher", ["python", "torchrun", "accelerate"])
+def test_one_card_is_no_group(launcher):
+    chosen = profile({"trainer.launcher": launcher, "hardware.gpus": UUIDS[:1]})
+    made = plan(chosen, facts(gpus=(gpu(0), gpu(1))))
+    assert (made.world_size, made.gpus) == (1, UUIDS[:1])
+    if launcher == "accelerate":
+        told = configuration(chosen, facts(gpus=(gpu(0), gpu(1))))
+        assert (told["distributed_type"], told["num_processes"]) == ("NO", 1)
+
+
+def test_the_first_python_that_can_train_is_taken():
+    tools = (toolchain("/no-torch", torch=None), toolchain("/no-accelerate", accelerate=None), toolchain("/good"))
+    found = Facts(machine=facts().machine, toolchains=tools)
+    assert plan(Profile(), found).python == "/good"
+    assert plan(profile(SCRIPT), found).python == "/no-accelerate"
+    assert plan(profile({"trainer.launcher": "accelerate"} | SCRIPT), found).python == "/good"
+    assert plan(profile({"trainer.python": "/good"} | SCRIPT), found).python == "/good"
+    with pytest.raises(Unavailable, match="/no-torch has no torch"):
+        plan(profile({"trainer.python": "/no-torch"} | SCRIPT), found)
+
+
+def test_a_script_starts_in_its_own_folder_with_the_presets_words():
+    chosen = profile({"trainer.preset": "hf-trainer", "trainer.arguments": ("--model_name", "gpt2")} | SCRIPT)
+    command = plan(chosen, facts()).attempts[0].command
+    assert command.cwd == "/src"
+    assert words(chosen) == [
+        "/py",
+        "/src/my train.py",
+        "--output_dir=/run/output",
+        "--per_device_train_batch_size=8",
+        "--gradient_accumulation_steps=2",
+        "--learning_rate=0.003",
+        "--max_steps=60",
+        "--save_strategy=steps",
+        "--save_steps=20",
+        "--seed=1",
+        "--model_name",
+        "gpt2",
+    ]
+    assert words(chosen, checkpoint="/c")[-1] == "--resume_from_checkpoint=/c"
+    assert plan(profile({"trainer.script": "/train.py"}, chosen), facts()).attempts[0].command.cwd == "/"
+    assert plan(profile({"trainer.working_directory": "/w"}, chosen), facts()).attempts[0].command.cwd == "/w"
+
+
+@pytest.mark.parametrize(("precision", "flag"), [("bf16", "--bf16=True"), ("fp16", "--fp16=True"), ("fp32", None)])
+def test_precision_reaches_the_hf_trainer(precision, flag):
+    chosen = profile({"recipe.precision": precision, "recipe.activation_checkpointing": True} | SCRIPT)
+    found = words(chosen, facts(gpus=(gpu(0),)))
+    assert [word for word in found if "16=" in word] == ([flag] if flag else [])
+    assert "--gradient_checkpointing=True" in found
+
+
+def test_the_total_batch_is_one_of_all_gpus():
+    mine = ("--config", "configs/vlm_pretrain.yaml")
+    chosen = profile(
+        {"trainer.preset": "total-batch", "trainer.launcher": "torchrun", "trainer.arguments": mine} | SCRIPT
+    )
+    four = facts(gpus=[gpu(number, f"GPU-{number}") for number in range(4)])
+    chosen = profile({"recipe.micro_batch": 4, "recipe.global_batch": 16}, chosen)
+    assert words(chosen, four)[-4:] == ["--batch_size=16", "--lr=0.003", *mine]
+    halved = profile({"recipe.micro_batch": 2}, chosen)
+    assert words(halved, four)[-5:] == ["--batch_size=8", "--accumulation_steps=2", "--lr=0.003", *mine]
+    assert plan(chosen, four).notes == ("The preset “Total batch” cannot resume: each attempt starts from step 0.",)
+
+
+def test_custom_passes_what_is_typed_with_the_numbers_filled_in():
+    mine = (
+        "-b",
+        "{micro_batch}",
+        "--in={data}",
+        "--lr={learning_rate},{precision}",
+        "{nothing}",
+        "--model={model}",
+        "{}",
+    )
+    data = ("/a b", "/c")
+    chosen = profile({"trainer.preset": "custom", "trainer.arguments": mine, "trainer.data": data} | SCRIPT)
+    assert words(chosen)[2:] == ["-b", "8", "--in=/a b", "--in=/c", "--lr=0.003,fp32", "{nothing}", "{}"]
+    chosen = profile({"trainer.model": "/m"}, chosen)
+    assert words(chosen)[-2:] == ["--model=/m", "{}"]
+
+
+def test_a_loaded_model_keeps_its_size():
+    found = words(profile({"trainer.model": "/models/tiny", "trainer.data": ("/d",)}))
+    assert "--model=/models/tiny" in found
+    assert not [word for word in found if word.startswith(("--layers", "--hidden", "--heads"))]
+
+
+def test_your_own_variables_win():
+    found = environment(profile({"trainer.environment": {"OMP_NUM_THREADS": "1", "WANDB_MODE": "offline"}}))
+    assert found["OMP_NUM_THREADS"] == "1"
+    assert found["WANDB_MODE"] == "offline"
+
+
+def test_every_setting_says_why():
+    for launcher in ("python", "torchrun", "accelerate"):
+        for cards in ((), (gpu(0),)):
+            made = plan(profile({"trainer.launcher": launcher}), facts(gpus=cards))
+            for attempt in made.attempts:
+                assert all(setting.why and setting.origin for setting in attempt.command.env)
+
+
+@pytest.mark.parametrize(
+    ("scaling", "base", "rate"),
+    [
+        ("none", 8, 0.1),
+        ("linear", 8, 0.2),
+        ("sqrt", 4, 0.2),
+        ("linear", 0, 0.1),
+        ("linear", 32, 0.05),
+        ("sqrt", 64, 0.05),
+    ],
+)
+def test_the_learning_rate_follows_the_global_batch(scaling, base, rate):
+    values = {"recipe.lr_scaling": scaling, "recipe.lr_base_batch": base, "recipe.learning_rate": 0.1}
+    made = plan(profile(values), facts(python="/py"))
+    assert made.learning_rate == pytest.approx(rate)
+    assert f"--learning-rate={made.learning_rate!r}" in words(profile(values))
+    # A rung keeps the global batch, so the learning rate as well.
+    assert {word for index in range(len(made.attempts)) for word in words(profile(values), attempt=index)
+            if "learning-rate" in word} == {f"--learning-rate={made.learning_rate!r}"}  # fmt: skip
+
+
+def test_an_error_is_raised_with_its_kind():
+    with pytest.raises(BadInput, match="not a multiple"):
+        plan(profile({"recipe.global_batch": 15}), facts())
+    with pytest.raises(Unavailable, match="no Python here"):
+        plan(Profile(), Facts(machine=facts().machine))
+    with pytest.raises(BadInput, match="no preset"):
+        plan(profile({"trainer.preset": "nope"} | SCRIPT), facts())
+
+
+@settings(max_examples=300, deadline=None)
+@given(total=st.integers(1, 5000), micro=st.integers(1, 600), world=st.integers(1, 17))
+def test_batch_arithmetic_is_exact(total, micro, world):
+    steps = batch.accumulation(total, micro, world)
+    assert (steps is not None) == (total % (micro * world) == 0)
+    if steps is not None:
+        assert micro * world * steps == total
+        return
+    near = batch.nearest_global(total, micro, world)
+    assert near
+    for value in near:
+        assert batch.accumulation(value, micro, world)
+        assert abs(value - total) < micro * world
+    fitting = [value for value in range(1, total + 1) if batch.accumulation(total, value, world)]
+    below, above = [v for v in fitting if v < micro], [v for v in fitting if v > micro]
+    assert batch.nearest_micro(total, micro, world) == tuple(below[-1:] + above[:1])
+
+
+def test_every_preset_is_whole():
+    for name, found in presets().items():
+        assert preset(name) == found
+        assert found.label
+        assert found.about
+        assert takes(found) <= PLACEHOLDERS.keys()
+        for argument in found.arguments:
+            for word in argument.words:
+                assert takes(found, (word,)) == takes(found)
+        if found.checkpoints:
+            assert any("{checkpoint}" in word for word in found.checkpoints.resume)
+
+
+def test_words_are_joined_without_a_seam():
+    word = in_run_dir("a b", before="--x=")
+    assert expand(word, {"RUN_DIR": "/r"}) == "--x=/r/a b"
+    assert joined(("", "a", "b", word.pieces[1], "")).pieces == ("ab", word.pieces[1])

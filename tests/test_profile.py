@@ -1,0 +1,274 @@
+"""Profiles: what is written is read back, what is typed is meant, and nothing unknown or out of range gets in."""
+
+import string
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from support import HOSTILE, profile
+
+from tui_train.changes import Change, apply, diff
+from tui_train.errors import BadInput, CannotWrite, NotFound
+from tui_train.places import profiles_folder
+from tui_train.profile import fields, store
+from tui_train.profile.types import Profile
+
+# What TOML and a program's arguments can hold.
+TEXT = st.text(st.characters(exclude_characters="\0", exclude_categories=("Cs",)), max_size=20) | st.sampled_from(
+    HOSTILE
+)
+NAME = st.text(string.ascii_letters + "_", min_size=1, max_size=8)
+
+
+def values(row):
+    """Every value that a field can have, as the profile holds it."""
+    if row.kind == "choice":
+        return st.sampled_from(row.options)
+    if row.kind == "integer":
+        return st.integers(int(row.minimum), int(row.maximum))
+    path = TEXT.map(lambda text: fields.absolute(text, Path("/base folder")))
+    return {
+        "number": st.floats(row.minimum or 0, row.maximum or 0),
+        "switch": st.booleans(),
+        "text": TEXT.filter(str.strip),
+        "path": path,
+        "paths": st.lists(path.filter(bool), max_size=3).map(tuple),
+        "words": st.lists(TEXT, max_size=4).map(tuple),
+        "names": st.lists(NAME, max_size=3).map(tuple),
+        "table": st.dictionaries(NAME, TEXT, max_size=3),
+    }[row.kind]
+
+
+PROFILES = st.fixed_dictionaries({key: values(row) for key, row in fields.FIELDS.items()})
+
+
+@settings(max_examples=60, deadline=None)
+@given(PROFILES)
+def test_a_profile_is_read_back_as_it_was_written(chosen):
+    made = profile(chosen)
+    assert store.loads(store.dumps(made), folder=Path("/elsewhere")) == made
+
+
+@settings(max_examples=60, deadline=None)
+@given(PROFILES)
+def test_a_value_is_shown_as_it_would_be_typed(chosen):
+    for key, value in chosen.items():
+        row = fields.FIELDS[key]
+        assert fields.parse(row, fields.show(value), Path("/elsewhere")) == value
+
+
+def test_the_fields_are_all_of_the_profile():
+    """None is forgotten, and each default is one that could be typed."""
+    told = store.dumps(Profile())
+    for key in fields.FIELDS:
+        assert key.rpartition(".")[2] in told
+        value = fields.get(Profile(), key)
+        assert fields.get(fields.put(Profile(), key, value), key) == value
+    keys = {line.partition(" =")[0] for line in told.splitlines() if " =" in line}
+    assert keys - {"schema"} == {key.rpartition(".")[2] for key in fields.FIELDS} - {"environment"}
+
+
+@pytest.mark.parametrize(
+    ("key", "text", "value"),
+    [
+        ("recipe.steps", "1_000", 1000),
+        ("recipe.steps", " 1 000 ", 1000),
+        ("recipe.learning_rate", "3e-4", 0.0003),
+        ("recipe.learning_rate", "1", 1.0),
+        ("recipe.activation_checkpointing", "YES", True),
+        ("recipe.activation_checkpointing", "off", False),
+        ("trainer.arguments", "--a 'b c' \"d e\"", ("--a", "b c", "d e")),
+        ("trainer.environment", "A=1 B='x y' C=", {"A": "1", "B": "x y", "C": ""}),
+        ("trainer.environment", "A=b=c", {"A": "b=c"}),
+        ("ladder.rungs", "micro_batch, layers", ("micro_batch", "layers")),
+        ("ladder.rungs", "", ()),
+        ("trainer.script", "train.py", "/here/train.py"),
+        ("trainer.script", "./a/../train.py", "/here/a/../train.py"),
+        ("trainer.script", "/abs/train.py", "/abs/train.py"),
+        ("trainer.script", "", ""),
+        ("trainer.script", "~/train.py", "/home/me/train.py"),
+        ("trainer.data", "a.txt '/b c/d.txt' ~/e.txt", ("/here/a.txt", "/b c/d.txt", "/home/me/e.txt")),
+        ("hardware.device", " cuda ", "cuda"),
+    ],
+)
+def test_what_is_typed_is_meant(monkeypatch, key, text, value):
+    monkeypatch.setenv("HOME", "/home/me")
+    found = fields.parse(fields.field(key), text, Path("/here"))
+    assert (found, type(found)) == (value, type(value))
+
+
+@pytest.mark.parametrize(
+    ("key", "text", "words"),
+    [
+        ("recipe.steps", "0", "from 1 to 1000000000"),
+        ("recipe.steps", "ten", "whole number"),
+        ("recipe.steps", "1.5", "whole number"),
+        ("recipe.steps", "9" * 5000, "whole number"),
+        ("recipe.global_batch", "16777217", "from 1 to 16777216"),
+        ("recipe.seed", "-1", "from 0 to 2147483647"),
+        ("recipe.learning_rate", "nan", "from 1e-12 to 100"),
+        ("recipe.learning_rate", "inf", "from 1e-12 to 100"),
+        ("recipe.learning_rate", "0", "from 1e-12 to 100"),
+        ("recipe.learning_rate", "fast", "such as 0.0003"),
+        ("recipe.precision", "fp8", "fp32, bf16, fp16"),
+        ("hardware.device", "gpu", "auto, cuda, cpu"),
+        ("recipe.activation_checkpointing", "maybe", "yes or no"),
+        ("trainer.arguments", "it's", "Close it"),
+        ("trainer.environment", "A", "NAME=VALUE"),
+        ("trainer.environment", "1A=x", "NAME=VALUE"),
+        ("trainer.environment", "Ä=x", "NAME=VALUE"),
+        ("name", " ", "a name"),
+        ("trainer.arguments", "a\0b", "NUL"),
+        ("trainer.script", "/src/\udcff.py", "UTF-8"),
+        ("trainer.script", "~nobody-of-that-name/x.py", "nobody-of-that-name"),
+    ],
+)
+def test_what_cannot_be_meant_is_refused_with_a_remedy(key, text, words):
+    with pytest.raises(BadInput) as caught:
+        fields.parse(fields.field(key), text)
+    assert words in f"{caught.value.message} {caught.value.remedy}"
+    assert caught.value.message.isprintable()
+
+
+@pytest.mark.parametrize("key", [key for key, row in fields.FIELDS.items() if row.maximum is not None])
+def test_limits_are_inclusive(key):
+    row = fields.FIELDS[key]
+    kind = int if row.kind == "integer" else float
+    for value in (kind(row.minimum), kind(row.maximum)):
+        assert fields.get(fields.put(Profile(), key, value), key) == value
+        assert fields.get(store.loads(store.dumps(profile({key: value}))), key) == value
+    for value in (kind(row.minimum) - 1, kind(row.maximum) + 1):
+        with pytest.raises(BadInput):
+            fields.put(Profile(), key, value)
+        section, _, name = key.partition(".")
+        with pytest.raises(BadInput, match=key):
+            store.loads(f"[{section}]\n{name} = {value}")
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("[recipe]\nlayer = 2", "recipe.layer is not a key Did you mean recipe.layers?"),
+        ("[receipe]\nlayers = 2", "receipe is not a key Did you mean recipe?"),
+        ("nmae = 'x'", "nmae is not a key Did you mean name?"),
+        ("zzzzzz = 2", "zzzzzz is not a key Known are: schema, name, hardware, trainer, recipe, ladder."),
+        ("[recipe]\nlayers = '2'", "recipe.layers: Expected int, got str"),
+        ("[recipe]\nlayers = 2.5", "recipe.layers: Expected int, got float"),
+        ("[recipe]\nlayers = 0", "recipe.layers is 0 Give a number from 1 to 1000."),
+        ("[recipe]\nlayers = 99999999999999999999", "recipe.layers"),
+        ("[recipe]\nlearning_rate = nan", "recipe.learning_rate is nan"),
+        ("[recipe]\nprecision = 'fp8'", "recipe.precision"),
+        ("[trainer]\narguments = 'a b'", "trainer.arguments: Expected array, got str"),
+        ("[trainer]\nenvironment = { A = 1 }", "Expected str, got int"),
+        ('[trainer]\narguments = ["a\\u0000b"]', "trainer.arguments holds a NUL byte"),
+        ("recipe = 3", "recipe: Expected object, got int"),
+        ("name = ''", "has no name"),
+        ("schema = 2", "has schema 2, this program knows 1 Install a newer tui-train."),
+        ("schema = 2\nnew_thing = 1", "Install a newer tui-train."),
+        ("schema = 'new'", "schema"),
+        ("name = 'x", "is not TOML"),
+        ("\x1b[31m", "is not TOML"),
+    ],
+)
+def test_a_profile_that_cannot_be_used_says_what_and_where(text, words):
+    with pytest.raises(BadInput) as caught:
+        store.loads(text, "my.toml")
+    said = f"{caught.value.message} {caught.value.remedy}"
+    assert words in said
+    assert "my.toml" in said
+    assert said.isprintable()
+
+
+def test_relative_paths_are_meant_from_the_profiles_folder(tmp_path):
+    path = tmp_path / "sub folder" / "my.toml"
+    path.parent.mkdir()
+    path.write_text('[trainer]\nscript = "../train.py"\ndata = ["a.txt", "/b.txt"]\n')
+    trainer = store.load(str(path)).trainer
+    assert trainer.script == str(tmp_path / "sub folder" / ".." / "train.py")
+    assert trainer.data == (str(tmp_path / "sub folder" / "a.txt"), "/b.txt")
+
+
+def test_a_profile_may_leave_out_what_is_default(tmp_path):
+    assert store.loads("") == Profile()
+    (tmp_path / "windows.toml").write_bytes(b"\xef\xbb\xbf[recipe]\r\nsteps = 5\r\n")
+    assert store.load(str(tmp_path / "windows.toml")).recipe.steps == 5
+
+
+def test_saving_never_overwrites_unasked():
+    first = profile({"name": "my run", "recipe.steps": 5})
+    path = store.save(first)
+    assert path == profiles_folder() / "my run.toml"
+    before = path.read_bytes()
+    with pytest.raises(CannotWrite, match="stands already"):
+        store.save(profile({"recipe.steps": 6}, first))
+    assert path.read_bytes() == before
+    store.save(profile({"recipe.steps": 6}, first), overwrite=True)
+    assert store.load("my run").recipe.steps == 6
+    assert store.names() == ("my run",)
+    assert [*profiles_folder().iterdir()] == [path]
+
+
+@pytest.mark.parametrize("name", ["a/b", "../a", ".hidden", "a\nb", "-n", " a", "x" * 81, "a\u202eb", "*", "x.toml"])
+def test_a_name_that_is_no_file_name_is_refused(name):
+    with pytest.raises(BadInput, match="cannot be a profile's name"):
+        store.save(profile({"name": name}))
+    assert store.names() == ()
+
+
+@pytest.mark.parametrize("name", ["a", "7b-sft", "my run v1.2_final+x", "实验 一", "x" * 80])
+def test_a_usual_name_can_be_saved_and_loaded(name):
+    store.save(profile({"name": name}))
+    assert store.load(name).name == name
+
+
+def test_a_name_too_long_for_the_disk_is_told():
+    with pytest.raises(CannotWrite) as caught:
+        store.save(profile({"name": "𠀀" * 80}))
+    assert caught.value.remedy == "Choose a shorter name."
+
+
+def test_a_profile_that_is_not_there(tmp_path):
+    store.save(profile({"name": "mine"}))
+    with pytest.raises(NotFound) as caught:
+        store.load("theirs")
+    assert caught.value.remedy == "Saved profiles: mine."
+    with pytest.raises(NotFound):
+        store.load(str(tmp_path / "no.toml"))
+
+
+def test_a_profile_that_cannot_be_read(tmp_path):
+    (tmp_path / "latin.toml").write_bytes(b"name = '\xe9'")
+    with pytest.raises(BadInput, match="not UTF-8"):
+        store.load(str(tmp_path / "latin.toml"))
+    with pytest.raises(BadInput, match="is a directory"):
+        store.load(str(tmp_path / ""))
+    with pytest.raises((BadInput, NotFound)):
+        store.load("~nobody-of-that-name/x.toml")
+
+
+def test_a_change_is_applied_shown_and_can_be_undone():
+    before = Profile()
+    change = Change("more", "why not", (("recipe.steps", 7), ("trainer.arguments", ("a b", "c"))))
+    after = apply(change, before)
+    assert after.recipe.steps == 7
+    shown = [(item.key, item.label, item.before, item.after) for item in diff(before, after)]
+    assert shown == [
+        ("trainer.arguments", "More arguments", "", "'a b' c"),
+        ("recipe.steps", "Steps", "60", "7"),
+    ]
+    assert diff(before, before) == ()
+    assert before == Profile()
+    with pytest.raises(BadInput):
+        apply(Change("x", "y", (("recipe.steps", 0),)), before)
+
+
+@settings(max_examples=40, deadline=None)
+@given(PROFILES)
+def test_every_difference_is_shown(chosen):
+    made = profile(chosen)
+    undone = made
+    for item in diff(Profile(), made):
+        assert item.before != item.after
+        undone = fields.put(undone, item.key, fields.parse(fields.field(item.key), item.before))
+    assert undone == Profile()
