@@ -75,7 +75,8 @@ def _python(profile: Profile, facts: Facts, resolved: Resolved) -> Iterator[Find
 
 def _devices(profile: Profile, facts: Facts, resolved: Resolved) -> Iterator[Finding]:
     cards = dict(zip((gpu.uuid for gpu in facts.machine.gpus), resolved.verdicts, strict=True))
-    names = {gpu.uuid: visible(f"GPU {gpu.index} {gpu.name}") for gpu in facts.machine.gpus}
+    labels = [visible(f"GPU {gpu.index} {gpu.name}") for gpu in facts.machine.gpus]
+    names = dict(zip((gpu.uuid for gpu in facts.machine.gpus), labels, strict=True))
     cpu = Change("train on the CPU", "there is no GPU to use", (("hardware.device", "cpu"), ("hardware.gpus", ())))
     if profile.hardware.device == "cpu":
         return
@@ -92,7 +93,8 @@ def _devices(profile: Profile, facts: Facts, resolved: Resolved) -> Iterator[Fin
             message = f"{names[uuid]} slows or limits the others: {visible(reasons)}"
             yield Finding(level="warning", key="hardware.gpus", message=message, remedy="Leave it out.")
     if profile.hardware.device == "cuda" and not resolved.gpus and not profile.hardware.gpus:
-        blocked = [f"{names[uuid]}: {'; '.join(verdict.reasons)}" for uuid, verdict in cards.items()]
+        pairs = zip(labels, resolved.verdicts, strict=True)
+        blocked = [f"{label}: {'; '.join(verdict.reasons)}" for label, verdict in pairs]
         why = visible("; ".join(blocked)) or "; ".join(gap.why for gap in facts.machine.gaps) or "none was found"
         message, remedy = f"no GPU here can train ({why})", "Choose the device auto or cpu."
         yield Finding(level="error", key="hardware.device", message=message, remedy=remedy, change=cpu, machine=True)

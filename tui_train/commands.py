@@ -49,7 +49,7 @@ def facts(*, as_json: bool) -> None:
     """Print the facts."""
     found = look(Profile())
     toolchain = pick_toolchain(Profile(), found.toolchains)
-    verdicts = judge(found.machine.gpus, toolchain)
+    verdicts = judge(found.machine.gpus, toolchain, found.machine.driver_cuda)
     chosen = recommended(found.machine.gpus, verdicts)
     if not as_json:
         click.echo(show.facts(found, toolchain, chosen))

@@ -23,7 +23,8 @@ def facts(found: Facts, judged_for: Toolchain | None, chosen: tuple[str, ...]) -
         lines.append(f"NVIDIA driver {visible(machine.driver_version)}, CUDA {machine.driver_cuda}")
     if machine.gpus:
         rows: list[tuple[str, ...]] = [("GPU", "name", "memory free", "cc", "bus", "display", "verdict", "why")]
-        for gpu, verdict in zip(machine.gpus, judge(machine.gpus, judged_for), strict=True):
+        verdicts = judge(machine.gpus, judged_for, machine.driver_cuda)
+        for gpu, verdict in zip(machine.gpus, verdicts, strict=True):
             mark = "*" if gpu.uuid and gpu.uuid in chosen else " "
             display = {True: "yes", False: "no", None: "?"}[gpu.display_active]
             memory = f"{size(gpu.memory_free)} of {size(gpu.memory_total)}"

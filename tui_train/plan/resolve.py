@@ -29,7 +29,7 @@ def resolve(profile: Profile, facts: Facts) -> Resolved:
     """Return what the profile means on this machine; BadInput for an unknown preset."""
     toolchain = pick_toolchain(profile, facts.toolchains)
     cards = facts.machine.gpus
-    verdicts = judge(cards, toolchain)
+    verdicts = judge(cards, toolchain, facts.machine.driver_cuda)
     gpus = _gpus(profile, cards, verdicts)
     device: Literal["cpu", "cuda"] = "cuda" if gpus or profile.hardware.device == "cuda" else "cpu"
     default = len(gpus) if device == "cuda" and profile.trainer.launcher != "python" else 1
