@@ -1,0 +1,403 @@
+"""Checks: each finds its fault and only that, says what to do, and what it offers to change mends it."""
+
+import pytest
+from support import UUIDS, facts, gpu, profile, toolchain
+
+from tui_train.changes import apply
+from tui_train.checks import CHECKS, check, paths_of
+from tui_train.facts.types import Facts, Gap
+from tui_train.plan.plan import plan
+from tui_train.profile.types import Profile
+
+GIB = 2**30
+TWO = facts(gpus=(gpu(0), gpu(1)))
+OLD = facts(gpus=(gpu(0, name="NVIDIA GeForce GTX 1080", compute_capability="7.5"),))
+SCRIPT = {"trainer.kind": "script", "trainer.script": "/t.py"}
+TORCHRUN = {"trainer.launcher": "torchrun"}
+
+
+def found(values, where):
+    return check(profile(values), where)
+
+
+def paths(**states):
+    return facts(paths={f"/{name}": state for name, state in states.items()})
+
+
+# Values, facts, then what is found: level, key, a part of the words, and whether it is the machine that lacks it.
+FAULTS = {
+    "python named but not found": (
+        {"trainer.python": "/gone"},
+        facts(),
+        "error",
+        "trainer.python",
+        "/gone was not",
+        True,
+    ),
+    "python named without torch": (
+        {"trainer.python": "/p"},
+        facts(python="/p", torch=None),
+        "error",
+        "trainer.python",
+        "has no torch",
+        True,
+    ),
+    "python that cannot be asked": (
+        {"trainer.python": "/p"},
+        facts(python="/p", problem="it crashed"),
+        "error",
+        "trainer.python",
+        "it crashed",
+        True,
+    ),
+    "no python at all": ({}, Facts(machine=facts().machine), "error", "trainer.python", "none was found", True),
+    "no python that can": (
+        {},
+        facts(label="here", accelerate=None, transformers=None),
+        "error",
+        "trainer.python",
+        "here has no accelerate",
+        True,
+    ),
+    "card that is not there": (
+        {"hardware.gpus": ("GPU-x",)},
+        facts(gpus=(gpu(0),)),
+        "error",
+        "hardware.gpus",
+        "GPU-x is not in",
+        True,
+    ),
+    "card that is blocked": (
+        {"hardware.gpus": UUIDS[:1]},
+        facts(gpus=(gpu(0, problem="lost"), gpu(1))),
+        "error",
+        "hardware.gpus",
+        "lost",
+        True,
+    ),
+    "card that limits the others": (
+        {"hardware.gpus": UUIDS} | TORCHRUN,
+        facts(gpus=(gpu(0), gpu(1, memory_total=2 * GIB))),
+        "warning",
+        "hardware.gpus",
+        "limits the others",
+        False,
+    ),
+    "cuda without a card": ({"hardware.device": "cuda"}, facts(), "error", "hardware.device", "none was found", True),
+    "cuda without a usable card": (
+        {"hardware.device": "cuda"},
+        facts(gpus=(gpu(0, problem="it is lost"),)),
+        "error",
+        "hardware.device",
+        "it is lost",
+        True,
+    ),
+    "python for two cards": ({"hardware.gpus": UUIDS}, TWO, "error", "trainer.launcher", "2 are wanted", False),
+    "python for two processes": (
+        {"hardware.processes": 2},
+        facts(),
+        "error",
+        "trainer.launcher",
+        "2 are wanted",
+        False,
+    ),
+    "more processes than cards": (
+        {"hardware.processes": 4, "recipe.global_batch": 32} | TORCHRUN,
+        TWO,
+        "error",
+        "hardware.processes",
+        "4 processes on 2 GPU",
+        False,
+    ),
+    "fewer processes than cards": (
+        {"hardware.processes": 1} | TORCHRUN,
+        TWO,
+        "error",
+        "hardware.processes",
+        "1 processes on 2 GPU",
+        False,
+    ),
+    "batch that does not divide": (
+        {"recipe.global_batch": 20},
+        facts(),
+        "error",
+        "recipe.global_batch",
+        "20 is not a multiple of micro batch 8 x 1",
+        False,
+    ),
+    "batch that is too small": ({"recipe.global_batch": 4}, facts(), "error", "recipe.global_batch", "4 is not", False),
+    "heads that do not divide": (
+        {"recipe.hidden_size": 100},
+        facts(),
+        "error",
+        "recipe.hidden_size",
+        "2 x 4 heads",
+        False,
+    ),
+    "hidden size below the heads": (
+        {"recipe.hidden_size": 8, "recipe.heads": 64},
+        facts(),
+        "error",
+        "recipe.hidden_size",
+        "2 x 64 heads",
+        False,
+    ),
+    "fp16 on the cpu": ({"recipe.precision": "fp16"}, facts(), "error", "recipe.precision", "on the CPU", False),
+    "bf16 on an old card": ({"recipe.precision": "bf16"}, OLD, "error", "recipe.precision", "8.0", False),
+    "no script": (SCRIPT | {"trainer.script": ""}, facts(), "error", "trainer.script", "no script is named", False),
+    "script that is missing": (
+        SCRIPT,
+        paths(**{"t.py": "missing"}),
+        "error",
+        "trainer.script",
+        "/t.py does not",
+        False,
+    ),
+    "script that is a folder": (SCRIPT, paths(**{"t.py": "folder"}), "error", "trainer.script", "is no file", False),
+    "data that is missing": (
+        {"trainer.data": ("/a", "/b")},
+        paths(a="file", b="missing"),
+        "error",
+        "trainer.data",
+        "/b",
+        False,
+    ),
+    "data that cannot be read": (
+        {"trainer.data": ("/a",)},
+        paths(a="unreadable"),
+        "error",
+        "trainer.data",
+        "cannot be",
+        False,
+    ),
+    "model that is a file": ({"trainer.model": "/m"}, paths(m="file"), "error", "trainer.model", "is no folder", False),
+    "working directory missing": (
+        {"trainer.working_directory": "/w"},
+        paths(w="missing"),
+        "error",
+        "trainer.working_directory",
+        "does not",
+        False,
+    ),
+    "output that is a file": ({"trainer.output": "/o"}, paths(o="file"), "error", "trainer.output", "is a file", False),
+    "output that is there": (
+        {"trainer.output": "/o"},
+        paths(o="folder"),
+        "warning",
+        "trainer.output",
+        "already",
+        False,
+    ),
+    "variable that is ours": (
+        {"trainer.environment": {"CUDA_VISIBLE_DEVICES": "1"}},
+        facts(),
+        "error",
+        "trainer.environment",
+        "CUDA_VISIBLE_DEVICES is set by the plan",
+        False,
+    ),
+    "variable that is a secret": (
+        {"trainer.environment": {"HF_TOKEN": "x"}},
+        facts(),
+        "error",
+        "trainer.environment",
+        "looks like a secret",
+        False,
+    ),
+    "variable that is no name": (
+        {"trainer.environment": {"a b": "x"}},
+        facts(),
+        "error",
+        "trainer.environment",
+        "'a b' is no variable name",
+        False,
+    ),
+    "secret that is no name": (
+        {"trainer.secrets": ("HF_TOKEN=hf_x",)},
+        facts(),
+        "error",
+        "trainer.secrets",
+        "is no variable name",
+        False,
+    ),
+    "unknown rung": ({"ladder.rungs": ("micro",)}, facts(), "error", "ladder.rungs", "no fallback micro", False),
+    "rung twice": ({"ladder.rungs": ("micro_batch",) * 2}, facts(), "error", "ladder.rungs", "twice", False),
+    "rung without consent": ({"ladder.rungs": ("layers",)}, facts(), "warning", "ladder.consent", "no consent", False),
+    "no checkpoint before the end": (
+        {"recipe.checkpoint_every": 61},
+        facts(),
+        "note",
+        "recipe.checkpoint_every",
+        "no checkpoint before",
+        False,
+    ),
+    "unknown preset": (SCRIPT | {"trainer.preset": "hf"}, facts(), "error", "trainer.preset", "no preset hf", False),
+}
+
+
+@pytest.mark.parametrize("name", FAULTS)
+def test_a_fault_is_found_and_only_that(name):
+    values, where, level, key, part, machine = FAULTS[name]
+    findings = found(values, where)
+    assert [(item.level, item.key, item.machine) for item in findings] == [(level, key, machine)]
+    assert part in findings[0].message
+    assert findings[0].message.isprintable()
+    assert findings[0].remedy.endswith((".", "?"))
+
+
+MENDED = {
+    "cuda without a card", "cuda without a usable card", "python for two cards", "python for two processes",
+    "more processes than cards", "fewer processes than cards", "batch that does not divide", "batch that is too small",
+    "heads that do not divide", "hidden size below the heads", "fp16 on the cpu", "bf16 on an old card",
+    "variable that is a secret", "rung twice", "rung without consent",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", FAULTS)
+def test_what_a_finding_offers_mends_it(name):
+    values, where, *_ = FAULTS[name]
+    change = found(values, where)[0].change
+    assert (change is not None) == (name in MENDED)
+    if change:
+        mended = apply(change, profile(values))
+        assert check(mended, where) == ()
+        assert plan(mended, where).attempts
+        assert change.title
+        assert change.why
+
+
+@pytest.mark.parametrize(
+    ("values", "where"),
+    [
+        ({}, facts()),
+        ({}, facts(gpus=(gpu(0),))),
+        ({}, facts(gpus=(gpu(0), gpu(1)))),
+        ({"recipe.precision": "bf16"}, facts()),
+        ({"recipe.precision": "fp16"}, OLD),
+        ({"hardware.gpus": UUIDS[1:]}, facts(gpus=(gpu(0), gpu(1, memory_total=2 * GIB)))),
+        ({"hardware.device": "cpu", "hardware.gpus": ("GPU-gone",)}, facts()),
+        (SCRIPT, paths(**{"t.py": "file"})),
+        (SCRIPT | {"recipe.hidden_size": 100, "trainer.preset": "custom", "recipe.precision": "fp16"}, facts()),
+        ({"trainer.output": "/o"}, paths(o="missing")),
+        ({"trainer.model": "/m", "recipe.hidden_size": 100}, paths(m="folder")),
+        ({"trainer.secrets": ("HF_TOKEN",)}, facts()),
+        ({"ladder.rungs": ("layers",), "ladder.consent": ("layers",)}, facts()),
+        ({"ladder.rungs": (), "recipe.checkpoint_every": 61}, facts()),
+    ],
+)
+def test_what_is_right_is_not_found_fault_with(values, where):
+    assert found(values, where) == ()
+
+
+@pytest.mark.parametrize("micro", [1, 3, 8, 100])
+@pytest.mark.parametrize("total", [1, 7, 20, 997, 1000])
+@pytest.mark.parametrize("world", [1, 2, 3])
+def test_the_named_batches_do_divide(micro, total, world):
+    values = {"hardware.processes": world, "recipe.micro_batch": micro, "recipe.global_batch": total} | TORCHRUN
+    findings = found(values, facts())
+    assert bool(findings) == bool(total % (micro * world))
+    if not findings:
+        return
+    remedy = findings[0].remedy
+    globals_, _, micros = remedy.partition(" Or, for ")
+    for number in numbers(globals_):
+        assert found(values | {"recipe.global_batch": number}, facts()) == ()
+    for number in numbers(micros.partition("a micro batch of ")[2]):
+        assert found(values | {"recipe.micro_batch": number}, facts()) == ()
+    assert numbers(globals_)
+
+
+def numbers(text):
+    return [int(word) for word in text.replace(".", " ").replace(",", " ").split() if word.isdigit()]
+
+
+@pytest.mark.parametrize(
+    ("name", "secret"),
+    [
+        ("HF_TOKEN", True),
+        ("WANDB_API_KEY", True),
+        ("OPENAI_APIKEY", True),
+        ("AWS_SECRET_ACCESS_KEY", True),
+        ("AWS_SESSION_TOKEN", True),
+        ("db_password", True),
+        ("GOOGLE_APPLICATION_CREDENTIALS", True),
+        ("CLIENT_SECRET", True),
+        ("TOKENIZERS_PARALLELISM", False),
+        ("WANDB_MODE", False),
+        ("MONKEY", False),
+        ("NCCL_DEBUG", False),
+        ("TOKENS_PER_STEP", False),
+    ],
+)
+def test_secrets_are_known_by_their_names(name, secret):
+    chosen = profile({"trainer.environment": {name: "value", "A": "1"}})
+    findings = check(chosen, facts())
+    assert bool(findings) == secret
+    for item in findings:
+        assert "value" not in item.message + item.remedy + item.change.title
+        mended = apply(item.change, chosen)
+        assert mended.trainer.environment == {"A": "1"}
+        assert mended.trainer.secrets == (name,)
+
+
+def test_errors_come_first_and_all_are_told():
+    values = {
+        "recipe.global_batch": 20,
+        "recipe.checkpoint_every": 61,
+        "ladder.rungs": ("layers",),
+        "trainer.data": ("/d",),
+    }
+    findings = found(values, paths(d="missing"))
+    assert [item.level for item in findings] == ["error", "error", "warning", "note"]
+
+
+def test_every_card_that_is_lost_is_told():
+    lost = facts(gpus=(gpu(0, uuid=" ", problem="lost one"), gpu(1, uuid=" ", problem="lost two")))
+    message = found({"hardware.device": "cuda"}, lost)[0].message
+    assert "lost one" in message
+    assert "lost two" in message
+
+
+def test_why_there_is_no_card_is_told():
+    gap = Gap("The cards cannot be read", "the driver hangs", "Reboot.")
+    machine = facts().machine
+    where = Facts(machine=type(machine)(hostname="box", gaps=(gap,)), toolchains=(toolchain("/p"),))
+    assert "the driver hangs" in found({"hardware.device": "cuda"}, where)[0].message
+
+
+def test_a_pytorch_too_new_for_the_driver_is_told():
+    where = facts(gpus=(gpu(0),), cuda="13.0")
+    assert "needs a driver for CUDA 13" in found({"hardware.device": "cuda"}, where)[0].message
+
+
+def test_untrusted_text_is_shown_safely():
+    evil = "\x1b[31m\u202eevil\n"
+    values = {"trainer.data": (f"/{evil}",), "trainer.environment": {evil: "x"}, "hardware.gpus": (evil,)}
+    where = facts(gpus=(gpu(0, name=evil, problem=evil),), paths={f"/{evil}": "missing"})
+    for item in (*found(values, where), *found({"hardware.device": "cuda"}, where)):
+        assert item.message.isprintable()
+        assert item.remedy.isprintable()
+
+
+def test_all_paths_are_asked_for():
+    values = {
+        "trainer.script": "/s",
+        "trainer.working_directory": "/w",
+        "trainer.model": "/m",
+        "trainer.output": "/o",
+        "trainer.data": ("/a", "/b", "/a"),
+    }
+    assert sorted(paths_of(profile(values))) == ["/a", "/b", "/m", "/o", "/s", "/w"]
+    assert paths_of(Profile()) == ()
+
+
+def test_there_is_a_fault_for_every_check():
+    """A check that finds nothing in any of these is not tested."""
+    from tui_train.plan.resolve import resolve
+
+    for question in CHECKS:
+        assert any(
+            [*question(profile(values), where, resolve(profile(values), where))]
+            for name, (values, where, *_) in FAULTS.items()
+            if name != "unknown preset"
+        ), question.__name__
