@@ -25,7 +25,7 @@ from tui_train.runs.rundir import RunDir
 from tui_train.text import visible
 
 from .home import Home
-from .messages import Become, Chosen, Complaint, GoHome, Leave, Mend, OpenRun, OpenStep
+from .messages import Become, Chosen, Complaint, GoHome, LeaveWizard, Mend, OpenRun, OpenStep
 
 if TYPE_CHECKING:
     from .step import Step
@@ -185,7 +185,7 @@ class Wizard(App[int]):
             return
         self._leave()
 
-    @on(Leave)
+    @on(LeaveWizard)
     def _leave(self) -> None:
         from tui_train.workflow import remember
 

@@ -9,7 +9,7 @@ from textual.binding import Binding, BindingType
 from textual.widget import Widget
 from textual.widgets import Static
 
-from tui_train.facts.types import Gpu, Machine, Verdict
+from tui_train.facts.types import Gpu, GpuProcess, Machine, Verdict
 from tui_train.plan.resolve import Resolved
 from tui_train.text import size, visible
 
@@ -72,24 +72,22 @@ Without a GPU everything still works, on the CPU."""
 def _host(machine: Machine, *, looking: bool) -> Text:
     if looking and not machine.hostname:
         return Text("Looking at this machine …")
-    driver = (
-        f"driver {machine.driver_version}, CUDA {machine.driver_cuda}" if machine.driver_version else "no NVIDIA driver"
-    )
-    lines = (
-        f"{machine.hostname}   {machine.cpu_name or 'processor'}, {machine.cpu_count} cores",
-        "   ".join(
-            (
-                f"memory {size(machine.memory_available)} free of {size(machine.memory_total)}",
-                f"/dev/shm {size(machine.shm_free)} free",  # noqa: S108 - only reported
-                driver,
-            )
-        ),
-    )
+    driver = f"NVIDIA driver {machine.driver_version}" if machine.driver_version else "no NVIDIA driver"
+    cuda = f", CUDA {machine.driver_cuda}" if machine.driver_cuda else ""
+    memory = f"memory {size(machine.memory_available)} free of {size(machine.memory_total)}"
+    shm = f"/dev/shm {size(machine.shm_free)} free"  # noqa: S108 - only reported
+    processor = f"{machine.cpu_name or 'processor'}, {machine.cpu_count} cores"
+    lines = (f"{machine.hostname}   {processor}   {driver}{cuda}", f"{memory}   {shm}")
     return Text("\n".join(visible(line) for line in lines))
 
 
 def _gap(what: str, why: str, remedy: str) -> Text:
     return Text.assemble((f"! {visible(what)}", "bold"), f"\n  {visible(why)}\n  {visible(remedy)}")
+
+
+def _holder(process: GpuProcess) -> str:
+    name, user = process.name.rpartition("/")[2], f"{process.user} " if process.user else ""
+    return f"{user}{name} holds {size(process.memory)}"
 
 
 def _pick(gpu: Gpu, verdict: Verdict) -> Pick:
@@ -98,9 +96,8 @@ def _pick(gpu: Gpu, verdict: Verdict) -> Pick:
         f"{gpu.index} {visible(gpu.name) or '?':<27.27} {memory:<26} cc {gpu.compute_capability or '?':<5}",
         (f"{verdict.kind}", "bold"),
     )
-    details = [f"bus {gpu.pci_bus}" if gpu.pci_bus else "", "drives a display" if gpu.display_active else ""]
-    details += [f"{process.name} ({process.user}, {size(process.memory)})" for process in gpu.processes[:3]]
-    details += list(verdict.reasons)
+    details = [*verdict.reasons, *(_holder(process) for process in gpu.processes[:3])]
+    details += ["drives a display" if gpu.display_active else "", f"bus {gpu.pci_bus}" if gpu.pci_bus else ""]
     shown = ", ".join(visible(detail) for detail in details if detail)
     if shown:
         words.append(f"\n      {shown}", "dim")

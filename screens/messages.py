@@ -59,7 +59,7 @@ class GoHome(Message):
     """All steps are to be closed."""
 
 
-class Leave(Message):
+class LeaveWizard(Message):
     """The wizard is to be left, without more questions."""
 
 

@@ -31,6 +31,19 @@ _MOST_FINDINGS = 3
 _LONG = 40_000
 
 
+class Page(VerticalScroll, inherit_bindings=False):
+    """A text that scrolls up and down and leaves left and right to the screen."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("up", "scroll_up", show=False),
+        Binding("down", "scroll_down", show=False),
+        Binding("pageup", "page_up", show=False),
+        Binding("pagedown,space", "page_down", show=False),
+        Binding("home", "scroll_home", show=False),
+        Binding("end", "scroll_end", show=False),
+    ]
+
+
 class Preview(Step):
     """The fourth step."""
 
@@ -63,7 +76,7 @@ F2 mends what it can of the findings at the top; an error stops the start."""
         yield StepBar(self.TITLE_OF_STEP)
         yield Static(id="findings", markup=False)
         yield Static(id="files", markup=False)
-        with VerticalScroll(id="body"):
+        with Page(id="body"):
             yield Static(id="file", markup=False)
         yield Keys()
 

@@ -19,7 +19,7 @@ from tui_train.runs.rundir import RunDir
 from tui_train.runs.stop import stop
 from tui_train.text import duration, visible
 
-from .messages import Complaint, GoHome, Leave
+from .messages import Complaint, GoHome, LeaveWizard
 from .step import Base
 from .widgets.bar import StepBar
 from .widgets.dialogs import Ask
@@ -149,7 +149,7 @@ R starts an ended run again, from its newest complete checkpoint."""
             self.post_message(Complaint(error))
         else:
             if leave:
-                self.post_message(Leave())
+                self.post_message(LeaveWizard())
             else:
                 self.app.call_from_thread(self.notify, "Stopped; no process of it is left.")
 
@@ -173,7 +173,7 @@ R starts an ended run again, from its newest complete checkpoint."""
 
         def answered(answer: str | None) -> None:
             if answer == "detach":
-                self.post_message(Leave())
+                self.post_message(LeaveWizard())
             elif answer == "stop":
                 self._stop(leave=True)
 

@@ -58,7 +58,10 @@ def why_not(key: str, resolved: Resolved) -> str:
 
 def _device(_profile: Profile, facts: Facts, resolved: Resolved) -> tuple[Option, ...]:
     usable = any(verdict.kind != "blocked" for verdict in resolved.verdicts)
+    reasons = {reason for verdict in resolved.verdicts for reason in verdict.reasons}
     why = "" if usable else ("no card here can train" if facts.machine.gpus else "no GPU was found")
+    if why and len(reasons) == 1:
+        why = visible(reasons.pop())
     found = "the GPUs" if usable else "the CPU: " + why
     return (Option("auto", "auto", found), Option("cuda", "GPU", "", why), Option("cpu", "CPU", "slow, always works"))
 
