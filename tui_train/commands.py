@@ -148,8 +148,8 @@ def logs(reference: str, attempt: int | None, *, follow: bool) -> None:
         raise BadInput(f"{visible(found.name)} has no such attempt", "See `tui-train runs`.")
     for number in numbers:
         tail = Tail(found.attempt_log(number))
-        while lines := tail.read():
-            click.echo("\n".join(lines))
+        for line in tail.lines():
+            click.echo(line)
         if tail.unfinished:
             click.echo(tail.unfinished)
 

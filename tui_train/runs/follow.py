@@ -35,7 +35,7 @@ def follow(run: RunDir, *, on_attempt: Callable[[AttemptStatus], None] = lambda 
     while True:
         now = status(run)
         if tail:
-            yield from _lines(tail)
+            yield from tail.lines()
         newer = [attempt for attempt in now.attempts if attempt.number > shown]
         if newer:
             if tail and tail.unfinished:
@@ -58,10 +58,6 @@ def wait(run: RunDir) -> Status:
     return now
 
 
-def _lines(tail: Tail) -> Iterator[str]:
-    while lines := tail.read():
-        yield from lines
-
 
 def watch(run: RunDir, cancelled: Callable[[], bool]) -> Iterator[Told]:
     """Yield what is new about a run's newest attempt, about seven times a second at most, until the run has ended.
@@ -79,11 +75,16 @@ def watch(run: RunDir, cancelled: Callable[[], bool]) -> Iterator[Told]:
             shown, tail = newest.number, Tail(run.attempt_log(newest.number), last=_REMEMBERED)
         lines: list[str] = []
         progress = told.progress
-        while tail and (piece := tail.read()):
+        while tail and tail.behind:
+            before, piece = tail.offset, tail.read()
             progress = advance(progress, piece)
             lines = (lines + piece)[-_KEPT:]
             if tail.behind > _REMEMBERED:
                 tail.skip(_SHOWN)
+            if tail.offset == before:
+                break
+        if tail and tail.bar:
+            progress = advance(progress, [tail.bar])
         if progress.step and began[1] == 0:
             began = (time.monotonic(), progress.step)
         news = Told(

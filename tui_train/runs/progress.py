@@ -13,7 +13,8 @@ _RATE = re.compile(rf"\| tokens/s ({_NUMBER})")
 _LR = re.compile(rf"\| lr ({_NUMBER})")
 _START = re.compile(r"^start \| (?:resumed from .* at )?step (\d+) of (\d+)$")
 _DICT = re.compile(r"\{'(?:loss|eval_loss|train_runtime|train_loss)'.*?\}")
-_TQDM = re.compile(r"\b(\d+)/(\d+) \[(?:\d+:)?\d+:\d+<")
+# Only bars without a caption, or with one for steps: not those of data that is mapped or weights that are loaded.
+_TQDM = re.compile(r"^(?:(?:epoch|train|step|iter)[^|]*:)?\s*\d+%\|.*?\b(\d+)/(\d+) \[(?:\d+:)?\d+:\d+<", re.IGNORECASE)
 
 
 class Point(Struct, frozen=True):

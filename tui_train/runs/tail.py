@@ -1,6 +1,7 @@
 """Reading a log that grows: by byte offset, in pieces of bounded size, carriage returns folded, never held whole."""
 
 import re
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from tui_train.text import visible
@@ -8,6 +9,9 @@ from tui_train.text import visible
 _PIECE = 1 << 20
 _LONGEST = 4000
 _ANSI = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)|[PX^_][^\x1b]*\x1b\\|[@-Z\\-_])")
+_BAR = re.compile(r"\d+/\d+ \[\d+:")
+# What stands before it is of a bar below the first one: of an evaluation, of a file that is written.
+_UP = "\x1b[A"
 
 
 class Tail:
@@ -30,13 +34,17 @@ class Tail:
             return 0
 
     def read(self) -> list[str]:
-        """Return the whole lines of the next piece (at most 1 MiB), safe to show; empty when there is nothing new."""
-        piece = self._piece()
-        if not piece:
-            return []
-        whole, newline, rest = (self._rest + piece).rpartition(b"\n")
+        """Return the whole lines of the next piece (at most 1 MiB), safe to show; see `behind` for whether there is more."""
+        whole, newline, rest = (self._rest + self._piece()).rpartition(b"\n")
         self._rest = rest[-_PIECE:]
-        return [clean(line) for line in whole.split(b"\n")] if newline else []
+        return [shown for line in whole.split(b"\n") for shown in fold(line)] if newline else []
+
+    def lines(self) -> Iterator[str]:
+        """Yield the whole lines of all that is there by now."""
+        before = -1
+        while self.offset != before:
+            before = self.offset
+            yield from self.read()
 
     def skip(self, last: int) -> None:
         """Go on `last` bytes before the file's present end, at the next whole line."""
@@ -49,7 +57,12 @@ class Tail:
     @property
     def unfinished(self) -> str:
         """The last line so far, while its newline is not written: a progress bar at work."""
-        return clean(self._rest)
+        return _last(self._rest.decode(errors="replace").split("\r"))
+
+    @property
+    def bar(self) -> str:
+        """The training's own progress bar in the last line so far, empty when there is none."""
+        return next((line for line in fold(self._rest) if _BAR.search(line)), "")
 
     @property
     def behind(self) -> int:
@@ -59,6 +72,9 @@ class Tail:
     def _piece(self) -> bytes:
         try:
             with self.path.open("rb") as file:
+                if self.size() < self.offset:
+                    # Someone emptied it, to free some space.
+                    self.offset, self._rest = 0, b""
                 file.seek(self.offset)
                 piece = file.read(_PIECE)
         except OSError:
@@ -68,15 +84,30 @@ class Tail:
 
     def _drop_partial(self) -> None:
         before, newline, rest = self._piece().partition(b"\n")
-        self._rest = b""
+        # Without a newline it is a progress bar, of which the end will do.
+        self._rest = b"" if newline else before
         if newline:
             self.offset -= len(rest)
             self.skipped += len(before) + 1
 
 
-def clean(line: bytes) -> str:
-    """Return a line as a terminal would leave it after its carriage returns, without escape sequences."""
-    text = _ANSI.sub("", line.decode(errors="replace"))
-    versions = [version for version in text.rstrip("\r").split("\r") if version.strip()]
-    shown = versions[-1] if versions else ""
-    return visible(shown.expandtabs())[:_LONGEST]
+def fold(line: bytes) -> list[str]:
+    """Return a line as a terminal would leave it after its carriage returns; none where it would leave nothing.
+
+    A bar that other words overwrite stays as a line before them: only it tells the step that they are about.
+    """
+    versions = line.decode(errors="replace").split("\r")
+    own = [version.rpartition(_UP)[2] for version in versions]
+    shown, bar = _last(own), _last([version for version in own if _BAR.search(version)])
+    if not shown:
+        return [] if len(versions) > 1 or _UP in versions[0] else [""]
+    return [bar, shown] if bar and not _BAR.search(shown) else [shown]
+
+
+def _last(versions: Iterable[str]) -> str:
+    """Return the last that is not blank, safe to show and without escape sequences."""
+    for version in reversed([*versions]):
+        shown = visible(_ANSI.sub("", version[: 4 * _LONGEST]).expandtabs())[:_LONGEST]
+        if shown.strip():
+            return shown
+    return ""
