@@ -58,7 +58,6 @@ def wait(run: RunDir) -> Status:
     return now
 
 
-
 def watch(run: RunDir, cancelled: Callable[[], bool]) -> Iterator[Told]:
     """Yield what is new about a run's newest attempt, about seven times a second at most, until the run has ended.
 

@@ -7,6 +7,7 @@ from pathlib import Path
 from tui_train.text import visible
 
 _PIECE = 1 << 20
+_SEEN = 1 << 16
 _LONGEST = 4000
 _ANSI = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)|[PX^_][^\x1b]*\x1b\\|[@-Z\\-_])")
 _BAR = re.compile(r"\d+/\d+ \[\d+:")
@@ -34,8 +35,9 @@ class Tail:
             return 0
 
     def read(self) -> list[str]:
-        """Return the whole lines of the next piece (at most 1 MiB), safe to show; see `behind` for whether there is more."""
-        whole, newline, rest = (self._rest + self._piece()).rpartition(b"\n")
+        """Return the whole lines of the next piece (at most 1 MiB), safe to show; `behind` tells of more."""
+        piece = self._piece()
+        whole, newline, rest = (self._rest + piece).rpartition(b"\n")
         self._rest = rest[-_PIECE:]
         return [shown for line in whole.split(b"\n") for shown in fold(line)] if newline else []
 
@@ -57,17 +59,18 @@ class Tail:
     @property
     def unfinished(self) -> str:
         """The last line so far, while its newline is not written: a progress bar at work."""
-        return _last(self._rest.decode(errors="replace").split("\r"))
+        return _last(self._rest[-_SEEN:].decode(errors="replace").split("\r"))
 
     @property
     def bar(self) -> str:
         """The training's own progress bar in the last line so far, empty when there is none."""
-        return next((line for line in fold(self._rest) if _BAR.search(line)), "")
+        return next((line for line in fold(self._rest[-_SEEN:]) if _BAR.search(line)), "")
 
     @property
     def behind(self) -> int:
         """Bytes that are written and not yet read."""
-        return max(0, self.size() - self.offset)
+        size = self.size()
+        return size - self.offset if size >= self.offset else size
 
     def _piece(self) -> bytes:
         try:
