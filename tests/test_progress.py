@@ -1,0 +1,120 @@
+"""Progress: what the lines of the built-in trainer, of HF Trainer and of tqdm tell."""
+
+import math
+
+import pytest
+
+from tui_train.runs.progress import Point, Progress, advance
+from tui_train.runs.tail import Tail
+
+BUILTIN = """\
+rank 0/1 | host box | device cpu | backend none
+model | 0.8 M parameters | 4 layers | hidden 128 | 4 heads | sequence 128
+batch | micro 8 x accumulation 2 x world 1 = global 16
+data | 99157 tokens | 774 blocks
+start | step 0 of 60
+step 1/60 | loss 5.5689101 | lr 5.000e-04 | grad_norm 2.6540 | tokens/s 10711
+step 2/60 | loss 5.1223001 | lr 1.000e-03 | grad_norm 2.6540 | tokens/s 11711
+checkpoint | step 2 | /runs/x/output/checkpoint-2
+"""
+RESUMED = """\
+start | resumed from /runs/x/output/checkpoint-2 at step 2 of 60
+step 3/60 | loss 4.5 | lr 1.500e-03 | grad_norm 1.0 | tokens/s 900
+done | step 60 | loss 5.5689 -> 2.3778 | tokens/s 2312 | model saved in /runs/x/output/model
+"""
+# As transformers 5.23 writes it into a file, with an evaluation and a checkpoint on the way.
+HF = (
+    b"[transformers] Model config: bos_token_id must be `None` or an integer within the vocabulary\n"
+    b"Map:  40%|####      | 4000/9999 [00:01<00:02, 5000.00 examples/s]\n"
+    b"\rLoading weights: 100%|##########| 290/290 [00:00<00:00, 900.11it/s]\n"
+    b"\r  0%|          | 0/12 [00:00<?, ?it/s]/site-packages/torch/data/dataloader.py:759: UserWarning: 'pin_memory'\n"
+    b"  super().__init__(loader)\n"
+    b"\r  8%|\xe2\x96\x8a         | 1/12 [00:00<00:02,  4.10it/s]"
+    b"\r 17%|\xe2\x96\x88\xe2\x96\x8b        | 2/12 [00:00<00:01,  5.51it/s]"
+    b"\r                                              "
+    b"\r{'loss': '3.911', 'grad_norm': '0.8378', 'learning_rate': '4.583e-05', 'epoch': '0.125'}\n"
+    b"\r 33%|\xe2\x96\x88\xe2\x96\x88\xe2\x96\x88\xe2\x96\x8e      | 4/12 [00:00<00:00,  9.93it/s]"
+    b"\r                                              "
+    b"\r\x1b[32m{'loss': '3.905', 'grad_norm': '0.9287', 'learning_rate': '3.75e-05', 'epoch': '0.25'}\x1b[0m\n"
+    b"\r 33%|\xe2\x96\x88\xe2\x96\x88\xe2\x96\x88\xe2\x96\x8e      | 4/12 [00:00<00:00,  9.93it/s]\n"
+    b"\r  0%|          | 0/8 [00:00<?, ?it/s]\x1b[A\n"
+    b"\r 50%|#####     | 4/8 [00:00<00:00, 36.35it/s]\x1b[A\r                           \r\n"
+    b"\r                                             \r\x1b[A"
+    b"{'eval_loss': '3.906', 'eval_runtime': '0.2378', 'eval_samples_per_second': '269.1', 'epoch': '0.25'}\n"
+    b"\r100%|##########| 8/8 [00:00<00:00, 36.35it/s]\x1b[A\n"
+    b"\r                                             \x1b[A\n"
+    b"\rWriting model shards:   0%|          | 0/1 [00:00<?, ?it/s]\x1b[A"
+    b"\rWriting model shards: 100%|##########| 1/1 [00:00<00:00, 285.99it/s]\n"
+    b"\r 50%|#####     | 6/12 [00:01<00:01,  5.60it/s]\r                            "
+    b"\r{'loss': 3.894, 'grad_norm': 0.8228, 'learning_rate': 2.917e-05, 'epoch': 0.375}\n"
+    b"\r 58%|######    | 7/12 [00:01<00:00,  6.01it/s]"
+)
+
+
+def test_the_built_in_trainer():
+    found = advance(Progress(), BUILTIN.splitlines())
+    assert (found.step, found.steps) == (2, 60)
+    assert found.points == (Point(1, 5.5689101), Point(2, 5.1223001))
+    assert (found.first, found.last) == (Point(1, 5.5689101), Point(2, 5.1223001))
+    assert found.learning_rate == pytest.approx(0.001)
+    assert found.tokens_per_second == pytest.approx(11711)
+
+
+def test_steps_that_are_told_again_replace_what_came_after():
+    found = advance(Progress(), (BUILTIN + "step 3/60 | loss 4.9 |\nstep 4/60 | loss 4.8 |\n" + RESUMED).splitlines())
+    assert found.points == (Point(1, 5.5689101), Point(2, 5.1223001), Point(3, 4.5))
+    assert (found.step, found.tokens_per_second) == (3, 900)
+
+
+@pytest.mark.parametrize("number", ["nan", "inf", "-inf", "NaN"])
+def test_a_loss_that_is_no_number(number):
+    found = advance(Progress(), [f"step 1/2 | loss {number} | lr 1.0e-3 | grad_norm nan | tokens/s 5"])
+    assert not math.isfinite(found.points[0].loss)
+
+
+def test_lines_may_come_one_by_one_or_all_at_once():
+    lines = (BUILTIN + RESUMED).splitlines()
+    found = Progress()
+    for line in lines:
+        found = advance(found, [line])
+    assert found == advance(Progress(), lines)
+
+
+def test_the_hf_trainer_in_old_and_new_wording(tmp_path):
+    log = tmp_path / "log"
+    log.write_bytes(HF)
+    tail = Tail(log)
+    found = advance(Progress(), tail.lines())
+    assert (found.step, found.steps) == (6, 12)
+    assert found.points == (Point(2, 3.911), Point(4, 3.905), Point(6, 3.894))
+    assert found.learning_rate == pytest.approx(2.917e-05)
+    # The bar at work is ahead of the last line.
+    assert advance(found, [tail.bar]).step == 7
+
+
+@pytest.mark.parametrize(
+    ("line", "step", "steps"),
+    [
+        (" 17%|█▋        | 2/12 [00:00<00:01,  5.51it/s]", 2, 12),
+        ("100%|##########| 1000/1000 [1:02:03<00:00,  5.51s/it, loss=0.5]", 1000, 1000),
+        ("Epoch 3:  45%|████▌     | 450/1000 [00:10<00:12, 44.0it/s, v_num=0]", 450, 1000),
+        ("train: 10%|█| 1/10 [00:10<?, ?it/s]", 1, 10),
+        ("Map: 100%|##########| 5000/5000 [00:01<00:00, 4000 examples/s]", 0, 0),
+        ("Loading checkpoint shards: 100%|##########| 2/2 [00:01<00:00]", 0, 0),
+        ("wrote 3/4 [ok]", 0, 0),
+        ("step by step", 0, 0),
+        ("step 1/2 without a loss", 0, 0),
+        ("started 5/6 [00:01<00:02]", 0, 0),
+        ("{'loss': __import__('os').system('touch pwned')}", 0, 0),
+        ("{'loss': " + "[" * 5000 + "}", 0, 0),
+        ("{'loss': 'low'}", 0, 0),
+    ],
+)
+def test_only_what_is_progress_counts(line, step, steps):
+    found = advance(Progress(), [line])
+    assert (found.step, found.steps, found.points) == (step, steps, ())
+
+
+def test_hf_without_bars_still_tells_the_losses():
+    found = advance(Progress(), ["{'loss': 2.5, 'epoch': 0.1}", "{'loss': 2.25, 'epoch': 0.2}", "{'train_loss': 1.0}"])
+    assert [point.loss for point in found.points] == [2.5, 2.25]
