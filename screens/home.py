@@ -20,6 +20,7 @@ from .widgets.keys import Keys
 
 _MOST_RUNS = 30
 _EVERY = 2.0
+_NEW = "New training     begins with your last values"
 
 Rows = tuple[tuple[str, ...], ...]
 
@@ -57,7 +58,7 @@ All screens: Enter next, Esc back, F1 or ? help, Ctrl+P all actions, Q quit."""
     def compose(self) -> ComposeResult:
         """Put a list under the bar."""
         yield StepBar(title="from ssh to a running training")
-        yield OptionList(Option("New training", id="new"), id="list", markup=False)
+        yield OptionList(Option(_NEW, id="new"), id="list", markup=False)
         yield Keys()
 
     def on_mount(self) -> None:
@@ -94,6 +95,21 @@ All screens: Enter next, Esc back, F1 or ? help, Ctrl+P all actions, Q quit."""
         options.add_options(_options(event.profiles, event.runs))
         ids = [options.get_option_at_index(position).id for position in range(options.option_count)]
         options.highlighted = ids.index(marked) if marked in ids else 0
+
+    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
+        """Only a run can be stopped."""
+        del parameters
+        return action != "stop" or self._marked()[0] == "run"
+
+    def _marked(self) -> tuple[str, str]:
+        options = self.query(OptionList)
+        marked = options.first().highlighted_option if options else None
+        kind, _, rest = (marked.id or "").partition(":") if marked else ("", "", "")
+        return kind, rest
+
+    @on(OptionList.OptionHighlighted)
+    def _moved(self) -> None:
+        self.refresh_bindings()
 
     def action_open(self) -> None:
         """Open what is marked."""
@@ -138,11 +154,7 @@ All screens: Enter next, Esc back, F1 or ? help, Ctrl+P all actions, Q quit."""
         """Ask, then end the marked run."""
         from .widgets.dialogs import Ask
 
-        marked = self.query_one(OptionList).highlighted_option
-        kind, _, folder = (marked.id or "").partition(":") if marked else ("", "", "")
-        if kind != "run":
-            self.app.bell()
-            return
+        _, folder = self._marked()
         name = visible(folder.rpartition("/")[2])
         answers = (("", "No, leave it"), ("stop", "Stop it and all its processes"))
 
@@ -165,7 +177,7 @@ All screens: Enter next, Esc back, F1 or ? help, Ctrl+P all actions, Q quit."""
 
 
 def _options(profiles: tuple[str, ...], runs: Rows) -> list[Option]:
-    options = [Option("New training", id="new")]
+    options = [Option(_NEW, id="new")]
     if profiles:
         options.append(Option(Text("\nSaved profiles", "bold"), disabled=True))
         options += [Option(f"  {visible(name)}", id=f"profile:{name}") for name in profiles]

@@ -37,6 +37,10 @@ def row_of(key: str) -> Row:
     return ChoiceRow(row, tall=tall) if tall or row.options or row.kind == "switch" else TextRow(row)
 
 
+class Rows(VerticalScroll, can_focus=False, inherit_bindings=False):
+    """A form that scrolls with the focus and leaves the arrow keys to the screen."""
+
+
 class Base(Screen[None]):
     """A screen with the wizard's keys."""
 
@@ -72,9 +76,7 @@ class Step(Base):
     def compose(self) -> ComposeResult:
         """Put the step's content between the bar, the hint and the keys."""
         yield StepBar(self.TITLE_OF_STEP)
-        body = VerticalScroll(*self.content(), id="body")
-        body.can_focus = False
-        yield body
+        yield Rows(*self.content(), id="body")
         yield Static(id="hint", markup=False)
         yield Keys()
 

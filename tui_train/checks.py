@@ -100,10 +100,10 @@ def _devices(profile: Profile, facts: Facts, resolved: Resolved) -> Iterator[Fin
         yield Finding(level="error", key="hardware.device", message=message, remedy=remedy, change=cpu, machine=True)
 
 
-def _processes(profile: Profile, _facts: Facts, resolved: Resolved) -> Iterator[Finding]:
+def _processes(_profile: Profile, _facts: Facts, resolved: Resolved) -> Iterator[Finding]:
     wanted, cards = resolved.world_size, len(resolved.gpus)
     devices = cards if resolved.device == "cuda" else wanted
-    if not LAUNCHERS[profile.trainer.launcher].SEVERAL and max(wanted, devices) > 1:
+    if not LAUNCHERS[resolved.launcher].SEVERAL and max(wanted, devices) > 1:
         change = Change("use torchrun", "it starts one process per device", (("trainer.launcher", "torchrun"),))
         message = f"plain python starts one process, and {max(wanted, devices)} are wanted"
         yield Finding(

@@ -9,8 +9,11 @@ import click
 import msgspec
 
 from tui_train import show
+from tui_train.changes import apply
+from tui_train.checks import check
 from tui_train.errors import BadInput, TuiTrainError, Unavailable
 from tui_train.facts.gpus import judge, recommended
+from tui_train.facts.types import Facts
 from tui_train.places import expanded
 from tui_train.plan.resolve import pick_toolchain
 from tui_train.plan.types import Plan, argv
@@ -26,6 +29,8 @@ from tui_train.runs.stop import stop as end
 from tui_train.runs.tail import Tail
 from tui_train.text import duration, table, visible
 from tui_train.workflow import Prepared, begin, look, prepare
+
+_MOST_CHANGES = 5
 
 
 def open_wizard(run: str = "") -> None:
@@ -107,6 +112,7 @@ def quickstart(edits: tuple[str, ...]) -> None:
     click.echo("1 Looking at this machine …")
     found = look(profile)
     click.echo(show.facts(found, pick_toolchain(profile, found.toolchains), ()).rstrip())
+    profile = _mended(profile, found)
     prepared = prepare(profile, found)
     made = require(prepared)
     click.echo(f"\n2 The plan\n{show.plan(made)}\n")
@@ -223,6 +229,18 @@ def require(prepared: Prepared) -> Plan:
     if prepared.plan is None:
         sys.exit(_refusal(prepared))
     return prepared.plan
+
+
+def _mended(profile: Profile, found: Facts) -> Profile:
+    """Make the changes that errors offer, and say them: defaults that do not fit this machine are our own."""
+    for _ in range(_MOST_CHANGES):
+        errors = (finding.change for finding in check(profile, found) if finding.level == "error")
+        change = next(filter(None, errors), None)
+        if change is None:
+            break
+        click.echo(f"changed: {change.title} ({change.why})")
+        profile = apply(change, profile)
+    return profile
 
 
 def _refusal(prepared: Prepared) -> int:

@@ -45,6 +45,11 @@ class LogView(ScrollView, can_focus=True):
         super().watch_scroll_y(old_value, new_value)
         self._follow = new_value >= self.max_scroll_y
 
+    def on_resize(self) -> None:
+        """Stay at the end when the height changes."""
+        if self._follow:
+            self.scroll_to(y=self.max_scroll_y, animate=False, force=True)
+
     def action_end(self) -> None:
         """Go to the end and follow."""
         self._follow = True

@@ -57,7 +57,7 @@ def plan(profile: Profile, facts: Facts) -> Plan:
         name=profile.name,
         title=_title(profile, resolved),
         python=toolchain.python,
-        launcher=profile.trainer.launcher,
+        launcher=resolved.launcher,
         device=resolved.device,
         gpus=job.gpus,
         world_size=job.world_size,
@@ -67,7 +67,7 @@ def plan(profile: Profile, facts: Facts) -> Plan:
         learning_rate=batch.learning_rate(recipe),
         steps=recipe.steps,
         attempts=tuple(_attempt(step, profile, resolved, job, facts) for step in steps),
-        configs=LAUNCHERS[profile.trainer.launcher].configs(job),
+        configs=LAUNCHERS[resolved.launcher].configs(job),
         programs=_programs(profile) if builtin else (),
         secrets=profile.trainer.secrets,
         notes=_notes(resolved),
@@ -87,7 +87,7 @@ def _title(profile: Profile, resolved: Resolved) -> str:
     what = "the built-in trainer" if profile.trainer.kind == "builtin" else profile.trainer.script
     devices = f"{len(resolved.gpus)} GPU" if resolved.device == "cuda" else "the CPU"
     processes = "1 process" if resolved.world_size == 1 else f"{resolved.world_size} processes"
-    return f"{what} under {LAUNCHERS[profile.trainer.launcher].LABEL}, {processes} on {devices}"
+    return f"{what} under {LAUNCHERS[resolved.launcher].LABEL}, {processes} on {devices}"
 
 
 def _programs(profile: Profile) -> tuple[ProgramFile, ...]:
@@ -114,7 +114,7 @@ def _attempt(step: _Step, first: Profile, resolved: Resolved, job: Job, facts: F
     trainer, recipe = step.profile.trainer, step.profile.recipe
     output = _output(step.profile, first)
     script: Word = in_run_dir("trainer/train.py") if trainer.kind == "builtin" else trainer.script
-    launcher = LAUNCHERS[trainer.launcher]
+    launcher = LAUNCHERS[resolved.launcher]
     rule = resolved.preset.checkpoints
     resume = tuple(_from_checkpoint(word) for word in rule.resume) if rule else ()
     parts = (
@@ -130,7 +130,7 @@ def _attempt(step: _Step, first: Profile, resolved: Resolved, job: Job, facts: F
         title=step.title,
         batch=f"micro batch {recipe.micro_batch} x accumulation {accumulation} x {processes}"
         f" = global batch {recipe.global_batch}",
-        command=Command(parts, _settings(step.profile, job, facts), _folder(step.profile)),
+        command=Command(parts, _settings(step.profile, resolved, job, facts), _folder(step.profile)),
         checkpoints=CheckpointRule(output, rule.prefix, rule.complete) if rule else None,
     )
 
@@ -178,7 +178,7 @@ def _folder(profile: Profile) -> Word:
     return in_run_dir("") if trainer.kind == "builtin" else trainer.script.rpartition("/")[0] or "/"
 
 
-def _settings(profile: Profile, job: Job, facts: Facts) -> tuple[Setting, ...]:
+def _settings(profile: Profile, resolved: Resolved, job: Job, facts: Facts) -> tuple[Setting, ...]:
     threads = max(1, facts.machine.cpu_count // job.world_size)
     settings = [
         Setting("PYTHONUNBUFFERED", "1", "every line reaches the log at once", "launcher"),
@@ -191,7 +191,7 @@ def _settings(profile: Profile, job: Job, facts: Facts) -> tuple[Setting, ...]:
         settings.append(Setting("CUDA_VISIBLE_DEVICES", ",".join(job.gpus), cards, "profile"))
     else:
         settings.append(Setting("CUDA_VISIBLE_DEVICES", "", "trains on the CPU: hides every card", "profile"))
-    settings += LAUNCHERS[profile.trainer.launcher].settings(job)
+    settings += LAUNCHERS[resolved.launcher].settings(job)
     if profile.recipe.expandable_segments and job.gpus:
         why = "the allocator grows its blocks: less memory lost to fragmentation"
         settings.append(Setting("PYTORCH_CUDA_ALLOC_CONF", "expandable_segments:True", why, "ladder"))

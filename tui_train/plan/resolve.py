@@ -21,6 +21,7 @@ class Resolved(Struct, frozen=True, kw_only=True):
     gpus: tuple[Gpu, ...]
     verdicts: tuple[Verdict, ...]
     world_size: int
+    launcher: str
     preset: Preset
     room: Room
 
@@ -32,9 +33,10 @@ def resolve(profile: Profile, facts: Facts) -> Resolved:
     verdicts = judge(cards, toolchain, facts.machine.driver_cuda)
     gpus = _gpus(profile, cards, verdicts)
     device: Literal["cpu", "cuda"] = "cuda" if gpus or profile.hardware.device == "cuda" else "cpu"
-    default = len(gpus) if device == "cuda" and profile.trainer.launcher != "python" else 1
+    launcher = _launcher(profile, gpus)
+    default = len(gpus) if device == "cuda" and launcher != "python" else 1
     world_size = profile.hardware.processes or max(default, 1)
-    if device == "cuda" and profile.trainer.launcher == "python" and not profile.hardware.gpus:
+    if device == "cuda" and launcher == "python" and not profile.hardware.gpus:
         gpus = gpus[:1]
     chosen = preset("builtin" if profile.trainer.kind == "builtin" else profile.trainer.preset)
     taken = takes(chosen, profile.trainer.arguments)
@@ -46,6 +48,7 @@ def resolve(profile: Profile, facts: Facts) -> Resolved:
         gpus=gpus,
         verdicts=verdicts,
         world_size=world_size,
+        launcher=launcher,
         preset=chosen,
         room=room,
     )
@@ -69,6 +72,12 @@ def pick_toolchain(profile: Profile, toolchains: tuple[Toolchain, ...]) -> Toolc
     if profile.trainer.python:
         return next((found for found in toolchains if found.python == profile.trainer.python), None)
     return next((found for found in toolchains if not lacks(profile, found)), None)
+
+
+def _launcher(profile: Profile, gpus: tuple[Gpu, ...]) -> str:
+    if profile.trainer.launcher != "auto":
+        return profile.trainer.launcher
+    return "torchrun" if max(len(gpus), profile.hardware.processes) > 1 else "python"
 
 
 def _gpus(profile: Profile, cards: tuple[Gpu, ...], verdicts: tuple[Verdict, ...]) -> tuple[Gpu, ...]:

@@ -67,8 +67,8 @@ _ROWS = (
         key="trainer.launcher",
         label="Launcher",
         kind="choice",
-        options=("python", "torchrun", "accelerate"),
-        help="What starts the training processes.",
+        options=("auto", "python", "torchrun", "accelerate"),
+        help="What starts the training processes; auto is python for one, torchrun for several.",
     ),
     Field(
         key="trainer.python",

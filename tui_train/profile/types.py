@@ -8,7 +8,7 @@ SCHEMA = 1
 
 Device = Literal["auto", "cuda", "cpu"]
 Kind = Literal["builtin", "script"]
-Launcher = Literal["python", "torchrun", "accelerate"]
+Launcher = Literal["auto", "python", "torchrun", "accelerate"]
 Precision = Literal["fp32", "bf16", "fp16"]
 Scaling = Literal["none", "linear", "sqrt"]
 
@@ -25,7 +25,7 @@ class Trainer(Struct, frozen=True, kw_only=True):
     """What trains, how it is launched, and what it reads and writes; an empty path means the default in its help."""
 
     kind: Kind = "builtin"
-    launcher: Launcher = "python"
+    launcher: Launcher = "auto"
     python: str = ""
     script: str = ""
     preset: str = "hf-trainer"

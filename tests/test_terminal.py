@@ -1,0 +1,158 @@
+"""The wizard as users meet it: in a real terminal of 80x24, by keys alone, while real trainings run."""
+
+import os
+import signal
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pexpect
+import psutil
+import pyte
+import pytest
+
+from tui_train.runs.processes import marked
+from tui_train.runs.rundir import RunDir, all_runs
+from tui_train.runs.status import status
+
+pytestmark = pytest.mark.training
+
+
+class Terminal:
+    """A wizard in a pseudo-terminal, and the screen that a user would see."""
+
+    def __init__(self, *arguments: str, rows: int = 24, columns: int = 80, **environment: str) -> None:
+        self.screen = pyte.Screen(columns, rows)
+        self._stream = pyte.ByteStream(self.screen)
+        self.child = pexpect.spawn(
+            sys.executable,
+            ["-m", "tui_train", *arguments],
+            dimensions=(rows, columns),
+            env={**os.environ, "TERM": "xterm-256color", "TEXTUAL_ANIMATIONS": "none", **environment},
+            timeout=60,
+        )
+
+    def text(self) -> str:
+        """Return what is on the screen now."""
+        try:
+            while True:
+                self._stream.feed(self.child.read_nonblocking(65536, timeout=0.05))
+        except (pexpect.TIMEOUT, pexpect.EOF):
+            return "\n".join(self.screen.display)
+
+    def see(self, wanted: str, seconds: float = 60) -> str:
+        """Wait until a text is on the screen, and return the screen."""
+        deadline = time.monotonic() + seconds
+        while wanted not in (shown := self.text()):
+            if time.monotonic() > deadline or not self.child.isalive():
+                pytest.fail(f"{wanted!r} did not show:\n{shown}")
+        return shown
+
+    def press(self, keys: str, wanted: str) -> str:
+        """Press keys and wait for what they bring."""
+        self.child.send(keys)
+        return self.see(wanted)
+
+
+@pytest.fixture
+def terminals() -> Iterator[list[Terminal]]:
+    """Collect the test's terminals, and close them and end all runs after it."""
+    opened: list[Terminal] = []
+    yield opened
+    for terminal in opened:
+        terminal.child.close(force=True)
+    for run in all_runs():
+        for pid in (status(run).pid, *marked(status(run).mark or "-")):
+            if pid > 1 and psutil.pid_exists(pid):
+                os.kill(pid, signal.SIGKILL)
+
+
+def to_preview(terminal: Terminal) -> None:
+    """Go from Home to Preview by Enter alone."""
+    terminal.see("New training")
+    terminal.press("\r", "[1 Hardware]")
+    terminal.see("No GPU was found")
+    terminal.press("\r", "[2 Backend]")
+    terminal.see("the best one")
+    terminal.press("\r", "[3 Recipe]")
+    terminal.see("= 8 x accumulation 2")
+
+
+def running(terminal: Terminal, launcher: str = "") -> RunDir:
+    """Start a training that lasts until it is stopped; return its run."""
+    terminal.see("New training")
+    terminal.press("\r", "[1 Hardware]")
+    terminal.press("\r", "[2 Backend]")
+    terminal.see("the best one")
+    terminal.press("\r", "[3 Recipe]")
+    rows = ("Hidden", "Heads", "Sequence", "Micro", "Global", "Learning", "LR scaling", "LR was", "Precision", "Steps")
+    for row in rows:
+        terminal.press("\x1b[B", f"› {row}")
+    terminal.press("0000", "600000")
+    terminal.press("\r", "[4 Preview]")
+    terminal.see("launch.sh")
+    terminal.press("\r", "[5 Run]")
+    terminal.see("step ", 90)
+    return all_runs()[0]
+
+
+def test_from_home_to_a_finished_training_by_keys_alone(terminals: list[Terminal], tmp_path: Path) -> None:
+    terminals.append(terminal := Terminal(NO_COLOR="1"))
+    to_preview(terminal)
+    preview = terminal.press("\r", "[4 Preview]")
+    assert "#!/usr/bin/env bash" in terminal.see("#!/usr/bin/env"), preview
+    terminal.press("\r", "[5 Run]")
+    terminal.see("step ", 90)
+    ui = psutil.Process(terminal.child.pid)
+    libraries = Path(f"/proc/{ui.pid}/maps").read_text()
+    assert "libtorch" not in libraries, "the UI process must not load torch"
+    assert "_psutil" in libraries or "msgspec" in libraries, "this is the process that we mean"
+    shown = terminal.see("finished", 120)
+    assert "60/60" in shown
+    assert "loss" in shown
+    run = all_runs()[0]
+    assert status(run).exit_code == 0
+    assert (run.path / "output" / "model" / "model.safetensors").is_file()
+    terminal.press("\x1b", "New training")
+    terminal.see("finished")
+    terminal.child.send("q")
+    terminal.child.expect(pexpect.EOF)
+    terminal.child.close()
+    assert terminal.child.exitstatus == 0
+
+
+def test_a_killed_wizard_leaves_the_training_which_is_opened_again_and_stopped(terminals: list[Terminal]) -> None:
+    terminals.append(first := Terminal())
+    run = running(first)
+    first.child.kill(signal.SIGKILL)
+    first.child.close(force=True)
+    time.sleep(1)
+    before = status(run)
+    assert before.live
+    terminals.append(second := Terminal())
+    second.see("running")
+    second.press("\x1b[B\r", "[5 Run]")
+    second.see("step ")
+    second.press("x", "Stop this training?")
+    second.child.send("\x1b[B\r")
+    second.see("stopped", 60)
+    assert status(run).state == "stopped"
+    assert marked(before.mark) == ()
+
+
+def test_q_asks_before_it_leaves_a_live_run_which_then_goes_on(terminals: list[Terminal]) -> None:
+    terminals.append(terminal := Terminal())
+    run = running(terminal)
+    terminal.press("q", "Leave it running")
+    terminal.child.send("\r")
+    terminal.child.expect(pexpect.EOF)
+    assert status(run).live
+
+
+def test_a_terminal_that_cannot_show_it_is_told_what_else_there_is() -> None:
+    terminal = Terminal(TERM="dumb")
+    assert "tui-train quickstart" in terminal.see("quickstart")
+    terminal.child.expect(pexpect.EOF)
+    terminal.child.close()
+    assert terminal.child.exitstatus == 69

@@ -1,0 +1,331 @@
+"""The wizard driven by keys: what each screen shows at two sizes, and what each key does."""
+
+import shutil
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+from support import GIB, UUIDS
+from textual.pilot import Pilot
+from textual.widgets import Input
+
+from tui_train.facts import probe
+from tui_train.facts.types import Facts, Gap, Gpu, GpuProcess, Machine, Toolchain
+from tui_train.profile import store
+from tui_train.profile.types import Profile
+from tui_train.runs import rundir
+from tui_train.wizard import wizard
+from tui_train.workflow import prepare
+
+SIZES = [(80, 24), (120, 40)]
+HOST = Machine(
+    hostname="gpu-box",
+    cpu_name="AMD Ryzen 9 5950X",
+    cpu_count=16,
+    memory_total=64 * GIB,
+    memory_available=60 * GIB,
+    shm_total=32 * GIB,
+    shm_free=32 * GIB,
+)
+CPU = msgspec.structs.replace(HOST, gaps=(Gap("There is no NVIDIA driver", "no library was found", "Install one."),))
+CARDS = (
+    Gpu(index=0, uuid=UUIDS[0], name="NVIDIA GeForce RTX 3090", pci_bus="00000000:01:00.0", compute_capability="8.6",
+        memory_total=24 * GIB, memory_free=23 * GIB, sm_count=82, display_active=False),
+    Gpu(index=1, uuid="GPU-addf6be6-9a6e-c331-da9e-b0ab90813984", name="NVIDIA GeForce GT 1030",
+        pci_bus="00000000:03:00.0", compute_capability="6.1", memory_total=2 * GIB, memory_free=1 * GIB, sm_count=3,
+        display_active=True, processes=(GpuProcess(900, "/usr/lib/xorg/Xorg", "root", 200 * 2**20, graphics=True),)),
+    Gpu(index=2, uuid=UUIDS[1], name="NVIDIA GeForce RTX 3090", pci_bus="00000000:04:00.0", compute_capability="8.6",
+        memory_total=24 * GIB, memory_free=23 * GIB, sm_count=82, display_active=False),
+)  # fmt: skip
+SEED = msgspec.structs.replace(HOST, driver_version="580.95.05", driver_cuda="13.0", gpus=CARDS)
+CUDA = Toolchain(
+    python="/opt/train/bin/python",
+    label="active conda env (train)",
+    version="3.11.9",
+    torch="2.7.1+cu126",
+    cuda="12.6",
+    arch_list=("sm_50", "sm_60", "sm_70", "sm_75", "sm_80", "sm_86", "sm_90"),
+    accelerate="1.15.0",
+    transformers="5.23.0",
+)
+BARE = Toolchain(python="/usr/bin/python3", label="PATH", version="3.11.2")
+
+Run = Callable[[Pilot[Any]], Awaitable[None]]
+
+
+@pytest.fixture
+def machine(monkeypatch: pytest.MonkeyPatch) -> Callable[[Machine], None]:
+    """Make the probe tell of a machine that is not this one, so that pictures are the same everywhere."""
+
+    def be(found: Machine) -> None:
+        monkeypatch.setattr(probe, "machine", lambda *_args, **_named: found)
+        monkeypatch.setattr(probe, "toolchains", lambda *_args, **_named: (CUDA, BARE))
+
+    monkeypatch.setenv("TEXTUAL_ANIMATIONS", "none")
+    be(CPU)
+    return be
+
+
+async def settle(pilot: Pilot[Any]) -> None:
+    """Wait until every worker has told what it found, and that is drawn."""
+    await pilot.pause()
+    await pilot.app.workers.wait_for_complete()
+    await pilot.pause()
+
+
+def keys(*pressed: str) -> Run:
+    """Return a user who presses keys, and waits after each."""
+
+    async def user(pilot: Pilot[Any]) -> None:
+        await settle(pilot)
+        for key in pressed:
+            await pilot.press(key)
+            await settle(pilot)
+        for entry in pilot.app.screen.query(Input):
+            entry.cursor_blink = False
+        await pilot.pause()
+
+    return user
+
+
+def shows(pilot: Pilot[Any]) -> str:
+    """Return the text on the screen."""
+    lines = pilot.app.screen._compositor.render_strips()
+    return "\n".join(strip.text for strip in lines)
+
+
+@pytest.mark.parametrize("size", SIZES, ids=str)
+@pytest.mark.parametrize(
+    ("found", "pressed"),
+    [
+        pytest.param(CPU, (), id="home"),
+        pytest.param(CPU, ("enter",), id="hardware-cpu"),
+        pytest.param(SEED, ("enter",), id="hardware-seed"),
+        pytest.param(SEED, ("enter", "enter"), id="backend"),
+        pytest.param(SEED, ("enter", "enter", "right"), id="backend-script"),
+        pytest.param(SEED, ("enter", "enter", "enter"), id="recipe"),
+        pytest.param(CPU, ("enter", "enter", "enter", "enter"), id="preview"),
+        pytest.param(CPU, ("enter", "enter", "enter", "f1"), id="help"),
+        pytest.param(CPU, ("enter", "enter", "enter", "enter", "s"), id="save"),
+    ],
+)
+def test_pictures(snap_compare: Any, machine: Any, size: tuple[int, int], found: Machine, pressed: tuple[str, ...]) -> None:
+    """Each screen looks as it was last looked at and found good."""
+    machine(found)
+    assert snap_compare(wizard(), terminal_size=size, run_before=keys(*pressed))
+
+
+def finished_run(tmp_path: Path, *, state: str = "finished", code: int = 0) -> rundir.RunDir:
+    """Return the folder of a run that ended long ago, after an out-of-memory on its first attempt."""
+    facts = Facts(machine=HOST, toolchains=(CUDA,))
+    prepared = prepare(Profile(), facts)
+    made = rundir.create("quickstart", prepared.files, msgspec.json.encode(prepared.plan))
+    run = rundir.RunDir(made.path.rename(made.path.parent / "20260101-120000-quickstart"))
+    events = [
+        {"time": 1000.0, "event": "run_started", "mark": "m", "pid": 1, "start_ticks": 0, "boot_id": "none"},
+        {"time": 1000.1, "event": "attempt_started", "attempt": 1, "position": 1},
+        {"time": 1020.0, "event": "attempt_ended", "attempt": 1, "exit_code": 1, "out_of_memory": True},
+        {"time": 1020.1, "event": "attempt_started", "attempt": 2, "position": 2},
+        {"time": 1085.0, "event": "attempt_ended", "attempt": 2, "exit_code": code},
+        {"time": 1085.0, "event": "run_ended", "state": state, "exit_code": code},
+    ]
+    run.events_file.write_bytes(b"\n".join(map(msgspec.json.encode, events)))
+    run.attempt_log(1).write_text("torch.OutOfMemoryError: CUDA out of memory.\n")
+    lines = [f"step {n}/60 | loss {1 + 4 / n:.7f} | lr 1.000e-03 | grad_norm 1.0 | tokens/s 9000" for n in range(1, 61)]
+    lines.insert(20, "[bold]no markup[/] \x1b[31mred\x1b[0m \x1b[2J \x07 中文")
+    run.attempt_log(2).write_text("\n".join(lines) + "\n")
+    return run
+
+
+@pytest.mark.parametrize("size", SIZES, ids=str)
+def test_picture_of_a_run(snap_compare: Any, machine: Any, tmp_path: Path, size: tuple[int, int]) -> None:
+    """A run that was opened again shows its end, its losses and its attempts."""
+    run = finished_run(tmp_path)
+    assert snap_compare(wizard(str(run.path)), terminal_size=size, run_before=keys())
+
+
+@pytest.fixture
+def profile_in(machine: Any) -> Callable[[Pilot[Any]], Profile]:
+    """Read the profile that the wizard holds."""
+
+    def read(pilot: Pilot[Any]) -> Profile:
+        profile: Profile = pilot.app.profile
+        return profile
+
+    return read
+
+
+async def test_typing_changes_the_profile_and_undo_takes_it_back(profile_in: Any) -> None:
+    app = wizard()
+    async with app.run_test(size=(80, 24)) as pilot:
+        await keys("enter", "enter", "enter", "end", "2")(pilot)
+        assert profile_in(pilot).recipe.layers == 42
+        await keys("ctrl+z")(pilot)
+        assert profile_in(pilot).recipe.layers == 4
+        assert "42" not in shows(pilot).splitlines()[1]
+
+
+async def test_what_cannot_be_read_is_said_and_stops_next(profile_in: Any) -> None:
+    app = wizard()
+    async with app.run_test(size=(80, 24)) as pilot:
+        await keys("enter", "enter", "enter", "end", "x")(pilot)
+        assert "Type a whole number" in shows(pilot)
+        await keys("enter")(pilot)
+        assert "[3 Recipe]" in shows(pilot)
+        assert profile_in(pilot).recipe.layers == 4
+
+
+async def test_a_batch_that_does_not_divide_is_said_and_f2_mends_it(profile_in: Any) -> None:
+    app = wizard()
+    async with app.run_test(size=(80, 24)) as pilot:
+        await keys("enter", "enter", "enter", *["down"] * 5, "end", "backspace", "7")(pilot)
+        assert "is not a multiple" in shows(pilot)
+        assert "16 or 24" in shows(pilot)
+        await keys("enter")(pilot)
+        assert "[3 Recipe]" in shows(pilot)
+        await keys("f2")(pilot)
+        assert profile_in(pilot).recipe.global_batch == 24
+        assert "is not a multiple" not in shows(pilot)
+
+
+async def test_what_cannot_work_is_shown_with_its_reason_and_cannot_be_chosen(machine: Any, profile_in: Any) -> None:
+    app = wizard()
+    async with app.run_test(size=(80, 24)) as pilot:
+        await keys("enter", "enter")(pilot)
+        assert "✗ PATH" in shows(pilot)
+        assert "has no torch" in shows(pilot)
+        await keys("down", "down", "down", "down", *["right"] * 5)(pilot)
+        assert profile_in(pilot).trainer.python != BARE.python
+
+
+async def test_cards_are_picked_by_space_and_kept_by_uuid(machine: Any, profile_in: Any) -> None:
+    machine(SEED)
+    app = wizard()
+    async with app.run_test(size=(80, 24)) as pilot:
+        await keys("enter")(pilot)
+        text = shows(pilot)
+        assert text.count("[x]") == 1, "plain python takes one card"
+        await keys("down", "space")(pilot)
+        assert set(profile_in(pilot).hardware.gpus) == {UUIDS[0], CARDS[1].uuid}
+
+
+async def test_a_rung_that_changes_the_training_asks_for_consent(profile_in: Any) -> None:
+    app = wizard()
+    async with app.run_test(size=(80, 40)) as pilot:
+        await keys("enter", "enter", "enter", *["down"] * 17, "space")(pilot)
+        assert "changes the training" in shows(pilot)
+        assert profile_in(pilot).ladder.consent == ()
+        await keys("down", "enter")(pilot)
+        assert profile_in(pilot).ladder.consent == ("sequence_length",)
+        assert "sequence_length" in profile_in(pilot).ladder.rungs
+
+
+@pytest.mark.parametrize("rows", [24, 12])
+async def test_down_reaches_every_row_also_when_the_form_scrolls(machine: Any, rows: int) -> None:
+    app = wizard()
+    async with app.run_test(size=(80, rows)) as pilot:
+        await keys("enter", "enter", "enter")(pilot)
+        for label in ("Hidden size", "Heads", "Sequence", "Micro", "Global", "Learning", "LR scaling", "LR was", "Prec"):
+            await pilot.press("down")
+            await pilot.pause()
+            assert f"› {label}" in shows(pilot)
+
+
+async def test_rungs_can_be_reordered(profile_in: Any) -> None:
+    app = wizard()
+    async with app.run_test(size=(80, 40)) as pilot:
+        await keys("enter", "enter", "enter", *["down"] * 15, "right_square_bracket")(pilot)
+        assert profile_in(pilot).ladder.rungs[1:] == ("activation_checkpointing", "micro_batch")
+        await keys("left_square_bracket")(pilot)
+        assert profile_in(pilot).ladder.rungs[1:] == ("micro_batch", "activation_checkpointing")
+
+
+async def test_preview_is_what_is_exported(machine: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    app = wizard()
+    async with app.run_test(size=(80, 24)) as pilot:
+        await keys("enter", "enter", "enter", "enter")(pilot)
+        shown = {file.path: file.text for file in app.screen._prepared.files}
+        copied: list[str] = []
+        monkeypatch.setattr(app, "copy_to_clipboard", copied.append)
+        await keys("c", "e", "enter")(pilot)
+        assert copied == [shown["launch.sh"]]
+        for path, text in shown.items():
+            assert (tmp_path / "quickstart" / path).read_bytes() == text.encode()
+        (tmp_path / "quickstart" / "launch.sh").write_text("mine")
+        await keys("e", "enter")(pilot)
+        assert "Overwrite" in shows(pilot)
+        await keys("enter")(pilot)
+        assert (tmp_path / "quickstart" / "launch.sh").read_text() == "mine"
+
+
+async def test_saving_asks_before_it_replaces(machine: Any) -> None:
+    store.save(Profile(name="quickstart"))
+    app = wizard()
+    async with app.run_test(size=(80, 24), notifications=True) as pilot:
+        await keys("enter", "enter", "enter", "enter", "s", "enter")(pilot)
+        assert "stands already" in shows(pilot)
+        await keys("down", "enter")(pilot)
+        assert "Replaced" in shows(pilot)
+
+
+async def test_no_toolchain_stops_the_start_with_a_remedy(machine: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(probe, "toolchains", lambda *_args, **_named: (BARE,))
+    app = wizard()
+    async with app.run_test(size=(80, 24)) as pilot:
+        await keys("enter", "enter", "enter")(pilot)
+        assert "[2 Backend]" in shows(pilot)
+        assert "pip install" in shows(pilot)
+
+
+async def test_every_action_is_in_the_palette(machine: Any) -> None:
+    app = wizard()
+    async with app.run_test(size=(120, 40)) as pilot:
+        await keys("enter", "enter", "enter", "enter")(pilot)
+        offered = {command.title for command in app.get_system_commands(app.screen)}
+        assert {"Run", "Back", "Save", "Export", "Copy", "File", "Undo", "Help", "Quit", "Look again"} <= offered
+
+
+async def test_hostile_text_reaches_the_screen_only_as_text(machine: Any, tmp_path: Path) -> None:
+    evil = "[red]$(x)[/] \x1b[2J\x07" + "长" * 300
+    machine(
+        msgspec.structs.replace(
+            SEED, hostname=evil, gpus=(msgspec.structs.replace(CARDS[0], name=evil, pci_bus=evil),),
+            gaps=(Gap(evil, evil, evil),),
+        )
+    )  # fmt: skip
+    store.save(Profile(name="fine"))
+    run = finished_run(tmp_path)
+    shutil.copytree(run.path, run.path.parent / evil.replace("/", "|")[:60])
+    app = wizard()
+    async with app.run_test(size=(80, 24)) as pilot:
+        for step in ((), ("enter",), ("enter",), ("enter",), ("enter",)):
+            await keys(*step)(pilot)
+            assert "\x1b" not in shows(pilot)
+            assert "\x07" not in shows(pilot)
+        await keys("escape", "escape", "escape")(pilot)
+        assert "[red]" in shows(pilot)
+
+
+async def test_quitting_a_live_run_asks(machine: Any, tmp_path: Path) -> None:
+    run = finished_run(tmp_path)
+    events = run.events_file.read_bytes().splitlines()
+    from tui_train.runs.processes import boot_id, start_ticks
+
+    me = {"time": 2000.0, "event": "run_started", "mark": "m", "pid": 1, "start_ticks": start_ticks(1), "boot_id": boot_id()}
+    run.events_file.write_bytes(b"\n".join([*events, msgspec.json.encode(me)]))
+    app = wizard(str(run.path))
+    async with app.run_test(size=(80, 24)) as pilot:
+        await pilot.pause(0.5)
+        assert "running" in shows(pilot)
+        await pilot.press("q")
+        await pilot.pause(0.3)
+        assert "Leave it running" in shows(pilot)
+        await pilot.press("escape")
+        await pilot.pause(0.3)
+        assert app.is_running
+        await pilot.press("q", "enter")
+        await pilot.pause(0.3)
+    assert app.return_code == 0
