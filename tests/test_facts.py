@@ -4,15 +4,17 @@ import os
 import subprocess
 import sys
 import time
+from importlib.util import find_spec
 from pathlib import Path
 
+import msgspec
 import psutil
 import pytest
 
 from tests.fake_driver import driver_environment
 from tui_train.facts import host, nvml, pci, probe
 from tui_train.facts.ask import ask
-from tui_train.facts.types import Gpu, Toolchain
+from tui_train.facts.types import Gpu, Machine, Toolchain
 
 MIB = 2**20
 
@@ -76,7 +78,9 @@ def test_three_cards_are_read(on):
 
 
 def test_names_are_kept_as_read_and_nonsense_stays_in_its_field(on):
-    markup, bytes_, wide, long, nameless = on("strange-names").gpus
+    machine = on("strange-names")
+    assert machine.driver_cuda == "11.4"
+    markup, bytes_, wide, long, nameless = machine.gpus
     assert markup.name == "[bold red]$(touch /tmp/owned)[/] \x1b[2J\x07`id`"
     assert bytes_.name == "RTX \ufffd\ufffd 3090"
     assert (bytes_.memory_total, bytes_.memory_free) == (24576 * MIB, 24176 * MIB)  # by the first memory call
@@ -192,6 +196,17 @@ def test_a_driver_that_hangs_costs_the_cards_only(on, machine):
     assert not [p for p in psutil.process_iter(["cmdline"]) if "1.03" in (p.info["cmdline"] or [])]  # 0.75 of 1.37
 
 
+def test_the_child_itself_does_not_wait_for_the_driver():
+    command = [sys.executable, "-m", "tui_train.facts.child", "machine", "0.5"]
+    started = time.monotonic()
+    answer = ask(command, 20, {**driver_environment("init-hangs"), "PYTHONPATH": str(Path(__file__).parent.parent)})
+    assert answer.code == 0
+    assert time.monotonic() - started < 3
+    machine = msgspec.json.decode(answer.out, type=Machine)
+    assert machine.memory_total
+    assert [gap.what for gap in machine.gaps] == ["The NVIDIA driver does not answer"]
+
+
 def test_a_slow_driver_is_waited_for(on):
     (gpu,) = on("init = @0.3 ok\n[card]\nuuid = GPU-1\nname = @0.3 Slow\n").gpus
     assert gpu.name == "Slow"
@@ -226,6 +241,9 @@ def test_cards_without_driver_are_named(tmp_path):
         passed_on=("0x10de", "0x030200", "vfio-pci"),
         lost=("0x10de", "0x030200", "nvidia"),
     )
+    pci_tree(tmp_path / "function", virtual=("0x10de", "0x030200", "nvidia"))
+    (tmp_path / "function" / "0000:01:00.0" / "physfn").mkdir()
+    assert pci.cards(tmp_path / "function") == ()
     cards = pci.cards(tmp_path)
     assert [card.address[5:7] for card in cards] == ["01", "04", "05", "06"]
     undriven, passed_on, lost = pci.not_shown(cards, ["00000000:01:00.0", None])
@@ -342,11 +360,13 @@ def test_a_hostile_folder_is_not_imported(on, monkeypatch, tmp_path):
     for name in ("psutil", "pynvml", "msgspec", "json", "re", "ast", "pathlib", "platform", "torch", "sitecustomize"):
         executable(hostile / f"{name}.py", trap)
     executable(hostile / "tui_train" / "__init__.py", trap)
+    expected = probe.toolchain(sys.executable)
     monkeypatch.chdir(hostile)
     # `python -m tui_train`, started there, has that folder on its own path.
     monkeypatch.setattr(sys, "path", [str(hostile), *sys.path])
     assert [gpu.name for gpu in on("6000-ada").gpus] == ["NVIDIA RTX 6000 Ada Generation"]
-    assert probe.toolchain(sys.executable).torch is not None
+    assert probe.toolchain(sys.executable) == expected
+    assert not expected.problem
     assert not (tmp_path / "sprung").exists()
 
 
@@ -400,6 +420,11 @@ def test_an_answer_is_not_held_up_by_what_the_child_left_behind(tmp_path):
     assert time.monotonic() - started < 3
     time.sleep(0.1)
     assert gone(int((tmp_path / "child").read_text()))
+
+
+def test_an_ending_is_waited_for():
+    answer = ask(["/bin/sh", "-c", "exec >&- 2>&-; sleep 0.3; exit 3"], 20)
+    assert (answer.code, answer.failure) == (3, "")
 
 
 # Toolchains
@@ -501,8 +526,11 @@ def test_libraries_outside_the_environment_are_those_a_training_finds(bare, monk
     python = str(environment(tmp_path / "env") / "bin" / "python")
     assert probe.toolchain(python).torch is None
     install_torch(tmp_path / "module", "2.7.1+cu126", "12.6", "sm_50 sm_60")
+    (tmp_path / "module" / "sitecustomize.py").write_text("print('module loaded')")
     monkeypatch.setenv("PYTHONPATH", str(tmp_path / "module"))
+    monkeypatch.delenv("PYTHONDONTWRITEBYTECODE", raising=False)
     assert probe.toolchain(python).arch_list == ("sm_50", "sm_60")
+    assert not (tmp_path / "module" / "__pycache__").exists()
 
 
 def test_architectures_of_a_release_where_the_library_tells_none(bare, monkeypatch, tmp_path):
@@ -515,6 +543,7 @@ def test_architectures_of_a_release_where_the_library_tells_none(bare, monkeypat
     assert probe.toolchain(sys.executable).arch_list == ("sm_75", "sm_80", "sm_120")
 
 
+@pytest.mark.skipif(find_spec("torch") is None, reason="NOT TESTED, for want of torch: how a real one is read")
 def test_the_real_torch_of_this_environment():
     found = probe.toolchain(sys.executable)
     told = subprocess.run(
@@ -530,7 +559,7 @@ def test_many_slow_interpreters_share_one_deadline(bare, tmp_path):
     slow = [executable(tmp_path / f"slow{n}" / "python", "#!/bin/sh\nexec /bin/sleep 100\n") for n in range(12)]
     started = time.monotonic()
     found = probe.toolchains(slow, deadline=2)
-    assert time.monotonic() - started < 5
+    assert time.monotonic() - started < 3.5
     assert [t.problem for t in found if t.label == "chosen"] == ["it did not answer in time"] * 12
 
 

@@ -73,7 +73,8 @@ def recommended(gpus: Sequence[Gpu], verdicts: Sequence[Verdict]) -> tuple[str, 
     """
     use = [gpu for gpu, verdict in zip(gpus, verdicts, strict=True) if verdict.kind == "use" and gpu.uuid]
     whole = [gpu for gpu in use if not gpu.uuid.startswith("MIG-")]
-    chosen = [gpu for gpu in whole or use if not busy(gpu)] or whole or use
+    pool = whole or use
+    chosen = [gpu for gpu in pool if not busy(gpu)] or pool
     if chosen and not whole:
         chosen = [max(chosen, key=lambda gpu: gpu.memory_total or 0)]
     return tuple(gpu.uuid for gpu in chosen)
