@@ -185,11 +185,12 @@ lock() {  # one start at a time in this folder; the lock of a dead one is taken 
     [ -d "$run_dir/.lock" ] || refuse 73 "cannot write in $run_dir: choose another folder, or free some space"
     owner=()
     { read -r -a owner < "$run_dir/.lock/owner"; } 2>/dev/null
+    # The owner may be about to leave, or, where none is named, about to write its name.
     if [ "${owner[2]-}" = "$boot_id" ] && [ "$(start_ticks "${owner[0]}")" = "${owner[1]}" ]; then
-      refuse 75 "a training runs in this folder already (process ${owner[0]})"
+      [ "$waited" -lt 10 ] || refuse 75 "a training runs in this folder already (process ${owner[0]})"
+    elif [ "${#owner[@]}" -gt 0 ] || [ "$waited" -ge 10 ]; then
+      break
     fi
-    # Without a name in it the lock may be a moment old.
-    [ "${#owner[@]}" -eq 0 ] && [ "$waited" -lt 10 ] || break
     sleep 0.1
     waited=$((waited + 1))
   done

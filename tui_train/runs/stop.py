@@ -16,22 +16,31 @@ _PATIENCE = 60.0
 def stop(run: RunDir, *, waiting: Callable[[], None] = lambda: None) -> Status:
     """End a run and every process of it, and return its state; `waiting` is called while it takes its time.
 
-    Raises Unavailable when processes are left that cannot be ended.
+    Raises Unavailable when processes are left that cannot be ended, or when it is another user's run.
     """
     now = status(run)
     if now.live:
-        os.kill(now.pid, signal.SIGTERM)
+        _signal(now.pid, signal.SIGTERM)
         deadline = time.monotonic() + _PATIENCE
         while (now := status(run)).live and time.monotonic() < deadline:
             waiting()
             time.sleep(0.1)
         if now.live:
-            os.kill(now.pid, signal.SIGKILL)
+            _signal(now.pid, signal.SIGKILL)
     left = _end(now.mark) if now.mark else ()
     if left:
         pids = ", ".join(map(str, left))
         raise Unavailable(f"processes of the run are left: {pids}", f"End them: kill -9 {' '.join(map(str, left))}")
     return status(run)
+
+
+def _signal(pid: int, number: signal.Signals) -> None:
+    try:
+        os.kill(pid, number)
+    except ProcessLookupError:
+        return
+    except PermissionError:
+        raise Unavailable("the run belongs to another user", "Ask whoever started it to stop it.") from None
 
 
 def _end(mark: str) -> tuple[int, ...]:
