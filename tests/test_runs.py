@@ -1,0 +1,625 @@
+"""Runs: they outlive whoever started them, end wholly when told to, and always say how they stand."""
+
+import contextlib
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+import pexpect
+import pytest
+from support import SCRIPTS, bash, exported, facts, plain_environment, profile, ready, until
+
+from tui_train.errors import BadInput, CannotWrite, NotFound, Unavailable
+from tui_train.places import runs_folder
+from tui_train.runs import rundir
+from tui_train.runs.follow import follow, wait, watch
+from tui_train.runs.processes import boot_id, marked, start_ticks
+from tui_train.runs.rundir import RunDir
+from tui_train.runs.start import start
+from tui_train.runs.status import status
+from tui_train.runs.stop import stop
+from tui_train.workflow import begin
+
+ROOT = pytest.mark.skipif(os.geteuid() != 0, reason="only root can mount, or be another user")
+
+
+def sleeping(*arguments, **more):
+    """A profile whose training is the sleeper."""
+    values = {
+        "name": "sleeper",
+        "trainer.kind": "script",
+        "trainer.preset": "custom",
+        "trainer.script": str(SCRIPTS / "sleeper.py"),
+        "trainer.arguments": arguments,
+    }
+    return profile(values | more)
+
+
+TWO_ATTEMPTS = {"recipe.micro_batch": 2, "recipe.global_batch": 2}
+CLIMBING = ("--batch={micro_batch}", "--accumulation={accumulation}")
+
+
+@pytest.fixture
+def made(tmp_path):
+    """Export a sleeper into a run folder; whatever is left of its runs is ended afterwards."""
+    runs = []
+
+    def make(*arguments, name="run", **more):
+        run, _ = exported(tmp_path / name, sleeping(*arguments, **more), facts())
+        runs.append(run)
+        return run
+
+    yield make
+    for run in runs:
+        for mark in {event.mark for event in run.events() if event.mark}:
+            for pid in marked(mark):
+                os.kill(pid, signal.SIGKILL)
+        with contextlib.suppress(ProcessLookupError):
+            if status(run).live:
+                os.kill(status(run).pid, signal.SIGKILL)
+
+
+@pytest.fixture
+def quick(monkeypatch):
+    """Give trainings one second to end."""
+    monkeypatch.setenv("TUI_TRAIN_GRACE", "1")
+
+
+def training(run):
+    """Wait until the newest attempt's training prints; return its processes."""
+    until(lambda: b"tick" in newest_log(run))
+    return marked(status(run).mark)
+
+
+def newest_log(run):
+    attempts = status(run).attempts
+    return run.attempt_log(attempts[-1].number).read_bytes() if attempts else b""
+
+
+def gone(run):
+    """Nothing of the run is left: neither a process nor the lock."""
+    assert not any(marked(event.mark) for event in run.events() if event.mark)
+    until(lambda: start_ticks(status(run).pid) is None)
+    assert not (run.path / ".lock").exists()
+    return True
+
+
+def events(run):
+    return [event.event for event in run.events()]
+
+
+# ---- a run from begin to end
+
+
+def test_a_run_is_started_followed_and_ends():
+    chosen = sleeping("--seconds=0.4")
+    prepared = ready(chosen, facts())
+    run = begin(prepared, prepared.plan)
+    assert status(run).state == "running"
+    assert run.path.parent == runs_folder()
+    assert re.fullmatch(r"\d{8}-\d{6}-sleeper", run.name)
+    lines = [*follow(run)]
+    assert lines[0] == "tick 1"
+    now = wait(run)
+    assert (now.state, now.exit_code, len(now.attempts), now.leftover) == ("finished", 0, 1, ())
+    assert 0 < now.started < now.attempts[0].started < now.attempts[0].ended < now.ended < time.time()
+    assert events(run) == ["run_started", "attempt_started", "attempt_ended", "run_ended"]
+    assert gone(run)
+    assert "finished" in run.launcher_log.read_text()
+    assert rundir.all_runs() == (run,)
+    assert run.plan()["attempts"][0]["title"] == "as planned"
+
+
+def test_a_failure_ends_it_with_its_own_code(made):
+    run = made("--seconds=0.1", "--code=7", *CLIMBING, **TWO_ATTEMPTS)
+    start(run)
+    now = wait(run)
+    assert (now.state, now.exit_code, len(now.attempts)) == ("failed", 7, 1)
+    assert (now.attempts[0].exit_code, now.attempts[0].out_of_memory) == (7, False)
+
+
+def test_it_climbs_after_out_of_memory_only(made):
+    run = made("--out-of-memory=0.1", *CLIMBING, **TWO_ATTEMPTS)
+    start(run)
+    titles = []
+    lines = [*follow(run, on_attempt=lambda attempt: titles.append(attempt.number))]
+    now = wait(run)
+    assert (now.state, now.exit_code) == ("failed", 1)
+    assert [(a.number, a.position, a.exit_code, a.out_of_memory) for a in now.attempts] == [
+        (1, 1, 1, True),
+        (2, 2, 1, True),
+    ]
+    assert titles == [1, 2]
+    assert sum("CUDA out of memory" in line for line in lines) == 2
+    assert gone(run)
+
+
+def test_following_shows_what_is_written_and_the_bar_at_work(made):
+    run = made("--seconds=0.5")
+    start(run)
+    told = [*watch(run, lambda: False)]
+    assert told[-1].status.state == "finished"
+    assert told[0].fresh
+    shown = [line for news in told for line in news.lines]
+    assert shown[0] == "tick 1"
+    assert shown == newest_log(run).decode().splitlines()
+
+
+def test_a_viewer_may_leave_at_any_time(made):
+    run = made("--seconds=5")
+    start(run)
+    training(run)
+    assert [*watch(run, lambda: True)] == []
+    assert status(run).state == "running"
+    stop(run)
+
+
+# ---- what must not end a run
+
+
+def test_killing_whoever_started_it_does_not_end_it(made):
+    run = made("--seconds=1")
+    code = f"import sys; sys.path.insert(0, {str(Path.cwd())!r})\n"
+    code += "import time; from pathlib import Path; from tui_train.runs.start import start, RunDir\n"
+    code += f"start(RunDir(Path({str(run.path)!r}))); print('started', flush=True); time.sleep(60)"
+    starter = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, start_new_session=True)
+    with starter:
+        assert starter.stdout.readline() == b"started\n"
+        training(run)
+        os.killpg(starter.pid, signal.SIGKILL)
+    assert status(run).state == "running"
+    assert wait(run).state == "finished"
+
+
+def hang_up(terminal):
+    """Close the terminal as a lost connection does, and give that its time to arrive."""
+    os.close(terminal.child_fd)
+    terminal.closed = True
+    time.sleep(0.2)
+
+
+def test_a_lost_terminal_does_not_end_it(made):
+    """launch.sh as the command of the connection, as in `ssh -t box bash launch.sh`."""
+    run = made("--seconds=1")
+    connection = pexpect.spawn("bash", [str(run.script)], env=plain_environment())
+    training(run)
+    hang_up(connection)
+    assert status(run).state == "running"
+    os.waitpid(connection.pid, 0)
+    assert status(run).state == "finished"
+    assert gone(run)
+
+
+def test_a_lost_terminal_with_a_shell_does_not_end_it(made):
+    run = made("--seconds=1.5")
+    shell = pexpect.spawn("bash", ["--norc", "-i"], env=plain_environment(TERM="dumb"), timeout=20)
+    shell.sendline(f"bash '{run.script}'")
+    shell.expect("writes attempt-1.log")
+    training(run)
+    hang_up(shell)
+    assert status(run).state == "running"
+    assert wait(run).state == "finished"
+    assert gone(run)
+    os.kill(shell.pid, signal.SIGKILL)
+    os.waitpid(shell.pid, 0)
+
+
+def test_it_runs_in_the_background_of_a_shell(made):
+    run = made("--seconds=0.5")
+    shell = pexpect.spawn("bash", ["--norc", "-i"], env=plain_environment(TERM="dumb"), timeout=20)
+    shell.sendline(f"bash '{run.script}' &")
+    shell.expect("finished")
+    shell.close(force=True)
+    assert status(run).state == "finished"
+
+
+def test_a_reader_that_leaves_does_not_end_it(made):
+    run = made("--seconds=0.5")
+    subprocess.run(
+        ["bash", "-c", f"bash '{run.script}' | head -1"], env=plain_environment(), check=True, capture_output=True
+    )
+    assert wait(run).state == "finished"
+
+
+# ---- what must end it wholly
+
+
+def by_hand(run, **environment):
+    """launch.sh on a terminal of its own."""
+    terminal = pexpect.spawn("bash", [str(run.script)], env=plain_environment(TERM="dumb", **environment), timeout=30)
+    training(run)
+    return terminal
+
+
+def test_ctrl_c_ends_everything(made, tmp_path):
+    run = made("--children-apart=2", "--seconds=60")
+    terminal = by_hand(run)
+    assert len(until(lambda: len(marked(status(run).mark)) == 3 and marked(status(run).mark))) == 3
+    terminal.sendintr()
+    terminal.expect(pexpect.EOF)
+    terminal.close()
+    assert terminal.exitstatus == 130
+    assert b"again to kill at once" in terminal.before
+    now = status(run)
+    assert (now.state, now.exit_code) == ("stopped", 130)
+    assert gone(run)
+    assert "stopping" in events(run)
+
+
+def test_the_training_may_save_before_it_ends(made, tmp_path):
+    run = made(f"--save-on-term={tmp_path / 'saved'}")
+    terminal = by_hand(run)
+    terminal.sendintr()
+    until(lambda: status(run).state == "stopping")
+    terminal.expect(pexpect.EOF)
+    assert (tmp_path / "saved").read_text() == "saved\n"
+    assert status(run).state == "stopped"
+    assert gone(run)
+
+
+def test_a_second_ctrl_c_kills_at_once(made):
+    run = made("--ignore-signals")
+    terminal = by_hand(run, TUI_TRAIN_GRACE="60")
+    terminal.sendintr()
+    until(lambda: status(run).state == "stopping")
+    began = time.monotonic()
+    terminal.sendintr()
+    terminal.expect(pexpect.EOF)
+    assert time.monotonic() - began < 10
+    assert status(run).state == "stopped"
+    assert gone(run)
+
+
+@pytest.mark.parametrize("arguments", [(), ("--children-apart=2",), ("--ignore-signals", "--children-apart=1")])
+def test_stopping_leaves_nothing_behind(made, quick, arguments):
+    run = made(*arguments)
+    start(run)
+    training(run)
+    waited = []
+    now = stop(run, waiting=lambda: waited.append(1))
+    assert waited
+    assert (now.state, now.exit_code) == ("stopped", 143)
+    assert gone(run)
+
+
+@pytest.mark.training
+def test_stopping_torchrun_ends_workers_that_ignore_it(made, quick):
+    """Each worker is a session of its own, which a signal to a process group would miss."""
+    values = {"trainer.launcher": "torchrun", "hardware.processes": 2, "hardware.device": "cpu"}
+    run = made("--ignore-signals", **values)
+    start(run)
+    until(lambda: newest_log(run).count(b"tick 1\n") == 2, 60)
+    assert len(marked(status(run).mark)) == 3
+    assert stop(run).state == "stopped"
+    assert gone(run)
+
+
+def test_a_stop_between_two_attempts_is_not_missed(made):
+    """While the log of the first is read, there is no training to end: the second must not begin."""
+    run = made("--out-of-memory=0.1", "--lines=200000", *CLIMBING, **TWO_ATTEMPTS)
+    start(run)
+    pid = status(run).pid
+    until(lambda: b"CUDA out of memory" in newest_log(run)[-200:] and not marked(status(run).mark))
+    os.kill(pid, signal.SIGTERM)
+    now = wait(run)
+    assert (now.state, now.exit_code, len(now.attempts)) == ("stopped", 143, 1)
+    assert gone(run)
+
+
+def test_stopping_what_does_not_run_is_no_error(made):
+    run = made("--seconds=0.1")
+    assert stop(run).state == "new"
+    start(run)
+    wait(run)
+    assert stop(run).state == "finished"
+
+
+@ROOT
+def test_stopping_the_run_of_another_user_is_refused():
+    with tempfile.TemporaryDirectory() as folder:
+        Path(folder).chmod(0o755)
+        run, _ = exported(Path(folder) / "run", sleeping("--seconds=20"), facts())
+        start(run)
+        training(run)
+        reader, writer = os.pipe()
+        child = os.fork()
+        if child == 0:
+            os.setgid(65534)
+            os.setuid(65534)
+            try:
+                stop(run)
+            except Unavailable as error:
+                os.write(writer, error.message.encode())
+            finally:
+                os._exit(0)
+        os.close(writer)
+        os.waitpid(child, 0)
+        assert "another user" in os.read(reader, 1000).decode()
+        assert status(run).state == "running"
+        assert stop(run).state == "stopped"
+
+
+# ---- what is left of a run whose launch.sh is gone
+
+
+def test_without_its_launch_script_it_is_lost_and_can_be_cleared(made):
+    run = made("--children-apart=1")
+    start(run)
+    before = training(run)
+    os.kill(status(run).pid, signal.SIGKILL)
+    now = until(lambda: status(run).state == "lost" and status(run))
+    assert set(before) <= set(now.leftover)
+    assert not now.live
+    assert stop(run).leftover == ()
+    assert status(run).state == "lost"
+    assert not marked(now.mark)
+
+
+def test_a_lost_run_can_be_started_again(made):
+    run = made("--seconds=0.3")
+    start(run)
+    training(run)
+    os.kill(status(run).pid, signal.SIGKILL)
+    until(lambda: status(run).state == "lost" and not status(run).leftover)
+    assert (run.path / ".lock").exists()
+    start(run)
+    assert wait(run).state == "finished"
+    assert gone(run)
+
+
+def told(run, **changes):
+    """Change what the newest run_started says."""
+    lines = run.events_file.read_text().splitlines()
+    index = max(number for number, line in enumerate(lines) if '"run_started"' in line)
+    lines[index] = json.dumps(json.loads(lines[index]) | changes)
+    run.events_file.write_text("\n".join(lines) + "\n")
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [{"boot_id": "00000000-0000-0000-0000-000000000000"}, {"start_ticks": 1}, {"pid": 2**22 + 1}, {"boot_id": ""}],
+    ids=["another boot", "another process of that number", "no such process", "no boot"],
+)
+def test_a_number_alone_is_no_process(made, changes):
+    run = made("--seconds=20")
+    start(run)
+    assert status(run).state == "running"
+    pid = status(run).pid
+    before = run.events_file.read_text()
+    told(run, **changes)
+    assert status(run).state == "lost"
+    run.events_file.write_text(before)
+    assert status(run).pid == pid
+    assert stop(run).state == "stopped"
+
+
+def test_events_that_are_not_whole_are_passed_over(made):
+    run = made("--seconds=0.1")
+    start(run)
+    wait(run)
+    with run.events_file.open("ab") as file:
+        file.write(b'not json\n\xff\xfe\n{"event":"x"}\n[]\n{"time":1,"event":"run_started","pid":"no"}\n{"time":17')
+    assert status(run).state == "finished"
+    assert status(RunDir(run.path / "nowhere")).state == "new"
+
+
+# ---- one start at a time
+
+
+def test_a_second_start_while_it_runs_is_refused(made):
+    run = made("--seconds=20")
+    start(run)
+    training(run)
+    done = bash(run)
+    assert done.returncode == 75
+    assert b"runs in this folder already (process " in done.stderr
+    with pytest.raises(Unavailable, match="runs in this folder already"):
+        start(run)
+    assert status(run).state == "running"
+    assert len(status(run).attempts) == 1
+    assert stop(run).state == "stopped"
+
+
+@pytest.mark.parametrize(
+    "owner",
+    ["99999999 1 BOOT", "1 1 BOOT", "PID TICKS 00000000-0000-0000-0000-000000000000", "", "rubbish", None],
+    ids=["dead", "another process", "another boot", "empty", "rubbish", "none"],
+)
+def test_the_lock_of_a_dead_one_is_taken_over(made, owner):
+    run = made("--seconds=0.1")
+    (run.path / ".lock").mkdir()
+    if owner is not None:
+        words = {"BOOT": boot_id(), "PID": str(os.getpid()), "TICKS": str(start_ticks(os.getpid()))}
+        for word, value in words.items():
+            owner = owner.replace(word, value)
+        (run.path / ".lock" / "owner").write_text(owner + "\n")
+    assert bash(run).returncode == 0
+    assert gone(run)
+
+
+def test_the_lock_of_a_zombie_is_taken_over(made):
+    """A killed launch.sh may wait for long to be collected, where nobody does."""
+    run = made("--seconds=20")
+    process = subprocess.Popen(["bash", run.script], env=plain_environment(), stdout=subprocess.DEVNULL)
+    with process:
+        training(run)
+        process.send_signal(signal.SIGKILL)
+        until(lambda: Path(f"/proc/{process.pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z")
+        stop(run)
+        (run.path / "profile.toml").touch()
+        again = subprocess.Popen(["bash", run.script], env=plain_environment(), stdout=subprocess.DEVNULL)
+        with again:
+            until(lambda: len(status(run).attempts) == 2)
+            again.terminate()
+    assert status(run).state == "stopped"
+
+
+def test_of_many_starts_at_once_one_wins(made):
+    run = made("--seconds=3")
+    several = [
+        subprocess.Popen(["bash", run.script], env=plain_environment(), stdout=subprocess.DEVNULL) for _ in range(6)
+    ]
+    assert sorted(process.wait(30) for process in several) == [0, *[75] * 5]
+    assert events(run).count("run_started") == 1
+
+
+def test_a_second_start_keeps_the_logs_of_the_first(made):
+    run = made("--seconds=0.2", *CLIMBING, **TWO_ATTEMPTS)
+    assert bash(run).returncode == 0
+    first = run.attempt_log(1).read_bytes()
+    assert bash(run).returncode == 0
+    assert run.attempt_log(1).read_bytes() == first
+    assert b"tick" in run.attempt_log(2).read_bytes()
+    now = status(run)
+    assert [(attempt.number, attempt.position) for attempt in now.attempts] == [(1, 1), (2, 1)]
+    assert now.state == "finished"
+    assert len([*follow(run)]) == first.count(b"\n") + run.attempt_log(2).read_bytes().count(b"\n")
+
+
+# ---- where it cannot write
+
+
+def test_a_folder_that_is_a_file(made, tmp_path, monkeypatch):
+    (tmp_path / "state").write_text("")
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    with pytest.raises(CannotWrite) as caught:
+        rundir.create("x", ready(sleeping(), facts()).files, b"{}")
+    assert caught.value.remedy == "A part of the path is a file: choose another place."
+    with pytest.raises(CannotWrite):
+        rundir.export(tmp_path / "state" / "x", ready(sleeping(), facts()).files)
+
+
+@pytest.fixture
+def mounted(tmp_path):
+    """Mount something on a folder for the time of a test."""
+    folder = tmp_path / "mounted"
+    folder.mkdir()
+
+    def mount(*arguments):
+        subprocess.run(["mount", *arguments, folder], check=True)
+        return folder
+
+    yield mount
+    subprocess.run(["umount", "-l", folder], check=False)
+
+
+@ROOT
+def test_a_full_disk(mounted, monkeypatch):
+    folder = mounted("-t", "tmpfs", "-o", "size=64k", "tmpfs")
+    monkeypatch.setenv("XDG_STATE_HOME", str(folder))
+    with pytest.raises(CannotWrite) as caught:
+        rundir.create("x", ready(profile(), facts()).files, b"{}")
+    assert caught.value.remedy.startswith("The disk is full")
+    assert [*runs_folder().iterdir()] == []
+
+
+@ROOT
+def test_a_disk_that_is_full_when_the_script_starts(mounted):
+    folder = mounted("-t", "tmpfs", "-o", "size=128k", "tmpfs")
+    run, _ = exported(folder / "run", sleeping("--seconds=0.1"), facts())
+    with contextlib.suppress(OSError), (folder / "filler").open("wb", buffering=0) as file:
+        while True:
+            file.write(b"x" * 4096)
+    done = bash(run)
+    assert done.returncode == 73
+    assert b"launch.sh: cannot write" in done.stderr
+    assert not run.attempt_log(1).exists()
+    with pytest.raises(Unavailable):
+        start(run)
+    (folder / "filler").unlink()
+    assert bash(run).returncode == 0
+    assert status(run).state == "finished"
+
+
+@ROOT
+def test_a_folder_that_may_not_be_written(mounted, made):
+    run = made("--seconds=0.1")
+    before = sorted(run.path.iterdir())
+    subprocess.run(["mount", "--bind", run.path, run.path.parent / "mounted"], check=True)
+    folder = mounted("-o", "remount,ro,bind")
+    read_only = RunDir(folder)
+    done = bash(read_only)
+    assert done.returncode == 73
+    assert done.stderr.decode().startswith(f"launch.sh: cannot write in {folder}")
+    with pytest.raises(CannotWrite) as caught:
+        start(read_only)
+    assert caught.value.remedy == "That disk is read-only: choose another place."
+    with pytest.raises(CannotWrite):
+        rundir.export(folder / "more", ready(sleeping(), facts()).files)
+    assert sorted(run.path.iterdir()) == before
+    assert bash(read_only, "--dry-run").returncode == 0
+
+
+def test_a_script_that_cannot_start_says_why(made):
+    run = made("--seconds=0.1", **{"trainer.secrets": ("NO_SUCH_VARIABLE",)})
+    with pytest.raises(Unavailable) as caught:
+        start(run)
+    assert "NO_SUCH_VARIABLE is not set" in caught.value.message
+    assert str(run.launcher_log) in caught.value.remedy
+
+
+@pytest.mark.parametrize("grace", ["abc", "-1", "1.5", "$(touch pwned)", "a[$(touch pwned)]"])
+def test_a_grace_that_is_no_number_is_refused(made, grace):
+    run = made()
+    done = bash(run, env=plain_environment(TUI_TRAIN_GRACE=grace))
+    assert done.returncode == 64
+    assert b"TUI_TRAIN_GRACE" in done.stderr
+    assert not Path("pwned").exists()
+
+
+def test_a_grace_with_zeros_before_it(made):
+    run = made("--ignore-signals")
+    process = subprocess.Popen(
+        ["bash", run.script], env=plain_environment(TUI_TRAIN_GRACE="01"), stdout=subprocess.DEVNULL
+    )
+    with process:
+        training(run)
+        process.terminate()
+    assert process.returncode == 143
+    assert gone(run)
+
+
+# ---- finding runs
+
+
+def test_runs_are_found_by_id_beginning_last_and_folder(tmp_path, monkeypatch):
+    files = ready(sleeping(), facts()).files
+
+    def created(stamp, name):
+        monkeypatch.setattr(rundir.time, "strftime", lambda _: stamp)
+        return rundir.create(name, files, b"{}")
+
+    first, second = created("20260101-000000", "Ä b/c"), created("20260101-000000", "Ä b/c")
+    third = created("20260102-000000", "中文")
+    assert [run.name for run in (first, third)] == ["20260101-000000-b-c", "20260102-000000-run"]
+    assert second.name == "20260101-000000-b-c-2"
+    assert rundir.all_runs() == (third, second, first)
+    assert rundir.find("last") == third
+    assert rundir.find("20260102") == third
+    assert rundir.find(first.name) == first
+    assert rundir.find(str(second.path)) == second
+    (runs_folder() / ".new-x").mkdir()
+    (runs_folder() / "no script").mkdir()
+    assert len(rundir.all_runs()) == 3
+    for wrong in ("20260101", "nope", "", str(tmp_path), "./x", "~nobody-of-that-name/x"):
+        with pytest.raises(NotFound if "~" not in wrong else BadInput) as caught:
+            rundir.find(wrong)
+        assert caught.value.remedy
+
+
+def test_export_never_overwrites_unasked(tmp_path):
+    files = ready(sleeping(), facts()).files
+    (tmp_path / "profile.toml").write_text("mine")
+    with pytest.raises(CannotWrite, match="stands already"):
+        rundir.export(tmp_path, files)
+    assert [path.name for path in tmp_path.iterdir()] == ["profile.toml"]
+    assert (tmp_path / "profile.toml").read_text() == "mine"
+    written = rundir.export(tmp_path, files, overwrite=True)
+    assert sorted(written) == sorted(tmp_path.iterdir())
+    assert os.access(tmp_path / "launch.sh", os.X_OK)
