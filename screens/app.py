@@ -16,18 +16,19 @@ from textual.reactive import reactive
 from textual.screen import Screen
 
 from tui_train.changes import apply
-from tui_train.checks import paths_of
 from tui_train.errors import BadInput, TuiTrainError
 from tui_train.facts.types import Facts, Machine, PathState, Toolchain
 from tui_train.profile import fields
 from tui_train.profile.types import Profile
-from tui_train.runs.rundir import RunDir
 from tui_train.text import visible
 
+from . import STEPS
 from .home import Home
 from .messages import Become, Chosen, Complaint, GoHome, LeaveWizard, Mend, OpenRun, OpenStep
 
 if TYPE_CHECKING:
+    from tui_train.runs.rundir import RunDir
+
     from .step import Step
 
 _UNDO = 100
@@ -62,16 +63,28 @@ class Wizard(App[int]):
         if os.environ.get("SSH_CONNECTION"):
             self.animation_level = "none"
 
+    def get_default_screen(self) -> Screen[None]:
+        """Begin on Home."""
+        return Home()
+
     def on_mount(self) -> None:
-        """Show the first screen; look at the machine after it is drawn."""
-        self.push_screen(Home())
+        """Look at the machine after the first screen is drawn."""
         if self._run:
+            from tui_train.runs.rundir import RunDir
+
             self.open_run(RunDir(Path(self._run)))
         self.call_after_refresh(self._begin)
 
     def _begin(self) -> None:
         self.facts = Facts(machine=Machine(hostname=""))
         self.action_look()
+        self._warm()
+
+    @work(thread=True, exit_on_error=False)
+    def _warm(self) -> None:
+        """Import the steps while nobody waits for them."""
+        for step in STEPS:
+            import_module(f".{step.module}", __package__)
 
     def action_look(self) -> None:
         """Look at the machine, its Pythons and the profile's paths anew."""
@@ -97,7 +110,7 @@ class Wizard(App[int]):
     def _look_paths(self) -> None:
         from tui_train.facts import probe
 
-        self.post_message(Learned("paths", probe.paths(paths_of(self.profile))))
+        self.post_message(Learned("paths", probe.paths(fields.paths_of(self.profile))))
 
     @on(Learned)
     def _learned(self, event: Learned) -> None:
@@ -143,7 +156,7 @@ class Wizard(App[int]):
             self.bell()
 
     def _assign(self, profile: Profile) -> None:
-        paths = paths_of(profile) != paths_of(self.profile)
+        paths = fields.paths_of(profile) != fields.paths_of(self.profile)
         python = profile.trainer.python != self.profile.trainer.python
         self.profile = profile
         if paths:
@@ -160,7 +173,7 @@ class Wizard(App[int]):
     def _open_run(self, event: OpenRun) -> None:
         self.open_run(event.run)
 
-    def open_run(self, run: RunDir) -> None:
+    def open_run(self, run: "RunDir") -> None:
         """Show a run."""
         from .run import RunScreen
 
@@ -168,14 +181,14 @@ class Wizard(App[int]):
 
     async def action_back(self) -> None:
         """Go back to the screen before."""
-        if len(self.screen_stack) > 2:
+        if len(self.screen_stack) > 1:
             self.pop_screen()
         else:
             self.action_leave()
 
     @on(GoHome)
     def _home(self) -> None:
-        while len(self.screen_stack) > 2:
+        while len(self.screen_stack) > 1:
             self.pop_screen()
 
     def action_leave(self) -> None:
@@ -195,7 +208,7 @@ class Wizard(App[int]):
 
     def action_help(self) -> None:
         """Explain the present screen."""
-        from .step import Base
+        from .base import Base
         from .widgets.dialogs import Help
 
         if isinstance(self.screen, Base):

@@ -13,8 +13,8 @@ from textual.widgets.option_list import Option
 from tui_train.errors import TuiTrainError
 from tui_train.text import visible
 
+from .base import Base
 from .messages import Become, Complaint, OpenRun, OpenStep
-from .step import Base
 from .widgets.bar import StepBar
 from .widgets.keys import Keys
 

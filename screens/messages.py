@@ -1,18 +1,21 @@
 """What screens ask of the app, which alone changes anything: each is posted upward."""
 
+from typing import TYPE_CHECKING
+
 from textual.message import Message
 
-from tui_train.changes import Change
-from tui_train.errors import TuiTrainError
-from tui_train.profile.fields import Value
-from tui_train.profile.types import Profile
-from tui_train.runs.rundir import RunDir
+if TYPE_CHECKING:
+    from tui_train.changes import Change
+    from tui_train.errors import TuiTrainError
+    from tui_train.profile.fields import Value
+    from tui_train.profile.types import Profile
+    from tui_train.runs.rundir import RunDir
 
 
 class Chosen(Message):
     """A field has a new value."""
 
-    def __init__(self, key: str, value: Value) -> None:
+    def __init__(self, key: str, value: "Value") -> None:
         """Carry the field's key and its value."""
         super().__init__()
         self.key = key
@@ -22,7 +25,7 @@ class Chosen(Message):
 class Mend(Message):
     """A change is to be made, and said."""
 
-    def __init__(self, change: Change) -> None:
+    def __init__(self, change: "Change") -> None:
         """Carry the change."""
         super().__init__()
         self.change = change
@@ -31,7 +34,7 @@ class Mend(Message):
 class Become(Message):
     """The profile is to be another one."""
 
-    def __init__(self, profile: Profile) -> None:
+    def __init__(self, profile: "Profile") -> None:
         """Carry the profile."""
         super().__init__()
         self.profile = profile
@@ -49,7 +52,7 @@ class OpenStep(Message):
 class OpenRun(Message):
     """A run is to be shown."""
 
-    def __init__(self, run: RunDir) -> None:
+    def __init__(self, run: "RunDir") -> None:
         """Carry the run."""
         super().__init__()
         self.run = run
@@ -66,7 +69,7 @@ class LeaveWizard(Message):
 class Complaint(Message):
     """An error is to be shown with its remedy."""
 
-    def __init__(self, error: TuiTrainError) -> None:
+    def __init__(self, error: "TuiTrainError") -> None:
         """Carry the error."""
         super().__init__()
         self.error = error

@@ -19,8 +19,8 @@ from tui_train.runs.rundir import RunDir
 from tui_train.runs.stop import stop
 from tui_train.text import duration, visible
 
+from .base import Base
 from .messages import Complaint, GoHome, LeaveWizard
-from .step import Base
 from .widgets.bar import StepBar
 from .widgets.dialogs import Ask
 from .widgets.keys import Keys

@@ -9,7 +9,6 @@ from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import VerticalScroll
 from textual.reactive import reactive
-from textual.screen import Screen
 from textual.widget import Widget
 from textual.widgets import Input, Static
 
@@ -22,6 +21,7 @@ from tui_train.profile.types import Profile
 from tui_train.text import visible
 
 from . import STEPS
+from .base import Base
 from .messages import Mend, OpenStep
 from .widgets.bar import StepBar
 from .widgets.keys import Keys
@@ -39,23 +39,6 @@ def row_of(key: str) -> Row:
 
 class Rows(VerticalScroll, can_focus=False, inherit_bindings=False):
     """A form that scrolls with the focus and leaves the arrow keys to the screen."""
-
-
-class Base(Screen[None]):
-    """A screen with the wizard's keys."""
-
-    HELP: ClassVar[str | None] = None
-    BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("up", "app.focus_previous", show=False),
-        Binding("down", "app.focus_next", show=False),
-        Binding("f1", "app.help", "Help"),
-        Binding("question_mark", "app.help", show=False),
-        Binding("q", "app.leave", "Quit"),
-    ]
-
-    def help_text(self) -> Text:
-        """Return what F1 shows."""
-        return Text(self.HELP or "")
 
 
 class Step(Base):

@@ -4,9 +4,10 @@ import pytest
 from support import UUIDS, facts, gpu, profile, toolchain
 
 from tui_train.changes import apply
-from tui_train.checks import CHECKS, check, paths_of
+from tui_train.checks import CHECKS, check
 from tui_train.facts.types import Facts, Gap
 from tui_train.plan.plan import plan
+from tui_train.profile.fields import paths_of
 from tui_train.profile.types import Profile
 
 GIB = 2**30

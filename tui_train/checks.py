@@ -51,13 +51,6 @@ def check(profile: Profile, facts: Facts) -> tuple[Finding, ...]:
     return tuple(sorted(found, key=lambda finding: ("error", "warning", "note").index(finding.level)))
 
 
-def paths_of(profile: Profile) -> tuple[str, ...]:
-    """Return the paths whose state the checks ask for."""
-    trainer = profile.trainer
-    named = (trainer.script, trainer.working_directory, trainer.model, trainer.output, *trainer.data)
-    return tuple(dict.fromkeys(path for path in named if path))
-
-
 def _python(profile: Profile, facts: Facts, resolved: Resolved) -> Iterator[Finding]:
     install = "Install it there (`pip install 'tui-train[train]'`), or choose another Python (trainer.python)."
     named = visible(profile.trainer.python)

@@ -1,9 +1,6 @@
 """The command line: every wizard feature without a terminal UI. EXIT_CODES is the one table of exit codes."""
 
-import os
-import sys
 from pathlib import Path
-from typing import NoReturn
 
 import click
 
@@ -40,9 +37,9 @@ _JSON = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def cli(context: click.Context) -> None:
     """Take a GPU machine to a running, resumable training. Without a command: the wizard."""
     if context.invoked_subcommand is None:
-        from tui_train.commands import open_wizard
+        from tui_train.wizard import open_wizard
 
-        open_wizard()
+        context.exit(open_wizard())
 
 
 @cli.command()
@@ -172,16 +169,3 @@ def keys() -> None:
     from tui_train import commands
 
     commands.keys()
-
-
-def main() -> NoReturn:
-    """Run the command line and end with its exit code; every error becomes two lines on stderr, never a traceback."""
-    try:
-        sys.exit(cli())
-    except TuiTrainError as error:
-        click.echo(f"tui-train: {error.message}\n  {error.remedy}", err=True)
-        sys.exit(error.exit_code)
-    except BrokenPipeError:
-        # The reader is gone, `| head` for one: nobody is left to tell.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        sys.exit(0)

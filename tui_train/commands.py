@@ -1,6 +1,5 @@
 """What the command line's commands do; each prints its result and ends with the exit code in cli.EXIT_CODES."""
 
-import os
 import sys
 from pathlib import Path
 from typing import Any
@@ -28,26 +27,10 @@ from tui_train.runs.status import AttemptStatus, Status, status
 from tui_train.runs.stop import stop as end
 from tui_train.runs.tail import Tail
 from tui_train.text import duration, table, visible
+from tui_train.wizard import open_wizard, terminal
 from tui_train.workflow import Prepared, begin, look, prepare
 
 _MOST_CHANGES = 5
-
-
-def open_wizard(run: str = "") -> None:
-    """Open the wizard, on a run if one is named; Unavailable where there is no terminal for it."""
-    if not terminal():
-        remedy = "Use `tui-train quickstart`, `plan` or `run`; `tui-train --help` lists all commands."
-        raise Unavailable("the wizard needs a terminal", remedy)
-    from tui_train.wizard import wizard
-
-    sys.exit(wizard(run).run() or 0)
-
-
-def terminal() -> bool:
-    """Tell whether there is a terminal that can show the wizard."""
-    return (
-        sys.stdin.isatty() and sys.stdout.isatty() and sys.stderr.isatty() and os.environ.get("TERM", "dumb") != "dumb"
-    )
 
 
 def facts(*, as_json: bool) -> None:
@@ -164,7 +147,7 @@ def attach(reference: str) -> None:
     """Open a run in the wizard, or follow its log where there is no terminal."""
     found = rundir.find(reference)
     if terminal():
-        open_wizard(str(found.path))
+        sys.exit(open_wizard(str(found.path)))
     sys.exit(_stream(found)[1].exit_code or 0)
 
 

@@ -1,7 +1,11 @@
 """The one door to the screens: they are imported when the wizard is opened, never before."""
 
+import os
+import sys
 from importlib import import_module
 from typing import TYPE_CHECKING
+
+from tui_train.errors import Unavailable
 
 if TYPE_CHECKING:
     from textual.app import App
@@ -11,3 +15,17 @@ def wizard(run: str = "") -> "App[int]":
     """Return the wizard, opened on a run's folder when one is named."""
     app: App[int] = import_module("tui_train.screens.app").Wizard(run)
     return app
+
+
+def open_wizard(run: str = "") -> int:
+    """Show the wizard until it is left, and return its exit code; Unavailable where no terminal can show it."""
+    if not terminal():
+        remedy = "Use `tui-train quickstart`, `plan` or `run`; `tui-train --help` lists all commands."
+        raise Unavailable("the wizard needs a terminal", remedy)
+    return wizard(run).run() or 0
+
+
+def terminal() -> bool:
+    """Tell whether there is a terminal that can show the wizard; it draws on standard error."""
+    ours = all(stream is not None and stream.isatty() for stream in (sys.stdin, sys.stdout, sys.stderr))
+    return ours and os.environ.get("TERM", "dumb") != "dumb"

@@ -3,7 +3,7 @@
 import msgspec
 from msgspec import Struct
 
-from tui_train.checks import Finding, check, paths_of
+from tui_train.checks import Finding, check
 from tui_train.errors import TuiTrainError
 from tui_train.facts import probe
 from tui_train.facts.types import Facts
@@ -11,7 +11,7 @@ from tui_train.files import write_beside
 from tui_train.places import last_profile
 from tui_train.plan.plan import plan
 from tui_train.plan.types import Plan
-from tui_train.profile import store
+from tui_train.profile import fields, store
 from tui_train.profile.types import Profile
 from tui_train.render import File, render
 from tui_train.runs import rundir
@@ -33,7 +33,7 @@ def look(profile: Profile) -> Facts:
     return Facts(
         machine=probe.machine(),
         toolchains=probe.toolchains(named_python(profile)),
-        paths=probe.paths(paths_of(profile)),
+        paths=probe.paths(fields.paths_of(profile)),
     )
 
 

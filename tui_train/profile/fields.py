@@ -315,6 +315,13 @@ def show(value: Value) -> str:
     return repr(value) if isinstance(value, float) else str(value)
 
 
+def paths_of(profile: Profile) -> tuple[str, ...]:
+    """Return the paths that the profile names, whose state the checks ask for; the Python is probed another way."""
+    trainer = profile.trainer
+    named = (trainer.script, trainer.working_directory, trainer.model, trainer.output, *trainer.data)
+    return tuple(dict.fromkeys(path for path in named if path))
+
+
 def absolute(path: str, folder: Path) -> str:
     """Return a path as absolute, `~` expanded, without touching links; an empty one stays empty."""
     return str(Path(folder, expanded(path))) if path else ""

@@ -12,8 +12,7 @@ from tui_train.runs.tail import Tail
 
 _PAUSE = 0.15
 _SHOWN = 256 << 10
-_REMEMBERED = 32 << 20
-_KEPT = 5000
+_REMEMBERED = 4 << 20
 
 
 class Told(Struct, frozen=True, kw_only=True):
@@ -61,7 +60,8 @@ def wait(run: RunDir) -> Status:
 def watch(run: RunDir, cancelled: Callable[[], bool]) -> Iterator[Told]:
     """Yield what is new about a run's newest attempt, about seven times a second at most, until the run has ended.
 
-    A viewer that falls behind is given the end of what was written: it never slows or outgrows itself.
+    A viewer that falls behind is given the end of what was written: its work is bounded, however fast the training
+    writes.
     """
     titles = [str(attempt.get("title", "")) for attempt in run.plan().get("attempts", [])]
     shown, tail, told = 0, None, Told(status=status(run))
@@ -74,14 +74,11 @@ def watch(run: RunDir, cancelled: Callable[[], bool]) -> Iterator[Told]:
             shown, tail = newest.number, Tail(run.attempt_log(newest.number), last=_REMEMBERED)
         lines: list[str] = []
         progress = told.progress
-        while tail and tail.behind:
-            before, piece = tail.offset, tail.read()
-            progress = advance(progress, piece)
-            lines = (lines + piece)[-_KEPT:]
-            if tail.behind > _REMEMBERED:
+        if tail and tail.behind:
+            if not fresh and tail.behind > _SHOWN:
                 tail.skip(_SHOWN)
-            if tail.offset == before:
-                break
+            lines = [*tail.lines()]
+            progress = advance(progress, lines)
         if tail and tail.bar:
             progress = advance(progress, [tail.bar])
         if progress.step and began[1] == 0:

@@ -99,7 +99,10 @@ def fold(line: bytes) -> list[str]:
 
     A bar that other words overwrite stays as a line before them: only it tells the step that they are about.
     """
-    versions = line.decode(errors="replace").split("\r")
+    text = line.decode(errors="replace")
+    if text.isprintable() and len(text) <= _LONGEST:
+        return [text]
+    versions = text.split("\r")
     own = [version.rpartition(_UP)[2] for version in versions]
     shown, bar = _last(own), _last([version for version in own if _BAR.search(version)])
     if not shown:
