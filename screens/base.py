@@ -1,0 +1,24 @@
+"""What all screens share: the keys that are the same everywhere, and a help text."""
+
+from typing import ClassVar
+
+from rich.text import Text
+from textual.binding import Binding, BindingType
+from textual.screen import Screen
+
+
+class Base(Screen[None]):
+    """A screen with the wizard's keys."""
+
+    HELP: ClassVar[str | None] = None
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("up", "app.focus_previous", show=False),
+        Binding("down", "app.focus_next", show=False),
+        Binding("f1", "app.help", "Help"),
+        Binding("question_mark", "app.help", show=False),
+        Binding("q", "app.leave", "Quit"),
+    ]
+
+    def help_text(self) -> Text:
+        """Return what F1 shows."""
+        return Text(self.HELP or "")
