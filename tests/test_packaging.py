@@ -1,0 +1,153 @@
+"""What is installed: the wheel holds the whole program and nothing else, and works away from the checkout."""
+
+import json
+import os
+import re
+import subprocess
+import sys
+import sysconfig
+import time
+import zipfile
+from pathlib import Path
+from shutil import copytree, ignore_patterns
+
+import msgspec
+import pytest
+
+import tui_train
+
+ROOT = Path(__file__).parents[1]
+HOSTILE = ("click", "json", "msgspec", "psutil", "screens", "torch", "tui_train")
+PROJECT = msgspec.toml.decode((ROOT / "pyproject.toml").read_bytes())
+SETUPTOOLS = PROJECT["tool"]["setuptools"]
+
+# One worker builds once.
+pytestmark = pytest.mark.xdist_group("packaging")
+
+
+def sources():
+    """The program's files in the checkout, by the name that they have once installed."""
+    for folder, name in (("tui_train", "tui_train"), ("screens", "tui_train/screens")):
+        for path in (ROOT / folder).rglob("*"):
+            if path.is_file() and "__pycache__" not in path.parts:
+                yield f"{name}/{path.relative_to(ROOT / folder)}", path
+
+
+def run(*command, **options):
+    """Run a command to its end; return what it printed."""
+    done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False, **options)
+    assert done.returncode == 0, done.stdout
+    return done.stdout
+
+
+@pytest.fixture(scope="module")
+def tree(tmp_path_factory):
+    """A copy of the sources: a build leaves nothing in the checkout, and takes nothing that an earlier one left."""
+    left = ignore_patterns(".*", "__pycache__", "*.egg-info", "build", "dist")
+    return Path(copytree(ROOT, tmp_path_factory.mktemp("a copy") / "tui-train", ignore=left))
+
+
+@pytest.fixture(scope="module")
+def distributions(tree):
+    """The sdist, and the wheel that is built from it."""
+    run(sys.executable, "-m", "build", "--outdir", tree / "dist", tree)
+    (sdist,), (wheel,) = (tree / "dist").glob("*.tar.gz"), (tree / "dist").glob("*.whl")
+    return sdist, wheel
+
+
+@pytest.fixture(scope="module")
+def installed(distributions, tmp_path_factory):
+    """A Python in which the wheel alone is installed, and which finds everything else where this one has it."""
+    folder = tmp_path_factory.mktemp("installed") / "env"
+    run(sys.executable, "-m", "venv", "--without-pip", folder)
+    run(
+        sys.executable,
+        "-m",
+        "pip",
+        "--python",
+        folder / "bin/python",
+        "install",
+        "--no-deps",
+        "--no-index",
+        distributions[1],
+    )
+    # A path in a .pth file adds a folder to those imported from, but no .pth file in there is read: so the modules that
+    # are installed there are found, which saves installing torch, and the checkout, which one of those names, is not.
+    paths = [path for path in sys.path if path.endswith(("site-packages", "dist-packages"))]
+    site = Path(sysconfig.get_path("purelib", vars={"base": str(folder)}))
+    (site / "third-party.pth").write_text("\n".join(paths))
+    return folder / "bin"
+
+
+@pytest.fixture
+def hostile(tmp_path, monkeypatch):
+    """A user's folder with modules of the same names as ours and those that we use."""
+    for name in HOSTILE:
+        (tmp_path / f"{name}.py").write_text("raise SystemExit('a module of the folder in which it was started')\n")
+    monkeypatch.chdir(tmp_path)
+    for name in ("PYTHONPATH", "VIRTUAL_ENV"):
+        monkeypatch.delenv(name, raising=False)
+    return tmp_path
+
+
+def test_packages_are_the_folders():
+    found = {str(Path(name).parent).replace("/", ".") for name, path in sources() if path.name == "__init__.py"}
+    assert sorted(SETUPTOOLS["packages"]) == sorted(found)
+
+
+@pytest.mark.packaging
+def test_wheel_holds_the_program(distributions):
+    with zipfile.ZipFile(distributions[1]) as wheel:
+        inside = {name: wheel.read(name) for name in wheel.namelist() if not re.match(r"[^/]+\.dist-info/", name)}
+        info = {name.partition(".dist-info/")[2] for name in wheel.namelist() if ".dist-info/" in name}
+    expected = {name: path.read_bytes() for name, path in sources()}
+    assert sorted(inside) == sorted(expected)
+    assert inside == expected
+    assert "licenses/LICENSE" in info
+    wanted = ("screens/app.tcss", "presets/builtin.toml", "render/supervisor.sh", "target/trainer/train.py")
+    for name in (*wanted, "target/sample.txt", "py.typed"):
+        assert f"tui_train/{name}" in inside
+
+
+@pytest.mark.packaging
+def test_sdist_gives_the_wheel_of_the_checkout(distributions, tree):
+    run(sys.executable, "-m", "build", "--wheel", "--outdir", tree / "direct", tree)
+    (direct,) = (tree / "direct").glob("*.whl")
+    with zipfile.ZipFile(direct) as one, zipfile.ZipFile(distributions[1]) as other:
+        assert {name: one.read(name) for name in one.namelist()} == {
+            name: other.read(name) for name in other.namelist()
+        }
+
+
+@pytest.mark.packaging
+def test_installed_program_is_found_alone(installed, tmp_path):
+    code = (
+        "import tui_train.screens.app as app, importlib.util as u; print(u.find_spec('screens')); print(app.__file__)"
+    )
+    screens, file = run(installed / "python", "-c", code, cwd=tmp_path).splitlines()
+    assert screens == "None"
+    assert Path(file).is_relative_to(installed.parent)
+
+
+@pytest.mark.packaging
+def test_installed_version(installed, hostile):
+    assert run(installed / "tui-train", "--version", cwd=hostile) == f"tui-train {tui_train.__version__}\n"
+
+
+@pytest.mark.packaging
+def test_installed_facts(installed, hostile):
+    facts = json.loads(run(installed / "tui-train", "facts", "--json", cwd=hostile))
+    assert facts["machine"]["cpu_count"] == os.cpu_count()
+    assert facts["toolchains"][0]["python"] == str(installed / "python")
+    assert facts["toolchains"][0]["torch"]
+
+
+@pytest.mark.packaging
+@pytest.mark.training
+def test_installed_quickstart(installed, hostile):
+    began = time.monotonic()
+    out = run(installed / "tui-train", "quickstart", cwd=hostile)
+    assert time.monotonic() - began < 60
+    first, last = map(float, re.search(r"loss from ([\d.]+) to ([\d.]+)", out).groups())
+    assert last < first / 2
+    assert "finished after" in out

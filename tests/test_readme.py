@@ -1,0 +1,145 @@
+"""The README tells the truth: its commands run, its tables are the program's own, its links lead somewhere."""
+
+import inspect
+import os
+import re
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+
+import click
+import msgspec
+import pytest
+
+from tui_train import cli, places
+from tui_train.runs import rundir
+
+ROOT = Path(__file__).parents[1]
+README = (ROOT / "README.md").read_text(encoding="utf-8")
+# What makes the README's trainings short; it stays in the profiles that its commands save.
+QUICK = ("layers=1", "hidden_size=16", "heads=2", "sequence_length=16", "steps=2", "checkpoint_every=1")
+SETTINGS = [word for edit in QUICK for word in ("--set", f"recipe.{edit}")]
+# A script as a user has it: it takes any arguments and does nothing.
+OWN_SCRIPT = "import sys\nprint(sys.argv)\n"
+
+
+def commands():
+    """All commands in the README's code blocks, in order, as words."""
+    for block in re.findall(r"^```sh\n(.*?)^```$", README, re.DOTALL | re.MULTILINE):
+        for line in block.splitlines():
+            if words := shlex.split(line, comments=True):
+                yield words
+
+
+def table(heading, number=0):
+    """The rows of the README's table under that heading (the first such one is 0), as lists of their cells."""
+    lines = README.split(heading)[number + 1].splitlines()
+    rows = []
+    for line in lines[2:]:
+        if not line.startswith("|"):
+            break
+        rows.append([cell.strip() for cell in line.strip("|").split("|")])
+    return rows
+
+
+def first_sentence(text):
+    return re.match(r".*?[.](?=\s|$)", " ".join(inspect.cleandoc(text).split())).group()
+
+
+def usage(name, command):
+    arguments = [param.name.upper() for param in command.params if isinstance(param, click.Argument)]
+    return f"`{' '.join(['tui-train', name, *arguments])}`"
+
+
+def run(words, folder):
+    """Run one of the README's commands, trainings made short; return its exit code and what it printed."""
+    name, *rest = words
+    if name == "tui-train":
+        takes_edits = rest and any(param.name == "edits" for param in cli.cli.commands[rest[0]].params)
+        words = [sys.executable, "-m", "tui_train", *rest, *(SETTINGS if takes_edits else [])]
+    elif name == "bash":
+        words = [*words, "--dry-run"]
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    pipe, both = subprocess.PIPE, subprocess.STDOUT
+    done = subprocess.run(
+        words, cwd=folder, env=environment, stdin=subprocess.DEVNULL, stdout=pipe, stderr=both, check=False
+    )
+    return done.returncode, done.stdout.decode()
+
+
+@pytest.mark.training
+def test_commands_without_the_wizard_run(tmp_path):
+    (tmp_path / "train.py").write_text(OWN_SCRIPT)
+    done = []
+    for words in commands():
+        if words[0] == "bash" or words[0] == "tui-train":
+            code, out = run(words, tmp_path)
+            assert code == 0, f"{shlex.join(words)}\n{out}"
+            done.append(words[1])
+    made = {path.name for path in rundir.all_runs()[-1].path.iterdir()}
+    assert {cells[0].strip("`/") for cells in table("| File | What it is |", 1)} <= made
+    assert {"facts", "quickstart", "new", "plan", "run", "export", "my-run/launch.sh"} <= set(done)
+
+
+def test_other_commands_are_known():
+    targets = re.search(r"^\.PHONY: (.*)$", (ROOT / "Makefile").read_text(), re.MULTILINE).group(1).split()
+    extras = msgspec.toml.decode((ROOT / "pyproject.toml").read_bytes())["project"]["optional-dependencies"]
+    for words in commands():
+        match words:
+            case ["tui-train" | "bash", *_]:
+                pass
+            case ["make", target]:
+                assert target in targets
+            case [".venv/bin/pip", "install", "-e", project]:
+                assert re.fullmatch(r"\.\[(\w+)\]", project).group(1) in extras
+            case ["python3", "-m", "venv", ".venv"] | [".venv/bin/tui-train"]:
+                pass
+            case _:
+                pytest.fail(f"no test knows {shlex.join(words)}")
+
+
+def test_make_run_opens_the_wizard_or_trains():
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("MAKE")}
+    make = ["make", "--dry-run", "run"]
+    out = subprocess.run(make, cwd=ROOT, env=environment, stdout=subprocess.PIPE, text=True, check=True).stdout
+    assert ".ci/environment run" in out
+    assert ".venv/bin/tui-train quickstart" in out
+
+
+def test_table_of_commands():
+    known = cli.cli.commands
+    expected = [[usage(name, known[name]), first_sentence(known[name].help)] for name in cli.cli.list_commands(None)]
+    assert table("| Command | What it does |") == [["`tui-train`", "Opens the wizard."], *expected]
+
+
+def test_commands_with_json():
+    told = re.search(r"^(.*) take `--json`", README, re.MULTILINE).group(1)
+    having = [name for name, command in cli.cli.commands.items() if any(p.name == "as_json" for p in command.params)]
+    assert sorted(re.findall(r"`(\w+)`", told)) == sorted(having)
+
+
+def test_table_of_exit_codes():
+    assert table("| Code | Meaning |") == [[str(code), meaning] for code, meaning in cli.EXIT_CODES]
+
+
+def test_places(monkeypatch):
+    for name in ("XDG_CONFIG_HOME", "XDG_STATE_HOME"):
+        monkeypatch.delenv(name)
+    told = [Path(cells[0].strip("`")).expanduser() for cells in table("| Where | What |")]
+    assert told == [places.profiles_folder() / "NAME.toml", places.runs_folder(), places.last_profile()]
+
+
+def test_files_of_a_run(tmp_path):
+    told = {cells[0].strip("`/") for cells in table("| File | What it is |")}
+    for launcher in ("python", "accelerate"):
+        words = ["tui-train", "export", "quickstart", launcher, "--set", f"trainer.launcher={launcher}"]
+        code, out = run(words, tmp_path)
+        assert code == 0, out
+    assert {path.name for path in tmp_path.glob("*/*")} == told
+
+
+def test_links_lead_somewhere():
+    links = re.findall(r"\]\(([^)#]+)", README)
+    assert links
+    assert [link for link in links if "://" not in link and not (ROOT / link).exists()] == []
