@@ -1,0 +1,52 @@
+"""A script of a user's own: a tiny GPT-2 on random data with transformers.Trainer, which may run out of memory."""
+
+import sys
+from dataclasses import dataclass
+
+import torch
+from transformers import GPT2Config, GPT2LMHeadModel, HfArgumentParser, Trainer, TrainerCallback, TrainingArguments
+
+
+@dataclass
+class Own:
+    """What this script takes besides the usual arguments."""
+
+    memory_for: int = 1000
+    fails_in_step: int = 0
+
+
+class Tokens(torch.utils.data.Dataset):
+    """Sixty-four samples that are the same in each start."""
+
+    def __init__(self):
+        self.rows = torch.randint(0, 32, (64, 16), generator=torch.Generator().manual_seed(0))
+
+    def __len__(self):
+        return len(self.rows)
+
+    def __getitem__(self, index):
+        return {"input_ids": self.rows[index], "labels": self.rows[index]}
+
+
+class Memory(TrainerCallback):
+    """Runs out of memory in a step, as long as the batch of one device is too large."""
+
+    def on_step_begin(self, args, state, _control, **_more):
+        if state.global_step + 1 == own.fails_in_step and args.per_device_train_batch_size > own.memory_for:
+            raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB.")
+
+
+arguments, own = HfArgumentParser((TrainingArguments, Own)).parse_args_into_dataclasses(sys.argv[1:])
+torch.manual_seed(arguments.seed)
+sizes = {
+    "n_layer": 1,
+    "n_head": 2,
+    "n_embd": 16,
+    "vocab_size": 32,
+    "n_positions": 16,
+    "bos_token_id": 0,
+    "eos_token_id": 0,
+}
+model = GPT2LMHeadModel(GPT2Config(**sizes, resid_pdrop=0, embd_pdrop=0, attn_pdrop=0))
+trainer = Trainer(model, arguments, train_dataset=Tokens(), callbacks=[Memory()])
+trainer.train(resume_from_checkpoint=arguments.resume_from_checkpoint)

@@ -1,0 +1,170 @@
+"""Real trainings on the CPU, from a profile through the exported script: undisturbed, and after failures."""
+
+import json
+import math
+import re
+import sys
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+from support import SCRIPTS, bash, exported, facts, plain_environment, profile
+
+from tui_train.runs.progress import Progress, advance
+from tui_train.runs.status import status
+from tui_train.runs.tail import Tail
+
+pytestmark = pytest.mark.training
+
+TINY = {
+    "recipe.layers": 2,
+    "recipe.hidden_size": 32,
+    "recipe.heads": 2,
+    "recipe.sequence_length": 32,
+    "recipe.micro_batch": 8,
+    "recipe.global_batch": 8,
+    "recipe.learning_rate": 0.01,
+    "recipe.steps": 8,
+    "recipe.checkpoint_every": 3,
+    "ladder.rungs": ("micro_batch",),
+}
+TWO = {"hardware.processes": 2, "recipe.micro_batch": 4}
+
+
+def run_of(folder, *arguments, values=None, before=lambda _: None, code=0):
+    """Train the tiny model through its exported script to the end."""
+    chosen = profile({**TINY, "trainer.python": sys.executable, "trainer.arguments": arguments, **(values or {})})
+    run, plan = exported(folder / "my run", chosen, facts())
+    before(run)
+    done = bash(run, env=plain_environment(HF_HUB_OFFLINE="1"), timeout=240)
+    assert done.returncode == code, done.stdout.decode() + log_of(run, 1)
+    return run, plan
+
+
+def log_of(run, number):
+    return "\n".join(Tail(run.attempt_log(number)).lines())
+
+
+def losses(output):
+    """The loss of each step, the newest where a step was done again."""
+    records = [json.loads(line) for line in (output / "losses.jsonl").read_text().splitlines()]
+    return {record["step"]: record["loss"] for record in records}
+
+
+@pytest.fixture(scope="module")
+def undisturbed(tmp_path_factory):
+    """A training that nothing happens to: its run and the loss of each step."""
+    run, _ = run_of(tmp_path_factory.mktemp("undisturbed"))
+    return run, losses(run.path / "output")
+
+
+def same(found, undisturbed):
+    return found == pytest.approx(undisturbed[1], rel=0, abs=1e-5)
+
+
+def test_plain_python(undisturbed):
+    run, found = undisturbed
+    assert sorted(found) == [*range(1, 9)]
+    assert found[8] < found[1] - 0.3
+    assert (run.path / "output" / "model" / "model.safetensors").is_file()
+    now = status(run)
+    assert (now.state, len(now.attempts)) == ("finished", 1)
+    progress = advance(Progress(), Tail(run.attempt_log(1)).lines())
+    assert (progress.step, progress.steps, len(progress.points)) == (8, 8, 8)
+    assert progress.tokens_per_second > 0
+    assert re.search(r"^rank 0/1 \| .* device cpu", log_of(run, 1), re.MULTILINE)
+
+
+@pytest.mark.parametrize("launcher", ["torchrun", "accelerate"])
+def test_two_processes_climb_down_after_out_of_memory_and_learn_the_same(tmp_path, undisturbed, launcher):
+    simulated = ("--simulate-oom-at-step=5", "--simulate-oom-above-micro-batch=2")
+    run, plan = run_of(tmp_path, *simulated, values={**TWO, "trainer.launcher": launcher})
+    now = status(run)
+    assert now.state == "finished"
+    assert [(attempt.position, attempt.out_of_memory) for attempt in now.attempts] == [(1, True), (2, False)]
+    for number in (1, 2):
+        log = log_of(run, number)
+        assert {*re.findall(r"^rank (\d/\d) ", log, re.MULTILINE)} == {"0/2", "1/2"}
+        assert plan.attempts[number - 1].batch.startswith(
+            f"micro batch {4 // number} x accumulation {number} x 2 processes"
+        )
+        assert f"batch | micro {4 // number} x accumulation {number} x world 2 = global 8" in log
+    assert f"resumed from {run.path}/output/checkpoint-3 at step 3" in log_of(run, 2)
+    assert same(losses(run.path / "output"), undisturbed)
+
+
+def test_a_half_written_checkpoint_is_passed_over_and_kept(tmp_path, undisturbed):
+    def half_written(run):
+        (run.path / "output" / "checkpoint-99").mkdir(parents=True)
+        (run.path / "output" / "checkpoint-99" / "model.safetensors").write_text("half")
+
+    simulated = ("--simulate-oom-at-step=7", "--simulate-oom-above-micro-batch=4")
+    run, _ = run_of(tmp_path, *simulated, before=half_written)
+    assert "start | step 0 of 8" in log_of(run, 1)
+    assert f"resumed from {run.path}/output/checkpoint-6 at step 6" in log_of(run, 2)
+    assert [path.name for path in (run.path / "output" / "checkpoint-99").iterdir()] == ["model.safetensors"]
+    assert same(losses(run.path / "output"), undisturbed)
+
+
+@pytest.mark.parametrize(("launcher", "code"), [("python", 7), ("torchrun", 1)])
+def test_another_failure_ends_it_at_once(tmp_path, launcher, code):
+    """torchrun itself has no other code for a failure than 1."""
+    simulated = ("--simulate-failure-at-step=2", "--simulate-failure-code=7")
+    run, plan = run_of(tmp_path, *simulated, values={"trainer.launcher": launcher}, code=code)
+    now = status(run)
+    assert (now.state, now.exit_code, len(now.attempts)) == ("failed", code, 1)
+    assert len(plan.attempts) > 1
+    assert "simulated failure at step 2 with exit code 7" in log_of(run, 1)
+
+
+def test_a_script_with_the_hf_trainer(tmp_path):
+    """It climbs down, resumes, and learns what it would have learned; its log tells its progress."""
+    values = {
+        "trainer.kind": "script",
+        "trainer.preset": "hf-trainer",
+        "trainer.script": str(SCRIPTS / "hf_trainer.py"),
+        "recipe.steps": 6,
+        "recipe.micro_batch": 4,
+        "recipe.checkpoint_every": 2,
+    }
+    words = ("--logging_steps=1", "--report_to=none", "--memory_for=2")
+
+    def trained(fails):
+        run, _ = run_of(tmp_path / str(fails), *words, f"--fails_in_step={fails}", values=values)
+        state = json.loads((run.path / "output" / "checkpoint-6" / "trainer_state.json").read_text())
+        return run, [entry["loss"] for entry in state["log_history"] if "loss" in entry]
+
+    with ThreadPoolExecutor() as pool:
+        (_, whole), (run, climbed) = pool.map(trained, (0, 6))
+    assert [attempt.out_of_memory for attempt in status(run).attempts] == [True, False]
+    assert len(whole) == 6
+    assert climbed == pytest.approx(whole, abs=1e-4)
+    progress = advance(Progress(), Tail(run.attempt_log(2)).lines())
+    assert (progress.step, progress.steps) == (6, 6)
+    # It went on after step 4, and did not begin anew.
+    assert len(progress.points) == 2
+
+
+def test_a_script_whose_batch_size_is_the_total(tmp_path):
+    """It starts where its configuration is, and sees the same number of samples in each step after a rung."""
+    work = tmp_path / "my project"
+    (work / "configs").mkdir(parents=True)
+    (work / "configs" / "vlm_pretrain.yaml").write_text("steps: 4\n")
+    (work / "train_vlm.py").write_text((SCRIPTS / "total_batch.py").read_text())
+    values = {
+        **TWO,
+        "trainer.kind": "script",
+        "trainer.launcher": "torchrun",
+        "trainer.preset": "total-batch",
+        "trainer.script": str(work / "train_vlm.py"),
+        "recipe.learning_rate": 0.1,
+    }
+    words = ("--config", "configs/vlm_pretrain.yaml", "--stage", "pretrain", "--memory_for=4")
+    run, _ = run_of(tmp_path, *words, values=values)
+    assert [attempt.out_of_memory for attempt in status(run).attempts] == [True, False]
+    for number, batch in ((1, 8), (2, 4)):
+        told = {f"rank {rank}/2 | stage pretrain | batch {batch} | in {work}" for rank in (0, 1)}
+        assert told <= {*log_of(run, number).splitlines()}
+        assert {*re.findall(r"samples (\d+)", log_of(run, number))} == {"8"}
+    found = advance(Progress(), Tail(run.attempt_log(2)).lines())
+    assert [point.step for point in found.points] == [1, 2, 3, 4]
+    assert found.last.loss == pytest.approx(math.pow(0.8, 6), abs=1e-5)
