@@ -1,6 +1,6 @@
 """Figures of the wizard as ratios measured in one run: first screen, producer under a viewer, key to changed screen.
 
-Usage: python benchmarks/bench.py [--quick]. Absolute times are those of this machine at this moment; compare ratios only.
+Usage: python benchmarks/bench.py [--quick]. Times are of this machine at this moment: compare ratios.
 """
 
 import argparse
@@ -45,7 +45,8 @@ class Terminal:
         self.begin = time.perf_counter()
         self.pid, self.fd = pty.fork()
         if self.pid == 0:
-            os.execvpe(argv[0], argv, {**os.environ, **env, "TERM": "xterm-256color", "TEXTUAL_ANIMATIONS": "none"})
+            own = {"TERM": "xterm-256color", "TEXTUAL_ANIMATIONS": "none"}
+            os.execvpe(argv[0], argv, {**os.environ, **env, **own})  # noqa: S606 - a list, never a shell
         ioctl(self.fd, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 80, 0, 0))
         self.seen = b""
 

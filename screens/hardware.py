@@ -102,7 +102,7 @@ def _pick(gpu: Gpu, verdict: Verdict) -> Pick:
     if shown:
         words.append(f"\n      {shown}", "dim")
     reason = "; ".join(verdict.reasons) if verdict.kind == "blocked" else ""
-    return Pick(gpu.uuid, words, visible(reason))
+    return Pick(gpu.uuid, words, visible(reason), f"{shown}. Space picks it or leaves it out.")
 
 
 SCREEN = Hardware

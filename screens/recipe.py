@@ -116,7 +116,12 @@ The first three keep the training the same; the others ask for your consent."""
 def _pick(name: str, resolved: Resolved) -> Pick:
     found = ladder.rung(name)
     reason = ladder.why_not(name, resolved.room)
-    return Pick(name, Text.assemble(f"{found.label:<26}", (reason or found.cost, "dim")), reason)
+    return Pick(
+        name,
+        Text.assemble(f"{found.label:<26}", (reason or found.cost, "dim")),
+        reason,
+        f"{found.label}: {reason or found.cost}. [ and ] move it.",
+    )
 
 
 SCREEN = Recipe

@@ -25,6 +25,7 @@ from .base import Base
 from .messages import Mend, OpenStep
 from .widgets.bar import StepBar
 from .widgets.keys import Keys
+from .widgets.picks import Picks
 from .widgets.rows import ChoiceRow, Row, TextRow, Unread
 
 _TALL = frozenset({"hardware.device", "trainer.kind", "trainer.launcher", "trainer.python", "trainer.preset"})
@@ -124,7 +125,8 @@ class Step(Base):
     def hint(self) -> None:
         """Show the focused row's help, or what is wrong; else the first finding of this step."""
         focused = self.focused_row()
-        text = Text(focused.hint if focused else "", "bold" if focused and focused.wrong else "")
+        said = focused.hint if focused else self.focused.hint if isinstance(self.focused, Picks) else ""
+        text = Text(said, "bold" if focused and focused.wrong else "")
         if not (focused and focused.wrong):
             for finding in self.findings()[:1]:
                 mark = "!" if finding.level == "error" else "·"
@@ -177,6 +179,11 @@ class Step(Base):
         """Say what the focused row is for."""
         self.hint()
         self.refresh_bindings()
+
+    @on(Picks.Moved)
+    def _moved(self, event: Picks.Moved) -> None:
+        event.stop()
+        self.hint()
 
     @on(Unread)
     def _unread(self, event: Unread) -> None:

@@ -111,7 +111,9 @@ def shows(pilot: Pilot[Any]) -> str:
         pytest.param(CPU, ("enter", "enter", "enter", "enter", "s"), id="save"),
     ],
 )
-def test_pictures(snap_compare: Any, machine: Any, size: tuple[int, int], found: Machine, pressed: tuple[str, ...]) -> None:
+def test_pictures(
+    snap_compare: Any, machine: Any, size: tuple[int, int], found: Machine, pressed: tuple[str, ...]
+) -> None:
     """Each screen looks as it was last looked at and found good."""
     machine(found)
     assert snap_compare(wizard(), terminal_size=size, run_before=keys(*pressed))
@@ -206,9 +208,11 @@ async def test_cards_are_picked_by_space_and_kept_by_uuid(machine: Any, profile_
     async with app.run_test(size=(80, 24)) as pilot:
         await keys("enter")(pilot)
         text = shows(pilot)
-        assert text.count("[x]") == 1, "plain python takes one card"
+        assert text.count("[x]") == 2, "the two that train well"
         await keys("down", "space")(pilot)
-        assert set(profile_in(pilot).hardware.gpus) == {UUIDS[0], CARDS[1].uuid}
+        assert set(profile_in(pilot).hardware.gpus) == {card.uuid for card in CARDS}
+        await keys("up", "space")(pilot)
+        assert set(profile_in(pilot).hardware.gpus) == {UUIDS[1], CARDS[1].uuid}
 
 
 async def test_a_rung_that_changes_the_training_asks_for_consent(profile_in: Any) -> None:
@@ -227,7 +231,17 @@ async def test_down_reaches_every_row_also_when_the_form_scrolls(machine: Any, r
     app = wizard()
     async with app.run_test(size=(80, rows)) as pilot:
         await keys("enter", "enter", "enter")(pilot)
-        for label in ("Hidden size", "Heads", "Sequence", "Micro", "Global", "Learning", "LR scaling", "LR was", "Prec"):
+        for label in (
+            "Hidden size",
+            "Heads",
+            "Sequence",
+            "Micro",
+            "Global",
+            "Learning",
+            "LR scaling",
+            "LR was",
+            "Prec",
+        ):
             await pilot.press("down")
             await pilot.pause()
             assert f"› {label}" in shows(pilot)
@@ -314,7 +328,14 @@ async def test_quitting_a_live_run_asks(machine: Any, tmp_path: Path) -> None:
     events = run.events_file.read_bytes().splitlines()
     from tui_train.runs.processes import boot_id, start_ticks
 
-    me = {"time": 2000.0, "event": "run_started", "mark": "m", "pid": 1, "start_ticks": start_ticks(1), "boot_id": boot_id()}
+    me = {
+        "time": 2000.0,
+        "event": "run_started",
+        "mark": "m",
+        "pid": 1,
+        "start_ticks": start_ticks(1),
+        "boot_id": boot_id(),
+    }
     run.events_file.write_bytes(b"\n".join([*events, msgspec.json.encode(me)]))
     app = wizard(str(run.path))
     async with app.run_test(size=(80, 24)) as pilot:

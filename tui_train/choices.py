@@ -78,7 +78,7 @@ def _preset(_profile: Profile, _facts: Facts, _resolved: Resolved) -> tuple[Opti
 
 
 def _launcher(profile: Profile, _facts: Facts, resolved: Resolved) -> tuple[Option, ...]:
-    found = [Option("auto", "auto", f"now {resolved.launcher}: python for one process, torchrun for several")]
+    found = [Option("auto", "auto", f"now {resolved.launcher}")]
     tool = resolved.toolchain
     devices = max(len(profile.hardware.gpus), profile.hardware.processes)
     for name, launcher in LAUNCHERS.items():

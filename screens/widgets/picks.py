@@ -11,11 +11,12 @@ from textual.widget import Widget
 
 
 class Pick(NamedTuple):
-    """A value, its words, and why it cannot be picked (empty: it can)."""
+    """A value, its words, why it cannot be picked (empty: it can), and what the hint line says of it."""
 
     value: str
     words: Text
     reason: str = ""
+    hint: str = ""
 
 
 class Picks(Widget, can_focus=True):
@@ -51,6 +52,18 @@ class Picks(Widget, can_focus=True):
         super().__init__(id=id)
         self.ordered = ordered
 
+    class Moved(Message):
+        """Another line is marked."""
+
+    @property
+    def hint(self) -> str:
+        """What is to be said of the marked line."""
+        return self.picks[self.cursor].hint if self.cursor < len(self.picks) else ""
+
+    def watch_cursor(self) -> None:
+        """Have the hint line say it."""
+        self.post_message(self.Moved())
+
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
         """Only an ordered list can be reordered."""
         del parameters
@@ -59,7 +72,7 @@ class Picks(Widget, can_focus=True):
     def render(self) -> Text:
         """Draw a line for each value."""
         lines = []
-        for position, (value, words, reason) in enumerate(self.picks):
+        for position, (value, words, reason, _) in enumerate(self.picks):
             here = self.has_focus and position == self.cursor
             box = "[x]" if value in self.picked else " ✗ " if reason else "[ ]"
             style = "bold" if here else "dim" if reason else ""
@@ -69,7 +82,7 @@ class Picks(Widget, can_focus=True):
     def get_content_height(self, container: object, viewport: object, width: int) -> int:
         """A line for each value, or for each line of its words."""
         del container, viewport, width
-        return sum(str(words).count("\n") + 1 for _, words, _ in self.picks) or 1
+        return sum(str(words).count("\n") + 1 for _, words, *_ in self.picks) or 1
 
     def watch_has_focus(self, focused: bool) -> None:
         """Draw the marker anew."""
@@ -80,12 +93,12 @@ class Picks(Widget, can_focus=True):
         """Pick the line, or put it back."""
         if not self.picks:
             return
-        value, _, reason = self.picks[self.cursor]
+        value, _, reason, _ = self.picks[self.cursor]
         if reason and value not in self.picked:
             self.app.bell()
             return
         wanted = set(self.picked) ^ {value}
-        self._post(tuple(found for found, _, _ in self.picks if found in wanted))
+        self._post(tuple(found for found, *_ in self.picks if found in wanted))
 
     def action_move(self, by: int) -> None:
         """Move to the next line, or out of the list."""
@@ -103,7 +116,7 @@ class Picks(Widget, can_focus=True):
         if not 0 <= target < len(self.picks):
             self.app.bell()
             return
-        order = [value for value, _, _ in self.picks]
+        order = [value for value, *_ in self.picks]
         order[self.cursor], order[target] = order[target], order[self.cursor]
         lines = {pick[0]: pick for pick in self.picks}
         self.picks = tuple(lines[value] for value in order)
