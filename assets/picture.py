@@ -1,4 +1,4 @@
-"""Makes assets/run.svg from the real program: `python assets/picture.py` trains the quickstart and takes its picture."""
+"""Makes run.svg from the real program: `python assets/picture.py` trains the quickstart and takes its picture."""
 
 import asyncio
 import os

@@ -14,6 +14,7 @@ from textual.dom import DOMNode
 from textual.message import Message
 from textual.reactive import reactive
 from textual.screen import Screen
+from textual.worker import Worker, WorkerState
 
 from tui_train.changes import apply
 from tui_train.errors import BadInput, TuiTrainError
@@ -118,8 +119,15 @@ class Wizard(App[int]):
         self.looking -= {event.part}
         machine: Machine = event.value if event.part == "machine" else facts.machine
         toolchains: tuple[Toolchain, ...] = event.value if event.part == "toolchains" else facts.toolchains
-        paths: dict[str, PathState] = event.value if event.part == "paths" else facts.paths
+        # Older answers may come later than newer ones: none of them is forgotten.
+        paths: dict[str, PathState] = {**facts.paths, **event.value} if event.part == "paths" else facts.paths
         self.facts = Facts(machine=machine, toolchains=toolchains, paths=paths)
+
+    @on(Worker.StateChanged)
+    def _worker_ended(self, event: Worker.StateChanged) -> None:
+        if event.state == WorkerState.ERROR:
+            self.looking -= {event.worker.group}
+            self.complain(TuiTrainError(f"{event.worker.name}: {event.worker.error}", "Please report this fault."))
 
     @on(Chosen)
     def _chosen(self, event: Chosen) -> None:

@@ -1,6 +1,6 @@
 """Home: a new training, the saved profiles, and the runs, of which a live one can be opened again."""
 
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 from rich.text import Text
 from textual import on, work
@@ -18,9 +18,15 @@ from .messages import Become, Complaint, OpenRun, OpenStep
 from .widgets.bar import StepBar
 from .widgets.keys import Keys
 
+if TYPE_CHECKING:
+    from tui_train.profile.types import Profile
+
 _MOST_RUNS = 30
 _EVERY = 2.0
-_NEW = "New training     begins with your last values"
+_FIRST = (
+    ("new", "New training     begins with your last values"),
+    ("quickstart", "Quickstart       a small model on sample text, to see it work"),
+)
 
 Rows = tuple[tuple[str, ...], ...]
 
@@ -58,7 +64,7 @@ All screens: Enter next, Esc back, F1 or ? help, Ctrl+P all actions, Q quit."""
     def compose(self) -> ComposeResult:
         """Put a list under the bar."""
         yield StepBar(title="from ssh to a running training")
-        yield OptionList(Option(_NEW, id="new"), id="list", markup=False)
+        yield OptionList(*(Option(words, id=name) for name, words in _FIRST), id="list", markup=False)
         yield Keys()
 
     def on_mount(self) -> None:
@@ -119,14 +125,17 @@ All screens: Enter next, Esc back, F1 or ? help, Ctrl+P all actions, Q quit."""
         """Begin with the last profile."""
         from tui_train.workflow import last
 
-        self.post_message(Become(last()))
-        self.post_message(OpenStep("hardware"))
+        self._begin(last())
 
     @on(OptionList.OptionSelected)
     def _opened(self, event: OptionList.OptionSelected) -> None:
         kind, _, rest = (event.option_id or "").partition(":")
         if kind == "new":
             self.action_new()
+        elif kind == "quickstart":
+            from tui_train.profile.types import Profile
+
+            self._begin(Profile())
         elif kind == "profile":
             self._begin_with(rest)
         elif kind == "run":
@@ -136,10 +145,12 @@ All screens: Enter next, Esc back, F1 or ? help, Ctrl+P all actions, Q quit."""
         from tui_train.profile import store
 
         try:
-            self.post_message(Become(store.load(name)))
+            self._begin(store.load(name))
         except TuiTrainError as error:
             self.post_message(Complaint(error))
-            return
+
+    def _begin(self, profile: "Profile") -> None:
+        self.post_message(Become(profile))
         self.post_message(OpenStep("hardware"))
 
     def _open_run(self, folder: str) -> None:
@@ -177,7 +188,7 @@ All screens: Enter next, Esc back, F1 or ? help, Ctrl+P all actions, Q quit."""
 
 
 def _options(profiles: tuple[str, ...], runs: Rows) -> list[Option]:
-    options = [Option(_NEW, id="new")]
+    options = [Option(words, id=name) for name, words in _FIRST]
     if profiles:
         options.append(Option(Text("\nSaved profiles", "bold"), disabled=True))
         options += [Option(f"  {visible(name)}", id=f"profile:{name}") for name in profiles]

@@ -82,7 +82,10 @@ F2 mends what it can of the findings at the top; an error stops the start."""
 
     def update(self) -> None:
         """Make the plan anew and show it."""
-        if not self.is_mounted or self.facts is None or "toolchains" in self.looking:
+        if not self.is_mounted or self.facts is None:
+            return
+        if self.looking:
+            self.query_one("#findings", Static).update("  Looking at this machine …")
             return
         prepared = prepare(self.profile, self.facts)
         if prepared != self._prepared:

@@ -82,6 +82,10 @@ class Step(Base):
         """Show a changed profile."""
         self.update()
 
+    def watch_looking(self) -> None:
+        """Show that the look at the machine is over, or begins anew."""
+        self.update()
+
     def watch_facts(self) -> None:
         """Show changed facts."""
         self.update()
