@@ -1,6 +1,5 @@
 """`tui-train` and `python -m tui_train`: each way in imports only what it needs, for start-up is import time."""
 
-import os
 import sys
 
 from tui_train.errors import TuiTrainError
@@ -13,10 +12,7 @@ def main() -> None:
     except TuiTrainError as error:
         sys.stderr.write(f"tui-train: {error.message}\n  {error.remedy}\n")
         sys.exit(error.exit_code)
-    except BrokenPipeError:
-        # The reader is gone, `| head` for one: nobody is left to tell.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        sys.exit(0)
+
 
 
 def _start(arguments: list[str]) -> int:

@@ -1,5 +1,7 @@
 """The command line: every wizard feature without a terminal UI. EXIT_CODES is the one table of exit codes."""
 
+import os
+import sys
 from pathlib import Path
 
 import click
@@ -16,6 +18,7 @@ EXIT_CODES = (
     (TuiTrainError.exit_code, "a fault of this program"),
     (CannotWrite.exit_code, "a file cannot be written, or would be overwritten"),
     (130, "stopped by Ctrl-C"),
+    (137, "the run was lost: what started it was killed"),
     (143, "stopped"),
 )
 
@@ -31,7 +34,27 @@ _SET = click.option("--set", "edits", multiple=True, metavar="KEY=VALUE", help="
 _JSON = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 
 
-@click.group(invoke_without_command=True, epilog=_EPILOG, context_settings={"help_option_names": ["-h", "--help"]})
+class _Commands(click.Group):
+    """Commands that end as EXIT_CODES says, where click has codes of its own."""
+
+    def invoke(self, context: click.Context) -> None:
+        try:
+            super().invoke(context)
+        except BrokenPipeError:
+            # The reader is gone, `| head` for one: nobody is left to tell.
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            context.exit(0)
+        except (KeyboardInterrupt, click.Abort):
+            click.echo(err=True)
+            context.exit(130)
+
+
+@click.group(
+    cls=_Commands,
+    invoke_without_command=True,
+    epilog=_EPILOG,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
 @click.version_option(__version__, message="tui-train %(version)s")
 @click.pass_context
 def cli(context: click.Context) -> None:

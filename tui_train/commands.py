@@ -261,6 +261,11 @@ def _stream(found: RunDir) -> tuple[Progress, Status]:
     return progress, wait(found)
 
 
+def _code(now: Status) -> int:
+    """Return what a viewer that waited for a run ends with: the training's own code; see EXIT_CODES."""
+    return 137 if now.state == "lost" else now.exit_code or 0
+
+
 def _interrupted(found: RunDir) -> None:
     name = visible(found.name)
     if sys.stdin.isatty():

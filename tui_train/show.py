@@ -68,4 +68,5 @@ def state(now: Status) -> str:
     """Return a run's state in words."""
     if now.state == "failed":
         return f"failed ({now.exit_code})"
-    return f"lost, {len(now.leftover)} processes left" if now.leftover else now.state
+    left = len(now.leftover)
+    return f"lost, {left} process{'es' if left > 1 else ''} left" if left else now.state
