@@ -112,7 +112,7 @@ def quickstart(edits: tuple[str, ...]) -> None:
     name = visible(begun.name)
     click.echo(f"look again:  tui-train logs {name}   or   tui-train attach {name}")
     click.echo(f"run again:   bash {visible(str(begun.script))}")
-    sys.exit(now.exit_code or 0)
+    sys.exit(_code(now))
 
 
 def runs(*, as_json: bool) -> None:
@@ -131,7 +131,7 @@ def logs(reference: str, attempt: int | None, *, follow: bool) -> None:
     """Print the attempts' logs, lines safe to show."""
     found = rundir.find(reference)
     if follow:
-        sys.exit(_stream(found)[1].exit_code or 0)
+        sys.exit(_code(_stream(found)[1]))
     numbers = [known.number for known in status(found).attempts if attempt in {None, known.number}]
     if not numbers:
         raise BadInput(f"{visible(found.name)} has no such attempt", "See `tui-train runs`.")
@@ -148,7 +148,7 @@ def attach(reference: str) -> None:
     found = rundir.find(reference)
     if terminal():
         sys.exit(open_wizard(str(found.path)))
-    sys.exit(_stream(found)[1].exit_code or 0)
+    sys.exit(_code(_stream(found)[1]))
 
 
 def stop(reference: str) -> None:
@@ -239,7 +239,7 @@ def _watch(started: RunDir, *, detach: bool) -> None:
     click.echo(f"{name} runs in {visible(str(started.path))}; a lost connection does not end it.")
     now = _stream(started)[1]
     click.echo(f"{name}: {show.state(now)}")
-    sys.exit(now.exit_code or 0)
+    sys.exit(_code(now))
 
 
 def _stream(found: RunDir) -> tuple[Progress, Status]:
