@@ -27,6 +27,8 @@ from .widgets.keys import Keys
 from .widgets.log_view import LogView
 
 _MOST_POINTS = 400
+_TICKS = 6
+_BAR = 10
 
 
 class News(Message):
@@ -52,7 +54,7 @@ R starts an ended run again, from its newest complete checkpoint."""
         Binding("x", "stop", "Stop"),
         Binding("r", "again", "Run again"),
         Binding("p", "plot", "Plot"),
-        Binding("escape", "detach", "Home", key_display="esc"),
+        Binding("escape", "home", "Home", key_display="esc"),
     ]
 
     def __init__(self, run: RunDir) -> None:
@@ -105,6 +107,9 @@ R starts an ended run again, from its newest complete checkpoint."""
         plot.plt.clear_data()
         plot.plt.clear_figure()
         plot.plt.plot([point.step for point in shown], [point.loss for point in shown], marker="braille")
+        first, last = shown[0].step if shown else 0, shown[-1].step if shown else 0
+        ticks: list[float] = sorted({first + (last - first) * part // _TICKS for part in range(_TICKS + 1)})
+        plot.plt.xticks(ticks, [str(tick) for tick in ticks])
         plot.plt.title("loss")
         plot.refresh()
 
@@ -116,6 +121,8 @@ R starts an ended run again, from its newest complete checkpoint."""
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
         """Only a live run can be stopped, only an ended one started again."""
         del parameters
+        if action == "detach":
+            return self.live
         if action == "stop":
             return self.live or bool(self._told and self._told.status.leftover)
         return action != "again" or not self.live
@@ -127,6 +134,10 @@ R starts an ended run again, from its newest complete checkpoint."""
 
     def action_detach(self) -> None:
         """Leave the run to itself and go Home."""
+        self.action_home()
+
+    def action_home(self) -> None:
+        """Go Home; a live run goes on."""
         if self.live:
             self.notify(f"{visible(self.run.name)} goes on; Home opens it again.", markup=False)
         self.post_message(GoHome())
@@ -189,14 +200,14 @@ def _state(run: RunDir, told: Told) -> Text:
         words.append(f"  {duration((now.ended or time.time()) - now.started)}")
     words.append("\n ")
     if progress.steps:
-        done = round(20 * min(1.0, progress.step / progress.steps))
-        words.append(f"step {progress.step}/{progress.steps} ").append("█" * done + "░" * (20 - done))
+        done = round(_BAR * min(1.0, progress.step / progress.steps))
+        words.append(f"step {progress.step}/{progress.steps} ").append("█" * done + "░" * (_BAR - done))
+    if told.seconds_left is not None and now.live:
+        words.append(f"  ETA {duration(told.seconds_left)}")
     if progress.first and progress.last:
         words.append(f"  loss {progress.last.loss:.4f}", "bold").append(f" (from {progress.first.loss:.4f})")
     if progress.tokens_per_second:
         words.append(f"  {progress.tokens_per_second:,.0f} tokens/s")
-    if told.seconds_left is not None and now.live:
-        words.append(f"  ETA {duration(told.seconds_left)}")
     words.append("\n ")
     for attempt in now.attempts:
         mark = "▸" if attempt.ended is None else "✓" if attempt.exit_code == 0 else "✗"
