@@ -14,7 +14,6 @@ def main() -> None:
         sys.exit(error.exit_code)
 
 
-
 def _start(arguments: list[str]) -> int:
     if not arguments:
         from tui_train.wizard import open_wizard
