@@ -36,7 +36,7 @@ _MOST_CHANGES = 5
 def facts(*, as_json: bool) -> None:
     """Print the facts."""
     found = look(Profile())
-    toolchain = pick_toolchain(Profile(), found.toolchains)
+    toolchain = pick_toolchain(Profile(), found)
     verdicts = judge(found.machine.gpus, toolchain, found.machine.driver_cuda)
     chosen = recommended(found.machine.gpus, verdicts)
     if not as_json:
@@ -94,7 +94,7 @@ def quickstart(edits: tuple[str, ...]) -> None:
     profile = edited(Profile(), edits)
     click.echo("1 Looking at this machine …")
     found = look(profile)
-    click.echo(show.facts(found, pick_toolchain(profile, found.toolchains), ()).rstrip())
+    click.echo(show.facts(found, pick_toolchain(profile, found), ()).rstrip())
     profile = _mended(profile, found)
     prepared = prepare(profile, found)
     made = require(prepared)

@@ -28,7 +28,7 @@ class Resolved(Struct, frozen=True, kw_only=True):
 
 def resolve(profile: Profile, facts: Facts) -> Resolved:
     """Return what the profile means on this machine; BadInput for an unknown preset."""
-    toolchain = pick_toolchain(profile, facts.toolchains)
+    toolchain = pick_toolchain(profile, facts)
     cards = facts.machine.gpus
     verdicts = judge(cards, toolchain, facts.machine.driver_cuda)
     gpus = _gpus(profile, cards, verdicts)
@@ -67,11 +67,17 @@ def lacks(profile: Profile, toolchain: Toolchain) -> str:
     return f"has no {', '.join(missing)}" if missing else ""
 
 
-def pick_toolchain(profile: Profile, toolchains: tuple[Toolchain, ...]) -> Toolchain | None:
-    """Return the Python that the profile names, or else the first that can train it."""
+def pick_toolchain(profile: Profile, facts: Facts) -> Toolchain | None:
+    """Return the Python that the profile names, or else the first that can train it, rather one that can use a card."""
     if profile.trainer.python:
-        return next((found for found in toolchains if found.python == profile.trainer.python), None)
-    return next((found for found in toolchains if not lacks(profile, found)), None)
+        return next((found for found in facts.toolchains if found.python == profile.trainer.python), None)
+    able = [found for found in facts.toolchains if not lacks(profile, found)]
+    cards, driver = facts.machine.gpus, facts.machine.driver_cuda
+    if profile.hardware.device != "cpu":
+        for found in able:
+            if any(verdict.kind != "blocked" for verdict in judge(cards, found, driver)):
+                return found
+    return next(iter(able), None)
 
 
 def _launcher(profile: Profile, gpus: tuple[Gpu, ...]) -> str:
