@@ -1,0 +1,457 @@
+"""The command line as a real process: what each command prints, how it ends, and that no error is a traceback."""
+
+import json
+import os
+import re
+import shlex
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from support import HOSTILE, SCRIPTS, until
+
+from tui_train import __version__, cli
+from tui_train.profile.fields import FIELDS
+from tui_train.runs import rundir
+from tui_train.runs.processes import marked
+from tui_train.runs.status import status
+
+TUI_TRAIN = [sys.executable, "-m", "tui_train"]
+SLEEPER = f"""\
+[trainer]
+kind = "script"
+preset = "custom"
+script = "{SCRIPTS / "sleeper.py"}"
+arguments = ["--seconds=0.3"]
+"""
+
+
+@pytest.fixture(scope="module")
+def tools(tmp_path_factory):
+    """All programs of the system but the Pythons, each of which would be asked whether it can train."""
+    folder = tmp_path_factory.mktemp("tools")
+    found = {path.name: path for where in ("/bin", "/usr/bin") for path in Path(where).iterdir()}
+    for name, path in found.items():
+        if "python" not in name:
+            (folder / name).symlink_to(path)
+    return folder
+
+
+@pytest.fixture(autouse=True)
+def one_python(tools, tmp_path, monkeypatch):
+    """A home of its own, and one Python."""
+    monkeypatch.setenv("PATH", str(tools))
+    monkeypatch.setenv("HOME", str(tmp_path))
+    for name in ("VIRTUAL_ENV", "CONDA_PREFIX"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.chdir(tmp_path)
+
+
+def tui(*arguments, code=0, **more):
+    """Run a command to its end; nothing it says is ever a traceback."""
+    done = subprocess.run([*TUI_TRAIN, *arguments], capture_output=True, text=True, timeout=100, check=False, **more)
+    assert "Traceback" not in done.stderr + done.stdout, done.stderr
+    assert done.returncode == code, done.stdout + done.stderr
+    return done
+
+
+def told(*arguments, code=0):
+    """What a command says in JSON."""
+    return json.loads(tui(*arguments, "--json", code=code).stdout)
+
+
+def refused(*arguments, code):
+    """What a command that is refused says: nothing on stdout, what is wrong on stderr, and what to do."""
+    done = tui(*arguments, code=code)
+    assert done.stdout == ""
+    assert len(done.stderr.splitlines()) >= 2
+    return done.stderr
+
+
+# ---- what it is
+
+
+def test_version_and_help():
+    assert tui("--version").stdout == f"tui-train {__version__}\n"
+    shown = tui("--help").stdout
+    assert tui("-h").stdout == shown
+    words = " ".join(shown.split())
+    for code, meaning in cli.EXIT_CODES:
+        assert f"{code} {meaning}" in words
+    for name, command in cli.cli.commands.items():
+        assert f"  {name} " in shown
+        assert command.help
+        assert "Usage: " in tui(name, "--help").stdout
+
+
+@pytest.mark.parametrize(
+    "arguments", [["nonsense"], ["plan"], ["plan", "a", "b"], ["runs", "--nope"], ["logs", "x", "--attempt=0"]]
+)
+def test_wrong_usage(arguments):
+    assert "Usage: " in tui(*arguments, code=64).stderr
+
+
+def test_the_wizard_needs_a_terminal():
+    assert "tui-train quickstart" in refused(code=69)
+
+
+def test_keys_lists_them_all():
+    shown = tui("keys").stdout
+    assert [line.split()[0] for line in shown.splitlines()[1:]] == [*FIELDS]
+    assert "3e-3" in shown or "0.003" in shown
+
+
+# ---- looking and planning
+
+
+def test_facts():
+    found = told("facts")
+    assert found.keys() == {"machine", "gpus", "toolchains"}
+    assert found["machine"]["cpu_count"] >= 1
+    assert found["toolchains"][0]["python"] == sys.executable
+    assert found["toolchains"][0]["torch"]
+    for gpu in found["gpus"]:
+        assert gpu["verdict"] in {"use", "spare", "blocked"}
+    shown = tui("facts").stdout
+    assert found["machine"]["hostname"] in shown
+    assert sys.executable in shown
+
+
+def test_the_plan_is_what_export_writes(tmp_path):
+    found = told("plan", "quickstart", "--set", "recipe.steps=30", "--set", "hardware.device=cpu")
+    assert found.keys() == {"findings", "plan", "files"}
+    assert found["findings"] == []
+    assert found["plan"]["steps"] == 30
+    words = found["plan"]["attempts"][0]["argv"]
+    assert words[:2] == [sys.executable, "$RUN_DIR/trainer/train.py"]
+    assert "--steps=30" in words
+    shown = tui(
+        "export", "quickstart", "out dir", "--set=recipe.steps=30", "--set=hardware.device=cpu"
+    ).stdout.splitlines()
+    assert shown[-1] == "Run it with: bash launch.sh"
+    assert {*shown[:-1]} == {str(tmp_path / "out dir" / name) for name in found["files"]}
+    for name, text in found["files"].items():
+        assert (tmp_path / "out dir" / name).read_bytes() == text.encode()
+    shown = tui("plan", "quickstart", "--set=hardware.device=cpu").stdout
+    assert "quickstart: the built-in trainer under python, 1 process on the CPU" in shown
+    assert "after out of memory, micro batch 8 -> 4: micro batch 4 x accumulation 4" in shown
+    assert "launch.sh" in shown
+
+
+def test_export_overwrites_only_when_told(tmp_path):
+    (tmp_path / "mine.toml").write_text(SLEEPER)
+    tui("export", "mine.toml", "out")
+    before = (tmp_path / "out" / "launch.sh").read_bytes()
+    said = refused("export", "mine.toml", "out", "--set", "recipe.steps=7", code=73)
+    assert "launch.sh stands already" in said
+    assert "--force" in said
+    assert (tmp_path / "out" / "launch.sh").read_bytes() == before
+    tui("export", "mine.toml", "out", "--set", "recipe.steps=7", "--force")
+    assert (tmp_path / "out" / "launch.sh").read_bytes() != before
+    assert tui("export", "mine.toml", "mine.toml", code=64).stderr
+    assert "A part of the path is a file" in refused("export", "mine.toml", "mine.toml/x", code=73)
+
+
+def test_hostile_values_are_planned_as_they_are(tmp_path):
+    words = [value for value in HOSTILE if value != "{steps} {unknown} {}"]
+    (tmp_path / "mine.toml").write_text(SLEEPER)
+    found = told("plan", "mine.toml", "--set", f"trainer.arguments={shlex.join(words)}", "--set", "name=it's\n\x1b[31m")
+    assert found["plan"]["attempts"][0]["argv"][2:] == words
+    shown = tui("plan", "mine.toml", "--set", "name=it's\n\x1b[31m").stdout
+    assert "it's\\n\\x1b[31m: " in shown
+
+
+# ---- what is wrong
+
+
+BAD_FILES = {
+    "unknown key": ("[recipe]\nlayer = 2", "recipe.layer is not a key", "Did you mean recipe.layers?"),
+    "wrong type": ("[recipe]\nlayers = '2'", "recipe.layers: Expected int, got str", "Mend that value."),
+    "invalid TOML": ("[recipe\n", "is not TOML", "line 1"),
+    "newer schema": ("schema = 2", "has schema 2", "Install a newer tui-train."),
+    "out of limits": ("[recipe]\nsteps = 0", "recipe.steps is 0", "from 1 to 1000000000"),
+    "not UTF-8": (b"name = '\xff'", "is not UTF-8 text", "Give a TOML profile."),
+    "binary": (bytes(range(256)), "is not UTF-8 text", "Give a TOML profile."),
+    "NUL byte": ('[trainer]\narguments = ["a\\u0000b"]', "trainer.arguments holds a NUL byte", "Remove it"),
+    "no name": ("name = ' '", "has no name", "Give it a name."),
+}
+
+
+@pytest.mark.parametrize("name", BAD_FILES)
+def test_a_profile_that_cannot_be_used(tmp_path, name):
+    text, message, remedy = BAD_FILES[name]
+    (tmp_path / "bad one.toml").write_bytes(text if isinstance(text, bytes) else text.encode())
+    for command in (("plan", "bad one.toml"), ("export", "./bad one.toml", "out"), ("run", "bad one.toml")):
+        said = refused(*command, code=65)
+        assert message in said
+        assert remedy in said
+        assert "bad one.toml" in said
+        if command[0] == "plan" and name != "wrong type":
+            break
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_profile_that_is_not_there(tmp_path):
+    assert "Saved profiles: none yet." in refused("plan", "mine", code=66)
+    assert "there is no profile" in refused("run", "./mine.toml", code=66)
+    assert "is a directory" in refused("plan", "./", code=65)
+    assert "nobody" in refused("plan", "~nobody-of-that-name/x.toml", code=65)
+    assert "is a directory" in refused("plan", f"{tmp_path}/", code=65)
+
+
+@pytest.mark.parametrize(
+    ("edit", "words"),
+    [
+        ("recipe.stepz=1", "Did you mean recipe.steps?"),
+        ("recipe.steps", "is not KEY=VALUE"),
+        ("recipe.steps=many", "Type a whole number."),
+        ("recipe.precision=fp8", "Choose one of: fp32, bf16, fp16."),
+        ("trainer.arguments=it's", "a quote is not closed"),
+        (b"trainer.script=/src/\xff.py", "is not UTF-8 text"),
+        ("trainer.script=~nobody-of-that-name/x.py", "nobody"),
+    ],
+)
+def test_an_edit_that_cannot_be_made(edit, words):
+    assert words in refused("plan", "quickstart", "--set", edit, code=65)
+
+
+CANNOT_RUN = {
+    "script missing": (["trainer.script=/no/such.py"], 65, "script: /no/such.py does not exist", "Name a file"),
+    "data missing": (["trainer.kind=builtin", "trainer.data=/a.txt"], 65, "/a.txt does not exist", "Name a file"),
+    "batch": (
+        ["recipe.micro_batch=8", "recipe.global_batch=20"],
+        65,
+        "20 is not a multiple",
+        "Nearest global batches: 16 or 24.",
+    ),
+    "secret": (["trainer.environment=HF_TOKEN=hf_abc"], 65, "HF_TOKEN looks like a secret", "Name it under secrets"),
+    "preset": (["trainer.preset=hf"], 65, "there is no preset hf", "builtin, custom, hf-trainer, total-batch"),
+    "rung": (["ladder.rungs=micro-batch"], 65, "there is no fallback micro-batch", "Did you mean micro_batch?"),
+    "card": (["hardware.gpus=GPU-x"], 69, "the card GPU-x is not in this machine", "Choose the cards again."),
+    "python": (["trainer.python=/no/python"], 69, "/no/python", "trainer.python"),
+}
+
+
+@pytest.mark.parametrize("name", CANNOT_RUN)
+def test_a_plan_that_cannot_run(tmp_path, name):
+    edits, code, message, remedy = CANNOT_RUN[name]
+    (tmp_path / "mine.toml").write_text(SLEEPER)
+    words = [word for edit in edits for word in ("--set", edit)]
+    said = refused("run", "mine.toml", *words, code=code)
+    assert message in said
+    assert remedy in said
+    assert "hf_abc" not in said
+    assert rundir.all_runs() == ()
+    if name == "batch":
+        found = told("plan", "mine.toml", *words, code=code)
+        assert found["plan"] is None
+        assert found["files"] == {}
+        assert [item["level"] for item in found["findings"]] == ["error"]
+        for number in (16, 24):
+            assert told("plan", "mine.toml", *words, "--set", f"recipe.global_batch={number}")["findings"] == []
+
+
+def test_a_python_without_torch(tmp_path):
+    (tmp_path / "mine.toml").write_text(SLEEPER)
+    bare = tmp_path / "bare python"
+    bare.write_text(f'#!/bin/sh\nexec {shlex.quote(sys.executable)} -S "$@"\n')
+    bare.chmod(0o755)
+    said = refused("export", "mine.toml", "out", "--set", f"trainer.python={bare}", code=69)
+    assert "bare python has no torch" in said
+    assert "pip install" in said
+
+
+def test_runs_cannot_be_kept(tmp_path, monkeypatch):
+    (tmp_path / "mine.toml").write_text(SLEEPER)
+    (tmp_path / "file").write_text("")
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "file"))
+    assert "A part of the path is a file" in refused("run", "mine.toml", code=73)
+    assert tui("runs").stdout.startswith("No runs yet")
+
+
+@pytest.mark.parametrize("command", ["logs", "attach", "stop", "resume"])
+def test_no_such_run(command):
+    assert "there is no run nope" in refused(command, "nope", code=66)
+    assert "there is no run last" in refused(command, "last", code=66)
+    assert "is no run folder" in refused(command, "./", code=66)
+
+
+# ---- saved profiles
+
+
+def test_profiles_are_saved_and_listed(tmp_path):
+    assert told("profiles") == []
+    tui("new", "first", "--set", "recipe.steps=5")
+    tui("new", "second", "--like", "first", "--set", "recipe.seed=3")
+    listed = told("profiles")
+    assert [row["name"] for row in listed] == ["first", "second"]
+    assert Path(listed[0]["path"]).is_file()
+    assert "first  " in tui("profiles").stdout
+    assert "stands already" in refused("new", "first", code=73)
+    tui("new", "first", "--force")
+    assert "cannot be a profile's name" in refused("new", "../first", code=65)
+    plan = told("plan", "second")["plan"]
+    assert (plan["name"], plan["steps"]) == ("second", 5)
+    assert "Saved profiles: first, second." in refused("plan", "third", code=66)
+
+
+# ---- running
+
+
+@pytest.fixture
+def mine(tmp_path):
+    """A profile that sleeps; whatever still runs in the end is killed."""
+    path = tmp_path / "my sleeper.toml"
+    path.write_text('name = "My sleeper"\n' + SLEEPER)
+    yield str(path)
+    for run in rundir.all_runs():
+        for pid in (status(run).pid, *marked(status(run).mark)) if status(run).live or status(run).leftover else ():
+            os.kill(pid, signal.SIGKILL)
+
+
+def arguments(*words):
+    return ("--set", f"trainer.arguments={shlex.join(words)}")
+
+
+def newest():
+    return rundir.all_runs()[0]
+
+
+def test_a_run_is_shown_listed_and_resumed(mine):
+    lines = tui("run", mine).stdout.splitlines()
+    name = newest().name
+    assert name.endswith("-my-sleeper")
+    assert lines[0].startswith(f"{name} runs in ")
+    assert "tick 1" in lines
+    assert lines[-1] == f"{name}: finished"
+    (row,) = told("runs")
+    assert (row["run"], row["state"], row["exit_code"], len(row["attempts"])) == (name, "finished", 0, 1)
+    assert row["path"] == str(newest().path)
+    assert re.search(rf"^{name} +finished +\d{{4}}-\d\d-\d\d \d\d:\d\d +\d+ s +1$", tui("runs").stdout, re.MULTILINE)
+    for reference in (name, name[:15], "last", str(newest().path)):
+        assert tui("logs", reference).stdout.startswith("tick 1\n")
+    assert tui("attach", name).stdout.startswith("tick 1\n")
+    assert tui("stop", name).stdout == f"{name} is not running: finished\n"
+    assert tui("resume", "last").stdout.splitlines()[-1] == f"{name}: finished"
+    assert len(told("runs")[0]["attempts"]) == 2
+    assert tui("logs", "last", "--attempt", "2").stdout.startswith("tick 1\n")
+    assert "no such attempt" in refused("logs", "last", "--attempt", "3", code=65)
+
+
+def test_it_ends_as_the_training_ends(mine):
+    done = tui("run", mine, *arguments("--seconds=0.1", "--code=7"), code=7)
+    assert done.stdout.splitlines()[-1].endswith(": failed (7)")
+    assert told("runs")[0]["exit_code"] == 7
+    tui("attach", "last", code=7)
+    tui("logs", "last", "--follow", code=7)
+    tui("logs", "last")
+
+
+def test_a_detached_run_is_watched_and_stopped(mine):
+    began = time.monotonic()
+    shown = tui("run", mine, "--detach", *arguments("--seconds=60")).stdout
+    assert time.monotonic() - began < 15
+    run = newest()
+    assert shown == f"{run.name} runs. Watch it: tui-train attach {run.name}; end it: tui-train stop {run.name}\n"
+    assert told("runs")[0]["state"] == "running"
+    assert "is running" in refused("resume", "last", code=69)
+    with subprocess.Popen([*TUI_TRAIN, "logs", "-f", "last"], stdout=subprocess.PIPE, text=True) as viewer:
+        assert viewer.stdout.readline() == "tick 1\n"
+        assert "no process of it is left" in tui("stop", "last").stdout
+        viewer.stdout.read()
+    assert viewer.returncode == 143
+    assert status(run).state == "stopped"
+    assert not marked(status(run).mark)
+
+
+def test_a_viewer_ends_without_harm(mine):
+    """Killing what follows a run, as a lost connection does, leaves the run alone."""
+    with subprocess.Popen(
+        [*TUI_TRAIN, "run", mine, *arguments("--seconds=60")], stdout=subprocess.PIPE, text=True
+    ) as viewer:
+        until(lambda: viewer.stdout.readline() == "tick 1\n")
+        viewer.kill()
+    assert status(newest()).state == "running"
+    tui("stop", "last")
+
+
+def test_ctrl_c_without_a_terminal_ends_the_run(mine):
+    viewer = subprocess.Popen(
+        [*TUI_TRAIN, "run", mine, *arguments("--seconds=60")],
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+    with viewer:
+        until(lambda: viewer.stdout.readline() == "tick 1\n")
+        os.killpg(viewer.pid, signal.SIGINT)
+        said = viewer.stderr.read()
+    assert said == ""
+    assert viewer.returncode == 143
+    assert status(newest()).state == "stopped"
+    assert not marked(status(newest()).mark)
+
+
+def test_ctrl_c_before_there_is_a_run(mine, tmp_path):
+    slow = tmp_path / "slow"
+    slow.write_text(f"#!/bin/sh\ntouch '{tmp_path}/asked'\nexec sleep 60\n")
+    slow.chmod(0o755)
+    with subprocess.Popen(
+        [*TUI_TRAIN, "plan", mine, "--set", f"trainer.python={slow}"], stderr=subprocess.PIPE, text=True
+    ) as plan:
+        until((tmp_path / "asked").exists)
+        plan.send_signal(signal.SIGINT)
+        said = plan.stderr.read()
+    assert "Traceback" not in said
+    assert plan.returncode == 130
+
+
+def test_a_run_that_is_lost_is_no_success(mine):
+    with subprocess.Popen(
+        [*TUI_TRAIN, "run", mine, *arguments("--seconds=60")], stdout=subprocess.PIPE, text=True
+    ) as viewer:
+        until(lambda: viewer.stdout.readline() == "tick 1\n")
+        os.kill(status(newest()).pid, signal.SIGKILL)
+        shown = viewer.stdout.read()
+    assert shown.splitlines()[-1].endswith(": lost, 1 process left")
+    assert viewer.returncode == 137
+    assert "lost" in tui("runs").stdout
+    assert "no process of it is left" in tui("stop", "last").stdout
+    assert not marked(status(newest()).mark)
+
+
+@pytest.mark.parametrize("command", ["keys", "plan quickstart --json", "logs last", "logs -f last"])
+def test_a_reader_that_leaves_is_no_error(mine, command):
+    if "last" in command:
+        tui("run", mine, *arguments("--seconds=0.1", "--lines=20000"))
+    line = f"set -o pipefail; {shlex.join(TUI_TRAIN)} {command} | head -1"
+    done = subprocess.run(["bash", "-c", line], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert len(done.stdout.splitlines()) == 1
+
+
+def test_a_log_of_any_bytes_is_shown_safely(mine):
+    tui("run", mine)
+    newest().attempt_log(1).write_bytes(
+        b"\x1b[31mred\x1b[0m \xff\n" + b"x" * (3 << 20) + b"\n10%\r20%\nlast without newline"
+    )
+    shown = tui("logs", "last").stdout.splitlines()
+    assert [shown[0], shown[1][:3], shown[2], shown[3]] == ["red \ufffd", "xxx", "20%", "last without newline"]
+
+
+@pytest.mark.training
+def test_quickstart_goes_the_whole_way(tmp_path):
+    sizes = ("layers=1", "hidden_size=16", "heads=2", "sequence_length=16", "steps=4", "checkpoint_every=2")
+    done = tui("quickstart", *[word for size in sizes for word in ("--set", f"recipe.{size}")])
+    shown = done.stdout
+    for part in ("1 Looking at this machine", "\n2 The plan\n", "\n3 Running in ", "\n4 finished after ", "in 4 steps"):
+        assert part in shown
+    assert float(re.search(r"loss from (\S+) to", shown)[1]) > 4
+    again = re.search(r"^run again: +(.*)$", shown, re.MULTILINE)[1]
+    assert again == f"bash {newest().script}"
+    assert (newest().path / "output" / "checkpoint-4" / "trainer_state.json").is_file()
