@@ -93,9 +93,16 @@ FAULTS = {
         "it is lost",
         True,
     ),
-    "python for two cards": ({"hardware.gpus": UUIDS}, TWO, "error", "trainer.launcher", "2 are wanted", False),
+    "python for two cards": (
+        {"hardware.gpus": UUIDS, "trainer.launcher": "python"},
+        TWO,
+        "error",
+        "trainer.launcher",
+        "2 are wanted",
+        False,
+    ),
     "python for two processes": (
-        {"hardware.processes": 2},
+        {"hardware.processes": 2, "trainer.launcher": "python"},
         facts(),
         "error",
         "trainer.launcher",

@@ -137,6 +137,14 @@ def test_the_first_python_that_can_train_is_taken():
         plan(profile({"trainer.python": "/no-torch"} | SCRIPT), found)
 
 
+def test_a_python_whose_torch_can_use_the_cards_goes_before_one_that_cannot():
+    tools = (toolchain("/cpu", cuda=None, arch_list=()), toolchain("/gpu", cuda="12.8", arch_list=("sm_86",)))
+    found = Facts(machine=facts(gpus=(gpu(0, UUIDS[0]),)).machine, toolchains=tools)
+    assert plan(Profile(), found).python == "/gpu"
+    assert plan(profile({"hardware.device": "cpu"}), found).python == "/cpu"
+    assert plan(Profile(), Facts(machine=facts().machine, toolchains=tools)).python == "/cpu"
+
+
 def test_a_script_starts_in_its_own_folder_with_the_presets_words():
     chosen = profile({"trainer.preset": "hf-trainer", "trainer.arguments": ("--model_name", "gpt2")} | SCRIPT)
     command = plan(chosen, facts()).attempts[0].command
