@@ -117,7 +117,8 @@ def _processes(_profile: Profile, _facts: Facts, resolved: Resolved) -> Iterator
 
 def _batch(profile: Profile, _facts: Facts, resolved: Resolved) -> Iterator[Finding]:
     recipe, world = profile.recipe, resolved.world_size
-    if batch.accumulation(recipe.global_batch, recipe.micro_batch, world):
+    told = batch.TAKEN & resolved.room.takes
+    if not told or batch.accumulation(recipe.global_batch, recipe.micro_batch, world):
         return
     nearest = batch.nearest_global(recipe.global_batch, recipe.micro_batch, world)
     micro = batch.nearest_micro(recipe.global_batch, recipe.micro_batch, world)

@@ -52,7 +52,7 @@ def finding(found: Finding) -> str:
 def plan(made: Plan) -> str:
     """Return a plan's summary: what starts, the arithmetic, the ladder."""
     lines = [f"{visible(made.name)}: {visible(made.title)}", made.attempts[0].batch]
-    lines.append(f"learning rate {made.learning_rate:g}, {made.steps} steps, Python {visible(made.python)}")
+    lines.append(", ".join([*made.numbers, f"Python {visible(made.python)}"]))
     lines += [f"after out of memory, {attempt.title}: {attempt.batch}" for attempt in made.attempts[1:]]
     return "\n".join([*lines, *made.notes])
 
@@ -68,5 +68,4 @@ def state(now: Status) -> str:
     """Return a run's state in words."""
     if now.state == "failed":
         return f"failed ({now.exit_code})"
-    left = len(now.leftover)
-    return f"lost, {left} process{'es' if left > 1 else ''} left" if left else now.state
+    return f"lost, {counted(len(now.leftover), 'process', 'processes')} left" if now.leftover else now.state

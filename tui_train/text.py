@@ -25,6 +25,11 @@ def size(count: int | None) -> str:
     return f"{count / 2**30:.1f} GiB" if count >= 2**30 else f"{count / 2**20:.0f} MiB"
 
 
+def counted(number: int, one: str, many: str = "") -> str:
+    """Return `1 process` or `2 processes`; the plural is `one` + s where it is not given."""
+    return f"{number} {one if number == 1 else many or one + 's'}"
+
+
 def duration(seconds: float) -> str:
     """Return seconds as `42 s`, `3 min 05 s` or `2 h 07 min`."""
     whole = round(seconds)

@@ -66,6 +66,7 @@ def plan(profile: Profile, facts: Facts) -> Plan:
         global_batch=recipe.global_batch,
         learning_rate=batch.learning_rate(recipe),
         steps=recipe.steps,
+        numbers=_numbers(recipe, resolved),
         attempts=tuple(_attempt(step, profile, resolved, job, facts) for step in steps),
         configs=LAUNCHERS[resolved.launcher].configs(job),
         programs=_programs(profile) if builtin else (),
@@ -85,9 +86,14 @@ def _job(profile: Profile, resolved: Resolved, toolchain: Toolchain) -> Job:
 
 def _title(profile: Profile, resolved: Resolved) -> str:
     what = "the built-in trainer" if profile.trainer.kind == "builtin" else profile.trainer.script
-    devices = f"{len(resolved.gpus)} GPU" if resolved.device == "cuda" else "the CPU"
-    processes = "1 process" if resolved.world_size == 1 else f"{resolved.world_size} processes"
+    devices = counted(len(resolved.gpus), "GPU") if resolved.device == "cuda" else "the CPU"
+    processes = counted(resolved.world_size, "process", "processes")
     return f"{what} under {LAUNCHERS[resolved.launcher].LABEL}, {processes} on {devices}"
+
+
+def _numbers(recipe: Recipe, resolved: Resolved) -> tuple[str, ...]:
+    said = {"learning_rate": f"learning rate {batch.learning_rate(recipe):g}", "steps": counted(recipe.steps, "step")}
+    return tuple(words for name, words in said.items() if name in resolved.room.takes)
 
 
 def _programs(profile: Profile) -> tuple[ProgramFile, ...]:
@@ -124,12 +130,14 @@ def _attempt(step: _Step, first: Profile, resolved: Resolved, job: Job, facts: F
         *([Part(resume, "only where there is a complete checkpoint")] if resume else []),
     )
     accumulation = _accumulation(step.profile, job.world_size)
-    processes = "1 process" if job.world_size == 1 else f"{job.world_size} processes"
+    processes = counted(job.world_size, "process", "processes")
+    product = f"micro batch {recipe.micro_batch} x accumulation {accumulation} x {processes}"
     return Attempt(
         rung=step.rung,
         title=step.title,
-        batch=f"micro batch {recipe.micro_batch} x accumulation {accumulation} x {processes}"
-        f" = global batch {recipe.global_batch}",
+        batch=f"{product} = global batch {recipe.global_batch}"
+        if batch.TAKEN & resolved.room.takes
+        else f"{processes}, with the script's own batch",
         command=Command(parts, _settings(step.profile, resolved, job, facts), _folder(step.profile)),
         checkpoints=CheckpointRule(output, rule.prefix, rule.complete) if rule else None,
     )
@@ -167,7 +175,8 @@ def _arguments(profile: Profile, resolved: Resolved, output: Word) -> tuple[Part
     for name in (*plain, "checkpoint_every", "seed"):
         values[name] = (str(getattr(recipe, name)),)
     parts = [Part(words) for argument in resolved.preset.arguments for words in fill(argument, values)]
-    parts += [Part(words, "yours") for word in trainer.arguments for words in fill(Argument((word,)), values)]
+    yours = [words for word in trainer.arguments for words in fill(Argument((word,)), values)]
+    parts += [Part(words, "" if place else "yours, from here on") for place, words in enumerate(yours)]
     return tuple(parts)
 
 

@@ -100,7 +100,10 @@ class ProgramFile(Struct, frozen=True):
 
 
 class Plan(Struct, frozen=True, kw_only=True):
-    """All that a run is: the attempts in order, the files beside the script, and the numbers that it stands for."""
+    """All that a run is: the attempts in order, the files beside the script, and its numbers.
+
+    `numbers` are in words those of learning rate and steps that reach the trainer.
+    """
 
     name: str
     title: str
@@ -114,6 +117,7 @@ class Plan(Struct, frozen=True, kw_only=True):
     global_batch: int
     learning_rate: float
     steps: int
+    numbers: tuple[str, ...]
     attempts: tuple[Attempt, ...]
     configs: tuple[ConfigFile, ...] = ()
     programs: tuple[ProgramFile, ...] = ()
@@ -124,13 +128,13 @@ class Plan(Struct, frozen=True, kw_only=True):
 def argv(command: Command, run_dir: str, checkpoint: str = "") -> list[str]:
     """Return the exact words that the command is started with; those of the checkpoint are left out without one."""
     values = {"RUN_DIR": run_dir, "CHECKPOINT": checkpoint}
-    words = [word for part in command.parts for word in part.words]
-    return [expand(word, values) for word in words if checkpoint or not needs_checkpoint(word)]
+    parts = [part for part in command.parts if checkpoint or not needs_checkpoint(part)]
+    return [expand(word, values) for part in parts for word in part.words]
 
 
-def needs_checkpoint(word: Word) -> bool:
-    """Tell whether a word is only there when a checkpoint is."""
-    return isinstance(word, Joined) and CHECKPOINT in word.pieces
+def needs_checkpoint(part: Part) -> bool:
+    """Tell whether a part is only there when a checkpoint is."""
+    return any(isinstance(word, Joined) and CHECKPOINT in word.pieces for word in part.words)
 
 
 def expand(word: Word, values: Mapping[str, str]) -> str:

@@ -3,7 +3,7 @@
 import shlex
 from importlib import resources
 
-from tui_train.plan.types import Attempt, Plan, Setting, Variable, Word, needs_checkpoint
+from tui_train.plan.types import Attempt, Part, Plan, Setting, Variable, Word, needs_checkpoint
 from tui_train.text import visible
 
 _EXPANSIONS = {"RUN_DIR": '"$run_dir"', "CHECKPOINT": '"$checkpoint"'}
@@ -40,13 +40,14 @@ def _comment(text: str) -> str:
 
 
 def _header(plan: Plan) -> str:
+    resumes = "resumes from the newest complete checkpoint" if plan.attempts[0].checkpoints else "begins anew"
     lines = [
         f"{plan.name}: {plan.title}",
-        plan.attempts[0].batch,
-        f"learning rate {plan.learning_rate:g}, {plan.steps} steps",
+        ", ".join((plan.attempts[0].batch, *plan.numbers)),
         *plan.notes,
+        "Written by tui-train, without which it runs: it needs bash, coreutils and the Python below.",
         "",
-        "bash launch.sh             runs it; a second start resumes from the newest complete checkpoint",
+        f"bash launch.sh             runs it; a second start {resumes}",
         "bash launch.sh --dry-run   prints what would be started",
         "bash launch.sh --help      says what else there is",
         "",
@@ -63,6 +64,7 @@ if [ -z "${{BASH_VERSINFO-}}" ] || [ "${{BASH_VERSINFO[0]}}${{BASH_VERSINFO[1]}}
   exit 69
 fi
 set -uo pipefail
+# The folder of this script, whatever its name, and however the script was started.
 run_dir=${{BASH_SOURCE[0]%"${{BASH_SOURCE[0]##*/}}"}}
 run_dir=$(CDPATH='' cd -- "${{run_dir:-.}}" && pwd -P && echo .) || exit 69
 run_dir=${{run_dir%$'\\n.'}}
@@ -81,15 +83,19 @@ def _shared(plan: Plan) -> tuple[Setting, ...]:
 
 
 def _settings(settings: tuple[Setting, ...]) -> str:
-    lines = [_line(f"{item.name}={shlex.quote(item.value)}", item.why) for item in settings]
+    lines = [_setting(item, "  ") for item in settings]
     return "\n".join(["# The environment of every attempt.", "shared=(", *lines, ")", ""])
 
 
-def _line(words: str, why: str) -> str:
+def _setting(item: Setting, indent: str) -> str:
+    return _line(f"{item.name}={shlex.quote(item.value)}", item.why, indent)
+
+
+def _line(words: str, why: str, indent: str) -> str:
     if not why:
-        return f"  {words}"
-    line = f"  {words:<{_WIDTH}} {_comment(why)}"
-    return line if "\n" not in words and len(line) <= _LONGEST else f"  {_comment(why)}\n  {words}"
+        return f"{indent}{words}"
+    line = f"{indent}{words:<{_WIDTH}} {_comment(why)}"
+    return line if "\n" not in words and len(line) <= _LONGEST else f"{indent}{_comment(why)}\n{indent}{words}"
 
 
 def _attempt(number: int, attempt: Attempt, shared: tuple[Setting, ...]) -> str:
@@ -98,20 +104,20 @@ def _attempt(number: int, attempt: Attempt, shared: tuple[Setting, ...]) -> str:
     if rule:
         words = " ".join(quote(word) for word in (rule.folder, rule.prefix, *rule.complete))
         lines.append(f"  newest_checkpoint {words}")
-    own = [f"{item.name}={shlex.quote(item.value)}" for item in attempt.command.env if item not in shared]
-    lines.append("  local settings=(" + " ".join(['"${shared[@]}"', *own]) + ")")
+    own = [_setting(item, "    ") for item in attempt.command.env if item not in shared]
+    lines += ["  local settings=(", '    "${shared[@]}"', *own, "  )"] if own else ['  local settings=("${shared[@]}")']
+    parts = attempt.command.parts
+    plain = [part for part in parts if not needs_checkpoint(part)]
     lines.append("  local command=(")
-    for part in attempt.command.parts:
-        plain = [quote(word) for word in part.words if not needs_checkpoint(word)]
-        if part is attempt.command.parts[0]:
-            plain[0] = '"$python"'
-        if plain:
-            lines.append("  " + _line(" ".join(plain), part.why))
+    lines += [_line(_quoted(part, python=part is parts[0]), part.why, "    ") for part in plain]
     lines.append("  )")
-    resume = [word for part in attempt.command.parts for word in part.words if needs_checkpoint(word)]
-    if resume:
-        lines.append(f'  [ -z "$checkpoint" ] || command+=({" ".join(quote(word) for word in resume)})')
+    lines += [f'  [ -z "$checkpoint" ] || command+=({_quoted(part)})' for part in parts if needs_checkpoint(part)]
     return "\n".join([*lines, f"  launch {quote(attempt.command.cwd)}", "}", ""])
+
+
+def _quoted(part: Part, *, python: bool = False) -> str:
+    words = [quote(word) for word in part.words]
+    return " ".join(['"$python"', *words[1:]] if python else words)
 
 
 def _order(plan: Plan) -> str:
