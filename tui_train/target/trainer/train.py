@@ -45,7 +45,7 @@ def set_threads() -> None:
     """Share the CPUs among this host's ranks; to be called before torch is imported, which reads it once."""
     ranks = int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
     os.environ.setdefault("OMP_NUM_THREADS", str(max(1, len(os.sched_getaffinity(0)) // ranks)))
-    # Threads that spin while they wait cost a shared machine its speed: on two busy cores a fifth to a half of it was left.
+    # Threads that spin while they wait left a fifth to a half of the speed on two busy cores.
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 
 
