@@ -16,7 +16,7 @@ from tui_train.plan.launchers import LAUNCHERS
 from tui_train.plan.resolve import Resolved, lacks, resolve
 from tui_train.profile import fields
 from tui_train.profile.types import Profile
-from tui_train.text import visible
+from tui_train.text import counted, visible
 
 _SECRET = re.compile(r"(^|_)(TOKEN|SECRET|PASSWORD|PASSWD|CREDENTIALS?|(API|ACCESS|PRIVATE)_?KEY|KEY)$", re.IGNORECASE)
 _OURS = {
@@ -110,7 +110,7 @@ def _processes(_profile: Profile, _facts: Facts, resolved: Resolved) -> Iterator
         change = Change(
             "one process per GPU", "more would share a card, fewer leave one idle", (("hardware.processes", 0),)
         )
-        message = f"{wanted} processes on {cards} GPU do not fit"
+        message = f"{counted(wanted, 'process', 'processes')} on {counted(cards, 'GPU')} do not fit"
         remedy = "Set the processes to 0: one per GPU."
         yield Finding(level="error", key="hardware.processes", message=message, remedy=remedy, change=change)
 
@@ -130,7 +130,7 @@ def _batch(profile: Profile, _facts: Facts, resolved: Resolved) -> Iterator[Find
         level="error",
         key="recipe.global_batch",
         message=f"the global batch {recipe.global_batch} is not a multiple of micro batch {recipe.micro_batch} x"
-        f" {world} {'process' if world == 1 else 'processes'}",
+        f" {counted(world, 'process', 'processes')}",
         remedy=remedy,
         change=change,
     )

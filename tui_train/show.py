@@ -8,7 +8,7 @@ from tui_train.facts.types import Facts, Toolchain
 from tui_train.plan.types import Plan
 from tui_train.runs.rundir import RunDir
 from tui_train.runs.status import Status
-from tui_train.text import duration, size, table, visible
+from tui_train.text import counted, duration, size, table, visible
 
 
 def facts(found: Facts, judged_for: Toolchain | None, chosen: tuple[str, ...]) -> str:

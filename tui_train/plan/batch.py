@@ -4,7 +4,6 @@ import math
 
 from tui_train.profile.types import Recipe
 
-
 # The placeholders by any of which a trainer is told its batch.
 TAKEN = frozenset({"micro_batch", "total_batch", "accumulation", "global_batch"})
 

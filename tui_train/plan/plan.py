@@ -27,7 +27,8 @@ from tui_train.plan.types import (
     joined,
 )
 from tui_train.presets import Argument
-from tui_train.profile.types import Profile
+from tui_train.profile.types import Profile, Recipe
+from tui_train.text import counted
 
 _SAMPLE = "sample.txt"
 
