@@ -114,7 +114,7 @@ FAULTS = {
         TWO,
         "error",
         "hardware.processes",
-        "4 processes on 2 GPU",
+        "4 processes on 2 GPUs",
         False,
     ),
     "fewer processes than cards": (
@@ -122,7 +122,7 @@ FAULTS = {
         TWO,
         "error",
         "hardware.processes",
-        "1 processes on 2 GPU",
+        "1 process on 2 GPUs",
         False,
     ),
     "batch that does not divide": (

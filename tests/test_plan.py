@@ -1,5 +1,6 @@
 """plan(): what would be started, from what was chosen and what is; pure, exact and the same each time."""
 
+import msgspec
 import pytest
 import yaml
 from hypothesis import given, settings
@@ -10,9 +11,10 @@ from tui_train.errors import BadInput, Unavailable
 from tui_train.facts.types import Facts
 from tui_train.plan import batch
 from tui_train.plan.plan import plan
-from tui_train.plan.types import argv, expand, in_run_dir, joined
+from tui_train.plan.types import CHECKPOINT, Command, Part, argv, expand, in_run_dir, joined
 from tui_train.presets import PLACEHOLDERS, preset, presets, takes
 from tui_train.profile.types import Profile
+from tui_train.render.bash import launch_script
 
 SCRIPT = {"trainer.kind": "script", "trainer.script": "/src/my train.py"}
 
@@ -291,3 +293,28 @@ def test_words_are_joined_without_a_seam():
     word = in_run_dir("a b", before="--x=")
     assert expand(word, {"RUN_DIR": "/r"}) == "--x=/r/a b"
     assert joined(("", "a", "b", word.pieces[1], "")).pieces == ("ab", word.pieces[1])
+
+
+def test_only_what_reaches_the_training_is_said_of_it():
+    two = {"trainer.launcher": "torchrun", "hardware.processes": 2, "hardware.device": "cpu"} | SCRIPT
+    hf = plan(profile(two), facts())
+    assert hf.numbers == ("learning rate 0.003", "60 steps")
+    assert hf.attempts[0].batch == "micro batch 8 x accumulation 1 x 2 processes = global batch 16"
+    total = plan(profile({"trainer.preset": "total-batch"} | two), facts())
+    assert total.numbers == ("learning rate 0.003",)
+    custom = profile({"trainer.preset": "custom", "recipe.global_batch": 15} | two)
+    assert plan(custom, facts()).numbers == ()
+    assert plan(custom, facts()).attempts[0].batch == "2 processes, with the script's own batch"
+    for word in ("micro_batch", "global_batch", "accumulation"):
+        with pytest.raises(BadInput, match="not a multiple"):
+            plan(profile({"trainer.arguments": (f"--n={{{word}}}",)}, custom), facts())
+
+
+def test_words_of_a_checkpoint_are_left_out_together():
+    command = Command((Part(("/py",)), Part(("--resume", joined((CHECKPOINT,))))), (), "/")
+    assert argv(command, "/run") == ["/py"]
+    assert argv(command, "/run", "/c") == ["/py", "--resume", "/c"]
+    made = plan(Profile(), facts())
+    attempt = msgspec.structs.replace(made.attempts[0], command=command)
+    script = launch_script(msgspec.structs.replace(made, attempts=(attempt,)))
+    assert '  [ -z "$checkpoint" ] || command+=(--resume "$checkpoint")\n' in script
