@@ -41,5 +41,6 @@ test: lint
 clean:
 	@if [ -e .venv/.made-by-make ]; then rm -rf .venv; elif [ -e .venv ]; then \
 	echo '.venv was not made by make: it stays'; fi
-	rm -rf build dist *.egg-info .mypy_cache .pytest_cache .ruff_cache .import_linter_cache .hypothesis
+	rm -rf build dist *.egg-info .mypy_cache .pytest_cache .ruff_cache .import_linter_cache .hypothesis \
+	  snapshot_report.html tests/.built
 	find . -path ./.venv -prune -o -name __pycache__ -type d -exec rm -rf {} +

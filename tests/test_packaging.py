@@ -8,6 +8,7 @@ import sys
 import sysconfig
 import time
 import zipfile
+from importlib.util import find_spec
 from pathlib import Path
 from shutil import copytree, ignore_patterns
 
@@ -40,11 +41,15 @@ def run(*command, **options):
     return done.stdout
 
 
+def copied(folder):
+    left = ignore_patterns(".git", ".venv", ".*_cache", ".hypothesis", "__pycache__", "*.egg-info", "build", "dist")
+    return Path(copytree(ROOT, folder / "tui-train", ignore=left))
+
+
 @pytest.fixture(scope="module")
 def tree(tmp_path_factory):
     """A copy of the sources: a build leaves nothing in the checkout, and takes nothing that an earlier one left."""
-    left = ignore_patterns(".*", "__pycache__", "*.egg-info", "build", "dist")
-    return Path(copytree(ROOT, tmp_path_factory.mktemp("a copy") / "tui-train", ignore=left))
+    return copied(tmp_path_factory.mktemp("a copy"))
 
 
 @pytest.fixture(scope="module")
@@ -151,3 +156,50 @@ def test_installed_quickstart(installed, hostile):
     first, last = map(float, re.search(r"loss from ([\d.]+) to ([\d.]+)", out).groups())
     assert last < first / 2
     assert "finished after" in out
+
+
+def environment(tree, python, *, code=0):
+    """Run what `make run` begins with; return what it printed."""
+    variables = {name: value for name, value in os.environ.items() if name not in {"TORCH", "PIP_ARGS"}}
+    variables["PYTHON"] = str(python)
+    command = ["bash", ".ci/environment", "run"]
+    pipe, both = subprocess.PIPE, subprocess.STDOUT
+    done = subprocess.run(command, cwd=tree, env=variables, stdout=pipe, stderr=both, text=True, check=False)
+    assert done.returncode == code, done.stdout
+    return done.stdout
+
+
+@pytest.mark.packaging
+@pytest.mark.skipif(find_spec("torch") is None, reason="it would download one")
+def test_make_run_installs_once_and_takes_the_torch_that_is_there(tmp_path):
+    folder = tmp_path / "it's a folder"
+    folder.mkdir()
+    tree = copied(folder)
+    assert "Taking the torch" in environment(tree, sys.executable)
+    assert run(tree / ".venv/bin/tui-train", "--version") == f"tui-train {tui_train.__version__}\n"
+    assert not list(tree.glob(".venv/lib/*/site-packages/torch"))
+    assert environment(tree, sys.executable) == ""
+
+    with (tree / "pyproject.toml").open("a") as project:
+        project.write("\n")
+    assert environment(tree, sys.executable).startswith("Installing into .venv\n")
+
+    (tree / ".venv/.ready").unlink()
+    (tree / ".venv/bin/tui-train").unlink()
+    assert environment(tree, sys.executable).startswith("The last install was interrupted: making it anew\n")
+    assert (tree / ".venv/bin/tui-train").exists()
+
+
+def test_make_run_leaves_an_environment_of_the_user(tmp_path):
+    tree = copied(tmp_path)
+    (tree / ".venv").mkdir()
+    (tree / ".venv/mine").touch()
+    assert "It was not made by make" in environment(tree, sys.executable, code=1)
+    assert (tree / ".venv/mine").exists()
+
+
+@pytest.mark.parametrize(("python", "message"), [("nope", "there is no nope"), ("false", "false does not run")])
+def test_make_run_needs_a_python(tmp_path, python, message):
+    tree = copied(tmp_path)
+    assert message in environment(tree, python, code=1)
+    assert not (tree / ".venv").exists()
