@@ -37,16 +37,16 @@ _JSON = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 class _Commands(click.Group):
     """Commands that end as EXIT_CODES says, where click has codes of its own."""
 
-    def invoke(self, context: click.Context) -> None:
+    def invoke(self, ctx: click.Context) -> None:
         try:
-            super().invoke(context)
+            super().invoke(ctx)
         except BrokenPipeError:
             # The reader is gone, `| head` for one: nobody is left to tell.
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-            context.exit(0)
+            ctx.exit(0)
         except (KeyboardInterrupt, click.Abort):
             click.echo(err=True)
-            context.exit(130)
+            ctx.exit(130)
 
 
 @click.group(

@@ -58,13 +58,18 @@ class _Asker:
         try:
             return call(*self.about, *arguments)
         except pynvml.NVMLError as error:
-            if error.value in {pynvml.NVML_ERROR_GPU_IS_LOST, pynvml.NVML_ERROR_RESET_REQUIRED}:
-                self.problem = _PROBLEMS[error.value]
+            if _code(error) in {pynvml.NVML_ERROR_GPU_IS_LOST, pynvml.NVML_ERROR_RESET_REQUIRED}:
+                self.problem = _PROBLEMS[_code(error)]
         except UnicodeDecodeError as error:
             return error.object.decode("utf-8", "replace")
         except _NONSENSE:
             pass
         return None
+
+
+def _code(error: pynvml.NVMLError) -> int:
+    """Return NVML's number of an error, which the binding sets where no type checker sees it."""
+    return int(getattr(error, "value", 0))
 
 
 def read() -> Cards:
@@ -76,7 +81,7 @@ def read() -> Cards:
     try:
         pynvml.nvmlInit()
     except pynvml.NVMLError as error:
-        return Cards(gaps=(pci.no_driver(_KINDS.get(error.value, ""), str(error), on_bus),))
+        return Cards(gaps=(pci.no_driver(_KINDS.get(_code(error), ""), str(error), on_bus),))
     except _NONSENSE as error:
         return Cards(gaps=(pci.no_driver("", f"its library is broken: {error}", on_bus),))
     try:
@@ -109,7 +114,7 @@ def _open(index: int) -> Iterator[Gpu]:
     try:
         handle = pynvml.nvmlDeviceGetHandleByIndex(index)
     except pynvml.NVMLError as error:
-        yield Gpu(index=index, problem=_PROBLEMS.get(error.value, f"the driver cannot open it: {error}"))
+        yield Gpu(index=index, problem=_PROBLEMS.get(_code(error), f"the driver cannot open it: {error}"))
         return
     except _NONSENSE as error:
         yield Gpu(index=index, problem=f"the driver cannot open it: {error}")
