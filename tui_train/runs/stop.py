@@ -11,6 +11,7 @@ from tui_train.runs.rundir import RunDir
 from tui_train.runs.status import Status, status
 
 _PATIENCE = 60.0
+_GRACE = 20.0
 
 
 def stop(run: RunDir, *, waiting: Callable[[], None] = lambda: None) -> Status:
@@ -27,7 +28,7 @@ def stop(run: RunDir, *, waiting: Callable[[], None] = lambda: None) -> Status:
             time.sleep(0.1)
         if now.live:
             _signal(now.pid, signal.SIGKILL)
-    left = _end(now.mark) if now.mark else ()
+    left = _end(now.mark, waiting) if now.mark else ()
     if left:
         pids = ", ".join(map(str, left))
         raise Unavailable(f"processes of the run are left: {pids}", f"End them: kill -9 {' '.join(map(str, left))}")
@@ -43,18 +44,13 @@ def _signal(pid: int, number: signal.Signals) -> None:
         raise Unavailable("the run belongs to another user", "Ask whoever started it to stop it.") from None
 
 
-def _end(mark: str) -> tuple[int, ...]:
+def _end(mark: str, waiting: Callable[[], None]) -> tuple[int, ...]:
     """Ask, then kill, whatever carries the mark of a run whose launch.sh is gone; return what is left."""
-    for attempt in range(100):
-        found = marked(mark)
-        if not found:
-            break
-        for pid in found:
-            try:
-                os.kill(pid, signal.SIGTERM if attempt == 0 else signal.SIGKILL)
-            except ProcessLookupError:
-                continue
-            except PermissionError:
-                return found
-        time.sleep(1.0 if attempt == 0 else 0.1)
+    for number, seconds in ((signal.SIGTERM, _GRACE), (signal.SIGKILL, _GRACE)):
+        for pid in marked(mark):
+            _signal(pid, number)
+        deadline = time.monotonic() + seconds
+        while marked(mark) and time.monotonic() < deadline:
+            waiting()
+            time.sleep(0.1)
     return marked(mark)
