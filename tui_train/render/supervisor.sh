@@ -230,7 +230,7 @@ main() {
   trap 'on_stop INT 130' INT
   trap 'on_stop TERM 143' TERM
   trap 'interrupted=1' HUP PIPE # a lost terminal ends neither this script nor the training
-  event run_started ",\"mark\":\"$run_id\",\"pid\":$$,\"start_ticks\":$(start_ticks $$),\"boot_id\":\"$boot_id\"" \
+  event run_started ",\"mark\":\"$run_id\",\"pid\":$$,\"start_ticks\":$(start_ticks $$),\"boot_id\":\"$boot_id\",\"grace\":$grace" \
     || refuse 73 "cannot write $run_dir/events.jsonl: free some space"
   climb
 }

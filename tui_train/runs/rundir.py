@@ -27,6 +27,7 @@ class Event(Struct, frozen=True, kw_only=True):
     pid: int = 0
     start_ticks: int = 0
     boot_id: str = ""
+    grace: int = 20
     attempt: int = 0
     position: int = 0
     exit_code: int = -1

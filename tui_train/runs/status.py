@@ -23,7 +23,10 @@ class AttemptStatus(Struct, frozen=True, kw_only=True):
 
 
 class Status(Struct, frozen=True, kw_only=True):
-    """A run's state and attempts; `leftover` are processes that train on though what started them is gone."""
+    """A run's state and attempts; `leftover` are processes that train on though what started them is gone.
+
+    `grace` is how many seconds its training gets to end by itself.
+    """
 
     state: State
     attempts: tuple[AttemptStatus, ...] = ()
@@ -32,6 +35,7 @@ class Status(Struct, frozen=True, kw_only=True):
     exit_code: int | None = None
     pid: int = 0
     mark: str = ""
+    grace: int = 20
     leftover: tuple[int, ...] = ()
 
     @property
@@ -65,6 +69,7 @@ def status(run: RunDir) -> Status:
         exit_code=end.exit_code if end else None,
         pid=last.pid,
         mark=last.mark,
+        grace=last.grace,
         leftover=leftover,
     )
 

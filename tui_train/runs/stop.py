@@ -10,8 +10,7 @@ from tui_train.runs.processes import marked
 from tui_train.runs.rundir import RunDir
 from tui_train.runs.status import Status, status
 
-_PATIENCE = 60.0
-_GRACE = 20.0
+_PATIENCE = 40.0
 
 
 def stop(run: RunDir, *, waiting: Callable[[], None] = lambda: None) -> Status:
@@ -22,13 +21,13 @@ def stop(run: RunDir, *, waiting: Callable[[], None] = lambda: None) -> Status:
     now = status(run)
     if now.live:
         _signal(now.pid, signal.SIGTERM)
-        deadline = time.monotonic() + _PATIENCE
+        deadline = time.monotonic() + now.grace + _PATIENCE
         while (now := status(run)).live and time.monotonic() < deadline:
             waiting()
             time.sleep(0.1)
         if now.live:
             _signal(now.pid, signal.SIGKILL)
-    left = _end(now.mark, waiting) if now.mark else ()
+    left = _end(now, waiting) if now.mark else ()
     if left:
         pids = ", ".join(map(str, left))
         raise Unavailable(f"processes of the run are left: {pids}", f"End them: kill -9 {' '.join(map(str, left))}")
@@ -44,13 +43,15 @@ def _signal(pid: int, number: signal.Signals) -> None:
         raise Unavailable("the run belongs to another user", "Ask whoever started it to stop it.") from None
 
 
-def _end(mark: str, waiting: Callable[[], None]) -> tuple[int, ...]:
-    """Ask, then kill, whatever carries the mark of a run whose launch.sh is gone; return what is left."""
-    for number, seconds in ((signal.SIGTERM, _GRACE), (signal.SIGKILL, _GRACE)):
-        for pid in marked(mark):
-            _signal(pid, number)
+def _end(now: Status, waiting: Callable[[], None]) -> tuple[int, ...]:
+    """Ask each once, then kill, whatever is left of a run whose launch.sh is gone; return what cannot be ended."""
+    for number, seconds in ((signal.SIGTERM, float(now.grace)), (signal.SIGKILL, _PATIENCE)):
+        told: set[int] = set()
         deadline = time.monotonic() + seconds
-        while marked(mark) and time.monotonic() < deadline:
+        while (found := marked(now.mark)) and time.monotonic() < deadline:
+            for pid in set(found) - told:
+                _signal(pid, number)
+            told.update(found)
             waiting()
             time.sleep(0.1)
-    return marked(mark)
+    return marked(now.mark)
