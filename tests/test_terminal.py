@@ -132,7 +132,9 @@ def test_a_killed_wizard_leaves_the_training_which_is_opened_again_and_stopped(t
     assert before.live
     terminals.append(second := Terminal())
     second.see("running")
-    second.press("\x1b[B\r", "[5 Run]")
+    second.child.send("\x1b[B\x1b[B")
+    second.see("Stop run")
+    second.press("\r", "[5 Run]")
     second.see("step ")
     second.press("x", "Stop this training?")
     second.child.send("\x1b[B\r")
