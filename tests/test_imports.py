@@ -19,9 +19,10 @@ FOREIGN = {"textual", "rich", "torch", "accelerate", "transformers", "numpy", "t
 
 def modules_after(code):
     """The top-level modules that are loaded after a child ran this, and those of the screens."""
-    child = f"import sys\n{code}\nprint(*sys.modules, file=sys.stderr)"
+    child = f"import atexit, sys\natexit.register(lambda: print(*sys.modules, file=sys.stderr))\n{code}"
     done = subprocess.run([sys.executable, "-c", child], capture_output=True, text=True, cwd=ROOT, check=True)
     names = set(done.stderr.split())
+    assert "sys" in names
     return {name.partition(".")[0] for name in names} | {name for name in names if name.startswith("tui_train.screens")}
 
 

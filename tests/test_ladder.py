@@ -41,6 +41,15 @@ def test_the_default_ladder():
     assert titles(Profile(), facts()) == [title for title in titles(Profile()) if title != "expandable segments"]
 
 
+def test_a_micro_batch_falls_to_half_or_to_the_next_that_fits():
+    values = {"recipe.micro_batch": 12, "recipe.global_batch": 480, "ladder.rungs": ("micro_batch",)}
+    assert [recipe.micro_batch for recipe in climbed(profile(values))] == [12, 6, 3, 1]
+    values = {"recipe.micro_batch": 100, "recipe.global_batch": 300}
+    assert [recipe.micro_batch for recipe in climbed(profile(values, profile({"ladder.rungs": ("micro_batch",)})))] == [
+        100, 50, 25, 12, 6, 3, 1,
+    ]  # fmt: skip
+
+
 def test_each_rung_builds_on_the_one_before():
     attempts = plan(Profile(), CARDS).attempts
     environment = [{item.name: item.value for item in attempt.command.env} for attempt in attempts]

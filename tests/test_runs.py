@@ -288,6 +288,29 @@ def test_stopping_leaves_nothing_behind(made, quick, arguments):
     assert gone(run)
 
 
+def test_children_that_went_apart_are_asked_too(made, tmp_path):
+    """They may save what they hold, and are not killed at once."""
+    run = made("--children-apart=1", f"--children-save={tmp_path / 'saved'}")
+    start(run)
+    training(run)
+    until(lambda: len(marked(status(run).mark)) == 2)
+    assert stop(run).state == "stopped"
+    assert (tmp_path / "saved").read_text() == "saved\n"
+    assert gone(run)
+
+
+def test_a_started_run_can_be_interrupted(made):
+    """It is a session of its own, and does not begin with the keyboard's signals ignored."""
+    run = made()
+    start(run)
+    training(run)
+    assert os.getsid(status(run).pid) != os.getsid(0)
+    os.kill(status(run).pid, signal.SIGINT)
+    now = wait(run)
+    assert (now.state, now.exit_code) == ("stopped", 130)
+    assert gone(run)
+
+
 @pytest.mark.training
 def test_stopping_torchrun_ends_workers_that_ignore_it(made, quick):
     """Each worker is a session of its own, which a signal to a process group would miss."""
@@ -359,6 +382,26 @@ def test_without_its_launch_script_it_is_lost_and_can_be_cleared(made):
     assert stop(run).leftover == ()
     assert status(run).state == "lost"
     assert not marked(now.mark)
+
+
+@pytest.mark.parametrize("arguments", [("--ignore-signals",), ("--children-apart=1", "--ignore-signals")])
+def test_what_is_left_and_does_not_listen_is_killed(made, quick, arguments):
+    run = made(*arguments)
+    start(run)
+    training(run)
+    os.kill(status(run).pid, signal.SIGKILL)
+    assert until(lambda: status(run).leftover)
+    assert stop(run).leftover == ()
+
+
+def test_what_is_left_may_save(made, tmp_path):
+    run = made(f"--save-on-term={tmp_path / 'saved'}")
+    start(run)
+    training(run)
+    os.kill(status(run).pid, signal.SIGKILL)
+    assert until(lambda: status(run).leftover)
+    assert stop(run).leftover == ()
+    assert (tmp_path / "saved").read_text() == "saved\n"
 
 
 def test_a_lost_run_can_be_started_again(made):
@@ -458,6 +501,18 @@ def test_the_lock_of_a_zombie_is_taken_over(made):
             until(lambda: len(status(run).attempts) == 2)
             again.terminate()
     assert status(run).state == "stopped"
+
+
+def test_the_lock_of_one_that_is_just_starting_is_left_alone(made):
+    run = made("--seconds=0.1")
+    (run.path / ".lock").mkdir()
+    process = subprocess.Popen(["bash", run.script], env=plain_environment(), stderr=subprocess.PIPE)
+    with process:
+        time.sleep(0.4)
+        (run.path / ".lock" / "owner").write_text(f"{os.getpid()} {start_ticks(os.getpid())} {boot_id()}\n")
+        assert f"already (process {os.getpid()})" in process.stderr.read().decode()
+    assert process.returncode == 75
+    assert not run.events_file.exists()
 
 
 def test_of_many_starts_at_once_one_wins(made):
@@ -574,9 +629,9 @@ def test_a_grace_that_is_no_number_is_refused(made, grace):
 
 
 def test_a_grace_with_zeros_before_it(made):
-    run = made("--ignore-signals")
+    run = made()
     process = subprocess.Popen(
-        ["bash", run.script], env=plain_environment(TUI_TRAIN_GRACE="01"), stdout=subprocess.DEVNULL
+        ["bash", run.script], env=plain_environment(TUI_TRAIN_GRACE="08"), stdout=subprocess.DEVNULL
     )
     with process:
         training(run)

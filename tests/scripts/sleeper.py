@@ -10,6 +10,7 @@ parser = argparse.ArgumentParser()
 parser.add_argument("--seconds", type=float, default=60)
 parser.add_argument("--ignore-signals", action="store_true")
 parser.add_argument("--children-apart", type=int, default=0)
+parser.add_argument("--children-save", default="")
 parser.add_argument("--out-of-memory", type=float, default=None, help="after so many seconds")
 parser.add_argument("--lines", type=int, default=0)
 parser.add_argument("--code", type=int, default=0)
@@ -31,6 +32,7 @@ if options.save_on_term:
 for _ in range(options.children_apart):
     # A child in a session of its own whose parent leaves at once, as a daemon is.
     words = [sys.executable, __file__, f"--seconds={options.seconds}"] + ["--ignore-signals"] * options.ignore_signals
+    words += [f"--save-on-term={options.children_save}"] * bool(options.children_save)
     between = "import subprocess, sys; subprocess.Popen(sys.argv[1:], start_new_session=True)"
     subprocess.run(
         [sys.executable, "-c", between, *words], start_new_session=True, check=True, stdin=subprocess.DEVNULL

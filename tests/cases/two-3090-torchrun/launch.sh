@@ -251,12 +251,15 @@ signal_all() {  # signal_all SIGNAL: to every process of this run; false when th
   return 0
 }
 
-end_training() {  # asks the launcher first, for it knows its workers; then all; then kills
-  local waited=0 limit=$((grace * 5))
+end_training() {  # asks the launcher first, for it knows its workers; then whatever it leaves, once; then kills
+  local waited=0 limit=$((grace * 5)) asked=no
   kill -TERM "$child" 2>/dev/null
   while signal_all 0; do
     [ "$waited" -lt "$limit" ] && [ "$signals" -lt 2 ] || break
-    kill -0 "$child" 2>/dev/null || signal_all TERM
+    if [ "$asked" = no ] && ! kill -0 "$child" 2>/dev/null; then
+      signal_all TERM
+      asked=yes
+    fi
     sleep 0.2
     waited=$((waited + 1))
   done
@@ -428,7 +431,7 @@ main() {
   trap 'on_stop INT 130' INT
   trap 'on_stop TERM 143' TERM
   trap 'interrupted=1' HUP PIPE # a lost terminal ends neither this script nor the training
-  event run_started ",\"mark\":\"$run_id\",\"pid\":$$,\"start_ticks\":$(start_ticks $$),\"boot_id\":\"$boot_id\"" \
+  event run_started ",\"mark\":\"$run_id\",\"pid\":$$,\"start_ticks\":$(start_ticks $$),\"boot_id\":\"$boot_id\",\"grace\":$grace" \
     || refuse 73 "cannot write $run_dir/events.jsonl: free some space"
   climb
 }
