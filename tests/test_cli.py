@@ -145,11 +145,11 @@ def test_export_overwrites_only_when_told(tmp_path):
     (tmp_path / "mine.toml").write_text(SLEEPER)
     tui("export", "mine.toml", "out")
     before = (tmp_path / "out" / "launch.sh").read_bytes()
-    said = refused("export", "mine.toml", "out", "--set", "recipe.steps=7", code=73)
+    said = refused("export", "mine.toml", "out", "--set", "name=other", code=73)
     assert "launch.sh stands already" in said
     assert "--force" in said
     assert (tmp_path / "out" / "launch.sh").read_bytes() == before
-    tui("export", "mine.toml", "out", "--set", "recipe.steps=7", "--force")
+    tui("export", "mine.toml", "out", "--set", "name=other", "--force")
     assert (tmp_path / "out" / "launch.sh").read_bytes() != before
     assert tui("export", "mine.toml", "mine.toml", code=64).stderr
     assert "A part of the path is a file" in refused("export", "mine.toml", "mine.toml/x", code=73)
@@ -222,7 +222,7 @@ CANNOT_RUN = {
     "script missing": (["trainer.script=/no/such.py"], 65, "script: /no/such.py does not exist", "Name a file"),
     "data missing": (["trainer.kind=builtin", "trainer.data=/a.txt"], 65, "/a.txt does not exist", "Name a file"),
     "batch": (
-        ["recipe.micro_batch=8", "recipe.global_batch=20"],
+        ["trainer.kind=builtin", "recipe.micro_batch=8", "recipe.global_batch=20"],
         65,
         "20 is not a multiple",
         "Nearest global batches: 16 or 24.",

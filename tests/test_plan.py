@@ -300,6 +300,7 @@ def test_only_what_reaches_the_training_is_said_of_it():
     hf = plan(profile(two), facts())
     assert hf.numbers == ("learning rate 0.003", "60 steps")
     assert hf.attempts[0].batch == "micro batch 8 x accumulation 1 x 2 processes = global batch 16"
+    assert {"--per_device_train_batch_size=8", "--gradient_accumulation_steps=1"} <= {*words(profile(two))}
     total = plan(profile({"trainer.preset": "total-batch"} | two), facts())
     assert total.numbers == ("learning rate 0.003",)
     custom = profile({"trainer.preset": "custom", "recipe.global_batch": 15} | two)

@@ -27,7 +27,7 @@ def values(row):
         return st.sampled_from(row.options)
     if row.kind == "integer":
         return st.integers(int(row.minimum), int(row.maximum))
-    path = TEXT.map(lambda text: fields.absolute(text, Path("/base folder")))
+    path = TEXT.map(lambda text: text and fields.absolute(f"/base folder/{text}", Path("/elsewhere")))
     return {
         "number": st.floats(row.minimum or 0, row.maximum or 0),
         "switch": st.booleans(),

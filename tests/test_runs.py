@@ -292,8 +292,7 @@ def test_children_that_went_apart_are_asked_too(made, tmp_path):
     """They may save what they hold, and are not killed at once."""
     run = made("--children-apart=1", f"--children-save={tmp_path / 'saved'}")
     start(run)
-    training(run)
-    until(lambda: len(marked(status(run).mark)) == 2)
+    until(lambda: newest_log(run).count(b"tick 1\n") == 2)
     assert stop(run).state == "stopped"
     assert (tmp_path / "saved").read_text() == "saved\n"
     assert gone(run)

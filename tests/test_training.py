@@ -138,10 +138,12 @@ def test_a_script_with_the_hf_trainer(tmp_path):
     assert [attempt.out_of_memory for attempt in status(run).attempts] == [True, False]
     assert len(whole) == 6
     assert climbed == pytest.approx(whole, abs=1e-4)
-    progress = advance(Progress(), Tail(run.attempt_log(2)).lines())
+    lines = [*Tail(run.attempt_log(2)).lines()]
+    progress = advance(Progress(), lines)
     assert (progress.step, progress.steps) == (6, 6)
+    assert progress.points
     # It went on after step 4, and did not begin anew.
-    assert len(progress.points) == 2
+    assert sum(line.startswith("{'loss'") for line in lines) == 2
 
 
 def test_a_script_whose_batch_size_is_the_total(tmp_path):
