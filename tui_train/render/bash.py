@@ -64,10 +64,9 @@ if [ -z "${{BASH_VERSINFO-}}" ] || [ "${{BASH_VERSINFO[0]}}${{BASH_VERSINFO[1]}}
   exit 69
 fi
 set -uo pipefail
-# The folder of this script, whatever its name, and however the script was started.
-run_dir=${{BASH_SOURCE[0]%"${{BASH_SOURCE[0]##*/}}"}}
-run_dir=$(CDPATH='' cd -- "${{run_dir:-.}}" && pwd -P && echo .) || exit 69
-run_dir=${{run_dir%$'\\n.'}}
+# The folder of this script; the dot keeps a newline at the end of its name.
+run_dir=$(readlink -f -- "${{BASH_SOURCE[0]}}" && echo .) || exit 69
+run_dir=${{run_dir%/*}}
 python={shlex.quote(plan.python)}
 [ -z "${{TUI_TRAIN_PYTHON-}}" ] || python=$TUI_TRAIN_PYTHON
 secrets=({secrets}) # taken from the environment of whoever starts this script, never written down

@@ -224,6 +224,10 @@ main() {
     '' | *[!0-9]*) refuse 64 "TUI_TRAIN_GRACE is $grace: give whole seconds" ;;
   esac
   grace=$((10#$grace))
+  case $python in
+    /*) ;;
+    */*) python=$PWD/$python ;;
+  esac
   command -v -- "$python" > /dev/null || refuse 69 "there is no $python: set TUI_TRAIN_PYTHON to the Python that trains"
   lock
   trap 'rm -rf -- "$run_dir/.lock"' EXIT
