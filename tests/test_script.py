@@ -20,7 +20,7 @@ from tui_train.runs import rundir
 WAYS = [(launcher, preset) for preset in ("builtin", "hf-trainer", "total-batch", "custom")
         for launcher in ("torchrun", "python", "accelerate")]  # fmt: skip
 OOM = {"STUB_SAYS": "torch.OutOfMemoryError: CUDA out of memory. Tried", "STUB_CODE": "1"}
-COREUTILS = {"cat", "date", "dirname", "mkdir", "nice", "rm", "sleep", "tail", "tr", "env"}
+COREUTILS = {"cat", "date", "env", "mkdir", "nice", "readlink", "rm", "sleep", "tail", "tr"}
 
 
 def as_name(value):
@@ -246,7 +246,7 @@ def test_variables_of_the_user_may_have_any_name(tmp_path):
             assert_same(note, attempt.command, run, environment)
 
 
-@pytest.mark.parametrize("given", ["run dir/launch.sh", "./run dir/launch.sh", "launch.sh", "./launch.sh"])
+@pytest.mark.parametrize("given", ["run dir/launch.sh", "./run dir/launch.sh", "a link", "launch.sh", "./launch.sh"])
 def test_it_finds_its_folder_however_it_is_named(tmp_path, given):
     """Also where CDPATH would lead `cd` elsewhere, and through a link."""
     folder = tmp_path.resolve()
@@ -254,7 +254,8 @@ def test_it_finds_its_folder_however_it_is_named(tmp_path, given):
     run, plan = exported(folder / "run dir", chosen, found)
     (folder / "elsewhere" / "run dir").mkdir(parents=True)
     environment = plain_environment(STUB_NOTES=str(folder / "notes"), CDPATH=str(folder / "elsewhere"))
-    where = folder if "run dir" in given else run.path
+    (folder / "a link").symlink_to(run.script)
+    where = run.path if given.endswith("launch.sh") and "run dir" not in given else folder
     done = subprocess.run(["bash", given], cwd=where, env=environment, capture_output=True, check=False)
     assert (done.returncode, done.stderr) == (0, b"")
     assert_same(noted(folder / "notes")[0], plan.attempts[0].command, run, environment)
@@ -288,6 +289,10 @@ def test_another_python_can_be_named_where_it_is_started(tmp_path):
     environment = plain_environment(STUB_NOTES=str(folder / "notes"), TUI_TRAIN_PYTHON=str(other))
     assert bash(run, env=environment).returncode == 0
     assert noted(folder / "notes")[0]["argv"] == [str(other), *argv(plan.attempts[0].command, str(run.path))[1:]]
+    words = noted(folder / "notes")[0]["argv"][1:]
+    relative = environment | {"TUI_TRAIN_PYTHON": "./other = $(touch pwned)/python"}
+    subprocess.run(["bash", run.script], cwd=folder, env=relative, check=True, stdout=subprocess.DEVNULL)
+    assert noted(folder / "notes")[1]["argv"][1:] == words
     done = bash(run, env=environment | {"TUI_TRAIN_PYTHON": "/nowhere/python"})
     assert done.returncode == 69
     assert b"there is no /nowhere/python" in done.stderr

@@ -15,13 +15,14 @@ if [ -z "${BASH_VERSINFO-}" ] || [ "${BASH_VERSINFO[0]}${BASH_VERSINFO[1]}" -lt 
   exit 69
 fi
 set -uo pipefail
-# The folder of this script, whatever its name, and however the script was started.
-run_dir=${BASH_SOURCE[0]%"${BASH_SOURCE[0]##*/}"}
-run_dir=$(CDPATH='' cd -- "${run_dir:-.}" && pwd -P && echo .) || exit 69
-run_dir=${run_dir%$'\n.'}
+# The folder of this script; the dot keeps a newline at the end of its name.
+run_dir=$(readlink -f -- "${BASH_SOURCE[0]}" && echo .) || exit 69
+run_dir=${run_dir%/*}
 python=/opt/train/bin/python
 [ -z "${TUI_TRAIN_PYTHON-}" ] || python=$TUI_TRAIN_PYTHON
 secrets=() # taken from the environment of whoever starts this script, never written down
+cards=()
+card_names=()
 
 # The environment of every attempt.
 shared=(
@@ -366,6 +367,21 @@ lock() {  # one start at a time in this folder; the lock of a dead one is taken 
   printf '%s\n' "$$ $(start_ticks $$) $boot_id" > "$run_dir/.lock/owner" || refuse 73 "cannot write in $run_dir"
 }
 
+find_cards() { # a card may have been taken out, or lost, since this script was written
+  local listed position
+  [ "${#cards[@]}" -gt 0 ] || return 0
+  if ! listed=$(timeout 30 nvidia-smi -L 2> /dev/null); then
+    say "nvidia-smi does not answer: the cards are not looked at first"
+    return 0
+  fi
+  for position in "${!cards[@]}"; do
+    case $listed in
+      *"${cards[position]}"*) ;;
+      *) refuse 69 "the card ${cards[position]} (${card_names[position]}) is not there: see nvidia-smi -L, choose again" ;;
+    esac
+  done
+}
+
 main() {
   [ $# -le 1 ] || { usage >&2; exit 64; }
   case ${1-} in
@@ -390,7 +406,12 @@ main() {
     '' | *[!0-9]*) refuse 64 "TUI_TRAIN_GRACE is $grace: give whole seconds" ;;
   esac
   grace=$((10#$grace))
+  case $python in
+    /*) ;;
+    */*) python=$PWD/$python ;;
+  esac
   command -v -- "$python" > /dev/null || refuse 69 "there is no $python: set TUI_TRAIN_PYTHON to the Python that trains"
+  find_cards
   lock
   trap 'rm -rf -- "$run_dir/.lock"' EXIT
   trap 'on_stop INT 130' INT
