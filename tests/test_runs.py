@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pexpect
 import pytest
-from support import SCRIPTS, bash, exported, facts, plain_environment, profile, ready, until
+from support import SCRIPTS, UUIDS, bash, exported, facts, gpu, plain_environment, profile, ready, stub, until
 
 from tui_train.errors import BadInput, CannotWrite, NotFound, Unavailable
 from tui_train.places import runs_folder
@@ -677,3 +677,22 @@ def test_export_never_overwrites_unasked(tmp_path):
     written = rundir.export(tmp_path, files, overwrite=True)
     assert sorted(written) == sorted(tmp_path.iterdir())
     assert os.access(tmp_path / "launch.sh", os.X_OK)
+
+
+@pytest.mark.parametrize(("listed", "code"), [(2, 0), (1, 69), (0, 0)])
+def test_a_card_that_is_gone_is_named_before_anything_starts(tmp_path, listed, code):
+    """nvidia-smi is asked where there is one; without an answer the training goes on."""
+    cards = (gpu(0, UUIDS[0]), gpu(1, UUIDS[1]))
+    found = facts(gpus=cards, python=stub(tmp_path / "python"))
+    run, _ = exported(tmp_path / "run", sleeping(), found)
+    says = [f"echo 'GPU 0: NVIDIA GeForce RTX 3090 (UUID: {uuid})'" for uuid in UUIDS[:listed]]
+    smi = tmp_path / "bin" / "nvidia-smi"
+    smi.parent.mkdir()
+    smi.write_text("\n".join(["#!/bin/sh", *says, f"exit {0 if listed else 1}"]))
+    smi.chmod(0o755)
+    path = f"{smi.parent}:{os.environ['PATH']}"
+    done = bash(run, env=plain_environment(PATH=path, STUB_NOTES=str(tmp_path / "notes")))
+    assert done.returncode == code, done.stderr
+    assert run.events_file.exists() == (code == 0)
+    if code:
+        assert f"{UUIDS[1]} (NVIDIA GeForce RTX 3090)" in done.stderr.decode()

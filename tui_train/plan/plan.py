@@ -61,6 +61,7 @@ def plan(profile: Profile, facts: Facts) -> Plan:
         launcher=resolved.launcher,
         device=resolved.device,
         gpus=job.gpus,
+        gpu_names=tuple(gpu.name for gpu in resolved.gpus) if job.gpus else (),
         world_size=job.world_size,
         micro_batch=recipe.micro_batch,
         accumulation=_accumulation(profile, job.world_size),

@@ -111,6 +111,7 @@ class Plan(Struct, frozen=True, kw_only=True):
     launcher: str
     device: Literal["cpu", "cuda"]
     gpus: tuple[str, ...]
+    gpu_names: tuple[str, ...] = ()
     world_size: int
     micro_batch: int
     accumulation: int

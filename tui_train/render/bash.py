@@ -57,7 +57,8 @@ def _header(plan: Plan) -> str:
 
 
 def _fixed(plan: Plan) -> str:
-    secrets = " ".join(shlex.quote(name) for name in plan.secrets)
+    secrets, cards = _list(plan.secrets), _list(plan.gpus)
+    names = _list(tuple(visible(name) for name in plan.gpu_names))
     return f"""
 if [ -z "${{BASH_VERSINFO-}}" ] || [ "${{BASH_VERSINFO[0]}}${{BASH_VERSINFO[1]}}" -lt 44 ]; then
   echo 'launch.sh: needs bash 4.4 or newer: start it as "bash launch.sh"' >&2
@@ -70,7 +71,13 @@ run_dir=${{run_dir%/*}}
 python={shlex.quote(plan.python)}
 [ -z "${{TUI_TRAIN_PYTHON-}}" ] || python=$TUI_TRAIN_PYTHON
 secrets=({secrets}) # taken from the environment of whoever starts this script, never written down
+cards=({cards})
+card_names=({names})
 """
+
+
+def _list(words: tuple[str, ...]) -> str:
+    return " ".join(shlex.quote(word) for word in words)
 
 
 def _shared(plan: Plan) -> tuple[Setting, ...]:

@@ -200,6 +200,21 @@ lock() {  # one start at a time in this folder; the lock of a dead one is taken 
   printf '%s\n' "$$ $(start_ticks $$) $boot_id" > "$run_dir/.lock/owner" || refuse 73 "cannot write in $run_dir"
 }
 
+find_cards() { # a card may have been taken out, or lost, since this script was written
+  local listed position
+  [ "${#cards[@]}" -gt 0 ] || return 0
+  if ! listed=$(timeout 30 nvidia-smi -L 2> /dev/null); then
+    say "nvidia-smi does not answer: the cards are not looked at first"
+    return 0
+  fi
+  for position in "${!cards[@]}"; do
+    case $listed in
+      *"${cards[position]}"*) ;;
+      *) refuse 69 "the card ${cards[position]} (${card_names[position]}) is not there: see nvidia-smi -L, choose again" ;;
+    esac
+  done
+}
+
 main() {
   [ $# -le 1 ] || { usage >&2; exit 64; }
   case ${1-} in
@@ -229,6 +244,7 @@ main() {
     */*) python=$PWD/$python ;;
   esac
   command -v -- "$python" > /dev/null || refuse 69 "there is no $python: set TUI_TRAIN_PYTHON to the Python that trains"
+  find_cards
   lock
   trap 'rm -rf -- "$run_dir/.lock"' EXIT
   trap 'on_stop INT 130' INT
