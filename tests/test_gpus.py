@@ -81,7 +81,9 @@ def test_reasons_say_what_to_do():
     assert "cu128) or later has it" in reasons([RTX5090], "cu126")[0]
     assert "Jetson" in reasons([card(capability="8.7")], "cu130")[0]
     assert "no official wheel" in reasons([card(capability="3.5")])[0]
-    assert reasons([card()], "cpu") == ["this PyTorch was built without CUDA"]
+    assert reasons([card()], "cpu") == [
+        "this PyTorch was built without CUDA: every official wheel for CUDA 12.6 or later has it"
+    ]
     assert reasons([card()], "cu130", "12.4") == [
         (
             "this PyTorch (2.13.0+cu130) needs a driver for CUDA 13, this one is for CUDA 12: "

@@ -5,43 +5,18 @@ Two verdicts leave a card out. `blocked` is a property of card, driver and PyTor
 card's name or for a monitor: names lie, and a good card may drive a monitor.
 """
 
-import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
+from typing import Literal
 
+from tui_train.facts.capability import TEGRA, number, runs, supports_bf16, teraflops
+from tui_train.facts.sets import SLACK, busy, divided, in_step, recommended, sets, tiny, who
 from tui_train.facts.types import Gpu, Toolchain, Verdict
 from tui_train.text import size
 
-_ARCH = re.compile(r"(sm|compute)_(\d+)([af]?)")
-# Integrated chips: only code made for them runs on them, and it runs on nothing else. 10.1 was renamed to 11.0.
-_TEGRA = {53: {53}, 62: {62}, 72: {72}, 87: {87}, 101: {101, 110}}
-# A 6 GB card may report 3 % less than 6 GiB, and one half of another card's memory is seldom exact.
-_SLACK = 0.95
+__all__ = ["all_blocked", "busy", "judge", "recommended", "runs", "sets", "supports_bf16"]
+
 _DISPLAY_MEMORY = 6 * 2**30
-_FEW_SMS = 8
-_BUSY_MEMORY = 2**30
-
-
-def runs(arch_list: Iterable[str], compute_capability: str) -> bool:
-    """Return whether code for `arch_list`, entries like "sm_86" or "compute_120", runs on a card of "8.9" or so.
-
-    Source: `torch.cuda.DEVICE_REQUIREMENT`; the CUDA programming guide for PTX and for the suffixes `a` and `f`.
-    """
-    device = _number(compute_capability)
-    return device is not None and any(_entry_runs(entry, device) for entry in arch_list)
-
-
-def _entry_runs(entry: str, device: int) -> bool:
-    match = _ARCH.fullmatch(entry)
-    if match is None:
-        return False
-    kind, code, suffix = match[1], int(match[2]), match[3]
-    if suffix == "a":
-        return device == code
-    if kind == "compute" and not suffix:
-        return device >= code
-    if code in _TEGRA:
-        return device in _TEGRA[code]
-    return device // 10 == code // 10 and device >= code and device not in _TEGRA
+_DISPLAY_SMS = 8
 
 
 def judge(
@@ -53,47 +28,35 @@ def judge(
     """
     blocked = [_why_blocked(gpu, toolchain, driver_cuda) for gpu in gpus]
     usable = [gpu for gpu, why in zip(gpus, blocked, strict=True) if not why]
+    spare = iter(_why_spare(usable))
     unchecked = () if toolchain is not None and toolchain.torch is not None else ("not checked against a PyTorch yet",)
     verdicts = []
     for gpu, why in zip(gpus, blocked, strict=True):
-        spare = "" if why else _why_spare(gpu, usable)
         if why:
-            verdicts.append(Verdict("blocked", (why,)))
-        elif spare:
-            verdicts.append(Verdict("spare", (spare, *unchecked)))
-        else:
-            verdicts.append(Verdict("use", unchecked))
+            verdicts.append(Verdict("blocked", (why,), who(gpu)))
+            continue
+        kind, reason = next(spare)
+        reasons = (reason, *unchecked) if reason else unchecked
+        verdicts.append(Verdict(kind, reasons, who(gpu)))
     return tuple(verdicts)
 
 
-def recommended(gpus: Sequence[Gpu], verdicts: Sequence[Verdict]) -> tuple[str, ...]:
-    """Return the UUIDs to select at first: the cards to use that nobody computes on, or all of them if none is free.
-
-    A process can use one MIG instance only, so of these the roomiest is taken, and only where there is no whole card.
-    """
-    use = [gpu for gpu, verdict in zip(gpus, verdicts, strict=True) if verdict.kind == "use" and gpu.uuid]
-    whole = [gpu for gpu in use if not gpu.uuid.startswith("MIG-")]
-    pool = whole or use
-    chosen = [gpu for gpu in pool if not busy(gpu)] or pool
-    if chosen and not whole:
-        chosen = [max(chosen, key=lambda gpu: gpu.memory_total or 0)]
-    return tuple(gpu.uuid for gpu in chosen)
-
-
-def busy(gpu: Gpu) -> bool:
-    """Return whether another program computes on a card: one that holds 1 GiB or an unknown amount of its memory.
-
-    Where the driver hides processes, as in containers, less than half of the memory free says the same.
-    """
-    if any(not process.graphics and (process.memory or _BUSY_MEMORY) >= _BUSY_MEMORY for process in gpu.processes):
-        return True
-    return bool(gpu.memory_total and gpu.memory_free is not None and gpu.memory_free < gpu.memory_total / 2)
-
-
-def supports_bf16(gpus: Iterable[Gpu]) -> bool:
-    """Return whether every card has bfloat16 units, compute capability 8.0 or later; unknown counts as no."""
-    numbers = [_number(gpu.compute_capability) for gpu in gpus]
-    return bool(numbers) and all(number is not None and number >= 80 for number in numbers)
+def all_blocked(gpus: Sequence[Gpu], verdicts: Sequence[Verdict], toolchain: Toolchain | None) -> str:
+    """Return which PyTorch would run the cards where this one has code for none, empty where that is not the cause."""
+    opened = [gpu for gpu in gpus if not gpu.problem]
+    if toolchain is None or toolchain.torch is None or not opened or any(found.kind != "blocked" for found in verdicts):
+        return ""
+    capabilities = [gpu.compute_capability for gpu in opened if gpu.compute_capability]
+    if toolchain.cuda is not None:
+        capabilities = [found for found in capabilities if toolchain.arch_list and not runs(toolchain.arch_list, found)]
+        if len(capabilities) < len(opened):
+            return ""
+    wheels: dict[str, list[str]] = {}
+    for capability in sorted(set(capabilities), key=lambda found: number(found) or 0):
+        wheels.setdefault(_wheel_for(capability), []).append(capability)
+    remedies = [f"for compute capability {' and '.join(found)} {wheel}" for wheel, found in wheels.items()]
+    lack = "was built without CUDA" if toolchain.cuda is None else "has code for none of these cards"
+    return ": ".join([f"This PyTorch ({toolchain.torch}) {lack}", *filter(None, ["; ".join(remedies)])])
 
 
 def _why_blocked(gpu: Gpu, toolchain: Toolchain | None, driver_cuda: str | None) -> str:
@@ -111,22 +74,23 @@ def _why_blocked(gpu: Gpu, toolchain: Toolchain | None, driver_cuda: str | None)
 
 def _why_no_code(capability: str | None, toolchain: Toolchain, driver_cuda: str | None) -> str:
     if toolchain.cuda is None:
-        return "this PyTorch was built without CUDA"
+        return "this PyTorch was built without CUDA" + (f": {_wheel_for(capability)}" if capability else "")
+    if capability is not None and toolchain.arch_list and not runs(toolchain.arch_list, capability):
+        lack = f"has no code for compute capability {capability}"
+        return f"this PyTorch ({toolchain.torch}) {lack}: {_wheel_for(capability)}"
     needs, has = _major(toolchain.cuda), _major(driver_cuda)
     if needs is not None and has is not None and needs > has:
         return (
             f"this PyTorch ({toolchain.torch}) needs a driver for CUDA {needs}, this one is for CUDA {has}: "
             f"update the driver, or install a PyTorch for CUDA {has}"
         )
-    if capability is None or not toolchain.arch_list or runs(toolchain.arch_list, capability):
-        return ""
-    return f"this PyTorch ({toolchain.torch}) has no code for compute capability {capability}: {_wheel_for(capability)}"
+    return ""
 
 
 def _wheel_for(capability: str) -> str:
     """Return in words which official PyTorch wheel has code for a card, from the tables of the releases up to 2.15."""
-    device = _number(capability) or 0
-    if device in _TEGRA or device == 110:
+    device = number(capability) or 0
+    if device in TEGRA or device == 110:
         return "take NVIDIA's own PyTorch for Jetson"
     if device < 50:
         return "torch 2.5 for CUDA 11.8 was the last that had it" if device == 37 else "no official wheel has it"
@@ -137,29 +101,47 @@ def _wheel_for(capability: str) -> str:
     return "a wheel for CUDA 12.8 (cu128) or later has it, from torch 2.7 on"
 
 
-def _why_spare(gpu: Gpu, usable: Sequence[Gpu]) -> str:
-    """Return why a card that could train would hold back the best of the `usable` ones, empty where it would not."""
-    sms = max((other.sm_count or 0 for other in usable), default=0)
-    memory = max((other.memory_total or 0 for other in usable), default=0)
-    slow = gpu.sm_count is not None and gpu.sm_count < min(_FEW_SMS, sms)
-    small = gpu.memory_total is not None and gpu.memory_total < memory / 2 * _SLACK
-    if not slow and not small:
-        return ""
-    display = (gpu.sm_count is not None and gpu.sm_count < _FEW_SMS) or (
-        gpu.memory_total is not None and gpu.memory_total < _DISPLAY_MEMORY * _SLACK
-    )
-    label = "display card: " if display else ""
-    if slow:
-        return f"{label}{gpu.sm_count} multiprocessors beside {sms}, and the slowest card sets the pace"
-    return f"{label}{size(gpu.memory_total)} beside {size(memory)}, and the smallest card sets the limit"
+def _why_spare(usable: Sequence[Gpu]) -> list[tuple[Literal["use", "spare"], str]]:
+    """Return for each card that could train whether it belongs to the fastest set, and a reason, if there is one."""
+    compared = [
+        gpu for gpu in usable if gpu.memory_total and teraflops(gpu) and not tiny(gpu, usable) and not divided(gpu)
+    ]
+    speeds = [teraflops(gpu) or 0.0 for gpu in compared]
+    kept = [compared[at] for at in in_step(speeds)]
+    roomiest = max((gpu.memory_total or 0 for gpu in usable), default=0)
+    found: list[tuple[Literal["use", "spare"], str]] = []
+    for gpu in usable:
+        small = gpu.memory_total is not None and gpu.memory_total < roomiest / 2 * SLACK
+        limit = f"{size(gpu.memory_total)} beside {size(roomiest)}, and the smallest card sets the limit"
+        if tiny(gpu, usable):
+            most = max(other.sm_count or 0 for other in usable)
+            words = f"{gpu.sm_count} multiprocessors beside {most}, and the slowest card sets the pace"
+            found.append(("spare", _label(gpu) + words))
+        elif any(gpu is other for other in kept):
+            found.append(("use", limit if small else ""))
+        elif any(gpu is other for other in compared):
+            found.append(("spare", _label(gpu) + _slower(gpu, kept)))
+        elif small:
+            found.append(("spare", _label(gpu) + limit))
+        else:
+            found.append(("use", ""))
+    return found
 
 
-def _number(capability: str | None) -> int | None:
-    """Return "8.6" as 86 and "12.0" as 120, None where it is neither."""
-    major, _, minor = (capability or "").partition(".")
-    return int(major) * 10 + int(minor) if major.isdecimal() and minor.isdecimal() else None
+def _label(gpu: Gpu) -> str:
+    few = gpu.sm_count is not None and gpu.sm_count < _DISPLAY_SMS
+    little = gpu.memory_total is not None and gpu.memory_total < _DISPLAY_MEMORY * SLACK
+    return "display card: " if few or little else ""
+
+
+def _slower(gpu: Gpu, kept: Sequence[Gpu]) -> str:
+    """Return in words that the `kept` cards do more without this one than with it."""
+    alone = min(teraflops(other) or 0.0 for other in kept) * len(kept)
+    together = (teraflops(gpu) or 0.0) * (len(kept) + 1)
+    without = f"{len(kept)} without it do" if len(kept) > 1 else "the other alone does"
+    return f"{without} about {alone:.0f} TFLOPS, {len(kept) + 1} with it {together:.0f}: the slowest card sets the pace"
 
 
 def _major(version: str | None) -> int | None:
     major = (version or "").partition(".")[0]
-    return int(major) if major.isdecimal() else None
+    return int(major) if major.isdecimal() and len(major) < 4 else None

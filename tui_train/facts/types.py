@@ -26,10 +26,21 @@ class GpuProcess(Struct, frozen=True):
     graphics: bool = False
 
 
+class Pcie(Struct, frozen=True):
+    """A card's PCIe link: generation and width now and at most; idle cards go down to a lower generation."""
+
+    generation: int | None = None
+    width: int | None = None
+    generation_max: int | None = None
+    width_max: int | None = None
+
+
 class Gpu(Struct, frozen=True, kw_only=True):
     """One card as NVML describes it; None is "the driver does not tell", never zero.
 
     `problem` says why it cannot be opened. Each MIG instance of a divided card is one Gpu, with the card's `index`.
+    `sm_clock_max` is in MHz, `throttled_by` what slows its clock now, `nvlinks` the number of active links, `peers` the
+    indices of the cards that exchange memory with it directly, `numa_node` the node of processors nearest to it.
     """
 
     index: int
@@ -42,6 +53,13 @@ class Gpu(Struct, frozen=True, kw_only=True):
     sm_count: int | None = None
     display_active: bool | None = None
     compute_mode: ComputeMode | None = None
+    sm_clock_max: int | None = None
+    ecc: bool | None = None
+    throttled_by: tuple[str, ...] = ()
+    pcie: Pcie | None = None
+    nvlinks: int | None = None
+    peers: tuple[int, ...] | None = None
+    numa_node: int | None = None
     processes: tuple[GpuProcess, ...] = ()
     problem: str = ""
 
@@ -86,7 +104,24 @@ class Facts(Struct, frozen=True, kw_only=True):
 
 
 class Verdict(Struct, frozen=True):
-    """Whether a card should train: `blocked` cannot, `spare` would slow or limit the others, `use` is the rest."""
+    """Whether a card should train: `blocked` cannot, `spare` would slow or limit the others, `use` is the rest.
+
+    `busy` says who computes on it now and with how much memory, empty where nobody does; it is a state, no verdict.
+    """
 
     kind: Literal["use", "spare", "blocked"]
     reasons: tuple[str, ...] = ()
+    busy: str = ""
+
+
+class CardSet(Struct, frozen=True):
+    """Cards that make sense together: about how many TFLOPS they do, None if unknown, and what the set gains, in words.
+
+    `memory` is what the smallest of them has, in bytes.
+    """
+
+    uuids: tuple[str, ...]
+    title: str
+    speed: float | None
+    memory: int | None
+    gain: str

@@ -1,0 +1,73 @@
+"""What follows from a card's compute capability: which code runs on it, if it has bfloat16, about how fast it is."""
+
+import re
+from collections.abc import Iterable
+
+from tui_train.facts.types import Gpu
+
+_ARCH = re.compile(r"(sm|compute)_(\d{2,4})([af]?)", re.ASCII)
+_CAPABILITY = re.compile(r"(\d{1,3})\.(\d)", re.ASCII)
+# Integrated chips: only code made for them runs on them, and it runs on nothing else. 10.1 was renamed to 11.0.
+TEGRA = {53: {53}, 62: {62}, 72: {72}, 87: {87}, 101: {101, 110}}
+# Dense fp16 operations of one multiprocessor in one cycle, accumulated in fp32, with tensor cores.
+_TENSOR = {70: 1024, 75: 1024, 80: 2048, 86: 1024, 87: 1024, 89: 1024, 90: 4096, 100: 8192, 103: 8192, 120: 1024}
+# The same without tensor cores: twice the number of cores.
+_PLAIN = {50: 256, 52: 256, 53: 256, 60: 128, 61: 256, 62: 256, 72: 512}
+_GEFORCE = re.compile(r"\bGeForce\b")
+# Of the chips of 7.5, GTX 16 and the T cards but the T4 were made without tensor cores.
+_TURING_TENSOR = re.compile(r"RTX|\bT4G?\b")
+
+
+def number(capability: str | None) -> int | None:
+    """Return "8.6" as 86 and "12.0" as 120, None where it is neither."""
+    match = _CAPABILITY.fullmatch(capability or "")
+    return int(match[1]) * 10 + int(match[2]) if match else None
+
+
+def runs(arch_list: Iterable[str], compute_capability: str) -> bool:
+    """Return whether code for `arch_list`, entries like "sm_86" or "compute_120", runs on a card of "8.9" or so.
+
+    Source: `torch.cuda.DEVICE_REQUIREMENT`; the CUDA programming guide for PTX and for the suffixes `a` and `f`.
+    """
+    device = number(compute_capability)
+    return device is not None and any(_entry_runs(entry, device) for entry in arch_list)
+
+
+def _entry_runs(entry: str, device: int) -> bool:
+    match = _ARCH.fullmatch(entry)
+    if match is None:
+        return False
+    kind, code, suffix = match[1], int(match[2]), match[3]
+    if suffix == "a":
+        return device == code
+    if kind == "compute" and not suffix:
+        return device >= code
+    if code in TEGRA:
+        return device in TEGRA[code]
+    return device // 10 == code // 10 and device >= code and device not in TEGRA
+
+
+def supports_bf16(gpus: Iterable[Gpu]) -> bool:
+    """Return whether every card has bfloat16 units, compute capability 8.0 or later; unknown counts as no."""
+    numbers = [number(gpu.compute_capability) for gpu in gpus]
+    return bool(numbers) and all(found is not None and found >= 80 for found in numbers)
+
+
+def teraflops(gpu: Gpu) -> float | None:
+    """Return about how many 10^12 operations a second a card does in a training, None where that is not known.
+
+    It is the card's dense fp16 rate at its highest clock, so more than it reaches; it ranks cards, and no more is asked
+    of it. Source: NVIDIA's architecture white papers. GeForce cards accumulate in fp32 at half the rate.
+    """
+    device = number(gpu.compute_capability)
+    if device is None or not gpu.sm_count or not gpu.sm_clock_max:
+        return None
+    if device // 10 == 3:
+        each = 384
+    elif device == 75 and not _TURING_TENSOR.search(gpu.name):
+        each = 128
+    elif device in _TENSOR:
+        each = _TENSOR[device] // (2 if device not in {70, 80, 90} and _GEFORCE.search(gpu.name) else 1)
+    else:
+        each = _PLAIN.get(device, 0)
+    return gpu.sm_count * gpu.sm_clock_max * each / 1e6 or None
