@@ -13,6 +13,7 @@ from textual.widgets import Static
 
 from tui_train.checks import Finding
 from tui_train.errors import CannotWrite, TuiTrainError
+from tui_train.places import expanded
 from tui_train.profile import fields, store
 from tui_train.render import File
 from tui_train.runs import rundir
@@ -215,7 +216,11 @@ F2 mends what it can of the findings at the top; an error stops the start."""
     def _export(self, folder: str | None, *, overwrite: bool = False) -> None:
         if not folder or self._prepared is None:
             return
-        target = Path(folder).expanduser().absolute()
+        try:
+            target = expanded(folder).absolute()
+        except TuiTrainError as error:
+            self.post_message(Complaint(error))
+            return
         try:
             rundir.export(target, self._prepared.files, overwrite=overwrite)
         except CannotWrite as error:
