@@ -38,6 +38,6 @@ def _library(build_dir: Path) -> Path:
     folder.mkdir(parents=True, exist_ok=True)
     # Tests run in several processes at once: each builds beside and renames.
     beside = folder / f"{os.getpid()}.so"
-    subprocess.run([compiler, "-shared", "-fPIC", "-O1", "-o", beside, SOURCE], check=True)
+    subprocess.run([compiler, "-shared", "-fPIC", "-O1", "-pthread", "-o", beside, SOURCE], check=True)
     beside.rename(library)
     return folder

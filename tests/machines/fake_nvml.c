@@ -3,9 +3,11 @@
  * Types and numbers are those of NVIDIA's nvml.h, as nvidia-ml-py knows them. A file it does not understand ends the
  * process with a message, so that a test never runs on another machine than its author meant. */
 #include <ctype.h>
+#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 enum { SUCCESS = 0, INVALID_ARGUMENT = 2, NOT_SUPPORTED = 3, NOT_FOUND = 6, INSUFFICIENT_SIZE = 7 };
@@ -17,7 +19,8 @@ static const struct { const char *name; int code; } ERRORS[] = {
     {"NO_DATA", 21}, {"ARGUMENT_VERSION_MISMATCH", 25}, {"UNKNOWN", 999}, {NULL, 0}};
 static const char *const KEYS[] = {
     " load init driver cuda count ",
-    " handle uuid name bus compute memory memory_v2 used reserved cores display mode mig process ",
+    " handle uuid name bus compute memory memory_v2 used reserved cores display mode mig process "
+    "clock ecc throttle pcie nvlinks peers ",
     " handle uuid name memory memory_v2 used reserved multiprocessors process "};
 
 typedef struct { char *key, *value; } Line;
@@ -26,6 +29,8 @@ typedef struct { unsigned pid; unsigned long long memory; unsigned instance, com
 
 static Section sections[256];
 static int used_sections;
+static struct stat seen;
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 
 static void refuse(const char *what, const char *detail) {
     fprintf(stderr, "fake NVML: %s: %s\n", what, detail ? detail : "");
@@ -54,6 +59,9 @@ static void read_machine(void) {
     const char *path = getenv("TUI_TRAIN_TEST_MACHINE");
     FILE *file = path ? fopen(path, "r") : NULL;
     if (!file) refuse("cannot read the machine file in TUI_TRAIN_TEST_MACHINE", path);
+    fstat(fileno(file), &seen);
+    used_sections = 0;
+    memset(sections, 0, sizeof sections);
     char text[4096], padded[80];
     Section *now = &sections[used_sections++], *card = NULL;
     while (fgets(text, sizeof text, file)) {
@@ -94,17 +102,31 @@ static int interpret(char *text, char **value) {
     return SUCCESS;
 }
 
+/* Return a copy of the value of the line of `section` with this key that follows `nth` others; NULL where there is none.
+ * A file that was renamed to the old one's place is read anew: handles stay good, for a section keeps its position. */
+static char *line_of(Section *section, const char *key, int nth) {
+    struct stat now;
+    char *found = NULL;
+    pthread_mutex_lock(&lock);
+    const char *path = getenv("TUI_TRAIN_TEST_MACHINE");
+    if (path && !stat(path, &now) && (now.st_ino != seen.st_ino || now.st_mtim.tv_nsec != seen.st_mtim.tv_nsec))
+        read_machine();
+    for (int i = 0; i < section->count && !found; i++)
+        if (!strcmp(section->lines[i].key, key) && nth-- == 0) found = strdup(section->lines[i].value);
+    pthread_mutex_unlock(&lock);
+    return found;
+}
+
 static int ask(Section *section, const char *key, char **value) {
-    for (int i = 0; i < section->count; i++)
-        if (!strcmp(section->lines[i].key, key)) return interpret(section->lines[i].value, value);
-    return NOT_SUPPORTED;
+    char *text = line_of(section, key, 0);
+    return text ? interpret(text, value) : NOT_SUPPORTED;
 }
 
 static int number(Section *section, const char *key, unsigned long long *result) {
     char *text, *unit;
     int code = ask(section, key, &text);
     if (code) return code;
-    *result = strtoull(text, &unit, 10);
+    *result = strtoull(text, &unit, 0);
     unit = trim(unit);
     if (!strcmp(unit, "MiB")) *result <<= 20;
     else if (!strcmp(unit, "GiB")) *result <<= 30;
@@ -277,11 +299,10 @@ static char *parse_process(char *text, ProcessInfo *info, char *kind) {
 }
 static int processes(Section *device, const char *wanted, unsigned *count, ProcessInfo *infos) {
     unsigned room = infos ? *count : 0, found = 0;
-    char kind[16], *text;
+    char kind[16], *text, *line;
     ProcessInfo info;
-    for (int i = 0; i < device->count; i++) {
-        if (strcmp(device->lines[i].key, "process")) continue;
-        int code = interpret(device->lines[i].value, &text);
+    for (int i = 0; (line = line_of(device, "process", i)); i++) {
+        int code = interpret(line, &text);
         if (code) return code;
         parse_process(text, &info, kind);
         if (strcmp(kind, wanted) && strcmp(kind, "both")) continue;
@@ -298,15 +319,65 @@ int nvmlDeviceGetGraphicsRunningProcesses_v3(Section *device, unsigned *count, P
     return processes(device, "graphics", count, infos);
 }
 int nvmlSystemGetProcessName(unsigned pid, char *name, unsigned length) {
-    char kind[16], *text;
+    char kind[16], *text, *line;
     ProcessInfo info;
     for (int s = 0; s < used_sections; s++)
-        for (int i = 0; i < sections[s].count; i++) {
-            if (strcmp(sections[s].lines[i].key, "process") || interpret(sections[s].lines[i].value, &text)) continue;
+        for (int i = 0; (line = line_of(&sections[s], "process", i)); i++) {
+            if (interpret(line, &text)) continue;
             text = parse_process(text, &info, kind);
             if (info.pid != pid) continue;
             snprintf(name, length, "%s", text);
             return SUCCESS;
         }
     return NOT_FOUND;
+}
+
+int nvmlDeviceGetMaxClockInfo(Section *device, int type, unsigned *clock) {
+    unsigned long long told = 0;
+    int code = type == 1 ? number(device, "clock", &told) : NOT_SUPPORTED;
+    *clock = (unsigned)told;
+    return code;
+}
+int nvmlDeviceGetEccMode(Section *device, unsigned *current, unsigned *pending) {
+    char *text;
+    int code = ask(device, "ecc", &text);
+    if (!code) *current = *pending = !strcmp(text, "on");
+    return code;
+}
+int nvmlDeviceGetCurrentClocksThrottleReasons(Section *device, unsigned long long *reasons) {
+    return number(device, "throttle", reasons);
+}
+/* `pcie = GENERATION xWIDTH of GENERATION xWIDTH`: now and at most. */
+static int pcie(Section *device, int which, unsigned *result) {
+    char *text;
+    unsigned told[4];
+    int code = ask(device, "pcie", &text);
+    if (code) return code;
+    if (sscanf(text, "%u x%u of %u x%u", told, told + 1, told + 2, told + 3) != 4) refuse("`pcie` is not like 1 x8 of 4 x16", text);
+    *result = told[which];
+    return SUCCESS;
+}
+int nvmlDeviceGetCurrPcieLinkGeneration(Section *device, unsigned *result) { return pcie(device, 0, result); }
+int nvmlDeviceGetCurrPcieLinkWidth(Section *device, unsigned *result) { return pcie(device, 1, result); }
+int nvmlDeviceGetMaxPcieLinkGeneration(Section *device, unsigned *result) { return pcie(device, 2, result); }
+int nvmlDeviceGetMaxPcieLinkWidth(Section *device, unsigned *result) { return pcie(device, 3, result); }
+int nvmlDeviceGetNvLinkState(Section *device, unsigned link, unsigned *active) {
+    unsigned long long told = 0;
+    int code = number(device, "nvlinks", &told);
+    if (!code && link >= told) code = INVALID_ARGUMENT;
+    *active = 1;
+    return code;
+}
+int nvmlDeviceGetP2PStatus(Section *device, Section *other, int kind, unsigned *status) {
+    char *text, *end;
+    int code = ask(device, "peers", &text);
+    (void)kind;
+    *status = 1;
+    while (!code && *text) {
+        unsigned long index = strtoul(text, &end, 10);
+        if (end == text) refuse("`peers` is not a list of numbers", text);
+        if (numbered(1, NULL, (unsigned)index) == other) *status = 0;
+        text = trim(end);
+    }
+    return code;
 }

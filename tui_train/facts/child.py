@@ -1,7 +1,7 @@
 """The program that looks at this machine, in a process of its own that may be killed: `child.py machine [SECONDS]`.
 
-It prints one Machine as JSON. A driver that hangs cannot be interrupted from within, so NVML is asked in a thread that
-is left behind.
+It prints one Machine as JSON. A driver that hangs cannot be interrupted from within, so NVML is asked in threads that
+are left behind.
 """
 
 import os
@@ -12,6 +12,9 @@ import msgspec
 
 from tui_train.facts import host, nvml
 from tui_train.facts.types import Gap, Machine
+
+# The rest is for telling of those cards that did answer.
+_SHARE = 0.8
 
 
 def silent(seconds: float) -> Gap:
@@ -29,7 +32,7 @@ def machine(deadline: float) -> Machine:
 
     def ask() -> None:
         try:
-            answers.append(nvml.read())
+            answers.append(nvml.read(deadline * _SHARE))
         except Exception as error:  # noqa: BLE001  # whatever the driver's library does, the host's facts are wanted
             gap = Gap("The NVIDIA cards cannot be read", f"{type(error).__name__}: {error}", "Please report this.")
             answers.append(nvml.Cards(gaps=(gap,)))

@@ -75,7 +75,7 @@ def _why_blocked(gpu: Gpu, toolchain: Toolchain | None, driver_cuda: str | None)
 def _why_no_code(capability: str | None, toolchain: Toolchain, driver_cuda: str | None) -> str:
     if toolchain.cuda is None:
         return "this PyTorch was built without CUDA" + (f": {_wheel_for(capability)}" if capability else "")
-    if capability is not None and toolchain.arch_list and not runs(toolchain.arch_list, capability):
+    if capability and number(capability) and toolchain.arch_list and not runs(toolchain.arch_list, capability):
         lack = f"has no code for compute capability {capability}"
         return f"this PyTorch ({toolchain.torch}) {lack}: {_wheel_for(capability)}"
     needs, has = _major(toolchain.cuda), _major(driver_cuda)

@@ -2,6 +2,7 @@
 
 import os
 import platform
+import re
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import NamedTuple
@@ -9,6 +10,7 @@ from typing import NamedTuple
 from tui_train.facts.types import Gap
 
 _NVIDIA = "0x10de"
+_ADDRESS = re.compile(r"[0-9A-Fa-f]{4,8}:[0-9A-Fa-f]{2}:[0-9A-Fa-f]{2}\.[0-7]", re.ASCII)
 _DRIVER_PAGE = "https://docs.nvidia.com/datacenter/tesla/driver-installation-guide/"
 
 
@@ -36,6 +38,14 @@ def cards(root: Path = Path("/sys/bus/pci/devices")) -> tuple[Card, ...]:
         driver = (folder / "driver").resolve().name if (folder / "driver").exists() else ""
         found.append(Card(folder.name, "10de:" + _line(folder / "device").removeprefix("0x"), driver))
     return tuple(found)
+
+
+def numa_node(address: str | None, root: Path = Path("/sys/bus/pci/devices")) -> int | None:
+    """Return the NUMA node of the card at this PCI address, None where the machine has but one or does not tell."""
+    if address is None or not _ADDRESS.fullmatch(address):
+        return None
+    node = _line(root / _short(address) / "numa_node")
+    return int(node) if node.isdecimal() else None
 
 
 def not_shown(found: Sequence[Card], shown: Iterable[str | None], unopened: int = 0) -> tuple[Gap, ...]:
