@@ -20,6 +20,7 @@ def toolchain(torch=None, cuda=None, codes=()):
 
 
 TOOLCHAINS = {
+    "cu118": toolchain("2.6.0+cu118", "11.8", (50, 60, 70, 75, 80, 86, 90)),
     "cu126": toolchain("2.13.0+cu126", "12.6", (50, 60, 70, 75, 80, 86, 90)),
     "cu128": toolchain("2.9.1+cu128", "12.8", (70, 75, 80, 86, 90, 100, 120)),
     "cu130": toolchain("2.13.0+cu130", "13.0", (75, 80, 86, 90, 100, 120)),
@@ -27,34 +28,64 @@ TOOLCHAINS = {
     "none": toolchain(),
 }
 
-# One word a card: U use, S spare, B blocked. The last column is what is selected at first under cu126, by position.
+# A letter a card, in order: U use, S spare, B blocked; * = in the set to take at first; ~ = busy now.
 TABLE = """
-machine               | cu126     | cu128     | cu130     | cpu       | none      | selected
-seed-3090-gt1030-3090 | U S U     | U B U     | U B U     | B B B     | U S U     | 0 2
-6000-ada              | U         | U         | B         | B         | U         | 0
-two-3090-one-busy     | U U       | U U       | U U       | B B       | U U       | 0
-lone-gtx1060          | U         | B         | B         | B         | U         | 0
-one-card-lost         | U B U     | U B U     | U B U     | B B B     | U B U     | 0 2
-strange-names         | B B B B B | B B B B B | B B B B B | B B B B B | U U U U B |
-a100-mig              | S U U B   | S U U B   | B B B B   | B B B B   | S U U B   | 2
-no-cards              |           |           |           |           |           |
+machine                   | cu118         | cu126     | cu128     | cu130     | cpu       | none
+seed-3090-gt1030-3090     | U* S U*       | U* S U*   | U* B U*   | U* B U*   | B B B     | U* S U*
+6000-ada                  | U*            | U*        | U*        | B         | B         | U*
+lone-gtx1060              | U*            | U*        | B         | B         | B         | U*
+laptop-4060               | U*            | U*        | U*        | U*        | B         | U*
+4090-t400                 | S U*          | S U*      | S U*      | S U*      | B B       | S U*
+5090-gtx1080ti            | B U*          | B U*      | U* B      | U* B      | B B       | U* S
+p40-v100                  | S U*          | S U*      | B U*      | B B       | B B       | S U*
+two-3090-one-busy         | U* U~         | U* U~     | U* U~     | U* U~     | B B~      | U* U~
+two-3090-display-and-busy | U~ U*         | U~ U*     | U~ U*     | U~ U*     | B~ B      | U~ U*
+a100-mig                  | S U U* B      | S U U* B  | S U U* B  | B B B B   | B B B B   | S U U* B
+jetson-orin               | B             | B         | B         | B         | B         | U*
+gb10                      | B             | B         | U*        | U*        | B         | U*
+one-card-lost             | U* B U*       | U* B U*   | U* B U*   | U* B U*   | B B B     | U* B U*
+one-card-hangs            | U* B U*       | U* B U*   | U* B U*   | U* B U*   | B B B     | U* B U*
+one-card-no-permission    | U* B U*       | U* B U*   | U* B U*   | U* B U*   | B B B     | U* B U*
+strange-names             | U* U* U* U* B | B B B B B | B B B B B | B B B B B | B B B B B | U* U* U* U* B
+no-cards                  |               |           |           |           |           |
+driver-not-loaded         |               |           |           |           |           |
+version-mismatch          |               |           |           |           |           |
 """
 HEAD, *ROWS = [[cell.strip() for cell in line.split("|")] for line in TABLE.strip().splitlines()]
 
 
+def read(name, monkeypatch):
+    for variable, value in driver_environment(name).items():
+        monkeypatch.setenv(variable, value)
+    return probe.machine()
+
+
+def shown(machine, wheel):
+    """A cell of the table."""
+    verdicts = gpus.judge(machine.gpus, TOOLCHAINS[wheel], machine.driver_cuda)
+    assert all(verdict.kind == "use" or all(verdict.reasons) for verdict in verdicts)
+    chosen = gpus.recommended(machine.gpus, verdicts)
+    return " ".join(
+        verdict.kind[0].upper() + "*" * (bool(gpu.uuid) and gpu.uuid in chosen) + "~" * bool(verdict.busy)
+        for gpu, verdict in zip(machine.gpus, verdicts, strict=True)
+    )
+
+
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: row[0])
 def test_verdicts(row, monkeypatch):
-    for name, value in driver_environment(row[0]).items():
-        monkeypatch.setenv(name, value)
-    machine = probe.machine()
-    found = [row[0]]
-    for column in HEAD[1:-1]:
-        verdicts = gpus.judge(machine.gpus, TOOLCHAINS[column], machine.driver_cuda)
-        assert all(verdict.kind == "use" or all(verdict.reasons) for verdict in verdicts)
-        found.append(" ".join(verdict.kind[0].upper() for verdict in verdicts))
-    selected = gpus.recommended(machine.gpus, gpus.judge(machine.gpus, TOOLCHAINS["cu126"], machine.driver_cuda))
-    found.append(" ".join(str(at) for at, gpu in enumerate(machine.gpus) if gpu.uuid in selected))
-    assert found == row
+    machine = read(row[0], monkeypatch)
+    assert [row[0], *(shown(machine, wheel) for wheel in HEAD[1:])] == row
+
+
+def test_eight_and_sixty_four_cards(monkeypatch):
+    assert [shown(read("8xh100-nvlink", monkeypatch), wheel) for wheel in ("cu118", "cu128", "cpu")] == [
+        " ".join(["U*"] * 8),
+        " ".join(["U*"] * 8),
+        " ".join(["B"] * 8),
+    ]
+    cells = ["U*"] * 64
+    cells[40] = "B"
+    assert shown(read("64-cards", monkeypatch), "cu126") == " ".join(cells)
 
 
 def card(name="", memory=24 * GIB, sms=82, capability="8.6", **more):
@@ -191,3 +222,150 @@ def test_bf16_needs_every_card():
     assert not gpus.supports_bf16([card(), card(capability=None)])
     assert gpus.supports_bf16([card(capability="10.0"), card(capability="12.1")])
     assert not gpus.supports_bf16([])
+
+
+# Sets. Clocks are the makers' boost clocks, so that the speeds are those that they publish.
+
+
+def known(words, number=0):
+    name, memory, sms, capability, clock = words
+    return Gpu(
+        index=number,
+        uuid=f"GPU-{name}-{number}",
+        name=name,
+        memory_total=memory * GIB,
+        sm_count=sms,
+        compute_capability=capability,
+        sm_clock_max=clock,
+    )
+
+
+CARDS = {
+    "1030": ("GeForce GT 1030", 2, 3, "6.1", 1468),
+    "3080": ("GeForce RTX 3080", 10, 68, "8.6", 1710),
+    "3090": ("GeForce RTX 3090", 24, 82, "8.6", 1695),
+    "4090": ("GeForce RTX 4090", 24, 128, "8.9", 2520),
+    "5090": ("GeForce RTX 5090", 32, 170, "12.0", 2407),
+    "a100": ("A100-SXM4-80GB", 80, 108, "8.0", 1410),
+    "a6000": ("RTX A6000", 48, 84, "8.6", 1800),
+    "p40": ("Tesla P40", 24, 30, "6.1", 1531),
+    "t1000": ("T1000 8GB", 8, 14, "7.5", 1395),
+    "t4": ("Tesla T4", 16, 40, "7.5", 1590),
+    "v100": ("Tesla V100-SXM2-32GB", 32, 80, "7.0", 1530),
+}
+
+
+def machine_of(words):
+    return [known(CARDS[word], number) for number, word in enumerate(words.split())]
+
+
+@pytest.mark.parametrize(
+    ("cards", "expected"),
+    [
+        pytest.param("3080 3080 3090", ["0 1 2: 179, 10", "2: 71, 24"], id="twice the memory or 2.5 times the speed"),
+        pytest.param("4090 a6000", ["0 1: 310, 24", "1: 155, 48"], id="4090 and A6000"),
+        pytest.param("5090 3090 3090 3090", ["0 1 2 3: 285, 24", "0: 210, 32"], id="a 5090 and three 3090"),
+        pytest.param("3090 1030 3090", ["0 2: 142, 24"], id="two cards and one for the display"),
+        pytest.param("4090 t1000", ["0: 165, 24"], id="4090 and T1000"),
+        pytest.param("p40 v100", ["1: 125, 32"], id="P40 and V100"),
+        pytest.param("3090 3090 a100", ["2: 312, 80"], id="one card that outdoes two"),
+        pytest.param("3090 t4", ["0 1: 130, 16", "0: 71, 24"], id="a slower professional card"),
+        pytest.param("1030", ["0: 1, 2"], id="all there is"),
+        pytest.param("", [], id="no card"),
+    ],
+)
+def test_sets(cards, expected):
+    cards = machine_of(cards)
+    verdicts = gpus.judge(cards, None)
+    found = gpus.sets(cards, verdicts)
+    shown = [
+        f"{' '.join(uuid.rpartition('-')[2] for uuid in one.uuids)}: {one.speed:.0f}, {one.memory // GIB}"
+        for one in found
+    ]
+    assert shown == expected
+    assert [one.title for one in found] == ["fastest", "roomiest"][: len(found)]
+    assert gpus.recommended(cards, verdicts) == (found[0].uuids if found else ())
+    # What is not in the set that is taken at first is spare, and the other way round.
+    assert {card.uuid for card, verdict in zip(cards, verdicts, strict=True) if verdict.kind == "use"} == set(
+        gpus.recommended(cards, verdicts)
+    )
+
+
+def test_sets_say_what_they_gain():
+    cards = machine_of("3080 3080 3090")
+    fastest, roomiest = gpus.sets(cards, gpus.judge(cards))
+    assert fastest.gain == "3 cards with 10.0 GiB each, 2.5 times the speed of the roomiest"
+    assert roomiest.gain == "24.0 GiB on each card instead of 10.0 GiB, at 40% of the speed"
+    verdicts = gpus.judge(cards, TOOLCHAINS["cu126"])
+    assert verdicts[0] == Verdict("use", ("10.0 GiB beside 24.0 GiB, and the smallest card sets the limit",))
+    cards = machine_of("3090 t4")
+    assert gpus.sets(cards, gpus.judge(cards))[0].gain.endswith("; without bfloat16, which not all of them have")
+
+
+def test_a_slower_card_is_spare_with_numbers():
+    cards = machine_of("3090 p40 3090")
+    assert gpus.judge(cards, TOOLCHAINS["cu126"])[1] == Verdict(
+        "spare", ("2 without it do about 142 TFLOPS, 3 with it 35: the slowest card sets the pace",)
+    )
+    cards = machine_of("4090 p40")
+    assert gpus.judge(cards, TOOLCHAINS["cu126"])[1].reasons == (
+        "the other alone does about 165 TFLOPS, 2 with it 24: the slowest card sets the pace",
+    )
+
+
+def test_every_card_is_usable_alone():
+    for words in CARDS.values():
+        card = known(words)
+        assert [verdict.kind for verdict in gpus.judge([card])] == ["use"]
+        assert gpus.recommended([card], gpus.judge([card])) == (card.uuid,)
+
+
+def test_a_set_with_the_busy_cards_is_one_of_the_others():
+    free, taken = machine_of("3090 3090")
+    taken = msgspec.structs.replace(taken, processes=(GpuProcess(7, "python", "ann", 20 * GIB),))
+    found = gpus.sets([free, taken], gpus.judge([free, taken]))
+    assert [(one.title, one.uuids) for one in found] == [
+        ("fastest", (free.uuid,)),
+        ("with busy cards", (free.uuid, taken.uuid)),
+    ]
+    assert found[1].gain == "2 cards with 24.0 GiB each, as soon as the busy cards are free"
+
+
+def test_who_keeps_a_card_busy():
+    def verdict(**more):
+        return gpus.judge([card(**more)])[0]
+
+    many = tuple(GpuProcess(number, "/usr/bin/python", "ann", number * GIB) for number in (1, 2, 3, 4))
+    assert verdict().busy == ""
+    assert verdict(processes=many).busy == (
+        "ann: python (pid 4), 4096 MiB; ann: python (pid 3), 3072 MiB; ann: python (pid 2), 2048 MiB; 1 more"
+    )
+    nameless = (GpuProcess(9, "", "", None), GpuProcess(8, "Xorg", "root", GIB, graphics=True))
+    assert verdict(processes=nameless).busy == "somebody: ? (pid 9), an unknown amount"
+    assert verdict(memory_free=4 * GIB).busy == "a program that is not shown here: 20480 MiB"
+    assert verdict(processes=nameless[1:]).busy == ""
+
+
+@pytest.mark.parametrize(
+    ("cards", "wheel", "words"),
+    [
+        ("p40 v100", "cu130", "6.1 and 7.0 a wheel for CUDA 12.6 (cu126) has it, up to torch 2.14"),
+        ("5090", "cu126", "12.0 a wheel for CUDA 12.8 (cu128) or later has it, from torch 2.7 on"),
+        ("3090", "cpu", "This PyTorch (2.13.0+cpu) was built without CUDA: for compute capability 8.6 every official"),
+        ("p40 3090", "cu130", ""),
+        ("3090", "none", ""),
+        ("", "cu130", ""),
+    ],
+)
+def test_one_sentence_where_all_are_blocked(cards, wheel, words):
+    cards = machine_of(cards)
+    found = gpus.all_blocked(cards, gpus.judge(cards, TOOLCHAINS[wheel]), TOOLCHAINS[wheel])
+    assert words in found
+    assert bool(found) == bool(words)
+
+
+def test_a_lost_card_is_not_blamed_on_the_wheel():
+    lost = Gpu(index=1, problem="lost")
+    assert gpus.all_blocked([lost], gpus.judge([lost], TOOLCHAINS["cu126"]), TOOLCHAINS["cu126"]) == ""
+    cards = [lost, *machine_of("p40")]
+    assert "cu126" in gpus.all_blocked(cards, gpus.judge(cards, TOOLCHAINS["cu130"]), TOOLCHAINS["cu130"])
