@@ -31,6 +31,7 @@ _EPILOG = (
 click.UsageError.exit_code = 64
 
 _SET = click.option("--set", "edits", multiple=True, metavar="KEY=VALUE", help="Change a value; see `tui-train keys`.")
+_FILE = click.Path(path_type=Path)
 _JSON = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 
 
@@ -67,11 +68,24 @@ def cli(context: click.Context) -> None:
 
 @cli.command()
 @_JSON
-def facts(*, as_json: bool) -> None:
+@click.option("--save", metavar="FILE", type=_FILE, help="Write a machine file that a bug report can carry.")
+@click.option("--machine", metavar="FILE", type=_FILE, help="Show the machine in that file, not this one.")
+@click.option("--host", metavar="NAME", default=None, help="Show another host, asked over ssh.")
+@click.option(
+    "--toolchain",
+    metavar="FILE",
+    type=_FILE,
+    help="Judge the cards for the PyTorch in that file: JSON with torch, cuda and arch_list, as torch prints them.",
+)
+def facts(*, as_json: bool, save: Path | None, machine: Path | None, host: str | None, toolchain: Path | None) -> None:
     """Print what this machine has: cards and whether they can train, host, Pythons."""
     from tui_train import commands
 
-    commands.facts(as_json=as_json)
+    if machine and host is not None:
+        raise click.UsageError("--machine and --host exclude each other.")
+    if host is not None and (not host or host.startswith("-")):
+        raise click.UsageError("--host wants the name of a host.")
+    commands.facts(as_json=as_json, source=commands.FactsSource(machine, toolchain, host or ""), save=save)
 
 
 @cli.command()

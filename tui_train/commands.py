@@ -1,8 +1,9 @@
 """What the command line's commands do; each prints its result and ends with the exit code in cli.EXIT_CODES."""
 
+import re
 import sys
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import click
 import msgspec
@@ -11,8 +12,9 @@ from tui_train import show
 from tui_train.changes import apply
 from tui_train.checks import check
 from tui_train.errors import BadInput, TuiTrainError, Unavailable
-from tui_train.facts.gpus import judge, recommended
-from tui_train.facts.types import Facts
+from tui_train.facts import probe, remote, saved
+from tui_train.facts.gpus import all_blocked, judge, recommended, sets
+from tui_train.facts.types import Facts, Toolchain, Verdict
 from tui_train.places import expanded
 from tui_train.plan.resolve import pick_toolchain
 from tui_train.plan.types import Plan, argv
@@ -31,17 +33,56 @@ from tui_train.wizard import open_wizard, terminal
 from tui_train.workflow import Prepared, begin, look, prepare
 
 _MOST_CHANGES = 5
+# JSON may carry these as they are, and a terminal would obey them; a line break only ever stands between values.
+_CONTROL = re.compile(r"[\x00-\x09\x0b-\x1f\x7f-\x9f\u200b-\u200f\u2028-\u202e\u2066-\u2069\ufeff]")
 
 
-def facts(*, as_json: bool) -> None:
-    """Print the facts."""
-    found = look(Profile())
-    toolchain = pick_toolchain(Profile(), found)
-    verdicts = judge(found.machine.gpus, toolchain, found.machine.driver_cuda)
-    chosen = recommended(found.machine.gpus, verdicts)
-    if not as_json:
+class FactsSource(NamedTuple):
+    """Where the facts come from, if not from this machine: a machine file or a host; and a toolchain to judge for."""
+
+    machine: Path | None = None
+    toolchain: Path | None = None
+    host: str = ""
+
+
+def facts(*, as_json: bool, source: FactsSource, save: Path | None) -> None:
+    """Print the facts, and save them where that is wanted."""
+    if save:
+        saved.refuse_to_overwrite(save)
+    found, toolchain = _facts_from(source)
+    cards = found.machine.gpus
+    verdicts = judge(cards, toolchain, found.machine.driver_cuda)
+    chosen = recommended(cards, verdicts)
+    if as_json:
+        _print_json(_facts_data(found, toolchain, verdicts))
+    else:
         click.echo(show.facts(found, toolchain, chosen))
-        return
+    if save:
+        saved.save(save, found)
+        click.echo(f"saved {visible(str(save))}, without names of users, hosts and home folders", err=as_json)
+
+
+def _facts_from(source: FactsSource) -> tuple[Facts, Toolchain | None]:
+    """Return the facts that were asked for, and the toolchain for which to judge the cards."""
+    own = saved.load_toolchain(source.toolchain) if source.toolchain else None
+    if source.machine:
+        found = saved.load_machine(source.machine)
+    elif source.host:
+        found = remote.facts(source.host)
+    elif own:
+        found = Facts(machine=probe.machine())
+    else:
+        found = look(Profile())
+    if own:
+        return msgspec.structs.replace(found, toolchains=(own,)), own
+    # Whether a card can train is a question to torch alone; the rest can be installed beside it.
+    torch = next((tool for tool in found.toolchains if tool.torch and not tool.problem), None)
+    return found, pick_toolchain(Profile(), found) or torch
+
+
+def _facts_data(found: Facts, toolchain: Toolchain | None, verdicts: tuple[Verdict, ...]) -> dict[str, Any]:
+    cards = found.machine.gpus
+    chosen = recommended(cards, verdicts)
     machine = msgspec.to_builtins(found.machine)
     gpus = [
         {**card, **msgspec.to_builtins(verdict), "verdict": verdict.kind, "chosen": card["uuid"] in chosen}
@@ -49,7 +90,14 @@ def facts(*, as_json: bool) -> None:
     ]
     for gpu in gpus:
         del gpu["kind"]
-    _print_json({"machine": machine, "gpus": gpus, "toolchains": msgspec.to_builtins(found.toolchains)})
+    return {
+        "machine": machine,
+        "gpus": gpus,
+        "sets": msgspec.to_builtins(sets(cards, verdicts)),
+        "all_blocked": all_blocked(cards, verdicts, toolchain),
+        "judged_for": msgspec.to_builtins(toolchain),
+        "toolchains": msgspec.to_builtins(found.toolchains),
+    }
 
 
 def plan(reference: str, edits: tuple[str, ...], *, as_json: bool) -> None:
@@ -289,6 +337,7 @@ def _plan_data(prepared: Prepared) -> dict[str, Any]:
 
 def _print_json(value: Any) -> None:
     try:
-        click.echo(msgspec.json.format(msgspec.json.encode(value), indent=2).decode())
+        text = msgspec.json.format(msgspec.json.encode(value), indent=2).decode()
     except UnicodeEncodeError as error:
         raise TuiTrainError(f"a value cannot be written as UTF-8: {error.reason}", "Rename what holds it.") from None
+    click.echo(_CONTROL.sub(lambda match: f"\\u{ord(match.group()):04x}", text))

@@ -3,8 +3,8 @@
 import time
 
 from tui_train.checks import Finding
-from tui_train.facts.gpus import judge
-from tui_train.facts.types import Facts, Toolchain
+from tui_train.facts.gpus import all_blocked, judge, sets
+from tui_train.facts.types import Facts, Machine, Toolchain
 from tui_train.plan.types import Plan
 from tui_train.runs.rundir import RunDir
 from tui_train.runs.status import Status
@@ -20,27 +20,44 @@ def facts(found: Facts, judged_for: Toolchain | None, chosen: tuple[str, ...]) -
         f"/dev/shm {size(machine.shm_free)} free",  # noqa: S108 - only reported
     ]
     if machine.driver_version:
-        lines.append(f"NVIDIA driver {visible(machine.driver_version)}, CUDA {machine.driver_cuda}")
+        lines.append(f"NVIDIA driver {visible(machine.driver_version)}, CUDA {visible(machine.driver_cuda or '?')}")
     if machine.gpus:
-        rows: list[tuple[str, ...]] = [("GPU", "name", "memory free", "cc", "bus", "display", "verdict", "why")]
-        verdicts = judge(machine.gpus, judged_for, machine.driver_cuda)
-        for gpu, verdict in zip(machine.gpus, verdicts, strict=True):
-            mark = "*" if gpu.uuid and gpu.uuid in chosen else " "
-            display = {True: "yes", False: "no", None: "?"}[gpu.display_active]
-            memory = f"{size(gpu.memory_free)} of {size(gpu.memory_total)}"
-            rows.append((
-                f"{mark}{gpu.index}", visible(gpu.name)[:40], memory, gpu.compute_capability or "?",
-                visible(gpu.pci_bus or "?"), display, verdict.kind, visible("; ".join(verdict.reasons)),
-            ))  # fmt: skip
-        lines += ["", table(rows), "* = chosen for training"]
+        lines += ["", *_cards(machine, judged_for, chosen)]
     else:
         lines += ["", "No GPU: training runs on the CPU."]
     lines += [f"! {visible(gap.what)}: {visible(gap.why)}\n  {visible(gap.remedy)}" for gap in machine.gaps]
+    if not found.toolchains:
+        return "\n".join(lines)
     pythons: list[tuple[str, ...]] = [("Python", "version", "torch", "accelerate", "transformers", "")]
     for tool in found.toolchains:
         versions = (tool.version or "?", tool.torch or "-", tool.accelerate or "-", tool.transformers or "-")
         pythons.append((visible(tool.python), *map(visible, versions), visible(tool.problem or tool.label)))
     return "\n".join([*lines, "", table(pythons)])
+
+
+def _cards(machine: Machine, judged_for: Toolchain | None, chosen: tuple[str, ...]) -> list[str]:
+    """Return the table of the cards, the sets that they make where there is more than one, and what blocks them all."""
+    verdicts = judge(machine.gpus, judged_for, machine.driver_cuda)
+    rows: list[tuple[str, ...]] = [("GPU", "name", "memory free", "cc", "bus", "display", "verdict", "why")]
+    for gpu, verdict in zip(machine.gpus, verdicts, strict=True):
+        mark = "*" if gpu.uuid and gpu.uuid in chosen else " "
+        display = {True: "yes", False: "no", None: "?"}[gpu.display_active]
+        memory = f"{size(gpu.memory_free)} of {size(gpu.memory_total)}"
+        kind = f"{verdict.kind}, busy" if verdict.busy else verdict.kind
+        why = "; ".join(filter(None, (*verdict.reasons, verdict.busy and f"busy: {verdict.busy}")))
+        rows.append((
+            f"{mark}{gpu.index}", visible(gpu.name)[:40], memory, visible(gpu.compute_capability or "?"),
+            visible(gpu.pci_bus or "?"), display, kind, visible(why),
+        ))  # fmt: skip
+    lines = [table(rows), *(["* = chosen for training"] if chosen else [])]
+    offered = sets(machine.gpus, verdicts)
+    if len(offered) > 1:
+        indices = {gpu.uuid: str(gpu.index) for gpu in machine.gpus}
+        rows = [("set", "GPUs", "what it gains")]
+        rows += [(one.title, " ".join(indices[uuid] for uuid in one.uuids), one.gain) for one in offered]
+        lines += ["", table(rows)]
+    sentence = all_blocked(machine.gpus, verdicts, judged_for)
+    return [*lines, f"! {visible(sentence)}"] if sentence else lines
 
 
 def finding(found: Finding) -> str:

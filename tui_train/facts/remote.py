@@ -1,0 +1,98 @@
+"""Another host's facts, asked over ssh: from tui-train there, or from nvidia-smi where it is not installed."""
+
+import re
+from time import monotonic
+
+from tui_train.errors import BadInput, Unavailable
+from tui_train.facts.ask import Answer, ask
+from tui_train.facts.saved import facts_of
+from tui_train.facts.types import Facts, Gap, Gpu, Machine
+from tui_train.text import visible
+
+_NAME = re.compile(r"[A-Za-z0-9_.@:%\[\]][A-Za-z0-9_.@:%\[\]-]*", re.ASCII)
+_FIELDS = "index,uuid,name,pci.bus_id,compute_cap,memory.total,memory.free,display_active,driver_version"
+_SMI = f"nvidia-smi --query-gpu={_FIELDS} --format=csv,noheader,nounits"
+_OF_SSH = 255
+_CONNECT = 10
+
+
+def facts(host: str, deadline: float = 40.0) -> Facts:
+    """Return what a host tells within about `deadline` seconds; Unavailable where it tells nothing.
+
+    ssh asks no questions: a host that wants a password, or that is not known yet, is one to log in to by hand first.
+    """
+    if not _NAME.fullmatch(host):
+        message = f"{visible(host) or 'an empty text'} is no name of a host"
+        raise BadInput(message, "Name it as for ssh: HOST, USER@HOST, or a Host of ~/.ssh/config.")
+    ends = monotonic() + deadline
+    answer = _ask(host, "tui-train facts --json", deadline)
+    if answer.code == 0:
+        try:
+            # What a login script says may come first.
+            start = 0 if answer.out.startswith(b"{") else answer.out.find(b"\n{") + 1
+            return facts_of(answer.out[start:], host)
+        except BadInput:
+            pass
+    fallback = _ask(host, _SMI, max(1.0, ends - monotonic()))
+    if fallback.code == 0:
+        return Facts(machine=of_nvidia_smi(host, fallback.out.decode("utf-8", "replace")))
+    message = f"{host} has neither tui-train nor nvidia-smi that answer: {fallback.ending()}"
+    raise Unavailable(visible(message), f"See what `ssh {host} nvidia-smi` says.")
+
+
+def of_nvidia_smi(host: str, text: str) -> Machine:
+    """Return the machine that the CSV lines of nvidia-smi describe; a line that is none is a Gap."""
+    gpus: list[Gpu] = []
+    gaps: list[Gap] = []
+    driver = None
+    for line in filter(str.strip, text.splitlines()):
+        cells = [cell.strip() for cell in line.split(",")]
+        if len(cells) < 9 or not _count(cells[0]):
+            gaps.append(Gap("A card of that host is not known", f"nvidia-smi says: {line[:200]}", "See it there."))
+            continue
+        # A name may hold commas.
+        index, uuid, name, (bus, capability, total, free, display, version) = (
+            cells[0],
+            cells[1],
+            ", ".join(cells[2:-6]),
+            cells[-6:],
+        )
+        driver = driver or _told(version)
+        gpus.append(
+            Gpu(
+                index=int(index),
+                uuid=uuid if re.fullmatch(r"GPU-[0-9A-Za-z-]+", uuid) else "",
+                name=_told(name) or "",
+                pci_bus=_told(bus),
+                compute_capability=_told(capability),
+                memory_total=_mib(total),
+                memory_free=_mib(free),
+                display_active={"Enabled": True, "Disabled": False}.get(display),
+                problem="" if uuid.startswith("GPU-") else f"nvidia-smi says: {uuid}",
+            )
+        )
+    if not gpus and not gaps:
+        gaps.append(Gap("No NVIDIA GPU", "nvidia-smi lists no card there", "Trainings run on the CPU there."))
+    return Machine(hostname=host, driver_version=driver, gpus=tuple(gpus), gaps=tuple(gaps))
+
+
+def _ask(host: str, command: str, deadline: float) -> Answer:
+    options = ["-T", "-o", "BatchMode=yes", "-o", f"ConnectTimeout={_CONNECT}"]
+    answer = ask(["ssh", *options, "--", host, command], deadline, folder=None)
+    if answer.failure or answer.code == _OF_SSH:
+        why = visible(answer.ending())
+        raise Unavailable(f"ssh to {host} failed: {why}", f"See whether `ssh -o BatchMode=yes {host} true` works.")
+    return answer
+
+
+def _told(text: str) -> str | None:
+    """Return a value of nvidia-smi, None for its ways to say that it has none: [N/A], [Not Supported] and more."""
+    return None if not text or text.startswith("[") or text == "N/A" else text
+
+
+def _count(text: str) -> bool:
+    return bool(re.fullmatch(r"\d{1,9}", text, re.ASCII))
+
+
+def _mib(text: str) -> int | None:
+    return int(text) * 2**20 if _count(text) else None
