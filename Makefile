@@ -35,8 +35,11 @@ lint: environment
 	.venv/bin/python -m pyright --pythonpath .venv/bin/python
 	lint-imports --no-logo
 
+# What a shell starts in the background ignores Ctrl-C, and so would all that the tests start and interrupt.
+HEARING := $(shell env --default-signal=INT true 2> /dev/null && echo env --default-signal=INT)
+
 test: lint
-	.venv/bin/python -m pytest -n 2 --dist loadgroup
+	$(HEARING) .venv/bin/python -m pytest -n 2 --dist loadgroup
 
 clean:
 	@if [ -e .venv/.made-by-make ]; then rm -rf .venv; elif [ -e .venv ]; then \
