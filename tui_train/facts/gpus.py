@@ -108,7 +108,7 @@ def _why_spare(usable: Sequence[Gpu]) -> list[tuple[Literal["use", "spare"], str
     ]
     speeds = [teraflops(gpu) or 0.0 for gpu in compared]
     kept = [compared[at] for at in in_step(speeds)]
-    roomiest = max((gpu.memory_total or 0 for gpu in usable), default=0)
+    roomiest = max((gpu.memory_total or 0 for gpu in usable if not tiny(gpu, usable)), default=0)
     found: list[tuple[Literal["use", "spare"], str]] = []
     for gpu in usable:
         small = gpu.memory_total is not None and gpu.memory_total < roomiest / 2 * SLACK

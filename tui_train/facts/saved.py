@@ -163,6 +163,6 @@ def _each_text(data: Any, change: Callable[[str], str]) -> Any:
         return change(data)
     if isinstance(data, dict):
         return {key: _each_text(value, change) for key, value in data.items()}
-    if isinstance(data, list):
+    if isinstance(data, (list, tuple)):
         return [_each_text(value, change) for value in data]
     return data

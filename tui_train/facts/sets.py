@@ -78,7 +78,8 @@ def sets(gpus: Sequence[Gpu], verdicts: Sequence[Verdict]) -> tuple[CardSet, ...
     able = [(gpu, verdict) for gpu, verdict in zip(gpus, verdicts, strict=True) if verdict.kind != "blocked"]
     usable = [gpu for gpu, _ in able]
     pool = [(gpu, verdict) for gpu, verdict in able if gpu.uuid and not tiny(gpu, usable)]
-    pool = [entry for entry in pool if not divided(entry[0])] or pool
+    whole = [entry for entry in pool if not divided(entry[0])]
+    pool = whole if any(verdict.kind == "use" for _, verdict in whole) else [e for e in pool if divided(e[0])] or whole
     free = [entry for entry in pool if not busy(entry[0])]
     if not any(verdict.kind == "use" for _, verdict in free):
         return _sets(pool)
