@@ -11,10 +11,10 @@ import msgspec
 import psutil
 import pytest
 
-from tests.fake_driver import driver_environment
+from tests.fake_driver import MACHINES, driver_environment
 from tui_train.facts import host, nvml, pci, probe
 from tui_train.facts.ask import ask
-from tui_train.facts.types import Gpu, Machine, Toolchain
+from tui_train.facts.types import Gpu, Machine, Pcie, Toolchain
 
 MIB = 2**20
 
@@ -64,6 +64,7 @@ def test_three_cards_are_read(on):
         memory_total=24576 * MIB,
         memory_free=(24576 - 325 - 2) * MIB,
         sm_count=82,
+        sm_clock_max=2100,
         display_active=False,
         compute_mode="default",
     )
@@ -99,6 +100,12 @@ FIELDS = {
     "display": "display_active",
     "mode": "compute_mode",
     "process": "processes",
+    "clock": "sm_clock_max",
+    "ecc": "ecc",
+    "throttle": "throttled_by",
+    "pcie": "pcie",
+    "nvlinks": "nvlinks",
+    "peers": "peers",
 }
 
 
@@ -113,6 +120,12 @@ def test_each_field_fails_alone(on, error):
         "display": "on",
         "mode": "default",
         "process": "5000001 compute 5 MiB x",
+        "clock": "1500",
+        "ecc": "on",
+        "throttle": "0x4",
+        "pcie": "1 x8 of 4 x16",
+        "nvlinks": "4",
+        "peers": "0",
     }
     text = "driver = !UNKNOWN\ncuda = !UNKNOWN\n"
     for number, field in enumerate(FIELDS):
@@ -121,10 +134,11 @@ def test_each_field_fails_alone(on, error):
     machine = on(text)
     assert (machine.driver_version, machine.driver_cuda, machine.gaps) == (None, None, ())
     for gpu, (key, field) in zip(machine.gpus, FIELDS.items(), strict=True):
-        empty = {other for other in FIELDS.values() if not getattr(gpu, other)}
+        # One pair of which nothing is known leaves all pairs unknown: a half-known table would say too much.
+        empty = {other for other in FIELDS.values() if not getattr(gpu, other)} - {"peers"}
         # The number of multiprocessors follows from the compute capability.
-        assert empty == ({field, "sm_count"} if key == "compute" else {field})
-        assert bool(gpu.problem) == (error == "GPU_IS_LOST")
+        assert empty == {field, *(["sm_count"] if key == "compute" else [])} - {"peers"}
+        assert bool(gpu.problem) == (error == "GPU_IS_LOST" and key != "peers")
 
 
 def test_a_lost_card_hides_no_other(on):
@@ -133,6 +147,88 @@ def test_a_lost_card_hides_no_other(on):
     assert "fallen off the bus" in lost.problem
     assert first.memory_total == last.memory_total == 24576 * MIB
     assert not first.problem
+
+
+def test_clocks_and_links(on):
+    cards = on("8xh100-nvlink").gpus
+    assert cards[3].peers == (0, 1, 2, 4, 5, 6, 7)
+    assert [(card.nvlinks, card.sm_clock_max, card.ecc, card.pcie) for card in cards] == [
+        (18, 1980, True, Pcie(5, 16, 5, 16))
+    ] * 8
+    assert {card.throttled_by for card in cards} == {()}  # idle is no throttling
+    slowed, idle = on("two-3090-display-and-busy").gpus
+    assert slowed.throttled_by == ("its power limit", "heat")
+    assert (idle.throttled_by, idle.pcie, idle.peers) == ((), Pcie(1, 16, 4, 16), None)
+    assert (slowed.ecc, slowed.nvlinks, slowed.numa_node) == (None, None, None)
+
+
+def test_numa_nodes(tmp_path):
+    for name, node in (("0000:01:00.0", "1"), ("0000:02:00.0", "-1"), ("0000:03:00.0", "rubbish")):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "numa_node").write_text(f"{node}\n")
+    addresses = ("00000000:01:00.0", "00000000:02:00.0", "00000000:03:00.0", "00000000:04:00.0", "../x", "", None)
+    assert [pci.numa_node(address, tmp_path) for address in addresses] == [1, None, None, None, None, None, None]
+
+
+def test_a_hanging_card_hides_and_delays_no_other(on):
+    started = time.monotonic()
+    first, silent, last = on("one-card-hangs").gpus
+    assert time.monotonic() - started < 4
+    assert (silent.name, silent.uuid[-1], silent.memory_total) == ("NVIDIA GeForce RTX 3090", "2", None)
+    assert silent.problem.startswith("it does not answer")
+    assert (first.problem, last.problem, last.sm_clock_max) == ("", "", 2100)
+
+
+@pytest.mark.parametrize("field", ["handle", "uuid", "process", "peers"])
+def test_a_card_may_hang_anywhere(on, field):
+    hanging = f"{field} = !HANG\n" + ("" if field == "uuid" else "uuid = GPU-1\n")
+    cards = f"[card]\nuuid = GPU-0\n[card]\n{hanging}[card]\nuuid = GPU-2\n"
+    found = on(cards, deadline=4.0)
+    # Only a pair of cards that hangs leaves each of them as it is.
+    assert [bool(gpu.problem) for gpu in found.gpus] == [False, field != "peers", False]
+    assert found.gaps == ()
+
+
+def test_a_card_that_is_slow_is_waited_for(on):
+    cards = on("[card]\nuuid = GPU-1\n[card]\nuuid = GPU-2\nname = @1.0 Slow\n").gpus
+    assert [(card.name, card.problem) for card in cards] == [("", ""), ("Slow", "")]
+
+
+def test_sixty_four_cards_at_once(on):
+    started = time.monotonic()
+    cards = on("64-cards").gpus
+    assert time.monotonic() - started < 4
+    assert [card.index for card in cards] == list(range(64))
+    assert [card.index for card in cards if card.problem] == [40]
+
+
+WATCHER = """
+import sys, pynvml
+pynvml.nvmlInit()
+card = pynvml.nvmlDeviceGetHandleByIndex(1)
+print(pynvml.nvmlDeviceGetName(card), flush=True)
+sys.stdin.readline()
+try:
+    pynvml.nvmlDeviceGetName(card)
+except pynvml.NVMLError as error:
+    print(error.value == pynvml.NVML_ERROR_GPU_IS_LOST, pynvml.nvmlDeviceGetCount())
+"""
+
+
+def test_a_card_that_is_lost_under_a_running_program(on, tmp_path):
+    text = (MACHINES / "two-3090-one-busy.txt").read_text()
+    assert [card.problem for card in on(text).gpus] == ["", ""]
+    command = [sys.executable, "-c", WATCHER]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as watcher:
+        assert watcher.stdout.readline() == "NVIDIA GeForce RTX 3090\n"
+        head, _, second = text.rpartition("[card]\n")
+        lost = "".join(f"{line.partition('=')[0]}= !GPU_IS_LOST\n" for line in second.splitlines())
+        (tmp_path / "next.txt").write_text(f"{head}[card]\nhandle = !GPU_IS_LOST\n{lost}")
+        (tmp_path / "next.txt").rename(tmp_path / "machine.txt")
+        assert watcher.communicate("\n")[0] == "True 2\n"
+    first, second = probe.machine().gpus
+    assert (first.problem, first.memory_total) == ("", 24576 * MIB)
+    assert "lost" in second.problem
 
 
 def test_processes_of_both_kinds_are_one(on):
