@@ -229,8 +229,11 @@ def test_another_host_with_nvidia_smi_only(ssh):
     assert (second["name"], second["memory_total"]) == ("A name, with a comma", None)
     assert (lost["verdict"], lost["reasons"]) == ("blocked", ["nvidia-smi says: [GPU is lost]"])
     assert (found["machine"]["hostname"], found["machine"]["driver_version"]) == ("box", "580.95")
-    assert len(found["machine"]["gaps"]) == 1
-    assert "strange" in tui("--host", "box")
+    assert found["machine"]["gaps"] == []
+    shown = tui("--host", "box")
+    assert shown.startswith("box\nNVIDIA driver 580.95\n\n")
+    (ssh / "smi").write_text("strange \x1b[31mline\n")
+    assert "strange \\x1b[31mline" in tui("--host", "box")
 
 
 def test_a_broken_tui_train_there_is_no_end(ssh):

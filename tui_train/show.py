@@ -14,13 +14,17 @@ from tui_train.text import counted, duration, size, table, visible
 def facts(found: Facts, judged_for: Toolchain | None, chosen: tuple[str, ...]) -> str:
     """Return the machine, its cards with their verdicts, and its Pythons."""
     machine = found.machine
-    lines = [
-        f"{visible(machine.hostname)}: {visible(machine.cpu_name) or 'processor'}, {machine.cpu_count} cores",
-        f"memory {size(machine.memory_available)} free of {size(machine.memory_total)}",
-        f"/dev/shm {size(machine.shm_free)} free",  # noqa: S108 - only reported
-    ]
+    lines = [visible(machine.hostname)]
+    # Of another host nvidia-smi tells the cards only.
+    if machine.memory_total is not None:
+        lines = [
+            f"{lines[0]}: {visible(machine.cpu_name) or 'processor'}, {counted(machine.cpu_count, 'core')}",
+            f"memory {size(machine.memory_available)} free of {size(machine.memory_total)}",
+            f"/dev/shm {size(machine.shm_free)} free",  # noqa: S108 - only reported
+        ]
     if machine.driver_version:
-        lines.append(f"NVIDIA driver {visible(machine.driver_version)}, CUDA {visible(machine.driver_cuda or '?')}")
+        cuda = f", CUDA {visible(machine.driver_cuda)}" if machine.driver_cuda else ""
+        lines.append(f"NVIDIA driver {visible(machine.driver_version)}{cuda}")
     if machine.gpus:
         lines += ["", *_cards(machine, judged_for, chosen)]
     else:

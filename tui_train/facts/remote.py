@@ -41,14 +41,14 @@ def facts(host: str, deadline: float = 40.0) -> Facts:
 
 
 def of_nvidia_smi(host: str, text: str) -> Machine:
-    """Return the machine that the CSV lines of nvidia-smi describe; a line that is none is a Gap."""
+    """Return the machine that the CSV lines of nvidia-smi describe; where there is none, a Gap says why."""
     gpus: list[Gpu] = []
-    gaps: list[Gap] = []
+    strange: list[str] = []
     driver = None
     for line in filter(str.strip, text.splitlines()):
         cells = [cell.strip() for cell in line.split(",")]
         if len(cells) < 9 or not _count(cells[0]):
-            gaps.append(Gap("A card of that host is not known", f"nvidia-smi says: {line[:200]}", "See it there."))
+            strange.append(line)
             continue
         # A name may hold commas.
         index, uuid, name, (bus, capability, total, free, display, version) = (
@@ -71,9 +71,12 @@ def of_nvidia_smi(host: str, text: str) -> Machine:
                 problem="" if uuid.startswith("GPU-") else f"nvidia-smi says: {uuid}",
             )
         )
-    if not gpus and not gaps:
-        gaps.append(Gap("No NVIDIA GPU", "nvidia-smi lists no card there", "Trainings run on the CPU there."))
-    return Machine(hostname=host, driver_version=driver, gpus=tuple(gpus), gaps=tuple(gaps))
+    gaps: tuple[Gap, ...] = ()
+    if not gpus:
+        # Beside cards such a line is what a login script says.
+        said = f"nvidia-smi says: {strange[0][:200]}" if strange else "nvidia-smi lists no card there"
+        gaps = (Gap("No NVIDIA GPU", said, "Trainings run on the CPU there."),)
+    return Machine(hostname=host, driver_version=driver, gpus=tuple(gpus), gaps=gaps)
 
 
 def _ask(host: str, command: str, deadline: float) -> Answer:
