@@ -696,3 +696,76 @@ def test_a_card_that_is_gone_is_named_before_anything_starts(tmp_path, listed, c
     assert run.events_file.exists() == (code == 0)
     if code:
         assert f"{UUIDS[1]} (NVIDIA GeForce RTX 3090)" in done.stderr.decode()
+
+
+@pytest.mark.parametrize("killed", [False, True])
+def test_a_training_that_writes_over_its_mark_is_ended_all_the_same(made, monkeypatch, killed):
+    monkeypatch.setenv("TUI_TRAIN_GRACE", "1")
+    run = made("--seconds=60", "--hide", "--ignore-signals")
+    start(run)
+    training(run)
+    now = status(run)
+    assert not marked(now.mark), "the test must hide the mark"
+    assert marked(now.mark, now.leader)
+    if killed:
+        os.kill(now.pid, signal.SIGKILL)
+        until(lambda: status(run).state == "lost")
+    stop(run)
+    assert marked(now.mark, now.leader) == ()
+    assert start_ticks(now.leader) is None
+
+
+def test_nothing_is_started_beside_what_an_earlier_start_left(made):
+    run = made("--seconds=60")
+    start(run)
+    training(run)
+    now = status(run)
+    os.kill(now.pid, signal.SIGKILL)
+    left = until(lambda: status(run).leftover)
+    with pytest.raises(Unavailable, match="still train"):
+        start(run)
+    done = bash(run)
+    assert done.returncode == 75
+    assert str(left[0]) in done.stderr.decode()
+    stop(run)
+
+
+def test_a_stale_lock_has_one_heir(made):
+    run = made("--seconds=3")
+    for _ in range(4):
+        lock = run.path / ".lock"
+        lock.mkdir(exist_ok=True)
+        (lock / "owner").write_text("4000000 1 gone\n")
+        starters = [
+            subprocess.Popen(
+                ["bash", str(run.script)], env=plain_environment(), stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+            )
+            for _ in range(5)
+        ]  # fmt: skip
+        codes = sorted(starter.wait() for starter in starters)
+        assert codes == [0, 75, 75, 75, 75]
+
+
+@pytest.mark.parametrize(
+    ("said", "attempts"),
+    [
+        ("torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2 GiB", 2),
+        ("ncclUnhandledCudaError: Cuda failure 2 'out of memory'", 2),
+        ("RuntimeError: CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling cublasCreate(handle)", 2),
+        ("RuntimeError: [enforce fail at alloc_cpu.cpp:114] DefaultCPUAllocator: can't allocate memory", 1),
+    ],
+)
+def test_the_gpus_memory_is_told_from_the_hosts_also_in_a_last_line_without_its_end(tmp_path, said, attempts):
+    chosen = sleeping(*CLIMBING, **TWO_ATTEMPTS)
+    run, _ = exported(tmp_path / "run", chosen, facts(python=stub(tmp_path / "python")))
+    environment = plain_environment(STUB_NOTES=str(tmp_path / "notes"), STUB_SAYS=said, STUB_CODE="1", STUB_END="")
+    assert bash(run, env=environment).returncode == 1
+    assert len(status(run).attempts) == attempts
+
+
+def test_a_torn_line_does_not_swallow_the_next_start(made):
+    run = made("--seconds=0.1")
+    run.events_file.write_text('{"time":1.0,"event":"run_st')
+    assert bash(run).returncode == 0
+    assert status(run).state == "finished"

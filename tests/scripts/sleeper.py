@@ -15,7 +15,15 @@ parser.add_argument("--out-of-memory", type=float, default=None, help="after so 
 parser.add_argument("--lines", type=int, default=0)
 parser.add_argument("--code", type=int, default=0)
 parser.add_argument("--save-on-term", default="")
+parser.add_argument("--hide", action="store_true", help="write over the environment, as setproctitle does")
 options, _ = parser.parse_known_args()
+
+if options.hide:
+    with open("/proc/self/stat") as file:
+        begin, end = map(int, file.read().rpartition(")")[2].split()[47:49])
+    with open("/proc/self/mem", "r+b", buffering=0) as memory:
+        memory.seek(begin)
+        memory.write(b"\0" * (end - begin))
 
 if options.ignore_signals:
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):

@@ -11,5 +11,5 @@ told = {"argv": sys.argv, "env": {name: value for name, _, value in pairs}, "cwd
 os.makedirs(os.environ["STUB_NOTES"], exist_ok=True)
 with open(f"{os.environ['STUB_NOTES']}/{time.time_ns()}.json", "w") as file:
     json.dump(told, file)
-print(os.environ.get("STUB_SAYS", ""))
+print(os.environ.get("STUB_SAYS", ""), end=os.environ.get("STUB_END", "\n"))
 sys.exit(int(os.environ.get("STUB_CODE", "0")))

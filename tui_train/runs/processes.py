@@ -13,11 +13,17 @@ def boot_id() -> str:
 
 def start_ticks(pid: int) -> int | None:
     """Return when a process began, in clock ticks since boot; None when it is gone or only a zombie is left."""
+    stat = _stat(pid)
+    return int(stat[19]) if stat else None
+
+
+def _stat(pid: int) -> list[str]:
+    """Return /proc/PID/stat from the state on (parent, group, session …), nothing for what is gone or a zombie."""
     try:
         fields = (_PROC / str(pid) / "stat").read_text(errors="replace").rpartition(")")[2].split()
     except OSError:
-        return None
-    return None if fields[0] in "ZX" else int(fields[19])
+        return []
+    return [] if fields[0] in "ZX" else fields
 
 
 def alive(pid: int, ticks: int, boot: str) -> bool:
@@ -25,16 +31,28 @@ def alive(pid: int, ticks: int, boot: str) -> bool:
     return boot == boot_id() and start_ticks(pid) == ticks
 
 
-def marked(mark: str) -> tuple[int, ...]:
-    """Return the pids of all living processes of a run, whatever their session or parent."""
+def marked(mark: str, leader: int = 0) -> tuple[int, ...]:
+    """Return the pids of all living processes of a run, whatever their session or parent.
+
+    They carry its mark, belong to the process group that `leader` began, or were started by one that does: a program
+    may write over its mark, to show another title.
+    """
     wanted = f"TUI_TRAIN_RUN_ID={mark}".encode()
-    found = []
+    parents: dict[int, int] = {}
+    found: set[int] = set()
     for entry in os.scandir(_PROC):
-        if entry.name.isdigit():
-            try:
-                environment = (_PROC / entry.name / "environ").read_bytes()
-            except OSError:
-                continue
-            if wanted in environment.split(b"\0") and start_ticks(int(entry.name)) is not None:
-                found.append(int(entry.name))
-    return tuple(found)
+        if entry.name.isdigit() and (stat := _stat(int(entry.name))):
+            pid = int(entry.name)
+            parents[pid] = int(stat[1])
+            if (leader and int(stat[2]) == leader) or wanted in _environment(pid):
+                found.add(pid)
+    while grown := {pid for pid, parent in parents.items() if parent in found and pid not in found}:
+        found |= grown
+    return tuple(sorted(found))
+
+
+def _environment(pid: int) -> list[bytes]:
+    try:
+        return (_PROC / str(pid) / "environ").read_bytes().split(b"\0")
+    except OSError:
+        return []

@@ -29,6 +29,7 @@ class Event(Struct, frozen=True, kw_only=True):
     boot_id: str = ""
     grace: int = 20
     attempt: int = 0
+    leader: int = 0
     position: int = 0
     exit_code: int = -1
     out_of_memory: bool = False

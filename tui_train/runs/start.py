@@ -1,6 +1,8 @@
 """Starting a run so that it outlives us: a session of its own, its output in a file."""
 
+import os
 import shutil
+import signal
 import subprocess
 import time
 
@@ -8,9 +10,11 @@ from tui_train.errors import Unavailable
 from tui_train.files import writing
 from tui_train.runs.processes import start_ticks
 from tui_train.runs.rundir import RunDir
+from tui_train.runs.status import status
 from tui_train.text import visible
 
-_PATIENCE = 10.0
+# The driver may take its time to list the cards.
+_PATIENCE = 60.0
 # The shell between leaves at once, so that the run is nobody's child and no zombie stays; job control, so that the run
 # does not begin with the keyboard's signals ignored.
 _BETWEEN = 'set -m; "$0" "$1" < /dev/null >> "$2" 2>&1 & echo "$!"'
@@ -21,6 +25,10 @@ def start(run: RunDir) -> None:
     bash = shutil.which("bash")
     if bash is None:
         raise Unavailable("bash was not found", "Install bash.")
+    if left := status(run).leftover:
+        pids = ", ".join(map(str, left))
+        remedy = f"End them first: tui-train stop {visible(run.name)}"
+        raise Unavailable(f"processes of an earlier start still train: {pids}", remedy)
     before = len(run.events())
     with writing(run.launcher_log):
         run.launcher_log.touch()
@@ -43,6 +51,8 @@ def start(run: RunDir) -> None:
         if gone:
             break
         time.sleep(0.02)
+    if start_ticks(pid) is not None:
+        os.kill(pid, signal.SIGTERM)
     with run.launcher_log.open("rb") as log:
         log.seek(offset)
         said = visible(log.read(4000).decode(errors="replace").strip())

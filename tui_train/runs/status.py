@@ -4,7 +4,7 @@ from typing import Literal
 
 from msgspec import Struct
 
-from tui_train.runs.processes import alive, marked
+from tui_train.runs.processes import alive, boot_id, marked
 from tui_train.runs.rundir import Event, RunDir
 
 State = Literal["new", "running", "stopping", "finished", "failed", "stopped", "lost"]
@@ -35,6 +35,7 @@ class Status(Struct, frozen=True, kw_only=True):
     exit_code: int | None = None
     pid: int = 0
     mark: str = ""
+    leader: int = 0
     grace: int = 20
     leftover: tuple[int, ...] = ()
 
@@ -54,13 +55,16 @@ def status(run: RunDir) -> Status:
     last = starts[-1]
     after = events[len(events) - events[::-1].index(last) :]
     end = next((event for event in after if event.event == "run_ended"), None)
+    leader = next((event.leader for event in after[::-1] if event.leader), 0)
     leftover: tuple[int, ...] = ()
     if end and end.state in {"finished", "failed", "stopped"}:
         state = end.state
     elif alive(last.pid, last.start_ticks, last.boot_id):
         state = "stopping" if any(event.event == "stopping" for event in after) else "running"
     else:
-        state, leftover = "lost", marked(last.mark)
+        state = "lost"
+        if last.boot_id == boot_id():
+            leftover = marked(last.mark, leader)
     return Status(
         state=state,  # type: ignore[arg-type]
         attempts=attempts,
@@ -69,6 +73,7 @@ def status(run: RunDir) -> Status:
         exit_code=end.exit_code if end else None,
         pid=last.pid,
         mark=last.mark,
+        leader=leader,
         grace=last.grace,
         leftover=leftover,
     )

@@ -20,7 +20,8 @@ def stop(run: RunDir, *, waiting: Callable[[], None] = lambda: None) -> Status:
     """
     now = status(run)
     if now.live:
-        _signal(now.pid, signal.SIGTERM)
+        if now.state != "stopping":
+            _signal(now.pid, signal.SIGTERM)
         deadline = time.monotonic() + now.grace + _PATIENCE
         while (now := status(run)).live and time.monotonic() < deadline:
             waiting()
@@ -48,10 +49,10 @@ def _end(now: Status, waiting: Callable[[], None]) -> tuple[int, ...]:
     for number, seconds in ((signal.SIGTERM, float(now.grace)), (signal.SIGKILL, _PATIENCE)):
         told: set[int] = set()
         deadline = time.monotonic() + seconds
-        while (found := marked(now.mark)) and time.monotonic() < deadline:
+        while (found := marked(now.mark, now.leader)) and time.monotonic() < deadline:
             for pid in set(found) - told:
                 _signal(pid, number)
             told.update(found)
             waiting()
             time.sleep(0.1)
-    return marked(now.mark)
+    return marked(now.mark, now.leader)
