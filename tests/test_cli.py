@@ -9,15 +9,17 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
-from support import HOSTILE, SCRIPTS, until
+from support import HOSTILE, SCRIPTS, facts, until
 
-from tui_train import __version__, cli
+from tui_train import __version__, cli, commands, wizard
 from tui_train.profile.fields import FIELDS
 from tui_train.runs import rundir
 from tui_train.runs.processes import marked
-from tui_train.runs.status import status
+from tui_train.runs.progress import Progress
+from tui_train.runs.status import Status, status
 
 TUI_TRAIN = [sys.executable, "-m", "tui_train"]
 SLEEPER = f"""\
@@ -98,6 +100,14 @@ def test_the_wizard_needs_a_terminal():
     assert "tui-train quickstart" in refused(code=69)
 
 
+@pytest.mark.parametrize(("said", "left", "code"), [(None, 1, 1), (None, 0, 0), (None, None, 0), (3, 0, 3)])
+def test_a_crashed_wizard_is_no_success(monkeypatch, said, left, code):
+    app = SimpleNamespace(run=lambda: said, return_code=left)
+    monkeypatch.setattr(wizard, "terminal", lambda: True)
+    monkeypatch.setattr(wizard, "wizard", lambda run: app)
+    assert wizard.open_wizard() == code
+
+
 def test_keys_lists_them_all():
     shown = tui("keys").stdout
     assert [line.split()[0] for line in shown.splitlines()[1:]] == [*FIELDS]
@@ -109,7 +119,7 @@ def test_keys_lists_them_all():
 
 def test_facts():
     found = told("facts")
-    assert {"machine", "gpus", "sets", "toolchains"} <= found.keys()
+    assert found.keys() >= {"machine", "gpus", "sets", "toolchains"}
     assert found["machine"]["cpu_count"] >= 1
     assert found["toolchains"][0]["python"] == sys.executable
     assert found["toolchains"][0]["torch"]
@@ -395,6 +405,69 @@ def test_ctrl_c_without_a_terminal_ends_the_run(mine):
     assert viewer.returncode == 143
     assert status(newest()).state == "stopped"
     assert not marked(status(newest()).mark)
+
+
+@pytest.mark.parametrize("command", [["logs", "--follow", "last"], ["attach", "last"]])
+def test_ctrl_c_on_a_viewer_leaves_the_run_alone(mine, command):
+    tui("run", mine, "--detach", *arguments("--seconds=60"))
+    viewer = subprocess.Popen(
+        [*TUI_TRAIN, *command], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+    with viewer:
+        until(lambda: viewer.stdout.readline() == "tick 1\n")
+        viewer.send_signal(signal.SIGINT)
+        said = viewer.stderr.read()
+    assert said.strip() == ""
+    assert viewer.returncode == 130
+    assert status(newest()).state == "running"
+    tui("stop", "last")
+
+
+def test_logs_of_one_attempt_are_not_followed(mine):
+    tui("run", mine)
+    assert "exclude each other" in tui("logs", "last", "--follow", "--attempt=1", code=64).stderr
+
+
+def test_a_folder_is_a_run_where_no_id_is_meant(mine):
+    tui("export", mine, "mine")
+    for more in ([], ["--follow"]):
+        assert "mine has no attempts yet" in refused("logs", "mine", *more, code=65)
+    subprocess.run(["bash", "mine/launch.sh"], stdout=subprocess.DEVNULL, check=True)
+    assert tui("logs", "mine").stdout.startswith("tick 1\n")
+    assert tui("attach", "mine").stdout.startswith("tick 1\n")
+    tui("run", mine)
+    name = newest().name
+    tui("export", mine, name)
+    assert tui("logs", name).stdout.startswith("tick 1\n")
+
+
+@pytest.mark.parametrize("text", ["[]", '{"attempts": 3}', '{"attempts": [1, {"title": [2]}]}'])
+def test_a_plan_of_another_shape_is_passed_over(mine, text):
+    tui("run", mine)
+    newest().plan_file.write_text(text)
+    tui("resume", "last")
+    assert "— attempt 2: " in tui("attach", "last").stdout
+
+
+def test_following_keeps_two_points_however_many_there_were(monkeypatch, capsys):
+    lines = [f"step {step}/500 | loss {step}.0 | tokens/s 1" for step in range(1, 501)]
+    monkeypatch.setattr(commands, "follow", lambda run, on_attempt: iter(lines))
+    monkeypatch.setattr(commands, "wait", lambda run: None)
+    progress, _ = commands._stream(rundir.RunDir(Path("/nowhere")))
+    assert [point.step for point in progress.points] == [1, 500]
+    assert capsys.readouterr().out.splitlines() == lines
+
+
+def test_a_lost_quickstart_has_no_duration(monkeypatch, capsys):
+    run = rundir.RunDir(Path("/runs/one"))
+    monkeypatch.setattr(commands, "look", lambda profile: facts())
+    monkeypatch.setattr(commands, "begin", lambda prepared, made: run)
+    lost = Status(state="lost", started=1795226679.0)
+    monkeypatch.setattr(commands, "_stream", lambda run, ours: (Progress(), lost))
+    with pytest.raises(SystemExit) as ended:
+        commands.quickstart(())
+    assert ended.value.code == 137
+    assert "4 lost" in capsys.readouterr().out.splitlines()
 
 
 def test_ctrl_c_before_there_is_a_run(mine, tmp_path):

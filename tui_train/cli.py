@@ -148,6 +148,8 @@ def logs(run: str, attempt: int | None, *, follow: bool) -> None:
     """Print the log of RUN (an id, its beginning, `last`, or a folder)."""
     from tui_train import commands
 
+    if follow and attempt is not None:
+        raise click.UsageError("--follow shows what comes, --attempt what came: they exclude each other.")
     commands.logs(run, attempt, follow=follow)
 
 

@@ -130,7 +130,7 @@ def run(reference: str, edits: tuple[str, ...], *, detach: bool) -> None:
 
 def resume(reference: str, *, detach: bool) -> None:
     """Start a run's script again."""
-    found = rundir.find(reference)
+    found = _find(reference)
     if status(found).live:
         raise Unavailable(f"{visible(found.name)} is running", f"Watch it: tui-train attach {visible(found.name)}")
     start(found)
@@ -149,9 +149,9 @@ def quickstart(edits: tuple[str, ...]) -> None:
     click.echo(f"\n2 The plan\n{show.plan(made)}\n")
     begun = begin(prepared, made)
     click.echo(f"3 Running in {visible(str(begun.path))}")
-    progress, now = _stream(begun)
-    took = duration((now.ended or 0) - (now.started or 0))
-    click.echo(f"\n4 {show.state(now)} after {took}")
+    progress, now = _stream(begun, ours=True)
+    took = f" after {duration(now.ended - now.started)}" if now.ended and now.started else ""
+    click.echo(f"\n4 {show.state(now)}{took}")
     if progress.first and progress.last:
         rate = f", {progress.tokens_per_second:,.0f} tokens/s" if progress.tokens_per_second else ""
         click.echo(
@@ -177,10 +177,14 @@ def runs(*, as_json: bool) -> None:
 
 def logs(reference: str, attempt: int | None, *, follow: bool) -> None:
     """Print the attempts' logs, lines safe to show."""
-    found = rundir.find(reference)
+    found = _find(reference)
+    now = status(found)
+    if not now.attempts and not now.live:
+        remedy = f"Start it: bash {visible(str(found.script))}"
+        raise BadInput(f"{visible(found.name)} has no attempts yet, so nothing is logged", remedy)
     if follow:
         sys.exit(_code(_stream(found)[1]))
-    numbers = [known.number for known in status(found).attempts if attempt in {None, known.number}]
+    numbers = [known.number for known in now.attempts if attempt in {None, known.number}]
     if not numbers:
         raise BadInput(f"{visible(found.name)} has no such attempt", "See `tui-train runs`.")
     for number in numbers:
@@ -193,7 +197,7 @@ def logs(reference: str, attempt: int | None, *, follow: bool) -> None:
 
 def attach(reference: str) -> None:
     """Open a run in the wizard, or follow its log where there is no terminal."""
-    found = rundir.find(reference)
+    found = _find(reference)
     if terminal():
         sys.exit(open_wizard(str(found.path)))
     sys.exit(_code(_stream(found)[1]))
@@ -201,7 +205,7 @@ def attach(reference: str) -> None:
 
 def stop(reference: str) -> None:
     """End a run."""
-    found = rundir.find(reference)
+    found = _find(reference)
     before = status(found)
     if not before.live and not before.leftover:
         click.echo(f"{visible(found.name)} is not running: {show.state(before)}")
@@ -285,28 +289,54 @@ def _watch(started: RunDir, *, detach: bool) -> None:
         click.echo(f"{name} runs. Watch it: tui-train attach {name}; end it: tui-train stop {name}")
         return
     click.echo(f"{name} runs in {visible(str(started.path))}; a lost connection does not end it.")
-    now = _stream(started)[1]
+    now = _stream(started, ours=True)[1]
     click.echo(f"{name}: {show.state(now)}")
     sys.exit(_code(now))
 
 
-def _stream(found: RunDir) -> tuple[Progress, Status]:
-    """Print a run's lines until it ends; Ctrl-C asks whether to detach or to stop."""
-    titles = [attempt.get("title", "") for attempt in found.plan().get("attempts", [])]
+def _stream(found: RunDir, *, ours: bool = False) -> tuple[Progress, Status]:
+    """Print a run's lines until it ends; Ctrl-C leaves it running, unless it is `ours`: then it may stop it."""
+    titles = _titles(found)
     progress = Progress()
 
     def begun(attempt: AttemptStatus) -> None:
         if attempt.number > 1:
-            title = titles[attempt.position - 1] if attempt.position <= len(titles) else ""
+            title = titles[attempt.position - 1] if 0 < attempt.position <= len(titles) else ""
             click.echo(f"— attempt {attempt.number}: {visible(title)}")
 
     try:
         for line in follow(found, on_attempt=begun):
             click.echo(line)
-            progress = advance(progress, [line])
+            progress = _ends(advance(progress, [line]))
     except KeyboardInterrupt:
+        if not ours:
+            raise
         _interrupted(found)
     return progress, wait(found)
+
+
+def _ends(progress: Progress) -> Progress:
+    """Return the progress with its first and last point only: however long the run, a line costs the same."""
+    if len(progress.points) <= 2:
+        return progress
+    return msgspec.structs.replace(progress, points=(progress.points[0], progress.points[-1]))
+
+
+def _titles(found: RunDir) -> list[str]:
+    """Return what the plan calls its attempts; none where plan.json is not one of ours."""
+    attempts = found.plan().get("attempts")
+    if not isinstance(attempts, list):
+        return []
+    return [str(attempt.get("title", "")) if isinstance(attempt, dict) else "" for attempt in attempts]
+
+
+def _find(reference: str) -> RunDir:
+    """Return a run as rundir.find does, and where no id begins so, that of a folder of this name."""
+    known = (run.name for run in rundir.all_runs())
+    is_folder = reference and RunDir(Path(reference)).script.is_file()
+    if is_folder and reference != "last" and not any(name.startswith(reference) for name in known):
+        return rundir.find(f"./{reference}" if "/" not in reference else reference)
+    return rundir.find(reference)
 
 
 def _code(now: Status) -> int:

@@ -22,7 +22,9 @@ def open_wizard(run: str = "") -> int:
     if not terminal():
         remedy = "Use `tui-train quickstart`, `plan` or `run`; `tui-train --help` lists all commands."
         raise Unavailable("the wizard needs a terminal", remedy)
-    return wizard(run).run() or 0
+    app = wizard(run)
+    code = app.run()
+    return (app.return_code or 0) if code is None else code
 
 
 def terminal() -> bool:
