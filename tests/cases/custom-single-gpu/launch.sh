@@ -166,20 +166,42 @@ start_ticks() {  # start_ticks PID: prints when the process began, which tells i
   printf '%s\n' "${stat[19]}"
 }
 
-processes() {  # prints the PID of every process of this run, whatever session or parent it has by now
-  local folder entries IFS=$'\n'
+look() { # sets `found` to this run's living processes: those with its mark, those of its group, what these started
+  # A program may write over its mark, to show another title. Whoever was seen once is known by when it began.
+  local folder pid stat entries fields grown=yes IFS=$'\n'
+  local -A parents=() births=()
+  found=()
   for folder in /proc/[0-9]*; do
     [ -O "$folder" ] || continue
+    stat=
+    { IFS= read -r -d '' stat < "$folder/stat"; } 2>/dev/null
+    IFS=' ' read -r -a fields <<< "${stat##*) }"
+    case ${fields[0]-} in '' | Z | X) continue ;; esac
+    pid=${folder#/proc/}
+    parents[$pid]=${fields[1]}
+    births[$pid]=${fields[19]}
+    if [ "${fields[2]}" = "${leader:-none}" ] || [ "${seen[$pid]-}" = "${fields[19]}" ]; then
+      found[pid]=$pid
+      continue
+    fi
     { mapfile -d '' -t entries < "$folder/environ"; } 2>/dev/null || continue
     case $'\n'"${entries[*]}"$'\n' in
-      *$'\n'"TUI_TRAIN_RUN_ID=$run_id"$'\n'*) printf '%s\n' "${folder#/proc/}" ;;
+      *$'\n'"TUI_TRAIN_RUN_ID=$run_id"$'\n'*) found[pid]=$pid ;;
     esac
   done
+  while [ "$grown" = yes ]; do
+    grown=no
+    for pid in "${!parents[@]}"; do
+      [ -z "${found[pid]-}" ] && [ -n "${found[${parents[$pid]}]-}" ] || continue
+      found[pid]=$pid
+      grown=yes
+    done
+  done
+  for pid in "${found[@]}"; do seen[$pid]=${births[$pid]}; done
 }
 
-signal_all() {  # signal_all SIGNAL: to every process of this run; false when there is none
-  local found
-  mapfile -t found < <(processes)
+signal_all() { # signal_all SIGNAL: to every process of this run; false when there is none
+  look
   [ "${#found[@]}" -gt 0 ] || return 1
   kill "-$1" "${found[@]}" 2>/dev/null
   return 0
@@ -187,6 +209,7 @@ signal_all() {  # signal_all SIGNAL: to every process of this run; false when th
 
 end_training() {  # asks the launcher first, for it knows its workers; then whatever it leaves, once; then kills
   local waited=0 limit=$((grace * 5)) asked=no
+  look
   kill -TERM "$child" 2>/dev/null
   while signal_all 0; do
     [ "$waited" -lt "$limit" ] && [ "$signals" -lt 2 ] || break
@@ -252,11 +275,11 @@ launch() {  # launch FOLDER: becomes `command` with `settings` in FOLDER; with -
 
 out_of_gpu_memory() {  # out_of_gpu_memory LOG: true when the end of the log tells of it; the host's memory is another thing
   local line
-  while IFS= read -r line; do
+  while IFS= read -r line || [ -n "$line" ]; do
     case $line in
       *"torch.OutOfMemoryError: "* | *"torch.cuda.OutOfMemoryError: "*) return 0 ;;
       *"CUDA out of memory. "* | *"HIP out of memory. "* | *"CUDA error: out of memory"*) return 0 ;;
-      *CUBLAS_STATUS_ALLOC_FAILED* | *CUDNN_STATUS_ALLOC_FAILED* | *"Cuda failure 'out of memory'"*) return 0 ;;
+      *CUBLAS_STATUS_ALLOC_FAILED* | *CUDNN_STATUS_ALLOC_FAILED* | *"Cuda failure "*"'out of memory'"*) return 0 ;;
     esac
   done < <(tail -c 4000000 -- "$1" | tr -d '\0')
   return 1
@@ -266,7 +289,9 @@ run_attempt() {  # run_attempt FUNCTION LOG: sets `code`
   set -m # a process group of its own: the terminal's signals reach this script alone
   "$1" < /dev/null >> "$2" 2>&1 &
   child=$!
+  leader=$child
   set +m
+  event attempt_started ",\"attempt\":$number,\"position\":$position,\"leader\":$leader"
   [ "$signals" -eq 0 ] || end_training
   while :; do
     interrupted=0
@@ -296,7 +321,6 @@ climb() {  # runs the attempts in order: the next one only after the GPU's memor
     next_log
     log=$run_dir/attempt-$number.log
     : > "$log" || finish failed 73 "cannot write $log"
-    event attempt_started ",\"attempt\":$number,\"position\":$position"
     say "attempt $number (${titles[position - 1]}) writes attempt-$number.log"
     run_attempt "$attempt" "$log"
     if [ "$signals" -gt 0 ]; then
@@ -326,13 +350,44 @@ lock() {  # one start at a time in this folder; the lock of a dead one is taken 
     # The owner may be about to leave, or, where none is named, about to write its name.
     if [ "${owner[2]-}" = "$boot_id" ] && [ "$(start_ticks "${owner[0]}")" = "${owner[1]}" ]; then
       [ "$waited" -lt 10 ] || refuse 75 "a training runs in this folder already (process ${owner[0]})"
-    elif [ "${#owner[@]}" -gt 0 ] || [ "$waited" -ge 10 ]; then
-      break
+    elif { [ "${#owner[@]}" -gt 0 ] || [ "$waited" -ge 10 ]; } && inherit "${owner[*]}"; then
+      return
     fi
     sleep 0.1
     waited=$((waited + 1))
   done
-  printf '%s\n' "$$ $(start_ticks $$) $boot_id" > "$run_dir/.lock/owner" || refuse 73 "cannot write in $run_dir"
+  own || refuse 73 "cannot write in $run_dir"
+}
+
+own() { printf '%s\n' "$$ $(start_ticks $$) $boot_id $run_id" > "$run_dir/.lock/$$" && mv "$run_dir/.lock/$$" "$run_dir/.lock/owner"; }
+
+inherit() { # inherit OWNER: takes the lock of a dead owner, which only one can; false where another one does
+  local owner now=()
+  if ! mkdir "$run_dir/.lock/heir" 2>/dev/null; then
+    # An heir that died in these few lines would keep the folder shut.
+    [ "$waited" -lt 50 ] || rmdir "$run_dir/.lock/heir" 2>/dev/null
+    return 1
+  fi
+  { read -r -a now < "$run_dir/.lock/owner"; } 2>/dev/null
+  if [ "${now[*]}" = "$1" ] && own; then
+    rmdir "$run_dir/.lock/heir"
+    read -r -a owner <<< "$1"
+    leave_to "${owner[3]-}"
+    return 0
+  fi
+  rmdir "$run_dir/.lock/heir"
+  return 1
+}
+
+leave_to() { # leave_to MARK: refuses while processes of an earlier start, whose launch.sh was killed, still train
+  local run_id=$1
+  [ -n "$run_id" ] || return 0
+  look
+  [ "${#found[@]}" -eq 0 ] || {
+    rm -rf -- "$run_dir/.lock"
+    refuse 75 "processes of an earlier start still train: end them first (kill ${found[*]})"
+  }
+  seen=()
 }
 
 find_cards() { # a card may have been taken out, or lost, since this script was written
@@ -379,12 +434,14 @@ main() {
     */*) python=$PWD/$python ;;
   esac
   command -v -- "$python" > /dev/null || refuse 69 "there is no $python: set TUI_TRAIN_PYTHON to the Python that trains"
-  find_cards
   lock
   trap 'rm -rf -- "$run_dir/.lock"' EXIT
   trap 'on_stop INT 130' INT
   trap 'on_stop TERM 143' TERM
   trap 'interrupted=1' HUP PIPE # a lost terminal ends neither this script nor the training
+  find_cards
+  # A line that a full disk or a power cut left torn would swallow the next one.
+  [ ! -s "$run_dir/events.jsonl" ] || [ -z "$(tail -c 1 -- "$run_dir/events.jsonl")" ] || echo >> "$run_dir/events.jsonl"
   event run_started ",\"mark\":\"$run_id\",\"pid\":$$,\"start_ticks\":$(start_ticks $$),\"boot_id\":\"$boot_id\",\"grace\":$grace" \
     || refuse 73 "cannot write $run_dir/events.jsonl: free some space"
   climb
@@ -395,6 +452,9 @@ interrupted=0
 signals=0
 stop_code=143
 child=
+leader=
+found=()
+declare -A seen=()
 checkpoint=
 grace=${TUI_TRAIN_GRACE:-20}
 run_id=$(date +%Y%m%d-%H%M%S)-$$-$RANDOM
