@@ -14,6 +14,7 @@ from textual.widgets import Input, Static
 
 from tui_train import choices
 from tui_train.checks import Finding, check
+from tui_train.errors import BadInput
 from tui_train.facts.types import Facts
 from tui_train.plan.resolve import Resolved, resolve
 from tui_train.profile import fields
@@ -57,6 +58,12 @@ class Step(Base):
     facts: reactive[Facts | None] = reactive(None, init=False)
     looking: reactive[frozenset[str]] = reactive(frozenset, init=False)
 
+    def __init__(self) -> None:
+        """Begin with nothing found."""
+        super().__init__()
+        self._found: tuple[Finding, ...] = ()
+        self._stale = False
+
     def compose(self) -> ComposeResult:
         """Put the step's content between the bar, the hint and the keys."""
         yield StepBar(self.TITLE_OF_STEP)
@@ -78,41 +85,65 @@ class Step(Base):
         modules = [step.module for step in STEPS]
         return modules[[step.title for step in STEPS].index(self.TITLE_OF_STEP) + 1]
 
+    def on_screen_resume(self) -> None:
+        """Show what has changed while another step was on top."""
+        if self._stale:
+            self._changed()
+
     def watch_profile(self) -> None:
         """Show a changed profile."""
-        self.update()
+        self._changed()
 
     def watch_looking(self) -> None:
         """Show that the look at the machine is over, or begins anew."""
-        self.update()
+        self._changed()
 
     def watch_facts(self) -> None:
         """Show changed facts."""
-        self.update()
+        self._changed()
+
+    def _changed(self) -> None:
+        """Update the step that is seen; the others are when they are seen again."""
+        steps = [screen for screen in self.app.screen_stack if isinstance(screen, Step)]
+        self._stale = bool(steps) and steps[-1] is not self
+        if not self._stale:
+            self.update()
 
     def update(self) -> None:
         """Show the profile and the facts as they are now."""
         if not self.is_mounted or self.facts is None:
             return
-        resolved = resolve(self.profile, self.facts)
+        self._found = check(self.profile, self.facts)
+        resolved = self._resolved(self.facts)
         for row in self.query(Row):
             key = row.field.key
             row.display = choices.applies(key, self.profile)
-            row.show(
-                fields.get(self.profile, key),
-                choices.options(key, self.profile, self.facts, resolved),
-                choices.why_not(key, resolved),
-            )
-        self.refresh_rest(resolved)
+            options = choices.options(key, self.profile, self.facts, resolved) if resolved else ()
+            row.show(fields.get(self.profile, key), options, choices.why_not(key, resolved) if resolved else "")
+        if resolved:
+            self.refresh_rest(resolved)
         self.mark()
+
+    def _resolved(self, facts: Facts) -> Resolved | None:
+        try:
+            return resolve(self.profile, facts)
+        except BadInput:
+            return None
 
     def refresh_rest(self, resolved: Resolved) -> None:
         """Show what a step has besides its rows."""
 
     def findings(self) -> tuple[Finding, ...]:
-        """Return what is wrong with this step's fields."""
-        found = check(self.profile, self.facts) if self.facts else ()
-        return tuple(finding for finding in found if finding.key in self.KEYS)
+        """Return what is wrong with this step's fields, as far as it is known."""
+        return tuple(finding for finding in self._found if finding.key in self.KEYS and not self._unknown(finding))
+
+    def _unknown(self, finding: Finding) -> bool:
+        return finding.key == "trainer.python" and "toolchains" in self.looking
+
+    def _said(self) -> tuple[Finding, ...]:
+        """Return the step's findings, and one that keeps every step from being shown in full."""
+        elsewhere = set() if "trainer.preset" in self.KEYS else {"trainer.preset"}
+        return (*self.findings(), *(finding for finding in self._found if finding.key in elsewhere))
 
     def mark(self) -> None:
         """Mark the rows that something is wrong with, and say it."""
@@ -130,9 +161,9 @@ class Step(Base):
         """Show the focused row's help, or what is wrong; else the first finding of this step."""
         focused = self.focused_row()
         said = focused.hint if focused else self.focused.hint if isinstance(self.focused, Picks) else ""
-        text = Text(said, "bold" if focused and focused.wrong else "")
+        text = Text(visible(said), "bold" if focused and focused.wrong else "")
         if not (focused and focused.wrong):
-            for finding in self.findings()[:1]:
+            for finding in self._said()[:1]:
                 mark = "!" if finding.level == "error" else "·"
                 more = "  F2 mends it." if finding.change else ""
                 text = Text(f"{mark} {finding.message}. {finding.remedy}{more}", "bold")
@@ -149,7 +180,7 @@ class Step(Base):
 
     def fixable(self) -> Finding | None:
         """Return the finding that F2 mends: the focused row's, or the first that has a change."""
-        found = [finding for finding in self.findings() if finding.change]
+        found = [finding for finding in self._said() if finding.change]
         row = self.focused_row()
         mine = [finding for finding in found if row and finding.key == row.field.key]
         return next(iter((*mine, *found)), None)
@@ -192,7 +223,7 @@ class Step(Base):
     @on(Unread)
     def _unread(self, event: Unread) -> None:
         event.stop()
-        self.hint()
+        self.mark()
 
     def help_text(self) -> Text:
         """Return what F1 shows: the step, then its fields."""

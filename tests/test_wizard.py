@@ -1,6 +1,7 @@
 """The wizard driven by keys: what each screen shows at two sizes, and what each key does."""
 
 import shutil
+import threading
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
@@ -16,8 +17,9 @@ from tui_train.facts.types import Facts, Gap, Gpu, GpuProcess, Machine, Toolchai
 from tui_train.profile import store
 from tui_train.profile.types import Profile
 from tui_train.runs import rundir
+from tui_train.screens.messages import OpenRun, OpenStep
 from tui_train.wizard import wizard
-from tui_train.workflow import prepare
+from tui_train.workflow import last, prepare
 
 SIZES = [(80, 24), (120, 40)]
 HOST = Machine(
@@ -350,3 +352,147 @@ async def test_quitting_a_live_run_asks(machine: Any, tmp_path: Path) -> None:
         await pilot.press("q", "enter")
         await pilot.pause(0.3)
     assert app.return_code == 0
+
+
+def with_trainer(**values: Any) -> Profile:
+    """Return a profile whose trainer has these values."""
+    return msgspec.structs.replace(Profile(), trainer=msgspec.structs.replace(Profile().trainer, **values))
+
+
+async def test_an_unknown_preset_is_said_on_every_step_and_can_be_mended(machine: Any, profile_in: Any) -> None:
+    app = wizard()
+    async with app.run_test(size=(80, 40)) as pilot:
+        await keys()(pilot)
+        app.become(with_trainer(kind="script", preset="no-such"))
+        for _ in range(2):
+            await keys("enter")(pilot)
+            assert "no-such" in shows(pilot)
+        await keys("f2")(pilot)
+        assert profile_in(pilot).trainer.preset == Profile().trainer.preset
+        assert "My own script" in shows(pilot)
+
+
+@pytest.mark.parametrize("losses", [("inf", "nan", "1e308"), ("inf", "2.5", "1e308", "nan", "1.5")], ids=str)
+async def test_losses_that_cannot_be_drawn_are_left_out_of_the_plot(
+    machine: Any, tmp_path: Path, losses: tuple[str, ...]
+) -> None:
+    run = finished_run(tmp_path)
+    lines = [f"step {number}/60 | loss {loss} | lr 1.0" for number, loss in enumerate(losses, start=1)]
+    run.attempt_log(2).write_text("\n".join(lines) + "\n")
+    app = wizard(str(run.path))
+    async with app.run_test(size=(80, 24)) as pilot:
+        await keys()(pilot)
+        assert app.screen.query_one("#plot").display == ("2.5" in losses)
+        assert "step 1/60 | loss inf" in shows(pilot)
+
+
+async def test_no_escape_of_a_profile_reaches_the_terminal(machine: Any) -> None:
+    evil = "\x1b]0;pwned\x07"
+    app = wizard()
+    async with app.run_test(size=(80, 40), notifications=True) as pilot:
+        await keys()(pilot)
+        secret = with_trainer(kind="script", script=f"/{evil}.py", environment={f"{evil}X_TOKEN": "x"})
+        app.become(msgspec.structs.replace(secret, name=evil))
+        for pressed in ("enter", "enter", "enter", "f2", "enter", "s", "escape", "f2", "f2", "s"):
+            await keys(pressed)(pilot)
+            assert not {"\x1b", "\x07"} & set(shows(pilot)), pressed
+
+
+async def test_a_new_training_begins_with_what_was_edited_and_a_lost_connection_keeps_it(
+    machine: Any, profile_in: Any
+) -> None:
+    app = wizard()
+    async with app.run_test(size=(80, 24)) as pilot:
+        await keys("enter", "enter", "enter", "end", "2", "escape")(pilot)
+        assert last().recipe.layers == 42, "kept as soon as the step is left"
+        await keys("escape", "escape", "down", "enter")(pilot)
+        assert profile_in(pilot).recipe.layers == 4, "the quickstart has its own values"
+        await keys("escape", "n")(pilot)
+        assert profile_in(pilot).recipe.layers == 42
+
+
+async def test_a_word_that_is_typed_is_one_undo(profile_in: Any) -> None:
+    app = wizard()
+    async with app.run_test(size=(80, 24)) as pilot:
+        await keys("enter", "enter", "enter", "end", "2", "3", "down", "end", "0", "ctrl+z")(pilot)
+        assert (profile_in(pilot).recipe.layers, profile_in(pilot).recipe.hidden_size) == (423, 128)
+        await keys("ctrl+z")(pilot)
+        assert profile_in(pilot).recipe.layers == 4
+
+
+async def test_a_burst_of_enter_opens_each_step_once(machine: Any, tmp_path: Path) -> None:
+    app = wizard()
+    async with app.run_test(size=(80, 24)) as pilot:
+        await keys()(pilot)
+        for _ in range(2):
+            app.screen.post_message(OpenStep("hardware"))
+            app.screen.post_message(OpenRun(rundir.RunDir(tmp_path)))
+        await settle(pilot)
+        assert [type(screen).__name__ for screen in app.screen_stack] == ["Home", "Hardware", "RunScreen"]
+
+
+async def test_nothing_starts_while_the_machine_is_looked_at(machine: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    go = threading.Event()
+    app = wizard()
+    async with app.run_test(size=(80, 24), notifications=True) as pilot:
+        await keys("enter", "enter", "enter", "enter")(pilot)
+        monkeypatch.setattr(probe, "machine", lambda: go.wait(20) and SEED)
+        app.action_look()
+        await pilot.press("enter")
+        await pilot.pause()
+        assert "press Enter again" in shows(pilot)
+        go.set()
+        await settle(pilot)
+        assert not rundir.all_runs()
+        assert app.facts is not None
+        assert app.facts.machine == SEED
+
+
+async def test_opening_hardware_looks_at_the_machine_again(machine: Any) -> None:
+    app = wizard()
+    async with app.run_test(size=(80, 24)) as pilot:
+        await keys("enter", "escape")(pilot)
+        machine(SEED)
+        await keys("enter")(pilot)
+        assert "RTX 3090" in shows(pilot)
+
+
+async def test_another_python_is_not_missing_while_it_is_asked(machine: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    go = threading.Event()
+    app = wizard()
+    async with app.run_test(size=(80, 40)) as pilot:
+        await keys("enter", "enter")(pilot)
+        monkeypatch.setattr(probe, "toolchains", lambda *_args: go.wait(20) and (CUDA, BARE))
+        app.become(with_trainer(python="/opt/other/bin/python"))
+        await pilot.pause()
+        assert "was not found" not in shows(pilot)
+        go.set()
+        await settle(pilot)
+        assert "/opt/other/bin/python was not found" in shows(pilot)
+
+
+async def test_fast_typing_is_kept_whole(profile_in: Any) -> None:
+    """Answers to earlier keys come late, and never write over what was typed since."""
+    app = wizard()
+    async with app.run_test(size=(80, 24)) as pilot:
+        await keys("enter", "enter", "enter", "end", "backspace")(pilot)
+        for digit in "9876":
+            app.simulate_key(digit)
+        await settle(pilot)
+        assert app.screen.query_one("#row-recipe-layers Input", Input).value == "9876"
+        await keys(*["backspace"] * 4)(pilot)
+        for digit in "123":
+            app.simulate_key(digit)
+        await settle(pilot)
+        assert profile_in(pilot).recipe.layers == 123
+        await keys("enter", "escape")(pilot)
+        assert profile_in(pilot).recipe.layers == 123
+
+
+async def test_an_error_goes_when_the_value_is_again_what_it_was(profile_in: Any) -> None:
+    app = wizard()
+    async with app.run_test(size=(80, 24)) as pilot:
+        await keys("enter", "enter", "enter", "end", "x")(pilot)
+        assert "Type a whole number" in shows(pilot)
+        await keys("backspace")(pilot)
+        assert "Type a whole number" not in shows(pilot)

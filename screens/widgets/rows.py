@@ -24,7 +24,7 @@ LABEL_WIDTH = 20
 
 
 class Unread(Message):
-    """What was typed into a row cannot be read."""
+    """What was typed into a row cannot be read, or is again what it was."""
 
 
 class Row(Widget):
@@ -146,6 +146,8 @@ class TextRow(Row):
         self.set_class(field.kind in {"integer", "number"}, "short")
         self._note = ""
         self._shown: Value | None = None
+        self._known: Value | None = None
+        self._posted: list[Value] = []
         self.unread = False
 
     def compose(self) -> ComposeResult:
@@ -165,7 +167,12 @@ class TextRow(Row):
         self.reason = reason
         entry = self.query_one(Input)
         entry.disabled = bool(reason)
-        if value != self._shown:
+        self._known = value
+        if value in self._posted:
+            # The answer to something typed; more may have been typed since, and must not be written over.
+            del self._posted[: self._posted.index(value) + 1]
+        elif value != self._shown:
+            self._posted.clear()
             self._shown = value
             with entry.prevent(Input.Changed):
                 entry.value = visible_value(value)
@@ -205,6 +212,10 @@ class TextRow(Row):
             return
         self.unread = False
         self._shown = value
+        if value == (self._posted[-1] if self._posted else self._known):
+            self.post_message(Unread())
+            return
+        self._posted.append(value)
         self.post_message(Chosen(self.field.key, value))
 
     def _draw(self) -> None:
