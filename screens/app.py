@@ -1,6 +1,7 @@
 """The wizard: it owns the facts and the profile and alone assigns them; steps are pushed and post what they change."""
 
 import os
+import threading
 from collections.abc import Iterable
 from functools import partial
 from importlib import import_module
@@ -25,7 +26,7 @@ from tui_train.text import visible
 
 from . import STEPS
 from .home import Home
-from .messages import Become, Chosen, Complaint, GoHome, LeaveWizard, Mend, OpenRun, OpenStep
+from .messages import Anew, Become, Chosen, Complaint, GoHome, LeaveWizard, Mend, OpenRun, OpenStep
 
 if TYPE_CHECKING:
     from tui_train.runs.rundir import RunDir
@@ -38,9 +39,10 @@ _UNDO = 100
 class Learned(Message):
     """A part of the facts is there."""
 
-    def __init__(self, part: str, value: Any) -> None:
-        """Carry the part's name in Facts, and its value."""
+    def __init__(self, asked: int, part: str, value: Any) -> None:
+        """Carry which look it was, the part's name in Facts, and its value."""
         super().__init__()
+        self.asked = asked
         self.part = part
         self.value = value
 
@@ -61,6 +63,11 @@ class Wizard(App[int]):
         super().__init__()
         self._run = run
         self._before: list[Profile] = []
+        self._key = ""
+        self._kept: Profile | None = None
+        self._remembered: Profile | None = None
+        self._remembering = threading.Lock()
+        self._asked: dict[str, int] = {}
         if os.environ.get("SSH_CONNECTION"):
             self.animation_level = "none"
 
@@ -89,39 +96,50 @@ class Wizard(App[int]):
 
     def action_look(self) -> None:
         """Look at the machine, its Pythons and the profile's paths anew."""
-        self.looking = frozenset({"machine", "toolchains"})
-        self._look_machine()
-        self._look_toolchains()
-        self._look_paths()
+        if "machine" not in self.looking:
+            self._look_machine(self._ask("machine"))
+        if "toolchains" not in self.looking:
+            self._look_toolchains(self._ask("toolchains"))
+        self._look_paths(self._ask("paths"))
+
+    def _ask(self, part: str) -> int:
+        """Note that a part of the facts is looked at, and return which look it is."""
+        self._asked[part] = self._asked.get(part, 0) + 1
+        self.looking |= {part}
+        return self._asked[part]
 
     @work(thread=True, exclusive=True, group="machine", exit_on_error=False)
-    def _look_machine(self) -> None:
+    def _look_machine(self, asked: int) -> None:
         from tui_train.facts import probe
 
-        self.post_message(Learned("machine", probe.machine()))
+        self.post_message(Learned(asked, "machine", probe.machine()))
 
     @work(thread=True, exclusive=True, group="toolchains", exit_on_error=False)
-    def _look_toolchains(self) -> None:
+    def _look_toolchains(self, asked: int) -> None:
         from tui_train.facts import probe
         from tui_train.workflow import named_python
 
-        self.post_message(Learned("toolchains", probe.toolchains(named_python(self.profile))))
+        self.post_message(Learned(asked, "toolchains", probe.toolchains(named_python(self.profile))))
 
     @work(thread=True, exclusive=True, group="paths", exit_on_error=False)
-    def _look_paths(self) -> None:
+    def _look_paths(self, asked: int) -> None:
         from tui_train.facts import probe
 
-        self.post_message(Learned("paths", probe.paths(fields.paths_of(self.profile))))
+        self.post_message(Learned(asked, "paths", probe.paths(fields.paths_of(self.profile))))
 
     @on(Learned)
     def _learned(self, event: Learned) -> None:
         facts = self.facts or Facts(machine=Machine(hostname=""))
-        self.looking -= {event.part}
+        newest = event.asked == self._asked.get(event.part)
+        if not newest and event.part != "paths":
+            return
         machine: Machine = event.value if event.part == "machine" else facts.machine
         toolchains: tuple[Toolchain, ...] = event.value if event.part == "toolchains" else facts.toolchains
         # Older answers may come later than newer ones: none of them is forgotten.
         paths: dict[str, PathState] = {**facts.paths, **event.value} if event.part == "paths" else facts.paths
         self.facts = Facts(machine=machine, toolchains=toolchains, paths=paths)
+        if newest:
+            self.looking -= {event.part}
 
     @on(Worker.StateChanged)
     def _worker_ended(self, event: Worker.StateChanged) -> None:
@@ -132,7 +150,7 @@ class Wizard(App[int]):
     @on(Chosen)
     def _chosen(self, event: Chosen) -> None:
         try:
-            self.become(fields.put(self.profile, event.key, event.value))
+            self.become(fields.put(self.profile, event.key, event.value), event.key)
         except BadInput as error:
             self.complain(error)
 
@@ -144,37 +162,60 @@ class Wizard(App[int]):
         except BadInput as error:
             self.complain(error)
         else:
-            self.notify(f"{change.title}: {change.why}. Ctrl+Z takes it back.", markup=False)
+            self.notify(visible(f"{change.title}: {change.why}. Ctrl+Z takes it back."), markup=False)
 
     @on(Become)
     def _become(self, event: Become) -> None:
-        self.become(event.profile)
+        self.become(event.profile, keep=event.keep)
 
-    def become(self, profile: Profile) -> None:
-        """Make this the profile; the one before can be had back."""
-        if profile != self.profile:
+    @on(Anew)
+    def _anew(self) -> None:
+        from tui_train.workflow import last
+
+        self.become(self._kept or last(), keep=False)
+
+    def become(self, profile: Profile, key: str = "", *, keep: bool = True) -> None:
+        """Make this the profile; the one before can be had back, that before all edits of one key in a row."""
+        if profile == self.profile:
+            return
+        if not key or key != self._key:
             self._before = [*self._before[-_UNDO:], self.profile]
-            self._assign(profile)
+        self._key = key
+        if keep:
+            self._kept = profile
+        self._assign(profile)
 
     def action_undo(self) -> None:
         """Take the last change back."""
+        self._key = ""
         if self._before:
             self._assign(self._before.pop())
+            self._kept = self.profile
         else:
             self.bell()
 
     def _assign(self, profile: Profile) -> None:
         paths = fields.paths_of(profile) != fields.paths_of(self.profile)
-        python = profile.trainer.python != self.profile.trainer.python
+        known = {tool.python for tool in self.facts.toolchains} if self.facts else set()
+        python = profile.trainer.python != self.profile.trainer.python and profile.trainer.python not in {"", *known}
+        # First what is looked at, so that nothing is said to be missing before it is known.
+        asked_paths = self._ask("paths") if paths else 0
+        asked_python = self._ask("toolchains") if python else 0
         self.profile = profile
         if paths:
-            self._look_paths()
-        if python and self.facts and profile.trainer.python not in {tool.python for tool in self.facts.toolchains}:
-            self._look_toolchains()
+            self._look_paths(asked_paths)
+        if python:
+            self._look_toolchains(asked_python)
 
     @on(OpenStep)
     def _open_step(self, event: OpenStep) -> None:
-        screen: Step = import_module(f".{event.module}", __package__).SCREEN()
+        kind: type[Step] = import_module(f".{event.module}", __package__).SCREEN
+        if any(isinstance(screen, kind) for screen in self.screen_stack):
+            return  # Enter was pressed more than once before the step was there
+        self._keep()
+        if event.module == "hardware":
+            self.action_look()
+        screen = kind()
         self.push_screen(screen.data_bind(Wizard.profile, Wizard.facts, Wizard.looking))
 
     @on(OpenRun)
@@ -182,14 +223,17 @@ class Wizard(App[int]):
         self.open_run(event.run)
 
     def open_run(self, run: "RunDir") -> None:
-        """Show a run."""
+        """Show a run, unless it is shown already."""
         from .run import RunScreen
 
+        if any(isinstance(screen, RunScreen) and screen.run.path == run.path for screen in self.screen_stack):
+            return
         self.push_screen(RunScreen(run))
 
     async def action_back(self) -> None:
         """Go back to the screen before."""
         if len(self.screen_stack) > 1:
+            self._keep()
             self.pop_screen()
         else:
             self.action_leave()
@@ -208,11 +252,26 @@ class Wizard(App[int]):
 
     @on(LeaveWizard)
     def _leave(self) -> None:
+        self._remember()
+        self.exit(0)
+
+    def _keep(self) -> None:
+        """Remember the profile while nobody waits for it, so that a lost connection does not lose it."""
+        if self._kept != self._remembered:
+            self._keep_now()
+
+    @work(thread=True, group="keep", exit_on_error=False)
+    def _keep_now(self) -> None:
+        self._remember()
+
+    def _remember(self) -> None:
         from tui_train.workflow import remember
 
-        if self._before:
-            remember(self.profile)
-        self.exit(0)
+        with self._remembering:
+            kept = self._kept
+            if kept is not None and kept != self._remembered:
+                remember(kept)
+                self._remembered = kept
 
     def action_help(self) -> None:
         """Explain the present screen."""

@@ -14,7 +14,7 @@ from tui_train.errors import TuiTrainError
 from tui_train.text import visible
 
 from .base import Base
-from .messages import Become, Complaint, OpenRun, OpenStep
+from .messages import Anew, Become, Complaint, OpenRun, OpenStep
 from .widgets.bar import StepBar
 from .widgets.keys import Keys
 
@@ -123,9 +123,8 @@ All screens: Enter next, Esc back, F1 or ? help, Ctrl+P all actions, Q quit."""
 
     def action_new(self) -> None:
         """Begin with the last profile."""
-        from tui_train.workflow import last
-
-        self._begin(last())
+        self.post_message(Anew())
+        self.post_message(OpenStep("hardware"))
 
     @on(OptionList.OptionSelected)
     def _opened(self, event: OptionList.OptionSelected) -> None:
@@ -135,7 +134,7 @@ All screens: Enter next, Esc back, F1 or ? help, Ctrl+P all actions, Q quit."""
         elif kind == "quickstart":
             from tui_train.profile.types import Profile
 
-            self._begin(Profile())
+            self._begin(Profile(), keep=False)
         elif kind == "profile":
             self._begin_with(rest)
         elif kind == "run":
@@ -149,8 +148,8 @@ All screens: Enter next, Esc back, F1 or ? help, Ctrl+P all actions, Q quit."""
         except TuiTrainError as error:
             self.post_message(Complaint(error))
 
-    def _begin(self, profile: "Profile") -> None:
-        self.post_message(Become(profile))
+    def _begin(self, profile: "Profile", *, keep: bool = True) -> None:
+        self.post_message(Become(profile, keep=keep))
         self.post_message(OpenStep("hardware"))
 
     def _open_run(self, folder: str) -> None:

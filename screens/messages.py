@@ -32,12 +32,17 @@ class Mend(Message):
 
 
 class Become(Message):
-    """The profile is to be another one."""
+    """The profile is to be another one; its values are the last ones from then on, unless they are not kept."""
 
-    def __init__(self, profile: "Profile") -> None:
+    def __init__(self, profile: "Profile", *, keep: bool = True) -> None:
         """Carry the profile."""
         super().__init__()
         self.profile = profile
+        self.keep = keep
+
+
+class Anew(Message):
+    """The profile is to be the last one of this session, or of the session before."""
 
 
 class OpenStep(Message):

@@ -116,7 +116,7 @@ F2 mends what it can of the findings at the top; an error stops the start."""
         if more > 0:
             lines.append(Text(f"  and {more} more", "dim"))
         if prepared.plan:
-            lines.append(Text(f"  {prepared.plan.title}\n  {prepared.plan.attempts[0].batch}"))
+            lines.append(Text(f"  {visible(prepared.plan.title)}\n  {visible(prepared.plan.attempts[0].batch)}"))
         else:
             lines.append(
                 Text("  Nothing can be run before the errors are mended: F2 where it helps, else Esc and change it.")
@@ -139,11 +139,16 @@ F2 mends what it can of the findings at the top; an error stops the start."""
 
     def action_next(self) -> None:
         """Start what is shown."""
-        if self._prepared is None or self._prepared.plan is None or self._starting:
+        if self.looking:
+            self.app.bell()
+            self.notify("This machine is being looked at: press Enter again when that is done.", markup=False)
+            return
+        prepared = self._prepared
+        if prepared is None or prepared.plan is None or prepared.profile != self.profile or self._starting:
             self.app.bell()
             return
         self._starting = True
-        self._start(self._prepared)
+        self._start(prepared)
 
     @work(thread=True, group="start", exit_on_error=False)
     def _start(self, prepared: Prepared) -> None:
@@ -155,8 +160,12 @@ F2 mends what it can of the findings at the top; an error stops the start."""
         else:
             self.app.call_from_thread(self._started, run)
 
-    def _started(self, run: RunDir) -> None:
+    def on_screen_resume(self) -> None:
+        """Let a plan be started again, when the screen is shown again."""
+        super().on_screen_resume()
         self._starting = False
+
+    def _started(self, run: RunDir) -> None:
         self.post_message(OpenRun(run))
 
     def _not_started(self, error: TuiTrainError) -> None:
@@ -168,7 +177,7 @@ F2 mends what it can of the findings at the top; an error stops the start."""
         if self._prepared and self._prepared.files:
             file = self._prepared.files[self._file]
             self.app.copy_to_clipboard(file.text)
-            self.notify(f"{file.path} was sent to your terminal's clipboard.", markup=False)
+            self.notify(f"{visible(file.path)} was sent to your terminal's clipboard.", markup=False)
 
     def action_save(self) -> None:
         """Ask for a name, then save the profile."""

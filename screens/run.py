@@ -28,6 +28,7 @@ from .widgets.log_view import LogView
 
 _MOST_POINTS = 400
 _TICKS = 6
+_HIGHEST = 1e30  # what is beyond, or no number, cannot be drawn
 _BAR = 10
 
 
@@ -100,14 +101,17 @@ R starts an ended run again, from its newest complete checkpoint."""
 
     def _draw_plot(self) -> None:
         plot = self.query_one("#plot", PlotextPlot)
-        points = self._told.progress.points if self._told else ()
+        told = self._told.progress.points if self._told else ()
+        points = [point for point in told if abs(point.loss) < _HIGHEST and point.step < _HIGHEST]
         plot.display = len(points) > 1 and not plot.has_class("hidden")
         every = max(1, len(points) // _MOST_POINTS)
+        if len(points) < 2:
+            return
         shown = [*points[::every], *points[-1:]]
         plot.plt.clear_data()
         plot.plt.clear_figure()
         plot.plt.plot([point.step for point in shown], [point.loss for point in shown], marker="braille")
-        first, last = shown[0].step if shown else 0, shown[-1].step if shown else 0
+        first, last = shown[0].step, shown[-1].step
         ticks: list[float] = sorted({first + (last - first) * part // _TICKS for part in range(_TICKS + 1)})
         plot.plt.xticks(ticks, [str(tick) for tick in ticks])
         plot.plt.title("loss")
@@ -205,7 +209,7 @@ def _state(run: RunDir, told: Told) -> Text:
     if told.seconds_left is not None and now.live:
         words.append(f"  ETA {duration(told.seconds_left)}")
     if progress.first and progress.last:
-        words.append(f"  loss {progress.last.loss:.4f}", "bold").append(f" (from {progress.first.loss:.4f})")
+        words.append(f"  loss {_loss(progress.last.loss)}", "bold").append(f" (from {_loss(progress.first.loss)})")
     if progress.tokens_per_second:
         words.append(f"  {progress.tokens_per_second:,.0f} tokens/s")
     words.append("\n ")
@@ -216,6 +220,10 @@ def _state(run: RunDir, told: Told) -> Text:
     if told.title:
         words.append(visible(told.title), "dim")
     return words
+
+
+def _loss(value: float) -> str:
+    return f"{value:.4f}" if abs(value) < 1e6 else f"{value:.3g}"
 
 
 SCREEN = RunScreen

@@ -4,6 +4,7 @@ import re
 from collections.abc import Callable, Iterator
 from typing import Literal
 
+import msgspec
 from msgspec import Struct
 
 from tui_train.changes import Change
@@ -46,9 +47,24 @@ def check(profile: Profile, facts: Facts) -> tuple[Finding, ...]:
     try:
         resolved = resolve(profile, facts)
     except BadInput as error:
-        return (Finding(level="error", key="trainer.preset", message=error.message, remedy=error.remedy),)
-    found = [finding for question in CHECKS for finding in question(profile, facts, resolved)]
+        name = Profile().trainer.preset
+        change = Change(f"preset {name}", "the one that is there is not known", (("trainer.preset", name),))
+        return (
+            _safe(
+                Finding(level="error", key="trainer.preset", message=error.message, remedy=error.remedy, change=change)
+            ),
+        )
+    found = [_safe(finding) for question in CHECKS for finding in question(profile, facts, resolved)]
     return tuple(sorted(found, key=lambda finding: ("error", "warning", "note").index(finding.level)))
+
+
+def _safe(finding: Finding) -> Finding:
+    """Return the finding with words that are safe to show, wherever they came from."""
+    change = finding.change
+    if change:
+        change = Change(visible(change.title), visible(change.why), change.edits)
+    message, remedy = visible(finding.message), visible(finding.remedy)
+    return msgspec.structs.replace(finding, message=message, remedy=remedy, change=change)
 
 
 def _python(profile: Profile, facts: Facts, resolved: Resolved) -> Iterator[Finding]:

@@ -11,6 +11,8 @@ from textual.screen import ModalScreen
 from textual.widgets import Input, OptionList, Static
 from textual.widgets.option_list import Option
 
+from tui_train.text import visible
+
 
 class Ask(ModalScreen[str]):
     """Asks for one of some answers, given as id and words; Esc answers with nothing."""
@@ -50,7 +52,7 @@ class AskText(ModalScreen[str]):
         """Put an input under the question."""
         with Vertical(classes="dialog"):
             yield Static(self.question, markup=False)
-            yield Input(self.value, compact=True)
+            yield Input(visible(self.value), compact=True)
             yield Static("Enter take it   Esc cancel", classes="keys")
 
     @on(Input.Submitted)
