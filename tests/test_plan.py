@@ -46,6 +46,7 @@ def test_the_default_is_one_process_on_the_cpu():
         "--micro-batch=8",
         "--accumulation=2",
         "--expect-world-size=1",
+        "--expect-device=cpu",
         "--learning-rate=0.003",
         "--precision=fp32",
         "--steps=60",
@@ -91,6 +92,7 @@ def test_processes_follow_the_devices(launcher, gpus, processes, world):
     assert environment(chosen, found)["OMP_NUM_THREADS"] == str(8 // world)
     assert environment(chosen, found)["CUDA_VISIBLE_DEVICES"] == ",".join(made.gpus)
     assert f"--expect-world-size={world}" in argv(made.attempts[0].command, "/run")
+    assert f"--expect-device={made.device}" in argv(made.attempts[0].command, "/run")
 
 
 def test_torchrun_counts_its_processes_itself():

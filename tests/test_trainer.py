@@ -412,6 +412,7 @@ def refusal(script, output, *arguments, data=SAMPLE):
         (["--output=/dev/null/x"], "--output=/dev/null/x cannot be used: Not a directory", "Choose a folder"),
         (["--model=/tmp/none"], "--model=/tmp/none holds no config.json", "names of the hub are not fetched"),
         (["--resume-from=/no/checkpoint-3"], "--resume-from=/no/checkpoint-3 is not there", "all of them share"),
+        (["--expect-device=cuda"], "--expect-device=cuda, but torch", "nvidia-smi"),
         (["--expect-world-size=2"], "one of 1 processes, but --expect-world-size=2", "torchrun --nproc-per-node"),
         (["--precision=fp16"], "--precision=fp16 needs a GPU", "bf16"),
     ],

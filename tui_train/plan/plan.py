@@ -172,6 +172,7 @@ def _arguments(profile: Profile, resolved: Resolved, output: Word) -> tuple[Part
         "accumulation": (str(accumulation),),
         "total_batch": (str(recipe.micro_batch * resolved.world_size),),
         "world_size": (str(resolved.world_size),),
+        "device": (resolved.device,),
     }
     plain = ("layers", "hidden_size", "heads", "sequence_length", "micro_batch", "global_batch", "precision", "steps")
     for name in (*plain, "checkpoint_every", "seed"):

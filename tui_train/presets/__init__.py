@@ -26,6 +26,7 @@ PLACEHOLDERS = {
     "accumulation": "recipe.global_batch",
     "global_batch": "recipe.global_batch",
     "world_size": "hardware.processes",
+    "device": "hardware.device",
     "learning_rate": "recipe.learning_rate",
     "precision": "recipe.precision",
     "steps": "recipe.steps",

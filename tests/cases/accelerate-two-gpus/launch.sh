@@ -51,6 +51,7 @@ attempt_1() {
     --micro-batch=4
     --accumulation=8
     --expect-world-size=2
+    --expect-device=cuda
     --learning-rate=0.0006
     --precision=fp16
     --steps=5000
@@ -83,6 +84,7 @@ attempt_2() {
     --micro-batch=4
     --accumulation=8
     --expect-world-size=2
+    --expect-device=cuda
     --learning-rate=0.0006
     --precision=fp16
     --steps=5000
@@ -115,6 +117,7 @@ attempt_3() {
     --micro-batch=2
     --accumulation=16
     --expect-world-size=2
+    --expect-device=cuda
     --learning-rate=0.0006
     --precision=fp16
     --steps=5000
@@ -147,6 +150,7 @@ attempt_4() {
     --micro-batch=1
     --accumulation=32
     --expect-world-size=2
+    --expect-device=cuda
     --learning-rate=0.0006
     --precision=fp16
     --steps=5000
@@ -179,6 +183,7 @@ attempt_5() {
     --micro-batch=1
     --accumulation=32
     --expect-world-size=2
+    --expect-device=cuda
     --learning-rate=0.0006
     --precision=fp16
     --steps=5000
@@ -212,6 +217,7 @@ attempt_6() {
     --micro-batch=1
     --accumulation=32
     --expect-world-size=2
+    --expect-device=cuda
     --learning-rate=0.0006
     --precision=fp16
     --steps=5000

@@ -47,6 +47,7 @@ attempt_1() {
     --micro-batch=8
     --accumulation=2
     --expect-world-size=1
+    --expect-device=cpu
     --learning-rate=0.003
     --precision=fp32
     --steps=60
@@ -73,6 +74,7 @@ attempt_2() {
     --micro-batch=4
     --accumulation=4
     --expect-world-size=1
+    --expect-device=cpu
     --learning-rate=0.003
     --precision=fp32
     --steps=60
@@ -99,6 +101,7 @@ attempt_3() {
     --micro-batch=2
     --accumulation=8
     --expect-world-size=1
+    --expect-device=cpu
     --learning-rate=0.003
     --precision=fp32
     --steps=60
@@ -125,6 +128,7 @@ attempt_4() {
     --micro-batch=1
     --accumulation=16
     --expect-world-size=1
+    --expect-device=cpu
     --learning-rate=0.003
     --precision=fp32
     --steps=60
@@ -151,6 +155,7 @@ attempt_5() {
     --micro-batch=1
     --accumulation=16
     --expect-world-size=1
+    --expect-device=cpu
     --learning-rate=0.003
     --precision=fp32
     --steps=60

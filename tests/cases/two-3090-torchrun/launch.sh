@@ -37,7 +37,7 @@ shared=(
 
 # Attempt 1, as planned: micro batch 4 x accumulation 4 x 2 processes = global batch 32.
 attempt_1() {
-  newest_checkpoint "$run_dir"/output checkpoint- trainer_state.json optimizer.pt scheduler.pt
+  newest_checkpoint "$run_dir"/output checkpoint- trainer_state.json
   local settings=("${shared[@]}")
   local command=(
     "$python" -m torch.distributed.run             # torchrun, of this very Python
@@ -66,7 +66,7 @@ attempt_1() {
 
 # Attempt 2, expandable segments: micro batch 4 x accumulation 4 x 2 processes = global batch 32.
 attempt_2() {
-  newest_checkpoint "$run_dir"/output checkpoint- trainer_state.json optimizer.pt scheduler.pt
+  newest_checkpoint "$run_dir"/output checkpoint- trainer_state.json
   local settings=(
     "${shared[@]}"
     # the allocator grows its blocks: less memory lost to fragmentation
@@ -99,7 +99,7 @@ attempt_2() {
 
 # Attempt 3, micro batch 4 -> 2: micro batch 2 x accumulation 8 x 2 processes = global batch 32.
 attempt_3() {
-  newest_checkpoint "$run_dir"/output checkpoint- trainer_state.json optimizer.pt scheduler.pt
+  newest_checkpoint "$run_dir"/output checkpoint- trainer_state.json
   local settings=(
     "${shared[@]}"
     # the allocator grows its blocks: less memory lost to fragmentation
@@ -132,7 +132,7 @@ attempt_3() {
 
 # Attempt 4, micro batch 2 -> 1: micro batch 1 x accumulation 16 x 2 processes = global batch 32.
 attempt_4() {
-  newest_checkpoint "$run_dir"/output checkpoint- trainer_state.json optimizer.pt scheduler.pt
+  newest_checkpoint "$run_dir"/output checkpoint- trainer_state.json
   local settings=(
     "${shared[@]}"
     # the allocator grows its blocks: less memory lost to fragmentation
@@ -165,7 +165,7 @@ attempt_4() {
 
 # Attempt 5, activation checkpointing: micro batch 1 x accumulation 16 x 2 processes = global batch 32.
 attempt_5() {
-  newest_checkpoint "$run_dir"/output checkpoint- trainer_state.json optimizer.pt scheduler.pt
+  newest_checkpoint "$run_dir"/output checkpoint- trainer_state.json
   local settings=(
     "${shared[@]}"
     # the allocator grows its blocks: less memory lost to fragmentation

@@ -43,6 +43,7 @@ class Options:
     seed: int
     resume_from: Path | None
     expect_world_size: int | None
+    expect_device: str | None
     simulate_oom_at_step: int | None
     simulate_oom_above_micro_batch: int
     simulate_failure_at_step: int | None
@@ -102,6 +103,8 @@ def _add_state(group: argparse._ArgumentGroup) -> None:
     add("--resume-from", type=Path, metavar="FOLDER", help="a complete checkpoint to go on from")
     world = "refuse any other number of processes: several launchers start too few and say nothing"
     add("--expect-world-size", type=int, metavar="N", help=world)
+    device = "refuse to train on anything else: torch without a GPU that it can use takes the CPU and says nothing"
+    add("--expect-device", choices=("cuda", "cpu"), help=device)
 
 
 def _add_rehearsal(group: argparse._ArgumentGroup) -> None:

@@ -50,12 +50,21 @@ def set_threads() -> None:
 
 
 def start(options: Options) -> Any:
-    """Return the accelerator, after every rank said where it runs; raise BadInput for an unexpected world."""
+    """Return the accelerator, after every rank said where it runs; raise BadInput for an unexpected world or device."""
     import torch
     from accelerate import Accelerator
     from accelerate.utils import GradientAccumulationPlugin
 
     has_cuda = torch.cuda.is_available()
+    if options.expect_device == "cuda" and not has_cuda:
+        build = f"torch {torch.__version__}"
+        why = f"{build} is built without CUDA" if torch.version.cuda is None else f"{build} sees no GPU"
+        remedy = "Check nvidia-smi, CUDA_VISIBLE_DEVICES and the driver, or choose the device cpu."
+        raise BadInput(f"--expect-device=cuda, but {why}", remedy)
+    if options.expect_device == "cpu" and has_cuda:
+        raise BadInput(
+            "--expect-device=cpu, but torch sees a GPU", "Set CUDA_VISIBLE_DEVICES to nothing, which hides it."
+        )
     if options.precision == "fp16" and not has_cuda:
         raise BadInput("--precision=fp16 needs a GPU, and torch sees none", "Use fp32 or bf16 on a CPU.")
     accelerator: Any = Accelerator(
