@@ -80,12 +80,13 @@ def cli(context: click.Context) -> None:
 def facts(*, as_json: bool, save: Path | None, machine: Path | None, host: str | None, toolchain: Path | None) -> None:
     """Print what this machine has: cards and whether they can train, host, Pythons."""
     from tui_train import commands
+    from tui_train.report import Source
 
     if machine and host is not None:
         raise click.UsageError("--machine and --host exclude each other.")
     if host is not None and (not host or host.startswith("-")):
         raise click.UsageError("--host wants the name of a host.")
-    commands.facts(as_json=as_json, source=commands.FactsSource(machine, toolchain, host or ""), save=save)
+    commands.facts(as_json=as_json, source=Source(machine, toolchain, host or ""), save=save)
 
 
 @cli.command()

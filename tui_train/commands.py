@@ -3,23 +3,24 @@
 import re
 import sys
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import click
 import msgspec
 
-from tui_train import show
+from tui_train import report, show
 from tui_train.changes import apply
 from tui_train.checks import check
 from tui_train.errors import BadInput, TuiTrainError, Unavailable
-from tui_train.facts import probe, remote, saved
-from tui_train.facts.gpus import all_blocked, judge, recommended, sets
-from tui_train.facts.types import Facts, Toolchain, Verdict
+from tui_train.facts import saved
+from tui_train.facts.gpus import judge, recommended
+from tui_train.facts.types import Facts
 from tui_train.places import expanded
 from tui_train.plan.resolve import pick_toolchain
 from tui_train.plan.types import Plan, argv
 from tui_train.profile import fields, store
 from tui_train.profile.types import Profile
+from tui_train.report import Source
 from tui_train.runs import rundir
 from tui_train.runs.follow import follow, wait
 from tui_train.runs.progress import Progress, advance
@@ -37,67 +38,19 @@ _MOST_CHANGES = 5
 _CONTROL = re.compile(r"[\x00-\x09\x0b-\x1f\x7f-\x9f\u200b-\u200f\u2028-\u202e\u2066-\u2069\ufeff]")
 
 
-class FactsSource(NamedTuple):
-    """Where the facts come from, if not from this machine: a machine file or a host; and a toolchain to judge for."""
-
-    machine: Path | None = None
-    toolchain: Path | None = None
-    host: str = ""
-
-
-def facts(*, as_json: bool, source: FactsSource, save: Path | None) -> None:
+def facts(*, as_json: bool, source: Source, save: Path | None) -> None:
     """Print the facts, and save them where that is wanted."""
     if save:
         saved.refuse_to_overwrite(save)
-    found, toolchain = _facts_from(source)
-    cards = found.machine.gpus
-    verdicts = judge(cards, toolchain, found.machine.driver_cuda)
-    chosen = recommended(cards, verdicts)
+    found, toolchain = report.facts_from(source)
     if as_json:
-        _print_json(_facts_data(found, toolchain, verdicts))
+        _print_json(report.as_data(found, toolchain))
     else:
-        click.echo(show.facts(found, toolchain, chosen))
+        verdicts = judge(found.machine.gpus, toolchain, found.machine.driver_cuda)
+        click.echo(show.facts(found, toolchain, recommended(found.machine.gpus, verdicts)))
     if save:
         saved.save(save, found)
         click.echo(f"saved {visible(str(save))}, without names of users, hosts and home folders", err=as_json)
-
-
-def _facts_from(source: FactsSource) -> tuple[Facts, Toolchain | None]:
-    """Return the facts that were asked for, and the toolchain for which to judge the cards."""
-    own = saved.load_toolchain(source.toolchain) if source.toolchain else None
-    if source.machine:
-        found = saved.load_machine(source.machine)
-    elif source.host:
-        found = remote.facts(source.host)
-    elif own:
-        found = Facts(machine=probe.machine())
-    else:
-        found = look(Profile())
-    if own:
-        return msgspec.structs.replace(found, toolchains=(own,)), own
-    # Whether a card can train is a question to torch alone; the rest can be installed beside it.
-    torch = next((tool for tool in found.toolchains if tool.torch and not tool.problem), None)
-    return found, pick_toolchain(Profile(), found) or torch
-
-
-def _facts_data(found: Facts, toolchain: Toolchain | None, verdicts: tuple[Verdict, ...]) -> dict[str, Any]:
-    cards = found.machine.gpus
-    chosen = recommended(cards, verdicts)
-    machine = msgspec.to_builtins(found.machine)
-    gpus = [
-        {**card, **msgspec.to_builtins(verdict), "verdict": verdict.kind, "chosen": card["uuid"] in chosen}
-        for card, verdict in zip(machine.pop("gpus"), verdicts, strict=True)
-    ]
-    for gpu in gpus:
-        del gpu["kind"]
-    return {
-        "machine": machine,
-        "gpus": gpus,
-        "sets": msgspec.to_builtins(sets(cards, verdicts)),
-        "all_blocked": all_blocked(cards, verdicts, toolchain),
-        "judged_for": msgspec.to_builtins(toolchain),
-        "toolchains": msgspec.to_builtins(found.toolchains),
-    }
 
 
 def plan(reference: str, edits: tuple[str, ...], *, as_json: bool) -> None:
@@ -254,6 +207,7 @@ def edited(profile: Profile, edits: tuple[str, ...]) -> Profile:
             raise BadInput(f"--set {visible(edit)} is not KEY=VALUE", "Write it as --set recipe.steps=100.")
         row = fields.field(key)
         profile = fields.put(profile, key, fields.parse(row, text))
+    store.check_preset(profile)
     return profile
 
 
