@@ -21,6 +21,7 @@ from tui_train.text import visible
 from ..messages import Chosen
 
 LABEL_WIDTH = 20
+_UNTYPED = "control characters: edit the profile file"
 
 
 class Unread(Message):
@@ -164,14 +165,14 @@ class TextRow(Row):
     def show(self, value: Value, options: tuple[Option, ...], reason: str) -> None:
         """Show a value, unless it is what is being typed."""
         del options
-        self.reason = reason
+        self.reason = reason or (_UNTYPED if fields.show(value) != visible_value(value) else "")
         entry = self.query_one(Input)
-        entry.disabled = bool(reason)
-        self._known = value
+        entry.disabled = bool(self.reason)
+        before, self._known = self._known, value
         if value in self._posted:
             # The answer to something typed; more may have been typed since, and must not be written over.
             del self._posted[: self._posted.index(value) + 1]
-        elif value != self._shown:
+        elif value not in (before, self._shown):
             self._posted.clear()
             self._shown = value
             with entry.prevent(Input.Changed):
