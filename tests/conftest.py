@@ -1,6 +1,11 @@
 """What every test gets: folders of its own for profiles and runs."""
 
+import signal
+
 import pytest
+
+# Whoever starts tests in the background leaves Ctrl-C ignored, in every process that they start.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture(autouse=True)

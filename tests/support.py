@@ -140,7 +140,7 @@ def bash(run, *arguments, env=None, timeout=120):
 def stub(path):
     """Make an executable that notes how it was started, says $STUB_SAYS and ends with $STUB_CODE."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(f"#!{sys.executable} -IS\n" + (SCRIPTS / "stub.py").read_text())
+    path.write_text(f"#!{Path(sys.executable).resolve()} -IS\n" + (SCRIPTS / "stub.py").read_text())
     path.chmod(0o755)
     return path
 

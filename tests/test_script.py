@@ -25,7 +25,7 @@ COREUTILS = {"mv", "rmdir", "timeout", "cat", "date", "env", "mkdir", "nice", "r
 
 def as_name(value):
     """The value as the name of a file: without what no name can hold."""
-    return value.replace("/", "_").replace("\0", "_") or "empty"
+    return value.replace("/", "_").replace("\0", "_").replace("..", "__") if value.strip(".") else "empty"
 
 
 def built(folder, launcher, preset, values):
