@@ -37,7 +37,7 @@ Without a GPU everything still works, on the CPU."""
         """Host, cards, device and processes."""
         return [
             Static(id="host", markup=False),
-            Picks(id="gpus"),
+            Picks(id="gpus", least="One card must stay: choose the device CPU to train without a GPU."),
             Static(id="gaps", markup=False),
             row_of("hardware.device"),
             row_of("hardware.processes"),
@@ -52,9 +52,10 @@ Without a GPU everything still works, on the CPU."""
         self.query_one("#host", Static).update(_host(machine, looking=looking))
         gpus = self.query_one("#gpus", Picks)
         gpus.display = bool(machine.gpus)
+        gpus.disabled = self.profile.hardware.device == "cpu"
         gpus.picks = tuple(_pick(gpu, verdict) for gpu, verdict in zip(machine.gpus, resolved.verdicts, strict=True))
         gpus.picked = tuple(gpu.uuid for gpu in resolved.gpus)
-        if self.focused is None or not self.focused.display:
+        if self.focused is None or not self.focused.display or self.focused.disabled:
             self.set_focus(None)
             self.focus_next()
         self.query_one(f"#{row_id('hardware.processes')}", TextRow).note(f"= {resolved.world_size} now")
@@ -102,7 +103,8 @@ def _pick(gpu: Gpu, verdict: Verdict) -> Pick:
     if shown:
         words.append(f"\n      {shown}", "dim")
     reason = "; ".join(verdict.reasons) if verdict.kind == "blocked" else ""
-    return Pick(gpu.uuid, words, visible(reason), f"{shown}. Space picks it or leaves it out.")
+    can = "It cannot be picked." if reason else "Space picks it or leaves it out."
+    return Pick(gpu.uuid, words, visible(reason), f"{shown}. {can}" if shown else can)
 
 
 SCREEN = Hardware

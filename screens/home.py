@@ -34,11 +34,18 @@ Rows = tuple[tuple[str, ...], ...]
 class Found(Message):
     """The profiles and runs that are there: for each its id and its words."""
 
-    def __init__(self, profiles: tuple[str, ...], runs: Rows) -> None:
-        """Carry the profiles' names and the runs' rows, each with the folder first."""
+    def __init__(self, profiles: tuple[str, ...], runs: Rows, going: frozenset[str]) -> None:
+        """Carry the profiles' names, the runs' rows, each with its folder first, and which of them go on."""
         super().__init__()
+        self.going = going
         self.profiles = profiles
         self.runs = runs
+
+
+class Choices(OptionList):
+    """A list whose Enter stands among the keys."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [Binding("enter", "select", "Open", key_display="⏎")]
 
 
 class Home(Base):
@@ -51,7 +58,6 @@ Start a new training, begin with a saved profile, or open a run: a live one goes
 Enter opens what is marked, up and down move. N starts anew. S ends the marked run and all its processes.
 All screens: Enter next, Esc back, F1 or ? help, Ctrl+P all actions, Q quit."""
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("enter", "open", "Open", key_display="⏎"),
         Binding("n", "new", "New"),
         Binding("s", "stop", "Stop run"),
     ]
@@ -60,11 +66,12 @@ All screens: Enter next, Esc back, F1 or ? help, Ctrl+P all actions, Q quit."""
         """Begin with nothing found."""
         super().__init__()
         self._found: tuple[tuple[str, ...], Rows] | None = None
+        self._going: frozenset[str] = frozenset()
 
     def compose(self) -> ComposeResult:
         """Put a list under the bar."""
         yield StepBar(title="from ssh to a running training")
-        yield OptionList(*(Option(words, id=name) for name, words in _FIRST), id="list", markup=False)
+        yield Choices(*(Option(words, id=name) for name, words in _FIRST), id="list", markup=False)
         yield Keys()
 
     def on_mount(self) -> None:
@@ -87,11 +94,16 @@ All screens: Enter next, Esc back, F1 or ? help, Ctrl+P all actions, Q quit."""
         from tui_train.runs.rundir import all_runs
         from tui_train.runs.status import status
 
-        runs = tuple((str(run.path), *show.run_row(run, status(run))) for run in all_runs()[:_MOST_RUNS])
-        self.post_message(Found(store.names(), runs))
+        found = [(run, status(run)) for run in all_runs()[:_MOST_RUNS]]
+        runs = tuple((str(run.path), *show.run_row(run, now)) for run, now in found)
+        going = frozenset(str(run.path) for run, now in found if now.live or now.leftover)
+        self.post_message(Found(store.names(), runs, going))
 
     @on(Found)
     def _show(self, event: Found) -> None:
+        if event.going != self._going:
+            self._going = event.going
+            self.refresh_bindings()
         if (event.profiles, event.runs) == self._found:
             return
         self._found = (event.profiles, event.runs)
@@ -103,9 +115,10 @@ All screens: Enter next, Esc back, F1 or ? help, Ctrl+P all actions, Q quit."""
         options.highlighted = ids.index(marked) if marked in ids else 0
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
-        """Only a run can be stopped."""
+        """Only a run of which something works can be stopped."""
         del parameters
-        return action != "stop" or self._marked()[0] == "run"
+        kind, folder = self._marked()
+        return action != "stop" or (kind == "run" and folder in self._going)
 
     def _marked(self) -> tuple[str, str]:
         options = self.query(OptionList)
@@ -116,10 +129,6 @@ All screens: Enter next, Esc back, F1 or ? help, Ctrl+P all actions, Q quit."""
     @on(OptionList.OptionHighlighted)
     def _moved(self) -> None:
         self.refresh_bindings()
-
-    def action_open(self) -> None:
-        """Open what is marked."""
-        self.query_one(OptionList).action_select()
 
     def action_new(self) -> None:
         """Begin with the last profile."""

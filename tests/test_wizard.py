@@ -1,5 +1,6 @@
 """The wizard driven by keys: what each screen shows at two sizes, and what each key does."""
 
+import re
 import shutil
 import threading
 from collections.abc import Awaitable, Callable
@@ -11,13 +12,14 @@ import pytest
 from support import GIB, UUIDS
 from textual.pilot import Pilot
 from textual.widgets import Input
+from tui_train.screens.messages import OpenRun, OpenStep
+from tui_train.screens.widgets.log_view import LogView
 
 from tui_train.facts import probe
 from tui_train.facts.types import Facts, Gap, Gpu, GpuProcess, Machine, Toolchain
 from tui_train.profile import store
 from tui_train.profile.types import Profile
 from tui_train.runs import rundir
-from tui_train.screens.messages import OpenRun, OpenStep
 from tui_train.wizard import wizard
 from tui_train.workflow import last, prepare
 
@@ -496,3 +498,74 @@ async def test_an_error_goes_when_the_value_is_again_what_it_was(profile_in: Any
         assert "Type a whole number" in shows(pilot)
         await keys("backspace")(pilot)
         assert "Type a whole number" not in shows(pilot)
+
+
+async def test_the_last_card_stays_picked(machine: Any, profile_in: Any) -> None:
+    machine(SEED)
+    app = wizard()
+    async with app.run_test(size=(80, 24)) as pilot:
+        await keys("enter", "space")(pilot)
+        assert profile_in(pilot).hardware.gpus == (UUIDS[1],)
+        await keys("down", "down", "space")(pilot)
+        assert profile_in(pilot).hardware.gpus == (UUIDS[1],)
+        assert "choose the device CPU" in shows(pilot)
+        assert shows(pilot).count("[x]") == 1
+
+
+async def test_cards_are_shown_but_not_picked_on_the_cpu(machine: Any, profile_in: Any) -> None:
+    machine(SEED)
+    app = wizard()
+    async with app.run_test(size=(80, 24)) as pilot:
+        await keys("enter", "down", "down", "down", "left")(pilot)
+        assert profile_in(pilot).hardware.device == "cpu"
+        app.screen.query_one("#gpus").focus()
+        await keys("up")(pilot)
+        assert "RTX 3090" in shows(pilot)
+        assert profile_in(pilot).hardware.gpus == ()
+        assert app.screen.query_one("#gpus").disabled
+
+
+async def test_a_blocked_card_says_that_it_cannot_be_picked(machine: Any) -> None:
+    old = msgspec.structs.replace(CARDS[1], compute_capability="3.5")
+    machine(msgspec.structs.replace(SEED, gpus=(CARDS[0], old)))
+    app = wizard()
+    async with app.run_test(size=(80, 24)) as pilot:
+        await keys("enter", "down")(pilot)
+        assert "It cannot be picked" in shows(pilot)
+        assert "Space picks it" not in shows(pilot)
+
+
+async def test_a_log_that_is_scrolled_stays_on_its_lines(machine: Any, tmp_path: Path) -> None:
+    app = wizard(str(finished_run(tmp_path).path))
+    async with app.run_test(size=(80, 24)) as pilot:
+        await keys()(pilot)
+        log = app.screen.query_one(LogView)
+        log.clear()
+        log.add(f"line {number}." for number in range(5000))
+        await keys("pageup", "pageup")(pilot)
+        before = re.findall(r"line \d+", shows(pilot))
+        assert "line 4970" in before
+        log.add(f"line {number}." for number in range(5000, 5100))
+        await settle(pilot)
+        assert re.findall(r"line \d+", shows(pilot)) == before
+
+
+async def test_a_value_with_control_characters_cannot_be_typed_over(machine: Any, profile_in: Any) -> None:
+    app = wizard()
+    async with app.run_test(size=(80, 40)) as pilot:
+        await keys("enter", "enter")(pilot)
+        app.become(with_trainer(arguments=("--text", "a\nb")))
+        await settle(pilot)
+        assert "control characters: edit the profile file" in shows(pilot)
+        assert app.screen.query_one("#row-trainer-arguments Input").disabled
+        await keys(*["down"] * 12, "x")(pilot)
+        assert profile_in(pilot).trainer.arguments == ("--text", "a\nb")
+
+
+async def test_home_says_that_enter_opens_and_stops_only_what_goes(machine: Any, tmp_path: Path) -> None:
+    finished_run(tmp_path)
+    app = wizard()
+    async with app.run_test(size=(80, 24)) as pilot:
+        await keys("end")(pilot)
+        assert "⏎ Open" in shows(pilot)
+        assert "Stop run" not in shows(pilot)

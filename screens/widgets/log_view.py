@@ -27,12 +27,16 @@ class LogView(ScrollView, can_focus=True):
 
     def add(self, lines: Iterable[str], unfinished: str = "") -> None:
         """Add lines and show `unfinished` after them."""
-        self._lines.extend(lines)
+        added = tuple(lines)
+        dropped = max(0, len(self._lines) + len(added) - _KEPT)
+        self._lines.extend(added)
         self._unfinished = unfinished
         follow = self._follow or self.scroll_offset.y >= self.max_scroll_y
         self.virtual_size = Size(self.size.width, len(self._lines) + bool(unfinished))
         if follow:
             self.scroll_to(y=self.max_scroll_y, animate=False, force=True)
+        elif dropped:
+            self.scroll_to(y=max(0, self.scroll_offset.y - dropped), animate=False, force=True, immediate=True)
         self.refresh()
 
     def clear(self) -> None:

@@ -47,10 +47,12 @@ class Picks(Widget, can_focus=True):
             """The list."""
             return self.picks
 
-    def __init__(self, *, id: str, ordered: bool = False) -> None:  # noqa: A002 - Textual's name for it
-        """Make the list; an ordered one lets its lines be moved."""
+    def __init__(self, *, id: str, ordered: bool = False, least: str = "") -> None:  # noqa: A002 - Textual's name
+        """Make the list; an ordered one lets its lines be moved; `least` says why one must stay picked, if it must."""
         super().__init__(id=id)
         self.ordered = ordered
+        self.least = least
+        self._refused = False
 
     class Moved(Message):
         """Another line is marked."""
@@ -58,10 +60,13 @@ class Picks(Widget, can_focus=True):
     @property
     def hint(self) -> str:
         """What is to be said of the marked line."""
+        if self._refused:
+            return self.least
         return self.picks[self.cursor].hint if self.cursor < len(self.picks) else ""
 
     def watch_cursor(self) -> None:
         """Have the hint line say it."""
+        self._refused = False
         self.post_message(self.Moved())
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
@@ -98,6 +103,11 @@ class Picks(Widget, can_focus=True):
             self.app.bell()
             return
         wanted = set(self.picked) ^ {value}
+        self._refused = bool(self.least) and not wanted
+        if self._refused:
+            self.app.bell()
+            self.post_message(self.Moved())
+            return
         self._post(tuple(found for found, *_ in self.picks if found in wanted))
 
     def action_move(self, by: int) -> None:
