@@ -186,6 +186,10 @@ BAD_FILES = {
     "not UTF-8": (b"name = '\xff'", "is not UTF-8 text", "Give a TOML profile."),
     "binary": (bytes(range(256)), "is not UTF-8 text", "Give a TOML profile."),
     "NUL byte": ('[trainer]\narguments = ["a\\u0000b"]', "trainer.arguments holds a NUL byte", "Remove it"),
+    "unknown preset": ("[trainer]\npreset = 'hf-trainr'", "trainer.preset is 'hf-trainr'", "Did you mean hf-trainer?"),
+    "preset of another": ("[trainer]\nkind = 'script'\npreset = 'builtin'", "trainer.preset is 'builtin'", "Known are"),
+    "empty path": ("[trainer]\ndata = ['']", "trainer.data holds an empty path", "Remove it"),
+    "no such Python": ("[trainer]\npython = 'nopython'", "there is no nopython on PATH", "Write its whole path."),
     "no name": ("name = ' '", "has no name", "Give it a name."),
 }
 
@@ -238,7 +242,8 @@ CANNOT_RUN = {
         "Nearest global batches: 16 or 24.",
     ),
     "secret": (["trainer.environment=HF_TOKEN=hf_abc"], 65, "HF_TOKEN looks like a secret", "Name it under secrets"),
-    "preset": (["trainer.preset=hf"], 65, "there is no preset hf", "builtin, custom, hf-trainer, total-batch"),
+    "preset": (["trainer.preset=hf"], 65, "trainer.preset is 'hf'", "Known are: custom, hf-trainer, total-batch"),
+    "no preset of a script": (["trainer.preset=builtin"], 65, "trainer.preset is 'builtin'", "Known are: custom"),
     "rung": (["ladder.rungs=micro-batch"], 65, "there is no fallback micro-batch", "Did you mean micro_batch?"),
     "card": (["hardware.gpus=GPU-x"], 69, "the card GPU-x is not in this machine", "Choose the cards again."),
     "python": (["trainer.python=/no/python"], 69, "/no/python", "trainer.python"),

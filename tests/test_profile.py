@@ -10,9 +10,10 @@ from support import HOSTILE, profile
 
 from tui_train.changes import Change, apply, diff
 from tui_train.errors import BadInput, CannotWrite, NotFound
-from tui_train.places import profiles_folder
+from tui_train.places import last_profile, profiles_folder
 from tui_train.profile import fields, store
 from tui_train.profile.types import Profile
+from tui_train.workflow import last, remember
 
 # What TOML and a program's arguments can hold.
 TEXT = st.text(st.characters(exclude_characters="\0", exclude_categories=("Cs",)), max_size=20) | st.sampled_from(
@@ -27,6 +28,8 @@ def values(row):
         return st.sampled_from(row.options)
     if row.kind == "integer":
         return st.integers(int(row.minimum), int(row.maximum))
+    if row.key == "trainer.preset":
+        return st.sampled_from(("custom", "hf-trainer", "total-batch"))
     path = TEXT.map(lambda text: text and fields.absolute(f"/base folder/{text}", Path("/elsewhere")))
     return {
         "number": st.floats(row.minimum or 0, row.maximum or 0),
@@ -272,3 +275,37 @@ def test_every_difference_is_shown(chosen):
         assert item.before != item.after
         undone = fields.put(undone, item.key, fields.parse(fields.field(item.key), item.before))
     assert undone == Profile()
+
+
+@pytest.mark.parametrize("name", ["HF_TOKEN", "PGPASSWORD", "aws_secret_access_key", "OPENAI_API_KEY", "KEY"])
+def test_a_secret_is_not_saved(name):
+    assert fields.looks_secret(name)
+    with pytest.raises(BadInput, match="looks like a secret") as refused:
+        store.save(profile({"name": "one", "trainer.environment": {name: "hf_x"}}))
+    assert "trainer.secrets" in refused.value.remedy
+    assert store.names() == ()
+
+
+def test_the_last_profile_is_kept_without_secrets_and_for_its_user_only():
+    remember(profile({"trainer.environment": {"HF_TOKEN": "hf_x", "WANDB_MODE": "offline"}}))
+    assert "hf_x" not in last_profile().read_text()
+    assert last().trainer.environment == {"WANDB_MODE": "offline"}
+    saved = store.save(profile({"name": "one"}))
+    assert [path.stat().st_mode & 0o777 for path in (last_profile(), saved)] == [0o600, 0o600]
+
+
+@pytest.mark.parametrize("name", ["TOKENIZERS_PARALLELISM", "MONKEY", "WANDB_MODE", "KEYS"])
+def test_an_ordinary_name_is_no_secret(name):
+    assert not fields.looks_secret(name)
+
+
+def test_a_python_without_a_slash_is_the_one_on_path(tmp_path, monkeypatch):
+    (python := tmp_path / "python3").write_text("#!/bin/sh\n")
+    python.chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    row = fields.field("trainer.python")
+    assert fields.parse(row, "python3", Path("/here")) == str(python)
+    assert fields.parse(row, "./python3", Path("/here")) == "/here/python3"
+    assert store.loads('[trainer]\npython = "python3"', folder=Path("/here")).trainer.python == str(python)
+    with pytest.raises(BadInput, match="there is no python9 on PATH"):
+        fields.parse(row, "python9", Path("/here"))

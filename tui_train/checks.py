@@ -1,6 +1,5 @@
 """CHECKS: what is wrong with a profile on this machine, and the Change that mends it; pure, one a question."""
 
-import re
 from collections.abc import Callable, Iterator
 from typing import Literal
 
@@ -19,7 +18,6 @@ from tui_train.profile import fields
 from tui_train.profile.types import Profile
 from tui_train.text import counted, visible
 
-_SECRET = re.compile(r"(^|_)(TOKEN|SECRET|PASSWORD|PASSWD|CREDENTIALS?|(API|ACCESS|PRIVATE)_?KEY|KEY)$", re.IGNORECASE)
 _OURS = {
     "CUDA_VISIBLE_DEVICES": "choose the cards on the Hardware screen (hardware.gpus)",
     "CUDA_DEVICE_ORDER": "it stands beside the cards' UUIDs already",
@@ -220,7 +218,7 @@ def _environment(profile: Profile, _facts: Facts, _resolved: Resolved) -> Iterat
         if name in _OURS:
             message, remedy = f"{name} is set by the plan", f"Remove it from the environment: {_OURS[name]}."
             yield Finding(level="error", key="trainer.environment", message=message, remedy=remedy)
-        elif _SECRET.search(name):
+        elif fields.looks_secret(name):
             rest = {key: value for key, value in trainer.environment.items() if key != name}
             edits: tuple[tuple[str, fields.Value], ...] = (
                 ("trainer.environment", rest),

@@ -207,6 +207,7 @@ def edited(profile: Profile, edits: tuple[str, ...]) -> Profile:
             raise BadInput(f"--set {visible(edit)} is not KEY=VALUE", "Write it as --set recipe.steps=100.")
         row = fields.field(key)
         profile = fields.put(profile, key, fields.parse(row, text))
+    store.check_preset(profile)
     return profile
 
 

@@ -10,6 +10,9 @@ from pathlib import Path
 from tui_train.errors import CannotWrite
 from tui_train.text import visible
 
+# What its user chose is nobody else's business.
+PRIVATE = 0o600
+
 _REMEDIES = {
     errno.ENOSPC: "The disk is full: free some space, or choose another place.",
     errno.EDQUOT: "Your quota is used up: free some space, or choose another place.",

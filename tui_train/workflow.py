@@ -7,7 +7,7 @@ from tui_train.checks import Finding, check
 from tui_train.errors import TuiTrainError
 from tui_train.facts import probe
 from tui_train.facts.types import Facts
-from tui_train.files import write_beside
+from tui_train.files import PRIVATE, write_beside
 from tui_train.places import last_profile
 from tui_train.plan.plan import plan
 from tui_train.plan.types import Plan
@@ -60,9 +60,10 @@ def begin(prepared: Prepared, made: Plan) -> RunDir:
 
 
 def remember(profile: Profile) -> None:
-    """Keep the profile for the next session, if that can be written; nothing else depends on it."""
+    """Keep the profile without secrets for the next session, if it can be written; nothing else depends on it."""
+    values = {name: value for name, value in profile.trainer.environment.items() if not fields.looks_secret(name)}
     try:
-        write_beside(last_profile(), store.dumps(profile))
+        write_beside(last_profile(), store.dumps(fields.put(profile, "trainer.environment", values)), PRIVATE)
     except TuiTrainError:
         return
 

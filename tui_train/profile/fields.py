@@ -1,7 +1,9 @@
 """FIELDS: one row a choice, from which come the TOML key, `--set`, the form row, its limits and its help."""
 
 import difflib
+import re
 import shlex
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Literal, cast
@@ -16,11 +18,15 @@ from tui_train.text import visible
 
 FieldKind = Literal["choice", "integer", "number", "switch", "text", "path", "paths", "words", "names", "table"]
 
+_SECRET = re.compile(
+    r"(^|_)(TOKEN|SECRET|CREDENTIALS?|(API|ACCESS|PRIVATE)_?KEY|KEY)$|(PASSWORD|PASSWD|PASSPHRASE)$", re.IGNORECASE
+)
+
 Value = str | int | float | bool | tuple[str, ...] | dict[str, str]
 
 
 class Field(Struct, frozen=True, kw_only=True):
-    """One choice: `key` is its place in the profile, `unit` follows the value, limits are inclusive."""
+    """One choice: `key` is its place in the profile, limits are inclusive, `empty` says what an empty value means."""
 
     key: str
     label: str
@@ -140,7 +146,7 @@ _ROWS = (
         kind="integer",
         minimum=8,
         maximum=65536,
-        help="Width of the model; a multiple of the heads.",
+        help="Width of the model; a multiple of 2 x heads.",
     ),
     Field(key="recipe.heads", label="Heads", kind="integer", minimum=1, maximum=1024, help="Attention heads."),
     Field(
@@ -284,10 +290,17 @@ def check(row: Field, value: Value) -> None:
             raise BadInput(f"{row.key} is {value}", f"Give a number from {low} to {high}.")
     if row.key == "name" and not str(value).strip():
         raise BadInput("the profile has no name", "Give it a name.")
+    if row.kind == "paths" and isinstance(value, tuple) and "" in value:
+        raise BadInput(f"{row.key} holds an empty path", "Remove it, or name a file.")
     if "\0" in repr_text(value):
         raise BadInput(f"{row.key} holds a NUL byte", "Remove it: no program can be passed one.")
     if any("\ud800" <= letter <= "\udfff" for letter in repr_text(value)):
         raise BadInput(f"{row.key} is not UTF-8 text: {visible(repr_text(value))}", "Rename what is not.")
+
+
+def looks_secret(name: str) -> bool:
+    """Tell whether a variable's name is one that secrets have, such as HF_TOKEN or PGPASSWORD."""
+    return bool(_SECRET.search(name))
 
 
 def repr_text(value: Value) -> str:
@@ -325,6 +338,16 @@ def paths_of(profile: Profile) -> tuple[str, ...]:
 def absolute(path: str, folder: Path) -> str:
     """Return a path as absolute, `~` expanded, without touching links; an empty one stays empty."""
     return str(Path(folder, expanded(path))) if path else ""
+
+
+def located(row: Field, path: str, folder: Path) -> str:
+    """Return a field's path as absolute; a Python without a slash is the one on PATH, as in a shell."""
+    if row.key != "trainer.python" or not path or "/" in path or path.startswith("~"):
+        return absolute(path, folder)
+    found = shutil.which(path)
+    if found is None:
+        raise BadInput(f"{row.key}: there is no {visible(path)} on PATH", "Write its whole path.")
+    return absolute(found, Path.cwd())
 
 
 def _integer(row: Field, text: str, _folder: Path) -> int:
@@ -378,7 +401,7 @@ def _table(row: Field, text: str, folder: Path) -> dict[str, str]:
 _PARSERS: dict[FieldKind, Callable[[Field, str, Path], Value]] = {
     "choice": lambda _row, text, _folder: text.strip(),
     "text": lambda _row, text, _folder: text,
-    "path": lambda _row, text, folder: absolute(text, folder),
+    "path": located,
     "paths": _paths,
     "integer": _integer,
     "number": _number,

@@ -1,4 +1,4 @@
-"""Profiles on disk: strict reading, saving that never overwrites unasked, and the last one used."""
+"""Profiles on disk: strict reading, and saving that never overwrites unasked."""
 
 import re
 from pathlib import Path
@@ -8,8 +8,9 @@ import msgspec
 import tomli_w
 
 from tui_train.errors import BadInput, CannotWrite, NotFound
-from tui_train.files import write_beside
+from tui_train.files import PRIVATE, write_beside
 from tui_train.places import expanded, profiles_folder
+from tui_train.presets import presets
 from tui_train.profile import fields
 from tui_train.profile.types import SCHEMA, Profile
 from tui_train.text import visible
@@ -77,11 +78,23 @@ def save(profile: Profile, *, overwrite: bool = False) -> Path:
             f"{visible(profile.name)!r} cannot be a profile's name",
             "Use letters, digits, spaces and . + - _ only, begin with a letter or digit, and leave .toml away.",
         )
+    check_preset(profile)
+    for name in filter(fields.looks_secret, profile.trainer.environment):
+        remedy = "Name it under trainer.secrets, and export it where you start the run."
+        raise BadInput(f"{visible(name)} looks like a secret, and profiles are files: it is not saved", remedy)
     path = profiles_folder() / f"{profile.name}.toml"
     if path.exists() and not overwrite:
         raise CannotWrite(f"a profile named {profile.name} stands already", "Choose another name, or replace it.")
-    write_beside(path, dumps(profile))
+    write_beside(path, dumps(profile), PRIVATE)
     return path
+
+
+def check_preset(profile: Profile) -> None:
+    """Raise BadInput where the profile names no preset that there is, or the built-in trainer's for a script."""
+    trainer = profile.trainer
+    known = tuple(name for name in presets() if name != "builtin")
+    if trainer.preset not in known and (trainer.kind == "script" or trainer.preset != "builtin"):
+        raise BadInput(f"trainer.preset is {visible(trainer.preset)!r}", fields.nearest(trainer.preset, known))
 
 
 def _refuse_unknown(data: dict[str, Any], source: str) -> None:
@@ -111,10 +124,14 @@ def _checked(profile: Profile, source: str, folder: Path) -> Profile:
         value = fields.get(profile, row.key)
         try:
             if row.kind == "path":
-                value = fields.absolute(str(value), folder)
+                value = fields.located(row, str(value), folder)
             elif row.kind == "paths" and isinstance(value, tuple):
                 value = tuple(fields.absolute(path, folder) for path in value)
             profile = fields.put(profile, row.key, value)
         except BadInput as error:
             raise BadInput(f"{source}: {error.message}", error.remedy) from None
+    try:
+        check_preset(profile)
+    except BadInput as error:
+        raise BadInput(f"{source}: {error.message}", error.remedy) from None
     return profile
