@@ -239,6 +239,14 @@ FAULTS = {
         "no checkpoint before",
         False,
     ),
+    "unknown placeholder": (
+        {"trainer.arguments": ("--x={microbatch}", '--json={"a":{}}')},
+        facts(),
+        "warning",
+        "trainer.arguments",
+        "no {microbatch} to fill in",
+        False,
+    ),
     "unknown preset": (SCRIPT | {"trainer.preset": "hf"}, facts(), "error", "trainer.preset", "no preset hf", False),
 }
 
@@ -257,7 +265,7 @@ MENDED = {
     "cuda without a card", "cuda without a usable card", "python for two cards", "python for two processes",
     "more processes than cards", "fewer processes than cards", "batch that does not divide", "batch that is too small",
     "heads that do not divide", "hidden size below the heads", "fp16 on the cpu", "bf16 on an old card",
-    "variable that is a secret", "rung twice", "rung without consent",
+    "variable that is a secret", "rung twice", "rung without consent", "unknown preset",
 }  # fmt: skip
 
 

@@ -14,6 +14,7 @@ from tui_train.memory import ladder
 from tui_train.plan import batch
 from tui_train.plan.launchers import LAUNCHERS
 from tui_train.plan.resolve import Resolved, lacks, resolve
+from tui_train.presets import PLACEHOLDER, PLACEHOLDERS
 from tui_train.profile import fields
 from tui_train.profile.types import Profile
 from tui_train.text import counted, visible
@@ -66,7 +67,7 @@ def _safe(finding: Finding) -> Finding:
 
 
 def _python(profile: Profile, facts: Facts, resolved: Resolved) -> Iterator[Finding]:
-    install = "Install it there (`pip install 'tui-train[train]'`), or choose another Python (trainer.python)."
+    install = "Install it there (`pip install torch accelerate transformers`), or choose another (trainer.python)."
     named = visible(profile.trainer.python)
     if resolved.toolchain is None and named:
         message, remedy = f"{named} was not found", "Choose one that is listed, or leave it empty (trainer.python)."
@@ -77,7 +78,8 @@ def _python(profile: Profile, facts: Facts, resolved: Resolved) -> Iterator[Find
         yield Finding(level="error", key="trainer.python", message=message, remedy=install, machine=True)
     elif problem := lacks(profile, resolved.toolchain):
         message = f"{visible(resolved.toolchain.python)} {visible(problem)}"
-        yield Finding(level="error", key="trainer.python", message=message, remedy=install, machine=True)
+        remedy = "Choose another Python (trainer.python)." if resolved.toolchain.problem else install
+        yield Finding(level="error", key="trainer.python", message=message, remedy=remedy, machine=True)
 
 
 def _devices(profile: Profile, facts: Facts, resolved: Resolved) -> Iterator[Finding]:
@@ -139,7 +141,8 @@ def _batch(profile: Profile, _facts: Facts, resolved: Resolved) -> Iterator[Find
     remedy = f"Nearest global batches: {_or(nearest)}."
     if micro:
         remedy += f" Or, for {recipe.global_batch}, a micro batch of {_or(micro)}."
-    change = Change(f"global batch {nearest[-1]}", "the nearest that divides", (("recipe.global_batch", nearest[-1]),))
+    best = min(nearest, key=lambda value: abs(value - recipe.global_batch))
+    change = Change(f"global batch {best}", "the nearest that divides", (("recipe.global_batch", best),))
     yield Finding(
         level="error",
         key="recipe.global_batch",
@@ -158,7 +161,8 @@ def _model(profile: Profile, _facts: Facts, resolved: Resolved) -> Iterator[Find
     if recipe.hidden_size % unit:
         below = recipe.hidden_size // unit * unit
         sizes = tuple(size for size in (below, below + unit) if size)
-        change = Change(f"hidden size {sizes[-1]}", "a multiple that heads need", (("recipe.hidden_size", sizes[-1]),))
+        best = min(sizes, key=lambda value: abs(value - recipe.hidden_size))
+        change = Change(f"hidden size {best}", "the nearest that the heads divide", (("recipe.hidden_size", best),))
         yield Finding(
             level="error",
             key="recipe.hidden_size",
@@ -242,6 +246,17 @@ def _environment(profile: Profile, _facts: Facts, _resolved: Resolved) -> Iterat
             yield Finding(level="error", key="trainer.environment", message=message, remedy=remedy)
 
 
+def _arguments(profile: Profile, _facts: Facts, _resolved: Resolved) -> Iterator[Finding]:
+    for name in dict.fromkeys(PLACEHOLDER.findall("\n".join(profile.trainer.arguments))):
+        if name not in PLACEHOLDERS and name != "checkpoint":
+            yield Finding(
+                level="warning",
+                key="trainer.arguments",
+                message=f"there is no {{{name}}} to fill in: it is passed as it stands",
+                remedy=fields.nearest(name, tuple(PLACEHOLDERS)),
+            )
+
+
 def _ladder(profile: Profile, _facts: Facts, resolved: Resolved) -> Iterator[Finding]:
     rungs = profile.ladder.rungs
     for name in dict.fromkeys((*rungs, *profile.ladder.consent)):
@@ -282,5 +297,6 @@ CHECKS: tuple[Check, ...] = (
     _precision,
     _paths,
     _environment,
+    _arguments,
     _ladder,
 )
