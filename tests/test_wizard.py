@@ -186,7 +186,7 @@ async def test_what_cannot_be_read_is_said_and_stops_next(profile_in: Any) -> No
 async def test_a_batch_that_does_not_divide_is_said_and_f2_mends_it(profile_in: Any) -> None:
     app = wizard()
     async with app.run_test(size=(80, 24)) as pilot:
-        await keys("enter", "enter", "enter", *["down"] * 5, "end", "backspace", "7")(pilot)
+        await keys("enter", "enter", "enter", *["down"] * 5, "end", "backspace", "backspace", "2", "3")(pilot)
         assert "is not a multiple" in shows(pilot)
         assert "16 or 24" in shows(pilot)
         await keys("enter")(pilot)
