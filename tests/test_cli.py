@@ -14,7 +14,7 @@ from types import SimpleNamespace
 import pytest
 from support import HOSTILE, SCRIPTS, facts, until
 
-from tui_train import __version__, cli, commands, wizard
+from tui_train import __main__, __version__, cli, commands, wizard
 from tui_train.profile.fields import FIELDS
 from tui_train.runs import rundir
 from tui_train.runs.processes import marked
@@ -277,6 +277,39 @@ def test_a_python_without_torch(tmp_path):
     said = refused("export", "mine.toml", "out", "--set", f"trainer.python={bare}", code=69)
     assert "bare python has no torch" in said
     assert "pip install" in said
+
+
+def test_the_current_folder_is_gone(tmp_path):
+    gone = tmp_path / "gone"
+    gone.mkdir()
+    line = f'rmdir "$PWD"; exec {shlex.join(TUI_TRAIN)} "$@"'
+    for command in (["plan", "quickstart"], ["facts"], ["export", "quickstart", "x"]):
+        gone.mkdir(exist_ok=True)
+        done = subprocess.run(
+            ["bash", "-c", line, "bash", *command], cwd=gone, capture_output=True, text=True, check=False
+        )
+        assert (done.returncode, done.stdout) == (65, "")
+        assert done.stderr.splitlines()[0] == "tui-train: the current folder is not there any more"
+
+
+def test_what_nobody_foresaw_is_two_lines(monkeypatch, capsys):
+    def fails(_):
+        raise PermissionError(13, "Permission denied", "a\nb")
+
+    monkeypatch.setattr(__main__, "_start", fails)
+    with pytest.raises(SystemExit) as ended:
+        __main__.main()
+    assert ended.value.code == 70
+    assert len(capsys.readouterr().err.splitlines()) == 2
+
+
+def test_a_terminal_of_few_letters(mine):
+    environment = {**os.environ, "PYTHONIOENCODING": "latin-1"}
+    tui("run", mine)
+    tui("resume", "last")
+    done = subprocess.run([*TUI_TRAIN, "attach", "last"], env=environment, capture_output=True, check=False)
+    assert (done.returncode, done.stderr) == (0, b"")
+    assert b"\\u2014 attempt 2: " in done.stdout
 
 
 def test_runs_cannot_be_kept(tmp_path, monkeypatch):

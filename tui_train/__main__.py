@@ -1,17 +1,44 @@
 """`tui-train` and `python -m tui_train`: each way in imports only what it needs, for start-up is import time."""
 
+import io
 import sys
+from pathlib import Path
+from typing import NoReturn
 
-from tui_train.errors import TuiTrainError
+from tui_train.errors import BadInput, TuiTrainError
 
 
 def main() -> None:
     """Run the command line, or without arguments the wizard; an error becomes two lines on stderr, no traceback."""
+    _write_anything()
     try:
         sys.exit(_start(sys.argv[1:]))
     except TuiTrainError as error:
-        sys.stderr.write(f"tui-train: {error.message}\n  {error.remedy}\n")
-        sys.exit(error.exit_code)
+        _end(error)
+    except (OSError, UnicodeError) as error:
+        _end(_unforeseen(error))
+
+
+def _write_anything() -> None:
+    """Let output that the terminal's encoding lacks be escaped, not be an error."""
+    if isinstance(sys.stdout, io.TextIOWrapper) and sys.stdout.errors == "strict":
+        sys.stdout.reconfigure(errors="backslashreplace")
+
+
+def _end(error: TuiTrainError) -> NoReturn:
+    sys.stderr.write(f"tui-train: {error.message}\n  {error.remedy}\n")
+    sys.exit(error.exit_code)
+
+
+def _unforeseen(error: OSError | UnicodeError) -> TuiTrainError:
+    """Return what nobody has caught as an error with a remedy."""
+    from tui_train.text import visible
+
+    try:
+        Path.cwd()
+    except OSError:
+        return BadInput("the current folder is not there any more", "Change to another one, with cd.")
+    return TuiTrainError(visible(f"{type(error).__name__}: {error}"), "If that is not yours to mend, report it.")
 
 
 def _start(arguments: list[str]) -> int:

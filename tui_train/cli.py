@@ -25,7 +25,7 @@ EXIT_CODES = (
 _EPILOG = (
     "Exit codes: "
     + "; ".join(f"{code} {meaning}" for code, meaning in EXIT_CODES)
-    + (". run, quickstart, attach and resume end with the training's own exit code.")
+    + (". run, quickstart, resume, logs --follow and, without a terminal, attach end with the training's own code.")
 )
 
 click.UsageError.exit_code = 64
