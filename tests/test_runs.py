@@ -113,7 +113,7 @@ def test_a_run_is_started_followed_and_ends():
     assert gone(run)
     assert "finished" in run.launcher_log.read_text()
     assert rundir.all_runs() == (run,)
-    assert run.plan()["attempts"][0]["title"] == "as planned"
+    assert run.titles()[0] == "as planned"
 
 
 def test_a_failure_ends_it_with_its_own_code(made):

@@ -250,7 +250,7 @@ def _watch(started: RunDir, *, detach: bool) -> None:
 
 def _stream(found: RunDir, *, ours: bool = False) -> tuple[Progress, Status]:
     """Print a run's lines until it ends; Ctrl-C leaves it running, unless it is `ours`: then it may stop it."""
-    titles = _titles(found)
+    titles = found.titles()
     progress = Progress()
 
     def begun(attempt: AttemptStatus) -> None:
@@ -274,14 +274,6 @@ def _ends(progress: Progress) -> Progress:
     if len(progress.points) <= 2:
         return progress
     return msgspec.structs.replace(progress, points=(progress.points[0], progress.points[-1]))
-
-
-def _titles(found: RunDir) -> list[str]:
-    """Return what the plan calls its attempts; none where plan.json is not one of ours."""
-    attempts = found.plan().get("attempts")
-    if not isinstance(attempts, list):
-        return []
-    return [str(attempt.get("title", "")) if isinstance(attempt, dict) else "" for attempt in attempts]
 
 
 def _find(reference: str) -> RunDir:

@@ -1,5 +1,7 @@
 """The steps that both front ends take: look, prepare, begin."""
 
+import shutil
+
 import msgspec
 from msgspec import Struct
 
@@ -54,7 +56,12 @@ def prepare(profile: Profile, facts: Facts) -> Prepared:
 def begin(prepared: Prepared, made: Plan) -> RunDir:
     """Write the run folder of these very files and start it."""
     run = rundir.create(made.name, prepared.files, msgspec.json.encode(made))
-    start(run)
+    try:
+        start(run)
+    except TuiTrainError:
+        # It never ran: nothing is lost with it, and it would stand in every list.
+        shutil.rmtree(run.path, ignore_errors=True)
+        raise
     remember(prepared.profile)
     return run
 

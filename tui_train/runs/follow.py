@@ -63,7 +63,7 @@ def watch(run: RunDir, cancelled: Callable[[], bool]) -> Iterator[Told]:
     A viewer that falls behind is given the end of what was written: its work is bounded, however fast the training
     writes.
     """
-    titles = [str(attempt.get("title", "")) for attempt in run.plan().get("attempts", [])]
+    titles = run.titles()
     shown, tail, told = 0, None, Told(status=status(run))
     began = (0.0, 0)
     while not cancelled():
@@ -86,7 +86,7 @@ def watch(run: RunDir, cancelled: Callable[[], bool]) -> Iterator[Told]:
         news = Told(
             status=now,
             progress=progress,
-            title=titles[newest.position - 1] if newest and newest.position <= len(titles) else "",
+            title=titles[newest.position - 1] if newest and 0 < newest.position <= len(titles) else "",
             lines=tuple(lines),
             unfinished=tail.unfinished if tail else "",
             fresh=fresh,

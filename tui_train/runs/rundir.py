@@ -90,13 +90,16 @@ class RunDir(Struct, frozen=True):
                 continue
         return tuple(found)
 
-    def plan(self) -> dict[str, Any]:
-        """Return the plan's data, empty when there is none to read (a script started by hand elsewhere)."""
+    def titles(self) -> list[str]:
+        """Return what the plan calls its attempts; none where there is no plan.json, or none of ours."""
         try:
             data: Any = msgspec.json.decode(self.plan_file.read_bytes())
         except (OSError, msgspec.DecodeError):
-            return {}
-        return data if isinstance(data, dict) else {}
+            return []
+        attempts = data.get("attempts") if isinstance(data, dict) else None
+        if not isinstance(attempts, list):
+            return []
+        return [str(attempt.get("title", "")) if isinstance(attempt, dict) else "" for attempt in attempts]
 
 
 def create(name: str, files: Sequence[File], plan: bytes) -> RunDir:
@@ -152,10 +155,18 @@ def find(reference: str) -> RunDir:
 def all_runs() -> tuple[RunDir, ...]:
     """Return all runs in the runs folder, newest first."""
     try:
-        folders = [path for path in runs_folder().iterdir() if (path / SCRIPT).is_file() and path.name[0] != "."]
+        folders = [path for path in runs_folder().iterdir() if path.name[0] != "." and _is_run(path)]
     except OSError:
         return ()
     return tuple(RunDir(path) for path in sorted(folders, key=lambda path: path.name, reverse=True))
+
+
+def _is_run(folder: Path) -> bool:
+    try:
+        return (folder / SCRIPT).is_file()
+    except OSError:
+        # A folder of somebody else's hides itself, not all the others.
+        return False
 
 
 def _renamed(beside: Path, parent: Path, name: str) -> Path:

@@ -56,4 +56,4 @@ def start(run: RunDir) -> None:
     with run.launcher_log.open("rb") as log:
         log.seek(offset)
         said = visible(log.read(4000).decode(errors="replace").strip())
-    raise Unavailable(f"the run did not start: {said or 'launch.sh did not answer'}", f"See {run.launcher_log}.")
+    raise Unavailable(f"the run did not start: {said or 'launch.sh did not answer'}", "Mend that, then start again.")
