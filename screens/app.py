@@ -84,6 +84,9 @@ class Wizard(App[int]):
         self.call_after_refresh(self._begin)
 
     def _begin(self) -> None:
+        from tui_train.facts.ask import give_up
+
+        give_up(now=False)
         self.facts = Facts(machine=Machine(hostname=""))
         self.action_look()
         self._warm()
@@ -252,7 +255,10 @@ class Wizard(App[int]):
 
     @on(LeaveWizard)
     def _leave(self) -> None:
+        from tui_train.facts.ask import give_up
+
         self._remember()
+        give_up()
         self.exit(0)
 
     def _keep(self) -> None:

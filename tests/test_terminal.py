@@ -11,6 +11,7 @@ import pexpect
 import psutil
 import pyte
 import pytest
+from fake_driver import driver_environment
 
 from tui_train.runs.processes import marked
 from tui_train.runs.rundir import RunDir, all_runs
@@ -150,6 +151,19 @@ def test_q_asks_before_it_leaves_a_live_run_which_then_goes_on(terminals: list[T
     terminal.child.send("\r")
     terminal.child.expect(pexpect.EOF)
     assert status(run).live
+
+
+def test_a_driver_that_hangs_delays_neither_the_first_screen_nor_the_end(terminals: list[Terminal]) -> None:
+    terminals.append(terminal := Terminal(**driver_environment("init-hangs")))
+    terminal.see("New training", 5)
+    terminal.press("\r", "[1 Hardware]")
+    assert "Looking at this machine" in terminal.see("Looking")
+    began = time.monotonic()
+    terminal.child.send("q")
+    terminal.child.expect(pexpect.EOF)
+    terminal.child.close()
+    assert terminal.child.exitstatus == 0
+    assert time.monotonic() - began < 2
 
 
 def test_a_terminal_that_cannot_show_it_is_told_what_else_there_is() -> None:
