@@ -9,6 +9,7 @@ from textual.binding import Binding, BindingType
 from textual.widget import Widget
 from textual.widgets import Static
 
+from tui_train.facts.gpus import all_blocked
 from tui_train.facts.types import Gpu, GpuProcess, Machine, Verdict
 from tui_train.plan.resolve import Resolved
 from tui_train.text import size, visible
@@ -60,6 +61,8 @@ Without a GPU everything still works, on the CPU."""
             self.focus_next()
         self.query_one(f"#{row_id('hardware.processes')}", TextRow).note(f"= {resolved.world_size} now")
         gaps = Text("\n").join(_gap(gap.what, gap.why, gap.remedy) for gap in machine.gaps)
+        if blocked := all_blocked(machine.gpus, resolved.verdicts, resolved.toolchain):
+            gaps = Text.assemble((f"! {visible(blocked)}\n", "bold"), gaps)
         if not machine.gpus and not looking:
             gaps = Text.assemble(("No GPU was found: training runs on the CPU.\n", "bold"), gaps)
         self.query_one("#gaps", Static).update(gaps)
@@ -95,9 +98,9 @@ def _pick(gpu: Gpu, verdict: Verdict) -> Pick:
     memory = f"{size(gpu.memory_free)} free of {size(gpu.memory_total)}"
     words = Text.assemble(
         f"{gpu.index} {visible(gpu.name) or '?':<27.27} {memory:<26} cc {gpu.compute_capability or '?':<5}",
-        (f"{verdict.kind}", "bold"),
+        (f"{verdict.kind}{', busy' if verdict.busy else ''}", "bold"),
     )
-    details = [*verdict.reasons, *(_holder(process) for process in gpu.processes[:3])]
+    details = [*verdict.reasons, *([verdict.busy] if verdict.busy else map(_holder, gpu.processes[:3]))]
     details += ["drives a display" if gpu.display_active else "", f"bus {gpu.pci_bus}" if gpu.pci_bus else ""]
     shown = ", ".join(visible(detail) for detail in details if detail)
     if shown:

@@ -5,7 +5,7 @@ from support import UUIDS, facts, gpu, profile, toolchain
 
 from tui_train.changes import apply
 from tui_train.checks import CHECKS, check
-from tui_train.facts.types import Facts, Gap
+from tui_train.facts.types import Facts, Gap, GpuProcess
 from tui_train.plan.plan import plan
 from tui_train.profile.fields import paths_of
 from tui_train.profile.types import Profile
@@ -237,6 +237,14 @@ FAULTS = {
         "note",
         "recipe.checkpoint_every",
         "no checkpoint before",
+        False,
+    ),
+    "busy card": (
+        {"hardware.gpus": UUIDS[:1]},
+        facts(gpus=(gpu(0, processes=(GpuProcess(7, "python", "ada", 20 * GIB),)),)),
+        "warning",
+        "hardware.gpus",
+        "is busy: ",
         False,
     ),
     "unknown placeholder": (

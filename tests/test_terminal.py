@@ -133,8 +133,11 @@ def test_a_killed_wizard_leaves_the_training_which_is_opened_again_and_stopped(t
     assert before.live
     terminals.append(second := Terminal())
     second.see("running")
-    second.child.send("\x1b[B\x1b[B")
-    second.see("Stop run")
+    for _ in range(5):
+        second.child.send("\x1b[B")
+        time.sleep(0.5)
+        if "Stop run" in second.text():
+            break
     second.press("\r", "[5 Run]")
     second.see("step ")
     second.press("x", "Stop this training?")

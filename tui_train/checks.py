@@ -101,6 +101,11 @@ def _devices(profile: Profile, facts: Facts, resolved: Resolved) -> Iterator[Fin
         elif verdict.kind == "spare" and len(profile.hardware.gpus) > 1:
             message = f"{names[uuid]} slows or limits the others: {visible(reasons)}"
             yield Finding(level="warning", key="hardware.gpus", message=message, remedy="Leave it out.")
+    for gpu in resolved.gpus:
+        if who := cards[gpu.uuid].busy:
+            message = f"{names[gpu.uuid]} is busy: {visible(who)}"
+            remedy = "Wait until it is free, or choose another card."
+            yield Finding(level="warning", key="hardware.gpus", message=message, remedy=remedy)
     if profile.hardware.device == "cuda" and not resolved.gpus and not profile.hardware.gpus:
         pairs = zip(labels, resolved.verdicts, strict=True)
         blocked = [f"{label}: {'; '.join(verdict.reasons)}" for label, verdict in pairs]
