@@ -28,6 +28,7 @@ Hello().run()
 """
 PRODUCER = """
 import sys, time
+time.sleep(4)
 line = "x" * 119 + "\\n"
 begin = time.perf_counter()
 for number in range({lines}):
@@ -120,17 +121,19 @@ def keys(times: int, env: dict[str, str]) -> None:
 
 
 def producer(times: int, lines: int, env: dict[str, str], folder: Path) -> None:
-    """Print the time of a training that writes as fast as it can, viewed, over the same with a plain redirect."""
+    """Print the time of a training that writes as fast as it can, viewed, over the same with a plain redirect.
+
+    Both sleep before they write: the viewer has to be there by then, and a process that has slept starts slower.
+    """
     plain, viewed = folder / "plain.txt", folder / "viewed.txt"
     for _ in range(times):
         script = folder / "plain.py"
         script.write_text(PRODUCER.format(lines=lines, result=str(plain)))
         with (folder / "plain.log").open("wb") as log:
-            subprocess.run([sys.executable, str(script)], stdout=log, check=True)
+            unbuffered = {**os.environ, "PYTHONUNBUFFERED": "1"}  # as launch.sh sets it: a write for each line
+            subprocess.run([sys.executable, str(script)], env=unbuffered, stdout=log, check=True)
         script = folder / "viewed.py"
-        script.write_text(
-            PRODUCER.format(lines=lines, result=str(viewed)).replace("begin =", "time.sleep(4)\nbegin =", 1)
-        )
+        script.write_text(PRODUCER.format(lines=lines, result=str(viewed)))
         before = len(viewed.read_text().split()) if viewed.exists() else 0
         edits = ["trainer.kind=script", "trainer.preset=custom", f"trainer.script={script}"]
         options = [word for edit in edits for word in ("--set", edit)]
@@ -164,7 +167,7 @@ def main() -> None:
         env = {"XDG_STATE_HOME": f"{name}/state", "XDG_CONFIG_HOME": f"{name}/config"}
         first_screen(3 if quick else 9, env)
         keys(10 if quick else 40, env)
-        producer(1 if quick else 5, 200_000 if quick else 1_000_000, env, folder)
+        producer(1 if quick else 7, 200_000 if quick else 1_000_000, env, folder)
 
 
 if __name__ == "__main__":
