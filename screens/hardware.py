@@ -9,8 +9,8 @@ from textual.binding import Binding, BindingType
 from textual.widget import Widget
 from textual.widgets import Static
 
-from tui_train.facts.gpus import all_blocked
-from tui_train.facts.types import Gpu, GpuProcess, Machine, Verdict
+from tui_train.facts.gpus import all_blocked, sets
+from tui_train.facts.types import CardSet, Gpu, GpuProcess, Machine, Verdict
 from tui_train.plan.resolve import Resolved
 from tui_train.text import size, visible
 
@@ -29,16 +29,26 @@ What this machine has, and what the training will use. A card is marked with its
   use      trains well
   spare    works, but would slow or limit the others; pick it with Space if you want it
   blocked  cannot work with the chosen PyTorch; the reason stands beside it
+Where different cards make several sensible sets, the fastest is chosen; S takes the next one.
 Without a GPU everything still works, on the CPU."""
     TITLE_OF_STEP = "Hardware"
     KEYS = ("hardware.device", "hardware.gpus", "hardware.processes")
-    BINDINGS: ClassVar[list[BindingType]] = [Binding("r", "app.look", "Look again")]
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("s", "next_set", "Next set"),
+        Binding("r", "app.look", "Look again"),
+    ]
+
+    def __init__(self) -> None:
+        """Begin without cards."""
+        super().__init__()
+        self._sets: tuple[CardSet, ...] = ()
 
     def content(self) -> Sequence[Widget]:
         """Host, cards, device and processes."""
         return [
             Static(id="host", markup=False),
             Picks(id="gpus", least="One card must stay: choose the device CPU to train without a GPU."),
+            Static(id="sets", markup=False),
             Static(id="gaps", markup=False),
             row_of("hardware.device"),
             row_of("hardware.processes"),
@@ -56,6 +66,10 @@ Without a GPU everything still works, on the CPU."""
         gpus.disabled = self.profile.hardware.device == "cpu"
         gpus.picks = tuple(_pick(gpu, verdict) for gpu, verdict in zip(machine.gpus, resolved.verdicts, strict=True))
         gpus.picked = tuple(gpu.uuid for gpu in resolved.gpus)
+        self._sets = sets(machine.gpus, resolved.verdicts) if self.profile.hardware.device != "cpu" else ()
+        offered = self.query_one("#sets", Static)
+        offered.display = len(self._sets) > 1
+        offered.update(_offered(self._sets, gpus.picked, {gpu.uuid: gpu.index for gpu in machine.gpus}))
         if self.focused is None or not self.focused.display or self.focused.disabled:
             self.set_focus(None)
             self.focus_next()
@@ -65,7 +79,20 @@ Without a GPU everything still works, on the CPU."""
             gaps = Text.assemble((f"! {visible(blocked)}\n", "bold"), gaps)
         if not machine.gpus and not looking:
             gaps = Text.assemble(("No GPU was found: training runs on the CPU.\n", "bold"), gaps)
-        self.query_one("#gaps", Static).update(gaps)
+        shown = self.query_one("#gaps", Static)
+        shown.display = bool(gaps)
+        shown.update(gaps)
+
+    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
+        """Another set can be taken only where there is one."""
+        return len(self._sets) > 1 if action == "next_set" else super().check_action(action, parameters)
+
+    def action_next_set(self) -> None:
+        """Take the set after the present one; the first is the one that is taken unasked."""
+        now = set(self.query_one("#gpus", Picks).picked)
+        at = next((at for at, one in enumerate(self._sets) if set(one.uuids) == now), -1)
+        after = (at + 1) % len(self._sets)
+        self.post_message(Chosen("hardware.gpus", self._sets[after].uuids if after else ()))
 
     @on(Picks.Picked)
     def _picked(self, event: Picks.Picked) -> None:
@@ -83,6 +110,16 @@ def _host(machine: Machine, *, looking: bool) -> Text:
     processor = f"{machine.cpu_name or 'processor'}, {machine.cpu_count} cores"
     lines = (f"{machine.hostname}   {processor}   {driver}{cuda}", f"{memory}   {shm}")
     return Text("\n".join(visible(line) for line in lines))
+
+
+def _offered(offered: Sequence[CardSet], picked: Sequence[str], indices: dict[str, int]) -> Text:
+    lines = []
+    for one in offered:
+        taken = set(one.uuids) == set(picked)
+        cards = " ".join(str(indices[uuid]) for uuid in one.uuids)
+        words = f"  {'●' if taken else '○'} {one.title}: GPU {cards}  "
+        lines.append(Text.assemble((words, "bold" if taken else ""), (one.gain, "dim")))
+    return Text("\n", overflow="ellipsis", no_wrap=True).join(lines)
 
 
 def _gap(what: str, why: str, remedy: str) -> Text:

@@ -294,8 +294,8 @@ def test_sets(cards, expected):
 def test_sets_say_what_they_gain():
     cards = machine_of("3080 3080 3090")
     fastest, roomiest = gpus.sets(cards, gpus.judge(cards))
-    assert fastest.gain == "3 cards with 10.0 GiB each, 2.5 times the speed of the roomiest"
-    assert roomiest.gain == "24.0 GiB on each card instead of 10.0 GiB, at 40% of the speed"
+    assert fastest.gain == "3 cards with 10.0 GiB each, 2.5 times as fast"
+    assert roomiest.gain == "24.0 GiB each instead of 10.0 GiB, at 40% of the speed"
     verdicts = gpus.judge(cards, TOOLCHAINS["cu126"])
     assert verdicts[0] == Verdict("use", ("10.0 GiB beside 24.0 GiB, and the smallest card sets the limit",))
     cards = machine_of("3090 t4")

@@ -43,7 +43,14 @@ CARDS = (
     Gpu(index=2, uuid=UUIDS[1], name="NVIDIA GeForce RTX 3090", pci_bus="00000000:04:00.0", compute_capability="8.6",
         memory_total=24 * GIB, memory_free=23 * GIB, sm_count=82, display_active=False),
 )  # fmt: skip
+MIXED = tuple(
+    msgspec.structs.replace(card, uuid=f"{card.uuid[:-1]}{n}", index=n, memory_total=memory * GIB, memory_free=memory * GIB,
+                            name=f"NVIDIA GeForce RTX {name}", sm_count=count, sm_clock_max=2100, processes=(),
+                            compute_capability="8.6", display_active=False)
+    for n, (card, name, memory, count) in enumerate(zip(CARDS, (3080, 3080, 3090), (10, 10, 24), (68, 68, 82), strict=True))
+)  # fmt: skip
 SEED = msgspec.structs.replace(HOST, driver_version="580.95.05", driver_cuda="13.0", gpus=CARDS)
+SETS = msgspec.structs.replace(SEED, gpus=MIXED)
 CUDA = Toolchain(
     python="/opt/train/bin/python",
     label="active conda env (train)",
@@ -107,6 +114,7 @@ def shows(pilot: Pilot[Any]) -> str:
         pytest.param(CPU, (), id="home"),
         pytest.param(CPU, ("enter",), id="hardware-cpu"),
         pytest.param(SEED, ("enter",), id="hardware-seed"),
+        pytest.param(SETS, ("enter",), id="hardware-sets"),
         pytest.param(SEED, ("enter", "enter"), id="backend"),
         pytest.param(SEED, ("enter", "enter", "right"), id="backend-script"),
         pytest.param(SEED, ("enter", "enter", "enter"), id="recipe"),
@@ -217,6 +225,23 @@ async def test_cards_are_picked_by_space_and_kept_by_uuid(machine: Any, profile_
         assert set(profile_in(pilot).hardware.gpus) == {card.uuid for card in CARDS}
         await keys("up", "space")(pilot)
         assert set(profile_in(pilot).hardware.gpus) == {UUIDS[1], CARDS[1].uuid}
+
+
+async def test_the_next_set_is_one_key_away(machine: Any, profile_in: Any) -> None:
+    machine(SETS)
+    app = wizard()
+    async with app.run_test(size=(80, 24)) as pilot:
+        await keys("enter")(pilot)
+        assert shows(pilot).count("[x]") == 3, "the fastest set has all of them"
+        await keys("s")(pilot)
+        assert profile_in(pilot).hardware.gpus == (MIXED[2].uuid,)
+        assert "● roomiest: GPU 2" in shows(pilot)
+        await keys("s")(pilot)
+        assert profile_in(pilot).hardware.gpus == ()
+        machine(SEED)
+        await keys("r", "s")(pilot)
+        assert profile_in(pilot).hardware.gpus == (), "one set leaves nothing to choose"
+        assert "Next set" not in shows(pilot)
 
 
 async def test_a_rung_that_changes_the_training_asks_for_consent(profile_in: Any) -> None:

@@ -133,11 +133,11 @@ def _described(kept: Sequence[_Candidate]) -> tuple[CardSet, ...]:
             each = f" with {size(memory)}{' each' if len(cards) > 1 else ''}" if memory else ""
             gain = f"{counted(len(cards), 'card')}{each}"
             if len(kept) > 1:
-                gain += f", {speed / kept[-1][0]:.1f} times the speed of the roomiest" if kept[-1][0] else ""
+                gain += f", {speed / kept[-1][0]:.1f} times as fast" if kept[-1][0] else ""
         else:
             title = "roomiest" if at == len(kept) - 1 else "in between"
             share = f", at {speed / kept[0][0]:.0%} of the speed" if kept[0][0] else ""
-            gain = f"{size(memory)} on each card instead of {size(kept[0][1])}{share}"
+            gain = f"{size(memory)} each instead of {size(kept[0][1])}{share}"
         if not supports_bf16(cards) and any(supports_bf16([gpu]) for gpu in cards):
             gain += "; without bfloat16, which not all of them have"
         found.append(CardSet(tuple(gpu.uuid for gpu in cards), title, speed or None, memory or None, gain))
