@@ -43,6 +43,22 @@ FAULTS = {
         "has no torch",
         True,
     ),
+    "a card that NCCL cannot open": (
+        {"trainer.launcher": "torchrun"},
+        facts(gpus=(gpu(0), gpu(1), gpu(2, "GPU-2", problem="it is lost"))),
+        "warning",
+        "hardware.gpus",
+        "GPU 2 cannot be opened: it is lost",
+        False,
+    ),
+    "more cards than NCCL opens": (
+        {"hardware.gpus": UUIDS},
+        facts(gpus=(gpu(0), gpu(1), *(gpu(n, f"GPU-{n}") for n in range(2, 33)))),
+        "warning",
+        "hardware.gpus",
+        "more than 32 cards",
+        False,
+    ),
     "python that cannot be asked": (
         {"trainer.python": "/p"},
         facts(python="/p", problem="it crashed"),

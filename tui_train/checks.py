@@ -27,6 +27,9 @@ _OURS = {
 }
 
 
+_MOST_FOR_NCCL = 32
+
+
 class Finding(Struct, frozen=True, kw_only=True):
     """One thing that is wrong (an error stops the run), its key, what to do, and a Change where one helps."""
 
@@ -112,6 +115,22 @@ def _devices(profile: Profile, facts: Facts, resolved: Resolved) -> Iterator[Fin
         why = visible("; ".join(blocked)) or "; ".join(gap.why for gap in facts.machine.gaps) or "none was found"
         message, remedy = f"no GPU here can train ({why})", "Choose the device auto or cpu."
         yield Finding(level="error", key="hardware.device", message=message, remedy=remedy, change=cpu, machine=True)
+
+
+def _communication(_profile: Profile, facts: Facts, resolved: Resolved) -> Iterator[Finding]:
+    if resolved.device != "cuda" or resolved.world_size < 2:
+        return
+    # NCCL opens every card that NVML lists, whatever CUDA_VISIBLE_DEVICES says: `ncclNvmlEnsureInitialized`.
+    boards = {gpu.index: gpu for gpu in facts.machine.gpus}
+    ways = "or show a container the chosen cards alone."
+    for gpu in boards.values():
+        if gpu.problem:
+            message = f"NCCL opens every card of this machine, and GPU {gpu.index} cannot be opened: {gpu.problem}"
+            remedy = f"Mend or remove that card, {ways}"
+            yield Finding(level="warning", key="hardware.gpus", message=message, remedy=remedy)
+    if len(boards) > _MOST_FOR_NCCL:
+        message = f"NCCL fails on a machine of more than {_MOST_FOR_NCCL} cards, and this one has {len(boards)}"
+        yield Finding(level="warning", key="hardware.gpus", message=message, remedy=f"Train on one card, {ways}")
 
 
 def _processes(_profile: Profile, _facts: Facts, resolved: Resolved) -> Iterator[Finding]:
@@ -296,6 +315,7 @@ def _or(values: tuple[int, ...]) -> str:
 CHECKS: tuple[Check, ...] = (
     _python,
     _devices,
+    _communication,
     _processes,
     _batch,
     _model,
