@@ -15,7 +15,8 @@ from textual.widgets import Input, Static
 from tui_train.choices import Option
 from tui_train.errors import BadInput
 from tui_train.profile import fields
-from tui_train.profile.fields import Field, Value
+from tui_train.profile.fields import Value
+from tui_train.profile.rows import Field
 from tui_train.text import visible
 
 from ..messages import Chosen

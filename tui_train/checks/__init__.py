@@ -1,0 +1,53 @@
+"""CHECKS: what is wrong with a profile on this machine, and the Change that mends it; pure, one a question."""
+
+import msgspec
+
+from tui_train.changes import Change
+from tui_train.checks import hardware, recipe, trainer
+from tui_train.checks.finding import Check, Finding
+from tui_train.errors import BadInput
+from tui_train.facts.types import Facts
+from tui_train.plan.resolve import resolve
+from tui_train.profile.types import Profile
+from tui_train.text import visible
+
+__all__ = ["CHECKS", "Finding", "check"]
+
+CHECKS: tuple[Check, ...] = (
+    trainer.python,
+    hardware.devices,
+    hardware.communication,
+    hardware.processes,
+    recipe.batches,
+    recipe.model,
+    hardware.precision,
+    trainer.paths,
+    trainer.environment,
+    trainer.arguments,
+    recipe.fallbacks,
+)
+
+
+def check(profile: Profile, facts: Facts) -> tuple[Finding, ...]:
+    """Return all findings, errors first."""
+    try:
+        resolved = resolve(profile, facts)
+    except BadInput as error:
+        name = Profile().trainer.preset
+        change = Change(f"preset {name}", "the one that is there is not known", (("trainer.preset", name),))
+        return (
+            _safe(
+                Finding(level="error", key="trainer.preset", message=error.message, remedy=error.remedy, change=change)
+            ),
+        )
+    found = [_safe(finding) for question in CHECKS for finding in question(profile, facts, resolved)]
+    return tuple(sorted(found, key=lambda finding: ("error", "warning", "note").index(finding.level)))
+
+
+def _safe(finding: Finding) -> Finding:
+    """Return the finding with words that are safe to show, wherever they came from."""
+    change = finding.change
+    if change:
+        change = Change(visible(change.title), visible(change.why), change.edits)
+    message, remedy = visible(finding.message), visible(finding.remedy)
+    return msgspec.structs.replace(finding, message=message, remedy=remedy, change=change)

@@ -1,0 +1,25 @@
+"""What a check says, and what it is asked."""
+
+from collections.abc import Callable, Iterator
+from typing import Literal
+
+from msgspec import Struct
+
+from tui_train.changes import Change
+from tui_train.facts.types import Facts
+from tui_train.plan.resolve import Resolved
+from tui_train.profile.types import Profile
+
+
+class Finding(Struct, frozen=True, kw_only=True):
+    """One thing that is wrong (an error stops the run), its key, what to do, and a Change where one helps."""
+
+    level: Literal["error", "warning", "note"]
+    key: str
+    message: str
+    remedy: str
+    change: Change | None = None
+    machine: bool = False
+
+
+Check = Callable[[Profile, Facts, Resolved], Iterator[Finding]]

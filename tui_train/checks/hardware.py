@@ -1,0 +1,104 @@
+"""Checks of cards, processes and precision."""
+
+from collections.abc import Iterator
+
+from tui_train.changes import Change
+from tui_train.checks.finding import Finding
+from tui_train.facts.gpus import supports_bf16
+from tui_train.facts.types import Facts
+from tui_train.plan.launchers import LAUNCHERS
+from tui_train.plan.resolve import Resolved
+from tui_train.profile.types import Profile
+from tui_train.text import counted, visible
+
+_MOST_FOR_NCCL = 32
+
+
+def devices(profile: Profile, facts: Facts, resolved: Resolved) -> Iterator[Finding]:
+    """Cards that are chosen and cannot train, should not, or are busy."""
+    cards = dict(zip((gpu.uuid for gpu in facts.machine.gpus), resolved.verdicts, strict=True))
+    labels = [visible(f"GPU {gpu.index} {gpu.name}") for gpu in facts.machine.gpus]
+    names = dict(zip((gpu.uuid for gpu in facts.machine.gpus), labels, strict=True))
+    cpu = Change("train on the CPU", "there is no GPU to use", (("hardware.device", "cpu"), ("hardware.gpus", ())))
+    if profile.hardware.device == "cpu":
+        return
+    for uuid in profile.hardware.gpus:
+        verdict = cards.get(uuid)
+        reasons = "; ".join(verdict.reasons) if verdict else ""
+        if verdict is None:
+            message, remedy = f"the card {visible(uuid)} is not in this machine", "Choose the cards again."
+            yield Finding(level="error", key="hardware.gpus", message=message, remedy=remedy, machine=True)
+        elif verdict.kind == "blocked":
+            message, remedy = f"{names[uuid]} cannot train: {visible(reasons)}", "Leave it out."
+            yield Finding(level="error", key="hardware.gpus", message=message, remedy=remedy, machine=True)
+        elif verdict.kind == "spare" and len(profile.hardware.gpus) > 1:
+            message = f"{names[uuid]} slows or limits the others: {visible(reasons)}"
+            yield Finding(level="warning", key="hardware.gpus", message=message, remedy="Leave it out.")
+    for gpu in resolved.gpus:
+        if who := cards[gpu.uuid].busy:
+            message = f"{names[gpu.uuid]} is busy: {visible(who)}"
+            remedy = "Wait until it is free, or choose another card."
+            yield Finding(level="warning", key="hardware.gpus", message=message, remedy=remedy)
+    if profile.hardware.device == "cuda" and not resolved.gpus and not profile.hardware.gpus:
+        pairs = zip(labels, resolved.verdicts, strict=True)
+        blocked = [f"{label}: {'; '.join(verdict.reasons)}" for label, verdict in pairs]
+        why = visible("; ".join(blocked)) or "; ".join(gap.why for gap in facts.machine.gaps) or "none was found"
+        message, remedy = f"no GPU here can train ({why})", "Choose the device auto or cpu."
+        yield Finding(level="error", key="hardware.device", message=message, remedy=remedy, change=cpu, machine=True)
+
+
+def communication(_profile: Profile, facts: Facts, resolved: Resolved) -> Iterator[Finding]:
+    """Cards that keep NCCL from starting, though they are not chosen."""
+    if resolved.device != "cuda" or resolved.world_size < 2:
+        return
+    # NCCL opens every card that NVML lists, whatever CUDA_VISIBLE_DEVICES says: `ncclNvmlEnsureInitialized`.
+    boards = {gpu.index: gpu for gpu in facts.machine.gpus}
+    ways = "or show a container the chosen cards alone."
+    for gpu in boards.values():
+        if gpu.problem:
+            message = f"NCCL opens every card of this machine, and GPU {gpu.index} cannot be opened: {gpu.problem}"
+            remedy = f"Mend or remove that card, {ways}"
+            yield Finding(level="warning", key="hardware.gpus", message=message, remedy=remedy)
+    if len(boards) > _MOST_FOR_NCCL:
+        message = f"NCCL fails on a machine of more than {_MOST_FOR_NCCL} cards, and this one has {len(boards)}"
+        yield Finding(level="warning", key="hardware.gpus", message=message, remedy=f"Train on one card, {ways}")
+
+
+def processes(_profile: Profile, _facts: Facts, resolved: Resolved) -> Iterator[Finding]:
+    """As many processes as devices, and a launcher that can start them."""
+    wanted, cards = resolved.world_size, len(resolved.gpus)
+    devices = cards if resolved.device == "cuda" else wanted
+    if not LAUNCHERS[resolved.launcher].SEVERAL and max(wanted, devices) > 1:
+        change = Change("use torchrun", "it starts one process per device", (("trainer.launcher", "torchrun"),))
+        message = f"plain python starts one process, and {max(wanted, devices)} are wanted"
+        yield Finding(
+            level="error",
+            key="trainer.launcher",
+            message=message,
+            remedy="Choose torchrun or accelerate, or one device and one process.",
+            change=change,
+        )
+    elif resolved.device == "cuda" and cards and wanted != cards:
+        change = Change(
+            "one process per GPU", "more would share a card, fewer leave one idle", (("hardware.processes", 0),)
+        )
+        message = f"{counted(wanted, 'process', 'processes')} on {counted(cards, 'GPU')} do not fit"
+        remedy = "Set the processes to 0: one per GPU."
+        yield Finding(level="error", key="hardware.processes", message=message, remedy=remedy, change=change)
+
+
+def precision(profile: Profile, _facts: Facts, resolved: Resolved) -> Iterator[Finding]:
+    """A precision that the devices have."""
+    precision, cuda = profile.recipe.precision, resolved.device == "cuda"
+    fp32 = Change("precision fp32", "works everywhere", (("recipe.precision", "fp32"),))
+    fp16 = Change("precision fp16", "works on older cards", (("recipe.precision", "fp16"),))
+    if "precision" not in resolved.room.takes:
+        return
+    if precision == "fp16" and not cuda:
+        message, remedy = "fp16 does not train on the CPU", "Choose fp32 or bf16."
+        yield Finding(level="error", key="recipe.precision", message=message, remedy=remedy, change=fp32)
+    elif precision == "bf16" and cuda and not supports_bf16(resolved.gpus):
+        message = "not every chosen card has bf16 (it begins with compute capability 8.0)"
+        yield Finding(
+            level="error", key="recipe.precision", message=message, remedy="Choose fp16 or fp32.", change=fp16
+        )

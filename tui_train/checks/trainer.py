@@ -1,0 +1,108 @@
+"""Checks of the Python that trains, of paths, variables and arguments."""
+
+from collections.abc import Iterator
+
+from tui_train.changes import Change
+from tui_train.checks.finding import Finding
+from tui_train.facts.types import Facts, PathState
+from tui_train.plan.resolve import Resolved, lacks
+from tui_train.presets import PLACEHOLDER, PLACEHOLDERS
+from tui_train.profile import fields
+from tui_train.profile.types import Profile
+from tui_train.text import visible
+
+_OURS = {
+    "CUDA_VISIBLE_DEVICES": "choose the cards on the Hardware screen (hardware.gpus)",
+    "CUDA_DEVICE_ORDER": "it stands beside the cards' UUIDs already",
+    "ACCELERATE_USE_CPU": "choose the device on the Hardware screen (hardware.device)",
+    "TUI_TRAIN_RUN_ID": "by it a run's processes are found again",
+}
+
+
+def python(profile: Profile, facts: Facts, resolved: Resolved) -> Iterator[Finding]:
+    """A Python that has what trains."""
+    install = "Install it there (`pip install torch accelerate transformers`), or choose another (trainer.python)."
+    named = visible(profile.trainer.python)
+    if resolved.toolchain is None and named:
+        message, remedy = f"{named} was not found", "Choose one that is listed, or leave it empty (trainer.python)."
+        yield Finding(level="error", key="trainer.python", message=message, remedy=remedy, machine=True)
+    elif resolved.toolchain is None:
+        seen = [f"{tool.label or tool.python} {lacks(profile, tool)}" for tool in facts.toolchains]
+        message = f"no Python here can train this: {visible('; '.join(seen)) or 'none was found'}"
+        yield Finding(level="error", key="trainer.python", message=message, remedy=install, machine=True)
+    elif problem := lacks(profile, resolved.toolchain):
+        message = f"{visible(resolved.toolchain.python)} {visible(problem)}"
+        remedy = "Choose another Python (trainer.python)." if resolved.toolchain.problem else install
+        yield Finding(level="error", key="trainer.python", message=message, remedy=remedy, machine=True)
+
+
+def paths(profile: Profile, facts: Facts, _resolved: Resolved) -> Iterator[Finding]:
+    """Paths that are there, and are what they are named for."""
+    trainer = profile.trainer
+    script = trainer.kind == "script"
+    if script and not trainer.script:
+        yield Finding(
+            level="error", key="trainer.script", message="no script is named", remedy="Name the file that trains."
+        )
+    wanted: list[tuple[str, str, PathState]] = [("trainer.working_directory", trainer.working_directory, "folder")]
+    if script:
+        wanted.append(("trainer.script", trainer.script, "file"))
+    else:
+        wanted.append(("trainer.model", trainer.model, "folder"))
+    wanted.extend(("trainer.data", path, "file") for path in trainer.data)
+    for key, path, kind in wanted:
+        state = facts.paths.get(path, kind)
+        if path and state != kind:
+            what = {"missing": "does not exist", "unreadable": "cannot be read"}.get(state, f"is no {kind}")
+            message = f"{fields.field(key).label.lower()}: {visible(path)} {what}"
+            yield Finding(level="error", key=key, message=message, remedy=f"Name a {kind} that you may read.")
+    if trainer.output and facts.paths.get(trainer.output) == "folder":
+        message = f"the output folder {visible(trainer.output)} is there already"
+        remedy = "The run resumes from the newest complete checkpoint in it. Name another one to start fresh."
+        yield Finding(level="warning", key="trainer.output", message=message, remedy=remedy)
+    elif trainer.output and facts.paths.get(trainer.output) == "file":
+        message = f"the output folder {visible(trainer.output)} is a file"
+        yield Finding(level="error", key="trainer.output", message=message, remedy="Name another one.")
+
+
+def environment(profile: Profile, _facts: Facts, _resolved: Resolved) -> Iterator[Finding]:
+    """Variables that may be set, and secrets by name only."""
+    trainer = profile.trainer
+    for name in trainer.environment:
+        if name in _OURS:
+            message, remedy = f"{name} is set by the plan", f"Remove it from the environment: {_OURS[name]}."
+            yield Finding(level="error", key="trainer.environment", message=message, remedy=remedy)
+        elif fields.looks_secret(name):
+            rest = {key: value for key, value in trainer.environment.items() if key != name}
+            edits: tuple[tuple[str, fields.Value], ...] = (
+                ("trainer.environment", rest),
+                ("trainer.secrets", tuple(dict.fromkeys((*trainer.secrets, name)))),
+            )
+            change = Change(f"name {name} as a secret", "its value is taken where the run starts, never written", edits)
+            yield Finding(
+                level="error",
+                key="trainer.environment",
+                message=f"{name} looks like a secret, and this environment is written to files",
+                remedy="Name it under secrets, and export it where you start the run.",
+                change=change,
+            )
+    for name in trainer.secrets:
+        if not (name.isidentifier() and name.isascii()):
+            message, remedy = f"{visible(name)!r} is no variable name", "Write only the name, such as HF_TOKEN."
+            yield Finding(level="error", key="trainer.secrets", message=message, remedy=remedy)
+    for name in trainer.environment:
+        if not (name.isidentifier() and name.isascii()):
+            message, remedy = f"{visible(name)!r} is no variable name", "Use letters, digits and _."
+            yield Finding(level="error", key="trainer.environment", message=message, remedy=remedy)
+
+
+def arguments(profile: Profile, _facts: Facts, _resolved: Resolved) -> Iterator[Finding]:
+    """Placeholders in the arguments that mean something."""
+    for name in dict.fromkeys(PLACEHOLDER.findall("\n".join(profile.trainer.arguments))):
+        if name not in PLACEHOLDERS and name != "checkpoint":
+            yield Finding(
+                level="warning",
+                key="trainer.arguments",
+                message=f"there is no {{{name}}} to fill in: it is passed as it stands",
+                remedy=fields.nearest(name, tuple(PLACEHOLDERS)),
+            )
