@@ -82,7 +82,10 @@ class Machine(Struct, frozen=True, kw_only=True):
 
 
 class Toolchain(Struct, frozen=True, kw_only=True):
-    """A Python that could train and the versions it has; None is "not installed", `arch_list` is as torch prints it."""
+    """A Python that could train and the versions it has; None is "not installed", `arch_list` is as torch prints it.
+
+    `packages` has the versions of other libraries that matter, by the name under which they are installed.
+    """
 
     python: str
     label: str = ""
@@ -92,6 +95,7 @@ class Toolchain(Struct, frozen=True, kw_only=True):
     arch_list: tuple[str, ...] = ()
     accelerate: str | None = None
     transformers: str | None = None
+    packages: dict[str, str] = {}
     problem: str = ""
 
 

@@ -102,7 +102,8 @@ class ProgramFile(Struct, frozen=True):
 class Plan(Struct, frozen=True, kw_only=True):
     """All that a run is: the attempts in order, the files beside the script, and its numbers.
 
-    `numbers` are in words those of learning rate and steps that reach the trainer.
+    `numbers` are in words those of learning rate and steps that reach the trainer. `backend` is what the processes have
+    to talk by ("nccl", "gloo"), empty where the plan does not say.
     """
 
     name: str
@@ -123,6 +124,7 @@ class Plan(Struct, frozen=True, kw_only=True):
     configs: tuple[ConfigFile, ...] = ()
     programs: tuple[ProgramFile, ...] = ()
     secrets: tuple[str, ...] = ()
+    backend: str = ""
     notes: tuple[str, ...] = ()
 
 

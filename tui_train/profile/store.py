@@ -15,12 +15,16 @@ from tui_train.profile import fields
 from tui_train.profile.types import SCHEMA, Profile
 from tui_train.text import visible
 
+# Sections that most trainings leave as they are: then they are not written.
+_SPECIAL = ("nemo", "container", "communication", "nodes")
 _NAME = re.compile(r"(?!.*\.toml$)[^\W_][\w .+-]{0,79}")
 
 
 def dumps(profile: Profile) -> str:
     """Return the profile as TOML; `loads` of it is equal."""
-    return tomli_w.dumps(msgspec.to_builtins(profile))
+    data = msgspec.to_builtins(profile)
+    plain = [name for name in _SPECIAL if getattr(profile, name) == getattr(Profile(), name)]
+    return tomli_w.dumps({name: value for name, value in data.items() if name not in plain})
 
 
 def loads(text: str, source: str = "the profile", folder: Path | None = None) -> Profile:

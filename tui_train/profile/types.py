@@ -7,8 +7,11 @@ from msgspec import Struct
 SCHEMA = 1
 
 Device = Literal["auto", "cuda", "cpu"]
-Kind = Literal["builtin", "script"]
+Kind = Literal["builtin", "script", "nemo"]
 Launcher = Literal["auto", "python", "torchrun", "accelerate"]
+Strategy = Literal["ddp", "fsdp2", "zero1", "zero2", "zero3"]
+Engine = Literal["none", "docker", "podman", "apptainer"]
+Backend = Literal["auto", "nccl", "gloo"]
 Precision = Literal["fp32", "bf16", "fp16"]
 Scaling = Literal["none", "linear", "sqrt"]
 
@@ -26,6 +29,8 @@ class Trainer(Struct, frozen=True, kw_only=True):
 
     kind: Kind = "builtin"
     launcher: Launcher = "auto"
+    strategy: Strategy = "ddp"
+    offload: bool = False
     python: str = ""
     script: str = ""
     preset: str = "hf-trainer"
@@ -36,6 +41,43 @@ class Trainer(Struct, frozen=True, kw_only=True):
     output: str = ""
     environment: dict[str, str] = {}
     secrets: tuple[str, ...] = ()
+
+
+class Nemo(Struct, frozen=True, kw_only=True):
+    """A NeMo recipe by name, and over how many GPUs each dimension of the model is split."""
+
+    recipe: str = ""
+    task: Literal["pretrain", "finetune"] = "pretrain"
+    mock_data: bool = False
+    tensor_parallel: int = 1
+    pipeline_parallel: int = 1
+    context_parallel: int = 1
+
+
+class Container(Struct, frozen=True, kw_only=True):
+    """The image in which the training runs; `shared_memory` is "host" or a size such as "16g"."""
+
+    engine: Engine = "none"
+    image: str = ""
+    mounts: tuple[str, ...] = ()
+    shared_memory: str = "host"
+
+
+class Communication(Struct, frozen=True, kw_only=True):
+    """How the processes talk: the backend, what NCCL is to do without, its network interface, and how much it says."""
+
+    backend: Backend = "auto"
+    without: tuple[str, ...] = ()
+    interface: str = ""
+    debug: Literal["none", "warn", "info"] = "none"
+
+
+class Nodes(Struct, frozen=True, kw_only=True):
+    """How many machines train together, and where the first of them is reached."""
+
+    count: int = 1
+    address: str = ""
+    port: int = 29500
 
 
 class Recipe(Struct, frozen=True, kw_only=True):
@@ -72,5 +114,9 @@ class Profile(Struct, frozen=True, kw_only=True):
     name: str = "quickstart"
     hardware: Hardware = Hardware()
     trainer: Trainer = Trainer()
+    nemo: Nemo = Nemo()
+    container: Container = Container()
+    communication: Communication = Communication()
+    nodes: Nodes = Nodes()
     recipe: Recipe = Recipe()
     ladder: Ladder = Ladder()

@@ -21,6 +21,13 @@ CUDA = re.compile(r"^cuda\s*(?::[^=\n]*)?=\s*['\"]([^'\"]+)['\"]", re.MULTILINE)
 FLAGS = re.compile(rb"\0((?:sm|compute)_[0-9]+[af]?(?: (?:sm|compute)_[0-9]+[af]?)*)\0")
 
 
+# Libraries whose presence or version decides what can be generated.
+OTHERS = (
+    "nemo_toolkit", "nemo_run", "nemo_automodel", "megatron-core", "deepspeed", "trl", "peft", "bitsandbytes",
+    "flash-attn", "nvidia-nccl-cu12", "nvidia-nccl-cu13", "llamafactory", "axolotl", "lightning",
+)  # fmt: skip
+
+
 def content(path: Path) -> bytes:
     """Return what a file holds, nothing where it cannot be read."""
     try:
@@ -85,6 +92,17 @@ def released(folder: Path, cuda: str) -> list[str]:
     return []
 
 
+def others() -> dict[str, str]:
+    """Return the versions of those of OTHERS that are installed."""
+    found = {}
+    for name in OTHERS:
+        try:
+            found[name] = str(metadata.version(name))
+        except (metadata.PackageNotFoundError, OSError, KeyError, ValueError):
+            continue
+    return found
+
+
 def libraries() -> dict[str, object]:
     """Return what this interpreter has, under the field names of `Toolchain`."""
     where = package("torch")
@@ -93,6 +111,7 @@ def libraries() -> dict[str, object]:
         "version": platform.python_version(),
         "accelerate": version("accelerate", package("accelerate")),
         "transformers": version("transformers", package("transformers")),
+        "packages": others(),
     }
     if where is None:
         return found
