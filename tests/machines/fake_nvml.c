@@ -20,7 +20,7 @@ static const struct { const char *name; int code; } ERRORS[] = {
 static const char *const KEYS[] = {
     " load init driver cuda count ",
     " handle uuid name bus compute memory memory_v2 used reserved cores display mode mig process "
-    "clock ecc throttle pcie nvlinks peers ",
+    "clock ecc throttle pcie nvlinks peers use temperature temperature_old power ",
     " handle uuid name memory memory_v2 used reserved multiprocessors process "};
 
 typedef struct { char *key, *value; } Line;
@@ -346,6 +346,35 @@ int nvmlDeviceGetEccMode(Section *device, unsigned *current, unsigned *pending) 
 }
 int nvmlDeviceGetCurrentClocksThrottleReasons(Section *device, unsigned long long *reasons) {
     return number(device, "throttle", reasons);
+}
+typedef struct { unsigned gpu, memory; } Utilization;
+int nvmlDeviceGetUtilizationRates(Section *device, Utilization *rates) {
+    unsigned long long told = 0;
+    int code = number(device, "use", &told);
+    *rates = (Utilization){(unsigned)told, 0};
+    return code;
+}
+typedef struct { unsigned version; int sensor, temperature; } TemperatureV1;
+int nvmlDeviceGetTemperatureV(Section *device, TemperatureV1 *told) {
+    unsigned long long degrees = 0;
+    int code = told->version != 0x100000C ? 25 : told->sensor ? INVALID_ARGUMENT : number(device, "temperature", &degrees);
+    told->temperature = (int)degrees;
+    return code;
+}
+int nvmlDeviceGetTemperature(Section *device, int sensor, unsigned *degrees) {
+    char *text;
+    TemperatureV1 told = {0x100000C, sensor, 0};
+    int code = ask(device, "temperature_old", &text);
+    if (code && code != NOT_SUPPORTED) return code;
+    code = nvmlDeviceGetTemperatureV(device, &told);
+    *degrees = (unsigned)told.temperature;
+    return code;
+}
+int nvmlDeviceGetPowerUsage(Section *device, unsigned *milliwatts) {
+    unsigned long long told = 0;
+    int code = number(device, "power", &told);
+    *milliwatts = (unsigned)told * 1000;
+    return code;
 }
 /* `pcie = GENERATION xWIDTH of GENERATION xWIDTH`: now and at most. */
 static int pcie(Section *device, int which, unsigned *result) {

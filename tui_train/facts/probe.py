@@ -27,10 +27,8 @@ _AT_ONCE = 8
 def machine(deadline: float = 8.0) -> Machine:
     """Return this host and its cards within about `deadline` seconds; what could not be found out is a Gap."""
     started = monotonic()
-    command = [sys.executable, "-B", "-m", "tui_train.facts.child", "machine", f"{deadline * 0.75:.2f}"]
-    if sys.version_info >= (3, 11):
-        command.insert(1, "-P")
-    answer = ask(command, deadline, {"PYTHONPATH": os.pathsep.join(_import_path())})
+    command, changes = child_command("tui_train.facts.child", "machine", f"{deadline * 0.75:.2f}")
+    answer = ask(command, deadline, changes)
     try:
         return msgspec.json.decode(answer.out, type=Machine)
     except msgspec.MsgspecError:
@@ -48,6 +46,14 @@ def machine(deadline: float = 8.0) -> Machine:
             "See whether `nvidia-smi` works; if it does, please report this.",
         )
     return msgspec.structs.replace(host.read(), gaps=(gap,))
+
+
+def child_command(module: str, *arguments: str) -> tuple[list[str], dict[str, str]]:
+    """Return the command that runs one of our modules with this Python, and what it changes in the environment."""
+    command = [sys.executable, "-B", "-m", module, *arguments]
+    if sys.version_info >= (3, 11):
+        command.insert(1, "-P")
+    return command, {"PYTHONPATH": os.pathsep.join(_import_path())}
 
 
 def _import_path() -> list[str]:
