@@ -15,6 +15,7 @@ from textual_plotext import PlotextPlot
 from tui_train import show
 from tui_train.errors import TuiTrainError
 from tui_train.runs.follow import Told, watch
+from tui_train.runs.ranks import summary
 from tui_train.runs.rundir import RunDir
 from tui_train.runs.stop import stop
 from tui_train.text import duration, visible
@@ -94,7 +95,9 @@ R starts an ended run again, from its newest complete checkpoint."""
             log.clear()
         if told.lines or told.fresh or before is None or told.unfinished != before.unfinished:
             log.add(told.lines, told.unfinished)
-        self.query_one("#state", Static).update(_state(self.run, told))
+        state = self.query_one("#state", Static)
+        state.update(_state(self.run, told))
+        state.styles.height = 4 if told.mismatch else 3
         if before is None or told.progress.points != before.progress.points:
             self._draw_plot()
         self.refresh_bindings()
@@ -219,6 +222,11 @@ def _state(run: RunDir, told: Told) -> Text:
         words.append(f"{mark} attempt {attempt.number}{why}  ", "bold" if attempt.ended is None else "dim")
     if told.title:
         words.append(visible(told.title), "dim")
+    if told.ranks:
+        words.append(f"  {summary(told.ranks)}", "dim")
+    if told.mismatch:
+        first, *others = told.mismatch
+        words.append(f"\n ! {first}" + (f" (and {len(others)} more)" if others else ""), "bold")
     return words
 
 

@@ -26,7 +26,8 @@ def words(chosen, found=None, attempt=0, checkpoint=""):
 
 def environment(chosen, found=None, attempt=0):
     made = plan(chosen, found or facts(python="/py"))
-    return {setting.name: setting.value for setting in made.attempts[attempt].command.env}
+    values = {"RUN_DIR": "/run", "PYTHONPATH": ":/before"}
+    return {setting.name: expand(setting.value, values) for setting in made.attempts[attempt].command.env}
 
 
 def test_the_default_is_one_process_on_the_cpu():
@@ -220,6 +221,17 @@ def test_your_own_variables_win():
     found = environment(profile({"trainer.environment": {"OMP_NUM_THREADS": "1", "WANDB_MODE": "offline"}}))
     assert found["OMP_NUM_THREADS"] == "1"
     assert found["WANDB_MODE"] == "offline"
+
+
+@pytest.mark.parametrize(
+    ("yours", "path"),
+    [({}, "/run/shim:/before"), ({"PYTHONPATH": "/a:/b"}, "/run/shim:/a:/b"), ({"PYTHONPATH": ""}, "/run/shim")],
+)
+def test_a_script_shows_its_devices_beside_the_python_path_that_it_has(yours, path):
+    chosen = profile({**SCRIPT, "trainer.environment": yours})
+    assert environment(chosen)["PYTHONPATH"] == path
+    assert [program.path for program in plan(chosen, facts(python="/py")).programs] == ["shim/sitecustomize.py"]
+    assert "PYTHONPATH" not in environment(Profile())
 
 
 def test_every_setting_says_why():

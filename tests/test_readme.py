@@ -132,8 +132,10 @@ def test_places(monkeypatch):
 
 def test_files_of_a_run(tmp_path):
     told = {cells[0].strip("`/") for cells in table("| File | What it is |")}
-    for launcher in ("python", "accelerate"):
-        words = ["tui-train", "export", "quickstart", launcher, "--set", f"trainer.launcher={launcher}"]
+    (tmp_path / "train.py").touch()
+    mine = ["trainer.kind=script", f"trainer.script={tmp_path}/train.py", "trainer.preset=custom"]
+    for name, edits in {"a": ["trainer.launcher=python"], "b": ["trainer.launcher=accelerate"], "c": mine}.items():
+        words = ["tui-train", "export", "quickstart", name, *(word for edit in edits for word in ("--set", edit))]
         code, out = run(words, tmp_path)
         assert code == 0, out
     assert {path.name for path in tmp_path.glob("*/*")} == told

@@ -675,7 +675,7 @@ def test_export_never_overwrites_unasked(tmp_path):
     assert [path.name for path in tmp_path.iterdir()] == ["profile.toml"]
     assert (tmp_path / "profile.toml").read_text() == "mine"
     written = rundir.export(tmp_path, files, overwrite=True)
-    assert sorted(written) == sorted(tmp_path.iterdir())
+    assert sorted(written) == sorted(path for path in tmp_path.rglob("*") if path.is_file())
     assert os.access(tmp_path / "launch.sh", os.X_OK)
 
 

@@ -66,7 +66,8 @@ def assert_same(note, command, run, environment, checkpoint=""):
     """What the stub was given is what the plan says."""
     assert note["argv"] == argv(command, str(run.path), checkpoint)
     assert note["cwd"] == expand(command.cwd, {"RUN_DIR": str(run.path)})
-    wanted = environment | {setting.name: setting.value for setting in command.env}
+    values = {"RUN_DIR": str(run.path), "PYTHONPATH": ""}
+    wanted = environment | {setting.name: expand(setting.value, values) for setting in command.env}
     found = {name: value for name, value in note["env"].items() if name not in OF_BASH | {"TUI_TRAIN_RUN_ID"}}
     assert found == {name: value for name, value in wanted.items() if name not in OF_BASH}
 

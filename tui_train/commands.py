@@ -22,7 +22,7 @@ from tui_train.profile import fields, store
 from tui_train.profile.types import Profile
 from tui_train.report import Source
 from tui_train.runs import rundir
-from tui_train.runs.follow import follow, wait
+from tui_train.runs.follow import follow, ranks, wait
 from tui_train.runs.progress import Progress, advance
 from tui_train.runs.rundir import RunDir
 from tui_train.runs.start import start
@@ -146,6 +146,8 @@ def logs(reference: str, attempt: int | None, *, follow: bool) -> None:
             click.echo(line)
         if tail.unfinished:
             click.echo(tail.unfinished)
+    if not now.live:
+        _warn(found, numbers[-1])
 
 
 def attach(reference: str) -> None:
@@ -266,7 +268,16 @@ def _stream(found: RunDir, *, ours: bool = False) -> tuple[Progress, Status]:
         if not ours:
             raise
         _interrupted(found)
-    return progress, wait(found)
+    ended = wait(found)
+    if ended.attempts:
+        _warn(found, ended.attempts[-1].number)
+    return progress, ended
+
+
+def _warn(found: RunDir, attempt: int) -> None:
+    """Say on stderr where an attempt's processes did not compute as planned."""
+    for sentence in ranks(found, attempt).mismatch:
+        click.echo(f"warning: {sentence}", err=True)
 
 
 def _ends(progress: Progress) -> Progress:

@@ -15,6 +15,8 @@ from tui_train.plan.launchers.job import Job
 from tui_train.plan.resolve import Resolved, resolve
 from tui_train.plan.types import (
     CHECKPOINT,
+    PYTHONPATH,
+    RUN_DIR,
     Attempt,
     CheckpointRule,
     Command,
@@ -31,6 +33,7 @@ from tui_train.profile.types import Profile, Recipe
 from tui_train.text import counted
 
 _SAMPLE = "sample.txt"
+_SHIM = "shim"
 
 
 class _Step(Struct, frozen=True):
@@ -52,7 +55,6 @@ def plan(profile: Profile, facts: Facts) -> Plan:
     job = _job(profile, resolved, toolchain)
     steps = [_Step("", "as planned", profile)]
     steps += [_Step(name, change.title, changed) for name, change, changed in climb(profile, resolved.room)]
-    builtin = profile.trainer.kind == "builtin"
     recipe = profile.recipe
     return Plan(
         name=profile.name,
@@ -71,7 +73,7 @@ def plan(profile: Profile, facts: Facts) -> Plan:
         numbers=_numbers(recipe, resolved),
         attempts=tuple(_attempt(step, profile, resolved, job, facts) for step in steps),
         configs=LAUNCHERS[resolved.launcher].configs(job),
-        programs=_programs(profile) if builtin else (),
+        programs=_programs(profile),
         secrets=profile.trainer.secrets,
         notes=_notes(resolved),
     )
@@ -99,6 +101,8 @@ def _numbers(recipe: Recipe, resolved: Resolved) -> tuple[str, ...]:
 
 
 def _programs(profile: Profile) -> tuple[ProgramFile, ...]:
+    if profile.trainer.kind == "script":
+        return (ProgramFile(f"{_SHIM}/sitecustomize.py", "target/shim/sitecustomize.py"),)
     folder = resources.files("tui_train").joinpath("target/trainer")
     names = sorted(file.name for file in folder.iterdir() if file.name.endswith(".py"))
     files = [ProgramFile(f"trainer/{name}", f"target/trainer/{name}") for name in names]
@@ -209,4 +213,15 @@ def _settings(profile: Profile, resolved: Resolved, job: Job, facts: Facts) -> t
         settings.append(Setting("PYTORCH_CUDA_ALLOC_CONF", "expandable_segments:True", why, "ladder"))
     mine = {setting.name: setting for setting in settings}
     yours = {name: Setting(name, value, "yours", "profile") for name, value in profile.trainer.environment.items()}
-    return tuple({**mine, **yours}.values())
+    return tuple({**mine, **yours, **_shim(profile)}.values())
+
+
+def _shim(profile: Profile) -> dict[str, Setting]:
+    """Put the folder of our module before the PYTHONPATH of the profile, or else before that of whoever starts it."""
+    if profile.trainer.kind != "script":
+        return {}
+    name = "PYTHONPATH"
+    yours = profile.trainer.environment.get(name)
+    after = PYTHONPATH if yours is None else f":{yours}" if yours else ""
+    why = "shows which device each process uses; TUI_TRAIN_SHOW_DEVICES=0 turns it off"
+    return {name: Setting(name, joined((RUN_DIR, f"/{_SHIM}", after)), why, "launcher")}

@@ -9,9 +9,9 @@ Origin = Literal["profile", "machine", "launcher", "ladder"]
 
 
 class Variable(Struct, frozen=True):
-    """A value that only the running script knows."""
+    """A value that only the running script knows; PYTHONPATH is one with a colon before it, or nothing."""
 
-    variable: Literal["RUN_DIR", "CHECKPOINT"]
+    variable: Literal["RUN_DIR", "CHECKPOINT", "PYTHONPATH"]
 
 
 class Joined(Struct, frozen=True):
@@ -24,6 +24,7 @@ Word = str | Joined
 
 RUN_DIR = Variable("RUN_DIR")
 CHECKPOINT = Variable("CHECKPOINT")
+PYTHONPATH = Variable("PYTHONPATH")
 
 
 def in_run_dir(path: str, before: str = "") -> Joined:
@@ -46,7 +47,7 @@ class Setting(Struct, frozen=True):
     """An environment variable, why it is set, and who asked for it."""
 
     name: str
-    value: str
+    value: Word
     why: str
     origin: Origin
 

@@ -6,7 +6,11 @@ from importlib import resources
 from tui_train.plan.types import Attempt, Part, Plan, Setting, Variable, Word, needs_checkpoint
 from tui_train.text import visible
 
-_EXPANSIONS = {"RUN_DIR": '"$run_dir"', "CHECKPOINT": '"$checkpoint"'}
+_EXPANSIONS = {
+    "RUN_DIR": '"$run_dir"',
+    "CHECKPOINT": '"$checkpoint"',
+    "PYTHONPATH": '"${PYTHONPATH:+:$PYTHONPATH}"',
+}
 _WIDTH = 46
 _LONGEST = 116
 # What shellcheck would say of the user's words, which are meant as they stand, and of functions called by name.
@@ -94,7 +98,7 @@ def _settings(settings: tuple[Setting, ...]) -> str:
 
 
 def _setting(item: Setting, indent: str) -> str:
-    return _line(f"{item.name}={shlex.quote(item.value)}", item.why, indent)
+    return _line(f"{item.name}={quote(item.value)}", item.why, indent)
 
 
 def _line(words: str, why: str, indent: str) -> str:

@@ -1,11 +1,13 @@
 """Following a run from outside: its lines as they come, until it ends."""
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
 
 from msgspec import Struct
 
 from tui_train.runs.progress import Progress, advance
+from tui_train.runs.ranks import MOST, Planned, Rank, compare, parse, planned
 from tui_train.runs.rundir import RunDir
 from tui_train.runs.status import AttemptStatus, Status, status
 from tui_train.runs.tail import Tail
@@ -13,10 +15,14 @@ from tui_train.runs.tail import Tail
 _PAUSE = 0.15
 _SHOWN = 256 << 10
 _REMEMBERED = 4 << 20
+_HEAD = 64 << 10
 
 
 class Told(Struct, frozen=True, kw_only=True):
-    """What a viewer is told: the run's status and progress, its new lines, and whether they begin another attempt."""
+    """What a viewer is told: the run's status and progress, its new lines, and whether they begin another attempt.
+
+    `ranks` are the processes that said where they compute, `mismatch` says where that is not what was planned.
+    """
 
     status: Status
     progress: Progress = Progress()
@@ -25,6 +31,48 @@ class Told(Struct, frozen=True, kw_only=True):
     unfinished: str = ""
     fresh: bool = False
     seconds_left: float | None = None
+    ranks: tuple[Rank, ...] = ()
+    mismatch: tuple[str, ...] = ()
+
+
+class Ranks:
+    """The ranks that the first lines of an attempt's log tell of, and any line that is read later anyway."""
+
+    def __init__(self, path: Path, plan: Planned) -> None:
+        """Know none yet."""
+        self.known: tuple[Rank, ...] = ()
+        self.mismatch: tuple[str, ...] = ()
+        self._path = path
+        self._plan = plan
+        self._head = b""
+        self._most = min(plan.world_size, MOST) if plan.world_size > 0 else MOST
+
+    def read(self, lines: Iterable[str] = ()) -> None:
+        """Read on in the first 64 KiB, which a long log's tail leaves out, until every planned rank is known."""
+        if 0 < self._plan.world_size <= len(self.known):
+            return
+        piece = b""
+        if len(self._head) < _HEAD:
+            try:
+                with self._path.open("rb") as file:
+                    file.seek(len(self._head))
+                    piece = file.read(_HEAD - len(self._head))
+            except OSError:
+                pass
+        begun = self._head.rfind(b"\n") + 1
+        self._head += piece
+        whole = self._head[begun : self._head.rfind(b"\n") + 1].decode(errors="replace").split("\n")
+        found = dict.fromkeys((*self.known, *parse([*whole, *lines], self._most)))
+        if len(found) > len(self.known):
+            self.known = tuple(sorted(found, key=lambda rank: rank.rank))[: self._most]
+            self.mismatch = compare(self.known, self._plan)
+
+
+def ranks(run: RunDir, number: int) -> Ranks:
+    """Return the ranks of one attempt, as far as its first lines tell them."""
+    found = Ranks(run.attempt_log(number), _planned(run))
+    found.read()
+    return found
 
 
 def follow(run: RunDir, *, on_attempt: Callable[[AttemptStatus], None] = lambda _: None) -> Iterator[str]:
@@ -64,7 +112,9 @@ def watch(run: RunDir, cancelled: Callable[[], bool]) -> Iterator[Told]:
     writes.
     """
     titles = run.titles()
+    plan = _planned(run)
     shown, tail, told = 0, None, Told(status=status(run))
+    found = Ranks(run.attempt_log(1), plan)
     began = (0.0, 0)
     while not cancelled():
         now = status(run)
@@ -72,6 +122,7 @@ def watch(run: RunDir, cancelled: Callable[[], bool]) -> Iterator[Told]:
         fresh = newest is not None and newest.number != shown
         if fresh and newest:
             shown, tail = newest.number, Tail(run.attempt_log(newest.number), last=_REMEMBERED)
+            found = Ranks(run.attempt_log(newest.number), plan)
         lines: list[str] = []
         progress = told.progress
         if tail and tail.behind:
@@ -79,6 +130,7 @@ def watch(run: RunDir, cancelled: Callable[[], bool]) -> Iterator[Told]:
                 tail.skip(_SHOWN)
             lines = [*tail.lines()]
             progress = advance(progress, lines)
+        found.read(lines)
         if tail and tail.bar:
             progress = advance(progress, [tail.bar])
         if progress.step and began[1] == 0:
@@ -91,14 +143,24 @@ def watch(run: RunDir, cancelled: Callable[[], bool]) -> Iterator[Told]:
             unfinished=tail.unfinished if tail else "",
             fresh=fresh,
             seconds_left=_left(progress, began),
+            ranks=found.known,
+            mismatch=found.mismatch,
         )
         ended = not now.live and not (tail and tail.behind)
-        if fresh or lines or ended or (news.status, news.unfinished) != (told.status, told.unfinished):
+        changed = (news.status, news.unfinished, news.ranks) != (told.status, told.unfinished, told.ranks)
+        if fresh or lines or ended or changed:
             yield news
         told = news
         if ended:
             return
         time.sleep(_PAUSE)
+
+
+def _planned(run: RunDir) -> Planned:
+    try:
+        return planned(run.plan_file.read_bytes())
+    except OSError:
+        return Planned()
 
 
 def _left(progress: Progress, began: tuple[float, int]) -> float | None:

@@ -32,6 +32,8 @@ shared=(
   CUDA_DEVICE_ORDER=PCI_BUS_ID                   # numbers as nvidia-smi prints them, for tools that show any
   # the chosen cards by UUID, which is right under any order
   CUDA_VISIBLE_DEVICES=GPU-ff67d0d7-648f-d302-c50e-49297407cd04
+  # shows which device each process uses; TUI_TRAIN_SHOW_DEVICES=0 turns it off
+  PYTHONPATH="$run_dir"/shim"${PYTHONPATH:+:$PYTHONPATH}"
 )
 
 # Attempt 1, as planned: micro batch 12 x accumulation 40 x 1 process = global batch 480.

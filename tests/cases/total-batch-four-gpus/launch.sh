@@ -32,6 +32,8 @@ shared=(
   CUDA_DEVICE_ORDER=PCI_BUS_ID                   # numbers as nvidia-smi prints them, for tools that show any
   # the chosen cards by UUID, which is right under any order
   CUDA_VISIBLE_DEVICES=GPU-00000000-1111-2222-3333-444444444444,GPU-00000001-1111-2222-3333-444444444444,GPU-00000002-1111-2222-3333-444444444444,GPU-00000003-1111-2222-3333-444444444444
+  # shows which device each process uses; TUI_TRAIN_SHOW_DEVICES=0 turns it off
+  PYTHONPATH="$run_dir"/shim"${PYTHONPATH:+:$PYTHONPATH}"
 )
 
 # Attempt 1, as planned: micro batch 8 x accumulation 2 x 4 processes = global batch 64.

@@ -33,6 +33,8 @@ shared=(
   CUDA_VISIBLE_DEVICES=GPU-ac50e9bd-5330-6ce2-2d4b-8f95df663b60,GPU-ff67d0d7-648f-d302-c50e-49297407cd04
   WANDB_PROJECT='demo runs'                      # yours
   WANDB_MODE=offline                             # yours
+  # shows which device each process uses; TUI_TRAIN_SHOW_DEVICES=0 turns it off
+  PYTHONPATH="$run_dir"/shim"${PYTHONPATH:+:$PYTHONPATH}"
 )
 
 # Attempt 1, as planned: micro batch 4 x accumulation 4 x 2 processes = global batch 32.

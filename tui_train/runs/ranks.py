@@ -1,0 +1,172 @@
+"""Which devices the ranks of a training use: what their lines tell, and where that is not what was planned."""
+
+import re
+from collections.abc import Iterable, Sequence
+
+import msgspec
+from msgspec import Struct
+
+from tui_train.text import counted, visible
+
+MOST = 1024
+_CALLED = "rank "
+_LINE = re.compile(
+    r"rank (?P<rank>\d{1,6})/(?P<world>\d{1,6}) \| host (?P<host>[^|\n]{0,255}?)"
+    r" \| device (?P<device>[^\s|]{1,40})(?: (?P<card>[^|\n]{0,200}?))??"
+    # The line of another rank may follow at once, or any words after a space.
+    r" \| backend (?P<backend>[\w:,.-]{1,80}?)(?=rank \d+/\d+ \||[^\w:,.-]|$)"
+)
+_UUID = re.compile(r"(?:(?P<kind>GPU|MIG)-)?(?P<digits>[0-9a-f]{8}-(?:[0-9a-f]{4}-){3}[0-9a-f]{12})", re.IGNORECASE)
+_TAIL = 6
+
+
+class Rank(Struct, frozen=True, kw_only=True):
+    """One process of a training and where it computes: `name` and `uuid` are empty where torch does not tell them."""
+
+    rank: int
+    world_size: int
+    host: str
+    device: str
+    name: str = ""
+    uuid: str = ""
+    backend: str = ""
+
+
+class Planned(Struct, frozen=True, kw_only=True):
+    """What a plan says of processes and devices; a world size of 0 and an empty device promise nothing."""
+
+    world_size: int = 0
+    device: str = ""
+    gpus: tuple[str, ...] = ()
+    gpu_names: tuple[str, ...] = ()
+
+
+def planned(data: bytes) -> Planned:
+    """Return what a plan.json says of processes and devices; a foreign one promises nothing."""
+    try:
+        return msgspec.json.decode(data, type=Planned)
+    except (msgspec.MsgspecError, UnicodeDecodeError):
+        return Planned()
+
+
+def parse(lines: Iterable[str], most: int = MOST) -> tuple[Rank, ...]:
+    """Return the ranks that lines of a log tell of, in order of rank, each once and at most so many."""
+    found: dict[Rank, None] = {}
+    for line in lines:
+        if _CALLED not in line:
+            continue
+        for match in _LINE.finditer(line):
+            if len(found) >= most:
+                break
+            found[_rank(match)] = None
+    return tuple(sorted(found, key=lambda rank: rank.rank))
+
+
+def compare(ranks: Sequence[Rank], plan: Planned, backend: str = "") -> tuple[str, ...]:
+    """Return in sentences where the ranks are not what was planned; an empty backend was not promised."""
+    comparable = not any(uuid.startswith("MIG-") for uuid in plan.gpus)
+    return (
+        *_processes(ranks, plan),
+        *_devices(ranks, plan),
+        *(_cards(ranks, plan) if plan.gpus and comparable else ()),
+        *_backends(ranks, backend),
+    )
+
+
+def summary(ranks: Sequence[Rank]) -> str:
+    """Return the ranks in a few words: `2 ranks on NVIDIA RTX 3090 ×2, nccl`; empty where none is known."""
+    if not ranks:
+        return ""
+    devices: dict[str, int] = {}
+    for rank in ranks:
+        called = rank.name or ("CPU" if rank.device == "cpu" else rank.device.partition(":")[0])
+        devices[called] = devices.get(called, 0) + 1
+    named = ", ".join(name + (f" ×{times}" if times > 1 and name != "CPU" else "") for name, times in devices.items())
+    backends = {rank.backend: None for rank in ranks if rank.backend != "none"}
+    return ", ".join((f"{counted(len(ranks), 'rank')} on {named}", *backends))
+
+
+def _rank(match: re.Match[str]) -> Rank:
+    name, _, last = (match["card"] or "").rpartition(" ")
+    uuid = _normal(last)
+    return Rank(
+        rank=int(match["rank"]),
+        world_size=int(match["world"]),
+        host=visible(match["host"]),
+        device=visible(match["device"]),
+        name=visible(name if uuid else match["card"] or "").strip(),
+        uuid=uuid,
+        backend=match["backend"],
+    )
+
+
+def _normal(uuid: str) -> str:
+    """Return a UUID as nvidia-smi writes it, empty where it is none: some releases of torch leave out `GPU-`."""
+    match = _UUID.fullmatch(uuid)
+    return f"{(match['kind'] or 'GPU').upper()}-{match['digits'].lower()}" if match else ""
+
+
+def _processes(ranks: Sequence[Rank], plan: Planned) -> Iterable[str]:
+    seen = [rank.world_size for rank in ranks if rank.world_size != plan.world_size]
+    if not seen or not plan.world_size:
+        return
+    was = "was" if plan.world_size == 1 else "were"
+    sentence = f"the training sees {counted(seen[0], 'process', 'processes')}, {plan.world_size} {was} planned"
+    yield f"{sentence}: the processes do not know each other" if seen[0] < plan.world_size else sentence
+
+
+def _devices(ranks: Sequence[Rank], plan: Planned) -> Iterable[str]:
+    on_cpu = [rank for rank in ranks if rank.device == "cpu"]
+    if plan.device == "cuda" and on_cpu:
+        was = "was" if len(plan.gpus) == 1 else "were"
+        trains = "train" if len(_numbers(on_cpu)) > 1 else "trains"
+        yield f"{_called(on_cpu)} {trains} on the CPU, {counted(len(plan.gpus), 'GPU')} {was} planned"
+    if plan.device == "cpu":
+        for rank in ranks:
+            if rank.device not in {"cpu", "?"}:
+                yield f"{_called([rank])} uses {_card(rank.name or rank.device, rank.uuid)}, the CPU was planned"
+
+
+def _cards(ranks: Sequence[Rank], plan: Planned) -> Iterable[str]:
+    chosen = {_normal(uuid) or uuid for uuid in plan.gpus}
+    names = [*plan.gpu_names, *[""] * len(plan.gpus)]
+    wanted = ", ".join(_card(visible(name), visible(uuid)) for name, uuid in zip(names, plan.gpus, strict=False))
+    known = {_plain(visible(name)) for name in plan.gpu_names}
+    sharing: dict[tuple[str, str], list[Rank]] = {}
+    for rank in ranks:
+        other = rank.uuid not in chosen if rank.uuid else bool(rank.name and known) and _plain(rank.name) not in known
+        if other:
+            yield f"{_called([rank])} uses {_card(rank.name or rank.device, rank.uuid)}, planned: {wanted}"
+        if rank.uuid:
+            sharing.setdefault((rank.host, rank.uuid), []).append(rank)
+    # A plan with more processes than cards means them to share.
+    for same in sharing.values():
+        if len(_numbers(same)) > 1 and plan.world_size <= len(plan.gpus):
+            yield f"{_called(same)} share one card, {_card(same[0].name, same[0].uuid)}"
+
+
+def _backends(ranks: Sequence[Rank], backend: str) -> Iterable[str]:
+    others = [rank for rank in ranks if rank.backend != "none" and backend not in re.split("[:,]", rank.backend)]
+    if backend and others:
+        talks = "talk" if len(_numbers(others)) > 1 else "talks"
+        yield f"{_called(others)} {talks} through {others[0].backend}, {backend} was planned"
+
+
+def _numbers(ranks: Sequence[Rank]) -> list[int]:
+    return sorted({rank.rank for rank in ranks})
+
+
+def _called(ranks: Sequence[Rank]) -> str:
+    numbers = _numbers(ranks)
+    if len(numbers) == 1:
+        return f"rank {numbers[0]}"
+    few = ", ".join(map(str, numbers[:8])) + (", …" if len(numbers) > 8 else "")
+    return f"ranks {few}"
+
+
+def _card(name: str, uuid: str) -> str:
+    return " ".join(filter(None, (name, f"…{uuid[-_TAIL:]}" if uuid else "")))
+
+
+def _plain(name: str) -> str:
+    return name.removeprefix("NVIDIA ").strip().lower()

@@ -1,0 +1,250 @@
+"""Shows on which device each rank of a script trains, without a change to that script; Python runs it at its start.
+
+It lies first on PYTHONPATH, and runs the module of the same name that it hides. It imports nothing that the script does
+not import itself, starts no GPU, and leaves out whatever fails in here. TUI_TRAIN_SHOW_DEVICES=0 turns it off.
+
+A process is a rank when it joins a process group, starts its only GPU, or computes gradients: launchers, data loaders
+and compilers import torch as well, and are none.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from types import ModuleType
+    from typing import Any
+
+    # Given the positional and the named arguments of a call; returns both, changed, or None to leave them as they are.
+    Before = Callable[[tuple[Any, ...], dict[str, Any]], "tuple[tuple[Any, ...], dict[str, Any]] | None"]
+    After = Callable[[tuple[Any, ...], dict[str, Any]], object]
+
+NAME = "sitecustomize"
+
+
+def quietly(act: Callable[..., Any], *arguments: Any) -> Any:
+    """Return what `act` returns, None where it fails: nothing in here may end a training."""
+    try:
+        return act(*arguments)
+    except Exception:  # noqa: BLE001 - whatever it is, the training goes on without it
+        return None
+
+
+class Imports:
+    """Finds modules as the other finders do, and calls a function with each of a few once it is executed."""
+
+    tui_train = True
+
+    def __init__(self, after: dict[str, Callable[[ModuleType], object]]) -> None:
+        """Wait for the modules that `after` names."""
+        self.after = after
+
+    def find_spec(self, name: str, path: Any = None, target: Any = None) -> Any:
+        """Return the spec of a module that is waited for; None leaves every other one to the other finders."""
+        return quietly(self._found, name, path, target) if name in self.after else None
+
+    def _found(self, name: str, path: Any, target: Any) -> Any:
+        others = [finder for finder in sys.meta_path if finder is not self]
+        specs = (finder.find_spec(name, path, target) for finder in others)
+        spec = next((spec for spec in specs if spec), None)
+        if spec:
+            quietly(self._act_after, spec.loader, self.after[name])
+        return spec
+
+    def _act_after(self, loader: Any, act: Callable[[ModuleType], object]) -> None:
+        execute = loader.exec_module
+
+        def exec_module(module: ModuleType) -> None:
+            del loader.exec_module
+            execute(module)
+            quietly(act, module)
+
+        loader.exec_module = exec_module
+
+
+class Calls:
+    """Functions of modules that are replaced by others, which call them and do something before or after."""
+
+    def __init__(self) -> None:
+        """Begin with none."""
+        self.replaced: list[tuple[ModuleType, str, Any, Any]] = []
+
+    def around(self, module: ModuleType, name: str, before: list[Before], after: list[After]) -> None:
+        """Do what the two lists hold around each call of a function of a module."""
+        from functools import wraps
+
+        original = getattr(module, name)
+
+        @wraps(original)
+        def call(*positional: Any, **named: Any) -> Any:
+            for change in before:
+                positional, named = quietly(change, positional, named) or (positional, named)
+            result = original(*positional, **named)
+            for act in after:
+                quietly(act, positional, named)
+            return result
+
+        setattr(module, name, call)
+        self.replaced.append((module, name, call, original))
+
+    def put_back(self) -> None:
+        """Put the functions back, but for those that someone else has replaced since."""
+        for module, name, call, original in self.replaced:
+            if getattr(module, name) is call:
+                setattr(module, name, original)
+        self.replaced.clear()
+
+
+class Devices:
+    """What is known of this process as a rank; it prints its line once, as soon as who and where are both known."""
+
+    def __init__(self) -> None:
+        """Know nothing yet."""
+        self.calls = Calls()
+        self.group: tuple[int, int, str] | None = None
+        self.card: int | None = None
+        self.pid = 0
+        self.shown = False
+
+    def on_cuda(self, module: Any) -> None:
+        """Hear of CUDA's start, and of the choice of a card."""
+        module._lazy_call(lambda: quietly(self.cuda_starts))  # noqa: SLF001 - each release has it, and it costs nothing
+        self.calls.around(module, "set_device", [], [self.card_is_chosen])
+
+    def on_autograd(self, module: Any) -> None:
+        """Hear of the first gradients."""
+        self.calls.around(module, "backward", [self.gradients], [])
+
+    def joined(self, positional: tuple[Any, ...], named: dict[str, Any]) -> None:
+        """Note the process group, after it was joined."""
+        del positional
+        distributed = sys.modules["torch.distributed.distributed_c10d"]
+        if self.group:
+            return
+        backend = str(distributed.get_backend())
+        if backend == "undefined":
+            backend = str(distributed.get_backend_config())
+        self.group = (distributed.get_rank(), distributed.get_world_size(), backend)
+        self.pid = os.getpid()
+        device = named.get("device_id")
+        if device is not None:
+            self.card = device if isinstance(device, int) else device.index
+        quietly(self._settle)
+        if not self.shown:
+            import atexit
+
+            atexit.register(quietly, self.at_exit)
+
+    def cuda_starts(self) -> None:
+        """Note the start of CUDA, while which every process still has the first card as the current one."""
+        if self.group or self._is_alone():
+            self._settle()
+
+    def card_is_chosen(self, positional: tuple[Any, ...], named: dict[str, Any]) -> None:
+        """Note the card that the script chose."""
+        del positional, named
+        cuda = sys.modules["torch.cuda"]
+        if cuda.is_initialized():
+            self.card = cuda.current_device()
+            if self.group or self._is_alone():
+                self._settle()
+
+    def gradients(self, positional: tuple[Any, ...], named: dict[str, Any]) -> None:
+        """Show the device of the loss: nothing tells better where a training computes."""
+        loss = positional[0] if positional else named["tensors"]
+        device = (loss if hasattr(loss, "device") else next(iter(loss))).device
+        self.show(card(device.index) if device.type == "cuda" else str(device))
+
+    def at_exit(self) -> None:
+        """Show a rank of a group that never told its device, unless this is a copy of its process."""
+        if self.pid == os.getpid() and not self.shown:
+            self.show("?" if sys.modules["torch.cuda"].is_initialized() else "cpu")
+
+    def show(self, device: str) -> None:
+        """Print the line in one write, since ranks share a log, and leave the script's modules as they were."""
+        if self.shown:
+            return
+        self.shown = True
+        self.calls.put_back()
+        rank, world, backend = self.group or (0, 1, "none")
+        sys.stderr.write(f"rank {rank}/{world} | host {os.uname().nodename} | device {device} | backend {backend}\n")
+        sys.stderr.flush()
+
+    def _settle(self) -> None:
+        """Show the line where the device is sure."""
+        torch, cuda = sys.modules["torch"], sys.modules["torch.cuda"]
+        versions = [getattr(torch.version, name, None) for name in ("cuda", "hip", "xpu")]
+        if os.environ.get("CUDA_VISIBLE_DEVICES") == "" or not any(versions):
+            self.show("cpu")
+        elif self.card is not None and _runs(cuda):
+            self.show(card(self.card))
+        elif _runs(cuda) and cuda.device_count() == 1:
+            self.show(card(0))
+        elif cuda.is_initialized() and cuda.current_device():
+            # Somebody chose it: it is the first card otherwise.
+            self.show(card(cuda.current_device()))
+
+    @staticmethod
+    def _is_alone() -> bool:
+        """Whether this process has no others to join, and is none that another one started to help it."""
+        processes = sys.modules.get("multiprocessing.process")
+        helps = processes is not None and processes.parent_process() is not None
+        return os.environ.get("WORLD_SIZE", "1") in {"", "1"} and not helps
+
+
+def card(index: int) -> str:
+    """Return the name of a device of CUDA, which runs already, and its card's name and UUID where torch tells them."""
+    told = quietly(sys.modules["torch.cuda"].get_device_properties, index)
+    words = [f"cuda:{index}", getattr(told, "name", "")]
+    uuid = str(getattr(told, "uuid", ""))
+    words.append(uuid if not uuid or uuid.startswith(("GPU-", "MIG-")) else f"GPU-{uuid}")
+    return " ".join(filter(None, words))
+
+
+def _runs(cuda: Any) -> bool:
+    """Whether CUDA runs, or starts in this very moment."""
+    return bool(cuda.is_initialized() or hasattr(cuda._tls, "is_initializing"))  # noqa: SLF001 - nothing public tells
+
+
+def install() -> None:
+    """Wait for the modules of torch that tell of ranks and devices."""
+    # A run that another run started has two such modules on its path.
+    if any(getattr(finder, "tui_train", False) for finder in sys.meta_path):
+        return
+    before: list[Before] = []
+    after: list[After] = []
+    waits: dict[str, Callable[[ModuleType], object]] = {}
+    if os.environ.get("TUI_TRAIN_SHOW_DEVICES") != "0":
+        devices = Devices()
+        after.append(devices.joined)
+        waits["torch.cuda"] = devices.on_cuda
+        waits["torch.autograd"] = devices.on_autograd
+    if before or after:
+        waits["torch.distributed.distributed_c10d"] = lambda module: Calls().around(
+            module, "init_process_group", before, after
+        )
+    if waits:
+        sys.meta_path.insert(0, Imports(waits))
+
+
+def run_the_hidden_one() -> None:
+    """Run the module of this name that Python would have found without this one; what it raises is its own affair."""
+    from importlib.machinery import PathFinder
+
+    here = os.path.realpath(os.path.dirname(__file__))  # noqa: PTH120 - pathlib would double the start of Python
+    spec = PathFinder.find_spec(NAME, [path for path in sys.path if os.path.realpath(path or ".") != here])
+    if spec is None or spec.loader is None:
+        return
+    from importlib.util import module_from_spec
+
+    module = module_from_spec(spec)
+    sys.modules[NAME] = module
+    spec.loader.exec_module(module)
+
+
+if __name__ == NAME:
+    quietly(install)
+    run_the_hidden_one()
