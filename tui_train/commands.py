@@ -253,9 +253,11 @@ def _watch(started: RunDir, *, detach: bool) -> None:
 def _stream(found: RunDir, *, ours: bool = False) -> tuple[Progress, Status]:
     """Print a run's lines until it ends; Ctrl-C leaves it running, unless it is `ours`: then it may stop it."""
     titles = found.titles()
-    progress = Progress()
+    progress, number = Progress(), 0
 
     def begun(attempt: AttemptStatus) -> None:
+        nonlocal number
+        number = attempt.number
         if attempt.number > 1:
             title = titles[attempt.position - 1] if 0 < attempt.position <= len(titles) else ""
             click.echo(f"— attempt {attempt.number}: {visible(title)}")
@@ -269,8 +271,7 @@ def _stream(found: RunDir, *, ours: bool = False) -> tuple[Progress, Status]:
             raise
         _interrupted(found)
     ended = wait(found)
-    if ended.attempts:
-        _warn(found, ended.attempts[-1].number)
+    _warn(found, number)
     return progress, ended
 
 
