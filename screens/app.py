@@ -8,6 +8,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
+import msgspec
 from textual import on, work
 from textual.app import App, SystemCommand
 from textual.binding import Binding, BindingType
@@ -15,10 +16,11 @@ from textual.dom import DOMNode
 from textual.message import Message
 from textual.reactive import reactive
 from textual.screen import Screen
-from textual.worker import Worker, WorkerState
+from textual.worker import Worker, WorkerState, get_current_worker
 
 from tui_train.changes import apply
 from tui_train.errors import BadInput, TuiTrainError
+from tui_train.facts.samples import Samples, with_samples
 from tui_train.facts.types import Facts, Machine, PathState, Toolchain
 from tui_train.profile import fields
 from tui_train.profile.types import Profile
@@ -26,7 +28,7 @@ from tui_train.text import visible
 
 from . import STEPS
 from .home import Home
-from .messages import Anew, Become, Chosen, Complaint, GoHome, LeaveWizard, Mend, OpenRun, OpenStep
+from .messages import Anew, Become, Chosen, Complaint, GoHome, LeaveWizard, Mend, OpenRun, OpenStep, Shown
 
 if TYPE_CHECKING:
     from tui_train.runs.rundir import RunDir
@@ -47,6 +49,15 @@ class Learned(Message):
         self.value = value
 
 
+class Sampled(Message):
+    """What the cards do has changed."""
+
+    def __init__(self, samples: Samples) -> None:
+        """Carry the samples of all of them."""
+        super().__init__()
+        self.samples = samples
+
+
 class Wizard(App[int]):
     """From Home through five steps to a running training."""
 
@@ -57,6 +68,7 @@ class Wizard(App[int]):
     profile: reactive[Profile] = reactive(Profile, init=False)
     facts: reactive[Facts | None] = reactive(None, init=False)
     looking: reactive[frozenset[str]] = reactive(frozenset, init=False)
+    live: reactive[Samples] = reactive((), init=False)
 
     def __init__(self, run: str = "") -> None:
         """Open on Home, or on a run's folder."""
@@ -68,6 +80,8 @@ class Wizard(App[int]):
         self._remembered: Profile | None = None
         self._remembering = threading.Lock()
         self._asked: dict[str, int] = {}
+        self._found = Machine(hostname="")
+        self._wanted = False
         if os.environ.get("SSH_CONNECTION"):
             self.animation_level = "none"
 
@@ -136,13 +150,44 @@ class Wizard(App[int]):
         newest = event.asked == self._asked.get(event.part)
         if not newest and event.part != "paths":
             return
-        machine: Machine = event.value if event.part == "machine" else facts.machine
+        if event.part == "machine":
+            self._found = event.value
+            self._sample()
+        machine = with_samples(self._found, self.live)
         toolchains: tuple[Toolchain, ...] = event.value if event.part == "toolchains" else facts.toolchains
         # Older answers may come later than newer ones: none of them is forgotten.
         paths: dict[str, PathState] = {**facts.paths, **event.value} if event.part == "paths" else facts.paths
         self.facts = Facts(machine=machine, toolchains=toolchains, paths=paths)
         if newest:
             self.looking -= {event.part}
+
+    @on(Shown)
+    def _shown(self, event: Shown) -> None:
+        self._wanted = event.live
+        self._sample()
+
+    def _sample(self) -> None:
+        """Begin or end to watch the cards."""
+        running = any(worker.group == "live" and worker.is_running for worker in self.workers)
+        if not self._wanted:
+            self.workers.cancel_group(self, "live")
+        elif self._found.gpus and not running:
+            self._watch_cards()
+
+    @work(thread=True, exclusive=True, group="live", exit_on_error=False)
+    def _watch_cards(self) -> None:
+        from tui_train.facts.live import samples
+
+        worker = get_current_worker()
+        for told in samples(lambda: worker.is_cancelled):
+            self.post_message(Sampled(told))
+
+    @on(Sampled)
+    def _sampled(self, event: Sampled) -> None:
+        self.live = event.samples
+        machine = with_samples(self._found, self.live)
+        if self.facts and machine != self.facts.machine:
+            self.facts = msgspec.structs.replace(self.facts, machine=machine)
 
     @on(Worker.StateChanged)
     def _worker_ended(self, event: Worker.StateChanged) -> None:
@@ -219,7 +264,7 @@ class Wizard(App[int]):
         if event.module == "hardware":
             self.action_look()
         screen = kind()
-        self.push_screen(screen.data_bind(Wizard.profile, Wizard.facts, Wizard.looking))
+        self.push_screen(screen.data_bind(Wizard.profile, Wizard.facts, Wizard.looking, Wizard.live))
 
     @on(OpenRun)
     def _open_run(self, event: OpenRun) -> None:
@@ -231,7 +276,7 @@ class Wizard(App[int]):
 
         if any(isinstance(screen, RunScreen) and screen.run.path == run.path for screen in self.screen_stack):
             return
-        self.push_screen(RunScreen(run))
+        self.push_screen(RunScreen(run).data_bind(Wizard.live))
 
     async def action_back(self) -> None:
         """Go back to the screen before."""

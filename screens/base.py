@@ -6,11 +6,14 @@ from rich.text import Text
 from textual.binding import Binding, BindingType
 from textual.screen import Screen
 
+from .messages import Shown
+
 
 class Base(Screen[None]):
     """A screen with the wizard's keys."""
 
     HELP: ClassVar[str | None] = None
+    LIVE: ClassVar[bool] = False
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("up", "app.focus_previous", show=False),
         Binding("down", "app.focus_next", show=False),
@@ -18,6 +21,10 @@ class Base(Screen[None]):
         Binding("question_mark", "app.help", show=False),
         Binding("q", "app.leave", "Quit"),
     ]
+
+    def on_screen_resume(self) -> None:
+        """Tell what this screen wants to know."""
+        self.post_message(Shown(live=self.LIVE))
 
     def help_text(self) -> Text:
         """Return what F1 shows."""

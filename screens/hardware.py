@@ -10,8 +10,10 @@ from textual.widget import Widget
 from textual.widgets import Static
 
 from tui_train.facts.gpus import all_blocked, sets
+from tui_train.facts.samples import Sample
 from tui_train.facts.types import CardSet, Gpu, GpuProcess, Machine, Verdict
 from tui_train.plan.resolve import Resolved
+from tui_train.show import bus, doing
 from tui_train.text import size, visible
 
 from .messages import Chosen
@@ -32,6 +34,7 @@ What this machine has, and what the training will use. A card is marked with its
 Where different cards make several sensible sets, the fastest is chosen; S takes the next one.
 Without a GPU everything still works, on the CPU."""
     TITLE_OF_STEP = "Hardware"
+    LIVE = True
     KEYS = ("hardware.device", "hardware.gpus", "hardware.processes")
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("s", "next_set", "Next set"),
@@ -42,6 +45,7 @@ Without a GPU everything still works, on the CPU."""
         """Begin without cards."""
         super().__init__()
         self._sets: tuple[CardSet, ...] = ()
+        self._verdicts: tuple[Verdict, ...] = ()
 
     def content(self) -> Sequence[Widget]:
         """Host, cards, device and processes."""
@@ -64,7 +68,8 @@ Without a GPU everything still works, on the CPU."""
         gpus = self.query_one("#gpus", Picks)
         gpus.display = bool(machine.gpus)
         gpus.disabled = self.profile.hardware.device == "cpu"
-        gpus.picks = tuple(_pick(gpu, verdict) for gpu, verdict in zip(machine.gpus, resolved.verdicts, strict=True))
+        self._verdicts = resolved.verdicts
+        self._draw_cards(machine)
         gpus.picked = tuple(gpu.uuid for gpu in resolved.gpus)
         self._sets = sets(machine.gpus, resolved.verdicts) if self.profile.hardware.device != "cpu" else ()
         offered = self.query_one("#sets", Static)
@@ -82,6 +87,18 @@ Without a GPU everything still works, on the CPU."""
         shown = self.query_one("#gaps", Static)
         shown.display = bool(gaps)
         shown.update(gaps)
+
+    def watch_live(self) -> None:
+        """Show what the cards do now."""
+        if self.facts and len(self._verdicts) == len(self.facts.machine.gpus):
+            self._draw_cards(self.facts.machine)
+
+    def _draw_cards(self, machine: Machine) -> None:
+        now = {sample.uuid: sample for sample in self.live}
+        cards = zip(machine.gpus, self._verdicts, strict=True)
+        picks = tuple(_pick(gpu, verdict, now.get(gpu.uuid)) for gpu, verdict in cards)
+        if picks != self.query_one("#gpus", Picks).picks:
+            self.query_one("#gpus", Picks).picks = picks
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
         """Another set can be taken only where there is one."""
@@ -131,14 +148,16 @@ def _holder(process: GpuProcess) -> str:
     return f"{user}{name} holds {size(process.memory)}"
 
 
-def _pick(gpu: Gpu, verdict: Verdict) -> Pick:
-    memory = f"{size(gpu.memory_free)} free of {size(gpu.memory_total)}"
+def _pick(gpu: Gpu, verdict: Verdict, sample: Sample | None) -> Pick:
+    free = gpu.memory_free if sample is None or sample.memory_free is None else sample.memory_free
+    memory = f"{size(free)} free of {size(gpu.memory_total)}"
     words = Text.assemble(
         f"{gpu.index} {visible(gpu.name) or '?':<27.27} {memory:<26} cc {gpu.compute_capability or '?':<5}",
         (f"{verdict.kind}{', busy' if verdict.busy else ''}", "bold"),
     )
-    details = [*verdict.reasons, *([verdict.busy] if verdict.busy else map(_holder, gpu.processes[:3]))]
-    details += ["drives a display" if gpu.display_active else "", f"bus {gpu.pci_bus}" if gpu.pci_bus else ""]
+    details = [doing(sample) if sample else "", *verdict.reasons]
+    details += [verdict.busy] if verdict.busy else map(_holder, gpu.processes[:3])
+    details += ["drives a display" if gpu.display_active else "", f"bus {bus(gpu)}" if gpu.pci_bus else ""]
     shown = ", ".join(visible(detail) for detail in details if detail)
     if shown:
         words.append(f"\n      {shown}", "dim")

@@ -63,6 +63,15 @@ class OpenRun(Message):
         self.run = run
 
 
+class Shown(Message):
+    """A screen is on top now; a live one wants to know what the cards do."""
+
+    def __init__(self, *, live: bool) -> None:
+        """Carry whether it does."""
+        super().__init__()
+        self.live = live
+
+
 class GoHome(Message):
     """All steps are to be closed."""
 

@@ -8,12 +8,14 @@ from textual import on, work
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.message import Message
+from textual.reactive import reactive
 from textual.widgets import Static
 from textual.worker import get_current_worker
 from textual_plotext import PlotextPlot
 
 from tui_train import show
 from tui_train.errors import TuiTrainError
+from tui_train.facts.samples import Samples
 from tui_train.runs.follow import Told, watch
 from tui_train.runs.ranks import summary
 from tui_train.runs.rundir import RunDir
@@ -59,6 +61,9 @@ R starts an ended run again, from its newest complete checkpoint."""
         Binding("escape", "home", "Home", key_display="esc"),
     ]
 
+    LIVE = True
+    live: reactive[Samples] = reactive((), init=False)
+
     def __init__(self, run: RunDir) -> None:
         """Show a run."""
         super().__init__()
@@ -69,6 +74,7 @@ R starts an ended run again, from its newest complete checkpoint."""
         """State, plot, log, keys."""
         yield StepBar("Run")
         yield Static(id="state", markup=False)
+        yield Static(id="cards", markup=False)
         yield PlotextPlot(id="plot")
         yield LogView(id="log")
         yield Keys()
@@ -98,9 +104,19 @@ R starts an ended run again, from its newest complete checkpoint."""
         state = self.query_one("#state", Static)
         state.update(_state(self.run, told))
         state.styles.height = 4 if told.mismatch else 3
+        self.watch_live()
         if before is None or told.progress.points != before.progress.points:
             self._draw_plot()
         self.refresh_bindings()
+
+    def watch_live(self) -> None:
+        """Show what the run's cards do, while it uses them."""
+        told = self._told
+        mine = [sample for sample in self.live if told and sample.uuid in told.gpus]
+        lines = show.cards(mine) if told and told.status.live else ()
+        cards = self.query_one("#cards", Static)
+        cards.display = bool(lines)
+        cards.update(Text("\n".join(f" {line}" for line in lines), "dim", no_wrap=True, overflow="ellipsis"))
 
     def _draw_plot(self) -> None:
         plot = self.query_one("#plot", PlotextPlot)
@@ -121,7 +137,7 @@ R starts an ended run again, from its newest complete checkpoint."""
         plot.refresh()
 
     @property
-    def live(self) -> bool:
+    def going(self) -> bool:
         """Whether the training goes on."""
         return self._told is None or self._told.status.live
 
@@ -129,10 +145,10 @@ R starts an ended run again, from its newest complete checkpoint."""
         """Only a live run can be stopped, only an ended one started again."""
         del parameters
         if action == "detach":
-            return self.live
+            return self.going
         if action == "stop":
-            return self.live or bool(self._told and self._told.status.leftover)
-        return action != "again" or not self.live
+            return self.going or bool(self._told and self._told.status.leftover)
+        return action != "again" or not self.going
 
     def action_plot(self) -> None:
         """Show or hide the plot."""
@@ -145,7 +161,7 @@ R starts an ended run again, from its newest complete checkpoint."""
 
     def action_home(self) -> None:
         """Go Home; a live run goes on."""
-        if self.live:
+        if self.going:
             self.notify(f"{visible(self.run.name)} goes on; Home opens it again.", markup=False)
         self.post_message(GoHome())
 
@@ -185,7 +201,7 @@ R starts an ended run again, from its newest complete checkpoint."""
 
     def ask_before_leaving(self) -> bool:
         """Ask what becomes of a live run; false when there is nothing to ask."""
-        if not self.live:
+        if not self.going:
             return False
         answers = (("detach", "Leave it running (tui-train opens it again)"), ("stop", "Stop it"), ("", "Stay here"))
 

@@ -15,6 +15,7 @@ from textual.widgets import Input, Static
 from tui_train import choices
 from tui_train.checks import Finding, check
 from tui_train.errors import BadInput
+from tui_train.facts.samples import Samples
 from tui_train.facts.types import Facts
 from tui_train.plan.resolve import Resolved, resolve
 from tui_train.profile import fields
@@ -57,6 +58,7 @@ class Step(Base):
     profile: reactive[Profile] = reactive(Profile, init=False)
     facts: reactive[Facts | None] = reactive(None, init=False)
     looking: reactive[frozenset[str]] = reactive(frozenset, init=False)
+    live: reactive[Samples] = reactive((), init=False)
 
     def __init__(self) -> None:
         """Begin with nothing found."""

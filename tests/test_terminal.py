@@ -11,7 +11,7 @@ import pexpect
 import psutil
 import pyte
 import pytest
-from fake_driver import driver_environment
+from fake_driver import MACHINES, driver_environment
 
 from tui_train.runs.processes import marked
 from tui_train.runs.rundir import RunDir, all_runs
@@ -167,6 +167,39 @@ def test_a_driver_that_hangs_delays_neither_the_first_screen_nor_the_end(termina
     terminal.child.close()
     assert terminal.child.exitstatus == 0
     assert time.monotonic() - began < 2
+
+
+def test_a_card_that_hangs_hides_no_other_and_delays_nothing(terminals: list[Terminal]) -> None:
+    terminals.append(terminal := Terminal(columns=120, **driver_environment("one-card-hangs")))
+    terminal.see("New training", 5)
+    terminal.press("\r", "[1 Hardware]")
+    shown = terminal.see("it does not answer", 15)
+    assert shown.count("RTX 3090") >= 1
+    began = time.monotonic()
+    terminal.child.send("q")
+    terminal.child.expect(pexpect.EOF)
+    assert time.monotonic() - began < 2
+
+
+def test_a_card_that_is_lost_under_the_wizard_shows_as_lost(terminals: list[Terminal], tmp_path: Path) -> None:
+    file = tmp_path / "machine.txt"
+    whole = (MACHINES / "seed-3090-gt1030-3090.txt").read_text()
+    file.write_text(whole)
+    terminals.append(terminal := Terminal(columns=120, **driver_environment(file)))
+    terminal.see("New training", 5)
+    terminal.press("\r", "[1 Hardware]")
+    terminal.see("GT 1030", 15)
+    beside = tmp_path / "beside.txt"
+    beside.write_text(whole.replace("used = 310 MiB", "used = 1500 MiB").replace("display = on", "temperature = 93"))
+    beside.rename(file)
+    terminal.see("93 °C", 10)
+    lost = whole.replace("uuid = GPU-addf6be6-9a6e-c331-da9e-b0ab90813984", "uuid = !GPU_IS_LOST")
+    beside.write_text(lost.replace("memory = 2048 MiB", "memory = !GPU_IS_LOST"))
+    beside.rename(file)
+    assert "RTX 3090" in terminal.see("fallen off the bus", 10)
+    ui = psutil.Process(terminal.child.pid)
+    libraries = Path(f"/proc/{ui.pid}/maps").read_text()
+    assert "libnvidia-ml" not in libraries, "the driver's library is for child processes"
 
 
 def test_a_terminal_that_cannot_show_it_is_told_what_else_there_is() -> None:

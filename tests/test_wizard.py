@@ -1,10 +1,12 @@
 """The wizard driven by keys: what each screen shows at two sizes, and what each key does."""
 
+import contextlib
 import re
 import shutil
 import threading
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
 from pathlib import Path
+from queue import Empty, SimpleQueue
 from typing import Any
 
 import msgspec
@@ -15,11 +17,14 @@ from textual.widgets import Input
 from tui_train.screens.messages import OpenRun, OpenStep
 from tui_train.screens.widgets.log_view import LogView
 
-from tui_train.facts import probe
+from tui_train import show
+from tui_train.facts import live, probe
+from tui_train.facts.samples import Sample, Samples
 from tui_train.facts.types import Facts, Gap, Gpu, GpuProcess, Machine, Toolchain
 from tui_train.profile import store
 from tui_train.profile.types import Profile
 from tui_train.runs import rundir
+from tui_train.runs.processes import boot_id, start_ticks
 from tui_train.wizard import wizard
 from tui_train.workflow import last, prepare
 
@@ -44,10 +49,10 @@ CARDS = (
         memory_total=24 * GIB, memory_free=23 * GIB, sm_count=82, display_active=False),
 )  # fmt: skip
 MIXED = tuple(
-    msgspec.structs.replace(card, uuid=f"{card.uuid[:-1]}{n}", index=n, memory_total=memory * GIB, memory_free=memory * GIB,
-                            name=f"NVIDIA GeForce RTX {name}", sm_count=count, sm_clock_max=2100, processes=(),
-                            compute_capability="8.6", display_active=False)
-    for n, (card, name, memory, count) in enumerate(zip(CARDS, (3080, 3080, 3090), (10, 10, 24), (68, 68, 82), strict=True))
+    Gpu(index=n, uuid=f"GPU-0000000{n}", name=f"NVIDIA GeForce RTX {name}", pci_bus=f"00000000:0{n}:00.0",
+        compute_capability="8.6", memory_total=memory * GIB, memory_free=memory * GIB, sm_count=count,
+        sm_clock_max=2100)
+    for n, (name, memory, count) in enumerate(((3080, 10, 68), (3080, 10, 68), (3090, 24, 82)))
 )  # fmt: skip
 SEED = msgspec.structs.replace(HOST, driver_version="580.95.05", driver_cuda="13.0", gpus=CARDS)
 SETS = msgspec.structs.replace(SEED, gpus=MIXED)
@@ -75,6 +80,7 @@ def machine(monkeypatch: pytest.MonkeyPatch) -> Callable[[Machine], None]:
         monkeypatch.setattr(probe, "toolchains", lambda *_args, **_named: (CUDA, BARE))
 
     monkeypatch.setenv("TEXTUAL_ANIMATIONS", "none")
+    monkeypatch.setattr(live, "samples", lambda _cancelled: iter(()))
     be(CPU)
     return be
 
@@ -105,6 +111,15 @@ def shows(pilot: Pilot[Any]) -> str:
     """Return the text on the screen."""
     lines = pilot.app.screen._compositor.render_strips()
     return "\n".join(strip.text for strip in lines)
+
+
+async def until_shown(pilot: Pilot[Any], words: str) -> None:
+    """Wait until some words are on the screen."""
+    for _ in range(100):
+        if words in shows(pilot):
+            return
+        await pilot.pause(0.05)
+    pytest.fail(f"{words} is not shown:\n{shows(pilot)}")
 
 
 @pytest.mark.parametrize("size", SIZES, ids=str)
@@ -150,6 +165,15 @@ def finished_run(tmp_path: Path, *, state: str = "finished", code: int = 0) -> r
     lines = [f"step {n}/60 | loss {1 + 4 / n:.7f} | lr 1.000e-03 | grad_norm 1.0 | tokens/s 9000" for n in range(1, 61)]
     lines.insert(20, "[bold]no markup[/] \x1b[31mred\x1b[0m \x1b[2J \x07 中文")
     run.attempt_log(2).write_text("\n".join(lines) + "\n")
+    return run
+
+
+def live_run(tmp_path: Path) -> rundir.RunDir:
+    """Return the folder of a run that was started again, by a process that lives."""
+    run = finished_run(tmp_path)
+    me = {"pid": 1, "start_ticks": start_ticks(1), "boot_id": boot_id()}
+    event = {"time": 2000.0, "event": "run_started", "mark": "m", **me}
+    run.events_file.write_bytes(run.events_file.read_bytes() + b"\n" + msgspec.json.encode(event))
     return run
 
 
@@ -242,6 +266,58 @@ async def test_the_next_set_is_one_key_away(machine: Any, profile_in: Any) -> No
         await keys("r", "s")(pilot)
         assert profile_in(pilot).hardware.gpus == (), "one set leaves nothing to choose"
         assert "Next set" not in shows(pilot)
+
+
+async def test_what_the_cards_do_is_shown_as_it_changes(machine: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    machine(SEED)
+    told: SimpleQueue[Samples] = SimpleQueue()
+
+    def samples(cancelled: Callable[[], bool]) -> Iterator[Samples]:
+        while not cancelled():
+            with contextlib.suppress(Empty):
+                yield told.get(timeout=0.05)
+
+    monkeypatch.setattr(live, "samples", samples)
+    app = wizard()
+    async with app.run_test(size=(80, 24)) as pilot:
+        await pilot.pause(0.2)
+        await pilot.press("enter")
+        for sample, words in (
+            (Sample(uuid=UUIDS[0], memory_free=5 * GIB, use=97, temperature=71, power=320), "97 % 71 °C 320 W"),
+            (Sample(uuid=UUIDS[0], memory_free=5 * GIB, problem="it has fallen off the bus"), "fallen off the bus"),
+        ):
+            told.put((sample,))
+            await until_shown(pilot, words)
+            assert "5.0 GiB free" in shows(pilot)
+        await until_shown(pilot, "blocked")
+        assert "[x] 0" not in shows(pilot)
+        told.put((Sample(uuid=UUIDS[0], memory_free=5 * GIB),))
+        await until_shown(pilot, "[x] 0")
+
+
+def test_cards_in_a_line_each_or_all_in_one() -> None:
+    one = Sample(uuid=UUIDS[0], memory_free=GIB, memory_total=24 * GIB, use=9, power=30)
+    assert show.cards([one]) == ("GPU 5b9d3e  23.0 GiB of 24.0 GiB  9 % 30 W".replace("5b9d3e", UUIDS[0][-6:]),)
+    many = [Sample(uuid=f"{n}", use=90 + n, power=300, memory_free=n * GIB, memory_total=80 * GIB) for n in range(8)]
+    assert show.cards(many) == ("8 GPUs  90 to 97 %  300 W  fullest 80.0 GiB of 80.0 GiB",)
+    lost = Sample(uuid=UUIDS[1], problem="lost \x1b[2J")
+    assert show.cards([lost]) == (f"! GPU {UUIDS[1][-6:]} lost \\x1b[2J",)
+    assert show.cards([]) == ()
+
+
+async def test_the_cards_of_a_live_run_are_shown_beside_it(
+    machine: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    machine(SEED)
+    own = Sample(uuid=UUIDS[0], memory_free=GIB, memory_total=24 * GIB, use=97)
+    other = Sample(uuid="GPU-other", memory_free=GIB, memory_total=24 * GIB, use=55)
+    monkeypatch.setattr(live, "samples", lambda _cancelled: iter(((own, other),)))
+    run = live_run(tmp_path)
+    (run.path / "plan.json").write_bytes(msgspec.json.encode({"world_size": 1, "device": "cuda", "gpus": [UUIDS[0]]}))
+    app = wizard(str(run.path))
+    async with app.run_test(size=(80, 24)) as pilot:
+        await until_shown(pilot, "97 %")
+        assert "55 %" not in shows(pilot)
 
 
 async def test_a_rung_that_changes_the_training_asks_for_consent(profile_in: Any) -> None:
@@ -353,19 +429,7 @@ async def test_hostile_text_reaches_the_screen_only_as_text(machine: Any, tmp_pa
 
 
 async def test_quitting_a_live_run_asks(machine: Any, tmp_path: Path) -> None:
-    run = finished_run(tmp_path)
-    events = run.events_file.read_bytes().splitlines()
-    from tui_train.runs.processes import boot_id, start_ticks
-
-    me = {
-        "time": 2000.0,
-        "event": "run_started",
-        "mark": "m",
-        "pid": 1,
-        "start_ticks": start_ticks(1),
-        "boot_id": boot_id(),
-    }
-    run.events_file.write_bytes(b"\n".join([*events, msgspec.json.encode(me)]))
+    run = live_run(tmp_path)
     app = wizard(str(run.path))
     async with app.run_test(size=(80, 24)) as pilot:
         await pilot.pause(0.5)
@@ -556,8 +620,9 @@ async def test_a_blocked_card_says_that_it_cannot_be_picked(machine: Any) -> Non
     app = wizard()
     async with app.run_test(size=(80, 24)) as pilot:
         await keys("enter", "down")(pilot)
-        assert "It cannot be picked" in shows(pilot)
-        assert "Space picks it" not in shows(pilot)
+        shown = " ".join(shows(pilot).split())
+        assert "It cannot be picked" in shown
+        assert "Space picks it" not in shown
 
 
 async def test_a_log_that_is_scrolled_stays_on_its_lines(machine: Any, tmp_path: Path) -> None:

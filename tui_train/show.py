@@ -1,14 +1,19 @@
 """Facts, plans, findings and runs as plain text for a terminal; untrusted text made visible."""
 
 import time
+from collections.abc import Sequence
 
 from tui_train.checks import Finding
 from tui_train.facts.gpus import all_blocked, judge, sets
-from tui_train.facts.types import Facts, Machine, Toolchain
+from tui_train.facts.samples import Sample
+from tui_train.facts.types import Facts, Gpu, Machine, Toolchain
 from tui_train.plan.types import Plan
 from tui_train.runs.rundir import RunDir
 from tui_train.runs.status import Status
 from tui_train.text import counted, duration, size, table, visible
+
+_FEW = 2
+_TAIL = 6
 
 
 def facts(found: Facts, judged_for: Toolchain | None, chosen: tuple[str, ...]) -> str:
@@ -62,6 +67,49 @@ def _cards(machine: Machine, judged_for: Toolchain | None, chosen: tuple[str, ..
         lines += ["", table(rows)]
     sentence = all_blocked(machine.gpus, verdicts, judged_for)
     return [*lines, f"! {visible(sentence)}"] if sentence else lines
+
+
+def bus(gpu: Gpu) -> str:
+    """Return a card's PCI address without a domain of zeros."""
+    return visible((gpu.pci_bus or "?").removeprefix("00000000:").removeprefix("0000:"))
+
+
+def doing(sample: Sample) -> str:
+    """Return what a card does now, as far as the driver tells."""
+    values = ((sample.use, "%"), (sample.temperature, "°C"), (sample.power, "W"))
+    return " ".join(f"{value} {unit}" for value, unit in values if value is not None)
+
+
+def cards(samples: Sequence[Sample]) -> tuple[str, ...]:
+    """Return what cards do now: a line for each of a few, one for all of many, and one for each that fails."""
+    failing = [f"! GPU {sample.uuid[-_TAIL:]} {visible(sample.problem)}" for sample in samples if sample.problem]
+    well = [sample for sample in samples if not sample.problem]
+    if len(well) <= _FEW:
+        lines = [f"GPU {sample.uuid[-_TAIL:]}  {_used(sample)}  {doing(sample)}" for sample in well]
+    else:
+        ranges = (
+            (_range([sample.use for sample in well]), "%"),
+            (_range([sample.temperature for sample in well]), "°C"),
+            (_range([sample.power for sample in well]), "W"),
+        )
+        told = "  ".join(f"{words} {unit}" for words, unit in ranges if words)
+        fullest = min(well, key=lambda sample: sample.memory_free if sample.memory_free is not None else 2**62)
+        lines = [f"{len(well)} GPUs  {told}  fullest {_used(fullest)}"]
+    return (*failing, *lines)
+
+
+def _used(sample: Sample) -> str:
+    if sample.memory_total is None or sample.memory_free is None:
+        return ""
+    return f"{size(sample.memory_total - sample.memory_free)} of {size(sample.memory_total)}"
+
+
+def _range(values: Sequence[int | None]) -> str:
+    known = [value for value in values if value is not None]
+    if not known:
+        return ""
+    low, high = min(known), max(known)
+    return str(low) if low == high else f"{low} to {high}"
 
 
 def finding(found: Finding) -> str:

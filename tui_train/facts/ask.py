@@ -14,7 +14,7 @@ from typing import NamedTuple
 _MOST = 2**20
 _LATE = "it did not answer in time"
 # Python waits for its threads when it ends, and they for their children.
-_GIVEN_UP = threading.Event()
+GIVEN_UP = threading.Event()
 
 
 class Answer(NamedTuple):
@@ -44,7 +44,7 @@ class Answer(NamedTuple):
 
 def give_up(*, now: bool = True) -> None:
     """End every question that is being asked, and those to come; or, with `now` false, let questions be asked again."""
-    (_GIVEN_UP.set if now else _GIVEN_UP.clear)()
+    (GIVEN_UP.set if now else GIVEN_UP.clear)()
 
 
 def ask(
@@ -100,14 +100,14 @@ def _listen(process: subprocess.Popen[bytes], texts: tuple[bytearray, bytearray]
         # Something that the child left running may hold the pipes open: once it is over, what is there already is all.
         while selector.get_map() and (more or not ended):
             left = ends - monotonic()
-            if left <= 0 or _GIVEN_UP.is_set():
+            if left <= 0 or GIVEN_UP.is_set():
                 return _LATE
             ended = _ended(process)
             more = _read(selector, 0 if ended else min(left, 0.05))
             if max(map(len, texts)) > _MOST:
                 return "it does not stop writing"
     while not _ended(process):
-        if monotonic() > ends or _GIVEN_UP.is_set():
+        if monotonic() > ends or GIVEN_UP.is_set():
             return _LATE
         sleep(0.01)
     return ""

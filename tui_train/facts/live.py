@@ -7,13 +7,11 @@ from collections.abc import Callable, Iterator
 from time import monotonic
 
 import msgspec
-from msgspec import Struct
 
 from tui_train.facts import probe
-from tui_train.facts.ask import _GIVEN_UP
-from tui_train.facts.types import Machine
+from tui_train.facts.ask import GIVEN_UP
+from tui_train.facts.samples import SILENT, Samples, with_problem
 
-SILENT = "it does not answer"
 # How soon the reader hears of a new sample, or that it is no longer wanted.
 _GLANCE = 0.1
 _SILENT_AFTER = 5.0
@@ -22,24 +20,6 @@ _AGAIN = 10.0
 _SELDOM = 60.0
 # More than this without an end of line is no sample.
 _MOST = 2**20
-
-
-class Sample(Struct, frozen=True, kw_only=True):
-    """One card, or MIG instance, now: bytes in whole MiB, use in %, °C, W; None is "the driver does not tell".
-
-    With a `problem`, which says what is wrong with the card, the values may be the last ones known.
-    """
-
-    uuid: str
-    memory_free: int | None = None
-    memory_total: int | None = None
-    use: int | None = None
-    temperature: int | None = None
-    power: int | None = None
-    problem: str = ""
-
-
-Samples = tuple[Sample, ...]
 
 
 def samples(cancelled: Callable[[], bool]) -> Iterator[Samples]:
@@ -51,7 +31,7 @@ def samples(cancelled: Callable[[], bool]) -> Iterator[Samples]:
     known: Samples = ()
     heard = monotonic()
     try:
-        while not cancelled() and not _GIVEN_UP.wait(_GLANCE):
+        while not cancelled() and not GIVEN_UP.wait(_GLANCE):
             if child is None or child.to_be_replaced():
                 child = _Child()
             now = child.read()
@@ -65,20 +45,6 @@ def samples(cancelled: Callable[[], bool]) -> Iterator[Samples]:
     finally:
         if child is not None:
             child.end()
-
-
-def with_samples(machine: Machine, now: Samples) -> Machine:
-    """Return the machine with what has befallen its cards since it was looked at."""
-    problems = {sample.uuid: sample.problem for sample in now if sample.problem}
-    if not any(gpu.uuid in problems and not gpu.problem for gpu in machine.gpus):
-        return machine
-    gpus = (msgspec.structs.replace(gpu, problem=gpu.problem or problems.get(gpu.uuid, "")) for gpu in machine.gpus)
-    return msgspec.structs.replace(machine, gpus=tuple(gpus))
-
-
-def with_problem(known: Samples, problem: str) -> Samples:
-    """Return the samples as last known, with the problem that they are not of now."""
-    return tuple(msgspec.structs.replace(sample, problem=problem) for sample in known)
 
 
 class _Child:

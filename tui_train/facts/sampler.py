@@ -14,7 +14,7 @@ import msgspec
 import pynvml
 
 from tui_train.facts.card import NONSENSE, Asker
-from tui_train.facts.live import SILENT, Sample, Samples, with_problem
+from tui_train.facts.samples import SILENT, Sample, Samples, with_problem
 
 _UNTOLD = "the driver tells nothing of it"
 _MIB = 2**20

@@ -21,7 +21,8 @@ _HEAD = 64 << 10
 class Told(Struct, frozen=True, kw_only=True):
     """What a viewer is told: the run's status and progress, its new lines, and whether they begin another attempt.
 
-    `ranks` are the processes that said where they compute, `mismatch` says where that is not what was planned.
+    `ranks` are the processes that said where they compute, `mismatch` says where that is not what was planned, `gpus`
+    are the UUIDs of the planned cards.
     """
 
     status: Status
@@ -33,6 +34,7 @@ class Told(Struct, frozen=True, kw_only=True):
     seconds_left: float | None = None
     ranks: tuple[Rank, ...] = ()
     mismatch: tuple[str, ...] = ()
+    gpus: tuple[str, ...] = ()
 
 
 class Ranks:
@@ -145,6 +147,7 @@ def watch(run: RunDir, cancelled: Callable[[], bool]) -> Iterator[Told]:
             seconds_left=_left(progress, began),
             ranks=found.known,
             mismatch=found.mismatch,
+            gpus=plan.gpus,
         )
         ended = not now.live and not (tail and tail.behind)
         changed = (news.status, news.unfinished, news.ranks) != (told.status, told.unfinished, told.ranks)
