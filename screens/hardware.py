@@ -157,6 +157,7 @@ def _pick(gpu: Gpu, verdict: Verdict, sample: Sample | None) -> Pick:
     )
     details = [doing(sample) if sample else "", *verdict.reasons]
     details += [verdict.busy] if verdict.busy else map(_holder, gpu.processes[:3])
+    details += ["shares the host's memory" if gpu.shares_memory else ""]
     details += ["drives a display" if gpu.display_active else "", f"bus {bus(gpu)}" if gpu.pci_bus else ""]
     shown = ", ".join(visible(detail) for detail in details if detail)
     if shown:

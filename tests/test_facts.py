@@ -149,6 +149,13 @@ def test_a_lost_card_hides_no_other(on):
     assert not first.problem
 
 
+@pytest.mark.parametrize("name", ["gb10", "jetson-orin"])
+def test_a_chip_without_memory_of_its_own_has_the_hosts(on, name):
+    found = on(name)
+    assert [(gpu.shares_memory, gpu.memory_total) for gpu in found.gpus] == [(True, found.memory_total)]
+    assert not any(gpu.shares_memory for gpu in on("seed-3090-gt1030-3090").gpus)
+
+
 def test_clocks_and_links(on):
     cards = on("8xh100-nvlink").gpus
     assert cards[3].peers == (0, 1, 2, 4, 5, 6, 7)

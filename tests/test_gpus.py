@@ -206,6 +206,7 @@ def test_busy_cards_are_selected_only_where_all_are_busy():
     taken = card("taken", processes=(held,))
     cards = [taken, hidden, desktop, small]
     assert [gpus.busy(gpu) for gpu in cards] == [True, True, False, False]
+    assert not gpus.busy(card("shared", memory_free=2 * GIB, shares_memory=True)), "it is the host that is full"
     assert gpus.recommended(cards, gpus.judge(cards)) == ("GPU-desktop", "GPU-small")
     assert gpus.recommended(cards[:2], gpus.judge(cards[:2])) == ("GPU-taken", "GPU-hidden")
     assert gpus.recommended([], ()) == ()

@@ -51,7 +51,7 @@ def _cards(machine: Machine, judged_for: Toolchain | None, chosen: tuple[str, ..
     for gpu, verdict in zip(machine.gpus, verdicts, strict=True):
         mark = "*" if gpu.uuid and gpu.uuid in chosen else " "
         display = {True: "yes", False: "no", None: "?"}[gpu.display_active]
-        memory = f"{size(gpu.memory_free)} of {size(gpu.memory_total)}"
+        memory = f"{size(gpu.memory_free)} of {size(gpu.memory_total)}{' (shared)' if gpu.shares_memory else ''}"
         kind = f"{verdict.kind}, busy" if verdict.busy else verdict.kind
         why = "; ".join(filter(None, (*verdict.reasons, verdict.busy and f"busy: {verdict.busy}")))
         rows.append((

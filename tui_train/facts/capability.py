@@ -9,6 +9,8 @@ _ARCH = re.compile(r"(sm|compute)_(\d{2,4})([af]?)", re.ASCII)
 _CAPABILITY = re.compile(r"(\d{1,3})\.(\d)", re.ASCII)
 # Integrated chips: only code made for them runs on them, and it runs on nothing else. 10.1 was renamed to 11.0.
 TEGRA = {53: {53}, 62: {62}, 72: {72}, 87: {87}, 101: {101, 110}}
+# GB10 as well uses the host's memory, though it runs what its generation runs.
+INTEGRATED = frozenset({*TEGRA, 110, 121})
 # Dense fp16 operations of one multiprocessor in one cycle, accumulated in fp32, with tensor cores.
 _TENSOR = {70: 1024, 75: 1024, 80: 2048, 86: 1024, 87: 1024, 89: 1024, 90: 4096, 100: 8192, 103: 8192, 120: 1024}
 # The same without tensor cores: twice the number of cores.

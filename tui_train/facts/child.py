@@ -11,7 +11,8 @@ from threading import Thread
 import msgspec
 
 from tui_train.facts import host, nvml
-from tui_train.facts.types import Gap, Machine
+from tui_train.facts.capability import INTEGRATED, number
+from tui_train.facts.types import Gap, Gpu, Machine
 
 # The rest is for telling of those cards that did answer.
 _SHARE = 0.8
@@ -44,11 +45,19 @@ def machine(deadline: float) -> Machine:
     cards = answers[0] if answers else nvml.Cards(gaps=(silent(deadline),))
     return msgspec.structs.replace(
         found,
-        gpus=cards.gpus,
+        gpus=tuple(_with_host_memory(gpu, found) for gpu in cards.gpus),
         gaps=cards.gaps,
         driver_version=cards.driver_version,
         driver_cuda=cards.driver_cuda,
     )
+
+
+def _with_host_memory(gpu: Gpu, host: Machine) -> Gpu:
+    """Return a card that is part of the processor's chip, of whose memory the driver does not tell, with the host's."""
+    if gpu.memory_total is not None or gpu.problem or number(gpu.compute_capability) not in INTEGRATED:
+        return gpu
+    memory = {"memory_total": host.memory_total, "memory_free": host.memory_available}
+    return msgspec.structs.replace(gpu, shares_memory=True, **memory)
 
 
 def main(arguments: list[str]) -> None:

@@ -26,7 +26,9 @@ def busy(gpu: Gpu) -> bool:
     """
     if any(not process.graphics and (process.memory or _BUSY_MEMORY) >= _BUSY_MEMORY for process in gpu.processes):
         return True
-    return bool(gpu.memory_total and gpu.memory_free is not None and gpu.memory_free < gpu.memory_total / 2)
+    if gpu.shares_memory or not gpu.memory_total or gpu.memory_free is None:
+        return False
+    return gpu.memory_free < gpu.memory_total / 2
 
 
 def who(gpu: Gpu) -> str:

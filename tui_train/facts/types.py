@@ -40,7 +40,8 @@ class Gpu(Struct, frozen=True, kw_only=True):
 
     `problem` says why it cannot be opened. Each MIG instance of a divided card is one Gpu, with the card's `index`.
     `sm_clock_max` is in MHz, `throttled_by` what slows its clock now, `nvlinks` the number of active links, `peers` the
-    indices of the cards that exchange memory with it directly, `numa_node` the node of processors nearest to it.
+    indices of the cards that exchange memory with it directly, `numa_node` the node of processors nearest to it. One
+    that `shares_memory` has none of its own: its amounts are the host's.
     """
 
     index: int
@@ -60,6 +61,7 @@ class Gpu(Struct, frozen=True, kw_only=True):
     nvlinks: int | None = None
     peers: tuple[int, ...] | None = None
     numa_node: int | None = None
+    shares_memory: bool = False
     processes: tuple[GpuProcess, ...] = ()
     problem: str = ""
 
