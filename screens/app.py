@@ -21,7 +21,7 @@ from textual.worker import Worker, WorkerState, get_current_worker
 from tui_train.changes import apply
 from tui_train.errors import BadInput, TuiTrainError
 from tui_train.facts.samples import Samples, with_samples
-from tui_train.facts.types import Facts, Machine, PathState, Toolchain
+from tui_train.facts.types import Facts, Machine
 from tui_train.profile import fields
 from tui_train.profile.types import Profile
 from tui_train.text import visible
@@ -118,6 +118,7 @@ class Wizard(App[int]):
         if "toolchains" not in self.looking:
             self._look_toolchains(self._ask("toolchains"))
         self._look_paths(self._ask("paths"))
+        self._look_variables(self._ask("variables"))
 
     def _ask(self, part: str) -> int:
         """Note that a part of the facts is looked at, and return which look it is."""
@@ -144,20 +145,27 @@ class Wizard(App[int]):
 
         self.post_message(Learned(asked, "paths", probe.paths(fields.paths_of(self.profile))))
 
+    @work(thread=True, exclusive=True, group="variables", exit_on_error=False)
+    def _look_variables(self, asked: int) -> None:
+        from tui_train.facts.variables import variables
+
+        self.post_message(Learned(asked, "variables", variables()))
+
     @on(Learned)
     def _learned(self, event: Learned) -> None:
         facts = self.facts or Facts(machine=Machine(hostname=""))
         newest = event.asked == self._asked.get(event.part)
         if not newest and event.part != "paths":
             return
+        value = event.value
         if event.part == "machine":
-            self._found = event.value
+            self._found = value
             self._sample()
-        machine = with_samples(self._found, self.live)
-        toolchains: tuple[Toolchain, ...] = event.value if event.part == "toolchains" else facts.toolchains
-        # Older answers may come later than newer ones: none of them is forgotten.
-        paths: dict[str, PathState] = {**facts.paths, **event.value} if event.part == "paths" else facts.paths
-        self.facts = Facts(machine=machine, toolchains=toolchains, paths=paths)
+            value = with_samples(value, self.live)
+        elif event.part == "paths":
+            # Older answers may come later than newer ones: none of them is forgotten.
+            value = {**facts.paths, **value}
+        self.facts = msgspec.structs.replace(facts, **{event.part: value})
         if newest:
             self.looking -= {event.part}
 

@@ -4,6 +4,7 @@ from collections.abc import Callable
 
 from msgspec import Struct
 
+from tui_train.checks.communication import why_no_gloo
 from tui_train.facts.gpus import supports_bf16
 from tui_train.facts.types import Facts
 from tui_train.plan.launchers import LAUNCHERS
@@ -42,6 +43,10 @@ def applies(key: str, profile: Profile) -> bool:
 
 def why_not(key: str, resolved: Resolved) -> str:
     """Return why a recipe's value does not reach the trainer, empty when it does."""
+    if key.startswith("communication.") and not resolved.backend:
+        return "one process has nobody to talk to"
+    if key == "communication.debug" and resolved.backend != "nccl":
+        return f"these processes talk by {resolved.backend}"
     names = [name for name, needed in PLACEHOLDERS.items() if needed == key]
     if not key.startswith("recipe.") or key in {
         "recipe.lr_scaling",
@@ -101,6 +106,17 @@ def _python(profile: Profile, facts: Facts, resolved: Resolved) -> tuple[Option,
     return tuple(found)
 
 
+def _backend(profile: Profile, _facts: Facts, resolved: Resolved) -> tuple[Option, ...]:
+    cuda = resolved.device == "cuda"
+    nccl = "" if cuda else "only for GPUs"
+    gloo = why_no_gloo(profile, resolved) if cuda else ""
+    return (
+        Option("auto", "auto", f"now {resolved.backend}" if resolved.backend else ""),
+        Option("nccl", "NCCL", "", nccl),
+        Option("gloo", "Gloo", "a last resort on GPUs" if cuda else "", gloo),
+    )
+
+
 def _precision(_profile: Profile, _facts: Facts, resolved: Resolved) -> tuple[Option, ...]:
     cuda = resolved.device == "cuda"
     bf16 = "a chosen card is older than compute capability 8.0" if cuda and not supports_bf16(resolved.gpus) else ""
@@ -114,5 +130,6 @@ _OPTIONS: dict[str, Callable[[Profile, Facts, Resolved], tuple[Option, ...]]] = 
     "trainer.preset": _preset,
     "trainer.launcher": _launcher,
     "trainer.python": _python,
+    "communication.backend": _backend,
     "recipe.precision": _precision,
 }

@@ -9,6 +9,7 @@ from tui_train.checks import Finding, check
 from tui_train.errors import TuiTrainError
 from tui_train.facts import probe
 from tui_train.facts.types import Facts
+from tui_train.facts.variables import variables
 from tui_train.files import PRIVATE, write_beside
 from tui_train.places import last_profile
 from tui_train.plan.plan import plan
@@ -36,6 +37,7 @@ def look(profile: Profile) -> Facts:
         machine=probe.machine(),
         toolchains=probe.toolchains(named_python(profile)),
         paths=probe.paths(fields.paths_of(profile)),
+        variables=variables(),
     )
 
 

@@ -3,7 +3,7 @@
 import msgspec
 
 from tui_train.changes import Change
-from tui_train.checks import hardware, recipe, trainer
+from tui_train.checks import communication, hardware, recipe, trainer
 from tui_train.checks.finding import Check, Finding
 from tui_train.errors import BadInput
 from tui_train.facts.types import Facts
@@ -22,7 +22,11 @@ CHECKS: tuple[Check, ...] = (
     recipe.model,
     hardware.precision,
     trainer.paths,
+    communication.backend,
+    communication.without,
+    communication.interface,
     trainer.environment,
+    communication.dead,
     trainer.arguments,
     recipe.fallbacks,
 )

@@ -3,6 +3,7 @@
 import math
 import os
 import platform
+import socket
 from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
@@ -37,6 +38,7 @@ def read() -> Machine:
         memory_available=_least(available, limits.memory_free),
         shm_total=shm_total,
         shm_free=shm_free,
+        interfaces=_interfaces(),
     )
 
 
@@ -148,6 +150,14 @@ def _shared_memory(folder: str = "/dev/shm") -> tuple[int | None, int | None]:  
     except OSError:
         return None, None
     return status.f_blocks * status.f_frsize, status.f_bavail * status.f_frsize
+
+
+def _interfaces() -> tuple[str, ...]:
+    """Return the names of the network interfaces."""
+    try:
+        return tuple(sorted(clean(name) for _, name in socket.if_nameindex()))
+    except OSError:
+        return ()
 
 
 def _number(path: Path) -> int | None:

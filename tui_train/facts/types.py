@@ -77,6 +77,7 @@ class Machine(Struct, frozen=True, kw_only=True):
     memory_available: int | None = None
     shm_total: int | None = None
     shm_free: int | None = None
+    interfaces: tuple[str, ...] = ()
     driver_version: str | None = None
     driver_cuda: str | None = None
     gpus: tuple[Gpu, ...] = ()
@@ -101,12 +102,23 @@ class Toolchain(Struct, frozen=True, kw_only=True):
     problem: str = ""
 
 
+class Inherited(Struct, frozen=True):
+    """A variable that a training inherits: its name, and where it is set."""
+
+    name: str
+    source: str
+
+
 class Facts(Struct, frozen=True, kw_only=True):
-    """All that plan and checks may know of the world; `paths` holds the state of each path that the profile names."""
+    """All that plan and checks may know of the world; `paths` holds the state of each path that the profile names.
+
+    `variables` are those of the environment, and of NCCL's files, that tell libraries how to communicate.
+    """
 
     machine: Machine
     toolchains: tuple[Toolchain, ...] = ()
     paths: dict[str, PathState] = {}
+    variables: tuple[Inherited, ...] = ()
 
 
 class Verdict(Struct, frozen=True):

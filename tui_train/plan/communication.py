@@ -5,6 +5,7 @@ will run is not exported.
 """
 
 import re
+from collections.abc import Sequence
 
 from msgspec import Struct
 
@@ -14,6 +15,7 @@ from tui_train.profile.types import Communication
 
 Version = tuple[int, ...]
 
+LOOPBACK = "one host: Gloo needs no other interface, and some host names resolve to none that works"
 _NUMBER = re.compile(r"(\d+)\.(\d+)")
 _NCCL = ("nvidia-nccl-cu13", "nvidia-nccl-cu12")
 
@@ -104,9 +106,10 @@ def without_effect(cure: Cure, toolchain: Toolchain | None) -> str:
     return ""
 
 
-def settings(chosen: Communication, *, cuda: bool, world_size: int, toolchain: Toolchain | None) -> tuple[Setting, ...]:
-    """Return the variables of the communication; only those that the backend and its version read."""
-    talks = backend(chosen, cuda=cuda, world_size=world_size)
+def settings(
+    chosen: Communication, talks: str, gpus: Sequence[str], toolchain: Toolchain | None
+) -> tuple[Setting, ...]:
+    """Return the variables for processes that talk by a backend; only those that it and its version read."""
     found: list[Setting] = []
     if talks == "nccl":
         cures = [CURES[name] for name in chosen.without if name in CURES]
@@ -118,11 +121,13 @@ def settings(chosen: Communication, *, cuda: bool, world_size: int, toolchain: T
         if chosen.debug != "none":
             found.append(Setting("NCCL_DEBUG", chosen.debug.upper(), "how much NCCL says in the log", "profile"))
         if chosen.interface:
-            why = "exactly this interface: without = it would be a prefix"
+            why = "exactly this interface: without its = it would mean all that begin so"
             found.append(Setting("NCCL_SOCKET_IFNAME", f"={chosen.interface}", why, "profile"))
-    if talks == "gloo" and cuda:
-        why = "what init_process_group is given becomes this, in any script"
+    if talks == "gloo" and gpus:
+        why = "has any script talk by Gloo, whatever it asks for"
         found.append(Setting("TUI_TRAIN_BACKEND", "gloo", why, "profile"))
+        if not chosen.interface:
+            found.append(Setting("GLOO_SOCKET_IFNAME", "lo", LOOPBACK, "launcher"))
     if talks and chosen.interface:
         found.append(Setting("GLOO_SOCKET_IFNAME", chosen.interface, "the interface that you named", "profile"))
     return tuple(found)

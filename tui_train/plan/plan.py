@@ -8,7 +8,7 @@ from tui_train.checks import check
 from tui_train.errors import BadInput, Unavailable
 from tui_train.facts.types import Facts, Toolchain
 from tui_train.memory.ladder import climb
-from tui_train.plan import batch
+from tui_train.plan import batch, communication
 from tui_train.plan.arguments import fill
 from tui_train.plan.launchers import LAUNCHERS
 from tui_train.plan.launchers.job import Job
@@ -75,6 +75,7 @@ def plan(profile: Profile, facts: Facts) -> Plan:
         configs=LAUNCHERS[resolved.launcher].configs(job),
         programs=_programs(profile),
         secrets=profile.trainer.secrets,
+        backend=resolved.backend,
         notes=_notes(resolved),
     )
 
@@ -177,6 +178,7 @@ def _arguments(profile: Profile, resolved: Resolved, output: Word) -> tuple[Part
         "total_batch": (str(recipe.micro_batch * resolved.world_size),),
         "world_size": (str(resolved.world_size),),
         "device": (resolved.device,),
+        "backend": (resolved.backend if resolved.device == "cuda" else "",),
     }
     plain = ("layers", "hidden_size", "heads", "sequence_length", "micro_batch", "global_batch", "precision", "steps")
     for name in (*plain, "checkpoint_every", "seed"):
@@ -208,6 +210,7 @@ def _settings(profile: Profile, resolved: Resolved, job: Job, facts: Facts) -> t
     else:
         settings.append(Setting("CUDA_VISIBLE_DEVICES", "", "trains on the CPU: hides every card", "profile"))
     settings += LAUNCHERS[resolved.launcher].settings(job)
+    settings += communication.settings(profile.communication, resolved.backend, job.gpus, resolved.toolchain)
     if profile.recipe.expandable_segments and job.gpus:
         why = "the allocator grows its blocks: less memory lost to fragmentation"
         settings.append(Setting("PYTORCH_CUDA_ALLOC_CONF", "expandable_segments:True", why, "ladder"))

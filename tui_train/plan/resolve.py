@@ -7,6 +7,7 @@ from msgspec import Struct
 from tui_train.facts.gpus import judge, recommended
 from tui_train.facts.types import Facts, Gpu, Toolchain, Verdict
 from tui_train.memory.ladder import Room
+from tui_train.plan import communication
 from tui_train.presets import Preset, preset, takes
 from tui_train.profile.types import Profile
 
@@ -14,7 +15,10 @@ MODEL_SIZE = frozenset({"layers", "hidden_size", "heads"})
 
 
 class Resolved(Struct, frozen=True, kw_only=True):
-    """What a profile means on this machine; `toolchain` is None when no Python here can train it."""
+    """What a profile means on this machine; `toolchain` is None when no Python here can train it.
+
+    `backend` is by what the processes talk, empty where there is only one.
+    """
 
     toolchain: Toolchain | None
     device: Literal["cpu", "cuda"]
@@ -22,6 +26,7 @@ class Resolved(Struct, frozen=True, kw_only=True):
     verdicts: tuple[Verdict, ...]
     world_size: int
     launcher: str
+    backend: str
     preset: Preset
     room: Room
 
@@ -49,6 +54,7 @@ def resolve(profile: Profile, facts: Facts) -> Resolved:
         verdicts=verdicts,
         world_size=world_size,
         launcher=launcher,
+        backend=communication.backend(profile.communication, cuda=device == "cuda", world_size=world_size),
         preset=chosen,
         room=room,
     )

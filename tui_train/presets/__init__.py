@@ -27,6 +27,7 @@ PLACEHOLDERS = {
     "global_batch": "recipe.global_batch",
     "world_size": "hardware.processes",
     "device": "hardware.device",
+    "backend": "communication.backend",
     "learning_rate": "recipe.learning_rate",
     "precision": "recipe.precision",
     "steps": "recipe.steps",

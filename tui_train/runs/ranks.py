@@ -33,12 +33,13 @@ class Rank(Struct, frozen=True, kw_only=True):
 
 
 class Planned(Struct, frozen=True, kw_only=True):
-    """What a plan says of processes and devices; a world size of 0 and an empty device promise nothing."""
+    """What a plan says of processes and devices; a world size of 0, an empty device and backend promise nothing."""
 
     world_size: int = 0
     device: str = ""
     gpus: tuple[str, ...] = ()
     gpu_names: tuple[str, ...] = ()
+    backend: str = ""
 
 
 def planned(data: bytes) -> Planned:
@@ -62,14 +63,14 @@ def parse(lines: Iterable[str], most: int = MOST) -> tuple[Rank, ...]:
     return tuple(sorted(found, key=lambda rank: rank.rank))
 
 
-def compare(ranks: Sequence[Rank], plan: Planned, backend: str = "") -> tuple[str, ...]:
-    """Return in sentences where the ranks are not what was planned; an empty backend was not promised."""
+def compare(ranks: Sequence[Rank], plan: Planned) -> tuple[str, ...]:
+    """Return in sentences where the ranks are not what was planned."""
     comparable = not any(uuid.startswith("MIG-") for uuid in plan.gpus)
     return (
         *_processes(ranks, plan),
         *_devices(ranks, plan),
         *(_cards(ranks, plan) if plan.gpus and comparable else ()),
-        *_backends(ranks, backend),
+        *_backends(ranks, plan.backend),
     )
 
 
@@ -146,10 +147,16 @@ def _cards(ranks: Sequence[Rank], plan: Planned) -> Iterable[str]:
 
 
 def _backends(ranks: Sequence[Rank], backend: str) -> Iterable[str]:
-    others = [rank for rank in ranks if rank.backend != "none" and backend not in re.split("[:,]", rank.backend)]
+    others = [rank for rank in ranks if rank.backend != "none" and _talks_by(rank) != backend]
     if backend and others:
         talks = "talk" if len(_numbers(others)) > 1 else "talks"
         yield f"{_called(others)} {talks} through {others[0].backend}, {backend} was planned"
+
+
+def _talks_by(rank: Rank) -> str:
+    """Return by what a rank talks on its own device: `cuda:nccl,cpu:gloo` is one for each."""
+    entries = dict(re.findall(r"(\w+):(\w+)", rank.backend))
+    return str(entries.get(rank.device.partition(":")[0], rank.backend))
 
 
 def _numbers(ranks: Sequence[Rank]) -> list[int]:

@@ -1,4 +1,6 @@
-"""Shows on which device each rank of a script trains, without a change to that script; Python runs it at its start.
+"""Shows on which device each rank of a script trains, and has it talk by another backend where that was chosen.
+
+The script stays as it is: Python runs this at its start.
 
 It lies first on PYTHONPATH, and runs the module of the same name that it hides. It imports nothing that the script does
 not import itself, starts no GPU, and leaves out whatever fails in here. TUI_TRAIN_SHOW_DEVICES=0 turns it off.
@@ -195,6 +197,52 @@ class Devices:
         return os.environ.get("WORLD_SIZE", "1") in {"", "1"} and not helps
 
 
+class Backend:
+    """Has every process group talk by one backend, whatever the script asks for: TUI_TRAIN_BACKEND names it."""
+
+    def __init__(self, wanted: str) -> None:
+        """Know which."""
+        self.wanted = wanted
+        self.calls = Calls()
+
+    def on_distributed(self, module: Any) -> None:
+        """Change what the functions that make groups are given."""
+        for name in ("init_process_group", "new_group", "barrier"):
+            if hasattr(module, name):
+                self.calls.around(module, name, [self._change(getattr(module, name), name)], [])
+
+    def on_accelerate(self, module: Any) -> None:
+        """Have accelerate know of it: by the backend's name it chooses which collectives it calls."""
+        state = module.PartialState
+        original = state._prepare_backend  # noqa: SLF001 - accelerate has no other way
+
+        def prepare(this: Any, *positional: Any, **named: Any) -> Any:
+            backend, kind = original(this, *positional, **named)
+            return (self.wanted if "nccl" in str(backend) else backend), kind
+
+        state._prepare_backend = prepare  # noqa: SLF001
+
+    def _change(self, function: Any, name: str) -> Before:
+        from inspect import signature
+
+        parameters = signature(function)
+
+        def change(positional: tuple[Any, ...], named: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
+            given = dict(parameters.bind_partial(*positional, **named).arguments)
+            backend = given.get("backend")
+            inherits = name == "new_group" and backend is None
+            if name == "barrier":
+                given.pop("device_ids", None)
+            elif not inherits and (backend is None or "nccl" in str(backend).lower()):
+                given["backend"] = self.wanted
+                # They are options and a device for NCCL.
+                given.pop("pg_options", None)
+                given.pop("device_id", None)
+            return (), given
+
+        return change
+
+
 def card(index: int) -> str:
     """Return the name of a device of CUDA, which runs already, and its card's name and UUID where torch tells them."""
     told = quietly(sys.modules["torch.cuda"].get_device_properties, index)
@@ -214,18 +262,19 @@ def install() -> None:
     # A run that another run started has two such modules on its path.
     if any(getattr(finder, "tui_train", False) for finder in sys.meta_path):
         return
-    before: list[Before] = []
-    after: list[After] = []
     waits: dict[str, Callable[[ModuleType], object]] = {}
+    distributed: list[Callable[[ModuleType], object]] = []
     if os.environ.get("TUI_TRAIN_SHOW_DEVICES") != "0":
         devices = Devices()
-        after.append(devices.joined)
+        distributed.append(lambda module: Calls().around(module, "init_process_group", [], [devices.joined]))
         waits["torch.cuda"] = devices.on_cuda
         waits["torch.autograd"] = devices.on_autograd
-    if before or after:
-        waits["torch.distributed.distributed_c10d"] = lambda module: Calls().around(
-            module, "init_process_group", before, after
-        )
+    if os.environ.get("TUI_TRAIN_BACKEND"):
+        backend = Backend(os.environ["TUI_TRAIN_BACKEND"])
+        distributed.append(backend.on_distributed)
+        waits["accelerate.state"] = backend.on_accelerate
+    if distributed:
+        waits["torch.distributed.distributed_c10d"] = lambda module: [quietly(act, module) for act in distributed]
     if waits:
         sys.meta_path.insert(0, Imports(waits))
 

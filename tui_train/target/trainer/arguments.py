@@ -44,6 +44,7 @@ class Options:
     resume_from: Path | None
     expect_world_size: int | None
     expect_device: str | None
+    backend: str | None
     simulate_oom_at_step: int | None
     simulate_oom_above_micro_batch: int
     simulate_failure_at_step: int | None
@@ -104,6 +105,7 @@ def _add_state(group: argparse._ArgumentGroup) -> None:
     world = "refuse any other number of processes: several launchers start too few and say nothing"
     add("--expect-world-size", type=int, metavar="N", help=world)
     device = "refuse to train on anything else: torch without a GPU that it can use takes the CPU and says nothing"
+    add("--backend", choices=("nccl", "gloo"), help="by what several processes talk (default: torch's own choice)")
     add("--expect-device", choices=("cuda", "cpu"), help=device)
 
 

@@ -53,7 +53,7 @@ def start(options: Options) -> Any:
     """Return the accelerator, after every rank said where it runs; raise BadInput for an unexpected world or device."""
     import torch
     from accelerate import Accelerator
-    from accelerate.utils import GradientAccumulationPlugin
+    from accelerate.utils import GradientAccumulationPlugin, InitProcessGroupKwargs
 
     has_cuda = torch.cuda.is_available()
     if options.expect_device == "cuda" and not has_cuda:
@@ -72,6 +72,7 @@ def start(options: Options) -> Any:
         mixed_precision=PRECISIONS[options.precision],
         # As a plugin, because a plain number is overruled by a variable of the environment.
         gradient_accumulation_plugin=GradientAccumulationPlugin(num_steps=options.accumulation),
+        kwargs_handlers=[InitProcessGroupKwargs(backend=options.backend)] if options.backend else [],
     )
     rank, world = accelerator.process_index, accelerator.num_processes
     distributed = torch.distributed.is_available() and torch.distributed.is_initialized()

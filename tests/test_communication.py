@@ -1,0 +1,240 @@
+"""Communication: what a profile asks for reaches the processes, and what has no effect is said."""
+
+import os
+import re
+import sys
+
+import msgspec
+import pytest
+from support import SCRIPTS, bash, exported, facts, gpu, plain_environment, profile, toolchain
+
+from tui_train.changes import apply
+from tui_train.checks import check
+from tui_train.facts.types import Inherited
+from tui_train.facts.variables import variables
+from tui_train.plan.communication import CURES, backend, without_effect
+from tui_train.plan.dead import DEAD, Run, why_dead
+from tui_train.plan.plan import plan
+from tui_train.profile.types import Communication, Profile
+from tui_train.runs.ranks import Planned, compare, parse
+
+TWO = facts(gpus=(gpu(0), gpu(1)), packages={"nvidia-nccl-cu12": "2.27.3"})
+CPU = facts()
+TORCHRUN = {"hardware.processes": 2, "trainer.launcher": "torchrun"}
+GLOO = {"communication.backend": "gloo"}
+
+# A script that insists on NCCL, in the three ways in which scripts make their process group.
+PLAIN = """
+import torch, torch.distributed as dist
+dist.init_process_group("nccl", device_id=torch.device("cuda", 0))
+second = dist.new_group(backend="nccl")
+total = torch.ones(1)
+dist.all_reduce(total)
+dist.all_reduce(total, group=second)
+dist.barrier(device_ids=[0])
+"""
+ACCELERATE = """
+import torch, torch.distributed as dist
+from accelerate import PartialState
+state = PartialState()
+total = torch.ones(1)
+dist.all_reduce(total)
+dist.all_reduce(total)
+assert state.backend == "gloo", state.backend
+assert str(state.distributed_type).endswith("MULTI_GPU"), state.distributed_type
+state.wait_for_everyone()
+"""
+TRAINER = """
+import torch, torch.distributed as dist
+from transformers import HfArgumentParser, TrainingArguments
+arguments = HfArgumentParser(TrainingArguments).parse_args_into_dataclasses(return_remaining_strings=True)[0]
+arguments.device
+total = torch.ones(1)
+dist.all_reduce(total)
+dist.all_reduce(total)
+"""
+SAYS = """
+import os, sys
+torch.zeros(1, requires_grad=True).sum().backward()
+print(f"it is {dist.get_backend()} of {dist.get_world_size()}, {int(total)}", flush=True)
+dist.destroy_process_group()
+sys.stdout.flush(), sys.stderr.flush()
+os._exit(0)
+"""
+
+
+def variables_of(values, where):
+    command = plan(profile(values), where).attempts[0].command
+    return {setting.name: setting.value for setting in command.env}
+
+
+@pytest.mark.training
+@pytest.mark.parametrize(
+    ("source", "launcher", "preset"),
+    [
+        (PLAIN, "torchrun", "custom"),
+        (PLAIN, "accelerate", "custom"),
+        (ACCELERATE, "torchrun", "custom"),
+        (ACCELERATE, "accelerate", "custom"),
+        (TRAINER, "torchrun", "hf-trainer"),
+        (TRAINER, "accelerate", "hf-trainer"),
+    ],
+)
+def test_a_script_that_insists_on_nccl_talks_by_gloo(tmp_path, source, launcher, preset):
+    """What reaches the process group is Gloo, on a machine that says it has CUDA; and the run shows it."""
+    script = tmp_path / "train.py"
+    script.write_text(source + SAYS)
+    values = {
+        "trainer.kind": "script",
+        "trainer.preset": preset,
+        "trainer.launcher": launcher,
+        "trainer.python": sys.executable,
+        "trainer.script": str(script),
+    }
+    run, made = exported(tmp_path / "run", profile({**values, **GLOO}), msgspec.structs.replace(TWO, toolchains=(
+        toolchain(python=sys.executable),)))  # fmt: skip
+    assert made.backend == "gloo"
+    fake = {"PYTHONPATH": str(SCRIPTS / "fake_cuda"), "TORCH_CPP_LOG_LEVEL": "ERROR"}
+    without_cards = re.sub(r"(?m)^cards=.*", "cards=()", run.script.read_text())
+    run.script.write_text(without_cards)
+    done = bash(run, env=plain_environment(**fake))
+    log = run.attempt_log(1).read_text()
+    assert done.returncode == 0, log
+    assert log.count("it is gloo of 2, 4") == 2, log
+    told = parse(log.splitlines())
+    assert {rank.backend for rank in told} == {"gloo"}, log
+    planned = Planned(world_size=2, backend="gloo")
+    assert compare(told, planned) == ()
+    assert "nccl was planned" in compare(told, msgspec.structs.replace(planned, backend="nccl"))[0]
+
+
+@pytest.mark.training
+def test_without_the_choice_nccl_stays_and_fails_here(tmp_path):
+    """The test above can fail: the same script, not told of Gloo, asks for NCCL."""
+    script = tmp_path / "train.py"
+    script.write_text(PLAIN + SAYS)
+    values = {
+        "trainer.kind": "script", "trainer.preset": "custom", "trainer.launcher": "torchrun",
+        "trainer.python": sys.executable, "trainer.script": str(script),
+    }  # fmt: skip
+    run, made = exported(tmp_path / "run", profile(values), TWO)
+    assert made.backend == "nccl"
+    run.script.write_text(re.sub(r"(?m)^cards=.*", "cards=()", run.script.read_text()))
+    done = bash(run, env=plain_environment(PYTHONPATH=str(SCRIPTS / "fake_cuda")))
+    assert done.returncode
+    assert "it is" not in run.attempt_log(1).read_text()
+
+
+@pytest.mark.parametrize(
+    ("chosen", "cuda", "world", "expected"),
+    [
+        ("auto", True, 2, "nccl"),
+        ("auto", False, 2, "gloo"),
+        ("gloo", True, 2, "gloo"),
+        ("auto", True, 1, ""),
+        ("gloo", True, 1, ""),
+    ],
+)
+def test_by_what_processes_talk(chosen, cuda, world, expected):
+    assert backend(Communication(backend=chosen), cuda=cuda, world_size=world) == expected
+
+
+def test_cures_become_variables_where_something_reads_them():
+    all_of_them = {"communication.without": tuple(CURES), "communication.debug": "warn", **TORCHRUN}
+    found = variables_of(all_of_them, TWO)
+    assert {name: found[name] for name in ("NCCL_CUMEM_HOST_ENABLE", "NCCL_P2P_DISABLE", "NCCL_DEBUG")} == {
+        "NCCL_CUMEM_HOST_ENABLE": "0", "NCCL_P2P_DISABLE": "1", "NCCL_DEBUG": "WARN",
+    }  # fmt: skip
+    assert "TORCH_DIST_USE_NCCL2" not in found, "this torch is older"
+    old = facts(gpus=(gpu(0), gpu(1)), packages={"nvidia-nccl-cu12": "2.21.5"})
+    assert "NCCL_CUMEM_HOST_ENABLE" not in variables_of(all_of_them, old)
+    assert any("begins with NCCL 2.23" in finding.message for finding in check(profile(all_of_them), old))
+    by_gloo = variables_of({**all_of_them, **GLOO}, TWO)
+    assert not any(name.startswith("NCCL") for name in by_gloo)
+    assert not any(name.startswith("NCCL") for name in variables_of(all_of_them, CPU))
+    assert without_effect(CURES["nccl2"], toolchain(torch="2.15.0")) == ""
+    assert without_effect(CURES["nccl2"], None) == ""
+
+
+def test_the_interface_is_named_exactly():
+    found = variables_of({"communication.interface": "eth0", **TORCHRUN}, TWO)
+    assert found["NCCL_SOCKET_IFNAME"] == "=eth0"
+    assert found["GLOO_SOCKET_IFNAME"] == "eth0"
+    assert variables_of({**GLOO, **TORCHRUN}, TWO)["GLOO_SOCKET_IFNAME"] == "lo"
+    machine = msgspec.structs.replace(TWO.machine, interfaces=("eno1", "lo"))
+    where = msgspec.structs.replace(TWO, machine=machine)
+    (finding,) = check(profile({"communication.interface": "eth0", **TORCHRUN}), where)
+    assert (finding.key, finding.remedy) == ("communication.interface", "It has: eno1, lo.")
+
+
+@pytest.mark.parametrize(
+    ("values", "where", "level", "words"),
+    [
+        ({"communication.backend": "nccl", **TORCHRUN}, CPU, "error", "NCCL works on GPUs only"),
+        ({**GLOO, **TORCHRUN}, TWO, "warning", "0.7 GB a second"),
+        ({"communication.without": ("p3p",), **TORCHRUN}, TWO, "error", "nothing named p3p"),
+    ],
+)
+def test_what_is_wrong_with_a_backend_is_said(values, where, level, words):
+    found = check(profile(values), where)
+    assert [finding.level for finding in found] == [level]
+    assert words in found[0].message
+    if found[0].change:
+        assert not check(apply(found[0].change, profile(values)), where)
+
+
+@pytest.mark.parametrize(
+    ("name", "run", "words"),
+    [
+        ("ACCELERATE_USE_GLOO", Run(toolchain(), "accelerate", "nccl"), "no version of accelerate"),
+        ("MASTER_PORT", Run(toolchain(), "torchrun", "nccl"), "arguments only"),
+        ("MASTER_PORT", Run(toolchain(), "python", ""), ""),
+        ("TORCH_NCCL_AVOID_RECORD_STREAMS", Run(toolchain(torch="2.13.0"), "python", "nccl"), "default since"),
+        ("TORCH_NCCL_AVOID_RECORD_STREAMS", Run(toolchain(torch="2.7.1"), "python", "nccl"), ""),
+        ("WANDB_DISABLED", Run(toolchain(transformers="5.23.0"), "python", ""), "WANDB_MODE"),
+        ("WANDB_DISABLED", Run(toolchain(transformers="4.57.6"), "python", ""), ""),
+        ("PYTORCH_ALLOC_CONF", Run(toolchain(torch="2.8.0"), "python", ""), "does not heed"),
+        ("PYTORCH_ALLOC_CONF", Run(toolchain(torch="2.13.0"), "python", ""), ""),
+        ("NCCL_P2P_DISABLE", Run(toolchain(), "torchrun", "gloo"), "only NCCL reads it"),
+        ("NCCL_P2P_DISABLE", Run(toolchain(), "torchrun", "nccl"), ""),
+        ("HF_HOME", Run(None, "torchrun", ""), ""),
+    ],
+)
+def test_dead_variables(name, run, words):
+    assert (words in why_dead(name, run)) if words else why_dead(name, run) == ""
+
+
+def test_every_dead_variable_has_its_reason_somewhere():
+    runs = [Run(tool, launcher, talks) for tool in (None, toolchain(torch="2.8.0"), toolchain(torch="2.15.0"))
+            for launcher in ("python", "torchrun") for talks in ("", "nccl")]  # fmt: skip
+    assert all(any(why(run) for run in runs) for why in DEAD.values())
+
+
+def test_dead_variables_of_profile_and_environment_are_reported():
+    own = {"trainer.environment": {"ACCELERATE_USE_GLOO": "1", "HF_HOME": "/h"}, **TORCHRUN}
+    (finding,) = check(profile(own), CPU)
+    assert finding.level == "warning"
+    assert apply(finding.change, profile(own)).trainer.environment == {"HF_HOME": "/h"}
+    inherited = (Inherited("MASTER_PORT", "the environment"), Inherited("NCCL_DEBUG", "~/.nccl.conf"))
+    (finding,) = check(profile(TORCHRUN), msgspec.structs.replace(CPU, variables=inherited))
+    assert finding.level == "note"
+    assert finding.message.startswith("MASTER_PORT, set in the environment: torchrun takes it")
+    found = check(Profile(), msgspec.structs.replace(TWO, variables=inherited))
+    assert [item.message for item in found if item.key == "communication.backend"] == [
+        "~/.nccl.conf sets NCCL_DEBUG for every NCCL run of this machine"
+    ]
+
+
+def test_variables_are_found_by_name_without_their_values(monkeypatch, tmp_path):
+    for name in list(os.environ):
+        if name.startswith(("NCCL", "MASTER", "GLOO", "ACCELERATE")):
+            monkeypatch.delenv(name)
+    monkeypatch.setenv("NCCL_DEBUG", "INFO")
+    monkeypatch.setenv("MY_SECRET", "x")
+    (tmp_path / "mine.conf").write_bytes(b"# NCCL_A=1\nNCCL_IB_DISABLE=1 # why\n\xff\nno line\n")
+    monkeypatch.setenv("NCCL_CONF_FILE", str(tmp_path / "mine.conf"))
+    found = {variable.name: variable.source for variable in variables()}
+    assert found["NCCL_DEBUG"] == "the environment"
+    assert found["NCCL_IB_DISABLE"] == str(tmp_path / "mine.conf")
+    assert "NCCL_A" not in found
+    assert "MY_SECRET" not in found

@@ -1,0 +1,85 @@
+"""Checks of how the processes talk, and of variables that do not do what they are set for."""
+
+from collections.abc import Iterator
+
+from tui_train.changes import Change
+from tui_train.checks.finding import Finding
+from tui_train.facts.types import Facts
+from tui_train.plan.communication import CURES, version, without_effect
+from tui_train.plan.dead import DEAD, Run, why_dead
+from tui_train.plan.resolve import Resolved
+from tui_train.profile import fields
+from tui_train.profile.types import Profile
+from tui_train.text import visible
+
+# Gloo averaged wrongly before: gradients came out as many times too large as there are processes.
+_GLOO_SHARDS = (2, 9)
+
+
+def backend(profile: Profile, _facts: Facts, resolved: Resolved) -> Iterator[Finding]:
+    """A backend that exists on the device and is right for the sharding."""
+    key = "communication.backend"
+    auto = Change("communication auto", "NCCL on GPUs, Gloo on the CPU", ((key, "auto"),))
+    chosen = profile.communication.backend
+    if chosen == "nccl" and resolved.device == "cpu" and resolved.world_size > 1:
+        message, remedy = "NCCL works on GPUs only, and this trains on the CPU", "Choose auto or gloo."
+        yield Finding(level="error", key=key, message=message, remedy=remedy, change=auto)
+    if chosen != "gloo" or resolved.device == "cpu" or resolved.world_size < 2:
+        return
+    why = why_no_gloo(profile, resolved)
+    if why:
+        yield Finding(level="error", key=key, message=why, remedy="Choose auto or nccl.", change=auto)
+    else:
+        message = "Gloo copies every gradient through the host's memory: about 0.7 GB a second on one machine"
+        remedy = "It is a last resort: first try what NCCL can do without (communication.without)."
+        yield Finding(level="warning", key=key, message=message, remedy=remedy, change=auto)
+
+
+def why_no_gloo(profile: Profile, resolved: Resolved) -> str:
+    """Return why Gloo would train wrongly or not at all on GPUs, empty where it can."""
+    torch = version(resolved.toolchain.torch) if resolved.toolchain else ()
+    if profile.trainer.kind == "nemo":
+        return "NeMo's parallel training needs NCCL: Gloo cannot send from card to card"
+    if profile.trainer.strategy == "fsdp2" and torch and torch < _GLOO_SHARDS:
+        return f"Gloo gives FSDP2 wrong gradients before torch {_GLOO_SHARDS[0]}.{_GLOO_SHARDS[1]}, without a word"
+    return ""
+
+
+def without(profile: Profile, _facts: Facts, resolved: Resolved) -> Iterator[Finding]:
+    """Cures that exist, are read, and an interface that is there."""
+    key = "communication.without"
+    for name in dict.fromkeys(profile.communication.without):
+        if name not in CURES:
+            message = f"NCCL knows nothing named {visible(name)}"
+            yield Finding(level="error", key=key, message=message, remedy=fields.nearest(name, tuple(CURES)))
+        elif resolved.backend == "nccl" and (why := without_effect(CURES[name], resolved.toolchain)):
+            message, remedy = f"{CURES[name].name} {why}: it is left out", "Take it off the list."
+            yield Finding(level="note", key=key, message=message, remedy=remedy)
+
+
+def interface(profile: Profile, facts: Facts, _resolved: Resolved) -> Iterator[Finding]:
+    """A network interface that this machine has."""
+    wanted, there = profile.communication.interface, facts.machine.interfaces
+    if wanted and there and wanted not in there:
+        message = f"this machine has no network interface {visible(wanted)}"
+        remedy = f"It has: {', '.join(map(visible, there))}."
+        yield Finding(level="error", key="communication.interface", message=message, remedy=remedy, machine=True)
+
+
+def dead(profile: Profile, facts: Facts, resolved: Resolved) -> Iterator[Finding]:
+    """Variables, of the profile or inherited, that have no effect or a bad one here."""
+    run = Run(resolved.toolchain, resolved.launcher, resolved.backend)
+    own = profile.trainer.environment
+    for name in own:
+        if why := why_dead(name, run):
+            rest = {key: value for key, value in own.items() if key != name}
+            change = Change(f"without {name}", why, (("trainer.environment", rest),))
+            message, remedy = f"{visible(name)}: {why}", "Take it out of the environment."
+            yield Finding(level="warning", key="trainer.environment", message=message, remedy=remedy, change=change)
+    for variable in facts.variables:
+        if variable.name in DEAD and variable.name not in own and (why := why_dead(variable.name, run)):
+            message = f"{visible(variable.name)}, set in {visible(variable.source)}: {why}"
+            yield Finding(level="note", key="trainer.environment", message=message, remedy="It may go.")
+        elif variable.source != "the environment" and resolved.backend == "nccl":
+            message = f"{visible(variable.source)} sets {visible(variable.name)} for every NCCL run of this machine"
+            yield Finding(level="note", key="communication.backend", message=message, remedy="See whether it is meant.")
