@@ -1,5 +1,6 @@
 """Checks: each finds its fault and only that, says what to do, and what it offers to change mends it."""
 
+import msgspec
 import pytest
 from support import UUIDS, facts, gpu, profile, toolchain
 
@@ -57,6 +58,46 @@ FAULTS = {
         "warning",
         "hardware.gpus",
         "more than 32 cards",
+        False,
+    ),
+    "nccl on the cpu": (
+        {"communication.backend": "nccl", "hardware.processes": 2},
+        facts(),
+        "error",
+        "communication.backend",
+        "NCCL works on GPUs only",
+        False,
+    ),
+    "gloo on gpus": (
+        {"communication.backend": "gloo"},
+        TWO,
+        "warning",
+        "communication.backend",
+        "through the host",
+        False,
+    ),
+    "a cure that nobody knows": (
+        {"communication.without": ("p3p",)},
+        facts(),
+        "error",
+        "communication.without",
+        "nothing named p3p",
+        False,
+    ),
+    "an interface that is not there": (
+        {"communication.interface": "eth9"},
+        msgspec.structs.replace(TWO, machine=msgspec.structs.replace(TWO.machine, interfaces=("lo", "eth0"))),
+        "error",
+        "communication.interface",
+        "no network interface eth9",
+        True,
+    ),
+    "a variable that does nothing": (
+        {"trainer.environment": {"ACCELERATE_USE_GLOO": "1"}},
+        facts(),
+        "warning",
+        "trainer.environment",
+        "no version of accelerate reads it",
         False,
     ),
     "python that cannot be asked": (
@@ -289,7 +330,7 @@ MENDED = {
     "cuda without a card", "cuda without a usable card", "python for two cards", "python for two processes",
     "more processes than cards", "fewer processes than cards", "batch that does not divide", "batch that is too small",
     "heads that do not divide", "hidden size below the heads", "fp16 on the cpu", "bf16 on an old card",
-    "variable that is a secret", "rung twice", "rung without consent", "unknown preset",
+    "variable that is a secret", "nccl on the cpu", "gloo on gpus", "a variable that does nothing", "rung twice", "rung without consent", "unknown preset",
 }  # fmt: skip
 
 

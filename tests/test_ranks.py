@@ -182,10 +182,14 @@ def test_the_number_of_processes(seen, wanted, sentence):
 def test_the_backend_where_one_was_promised():
     gloo = [rank(0, backend="gloo"), rank(1, backend="gloo")]
     assert compare(gloo, TWO) == ()
-    assert compare(gloo, msgspec.structs.replace(TWO, backend="nccl")) == ("ranks 0, 1 talk through gloo, nccl was planned",)
+    assert compare(gloo, msgspec.structs.replace(TWO, backend="nccl")) == (
+        "ranks 0, 1 talk through gloo, nccl was planned",
+    )
     assert compare([rank(backend="cpu:gloo,cuda:nccl")], msgspec.structs.replace(TWO, backend="nccl")) == ()
     assert compare([rank(backend="cpu:gloo,cuda:nccl")], msgspec.structs.replace(TWO, backend="gloo"))
-    assert compare([rank(world_size=1, backend="none")], msgspec.structs.replace(TWO, world_size=1, backend="nccl")) == ()
+    assert (
+        compare([rank(world_size=1, backend="none")], msgspec.structs.replace(TWO, world_size=1, backend="nccl")) == ()
+    )
 
 
 def test_mig_is_only_counted():
