@@ -330,7 +330,8 @@ MENDED = {
     "cuda without a card", "cuda without a usable card", "python for two cards", "python for two processes",
     "more processes than cards", "fewer processes than cards", "batch that does not divide", "batch that is too small",
     "heads that do not divide", "hidden size below the heads", "fp16 on the cpu", "bf16 on an old card",
-    "variable that is a secret", "nccl on the cpu", "gloo on gpus", "a variable that does nothing", "rung twice", "rung without consent", "unknown preset",
+    "variable that is a secret", "nccl on the cpu", "gloo on gpus",
+    "a variable that does nothing", "rung twice", "rung without consent", "unknown preset",
 }  # fmt: skip
 
 
@@ -406,7 +407,7 @@ def numbers(text):
         ("TOKENIZERS_PARALLELISM", False),
         ("WANDB_MODE", False),
         ("MONKEY", False),
-        ("NCCL_DEBUG", False),
+        ("HF_HUB_OFFLINE", False),
         ("TOKENS_PER_STEP", False),
     ],
 )
