@@ -8,6 +8,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from msgspec.structs import replace
 from textual import on, work
 from textual.app import App, SystemCommand
 from textual.binding import Binding, BindingType
@@ -19,17 +20,18 @@ from textual.worker import Worker, WorkerState
 
 from tui_train.changes import apply
 from tui_train.errors import BadInput, TuiTrainError
-from tui_train.facts.types import Facts, Machine, PathState, Toolchain
+from tui_train.facts.types import Facts, Machine
 from tui_train.profile import fields
 from tui_train.profile.types import Profile
 from tui_train.text import visible
 
 from . import STEPS
 from .home import Home
-from .messages import Anew, Become, Chosen, Complaint, GoHome, LeaveWizard, Mend, OpenRun, OpenStep
+from .messages import Anew, AskScript, Become, Chosen, Complaint, GoHome, LeaveWizard, Mend, OpenRun, OpenStep
 
 if TYPE_CHECKING:
     from tui_train.runs.rundir import RunDir
+    from tui_train.workflow import HelpQuestion
 
     from .step import Step
 
@@ -126,9 +128,31 @@ class Wizard(App[int]):
 
     @work(thread=True, exclusive=True, group="paths", exit_on_error=False)
     def _look_paths(self, asked: int) -> None:
-        from tui_train.facts import probe
+        from tui_train.workflow import named
 
-        self.post_message(Learned(asked, "paths", probe.paths(fields.paths_of(self.profile))))
+        self.post_message(Learned(asked, "paths", named(self.profile)))
+
+    @on(AskScript)
+    def _ask_script(self) -> None:
+        from tui_train.workflow import help_question
+
+        try:
+            question = help_question(self.profile, self.facts or Facts(machine=Machine(hostname="")))
+        except TuiTrainError as error:
+            self.complain(error)
+            return
+        if "help" in self.looking:
+            self.bell()
+            return
+        self.notify(visible(f"Running {question.key} --help …"), markup=False)
+        self._look_help(self._ask("help"), question)
+
+    @work(thread=True, exclusive=True, group="help", exit_on_error=False)
+    def _look_help(self, asked: int, question: "HelpQuestion") -> None:
+        from tui_train.facts.script_help import ask_script
+
+        found = ask_script(question.python, question.words, question.folder)
+        self.post_message(Learned(asked, "help", {question.key: found}))
 
     @on(Learned)
     def _learned(self, event: Learned) -> None:
@@ -136,11 +160,15 @@ class Wizard(App[int]):
         newest = event.asked == self._asked.get(event.part)
         if not newest and event.part != "paths":
             return
-        machine: Machine = event.value if event.part == "machine" else facts.machine
-        toolchains: tuple[Toolchain, ...] = event.value if event.part == "toolchains" else facts.toolchains
-        # Older answers may come later than newer ones: none of them is forgotten.
-        paths: dict[str, PathState] = {**facts.paths, **event.value} if event.part == "paths" else facts.paths
-        self.facts = Facts(machine=machine, toolchains=toolchains, paths=paths)
+        if event.part == "paths":
+            # Older answers may come later than newer ones: none of them is forgotten.
+            found = event.value
+            paths, documents = {**facts.paths, **found.paths}, {**facts.documents, **found.documents}
+            self.facts = replace(facts, paths=paths, documents=documents, presets=found.presets)
+        elif event.part == "help":
+            self.facts = replace(facts, help={**facts.help, **event.value})
+        else:
+            self.facts = replace(facts, **{event.part: event.value})
         if newest:
             self.looking -= {event.part}
 

@@ -63,6 +63,10 @@ class OpenRun(Message):
         self.run = run
 
 
+class AskScript(Message):
+    """The script is to be run for its --help: only ever after the user asked for it."""
+
+
 class GoHome(Message):
     """All steps are to be closed."""
 

@@ -117,7 +117,7 @@ class Step(Base):
         resolved = self._resolved(self.facts)
         for row in self.query(Row):
             key = row.field.key
-            row.display = choices.applies(key, self.profile)
+            row.display = choices.applies(key, self.profile, resolved)
             options = choices.options(key, self.profile, self.facts, resolved) if resolved else ()
             row.show(fields.get(self.profile, key), options, choices.why_not(key, resolved) if resolved else "")
         if resolved:
@@ -228,8 +228,9 @@ class Step(Base):
     def help_text(self) -> Text:
         """Return what F1 shows: the step, then its fields."""
         text = Text(f"{self.HELP}\n")
+        resolved = self._resolved(self.facts) if self.facts else None
         for key in self.KEYS:
             row = fields.field(key)
-            if choices.applies(key, self.profile):
+            if choices.applies(key, self.profile, resolved):
                 text.append(f"\n{row.label}", "bold").append(f"  ({key})\n  {row.help}\n")
         return text

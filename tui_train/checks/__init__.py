@@ -3,7 +3,7 @@
 import msgspec
 
 from tui_train.changes import Change
-from tui_train.checks import hardware, recipe, trainer
+from tui_train.checks import hardware, preset, recipe, trainer
 from tui_train.checks.finding import Check, Finding
 from tui_train.errors import BadInput
 from tui_train.facts.types import Facts
@@ -24,6 +24,9 @@ CHECKS: tuple[Check, ...] = (
     trainer.paths,
     trainer.environment,
     trainer.arguments,
+    preset.config,
+    preset.own,
+    preset.listed,
     recipe.fallbacks,
 )
 

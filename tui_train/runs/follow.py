@@ -63,7 +63,7 @@ def watch(run: RunDir, cancelled: Callable[[], bool]) -> Iterator[Told]:
     A viewer that falls behind is given the end of what was written: its work is bounded, however fast the training
     writes.
     """
-    titles = run.titles()
+    titles, reading = run.titles(), run.reading()
     shown, tail, told = 0, None, Told(status=status(run))
     began = (0.0, 0)
     while not cancelled():
@@ -78,9 +78,9 @@ def watch(run: RunDir, cancelled: Callable[[], bool]) -> Iterator[Told]:
             if not fresh and tail.behind > _SHOWN:
                 tail.skip(_SHOWN)
             lines = [*tail.lines()]
-            progress = advance(progress, lines)
+            progress = advance(progress, lines, reading)
         if tail and tail.bar:
-            progress = advance(progress, [tail.bar])
+            progress = advance(progress, [tail.bar], reading)
         if progress.step and began[1] == 0:
             began = (time.monotonic(), progress.step)
         news = Told(
