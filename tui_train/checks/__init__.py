@@ -37,7 +37,7 @@ def check(profile: Profile, facts: Facts) -> tuple[Finding, ...]:
         resolved = resolve(profile, facts)
     except BadInput as error:
         name = Profile().trainer.preset
-        change = Change(f"preset {name}", "the one that is there is not known", (("trainer.preset", name),))
+        change = Change(f"preset {name}", "the one that is chosen cannot be used", (("trainer.preset", name),))
         return (
             _safe(
                 Finding(level="error", key="trainer.preset", message=error.message, remedy=error.remedy, change=change)
