@@ -571,14 +571,16 @@ def test_a_script_that_hangs_is_ended_with_all_it_started(tmp_path, monkeypatch)
 
 @pytest.fixture(scope="module")
 def real(tmp_path_factory):
-    """A folder with the parsers of TRL and LLaMA-Factory, without most of what they need to train."""
+    """A folder with the parsers of TRL, LLaMA-Factory and axolotl, without most of what they need to train."""
     target = tmp_path_factory.mktemp("real")
     wanted = ["trl==1.16.0", "llamafactory==0.9.5", "datasets", "pyarrow", "pandas", "dill", "multiprocess", "xxhash",
-              "python-dateutil", "six", "omegaconf", "antlr4-python3-runtime==4.9.3", "peft", "pytz"]  # fmt: skip
+              "python-dateutil", "six", "omegaconf", "antlr4-python3-runtime==4.9.3", "peft", "pytz", "axolotl==0.19.0",
+              "pydantic==2.14.3", "pydantic-core==2.50.4", "annotated-types", "typing-inspection", "addict",
+              "fire", "colorama", "termcolor", "python-dotenv", "posthog", "backoff", "distro"]  # fmt: skip
     pip = [sys.executable, "-m", "pip", "install", "-q", "--no-deps", "--target", str(target), *wanted]
     done = subprocess.run(pip, capture_output=True, text=True, check=False, timeout=280)
     if done.returncode:
-        pytest.skip(f"NOT TESTED against TRL and LLaMA-Factory: {done.stderr[-300:]}")
+        pytest.skip(f"NOT TESTED against TRL, LLaMA-Factory and axolotl: {done.stderr[-300:]}")
     return target
 
 
@@ -630,5 +632,18 @@ def test_llama_factory_starts_no_torchrun_of_its_own(real):
 
 
 @pytest.mark.packaging
-def test_axolotl_itself_is_not_tested():
-    pytest.skip("NOT TESTED against axolotl: its schema imports what only installs beside CUDA")
+@pytest.mark.parametrize("precision", ["fp32", "bf16"])
+def test_axolotl_itself_understands_its_file(real, tmp_path, precision):
+    chosen, _ = chosen_for("axolotl", tmp_path, **{"recipe.precision": precision, "trainer.launcher": "torchrun"})
+    mine = b"base_model: m\nbatch_size: 99\nsaves_per_epoch: 2\ndatasets: [{path: x, type: alpaca}]\n"
+    found = msgspec.structs.replace(facts(), documents={chosen.trainer.config: read(mine)})
+    config = plan(chosen, found).configs[0]
+    (tmp_path / "config.yaml").write_text(config_yaml(config).replace("'@TUI_TRAIN_CHECKPOINT@'", "null"))
+    told = parsed(real, """
+        import json, sys, yaml
+        from axolotl.utils.schemas.config import AxolotlInputConfig
+        read = AxolotlInputConfig(**yaml.safe_load(open(sys.argv[1])))
+        print(json.dumps([read.micro_batch_size, read.gradient_accumulation_steps, read.sequence_len,
+              read.learning_rate, read.max_steps, bool(read.bf16), read.save_steps, read.gradient_checkpointing]))
+    """, str(tmp_path / "config.yaml"))  # fmt: skip
+    assert told == [4, 4, 64, 1e-5, 9, precision == "bf16", 3, False]
