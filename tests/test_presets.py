@@ -174,7 +174,7 @@ def test_the_script_receives_what_the_plan_says(tmp_path, name, launcher):
     run, made, told = noted_run(tmp_path, name, launcher, **{"trainer.script": ""} if presets()[name].module else {})
     words = argv(made.attempts[0].command, str(run.path))
     module = presets()[name].module
-    start = words.index(module if module else str(tmp_path / "my project" / "train.py"))
+    start = words.index(module or str(tmp_path / "my project" / "train.py"))
     for one in told:
         assert one["argv"] == words[start + 1 :]
         assert one["cwd"] == str(tmp_path / "my project") or name == "trl"
@@ -295,9 +295,7 @@ def test_a_training_by_a_yaml_file_climbs_down_with_another_file(tmp_path):
     config.parent.mkdir()
     config.write_text(MINE)
     own = presets()["total-batch-yaml"]
-    own = msgspec.structs.replace(
-        own, log=(r"^\[(?P<step>\d+)/(?P<steps>\d+)\] loss: (?P<loss>\S+) lr: (?P<lr>\S+)",)
-    )
+    own = msgspec.structs.replace(own, log=(r"^\[(?P<step>\d+)/(?P<steps>\d+)\] loss: (?P<loss>\S+) lr: (?P<lr>\S+)",))
     values = {
         **RECIPE,
         "trainer.preset": "my yaml",
@@ -324,6 +322,7 @@ def test_a_training_by_a_yaml_file_climbs_down_with_another_file(tmp_path):
 
 
 # ---- the user's YAML ---------------------------------------------------------------------------------------------
+
 
 @pytest.mark.parametrize(
     ("text", "problem"),
@@ -361,7 +360,8 @@ def test_a_yaml_file_is_read_bounded(tmp_path):
 
 
 @pytest.mark.parametrize(
-    "value", [1e-4, 1e-05, 3e300, 0.1, 1, True, None, "1e-4", "no", "null", "1", "a: b", "x\ny\n", " ", "中", "", "'\"\\"]
+    "value",
+    [1e-4, 1e-05, 3e300, 0.1, 1, True, None, "1e-4", "no", "null", "1", "a: b", "x\ny\n", " ", "中", "", "'\"\\"],
 )
 def test_a_value_keeps_its_type(value):
     from tui_train.plan.types import ConfigFile
@@ -391,7 +391,7 @@ def folder(tmp_path, monkeypatch):
         ('label = "x"', "missing required field `about`"),
         (WHOLE + "argumnets = []", "argumnets"),
         (WHOLE.replace("micro_batch", "micro_batches"), r"arguments\[0\]\.words: there is no {micro_batches}"),
-        (WHOLE.replace('{ words', '{ when = "precisoin=bf16", words'), r"arguments\[0\]\.when"),
+        (WHOLE.replace("{ words", '{ when = "precisoin=bf16", words'), r"arguments\[0\]\.when"),
         (WHOLE.replace('["--bs={micro_batch}"]', "5"), r"arguments\[\.\.\.\]\.words|arguments"),
         (WHOLE + 'module = "a b"', "module"),
         (WHOLE + "log = ['(']", r"log\[0\]: is no regular expression"),
@@ -479,7 +479,9 @@ def helped(tmp_path, text, *words):
 
 
 def test_the_help_of_argparse(tmp_path):
-    found = helped(tmp_path, """
+    found = helped(
+        tmp_path,
+        """
         import argparse, os
         parser = argparse.ArgumentParser(description="--nothing here", epilog="see also --nor here")
         parser.add_argument("--batch_size", "-b", type=int, required=True, help="The total, of all: see --lr. " * 9)
@@ -487,7 +489,8 @@ def test_the_help_of_argparse(tmp_path):
         parser.add_argument("--fast", action="store_true", help=f"{os.environ['CUDA_VISIBLE_DEVICES']!r}")
         parser.add_argument("--ema", action=argparse.BooleanOptionalAction)
         parser.parse_args()
-    """)
+    """,
+    )
     assert [(flag.name, flag.valued) for flag in found.flags] == [
         ("--batch_size", True), ("--lr", True), ("--fast", False), ("--ema", False), ("--no-ema", False),
     ]  # fmt: skip
@@ -496,7 +499,9 @@ def test_the_help_of_argparse(tmp_path):
 
 
 def test_the_help_of_click(tmp_path):
-    found = helped(tmp_path, """
+    found = helped(
+        tmp_path,
+        """
         import click
         @click.command()
         @click.option("--count", "-c", default=1, show_default=True, help="How many.")
@@ -505,7 +510,8 @@ def test_the_help_of_click(tmp_path):
         def run(**_):
             pass
         run()
-    """)
+    """,
+    )
     assert [(flag.name, flag.valued) for flag in found.flags] == [
         ("--count", True), ("--shout", False), ("--no-shout", False), ("--mode", True),
     ]  # fmt: skip
@@ -555,12 +561,15 @@ def test_a_script_without_help_says_why(tmp_path, text, problem):
 
 def test_a_script_that_hangs_is_ended_with_all_it_started(tmp_path, monkeypatch):
     monkeypatch.setattr("tui_train.facts.script_help._DEADLINE", 1.0)
-    found = helped(tmp_path, f"""
+    found = helped(
+        tmp_path,
+        f"""
         import subprocess, sys
         child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"])
         open({str(tmp_path / "pid")!r}, "w").write(str(child.pid))
         child.wait()
-    """)
+    """,
+    )
     assert "did not answer in time" in found.problem
     state = Path(f"/proc/{(tmp_path / 'pid').read_text()}/stat")
     assert not state.exists() or state.read_text().rpartition(")")[2].split()[0] in "ZX"
@@ -628,7 +637,9 @@ def test_llama_factory_itself_understands_its_file(real, tmp_path):
 @pytest.mark.packaging
 def test_llama_factory_starts_no_torchrun_of_its_own(real):
     launcher = (real / "llamafactory" / "launcher.py").read_text()
-    assert re.search(r'__name__ == "__main__":\s+from llamafactory.train.tuner import run_exp.*\s+run_exp\(\)', launcher)
+    assert re.search(
+        r'__name__ == "__main__":\s+from llamafactory.train.tuner import run_exp.*\s+run_exp\(\)', launcher
+    )
 
 
 @pytest.mark.packaging
