@@ -246,6 +246,9 @@ class Wizard(App[int]):
         self._keep()
         if event.module == "hardware":
             self.action_look()
+        elif self.profile.trainer.config:
+            # It may have been edited meanwhile, and a copy of it trains.
+            self._look_paths(self._ask("paths"))
         screen = kind()
         self.push_screen(screen.data_bind(Wizard.profile, Wizard.facts, Wizard.looking))
 

@@ -1,7 +1,7 @@
 """Backend: what trains, what starts it, and with which Python."""
 
 from collections.abc import Sequence
-from typing import ClassVar
+from typing import ClassVar, Literal
 
 from textual.binding import Binding, BindingType
 from textual.widget import Widget
@@ -52,8 +52,7 @@ H runs the script with --help and offers the arguments that it lists: only then 
     def __init__(self) -> None:
         """Begin with nothing asked."""
         super().__init__()
-        self._asked: ScriptHelp | None = None
-        self._waits = False
+        self._waits: Literal["", "asked", "running"] = ""
 
     def content(self) -> Sequence[Widget]:
         """The rows in groups."""
@@ -74,16 +73,18 @@ H runs the script with --help and offers the arguments that it lists: only then 
 
     def action_script_help(self) -> None:
         """Have the script run with --help."""
-        self._asked, self._waits = self._help(), True
+        self._waits = "asked"
         self.post_message(AskScript())
 
     def refresh_rest(self, resolved: Resolved) -> None:
         """Offer what the script lists, once it has answered."""
         del resolved
+        if self._waits and "help" in self.looking:
+            self._waits = "running"
         found = self._help()
-        if not self._waits or found is None or found is self._asked:
+        if self._waits != "running" or "help" in self.looking or found is None:
             return
-        self._waits = False
+        self._waits = ""
         if found.problem:
             remedy = "Run it with --help in a shell: what it needs to start is missing."
             self.post_message(Complaint(Unavailable(f"the script lists no arguments: {found.problem}", remedy)))

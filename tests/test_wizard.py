@@ -633,10 +633,10 @@ async def test_a_script_that_cannot_say_its_help_says_why(machine: Any, tmp_path
     )
     (tmp_path / "train.py").write_text("import nothing_of_that_name")
     app = wizard()
-    async with app.run_test(size=(120, 40)) as pilot:
+    async with app.run_test(size=(120, 40), notifications=True) as pilot:
         app.become(with_trainer(kind="script", script=str(tmp_path / "train.py")))
         await keys("enter", "enter", "h")(pilot)
-        assert "No module named" in shows(pilot)
+        assert "ModuleNotFoundError" in " ".join(notice.message for notice in app._notifications)
 
 
 async def test_a_broken_preset_of_ones_own_is_shown_with_its_reason(
@@ -652,3 +652,19 @@ async def test_a_broken_preset_of_ones_own_is_shown_with_its_reason(
         await keys("enter", "enter")(pilot)
         assert re.search(r"✗ bad +.*bad.toml: label: Expected", shows(pilot))
         assert "Mine [b]" in shows(pilot)
+
+
+async def test_a_yaml_that_was_edited_meanwhile_is_read_again(machine: Any, tmp_path: Path) -> None:
+    config = tmp_path / "mine.yaml"
+    config.write_text("training: 5")
+    app = wizard()
+    async with app.run_test(size=(80, 40)) as pilot:
+        trainer = {"kind": "script", "preset": "total-batch-yaml", "script": str(config), "config": str(config)}
+        app.become(with_trainer(**trainer))
+        await keys("enter", "enter")(pilot)
+        assert "is a single value" in shows(pilot)
+        config.write_text("training: {steps: 7}")
+        await keys("escape", "enter")(pilot)
+        assert "is a single value" not in shows(pilot)
+        assert app.facts is not None
+        assert app.facts.documents[str(config)].values == {"training": {"steps": 7}}

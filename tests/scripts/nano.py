@@ -1,8 +1,9 @@
-"""A trainer in the manner of nanoGPT: settings are globals that --key=value replaces, one checkpoint file in out_dir."""
+"""A trainer in the manner of nanoGPT: --key=value replaces its globals, and there is one checkpoint file, ckpt.pt."""
 
 import os
 import sys
 from ast import literal_eval
+from contextlib import suppress
 
 import torch
 import torch.distributed as dist
@@ -22,24 +23,22 @@ max_iters = 600000
 lr_decay_iters = 600000
 device = "cuda"
 dtype = "bfloat16"
-compile = True
+compile = True  # noqa: A001
 memory_for = 1000
 fails_at = 0
 for word in sys.argv[1:]:
     if "=" not in word:
         with open(word) as file:
-            exec(file.read())
+            exec(file.read())  # noqa: S102
         continue
     key, value = word.removeprefix("--").split("=")
-    try:
+    with suppress(SyntaxError, ValueError):
         value = literal_eval(value)
-    except (SyntaxError, ValueError):
-        pass
     assert type(value) is type(globals()[key]), (key, value)
     globals()[key] = value
 
-ddp = int(os.environ.get("RANK", -1)) != -1
-rank, world = int(os.environ.get("RANK", 0)), int(os.environ.get("WORLD_SIZE", 1))
+ddp = int(os.environ.get("RANK", "-1")) != -1
+rank, world = int(os.environ.get("RANK", "0")), int(os.environ.get("WORLD_SIZE", "1"))
 if ddp:
     dist.init_process_group("gloo")
     assert gradient_accumulation_steps % world == 0
