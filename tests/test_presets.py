@@ -560,7 +560,9 @@ def test_the_help_of_absl():
 
 
 @pytest.mark.training
-def test_the_help_of_hf_argument_parser():
+def test_the_help_of_hf_argument_parser(monkeypatch):
+    # A busy machine takes long to import torch.
+    monkeypatch.setattr("tui_train.facts.script_help._DEADLINE", 100.0)
     found = ask_script(sys.executable, (str(SCRIPTS / "hf_trainer.py"),), "/")
     names = {flag.name for flag in found.flags}
     preset_words = [word for argument in presets()["hf-trainer"].arguments for word in argument.words]

@@ -59,6 +59,8 @@ while True:
         if number > 0 and always_save_checkpoint:
             print(f"saving checkpoint to {out_dir}", flush=True)
             torch.save({"model": weight, "iter_num": number}, path)
+    if ddp:
+        dist.barrier()
     if number == fails_at and fails_at and batch_size > memory_for:
         raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB.")
     loss = float((weight - 1) ** 2)
