@@ -20,9 +20,7 @@ _QUIET = {
 _MOST_FLAGS = 2000
 _ANSI = re.compile(r"\x1b\[[0-?]*[ -/]*[@-~]")
 # One or several flags of one argument, each with what it takes; help follows after two blanks, a tab or a colon.
-_ENTRY = re.compile(
-    r"^\s{1,12}(?P<flags>--?[A-Za-z0-9\[][^\s,:=]*.*?)(?:(?P<colon>\s{2,}|:\s+)(?P<help>\S.*)|:?\s*)$"
-)
+_ENTRY = re.compile(r"^\s{1,12}(?P<flags>--?[A-Za-z0-9\[][^\s,:=]*.*?)(?:(?P<colon>\s{2,}|:\s+)(?P<help>\S.*)|:?\s*)$")
 _FLAG = re.compile(
     r"(?:^|(?<=[\s,/|]))(?P<name>--(?:\[no-?\])?[A-Za-z0-9][\w.-]*|-[A-Za-z0-9](?![\w-]))(?P<rest>[^,/|]*)"
 )
