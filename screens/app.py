@@ -8,7 +8,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
-import msgspec
+from msgspec.structs import replace
 from textual import on, work
 from textual.app import App, SystemCommand
 from textual.binding import Binding, BindingType
@@ -28,10 +28,23 @@ from tui_train.text import visible
 
 from . import STEPS
 from .home import Home
-from .messages import Anew, Become, Chosen, Complaint, GoHome, LeaveWizard, Mend, OpenRun, OpenStep, Shown
+from .messages import (
+    Anew,
+    AskScript,
+    Become,
+    Chosen,
+    Complaint,
+    GoHome,
+    LeaveWizard,
+    Mend,
+    OpenRun,
+    OpenStep,
+    Shown,
+)
 
 if TYPE_CHECKING:
     from tui_train.runs.rundir import RunDir
+    from tui_train.workflow import HelpQuestion
 
     from .step import Step
 
@@ -141,9 +154,31 @@ class Wizard(App[int]):
 
     @work(thread=True, exclusive=True, group="paths", exit_on_error=False)
     def _look_paths(self, asked: int) -> None:
-        from tui_train.facts import probe
+        from tui_train.workflow import named
 
-        self.post_message(Learned(asked, "paths", probe.paths(fields.paths_of(self.profile))))
+        self.post_message(Learned(asked, "paths", named(self.profile)))
+
+    @on(AskScript)
+    def _ask_script(self) -> None:
+        from tui_train.workflow import help_question
+
+        try:
+            question = help_question(self.profile, self.facts or Facts(machine=Machine(hostname="")))
+        except TuiTrainError as error:
+            self.complain(error)
+            return
+        if "help" in self.looking:
+            self.bell()
+            return
+        self.notify(visible(f"Running {question.key} --help …"), markup=False)
+        self._look_help(self._ask("help"), question)
+
+    @work(thread=True, exclusive=True, group="help", exit_on_error=False)
+    def _look_help(self, asked: int, question: "HelpQuestion") -> None:
+        from tui_train.facts.script_help import ask_script
+
+        found = ask_script(question.python, question.words, question.folder)
+        self.post_message(Learned(asked, "help", {question.key: found}))
 
     @work(thread=True, exclusive=True, group="variables", exit_on_error=False)
     def _look_variables(self, asked: int) -> None:
@@ -158,14 +193,18 @@ class Wizard(App[int]):
         if not newest and event.part != "paths":
             return
         value = event.value
-        if event.part == "machine":
+        if event.part == "paths":
+            # Older answers may come later than newer ones: none of them is forgotten.
+            paths, documents = {**facts.paths, **value.paths}, {**facts.documents, **value.documents}
+            self.facts = replace(facts, paths=paths, documents=documents, presets=value.presets)
+        elif event.part == "help":
+            self.facts = replace(facts, help={**facts.help, **value})
+        elif event.part == "machine":
             self._found = value
             self._sample()
-            value = with_samples(value, self.live)
-        elif event.part == "paths":
-            # Older answers may come later than newer ones: none of them is forgotten.
-            value = {**facts.paths, **value}
-        self.facts = msgspec.structs.replace(facts, **{event.part: value})
+            self.facts = replace(facts, machine=with_samples(value, self.live))
+        else:
+            self.facts = replace(facts, **{event.part: value})
         if newest:
             self.looking -= {event.part}
 
@@ -195,7 +234,7 @@ class Wizard(App[int]):
         self.live = event.samples
         machine = with_samples(self._found, self.live)
         if self.facts and machine != self.facts.machine:
-            self.facts = msgspec.structs.replace(self.facts, machine=machine)
+            self.facts = replace(self.facts, machine=machine)
 
     @on(Worker.StateChanged)
     def _worker_ended(self, event: Worker.StateChanged) -> None:
@@ -271,6 +310,9 @@ class Wizard(App[int]):
         self._keep()
         if event.module == "hardware":
             self.action_look()
+        elif self.profile.trainer.config:
+            # It may have been edited meanwhile, and a copy of it trains.
+            self._look_paths(self._ask("paths"))
         screen = kind()
         self.push_screen(screen.data_bind(Wizard.profile, Wizard.facts, Wizard.looking, Wizard.live))
 

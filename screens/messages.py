@@ -72,6 +72,10 @@ class Shown(Message):
         self.live = live
 
 
+class AskScript(Message):
+    """The script is to be run for its --help: only ever after the user asked for it."""
+
+
 class GoHome(Message):
     """All steps are to be closed."""
 

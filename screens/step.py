@@ -119,7 +119,7 @@ class Step(Base):
         resolved = self._resolved(self.facts)
         for row in self.query(Row):
             key = row.field.key
-            row.display = choices.applies(key, self.profile)
+            row.display = choices.applies(key, self.profile, resolved)
             options = choices.options(key, self.profile, self.facts, resolved) if resolved else ()
             row.show(fields.get(self.profile, key), options, choices.why_not(key, resolved) if resolved else "")
         if resolved:
@@ -140,7 +140,8 @@ class Step(Base):
         return tuple(finding for finding in self._found if finding.key in self.KEYS and not self._unknown(finding))
 
     def _unknown(self, finding: Finding) -> bool:
-        return finding.key == "trainer.python" and "toolchains" in self.looking
+        asked = {"trainer.python": "toolchains", "trainer.config": "paths"}.get(finding.key, "")
+        return asked in self.looking
 
     def _said(self) -> tuple[Finding, ...]:
         """Return the step's findings, and one that keeps every step from being shown in full."""
@@ -230,8 +231,9 @@ class Step(Base):
     def help_text(self) -> Text:
         """Return what F1 shows: the step, then its fields."""
         text = Text(f"{self.HELP}\n")
+        resolved = self._resolved(self.facts) if self.facts else None
         for key in self.KEYS:
             row = fields.field(key)
-            if choices.applies(key, self.profile):
+            if choices.applies(key, self.profile, resolved):
                 text.append(f"\n{row.label}", "bold").append(f"  ({key})\n  {row.help}\n")
         return text

@@ -6,8 +6,9 @@ from support import UUIDS, facts, gpu, profile, toolchain
 
 from tui_train.changes import apply
 from tui_train.checks import CHECKS, check
-from tui_train.facts.types import Facts, Gap, GpuProcess
+from tui_train.facts.types import Document, Facts, Flag, Gap, GpuProcess, ScriptHelp
 from tui_train.plan.plan import plan
+from tui_train.presets import OwnPreset
 from tui_train.profile.fields import paths_of
 from tui_train.profile.types import Profile
 
@@ -25,6 +26,14 @@ def found(values, where):
 def paths(**states):
     return facts(paths={f"/{name}": state for name, state in states.items()})
 
+
+def read(**documents):
+    """Facts in which these YAML files hold that."""
+    more = {f"/{name}.yaml": found for name, found in documents.items()}
+    return msgspec.structs.replace(facts(), documents=more)
+
+
+YAML = {"trainer.preset": "total-batch-yaml", "trainer.config": "/c.yaml"} | SCRIPT
 
 # Values, facts, then what is found: level, key, a part of the words, and whether it is the machine that lacks it.
 FAULTS = {
@@ -107,6 +116,71 @@ FAULTS = {
         "trainer.python",
         "it crashed",
         True,
+    ),
+    "no configuration": (
+        {"trainer.preset": "axolotl", "trainer.kind": "script"},
+        facts(),
+        "error",
+        "trainer.config",
+        "no configuration is named",
+        False,
+    ),
+    "a configuration for a preset that takes none": (
+        {"trainer.config": "/c.yaml"} | SCRIPT,
+        facts(),
+        "warning",
+        "trainer.config",
+        "/c.yaml is not passed",
+        False,
+    ),
+    "a configuration that is not there": (
+        YAML,
+        facts(paths={"/c.yaml": "missing"}),
+        "error",
+        "trainer.config",
+        "/c.yaml does not exist",
+        False,
+    ),
+    "a configuration that is not read yet": (YAML, facts(), "error", "trainer.config", "not read yet", False),
+    "a configuration that is no YAML": (
+        YAML,
+        read(c=Document(problem="it is not YAML: line 3")),
+        "error",
+        "trainer.config",
+        "/c.yaml cannot be used: it is not YAML: line 3",
+        False,
+    ),
+    "a value where the preset needs a table": (
+        YAML,
+        read(c=Document(values={"training": 5})),
+        "error",
+        "trainer.config",
+        "training in /c.yaml is a single value",
+        False,
+    ),
+    "a preset of one's own under a shipped name": (
+        SCRIPT,
+        msgspec.structs.replace(facts(), presets={"hf-trainer": OwnPreset(path="/p", problem="it is a shipped one")}),
+        "warning",
+        "trainer.preset",
+        "it is a shipped one",
+        False,
+    ),
+    "a broken preset of one's own": (
+        {"trainer.preset": "mine"} | SCRIPT,
+        msgspec.structs.replace(facts(), presets={"mine": OwnPreset(path="/p", problem="/p: label: is empty")}),
+        "error",
+        "trainer.preset",
+        "mine cannot be used: /p: label: is empty",
+        False,
+    ),
+    "arguments that the script does not list": (
+        {"trainer.preset": "total-batch"} | SCRIPT,
+        msgspec.structs.replace(facts(), help={"/t.py": ScriptHelp(flags=(Flag("--batch_size"), Flag("--bs")))}),
+        "warning",
+        "trainer.preset",
+        "the script does not list --accumulation_steps, --lr",
+        False,
     ),
     "no python at all": ({}, Facts(machine=facts().machine), "error", "trainer.python", "none was found", True),
     "no python that can": (
@@ -327,6 +401,8 @@ def test_a_fault_is_found_and_only_that(name):
 
 
 MENDED = {
+    "a broken preset of one's own",
+    "arguments that the script does not list",
     "cuda without a card", "cuda without a usable card", "python for two cards", "python for two processes",
     "more processes than cards", "fewer processes than cards", "batch that does not divide", "batch that is too small",
     "heads that do not divide", "hidden size below the heads", "fp16 on the cpu", "bf16 on an old card",
@@ -481,5 +557,5 @@ def test_there_is_a_fault_for_every_check():
         assert any(
             [*question(profile(values), where, resolve(profile(values), where))]
             for name, (values, where, *_) in FAULTS.items()
-            if name != "unknown preset"
+            if name not in {"unknown preset", "a broken preset of one's own"}
         ), question.__name__

@@ -2,12 +2,14 @@
 
 from itertools import pairwise
 
+import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from support import facts, gpu, profile
 
 from tui_train.errors import BadInput
+from tui_train.facts.types import Document
 from tui_train.memory.ladder import RUNGS, climb, rung, why_not
 from tui_train.plan import batch
 from tui_train.plan.plan import plan
@@ -177,9 +179,18 @@ def test_your_own_allocator_settings_are_left_alone(name):
 def test_every_preset_and_rung_fits_together():
     for name in presets():
         values = {"trainer.kind": "script", "trainer.script": "/t.py", "trainer.preset": name}
+        if presets()[name].file:
+            values["trainer.config"] = "/t.yaml"
         chosen = profile({**(values if name != "builtin" else {}), "ladder.rungs": ALL, "ladder.consent": ALL})
-        for before, after in pairwise(plan(chosen, CARDS).attempts):
-            assert (before.command.parts, before.command.env) != (after.command.parts, after.command.env)
+        made = plan(chosen, msgspec.structs.replace(CARDS, documents={"/t.yaml": Document()}))
+        files = {config.path: config.values for config in made.configs}
+        assert len(files) == (len(made.attempts) if presets()[name].file else 0)
+        told = [(attempt.command.parts, attempt.command.env) for attempt in made.attempts]
+        if files:
+            # Each has a file of its own, so the words differ anyway: what is in them must as well.
+            told = list(zip(files.values(), (env for _, env in told), strict=True))
+        for before, after in pairwise(told):
+            assert before != after
 
 
 def test_a_ladder_ends():

@@ -12,7 +12,8 @@ from tui_train.facts.types import Facts
 from tui_train.plan import batch
 from tui_train.plan.plan import plan
 from tui_train.plan.types import CHECKPOINT, Command, Part, argv, expand, in_run_dir, joined
-from tui_train.presets import PLACEHOLDERS, preset, presets, takes
+from tui_train.presets import PLACEHOLDERS, preset, presets, takes, texts
+from tui_train.presets.own import read
 from tui_train.profile.types import Profile
 from tui_train.render.bash import launch_script
 
@@ -299,8 +300,8 @@ def test_every_preset_is_whole():
         for argument in found.arguments:
             for word in argument.words:
                 assert takes(found, (word,)) == takes(found)
-        if found.checkpoints:
-            assert any("{checkpoint}" in word for word in found.checkpoints.resume)
+        # What is asked of a user's own is asked of these as well.
+        assert read(texts()[name], name) == found
 
 
 def test_words_are_joined_without_a_seam():

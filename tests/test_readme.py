@@ -13,6 +13,7 @@ import msgspec
 import pytest
 
 from tui_train import cli, places
+from tui_train.presets import own, presets
 from tui_train.runs import rundir
 
 ROOT = Path(__file__).parents[1]
@@ -127,7 +128,8 @@ def test_places(monkeypatch):
     for name in ("XDG_CONFIG_HOME", "XDG_STATE_HOME"):
         monkeypatch.delenv(name)
     told = [Path(cells[0].strip("`")).expanduser() for cells in table("| Where | What |")]
-    assert told == [places.profiles_folder() / "NAME.toml", places.runs_folder(), places.last_profile()]
+    folders = [places.profiles_folder(), places.presets_folder()]
+    assert told == [*(folder / "NAME.toml" for folder in folders), places.runs_folder(), places.last_profile()]
 
 
 def test_files_of_a_run(tmp_path):
@@ -138,7 +140,36 @@ def test_files_of_a_run(tmp_path):
         words = ["tui-train", "export", "quickstart", name, *(word for edit in edits for word in ("--set", edit))]
         code, out = run(words, tmp_path)
         assert code == 0, out
+    (tmp_path / "train.py").write_text(OWN_SCRIPT)
+    (tmp_path / "mine.yaml").write_text("training:\n  steps: 5\n")
+    edits = ("kind=script", "script=train.py", "config=mine.yaml", "preset=total-batch-yaml")
+    sets = [word for edit in edits for word in ("--set", f"trainer.{edit}")]
+    code, out = run(["tui-train", "export", "quickstart", "yaml", *sets, "--set", "ladder.rungs="], tmp_path)
+    assert code == 0, out
     assert {path.name for path in tmp_path.glob("*/*")} == told
+
+
+def test_a_preset_of_your_own(tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
+    text = re.search(r"^```toml\n(.*?)^```$", README, re.DOTALL | re.MULTILINE).group(1)
+    places.presets_folder().mkdir(parents=True)
+    (places.presets_folder() / "mine.toml").write_text(text)
+    (tmp_path / "train.py").write_text(OWN_SCRIPT)
+    sets = [word for edit in ("kind=script", "script=train.py", "preset=mine") for word in ("--set", f"trainer.{edit}")]
+    code, out = run(["tui-train", "export", "quickstart", "own", *sets], tmp_path)
+    assert code == 0, out
+    script = (tmp_path / "own" / "launch.sh").read_text()
+    assert "--bs=8 --accumulate=2" in script
+    assert "newest_checkpoint" in script
+    assert "--amp" not in script
+    expression = re.compile(own.read(text, "README").log[0])
+    assert expression.search("it 5 of 60, loss 1.25e-1").groupdict() == {"step": "5", "steps": "60", "loss": "1.25e-1"}
+
+
+def test_table_of_presets():
+    assert [cells[0].strip("`") for cells in table("| Preset | For |")] == [
+        name for name in presets() if name != "builtin"
+    ]
 
 
 def test_links_lead_somewhere():

@@ -3,6 +3,7 @@
 import contextlib
 import re
 import shutil
+import sys
 import threading
 from collections.abc import Awaitable, Callable, Iterator
 from pathlib import Path
@@ -659,3 +660,76 @@ async def test_home_says_that_enter_opens_and_stops_only_what_goes(machine: Any,
         await keys("end")(pilot)
         assert "⏎ Open" in shows(pilot)
         assert "Stop run" not in shows(pilot)
+
+
+async def test_the_script_is_run_for_its_help_only_when_asked(machine: Any, tmp_path: Path, monkeypatch: Any) -> None:
+    tool = msgspec.structs.replace(CUDA, python=sys.executable)
+    monkeypatch.setattr(probe, "toolchains", lambda *_args, **_named: (tool,))
+    script = tmp_path / "train.py"
+    script.write_text(
+        "import argparse, pathlib\n"
+        f"pathlib.Path({str(tmp_path / 'ran')!r}).touch()\n"
+        "parser = argparse.ArgumentParser()\n"
+        "parser.add_argument('--stage', help='[b]pretrain[/b] or \x1b[31msft')\n"
+        "parser.add_argument('--fast', action='store_true')\n"
+        "parser.parse_args()\n"
+    )
+    app = wizard()
+    async with app.run_test(size=(80, 40)) as pilot:
+        app.become(with_trainer(kind="script", script=str(script), preset="total-batch"))
+        await keys("enter", "enter")(pilot)
+        assert "does not list" not in shows(pilot)
+        assert not (tmp_path / "ran").exists()
+        await keys("h")(pilot)
+        assert "--stage  [b]pretrain[/b] or" in shows(pilot)
+        assert "\x1b" not in shows(pilot)
+        await keys("enter")(pilot)
+        assert app.profile.trainer.arguments == ("--stage=",)
+        await keys("s", "f", "t", "escape")(pilot)
+        assert app.profile.trainer.arguments == ("--stage=sft",)
+        await keys("enter", "h", "down", "enter")(pilot)
+        assert app.profile.trainer.arguments == ("--stage=sft", "--fast")
+        assert "the script does not list --batch_size" in "".join(finding.message for finding in app.screen._found)
+
+
+async def test_a_script_that_cannot_say_its_help_says_why(machine: Any, tmp_path: Path, monkeypatch: Any) -> None:
+    monkeypatch.setattr(
+        probe, "toolchains", lambda *_args, **_named: (msgspec.structs.replace(CUDA, python=sys.executable),)
+    )
+    (tmp_path / "train.py").write_text("import nothing_of_that_name")
+    app = wizard()
+    async with app.run_test(size=(120, 40), notifications=True) as pilot:
+        app.become(with_trainer(kind="script", script=str(tmp_path / "train.py")))
+        await keys("enter", "enter", "h")(pilot)
+        assert "ModuleNotFoundError" in " ".join(notice.message for notice in app._notifications)
+
+
+async def test_a_broken_preset_of_ones_own_is_shown_with_its_reason(
+    machine: Any, tmp_path: Path, monkeypatch: Any
+) -> None:
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
+    (tmp_path / "tui-train" / "presets").mkdir(parents=True)
+    (tmp_path / "tui-train" / "presets" / "bad.toml").write_text("label = 5")
+    (tmp_path / "tui-train" / "presets" / "good.toml").write_text('label = "Mine [b]"\nabout = "x"\n')
+    app = wizard()
+    async with app.run_test(size=(200, 40)) as pilot:
+        app.become(with_trainer(kind="script", script="/t.py"))
+        await keys("enter", "enter")(pilot)
+        assert re.search(r"✗ bad +.*bad.toml: label: Expected", shows(pilot))
+        assert "Mine [b]" in shows(pilot)
+
+
+async def test_a_yaml_that_was_edited_meanwhile_is_read_again(machine: Any, tmp_path: Path) -> None:
+    config = tmp_path / "mine.yaml"
+    config.write_text("training: 5")
+    app = wizard()
+    async with app.run_test(size=(80, 40)) as pilot:
+        trainer = {"kind": "script", "preset": "total-batch-yaml", "script": str(config), "config": str(config)}
+        app.become(with_trainer(**trainer))
+        await keys("enter", "enter")(pilot)
+        assert "is a single value" in shows(pilot)
+        config.write_text("training: {steps: 7}")
+        await keys("escape", "enter")(pilot)
+        assert "is a single value" not in shows(pilot)
+        assert app.facts is not None
+        assert app.facts.documents[str(config)].values == {"training": {"steps": 7}}

@@ -14,8 +14,9 @@ from tui_train.profile import fields
 from tui_train.profile.types import Profile
 from tui_train.text import home, visible
 
-_SCRIPT_ONLY = frozenset({"trainer.script", "trainer.preset"})
-_BUILTIN_ONLY = frozenset({"trainer.model", "trainer.data"})
+_SCRIPT_ONLY = frozenset({"trainer.script", "trainer.preset", "trainer.config"})
+# A script has them only where its preset, or an argument of the user's, passes them on.
+_PASSED_ON = {"trainer.model": "model", "trainer.data": "data", "trainer.config": "config"}
 
 
 class Option(Struct, frozen=True):
@@ -35,10 +36,13 @@ def options(key: str, profile: Profile, facts: Facts, resolved: Resolved) -> tup
     return tuple(Option(value, value) for value in (("no", "yes") if row.kind == "switch" else row.options))
 
 
-def applies(key: str, profile: Profile) -> bool:
-    """Tell whether a field has a meaning for what trains."""
-    hidden = _SCRIPT_ONLY if profile.trainer.kind == "builtin" else _BUILTIN_ONLY
-    return key not in hidden
+def applies(key: str, profile: Profile, resolved: Resolved | None = None) -> bool:
+    """Tell whether a field has a meaning for what trains; without `resolved` as for a preset that takes the usual."""
+    if profile.trainer.kind == "builtin":
+        return key not in _SCRIPT_ONLY
+    if key in _PASSED_ON:
+        return resolved is not None and _PASSED_ON[key] in resolved.room.takes
+    return key != "trainer.script" or resolved is None or resolved.preset.wants_script
 
 
 def why_not(key: str, resolved: Resolved) -> str:
@@ -78,8 +82,15 @@ def _kind(_profile: Profile, _facts: Facts, _resolved: Resolved) -> tuple[Option
     )
 
 
-def _preset(_profile: Profile, _facts: Facts, _resolved: Resolved) -> tuple[Option, ...]:
-    return tuple(Option(name, found.label, found.about) for name, found in presets().items() if name != "builtin")
+def _preset(_profile: Profile, facts: Facts, _resolved: Resolved) -> tuple[Option, ...]:
+    shipped = [Option(name, found.label, found.about) for name, found in presets().items() if name != "builtin"]
+    own = []
+    for name, mine in facts.presets.items():
+        if mine.preset:
+            own.append(Option(name, visible(mine.preset.label), visible(mine.preset.about)))
+        elif name not in presets():
+            own.append(Option(name, visible(name), "", visible(mine.problem)))
+    return (*shipped, *own)
 
 
 def _launcher(profile: Profile, _facts: Facts, resolved: Resolved) -> tuple[Option, ...]:

@@ -209,3 +209,18 @@ def keys() -> None:
     from tui_train import commands
 
     commands.keys()
+
+
+@cli.command()
+@click.argument("name", required=False)
+@_JSON
+def presets(name: str | None, *, as_json: bool) -> None:
+    """List the presets and what they pass to a script; with NAME, print that one as a start for your own."""
+    from tui_train import preset_commands
+
+    if name and as_json:
+        raise click.UsageError("--json is for the list, a preset is TOML: they exclude each other.")
+    if name:
+        preset_commands.text(name)
+    else:
+        preset_commands.listed(as_json=as_json)

@@ -252,7 +252,7 @@ def _watch(started: RunDir, *, detach: bool) -> None:
 
 def _stream(found: RunDir, *, ours: bool = False) -> tuple[Progress, Status]:
     """Print a run's lines until it ends; Ctrl-C leaves it running, unless it is `ours`: then it may stop it."""
-    titles = found.titles()
+    titles, reading = found.titles(), found.reading()
     progress, number = Progress(), 0
 
     def begun(attempt: AttemptStatus) -> None:
@@ -265,7 +265,7 @@ def _stream(found: RunDir, *, ours: bool = False) -> tuple[Progress, Status]:
     try:
         for line in follow(found, on_attempt=begun):
             click.echo(line)
-            progress = _ends(advance(progress, [line]))
+            progress = _ends(advance(progress, [line], reading))
     except KeyboardInterrupt:
         if not ours:
             raise

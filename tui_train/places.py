@@ -24,6 +24,11 @@ def profiles_folder() -> Path:
     return platformdirs.user_config_path(_NAME) / "profiles"
 
 
+def presets_folder() -> Path:
+    """Return the folder of the user's own presets, which may not exist."""
+    return platformdirs.user_config_path(_NAME) / "presets"
+
+
 def runs_folder() -> Path:
     """Return the folder of the run folders, which may not exist yet."""
     return platformdirs.user_state_path(_NAME) / "runs"

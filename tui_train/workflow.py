@@ -1,19 +1,24 @@
 """The steps that both front ends take: look, prepare, begin."""
 
 import shutil
+from pathlib import Path
 
 import msgspec
 from msgspec import Struct
 
 from tui_train.checks import Finding, check
-from tui_train.errors import TuiTrainError
+from tui_train.errors import TuiTrainError, Unavailable
 from tui_train.facts import probe
-from tui_train.facts.types import Facts
+from tui_train.facts.documents import documents
+from tui_train.facts.types import Document, Facts, PathState
 from tui_train.facts.variables import variables
 from tui_train.files import PRIVATE, write_beside
 from tui_train.places import last_profile
 from tui_train.plan.plan import plan
+from tui_train.plan.resolve import resolve, started
 from tui_train.plan.types import Plan
+from tui_train.presets import OwnPreset
+from tui_train.presets.own import own_presets
 from tui_train.profile import fields, store
 from tui_train.profile.types import Profile
 from tui_train.render import File, render
@@ -31,12 +36,33 @@ class Prepared(Struct, frozen=True, kw_only=True):
     files: tuple[File, ...]
 
 
+class Named(Struct, frozen=True, kw_only=True):
+    """What the files are that a profile names: paths, documents, presets, as in Facts."""
+
+    paths: dict[str, PathState]
+    documents: dict[str, Document]
+    presets: dict[str, OwnPreset]
+
+
+def named(profile: Profile) -> Named:
+    """Return what the files are that a profile names; they are read now."""
+    config = profile.trainer.config
+    return Named(
+        paths=probe.paths(fields.paths_of(profile)),
+        documents=documents([config] if config else []),
+        presets=own_presets(),
+    )
+
+
 def look(profile: Profile) -> Facts:
     """Return the facts that a profile needs; takes up to some seconds, so never on a screen's thread."""
+    files = named(profile)
     return Facts(
         machine=probe.machine(),
         toolchains=probe.toolchains(named_python(profile)),
-        paths=probe.paths(fields.paths_of(profile)),
+        paths=files.paths,
+        documents=files.documents,
+        presets=files.presets,
         variables=variables(),
     )
 
@@ -44,6 +70,28 @@ def look(profile: Profile) -> Facts:
 def named_python(profile: Profile) -> tuple[str, ...]:
     """Return the Python that the profile names, for the probe to ask besides those that it finds."""
     return (profile.trainer.python,) if profile.trainer.python else ()
+
+
+class HelpQuestion(Struct, frozen=True, kw_only=True):
+    """How a script is asked for its --help; `key` is its place in Facts.help."""
+
+    key: str
+    python: str
+    words: tuple[str, ...]
+    folder: str
+
+
+def help_question(profile: Profile, facts: Facts) -> HelpQuestion:
+    """Return how the profile's script is asked for its --help; Unavailable where there is none, or no Python for it."""
+    resolved = resolve(profile, facts)
+    key = started(profile, resolved.preset) if profile.trainer.kind == "script" else ""
+    if not key:
+        raise Unavailable("there is no script to ask", "Name the file that trains.")
+    if resolved.toolchain is None:
+        raise Unavailable("no Python was found that could run the script", "Choose one (trainer.python).")
+    words = ("-m", key) if key == resolved.preset.module else (key,)
+    folder = profile.trainer.working_directory or key.rpartition("/")[0] or str(Path.cwd())
+    return HelpQuestion(key=key, python=resolved.toolchain.python, words=words, folder=folder)
 
 
 def prepare(profile: Profile, facts: Facts) -> Prepared:

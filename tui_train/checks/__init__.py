@@ -3,7 +3,7 @@
 import msgspec
 
 from tui_train.changes import Change
-from tui_train.checks import communication, hardware, recipe, trainer
+from tui_train.checks import communication, hardware, preset, recipe, trainer
 from tui_train.checks.finding import Check, Finding
 from tui_train.errors import BadInput
 from tui_train.facts.types import Facts
@@ -28,6 +28,9 @@ CHECKS: tuple[Check, ...] = (
     trainer.environment,
     communication.dead,
     trainer.arguments,
+    preset.config,
+    preset.own,
+    preset.listed,
     recipe.fallbacks,
 )
 
@@ -38,7 +41,7 @@ def check(profile: Profile, facts: Facts) -> tuple[Finding, ...]:
         resolved = resolve(profile, facts)
     except BadInput as error:
         name = Profile().trainer.preset
-        change = Change(f"preset {name}", "the one that is there is not known", (("trainer.preset", name),))
+        change = Change(f"preset {name}", "the one that is chosen cannot be used", (("trainer.preset", name),))
         return (
             _safe(
                 Finding(level="error", key="trainer.preset", message=error.message, remedy=error.remedy, change=change)

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from tui_train.changes import Change
 from tui_train.checks.finding import Finding
 from tui_train.facts.types import Facts, PathState
-from tui_train.plan.resolve import Resolved, lacks
+from tui_train.plan.resolve import Resolved, lacks, started
 from tui_train.presets import PLACEHOLDER, PLACEHOLDERS
 from tui_train.profile import fields
 from tui_train.profile.types import Profile
@@ -36,18 +36,18 @@ def python(profile: Profile, facts: Facts, resolved: Resolved) -> Iterator[Findi
         yield Finding(level="error", key="trainer.python", message=message, remedy=remedy, machine=True)
 
 
-def paths(profile: Profile, facts: Facts, _resolved: Resolved) -> Iterator[Finding]:
+def paths(profile: Profile, facts: Facts, resolved: Resolved) -> Iterator[Finding]:
     """Paths that are there, and are what they are named for."""
     trainer = profile.trainer
     script = trainer.kind == "script"
-    if script and not trainer.script:
+    if script and not started(profile, resolved.preset):
         yield Finding(
             level="error", key="trainer.script", message="no script is named", remedy="Name the file that trains."
         )
     wanted: list[tuple[str, str, PathState]] = [("trainer.working_directory", trainer.working_directory, "folder")]
-    if script:
+    if script and resolved.preset.wants_script:
         wanted.append(("trainer.script", trainer.script, "file"))
-    else:
+    if not script or "model" in resolved.room.takes:
         wanted.append(("trainer.model", trainer.model, "folder"))
     wanted.extend(("trainer.data", path, "file") for path in trainer.data)
     for key, path, kind in wanted:

@@ -1,8 +1,10 @@
 """What is: the machine, its GPUs, and the Pythons that could train on it; frozen snapshots, sizes in bytes."""
 
-from typing import Literal
+from typing import Any, Literal
 
 from msgspec import Struct
+
+from tui_train.presets import OwnPreset
 
 ComputeMode = Literal["default", "exclusive", "prohibited"]
 PathState = Literal["file", "folder", "missing", "unreadable"]
@@ -109,9 +111,33 @@ class Inherited(Struct, frozen=True):
     source: str
 
 
-class Facts(Struct, frozen=True, kw_only=True):
-    """All that plan and checks may know of the world; `paths` holds the state of each path that the profile names.
+class Document(Struct, frozen=True, kw_only=True):
+    """What a YAML file of the user's holds; `problem` says why it cannot be used."""
 
+    values: dict[str, Any] = {}
+    problem: str = ""
+
+
+class Flag(Struct, frozen=True):
+    """An argument that a script's --help lists; `valued`: it takes a value."""
+
+    name: str
+    help: str = ""
+    valued: bool = True
+
+
+class ScriptHelp(Struct, frozen=True, kw_only=True):
+    """What a script's --help lists; `problem` says why it lists nothing."""
+
+    flags: tuple[Flag, ...] = ()
+    problem: str = ""
+
+
+class Facts(Struct, frozen=True, kw_only=True):
+    """All that plan and checks may know of the world.
+
+    `paths` holds the state of each path that the profile names, `documents` what its YAML files hold, `presets` the
+    user's own by name, `help` what scripts list, by script or module: only of those that the user has asked.
     `variables` are those of the environment, and of NCCL's files, that tell libraries how to communicate.
     """
 
@@ -119,6 +145,9 @@ class Facts(Struct, frozen=True, kw_only=True):
     toolchains: tuple[Toolchain, ...] = ()
     paths: dict[str, PathState] = {}
     variables: tuple[Inherited, ...] = ()
+    documents: dict[str, Document] = {}
+    presets: dict[str, OwnPreset] = {}
+    help: dict[str, ScriptHelp] = {}
 
 
 class Verdict(Struct, frozen=True):

@@ -84,7 +84,7 @@ RUNGS: dict[str, Rung] = {
         label="Smaller micro batch",
         cost="same training, a little slower; again until 1",
         step=_micro_batch,
-        needs=frozenset({"micro_batch|total_batch", "accumulation"}),
+        needs=frozenset({"micro_batch|total_batch", "accumulation|total_accumulation"}),
         repeats=True,
     ),
     "activation_checkpointing": Rung(

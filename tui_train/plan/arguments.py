@@ -10,13 +10,18 @@ Values = Mapping[str, Sequence[Word]]
 
 def fill(argument: Argument, values: Values) -> tuple[tuple[Word, ...], ...]:
     """Return the words with placeholders filled: none when one is empty, once for each value when one has several."""
-    if not applies(argument, {name: str(found[0]) if found else "" for name, found in values.items()}):
+    if not applies(argument.when, plain(values)):
         return ()
     named = [name for name in PLACEHOLDER.findall("\n".join(argument.words)) if name in values]
     times = min((len(values[name]) for name in named), default=1)
     if times:
         times = max((len(values[name]) for name in named), default=1)
     return tuple(tuple(_word(word, values, turn) for word in argument.words) for turn in range(times))
+
+
+def plain(values: Values) -> dict[str, str]:
+    """Return the first of each placeholder's values as text, for conditions."""
+    return {name: str(found[0]) if found else "" for name, found in values.items()}
 
 
 def _word(word: str, values: Values, turn: int) -> Word:

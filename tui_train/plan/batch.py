@@ -5,7 +5,7 @@ import math
 from tui_train.profile.types import Recipe
 
 # The placeholders by any of which a trainer is told its batch.
-TAKEN = frozenset({"micro_batch", "total_batch", "accumulation", "global_batch"})
+TAKEN = frozenset({"micro_batch", "total_batch", "accumulation", "total_accumulation", "global_batch"})
 
 
 def accumulation(global_batch: int, micro_batch: int, world_size: int) -> int | None:

@@ -1,5 +1,6 @@
 """plan(): what will happen, from what the user chose and what is; pure, and refused when a check finds an error."""
 
+from collections.abc import Mapping
 from importlib import resources
 
 from msgspec import Struct
@@ -8,11 +9,11 @@ from tui_train.checks import check
 from tui_train.errors import BadInput, Unavailable
 from tui_train.facts.types import Facts, Toolchain
 from tui_train.memory.ladder import climb
-from tui_train.plan import batch, communication
-from tui_train.plan.arguments import fill
+from tui_train.plan import batch, communication, config_file
+from tui_train.plan.arguments import fill, plain
 from tui_train.plan.launchers import LAUNCHERS
 from tui_train.plan.launchers.job import Job
-from tui_train.plan.resolve import Resolved, resolve
+from tui_train.plan.resolve import Resolved, resolve, started
 from tui_train.plan.types import (
     CHECKPOINT,
     PYTHONPATH,
@@ -20,6 +21,8 @@ from tui_train.plan.types import (
     Attempt,
     CheckpointRule,
     Command,
+    ConfigFile,
+    Log,
     Part,
     Plan,
     ProgramFile,
@@ -28,11 +31,11 @@ from tui_train.plan.types import (
     in_run_dir,
     joined,
 )
-from tui_train.presets import Argument
+from tui_train.plan.values import SAMPLE, Value, accumulation, values, words
+from tui_train.presets import Argument, applies
 from tui_train.profile.types import Profile, Recipe
 from tui_train.text import counted
 
-_SAMPLE = "sample.txt"
 _SHIM = "shim"
 
 
@@ -42,6 +45,7 @@ class _Step(Struct, frozen=True):
     rung: str
     title: str
     profile: Profile
+    number: int = 1
 
 
 def plan(profile: Profile, facts: Facts) -> Plan:
@@ -54,8 +58,10 @@ def plan(profile: Profile, facts: Facts) -> Plan:
     assert toolchain is not None, "a check refuses a profile that no Python can train"  # noqa: S101 - for the type
     job = _job(profile, resolved, toolchain)
     steps = [_Step("", "as planned", profile)]
-    steps += [_Step(name, change.title, changed) for name, change, changed in climb(profile, resolved.room)]
+    for name, change, changed in climb(profile, resolved.room):
+        steps.append(_Step(name, change.title, changed, len(steps) + 1))
     recipe = profile.recipe
+    made = [_attempt(step, profile, resolved, job, facts) for step in steps]
     return Plan(
         name=profile.name,
         title=_title(profile, resolved),
@@ -66,16 +72,17 @@ def plan(profile: Profile, facts: Facts) -> Plan:
         gpu_names=tuple(gpu.name for gpu in resolved.gpus) if job.gpus else (),
         world_size=job.world_size,
         micro_batch=recipe.micro_batch,
-        accumulation=_accumulation(profile, job.world_size),
+        accumulation=accumulation(profile, job.world_size),
         global_batch=recipe.global_batch,
         learning_rate=batch.learning_rate(recipe),
         steps=recipe.steps,
         numbers=_numbers(recipe, resolved),
-        attempts=tuple(_attempt(step, profile, resolved, job, facts) for step in steps),
-        configs=LAUNCHERS[resolved.launcher].configs(job),
+        attempts=tuple(attempt for attempt, _ in made),
+        configs=(*LAUNCHERS[resolved.launcher].configs(job), *(config for _, config in made if config)),
         programs=_programs(profile),
         secrets=profile.trainer.secrets,
         backend=resolved.backend,
+        log=Log(resolved.preset.log, recipe.steps if "steps" in resolved.room.takes else 0),
         notes=_notes(resolved),
     )
 
@@ -90,7 +97,7 @@ def _job(profile: Profile, resolved: Resolved, toolchain: Toolchain) -> Job:
 
 
 def _title(profile: Profile, resolved: Resolved) -> str:
-    what = "the built-in trainer" if profile.trainer.kind == "builtin" else profile.trainer.script
+    what = "the built-in trainer" if profile.trainer.kind == "builtin" else started(profile, resolved.preset)
     devices = counted(len(resolved.gpus), "GPU") if resolved.device == "cuda" else "the CPU"
     processes = counted(resolved.world_size, "process", "processes")
     return f"{what} under {LAUNCHERS[resolved.launcher].LABEL}, {processes} on {devices}"
@@ -108,7 +115,7 @@ def _programs(profile: Profile) -> tuple[ProgramFile, ...]:
     names = sorted(file.name for file in folder.iterdir() if file.name.endswith(".py"))
     files = [ProgramFile(f"trainer/{name}", f"target/trainer/{name}") for name in names]
     if not profile.trainer.data:
-        files.append(ProgramFile(_SAMPLE, f"target/{_SAMPLE}"))
+        files.append(ProgramFile(SAMPLE, f"target/{SAMPLE}"))
     return tuple(files)
 
 
@@ -118,36 +125,37 @@ def _notes(resolved: Resolved) -> tuple[str, ...]:
     return (f"The preset “{resolved.preset.label}” cannot resume: each attempt starts from step 0.",)
 
 
-def _accumulation(profile: Profile, world_size: int) -> int:
-    recipe = profile.recipe
-    return batch.accumulation(recipe.global_batch, recipe.micro_batch, world_size) or 1
-
-
-def _attempt(step: _Step, first: Profile, resolved: Resolved, job: Job, facts: Facts) -> Attempt:
-    trainer, recipe = step.profile.trainer, step.profile.recipe
+def _attempt(
+    step: _Step, first: Profile, resolved: Resolved, job: Job, facts: Facts
+) -> tuple[Attempt, ConfigFile | None]:
+    recipe, preset = step.profile.recipe, resolved.preset
     output = _output(step.profile, first)
-    script: Word = in_run_dir("trainer/train.py") if trainer.kind == "builtin" else trainer.script
+    path = config_file.path_of(preset, step.number)
+    found = values(step.profile, resolved, output, config_file.word_of(first, preset, path))
+    config = config_file.config_file(step.profile, facts, resolved, found, path)
     launcher = LAUNCHERS[resolved.launcher]
-    rule = resolved.preset.checkpoints
+    rule = preset.checkpoints
     resume = tuple(_from_checkpoint(word) for word in rule.resume) if rule else ()
     parts = (
         *launcher.parts(job),
-        Part((script,)),
-        *_arguments(step.profile, resolved, output),
-        *([Part(resume, "only where there is a complete checkpoint")] if resume else []),
+        Part(_script(first, resolved)),
+        *_arguments(step.profile, resolved, found),
+        *([Part(resume, "only where there is a complete checkpoint", resumes=True)] if resume else []),
     )
-    accumulation = _accumulation(step.profile, job.world_size)
+    steps = accumulation(step.profile, job.world_size)
     processes = counted(job.world_size, "process", "processes")
-    product = f"micro batch {recipe.micro_batch} x accumulation {accumulation} x {processes}"
-    return Attempt(
+    product = f"micro batch {recipe.micro_batch} x accumulation {steps} x {processes}"
+    attempt = Attempt(
         rung=step.rung,
         title=step.title,
         batch=f"{product} = global batch {recipe.global_batch}"
         if batch.TAKEN & resolved.room.takes
         else f"{processes}, with the script's own batch",
-        command=Command(parts, _settings(step.profile, resolved, job, facts), _folder(step.profile)),
-        checkpoints=CheckpointRule(output, rule.prefix, rule.complete) if rule else None,
+        command=Command(parts, _settings(step.profile, resolved, job, facts, found), _folder(step.profile, resolved)),
+        checkpoints=CheckpointRule(output, rule.prefix, rule.complete, rule.suffix, rule.file) if rule else None,
+        fills=(path,) if config and config_file.holds_paths(preset) else (),
     )
+    return attempt, config
 
 
 def _output(profile: Profile, first: Profile) -> Word:
@@ -162,41 +170,33 @@ def _from_checkpoint(word: str) -> Word:
     return joined((before, CHECKPOINT, after)) if found else word
 
 
-def _arguments(profile: Profile, resolved: Resolved, output: Word) -> tuple[Part, ...]:
-    recipe, trainer = profile.recipe, profile.trainer
-    accumulation = _accumulation(profile, resolved.world_size)
-    data: tuple[Word, ...] = trainer.data
-    if trainer.kind == "builtin" and not data:
-        data = (in_run_dir(_SAMPLE),)
-    values: dict[str, tuple[Word, ...]] = {
-        "output": (output,),
-        "data": data,
-        "model": (trainer.model,) if trainer.model else (),
-        "learning_rate": (repr(batch.learning_rate(recipe)),),
-        "activation_checkpointing": ("yes" if recipe.activation_checkpointing else "no",),
-        "accumulation": (str(accumulation),),
-        "total_batch": (str(recipe.micro_batch * resolved.world_size),),
-        "world_size": (str(resolved.world_size),),
-        "device": (resolved.device,),
-        "backend": (resolved.backend if resolved.device == "cuda" else "",),
-    }
-    plain = ("layers", "hidden_size", "heads", "sequence_length", "micro_batch", "global_batch", "precision", "steps")
-    for name in (*plain, "checkpoint_every", "seed"):
-        values[name] = (str(getattr(recipe, name)),)
-    parts = [Part(words) for argument in resolved.preset.arguments for words in fill(argument, values)]
-    yours = [words for word in trainer.arguments for words in fill(Argument((word,)), values)]
-    parts += [Part(words, "" if place else "yours, from here on") for place, words in enumerate(yours)]
-    return tuple(parts)
+def _arguments(profile: Profile, resolved: Resolved, found: Mapping[str, Value]) -> tuple[Part, ...]:
+    text = words(found)
+    preset = [Part(filled) for argument in resolved.preset.arguments for filled in fill(argument, text)]
+    yours = [filled for word in profile.trainer.arguments for filled in fill(Argument((word,)), text)]
+    if resolved.preset.yours_first:
+        return (*(Part(one, "" if place else "yours") for place, one in enumerate(yours)), *preset)
+    return (*preset, *(Part(one, "" if place else "yours, from here on") for place, one in enumerate(yours)))
 
 
-def _folder(profile: Profile) -> Word:
+def _script(profile: Profile, resolved: Resolved) -> tuple[Word, ...]:
+    if profile.trainer.kind == "builtin":
+        return (in_run_dir("trainer/train.py"),)
+    named = started(profile, resolved.preset)
+    return ("-m", named) if named == resolved.preset.module else (named,)
+
+
+def _folder(profile: Profile, resolved: Resolved) -> Word:
     trainer = profile.trainer
     if trainer.working_directory:
         return trainer.working_directory
-    return in_run_dir("") if trainer.kind == "builtin" else trainer.script.rpartition("/")[0] or "/"
+    named = trainer.script if resolved.preset.wants_script and trainer.script else trainer.config
+    return in_run_dir("") if trainer.kind == "builtin" or not named else named.rpartition("/")[0] or "/"
 
 
-def _settings(profile: Profile, resolved: Resolved, job: Job, facts: Facts) -> tuple[Setting, ...]:
+def _settings(
+    profile: Profile, resolved: Resolved, job: Job, facts: Facts, found: Mapping[str, Value]
+) -> tuple[Setting, ...]:
     threads = max(1, facts.machine.cpu_count // job.world_size)
     settings = [
         Setting("PYTHONUNBUFFERED", "1", "every line reaches the log at once", "launcher"),
@@ -214,6 +214,13 @@ def _settings(profile: Profile, resolved: Resolved, job: Job, facts: Facts) -> t
     if profile.recipe.expandable_segments and job.gpus:
         why = "the allocator grows its blocks: less memory lost to fragmentation"
         settings.append(Setting("PYTORCH_CUDA_ALLOC_CONF", "expandable_segments:True", why, "ladder"))
+    text = words(found)
+    for variable in resolved.preset.variables:
+        if applies(variable.when, plain(text)):
+            filled = fill(Argument((variable.value,)), text)
+            settings += [
+                Setting(variable.name, str(one[0]), "the preset passes it so", "profile") for one in filled[:1]
+            ]
     mine = {setting.name: setting for setting in settings}
     yours = {name: Setting(name, value, "yours", "profile") for name, value in profile.trainer.environment.items()}
     return tuple({**mine, **yours, **_shim(profile)}.values())

@@ -43,7 +43,7 @@ def resolve(profile: Profile, facts: Facts) -> Resolved:
     world_size = profile.hardware.processes or max(default, 1)
     if device == "cuda" and launcher == "python" and not profile.hardware.gpus:
         gpus = gpus[:1]
-    chosen = preset("builtin" if profile.trainer.kind == "builtin" else profile.trainer.preset)
+    chosen = preset("builtin" if profile.trainer.kind == "builtin" else profile.trainer.preset, facts.presets)
     taken = takes(chosen, profile.trainer.arguments)
     loads_model = bool(profile.trainer.model) and "model" in taken
     room = Room(world_size, device == "cuda", taken - MODEL_SIZE if loads_model else taken, loads_model)
@@ -58,6 +58,11 @@ def resolve(profile: Profile, facts: Facts) -> Resolved:
         preset=chosen,
         room=room,
     )
+
+
+def started(profile: Profile, chosen: Preset) -> str:
+    """Return the script or the module that a preset starts; empty where a script must be named and is not."""
+    return (profile.trainer.script if chosen.wants_script else "") or chosen.module
 
 
 def lacks(profile: Profile, toolchain: Toolchain) -> str:

@@ -1,11 +1,14 @@
 """What will happen: commands as words, variables with their reasons, files; nothing here is quoted."""
 
 from collections.abc import Iterable, Mapping
-from typing import Literal
+from typing import Any, Literal
 
 from msgspec import Struct
 
 Origin = Literal["profile", "machine", "launcher", "ladder"]
+
+# What a configuration file may hold.
+Plain = str | int | float | bool | None | list[Any] | dict[str, Any]
 
 
 class Variable(Struct, frozen=True):
@@ -25,6 +28,9 @@ Word = str | Joined
 RUN_DIR = Variable("RUN_DIR")
 CHECKPOINT = Variable("CHECKPOINT")
 PYTHONPATH = Variable("PYTHONPATH")
+
+# They stand in files for what only the running script knows.
+MARKS = {"RUN_DIR": "@TUI_TRAIN_RUN_DIR@", "CHECKPOINT": "@TUI_TRAIN_CHECKPOINT@"}
 
 
 def in_run_dir(path: str, before: str = "") -> Joined:
@@ -53,10 +59,14 @@ class Setting(Struct, frozen=True):
 
 
 class Part(Struct, frozen=True):
-    """Words of a command that belong together, with the reason that the script prints beside them."""
+    """Words of a command that belong together, with the reason that the script prints beside them.
+
+    `resumes`: they are only passed where there is a checkpoint, as all words that name it.
+    """
 
     words: tuple[Word, ...]
     why: str = ""
+    resumes: bool = False
 
 
 class Command(Struct, frozen=True):
@@ -68,29 +78,38 @@ class Command(Struct, frozen=True):
 
 
 class CheckpointRule(Struct, frozen=True):
-    """Where checkpoints are, how they are called, and which files only a complete one holds."""
+    """Where checkpoints are, how they are called, and which files only a complete one holds.
+
+    They are PREFIX + step + SUFFIX, or, where `file` is given, always that one.
+    """
 
     folder: Word
     prefix: str
     complete: tuple[str, ...]
+    suffix: str = ""
+    file: str = ""
 
 
 class Attempt(Struct, frozen=True, kw_only=True):
-    """One try at the training: `rung` is empty for the first, `title` says what it changes, `batch` the arithmetic."""
+    """One try at the training: `rung` is empty for the first, `title` says what it changes, `batch` the arithmetic.
+
+    `fills` are files of the plan that hold paths which only the running script knows: it puts them in (`filled`).
+    """
 
     rung: str
     title: str
     batch: str
     command: Command
     checkpoints: CheckpointRule | None = None
+    fills: tuple[str, ...] = ()
 
 
 class ConfigFile(Struct, frozen=True):
-    """A file that a launcher reads, as data: the renderer writes it."""
+    """A file that a launcher or a trainer reads, as data: the renderer writes it, `why` at its head."""
 
     path: str
     why: str
-    values: dict[str, str | int | bool]
+    values: dict[str, Plain]
 
 
 class ProgramFile(Struct, frozen=True):
@@ -98,6 +117,13 @@ class ProgramFile(Struct, frozen=True):
 
     path: str
     resource: str
+
+
+class Log(Struct, frozen=True):
+    """How a trainer's own lines are read: expressions with named groups; `steps` is 0 where they are not known."""
+
+    expressions: tuple[str, ...] = ()
+    steps: int = 0
 
 
 class Plan(Struct, frozen=True, kw_only=True):
@@ -126,6 +152,7 @@ class Plan(Struct, frozen=True, kw_only=True):
     programs: tuple[ProgramFile, ...] = ()
     secrets: tuple[str, ...] = ()
     backend: str = ""
+    log: Log = Log()
     notes: tuple[str, ...] = ()
 
 
@@ -138,7 +165,22 @@ def argv(command: Command, run_dir: str, checkpoint: str = "") -> list[str]:
 
 def needs_checkpoint(part: Part) -> bool:
     """Tell whether a part is only there when a checkpoint is."""
-    return any(isinstance(word, Joined) and CHECKPOINT in word.pieces for word in part.words)
+    return part.resumes or any(isinstance(word, Joined) and CHECKPOINT in word.pieces for word in part.words)
+
+
+def filled(path: str) -> str:
+    """Return where the script writes a file of the plan with its own paths put in: `config.filled.yaml`."""
+    stem, dot, ending = path.rpartition(".")
+    return f"{stem}.filled{dot}{ending}"
+
+
+def marked(word: Word) -> str:
+    """Return a word with marks for its variables, for a file in which the script replaces them."""
+    return (
+        word
+        if isinstance(word, str)
+        else "".join(item if isinstance(item, str) else MARKS[item.variable] for item in word.pieces)
+    )
 
 
 def expand(word: Word, values: Mapping[str, str]) -> str:

@@ -1,7 +1,8 @@
-"""Presets: how the recipe becomes a trainer's arguments, how it resumes, what it cannot take; one TOML each."""
+"""Presets: how the recipe becomes a trainer's arguments or its file, how it resumes, what it cannot take."""
 
 import functools
 import re
+from collections.abc import Iterator, Mapping
 from importlib import resources
 
 import msgspec
@@ -17,6 +18,7 @@ PLACEHOLDERS = {
     "output": "trainer.output",
     "data": "trainer.data",
     "model": "trainer.model",
+    "config": "trainer.config",
     "layers": "recipe.layers",
     "hidden_size": "recipe.hidden_size",
     "heads": "recipe.heads",
@@ -24,6 +26,7 @@ PLACEHOLDERS = {
     "micro_batch": "recipe.micro_batch",
     "total_batch": "recipe.micro_batch",
     "accumulation": "recipe.global_batch",
+    "total_accumulation": "recipe.global_batch",
     "global_batch": "recipe.global_batch",
     "world_size": "hardware.processes",
     "device": "hardware.device",
@@ -36,6 +39,8 @@ PLACEHOLDERS = {
     "seed": "recipe.seed",
 }
 
+Literal = str | int | float | bool
+
 
 class Argument(Struct, frozen=True, forbid_unknown_fields=True):
     """Words passed together; `when` is NAME=VALUE or NAME!=VALUE. Left out when a placeholder in them is empty."""
@@ -44,53 +49,132 @@ class Argument(Struct, frozen=True, forbid_unknown_fields=True):
     when: str = ""
 
 
-class Checkpoints(Struct, frozen=True, forbid_unknown_fields=True):
-    """Checkpoints are folders PREFIX + step in the output; `complete` are files that only a whole one holds."""
+class Variable(Struct, frozen=True, forbid_unknown_fields=True):
+    """A variable of the training's environment."""
 
-    prefix: str
-    complete: tuple[str, ...]
-    resume: tuple[str, ...]
+    name: str
+    value: str
+    when: str = ""
+
+
+class FileValue(Struct, frozen=True, forbid_unknown_fields=True):
+    """A value in the trainer's file: `key` has dots between levels; a value that is one placeholder keeps its type."""
+
+    key: str
+    value: Literal
+    when: str = ""
+
+
+class TrainerFile(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """The YAML file that the trainer reads: the user's own with `values` put in and the keys `without` left out."""
+
+    path: str = "config.yaml"
+    needs_yours: bool = True
+    values: tuple[FileValue, ...]
+    without: tuple[str, ...] = ()
+
+
+class Checkpoints(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """Checkpoints are PREFIX + step + SUFFIX in the output, or always the one `file`; and how a run resumes from one.
+
+    `complete` are files that only a whole folder holds. `resume` are words, `values` are values of the trainer's file.
+    """
+
+    prefix: str = ""
+    suffix: str = ""
+    file: str = ""
+    complete: tuple[str, ...] = ()
+    resume: tuple[str, ...] = ()
+    values: tuple[FileValue, ...] = ()
 
 
 class Preset(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """One trainer's way of taking the recipe."""
+    """One trainer's way of taking the recipe.
+
+    `module` is started where no script is; `own_script` lets a script take its place. `yours_first` puts the user's own
+    arguments before these. `log` are expressions with the groups step, steps, loss, lr and tokens_per_second.
+    """
 
     label: str
     about: str
+    module: str = ""
+    own_script: bool = False
+    yours_first: bool = False
     arguments: tuple[Argument, ...] = ()
+    variables: tuple[Variable, ...] = ()
+    file: TrainerFile | None = None
     checkpoints: Checkpoints | None = None
+    log: tuple[str, ...] = ()
+
+    @property
+    def wants_script(self) -> bool:
+        """Whether a script of the user's is what it starts, or may be."""
+        return self.own_script or not self.module
+
+
+class OwnPreset(Struct, frozen=True, kw_only=True):
+    """A preset of the user's, from the file `path`: None where it cannot be used, and why."""
+
+    path: str
+    preset: Preset | None = None
+    problem: str = ""
+
+
+Own = Mapping[str, OwnPreset]
 
 
 def takes(preset: Preset, more: tuple[str, ...] = ()) -> frozenset[str]:
     """Return the placeholder names that reach the trainer, from the preset and from the user's `more` arguments."""
-    words = [word for argument in preset.arguments for word in (*argument.words, f"{{{_condition(argument.when)}}}")]
-    return frozenset(PLACEHOLDER.findall(" ".join([*words, *more]))) & PLACEHOLDERS.keys()
+    return frozenset(PLACEHOLDER.findall("\n".join([*_words(preset), *more]))) & PLACEHOLDERS.keys()
+
+
+def _words(preset: Preset) -> Iterator[str]:
+    """Yield all text of a preset in which placeholders may stand, those of conditions included."""
+    for argument in preset.arguments:
+        yield from (*argument.words, f"{{{condition(argument.when)}}}")
+    for variable in preset.variables:
+        yield from (variable.value, f"{{{condition(variable.when)}}}")
+    for value in preset.file.values if preset.file else ():
+        yield from (str(value.value), f"{{{condition(value.when)}}}")
 
 
 @functools.cache
 def presets() -> dict[str, Preset]:
-    """Return all presets by name; `builtin` is the built-in trainer's own."""
-    found = {}
-    for file in resources.files(__name__).iterdir():
-        if file.name.endswith(".toml"):
-            found[file.name.removesuffix(".toml")] = msgspec.toml.decode(file.read_bytes(), type=Preset)
-    return dict(sorted(found.items()))
+    """Return the shipped presets by name; `builtin` is the built-in trainer's own."""
+    return {name: msgspec.toml.decode(text, type=Preset) for name, text in texts().items()}
 
 
-def preset(name: str) -> Preset:
-    """Return a preset by name; BadInput lists the known ones."""
+@functools.cache
+def texts() -> dict[str, str]:
+    """Return the text of each shipped preset."""
+    files = [file for file in resources.files(__name__).iterdir() if file.name.endswith(".toml")]
+    return dict(sorted((file.name.removesuffix(".toml"), file.read_text("utf-8")) for file in files))
+
+
+def preset(name: str, own: Own | None = None) -> Preset:
+    """Return a preset by name, shipped or of the user's `own`; BadInput lists the known ones."""
+    mine = own or {}
     if name in presets():
         return presets()[name]
-    raise BadInput(f"there is no preset {visible(name)}", f"Known are: {', '.join(presets())}.")
+    if name in mine:
+        found = mine[name]
+        if found.preset:
+            return found.preset
+        raise BadInput(
+            f"the preset {visible(name)} cannot be used: {found.problem}", "Mend that file, or choose another."
+        )
+    known = [*presets(), *(other for other, found in mine.items() if found.preset and other not in presets())]
+    raise BadInput(f"there is no preset {visible(name)}", f"Known are: {visible(', '.join(known))}.")
 
 
-def _condition(when: str) -> str:
+def condition(when: str) -> str:
+    """Return the name that a condition asks for."""
     return when.partition("=")[0].removesuffix("!")
 
 
-def applies(argument: Argument, values: dict[str, str]) -> bool:
-    """Tell whether an argument's condition holds for these placeholder values."""
-    if not argument.when:
+def applies(when: str, values: Mapping[str, str]) -> bool:
+    """Tell whether a condition holds for these placeholder values; an empty one does."""
+    if not when:
         return True
-    name, _, wanted = argument.when.partition("=")
+    name, _, wanted = when.partition("=")
     return values[name.removesuffix("!")] != wanted if name.endswith("!") else values[name] == wanted

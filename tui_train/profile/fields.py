@@ -106,7 +106,7 @@ def show(value: Value) -> str:
 def paths_of(profile: Profile) -> tuple[str, ...]:
     """Return the paths that the profile names, whose state the checks ask for; the Python is probed another way."""
     trainer = profile.trainer
-    named = (trainer.script, trainer.working_directory, trainer.model, trainer.output, *trainer.data)
+    named = (trainer.script, trainer.config, trainer.working_directory, trainer.model, trainer.output, *trainer.data)
     return tuple(dict.fromkeys(path for path in named if path))
 
 

@@ -97,7 +97,14 @@ ROWS = (
         label="Start in",
         kind="path",
         help="The folder in which the training starts.",
-        empty="the folder of the script",
+        empty="the folder of the script, or of its configuration",
+    ),
+    Field(
+        key="trainer.config",
+        label="Configuration",
+        kind="path",
+        help="The YAML file that the training reads. It stays as it is: a copy with the recipe in it trains.",
+        empty="none",
     ),
     Field(
         key="trainer.model",

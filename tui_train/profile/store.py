@@ -11,6 +11,7 @@ from tui_train.errors import BadInput, CannotWrite, NotFound
 from tui_train.files import PRIVATE, write_beside
 from tui_train.places import expanded, profiles_folder
 from tui_train.presets import presets
+from tui_train.presets.own import own_names, plain
 from tui_train.profile import fields
 from tui_train.profile.types import SCHEMA, Profile
 from tui_train.text import visible
@@ -40,7 +41,7 @@ def loads(text: str, source: str = "the profile", folder: Path | None = None) ->
     try:
         profile = msgspec.convert(data, Profile, strict=True)
     except msgspec.ValidationError as error:
-        raise BadInput(f"{source}: {_plain(str(error))}", "Mend that value.") from None
+        raise BadInput(f"{source}: {plain(str(error))}", "Mend that value.") from None
     return _checked(profile, source, folder or Path.cwd())
 
 
@@ -96,7 +97,7 @@ def save(profile: Profile, *, overwrite: bool = False) -> Path:
 def check_preset(profile: Profile) -> None:
     """Raise BadInput where the profile names no preset that there is, or the built-in trainer's for a script."""
     trainer = profile.trainer
-    known = tuple(name for name in presets() if name != "builtin")
+    known = tuple(name for name in dict.fromkeys((*presets(), *own_names())) if name != "builtin")
     if trainer.preset not in known and (trainer.kind == "script" or trainer.preset != "builtin"):
         raise BadInput(f"trainer.preset is {visible(trainer.preset)!r}", fields.nearest(trainer.preset, known))
 
@@ -116,11 +117,6 @@ def _unknown(key: str, source: str) -> None:
     sections = tuple(dict.fromkeys(known.partition(".")[0] for known in fields.FIELDS))
     known = tuple(fields.FIELDS) if "." in key else ("schema", *sections)
     raise BadInput(f"{source}: {visible(key)} is not a key", fields.nearest(key, known))
-
-
-def _plain(message: str) -> str:
-    found = re.fullmatch(r"(.*?) - at `\$\.?(.*)`", message, re.DOTALL)
-    return visible(f"{found[2]}: {found[1].replace('`', '')}" if found else message)
 
 
 def _checked(profile: Profile, source: str, folder: Path) -> Profile:

@@ -36,6 +36,7 @@ class Trainer(Struct, frozen=True, kw_only=True):
     preset: str = "hf-trainer"
     arguments: tuple[str, ...] = ()
     working_directory: str = ""
+    config: str = ""
     model: str = ""
     data: tuple[str, ...] = ()
     output: str = ""

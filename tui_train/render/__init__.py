@@ -7,8 +7,8 @@ from msgspec import Struct
 from tui_train.plan.types import Plan
 from tui_train.profile.store import dumps
 from tui_train.profile.types import Profile
-from tui_train.render.accelerate_yaml import accelerate_yaml
 from tui_train.render.bash import launch_script
+from tui_train.render.config_yaml import config_yaml
 
 SCRIPT = "launch.sh"
 PROFILE = "profile.toml"
@@ -26,7 +26,7 @@ def render(plan: Plan, profile: Profile) -> tuple[File, ...]:
     package = resources.files("tui_train")
     return (
         File(SCRIPT, launch_script(plan)),
-        *(File(config.path, accelerate_yaml(config)) for config in plan.configs),
+        *(File(config.path, config_yaml(config)) for config in plan.configs),
         *(File(program.path, package.joinpath(program.resource).read_text("utf-8")) for program in plan.programs),
         File(PROFILE, dumps(profile)),
     )

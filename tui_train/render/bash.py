@@ -3,7 +3,7 @@
 import shlex
 from importlib import resources
 
-from tui_train.plan.types import Attempt, Part, Plan, Setting, Variable, Word, needs_checkpoint
+from tui_train.plan.types import Attempt, Part, Plan, Setting, Variable, Word, filled, needs_checkpoint
 from tui_train.text import visible
 
 _EXPANSIONS = {
@@ -112,8 +112,10 @@ def _attempt(number: int, attempt: Attempt, shared: tuple[Setting, ...]) -> str:
     lines = [_comment(f"Attempt {number}, {attempt.title}: {attempt.batch}."), f"attempt_{number}() {{"]
     rule = attempt.checkpoints
     if rule:
-        words = " ".join(quote(word) for word in (rule.folder, rule.prefix, *rule.complete))
-        lines.append(f"  newest_checkpoint {words}")
+        names = (rule.file,) if rule.file else (rule.prefix, rule.suffix, *rule.complete)
+        words = " ".join(quote(word) for word in (rule.folder, *names))
+        lines.append(f"  {'only_checkpoint' if rule.file else 'newest_checkpoint'} {words}")
+    lines += [f"  fill {shlex.quote(path)} {shlex.quote(filled(path))}" for path in attempt.fills]
     own = [_setting(item, "    ") for item in attempt.command.env if item not in shared]
     lines += ["  local settings=(", '    "${shared[@]}"', *own, "  )"] if own else ['  local settings=("${shared[@]}")']
     parts = attempt.command.parts

@@ -113,7 +113,7 @@ def watch(run: RunDir, cancelled: Callable[[], bool]) -> Iterator[Told]:
     A viewer that falls behind is given the end of what was written: its work is bounded, however fast the training
     writes.
     """
-    titles = run.titles()
+    titles, reading = run.titles(), run.reading()
     plan = _planned(run)
     shown, tail, told = 0, None, Told(status=status(run))
     found = Ranks(run.attempt_log(1), plan)
@@ -131,10 +131,10 @@ def watch(run: RunDir, cancelled: Callable[[], bool]) -> Iterator[Told]:
             if not fresh and tail.behind > _SHOWN:
                 tail.skip(_SHOWN)
             lines = [*tail.lines()]
-            progress = advance(progress, lines)
+            progress = advance(progress, lines, reading)
         found.read(lines)
         if tail and tail.bar:
-            progress = advance(progress, [tail.bar])
+            progress = advance(progress, [tail.bar], reading)
         if progress.step and began[1] == 0:
             began = (time.monotonic(), progress.step)
         news = Told(

@@ -14,7 +14,9 @@ from msgspec import Struct
 from tui_train.errors import CannotWrite, NotFound
 from tui_train.files import write_beside, writing
 from tui_train.places import expanded, runs_folder
+from tui_train.plan.types import Log
 from tui_train.render import PROFILE, SCRIPT, File
+from tui_train.runs.progress import Reading
 from tui_train.text import visible
 
 
@@ -90,13 +92,25 @@ class RunDir(Struct, frozen=True):
                 continue
         return tuple(found)
 
-    def titles(self) -> list[str]:
-        """Return what the plan calls its attempts; none where there is no plan.json, or none of ours."""
+    def plan(self) -> dict[str, Any]:
+        """Return the plan as data; empty where there is no plan.json, or none of ours."""
         try:
             data: Any = msgspec.json.decode(self.plan_file.read_bytes())
         except (OSError, msgspec.DecodeError):
-            return []
-        attempts = data.get("attempts") if isinstance(data, dict) else None
+            return {}
+        return data if isinstance(data, dict) else {}
+
+    def reading(self) -> Reading:
+        """Return how the plan says that the training's own lines are read; what is none of ours is passed over."""
+        try:
+            log = msgspec.convert(self.plan().get("log", {}), Log)
+            return Reading(tuple(re.compile(expression) for expression in log.expressions), log.steps)
+        except (msgspec.ValidationError, re.error, RecursionError, OverflowError):
+            return Reading()
+
+    def titles(self) -> list[str]:
+        """Return what the plan calls its attempts; none where there is no plan.json, or none of ours."""
+        attempts = self.plan().get("attempts")
         if not isinstance(attempts, list):
             return []
         return [str(attempt.get("title", "")) if isinstance(attempt, dict) else "" for attempt in attempts]

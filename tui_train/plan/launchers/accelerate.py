@@ -6,7 +6,7 @@ accelerate starts unconnected single processes and exits with 0.
 
 from tui_train.plan.launchers.job import Job
 from tui_train.plan.launchers.torchrun import loopback
-from tui_train.plan.types import ConfigFile, Part, Setting, in_run_dir
+from tui_train.plan.types import ConfigFile, Part, Plain, Setting, in_run_dir
 
 LABEL: str = "accelerate"
 ABOUT: str = "one process per device; configuration generated"
@@ -35,7 +35,7 @@ def configs(job: Job) -> tuple[ConfigFile, ...]:
     """Return the configuration; keys as in accelerate 1.6 to 1.15."""
     several = job.world_size > 1
     mixed = {"fp32": "no"}.get(job.precision, job.precision)
-    values: dict[str, str | int | bool] = {
+    values: dict[str, Plain] = {
         "compute_environment": "LOCAL_MACHINE",
         "distributed_type": "MULTI_GPU" if several else "NO",
         "num_machines": 1,

@@ -1,0 +1,691 @@
+"""Presets: what reaches the trainer, by which way; the user's own; what a script's --help lists; whole trainings."""
+
+import json
+import math
+import os
+import re
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+
+import msgspec
+import pytest
+import yaml
+from support import SCRIPTS, bash, exported, facts, gpu, plain_environment, profile, ready, until
+
+from tui_train import places, preset_commands
+from tui_train.errors import BadInput, NotFound
+from tui_train.facts.documents import document, read
+from tui_train.facts.script_help import ask_script, offered, parse
+from tui_train.facts.types import Document, Flag
+from tui_train.plan.plan import plan
+from tui_train.plan.types import argv
+from tui_train.presets import OwnPreset, preset, presets, takes, texts
+from tui_train.presets import own as own_module
+from tui_train.presets.own import own_presets
+from tui_train.profile import store
+from tui_train.render.config_yaml import config_yaml
+from tui_train.runs.progress import Point, Progress, advance
+from tui_train.runs.rundir import RunDir
+from tui_train.runs.status import status
+from tui_train.runs.tail import Tail
+
+MINE = """\
+# all that is mine
+model_name: "a: b # c"
+output_dir: elsewhere
+batch_size: 3
+training:
+  batch_size: 32
+  steps: 4
+  weight_decay: 1e-2
+  use_ddp: false
+  names: [yes, "no", null, 1.5]
+"""
+WHOLE = 'label = "Mine"\nabout = "my own"\narguments = [{ words = ["--bs={micro_batch}"] }]\n'
+RECIPE = {
+    "recipe.micro_batch": 4,
+    "recipe.global_batch": 32,
+    "recipe.learning_rate": 1e-5,
+    "recipe.steps": 9,
+    "recipe.checkpoint_every": 3,
+    "recipe.sequence_length": 64,
+    "hardware.processes": 2,
+    "trainer.launcher": "torchrun",
+    "trainer.kind": "script",
+    "trainer.script": "/src/train.py",
+    "ladder.rungs": ("micro_batch",),
+}
+# What a preset passes of the recipe above, on two processes: words, or keys of its file with their values.
+PASSED = {
+    "accelerate": ["--per_device_train_batch_size=4", "--gradient_accumulation_steps=4", "--block_size=64",
+                   "--learning_rate=1e-05", "--max_train_steps=9", "--checkpointing_steps=3", "--seed=1"],
+    "axolotl": {"micro_batch_size": 4, "gradient_accumulation_steps": 4, "sequence_len": 64, "learning_rate": 1e-5,
+                "max_steps": 9, "save_steps": 3, "bf16": False, "fp16": False, "gradient_checkpointing": False,
+                "batch_size": None},
+    "custom": [],
+    "hf-trainer": ["--per_device_train_batch_size=4", "--gradient_accumulation_steps=4", "--learning_rate=1e-05"],
+    "llama-factory": {"per_device_train_batch_size": 4, "gradient_accumulation_steps": 4, "cutoff_len": 64,
+                      "learning_rate": 1e-5, "max_steps": 9, "save_steps": 3, "bf16": False,
+                      "disable_gradient_checkpointing": True, "do_train": True},
+    "nanogpt": ["--batch_size=4", "--gradient_accumulation_steps=8", "--block_size=64", "--learning_rate=1e-05",
+                "--max_iters=9", "--eval_interval=3", "--dtype=float32", "--compile=False", "--device=cpu",
+                "--n_layer=4", "--n_head=4", "--n_embd=128"],
+    "total-batch": ["--batch_size=8", "--accumulation_steps=4", "--lr=1e-05"],
+    "total-batch-yaml": {"training.batch_size": 8, "training.accumulation_steps": 4, "training.use_ddp": True},
+    "trl": ["--per_device_train_batch_size=4", "--gradient_accumulation_steps=4", "--max_length=64",
+            "--learning_rate=1e-05", "--max_steps=9", "--bf16=False", "--gradient_checkpointing=False"],
+}  # fmt: skip
+
+
+def chosen_for(name, folder, **more):
+    """A profile with this preset, and facts that know its YAML file, which is written to the folder."""
+    values = {**RECIPE, "trainer.preset": name, "trainer.python": sys.executable, **more}
+    found = facts()
+    if presets()[name].file:
+        (folder / "mine.yaml").write_text(MINE)
+        values["trainer.config"] = str(folder / "mine.yaml")
+        found = msgspec.structs.replace(found, documents={values["trainer.config"]: read(MINE.encode())})
+    return profile(values), found
+
+
+def at(values, key):
+    for name in key.split("."):
+        values = values.get(name) if isinstance(values, dict) else None
+    return values
+
+
+@pytest.mark.parametrize("name", sorted(set(presets()) - {"builtin"}))
+def test_each_preset_passes_the_recipe(name, tmp_path):
+    chosen, found = chosen_for(name, tmp_path)
+    made = ready(chosen, found).plan
+    expected = PASSED[name]
+    for attempt, (micro, steps) in zip(made.attempts, ((4, 4), (2, 8), (1, 16)), strict=False):
+        assert micro * steps * 2 == 32
+        said = argv(attempt.command, "/run")
+        if isinstance(expected, list) and attempt is made.attempts[0]:
+            assert [word for word in expected if word not in said] == []
+    if isinstance(expected, dict):
+        first, second, third = made.configs
+        assert [config.path for config in made.configs] == ["config.yaml", "config-2.yaml", "config-3.yaml"]
+        written = yaml.safe_load(config_yaml(first))
+        for key, value in expected.items():
+            assert (at(written, key), type(at(written, key))) == (value, type(value)), key
+        assert written["model_name"] == "a: b # c"
+        assert written["training"]["names"] == [True, "no", None, 1.5]
+        batches = {config.path: str(yaml.safe_load(config_yaml(config))) for config in (first, second, third)}
+        assert len(set(batches.values())) == 3
+        for number, attempt in enumerate(made.attempts):
+            own = ("config", "config-2", "config-3")[number]
+            words = " ".join(argv(attempt.command, "/run"))
+            assert f"/run/{own}.filled.yaml" in words or f"/run/{own}.yaml" in words
+
+
+def test_every_shipped_preset_has_its_row():
+    assert {*PASSED, "builtin"} == {*presets()}
+
+
+def noted_run(folder, name, launcher, **more):
+    """Run the noting script under a launcher as this preset starts it, through launch.sh; return what each rank got."""
+    notes, project = folder / "notes", folder / "my project"
+    notes.mkdir()
+    project.mkdir()
+    script = (SCRIPTS / "noted.py").read_text()
+    (project / "train.py").write_text(script)
+    variables = {"NOTES": str(notes)}
+    if module := presets()[name].module:
+        *packages, last = module.split(".")
+        inner = project.joinpath("modules", *packages)
+        inner.mkdir(parents=True)
+        (inner / f"{last}.py").write_text(script)
+        variables["PYTHONPATH"] = str(project / "modules")
+    world = 1 if launcher == "python" else 2
+    chosen, found = chosen_for(
+        name,
+        project,
+        **{
+            "trainer.script": str(project / "train.py"),
+            "trainer.launcher": launcher,
+            "trainer.environment": variables,
+            "hardware.processes": world,
+            "ladder.rungs": (),
+            **more,
+        },
+    )
+    run, made = exported(folder / "my run", chosen, found)
+    done = bash(run, timeout=120)
+    assert done.returncode == 0, done.stdout.decode() + run.attempt_log(1).read_text()
+    told = [json.loads(path.read_text()) for path in sorted(notes.glob("*.json"))]
+    assert [(one["rank"], one["world"]) for one in told] == [(str(rank), str(world)) for rank in range(world)]
+    return run, made, told
+
+
+@pytest.mark.parametrize(
+    ("name", "launcher"),
+    [
+        *((name, "python") for name in sorted(set(presets()) - {"builtin"})),
+        ("axolotl", "torchrun"),
+        ("nanogpt", "torchrun"),
+        ("llama-factory", "accelerate"),
+        ("total-batch-yaml", "accelerate"),
+    ],
+)
+def test_the_script_receives_what_the_plan_says(tmp_path, name, launcher):
+    run, made, told = noted_run(tmp_path, name, launcher, **{"trainer.script": ""} if presets()[name].module else {})
+    words = argv(made.attempts[0].command, str(run.path))
+    module = presets()[name].module
+    start = words.index(module or str(tmp_path / "my project" / "train.py"))
+    for one in told:
+        assert one["argv"] == words[start + 1 :]
+        assert one["cwd"] == str(tmp_path / "my project") or name == "trl"
+        if module:
+            assert one["name"] in {module, "__main__"} or one["name"].endswith("__main__")
+        if made.configs[-1:] and presets()[name].file:
+            (text,) = one["files"].values()
+            seen = yaml.safe_load(text)
+            text = json.dumps(made.configs[-1].values).replace("@TUI_TRAIN_RUN_DIR@", str(run.path))
+            assert seen == json.loads(text.replace('"@TUI_TRAIN_CHECKPOINT@"', "null"))
+        if name == "accelerate":
+            assert one["mixed"] == "no"
+
+
+def test_precision_reaches_a_script_that_has_no_argument_for_it(tmp_path):
+    chosen, _ = chosen_for("accelerate", tmp_path, **{"recipe.precision": "bf16"})
+    env = {item.name: item.value for item in plan(chosen, facts(gpus=(gpu(0), gpu(1)))).attempts[0].command.env}
+    assert env["ACCELERATE_MIXED_PRECISION"] == "bf16"
+
+
+def test_paths_of_any_name_stand_in_the_file_as_they_are(tmp_path):
+    chosen, found = chosen_for("axolotl", tmp_path, **{"trainer.launcher": "python", "hardware.processes": 1})
+    odd = tmp_path / "a 'b' \"c\" \\d & $HOME 中\t#: x"
+    (run, _) = exported(odd, chosen, found)
+    folder = run.path / "output" / "checkpoint-20"
+    folder.mkdir(parents=True)
+    (folder / "trainer_state.json").write_text("{}")
+    stub = tmp_path / "stub"
+    stub.write_text(f"#!/bin/sh\nexec cp \"$3\" '{tmp_path}/seen.yaml'\n")
+    stub.chmod(0o755)
+    done = bash(run, env=plain_environment(TUI_TRAIN_PYTHON=str(stub)))
+    assert done.returncode == 0, done
+    seen = yaml.safe_load((tmp_path / "seen.yaml").read_text())
+    assert seen["output_dir"] == f"{run.path}/output"
+    assert seen["resume_from_checkpoint"] == str(folder)
+    folder.joinpath("trainer_state.json").unlink()
+    assert bash(run, env=plain_environment(TUI_TRAIN_PYTHON=str(stub))).returncode == 0
+    assert yaml.safe_load((tmp_path / "seen.yaml").read_text())["resume_from_checkpoint"] is None
+
+
+def test_yours_come_first_where_they_hold_a_whole_configuration(tmp_path):
+    chosen, found = chosen_for("nanogpt", tmp_path, **{"trainer.arguments": ("config/mine.py", "--seed=2")})
+    words = argv(plan(chosen, found).attempts[0].command, "/run")
+    at_script = words.index("/src/train.py")
+    assert words[at_script + 1 : at_script + 4] == ["config/mine.py", "--seed=2", "--out_dir=/run/output"]
+    assert words[-1] != "--init_from=resume"
+    resumed = argv(plan(chosen, found).attempts[0].command, "/run", "/run/output/ckpt.pt")
+    assert resumed[-1] == "--init_from=resume"
+
+
+@pytest.mark.parametrize(
+    ("name", "lines", "expected"),
+    [
+        ("nanogpt",
+         ["tokens per iteration will be: 491,520", "step 0: train loss 10.9897, val loss 10.9898",
+          "iter 0: loss 10.9897, time 5035.66ms, mfu -100.00%", "iter 10: loss 4.2300, time 100.12ms, mfu 3.44%"],
+         ((Point(0, 10.9897), Point(10, 4.23)), 10, 9)),
+        ("trl", ["{'loss': '1.5', 'grad_norm': '0.9', 'learning_rate': '1e-05', 'entropy': '1.2', 'epoch': '0.1'}"],
+         ((Point(0, 1.5),), 0, 9)),
+        ("axolotl", ["{'loss': 1.25, 'grad_norm': 0.9, 'learning_rate': 1e-05, 'epoch': 0.1}",
+                     " 33%|###3      | 3/9 [00:01<00:02,  2.00it/s]"], ((Point(0, 1.25),), 3, 9)),
+        ("accelerate", ["11/20/2026 22:19:18 - INFO - __main__ -   Total optimization steps = 9",
+                        " 44%|####4     | 4/9 [00:01<00:02,  2.00it/s]"], ((), 4, 9)),
+    ],
+)  # fmt: skip
+def test_logs_are_read_as_the_preset_says(tmp_path, name, lines, expected):
+    chosen, found = chosen_for(name, tmp_path)
+    (tmp_path / "plan.json").write_bytes(msgspec.json.encode(plan(chosen, found)))
+    progress = advance(Progress(), lines, RunDir(tmp_path).reading())
+    assert (progress.points, progress.step, progress.steps) == expected
+
+
+@pytest.mark.parametrize("log", [{"expressions": ["("]}, {"expressions": 5}, {"steps": "x"}, [], None, "x"])
+def test_a_plan_that_is_not_ours_says_nothing_of_lines(tmp_path, log):
+    (tmp_path / "plan.json").write_bytes(msgspec.json.encode({"log": log}))
+    assert RunDir(tmp_path).reading().expressions == ()
+
+
+def log_of(run, number):
+    return "\n".join(Tail(run.attempt_log(number)).lines())
+
+
+@pytest.mark.training
+def test_a_training_like_nanogpt_goes_on_from_its_one_checkpoint(tmp_path):
+    (tmp_path / "mine.py").write_text("batch_size = 99\nmemory_for = 2\nfails_at = 6\n")
+    values = {
+        "trainer.script": str(SCRIPTS / "nano.py"),
+        "trainer.arguments": (str(tmp_path / "mine.py"),),
+        "recipe.learning_rate": 0.05,
+    }
+    chosen, found = chosen_for("nanogpt", tmp_path, **values)
+    run, made = exported(tmp_path / "my run", chosen, found)
+    assert bash(run).returncode == 0, log_of(run, 1)
+    assert [attempt.out_of_memory for attempt in status(run).attempts] == [True, False]
+    for number in (1, 2):
+        assert f"tokens per iteration will be: {32 * 64:,}" in log_of(run, number)
+    assert f"Resuming training from {run.path}/output" in log_of(run, 2)
+    assert "Resuming" not in log_of(run, 1)
+    (run.path / "plan.json").write_bytes(msgspec.json.encode(made))
+    progress = Progress()
+    for number in (1, 2):
+        progress = advance(progress, Tail(run.attempt_log(number)).lines(), run.reading())
+    assert (progress.step, progress.steps) == (9, 9)
+    assert [point.step for point in progress.points if point.step] == [*range(1, 10)]
+    assert progress.last.loss == pytest.approx(math.pow(0.9, 18), abs=1e-4)
+    # Cut off in the middle of writing, it is none.
+    whole = (run.path / "output" / "ckpt.pt").read_bytes()
+    for data in (b"", whole[: len(whole) // 2], whole[:-1]):
+        (run.path / "output" / "ckpt.pt").write_bytes(data)
+        assert b"--init_from=resume" not in bash(run, "--dry-run").stdout
+    (run.path / "output" / "ckpt.pt").write_bytes(whole)
+    assert b"--init_from=resume" in bash(run, "--dry-run").stdout
+
+
+def test_checkpoints_may_be_files_with_their_step_in_the_name(tmp_path):
+    text = WHOLE + '[checkpoints]\nprefix = "it "\nsuffix = ".pt"\nresume = ["--from", "{checkpoint}"]\n'
+    mine = OwnPreset(path="/p", preset=own_module.read(text, "mine"))
+    found = msgspec.structs.replace(facts(), presets={"mine": mine})
+    run, _ = exported(tmp_path / "my run", profile({**RECIPE, "trainer.preset": "mine"}), found)
+    output = run.path / "output"
+    output.mkdir()
+    archive = b"PK\x03\x04" + bytes(50)
+    ending = b"PK\x05\x06" + bytes(18)
+    for name, data in {
+        "it 3.pt": archive + ending,
+        "it 010.pt": archive + ending,
+        "it 20.pt": archive,
+        "it 30.pt": b"",
+        "it 40.pt.tmp": archive + ending,
+        "it x.pt": archive + ending,
+    }.items():
+        (output / name).write_bytes(data)
+    said = bash(run, "--dry-run")
+    assert said.stderr == b""
+    assert f"--from {output}/it\\ 010.pt".replace("my run", "my\\ run") in said.stdout.decode()
+    (output / "it 20.pt").write_text("no archive at all")
+    assert "it\\ 20.pt" in bash(run, "--dry-run").stdout.decode()
+
+
+@pytest.mark.training
+def test_a_training_by_a_yaml_file_climbs_down_with_another_file(tmp_path):
+    config = tmp_path / "my configs" / "vlm.yaml"
+    config.parent.mkdir()
+    config.write_text(MINE)
+    own = presets()["total-batch-yaml"]
+    own = msgspec.structs.replace(own, log=(r"^\[(?P<step>\d+)/(?P<steps>\d+)\] loss: (?P<loss>\S+) lr: (?P<lr>\S+)",))
+    values = {
+        **RECIPE,
+        "trainer.preset": "my yaml",
+        "trainer.script": str(SCRIPTS / "total_batch_yaml.py"),
+        "trainer.config": str(config),
+        "trainer.arguments": ("--stage", "pretrain", "--memory_for=4"),
+        "recipe.learning_rate": 0.1,
+    }
+    found = msgspec.structs.replace(
+        facts(), documents={str(config): document(str(config))}, presets={"my yaml": OwnPreset(path="/p", preset=own)}
+    )
+    run, made = exported(tmp_path / "my run", profile(values), found)
+    assert bash(run).returncode == 0, log_of(run, 1)
+    assert [attempt.out_of_memory for attempt in status(run).attempts] == [True, False]
+    for number, total in ((1, 8), (2, 4)):
+        for rank in (0, 1):
+            assert f"rank {rank}/2 | batch {total} | decay 0.01" in log_of(run, number)
+        assert {*re.findall(r"samples: (\d+)", log_of(run, number))} == {"32"}
+    assert config.read_text() == MINE
+    (run.path / "plan.json").write_bytes(msgspec.json.encode(made))
+    progress = advance(Progress(), Tail(run.attempt_log(2)).lines(), run.reading())
+    assert (progress.step, progress.steps, progress.learning_rate) == (4, 4, 0.1)
+    assert progress.last == Point(4, pytest.approx(math.pow(0.8, 6), abs=1e-5))
+
+
+# ---- the user's YAML ---------------------------------------------------------------------------------------------
+
+
+# Six lines that stand for a hundred thousand values.
+LAUGHS = b"a: &a [1, 1, 1, 1, 1, 1, 1, 1, 1, 1]\n" + b"".join(
+    b"%c: &%c [%s]\n" % (name, name, b", ".join([b"*%c" % (name - 1)] * 10)) for name in b"bcde"
+)
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        (b"a: [", "it is not YAML: .*line 1"),
+        (b"- a\n- b", "no names with values"),
+        (b"a: \xff", "UTF-8"),
+        (b"when: 2024-01-01", "when is a date: put it in quotes"),
+        (b"a: {1: b}", "the name 1 in it is no text"),
+        (b"a: .nan", "a is no finite number"),
+        (b"a: &x [*x]", "too many"),
+        (b"a: !!python/object/apply:os.system [touch pwned]", "it is not YAML"),
+        (b"a: \x1b[31m", "it is not YAML"),
+        (LAUGHS, "too many"),
+        (b"a: " + b"9" * 30, "too large"),
+        (b"[" * 3000, "it is not YAML|too many"),
+    ],
+)  # fmt: skip
+def test_a_yaml_that_cannot_be_the_base_says_why(text, problem):
+    found = read(text)
+    assert re.search(problem, found.problem), found.problem
+    assert found.values == {}
+    assert found.problem.isprintable()
+
+
+def test_a_yaml_file_is_read_bounded(tmp_path):
+    assert document(str(tmp_path)).problem == "it is no file"
+    assert document(str(tmp_path / "none")).problem == "it does not exist"
+    (tmp_path / "big").write_bytes(b"# " + b"x" * 2**20)
+    assert document(str(tmp_path / "big")).problem == "it is longer than 1 MiB"
+    os.mkfifo(tmp_path / "pipe")
+    assert document(str(tmp_path / "pipe")).problem == "it is no file"
+    assert read(b"") == Document()
+
+
+@pytest.mark.parametrize(
+    "value",
+    [1e-4, 1e-05, 3e300, 0.1, 1, True, None, "1e-4", "no", "null", "1", "a: b", "x\ny\n", " ", "中", "", "'\"\\"],
+)
+def test_a_value_keeps_its_type(value):
+    from tui_train.plan.types import ConfigFile
+
+    written = config_yaml(ConfigFile("c.yaml", "why", {"a": {"b": [value]}}))
+    back = yaml.safe_load(written)["a"]["b"][0]
+    assert (back, type(back)) == (value, type(value))
+
+
+# ---- presets of the user's own -----------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
+    made = places.presets_folder()
+    made.mkdir(parents=True)
+    return made
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        ("label = ", "is not TOML"),
+        ('label = "x"', "missing required field `about`"),
+        (WHOLE + "argumnets = []", "argumnets"),
+        (WHOLE.replace("micro_batch", "micro_batches"), r"arguments\[0\]\.words: there is no {micro_batches}"),
+        (WHOLE.replace("{ words", '{ when = "precisoin=bf16", words'), r"arguments\[0\]\.when"),
+        (WHOLE.replace('["--bs={micro_batch}"]', "5"), r"arguments\[\.\.\.\]\.words|arguments"),
+        (WHOLE + 'module = "a b"', "module"),
+        (WHOLE + "log = ['(']", r"log\[0\]: is no regular expression"),
+        (WHOLE + "log = ['(?P<lost>x)']", r"log\[0\]: name its groups"),
+        (WHOLE + '[checkpoints]\nprefix = "a"\nfile = "b"\nresume = ["x"]', "either prefix or file"),
+        (WHOLE + '[checkpoints]\nprefix = "a"', "checkpoints.resume: is empty"),
+        (WHOLE + '[checkpoints]\nfile = "../b"\nresume = ["x"]', "checkpoints.file: is no name"),
+        (WHOLE + '[file]\npath = "../x.yaml"\nvalues = []', "file.path"),
+        (WHOLE + '[file]\npath = "accelerate.yaml"\nvalues = []', "file.path"),
+        (WHOLE + '[file]\nvalues = [{ key = "a..b", value = 1 }]', r"file.values\[0\]\.key"),
+        (WHOLE + 'variables = [{ name = "A", value = "{output}" }]', "variables"),
+        ('label = "\\u001b[31m"\nabout = 5', "about"),
+        ("\x00", "TOML"),
+    ],
+)  # fmt: skip
+def test_a_broken_preset_names_its_file_and_key_and_hides_no_other(folder, text, problem):
+    (folder / "bad.toml").write_text(text)
+    (folder / "good.toml").write_text(WHOLE)
+    (folder / "hf-trainer.toml").write_text(WHOLE)
+    (folder / "bytes.toml").write_bytes(b"\xff")
+    (folder / "gone.toml").symlink_to("nowhere")
+    found = own_presets()
+    assert sorted(found) == ["bad", "bytes", "gone", "good", "hf-trainer"]
+    assert found["good"].preset == msgspec.toml.decode(WHOLE, type=type(presets()["custom"]))
+    assert re.search(problem, found["bad"].problem), found["bad"].problem
+    assert "bad.toml" in found["bad"].problem
+    assert found["bad"].problem.isprintable()
+    assert "is the name of a shipped preset" in found["hf-trainer"].problem
+    assert "UTF-8" in found["bytes"].problem
+    assert "cannot be read" in found["gone"].problem
+    with pytest.raises(BadInput, match="bad cannot be used"):
+        preset("bad", found)
+    assert preset("hf-trainer", found) == presets()["hf-trainer"]
+    assert preset("good", found).label == "Mine"
+
+
+def test_a_profile_may_name_a_preset_of_ones_own(folder):
+    (folder / "good.toml").write_text(WHOLE)
+    text = 'name = "x"\n[trainer]\nkind = "script"\nscript = "/t.py"\npreset = "good"\n'
+    chosen = store.loads(text)
+    found = msgspec.structs.replace(facts(), presets=own_presets())
+    assert argv(plan(chosen, found).attempts[0].command, "/run")[-1] == "--bs=8"
+    (folder / "good.toml").unlink()
+    with pytest.raises(BadInput, match="good"):
+        store.loads(text)
+
+
+def test_the_command_lists_and_prints_them(folder, capsys):
+    (folder / "good.toml").write_text(WHOLE)
+    (folder / "bad.toml").write_text("label = 5")
+    preset_commands.listed(as_json=False)
+    out = capsys.readouterr()
+    assert re.search(r"^good +your script +no +micro_batch$", out.out, re.MULTILINE)
+    assert re.search(r"^axolotl +-m axolotl.cli.train +yes +.*sequence_length", out.out, re.MULTILINE)
+    assert "bad.toml" in out.err
+    preset_commands.listed(as_json=True)
+    told = {row["name"]: row for row in json.loads(capsys.readouterr().out)}
+    assert told["bad"]["preset"] is None
+    assert "bad.toml" in told["bad"]["problem"]
+    assert set(told["nanogpt"]["takes"]) >= {"recipe.layers", "recipe.micro_batch"}
+    for name in presets():
+        preset_commands.text(name)
+        printed = capsys.readouterr().out
+        assert printed == texts()[name]
+        assert own_module.read(printed, name) == presets()[name]
+    preset_commands.text("good")
+    assert capsys.readouterr().out == WHOLE
+    with pytest.raises(NotFound, match="no preset nope"):
+        preset_commands.text("nope")
+
+
+def test_what_is_not_passed_is_said():
+    assert "sequence_length" not in takes(presets()["total-batch"])
+    assert {"layers", "heads", "hidden_size"} <= takes(presets()["nanogpt"])
+    assert takes(presets()["custom"], ("--x={seed}",)) == {"seed"}
+
+
+# ---- what a script's --help lists --------------------------------------------------------------------------------
+
+
+def helped(tmp_path, text, *words):
+    script = tmp_path / "train.py"
+    script.write_text(textwrap.dedent(text))
+    return ask_script(sys.executable, (str(script), *words), str(tmp_path))
+
+
+def test_the_help_of_argparse(tmp_path):
+    found = helped(
+        tmp_path,
+        """
+        import argparse, os
+        parser = argparse.ArgumentParser(description="--nothing here", epilog="see also --nor here")
+        parser.add_argument("--batch_size", "-b", type=int, required=True, help="The total, of all: see --lr. " * 9)
+        parser.add_argument("--lr", type=float)
+        parser.add_argument("--fast", action="store_true", help=f"{os.environ['CUDA_VISIBLE_DEVICES']!r}")
+        parser.add_argument("--ema", action=argparse.BooleanOptionalAction)
+        parser.parse_args()
+    """,
+    )
+    assert [(flag.name, flag.valued) for flag in found.flags] == [
+        ("--batch_size", True), ("--lr", True), ("--fast", False), ("--ema", False), ("--no-ema", False),
+    ]  # fmt: skip
+    assert found.flags[0].help.startswith("The total, of all: see --lr.")
+    assert found.flags[2].help == "''"
+
+
+def test_the_help_of_click(tmp_path):
+    found = helped(
+        tmp_path,
+        """
+        import click
+        @click.command()
+        @click.option("--count", "-c", default=1, show_default=True, help="How many.")
+        @click.option("--shout/--no-shout", default=False, help="Loud.")
+        @click.option("--mode", type=click.Choice(["a", "b"]))
+        def run(**_):
+            pass
+        run()
+    """,
+    )
+    assert [(flag.name, flag.valued) for flag in found.flags] == [
+        ("--count", True), ("--shout", False), ("--no-shout", False), ("--mode", True),
+    ]  # fmt: skip
+    assert found.flags[0].help == "How many.  [default: 1]"
+
+
+def test_the_help_of_absl():
+    found = parse(
+        "Trains.\nflags:\n\n/src/train.py:\n  --batch_size: Its size.\n    (default: '8')\n    (an integer)\n"
+        "  --[no]compile: Compile it.\n    (default: 'true')\n  -c,--config: The file.\n\nTry --helpfull to get all.\n"
+    )
+    assert found == (
+        Flag("--batch_size", "Its size. (default: '8') (an integer)"),
+        Flag("--compile", "Compile it. (default: 'true')", valued=False),
+        Flag("--config", "The file."),
+    )
+
+
+@pytest.mark.training
+def test_the_help_of_hf_argument_parser(monkeypatch):
+    # A busy machine takes long to import torch.
+    monkeypatch.setattr("tui_train.facts.script_help._DEADLINE", 100.0)
+    found = ask_script(sys.executable, (str(SCRIPTS / "hf_trainer.py"),), "/")
+    names = {flag.name for flag in found.flags}
+    preset_words = [word for argument in presets()["hf-trainer"].arguments for word in argument.words]
+    assert {word.partition("=")[0] for word in preset_words} <= names
+    assert "--memory_for" in names
+    shown = [flag.name for flag in offered(found.flags)]
+    assert "--max_steps" in shown
+    assert "--max-steps" not in shown
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        ("import nothing_of_that_name", "No module named 'nothing_of_that_name'"),
+        ("print('trained')", "it lists no arguments"),
+        ("import sys; sys.exit(3)", "it ended with exit code 3"),
+        ("print(input())", "EOF"),
+        ("while True: print('x' * 10000)", "it does not stop writing"),
+        ("import os; os.abort()", "signal 6"),
+    ],
+)
+def test_a_script_without_help_says_why(tmp_path, text, problem):
+    found = helped(tmp_path, text)
+    assert problem in found.problem
+    assert found.flags == ()
+
+
+def test_a_script_that_hangs_is_ended_with_all_it_started(tmp_path, monkeypatch):
+    monkeypatch.setattr("tui_train.facts.script_help._DEADLINE", 1.0)
+    found = helped(
+        tmp_path,
+        f"""
+        import subprocess, sys
+        child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"])
+        open({str(tmp_path / "pid")!r}, "w").write(str(child.pid))
+        child.wait()
+    """,
+    )
+    assert "did not answer in time" in found.problem
+    state = Path(f"/proc/{(tmp_path / 'pid').read_text()}/stat")
+    until(lambda: not state.exists() or state.read_text().rpartition(")")[2].split()[0] in "ZX", what="it lives on")
+
+
+# ---- the real parsers --------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def real(tmp_path_factory):
+    """A folder with the parsers of TRL, LLaMA-Factory and axolotl, without most of what they need to train."""
+    target = tmp_path_factory.mktemp("real")
+    wanted = ["trl==1.16.0", "llamafactory==0.9.5", "datasets", "pyarrow", "pandas", "dill", "multiprocess", "xxhash",
+              "python-dateutil", "six", "omegaconf", "antlr4-python3-runtime==4.9.3", "peft", "pytz", "axolotl==0.19.0",
+              "pydantic==2.14.3", "pydantic-core==2.50.4", "annotated-types", "typing-inspection", "addict",
+              "fire", "colorama", "termcolor", "python-dotenv", "posthog", "backoff", "distro"]  # fmt: skip
+    pip = [sys.executable, "-m", "pip", "install", "-q", "--no-deps", "--target", str(target), *wanted]
+    done = subprocess.run(pip, capture_output=True, text=True, check=False, timeout=280)
+    if done.returncode:
+        pytest.skip(f"NOT TESTED against TRL, LLaMA-Factory and axolotl: {done.stderr[-300:]}")
+    return target
+
+
+def parsed(real, code, *words):
+    environment = plain_environment(PYTHONPATH=str(real), DISABLE_VERSION_CHECK="1", HF_HUB_OFFLINE="1")
+    command = [sys.executable, "-c", textwrap.dedent(code), *words]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False, timeout=200)
+    assert done.returncode == 0, done.stderr[-2000:]
+    return json.loads(done.stdout.splitlines()[-1])
+
+
+@pytest.mark.packaging
+def test_trl_itself_understands_its_arguments(real, tmp_path):
+    chosen, found = chosen_for("trl", tmp_path, **{"trainer.script": ""})
+    words = argv(plan(chosen, found).attempts[0].command, "/run", "/run/output/checkpoint-3")
+    told = parsed(real, """
+        import json, sys
+        from trl import SFTConfig, TrlParser
+        (read,) = TrlParser((SFTConfig,)).parse_args_and_config(sys.argv[1:])
+        print(json.dumps([read.per_device_train_batch_size, read.gradient_accumulation_steps, read.max_length,
+              read.bf16, read.gradient_checkpointing, read.learning_rate, read.max_steps, read.resume_from_checkpoint]))
+    """, *words[words.index("trl.scripts.sft") + 1 :])  # fmt: skip
+    assert told == [4, 4, 64, False, False, 1e-5, 9, "/run/output/checkpoint-3"]
+
+
+@pytest.mark.packaging
+def test_llama_factory_itself_understands_its_file(real, tmp_path):
+    chosen, found = chosen_for("llama-factory", tmp_path)
+    made = plan(chosen, found)
+    values = {key: value for key, value in made.configs[0].values.items() if key not in read(MINE.encode()).values}
+    values |= {"output_dir": "/o", "model_name_or_path": "/m", "resume_from_checkpoint": None}
+    config = msgspec.structs.replace(made.configs[0], values=values)
+    (tmp_path / "config.yaml").write_text(config_yaml(config))
+    told = parsed(real, """
+        import json
+        from llamafactory.hparams.parser import _TRAIN_ARGS, read_args
+        from transformers import HfArgumentParser
+        model, data, training, *_ = HfArgumentParser(_TRAIN_ARGS).parse_dict(read_args())
+        print(json.dumps([training.per_device_train_batch_size, training.gradient_accumulation_steps, data.cutoff_len,
+              training.learning_rate, training.max_steps, model.disable_gradient_checkpointing, training.save_steps]))
+    """, str(tmp_path / "config.yaml"))  # fmt: skip
+    assert told == [4, 4, 64, 1e-5, 9, True, 3]
+
+
+@pytest.mark.packaging
+def test_llama_factory_starts_no_torchrun_of_its_own(real):
+    launcher = (real / "llamafactory" / "launcher.py").read_text()
+    assert re.search(
+        r'__name__ == "__main__":\s+from llamafactory.train.tuner import run_exp.*\s+run_exp\(\)', launcher
+    )
+
+
+@pytest.mark.packaging
+@pytest.mark.parametrize("precision", ["fp32", "bf16"])
+def test_axolotl_itself_understands_its_file(real, tmp_path, precision):
+    chosen, _ = chosen_for("axolotl", tmp_path, **{"recipe.precision": precision, "trainer.launcher": "torchrun"})
+    mine = b"base_model: m\nbatch_size: 99\nsaves_per_epoch: 2\ndatasets: [{path: x, type: alpaca}]\n"
+    found = msgspec.structs.replace(facts(), documents={chosen.trainer.config: read(mine)})
+    config = plan(chosen, found).configs[0]
+    (tmp_path / "config.yaml").write_text(config_yaml(config).replace("'@TUI_TRAIN_CHECKPOINT@'", "null"))
+    told = parsed(real, """
+        import json, sys, yaml
+        from axolotl.utils.schemas.config import AxolotlInputConfig
+        read = AxolotlInputConfig(**yaml.safe_load(open(sys.argv[1])))
+        print(json.dumps([read.micro_batch_size, read.gradient_accumulation_steps, read.sequence_len,
+              read.learning_rate, read.max_steps, bool(read.bf16), read.save_steps, read.gradient_checkpointing]))
+    """, str(tmp_path / "config.yaml"))  # fmt: skip
+    assert told == [4, 4, 64, 1e-5, 9, precision == "bf16", 3, False]

@@ -1,0 +1,85 @@
+"""Checks of the preset, of the file that it is put into, and of what the script itself says that it takes."""
+
+from collections.abc import Iterator
+
+from tui_train.changes import Change
+from tui_train.checks.finding import Finding
+from tui_train.facts.types import Document, Facts
+from tui_train.plan.config_file import clashes
+from tui_train.plan.resolve import Resolved, started
+from tui_train.presets import presets
+from tui_train.profile.types import Profile
+from tui_train.text import home, visible
+
+
+def config(profile: Profile, facts: Facts, resolved: Resolved) -> Iterator[Finding]:
+    """The YAML file that the recipe is put into: there, readable, and with tables where values go into tables."""
+    path, key = profile.trainer.config, "trainer.config"
+    if profile.trainer.kind != "script":
+        return
+    if not path:
+        if (resolved.preset.file and resolved.preset.file.needs_yours) or (
+            resolved.preset.file is None and "config" in resolved.room.takes
+        ):
+            message = f"no configuration is named, and “{visible(resolved.preset.label)}” trains by one"
+            yield Finding(level="error", key=key, message=message, remedy="Name the YAML file that the training reads.")
+        return
+    state = facts.paths.get(path, "file")
+    if "config" not in resolved.room.takes and resolved.preset.file is None:
+        message = (
+            f"the configuration {home(path)} is not passed: the preset “{visible(resolved.preset.label)}” takes none"
+        )
+        remedy = "Write {config} where it belongs in the arguments, or leave it empty."
+        yield Finding(level="warning", key=key, message=message, remedy=remedy)
+    elif state != "file":
+        what = {"missing": "does not exist", "unreadable": "cannot be read"}.get(state, "is no file")
+        message = f"configuration: {visible(path)} {what}"
+        yield Finding(level="error", key=key, message=message, remedy="Name a file that you may read.")
+    elif resolved.preset.file:
+        yield from _document(facts.documents.get(path), path, resolved)
+
+
+def _document(document: Document | None, path: str, resolved: Resolved) -> Iterator[Finding]:
+    key = "trainer.config"
+    if document is None:
+        message = f"the configuration {home(path)} is not read yet"
+        yield Finding(level="error", key=key, message=message, remedy="Wait a moment, or look again.")
+    elif document.problem:
+        message = f"the configuration {home(path)} cannot be used: {document.problem}"
+        yield Finding(level="error", key=key, message=message, remedy="Mend that file, or name another one.")
+    else:
+        for name in clashes(document.values, resolved.preset):
+            message = f"{name} in {home(path)} is a single value, and the preset puts values below it"
+            remedy = "Make it a table there, or choose another preset."
+            yield Finding(level="error", key=key, message=message, remedy=remedy)
+
+
+def own(profile: Profile, facts: Facts, _resolved: Resolved) -> Iterator[Finding]:
+    """A preset of the user's that bears a shipped one's name, and so is not the one that is used."""
+    name = profile.trainer.preset
+    mine = facts.presets.get(name)
+    if profile.trainer.kind == "script" and mine and name in presets():
+        remedy = "Rename your file, and choose it under its new name."
+        yield Finding(level="warning", key="trainer.preset", message=mine.problem, remedy=remedy)
+
+
+def listed(profile: Profile, facts: Facts, resolved: Resolved) -> Iterator[Finding]:
+    """Arguments of the preset that the script's own --help does not list; only after it was asked."""
+    if profile.trainer.kind != "script":
+        return
+    found = facts.help.get(started(profile, resolved.preset))
+    if found is None or found.problem:
+        return
+    known = {flag.name for flag in found.flags}
+    words = [word for argument in resolved.preset.arguments for word in argument.words if word.startswith("--")]
+    flags = dict.fromkeys(word.partition("=")[0] for word in words)
+    if missing := [flag for flag in flags if flag not in known]:
+        shown = ", ".join(missing[:4]) + (f" and {len(missing) - 4} more" if len(missing) > 4 else "")
+        change = Change("preset custom", "it passes only what you type", (("trainer.preset", "custom"),))
+        yield Finding(
+            level="warning",
+            key="trainer.preset",
+            message=f"the script does not list {shown}",
+            remedy="Choose a preset that suits it, or Custom, and type its arguments.",
+            change=change,
+        )
