@@ -19,6 +19,7 @@ class Backend(Step):
 
 What trains: the built-in trainer, or a script of yours with a preset that passes it the recipe.
 Launcher: what starts the processes. What cannot work here stands there with its reason.
+Sharding: what each GPU holds, all of the model or a share of it.
 Python: the interpreter that trains; O names another one than those found."""
     TITLE_OF_STEP = "Backend"
     KEYS = (
@@ -28,8 +29,13 @@ Python: the interpreter that trains; O names another one than those found."""
         "trainer.model",
         "trainer.data",
         "trainer.launcher",
+        "trainer.strategy",
+        "trainer.offload",
         "trainer.python",
         "trainer.arguments",
+        "nodes.count",
+        "nodes.address",
+        "nodes.port",
         "trainer.working_directory",
         "trainer.output",
         "trainer.environment",
@@ -39,13 +45,13 @@ Python: the interpreter that trains; O names another one than those found."""
 
     def content(self) -> Sequence[Widget]:
         """The rows in groups."""
-        what, start = self.KEYS[:5], self.KEYS[5:7]
+        what, start = self.KEYS[:5], self.KEYS[5:9]
         return [
             *(row_of(key) for key in what),
             Static(),
             *(row_of(key) for key in start),
             Static(),
-            *(row_of(key) for key in self.KEYS[7:]),
+            *(row_of(key) for key in self.KEYS[9:]),
         ]
 
     def action_other_python(self) -> None:

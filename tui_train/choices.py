@@ -6,6 +6,7 @@ from msgspec import Struct
 
 from tui_train.facts.gpus import supports_bf16
 from tui_train.facts.types import Facts
+from tui_train.plan import strategies
 from tui_train.plan.launchers import LAUNCHERS
 from tui_train.plan.resolve import MODEL_SIZE, Resolved, lacks
 from tui_train.presets import PLACEHOLDERS, presets
@@ -15,6 +16,7 @@ from tui_train.text import home, visible
 
 _SCRIPT_ONLY = frozenset({"trainer.script", "trainer.preset"})
 _BUILTIN_ONLY = frozenset({"trainer.model", "trainer.data"})
+_SEVERAL_MACHINES = frozenset({"nodes.address", "nodes.port"})
 
 
 class Option(Struct, frozen=True):
@@ -36,7 +38,11 @@ def options(key: str, profile: Profile, facts: Facts, resolved: Resolved) -> tup
 
 def applies(key: str, profile: Profile) -> bool:
     """Tell whether a field has a meaning for what trains."""
-    hidden = _SCRIPT_ONLY if profile.trainer.kind == "builtin" else _BUILTIN_ONLY
+    hidden = set(_SCRIPT_ONLY if profile.trainer.kind == "builtin" else _BUILTIN_ONLY)
+    if profile.trainer.strategy == "ddp":
+        hidden.add("trainer.offload")
+    if profile.nodes.count == 1:
+        hidden |= _SEVERAL_MACHINES
     return key not in hidden
 
 
@@ -80,15 +86,24 @@ def _preset(_profile: Profile, _facts: Facts, _resolved: Resolved) -> tuple[Opti
 def _launcher(profile: Profile, _facts: Facts, resolved: Resolved) -> tuple[Option, ...]:
     found = [Option("auto", "auto", f"now {resolved.launcher}")]
     tool = resolved.toolchain
-    devices = max(len(profile.hardware.gpus), profile.hardware.processes)
+    devices = max(len(profile.hardware.gpus), profile.hardware.processes, 1) * profile.nodes.count
     for name, launcher in LAUNCHERS.items():
         reason = ""
         if not launcher.SEVERAL and devices > 1:
             reason = f"starts one process, and {devices} are chosen"
         elif name == "accelerate" and tool and not tool.accelerate:
             reason = "the chosen Python has no accelerate"
+        elif name != "accelerate" and profile.trainer.strategy != "ddp":
+            reason = f"does not start {profile.trainer.strategy}"
         found.append(Option(name, launcher.LABEL, launcher.ABOUT, reason))
     return tuple(found)
+
+
+def _strategy(profile: Profile, facts: Facts, resolved: Resolved) -> tuple[Option, ...]:
+    return tuple(
+        Option(name, name, about, visible(strategies.why_not(name, profile, facts, resolved)))
+        for name, about in strategies.STRATEGIES.items()
+    )
 
 
 def _python(profile: Profile, facts: Facts, resolved: Resolved) -> tuple[Option, ...]:
@@ -113,6 +128,7 @@ _OPTIONS: dict[str, Callable[[Profile, Facts, Resolved], tuple[Option, ...]]] = 
     "trainer.kind": _kind,
     "trainer.preset": _preset,
     "trainer.launcher": _launcher,
+    "trainer.strategy": _strategy,
     "trainer.python": _python,
     "recipe.precision": _precision,
 }

@@ -1,7 +1,7 @@
 """What will happen: commands as words, variables with their reasons, files; nothing here is quoted."""
 
 from collections.abc import Iterable, Mapping
-from typing import Literal
+from typing import Literal, TypeAlias
 
 from msgspec import Struct
 
@@ -11,7 +11,7 @@ Origin = Literal["profile", "machine", "launcher", "ladder"]
 class Variable(Struct, frozen=True):
     """A value that only the running script knows."""
 
-    variable: Literal["RUN_DIR", "CHECKPOINT"]
+    variable: Literal["RUN_DIR", "CHECKPOINT", "NODE_RANK", "CARDS"]
 
 
 class Joined(Struct, frozen=True):
@@ -24,6 +24,9 @@ Word = str | Joined
 
 RUN_DIR = Variable("RUN_DIR")
 CHECKPOINT = Variable("CHECKPOINT")
+# Which of several machines this is, 0 the first; and the UUIDs of its cards, which no other machine knows.
+NODE_RANK = Variable("NODE_RANK")
+CARDS = Variable("CARDS")
 
 
 def in_run_dir(path: str, before: str = "") -> Joined:
@@ -46,7 +49,7 @@ class Setting(Struct, frozen=True):
     """An environment variable, why it is set, and who asked for it."""
 
     name: str
-    value: str
+    value: Word
     why: str
     origin: Origin
 
@@ -84,12 +87,15 @@ class Attempt(Struct, frozen=True, kw_only=True):
     checkpoints: CheckpointRule | None = None
 
 
+Scalar: TypeAlias = str | int | float | bool
+
+
 class ConfigFile(Struct, frozen=True):
     """A file that a launcher reads, as data: the renderer writes it."""
 
     path: str
     why: str
-    values: dict[str, str | int | bool]
+    values: dict[str, Scalar | dict[str, Scalar]]
 
 
 class ProgramFile(Struct, frozen=True):
@@ -102,6 +108,7 @@ class ProgramFile(Struct, frozen=True):
 class Plan(Struct, frozen=True, kw_only=True):
     """All that a run is: the attempts in order, the files beside the script, and its numbers.
 
+    `world_size` counts the processes of all `nodes`, `gpus` are those of the first one.
     `numbers` are in words those of learning rate and steps that reach the trainer. `backend` is what the processes have
     to talk by ("nccl", "gloo"), empty where the plan does not say.
     """
@@ -114,6 +121,7 @@ class Plan(Struct, frozen=True, kw_only=True):
     gpus: tuple[str, ...]
     gpu_names: tuple[str, ...] = ()
     world_size: int
+    nodes: int = 1
     micro_batch: int
     accumulation: int
     global_batch: int
@@ -127,10 +135,15 @@ class Plan(Struct, frozen=True, kw_only=True):
     backend: str = ""
     notes: tuple[str, ...] = ()
 
+    @property
+    def processes(self) -> int:
+        """How many training processes each machine starts."""
+        return self.world_size // self.nodes
 
-def argv(command: Command, run_dir: str, checkpoint: str = "") -> list[str]:
+
+def argv(command: Command, run_dir: str, checkpoint: str = "", node_rank: int = 0) -> list[str]:
     """Return the exact words that the command is started with; those of the checkpoint are left out without one."""
-    values = {"RUN_DIR": run_dir, "CHECKPOINT": checkpoint}
+    values = {"RUN_DIR": run_dir, "CHECKPOINT": checkpoint, "NODE_RANK": str(node_rank)}
     parts = [part for part in command.parts if checkpoint or not needs_checkpoint(part)]
     return [expand(word, values) for part in parts for word in part.words]
 

@@ -52,12 +52,16 @@ class Checkpoints(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Preset(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """One trainer's way of taking the recipe."""
+    """One trainer's way of taking the recipe; `strategies` are those besides ddp that it is known to take.
+
+    Without `strategies` nothing is known: the user's own script may take any of them.
+    """
 
     label: str
     about: str
     arguments: tuple[Argument, ...] = ()
     checkpoints: Checkpoints | None = None
+    strategies: tuple[str, ...] = ()
 
 
 def takes(preset: Preset, more: tuple[str, ...] = ()) -> frozenset[str]:

@@ -2,7 +2,7 @@
 
 import yaml
 
-from tui_train.plan.types import ConfigFile
+from tui_train.plan.types import ConfigFile, Scalar
 
 
 class _Quoted(str):
@@ -22,5 +22,11 @@ _Dumper.add_representer(_Quoted, _represent)
 
 def accelerate_yaml(config: ConfigFile) -> str:
     """Return the configuration as YAML that `accelerate launch --config_file` reads."""
-    values = {name: _Quoted(value) if isinstance(value, str) else value for name, value in config.values.items()}
+    values = {name: _quoted(value) for name, value in config.values.items()}
     return f"# {config.why}\n" + yaml.dump(values, Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=10_000)
+
+
+def _quoted(value: Scalar | dict[str, Scalar]) -> object:
+    if isinstance(value, dict):
+        return {name: _quoted(one) for name, one in value.items()}
+    return _Quoted(value) if isinstance(value, str) else value

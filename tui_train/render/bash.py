@@ -6,7 +6,12 @@ from importlib import resources
 from tui_train.plan.types import Attempt, Part, Plan, Setting, Variable, Word, needs_checkpoint
 from tui_train.text import visible
 
-_EXPANSIONS = {"RUN_DIR": '"$run_dir"', "CHECKPOINT": '"$checkpoint"'}
+_EXPANSIONS = {
+    "RUN_DIR": '"$run_dir"',
+    "CHECKPOINT": '"$checkpoint"',
+    "NODE_RANK": '"$node_rank"',
+    "CARDS": '"$card_list"',
+}
 _WIDTH = 46
 _LONGEST = 116
 # What shellcheck would say of the user's words, which are meant as they stand, and of functions called by name.
@@ -47,7 +52,9 @@ def _header(plan: Plan) -> str:
         *plan.notes,
         "Written by tui-train, without which it runs: it needs bash, coreutils and the Python below.",
         "",
-        f"bash launch.sh             runs it; a second start {resumes}",
+        f"bash launch.sh             runs it; a second start {resumes}"
+        if plan.nodes == 1
+        else f"bash launch.sh --node-rank=N   runs the part of machine N; a second start {resumes}",
         "bash launch.sh --dry-run   prints what would be started",
         "bash launch.sh --help      says what else there is",
         "",
@@ -73,6 +80,7 @@ python={shlex.quote(plan.python)}
 secrets=({secrets}) # taken from the environment of whoever starts this script, never written down
 cards=({cards})
 card_names=({names})
+nodes={plan.nodes} processes={plan.processes} # machines, and the training processes of each
 """
 
 
@@ -84,7 +92,8 @@ def _shared(plan: Plan) -> tuple[Setting, ...]:
     return tuple(
         setting
         for setting in plan.attempts[0].command.env
-        if all(setting in attempt.command.env for attempt in plan.attempts)
+        # What only a machine itself knows is not yet known where these stand.
+        if isinstance(setting.value, str) and all(setting in attempt.command.env for attempt in plan.attempts)
     )
 
 
@@ -94,7 +103,7 @@ def _settings(settings: tuple[Setting, ...]) -> str:
 
 
 def _setting(item: Setting, indent: str) -> str:
-    return _line(f"{item.name}={shlex.quote(item.value)}", item.why, indent)
+    return _line(f"{item.name}={quote(item.value)}", item.why, indent)
 
 
 def _line(words: str, why: str, indent: str) -> str:

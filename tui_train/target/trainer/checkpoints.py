@@ -92,6 +92,8 @@ def save(accelerator: Any, output: Path, state: State, keep: int) -> Path:
     # Tied embeddings are stored once by design; a warning at each checkpoint would look like a fault.
     logging.getLogger("accelerate.utils.other").setLevel(logging.ERROR)
     accelerator.save_state(str(partial))
+    # Another rank's file, still being written under a passing name, cannot be synced.
+    accelerator.wait_for_everyone()
     sync(partial)
     accelerator.wait_for_everyone()
     if accelerator.is_main_process:
