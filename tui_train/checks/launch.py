@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from tui_train.changes import Change
 from tui_train.checks.finding import Finding
 from tui_train.facts.types import Facts
-from tui_train.plan.resolve import Resolved
+from tui_train.plan.resolve import Resolved, lacks
 from tui_train.plan.strategies import why_not
 from tui_train.profile.types import Profile
 from tui_train.text import visible
@@ -27,8 +27,9 @@ def sharding(profile: Profile, facts: Facts, resolved: Resolved) -> Iterator[Fin
             )
             yield Finding(level="warning", key="trainer.offload", message=message, remedy=remedy, change=off)
         return
-    # What the Python lacks is said of the Python.
-    if resolved.toolchain and (reason := why_not(strategy, profile, facts, resolved)):
+    if resolved.toolchain is None or lacks(profile, resolved.toolchain):
+        return  # as the check of the Python says
+    if (reason := why_not(strategy, profile, facts, resolved)):
         yield _refused(profile, resolved, reason)
     elif resolved.world_size == 1 and not trainer.offload:
         message = f"{strategy} shares the model out among processes, and there is one"

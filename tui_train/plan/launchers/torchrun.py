@@ -2,13 +2,14 @@
 
 from tui_train.facts.versions import at_least
 from tui_train.plan.launchers.job import Job
-from tui_train.plan.types import NODE_RANK, ConfigFile, Part, Setting, Word, joined
+from tui_train.plan.types import NODE_RANK, ConfigFile, Part, Setting, Variable, Word, joined
 
 LABEL: str = "torchrun"
 ABOUT: str = "one process per device; PyTorch's own"
 SEVERAL: bool = True
 
-# The PyTorch in which torchrun got each flag that is used here, read in its sources: an older one refuses to start.
+# The PyTorch from which torchrun has each flag in this spelling: it refuses to start with one that it does not know.
+# Later ones, as --shutdown-timeout (2.12) and --signals-to-handle (2.10), give nothing that launch.sh does not do.
 SINCE = {
     "--standalone": "1.9",
     "--nnodes": "1.9",
@@ -29,7 +30,7 @@ def parts(job: Job) -> tuple[Part, ...]:
         found += _flag(job, "--local-addr", "127.0.0.1", "works where the host name does not resolve")
     else:
         found += _flag(job, "--nnodes", str(job.nodes), "machines, each with the same command but for its rank")
-        found += [Part((joined(("--node-rank=", NODE_RANK)),), "0 is the first one, at the address below")]
+        found += _flag(job, "--node-rank", NODE_RANK, "0 is the first one, at the address below")
         found += _flag(job, "--master-addr", job.address, "where the others reach the first one")
         found += _flag(job, "--master-port", str(job.port), "a free port of the first one")
     found += _flag(job, "--nproc-per-node", str(job.processes), "never auto: that counts every visible card")
@@ -56,8 +57,8 @@ def loopback(job: Job) -> tuple[Setting, ...]:
     return (Setting("GLOO_SOCKET_IFNAME", "lo", why, "launcher"),)
 
 
-def _flag(job: Job, flag: str, value: str | None, why: str) -> list[Part]:
+def _flag(job: Job, flag: str, value: str | Variable | None, why: str) -> list[Part]:
     if not at_least(job.torch, SINCE[flag]):
         return []
-    word: Word = flag if value is None else f"{flag}={value}"
+    word: Word = joined((f"{flag}=", value)) if isinstance(value, Variable) else f"{flag}={value}" if value else flag
     return [Part((word,), why)]
