@@ -29,7 +29,7 @@ def sharding(profile: Profile, facts: Facts, resolved: Resolved) -> Iterator[Fin
         return
     if resolved.toolchain is None or lacks(profile, resolved.toolchain):
         return  # as the check of the Python says
-    if (reason := why_not(strategy, profile, facts, resolved)):
+    if reason := why_not(strategy, profile, facts, resolved):
         yield _refused(profile, resolved, reason)
     elif resolved.world_size == 1 and not trainer.offload:
         message = f"{strategy} shares the model out among processes, and there is one"

@@ -426,12 +426,12 @@ choose_cards() { # sets `cards` and `card_list`: each machine has its own
     [ "${#cards[@]}" -eq "$processes" ] || refuse 64 "--cards names ${#cards[@]}, and each machine trains on $processes"
     card_names=()
   elif [ "$node_rank" -gt 0 ]; then
-    listed=$(timeout 30 nvidia-smi -L 2> /dev/null) || refuse 69 "nvidia-smi does not answer: name the cards, --cards=UUID,…"
+    listed=$(timeout 30 nvidia-smi -L 2> /dev/null) || refuse 69 "nvidia-smi does not answer: name the cards with --cards=UUID,…"
     while IFS= read -r line; do
       [[ ! $line =~ \(UUID:\ (GPU-[^\)]+)\) ]] || there+=("${BASH_REMATCH[1]}")
     done <<< "$listed"
-    [ "${#there[@]}" -eq "$processes" ] || refuse 69 "this machine has ${#there[@]} cards, and trains on $processes: choose, \
---cards=UUID,…; there are: ${there[*]-}"
+    [ "${#there[@]}" -eq "$processes" ] || refuse 69 "each machine trains on $processes cards, and this one has: \
+${there[*]:-none}; choose with --cards=UUID,…"
     cards=("${there[@]}")
     card_names=()
   fi

@@ -39,8 +39,11 @@ def parts(job: Job) -> tuple[Part, ...]:
 
 
 def settings(job: Job) -> tuple[Setting, ...]:
-    """Return the variables of the CPU's communication; GPUs need none."""
-    return loopback(job)
+    """Return the variables that several processes on the CPU need; GPUs need none."""
+    if job.gpus or job.world_size == 1:
+        return ()
+    why = "a script that uses accelerate would become unconnected single processes on a machine without GPUs"
+    return (Setting("ACCELERATE_USE_CPU", "true", why, "launcher"), *loopback(job))
 
 
 def configs(job: Job) -> tuple[ConfigFile, ...]:

@@ -74,6 +74,16 @@ def differences(saved: State, present: State, folder: Path) -> list[str]:
     ]
 
 
+def agree(accelerator: Any, step: int) -> None:
+    """Raise BadInput in every rank where not all of them start from the same step, which none would notice later."""
+    import torch
+
+    steps = accelerator.gather(torch.tensor([step], device=accelerator.device)).tolist()
+    if len(set(steps)) > 1:
+        message = f"not every rank starts from the same step: {', '.join(map(str, steps))}"
+        raise BadInput(message, "Put the output folder on a disk that all machines share.")
+
+
 def load(accelerator: Any, folder: Path) -> None:
     """Load weights, optimizer and random states of a checkpoint, in every rank."""
     accelerator.load_state(str(folder))
