@@ -274,7 +274,7 @@ FAULTS = {
         False,
     ),
     "offload without sharding": ({"trainer.offload": True}, TWO, "warning", "trainer.offload", "ddp shards", False),
-    "sharding on the cpu": (FSDP2, facts(), "error", "trainer.strategy", "falls back to ddp", False),
+    "sharding on the cpu": (FSDP2, facts(), "error", "trainer.strategy", "shards none on the CPU", False),
     "sharding by torchrun": (FSDP2 | TORCHRUN, TWO, "error", "trainer.strategy", "needs the launcher acc", False),
     "sharding over one process": (FSDP2, facts(gpus=(gpu(0),)), "error", "trainer.strategy", "there is one", False),
     "deepspeed for the built-in trainer": (
@@ -353,8 +353,6 @@ MENDED = {
     "more processes than cards", "fewer processes than cards", "batch that does not divide", "batch that is too small",
     "heads that do not divide", "hidden size below the heads", "fp16 on the cpu", "bf16 on an old card",
     "variable that is a secret", "rung twice", "rung without consent", "unknown preset",
-    "offload without sharding", "sharding on the cpu", "sharding by torchrun", "sharding over one process",
-    "deepspeed for the built-in trainer", "machines at a port of root", "python for two machines",
     "offload without sharding", "sharding on the cpu", "sharding by torchrun", "sharding over one process",
     "deepspeed for the built-in trainer", "machines at a port of root", "python for two machines",
 }  # fmt: skip

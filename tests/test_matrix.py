@@ -93,17 +93,16 @@ def test_the_training_is_what_was_planned(tmp_path, trainer, launcher):
     assert done.returncode == 0, log_of(run)
     assert_as_planned(plan, [log_of(run)])
     if trainer == "sharded":
-        held, whole = map(int, re.findall(r"holds (\d+) of (\d+)", log_of(run))[0])
-        assert held * 2 <= whole + 2
+        held, whole = zip(*re.findall(r"holds (\d+) of (\d+)", log_of(run)), strict=True)
+        assert {sum(map(int, held))} == {*map(int, whole)}
 
 
-@pytest.mark.parametrize("precision", ["fp32", "bf16"])
-def test_accelerate_hands_the_precision_over(tmp_path, precision):
+def test_accelerate_hands_the_precision_over(tmp_path):
     """A script that leaves it to accelerate gets it from the configuration."""
-    more = {"trainer.launcher": "accelerate", "hardware.processes": 2, "recipe.precision": precision}
+    more = {"trainer.launcher": "accelerate", "hardware.processes": 2, "recipe.precision": "bf16"}
     run, _ = exported(tmp_path / "run", chosen(tmp_path, "accelerate", **more), facts())
     assert bash(run, timeout=240).returncode == 0
-    assert f"precision {'no' if precision == 'fp32' else precision}" in log_of(run)
+    assert "precision bf16" in log_of(run)
 
 
 def together(runs):

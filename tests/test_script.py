@@ -10,12 +10,27 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from support import HOSTILE, OF_BASH, UUIDS, bash, exported, facts, gpu, noted, plain_environment, profile, ready, stub
+from support import (
+    HOSTILE,
+    OF_BASH,
+    UUIDS,
+    bash,
+    exported,
+    facts,
+    gpu,
+    noted,
+    plain_environment,
+    profile,
+    ready,
+    stub,
+    until,
+)
 
 from tui_train.plan.types import argv, expand
 from tui_train.profile.store import loads
 from tui_train.render import PROFILE, SCRIPT
 from tui_train.runs import rundir
+from tui_train.runs.start import start
 
 WAYS = [(launcher, preset) for preset in ("builtin", "hf-trainer", "total-batch", "custom")
         for launcher in ("torchrun", "python", "accelerate")]  # fmt: skip
@@ -429,3 +444,12 @@ def test_scripts_for_machines_and_shards_are_clean(tmp_path, shellcheck):
     shards, _ = exported(tmp_path / "shards", chosen, facts(gpus=(gpu(0), gpu(1))))
     assert (shards.path / "accelerate-3.yaml").is_file()
     shellcheck(run.script, shards.script)
+
+
+def test_a_run_that_is_started_here_is_the_first_machine(tmp_path, monkeypatch):
+    folder = tmp_path.resolve()
+    run, plan, _ = machines(folder, gpus=0)
+    monkeypatch.setenv("STUB_NOTES", str(folder / "notes"))
+    start(run)
+    until(lambda: run.events()[-1].event == "run_ended")
+    assert noted(folder / "notes")[0]["argv"] == argv(plan.attempts[0].command, str(run.path), node_rank=0)

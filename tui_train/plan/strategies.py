@@ -8,8 +8,8 @@ from tui_train.profile.types import Profile
 # Each strategy, and what it shares out among the GPUs.
 STRATEGIES = {
     "ddp": "each GPU holds all of the model",
-    "fsdp2": "PyTorch's own: each holds a share of everything",
-    "zero1": "DeepSpeed: shares of the optimizer's state",
+    "fsdp2": "PyTorch's own: each GPU holds a share",
+    "zero1": "DeepSpeed: a share of the optimizer's state",
     "zero2": "DeepSpeed: and of the gradients",
     "zero3": "DeepSpeed: and of the weights",
 }
@@ -20,7 +20,7 @@ def why_not(strategy: str, profile: Profile, facts: Facts, resolved: Resolved) -
     if strategy == "ddp":
         return ""
     if resolved.device != "cuda":
-        return "needs GPUs: on the CPU accelerate falls back to ddp and says nothing"
+        return "needs GPUs: accelerate shards none on the CPU"
     if profile.trainer.launcher not in {"auto", "accelerate"}:
         return f"needs the launcher accelerate, and {profile.trainer.launcher} is chosen"
     known = resolved.preset.strategies
