@@ -26,6 +26,7 @@ class Backend(Step):
 
 What trains: the built-in trainer, or a script of yours with a preset that passes it the recipe.
 Launcher: what starts the processes. What cannot work here stands there with its reason.
+Sharding: what each GPU holds, all of the model or a share of it.
 Python: the interpreter that trains; O names another one than those found.
 H runs the script with --help and offers the arguments that it lists: only then is it run before the training."""
     TITLE_OF_STEP = "Backend"
@@ -37,8 +38,13 @@ H runs the script with --help and offers the arguments that it lists: only then 
         "trainer.model",
         "trainer.data",
         "trainer.launcher",
+        "trainer.strategy",
+        "trainer.offload",
         "trainer.python",
         "trainer.arguments",
+        "nodes.count",
+        "nodes.address",
+        "nodes.port",
         "trainer.working_directory",
         "trainer.output",
         "trainer.environment",
@@ -56,13 +62,13 @@ H runs the script with --help and offers the arguments that it lists: only then 
 
     def content(self) -> Sequence[Widget]:
         """The rows in groups."""
-        what, start = self.KEYS[:6], self.KEYS[6:8]
+        what, start = self.KEYS[:6], self.KEYS[6:10]
         return [
             *(row_of(key) for key in what),
             Static(),
             *(row_of(key) for key in start),
             Static(),
-            *(row_of(key) for key in self.KEYS[8:]),
+            *(row_of(key) for key in self.KEYS[10:]),
         ]
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:

@@ -78,7 +78,7 @@ Without a GPU everything still works, on the CPU."""
         if self.focused is None or not self.focused.display or self.focused.disabled:
             self.set_focus(None)
             self.focus_next()
-        self.query_one(f"#{row_id('hardware.processes')}", TextRow).note(f"= {resolved.world_size} now")
+        self.query_one(f"#{row_id('hardware.processes')}", TextRow).note(f"= {resolved.processes} now")
         gaps = Text("\n").join(_gap(gap.what, gap.why, gap.remedy) for gap in machine.gaps)
         if blocked := all_blocked(machine.gpus, resolved.verdicts, resolved.toolchain):
             gaps = Text.assemble((f"! {visible(blocked)}\n", "bold"), gaps)

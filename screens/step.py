@@ -30,7 +30,9 @@ from .widgets.keys import Keys
 from .widgets.picks import Picks
 from .widgets.rows import ChoiceRow, Row, TextRow, Unread
 
-_TALL = frozenset({"hardware.device", "trainer.kind", "trainer.launcher", "trainer.python", "trainer.preset"})
+_TALL = frozenset(
+    {"hardware.device", "trainer.kind", "trainer.launcher", "trainer.strategy", "trainer.python", "trainer.preset"}
+)
 
 
 def row_of(key: str) -> Row:

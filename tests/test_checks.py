@@ -17,6 +17,8 @@ TWO = facts(gpus=(gpu(0), gpu(1)))
 OLD = facts(gpus=(gpu(0, name="NVIDIA GeForce GTX 1080", compute_capability="7.5"),))
 SCRIPT = {"trainer.kind": "script", "trainer.script": "/t.py"}
 TORCHRUN = {"trainer.launcher": "torchrun"}
+FSDP2 = {"trainer.strategy": "fsdp2"}
+MACHINES = {"nodes.count": 2}
 
 
 def found(values, where):
@@ -386,6 +388,67 @@ FAULTS = {
         "no {microbatch} to fill in",
         False,
     ),
+    "offload without sharding": ({"trainer.offload": True}, TWO, "warning", "trainer.offload", "ddp shards", False),
+    "sharding on the cpu": (FSDP2, facts(), "error", "trainer.strategy", "shards none on the CPU", False),
+    "sharding by torchrun": (FSDP2 | TORCHRUN, TWO, "error", "trainer.strategy", "needs the launcher acc", False),
+    "sharding over one process": (FSDP2, facts(gpus=(gpu(0),)), "error", "trainer.strategy", "there is one", False),
+    "deepspeed for the built-in trainer": (
+        {"trainer.strategy": "zero2"},
+        facts(gpus=(gpu(0), gpu(1)), packages={"deepspeed": "0.19"}),
+        "error",
+        "trainer.strategy",
+        "takes fsdp2 only",
+        False,
+    ),
+    "sharding of a script that may not use accelerate": (
+        FSDP2 | SCRIPT | {"trainer.preset": "total-batch"},
+        TWO,
+        "warning",
+        "trainer.strategy",
+        "not known",
+        False,
+    ),
+    "deepspeed that is not installed": (
+        {"trainer.strategy": "zero3", "trainer.python": "/p"} | SCRIPT,
+        facts(python="/p", gpus=(gpu(0), gpu(1))),
+        "error",
+        "trainer.python",
+        "has no deepspeed",
+        True,
+    ),
+    "accelerate that is too old for fsdp2": (
+        FSDP2 | {"trainer.python": "/p"},
+        facts(python="/p", gpus=(gpu(0), gpu(1)), accelerate="1.4.0"),
+        "error",
+        "trainer.python",
+        "accelerate 1.4.0, and fsdp2 needs 1.6",
+        True,
+    ),
+    "machines without an address": (MACHINES, facts(), "error", "nodes.address", "2 machines train", False),
+    "machines with a wrong address": (
+        MACHINES | {"nodes.address": "10.0.0.1 10.0.0.2"},
+        facts(),
+        "error",
+        "nodes.address",
+        "is no address",
+        False,
+    ),
+    "machines at a port of root": (
+        MACHINES | {"nodes.address": "10.0.0.1", "nodes.port": 80},
+        facts(),
+        "warning",
+        "nodes.port",
+        "only root",
+        False,
+    ),
+    "python for two machines": (
+        MACHINES | {"nodes.address": "10.0.0.1", "trainer.launcher": "python"},
+        facts(),
+        "error",
+        "trainer.launcher",
+        "2 are wanted",
+        False,
+    ),
     "unknown preset": (SCRIPT | {"trainer.preset": "hf"}, facts(), "error", "trainer.preset", "no preset hf", False),
 }
 
@@ -408,6 +471,8 @@ MENDED = {
     "heads that do not divide", "hidden size below the heads", "fp16 on the cpu", "bf16 on an old card",
     "variable that is a secret", "nccl on the cpu", "gloo on gpus",
     "a variable that does nothing", "rung twice", "rung without consent", "unknown preset",
+    "offload without sharding", "sharding on the cpu", "sharding by torchrun", "sharding over one process",
+    "deepspeed for the built-in trainer", "machines at a port of root", "python for two machines",
 }  # fmt: skip
 
 

@@ -4,9 +4,10 @@ from itertools import pairwise
 
 import msgspec
 import pytest
+import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from support import facts, gpu, profile
+from support import facts, gpu, profile, ready
 
 from tui_train.errors import BadInput
 from tui_train.facts.types import Document
@@ -205,3 +206,78 @@ def test_an_unknown_rung_names_the_nearest():
     with pytest.raises(BadInput) as caught:
         rung("microbatch")
     assert caught.value.remedy == "Did you mean micro_batch?"
+
+
+SHARED = facts(gpus=(gpu(0), gpu(1)), packages={"deepspeed": "0.19"})
+ACCELERATE = {"trainer.launcher": "accelerate", "ladder.rungs": ("micro_batch", "sharding", "offload")}
+
+
+def config(chosen, attempt, found=SHARED):
+    """The configuration that an attempt names, as it is written, and its path."""
+    prepared = ready(chosen, found)
+    words = argv(prepared.plan.attempts[attempt].command, "/run")
+    path = next(word for word in words if word.startswith("--config_file=")).removeprefix("--config_file=/run/")
+    return path, yaml.safe_load(next(file.text for file in prepared.files if file.path == path))
+
+
+def test_sharding_and_offload_have_configurations_of_their_own():
+    chosen = profile({**ACCELERATE, "recipe.micro_batch": 2, "recipe.global_batch": 8})
+    assert titles(chosen, SHARED) == ["as planned", "micro batch 2 -> 1", "sharding by fsdp2", "offload to the host"]
+    told = [config(chosen, attempt) for attempt in range(4)]
+    assert [path for path, _ in told] == [
+        "accelerate.yaml",
+        "accelerate.yaml",
+        "accelerate-2.yaml",
+        "accelerate-3.yaml",
+    ]
+    assert [found["distributed_type"] for _, found in told] == ["MULTI_GPU", "MULTI_GPU", "FSDP", "FSDP"]
+    assert [found["fsdp_config"]["fsdp_offload_params"] for _, found in told[2:]] == [False, True]
+    # Checkpoints of ddp cannot be read when the model is shared out.
+    folders = [attempt.checkpoints.folder for attempt in plan(chosen, SHARED).attempts]
+    assert folders[0] == folders[1] != folders[2] == folders[3]
+
+
+def test_deepspeed_is_told_the_accumulation_of_each_attempt():
+    """The Hugging Face Trainer refuses to start where the two are not the same."""
+    script = {"trainer.kind": "script", "trainer.script": "/t.py", "trainer.strategy": "zero2"}
+    script |= {"trainer.arguments": ("--max_grad_norm=0.5",)}
+    chosen = profile({**ACCELERATE, **script, "recipe.micro_batch": 4, "recipe.global_batch": 16})
+    assert len(titles(chosen, SHARED)) == 4
+    for number, attempt in enumerate(plan(chosen, SHARED).attempts):
+        told = config(chosen, number)[1]["deepspeed_config"]
+        words = argv(attempt.command, "/run")
+        assert f"--gradient_accumulation_steps={told['gradient_accumulation_steps']}" in words
+        assert told["gradient_clipping"] == 0.5
+        micro = next(word for word in words if word.startswith("--per_device")).partition("=")[2]
+        assert int(micro) * told["gradient_accumulation_steps"] * 2 == 16
+        assert told["offload_optimizer_device"] == ("cpu" if attempt.rung == "offload" else "none")
+
+
+@pytest.mark.parametrize(
+    ("values", "found", "rungs", "why"),
+    [
+        ({}, facts(), ("sharding", "offload"), "only for GPUs"),
+        ({"trainer.launcher": "torchrun"}, SHARED, ("sharding", "offload"), "only under accelerate"),
+        ({}, facts(gpus=(gpu(0),)), ("sharding",), "one process has nobody to share with"),
+        ({}, facts(gpus=(gpu(0), gpu(1)), accelerate="1.5.2"), ("sharding", "offload"), "fsdp2 needs 1.6"),
+        (
+            {"trainer.kind": "script", "trainer.script": "/t.py", "trainer.preset": "custom"},
+            SHARED,
+            ("sharding", "offload"),
+            "known to go through accelerate",
+        ),
+        ({"nodes.count": 2, "nodes.address": "h", "recipe.global_batch": 32}, SHARED, RUNGS, "sees the others fail"),
+    ],
+)
+def test_what_cannot_be_shared_out_has_no_such_rung(values, found, rungs, why):
+    chosen = profile({**ACCELERATE, **values, "ladder.rungs": tuple(rungs), "ladder.consent": tuple(rungs)})
+    room = resolve(chosen, found).room
+    assert all(why in why_not(name, room) for name in rungs)
+    assert titles(chosen, found) == ["as planned"]
+
+
+def test_offload_is_for_what_is_sharded():
+    assert titles(profile({**ACCELERATE, "ladder.rungs": ("offload",)}), SHARED) == ["as planned"]
+    one = profile({**ACCELERATE, "trainer.strategy": "fsdp2", "trainer.offload": True, "ladder.rungs": ("offload",)})
+    assert titles(one, facts(gpus=(gpu(0),))) == ["as planned"]
+    assert config(one, 0, facts(gpus=(gpu(0),)))[1]["fsdp_config"]["fsdp_offload_params"] is True

@@ -27,7 +27,7 @@ def words(chosen, found=None, attempt=0, checkpoint=""):
 
 def environment(chosen, found=None, attempt=0):
     made = plan(chosen, found or facts(python="/py"))
-    values = {"RUN_DIR": "/run", "PYTHONPATH": ":/before"}
+    values = {"RUN_DIR": "/run", "PYTHONPATH": ":/before", "CARDS": "$CARDS", "NODE_RANK": "0"}
     return {setting.name: expand(setting.value, values) for setting in made.attempts[attempt].command.env}
 
 
@@ -334,3 +334,49 @@ def test_words_of_a_checkpoint_are_left_out_together():
     attempt = msgspec.structs.replace(made.attempts[0], command=command)
     script = launch_script(msgspec.structs.replace(made, attempts=(attempt,)))
     assert '  [ -z "$checkpoint" ] || command+=(--resume "$checkpoint")\n' in script
+
+
+MACHINES = {"nodes.count": 3, "nodes.address": "10.0.0.1", "nodes.port": 29511, "recipe.global_batch": 96}
+
+
+@pytest.mark.parametrize("launcher", ["auto", "torchrun", "accelerate"])
+@pytest.mark.parametrize("gpus", [0, 1, 2])
+def test_several_machines_are_one_world(launcher, gpus):
+    found = facts(python="/py", gpus=tuple(gpu(number) for number in range(gpus)), cpu_count=8)
+    chosen = profile({"trainer.launcher": launcher, "hardware.processes": 0 if gpus else 2, **MACHINES})
+    made = plan(chosen, found)
+    each = gpus or 2
+    assert (made.world_size, made.nodes, made.processes) == (3 * each, 3, each)
+    assert made.micro_batch * made.accumulation * made.world_size == 96
+    assert [attempt.title for attempt in made.attempts] == ["as planned"]
+    assert any("running out of GPU memory" in note for note in made.notes)
+    second = argv(made.attempts[0].command, "/run", node_rank=2)
+    assert f"--expect-world-size={3 * each}" in second
+    assert environment(chosen, found)["OMP_NUM_THREADS"] == str(8 // each)
+    assert "GLOO_SOCKET_IFNAME" not in environment(chosen, found)
+    if launcher == "accelerate":
+        assert {"--machine_rank=2", "--rdzv_backend=static", "--same_network"} <= {*second}
+        told = configuration(chosen, found)
+        assert (told["num_processes"], told["num_machines"], told["distributed_type"]) == (3 * each, 3, "MULTI_GPU")
+        assert (told["main_process_ip"], told["main_process_port"]) == ("10.0.0.1", 29511)
+        assert "gpu_ids" not in told, "they are the first machine's"
+    else:
+        machines = {"--nnodes=3", "--node-rank=2", "--master-addr=10.0.0.1", "--master-port=29511"}
+        assert machines | {f"--nproc-per-node={each}"} <= {*second}
+        assert not {"--standalone", "--local-addr=127.0.0.1"} & {*second}
+
+
+def test_a_strategy_brings_its_launcher():
+    found = facts(python="/py", gpus=(gpu(0), gpu(1)))
+    made = plan(profile({"trainer.strategy": "fsdp2"}), found)
+    assert (made.launcher, made.world_size) == ("accelerate", 2)
+    assert "accelerate with fsdp2" in made.title
+    assert configuration(profile({"trainer.strategy": "fsdp2"}), found)["distributed_type"] == "FSDP"
+
+
+def test_a_python_that_can_shard_goes_before_one_that_cannot():
+    tools = (toolchain("/old", accelerate="1.5.0"), toolchain("/new"), toolchain("/ds", packages={"deepspeed": "0.19"}))
+    found = Facts(machine=facts(gpus=(gpu(0), gpu(1))).machine, toolchains=tools)
+    assert plan(profile(SCRIPT), found).python == "/old"
+    assert plan(profile({"trainer.strategy": "fsdp2"} | SCRIPT), found).python == "/new"
+    assert plan(profile({"trainer.strategy": "zero3"} | SCRIPT), found).python == "/ds"

@@ -10,12 +10,27 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from support import HOSTILE, OF_BASH, UUIDS, bash, exported, facts, gpu, noted, plain_environment, profile, ready, stub
+from support import (
+    HOSTILE,
+    OF_BASH,
+    UUIDS,
+    bash,
+    exported,
+    facts,
+    gpu,
+    noted,
+    plain_environment,
+    profile,
+    ready,
+    stub,
+    until,
+)
 
 from tui_train.plan.types import argv, expand
 from tui_train.profile.store import loads
 from tui_train.render import PROFILE, SCRIPT
 from tui_train.runs import rundir
+from tui_train.runs.start import start
 
 WAYS = [(launcher, preset) for preset in ("builtin", "hf-trainer", "total-batch", "custom")
         for launcher in ("torchrun", "python", "accelerate")]  # fmt: skip
@@ -328,3 +343,114 @@ def test_gpus_are_chosen_by_uuid(tmp_path, uuids):
     assert note["env"]["CUDA_VISIBLE_DEVICES"] == ",".join(uuids)
     assert note["env"]["CUDA_DEVICE_ORDER"] == "PCI_BUS_ID"
     assert f"--nproc-per-node={len(uuids)}" in note["argv"]
+
+
+MACHINES = {"nodes.count": 3, "nodes.address": "10.0.0.1", "recipe.global_batch": 96}
+
+
+def machines(folder, gpus=2, **more):
+    """A run folder for three machines, and an environment in which nvidia-smi lists the cards in `there`."""
+    python = stub(folder / "python")
+    found = facts(python=python, gpus=[gpu(number) for number in range(gpus)])
+    chosen = profile({"trainer.launcher": "torchrun", "hardware.processes": 0 if gpus else 2, **MACHINES, **more})
+    tool = folder / "bin" / "nvidia-smi"
+    tool.parent.mkdir()
+    tool.write_text(
+        '#!/bin/bash\nn=0\nfor one in $THERE; do echo "GPU $n: NVIDIA X (UUID: $one)"; n=$((n + 1)); done\n'
+    )
+    tool.chmod(0o755)
+    environment = plain_environment(STUB_NOTES=str(folder / "notes"), THERE="GPU-a GPU-b")
+    environment["PATH"] = f"{tool.parent}:{environment['PATH']}"
+    return (*exported(folder / "run", chosen, found), environment)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "part"),
+    [
+        ([], 64, "3 machines train together: say which one this is, --node-rank=0 (the first) to --node-rank=2"),
+        (["--node-rank=3"], 64, "--node-rank=3 is not there: 3 machines are 0 to 2"),
+        (["--node-rank=x"], 64, "--node-rank=x is no number from 0 to 2"),
+        (["--node-rank=99999999999999999999"], 64, "is no number from 0 to 2"),
+        (["--node-rank="], 64, "usage:"),
+        (["--node-rank=1", "--cards=GPU-a"], 64, "--cards names 1, and each machine trains on 2"),
+        (["--node-rank=1", "--cards=GPU-a,GPU-c"], 69, "the card GPU-c (chosen here) is not there"),
+        (["--node-rank=0"], 69, f"the card {UUIDS[0]} (NVIDIA GeForce RTX 3090) is not there"),
+    ],
+)
+def test_a_machine_must_be_named(tmp_path, arguments, code, part):
+    run, _, environment = machines(tmp_path)
+    done = bash(run, *arguments, env=environment)
+    assert done.returncode == code
+    assert part in done.stderr.decode()
+    assert not (tmp_path / "notes").exists()
+
+
+def test_each_machine_takes_its_own_cards(tmp_path):
+    folder = tmp_path.resolve()
+    run, plan, environment = machines(folder)
+
+    def started(*arguments, **more):
+        done = bash(run, *arguments, env=environment | more)
+        assert done.returncode == 0, done.stderr
+        return noted(folder / "notes")[-1]
+
+    first = started("--node-rank=0", THERE=" ".join(UUIDS))
+    assert first["env"]["CUDA_VISIBLE_DEVICES"] == ",".join(UUIDS)
+    assert first["argv"] == argv(plan.attempts[0].command, str(run.path))
+    second = started("--node-rank=1")
+    assert second["env"]["CUDA_VISIBLE_DEVICES"] == "GPU-a,GPU-b"
+    assert second["argv"] == argv(plan.attempts[0].command, str(run.path), node_rank=1)
+    third = started("--node-rank=2", "--cards=GPU-c,GPU-a", THERE="GPU-a GPU-b GPU-c")
+    assert third["env"]["CUDA_VISIBLE_DEVICES"] == "GPU-c,GPU-a"
+    # Each has files of its own, for the folder may be on a disk that they share.
+    for place in (run.path, run.path / "node-1", run.path / "node-2"):
+        assert (place / "events.jsonl").is_file()
+        assert [path.name for path in place.glob("attempt-*")] == ["attempt-1.log"]
+        assert not (place / ".lock").exists()
+    shown = bash(run, "--node-rank=1", "--dry-run", env=environment)
+    assert b"CUDA_VISIBLE_DEVICES=GPU-a\\,GPU-b" in shown.stdout
+    assert b"--node-rank=1" in shown.stdout
+    assert started(TUI_TRAIN_NODE_RANK="1")["argv"] == second["argv"]
+
+
+@pytest.mark.parametrize(
+    ("there", "told"), [("GPU-a GPU-b GPU-c", "GPU-a GPU-b GPU-c"), ("GPU-a", "GPU-a"), ("", "none")]
+)
+def test_cards_are_never_guessed(tmp_path, there, told):
+    run, _, environment = machines(tmp_path)
+    done = bash(run, "--node-rank=1", env=environment | {"THERE": there})
+    assert done.returncode == 69
+    said = f"launch.sh: each machine trains on 2 cards, and this one has: {told}; choose with --cards=UUID,…\n"
+    assert done.stderr.decode() == said
+    shutil.rmtree(tmp_path / "bin")
+    done = bash(run, "--node-rank=1", env=environment)
+    assert (done.returncode, b"name the cards with --cards=UUID" in done.stderr) == (69, True)
+
+
+def test_cards_and_ranks_mean_nothing_on_one_machine(tmp_path):
+    run, _ = exported(tmp_path / "one", profile(), facts())
+    for word in ("--node-rank=0", "--cards=GPU-a"):
+        done = bash(run, word)
+        assert done.returncode == 64
+        assert b"are for several machines, and this trains on one" in done.stderr
+    run, *_ = machines(tmp_path, gpus=0)
+    done = bash(run, "--node-rank=1", "--cards=GPU-a")
+    assert (done.returncode, b"this trains on the CPU" in done.stderr) == (64, True)
+
+
+def test_scripts_for_machines_and_shards_are_clean(tmp_path, shellcheck):
+    run, _, environment = machines(tmp_path)
+    assert b"--node-rank=N" in bash(run, "--help", env=environment).stdout
+    chosen = profile({"trainer.launcher": "accelerate", "ladder.rungs": ("sharding", "offload"), "nodes.count": 1})
+    shards, _ = exported(tmp_path / "shards", chosen, facts(gpus=(gpu(0), gpu(1))))
+    assert (shards.path / "accelerate-3.yaml").is_file()
+    shellcheck(run.script, shards.script)
+
+
+def test_a_run_that_is_started_here_is_the_first_machine(tmp_path, monkeypatch):
+    folder = tmp_path.resolve()
+    run, plan, _ = machines(folder, gpus=0)
+    monkeypatch.setenv("STUB_NOTES", str(folder / "notes"))
+    start(run)
+    until(lambda: run.events()[-1].event == "run_ended")
+    assert noted(folder / "notes")[0]["argv"] == argv(plan.attempts[0].command, str(run.path), node_rank=0)

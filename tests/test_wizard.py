@@ -324,7 +324,7 @@ async def test_the_cards_of_a_live_run_are_shown_beside_it(
 async def test_a_rung_that_changes_the_training_asks_for_consent(profile_in: Any) -> None:
     app = wizard()
     async with app.run_test(size=(80, 40)) as pilot:
-        await keys("enter", "enter", "enter", *["down"] * 17, "space")(pilot)
+        await keys("enter", "enter", "enter", *["down"] * 19, "space")(pilot)
         assert "changes the training" in shows(pilot)
         assert profile_in(pilot).ladder.consent == ()
         await keys("down", "enter")(pilot)

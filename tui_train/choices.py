@@ -7,6 +7,7 @@ from msgspec import Struct
 from tui_train.checks.communication import why_no_gloo
 from tui_train.facts.gpus import supports_bf16
 from tui_train.facts.types import Facts
+from tui_train.plan import strategies
 from tui_train.plan.launchers import LAUNCHERS
 from tui_train.plan.resolve import MODEL_SIZE, Resolved, lacks
 from tui_train.presets import PLACEHOLDERS, presets
@@ -17,6 +18,7 @@ from tui_train.text import home, visible
 _SCRIPT_ONLY = frozenset({"trainer.script", "trainer.preset", "trainer.config"})
 # A script has them only where its preset, or an argument of the user's, passes them on.
 _PASSED_ON = {"trainer.model": "model", "trainer.data": "data", "trainer.config": "config"}
+_SEVERAL_MACHINES = frozenset({"nodes.address", "nodes.port"})
 
 
 class Option(Struct, frozen=True):
@@ -38,6 +40,10 @@ def options(key: str, profile: Profile, facts: Facts, resolved: Resolved) -> tup
 
 def applies(key: str, profile: Profile, resolved: Resolved | None = None) -> bool:
     """Tell whether a field has a meaning for what trains; without `resolved` as for a preset that takes the usual."""
+    if key == "trainer.offload":
+        return profile.trainer.strategy != "ddp"
+    if key in _SEVERAL_MACHINES:
+        return profile.nodes.count > 1
     if profile.trainer.kind == "builtin":
         return key not in _SCRIPT_ONLY
     if key in _PASSED_ON:
@@ -96,15 +102,24 @@ def _preset(_profile: Profile, facts: Facts, _resolved: Resolved) -> tuple[Optio
 def _launcher(profile: Profile, _facts: Facts, resolved: Resolved) -> tuple[Option, ...]:
     found = [Option("auto", "auto", f"now {resolved.launcher}")]
     tool = resolved.toolchain
-    devices = max(len(profile.hardware.gpus), profile.hardware.processes)
+    devices = max(len(profile.hardware.gpus), profile.hardware.processes, 1) * profile.nodes.count
     for name, launcher in LAUNCHERS.items():
         reason = ""
         if not launcher.SEVERAL and devices > 1:
             reason = f"starts one process, and {devices} are chosen"
         elif name == "accelerate" and tool and not tool.accelerate:
             reason = "the chosen Python has no accelerate"
+        elif name != "accelerate" and profile.trainer.strategy != "ddp":
+            reason = f"does not start {profile.trainer.strategy}"
         found.append(Option(name, launcher.LABEL, launcher.ABOUT, reason))
     return tuple(found)
+
+
+def _strategy(profile: Profile, facts: Facts, resolved: Resolved) -> tuple[Option, ...]:
+    return tuple(
+        Option(name, name, about, visible(strategies.why_not(name, profile, facts, resolved)))
+        for name, about in strategies.STRATEGIES.items()
+    )
 
 
 def _python(profile: Profile, facts: Facts, resolved: Resolved) -> tuple[Option, ...]:
@@ -140,6 +155,7 @@ _OPTIONS: dict[str, Callable[[Profile, Facts, Resolved], tuple[Option, ...]]] = 
     "trainer.kind": _kind,
     "trainer.preset": _preset,
     "trainer.launcher": _launcher,
+    "trainer.strategy": _strategy,
     "trainer.python": _python,
     "communication.backend": _backend,
     "recipe.precision": _precision,

@@ -85,7 +85,11 @@ class ChoiceRow(Row, can_focus=True):
     @property
     def hint(self) -> str:
         """The help, and why some values cannot be chosen."""
-        reasons = [f"✗ {option.label}: {option.reason}." for option in self.options if option.reason]
+        labels: dict[str, list[str]] = {}
+        for option in self.options:
+            if option.reason:
+                labels.setdefault(option.reason, []).append(option.label)
+        reasons = [f"✗ {', '.join(those)}: {reason}." for reason, those in labels.items()]
         return self.wrong or " ".join([self.field.help, *reasons])
 
     def render(self) -> Text:

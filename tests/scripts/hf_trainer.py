@@ -1,9 +1,11 @@
 """A script of a user's own: a tiny GPT-2 on random data with transformers.Trainer, which may run out of memory."""
 
+import os
 import sys
 from dataclasses import dataclass
 
 import torch
+import torch.distributed as dist
 from transformers import GPT2Config, GPT2LMHeadModel, HfArgumentParser, Trainer, TrainerCallback, TrainingArguments
 
 
@@ -36,6 +38,16 @@ class Memory(TrainerCallback):
             raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB.")
 
 
+class Counting(Trainer):
+    """Counts the samples that this process trains on."""
+
+    seen = 0
+
+    def training_step(self, model, inputs, *more, **named):
+        self.seen += len(inputs["input_ids"])
+        return super().training_step(model, inputs, *more, **named)
+
+
 arguments, own = HfArgumentParser((TrainingArguments, Own)).parse_args_into_dataclasses(sys.argv[1:])
 torch.manual_seed(arguments.seed)
 sizes = {
@@ -48,5 +60,20 @@ sizes = {
     "eos_token_id": 0,
 }
 model = GPT2LMHeadModel(GPT2Config(**sizes, resid_pdrop=0, embd_pdrop=0, attn_pdrop=0))
-trainer = Trainer(model, arguments, train_dataset=Tokens(), callbacks=[Memory()])
+trainer = Counting(model, arguments, train_dataset=Tokens(), callbacks=[Memory()])
+first = int((arguments.resume_from_checkpoint or "-0").rpartition("-")[2])
 trainer.train(resume_from_checkpoint=arguments.resume_from_checkpoint)
+several = dist.is_initialized()
+seen = torch.tensor(trainer.seen)
+if several:
+    dist.all_reduce(seen)
+backend = dist.get_backend() if several else "none"
+sys.stdout.write(f"rank {arguments.process_index}/{arguments.world_size} | backend {backend}\n")
+if arguments.process_index == 0:
+    sys.stdout.write(f"samples {int(seen) // (trainer.state.global_step - first)}\n")
+if several:
+    dist.barrier()
+    dist.destroy_process_group()
+sys.stdout.flush()
+# An interpreter that takes its time to end can be aborted by Gloo's threads.
+os._exit(0)

@@ -1,7 +1,8 @@
-"""A script of a user's own, started by torchrun: --batch_size is the total of all ranks, which it divides itself."""
+"""A script of a user's own, of one process or several: --batch_size is the total, which it divides itself."""
 
 import argparse
 import os
+import sys
 
 import torch
 import torch.distributed as dist
@@ -15,11 +16,16 @@ parser.add_argument("--lr", type=float, required=True)
 parser.add_argument("--memory_for", type=int, default=1000)
 options = parser.parse_args()
 
-dist.init_process_group("gloo")
-rank, world = dist.get_rank(), dist.get_world_size()
+several = "RANK" in os.environ
+if several:
+    dist.init_process_group("gloo")
+rank, world = (dist.get_rank(), dist.get_world_size()) if several else (0, 1)
+backend = dist.get_backend() if several else "none"
 with open(options.config) as file:
     steps = int(file.read().partition("steps:")[2])
-print(f"rank {rank}/{world} | stage {options.stage} | batch {options.batch_size} | in {os.getcwd()}", flush=True)
+told = f"stage {options.stage} | batch {options.batch_size} | in {os.getcwd()} | backend {backend}"
+sys.stdout.write(f"rank {rank}/{world} | {told}\n")
+sys.stdout.flush()
 mine = options.batch_size // world
 weight = torch.zeros(1, requires_grad=True)
 for step in range(1, steps + 1):
@@ -28,8 +34,9 @@ for step in range(1, steps + 1):
         samples = torch.ones(mine)
         (((weight - samples) ** 2).sum() / (options.batch_size * options.accumulation_steps)).backward()
         seen += mine
-    dist.all_reduce(weight.grad)
-    dist.all_reduce(seen)
+    if several:
+        dist.all_reduce(weight.grad)
+        dist.all_reduce(seen)
     with torch.no_grad():
         loss = float((weight - 1) ** 2)
         weight -= options.lr * weight.grad
@@ -38,4 +45,9 @@ for step in range(1, steps + 1):
         print(f"step {step}/{steps} | loss {loss:.6f} | samples {int(seen)}", flush=True)
     if step == 2 and options.batch_size > options.memory_for:
         raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB.")
-dist.destroy_process_group()
+if several:
+    dist.barrier()
+    dist.destroy_process_group()
+sys.stdout.flush()
+# An interpreter that takes its time to end can be aborted by Gloo's threads.
+os._exit(0)

@@ -3,7 +3,7 @@
 import msgspec
 
 from tui_train.changes import Change
-from tui_train.checks import communication, hardware, preset, recipe, trainer
+from tui_train.checks import communication, hardware, launch, preset, recipe, trainer
 from tui_train.checks.finding import Check, Finding
 from tui_train.errors import BadInput
 from tui_train.facts.types import Facts
@@ -18,6 +18,8 @@ CHECKS: tuple[Check, ...] = (
     hardware.devices,
     hardware.communication,
     hardware.processes,
+    launch.sharding,
+    launch.machines,
     recipe.batches,
     recipe.model,
     hardware.precision,

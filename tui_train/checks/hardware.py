@@ -64,18 +64,19 @@ def communication(_profile: Profile, facts: Facts, resolved: Resolved) -> Iterat
         yield Finding(level="warning", key="hardware.gpus", message=message, remedy=f"Train on one card, {ways}")
 
 
-def processes(_profile: Profile, _facts: Facts, resolved: Resolved) -> Iterator[Finding]:
+def processes(profile: Profile, _facts: Facts, resolved: Resolved) -> Iterator[Finding]:
     """As many processes as devices, and a launcher that can start them."""
-    wanted, cards = resolved.world_size, len(resolved.gpus)
+    wanted, cards = resolved.processes, len(resolved.gpus)
     devices = cards if resolved.device == "cuda" else wanted
-    if not LAUNCHERS[resolved.launcher].SEVERAL and max(wanted, devices) > 1:
+    several = profile.nodes.count * max(wanted, devices)
+    if not LAUNCHERS[resolved.launcher].SEVERAL and several > 1:
         change = Change("use torchrun", "it starts one process per device", (("trainer.launcher", "torchrun"),))
-        message = f"plain python starts one process, and {max(wanted, devices)} are wanted"
+        message = f"plain python starts one process, and {several} are wanted"
         yield Finding(
             level="error",
             key="trainer.launcher",
             message=message,
-            remedy="Choose torchrun or accelerate, or one device and one process.",
+            remedy="Choose torchrun or accelerate, or one device, one process and one machine.",
             change=change,
         )
     elif resolved.device == "cuda" and cards and wanted != cards:

@@ -21,7 +21,10 @@ _OURS = {
 
 def python(profile: Profile, facts: Facts, resolved: Resolved) -> Iterator[Finding]:
     """A Python that has what trains."""
-    install = "Install it there (`pip install torch accelerate transformers`), or choose another (trainer.python)."
+    more = " deepspeed" if profile.trainer.strategy.startswith("zero") else ""
+    install = (
+        f"Install it there (`pip install torch accelerate transformers{more}`), or choose another (trainer.python)."
+    )
     named = visible(profile.trainer.python)
     if resolved.toolchain is None and named:
         message, remedy = f"{named} was not found", "Choose one that is listed, or leave it empty (trainer.python)."

@@ -16,13 +16,18 @@ _MOST_ATTEMPTS = 12
 _ALLOCATOR = frozenset({"PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_ALLOC_CONF"})
 
 
-class Room(Struct, frozen=True):
-    """What a rung may build on: world size, GPUs or not, what the trainer takes, whether weights are loaded."""
+class Room(Struct, frozen=True, kw_only=True):
+    """What a rung may build on: world size, GPUs or not, what the trainer takes, whether weights are loaded.
+
+    `unsharded` says why the model cannot be shared out among the processes, empty where it can; `nodes` are machines.
+    """
 
     world_size: int
     cuda: bool
     takes: frozenset[str]
     loads_model: bool
+    unsharded: str = ""
+    nodes: int = 1
 
 
 class Rung(Struct, frozen=True, kw_only=True):
@@ -56,6 +61,20 @@ def _activation_checkpointing(profile: Profile, _room: Room) -> Change | None:
         return None
     why = "activations are recomputed: less memory, about a quarter slower"
     return Change("activation checkpointing", why, (("recipe.activation_checkpointing", True),))
+
+
+def _sharding(profile: Profile, room: Room) -> Change | None:
+    if profile.trainer.strategy != "ddp" or room.world_size < 2:
+        return None
+    why = f"each of the {room.world_size} GPUs holds a share of the model: starts again from step 0"
+    return Change("sharding by fsdp2", why, (("trainer.strategy", "fsdp2"),))
+
+
+def _offload(profile: Profile, _room: Room) -> Change | None:
+    if profile.trainer.strategy == "ddp" or profile.trainer.offload:
+        return None
+    why = "what is sharded moves to the host's memory: much less GPU memory, much slower"
+    return Change("offload to the host", why, (("trainer.offload", True),))
 
 
 def _sequence_length(profile: Profile, _room: Room) -> Change | None:
@@ -93,6 +112,16 @@ RUNGS: dict[str, Rung] = {
         step=_activation_checkpointing,
         needs=frozenset({"activation_checkpointing"}),
     ),
+    "sharding": Rung(
+        label="Share the model (fsdp2)",
+        cost="same training, from step 0; needs accelerate",
+        step=_sharding,
+    ),
+    "offload": Rung(
+        label="Offload what is sharded",
+        cost="same training, much slower; fills host memory",
+        step=_offload,
+    ),
     "sequence_length": Rung(
         label="Half the sequence length",
         cost="cuts the samples: asks for your consent",
@@ -119,8 +148,14 @@ def rung(name: str) -> Rung:
 
 def why_not(name: str, room: Room) -> str:
     """Return why this trainer and machine have no use for a rung, empty when they have."""
+    if room.nodes > 1:
+        return "not with several machines: none sees the others fail"
     if name == "expandable_segments" and not room.cuda:
         return "only for GPUs"
+    if name in {"sharding", "offload"} and room.unsharded:
+        return room.unsharded
+    if name == "sharding" and room.world_size < 2:
+        return "one process has nobody to share with"
     if name == "layers" and room.loads_model:
         return "never with a loaded model"
     lacking = [need for need in rung(name).needs if not room.takes & set(need.split("|"))]

@@ -1,8 +1,10 @@
 """plan(): what will happen, from what the user chose and what is; pure, and refused when a check finds an error."""
 
+import re
 from collections.abc import Mapping
 from importlib import resources
 
+import msgspec
 from msgspec import Struct
 
 from tui_train.checks import check
@@ -15,6 +17,7 @@ from tui_train.plan.launchers import LAUNCHERS
 from tui_train.plan.launchers.job import Job
 from tui_train.plan.resolve import Resolved, resolve, started
 from tui_train.plan.types import (
+    CARDS,
     CHECKPOINT,
     PYTHONPATH,
     RUN_DIR,
@@ -22,6 +25,7 @@ from tui_train.plan.types import (
     CheckpointRule,
     Command,
     ConfigFile,
+    Joined,
     Log,
     Part,
     Plan,
@@ -56,51 +60,93 @@ def plan(profile: Profile, facts: Facts) -> Plan:
     resolved = resolve(profile, facts)
     toolchain = resolved.toolchain
     assert toolchain is not None, "a check refuses a profile that no Python can train"  # noqa: S101 - for the type
-    job = _job(profile, resolved, toolchain)
     steps = [_Step("", "as planned", profile)]
     for name, change, changed in climb(profile, resolved.room):
         steps.append(_Step(name, change.title, changed, len(steps) + 1))
+    jobs, configs = _jobs(steps, resolved, toolchain)
     recipe = profile.recipe
-    made = [_attempt(step, profile, resolved, job, facts) for step in steps]
+    made = [_attempt(step, profile, resolved, job, facts) for step, job in zip(steps, jobs, strict=True)]
     return Plan(
         name=profile.name,
         title=_title(profile, resolved),
         python=toolchain.python,
         launcher=resolved.launcher,
         device=resolved.device,
-        gpus=job.gpus,
-        gpu_names=tuple(gpu.name for gpu in resolved.gpus) if job.gpus else (),
-        world_size=job.world_size,
+        gpus=jobs[0].gpus,
+        gpu_names=tuple(gpu.name for gpu in resolved.gpus) if jobs[0].gpus else (),
+        world_size=resolved.world_size,
+        nodes=profile.nodes.count,
         micro_batch=recipe.micro_batch,
-        accumulation=accumulation(profile, job.world_size),
+        accumulation=jobs[0].accumulation,
         global_batch=recipe.global_batch,
         learning_rate=batch.learning_rate(recipe),
         steps=recipe.steps,
         numbers=_numbers(recipe, resolved),
         attempts=tuple(attempt for attempt, _ in made),
-        configs=(*LAUNCHERS[resolved.launcher].configs(job), *(config for _, config in made if config)),
+        configs=(*configs, *(config for _, config in made if config)),
         programs=_programs(profile),
         secrets=profile.trainer.secrets,
         backend=resolved.backend,
         log=Log(resolved.preset.log, recipe.steps if "steps" in resolved.room.takes else 0),
-        notes=_notes(resolved),
+        notes=_notes(profile, resolved),
     )
+
+
+def _jobs(
+    steps: list[_Step], resolved: Resolved, toolchain: Toolchain
+) -> tuple[tuple[Job, ...], tuple[ConfigFile, ...]]:
+    """Return what the launcher is told in each attempt, and the files that it reads, which attempts share."""
+    launcher = LAUNCHERS[resolved.launcher]
+    jobs: list[Job] = []
+    files: list[ConfigFile] = []
+    for step in steps:
+        job = _job(step.profile, resolved, toolchain)
+        for wanted in launcher.configs(job):
+            config = next((file for file in files if file.values == wanted.values), None)
+            if config is None:
+                stem, dot, ending = wanted.path.rpartition(".")
+                path = f"{stem}-{len(files) + 1}{dot}{ending}" if files else wanted.path
+                config = msgspec.structs.replace(wanted, path=path)
+                files.append(config)
+            job = msgspec.structs.replace(job, config=config.path)
+        jobs.append(job)
+    return tuple(jobs), tuple(files)
 
 
 def _job(profile: Profile, resolved: Resolved, toolchain: Toolchain) -> Job:
+    trainer, nodes = profile.trainer, profile.nodes
+    sharded = trainer.strategy != "ddp"
     return Job(
         python=toolchain.python,
-        world_size=resolved.world_size,
+        torch=toolchain.torch or "",
+        processes=resolved.processes,
+        nodes=nodes.count,
+        address=nodes.address,
+        port=nodes.port,
         gpus=tuple(gpu.uuid for gpu in resolved.gpus) if resolved.device == "cuda" else (),
         precision=profile.recipe.precision,
+        strategy=trainer.strategy,
+        offload=trainer.offload and sharded,
+        accumulation=accumulation(profile, resolved.world_size),
+        clipping=_clipping(trainer.arguments),
     )
+
+
+def _clipping(arguments: tuple[str, ...]) -> float:
+    """Return the gradient norm that the Hugging Face Trainer is told: it refuses a DeepSpeed that clips to another."""
+    words = " ".join(arguments)
+    found = re.findall(r"--max_grad_norm[= ](\d+(?:\.\d*)?(?:[eE][-+]?\d+)?)(?= |$)", words)
+    return float(found[-1]) if found else 1.0
 
 
 def _title(profile: Profile, resolved: Resolved) -> str:
     what = "the built-in trainer" if profile.trainer.kind == "builtin" else started(profile, resolved.preset)
     devices = counted(len(resolved.gpus), "GPU") if resolved.device == "cuda" else "the CPU"
     processes = counted(resolved.world_size, "process", "processes")
-    return f"{what} under {LAUNCHERS[resolved.launcher].LABEL}, {processes} on {devices}"
+    if profile.nodes.count > 1:
+        devices += f" of each of {profile.nodes.count} machines"
+    held = "" if profile.trainer.strategy == "ddp" else f" with {profile.trainer.strategy}"
+    return f"{what} under {LAUNCHERS[resolved.launcher].LABEL}{held}, {processes} on {devices}"
 
 
 def _numbers(recipe: Recipe, resolved: Resolved) -> tuple[str, ...]:
@@ -119,10 +165,18 @@ def _programs(profile: Profile) -> tuple[ProgramFile, ...]:
     return tuple(files)
 
 
-def _notes(resolved: Resolved) -> tuple[str, ...]:
-    if resolved.preset.checkpoints:
-        return ()
-    return (f"The preset “{resolved.preset.label}” cannot resume: each attempt starts from step 0.",)
+def _notes(profile: Profile, resolved: Resolved) -> tuple[str, ...]:
+    notes: list[str] = []
+    if not resolved.preset.checkpoints:
+        notes.append(f"The preset “{resolved.preset.label}” cannot resume: each attempt starts from step 0.")
+    if profile.nodes.count > 1:
+        last = profile.nodes.count - 1
+        ranks = "--node-rank=1 on the other" if last == 1 else f"--node-rank=1 to {last} on the others"
+        notes.append(f"Start it on each machine, from a copy of this folder: --node-rank=0 on the first, {ranks}.")
+        notes.append("After running out of GPU memory it stops: a machine does not see why another one fails.")
+        if resolved.preset.checkpoints:
+            notes.append("To resume, all machines need the output folder on a disk that they share.")
+    return tuple(notes)
 
 
 def _attempt(
@@ -142,9 +196,8 @@ def _attempt(
         *_arguments(step.profile, resolved, found),
         *([Part(resume, "only where there is a complete checkpoint", resumes=True)] if resume else []),
     )
-    steps = accumulation(step.profile, job.world_size)
     processes = counted(job.world_size, "process", "processes")
-    product = f"micro batch {recipe.micro_batch} x accumulation {steps} x {processes}"
+    product = f"micro batch {recipe.micro_batch} x accumulation {job.accumulation} x {processes}"
     attempt = Attempt(
         rung=step.rung,
         title=step.title,
@@ -159,8 +212,9 @@ def _attempt(
 
 
 def _output(profile: Profile, first: Profile) -> Word:
-    """Keep checkpoints of another model apart: they cannot be resumed from."""
+    """Keep checkpoints of another model, or sharded in another way, apart: they cannot be resumed from."""
     suffix = "" if profile.recipe.layers == first.recipe.layers else f"-{profile.recipe.layers}-layers"
+    suffix += "" if profile.trainer.strategy == first.trainer.strategy else f"-{profile.trainer.strategy}"
     output = profile.trainer.output
     return f"{output}{suffix}" if output else in_run_dir(f"output{suffix}")
 
@@ -197,7 +251,7 @@ def _folder(profile: Profile, resolved: Resolved) -> Word:
 def _settings(
     profile: Profile, resolved: Resolved, job: Job, facts: Facts, found: Mapping[str, Value]
 ) -> tuple[Setting, ...]:
-    threads = max(1, facts.machine.cpu_count // job.world_size)
+    threads = max(1, facts.machine.cpu_count // job.processes)
     settings = [
         Setting("PYTHONUNBUFFERED", "1", "every line reaches the log at once", "launcher"),
         Setting("OMP_NUM_THREADS", str(threads), "processor cores shared among the processes", "machine"),
@@ -206,7 +260,8 @@ def _settings(
         order = "numbers as nvidia-smi prints them, for tools that show any"
         cards = "the chosen cards by UUID, which is right under any order"
         settings.append(Setting("CUDA_DEVICE_ORDER", "PCI_BUS_ID", order, "machine"))
-        settings.append(Setting("CUDA_VISIBLE_DEVICES", ",".join(job.gpus), cards, "profile"))
+        uuids: Word = ",".join(job.gpus) if job.nodes == 1 else Joined((CARDS,))
+        settings.append(Setting("CUDA_VISIBLE_DEVICES", uuids, cards, "profile"))
     else:
         settings.append(Setting("CUDA_VISIBLE_DEVICES", "", "trains on the CPU: hides every card", "profile"))
     settings += LAUNCHERS[resolved.launcher].settings(job)

@@ -6,24 +6,29 @@ from msgspec import Struct
 
 from tui_train.facts.gpus import judge, recommended
 from tui_train.facts.types import Facts, Gpu, Toolchain, Verdict
+from tui_train.facts.versions import at_least
 from tui_train.memory.ladder import Room
 from tui_train.plan import communication
 from tui_train.presets import Preset, preset, takes
 from tui_train.profile.types import Profile
 
+# What accelerate shards by FSDP2 with, and since when: `FSDP2_PYTORCH_VERSION` in its constants.
+FSDP2 = (("torch", "2.6"), ("accelerate", "1.6"))
 MODEL_SIZE = frozenset({"layers", "hidden_size", "heads"})
 
 
 class Resolved(Struct, frozen=True, kw_only=True):
     """What a profile means on this machine; `toolchain` is None when no Python here can train it.
 
-    `backend` is by what the processes talk, empty where there is only one.
+    `processes` are those of one machine, `world_size` those of all of them. `backend` is by what they talk, empty where
+    there is only one.
     """
 
     toolchain: Toolchain | None
     device: Literal["cpu", "cuda"]
     gpus: tuple[Gpu, ...]
     verdicts: tuple[Verdict, ...]
+    processes: int
     world_size: int
     launcher: str
     backend: str
@@ -40,18 +45,27 @@ def resolve(profile: Profile, facts: Facts) -> Resolved:
     device: Literal["cpu", "cuda"] = "cuda" if gpus or profile.hardware.device == "cuda" else "cpu"
     launcher = _launcher(profile, gpus)
     default = len(gpus) if device == "cuda" and launcher != "python" else 1
-    world_size = profile.hardware.processes or max(default, 1)
+    processes = profile.hardware.processes or max(default, 1)
+    world_size = processes * profile.nodes.count
     if device == "cuda" and launcher == "python" and not profile.hardware.gpus:
         gpus = gpus[:1]
     chosen = preset("builtin" if profile.trainer.kind == "builtin" else profile.trainer.preset, facts.presets)
     taken = takes(chosen, profile.trainer.arguments)
     loads_model = bool(profile.trainer.model) and "model" in taken
-    room = Room(world_size, device == "cuda", taken - MODEL_SIZE if loads_model else taken, loads_model)
+    room = Room(
+        world_size=world_size,
+        cuda=device == "cuda",
+        takes=taken - MODEL_SIZE if loads_model else taken,
+        loads_model=loads_model,
+        unsharded=_unsharded(launcher, device, chosen, toolchain),
+        nodes=profile.nodes.count,
+    )
     return Resolved(
         toolchain=toolchain,
         device=device,
         gpus=gpus,
         verdicts=verdicts,
+        processes=processes,
         world_size=world_size,
         launcher=launcher,
         backend=communication.backend(profile.communication, cuda=device == "cuda", world_size=world_size),
@@ -70,12 +84,16 @@ def lacks(profile: Profile, toolchain: Toolchain) -> str:
     if toolchain.problem:
         return toolchain.problem
     wanted = {"torch": toolchain.torch}
-    if profile.trainer.kind == "builtin" or profile.trainer.launcher == "accelerate":
+    if profile.trainer.kind == "builtin" or _launcher(profile, ()) == "accelerate":
         wanted["accelerate"] = toolchain.accelerate
     if profile.trainer.kind == "builtin":
         wanted["transformers"] = toolchain.transformers
+    if profile.trainer.strategy.startswith("zero"):
+        wanted["deepspeed"] = toolchain.packages.get("deepspeed")
     missing = [name for name, version in wanted.items() if version is None]
-    return f"has no {', '.join(missing)}" if missing else ""
+    if missing:
+        return f"has no {', '.join(missing)}"
+    return _too_old_to_shard(toolchain) if profile.trainer.strategy == "fsdp2" else ""
 
 
 def pick_toolchain(profile: Profile, facts: Facts) -> Toolchain | None:
@@ -94,7 +112,27 @@ def pick_toolchain(profile: Profile, facts: Facts) -> Toolchain | None:
 def _launcher(profile: Profile, gpus: tuple[Gpu, ...]) -> str:
     if profile.trainer.launcher != "auto":
         return profile.trainer.launcher
-    return "torchrun" if max(len(gpus), profile.hardware.processes) > 1 else "python"
+    if profile.trainer.strategy != "ddp":
+        return "accelerate"
+    return "torchrun" if max(len(gpus), profile.hardware.processes, profile.nodes.count) > 1 else "python"
+
+
+def _too_old_to_shard(toolchain: Toolchain) -> str:
+    found = {"torch": toolchain.torch, "accelerate": toolchain.accelerate}
+    old = [
+        f"{name} {found[name]}, and fsdp2 needs {since}" for name, since in FSDP2 if not at_least(found[name], since)
+    ]
+    return f"has {old[0]}" if old else ""
+
+
+def _unsharded(launcher: str, device: str, preset: Preset, toolchain: Toolchain | None) -> str:
+    if device != "cuda":
+        return "only for GPUs"
+    if "fsdp2" not in preset.strategies:
+        return "only for trainers known to go through accelerate"
+    if launcher != "accelerate":
+        return "only under accelerate"
+    return f"the chosen Python {old}" if toolchain and (old := _too_old_to_shard(toolchain)) else ""
 
 
 def _gpus(profile: Profile, cards: tuple[Gpu, ...], verdicts: tuple[Verdict, ...]) -> tuple[Gpu, ...]:

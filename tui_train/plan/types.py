@@ -14,7 +14,7 @@ Plain = str | int | float | bool | None | list[Any] | dict[str, Any]
 class Variable(Struct, frozen=True):
     """A value that only the running script knows; PYTHONPATH is one with a colon before it, or nothing."""
 
-    variable: Literal["RUN_DIR", "CHECKPOINT", "PYTHONPATH"]
+    variable: Literal["RUN_DIR", "CHECKPOINT", "PYTHONPATH", "NODE_RANK", "CARDS"]
 
 
 class Joined(Struct, frozen=True):
@@ -28,6 +28,9 @@ Word = str | Joined
 RUN_DIR = Variable("RUN_DIR")
 CHECKPOINT = Variable("CHECKPOINT")
 PYTHONPATH = Variable("PYTHONPATH")
+# Which of several machines this is, 0 the first; and the UUIDs of its cards, which no other machine knows.
+NODE_RANK = Variable("NODE_RANK")
+CARDS = Variable("CARDS")
 
 # They stand in files for what only the running script knows.
 MARKS = {"RUN_DIR": "@TUI_TRAIN_RUN_DIR@", "CHECKPOINT": "@TUI_TRAIN_CHECKPOINT@"}
@@ -129,6 +132,7 @@ class Log(Struct, frozen=True):
 class Plan(Struct, frozen=True, kw_only=True):
     """All that a run is: the attempts in order, the files beside the script, and its numbers.
 
+    `world_size` counts the processes of all `nodes`, `gpus` are those of the first one.
     `numbers` are in words those of learning rate and steps that reach the trainer. `backend` is what the processes have
     to talk by ("nccl", "gloo"), empty where the plan does not say.
     """
@@ -141,6 +145,7 @@ class Plan(Struct, frozen=True, kw_only=True):
     gpus: tuple[str, ...]
     gpu_names: tuple[str, ...] = ()
     world_size: int
+    nodes: int = 1
     micro_batch: int
     accumulation: int
     global_batch: int
@@ -155,10 +160,15 @@ class Plan(Struct, frozen=True, kw_only=True):
     log: Log = Log()
     notes: tuple[str, ...] = ()
 
+    @property
+    def processes(self) -> int:
+        """How many training processes each machine starts."""
+        return self.world_size // self.nodes
 
-def argv(command: Command, run_dir: str, checkpoint: str = "") -> list[str]:
+
+def argv(command: Command, run_dir: str, checkpoint: str = "", node_rank: int = 0) -> list[str]:
     """Return the exact words that the command is started with; those of the checkpoint are left out without one."""
-    values = {"RUN_DIR": run_dir, "CHECKPOINT": checkpoint}
+    values = {"RUN_DIR": run_dir, "CHECKPOINT": checkpoint, "NODE_RANK": str(node_rank)}
     parts = [part for part in command.parts if checkpoint or not needs_checkpoint(part)]
     return [expand(word, values) for part in parts for word in part.words]
 

@@ -89,8 +89,9 @@ class Checkpoints(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True)
 
 
 class Preset(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """One trainer's way of taking the recipe.
+    """One trainer's way of taking the recipe; `strategies` are those besides ddp that it is known to take.
 
+    Without `strategies` nothing is known: the user's own script may take any of them.
     `module` is started where no script is; `own_script` lets a script take its place. `yours_first` puts the user's own
     arguments before these. `log` are expressions with the groups step, steps, loss, lr and tokens_per_second.
     """
@@ -104,6 +105,7 @@ class Preset(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     variables: tuple[Variable, ...] = ()
     file: TrainerFile | None = None
     checkpoints: Checkpoints | None = None
+    strategies: tuple[str, ...] = ()
     log: tuple[str, ...] = ()
 
     @property

@@ -42,7 +42,7 @@ ROWS = (
         kind="integer",
         minimum=0,
         maximum=64,
-        help="Training processes (world size). On GPUs it is one per card: leave 0.",
+        help="Training processes on this machine. On GPUs it is one per card: leave 0.",
     ),
     Field(
         key="trainer.kind",
@@ -56,7 +56,7 @@ ROWS = (
         label="Launcher",
         kind="choice",
         options=("auto", "python", "torchrun", "accelerate"),
-        help="What starts the training processes; auto is python for one, torchrun for several.",
+        help="What starts the training processes; auto: python for one, torchrun for several, accelerate to shard.",
     ),
     Field(
         key="trainer.strategy",

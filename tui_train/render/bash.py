@@ -10,6 +10,8 @@ _EXPANSIONS = {
     "RUN_DIR": '"$run_dir"',
     "CHECKPOINT": '"$checkpoint"',
     "PYTHONPATH": '"${PYTHONPATH:+:$PYTHONPATH}"',
+    "NODE_RANK": '"$node_rank"',
+    "CARDS": '"$card_list"',
 }
 _WIDTH = 46
 _LONGEST = 116
@@ -51,7 +53,9 @@ def _header(plan: Plan) -> str:
         *plan.notes,
         "Written by tui-train, without which it runs: it needs bash, coreutils and the Python below.",
         "",
-        f"bash launch.sh             runs it; a second start {resumes}",
+        f"bash launch.sh             runs it; a second start {resumes}"
+        if plan.nodes == 1
+        else f"bash launch.sh --node-rank=N   runs the part of machine N; a second start {resumes}",
         "bash launch.sh --dry-run   prints what would be started",
         "bash launch.sh --help      says what else there is",
         "",
@@ -77,6 +81,7 @@ python={shlex.quote(plan.python)}
 secrets=({secrets}) # taken from the environment of whoever starts this script, never written down
 cards=({cards})
 card_names=({names})
+nodes={plan.nodes} processes={plan.processes} # machines, and the training processes of each
 """
 
 
@@ -88,7 +93,8 @@ def _shared(plan: Plan) -> tuple[Setting, ...]:
     return tuple(
         setting
         for setting in plan.attempts[0].command.env
-        if all(setting in attempt.command.env for attempt in plan.attempts)
+        # What only a machine itself knows is not yet known where these stand.
+        if isinstance(setting.value, str) and all(setting in attempt.command.env for attempt in plan.attempts)
     )
 
 

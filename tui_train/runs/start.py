@@ -36,6 +36,8 @@ def start(run: RunDir) -> None:
     between = subprocess.run(
         [bash, "-c", _BETWEEN, bash, str(run.script), str(run.launcher_log)],
         cwd="/",
+        # Of several machines, the one that plans is the first.
+        env={"TUI_TRAIN_NODE_RANK": "0", **os.environ},
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         check=True,

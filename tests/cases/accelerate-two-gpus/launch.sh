@@ -23,6 +23,7 @@ python=/opt/train/bin/python
 secrets=() # taken from the environment of whoever starts this script, never written down
 cards=(GPU-ac50e9bd-5330-6ce2-2d4b-8f95df663b60 GPU-ff67d0d7-648f-d302-c50e-49297407cd04)
 card_names=('NVIDIA GeForce RTX 2080 Ti' 'NVIDIA GeForce RTX 2080 Ti')
+nodes=1 processes=2 # machines, and the training processes of each
 
 # The environment of every attempt.
 shared=(
@@ -239,6 +240,12 @@ usage() {
 usage: bash launch.sh [--dry-run]
   (nothing)   run the training; a second start resumes from the newest complete checkpoint
   --dry-run   print exactly what would be started, and start nothing
+TEXT
+  [ "$nodes" -eq 1 ] || cat <<'TEXT'
+  --node-rank=N   which of the machines this is: 0 is the first one, at which the others meet; always needed
+  --cards=UUID,…  the cards to train on here, as nvidia-smi -L prints them; only the first machine's are in this script
+TEXT
+  cat <<'TEXT'
 Ctrl-C or `kill` of this script ends the training; a lost terminal does not.
 TUI_TRAIN_PYTHON=/path/to/python   trains with another Python
 TUI_TRAIN_GRACE=20                 seconds that a training gets to end by itself
@@ -254,7 +261,7 @@ refuse() {  # refuse CODE MESSAGE
 }
 
 event() {  # event NAME [,"key":value...]: appends a line to events.jsonl
-  printf '{"time":%s,"event":"%s"%s}\n' "$(date +%s.%N)" "$1" "${2-}" >> "$run_dir/events.jsonl"
+  printf '{"time":%s,"event":"%s"%s}\n' "$(date +%s.%N)" "$1" "${2-}" >> "$own_dir/events.jsonl"
 }
 
 start_ticks() {  # start_ticks PID: prints when the process began, which tells it from a later one of the same number
@@ -440,7 +447,7 @@ run_attempt() {  # run_attempt FUNCTION LOG: sets `code`
 
 next_log() {  # sets `number` to the first attempt that has no log yet: logs of an earlier start stay
   number=1
-  while [ -e "$run_dir/attempt-$number.log" ]; do number=$((number + 1)); done
+  while [ -e "$own_dir/attempt-$number.log" ]; do number=$((number + 1)); done
 }
 
 finish() {  # finish STATE CODE MESSAGE
@@ -455,7 +462,7 @@ climb() {  # runs the attempts in order: the next one only after the GPU's memor
     [ "$signals" -eq 0 ] || finish stopped "$stop_code" "stopped"
     position=$((position + 1))
     next_log
-    log=$run_dir/attempt-$number.log
+    log=$own_dir/attempt-$number.log
     : > "$log" || finish failed 73 "cannot write $log"
     say "attempt $number (${titles[position - 1]}) writes attempt-$number.log"
     run_attempt "$attempt" "$log"
@@ -479,10 +486,10 @@ climb() {  # runs the attempts in order: the next one only after the GPU's memor
 
 lock() {  # one start at a time in this folder; the lock of a dead one is taken over
   local owner waited=0
-  while ! mkdir "$run_dir/.lock" 2>/dev/null; do
-    [ -d "$run_dir/.lock" ] || refuse 73 "cannot write in $run_dir: choose another folder, or free some space"
+  while ! mkdir "$own_dir/.lock" 2>/dev/null; do
+    [ -d "$own_dir/.lock" ] || refuse 73 "cannot write in $own_dir: choose another folder, or free some space"
     owner=()
-    { read -r -a owner < "$run_dir/.lock/owner"; } 2>/dev/null
+    { read -r -a owner < "$own_dir/.lock/owner"; } 2>/dev/null
     # The owner may be about to leave, or, where none is named, about to write its name.
     if [ "${owner[2]-}" = "$boot_id" ] && [ "$(start_ticks "${owner[0]}")" = "${owner[1]}" ]; then
       [ "$waited" -lt 10 ] || refuse 75 "a training runs in this folder already (process ${owner[0]})"
@@ -492,26 +499,26 @@ lock() {  # one start at a time in this folder; the lock of a dead one is taken 
     sleep 0.1
     waited=$((waited + 1))
   done
-  own || refuse 73 "cannot write in $run_dir"
+  own || refuse 73 "cannot write in $own_dir"
 }
 
-own() { printf '%s\n' "$$ $(start_ticks $$) $boot_id $run_id" > "$run_dir/.lock/$$" && mv "$run_dir/.lock/$$" "$run_dir/.lock/owner"; }
+own() { printf '%s\n' "$$ $(start_ticks $$) $boot_id $run_id" > "$own_dir/.lock/$$" && mv "$own_dir/.lock/$$" "$own_dir/.lock/owner"; }
 
 inherit() { # inherit OWNER: takes the lock of a dead owner, which only one can; false where another one does
   local owner now=()
-  if ! mkdir "$run_dir/.lock/heir" 2>/dev/null; then
+  if ! mkdir "$own_dir/.lock/heir" 2>/dev/null; then
     # An heir that died in these few lines would keep the folder shut.
-    [ "$waited" -lt 50 ] || rmdir "$run_dir/.lock/heir" 2>/dev/null
+    [ "$waited" -lt 50 ] || rmdir "$own_dir/.lock/heir" 2>/dev/null
     return 1
   fi
-  { read -r -a now < "$run_dir/.lock/owner"; } 2>/dev/null
+  { read -r -a now < "$own_dir/.lock/owner"; } 2>/dev/null
   if [ "${now[*]}" = "$1" ] && own; then
-    rmdir "$run_dir/.lock/heir"
+    rmdir "$own_dir/.lock/heir"
     read -r -a owner <<< "$1"
     leave_to "${owner[3]-}"
     return 0
   fi
-  rmdir "$run_dir/.lock/heir"
+  rmdir "$own_dir/.lock/heir"
   return 1
 }
 
@@ -520,10 +527,52 @@ leave_to() { # leave_to MARK: refuses while processes of an earlier start, whose
   [ -n "$run_id" ] || return 0
   look
   [ "${#found[@]}" -eq 0 ] || {
-    rm -rf -- "$run_dir/.lock"
+    rm -rf -- "$own_dir/.lock"
     refuse 75 "processes of an earlier start still train: end them first (kill ${found[*]})"
   }
   seen=()
+}
+
+find_machine() { # sets `node_rank`, and `own_dir`, where the files of this machine go: the run folder may be a shared one
+  if [ "$nodes" -eq 1 ]; then
+    [ -z "$node_rank$own_cards" ] || refuse 64 "--node-rank and --cards are for several machines, and this trains on one"
+    return
+  fi
+  local last=$((nodes - 1))
+  node_rank=${node_rank:-${TUI_TRAIN_NODE_RANK-}}
+  case $node_rank in
+    '') refuse 64 "$nodes machines train together: say which one this is, --node-rank=0 (the first) to --node-rank=$last" ;;
+    *[!0-9]* | ???????*) refuse 64 "--node-rank=$node_rank is no number from 0 to $last" ;;
+  esac
+  node_rank=$((10#$node_rank))
+  [ "$node_rank" -le "$last" ] || refuse 64 "--node-rank=$node_rank is not there: $nodes machines are 0 to $last"
+  [ "$node_rank" -eq 0 ] || own_dir=$run_dir/node-$node_rank
+  choose_cards
+  [ "$dry_run" = yes ] || mkdir -p -- "$own_dir" || refuse 73 "cannot write in $run_dir"
+}
+
+choose_cards() { # sets `cards` and `card_list`: each machine has its own
+  local line listed there=()
+  if [ "${#cards[@]}" -eq 0 ]; then
+    [ -z "$own_cards" ] || refuse 64 "--cards=$own_cards: this trains on the CPU"
+    return 0
+  fi
+  if [ -n "$own_cards" ]; then
+    IFS=, read -r -a cards <<< "$own_cards"
+    [ "${#cards[@]}" -eq "$processes" ] || refuse 64 "--cards names ${#cards[@]}, and each machine trains on $processes"
+    card_names=()
+  elif [ "$node_rank" -gt 0 ]; then
+    listed=$(timeout 30 nvidia-smi -L 2> /dev/null) || refuse 69 "nvidia-smi does not answer: name the cards with --cards=UUID,…"
+    while IFS= read -r line; do
+      [[ ! $line =~ \(UUID:\ (GPU-[^\)]+)\) ]] || there+=("${BASH_REMATCH[1]}")
+    done <<< "$listed"
+    [ "${#there[@]}" -eq "$processes" ] || refuse 69 "each machine trains on $processes cards, and this one has: \
+${there[*]:-none}; choose with --cards=UUID,…"
+    cards=("${there[@]}")
+    card_names=()
+  fi
+  local IFS=,
+  card_list=${cards[*]}
 }
 
 find_cards() { # a card may have been taken out, or lost, since this script was written
@@ -536,20 +585,23 @@ find_cards() { # a card may have been taken out, or lost, since this script was 
   for position in "${!cards[@]}"; do
     case $listed in
       *"${cards[position]}"*) ;;
-      *) refuse 69 "the card ${cards[position]} (${card_names[position]}) is not there: see nvidia-smi -L, choose again" ;;
+      *) refuse 69 "the card ${cards[position]} (${card_names[position]-chosen here}) is not there: see nvidia-smi -L, choose again" ;;
     esac
   done
 }
 
 main() {
-  [ $# -le 1 ] || { usage >&2; exit 64; }
-  case ${1-} in
-    '') ;;
-    --dry-run) dry_run=yes ;;
-    --help | -h) usage; exit 0 ;;
-    *) usage >&2; exit 64 ;;
-  esac
   local position=0 name
+  for name in "$@"; do
+    case $name in
+      --dry-run) dry_run=yes ;;
+      --help | -h) usage; exit 0 ;;
+      --node-rank=?*) node_rank=${name#*=} ;;
+      --cards=?*) own_cards=${name#*=} ;;
+      *) usage >&2; exit 64 ;;
+    esac
+  done
+  find_machine
   if [ "$dry_run" = yes ]; then
     for attempt in "${attempts[@]}"; do
       printf '# attempt %s: %s\n' "$((position + 1))" "${titles[position]}"
@@ -571,19 +623,23 @@ main() {
   esac
   command -v -- "$python" > /dev/null || refuse 69 "there is no $python: set TUI_TRAIN_PYTHON to the Python that trains"
   lock
-  trap 'rm -rf -- "$run_dir/.lock"' EXIT
+  trap 'rm -rf -- "$own_dir/.lock"' EXIT
   trap 'on_stop INT 130' INT
   trap 'on_stop TERM 143' TERM
   trap 'interrupted=1' HUP PIPE # a lost terminal ends neither this script nor the training
   find_cards
   # A line that a full disk or a power cut left torn would swallow the next one.
-  [ ! -s "$run_dir/events.jsonl" ] || [ -z "$(tail -c 1 -- "$run_dir/events.jsonl")" ] || echo >> "$run_dir/events.jsonl"
+  [ ! -s "$own_dir/events.jsonl" ] || [ -z "$(tail -c 1 -- "$own_dir/events.jsonl")" ] || echo >> "$own_dir/events.jsonl"
   event run_started ",\"mark\":\"$run_id\",\"pid\":$$,\"start_ticks\":$(start_ticks $$),\"boot_id\":\"$boot_id\",\"grace\":$grace" \
-    || refuse 73 "cannot write $run_dir/events.jsonl: free some space"
+    || refuse 73 "cannot write $own_dir/events.jsonl: free some space"
   climb
 }
 
 dry_run=no
+node_rank=
+own_cards=
+own_dir=$run_dir
+card_list=
 interrupted=0
 signals=0
 stop_code=143

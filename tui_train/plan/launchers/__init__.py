@@ -8,7 +8,7 @@ from tui_train.plan.types import ConfigFile, Part, Setting
 
 
 class Launcher(Protocol):
-    """A way to start `job.world_size` training processes on one host."""
+    """A way to start the training processes of one machine."""
 
     LABEL: str
     ABOUT: str

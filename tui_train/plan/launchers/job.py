@@ -2,11 +2,31 @@
 
 from msgspec import Struct
 
+from tui_train.profile.types import Strategy
+
 
 class Job(Struct, frozen=True, kw_only=True):
-    """One host's share of a training: its Python, processes and devices (`gpus` are UUIDs, empty on the CPU)."""
+    """One attempt on one of `nodes` machines: its Python, its processes there, devices, and how the model is held.
+
+    `gpus` are UUIDs of the first machine, empty on the CPU. `torch` is the version of the Python's, `config` the file
+    in the run folder that the launcher reads, `clipping` the largest gradient norm that DeepSpeed is to allow.
+    """
 
     python: str
-    world_size: int
+    processes: int
     gpus: tuple[str, ...]
     precision: str
+    torch: str = ""
+    nodes: int = 1
+    address: str = ""
+    port: int = 0
+    strategy: Strategy = "ddp"
+    offload: bool = False
+    accumulation: int = 1
+    clipping: float = 1.0
+    config: str = ""
+
+    @property
+    def world_size(self) -> int:
+        """The processes of all machines."""
+        return self.processes * self.nodes

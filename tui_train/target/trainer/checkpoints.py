@@ -74,6 +74,16 @@ def differences(saved: State, present: State, folder: Path) -> list[str]:
     ]
 
 
+def agree(accelerator: Any, step: int) -> None:
+    """Raise BadInput in every rank where not all of them start from the same step, which none would notice later."""
+    import torch
+
+    steps = accelerator.gather(torch.tensor([step], device=accelerator.device)).tolist()
+    if len(set(steps)) > 1:
+        message = f"not every rank starts from the same step: {', '.join(map(str, steps))}"
+        raise BadInput(message, "Put the output folder on a disk that all machines share.")
+
+
 def load(accelerator: Any, folder: Path) -> None:
     """Load weights, optimizer and random states of a checkpoint, in every rank."""
     accelerator.load_state(str(folder))
@@ -92,6 +102,8 @@ def save(accelerator: Any, output: Path, state: State, keep: int) -> Path:
     # Tied embeddings are stored once by design; a warning at each checkpoint would look like a fault.
     logging.getLogger("accelerate.utils.other").setLevel(logging.ERROR)
     accelerator.save_state(str(partial))
+    # Another rank's file, still being written under a passing name, cannot be synced.
+    accelerator.wait_for_everyone()
     sync(partial)
     accelerator.wait_for_everyone()
     if accelerator.is_main_process:

@@ -231,6 +231,7 @@ def prepare(options: Options) -> Training:
     tokens = read_tokens(options.data, options.text_field, tokenizer)
     samples = Samples(cut(tokens, options.sequence_length), options.seed)
     accelerator = start(options)
+    checkpoints.agree(accelerator, saved.step if saved else 0)
     import torch
 
     torch.manual_seed(options.seed)

@@ -1,0 +1,185 @@
+"""What the plan gives torchrun and accelerate launch, read by their own parsers: the installed ones, and older ones."""
+
+import itertools
+import json
+import os
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from support import SCRIPTS, UUIDS, facts, gpu, plain_environment, profile, ready
+
+from tui_train.checks import check
+from tui_train.plan.launchers import torchrun
+from tui_train.plan.launchers.job import Job
+from tui_train.plan.types import argv
+
+BUILT = Path(__file__).parent / ".built"
+HF = {"trainer.kind": "script", "trainer.script": "/t.py", "trainer.preset": "hf-trainer"}
+WAYS = [*itertools.product(
+    ("ddp", "fsdp2", "zero1", "zero2", "zero3"), (False, True), (0, 1, 2), ("fp32", "bf16", "fp16"), (1, 2),
+)]  # fmt: skip
+
+pytestmark = pytest.mark.xdist_group("launchers")
+
+
+def free_port():
+    with socket.socket() as found:
+        found.bind(("127.0.0.1", 0))
+        return found.getsockname()[1]
+
+
+def planned(folder, launcher):
+    """All that can be planned for a launcher, each with the words after it and its place among WAYS."""
+    port = free_port()
+    for number, (strategy, offload, cards, precision, nodes) in enumerate(WAYS):
+        values = {
+            **HF,
+            "trainer.launcher": launcher,
+            "trainer.strategy": strategy,
+            "trainer.offload": offload,
+            "hardware.processes": 0 if cards else 2,
+            "recipe.precision": precision,
+            "recipe.micro_batch": 2,
+            "recipe.global_batch": 16,
+            "nodes.count": nodes,
+            "nodes.address": "127.0.0.1",
+            "nodes.port": port,
+        }
+        found = facts(gpus=[gpu(place) for place in range(cards)], packages={"deepspeed": "0.19.8"})
+        if any(finding.level == "error" for finding in check(profile(values), found)):
+            continue
+        prepared = ready(profile(values), found)
+        run = folder / str(number)
+        run.mkdir()
+        for file in prepared.files:
+            if file.path.startswith("accelerate"):
+                (run / file.path).write_text(file.text)
+        for attempt in prepared.plan.attempts:
+            rank = nodes - 1
+            yield number, prepared.plan, argv(attempt.command, str(run), node_rank=rank)[3:]
+
+
+def parsed(tool, lines, path=""):
+    """What a tool's own parser says of command lines; `path` is where another version of it lies."""
+    environment = plain_environment(
+        CUDA_VISIBLE_DEVICES="", HF_HOME="/nowhere", **({"PYTHONPATH": path} if path else {})
+    )
+    done = subprocess.run(
+        [sys.executable, SCRIPTS / "parse.py"], input=json.dumps({"tool": tool, "lines": lines}), env=environment,
+        capture_output=True, text=True, timeout=300, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout.splitlines()[-1])
+
+
+@pytest.fixture(scope="module")
+def older(tmp_path_factory):
+    """Where another version of accelerate lies, installed beside this one's other libraries."""
+
+    def make(version):
+        folder = BUILT / f"accelerate-{version}"
+        if not folder.is_dir():
+            beside = tmp_path_factory.mktemp("pip") / "lib"
+            command = [sys.executable, "-m", "pip", "install", "-q", "--no-deps", "--target", beside]
+            done = subprocess.run([*command, f"accelerate=={version}"], capture_output=True, text=True, check=False)
+            if done.returncode != 0:
+                pytest.skip(f"NOT TESTED: accelerate {version}, which cannot be installed: {done.stderr[-300:]}")
+            BUILT.mkdir(exist_ok=True)
+            subprocess.run(["cp", "-r", beside, f"{folder}.{os.getpid()}"], check=True)
+            Path(f"{folder}.{os.getpid()}").rename(folder)
+        return str(folder)
+
+    return make
+
+
+@pytest.mark.parametrize("version", ["installed", "1.6.0", "1.10.0"])
+def test_accelerate_understands_every_configuration(tmp_path, older, version):
+    cases = [*planned(tmp_path, "accelerate")]
+    assert {WAYS[number][0] for number, *_ in cases} == {"ddp", "fsdp2", "zero1", "zero2", "zero3"}
+    assert len(cases) > 100
+    told = parsed("accelerate", [words for *_, words in cases], "" if version == "installed" else older(version))
+    assert version in {"installed", told["version"]}
+    for (number, plan, words), found in zip(cases, told["found"], strict=True):
+        strategy, offload, cards, precision, nodes = WAYS[number]
+        assert "refused" not in found, (WAYS[number], found)
+        assert found["ignored"] == []
+        several = strategy != "ddp" or plan.world_size > 1
+        how = {"ddp": "multi_gpu" if several else "simple", "fsdp2": "multi_gpu"}.get(strategy, "deepspeed")
+        assert found["launcher"] == f"{how}_launcher", WAYS[number]
+        env = found["env"]
+        assert env["ACCELERATE_MIXED_PRECISION"] == {"fp32": "no"}.get(precision, precision)
+        assert env.get("CUDA_VISIBLE_DEVICES") == (",".join(UUIDS[:cards]) if cards and nodes == 1 else None)
+        if several:
+            assert (found["processes"], found["machines"]) == (str(plan.processes), nodes)
+        if nodes > 1:
+            assert (found["rank"], found["address"], found["static"]) == (1, "127.0.0.1", "static")
+            assert f"main_process_port: {found['port']}\n" in config_of(words)
+        if strategy == "fsdp2":
+            assert env["ACCELERATE_USE_FSDP"] == "true"
+            assert env["FSDP_VERSION"] == "2"
+            assert env["FSDP_STATE_DICT_TYPE"] == "SHARDED_STATE_DICT"
+            assert env["FSDP_AUTO_WRAP_POLICY"] == "TRANSFORMER_BASED_WRAP"
+            assert env["FSDP_CPU_RAM_EFFICIENT_LOADING"] == "true"
+            assert env["FSDP_OFFLOAD_PARAMS"] == str(offload).lower()
+        elif how == "deepspeed":
+            assert env["ACCELERATE_USE_DEEPSPEED"] == "true"
+            assert env["ACCELERATE_DEEPSPEED_ZERO_STAGE"] == strategy[-1]
+            assert env["ACCELERATE_DEEPSPEED_OFFLOAD_OPTIMIZER_DEVICE"] == ("cpu" if offload else "none")
+            param = "cpu" if offload and strategy == "zero3" else "none"
+            assert env["ACCELERATE_DEEPSPEED_OFFLOAD_PARAM_DEVICE"] == param
+            given = next(word for word in words if word.startswith("--gradient_accumulation_steps="))
+            assert env["ACCELERATE_GRADIENT_ACCUMULATION_STEPS"] == given.partition("=")[2]
+            assert float(env["ACCELERATE_GRADIENT_CLIPPING"]) == 1.0
+        else:
+            assert "ACCELERATE_USE_FSDP" not in env
+            assert "ACCELERATE_USE_DEEPSPEED" not in env
+
+
+def config_of(words):
+    return Path(next(word for word in words if word.startswith("--config_file=")).partition("=")[2]).read_text()
+
+
+def test_torchrun_understands_every_command(tmp_path):
+    cases = [*planned(tmp_path, "torchrun")]
+    assert len(cases) >= 12
+    told = parsed("torchrun", [words for *_, words in cases])
+    for (number, plan, _), found in zip(cases, told["found"], strict=True):
+        nodes = WAYS[number][-1]
+        assert "refused" not in found, (WAYS[number], found)
+        assert (found["nodes"], found["processes"]) == ([nodes, nodes], plan.processes)
+        assert (found["restarts"], found["script"]) == (0, "/t.py")
+        if nodes == 1:
+            assert (found["rendezvous"], found["address"]) == ("c10d", "127.0.0.1")
+        else:
+            assert (found["rendezvous"], found["rank"]) == ("static", 1)
+            assert found["endpoint"].startswith("127.0.0.1:")
+
+
+def test_a_flag_that_is_not_there_is_refused_by_these_parsers():
+    """Or the tests above could not fail."""
+    assert "refused" in parsed("torchrun", [["--standaloner", "t.py"]])["found"][0]
+    assert "refused" in parsed("accelerate", [["--config_file=/nowhere.yaml", "t.py"]])["found"][0]
+
+
+@pytest.mark.parametrize("nodes", [1, 3])
+def test_torchrun_is_given_no_flag_that_it_has_not_got_yet(nodes):
+    def flags(torch):
+        job = Job(
+            python="/py", torch=torch, processes=2, gpus=(), precision="fp32", nodes=nodes, address="10.0.0.1", port=1
+        )
+        words = argv_of(torchrun.parts(job))
+        return {word.partition("=")[0] for word in words if word.startswith("--")}
+
+    newest = flags("2.15.0+cu132")
+    assert newest <= torchrun.SINCE.keys()
+    assert newest == flags("") == flags("unknown") == flags("2.4.1")
+    assert flags("1.9.0") == {flag for flag in newest if torchrun.SINCE[flag] == "1.9"} != newest
+
+
+def argv_of(parts):
+    from tui_train.plan.types import Command
+
+    return argv(Command(parts, (), "/"), "/run", node_rank=2)

@@ -1,0 +1,78 @@
+"""Checks of how the model is shared out, and of several machines."""
+
+from collections.abc import Iterator
+
+from tui_train.changes import Change
+from tui_train.checks.finding import Finding
+from tui_train.facts.types import Facts
+from tui_train.plan.resolve import Resolved, lacks
+from tui_train.plan.strategies import why_not
+from tui_train.profile.types import Profile
+from tui_train.text import visible
+
+_DDP = Change("strategy ddp", "each device holds all of the model", (("trainer.strategy", "ddp"),))
+_UNPRIVILEGED = 1024
+
+
+def sharding(profile: Profile, facts: Facts, resolved: Resolved) -> Iterator[Finding]:
+    """A strategy that the devices, the launcher and the trainer can follow."""
+    trainer = profile.trainer
+    key, strategy = "trainer.strategy", trainer.strategy
+    if strategy == "ddp":
+        if trainer.offload:
+            off = Change("no offload", "ddp has nothing to offload", (("trainer.offload", False),))
+            message, remedy = (
+                "only what is sharded is offloaded, and ddp shards nothing",
+                "Choose fsdp2, or no offload.",
+            )
+            yield Finding(level="warning", key="trainer.offload", message=message, remedy=remedy, change=off)
+        return
+    if resolved.toolchain is None or lacks(profile, resolved.toolchain):
+        return  # as the check of the Python says
+    if reason := why_not(strategy, profile, facts, resolved):
+        yield _refused(profile, resolved, reason)
+    elif resolved.world_size == 1 and not trainer.offload:
+        message = f"{strategy} shares the model out among processes, and there is one"
+        offload = Change(
+            "offload to the host", "one GPU then holds less, but is much slower", (("trainer.offload", True),)
+        )
+        remedy = "Choose ddp, or more GPUs, or offload to the host's memory."
+        yield Finding(level="error", key=key, message=message, remedy=remedy, change=offload)
+    elif not resolved.preset.strategies:
+        message = f"{strategy} works only if {visible(trainer.script)} goes through accelerate, which is not known"
+        remedy = "It must call Accelerator.prepare, or use the Trainer of transformers or TRL."
+        yield Finding(level="warning", key=key, message=message, remedy=remedy)
+
+
+def _refused(profile: Profile, resolved: Resolved, reason: str) -> Finding:
+    trainer, change = profile.trainer, _DDP
+    if resolved.device == "cuda" and trainer.launcher not in {"auto", "accelerate"}:
+        change = Change(
+            "use accelerate", f"it is what starts {trainer.strategy}", (("trainer.launcher", "accelerate"),)
+        )
+    elif resolved.device == "cuda" and "fsdp2" in resolved.preset.strategies:
+        change = Change("strategy fsdp2", "the trainer can be sharded by it", (("trainer.strategy", "fsdp2"),))
+    message = f"{trainer.strategy} cannot be used: {visible(reason)}"
+    return Finding(
+        level="error", key="trainer.strategy", message=message, remedy=f"{change.title.capitalize()}.", change=change
+    )
+
+
+def machines(profile: Profile, _facts: Facts, _resolved: Resolved) -> Iterator[Finding]:
+    """With several machines, an address and a port at which the others reach the first one."""
+    nodes = profile.nodes
+    if nodes.count == 1:
+        return
+    if not nodes.address:
+        message = f"{nodes.count} machines train together, and it is not said where the first one is reached"
+        remedy = "Name its IP address (nodes.address), as the others see it."
+        yield Finding(level="error", key="nodes.address", message=message, remedy=remedy)
+    elif any(letter.isspace() or not letter.isprintable() for letter in nodes.address):
+        message = f"{visible(nodes.address)!r} is no address"
+        yield Finding(level="error", key="nodes.address", message=message, remedy="Name one IP address or host name.")
+    if nodes.port < _UNPRIVILEGED:
+        message = f"port {nodes.port} is one of those that only root may open"
+        change = Change("port 29500", "PyTorch's own", (("nodes.port", 29500),))
+        yield Finding(
+            level="warning", key="nodes.port", message=message, remedy="Choose one from 1024 on.", change=change
+        )
