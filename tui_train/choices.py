@@ -4,7 +4,9 @@ from collections.abc import Callable
 
 from msgspec import Struct
 
+from tui_train.checks.container import unusable
 from tui_train.facts.gpus import supports_bf16
+from tui_train.facts.images import ENGINES
 from tui_train.facts.types import Facts
 from tui_train.plan.launchers import LAUNCHERS
 from tui_train.plan.resolve import MODEL_SIZE, Resolved, lacks
@@ -15,6 +17,8 @@ from tui_train.text import home, visible
 
 _SCRIPT_ONLY = frozenset({"trainer.script", "trainer.preset"})
 _BUILTIN_ONLY = frozenset({"trainer.model", "trainer.data"})
+_CONTAINER_ONLY = frozenset({"container.image", "container.mounts", "container.shared_memory"})
+_BARE_ONLY = frozenset({"trainer.python"})
 
 
 class Option(Struct, frozen=True):
@@ -37,7 +41,8 @@ def options(key: str, profile: Profile, facts: Facts, resolved: Resolved) -> tup
 def applies(key: str, profile: Profile) -> bool:
     """Tell whether a field has a meaning for what trains."""
     hidden = _SCRIPT_ONLY if profile.trainer.kind == "builtin" else _BUILTIN_ONLY
-    return key not in hidden
+    outside = _CONTAINER_ONLY if profile.container.engine == "none" else _BARE_ONLY
+    return key not in hidden | outside
 
 
 def why_not(key: str, resolved: Resolved) -> str:
@@ -101,6 +106,14 @@ def _python(profile: Profile, facts: Facts, resolved: Resolved) -> tuple[Option,
     return tuple(found)
 
 
+def _engine(_profile: Profile, facts: Facts, _resolved: Resolved) -> tuple[Option, ...]:
+    found = [Option("none", "none", "on the machine itself")]
+    for name in ENGINES:
+        known = next((engine for engine in facts.engines if engine.name == name), None)
+        found.append(Option(name, name, visible(known.version) if known else "", visible(unusable(name, known))))
+    return tuple(found)
+
+
 def _precision(_profile: Profile, _facts: Facts, resolved: Resolved) -> tuple[Option, ...]:
     cuda = resolved.device == "cuda"
     bf16 = "a chosen card is older than compute capability 8.0" if cuda and not supports_bf16(resolved.gpus) else ""
@@ -114,5 +127,6 @@ _OPTIONS: dict[str, Callable[[Profile, Facts, Resolved], tuple[Option, ...]]] = 
     "trainer.preset": _preset,
     "trainer.launcher": _launcher,
     "trainer.python": _python,
+    "container.engine": _engine,
     "recipe.precision": _precision,
 }

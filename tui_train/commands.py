@@ -160,7 +160,7 @@ def stop(reference: str) -> None:
     """End a run."""
     found = _find(reference)
     before = status(found)
-    if not before.live and not before.leftover:
+    if not before.live and not before.leftover and not before.container:
         click.echo(f"{visible(found.name)} is not running: {show.state(before)}")
         return
     click.echo(f"stopping {visible(found.name)} …")

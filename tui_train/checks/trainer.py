@@ -20,7 +20,9 @@ _OURS = {
 
 
 def python(profile: Profile, facts: Facts, resolved: Resolved) -> Iterator[Finding]:
-    """A Python that has what trains."""
+    """A Python that has what trains; in a container it is the image that has it."""
+    if profile.container.engine != "none":
+        return
     install = "Install it there (`pip install torch accelerate transformers`), or choose another (trainer.python)."
     named = visible(profile.trainer.python)
     if resolved.toolchain is None and named:

@@ -8,7 +8,7 @@ from tui_train.checks import check
 from tui_train.errors import BadInput, Unavailable
 from tui_train.facts.types import Facts, Toolchain
 from tui_train.memory.ladder import climb
-from tui_train.plan import batch
+from tui_train.plan import batch, container
 from tui_train.plan.arguments import fill
 from tui_train.plan.launchers import LAUNCHERS
 from tui_train.plan.launchers.job import Job
@@ -54,10 +54,11 @@ def plan(profile: Profile, facts: Facts) -> Plan:
     steps += [_Step(name, change.title, changed) for name, change, changed in climb(profile, resolved.room)]
     builtin = profile.trainer.kind == "builtin"
     recipe = profile.recipe
+    outputs = tuple(_output(step.profile, profile) for step in steps)
     return Plan(
         name=profile.name,
         title=_title(profile, resolved),
-        python=toolchain.python,
+        python=job.python,
         launcher=resolved.launcher,
         device=resolved.device,
         gpus=job.gpus,
@@ -73,13 +74,14 @@ def plan(profile: Profile, facts: Facts) -> Plan:
         configs=LAUNCHERS[resolved.launcher].configs(job),
         programs=_programs(profile) if builtin else (),
         secrets=profile.trainer.secrets,
+        container=container.wrapping(profile, job.gpus, outputs),
         notes=_notes(resolved),
     )
 
 
 def _job(profile: Profile, resolved: Resolved, toolchain: Toolchain) -> Job:
     return Job(
-        python=toolchain.python,
+        python=toolchain.python if profile.container.engine == "none" else "python",
         world_size=resolved.world_size,
         gpus=tuple(gpu.uuid for gpu in resolved.gpus) if resolved.device == "cuda" else (),
         precision=profile.recipe.precision,
@@ -90,7 +92,9 @@ def _title(profile: Profile, resolved: Resolved) -> str:
     what = "the built-in trainer" if profile.trainer.kind == "builtin" else profile.trainer.script
     devices = counted(len(resolved.gpus), "GPU") if resolved.device == "cuda" else "the CPU"
     processes = counted(resolved.world_size, "process", "processes")
-    return f"{what} under {LAUNCHERS[resolved.launcher].LABEL}, {processes} on {devices}"
+    box = profile.container
+    where = "" if box.engine == "none" else f", in {box.image} by {box.engine}"
+    return f"{what} under {LAUNCHERS[resolved.launcher].LABEL}, {processes} on {devices}{where}"
 
 
 def _numbers(recipe: Recipe, resolved: Resolved) -> tuple[str, ...]:
@@ -204,6 +208,7 @@ def _settings(profile: Profile, resolved: Resolved, job: Job, facts: Facts) -> t
     else:
         settings.append(Setting("CUDA_VISIBLE_DEVICES", "", "trains on the CPU: hides every card", "profile"))
     settings += LAUNCHERS[resolved.launcher].settings(job)
+    settings += container.settings(profile.container)
     if profile.recipe.expandable_segments and job.gpus:
         why = "the allocator grows its blocks: less memory lost to fragmentation"
         settings.append(Setting("PYTORCH_CUDA_ALLOC_CONF", "expandable_segments:True", why, "ladder"))

@@ -5,13 +5,19 @@ from typing import Literal
 
 from msgspec import Struct
 
-Origin = Literal["profile", "machine", "launcher", "ladder"]
+Origin = Literal["profile", "machine", "launcher", "ladder", "container"]
 
 
 class Variable(Struct, frozen=True):
-    """A value that only the running script knows."""
+    """A value that only the running script knows.
 
-    variable: Literal["RUN_DIR", "CHECKPOINT"]
+    Those of containers: its name; who it runs as, in the engine's own word; how much memory it may lock, in bytes; the
+    words that mount the run folder, the caches and Hugging Face's folder.
+    """
+
+    variable: Literal[
+        "RUN_DIR", "CHECKPOINT", "CONTAINER", "USER", "MEMLOCK", "RUN_MOUNT", "CACHE_MOUNT", "HUGGING_FACE_MOUNT"
+    ]
 
 
 class Joined(Struct, frozen=True):
@@ -84,6 +90,18 @@ class Attempt(Struct, frozen=True, kw_only=True):
     checkpoints: CheckpointRule | None = None
 
 
+class Wrapping(Struct, frozen=True, kw_only=True):
+    """The container around every attempt: `parts` are its engine's words before variables, folder and image.
+
+    `folders` are made on the machine before it starts, for what is not there cannot be mounted.
+    """
+
+    engine: str
+    image: str
+    parts: tuple[Part, ...]
+    folders: tuple[Word, ...] = ()
+
+
 class ConfigFile(Struct, frozen=True):
     """A file that a launcher reads, as data: the renderer writes it."""
 
@@ -124,6 +142,7 @@ class Plan(Struct, frozen=True, kw_only=True):
     configs: tuple[ConfigFile, ...] = ()
     programs: tuple[ProgramFile, ...] = ()
     secrets: tuple[str, ...] = ()
+    container: Wrapping | None = None
     backend: str = ""
     notes: tuple[str, ...] = ()
 

@@ -3,10 +3,19 @@
 import shlex
 from importlib import resources
 
-from tui_train.plan.types import Attempt, Part, Plan, Setting, Variable, Word, needs_checkpoint
+from tui_train.plan.types import Attempt, Part, Plan, Setting, Variable, Word, Wrapping, needs_checkpoint
 from tui_train.text import visible
 
-_EXPANSIONS = {"RUN_DIR": '"$run_dir"', "CHECKPOINT": '"$checkpoint"'}
+_EXPANSIONS = {
+    "RUN_DIR": '"$run_dir"',
+    "CHECKPOINT": '"$checkpoint"',
+    "CONTAINER": '"$container_name"',
+    "USER": '"$user_word"',
+    "MEMLOCK": '"$memlock"',
+    "RUN_MOUNT": '"$run_mount"',
+    "CACHE_MOUNT": '"$cache_mount"',
+    "HUGGING_FACE_MOUNT": '"$hugging_face_mount"',
+}
 _WIDTH = 46
 _LONGEST = 116
 # What shellcheck would say of the user's words, which are meant as they stand, and of functions called by name.
@@ -22,9 +31,14 @@ def launch_script(plan: Plan) -> str:
         _settings(shared),
         *(_attempt(number, attempt, shared) for number, attempt in enumerate(plan.attempts, start=1)),
         _order(plan),
-        resources.files("tui_train.render").joinpath("supervisor.sh").read_text(encoding="utf-8"),
+        *((_container(plan.container), _library("container.sh")) if plan.container else ()),
+        _library("supervisor.sh"),
     ]
     return "\n".join(sections)
+
+
+def _library(name: str) -> str:
+    return resources.files("tui_train.render").joinpath(name).read_text(encoding="utf-8")
 
 
 def quote(word: Word) -> str:
@@ -40,12 +54,13 @@ def _comment(text: str) -> str:
 
 
 def _header(plan: Plan) -> str:
+    needs = f"{plan.container.engine} and its image {plan.container.image}" if plan.container else "the Python below"
     resumes = "resumes from the newest complete checkpoint" if plan.attempts[0].checkpoints else "begins anew"
     lines = [
         f"{plan.name}: {plan.title}",
         ", ".join((plan.attempts[0].batch, *plan.numbers)),
         *plan.notes,
-        "Written by tui-train, without which it runs: it needs bash, coreutils and the Python below.",
+        f"Written by tui-train, without which it runs: it needs bash, coreutils and {needs}.",
         "",
         f"bash launch.sh             runs it; a second start {resumes}",
         "bash launch.sh --dry-run   prints what would be started",
@@ -59,6 +74,7 @@ def _header(plan: Plan) -> str:
 def _fixed(plan: Plan) -> str:
     secrets, cards = _list(plan.secrets), _list(plan.gpus)
     names = _list(tuple(visible(name) for name in plan.gpu_names))
+    engine = plan.container.engine if plan.container else " # no container"
     return f"""
 if [ -z "${{BASH_VERSINFO-}}" ] || [ "${{BASH_VERSINFO[0]}}${{BASH_VERSINFO[1]}}" -lt 44 ]; then
   echo 'launch.sh: needs bash 4.4 or newer: start it as "bash launch.sh"' >&2
@@ -73,6 +89,7 @@ python={shlex.quote(plan.python)}
 secrets=({secrets}) # taken from the environment of whoever starts this script, never written down
 cards=({cards})
 card_names=({names})
+engine={engine}
 """
 
 
@@ -124,6 +141,15 @@ def _attempt(number: int, attempt: Attempt, shared: tuple[Setting, ...]) -> str:
 def _quoted(part: Part, *, python: bool = False) -> str:
     words = [quote(word) for word in part.words]
     return " ".join(['"$python"', *words[1:]] if python else words)
+
+
+def _container(around: Wrapping) -> str:
+    lines = ["# The container around every attempt."]
+    lines.append(f"image={shlex.quote(around.image)}")
+    lines.append(f"folders=({' '.join(quote(folder) for folder in around.folders)}) # made first")
+    lines += ["enter() { # what only this machine knows stands in variables", "  container=("]
+    lines += [_line(_quoted(part), part.why, "    ") for part in around.parts]
+    return "\n".join([*lines, "  )", "}", ""])
 
 
 def _order(plan: Plan) -> str:
