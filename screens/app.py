@@ -8,6 +8,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from msgspec.structs import replace
 from textual import on, work
 from textual.app import App, SystemCommand
 from textual.binding import Binding, BindingType
@@ -19,7 +20,7 @@ from textual.worker import Worker, WorkerState
 
 from tui_train.changes import apply
 from tui_train.errors import BadInput, TuiTrainError
-from tui_train.facts.types import Facts, Machine, PathState, Toolchain
+from tui_train.facts.types import Facts, Machine
 from tui_train.profile import fields
 from tui_train.profile.types import Profile
 from tui_train.text import visible
@@ -104,6 +105,9 @@ class Wizard(App[int]):
         if "toolchains" not in self.looking:
             self._look_toolchains(self._ask("toolchains"))
         self._look_paths(self._ask("paths"))
+        if "engines" not in self.looking:
+            self._look_engines(self._ask("engines"))
+        self._look_image(self._ask("images"))
 
     def _ask(self, part: str) -> int:
         """Note that a part of the facts is looked at, and return which look it is."""
@@ -130,17 +134,27 @@ class Wizard(App[int]):
 
         self.post_message(Learned(asked, "paths", probe.paths(fields.paths_of(self.profile))))
 
+    @work(thread=True, exclusive=True, group="engines", exit_on_error=False)
+    def _look_engines(self, asked: int) -> None:
+        from tui_train.facts import images
+
+        self.post_message(Learned(asked, "engines", images.engines()))
+
+    @work(thread=True, exclusive=True, group="images", exit_on_error=False)
+    def _look_image(self, asked: int) -> None:
+        from tui_train.workflow import chosen_image
+
+        self.post_message(Learned(asked, "images", chosen_image(self.profile)))
+
     @on(Learned)
     def _learned(self, event: Learned) -> None:
         facts = self.facts or Facts(machine=Machine(hostname=""))
         newest = event.asked == self._asked.get(event.part)
         if not newest and event.part != "paths":
             return
-        machine: Machine = event.value if event.part == "machine" else facts.machine
-        toolchains: tuple[Toolchain, ...] = event.value if event.part == "toolchains" else facts.toolchains
-        # Older answers may come later than newer ones: none of them is forgotten.
-        paths: dict[str, PathState] = {**facts.paths, **event.value} if event.part == "paths" else facts.paths
-        self.facts = Facts(machine=machine, toolchains=toolchains, paths=paths)
+        # Older answers may come later than newer ones: no path is forgotten.
+        value = {**facts.paths, **event.value} if event.part == "paths" else event.value
+        self.facts = replace(facts, **{event.part: value})
         if newest:
             self.looking -= {event.part}
 
@@ -204,11 +218,16 @@ class Wizard(App[int]):
         # First what is looked at, so that nothing is said to be missing before it is known.
         asked_paths = self._ask("paths") if paths else 0
         asked_python = self._ask("toolchains") if python else 0
+        image = (profile.container.engine, profile.container.image)
+        other_image = image != (self.profile.container.engine, self.profile.container.image)
+        asked_image = self._ask("images") if other_image else 0
         self.profile = profile
         if paths:
             self._look_paths(asked_paths)
         if python:
             self._look_toolchains(asked_python)
+        if other_image:
+            self._look_image(asked_image)
 
     @on(OpenStep)
     def _open_step(self, event: OpenStep) -> None:

@@ -15,8 +15,8 @@ from textual.widgets import Input
 from tui_train.screens.messages import OpenRun, OpenStep
 from tui_train.screens.widgets.log_view import LogView
 
-from tui_train.facts import probe
-from tui_train.facts.types import Facts, Gap, Gpu, GpuProcess, Machine, Toolchain
+from tui_train.facts import images, probe
+from tui_train.facts.types import ContainerEngine, ContainerImage, Facts, Gap, Gpu, GpuProcess, Machine, Toolchain
 from tui_train.profile import store
 from tui_train.profile.types import Profile
 from tui_train.runs import rundir
@@ -62,6 +62,7 @@ CUDA = Toolchain(
     transformers="5.23.0",
 )
 BARE = Toolchain(python="/usr/bin/python3", label="PATH", version="3.11.2")
+DOCKER = ContainerEngine(name="docker", version="28.2.2", gpus=True, images=("nvcr.io/nvidia/nemo:25.04",))
 
 Run = Callable[[Pilot[Any]], Awaitable[None]]
 
@@ -73,6 +74,7 @@ def machine(monkeypatch: pytest.MonkeyPatch) -> Callable[[Machine], None]:
     def be(found: Machine) -> None:
         monkeypatch.setattr(probe, "machine", lambda *_args, **_named: found)
         monkeypatch.setattr(probe, "toolchains", lambda *_args, **_named: (CUDA, BARE))
+        monkeypatch.setattr(images, "engines", lambda: (DOCKER,))
 
     monkeypatch.setenv("TEXTUAL_ANIMATIONS", "none")
     be(CPU)

@@ -4,7 +4,6 @@ from collections.abc import Callable
 
 from msgspec import Struct
 
-from tui_train.checks.container import unusable
 from tui_train.facts.gpus import supports_bf16
 from tui_train.facts.images import ENGINES
 from tui_train.facts.types import Facts
@@ -110,7 +109,14 @@ def _engine(_profile: Profile, facts: Facts, _resolved: Resolved) -> tuple[Optio
     found = [Option("none", "none", "on the machine itself")]
     for name in ENGINES:
         known = next((engine for engine in facts.engines if engine.name == name), None)
-        found.append(Option(name, name, visible(known.version) if known else "", visible(unusable(name, known))))
+        found.append(
+            Option(
+                name,
+                name,
+                visible(known.version) if known else "",
+                visible(known.problem) if known else "not installed",
+            )
+        )
     return tuple(found)
 
 

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 from tui_train.changes import Change
 from tui_train.checks.finding import Finding
-from tui_train.facts.types import ContainerEngine, ContainerImage, Facts
+from tui_train.facts.types import ContainerImage, Facts
 from tui_train.plan import container
 from tui_train.plan.resolve import Resolved, image_of, lacks
 from tui_train.profile import fields, mounts
@@ -34,7 +34,7 @@ def engine(profile: Profile, facts: Facts, resolved: Resolved) -> Iterator[Findi
         return
     bare = Change("no container", "trains with a Python of this machine", (("container.engine", "none"),))
     found = next((known for known in facts.engines if known.name == name), None)
-    reason = unusable(name, found)
+    reason = found.problem if found else "it is not installed"
     if reason:
         message, remedy = f"{name} cannot be used: {reason}", "Mend that, or choose another engine or none."
         yield Finding(level="error", key="container.engine", message=message, remedy=remedy, change=bare, machine=True)
@@ -45,13 +45,6 @@ def engine(profile: Profile, facts: Facts, resolved: Resolved) -> Iterator[Findi
     if profile.trainer.python:
         message = f"{profile.trainer.python} is not used: in a container the image's own `python` trains"
         yield Finding(level="note", key="container.engine", message=message, remedy="Nothing is to be done.")
-
-
-def unusable(name: str, found: ContainerEngine | None) -> str:
-    """Return why an engine cannot be used, empty where it can."""
-    if found is None:
-        return f"there is no {name} on this machine"
-    return found.problem
 
 
 def image(profile: Profile, facts: Facts, _resolved: Resolved) -> Iterator[Finding]:

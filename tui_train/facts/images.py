@@ -11,7 +11,7 @@ from typing import Any
 
 import msgspec
 
-from tui_train.errors import TuiTrainError
+from tui_train.errors import TuiTrainError, Unavailable
 from tui_train.facts.ask import Answer, ask
 from tui_train.facts.probe import RUN, decoded, source
 from tui_train.facts.types import ContainerEngine, ContainerImage
@@ -30,6 +30,20 @@ def engines(deadline: float = 8.0) -> tuple[ContainerEngine, ...]:
     found = [name for name in ENGINES if shutil.which(name)]
     with ThreadPoolExecutor(len(ENGINES)) as pool:
         return tuple(pool.map(lambda name: readers[name](deadline), found))
+
+
+def engine_of(name: str, found: Sequence[ContainerEngine]) -> str:
+    """Return the engine to ask for an image: apptainer for a .sif file, else one that has it, else one that works."""
+    if name.endswith(".sif"):
+        return "apptainer"
+    able = [engine for engine in found if not engine.problem and engine.name != "apptainer"]
+    if not able:
+        reasons = "; ".join(f"{engine.name}: {engine.problem}" for engine in found if engine.problem)
+        raise Unavailable(
+            f"no container engine works here ({reasons or 'none is installed'})", "Install docker or podman."
+        )
+    having = [engine for engine in able if name in engine.images]
+    return (having or able)[0].name
 
 
 def image(engine: str, name: str, deadline: float = 60.0) -> ContainerImage:

@@ -1,11 +1,18 @@
 """What will happen: commands as words, variables with their reasons, files; nothing here is quoted."""
 
 from collections.abc import Iterable, Mapping
-from typing import Literal
+from typing import Literal, get_args
 
 from msgspec import Struct
 
 Origin = Literal["profile", "machine", "launcher", "ladder", "container"]
+
+
+_Name = Literal[
+    "RUN_DIR", "CHECKPOINT", "CONTAINER", "USER", "MEMLOCK", "RUN_MOUNT", "CACHE_MOUNT", "HUGGING_FACE_MOUNT"
+]
+# Without the checkpoint, for whose words there is a rule of their own.
+VARIABLES: tuple[str, ...] = tuple(name for name in get_args(_Name) if name != "CHECKPOINT")
 
 
 class Variable(Struct, frozen=True):
@@ -15,9 +22,7 @@ class Variable(Struct, frozen=True):
     words that mount the run folder, the caches and Hugging Face's folder.
     """
 
-    variable: Literal[
-        "RUN_DIR", "CHECKPOINT", "CONTAINER", "USER", "MEMLOCK", "RUN_MOUNT", "CACHE_MOUNT", "HUGGING_FACE_MOUNT"
-    ]
+    variable: _Name
 
 
 class Joined(Struct, frozen=True):
