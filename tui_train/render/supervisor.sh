@@ -173,7 +173,7 @@ run_attempt() {  # run_attempt FUNCTION LOG: sets `code`
     wait "$child" 2>/dev/null
     code=$?
     [ "$interrupted" -eq 0 ] || continue
-    [ -n "$container_name" ] && container_lives || break
+    if [ -z "$container_name" ] || ! container_lives; then break; fi
     rejoin "$2"
   done
   child=
