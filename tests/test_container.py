@@ -15,7 +15,18 @@ from urllib.parse import parse_qs, unquote, urlparse
 import msgspec
 import pytest
 from support import (
-    HOSTILE, OF_BASH, UUIDS, bash, boxed, engine_stub, exported, gpu, inside, noted, plain_environment, profile,
+    HOSTILE,
+    OF_BASH,
+    UUIDS,
+    bash,
+    boxed,
+    engine_stub,
+    exported,
+    gpu,
+    inside,
+    noted,
+    plain_environment,
+    profile,
 )  # fmt: skip
 
 from tui_train.facts import images
@@ -27,7 +38,7 @@ from tui_train.profile.mounts import Mount
 DOCKER = shutil.which("docker")
 CARDS = (gpu(0), gpu(1))
 ENGINES = ("docker", "podman", "apptainer")
-SECRET = "s3cret $(touch pwned)\nvalue"
+SECRET = "s3cret $(touch pwned)\nvalue"  # noqa: S105
 
 
 def image_of(engine, folder):

@@ -165,7 +165,8 @@ def test_limits_are_inclusive(key):
         ("nmae = 'x'", "nmae is not a key Did you mean name?"),
         (
             "zzzzzz = 2",
-            "zzzzzz is not a key Known are: schema, name, hardware, trainer, nemo, container, communication, nodes, recipe, ladder.",
+            "zzzzzz is not a key Known are: schema, name, hardware, trainer, nemo, container, communication, nodes,"
+            " recipe, ladder.",
         ),
         ("[recipe]\nlayers = '2'", "recipe.layers: Expected int, got str"),
         ("[recipe]\nlayers = 2.5", "recipe.layers: Expected int, got float"),

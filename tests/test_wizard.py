@@ -16,7 +16,7 @@ from tui_train.screens.messages import OpenRun, OpenStep
 from tui_train.screens.widgets.log_view import LogView
 
 from tui_train.facts import images, probe
-from tui_train.facts.types import ContainerEngine, ContainerImage, Facts, Gap, Gpu, GpuProcess, Machine, Toolchain
+from tui_train.facts.types import ContainerEngine, Facts, Gap, Gpu, GpuProcess, Machine, Toolchain
 from tui_train.profile import store
 from tui_train.profile.types import Profile
 from tui_train.runs import rundir
@@ -44,10 +44,12 @@ CARDS = (
         memory_total=24 * GIB, memory_free=23 * GIB, sm_count=82, display_active=False),
 )  # fmt: skip
 MIXED = tuple(
-    msgspec.structs.replace(card, uuid=f"{card.uuid[:-1]}{n}", index=n, memory_total=memory * GIB, memory_free=memory * GIB,
+    msgspec.structs.replace(card, uuid=f"{card.uuid[:-1]}{n}", index=n,
+                            memory_total=memory * GIB, memory_free=memory * GIB,
                             name=f"NVIDIA GeForce RTX {name}", sm_count=count, sm_clock_max=2100, processes=(),
                             compute_capability="8.6", display_active=False)
-    for n, (card, name, memory, count) in enumerate(zip(CARDS, (3080, 3080, 3090), (10, 10, 24), (68, 68, 82), strict=True))
+    for n, (card, name, memory, count) in enumerate(
+        zip(CARDS, (3080, 3080, 3090), (10, 10, 24), (68, 68, 82), strict=True))
 )  # fmt: skip
 SEED = msgspec.structs.replace(HOST, driver_version="580.95.05", driver_cuda="13.0", gpus=CARDS)
 SETS = msgspec.structs.replace(SEED, gpus=MIXED)

@@ -32,7 +32,9 @@ def engine(profile: Profile, facts: Facts, resolved: Resolved) -> Iterator[Findi
             message = f"the image {profile.container.image} is named and no container is chosen: it is not used"
             yield Finding(level="note", key="container.engine", message=message, remedy="Choose docker or podman.")
         return
-    bare = Change("no container", "trains with a Python of this machine", (("container.engine", "none"), ("container.image", "")))
+    bare = Change(
+        "no container", "trains with a Python of this machine", (("container.engine", "none"), ("container.image", ""))
+    )
     found = next((known for known in facts.engines if known.name == name), None)
     reason = found.problem if found else "it is not installed"
     if reason:
