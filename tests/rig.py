@@ -15,7 +15,7 @@ SCRIPTS = Path(__file__).parent / "scripts"
 IMAGE = "tui-train-test:1"
 # Their names are enough for whoever asks what an image has; what is imported is mounted.
 NAMED_ONLY = ("torch", "accelerate", "transformers")
-LEFT_OUT = ("test", "__pycache__", "site-packages", "idlelib", "tkinter", "ensurepip", "lib2to3", "turtledemo")
+LEFT_OUT = ("test", "site-packages", "idlelib", "tkinter", "ensurepip", "lib2to3", "turtledemo")
 
 
 def missing(engine):

@@ -20,6 +20,7 @@ from tui_train.workflow import last, remember
 TEXT = st.text(st.characters(exclude_characters="\0", exclude_categories=("Cs",)), max_size=20) | st.sampled_from(
     HOSTILE
 )
+SECTIONS = tuple(dict.fromkeys(("schema", *(key.partition(".")[0] for key in fields.FIELDS))))
 NAME = st.text(string.ascii_letters + "_", min_size=1, max_size=8)
 
 
@@ -165,8 +166,7 @@ def test_limits_are_inclusive(key):
         ("nmae = 'x'", "nmae is not a key Did you mean name?"),
         (
             "zzzzzz = 2",
-            "zzzzzz is not a key Known are: schema, name, hardware, trainer, nemo, container, communication, nodes,"
-            " recipe, ladder.",
+            f"zzzzzz is not a key Known are: {', '.join(SECTIONS)}.",
         ),
         ("[recipe]\nlayers = '2'", "recipe.layers: Expected int, got str"),
         ("[recipe]\nlayers = 2.5", "recipe.layers: Expected int, got float"),
