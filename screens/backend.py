@@ -9,7 +9,6 @@ from textual.binding import Binding, BindingType
 from textual.widget import Widget
 from textual.widgets import Static
 
-from tui_train.plan.resolve import resolve
 from tui_train.profile.types import Profile
 from tui_train.text import visible
 
@@ -74,7 +73,7 @@ Container: trains in an image, by its own Python; V looks into the image, and wh
     def action_validate(self) -> None:
         """Look into the image, and whether it sees the chosen cards."""
         self.notify(visible(f"Looking into {self.profile.container.image} …"), markup=False)
-        resolved = resolve(self.profile, self.facts) if self.facts else None
+        resolved = self._resolved(self.facts) if self.facts else None
         gpus = tuple(gpu.uuid for gpu in resolved.gpus) if resolved and resolved.device == "cuda" else ()
         self._validate(self.profile, gpus)
 

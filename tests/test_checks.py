@@ -398,6 +398,16 @@ FAULTS = {
         "/opt would hide",
         False,
     ),
+    "argument that the container does not see": (
+        inside(container__mounts=("/data:/mnt:ro",))
+        | AT_HOME
+        | {"trainer.arguments": ("--model=/models/x", "/home/a/c.yaml", "/mnt/d", "--lr=1/2")},
+        boxed(),
+        "warning",
+        "container.mounts",
+        "/models/x is not seen in the container",
+        False,
+    ),
     "path that podman cannot mount": (
         inside("podman") | AT_HOME | {"trainer.output": "/a:b,c"},
         boxed("podman"),
@@ -425,7 +435,8 @@ MENDED = {
     "more processes than cards", "fewer processes than cards", "batch that does not divide", "batch that is too small",
     "heads that do not divide", "hidden size below the heads", "fp16 on the cpu", "bf16 on an old card",
     "variable that is a secret", "rung twice", "engine that is not there", "engine that may not be used",
-    "shared memory that is none", "shared memory of apptainer", "rung without consent", "unknown preset",
+    "shared memory that is none", "shared memory of apptainer", "argument that the container does not see",
+    "rung without consent", "unknown preset",
 }  # fmt: skip
 
 

@@ -616,7 +616,7 @@ async def test_rows_of_a_container_are_there_when_one_is_chosen(machine: Any, pr
     async with app.run_test(size=(120, 50)) as pilot:
         await keys("enter", "enter")(pilot)
         text = shows(pilot)
-        assert "● none (on the machine itself)" in text
+        assert "● none  ○ docker" in text
         assert "✗ podman (not installed)" in text
         assert "Shared memory" not in text
         assert "Other Python" in text

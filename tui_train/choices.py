@@ -106,7 +106,7 @@ def _python(profile: Profile, facts: Facts, resolved: Resolved) -> tuple[Option,
 
 
 def _engine(_profile: Profile, facts: Facts, _resolved: Resolved) -> tuple[Option, ...]:
-    found = [Option("none", "none", "on the machine itself")]
+    found = [Option("none", "none")]
     for name in ENGINES:
         known = next((engine for engine in facts.engines if engine.name == name), None)
         found.append(

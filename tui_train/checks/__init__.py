@@ -19,6 +19,7 @@ CHECKS: tuple[Check, ...] = (
     container.image,
     container.shared_memory,
     container.mounted,
+    container.arguments,
     hardware.devices,
     hardware.communication,
     hardware.processes,

@@ -75,7 +75,7 @@ def image(profile: Profile, facts: Facts, _resolved: Resolved) -> Iterator[Findi
 
 
 def _is_name(chosen: Container) -> bool:
-    if chosen.image.startswith("-"):
+    if chosen.image.startswith("-") or not chosen.image.isprintable():
         return False
     return chosen.engine == "apptainer" or not any(letter.isspace() for letter in chosen.image)
 
@@ -138,6 +138,26 @@ def mounted(profile: Profile, facts: Facts, _resolved: Resolved) -> Iterator[Fin
             message = f"{mount.host} would hide what the image itself has in {inside}"
             remedy = "Move it to a folder of its own, such as one in your home."
             yield Finding(level="error", key=_key_of(profile, mount.host), message=message, remedy=remedy)
+
+
+def arguments(profile: Profile, _facts: Facts, _resolved: Resolved) -> Iterator[Finding]:
+    """Paths in the arguments that the container sees."""
+    chosen = profile.container
+    if chosen.engine == "none":
+        return
+    outputs = (profile.trainer.output,) if profile.trainer.output else ()
+    seen = [f"{mount.inside.rstrip('/')}/" for mount in container.mounts(profile, outputs)]
+    for word in profile.trainer.arguments:
+        path = word.partition("=")[2] if word.startswith("-") else word
+        if not path.startswith("/") or any(f"{path}/".startswith(folder) for folder in seen):
+            continue
+        mount = f"{path}:{path}:ro"
+        change = Change(
+            f"mount {path}", "the training may read it there", (("container.mounts", (*chosen.mounts, mount)),)
+        )
+        message = f"{path} is not seen in the container, unless the image itself has it"
+        remedy = "Mount it, under More mounts."
+        yield Finding(level="warning", key="container.mounts", message=message, remedy=remedy, change=change)
 
 
 def _key_of(profile: Profile, path: str) -> str:
