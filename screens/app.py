@@ -132,6 +132,9 @@ class Wizard(App[int]):
             self._look_toolchains(self._ask("toolchains"))
         self._look_paths(self._ask("paths"))
         self._look_variables(self._ask("variables"))
+        if "engines" not in self.looking:
+            self._look_engines(self._ask("engines"))
+        self._look_image(self._ask("images"))
 
     def _ask(self, part: str) -> int:
         """Note that a part of the facts is looked at, and return which look it is."""
@@ -185,6 +188,18 @@ class Wizard(App[int]):
         from tui_train.facts.variables import variables
 
         self.post_message(Learned(asked, "variables", variables()))
+
+    @work(thread=True, exclusive=True, group="engines", exit_on_error=False)
+    def _look_engines(self, asked: int) -> None:
+        from tui_train.facts import images
+
+        self.post_message(Learned(asked, "engines", images.engines()))
+
+    @work(thread=True, exclusive=True, group="images", exit_on_error=False)
+    def _look_image(self, asked: int) -> None:
+        from tui_train.workflow import chosen_image
+
+        self.post_message(Learned(asked, "images", chosen_image(self.profile)))
 
     @on(Learned)
     def _learned(self, event: Learned) -> None:
@@ -296,11 +311,16 @@ class Wizard(App[int]):
         # First what is looked at, so that nothing is said to be missing before it is known.
         asked_paths = self._ask("paths") if paths else 0
         asked_python = self._ask("toolchains") if python else 0
+        image = (profile.container.engine, profile.container.image)
+        other_image = image != (self.profile.container.engine, self.profile.container.image)
+        asked_image = self._ask("images") if other_image else 0
         self.profile = profile
         if paths:
             self._look_paths(asked_paths)
         if python:
             self._look_toolchains(asked_python)
+        if other_image:
+            self._look_image(asked_image)
 
     @on(OpenStep)
     def _open_step(self, event: OpenStep) -> None:

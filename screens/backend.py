@@ -3,6 +3,8 @@
 from collections.abc import Sequence
 from typing import ClassVar, Literal
 
+from rich.text import Text
+from textual import work
 from textual.binding import Binding, BindingType
 from textual.widget import Widget
 from textual.widgets import Input, Static
@@ -11,11 +13,12 @@ from tui_train.errors import Unavailable
 from tui_train.facts.script_help import offered
 from tui_train.facts.types import ScriptHelp
 from tui_train.plan.resolve import Resolved, started
+from tui_train.profile.types import Profile
 from tui_train.text import visible
 
 from .messages import AskScript, Chosen, Complaint
 from .step import Step, row_of
-from .widgets.dialogs import Ask, AskText
+from .widgets.dialogs import Ask, AskText, Help
 from .widgets.rows import TextRow
 
 
@@ -28,7 +31,8 @@ What trains: the built-in trainer, or a script of yours with a preset that passe
 Launcher: what starts the processes. What cannot work here stands there with its reason.
 Sharding: what each GPU holds, all of the model or a share of it.
 Python: the interpreter that trains; O names another one than those found.
-H runs the script with --help and offers the arguments that it lists: only then is it run before the training."""
+H runs the script with --help and offers the arguments that it lists: only then is it run before the training.
+Container: trains in an image, by its own Python; V looks into the image, and whether it sees the chosen cards."""
     TITLE_OF_STEP = "Backend"
     KEYS = (
         "trainer.kind",
@@ -41,6 +45,10 @@ H runs the script with --help and offers the arguments that it lists: only then 
         "trainer.strategy",
         "trainer.offload",
         "trainer.python",
+        "container.engine",
+        "container.image",
+        "container.mounts",
+        "container.shared_memory",
         "trainer.arguments",
         "nodes.count",
         "nodes.address",
@@ -53,6 +61,7 @@ H runs the script with --help and offers the arguments that it lists: only then 
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("o", "other_python", "Other Python"),
         Binding("h", "script_help", "Script's help"),
+        Binding("v", "validate", "Validate image"),
     ]
 
     def __init__(self) -> None:
@@ -62,19 +71,25 @@ H runs the script with --help and offers the arguments that it lists: only then 
 
     def content(self) -> Sequence[Widget]:
         """The rows in groups."""
-        what, start = self.KEYS[:6], self.KEYS[6:10]
+        at = [self.KEYS.index(key) for key in ("trainer.launcher", "trainer.arguments")]
+        what, start, rest = self.KEYS[: at[0]], self.KEYS[at[0] : at[1]], self.KEYS[at[1] :]
         return [
             *(row_of(key) for key in what),
             Static(),
             *(row_of(key) for key in start),
             Static(),
-            *(row_of(key) for key in self.KEYS[10:]),
+            *(row_of(key) for key in rest),
         ]
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
-        """Only a script has a help of its own."""
+        """Offer what there is: a script's help, an image to look into, or a Python of this machine to name."""
+        container = self.profile.container
         if action == "script_help":
-            return self.profile.trainer.kind == "script"
+            return self.profile.trainer.kind == "script" and container.engine == "none"
+        if action == "validate":
+            return container.engine != "none" and bool(container.image)
+        if action == "other_python":
+            return container.engine == "none"
         return super().check_action(action, parameters)
 
     def action_script_help(self) -> None:
@@ -114,6 +129,22 @@ H runs the script with --help and offers the arguments that it lists: only then 
         row = next((row for row in self.query(TextRow) if row.field.key == "trainer.arguments"), None)
         if row:
             self.call_after_refresh(row.query_one(Input).focus)
+
+    def action_validate(self) -> None:
+        """Look into the image, and whether it sees the chosen cards."""
+        self.notify(visible(f"Looking into {self.profile.container.image} …"), markup=False)
+        resolved = self._resolved(self.facts) if self.facts else None
+        gpus = tuple(gpu.uuid for gpu in resolved.gpus) if resolved and resolved.device == "cuda" else ()
+        self._validate(self.profile, gpus)
+
+    @work(thread=True, exclusive=True, group="validate", exit_on_error=False)
+    def _validate(self, profile: Profile, gpus: tuple[str, ...]) -> None:
+        from tui_train.validate import shown, validate
+
+        chosen = profile.container
+        recipe = profile.nemo.recipe if profile.trainer.kind == "nemo" else ""
+        text = shown(validate(chosen.engine, chosen.image, gpus, recipe))
+        self.app.call_from_thread(self.app.push_screen, Help(Text(text)))
 
     def action_other_python(self) -> None:
         """Ask for the path of a Python."""

@@ -142,8 +142,13 @@ class Step(Base):
         return tuple(finding for finding in self._found if finding.key in self.KEYS and not self._unknown(finding))
 
     def _unknown(self, finding: Finding) -> bool:
-        asked = {"trainer.python": "toolchains", "trainer.config": "paths"}.get(finding.key, "")
-        return asked in self.looking
+        part = {
+            "trainer.python": "toolchains",
+            "trainer.config": "paths",
+            "container.engine": "engines",
+            "container.image": "images",
+        }
+        return part.get(finding.key) in self.looking
 
     def _said(self) -> tuple[Finding, ...]:
         """Return the step's findings, and one that keeps every step from being shown in full."""

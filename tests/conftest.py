@@ -14,3 +14,10 @@ def own_folders(tmp_path_factory, monkeypatch):
     home = tmp_path_factory.mktemp("xdg")
     for name in ("CONFIG", "STATE", "CACHE", "DATA"):
         monkeypatch.setenv(f"XDG_{name}_HOME", str(home / name.lower()))
+
+
+def pytest_terminal_summary(terminalreporter):
+    """Say what this machine could not test, once each: a skipped test alone is easily overlooked."""
+    reasons = {str(report.longrepr[2]) for report in terminalreporter.stats.get("skipped", ()) if report.longrepr}
+    for reason in sorted(reason for reason in reasons if "NOT TESTED" in reason):
+        terminalreporter.write_line(reason.removeprefix("Skipped: "), red=True, bold=True)

@@ -7,7 +7,7 @@ import sys
 import time
 from pathlib import Path
 
-from tui_train.facts.types import Facts, Gpu, Machine, Toolchain
+from tui_train.facts.types import ContainerEngine, ContainerImage, Facts, Gpu, Machine, Toolchain
 from tui_train.profile import fields
 from tui_train.profile.types import Profile
 from tui_train.runs import rundir
@@ -97,6 +97,24 @@ def facts(*, python=sys.executable, cpu_count=2, gpus=(), paths=None, **more):
     return Facts(machine=machine(cpu_count, gpus), toolchains=(toolchain(python, **more),), paths=paths or {})
 
 
+def boxed(engine="docker", image="nemo:25.04", *, gpus=(), paths=None, about=None, **more):
+    """A machine with one engine and one image, which has everything; `about` changes what is known of the engine."""
+    inside = toolchain("/usr/bin/python", label=image, **more)
+    return Facts(
+        machine=machine(2, gpus),
+        paths=paths or {},
+        engines=(ContainerEngine(**{"name": engine, "version": "28.2.2", "gpus": True} | (about or {})),),
+        images=(ContainerImage(engine=engine, name=image, id="1", toolchain=inside),),
+    )
+
+
+def inside(engine="docker", image="nemo:25.04", **more):
+    """The values of a profile that trains in a container."""
+    return {"container.engine": engine, "container.image": image} | {
+        key.replace("__", "."): value for key, value in more.items()
+    }
+
+
 def profile(values=None, base=None):
     """A profile with these values put at these keys."""
     made = base or Profile()
@@ -141,6 +159,14 @@ def stub(path):
     """Make an executable that notes how it was started, says $STUB_SAYS and ends with $STUB_CODE."""
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(f"#!{Path(sys.executable).resolve()} -IS\n" + (SCRIPTS / "stub.py").read_text())
+    path.chmod(0o755)
+    return path
+
+
+def engine_stub(path):
+    """Make an executable that stands in for a container engine, under its name."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(f"#!{Path(sys.executable).resolve()} -IS\n" + (SCRIPTS / "engine.py").read_text())
     path.chmod(0o755)
     return path
 

@@ -2,17 +2,19 @@
 
 import msgspec
 import pytest
-from support import UUIDS, facts, gpu, profile, toolchain
+from support import UUIDS, boxed, facts, gpu, inside, profile, toolchain
 
 from tui_train.changes import apply
 from tui_train.checks import CHECKS, check
-from tui_train.facts.types import Document, Facts, Flag, Gap, GpuProcess, ScriptHelp
+from tui_train.facts.types import ContainerImage, Document, Facts, Flag, Gap, GpuProcess, ScriptHelp
 from tui_train.plan.plan import plan
 from tui_train.presets import OwnPreset
 from tui_train.profile.fields import paths_of
 from tui_train.profile.types import Profile
 
 GIB = 2**30
+# What finds no fault with them, so that one value can be wrong at a time.
+AT_HOME = {"trainer.kind": "script", "trainer.script": "/home/a/t.py"}
 TWO = facts(gpus=(gpu(0), gpu(1)))
 OLD = facts(gpus=(gpu(0, name="NVIDIA GeForce GTX 1080", compute_capability="7.5"),))
 SCRIPT = {"trainer.kind": "script", "trainer.script": "/t.py"}
@@ -449,6 +451,148 @@ FAULTS = {
         "2 are wanted",
         False,
     ),
+    "engine that is not there": (
+        inside("podman"),
+        msgspec.structs.replace(boxed(), images=boxed("podman").images, toolchains=facts().toolchains),
+        "error",
+        "container.engine",
+        "podman cannot be used: it is not installed",
+        True,
+    ),
+    "engine that may not be used": (
+        inside(),
+        msgspec.structs.replace(boxed(about={"problem": "you may not use it"}), toolchains=facts().toolchains),
+        "error",
+        "container.engine",
+        "docker cannot be used: you may not",
+        True,
+    ),
+    "engine that shows no cards": (
+        inside(),
+        boxed(gpus=(gpu(0),), about={"gpus": False}),
+        "error",
+        "container.engine",
+        "NVIDIA's Container Toolkit is not set up",
+        True,
+    ),
+    "image without an engine": (
+        inside("none"),
+        facts(),
+        "note",
+        "container.engine",
+        "no container is chosen",
+        False,
+    ),
+    "python beside a container": (
+        inside() | {"trainer.python": "/p"},
+        boxed(),
+        "note",
+        "container.engine",
+        "/p is not used",
+        False,
+    ),
+    "no image": (inside(image=""), boxed(), "error", "container.image", "no image is named", False),
+    "image that is an option": (
+        inside(image="--privileged"),
+        boxed(),
+        "error",
+        "container.image",
+        "no image's name",
+        False,
+    ),
+    "image that is a relative file": (
+        inside("apptainer", "x.sif"),
+        boxed("apptainer", "x.sif"),
+        "error",
+        "container.image",
+        "no whole path",
+        False,
+    ),
+    "image that is not here": (
+        inside(image="nemo:99"),
+        boxed(),
+        "error",
+        "container.image",
+        "nemo:99 is not on this machine",
+        True,
+    ),
+    "image that could not be asked": (
+        inside(),
+        msgspec.structs.replace(
+            boxed(), images=(ContainerImage(engine="docker", name="nemo:25.04", problem="no `python`"),)
+        ),
+        "error",
+        "container.image",
+        "cannot train this: no `python`",
+        True,
+    ),
+    "image without torch": (inside(), boxed(torch=None), "error", "container.image", "has no torch", True),
+    "shared memory that is none": (
+        inside(container__shared_memory="lots"),
+        boxed(),
+        "error",
+        "container.shared_memory",
+        "'lots' is no size",
+        False,
+    ),
+    "shared memory of apptainer": (
+        inside("apptainer", "/x.sif", container__shared_memory="1g"),
+        boxed("apptainer", "/x.sif"),
+        "note",
+        "container.shared_memory",
+        "always shares",
+        False,
+    ),
+    "mount that is none": (
+        inside(container__mounts=("/data",)),
+        boxed(),
+        "error",
+        "container.mounts",
+        "/data is no mount",
+        False,
+    ),
+    "mount of what is not there": (
+        inside(container__mounts=("/data:/d",)),
+        boxed(paths={"/data": "missing"}),
+        "error",
+        "container.mounts",
+        "/data does not exist",
+        False,
+    ),
+    "mount that hides the image": (
+        inside(container__mounts=("/data:/usr",)),
+        boxed(),
+        "error",
+        "container.mounts",
+        "hide what the image",
+        False,
+    ),
+    "script in a folder that hides the image": (
+        inside() | {"trainer.kind": "script", "trainer.script": "/opt/t.py"},
+        boxed(),
+        "error",
+        "trainer.script",
+        "/opt would hide",
+        False,
+    ),
+    "argument that the container does not see": (
+        inside(container__mounts=("/data:/mnt:ro",))
+        | AT_HOME
+        | {"trainer.arguments": ("--model=/models/x", "/home/a/c.yaml", "/mnt/d", "--lr=1/2")},
+        boxed(),
+        "warning",
+        "container.mounts",
+        "/models/x is not seen in the container",
+        False,
+    ),
+    "path that podman cannot mount": (
+        inside("podman") | AT_HOME | {"trainer.output": "/a:b,c"},
+        boxed("podman"),
+        "error",
+        "trainer.output",
+        "no way to mount /a:b,c",
+        False,
+    ),
     "unknown preset": (SCRIPT | {"trainer.preset": "hf"}, facts(), "error", "trainer.preset", "no preset hf", False),
 }
 
@@ -473,6 +617,8 @@ MENDED = {
     "a variable that does nothing", "rung twice", "rung without consent", "unknown preset",
     "offload without sharding", "sharding on the cpu", "sharding by torchrun", "sharding over one process",
     "deepspeed for the built-in trainer", "machines at a port of root", "python for two machines",
+    "engine that is not there", "engine that may not be used",
+    "shared memory that is none", "shared memory of apptainer", "argument that the container does not see",
 }  # fmt: skip
 
 

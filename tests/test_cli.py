@@ -4,6 +4,7 @@ import json
 import os
 import re
 import shlex
+import shutil
 import signal
 import subprocess
 import sys
@@ -571,3 +572,59 @@ def test_quickstart_goes_the_whole_way(tmp_path):
     again = re.search(r"^run again: +(.*)$", shown, re.MULTILINE)[1]
     assert again == f"bash {newest().script}"
     assert (newest().path / "output" / "checkpoint-4" / "trainer_state.json").is_file()
+
+
+IMAGE_TOLD = {
+    "prefix": "/usr",
+    "executable": "/p",
+    "toolchain": {"python": "/p", "version": "3.12.3", "torch": "2.7.0"},
+}
+
+
+def a_docker(folder, script):
+    """A docker that answers as `script` says, by its first word."""
+    (folder / "docker").unlink(missing_ok=True)
+    info = json.dumps({"ServerVersion": "28.2", "Runtimes": {}})
+    (folder / "docker").write_text(f"#!/bin/sh\ncase $1 in info) echo '{info}';; {script} esac\n")
+    (folder / "docker").chmod(0o755)
+    return {**os.environ, "PATH": f"{folder}:{os.environ['PATH']}"}
+
+
+def test_image_says_what_it_holds(tmp_path):
+    (tmp_path / "b").mkdir()
+    environment = a_docker(tmp_path / "b", f"image) echo sha256:abcdef;; run) echo '{json.dumps(IMAGE_TOLD)}';;")
+    done = tui("image", "nemo:25.04", "--engine", "docker", env=environment)
+    assert done.stdout.splitlines()[0] == "nemo:25.04, by docker"
+    assert "torch   2.7.0" in done.stdout
+    assert done.stdout.endswith("It can train.\n")
+    told = json.loads(tui("image", "nemo:25.04", "--engine", "docker", "--json", env=environment).stdout)
+    assert told["image"]["toolchain"]["torch"] == "2.7.0"
+
+
+def test_image_that_is_not_here_is_not_fetched(tmp_path):
+    (tmp_path / "b").mkdir()
+    asked = f'echo "$*" >> {tmp_path}/asked'
+    environment = a_docker(tmp_path / "b", f"*) {asked}; echo Error: No such image >&2; exit 1;;")
+    done = tui("image", "nemo:99", "--engine", "docker", code=69, env=environment)
+    assert "it is not on this machine: docker pull nemo:99" in done.stdout
+    assert "pull" not in (tmp_path / "asked").read_text().replace("--pull=never", "")
+
+
+def test_image_without_an_engine(tmp_path, monkeypatch):
+    (tmp_path / "b").mkdir()
+    for name in ("sh", "env"):
+        (tmp_path / "b" / name).symlink_to(shutil.which(name))
+    done = tui("image", "x", code=69, env={**os.environ, "PATH": str(tmp_path / "b")})
+    assert "no container engine works here (none is installed)" in done.stderr
+
+
+def test_a_plan_in_a_container_shows_the_engines_words(tmp_path):
+    (tmp_path / "b").mkdir()
+    told = {**IMAGE_TOLD, "toolchain": {**IMAGE_TOLD["toolchain"], "accelerate": "1", "transformers": "5"}}
+    environment = a_docker(tmp_path / "b", f"image) echo sha256:abc;; run) echo '{json.dumps(told)}';;")
+    words = ["--set", "container.engine=docker", "--set", "container.image=nemo:1", "--set", "hardware.device=cpu"]
+    planned = json.loads(tui("plan", "quickstart", "--json", *words, env=environment).stdout)
+    argv = planned["plan"]["attempts"][0]["argv"]
+    assert argv[:2] == ["docker", "run"]
+    assert argv[argv.index("nemo:1") :][:2] == ["nemo:1", "python"]
+    assert "--env=PYTHONUNBUFFERED=1" in argv

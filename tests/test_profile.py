@@ -20,6 +20,7 @@ from tui_train.workflow import last, remember
 TEXT = st.text(st.characters(exclude_characters="\0", exclude_categories=("Cs",)), max_size=20) | st.sampled_from(
     HOSTILE
 )
+SECTIONS = tuple(dict.fromkeys(("schema", *(key.partition(".")[0] for key in fields.FIELDS))))
 NAME = st.text(string.ascii_letters + "_", min_size=1, max_size=8)
 
 

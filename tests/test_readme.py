@@ -125,11 +125,13 @@ def test_table_of_exit_codes():
 
 
 def test_places(monkeypatch):
-    for name in ("XDG_CONFIG_HOME", "XDG_STATE_HOME"):
+    for name in ("XDG_CONFIG_HOME", "XDG_STATE_HOME", "XDG_CACHE_HOME"):
         monkeypatch.delenv(name)
     told = [Path(cells[0].strip("`")).expanduser() for cells in table("| Where | What |")]
     folders = [places.profiles_folder(), places.presets_folder()]
-    assert told == [*(folder / "NAME.toml" for folder in folders), places.runs_folder(), places.last_profile()]
+    cache = places.images_folder()
+    known = [*(folder / "NAME.toml" for folder in folders), places.runs_folder(), places.last_profile()]
+    assert told == [*known, cache, cache.parent / "container"]
 
 
 def test_files_of_a_run(tmp_path):

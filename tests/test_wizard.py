@@ -19,9 +19,10 @@ from tui_train.screens.messages import OpenRun, OpenStep
 from tui_train.screens.widgets.log_view import LogView
 
 from tui_train import show
-from tui_train.facts import live, probe
+from tui_train.facts import images, live, probe
+from tui_train.facts.ask import Answer
 from tui_train.facts.samples import Sample, Samples
-from tui_train.facts.types import Facts, Gap, Gpu, GpuProcess, Machine, Toolchain
+from tui_train.facts.types import ContainerEngine, ContainerImage, Facts, Gap, Gpu, GpuProcess, Machine, Toolchain
 from tui_train.profile import store
 from tui_train.profile.types import Profile
 from tui_train.runs import rundir
@@ -68,6 +69,7 @@ CUDA = Toolchain(
     transformers="5.23.0",
 )
 BARE = Toolchain(python="/usr/bin/python3", label="PATH", version="3.11.2")
+DOCKER = ContainerEngine(name="docker", version="28.2.2", gpus=True, images=("nvcr.io/nvidia/nemo:25.04",))
 
 Run = Callable[[Pilot[Any]], Awaitable[None]]
 
@@ -79,6 +81,7 @@ def machine(monkeypatch: pytest.MonkeyPatch) -> Callable[[Machine], None]:
     def be(found: Machine) -> None:
         monkeypatch.setattr(probe, "machine", lambda *_args, **_named: found)
         monkeypatch.setattr(probe, "toolchains", lambda *_args, **_named: (CUDA, BARE))
+        monkeypatch.setattr(images, "engines", lambda: (DOCKER,))
 
     monkeypatch.setenv("TEXTUAL_ANIMATIONS", "none")
     monkeypatch.setattr(live, "samples", lambda _cancelled: iter(()))
@@ -733,3 +736,77 @@ async def test_a_yaml_that_was_edited_meanwhile_is_read_again(machine: Any, tmp_
         assert "is a single value" not in shows(pilot)
         assert app.facts is not None
         assert app.facts.documents[str(config)].values == {"training": {"steps": 7}}
+
+
+NEMO = ContainerImage(
+    engine="docker", name="nemo:25.04", id="abc", toolchain=msgspec.structs.replace(CUDA, label="nemo:25.04")
+)
+
+
+def in_container(**more: Any) -> Profile:
+    chosen = msgspec.structs.replace(Profile().container, **({"engine": "docker", "image": "nemo:25.04"} | more))
+    return msgspec.structs.replace(Profile(), container=chosen)
+
+
+async def test_rows_of_a_container_are_there_when_one_is_chosen(machine: Any, profile_in: Any) -> None:
+    app = wizard()
+    async with app.run_test(size=(120, 50)) as pilot:
+        await keys("enter", "enter")(pilot)
+        text = shows(pilot)
+        assert "● none  ○ docker" in text
+        assert "✗ podman (not installed)" in text
+        assert "Shared memory" not in text
+        assert "Other Python" in text
+        await keys(*["down"] * 5, "right")(pilot)
+        assert profile_in(pilot).container.engine == "docker"
+        text = shows(pilot)
+        assert "● docker (28.2.2)" in text
+        assert "More mounts" in text
+        assert "Shared memory" in text
+        assert "Other Python" not in text
+        assert "no image is named" in text
+
+
+async def test_an_image_is_looked_into_without_holding_the_screen_up(
+    machine: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    machine(SEED)
+    go = threading.Event()
+    monkeypatch.setattr(images, "image", lambda *_args: go.wait(20) and NEMO)
+    app = wizard()
+    async with app.run_test(size=(120, 50)) as pilot:
+        await keys("enter", "enter")(pilot)
+        app.become(in_container())
+        await pilot.pause()
+        assert "is not on this machine" not in shows(pilot)
+        assert "images" in app.looking
+        go.set()
+        await settle(pilot)
+        assert "images" not in app.looking
+        assert app.facts.images == (NEMO,)
+        app.become(in_container(image="another:1"))
+        await settle(pilot)
+        assert "the image another:1 is not on this machine" in shows(pilot)
+
+
+async def test_v_says_what_is_in_the_image(machine: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    machine(SEED)
+    asked: list[tuple[str, ...]] = []
+
+    def run(*words: Any) -> Answer:
+        asked.append(words[-1])
+        return Answer(out=f"GPU 0: RTX 3090 (UUID: {UUIDS[0]})\n\x1b[31mGPU 1 ({UUIDS[1]})".encode(), code=0)
+
+    monkeypatch.setattr(images, "image", lambda *_args: NEMO)
+    monkeypatch.setattr(images, "run", run)
+    app = wizard()
+    async with app.run_test(size=(120, 50)) as pilot:
+        await keys("enter", "enter")(pilot)
+        app.become(in_container())
+        await keys("v")(pilot)
+        text = shows(pilot)
+        assert "torch   2.7.1+cu126, CUDA 12.6 for sm_50" in text
+        assert f"GPU 0: RTX 3090 (UUID: {UUIDS[0]})" in text
+        assert "\\x1b[31mGPU 1" in text
+        assert "It can train." in text
+    assert asked == [("--gpus", f'"device={UUIDS[0]},{UUIDS[1]}"')]

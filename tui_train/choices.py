@@ -6,6 +6,7 @@ from msgspec import Struct
 
 from tui_train.checks.communication import why_no_gloo
 from tui_train.facts.gpus import supports_bf16
+from tui_train.facts.images import ENGINES
 from tui_train.facts.types import Facts
 from tui_train.plan import strategies
 from tui_train.plan.launchers import LAUNCHERS
@@ -19,6 +20,8 @@ _SCRIPT_ONLY = frozenset({"trainer.script", "trainer.preset", "trainer.config"})
 # A script has them only where its preset, or an argument of the user's, passes them on.
 _PASSED_ON = {"trainer.model": "model", "trainer.data": "data", "trainer.config": "config"}
 _SEVERAL_MACHINES = frozenset({"nodes.address", "nodes.port"})
+_CONTAINER_ONLY = frozenset({"container.image", "container.mounts", "container.shared_memory"})
+_BARE_ONLY = frozenset({"trainer.python"})
 
 
 class Option(Struct, frozen=True):
@@ -40,6 +43,8 @@ def options(key: str, profile: Profile, facts: Facts, resolved: Resolved) -> tup
 
 def applies(key: str, profile: Profile, resolved: Resolved | None = None) -> bool:
     """Tell whether a field has a meaning for what trains; without `resolved` as for a preset that takes the usual."""
+    if key in (_CONTAINER_ONLY if profile.container.engine == "none" else _BARE_ONLY):
+        return False
     if key == "trainer.offload":
         return profile.trainer.strategy != "ddp"
     if key in _SEVERAL_MACHINES:
@@ -143,6 +148,21 @@ def _backend(profile: Profile, _facts: Facts, resolved: Resolved) -> tuple[Optio
     )
 
 
+def _engine(_profile: Profile, facts: Facts, _resolved: Resolved) -> tuple[Option, ...]:
+    found = [Option("none", "none")]
+    for name in ENGINES:
+        known = next((engine for engine in facts.engines if engine.name == name), None)
+        found.append(
+            Option(
+                name,
+                name,
+                visible(known.version) if known else "",
+                visible(known.problem) if known else "not installed",
+            )
+        )
+    return tuple(found)
+
+
 def _precision(_profile: Profile, _facts: Facts, resolved: Resolved) -> tuple[Option, ...]:
     cuda = resolved.device == "cuda"
     bf16 = "a chosen card is older than compute capability 8.0" if cuda and not supports_bf16(resolved.gpus) else ""
@@ -158,5 +178,6 @@ _OPTIONS: dict[str, Callable[[Profile, Facts, Resolved], tuple[Option, ...]]] = 
     "trainer.strategy": _strategy,
     "trainer.python": _python,
     "communication.backend": _backend,
+    "container.engine": _engine,
     "recipe.precision": _precision,
 }

@@ -142,6 +142,18 @@ def runs(*, as_json: bool) -> None:
 
 
 @cli.command()
+@click.argument("image")
+@click.option("--engine", type=click.Choice(["docker", "podman", "apptainer"]), help="Ask this engine for it.")
+@click.option("--recipe", metavar="NAME", default="", help="See whether NeMo's recipe is in it, such as qwen25_500m.")
+@_JSON
+def image(image: str, engine: str | None, recipe: str, *, as_json: bool) -> None:
+    """Print what IMAGE holds, and whether the cards are seen inside; it is never fetched."""
+    from tui_train import commands
+
+    commands.image(image, engine or "", recipe, as_json=as_json)
+
+
+@cli.command()
 @click.argument("run")
 @click.option("--follow", "-f", is_flag=True, help="Go on until the run ends.")
 @click.option("--attempt", type=click.IntRange(min=1), help="Only this attempt.")

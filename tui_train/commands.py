@@ -12,12 +12,13 @@ from tui_train import report, show
 from tui_train.changes import apply
 from tui_train.checks import check
 from tui_train.errors import BadInput, TuiTrainError, Unavailable
-from tui_train.facts import saved
+from tui_train.facts import images, probe, saved
 from tui_train.facts.gpus import judge, recommended
 from tui_train.facts.types import Facts
 from tui_train.places import expanded
+from tui_train.plan import container
 from tui_train.plan.resolve import pick_toolchain
-from tui_train.plan.types import Plan, argv
+from tui_train.plan.types import VARIABLES, Attempt, Plan, argv
 from tui_train.profile import fields, store
 from tui_train.profile.types import Profile
 from tui_train.report import Source
@@ -30,6 +31,7 @@ from tui_train.runs.status import AttemptStatus, Status, status
 from tui_train.runs.stop import stop as end
 from tui_train.runs.tail import Tail
 from tui_train.text import duration, table, visible
+from tui_train.validate import shown, validate
 from tui_train.wizard import open_wizard, terminal
 from tui_train.workflow import Prepared, begin, look, prepare
 
@@ -116,6 +118,21 @@ def quickstart(edits: tuple[str, ...]) -> None:
     sys.exit(_code(now))
 
 
+def image(name: str, engine: str, recipe: str, *, as_json: bool) -> None:
+    """Print what an image holds, and end with an error where it cannot train."""
+    engine = engine or images.engine_of(name, images.engines())
+    machine = probe.machine()
+    known = images.image(engine, name)
+    verdicts = judge(machine.gpus, known.toolchain, machine.driver_cuda)
+    found = validate(engine, name, recommended(machine.gpus, verdicts), recipe)
+    if as_json:
+        _print_json(msgspec.to_builtins(found))
+    else:
+        click.echo(shown(found))
+    if found.wrong:
+        sys.exit(Unavailable.exit_code)
+
+
 def runs(*, as_json: bool) -> None:
     """List the runs."""
     known = [(found, status(found)) for found in rundir.all_runs()]
@@ -162,7 +179,7 @@ def stop(reference: str) -> None:
     """End a run."""
     found = _find(reference)
     before = status(found)
-    if not before.live and not before.leftover:
+    if not before.live and not before.leftover and not before.container:
         click.echo(f"{visible(found.name)} is not running: {show.state(before)}")
         return
     click.echo(f"stopping {visible(found.name)} …")
@@ -317,10 +334,17 @@ def _plan_data(prepared: Prepared) -> dict[str, Any]:
     data: dict[str, Any] = {"findings": msgspec.to_builtins(prepared.findings), "plan": None, "files": {}}
     if made:
         data["plan"] = msgspec.to_builtins(made)
-        for attempt, shown in zip(made.attempts, data["plan"]["attempts"], strict=True):
-            shown["argv"] = argv(attempt.command, "$RUN_DIR")
+        for attempt, told in zip(made.attempts, data["plan"]["attempts"], strict=True):
+            told["argv"] = _words(made, attempt)
         data["files"] = {file.path: file.text for file in prepared.files}
     return data
+
+
+def _words(made: Plan, attempt: Attempt) -> list[str]:
+    """Return an attempt's words; what only the running script knows stands as $NAME."""
+    if made.container is None:
+        return argv(attempt.command, "$RUN_DIR")
+    return container.words(made.container, attempt.command, {name: f"${name}" for name in VARIABLES})
 
 
 def _print_json(value: Any) -> None:

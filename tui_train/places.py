@@ -37,3 +37,8 @@ def runs_folder() -> Path:
 def last_profile() -> Path:
     """Return the file that keeps the profile of the last session."""
     return platformdirs.user_state_path(_NAME) / "last.toml"
+
+
+def images_folder() -> Path:
+    """Return the folder that keeps what images were found to hold, which may not exist yet."""
+    return platformdirs.user_cache_path(_NAME) / "images"

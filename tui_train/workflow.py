@@ -8,9 +8,9 @@ from msgspec import Struct
 
 from tui_train.checks import Finding, check
 from tui_train.errors import TuiTrainError, Unavailable
-from tui_train.facts import probe
+from tui_train.facts import images, probe
 from tui_train.facts.documents import documents
-from tui_train.facts.types import Document, Facts, PathState
+from tui_train.facts.types import ContainerImage, Document, Facts, PathState
 from tui_train.facts.variables import variables
 from tui_train.files import PRIVATE, write_beside
 from tui_train.places import last_profile
@@ -57,14 +57,23 @@ def named(profile: Profile) -> Named:
 def look(profile: Profile) -> Facts:
     """Return the facts that a profile needs; takes up to some seconds, so never on a screen's thread."""
     files = named(profile)
+    inside = profile.container.engine != "none"
     return Facts(
         machine=probe.machine(),
-        toolchains=probe.toolchains(named_python(profile)),
+        toolchains=() if inside else probe.toolchains(named_python(profile)),
         paths=files.paths,
         documents=files.documents,
         presets=files.presets,
         variables=variables(),
+        engines=images.engines() if inside else (),
+        images=chosen_image(profile),
     )
+
+
+def chosen_image(profile: Profile) -> tuple[ContainerImage, ...]:
+    """Return what the image that the profile names holds, nothing where it names none; takes up to a minute."""
+    chosen = profile.container
+    return (images.image(chosen.engine, chosen.image),) if chosen.engine != "none" and chosen.image else ()
 
 
 def named_python(profile: Profile) -> tuple[str, ...]:

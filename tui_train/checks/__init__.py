@@ -3,7 +3,7 @@
 import msgspec
 
 from tui_train.changes import Change
-from tui_train.checks import communication, hardware, launch, preset, recipe, trainer
+from tui_train.checks import communication, container, hardware, launch, preset, recipe, trainer
 from tui_train.checks.finding import Check, Finding
 from tui_train.errors import BadInput
 from tui_train.facts.types import Facts
@@ -15,6 +15,11 @@ __all__ = ["CHECKS", "Finding", "check"]
 
 CHECKS: tuple[Check, ...] = (
     trainer.python,
+    container.engine,
+    container.image,
+    container.shared_memory,
+    container.mounted,
+    container.arguments,
     hardware.devices,
     hardware.communication,
     hardware.processes,

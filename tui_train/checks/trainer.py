@@ -20,7 +20,9 @@ _OURS = {
 
 
 def python(profile: Profile, facts: Facts, resolved: Resolved) -> Iterator[Finding]:
-    """A Python that has what trains."""
+    """A Python that has what trains; in a container it is the image that has it."""
+    if profile.container.engine != "none":
+        return
     more = " deepspeed" if profile.trainer.strategy.startswith("zero") else ""
     install = (
         f"Install it there (`pip install torch accelerate transformers{more}`), or choose another (trainer.python)."

@@ -18,7 +18,7 @@ from tui_train.facts.types import Gap, Machine, PathState, Toolchain
 _ROOT = Path(__file__).resolve().parent.parent.parent
 _SOURCE = _ROOT / "tui_train" / "target" / "probe.py"
 # `-I` would hide the user's PYTHONPATH and site folder, in which a training finds its libraries.
-_RUN = "import sys; sys.path[:] = [p for p in sys.path if p]; exec(compile(sys.argv[1], 'probe.py', 'exec'))"
+RUN = "import sys; sys.path[:] = [p for p in sys.path if p]; exec(compile(sys.argv[1], 'probe.py', 'exec'))"
 _TOO_OLD = (b"SyntaxError", b"ImportError: cannot import name 'metadata'")
 _ON_PATH = "PATH"
 _AT_ONCE = 8
@@ -107,6 +107,11 @@ def _state(name: str) -> PathState:
     return "folder" if folder else "file"
 
 
+def source() -> str:
+    """Return the text of the probe that runs in the training interpreter."""
+    return _SOURCE.read_text(encoding="utf-8")
+
+
 def _candidates() -> Iterator[tuple[str, str]]:
     """Yield label and path of every interpreter worth asking, the likeliest first."""
     if sys.executable:
@@ -142,9 +147,9 @@ def _asked(python: str, label: str, deadline: float) -> tuple[str, Toolchain]:
     What PATH leads to may be a shim that chooses by the current folder, so the child runs there, imports nothing from
     there, and the interpreter behind the shim is the one that is kept.
     """
-    answer = ask([python, "-B", "-c", _RUN, _SOURCE.read_text(encoding="utf-8")], deadline, folder=None)
+    answer = ask([python, "-B", "-c", RUN, source()], deadline, folder=None)
     for line in reversed(answer.out.splitlines()):
-        told = _decoded(line)
+        told = decoded(line)
         if told is not None:
             kept = told.executable if label == _ON_PATH and told.executable else python
             return told.prefix, msgspec.structs.replace(told.toolchain, python=kept, label=label)
@@ -153,7 +158,7 @@ def _asked(python: str, label: str, deadline: float) -> tuple[str, Toolchain]:
     return python, Toolchain(python=python, label=label, problem=problem)
 
 
-class _Told(msgspec.Struct):
+class Told(msgspec.Struct):
     """What the probe in the training interpreter prints."""
 
     prefix: str
@@ -161,9 +166,10 @@ class _Told(msgspec.Struct):
     toolchain: Toolchain
 
 
-def _decoded(line: bytes) -> _Told | None:
+def decoded(line: bytes) -> Told | None:
+    """Return what a line of the probe's output says, None for what is none."""
     try:
-        return msgspec.json.decode(line, type=_Told)
+        return msgspec.json.decode(line, type=Told)
     except (msgspec.MsgspecError, ValueError):
         return None
 

@@ -133,6 +133,31 @@ class ScriptHelp(Struct, frozen=True, kw_only=True):
     problem: str = ""
 
 
+class ContainerEngine(Struct, frozen=True, kw_only=True):
+    """A container engine that is installed; `gpus` is whether it can show cards, `problem` why it cannot be used.
+
+    `images` are the names of those that are on this machine.
+    """
+
+    name: str
+    version: str = ""
+    rootless: bool = False
+    gpus: bool = False
+    images: tuple[str, ...] = ()
+    problem: str = ""
+
+
+class ContainerImage(Struct, frozen=True, kw_only=True):
+    """An image as an engine knows it, and the Python inside; None where `problem` says why, or it is `missing` here."""
+
+    engine: str
+    name: str
+    id: str = ""
+    toolchain: Toolchain | None = None
+    missing: bool = False
+    problem: str = ""
+
+
 class Facts(Struct, frozen=True, kw_only=True):
     """All that plan and checks may know of the world.
 
@@ -148,6 +173,8 @@ class Facts(Struct, frozen=True, kw_only=True):
     documents: dict[str, Document] = {}
     presets: dict[str, OwnPreset] = {}
     help: dict[str, ScriptHelp] = {}
+    engines: tuple[ContainerEngine, ...] = ()
+    images: tuple[ContainerImage, ...] = ()
 
 
 class Verdict(Struct, frozen=True):

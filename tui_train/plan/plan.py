@@ -11,7 +11,7 @@ from tui_train.checks import check
 from tui_train.errors import BadInput, Unavailable
 from tui_train.facts.types import Facts, Toolchain
 from tui_train.memory.ladder import climb
-from tui_train.plan import batch, communication, config_file
+from tui_train.plan import batch, communication, config_file, container
 from tui_train.plan.arguments import fill, plain
 from tui_train.plan.launchers import LAUNCHERS
 from tui_train.plan.launchers.job import Job
@@ -65,11 +65,12 @@ def plan(profile: Profile, facts: Facts) -> Plan:
         steps.append(_Step(name, change.title, changed, len(steps) + 1))
     jobs, configs = _jobs(steps, resolved, toolchain)
     recipe = profile.recipe
+    outputs = tuple(_output(step.profile, profile) for step in steps)
     made = [_attempt(step, profile, resolved, job, facts) for step, job in zip(steps, jobs, strict=True)]
     return Plan(
         name=profile.name,
         title=_title(profile, resolved),
-        python=toolchain.python,
+        python=jobs[0].python,
         launcher=resolved.launcher,
         device=resolved.device,
         gpus=jobs[0].gpus,
@@ -87,6 +88,7 @@ def plan(profile: Profile, facts: Facts) -> Plan:
         programs=_programs(profile),
         secrets=profile.trainer.secrets,
         backend=resolved.backend,
+        container=container.wrapping(profile, jobs[0].gpus, outputs),
         log=Log(resolved.preset.log, recipe.steps if "steps" in resolved.room.takes else 0),
         notes=_notes(profile, resolved),
     )
@@ -117,7 +119,7 @@ def _job(profile: Profile, resolved: Resolved, toolchain: Toolchain) -> Job:
     trainer, nodes = profile.trainer, profile.nodes
     sharded = trainer.strategy != "ddp"
     return Job(
-        python=toolchain.python,
+        python=toolchain.python if profile.container.engine == "none" else "python",
         torch=toolchain.torch or "",
         processes=resolved.processes,
         nodes=nodes.count,
@@ -146,7 +148,9 @@ def _title(profile: Profile, resolved: Resolved) -> str:
     if profile.nodes.count > 1:
         devices += f" of each of {profile.nodes.count} machines"
     held = "" if profile.trainer.strategy == "ddp" else f" with {profile.trainer.strategy}"
-    return f"{what} under {LAUNCHERS[resolved.launcher].LABEL}{held}, {processes} on {devices}"
+    box = profile.container
+    where = "" if box.engine == "none" else f", in {box.image} by {box.engine}"
+    return f"{what} under {LAUNCHERS[resolved.launcher].LABEL}{held}, {processes} on {devices}{where}"
 
 
 def _numbers(recipe: Recipe, resolved: Resolved) -> tuple[str, ...]:
@@ -266,6 +270,7 @@ def _settings(
         settings.append(Setting("CUDA_VISIBLE_DEVICES", "", "trains on the CPU: hides every card", "profile"))
     settings += LAUNCHERS[resolved.launcher].settings(job)
     settings += communication.settings(profile.communication, resolved.backend, job.gpus, resolved.toolchain)
+    settings += container.settings(profile.container)
     if profile.recipe.expandable_segments and job.gpus:
         why = "the allocator grows its blocks: less memory lost to fragmentation"
         settings.append(Setting("PYTORCH_CUDA_ALLOC_CONF", "expandable_segments:True", why, "ladder"))
@@ -283,7 +288,7 @@ def _settings(
 
 def _shim(profile: Profile) -> dict[str, Setting]:
     """Put the folder of our module before the PYTHONPATH of the profile, or else before that of whoever starts it."""
-    if profile.trainer.kind != "script":
+    if profile.trainer.kind != "script" or profile.container.engine != "none":
         return {}
     name = "PYTHONPATH"
     yours = profile.trainer.environment.get(name)

@@ -5,7 +5,7 @@ from typing import Literal
 from msgspec import Struct
 
 from tui_train.facts.gpus import judge, recommended
-from tui_train.facts.types import Facts, Gpu, Toolchain, Verdict
+from tui_train.facts.types import ContainerImage, Facts, Gpu, Toolchain, Verdict
 from tui_train.facts.versions import at_least
 from tui_train.memory.ladder import Room
 from tui_train.plan import communication
@@ -96,8 +96,21 @@ def lacks(profile: Profile, toolchain: Toolchain) -> str:
     return _too_old_to_shard(toolchain) if profile.trainer.strategy == "fsdp2" else ""
 
 
+def image_of(profile: Profile, facts: Facts) -> ContainerImage | None:
+    """Return what is known of the image that the profile names, None where it was not looked at."""
+    chosen = profile.container
+    known = (image for image in facts.images if (image.engine, image.name) == (chosen.engine, chosen.image))
+    return next(known, None)
+
+
 def pick_toolchain(profile: Profile, facts: Facts) -> Toolchain | None:
-    """Return the Python that the profile names, or else the first that can train it, rather one that can use a card."""
+    """Return the Python that the profile names, or else the first that can train it, rather one that can use a card.
+
+    In a container it is the image's own.
+    """
+    if profile.container.engine != "none":
+        image = image_of(profile, facts)
+        return image.toolchain if image else None
     if profile.trainer.python:
         return next((found for found in facts.toolchains if found.python == profile.trainer.python), None)
     able = [found for found in facts.toolchains if not lacks(profile, found)]

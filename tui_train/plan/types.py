@@ -1,20 +1,32 @@
 """What will happen: commands as words, variables with their reasons, files; nothing here is quoted."""
 
 from collections.abc import Iterable, Mapping
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 from msgspec import Struct
 
-Origin = Literal["profile", "machine", "launcher", "ladder"]
+Origin = Literal["profile", "machine", "launcher", "ladder", "container"]
+
+
+_Name = Literal[
+    "RUN_DIR", "CHECKPOINT", "PYTHONPATH", "NODE_RANK", "CARDS",
+    "CONTAINER", "USER", "MEMLOCK", "RUN_MOUNT", "CACHE_MOUNT", "HUGGING_FACE_MOUNT",
+]  # fmt: skip
+# Without the checkpoint, for whose words there is a rule of their own.
+VARIABLES: tuple[str, ...] = tuple(name for name in get_args(_Name) if name != "CHECKPOINT")
 
 # What a configuration file may hold.
 Plain = str | int | float | bool | None | list[Any] | dict[str, Any]
 
 
 class Variable(Struct, frozen=True):
-    """A value that only the running script knows; PYTHONPATH is one with a colon before it, or nothing."""
+    """A value that only the running script knows; PYTHONPATH is one with a colon before it, or nothing.
 
-    variable: Literal["RUN_DIR", "CHECKPOINT", "PYTHONPATH", "NODE_RANK", "CARDS"]
+    Those of containers: its name; who it runs as, in the engine's own word; how much memory it may lock, in bytes; the
+    words that mount the run folder, the caches and Hugging Face's folder.
+    """
+
+    variable: _Name
 
 
 class Joined(Struct, frozen=True):
@@ -107,6 +119,20 @@ class Attempt(Struct, frozen=True, kw_only=True):
     fills: tuple[str, ...] = ()
 
 
+class Wrapping(Struct, frozen=True, kw_only=True):
+    """The container around every attempt: `parts` are its engine's words before variables, folder and image.
+
+    `folders` are made on the machine before it starts, for what is not there cannot be mounted. `before` are words
+    inside the image, before the command.
+    """
+
+    engine: str
+    image: str
+    parts: tuple[Part, ...]
+    folders: tuple[Word, ...] = ()
+    before: tuple[Word, ...] = ()
+
+
 class ConfigFile(Struct, frozen=True):
     """A file that a launcher or a trainer reads, as data: the renderer writes it, `why` at its head."""
 
@@ -156,6 +182,7 @@ class Plan(Struct, frozen=True, kw_only=True):
     configs: tuple[ConfigFile, ...] = ()
     programs: tuple[ProgramFile, ...] = ()
     secrets: tuple[str, ...] = ()
+    container: Wrapping | None = None
     backend: str = ""
     log: Log = Log()
     notes: tuple[str, ...] = ()

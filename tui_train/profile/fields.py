@@ -12,6 +12,7 @@ import msgspec
 
 from tui_train.errors import BadInput
 from tui_train.places import expanded
+from tui_train.profile import mounts
 from tui_train.profile.rows import ROWS, Field, FieldKind
 from tui_train.profile.types import Profile
 from tui_train.text import visible
@@ -106,7 +107,10 @@ def show(value: Value) -> str:
 def paths_of(profile: Profile) -> tuple[str, ...]:
     """Return the paths that the profile names, whose state the checks ask for; the Python is probed another way."""
     trainer = profile.trainer
-    named = (trainer.script, trainer.config, trainer.working_directory, trainer.model, trainer.output, *trainer.data)
+    mounted = (mount.host for mount in map(mounts.parse, profile.container.mounts) if mount)
+    image = profile.container.image if profile.container.engine == "apptainer" else ""
+    plain = (trainer.script, trainer.config, trainer.working_directory, trainer.model, trainer.output)
+    named = (*plain, *trainer.data, *mounted, image)
     return tuple(dict.fromkeys(path for path in named if path))
 
 

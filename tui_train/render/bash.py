@@ -3,7 +3,7 @@
 import shlex
 from importlib import resources
 
-from tui_train.plan.types import Attempt, Part, Plan, Setting, Variable, Word, filled, needs_checkpoint
+from tui_train.plan.types import Attempt, Part, Plan, Setting, Variable, Word, Wrapping, filled, needs_checkpoint
 from tui_train.text import visible
 
 _EXPANSIONS = {
@@ -12,6 +12,12 @@ _EXPANSIONS = {
     "PYTHONPATH": '"${PYTHONPATH:+:$PYTHONPATH}"',
     "NODE_RANK": '"$node_rank"',
     "CARDS": '"$card_list"',
+    "CONTAINER": '"$container_name"',
+    "USER": '"$user_word"',
+    "MEMLOCK": '"$memlock"',
+    "RUN_MOUNT": '"$run_mount"',
+    "CACHE_MOUNT": '"$cache_mount"',
+    "HUGGING_FACE_MOUNT": '"$hugging_face_mount"',
 }
 _WIDTH = 46
 _LONGEST = 116
@@ -28,9 +34,14 @@ def launch_script(plan: Plan) -> str:
         _settings(shared),
         *(_attempt(number, attempt, shared) for number, attempt in enumerate(plan.attempts, start=1)),
         _order(plan),
-        resources.files("tui_train.render").joinpath("supervisor.sh").read_text(encoding="utf-8"),
+        *((_container(plan.container), _library("container.sh")) if plan.container else ()),
+        _library("supervisor.sh"),
     ]
     return "\n".join(sections)
+
+
+def _library(name: str) -> str:
+    return resources.files("tui_train.render").joinpath(name).read_text(encoding="utf-8")
 
 
 def quote(word: Word) -> str:
@@ -46,12 +57,13 @@ def _comment(text: str) -> str:
 
 
 def _header(plan: Plan) -> str:
+    needs = f"{plan.container.engine} and its image {plan.container.image}" if plan.container else "the Python below"
     resumes = "resumes from the newest complete checkpoint" if plan.attempts[0].checkpoints else "begins anew"
     lines = [
         f"{plan.name}: {plan.title}",
         ", ".join((plan.attempts[0].batch, *plan.numbers)),
         *plan.notes,
-        "Written by tui-train, without which it runs: it needs bash, coreutils and the Python below.",
+        f"Written by tui-train, without which it runs: it needs bash, coreutils and {needs}.",
         "",
         f"bash launch.sh             runs it; a second start {resumes}"
         if plan.nodes == 1
@@ -67,6 +79,7 @@ def _header(plan: Plan) -> str:
 def _fixed(plan: Plan) -> str:
     secrets, cards = _list(plan.secrets), _list(plan.gpus)
     names = _list(tuple(visible(name) for name in plan.gpu_names))
+    engine = plan.container.engine if plan.container else " # no container"
     return f"""
 if [ -z "${{BASH_VERSINFO-}}" ] || [ "${{BASH_VERSINFO[0]}}${{BASH_VERSINFO[1]}}" -lt 44 ]; then
   echo 'launch.sh: needs bash 4.4 or newer: start it as "bash launch.sh"' >&2
@@ -82,6 +95,7 @@ secrets=({secrets}) # taken from the environment of whoever starts this script, 
 cards=({cards})
 card_names=({names})
 nodes={plan.nodes} processes={plan.processes} # machines, and the training processes of each
+engine={engine}
 """
 
 
@@ -136,6 +150,16 @@ def _attempt(number: int, attempt: Attempt, shared: tuple[Setting, ...]) -> str:
 def _quoted(part: Part, *, python: bool = False) -> str:
     words = [quote(word) for word in part.words]
     return " ".join(['"$python"', *words[1:]] if python else words)
+
+
+def _container(around: Wrapping) -> str:
+    lines = ["# The container around every attempt."]
+    lines.append(f"image={shlex.quote(around.image)}")
+    lines.append(f"folders=({' '.join(quote(folder) for folder in around.folders)}) # made first")
+    lines += ["enter() { # what only this machine knows stands in variables", "  container=("]
+    lines += [_line(_quoted(part), part.why, "    ") for part in around.parts]
+    lines += ["  )", f"  before=({' '.join(quote(word) for word in around.before)})", "}", ""]
+    return "\n".join(lines)
 
 
 def _order(plan: Plan) -> str:

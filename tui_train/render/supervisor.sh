@@ -12,7 +12,7 @@ TEXT
 TEXT
   cat <<'TEXT'
 Ctrl-C or `kill` of this script ends the training; a lost terminal does not.
-TUI_TRAIN_PYTHON=/path/to/python   trains with another Python
+TUI_TRAIN_PYTHON=/path/to/python   trains with another Python (in a container: of its image)
 TUI_TRAIN_GRACE=20                 seconds that a training gets to end by itself
 Exit code: the training's own; 64 wrong usage, 69 something is missing, 73 cannot write, 75 already running.
 TEXT
@@ -81,7 +81,11 @@ signal_all() { # signal_all SIGNAL: to every process of this run; false when the
 end_training() {  # asks the launcher first, for it knows its workers; then whatever it leaves, once; then kills
   local waited=0 limit=$((grace * 5)) asked=no
   look
-  kill -TERM "$child" 2>/dev/null
+  if [ -n "$container_name" ]; then
+    stop_container &
+  else
+    kill -TERM "$child" 2>/dev/null
+  fi
   while signal_all 0; do
     [ "$waited" -lt "$limit" ] && [ "$signals" -lt 2 ] || break
     if [ "$asked" = no ] && ! kill -0 "$child" 2>/dev/null; then
@@ -100,6 +104,7 @@ kill_all() {
     sleep 0.1
     tries=$((tries + 1))
   done
+  [ -z "$container_name" ] || remove_container
 }
 
 on_stop() {  # on_stop NAME CODE
@@ -167,8 +172,10 @@ escape() { # makes `at` what stands between the double quotes of a YAML text
 }
 
 launch() {  # launch FOLDER: becomes `command` with `settings` in FOLDER; with --dry-run prints it
+  local folder=$1
+  [ -z "$engine" ] || launch_inside
   if [ "$dry_run" = yes ]; then
-    printf 'cd -- %q\n' "$1"
+    printf 'cd -- %q\n' "$folder"
     printf 'export'
     printf ' %q' "${settings[@]}"
     printf '\n'
@@ -176,7 +183,7 @@ launch() {  # launch FOLDER: becomes `command` with `settings` in FOLDER; with -
     printf '\n'
     return
   fi
-  cd -- "$1" || exit 69
+  cd -- "$folder" || exit 69
   # env, not export: some names bash keeps for itself. nice, for env would take a Python in a folder a=b for a variable.
   exec env "${settings[@]}" "TUI_TRAIN_RUN_ID=$run_id" nice -n 0 "${command[@]}"
 }
@@ -194,18 +201,23 @@ out_of_gpu_memory() {  # out_of_gpu_memory LOG: true when the end of the log tel
 }
 
 run_attempt() {  # run_attempt FUNCTION LOG: sets `code`
+  local named=
+  [ -z "$engine" ] || name_container "$number"
+  [ -z "$container_name" ] || named=",\"engine\":\"$engine\",\"container\":\"$container_name\""
   set -m # a process group of its own: the terminal's signals reach this script alone
   "$1" < /dev/null >> "$2" 2>&1 &
   child=$!
   leader=$child
   set +m
-  event attempt_started ",\"attempt\":$number,\"position\":$position,\"leader\":$leader"
+  event attempt_started ",\"attempt\":$number,\"position\":$position,\"leader\":$leader$named"
   [ "$signals" -eq 0 ] || end_training
   while :; do
     interrupted=0
     wait "$child" 2>/dev/null
     code=$?
-    [ "$interrupted" -eq 1 ] || break
+    [ "$interrupted" -eq 0 ] || continue
+    if [ -z "$container_name" ] || ! container_lives; then break; fi
+    rejoin "$2"
   done
   child=
 }
@@ -290,6 +302,7 @@ inherit() { # inherit OWNER: takes the lock of a dead owner, which only one can;
 leave_to() { # leave_to MARK: refuses while processes of an earlier start, whose launch.sh was killed, still train
   local run_id=$1
   [ -n "$run_id" ] || return 0
+  [ -z "$engine" ] || leave_container_to "$run_id"
   look
   [ "${#found[@]}" -eq 0 ] || {
     rm -rf -- "$own_dir/.lock"
@@ -340,6 +353,14 @@ ${there[*]:-none}; choose with --cards=UUID,…"
   card_list=${cards[*]}
 }
 
+find_python() {
+  case $python in
+    /*) ;;
+    */*) python=$PWD/$python ;;
+  esac
+  command -v -- "$python" > /dev/null || refuse 69 "there is no $python: set TUI_TRAIN_PYTHON to the Python that trains"
+}
+
 find_cards() { # a card may have been taken out, or lost, since this script was written
   local listed position
   [ "${#cards[@]}" -gt 0 ] || return 0
@@ -367,6 +388,7 @@ main() {
     esac
   done
   find_machine
+  [ -z "$engine" ] || know_machine
   if [ "$dry_run" = yes ]; then
     for attempt in "${attempts[@]}"; do
       printf '# attempt %s: %s\n' "$((position + 1))" "${titles[position]}"
@@ -382,17 +404,18 @@ main() {
     '' | *[!0-9]*) refuse 64 "TUI_TRAIN_GRACE is $grace: give whole seconds" ;;
   esac
   grace=$((10#$grace))
-  case $python in
-    /*) ;;
-    */*) python=$PWD/$python ;;
-  esac
-  command -v -- "$python" > /dev/null || refuse 69 "there is no $python: set TUI_TRAIN_PYTHON to the Python that trains"
+  if [ -n "$engine" ]; then
+    find_image
+  else
+    find_python
+  fi
   lock
   trap 'rm -rf -- "$own_dir/.lock"' EXIT
   trap 'on_stop INT 130' INT
   trap 'on_stop TERM 143' TERM
   trap 'interrupted=1' HUP PIPE # a lost terminal ends neither this script nor the training
   find_cards
+  [ -z "$engine" ] || make_folders
   # A line that a full disk or a power cut left torn would swallow the next one.
   [ ! -s "$own_dir/events.jsonl" ] || [ -z "$(tail -c 1 -- "$own_dir/events.jsonl")" ] || echo >> "$own_dir/events.jsonl"
   event run_started ",\"mark\":\"$run_id\",\"pid\":$$,\"start_ticks\":$(start_ticks $$),\"boot_id\":\"$boot_id\",\"grace\":$grace" \
@@ -409,6 +432,7 @@ interrupted=0
 signals=0
 stop_code=143
 child=
+container_name=
 leader=
 found=()
 declare -A seen=()

@@ -37,6 +37,8 @@ class Event(Struct, frozen=True, kw_only=True):
     out_of_memory: bool = False
     state: str = ""
     signal: str = ""
+    engine: str = ""
+    container: str = ""
 
 
 class RunDir(Struct, frozen=True):

@@ -25,7 +25,8 @@ class AttemptStatus(Struct, frozen=True, kw_only=True):
 class Status(Struct, frozen=True, kw_only=True):
     """A run's state and attempts; `leftover` are processes that train on though what started them is gone.
 
-    `grace` is how many seconds its training gets to end by itself.
+    `grace` is how many seconds its training gets to end by itself. `container` is the name, for `engine`, of one that
+    may train on although what started it is gone.
     """
 
     state: State
@@ -38,6 +39,8 @@ class Status(Struct, frozen=True, kw_only=True):
     leader: int = 0
     grace: int = 20
     leftover: tuple[int, ...] = ()
+    engine: str = ""
+    container: str = ""
 
     @property
     def live(self) -> bool:
@@ -57,6 +60,8 @@ def status(run: RunDir) -> Status:
     end = next((event for event in after if event.event == "run_ended"), None)
     leader = next((event.leader for event in after[::-1] if event.leader), 0)
     leftover: tuple[int, ...] = ()
+    attempt = next((event for event in after[::-1] if event.event.startswith("attempt_")), None)
+    inside = attempt if attempt and attempt.event == "attempt_started" and not end else None
     if end and end.state in {"finished", "failed", "stopped"}:
         state = end.state
     elif alive(last.pid, last.start_ticks, last.boot_id):
@@ -76,6 +81,8 @@ def status(run: RunDir) -> Status:
         leader=leader,
         grace=last.grace,
         leftover=leftover,
+        engine=inside.engine if inside else "",
+        container=inside.container if inside else "",
     )
 
 

@@ -1,7 +1,9 @@
 """Ending a run: its launch.sh is asked first, and nothing with its mark is left behind."""
 
 import os
+import re
 import signal
+import subprocess
 import time
 from collections.abc import Callable
 
@@ -11,6 +13,9 @@ from tui_train.runs.rundir import RunDir
 from tui_train.runs.status import Status, status
 
 _PATIENCE = 40.0
+_ENGINES = frozenset({"docker", "podman"})
+# As launch.sh names them: events.jsonl is a file that others may have written.
+_NAME = re.compile(r"tui-train-[\w.-]+", re.ASCII)
 
 
 def stop(run: RunDir, *, waiting: Callable[[], None] = lambda: None) -> Status:
@@ -28,6 +33,8 @@ def stop(run: RunDir, *, waiting: Callable[[], None] = lambda: None) -> Status:
             time.sleep(0.1)
         if now.live:
             _signal(now.pid, signal.SIGKILL)
+    if now.container and not now.live:
+        _end_container(now, waiting)
     left = _end(now, waiting) if now.mark else ()
     if left:
         pids = ", ".join(map(str, left))
@@ -42,6 +49,29 @@ def _signal(pid: int, number: signal.Signals) -> None:
         return
     except PermissionError:
         raise Unavailable("the run belongs to another user", "Ask whoever started it to stop it.") from None
+
+
+def _end_container(now: Status, waiting: Callable[[], None]) -> None:
+    """Stop and remove the container of a run whose launch.sh is gone; what its engine does not end, signals do."""
+    if now.engine not in _ENGINES or not _NAME.fullmatch(now.container):
+        return
+    for words in (("stop", "-t", str(now.grace)), ("rm", "-f")):
+        try:
+            asked = subprocess.Popen(
+                [now.engine, *words, now.container],
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.DEVNULL,
+            )
+        except OSError:
+            return
+        deadline = time.monotonic() + now.grace + _PATIENCE
+        while asked.poll() is None and time.monotonic() < deadline:
+            waiting()
+            time.sleep(0.05)
+        if asked.poll() is None:
+            asked.kill()
+        asked.wait()
 
 
 def _end(now: Status, waiting: Callable[[], None]) -> tuple[int, ...]:

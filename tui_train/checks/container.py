@@ -1,0 +1,174 @@
+"""Checks of the container: its engine, its image, what is mounted and how much memory is shared."""
+
+import re
+from collections.abc import Iterator
+
+from tui_train.changes import Change
+from tui_train.checks.finding import Finding
+from tui_train.facts.types import ContainerImage, Facts
+from tui_train.plan import container
+from tui_train.plan.resolve import Resolved, image_of, lacks
+from tui_train.profile import fields, mounts
+from tui_train.profile.types import Container, Profile
+from tui_train.text import visible
+
+_SIZE = re.compile(r"[1-9]\d{0,9}([bkmg]|[kmg]i?b)?", re.IGNORECASE | re.ASCII)
+# What an image keeps in them is needed there.
+_SYSTEM = ("bin", "boot", "etc", "lib", "lib64", "opt", "sbin", "usr", "var")
+_LOCAL = ("usr/bin", "usr/lib", "usr/local", "usr/local/bin", "usr/local/lib")
+_OF_THE_IMAGE = frozenset({"/", container.CACHE, *(f"/{name}" for name in (*_SYSTEM, *_LOCAL))})
+_OF_THE_KERNEL = ("/proc", "/sys", "/dev")
+_INSTALL = {
+    "docker": "set it up (`sudo nvidia-ctk runtime configure --runtime=docker`, then restart docker)",
+    "podman": "describe the cards (`sudo nvidia-ctk cdi generate --output=/etc/cdi/nvidia.yaml`)",
+}
+
+
+def engine(profile: Profile, facts: Facts, resolved: Resolved) -> Iterator[Finding]:
+    """An engine that is there, answers, and can show the chosen cards."""
+    name = profile.container.engine
+    if name == "none":
+        if profile.container.image:
+            message = f"the image {profile.container.image} is named and no container is chosen: it is not used"
+            yield Finding(level="note", key="container.engine", message=message, remedy="Choose docker or podman.")
+        return
+    bare = Change(
+        "no container", "trains with a Python of this machine", (("container.engine", "none"), ("container.image", ""))
+    )
+    found = next((known for known in facts.engines if known.name == name), None)
+    reason = found.problem if found else "it is not installed"
+    if reason:
+        message, remedy = f"{name} cannot be used: {reason}", "Mend that, or choose another engine or none."
+        yield Finding(level="error", key="container.engine", message=message, remedy=remedy, change=bare, machine=True)
+    elif found and resolved.gpus and not found.gpus:
+        message = f"{name} cannot show the cards to a container: NVIDIA's Container Toolkit is not set up for it"
+        remedy = f"Install nvidia-container-toolkit and {_INSTALL.get(name, 'set it up')}."
+        yield Finding(level="error", key="container.engine", message=message, remedy=remedy, machine=True)
+    if profile.trainer.python:
+        message = f"{profile.trainer.python} is not used: in a container the image's own `python` trains"
+        yield Finding(level="note", key="container.engine", message=message, remedy="Nothing is to be done.")
+
+
+def image(profile: Profile, facts: Facts, _resolved: Resolved) -> Iterator[Finding]:
+    """An image that is there and holds what trains."""
+    chosen = profile.container
+    if chosen.engine == "none":
+        return
+    shown = visible(chosen.image)
+    found = image_of(profile, facts)
+    if not chosen.image:
+        message, remedy = "no image is named", "Name one, such as nvcr.io/nvidia/nemo:25.04."
+        yield Finding(level="error", key="container.image", message=message, remedy=remedy)
+    elif not _is_name(chosen):
+        message, remedy = f"{shown} is no image's name", "Write it as `docker images` prints it: NAME:TAG."
+        yield Finding(level="error", key="container.image", message=message, remedy=remedy)
+    elif chosen.engine == "apptainer" and not chosen.image.startswith("/"):
+        message, remedy = f"{shown} is no whole path", "Write the path of the .sif file from / on."
+        yield Finding(level="error", key="container.image", message=message, remedy=remedy)
+    elif any(known.name == chosen.engine and known.problem for known in facts.engines):
+        return
+    elif found is None or found.missing:
+        yield _missing(profile, facts)
+    elif reason := _lacking(profile, found):
+        message, remedy = f"the image {shown} cannot train this: {reason}", "Choose an image that has it."
+        yield Finding(level="error", key="container.image", message=message, remedy=remedy, machine=True)
+
+
+def _is_name(chosen: Container) -> bool:
+    if chosen.image.startswith("-") or not chosen.image.isprintable():
+        return False
+    return chosen.engine == "apptainer" or not any(letter.isspace() for letter in chosen.image)
+
+
+def _missing(profile: Profile, facts: Facts) -> Finding:
+    chosen = profile.container
+    message = f"the image {chosen.image} is not on this machine"
+    if chosen.engine == "apptainer":
+        remedy = "Build or copy it there first."
+    else:
+        local = next((known.images for known in facts.engines if known.name == chosen.engine), ())
+        here = f" Here are: {', '.join(local[:4])}." if local else ""
+        remedy = f"Fetch it: `{chosen.engine} pull {chosen.image}`. NVIDIA's are many GB.{here}"
+    return Finding(level="error", key="container.image", message=message, remedy=remedy, machine=True)
+
+
+def _lacking(profile: Profile, found: ContainerImage) -> str:
+    if found.problem or found.toolchain is None:
+        return found.problem or "it could not be asked"
+    return lacks(profile, found.toolchain)
+
+
+def shared_memory(profile: Profile, _facts: Facts, _resolved: Resolved) -> Iterator[Finding]:
+    """A size that engines read."""
+    chosen = profile.container
+    if chosen.engine == "none" or chosen.shared_memory == container.HOST_SHARED_MEMORY:
+        return
+    host = Change("shared memory of the machine", "it is as large as it can be", (("container.shared_memory", "host"),))
+    if not _SIZE.fullmatch(chosen.shared_memory):
+        message, remedy = f"{chosen.shared_memory!r} is no size of memory", "Write host, or a size such as 16g."
+        yield Finding(level="error", key="container.shared_memory", message=message, remedy=remedy, change=host)
+    elif chosen.engine == "apptainer":
+        message, remedy = "apptainer always shares the machine's /dev/shm: the size is not used", "Write host."
+        yield Finding(level="note", key="container.shared_memory", message=message, remedy=remedy, change=host)
+
+
+def mounted(profile: Profile, facts: Facts, _resolved: Resolved) -> Iterator[Finding]:
+    """Mounts that can be read, are there, can be said to the engine, and hide nothing that the image needs."""
+    chosen = profile.container
+    if chosen.engine == "none":
+        return
+    for text in chosen.mounts:
+        found = mounts.parse(text)
+        if found is None:
+            message = f"{text} is no mount"
+            remedy = "Write HOST:INSIDE or HOST:INSIDE:ro, both whole paths."
+            yield Finding(level="error", key="container.mounts", message=message, remedy=remedy)
+        elif facts.paths.get(found.host) in {"missing", "unreadable"}:
+            what = {"missing": "does not exist", "unreadable": "cannot be read"}[facts.paths[found.host]]
+            message, remedy = f"the mount {found.host} {what}", "Name what is there."
+            yield Finding(level="error", key="container.mounts", message=message, remedy=remedy)
+    for path in container.unsayable(profile):
+        message = f"{chosen.engine} has no way to mount {path}"
+        remedy = "Move it to a path without colons, commas, quotes and line breaks."
+        yield Finding(level="error", key=_key_of(profile, path), message=message, remedy=remedy)
+    outputs = (profile.trainer.output,) if profile.trainer.output else ()
+    for mount in container.mounts(profile, outputs):
+        inside = mount.inside.rstrip("/") or "/"
+        if inside in _OF_THE_IMAGE or any(f"{inside}/".startswith(f"{folder}/") for folder in _OF_THE_KERNEL):
+            message = f"{mount.host} would hide what the image itself has in {inside}"
+            remedy = "Move it to a folder of its own, such as one in your home."
+            yield Finding(level="error", key=_key_of(profile, mount.host), message=message, remedy=remedy)
+
+
+def arguments(profile: Profile, _facts: Facts, _resolved: Resolved) -> Iterator[Finding]:
+    """Paths in the arguments that the container sees."""
+    chosen = profile.container
+    if chosen.engine == "none":
+        return
+    outputs = (profile.trainer.output,) if profile.trainer.output else ()
+    seen = [f"{mount.inside.rstrip('/')}/" for mount in container.mounts(profile, outputs)]
+    for word in profile.trainer.arguments:
+        path = word.partition("=")[2] if word.startswith("-") else word
+        if not path.startswith("/") or any(f"{path}/".startswith(folder) for folder in seen):
+            continue
+        mount = f"{path}:{path}:ro"
+        change = Change(
+            f"mount {path}", "the training may read it there", (("container.mounts", (*chosen.mounts, mount)),)
+        )
+        message = f"{path} is not seen in the container, unless the image itself has it"
+        remedy = "Mount it, under More mounts."
+        yield Finding(level="warning", key="container.mounts", message=message, remedy=remedy, change=change)
+
+
+def _key_of(profile: Profile, path: str) -> str:
+    """Return the field that names a path."""
+    trainer = profile.trainer
+    if path == trainer.working_directory:
+        return "trainer.working_directory"
+    if path == trainer.output:
+        return "trainer.output"
+    if path in trainer.data:
+        return "trainer.data"
+    if path == container.script_folder(profile):
+        return "trainer.script"
+    return "trainer.model" if trainer.model.startswith(path) else fields.field("container.mounts").key

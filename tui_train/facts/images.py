@@ -1,0 +1,171 @@
+"""Finds out which container engines work here, and what the Python inside an image has; nothing is ever fetched."""
+
+import hashlib
+import secrets
+import shutil
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from tui_train.errors import TuiTrainError, Unavailable
+from tui_train.facts.ask import Answer, ask
+from tui_train.facts.probe import RUN, decoded, source
+from tui_train.facts.types import ContainerEngine, ContainerImage
+from tui_train.files import PRIVATE, write_beside
+from tui_train.places import images_folder
+
+ENGINES = ("docker", "podman", "apptainer")
+_CDI_FOLDERS = ("/etc/cdi", "/var/run/cdi", "/run/cdi")
+_HOOKS = ("nvidia-container-runtime-hook", "nvidia-container-runtime")
+_NO_PYTHON = 127
+
+
+def engines(deadline: float = 8.0) -> tuple[ContainerEngine, ...]:
+    """Return the engines that are installed; one that cannot be used says why in `problem`."""
+    readers = {"docker": _docker, "podman": _podman, "apptainer": _apptainer}
+    found = [name for name in ENGINES if shutil.which(name)]
+    with ThreadPoolExecutor(len(ENGINES)) as pool:
+        return tuple(pool.map(lambda name: readers[name](deadline), found))
+
+
+def engine_of(name: str, found: Sequence[ContainerEngine]) -> str:
+    """Return the engine to ask for an image: apptainer for a .sif file, else one that has it, else one that works."""
+    if name.endswith(".sif"):
+        return "apptainer"
+    able = [engine for engine in found if not engine.problem and engine.name != "apptainer"]
+    if not able:
+        reasons = "; ".join(f"{engine.name}: {engine.problem}" for engine in found if engine.problem)
+        raise Unavailable(
+            f"no container engine works here ({reasons or 'none is installed'})", "Install docker or podman."
+        )
+    having = [engine for engine in able if name in engine.images]
+    return (having or able)[0].name
+
+
+def image(engine: str, name: str, deadline: float = 60.0) -> ContainerImage:
+    """Return what the Python inside an image has, as it told this or an earlier time; it is asked without a network."""
+    known = ContainerImage(engine=engine, name=name)
+    if shutil.which(engine) is None or not name or name.startswith("-"):
+        return msgspec.structs.replace(known, problem="it cannot be asked")
+    found = _identity(engine, name)
+    if isinstance(found, ContainerImage):
+        return found
+    cached = images_folder() / f"{hashlib.sha256(f'{found}{source()}'.encode()).hexdigest()[:32]}.json"
+    with suppress(OSError, msgspec.MsgspecError):
+        kept = msgspec.json.decode(cached.read_bytes(), type=ContainerImage)
+        return msgspec.structs.replace(kept, engine=engine, name=name)
+    answer = run(engine, name, ("python", "-B", "-c", RUN, source()), deadline)
+    for line in reversed(answer.out.splitlines()):
+        told = decoded(line)
+        if told is not None:
+            toolchain = msgspec.structs.replace(told.toolchain, label=name)
+            asked = msgspec.structs.replace(known, id=found, toolchain=toolchain)
+            with suppress(TuiTrainError):
+                write_beside(cached, msgspec.json.encode(asked).decode(), PRIVATE)
+            return asked
+    problem = "it has no `python` on its PATH" if answer.code == _NO_PYTHON else answer.ending()
+    return msgspec.structs.replace(known, id=found, problem=problem)
+
+
+def run(engine: str, name: str, words: Sequence[str], deadline: float, cards: Sequence[str] = ()) -> Answer:
+    """Run a command in a container of an image without a network, `cards` being the engine's words for them."""
+    if engine == "apptainer":
+        return ask([engine, "exec", *cards, "--cleanenv", "--no-home", name, *words], deadline)
+    called = f"tui-train-look-{secrets.token_hex(6)}"
+    options = ("--rm", "--init", f"--name={called}", "--pull=never", "--network=none", "--security-opt=label=disable")
+    answer = ask([engine, "run", *options, *cards, name, *words], deadline)
+    if answer.failure:
+        # What ended was the client: the container it asked for does not end with it.
+        ask([engine, "rm", "-f", called], 20)
+    return answer
+
+
+def _identity(engine: str, name: str) -> str | ContainerImage:
+    """Return what tells an image from a later one of its name, or an answer that needs no question to it."""
+    known = ContainerImage(engine=engine, name=name)
+    if engine == "apptainer":
+        try:
+            state = Path(name).stat()
+        except OSError:
+            return msgspec.structs.replace(known, missing=True)
+        return f"{Path(name).absolute()} {state.st_size} {state.st_mtime_ns} {state.st_ino}"
+    answer = ask([engine, "image", "inspect", "--format", "{{.Id}}", name], 20)
+    said = answer.error.lower()
+    if answer.code and (b"no such" in said or b"not known" in said or b"not found" in said):
+        return msgspec.structs.replace(known, missing=True)
+    if answer.code != 0:
+        return msgspec.structs.replace(known, problem=answer.ending())
+    return answer.out.decode("utf-8", "replace").strip().removeprefix("sha256:")
+
+
+def _docker(deadline: float) -> ContainerEngine:
+    answer = ask(["docker", "info", "--format", "{{json .}}"], deadline)
+    told = _json(answer.out)
+    if "host" in told and "ServerVersion" not in told:
+        return ContainerEngine(name="docker", problem="what is called docker here is podman: choose podman")
+    if answer.code != 0 or not told.get("ServerVersion"):
+        errors = told.get("ServerErrors") or [answer.ending()]
+        return ContainerEngine(name="docker", problem=_why_silent(str(errors[0])))
+    security, runtimes = told.get("SecurityOptions") or [], told.get("Runtimes") or {}
+    return ContainerEngine(
+        name="docker",
+        version=str(told["ServerVersion"]),
+        rootless=any("name=rootless" in str(option) for option in security),
+        gpus="nvidia" in runtimes or any(map(shutil.which, _HOOKS)) or _cdi(),
+        images=_local("docker"),
+    )
+
+
+def _why_silent(said: str) -> str:
+    if "permission denied" in said.lower():
+        return "you may not use it: join the group docker (`sudo usermod -aG docker $USER`, log in anew), or use podman"
+    if "cannot connect" in said.lower():
+        return "its daemon does not answer: `sudo systemctl start docker`, or use podman"
+    return said[:300]
+
+
+def _podman(deadline: float) -> ContainerEngine:
+    answer = ask(["podman", "info", "--format", "json"], deadline)
+    told = _json(answer.out)
+    if answer.code != 0 or "host" not in told:
+        return ContainerEngine(name="podman", problem=answer.ending()[:300])
+    security = told["host"].get("security") or {}
+    version = (told.get("version") or {}).get("Version", "")
+    rootless = bool(security.get("rootless"))
+    return ContainerEngine(name="podman", version=str(version), rootless=rootless, gpus=_cdi(), images=_local("podman"))
+
+
+def _apptainer(deadline: float) -> ContainerEngine:
+    answer = ask(["apptainer", "--version"], deadline)
+    if answer.code != 0:
+        return ContainerEngine(name="apptainer", problem=answer.ending()[:300])
+    version = answer.out.decode("utf-8", "replace").strip().rpartition(" ")[2]
+    return ContainerEngine(name="apptainer", version=version, rootless=True, gpus=True)
+
+
+def _local(engine: str) -> tuple[str, ...]:
+    answer = ask([engine, "image", "ls", "--format", "{{.Repository}}:{{.Tag}}"], 8)
+    lines = answer.out.decode("utf-8", "replace").split() if answer.code == 0 else []
+    return tuple(dict.fromkeys(line for line in lines if "<none>" not in line))
+
+
+def _cdi() -> bool:
+    """Return whether a file describes NVIDIA cards for containers."""
+    for folder in _CDI_FOLDERS:
+        with suppress(OSError):
+            for path in Path(folder).iterdir():
+                if path.suffix in {".json", ".yaml", ".yml"} and b"nvidia.com/gpu" in path.read_bytes():
+                    return True
+    return False
+
+
+def _json(text: bytes) -> dict[str, Any]:
+    try:
+        told: Any = msgspec.json.decode(text)
+    except (msgspec.MsgspecError, ValueError):
+        return {}
+    return told if isinstance(told, dict) else {}
