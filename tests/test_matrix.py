@@ -65,7 +65,7 @@ def assert_as_planned(plan, logs):
     text = "\n".join(logs)
     ranks = [f"{rank}/{plan.world_size}" for rank in range(plan.world_size)]
     # Two ranks that print at once may share a line.
-    assert sorted(re.findall(r"rank (\d+/\d+) \|", text)) == ranks, text
+    assert sorted(re.findall(r"rank (\d+/\d+) \| host", text)) == ranks, text
     backend = (plan.backend or "gloo") if plan.world_size > 1 else "none"
     assert set(re.findall(r"backend (\w+)", text)) == {backend}, text
     steps = re.findall(r"samples (\d+)", text) or re.findall(r"^batch \| .* = global (\d+)$", text, re.MULTILINE)
@@ -135,7 +135,6 @@ def test_two_machines_train_together(tmp_path, launcher, trainer, processes, sha
         "nodes.count": 2,
         "nodes.address": "127.0.0.1",
         "nodes.port": free_port(),
-        "trainer.environment": {"GLOO_SOCKET_IFNAME": "lo"},
     }
     profiled = chosen(tmp_path, trainer, **more)
     first, plan = exported(tmp_path / "first", profiled, facts())
@@ -146,7 +145,7 @@ def test_two_machines_train_together(tmp_path, launcher, trainer, processes, sha
     logs = [log_of(first), log_of(there)]
     assert codes == [0, 0], (said, logs)
     assert_as_planned(plan, logs)
-    assert all(len(re.findall(r"rank \d+/", log)) == processes for log in logs)
+    assert all(len(re.findall(r"rank \d+/\d+ \| host", log)) == processes for log in logs)
     assert [status(run).state for run in (first, there)] == ["finished", "finished"]
     if trainer == "builtin":
         # Without the shared disk, one machine would begin anew while the other goes on.

@@ -5,7 +5,6 @@ will run is not exported.
 """
 
 import re
-from collections.abc import Sequence
 
 from msgspec import Struct
 
@@ -106,10 +105,10 @@ def without_effect(cure: Cure, toolchain: Toolchain | None) -> str:
     return ""
 
 
-def settings(
-    chosen: Communication, talks: str, gpus: Sequence[str], toolchain: Toolchain | None
+def settings(  # noqa: PLR0913 - each is a question of its own
+    chosen: Communication, talks: str, toolchain: Toolchain | None, *, cuda: bool, nodes: int, script: bool
 ) -> tuple[Setting, ...]:
-    """Return the variables for processes that talk by a backend; only those that it and its version read."""
+    """Return the variables for processes that talk by a backend; only those that it, its version and a script read."""
     found: list[Setting] = []
     if talks == "nccl":
         cures = [CURES[name] for name in chosen.without if name in CURES]
@@ -123,10 +122,10 @@ def settings(
         if chosen.interface:
             why = "exactly this interface: without its = it would mean all that begin so"
             found.append(Setting("NCCL_SOCKET_IFNAME", f"={chosen.interface}", why, "profile"))
-    if talks == "gloo" and gpus:
+    if talks == "gloo" and cuda:
         why = "has any script talk by Gloo, whatever it asks for"
-        found.append(Setting("TUI_TRAIN_BACKEND", "gloo", why, "profile"))
-        if not chosen.interface:
+        found += [Setting("TUI_TRAIN_BACKEND", "gloo", why, "profile")] if script else []
+        if not chosen.interface and nodes == 1:
             found.append(Setting("GLOO_SOCKET_IFNAME", "lo", LOOPBACK, "launcher"))
     if talks and chosen.interface:
         found.append(Setting("GLOO_SOCKET_IFNAME", chosen.interface, "the interface that you named", "profile"))

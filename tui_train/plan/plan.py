@@ -77,6 +77,8 @@ def plan(profile: Profile, facts: Facts) -> Plan:
         gpu_names=tuple(gpu.name for gpu in resolved.gpus) if jobs[0].gpus else (),
         world_size=resolved.world_size,
         nodes=profile.nodes.count,
+        address=profile.nodes.address if profile.nodes.count > 1 else "",
+        find_interface=profile.nodes.count > 1 and not profile.communication.interface,
         micro_batch=recipe.micro_batch,
         accumulation=jobs[0].accumulation,
         global_batch=recipe.global_batch,
@@ -269,7 +271,14 @@ def _settings(
     else:
         settings.append(Setting("CUDA_VISIBLE_DEVICES", "", "trains on the CPU: hides every card", "profile"))
     settings += LAUNCHERS[resolved.launcher].settings(job)
-    settings += communication.settings(profile.communication, resolved.backend, job.gpus, resolved.toolchain)
+    settings += communication.settings(
+        profile.communication,
+        resolved.backend,
+        resolved.toolchain,
+        cuda=bool(job.gpus),
+        nodes=job.nodes,
+        script=profile.trainer.kind == "script",
+    )
     settings += container.settings(profile.container)
     if profile.recipe.expandable_segments and job.gpus:
         why = "the allocator grows its blocks: less memory lost to fragmentation"

@@ -158,9 +158,10 @@ class Log(Struct, frozen=True):
 class Plan(Struct, frozen=True, kw_only=True):
     """All that a run is: the attempts in order, the files beside the script, and its numbers.
 
-    `world_size` counts the processes of all `nodes`, `gpus` are those of the first one.
-    `numbers` are in words those of learning rate and steps that reach the trainer. `backend` is what the processes have
-    to talk by ("nccl", "gloo"), empty where the plan does not say.
+    `world_size` counts the processes of all `nodes`, `gpus` are those of the first one, at `address`; `find_interface`
+    says that each looks for the network interface that leads there. `numbers` are in words those of learning rate and
+    steps that reach the trainer. `backend` is what the processes have to talk by ("nccl", "gloo"), empty where the plan
+    does not say.
     """
 
     name: str
@@ -172,6 +173,8 @@ class Plan(Struct, frozen=True, kw_only=True):
     gpu_names: tuple[str, ...] = ()
     world_size: int
     nodes: int = 1
+    address: str = ""
+    find_interface: bool = False
     micro_batch: int
     accumulation: int
     global_batch: int

@@ -35,6 +35,7 @@ def launch_script(plan: Plan) -> str:
         *(_attempt(number, attempt, shared) for number, attempt in enumerate(plan.attempts, start=1)),
         _order(plan),
         *((_container(plan.container), _library("container.sh")) if plan.container else ()),
+        *((_machines(plan), _library("machines.sh")) if plan.nodes > 1 else ()),
         _library("supervisor.sh"),
     ]
     return "\n".join(sections)
@@ -160,6 +161,11 @@ def _container(around: Wrapping) -> str:
     lines += [_line(_quoted(part), part.why, "    ") for part in around.parts]
     lines += ["  )", f"  before=({' '.join(quote(word) for word in around.before)})", "}", ""]
     return "\n".join(lines)
+
+
+def _machines(plan: Plan) -> str:
+    find = "yes # the one that leads to the first machine" if plan.find_interface else "no # one is named above"
+    return f"address={shlex.quote(plan.address)} # of the first machine\nfind_interface={find}\n"
 
 
 def _order(plan: Plan) -> str:

@@ -347,6 +347,8 @@ escape() { # makes `at` what stands between the double quotes of a YAML text
 
 launch() {  # launch FOLDER: becomes `command` with `settings` in FOLDER; with --dry-run prints it
   local folder=$1
+  # Before the others, so that one of the profile's own wins.
+  [ -z "$interface" ] || settings=("NCCL_SOCKET_IFNAME==$interface" "GLOO_SOCKET_IFNAME=$interface" "${settings[@]}")
   [ -z "$engine" ] || launch_inside
   if [ "$dry_run" = yes ]; then
     printf 'cd -- %q\n' "$folder"
@@ -485,48 +487,6 @@ leave_to() { # leave_to MARK: refuses while processes of an earlier start, whose
   seen=()
 }
 
-find_machine() { # sets `node_rank`, and `own_dir`, where the files of this machine go: the run folder may be a shared one
-  if [ "$nodes" -eq 1 ]; then
-    [ -z "$node_rank$own_cards" ] || refuse 64 "--node-rank and --cards are for several machines, and this trains on one"
-    return
-  fi
-  local last=$((nodes - 1))
-  node_rank=${node_rank:-${TUI_TRAIN_NODE_RANK-}}
-  case $node_rank in
-    '') refuse 64 "$nodes machines train together: say which one this is, --node-rank=0 (the first) to --node-rank=$last" ;;
-    *[!0-9]* | ???????*) refuse 64 "--node-rank=$node_rank is no number from 0 to $last" ;;
-  esac
-  node_rank=$((10#$node_rank))
-  [ "$node_rank" -le "$last" ] || refuse 64 "--node-rank=$node_rank is not there: $nodes machines are 0 to $last"
-  [ "$node_rank" -eq 0 ] || own_dir=$run_dir/node-$node_rank
-  choose_cards
-  [ "$dry_run" = yes ] || mkdir -p -- "$own_dir" || refuse 73 "cannot write in $run_dir"
-}
-
-choose_cards() { # sets `cards` and `card_list`: each machine has its own
-  local line listed there=()
-  if [ "${#cards[@]}" -eq 0 ]; then
-    [ -z "$own_cards" ] || refuse 64 "--cards=$own_cards: this trains on the CPU"
-    return 0
-  fi
-  if [ -n "$own_cards" ]; then
-    IFS=, read -r -a cards <<< "$own_cards"
-    [ "${#cards[@]}" -eq "$processes" ] || refuse 64 "--cards names ${#cards[@]}, and each machine trains on $processes"
-    card_names=()
-  elif [ "$node_rank" -gt 0 ]; then
-    listed=$(timeout 30 nvidia-smi -L 2> /dev/null) || refuse 69 "nvidia-smi does not answer: name the cards with --cards=UUID,…"
-    while IFS= read -r line; do
-      [[ ! $line =~ \(UUID:\ (GPU-[^\)]+)\) ]] || there+=("${BASH_REMATCH[1]}")
-    done <<< "$listed"
-    [ "${#there[@]}" -eq "$processes" ] || refuse 69 "each machine trains on $processes cards, and this one has: \
-${there[*]:-none}; choose with --cards=UUID,…"
-    cards=("${there[@]}")
-    card_names=()
-  fi
-  local IFS=,
-  card_list=${cards[*]}
-}
-
 find_python() {
   case $python in
     /*) ;;
@@ -561,7 +521,11 @@ main() {
       *) usage >&2; exit 64 ;;
     esac
   done
-  find_machine
+  if [ "$nodes" -gt 1 ]; then
+    find_machine
+  elif [ -n "$node_rank$own_cards" ]; then
+    refuse 64 "--node-rank and --cards are for several machines, and this trains on one"
+  fi
   [ -z "$engine" ] || know_machine
   if [ "$dry_run" = yes ]; then
     for attempt in "${attempts[@]}"; do
@@ -602,6 +566,7 @@ node_rank=
 own_cards=
 own_dir=$run_dir
 card_list=
+interface=
 interrupted=0
 signals=0
 stop_code=143
