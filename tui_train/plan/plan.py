@@ -8,7 +8,7 @@ from tui_train.checks import check
 from tui_train.errors import BadInput, Unavailable
 from tui_train.facts.types import Facts, Toolchain
 from tui_train.memory.ladder import climb
-from tui_train.plan import batch
+from tui_train.plan import batch, nemo
 from tui_train.plan.arguments import fill
 from tui_train.plan.launchers import LAUNCHERS
 from tui_train.plan.launchers.job import Job
@@ -64,7 +64,7 @@ def plan(profile: Profile, facts: Facts) -> Plan:
         gpu_names=tuple(gpu.name for gpu in resolved.gpus) if job.gpus else (),
         world_size=job.world_size,
         micro_batch=recipe.micro_batch,
-        accumulation=_accumulation(profile, job.world_size),
+        accumulation=_accumulation(profile, resolved.copies),
         global_batch=recipe.global_batch,
         learning_rate=batch.learning_rate(recipe),
         steps=recipe.steps,
@@ -72,8 +72,10 @@ def plan(profile: Profile, facts: Facts) -> Plan:
         attempts=tuple(_attempt(step, profile, resolved, job, facts) for step in steps),
         configs=LAUNCHERS[resolved.launcher].configs(job),
         programs=_programs(profile) if builtin else (),
+        nemo=nemo.file(profile, resolved.nemo, resolved.gpus, facts) if resolved.nemo else None,
+        resumes_itself=resolved.nemo is not None,
         secrets=profile.trainer.secrets,
-        notes=_notes(resolved),
+        notes=nemo.notes(profile, resolved.nemo) if resolved.nemo else _notes(resolved),
     )
 
 
@@ -87,7 +89,8 @@ def _job(profile: Profile, resolved: Resolved, toolchain: Toolchain) -> Job:
 
 
 def _title(profile: Profile, resolved: Resolved) -> str:
-    what = "the built-in trainer" if profile.trainer.kind == "builtin" else profile.trainer.script
+    names = {"builtin": "the built-in trainer", "script": profile.trainer.script, "nemo": resolved.preset.label}
+    what = names[profile.trainer.kind] + (f" {profile.nemo.recipe}" if resolved.nemo == "recipes" else "")
     devices = counted(len(resolved.gpus), "GPU") if resolved.device == "cuda" else "the CPU"
     processes = counted(resolved.world_size, "process", "processes")
     return f"{what} under {LAUNCHERS[resolved.launcher].LABEL}, {processes} on {devices}"
@@ -113,26 +116,29 @@ def _notes(resolved: Resolved) -> tuple[str, ...]:
     return (f"The preset “{resolved.preset.label}” cannot resume: each attempt starts from step 0.",)
 
 
-def _accumulation(profile: Profile, world_size: int) -> int:
+def _accumulation(profile: Profile, copies: int) -> int:
     recipe = profile.recipe
-    return batch.accumulation(recipe.global_batch, recipe.micro_batch, world_size) or 1
+    return batch.accumulation(recipe.global_batch, recipe.micro_batch, copies) or 1
 
 
 def _attempt(step: _Step, first: Profile, resolved: Resolved, job: Job, facts: Facts) -> Attempt:
     trainer, recipe = step.profile.trainer, step.profile.recipe
     output = _output(step.profile, first)
     script: Word = in_run_dir("trainer/train.py") if trainer.kind == "builtin" else trainer.script
+    program = nemo.program(resolved.nemo) if resolved.nemo else (Part((script,)),)
     launcher = LAUNCHERS[resolved.launcher]
     rule = resolved.preset.checkpoints
     resume = tuple(_from_checkpoint(word) for word in rule.resume) if rule else ()
     parts = (
         *launcher.parts(job),
-        Part((script,)),
+        *program,
         *_arguments(step.profile, resolved, output),
         *([Part(resume, "only where there is a complete checkpoint")] if resume else []),
     )
-    accumulation = _accumulation(step.profile, job.world_size)
+    accumulation = _accumulation(step.profile, resolved.copies)
     processes = counted(job.world_size, "process", "processes")
+    if resolved.copies != job.world_size:
+        processes = f"{counted(resolved.copies, 'copy', 'copies')} of the model"
     product = f"micro batch {recipe.micro_batch} x accumulation {accumulation} x {processes}"
     return Attempt(
         rung=step.rung,
@@ -159,7 +165,7 @@ def _from_checkpoint(word: str) -> Word:
 
 def _arguments(profile: Profile, resolved: Resolved, output: Word) -> tuple[Part, ...]:
     recipe, trainer = profile.recipe, profile.trainer
-    accumulation = _accumulation(profile, resolved.world_size)
+    accumulation = _accumulation(profile, resolved.copies)
     data: tuple[Word, ...] = trainer.data
     if trainer.kind == "builtin" and not data:
         data = (in_run_dir(_SAMPLE),)
@@ -187,7 +193,7 @@ def _folder(profile: Profile) -> Word:
     trainer = profile.trainer
     if trainer.working_directory:
         return trainer.working_directory
-    return in_run_dir("") if trainer.kind == "builtin" else trainer.script.rpartition("/")[0] or "/"
+    return in_run_dir("") if trainer.kind != "script" else trainer.script.rpartition("/")[0] or "/"
 
 
 def _settings(profile: Profile, resolved: Resolved, job: Job, facts: Facts) -> tuple[Setting, ...]:
@@ -204,6 +210,7 @@ def _settings(profile: Profile, resolved: Resolved, job: Job, facts: Facts) -> t
     else:
         settings.append(Setting("CUDA_VISIBLE_DEVICES", "", "trains on the CPU: hides every card", "profile"))
     settings += LAUNCHERS[resolved.launcher].settings(job)
+    settings += nemo.settings(profile.nemo, resolved.gpus) if resolved.nemo else ()
     if profile.recipe.expandable_segments and job.gpus:
         why = "the allocator grows its blocks: less memory lost to fragmentation"
         settings.append(Setting("PYTORCH_CUDA_ALLOC_CONF", "expandable_segments:True", why, "ladder"))

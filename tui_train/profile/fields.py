@@ -107,7 +107,15 @@ def paths_of(profile: Profile) -> tuple[str, ...]:
     """Return the paths that the profile names, whose state the checks ask for; the Python is probed another way."""
     trainer = profile.trainer
     named = (trainer.script, trainer.working_directory, trainer.model, trainer.output, *trainer.data)
-    return tuple(dict.fromkeys(path for path in named if path))
+    nemo = (profile.nemo.tokenizer, *nemo_files(profile)) if trainer.kind == "nemo" else ()
+    return tuple(dict.fromkeys(path for path in (*named, *nemo) if path))
+
+
+def nemo_files(profile: Profile) -> tuple[str, ...]:
+    """Return the files that NeMo opens where the profile names data: the index of a .bin, the .jsonl of a folder."""
+    if profile.nemo.task == "pretrain":
+        return tuple(f"{path.removesuffix('.bin')}.idx" for path in profile.trainer.data)
+    return tuple(f"{path}/{name}.jsonl" for path in profile.trainer.data for name in ("training", "validation"))
 
 
 def absolute(path: str, folder: Path) -> str:

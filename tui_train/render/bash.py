@@ -40,7 +40,8 @@ def _comment(text: str) -> str:
 
 
 def _header(plan: Plan) -> str:
-    resumes = "resumes from the newest complete checkpoint" if plan.attempts[0].checkpoints else "begins anew"
+    can_resume = plan.attempts[0].checkpoints or plan.resumes_itself
+    resumes = "resumes from the newest complete checkpoint" if can_resume else "begins anew"
     lines = [
         f"{plan.name}: {plan.title}",
         ", ".join((plan.attempts[0].batch, *plan.numbers)),
