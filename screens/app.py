@@ -26,7 +26,7 @@ from tui_train.text import visible
 
 from . import STEPS
 from .home import Home
-from .messages import Anew, Become, Chosen, Complaint, GoHome, LeaveWizard, Mend, OpenRun, OpenStep
+from .messages import Anew, AskRecipes, Become, Chosen, Complaint, GoHome, LeaveWizard, Mend, OpenRun, OpenStep
 
 if TYPE_CHECKING:
     from tui_train.runs.rundir import RunDir
@@ -130,6 +130,18 @@ class Wizard(App[int]):
 
         self.post_message(Learned(asked, "paths", probe.paths(fields.paths_of(self.profile))))
 
+    @on(AskRecipes)
+    def _ask_recipes(self, event: AskRecipes) -> None:
+        if "recipes" not in self.looking:
+            self.notify("Asking NeMo for its recipes: about 15 s.", markup=False)
+            self._look_recipes(self._ask("recipes"), event.python)
+
+    @work(thread=True, exclusive=True, group="recipes", exit_on_error=False)
+    def _look_recipes(self, asked: int, python: str) -> None:
+        from tui_train.facts import recipes
+
+        self.post_message(Learned(asked, "recipes", {python: recipes.recipes(python)}))
+
     @on(Learned)
     def _learned(self, event: Learned) -> None:
         facts = self.facts or Facts(machine=Machine(hostname=""))
@@ -140,7 +152,8 @@ class Wizard(App[int]):
         toolchains: tuple[Toolchain, ...] = event.value if event.part == "toolchains" else facts.toolchains
         # Older answers may come later than newer ones: none of them is forgotten.
         paths: dict[str, PathState] = {**facts.paths, **event.value} if event.part == "paths" else facts.paths
-        self.facts = Facts(machine=machine, toolchains=toolchains, paths=paths)
+        recipes = {**facts.recipes, **event.value} if event.part == "recipes" else facts.recipes
+        self.facts = Facts(machine=machine, toolchains=toolchains, paths=paths, recipes=recipes)
         if newest:
             self.looking -= {event.part}
 

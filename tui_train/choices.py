@@ -4,6 +4,7 @@ from collections.abc import Callable
 
 from msgspec import Struct
 
+from tui_train.facts import recipes
 from tui_train.facts.gpus import supports_bf16
 from tui_train.facts.types import Facts
 from tui_train.plan.launchers import LAUNCHERS
@@ -13,8 +14,12 @@ from tui_train.profile import fields
 from tui_train.profile.types import Profile
 from tui_train.text import home, visible
 
-_SCRIPT_ONLY = frozenset({"trainer.script", "trainer.preset"})
-_BUILTIN_ONLY = frozenset({"trainer.model", "trainer.data"})
+_SCRIPT_ONLY = frozenset({"trainer.script", "trainer.preset", "trainer.arguments", "trainer.working_directory"})
+_HIDDEN = {
+    "builtin": frozenset({"trainer.script", "trainer.preset"}),
+    "script": frozenset({"trainer.model", "trainer.data"}),
+    "nemo": _SCRIPT_ONLY,
+}
 
 
 class Option(Struct, frozen=True):
@@ -36,8 +41,10 @@ def options(key: str, profile: Profile, facts: Facts, resolved: Resolved) -> tup
 
 def applies(key: str, profile: Profile) -> bool:
     """Tell whether a field has a meaning for what trains."""
-    hidden = _SCRIPT_ONLY if profile.trainer.kind == "builtin" else _BUILTIN_ONLY
-    return key not in hidden
+    if key.startswith("nemo."):
+        wanted = {"nemo.peft": "finetune", "nemo.own_size": "pretrain"}.get(key, profile.nemo.task)
+        return profile.trainer.kind == "nemo" and profile.nemo.task == wanted
+    return key not in _HIDDEN[profile.trainer.kind]
 
 
 def why_not(key: str, resolved: Resolved) -> str:
@@ -51,6 +58,8 @@ def why_not(key: str, resolved: Resolved) -> str:
         return ""
     if resolved.room.loads_model and MODEL_SIZE & set(names):
         return "the model folder decides"
+    if resolved.nemo and MODEL_SIZE & set(names) and resolved.room.takes.isdisjoint(names):
+        return "the recipe's own (“Recipe's own size” on the Backend screen changes that)"
     if resolved.room.takes.isdisjoint(names):
         return "the script decides: its preset cannot pass it"
     return ""
@@ -70,7 +79,17 @@ def _kind(_profile: Profile, _facts: Facts, _resolved: Resolved) -> tuple[Option
     return (
         Option("builtin", "Built-in trainer", presets()["builtin"].about),
         Option("script", "My own script", "a preset passes it the recipe"),
+        Option("nemo", "NeMo", "a recipe of NVIDIA NeMo by its name; GPUs only"),
     )
+
+
+def _recipe(profile: Profile, facts: Facts, resolved: Resolved) -> tuple[Option, ...]:
+    """The recipes of the chosen Python, those that it was asked for or else the known ones, that do the task."""
+    python = resolved.toolchain.python if resolved.toolchain else ""
+    found, asked = recipes.of(facts, python)
+    note = "this Python has it" if asked else ""
+    names = [name for name, tasks in found.items() if profile.nemo.task in tasks]
+    return tuple(Option(name, name, note) for name in names)
 
 
 def _preset(_profile: Profile, _facts: Facts, _resolved: Resolved) -> tuple[Option, ...]:
@@ -85,6 +104,8 @@ def _launcher(profile: Profile, _facts: Facts, resolved: Resolved) -> tuple[Opti
         reason = ""
         if not launcher.SEVERAL and devices > 1:
             reason = f"starts one process, and {devices} are chosen"
+        elif name == "accelerate" and profile.trainer.kind == "nemo":
+            reason = "NeMo runs under python and torchrun"
         elif name == "accelerate" and tool and not tool.accelerate:
             reason = "the chosen Python has no accelerate"
         found.append(Option(name, launcher.LABEL, launcher.ABOUT, reason))
@@ -114,5 +135,6 @@ _OPTIONS: dict[str, Callable[[Profile, Facts, Resolved], tuple[Option, ...]]] = 
     "trainer.preset": _preset,
     "trainer.launcher": _launcher,
     "trainer.python": _python,
+    "nemo.recipe": _recipe,
     "recipe.precision": _precision,
 }

@@ -3,7 +3,7 @@
 import msgspec
 
 from tui_train.changes import Change
-from tui_train.checks import hardware, recipe, trainer
+from tui_train.checks import hardware, nemo, recipe, trainer
 from tui_train.checks.finding import Check, Finding
 from tui_train.errors import BadInput
 from tui_train.facts.types import Facts
@@ -25,6 +25,11 @@ CHECKS: tuple[Check, ...] = (
     trainer.environment,
     trainer.arguments,
     recipe.fallbacks,
+    nemo.abilities,
+    nemo.recipe,
+    nemo.data,
+    nemo.parallel,
+    nemo.automodel,
 )
 
 

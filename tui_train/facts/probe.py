@@ -14,6 +14,7 @@ from tui_train.facts import host
 from tui_train.facts.ask import ask
 from tui_train.facts.child import silent
 from tui_train.facts.types import Gap, Machine, PathState, Toolchain
+from tui_train.places import environments_folder
 
 _ROOT = Path(__file__).resolve().parent.parent.parent
 _SOURCE = _ROOT / "tui_train" / "target" / "probe.py"
@@ -112,6 +113,8 @@ def _candidates() -> Iterator[tuple[str, str]]:
     for name in (".venv", "venv"):
         if Path(name, "pyvenv.cfg").exists() or Path(name, "bin", "python").exists():
             yield f"{name} here", str(Path(name, "bin", "python"))
+    for made in sorted(environments_folder().glob("*/bin/python")):
+        yield f"env {made.parent.parent.name}", str(made)
     for name in ("python3", "python"):
         python = shutil.which(name)
         if python:

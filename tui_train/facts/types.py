@@ -99,12 +99,23 @@ class Toolchain(Struct, frozen=True, kw_only=True):
     problem: str = ""
 
 
+class NemoRecipes(Struct, frozen=True):
+    """What the NeMo of a Python was found to have: the tasks of each recipe, or the problem that kept it from telling."""
+
+    tasks: dict[str, tuple[str, ...]] = {}
+    problem: str = ""
+
+
 class Facts(Struct, frozen=True, kw_only=True):
-    """All that plan and checks may know of the world; `paths` holds the state of each path that the profile names."""
+    """All that plan and checks may know of the world; `paths` holds the state of each path that the profile names.
+
+    `recipes` is by Python, of those that were asked: that takes long.
+    """
 
     machine: Machine
     toolchains: tuple[Toolchain, ...] = ()
     paths: dict[str, PathState] = {}
+    recipes: dict[str, NemoRecipes] = {}
 
 
 class Verdict(Struct, frozen=True):

@@ -82,9 +82,13 @@ def _lacks_recipes(packages: dict[str, str]) -> str:
 def preset(profile: Profile, found: Flavour | None) -> Preset:
     """Return how the values that an attempt may change reach NeMo."""
     chosen = PRESETS[found or "recipes"]
-    if not own_numbers(profile, found):
-        return chosen
-    return msgspec.structs.replace(chosen, arguments=(*chosen.arguments, Argument(("--layers={layers}",))))
+    more: tuple[Argument, ...] = ()
+    if found == "automodel":
+        length = "max_sentence_len" if profile.nemo.mock_data else "seq_length"
+        more = (Argument((f"--dataset.{length}={{sequence_length}}",)),)
+    elif own_numbers(profile, found):
+        more = (Argument(("--layers={layers}",)),)
+    return msgspec.structs.replace(chosen, arguments=(*chosen.arguments, *more))
 
 
 def takes(profile: Profile, found: Flavour | None) -> frozenset[str]:
@@ -95,7 +99,8 @@ def takes(profile: Profile, found: Flavour | None) -> frozenset[str]:
 
 def own_numbers(profile: Profile, found: Flavour | None) -> bool:
     """Tell whether the model is to have the profile's size: never where weights are loaded."""
-    return found != "automodel" and profile.nemo.task == "pretrain" and not profile.nemo.own_size
+    loads = found == "automodel" or profile.nemo.task == "finetune" or bool(profile.trainer.model)
+    return not loads and not profile.nemo.own_size
 
 
 def split(nemo: Nemo) -> int:

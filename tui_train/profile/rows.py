@@ -103,8 +103,8 @@ ROWS = (
         key="trainer.model",
         label="Model folder",
         kind="path",
-        help="A local Hugging Face folder (config, weights, tokenizer). Its size cannot be changed below.",
-        empty="a new model of the size below",
+        help="A local Hugging Face folder (config, weights, tokenizer); for a NeMo recipe, a NeMo checkpoint.",
+        empty="a new model of the size below; NeMo: the recipe's",
     ),
     Field(
         key="trainer.data",

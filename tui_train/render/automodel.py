@@ -65,7 +65,11 @@ def _rest(file: NemoFile) -> dict[str, Any]:
         "_target_": "nemo_automodel.NeMoAutoTokenizer.from_pretrained",
         "pretrained_model_name_or_path": file.tokenizer or file.model,
     }
-    mock = {"_target_": f"{_DATASETS}.mock.build_unpacked_dataset", "num_sentences": max(64, file.global_batch * 4)}
+    mock = {
+        "_target_": f"{_DATASETS}.mock.build_unpacked_dataset",
+        "num_sentences": max(64, file.global_batch * 4),
+        "max_sentence_len": file.sequence_length,
+    }
     instructions = {
         "_target_": f"{_DATASETS}.column_mapped_text_instruction_dataset.ColumnMappedTextInstructionDataset",
         "path_or_dataset_id": [f"{folder}/training.jsonl" for folder in file.data],

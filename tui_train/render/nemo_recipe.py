@@ -21,13 +21,13 @@ from nemo import lightning as nl
 from nemo.collections import llm
 '''
 _TOKENIZER = "from nemo.collections.common.tokenizers.huggingface.auto_tokenizer import AutoTokenizer\n"
-_TAIL = '''
+_TAIL = """
 
 # NeMo starts processes that import this file again: nothing may train before this line.
 if __name__ == "__main__":
     # direct: in this very process, so that its exit code is the training's own.
     run.run(make_recipe(read_arguments()), direct=True)
-'''
+"""
 # The name that Lightning has for it, the type of the parameters, and whether gradients are summed up in fp32.
 _PRECISIONS = {
     "fp32": ("32-true", "torch.float32", False),
@@ -123,7 +123,8 @@ def _data(file: NemoFile) -> list[str]:
     else:
         why = "Each of these stands for a .bin and a .idx file, as Megatron's preprocess_data.py writes them."
         kind = "PreTrainingDataModule"
-        lines = ["        paths=[", *(f"            {path.removesuffix('.bin')!r}," for path in file.data), "        ],"]
+        prefixes = (path.removesuffix(".bin") for path in file.data)
+        lines = ["        paths=[", *(f"            {prefix!r}," for prefix in prefixes), "        ],"]
     lines += [
         "        seq_length=arguments.sequence_length,",
         "        micro_batch_size=arguments.micro_batch,",
@@ -155,8 +156,7 @@ def _length(file: NemoFile) -> list[str]:
         f"    recipe.optim.config.lr = {file.learning_rate!r}",
         "    # It rises for a tenth of the steps, then falls to a tenth.",
         f"    recipe.optim.lr_scheduler.warmup_steps = {file.steps // 10}",
-        "    recipe.optim.lr_scheduler.constant_steps = 0",
-        f"    recipe.optim.lr_scheduler.min_lr = {file.learning_rate / 10!r}",
+        f"    recipe.optim.lr_scheduler.min_lr = {file.learning_rate!r} / 10",
     ]
 
 
