@@ -46,7 +46,7 @@ class Backend(Step):
 
     HELP = """Backend
 
-What trains: the built-in trainer, a script of yours with a preset that passes it the recipe, or a recipe of NVIDIA NeMo.
+What trains: the built-in trainer, a script of yours with a preset that passes it the recipe, or a NeMo recipe.
 Launcher: what starts the processes. What cannot work here stands there with its reason.
 Python: the interpreter that trains; O names another one than those found.
 NeMo: R shows its recipes to choose from, N asks the Python which it really has."""

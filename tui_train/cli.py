@@ -241,8 +241,10 @@ def env_list() -> None:
 @click.option("--index-url", metavar="URL", default="", help="Take torch from this index; none: pip's own choice.")
 @click.option("--dry-run", is_flag=True, help="Show what would be installed, and install nothing.")
 @click.option("--yes", "-y", is_flag=True, help="Do not ask.")
-def env_create(name: str, path: Path | None, python: str, index_url: str, *, dry_run: bool, yes: bool) -> None:
+def env_create(  # noqa: PLR0913 - one for each option
+    name: str, path: Path | None, python: str, index_url: str, *, dry_run: bool, yes: bool
+) -> None:
     """Make an environment that trains (NAME is hf or nemo), with a torch that has code for the cards."""
     from tui_train.environments import commands
 
-    commands.create(name, path, python, index_url, dry_run=dry_run, yes=yes)
+    commands.create(name, commands.Where(path, python, index_url), dry_run=dry_run, yes=yes)

@@ -100,11 +100,13 @@ def _form(profile: Profile, facts: Facts) -> Iterator[Finding]:
                 yield Finding(
                     level="error", key="trainer.data", message=message, remedy="Prepare the data again, or copy it too."
                 )
-    elif len(paths) > 1:
+        return
+    (folder, *others) = paths
+    if others:
         message, remedy = "a finetune takes one folder of data", "Put the samples into one training.jsonl."
         yield Finding(level="error", key="trainer.data", message=message, remedy=remedy)
-    elif facts.paths.get(f"{paths[0]}/training.jsonl", "file") != "file":
-        message = f"data: there is no training.jsonl in {visible(paths[0])}"
+    elif facts.paths.get(f"{folder}/training.jsonl", "file") != "file":
+        message = f"data: there is no training.jsonl in {visible(folder)}"
         remedy = 'Write one sample a line: {"input": "…", "output": "…"}.'
         yield Finding(level="error", key="trainer.data", message=message, remedy=remedy)
 

@@ -5,6 +5,7 @@ import os
 import shlex
 import sys
 from pathlib import Path
+from typing import NamedTuple
 
 import click
 
@@ -57,10 +58,19 @@ def _nemo(tool: Toolchain) -> str:
     return visible(f"has {nemo.lacks(tool.packages)}") if "nemo_toolkit" in tool.packages else "-"
 
 
-def create(name: str, path: Path | None, python: str, index: str, *, dry_run: bool, yes: bool) -> None:
+class Where(NamedTuple):
+    """What the user said of a new environment: its folder, its Python, torch's index; empty is our choice."""
+
+    path: Path | None
+    python: str
+    torch_index: str
+
+
+def create(name: str, where: Where, *, dry_run: bool, yes: bool) -> None:
     """Show what will be installed and where, ask, install, and prove it."""
     wanted = environments.find(name)
-    place = Path(os.path.abspath(expanded(str(path)))) if path else environments_folder() / name
+    path, python, index = where
+    place = expanded(str(path)).absolute() if path else environments_folder() / name
     making.refuse_to_overwrite(place)
     chosen = python or making.find_python(wanted)
     if not making.fits(wanted, chosen):

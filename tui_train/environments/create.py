@@ -132,8 +132,8 @@ def _run(command: Sequence[str], plan: Making) -> None:
         ) from None
     if code:
         remedy = (
-            "What it said stands above. An index that cannot be reached: --index-url none takes torch from where pip takes"
-            " everything. A Python without venv (Debian): apt install python3-venv, or pip install uv."
+            "What it said stands above. Where an index cannot be reached: --index-url none takes torch from where pip"
+            " takes everything. Where Python has no venv (Debian): apt install python3-venv, or pip install uv."
         )
         raise Unavailable(f"this failed with exit code {code}: {visible(' '.join(command))}", remedy)
 

@@ -113,8 +113,7 @@ def _candidates() -> Iterator[tuple[str, str]]:
     for name in (".venv", "venv"):
         if Path(name, "pyvenv.cfg").exists() or Path(name, "bin", "python").exists():
             yield f"{name} here", str(Path(name, "bin", "python"))
-    for made in sorted(environments_folder().glob("*/bin/python")):
-        yield f"env {made.parent.parent.name}", str(made)
+    yield from _made_here()
     for name in ("python3", "python"):
         python = shutil.which(name)
         if python:
@@ -122,6 +121,11 @@ def _candidates() -> Iterator[tuple[str, str]]:
     for folder in _conda_environments():
         if Path(folder, "bin", "python").exists():
             yield f"conda env ({Path(folder).name})", str(Path(folder, "bin", "python"))
+
+
+def _made_here() -> Iterator[tuple[str, str]]:
+    for python in sorted(environments_folder().glob("*/bin/python")):
+        yield f"env {python.parent.parent.name}", str(python)
 
 
 def _conda_environments() -> list[str]:

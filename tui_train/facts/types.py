@@ -100,7 +100,7 @@ class Toolchain(Struct, frozen=True, kw_only=True):
 
 
 class NemoRecipes(Struct, frozen=True):
-    """What the NeMo of a Python was found to have: the tasks of each recipe, or the problem that kept it from telling."""
+    """What the NeMo of a Python has: the tasks of each recipe, or the problem that kept it from telling."""
 
     tasks: dict[str, tuple[str, ...]] = {}
     problem: str = ""
