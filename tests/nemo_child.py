@@ -23,6 +23,11 @@ from nemo.collections.common.tokenizers.huggingface.auto_tokenizer import AutoTo
 NEMO_RUN = nemo_run.run
 
 
+def say(line):
+    sys.stdout.write(line + "\n")
+    sys.stdout.flush()
+
+
 def fields(value, path=""):
     """The fields of a recipe by their dotted path, as text."""
     if isinstance(value, fiddle.Buildable):
@@ -58,9 +63,11 @@ def tiny(recipe, steps):
 
 def without_a_gpu():
     """Let what Megatron and NeMo do only with a GPU, or with Transformer Engine, be left out."""
-    import megatron.core.tensor_parallel.random as random
+    from megatron.core.tensor_parallel import random
     from nemo.collections.llm.gpt.data import mock
+    from nemo.lightning.io import pl
 
+    pl._fix_tensors_device = lambda checkpoint: checkpoint
     random.CudaRNGStatesTracker.fork = lambda *_, **__: contextlib.nullcontext()
     # Without Transformer Engine, NeMo passes create_attention_mask where the seed is expected.
     made = mock._MockGPTDataset.__init__
@@ -73,7 +80,7 @@ def main():
     what, tokenizer, script, *rest = sys.argv[1:]
 
     def instead(recipe, **options):
-        print("\nTOLD " + json.dumps({"options": options, "fields": dict(fields(recipe))}), flush=True)
+        say("\nTOLD " + json.dumps({"options": options, "fields": dict(fields(recipe))}))
         if what == "build":
             return
         on_the_cpu(recipe, tokenizer)
@@ -88,7 +95,7 @@ def main():
         without_a_gpu()
     sys.argv = [script, *rest]
     runpy.run_path(script, run_name="__main__")
-    print("\nENDED", flush=True)
+    say("\nENDED")
 
 
 if __name__ == "__main__":

@@ -67,4 +67,4 @@ def pretend():
     torch.Tensor.cuda = torch.nn.Module.cuda = lambda self, *_, **__: self
     for name in ("FloatTensor", "LongTensor", "IntTensor", "BFloat16Tensor", "HalfTensor", "DoubleTensor"):
         setattr(cuda, name, getattr(torch, name))
-    CudaIsCpu().__enter__()  # noqa: PLC2801 - for the whole process
+    CudaIsCpu().__enter__()

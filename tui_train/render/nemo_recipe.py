@@ -184,6 +184,8 @@ def _keep(file: NemoFile) -> list[str]:
         "    recipe.log.ckpt.train_time_interval = None",
         f"    recipe.log.ckpt.every_n_train_steps = {file.checkpoint_every}",
         "    recipe.log.ckpt.save_last = True",
+        "    # Without the optimizer's state the last checkpoint could not be gone on from.",
+        "    recipe.log.ckpt.save_optim_on_train_end = True",
         "    recipe.resume.resume_if_exists = True",
         "    recipe.resume.resume_ignore_no_checkpoint = True",
     ]
