@@ -1,6 +1,6 @@
 """Runs in a Python with NeMo, on the CPU: starts generated files unmodified, with nemo_run's `run` replaced.
 
-usage: nemo_child.py WHAT TOKENIZER SCRIPT [ARGUMENT...]
+usage: nemo_child.py WHAT TOKENIZER SCRIPT [ARGUMENT...], or nemo_child.py jobs FILE with several of these as JSON.
 WHAT is build (print the recipe's fields), dryrun (all its objects are made) or steps=N (it trains to step N, tiny).
 """
 
@@ -8,6 +8,7 @@ import contextlib
 import json
 import runpy
 import sys
+from pathlib import Path
 
 import no_cuda  # before NeMo, which takes some of it when it is imported
 
@@ -76,8 +77,8 @@ def without_a_gpu():
     )
 
 
-def main():
-    what, tokenizer, script, *rest = sys.argv[1:]
+def start(what, tokenizer, script, *rest):
+    """Start one file, with nemo_run's `run` replaced."""
 
     def instead(recipe, **options):
         say("\nTOLD " + json.dumps({"options": options, "fields": dict(fields(recipe))}))
@@ -96,6 +97,17 @@ def main():
     sys.argv = [script, *rest]
     runpy.run_path(script, run_name="__main__")
     say("\nENDED")
+
+
+def main():
+    if sys.argv[1] != "jobs":
+        start(*sys.argv[1:])
+        return
+    for job in json.loads(Path(sys.argv[2]).read_text(encoding="utf-8")):
+        try:
+            start(*job)
+        except Exception as error:  # noqa: BLE001 - it is what the test asks for
+            say("\nTOLD " + json.dumps({"error": str(error)}))
 
 
 if __name__ == "__main__":

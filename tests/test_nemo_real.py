@@ -82,24 +82,65 @@ def written(folder, values, cards=1, paths=None):
     return exported(folder, profile(values), found)[0].path / "nemo_recipe.py"
 
 
-def nemo(python, what, script, *arguments, tokenizer="none", code=0):
-    """Start a file in the real NeMo; return what NeMo-Run was told, and all that was printed."""
-    command = [python, TESTS / "nemo_child.py", what, tokenizer, script, *arguments]
+def child(python, folder, *words):
+    """Start tests/nemo_child.py in the real NeMo; return all that it printed."""
     # Without these it writes to the home folder, asks the network, or takes the tests' own libraries.
-    quiet = {
-        "HF_HUB_OFFLINE": "1",
-        "HOME": str(script.parent),
-        "PYTHONDONTWRITEBYTECODE": "1",
-        "PYTHONWARNINGS": "ignore",
-    }
+    quiet = {"HF_HUB_OFFLINE": "1", "HOME": str(folder), "PYTHONDONTWRITEBYTECODE": "1", "PYTHONWARNINGS": "ignore"}
+    quiet["TORCHDYNAMO_DISABLE"] = "1"  # compiling takes longer than what is compiled
     kept = {name: value for name, value in os.environ.items() if not name.startswith(("PYTHON", "NEMO", "XDG_"))}
+    command = [python, TESTS / "nemo_child.py", *words]
     pipe, both = subprocess.PIPE, subprocess.STDOUT
-    done = subprocess.run(
-        command, env=kept | quiet, cwd=script.parent, stdout=pipe, stderr=both, text=True, check=False
-    )
-    assert done.returncode == code, done.stdout[-4000:]
-    told = [json.loads(line[5:]) for line in done.stdout.splitlines() if line.startswith("TOLD ")]
-    return (told[-1] if told else None), done.stdout
+    done = subprocess.run(command, env=kept | quiet, cwd=folder, stdout=pipe, stderr=both, text=True, check=False)
+    assert done.returncode == 0, done.stdout[-4000:]
+    return done.stdout
+
+
+OWN = SETTINGS | {
+    "trainer.data": ("/data/a b.bin", "/data/c.bin"),
+    "nemo.tokenizer": "/tokenizers/mine",
+    "nemo.own_size": False,
+    "recipe.layers": 6,
+    "recipe.hidden_size": 96,
+    "recipe.heads": 12,
+    "nemo.tensor_parallel": 2,
+    "nemo.pipeline_parallel": 2,
+}
+FINETUNE = SETTINGS | {
+    "nemo.task": "finetune",
+    "trainer.data": ("/data/chats",),
+    "trainer.model": "/checkpoints/mine",
+    "recipe.precision": "fp16",
+}
+ARGUMENTS = ("--output=/out", "--micro-batch=2", "--sequence-length=32", "--activation-checkpointing", "--layers=3")
+
+
+@pytest.fixture(scope="module")
+def built(python, tokenizer, tmp_path_factory):
+    """What NeMo made of each of some files, in one process: its import takes longer than all of them."""
+    folder = tmp_path_factory.mktemp("built")
+    paths = {"/data/chats": "folder", "/data/chats/validation.jsonl": "missing"}
+    mock = MOCK | {"nemo.tokenizer": tokenizer}
+    wrong = written(folder / "wrong", MOCK)
+    wrong.write_text(wrong.read_text().replace("llm.qwen25_500m.", "llm.qwen25_500."))
+    jobs = {
+        "own": ["build", tokenizer, written(folder / "own", OWN, 4), *ARGUMENTS],
+        "finetune": ["build", tokenizer, written(folder / "finetune", FINETUNE, paths=paths)],
+        "wrong": ["build", tokenizer, wrong],
+        "fp32": ["dryrun", tokenizer, written(folder / "fp32", mock | {"recipe.precision": "fp32"})],
+        "bf16": ["dryrun", tokenizer, written(folder / "bf16", mock)],
+    }
+    (folder / "jobs.json").write_text(json.dumps(list(jobs.values()), default=str))
+    printed = child(python, folder, "jobs", folder / "jobs.json")
+    kinds = ("TOLD ", "ENDED")
+    lines = [line for line in printed.splitlines() if line.startswith(kinds)]
+    found = dict.fromkeys(jobs, None)
+    for name in jobs:
+        found[name] = json.loads(lines.pop(0)[5:])
+        if "error" not in found[name]:
+            ended = lines.pop(0)
+            found[name]["error"] = "" if ended == "ENDED" else json.loads(ended[5:])["error"]
+    assert lines == []
+    return found
 
 
 def test_the_recipes_that_are_known_are_those_of_nemo(python):
@@ -112,15 +153,11 @@ def test_the_recipes_that_are_known_are_those_of_nemo(python):
         assert set(told.tasks) == set(recipes.known())
 
 
-def test_every_value_reaches_the_recipe(python, tmp_path):
+def test_every_value_reaches_the_recipe(built):
     """Pretraining on data of one's own, a size of one's own, split over four cards."""
-    data = {"trainer.data": ("/data/a b.bin", "/data/c.bin"), "nemo.tokenizer": "/tokenizers/mine"}
-    size = {"nemo.own_size": False, "recipe.layers": 6, "recipe.hidden_size": 96, "recipe.heads": 12}
-    split = {"nemo.tensor_parallel": 2, "nemo.pipeline_parallel": 2, "nemo.context_parallel": 1}
-    script = written(tmp_path / "run", SETTINGS | data | size | split, cards=4)
-    arguments = ("--output=/out", "--micro-batch=2", "--sequence-length=32", "--activation-checkpointing", "--layers=3")
-    told, _ = nemo(python, "build", script, *arguments)
+    told = built["own"]
     assert told["options"] == {"direct": True}
+    assert told["error"] == ""
     expected = {
         ".": "pretrain",
         "model": "Qwen2Model",
@@ -168,15 +205,8 @@ def test_every_value_reaches_the_recipe(python, tmp_path):
     assert float(told["fields"]["optim.lr_scheduler.min_lr"]) == pytest.approx(0.00004)
 
 
-def test_a_finetune_begins_with_the_named_weights(python, tmp_path):
-    values = {
-        "nemo.task": "finetune",
-        "trainer.data": ("/data/chats",),
-        "trainer.model": "/checkpoints/mine",
-        "recipe.precision": "fp16",
-    }
-    paths = {"/data/chats": "folder", "/data/chats/validation.jsonl": "missing"}
-    told, _ = nemo(python, "build", written(tmp_path / "run", SETTINGS | values, paths=paths))
+def test_a_finetune_begins_with_the_named_weights(built):
+    told = built["finetune"]
     expected = {
         ".": "finetune",
         "peft": "LoRA",
@@ -193,34 +223,33 @@ def test_a_finetune_begins_with_the_named_weights(python, tmp_path):
 
 
 @pytest.mark.parametrize("precision", ["fp32", "bf16"])
-def test_nemo_makes_every_object_of_the_recipe(python, tokenizer, tmp_path, precision):
-    script = written(tmp_path / "run", MOCK | {"nemo.tokenizer": tokenizer, "recipe.precision": precision})
-    assert "ENDED" in nemo(python, "dryrun", script, tokenizer=tokenizer)[1]
+def test_nemo_makes_every_object_of_the_recipe(built, precision):
+    assert built[precision]["error"] == ""
+    assert built[precision]["options"] == {"direct": True}
 
 
 def test_it_trains_and_a_second_start_goes_on_from_the_checkpoint(python, tokenizer, tmp_path):
     script = written(tmp_path / "run", MOCK | {"nemo.tokenizer": tokenizer})
-    first = nemo(python, "steps=2", script, tokenizer=tokenizer)[1]
+    first = child(python, script.parent, "steps=2", tokenizer, script)
     assert "global_step: 0 " in first
     assert "global_step: 1 " in first
     assert "Training from scratch" in first
     assert list(script.parent.glob("output/qwen25_500m/checkpoints/*-last"))
-    second = nemo(python, "steps=3", script, tokenizer=tokenizer)[1]
+    second = child(python, script.parent, "steps=3", tokenizer, script)
     assert "Restoring states from the checkpoint path" in second
     assert "global_step: 2 " in second
     assert "global_step: 1 " not in second
     assert not list(tmp_path.glob("run/.nemo_run")), "it wrote to the home folder"
 
 
-def test_a_recipe_that_is_not_there_ends_at_once(python, tmp_path):
-    script = written(tmp_path / "run", MOCK)
-    script.write_text(script.read_text().replace("llm.qwen25_500m.", "llm.qwen25_500."))
-    told, said = nemo(python, "build", script, code=1)
-    assert told is None
-    assert "has no attribute 'qwen25_500'" in said
+def test_a_recipe_that_is_not_there_ends_at_once(built):
+    assert "has no attribute 'qwen25_500'" in built["wrong"]["error"]
+    assert "options" not in built["wrong"]
 
 
-@pytest.mark.skipif("TUI_TRAIN_TEST_AUTOMODEL" not in os.environ, reason="TUI_TRAIN_TEST_AUTOMODEL names no Python")
+@pytest.mark.skipif(
+    "TUI_TRAIN_TEST_AUTOMODEL" not in os.environ, reason="TUI_TRAIN_TEST_AUTOMODEL names no Python with it"
+)
 @pytest.mark.parametrize("mock", [False, True], ids=["data", "mock"])
 def test_automodel_trains_and_goes_on(tmp_path, mock):
     python = os.environ["TUI_TRAIN_TEST_AUTOMODEL"]

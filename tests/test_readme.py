@@ -136,7 +136,12 @@ def test_places(monkeypatch):
     for name in ("XDG_CONFIG_HOME", "XDG_STATE_HOME", "XDG_DATA_HOME"):
         monkeypatch.delenv(name)
     told = [Path(cells[0].strip("`")).expanduser() for cells in table("| Where | What |")]
-    assert told == [places.profiles_folder() / "NAME.toml", places.runs_folder(), places.last_profile(), places.environments_folder()]
+    assert told == [
+        places.profiles_folder() / "NAME.toml",
+        places.runs_folder(),
+        places.last_profile(),
+        places.environments_folder(),
+    ]
 
 
 def test_files_of_a_run(tmp_path):
@@ -146,7 +151,9 @@ def test_files_of_a_run(tmp_path):
         code, out = run(words, tmp_path)
         assert code == 0, out
     # These take a machine with GPUs; what they are called there, the cases know.
-    of_nemo = {path.name for path in (ROOT / "tests" / "cases").glob("*/*") if path.stem in {"nemo_recipe", "automodel"}}
+    of_nemo = {
+        path.name for path in (ROOT / "tests" / "cases").glob("*/*") if path.stem in {"nemo_recipe", "automodel"}
+    }
     assert len(of_nemo) == 2
     assert {path.name for path in tmp_path.glob("*/*")} | of_nemo == told
 
