@@ -30,6 +30,7 @@ from . import STEPS
 from .home import Home
 from .messages import (
     Anew,
+    AskRecipes,
     AskScript,
     Become,
     Chosen,
@@ -201,6 +202,18 @@ class Wizard(App[int]):
 
         self.post_message(Learned(asked, "images", chosen_image(self.profile)))
 
+    @on(AskRecipes)
+    def _ask_recipes(self, event: AskRecipes) -> None:
+        if "recipes" not in self.looking:
+            self.notify("Asking NeMo for its recipes: about 15 s.", markup=False)
+            self._look_recipes(self._ask("recipes"), event.python)
+
+    @work(thread=True, exclusive=True, group="recipes", exit_on_error=False)
+    def _look_recipes(self, asked: int, python: str) -> None:
+        from tui_train.facts import recipes
+
+        self.post_message(Learned(asked, "recipes", {python: recipes.recipes(python)}))
+
     @on(Learned)
     def _learned(self, event: Learned) -> None:
         facts = self.facts or Facts(machine=Machine(hostname=""))
@@ -212,8 +225,8 @@ class Wizard(App[int]):
             # Older answers may come later than newer ones: none of them is forgotten.
             paths, documents = {**facts.paths, **value.paths}, {**facts.documents, **value.documents}
             self.facts = replace(facts, paths=paths, documents=documents, presets=value.presets)
-        elif event.part == "help":
-            self.facts = replace(facts, help={**facts.help, **value})
+        elif event.part in {"help", "recipes"}:
+            self.facts = replace(facts, **{event.part: {**getattr(facts, event.part), **value}})
         elif event.part == "machine":
             self._found = value
             self._sample()

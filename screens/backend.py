@@ -4,22 +4,69 @@ from collections.abc import Sequence
 from typing import ClassVar, Literal
 
 from rich.text import Text
-from textual import work
+from textual import on, work
 from textual.binding import Binding, BindingType
 from textual.widget import Widget
 from textual.widgets import Input, Static
 
-from tui_train.errors import Unavailable
+from tui_train import choices
+from tui_train.errors import BadInput, Unavailable
 from tui_train.facts.script_help import offered
 from tui_train.facts.types import ScriptHelp
+from tui_train.plan.communication import CURES, without_effect
 from tui_train.plan.resolve import Resolved, started
+from tui_train.profile import fields
 from tui_train.profile.types import Profile
-from tui_train.text import visible
+from tui_train.text import counted, visible
 
-from .messages import AskScript, Chosen, Complaint
+from .messages import AskRecipes, AskScript, Chosen, Complaint
 from .step import Step, row_of
 from .widgets.dialogs import Ask, AskText, Help
-from .widgets.rows import TextRow
+from .widgets.picks import Pick, Picks
+from .widgets.rows import TextRow, row_id
+
+_WHAT = (
+    "trainer.kind",
+    "trainer.script",
+    "trainer.preset",
+    "trainer.config",
+    "nemo.recipe",
+    "nemo.task",
+    "nemo.peft",
+    "nemo.own_size",
+    "nemo.mock_data",
+    "nemo.tokenizer",
+    "nemo.tensor_parallel",
+    "nemo.pipeline_parallel",
+    "nemo.context_parallel",
+    "trainer.model",
+    "trainer.data",
+)
+_START = (
+    "trainer.launcher",
+    "trainer.strategy",
+    "trainer.offload",
+    "trainer.python",
+    "container.engine",
+    "container.image",
+    "container.mounts",
+    "container.shared_memory",
+)
+_TALK = (
+    "communication.backend",
+    "communication.interface",
+    "communication.debug",
+    "nodes.count",
+    "nodes.address",
+    "nodes.port",
+)
+_REST = (
+    "trainer.arguments",
+    "trainer.working_directory",
+    "trainer.output",
+    "trainer.environment",
+    "trainer.secrets",
+)
 
 
 class Backend(Step):
@@ -27,41 +74,22 @@ class Backend(Step):
 
     HELP = """Backend
 
-What trains: the built-in trainer, or a script of yours with a preset that passes it the recipe.
+What trains: the built-in trainer, a script of yours with a preset that passes it the recipe, or a NeMo recipe.
 Launcher: what starts the processes. What cannot work here stands there with its reason.
 Sharding: what each GPU holds, all of the model or a share of it.
 Python: the interpreter that trains; O names another one than those found.
 H runs the script with --help and offers the arguments that it lists: only then is it run before the training.
-Container: trains in an image, by its own Python; V looks into the image, and whether it sees the chosen cards."""
+Container: trains in an image, by its own Python; V looks into the image, and whether it sees the chosen cards.
+NeMo: R shows its recipes to choose from, N asks the Python which it really has.
+Communication: what NCCL can do without is a list of cures; take one only for the error that it names."""
     TITLE_OF_STEP = "Backend"
-    KEYS = (
-        "trainer.kind",
-        "trainer.script",
-        "trainer.preset",
-        "trainer.config",
-        "trainer.model",
-        "trainer.data",
-        "trainer.launcher",
-        "trainer.strategy",
-        "trainer.offload",
-        "trainer.python",
-        "container.engine",
-        "container.image",
-        "container.mounts",
-        "container.shared_memory",
-        "trainer.arguments",
-        "nodes.count",
-        "nodes.address",
-        "nodes.port",
-        "trainer.working_directory",
-        "trainer.output",
-        "trainer.environment",
-        "trainer.secrets",
-    )
+    KEYS = (*_WHAT, *_START, *_TALK, "communication.without", *_REST)
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("o", "other_python", "Other Python"),
         Binding("h", "script_help", "Script's help"),
         Binding("v", "validate", "Validate image"),
+        Binding("r", "recipes", "Recipes"),
+        Binding("n", "ask_recipes", "Ask NeMo"),
     ]
 
     def __init__(self) -> None:
@@ -71,15 +99,11 @@ Container: trains in an image, by its own Python; V looks into the image, and wh
 
     def content(self) -> Sequence[Widget]:
         """The rows in groups."""
-        at = [self.KEYS.index(key) for key in ("trainer.launcher", "trainer.arguments")]
-        what, start, rest = self.KEYS[: at[0]], self.KEYS[at[0] : at[1]], self.KEYS[at[1] :]
-        return [
-            *(row_of(key) for key in what),
-            Static(),
-            *(row_of(key) for key in start),
-            Static(),
-            *(row_of(key) for key in rest),
-        ]
+        groups: list[Widget] = []
+        for keys in (_WHAT, _START, _TALK):
+            groups += [*(row_of(key) for key in keys), Static()]
+        cures = (Static("  Let NCCL do without (each cures an error of its own):", id="cures-head", classes="head"), Picks(id="cures"), Static(id="after"))
+        return [*groups, *cures, *(row_of(key) for key in _REST)]
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
         """Offer what there is: a script's help, an image to look into, or a Python of this machine to name."""
@@ -90,6 +114,8 @@ Container: trains in an image, by its own Python; V looks into the image, and wh
             return container.engine != "none" and bool(container.image)
         if action == "other_python":
             return container.engine == "none"
+        if action in {"recipes", "ask_recipes"}:
+            return self.profile.trainer.kind == "nemo"
         return super().check_action(action, parameters)
 
     def action_script_help(self) -> None:
@@ -98,9 +124,33 @@ Container: trains in an image, by its own Python; V looks into the image, and wh
         self.post_message(AskScript())
 
     def refresh_rest(self, resolved: Resolved) -> None:
-        """Offer what the script lists, once it has answered."""
-        del resolved
-        if self._waits and "help" in self.looking:
+        """Show what NCCL can do without, which recipes are known, and what the script lists once it has answered."""
+        cures = self.query_one("#cures", Picks)
+        for widget in (cures, self.query_one("#cures-head"), self.query_one("#after")):
+            widget.display = resolved.backend == "nccl"
+        cures.picks = tuple(_pick(name, resolved) for name in CURES)
+        cures.picked = self.profile.communication.without
+        if self.profile.trainer.kind == "nemo":
+            self._note_recipes(resolved)
+        elif self._waits:
+            self._offer_arguments()
+
+    @on(Picks.Picked)
+    def _picked(self, event: Picks.Picked) -> None:
+        event.stop()
+        self.post_message(Chosen("communication.without", event.values))
+
+    def _note_recipes(self, resolved: Resolved) -> None:
+        options = choices.options("nemo.recipe", self.profile, self.facts, resolved) if self.facts else ()
+        asked = bool(options and options[0].note)
+        whose = "of this Python" if asked else "of NeMo 2.7; N asks this Python"
+        note = f"R shows {counted(len(options), 'recipe')} {whose}"
+        if "recipes" in self.looking:
+            note = "asking NeMo …"
+        self.query_one(f"#{row_id('nemo.recipe')}", TextRow).note(note)
+
+    def _offer_arguments(self) -> None:
+        if "help" in self.looking:
             self._waits = "running"
         found = self._help()
         if self._waits != "running" or "help" in self.looking or found is None:
@@ -146,6 +196,28 @@ Container: trains in an image, by its own Python; V looks into the image, and wh
         text = shown(validate(chosen.engine, chosen.image, gpus, recipe))
         self.app.call_from_thread(self.app.push_screen, Help(Text(text)))
 
+    def action_ask_recipes(self) -> None:
+        """Have the chosen Python asked for its recipes."""
+        resolved = self._resolved(self.facts) if self.facts else None
+        if resolved and resolved.toolchain and resolved.nemo == "recipes":
+            self.post_message(AskRecipes(resolved.toolchain.python))
+        else:
+            error = BadInput("no Python with NeMo recipes is chosen", "Make one: tui-train env create nemo.")
+            self.post_message(Complaint(error))
+
+    def action_recipes(self) -> None:
+        """Show the recipes to choose from."""
+        resolved = self._resolved(self.facts) if self.facts else None
+        if resolved is None or self.facts is None:
+            return
+        found = choices.options("nemo.recipe", self.profile, self.facts, resolved)
+        answers = tuple((option.value, visible(option.label)) for option in found)
+        self.app.push_screen(Ask("Which recipe?", answers), self._recipe)
+
+    def _recipe(self, name: str | None) -> None:
+        if name:
+            self.post_message(Chosen("nemo.recipe", name))
+
     def action_other_python(self) -> None:
         """Ask for the path of a Python."""
         question = "Path of the Python that trains (an environment's bin/python):"
@@ -153,13 +225,19 @@ Container: trains in an image, by its own Python; V looks into the image, and wh
 
     def _named(self, path: str | None) -> None:
         from tui_train.errors import BadInput
-        from tui_train.profile import fields
 
         if path:
             try:
                 self.post_message(Chosen("trainer.python", fields.parse(fields.field("trainer.python"), path)))
             except BadInput as error:
                 self.post_message(Complaint(error))
+
+
+def _pick(name: str, resolved: Resolved) -> Pick:
+    cure = CURES[name]
+    why = without_effect(cure, resolved.toolchain)
+    words = Text.assemble(f"{cure.label:<29}", (why or f"{cure.cures}; {cure.cost}", "dim"))
+    return Pick(name, words, why, f"{cure.label}: {why or f'cures {cure.cures}; {cure.cost}'}.")
 
 
 SCREEN = Backend

@@ -84,6 +84,15 @@ class LeaveWizard(Message):
     """The wizard is to be left, without more questions."""
 
 
+class AskRecipes(Message):
+    """A Python is to be asked which NeMo recipes it has."""
+
+    def __init__(self, python: str) -> None:
+        """Carry the path of the Python."""
+        super().__init__()
+        self.python = python
+
+
 class Complaint(Message):
     """An error is to be shown with its remedy."""
 

@@ -12,6 +12,7 @@ from tui_train.errors import BadInput
 from tui_train.memory import ladder
 from tui_train.plan import batch
 from tui_train.plan.resolve import Resolved
+from tui_train.text import counted
 
 from .messages import Become, Chosen, Complaint
 from .step import Step, row_of
@@ -60,9 +61,10 @@ The first three keep the training the same; the others ask for your consent."""
 
     def refresh_rest(self, resolved: Resolved) -> None:
         """Show what follows from the values, and the ladder."""
-        recipe, world = self.profile.recipe, resolved.world_size
+        recipe, world = self.profile.recipe, resolved.copies
         steps = batch.accumulation(recipe.global_batch, recipe.micro_batch, world)
-        processes = "1 process" if world == 1 else f"{world} processes"
+        one = ("process", "processes") if world == resolved.world_size else ("copy", "copies")
+        processes = counted(world, *one)
         shown = (
             f"= {recipe.micro_batch} x accumulation {steps} x {processes}"
             if steps

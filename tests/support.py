@@ -7,7 +7,7 @@ import sys
 import time
 from pathlib import Path
 
-from tui_train.facts.types import ContainerEngine, ContainerImage, Facts, Gpu, Machine, Toolchain
+from tui_train.facts.types import ContainerEngine, ContainerImage, Facts, Gpu, Machine, NemoRecipes, Toolchain
 from tui_train.profile import fields
 from tui_train.profile.types import Profile
 from tui_train.runs import rundir
@@ -92,9 +92,14 @@ def toolchain(python=sys.executable, **more):
     return Toolchain(python=str(python), **({"arch_list": arches} | versions | more))
 
 
-def facts(*, python=sys.executable, cpu_count=2, gpus=(), paths=None, **more):
-    """A machine with one Python that has everything."""
-    return Facts(machine=machine(cpu_count, gpus), toolchains=(toolchain(python, **more),), paths=paths or {})
+def facts(*, python=sys.executable, cpu_count=2, gpus=(), paths=None, recipes=None, **more):
+    """A machine with one Python that has everything but NeMo."""
+    told = {
+        name: NemoRecipes(problem=found) if isinstance(found, str) else NemoRecipes(found)
+        for name, found in (recipes or {}).items()
+    }
+    tools = (toolchain(python, **more),)
+    return Facts(machine=machine(cpu_count, gpus), toolchains=tools, paths=paths or {}, recipes=told)
 
 
 def boxed(engine="docker", image="nemo:25.04", *, gpus=(), paths=None, about=None, **more):

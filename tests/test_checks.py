@@ -3,6 +3,7 @@
 import msgspec
 import pytest
 from support import UUIDS, boxed, facts, gpu, inside, profile, toolchain
+from test_nemo import FAULTS as NEMO_FAULTS
 
 from tui_train.changes import apply
 from tui_train.checks import CHECKS, check
@@ -767,6 +768,6 @@ def test_there_is_a_fault_for_every_check():
     for question in CHECKS:
         assert any(
             [*question(profile(values), where, resolve(profile(values), where))]
-            for name, (values, where, *_) in FAULTS.items()
+            for name, (values, where, *_) in (FAULTS | NEMO_FAULTS).items()
             if name not in {"unknown preset", "a broken preset of one's own"}
         ), question.__name__

@@ -42,7 +42,9 @@ def run(*command, **options):
 
 
 def copied(folder):
-    left = ignore_patterns(".git", ".venv", ".*_cache", ".hypothesis", "__pycache__", "*.egg-info", "build", "dist")
+    left = ignore_patterns(
+        ".git", ".venv", ".built", ".*_cache", ".hypothesis", "__pycache__", "*.egg-info", "build", "dist"
+    )
     return Path(copytree(ROOT, folder / "tui-train", ignore=left))
 
 

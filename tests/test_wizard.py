@@ -757,7 +757,7 @@ async def test_rows_of_a_container_are_there_when_one_is_chosen(machine: Any, pr
         assert "✗ podman (not installed)" in text
         assert "Shared memory" not in text
         assert "Other Python" in text
-        await keys(*["down"] * 5, "right")(pilot)
+        await keys(*["down"] * 6, "right")(pilot)
         assert profile_in(pilot).container.engine == "docker"
         text = shows(pilot)
         assert "● docker (28.2.2)" in text

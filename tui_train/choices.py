@@ -5,6 +5,7 @@ from collections.abc import Callable
 from msgspec import Struct
 
 from tui_train.checks.communication import why_no_gloo
+from tui_train.facts import recipes
 from tui_train.facts.gpus import supports_bf16
 from tui_train.facts.images import ENGINES
 from tui_train.facts.types import Facts
@@ -22,6 +23,11 @@ _PASSED_ON = {"trainer.model": "model", "trainer.data": "data", "trainer.config"
 _SEVERAL_MACHINES = frozenset({"nodes.address", "nodes.port"})
 _CONTAINER_ONLY = frozenset({"container.image", "container.mounts", "container.shared_memory"})
 _BARE_ONLY = frozenset({"trainer.python"})
+_NOT_NEMO = _SCRIPT_ONLY | {"trainer.arguments", "trainer.working_directory"}
+
+
+# They are worked into other values, or into the environment.
+_OURS = frozenset({"recipe.lr_scaling", "recipe.lr_base_batch", "recipe.expandable_segments"})
 
 
 class Option(Struct, frozen=True):
@@ -43,37 +49,48 @@ def options(key: str, profile: Profile, facts: Facts, resolved: Resolved) -> tup
 
 def applies(key: str, profile: Profile, resolved: Resolved | None = None) -> bool:
     """Tell whether a field has a meaning for what trains; without `resolved` as for a preset that takes the usual."""
-    if key in (_CONTAINER_ONLY if profile.container.engine == "none" else _BARE_ONLY):
-        return False
-    if key == "trainer.offload":
-        return profile.trainer.strategy != "ddp"
-    if key in _SEVERAL_MACHINES:
-        return profile.nodes.count > 1
-    if profile.trainer.kind == "builtin":
-        return key not in _SCRIPT_ONLY
+    outside = _CONTAINER_ONLY if profile.container.engine == "none" else _BARE_ONLY
+    asked = {
+        "trainer.offload": profile.trainer.strategy != "ddp",
+        **dict.fromkeys(_SEVERAL_MACHINES, profile.nodes.count > 1),
+        **dict.fromkeys(outside, False),
+    }
+    return asked[key] if key in asked else _of_trainer(key, profile, resolved)
+
+
+def _of_trainer(key: str, profile: Profile, resolved: Resolved | None) -> bool:
+    if key.startswith("nemo."):
+        wanted = {"nemo.peft": "finetune", "nemo.own_size": "pretrain"}.get(key, profile.nemo.task)
+        return profile.trainer.kind == "nemo" and profile.nemo.task == wanted
+    if profile.trainer.kind != "script":
+        return key not in (_SCRIPT_ONLY if profile.trainer.kind == "builtin" else _NOT_NEMO)
     if key in _PASSED_ON:
         return resolved is not None and _PASSED_ON[key] in resolved.room.takes
     return key != "trainer.script" or resolved is None or resolved.preset.wants_script
 
 
 def why_not(key: str, resolved: Resolved) -> str:
-    """Return why a recipe's value does not reach the trainer, empty when it does."""
-    if key.startswith("communication.") and not resolved.backend:
+    """Return why a value does not reach the trainer, empty when it does."""
+    if key.startswith("communication."):
+        return _why_not_said(key, resolved.backend)
+    return _why_not_passed(key, resolved) if key.startswith("recipe.") and key not in _OURS else ""
+
+
+def _why_not_said(key: str, talks: str) -> str:
+    if not talks:
         return "one process has nobody to talk to"
-    if key == "communication.debug" and resolved.backend != "nccl":
-        return f"these processes talk by {resolved.backend}"
-    names = [name for name, needed in PLACEHOLDERS.items() if needed == key]
-    if not key.startswith("recipe.") or key in {
-        "recipe.lr_scaling",
-        "recipe.lr_base_batch",
-        "recipe.expandable_segments",
-    }:
-        return ""
-    if resolved.room.loads_model and MODEL_SIZE & set(names):
+    return f"these processes talk by {talks}" if key == "communication.debug" and talks != "nccl" else ""
+
+
+def _why_not_passed(key: str, resolved: Resolved) -> str:
+    names = {name for name, needed in PLACEHOLDERS.items() if needed == key}
+    if resolved.room.loads_model and MODEL_SIZE & names:
         return "the model folder decides"
-    if resolved.room.takes.isdisjoint(names):
-        return "the script decides: its preset cannot pass it"
-    return ""
+    if not resolved.room.takes.isdisjoint(names):
+        return ""
+    if resolved.nemo and MODEL_SIZE & names:
+        return "the recipe's own (“Recipe's own size” on the Backend screen changes that)"
+    return "the script decides: its preset cannot pass it"
 
 
 def _device(_profile: Profile, facts: Facts, resolved: Resolved) -> tuple[Option, ...]:
@@ -90,7 +107,17 @@ def _kind(_profile: Profile, _facts: Facts, _resolved: Resolved) -> tuple[Option
     return (
         Option("builtin", "Built-in trainer", presets()["builtin"].about),
         Option("script", "My own script", "a preset passes it the recipe"),
+        Option("nemo", "NeMo", "a recipe of NVIDIA NeMo by its name; GPUs only"),
     )
+
+
+def _recipe(profile: Profile, facts: Facts, resolved: Resolved) -> tuple[Option, ...]:
+    """The recipes of the chosen Python, those that it was asked for or else the known ones, that do the task."""
+    python = resolved.toolchain.python if resolved.toolchain else ""
+    found, asked = recipes.of(facts, python)
+    note = "this Python has it" if asked else ""
+    names = [name for name, tasks in found.items() if profile.nemo.task in tasks]
+    return tuple(Option(name, name, note) for name in names)
 
 
 def _preset(_profile: Profile, facts: Facts, _resolved: Resolved) -> tuple[Option, ...]:
@@ -112,6 +139,8 @@ def _launcher(profile: Profile, _facts: Facts, resolved: Resolved) -> tuple[Opti
         reason = ""
         if not launcher.SEVERAL and devices > 1:
             reason = f"starts one process, and {devices} are chosen"
+        elif name == "accelerate" and profile.trainer.kind == "nemo":
+            reason = "NeMo runs under python and torchrun"
         elif name == "accelerate" and tool and not tool.accelerate:
             reason = "the chosen Python has no accelerate"
         elif name != "accelerate" and profile.trainer.strategy != "ddp":
@@ -179,5 +208,6 @@ _OPTIONS: dict[str, Callable[[Profile, Facts, Resolved], tuple[Option, ...]]] = 
     "trainer.python": _python,
     "communication.backend": _backend,
     "container.engine": _engine,
+    "nemo.recipe": _recipe,
     "recipe.precision": _precision,
 }

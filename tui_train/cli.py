@@ -236,3 +236,42 @@ def presets(name: str | None, *, as_json: bool) -> None:
         preset_commands.text(name)
     else:
         preset_commands.listed(as_json=as_json)
+
+
+@cli.command()
+@click.option("--python", metavar="PATH", default="", help="Ask this Python; else the first with NeMo.")
+@_JSON
+def recipes(python: str, *, as_json: bool) -> None:
+    """List the NeMo recipes that a Python has."""
+    from tui_train.environments import commands
+
+    commands.list_recipes(python, as_json=as_json)
+
+
+@cli.group()
+def env() -> None:
+    """Environments with what trains: those found, and new ones."""
+
+
+@env.command("list")
+def env_list() -> None:
+    """List the Pythons found, with what they can train, and the sets that can be made."""
+    from tui_train.environments import commands
+
+    commands.show_all()
+
+
+@env.command("create")
+@click.argument("name")
+@click.option("--path", type=click.Path(file_okay=False, path_type=Path), help="Make it here; else with the others.")
+@click.option("--python", metavar="PATH", default="", help="Make it of this Python.")
+@click.option("--index-url", metavar="URL", default="", help="Take torch from this index; none: pip's own choice.")
+@click.option("--dry-run", is_flag=True, help="Show what would be installed, and install nothing.")
+@click.option("--yes", "-y", is_flag=True, help="Do not ask.")
+def env_create(  # noqa: PLR0913 - one for each option
+    name: str, path: Path | None, python: str, index_url: str, *, dry_run: bool, yes: bool
+) -> None:
+    """Make an environment that trains (NAME is hf or nemo), with a torch that has code for the cards."""
+    from tui_train.environments import commands
+
+    commands.create(name, commands.Where(path, python, index_url), dry_run=dry_run, yes=yes)

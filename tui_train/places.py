@@ -1,4 +1,4 @@
-"""Where things are kept: profiles in the user's configuration folder, runs in the state folder (XDG)."""
+"""Where things are kept (XDG): profiles, runs, and the environments that were made here."""
 
 from pathlib import Path
 
@@ -32,6 +32,11 @@ def presets_folder() -> Path:
 def runs_folder() -> Path:
     """Return the folder of the run folders, which may not exist yet."""
     return platformdirs.user_state_path(_NAME) / "runs"
+
+
+def environments_folder() -> Path:
+    """Return the folder of the environments that this program made, which may not exist yet."""
+    return platformdirs.user_data_path(_NAME) / "envs"
 
 
 def last_profile() -> Path:

@@ -3,7 +3,7 @@
 import msgspec
 
 from tui_train.changes import Change
-from tui_train.checks import communication, container, hardware, launch, preset, recipe, trainer
+from tui_train.checks import communication, container, hardware, launch, nemo, preset, recipe, trainer
 from tui_train.checks.finding import Check, Finding
 from tui_train.errors import BadInput
 from tui_train.facts.types import Facts
@@ -39,6 +39,11 @@ CHECKS: tuple[Check, ...] = (
     preset.own,
     preset.listed,
     recipe.fallbacks,
+    nemo.abilities,
+    nemo.recipe,
+    nemo.data,
+    nemo.parallel,
+    nemo.automodel,
 )
 
 

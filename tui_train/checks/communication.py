@@ -68,7 +68,7 @@ def interface(profile: Profile, facts: Facts, _resolved: Resolved) -> Iterator[F
 
 def dead(profile: Profile, facts: Facts, resolved: Resolved) -> Iterator[Finding]:
     """Variables, of the profile or inherited, that have no effect or a bad one here."""
-    run = Run(resolved.toolchain, resolved.launcher, resolved.backend)
+    run = Run(resolved.toolchain, resolved.launcher, resolved.backend, resolved.nemo is not None)
     own = profile.trainer.environment
     for name in own:
         if why := why_dead(name, run):

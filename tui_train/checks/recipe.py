@@ -12,10 +12,12 @@ from tui_train.plan.resolve import Resolved
 from tui_train.profile.types import Profile
 from tui_train.text import counted
 
+_UNITS = {True: ("process", "processes"), False: ("copy of the model", "copies of the model")}
+
 
 def batches(profile: Profile, _facts: Facts, resolved: Resolved) -> Iterator[Finding]:
     """A global batch that micro batch and world size divide."""
-    recipe, world = profile.recipe, resolved.world_size
+    recipe, world = profile.recipe, resolved.copies
     told = batch.TAKEN & resolved.room.takes
     if not told or batch.accumulation(recipe.global_batch, recipe.micro_batch, world):
         return
@@ -30,7 +32,7 @@ def batches(profile: Profile, _facts: Facts, resolved: Resolved) -> Iterator[Fin
         level="error",
         key="recipe.global_batch",
         message=f"the global batch {recipe.global_batch} is not a multiple of micro batch {recipe.micro_batch} x"
-        f" {counted(world, 'process', 'processes')}",
+        f" {counted(world, *_UNITS[world == resolved.world_size])}",
         remedy=remedy,
         change=change,
     )

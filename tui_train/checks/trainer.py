@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from tui_train.changes import Change
 from tui_train.checks.finding import Finding
 from tui_train.facts.types import Facts, PathState
+from tui_train.plan import nemo
 from tui_train.plan.resolve import Resolved, lacks, started
 from tui_train.presets import PLACEHOLDER, PLACEHOLDERS
 from tui_train.profile import fields
@@ -27,6 +28,8 @@ def python(profile: Profile, facts: Facts, resolved: Resolved) -> Iterator[Findi
     install = (
         f"Install it there (`pip install torch accelerate transformers{more}`), or choose another (trainer.python)."
     )
+    if profile.trainer.kind == "nemo":
+        install = f"Make one: tui-train env create nemo. Or train in an image, {nemo.IMAGES}."
     named = visible(profile.trainer.python)
     if resolved.toolchain is None and named:
         message, remedy = f"{named} was not found", "Choose one that is listed, or leave it empty (trainer.python)."
@@ -54,7 +57,10 @@ def paths(profile: Profile, facts: Facts, resolved: Resolved) -> Iterator[Findin
         wanted.append(("trainer.script", trainer.script, "file"))
     if not script or "model" in resolved.room.takes:
         wanted.append(("trainer.model", trainer.model, "folder"))
-    wanted.extend(("trainer.data", path, "file") for path in trainer.data)
+    folder = trainer.kind == "nemo" and profile.nemo.task == "finetune"
+    wanted.extend(("trainer.data", path, "folder" if folder else "file") for path in trainer.data)
+    if trainer.kind == "nemo":
+        wanted.append(("nemo.tokenizer", profile.nemo.tokenizer, "folder"))
     for key, path, kind in wanted:
         state = facts.paths.get(path, kind)
         if path and state != kind:

@@ -14,6 +14,7 @@ from tui_train.facts import host
 from tui_train.facts.ask import ask
 from tui_train.facts.child import silent
 from tui_train.facts.types import Gap, Machine, PathState, Toolchain
+from tui_train.places import environments_folder
 
 _ROOT = Path(__file__).resolve().parent.parent.parent
 _SOURCE = _ROOT / "tui_train" / "target" / "probe.py"
@@ -123,6 +124,7 @@ def _candidates() -> Iterator[tuple[str, str]]:
     for name in (".venv", "venv"):
         if Path(name, "pyvenv.cfg").exists() or Path(name, "bin", "python").exists():
             yield f"{name} here", str(Path(name, "bin", "python"))
+    yield from _made_here()
     for name in ("python3", "python"):
         python = shutil.which(name)
         if python:
@@ -130,6 +132,11 @@ def _candidates() -> Iterator[tuple[str, str]]:
     for folder in _conda_environments():
         if Path(folder, "bin", "python").exists():
             yield f"conda env ({Path(folder).name})", str(Path(folder, "bin", "python"))
+
+
+def _made_here() -> Iterator[tuple[str, str]]:
+    for python in sorted(environments_folder().glob("*/bin/python")):
+        yield f"env {python.parent.parent.name}", str(python)
 
 
 def _conda_environments() -> list[str]:

@@ -158,12 +158,20 @@ class ContainerImage(Struct, frozen=True, kw_only=True):
     problem: str = ""
 
 
+class NemoRecipes(Struct, frozen=True):
+    """What the NeMo of a Python has: the tasks of each recipe, or the problem that kept it from telling."""
+
+    tasks: dict[str, tuple[str, ...]] = {}
+    problem: str = ""
+
+
 class Facts(Struct, frozen=True, kw_only=True):
     """All that plan and checks may know of the world.
 
     `paths` holds the state of each path that the profile names, `documents` what its YAML files hold, `presets` the
-    user's own by name, `help` what scripts list, by script or module: only of those that the user has asked.
-    `variables` are those of the environment, and of NCCL's files, that tell libraries how to communicate.
+    user's own by name, `help` what scripts list, by script or module, and `recipes` those of NeMo, by Python: only of
+    those that the user has asked. `variables` are those of the environment, and of NCCL's files, that tell libraries
+    how to communicate.
     """
 
     machine: Machine
@@ -175,6 +183,7 @@ class Facts(Struct, frozen=True, kw_only=True):
     help: dict[str, ScriptHelp] = {}
     engines: tuple[ContainerEngine, ...] = ()
     images: tuple[ContainerImage, ...] = ()
+    recipes: dict[str, NemoRecipes] = {}
 
 
 class Verdict(Struct, frozen=True):

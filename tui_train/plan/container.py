@@ -6,6 +6,7 @@ Every path is the same inside as on the machine, so that no argument has to be t
 from collections.abc import Iterable
 
 from tui_train.plan.types import Command, Part, Setting, Variable, Word, Wrapping, argv, expand, in_run_dir, joined
+from tui_train.profile.fields import nemo_files
 from tui_train.profile.mounts import Mount, parse
 from tui_train.profile.types import Container, Profile
 
@@ -27,7 +28,7 @@ def wrapping(profile: Profile, gpus: tuple[str, ...], outputs: tuple[Word, ...])
     inner = (*_cards(chosen.engine, gpus), *_mounts(profile, outputs))
     parts = (*_apptainer(), *inner) if chosen.engine == "apptainer" else (*_named(profile), *inner, *_passed(profile))
     plain = tuple(folder for folder in dict.fromkeys(outputs) if isinstance(folder, str))
-    before = (*_SHIM, in_run_dir("shim")) if profile.trainer.kind == "script" else ()
+    before = (*_SHIM, in_run_dir("shim")) if profile.trainer.kind != "builtin" else ()
     return Wrapping(engine=chosen.engine, image=chosen.image, parts=parts, folders=plain, before=before)
 
 
@@ -96,7 +97,9 @@ def mounts(profile: Profile, outputs: Iterable[Word] = ()) -> tuple[Mount, ...]:
     writable = (*scripts, *(folder for folder in outputs if isinstance(folder, str)))
     for path in filter(None, writable):
         found[path] = Mount(path, path)
-    for path in filter(None, (_whole_model(trainer.model), *trainer.data)):
+    beside = (profile.nemo.tokenizer, *nemo_files(profile)) if trainer.kind == "nemo" else ()
+    inside = tuple(path for path in beside if not any(path.startswith(f"{folder}/") for folder in trainer.data))
+    for path in filter(None, (_whole_model(trainer.model), *trainer.data, *inside)):
         found.setdefault(path, Mount(path, path, read_only=True))
     for mount in filter(None, map(parse, profile.container.mounts)):
         found[mount.inside] = mount

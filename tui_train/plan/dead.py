@@ -13,6 +13,7 @@ class Run(NamedTuple):
     toolchain: Toolchain | None
     launcher: str
     backend: str
+    nemo: bool = False
 
     @property
     def torch(self) -> tuple[int, ...]:
@@ -63,7 +64,7 @@ def _blocking(_run: Run) -> str:
 
 
 def _connections(run: Run) -> str:
-    return "" if run.launcher == "nemo" else "it is for tensor parallel training, and slows any other"
+    return "" if run.nemo else "it is for tensor parallel training, and slows any other"
 
 
 DEAD: dict[str, Why] = {

@@ -11,7 +11,7 @@ from tui_train.checks import check
 from tui_train.errors import BadInput, Unavailable
 from tui_train.facts.types import Facts, Toolchain
 from tui_train.memory.ladder import climb
-from tui_train.plan import batch, communication, config_file, container
+from tui_train.plan import batch, communication, config_file, container, nemo
 from tui_train.plan.arguments import fill, plain
 from tui_train.plan.launchers import LAUNCHERS
 from tui_train.plan.launchers.job import Job
@@ -88,6 +88,8 @@ def plan(profile: Profile, facts: Facts) -> Plan:
         attempts=tuple(attempt for attempt, _ in made),
         configs=(*configs, *(config for _, config in made if config)),
         programs=_programs(profile),
+        nemo=nemo.file(profile, resolved.nemo, resolved.gpus, facts) if resolved.nemo else None,
+        resumes_itself=resolved.nemo is not None,
         secrets=profile.trainer.secrets,
         backend=resolved.backend,
         container=container.wrapping(profile, jobs[0].gpus, outputs),
@@ -131,7 +133,7 @@ def _job(profile: Profile, resolved: Resolved, toolchain: Toolchain) -> Job:
         precision=profile.recipe.precision,
         strategy=trainer.strategy,
         offload=trainer.offload and sharded,
-        accumulation=accumulation(profile, resolved.world_size),
+        accumulation=accumulation(profile, resolved.copies),
         clipping=_clipping(trainer.arguments),
     )
 
@@ -144,7 +146,9 @@ def _clipping(arguments: tuple[str, ...]) -> float:
 
 
 def _title(profile: Profile, resolved: Resolved) -> str:
-    what = "the built-in trainer" if profile.trainer.kind == "builtin" else started(profile, resolved.preset)
+    names = {"builtin": "the built-in trainer", "nemo": resolved.preset.label}
+    what = names.get(profile.trainer.kind) or started(profile, resolved.preset)
+    what += f" {profile.nemo.recipe}" if resolved.nemo == "recipes" else ""
     devices = counted(len(resolved.gpus), "GPU") if resolved.device == "cuda" else "the CPU"
     processes = counted(resolved.world_size, "process", "processes")
     if profile.nodes.count > 1:
@@ -161,7 +165,7 @@ def _numbers(recipe: Recipe, resolved: Resolved) -> tuple[str, ...]:
 
 
 def _programs(profile: Profile) -> tuple[ProgramFile, ...]:
-    if profile.trainer.kind == "script":
+    if profile.trainer.kind != "builtin":
         return (ProgramFile(f"{_SHIM}/sitecustomize.py", "target/shim/sitecustomize.py"),)
     folder = resources.files("tui_train").joinpath("target/trainer")
     names = sorted(file.name for file in folder.iterdir() if file.name.endswith(".py"))
@@ -172,15 +176,15 @@ def _programs(profile: Profile) -> tuple[ProgramFile, ...]:
 
 
 def _notes(profile: Profile, resolved: Resolved) -> tuple[str, ...]:
-    notes: list[str] = []
-    if not resolved.preset.checkpoints:
+    notes = [*(nemo.notes(profile, resolved.nemo) if resolved.nemo else ())]
+    if not resolved.preset.checkpoints and not resolved.nemo:
         notes.append(f"The preset “{resolved.preset.label}” cannot resume: each attempt starts from step 0.")
     if profile.nodes.count > 1:
         last = profile.nodes.count - 1
         ranks = "--node-rank=1 on the other" if last == 1 else f"--node-rank=1 to {last} on the others"
         notes.append(f"Start it on each machine, from a copy of this folder: --node-rank=0 on the first, {ranks}.")
         notes.append("After running out of GPU memory it stops: a machine does not see why another one fails.")
-        if resolved.preset.checkpoints:
+        if resolved.preset.checkpoints or resolved.nemo:
             notes.append("To resume, all machines need the output folder on a disk that they share.")
     return tuple(notes)
 
@@ -198,11 +202,13 @@ def _attempt(
     resume = tuple(_from_checkpoint(word) for word in rule.resume) if rule else ()
     parts = (
         *launcher.parts(job),
-        Part(_script(first, resolved)),
+        *_program(first, resolved),
         *_arguments(step.profile, resolved, found),
         *([Part(resume, "only where there is a complete checkpoint", resumes=True)] if resume else []),
     )
     processes = counted(job.world_size, "process", "processes")
+    if resolved.copies != job.world_size:
+        processes = f"{counted(resolved.copies, 'copy', 'copies')} of the model"
     product = f"micro batch {recipe.micro_batch} x accumulation {job.accumulation} x {processes}"
     attempt = Attempt(
         rung=step.rung,
@@ -239,11 +245,13 @@ def _arguments(profile: Profile, resolved: Resolved, found: Mapping[str, Value])
     return (*preset, *(Part(one, "" if place else "yours, from here on") for place, one in enumerate(yours)))
 
 
-def _script(profile: Profile, resolved: Resolved) -> tuple[Word, ...]:
+def _program(profile: Profile, resolved: Resolved) -> tuple[Part, ...]:
+    if resolved.nemo:
+        return nemo.program(resolved.nemo)
     if profile.trainer.kind == "builtin":
-        return (in_run_dir("trainer/train.py"),)
+        return (Part((in_run_dir("trainer/train.py"),)),)
     named = started(profile, resolved.preset)
-    return ("-m", named) if named == resolved.preset.module else (named,)
+    return (Part(("-m", named) if named == resolved.preset.module else (named,)),)
 
 
 def _folder(profile: Profile, resolved: Resolved) -> Word:
@@ -251,7 +259,7 @@ def _folder(profile: Profile, resolved: Resolved) -> Word:
     if trainer.working_directory:
         return trainer.working_directory
     named = trainer.script if resolved.preset.wants_script and trainer.script else trainer.config
-    return in_run_dir("") if trainer.kind == "builtin" or not named else named.rpartition("/")[0] or "/"
+    return in_run_dir("") if trainer.kind != "script" or not named else named.rpartition("/")[0] or "/"
 
 
 def _settings(
@@ -280,6 +288,7 @@ def _settings(
         script=profile.trainer.kind == "script",
     )
     settings += container.settings(profile.container)
+    settings += nemo.settings(profile.nemo, resolved.gpus) if resolved.nemo else ()
     if profile.recipe.expandable_segments and job.gpus:
         why = "the allocator grows its blocks: less memory lost to fragmentation"
         settings.append(Setting("PYTORCH_CUDA_ALLOC_CONF", "expandable_segments:True", why, "ladder"))
@@ -297,7 +306,7 @@ def _settings(
 
 def _shim(profile: Profile) -> dict[str, Setting]:
     """Put the folder of our module before the PYTHONPATH of the profile, or else before that of whoever starts it."""
-    if profile.trainer.kind != "script" or profile.container.engine != "none":
+    if profile.trainer.kind == "builtin" or profile.container.engine != "none":
         return {}
     name = "PYTHONPATH"
     yours = profile.trainer.environment.get(name)

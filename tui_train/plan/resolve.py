@@ -8,7 +8,8 @@ from tui_train.facts.gpus import judge, recommended
 from tui_train.facts.types import ContainerImage, Facts, Gpu, Toolchain, Verdict
 from tui_train.facts.versions import at_least
 from tui_train.memory.ladder import Room
-from tui_train.plan import communication
+from tui_train.plan import communication, nemo
+from tui_train.plan.nemo import Flavour
 from tui_train.presets import Preset, preset, takes
 from tui_train.profile.types import Profile
 
@@ -21,7 +22,8 @@ class Resolved(Struct, frozen=True, kw_only=True):
     """What a profile means on this machine; `toolchain` is None when no Python here can train it.
 
     `processes` are those of one machine, `world_size` those of all of them. `backend` is by what they talk, empty where
-    there is only one.
+    there is only one. `copies` of the model take samples of their own: one a process, unless NeMo splits it. `nemo` is
+    what is told to it.
     """
 
     toolchain: Toolchain | None
@@ -30,9 +32,11 @@ class Resolved(Struct, frozen=True, kw_only=True):
     verdicts: tuple[Verdict, ...]
     processes: int
     world_size: int
+    copies: int
     launcher: str
     backend: str
     preset: Preset
+    nemo: Flavour | None = None
     room: Room
 
 
@@ -49,11 +53,12 @@ def resolve(profile: Profile, facts: Facts) -> Resolved:
     world_size = processes * profile.nodes.count
     if device == "cuda" and launcher == "python" and not profile.hardware.gpus:
         gpus = gpus[:1]
-    chosen = preset("builtin" if profile.trainer.kind == "builtin" else profile.trainer.preset, facts.presets)
-    taken = takes(chosen, profile.trainer.arguments)
+    flavour = nemo.flavour(toolchain) if profile.trainer.kind == "nemo" else None
+    chosen, taken = _told(profile, flavour, facts)
     loads_model = bool(profile.trainer.model) and "model" in taken
+    copies = nemo.copies(profile, world_size)
     room = Room(
-        world_size=world_size,
+        world_size=copies,
         cuda=device == "cuda",
         takes=taken - MODEL_SIZE if loads_model else taken,
         loads_model=loads_model,
@@ -67,9 +72,11 @@ def resolve(profile: Profile, facts: Facts) -> Resolved:
         verdicts=verdicts,
         processes=processes,
         world_size=world_size,
+        copies=copies,
         launcher=launcher,
         backend=communication.backend(profile.communication, cuda=device == "cuda", world_size=world_size),
         preset=chosen,
+        nemo=flavour,
         room=room,
     )
 
@@ -77,6 +84,14 @@ def resolve(profile: Profile, facts: Facts) -> Resolved:
 def started(profile: Profile, chosen: Preset) -> str:
     """Return the script or the module that a preset starts; empty where a script must be named and is not."""
     return (profile.trainer.script if chosen.wants_script else "") or chosen.module
+
+
+def _told(profile: Profile, flavour: Flavour | None, facts: Facts) -> tuple[Preset, frozenset[str]]:
+    """Return how the recipe reaches the trainer, and which of its values do."""
+    if profile.trainer.kind == "nemo":
+        return nemo.preset(profile, flavour), nemo.takes(profile, flavour)
+    chosen = preset("builtin" if profile.trainer.kind == "builtin" else profile.trainer.preset, facts.presets)
+    return chosen, takes(chosen, profile.trainer.arguments)
 
 
 def lacks(profile: Profile, toolchain: Toolchain) -> str:
@@ -93,6 +108,9 @@ def lacks(profile: Profile, toolchain: Toolchain) -> str:
     missing = [name for name, version in wanted.items() if version is None]
     if missing:
         return f"has no {', '.join(missing)}"
+    if profile.trainer.kind == "nemo":
+        found = nemo.lacks(toolchain.packages)
+        return f"has {found}" if found else ""
     return _too_old_to_shard(toolchain) if profile.trainer.strategy == "fsdp2" else ""
 
 
@@ -114,6 +132,8 @@ def pick_toolchain(profile: Profile, facts: Facts) -> Toolchain | None:
     if profile.trainer.python:
         return next((found for found in facts.toolchains if found.python == profile.trainer.python), None)
     able = [found for found in facts.toolchains if not lacks(profile, found)]
+    if profile.trainer.kind == "nemo":
+        able.sort(key=lambda found: nemo.flavour(found) != "recipes")
     cards, driver = facts.machine.gpus, facts.machine.driver_cuda
     if profile.hardware.device != "cpu":
         for found in able:

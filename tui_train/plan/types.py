@@ -155,13 +155,47 @@ class Log(Struct, frozen=True):
     steps: int = 0
 
 
+class NemoFile(Struct, frozen=True, kw_only=True):
+    """The file by which NeMo is told the training, as data; sizes of the model are 0 where it keeps its own.
+
+    `path` ends in .py for a recipe of nemo_toolkit and in .yaml for AutoModel. `model` is a folder of weights to begin
+    with, `validation` whether there is data for it; an empty `data` is mock data.
+    """
+
+    path: str
+    recipe: str
+    task: str
+    peft: str
+    data: tuple[str, ...]
+    validation: bool
+    tokenizer: str
+    model: str
+    gpus: int
+    nodes: int
+    tensor_parallel: int
+    pipeline_parallel: int
+    context_parallel: int
+    layers: int
+    hidden_size: int
+    heads: int
+    sequence_length: int
+    micro_batch: int
+    global_batch: int
+    learning_rate: float
+    precision: str
+    steps: int
+    checkpoint_every: int
+    seed: int
+
+
 class Plan(Struct, frozen=True, kw_only=True):
     """All that a run is: the attempts in order, the files beside the script, and its numbers.
 
     `world_size` counts the processes of all `nodes`, `gpus` are those of the first one, at `address`; `find_interface`
     says that each looks for the network interface that leads there. `numbers` are in words those of learning rate and
     steps that reach the trainer. `backend` is what the processes have to talk by ("nccl", "gloo"), empty where the plan
-    does not say.
+    does not say. `resumes_itself` is for a trainer that finds its
+    checkpoints without being told.
     """
 
     name: str
@@ -184,6 +218,8 @@ class Plan(Struct, frozen=True, kw_only=True):
     attempts: tuple[Attempt, ...]
     configs: tuple[ConfigFile, ...] = ()
     programs: tuple[ProgramFile, ...] = ()
+    nemo: NemoFile | None = None
+    resumes_itself: bool = False
     secrets: tuple[str, ...] = ()
     container: Wrapping | None = None
     backend: str = ""

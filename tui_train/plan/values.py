@@ -27,7 +27,7 @@ def values(profile: Profile, resolved: Resolved, output: Word, config: Word) -> 
     data: tuple[Word, ...] = trainer.data
     if trainer.kind == "builtin" and not data:
         data = (in_run_dir(SAMPLE),)
-    steps = accumulation(profile, world)
+    steps = accumulation(profile, resolved.copies)
     found: dict[str, Value] = {
         "output": output,
         "data": data,

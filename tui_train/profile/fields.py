@@ -110,8 +110,16 @@ def paths_of(profile: Profile) -> tuple[str, ...]:
     mounted = (mount.host for mount in map(mounts.parse, profile.container.mounts) if mount)
     image = profile.container.image if profile.container.engine == "apptainer" else ""
     plain = (trainer.script, trainer.config, trainer.working_directory, trainer.model, trainer.output)
-    named = (*plain, *trainer.data, *mounted, image)
+    nemo = (profile.nemo.tokenizer, *nemo_files(profile)) if trainer.kind == "nemo" else ()
+    named = (*plain, *trainer.data, *mounted, image, *nemo)
     return tuple(dict.fromkeys(path for path in named if path))
+
+
+def nemo_files(profile: Profile) -> tuple[str, ...]:
+    """Return the files that NeMo opens where the profile names data: the index of a .bin, the .jsonl of a folder."""
+    if profile.nemo.task == "pretrain":
+        return tuple(f"{path.removesuffix('.bin')}.idx" for path in profile.trainer.data)
+    return tuple(f"{path}/{name}.jsonl" for path in profile.trainer.data for name in ("training", "validation"))
 
 
 def absolute(path: str, folder: Path) -> str:

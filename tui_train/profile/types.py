@@ -45,10 +45,13 @@ class Trainer(Struct, frozen=True, kw_only=True):
 
 
 class Nemo(Struct, frozen=True, kw_only=True):
-    """A NeMo recipe by name, and over how many GPUs each dimension of the model is split."""
+    """A NeMo recipe by name, what it begins with, and over how many GPUs each dimension of the model is split."""
 
     recipe: str = ""
     task: Literal["pretrain", "finetune"] = "pretrain"
+    peft: Literal["lora", "none"] = "lora"
+    own_size: bool = True
+    tokenizer: str = ""
     mock_data: bool = False
     tensor_parallel: int = 1
     pipeline_parallel: int = 1

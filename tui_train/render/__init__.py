@@ -7,8 +7,10 @@ from msgspec import Struct
 from tui_train.plan.types import Plan
 from tui_train.profile.store import dumps
 from tui_train.profile.types import Profile
+from tui_train.render.automodel import automodel_yaml
 from tui_train.render.bash import launch_script
 from tui_train.render.config_yaml import config_yaml
+from tui_train.render.nemo_recipe import nemo_recipe
 
 SCRIPT = "launch.sh"
 PROFILE = "profile.toml"
@@ -27,6 +29,14 @@ def render(plan: Plan, profile: Profile) -> tuple[File, ...]:
     return (
         File(SCRIPT, launch_script(plan)),
         *(File(config.path, config_yaml(config)) for config in plan.configs),
+        *_nemo(plan),
         *(File(program.path, package.joinpath(program.resource).read_text("utf-8")) for program in plan.programs),
         File(PROFILE, dumps(profile)),
     )
+
+
+def _nemo(plan: Plan) -> tuple[File, ...]:
+    if plan.nemo is None:
+        return ()
+    write = nemo_recipe if plan.nemo.path.endswith(".py") else automodel_yaml
+    return (File(plan.nemo.path, write(plan.nemo)),)

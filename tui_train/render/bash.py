@@ -59,7 +59,8 @@ def _comment(text: str) -> str:
 
 def _header(plan: Plan) -> str:
     needs = f"{plan.container.engine} and its image {plan.container.image}" if plan.container else "the Python below"
-    resumes = "resumes from the newest complete checkpoint" if plan.attempts[0].checkpoints else "begins anew"
+    can_resume = plan.attempts[0].checkpoints or plan.resumes_itself
+    resumes = "resumes from the newest complete checkpoint" if can_resume else "begins anew"
     lines = [
         f"{plan.name}: {plan.title}",
         ", ".join((plan.attempts[0].batch, *plan.numbers)),

@@ -1,0 +1,184 @@
+"""Environments that train: which torch is right for the cards, what is run, and what is left where it fails."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import msgspec
+import pytest
+from support import facts, gpu, machine
+
+from tui_train import environments, places
+from tui_train.environments import create as making
+from tui_train.environments.wheels import Wheel, wheel
+from tui_train.errors import BadInput, CannotWrite, Unavailable
+from tui_train.facts import probe
+
+ROOT = Path(__file__).parents[1]
+PYTORCH = "https://download.pytorch.org/whl/"
+
+
+def cards(*capabilities):
+    return [gpu(at, f"GPU-{at}", compute_capability=found) for at, found in enumerate(capabilities)]
+
+
+@pytest.mark.parametrize(
+    ("capabilities", "driver", "index", "part"),
+    [
+        ((), None, f"{PYTORCH}cpu", "no GPU"),
+        (("8.6", "8.6"), "13.0", "", "all 2 cards"),
+        (("8.6",), None, "", "all 1 card"),
+        (("8.6",), "12.8", f"{PYTORCH}cu129", "the driver cannot run CUDA 13"),
+        (("6.1",), "13.0", f"{PYTORCH}cu126", "CUDA 12.6 has code for all 1 card"),
+        (("7.0", "8.6"), "13.0", f"{PYTORCH}cu126", "all 2 cards"),
+        (("7.5",), "13.0", "", "all 1 card"),
+        (("12.0",), "12.8", f"{PYTORCH}cu129", "all 1 card"),
+        (("12.0",), "13.0", "", "all 1 card"),
+        (("6.1", "12.0", "12.0"), "13.0", "", "2 of 3 cards"),
+    ],
+)
+def test_torch_is_the_build_with_code_for_the_cards(capabilities, driver, index, part):
+    chosen = wheel(cards(*capabilities), driver)
+    assert chosen.index == index
+    assert part in chosen.why
+
+
+@pytest.mark.parametrize("name", environments.SETS)
+def test_a_lock_is_exact_and_names_nothing_of_one_build_of_torch(name):
+    lines = environments.SETS[name].lock.read_text().splitlines()
+    pins = [line for line in lines if line and not line.startswith("#")]
+    assert pins
+    assert all("==" in line and "@" not in line and "+" not in line.partition(";")[0] for line in pins)
+    assert not [line for line in pins if line.startswith(("nvidia-cu", "cuda-", "triton"))]
+    assert environments.torch(environments.SETS[name]) in pins
+
+
+def pinned(words):
+    """Names and versions, without extras and markers."""
+    pairs = (word.partition(";")[0].strip().partition("==") for word in words if "==" in word)
+    return {(name.partition("[")[0].replace("_", "-"), version) for name, _, version in pairs}
+
+
+def test_the_extras_have_the_versions_of_the_locks():
+    extras = msgspec.toml.decode((ROOT / "pyproject.toml").read_bytes())["project"]["optional-dependencies"]
+    for extra, name in (("train", "hf"), ("train-libraries", "hf"), ("nemo", "nemo")):
+        found = pinned(extras[extra])
+        assert found
+        assert found <= pinned(environments.SETS[name].lock.read_text().splitlines())
+
+
+def test_uv_and_pip_are_told_the_same():
+    wanted, path = environments.SETS["hf"], Path("/e/hf")
+    indexed = Wheel("https://index/cu126", "")
+    with_uv = making.making(wanted, path, sys.executable, indexed, "/bin/uv")
+    with_pip = making.making(wanted, path, sys.executable, indexed, "")
+    for plan in (with_uv, with_pip):
+        assert plan.commands[1][-3:] == ("--index-url", "https://index/cu126", "torch==2.13.0")
+        assert plan.commands[2][-2:] == ("-r", str(wanted.lock))
+        assert "--index-url" not in plan.commands[2]
+    assert with_pip.commands[0] == (sys.executable, "-m", "venv", "/e/hf")
+    assert with_pip.variables == {}
+    assert making.making(wanted, path, sys.executable, Wheel("", ""), "/bin/uv").commands[1][-1] == "torch==2.13.0"
+
+
+def test_uv_is_told_what_pip_is_set_to(monkeypatch):
+    for name in [name for name in os.environ if name.startswith(("PIP_", "UV_"))]:
+        monkeypatch.delenv(name)
+    monkeypatch.setenv("PIP_INDEX_URL", "https://mirror/simple")
+    monkeypatch.setenv("PIP_FIND_LINKS", "/wheels /more")
+    monkeypatch.setenv("PIP_CONFIG_FILE", os.devnull)
+    monkeypatch.setenv("UV_FIND_LINKS", "/mine")
+    told = making._as_uv(sys.executable)
+    assert told["UV_DEFAULT_INDEX"] == "https://mirror/simple"
+    assert "UV_FIND_LINKS" not in told
+    monkeypatch.delenv("UV_FIND_LINKS")
+    assert making._as_uv(sys.executable)["UV_FIND_LINKS"] == "/wheels,/more"
+
+
+def failing(path, *commands):
+    return making.Making(wanted=environments.SETS["hf"], path=path, commands=commands, variables={})
+
+
+def test_what_fails_is_removed_again(tmp_path):
+    path = tmp_path / "envs" / "new"
+    venv = (sys.executable, "-m", "venv", "--without-pip", str(path))
+    with pytest.raises(Unavailable, match="exit code 1: false"):
+        making.create(failing(path, venv, ("false",)), machine(), print)
+    assert not path.exists()
+    with pytest.raises(Unavailable, match="torch cannot be imported"):
+        making.create(failing(path, venv), machine(), print)
+    assert not path.exists()
+    with pytest.raises(Unavailable, match="cannot be started"):
+        making.create(failing(path, (str(tmp_path / "nothing"),)), machine(), print)
+    assert list(path.parent.iterdir()) == []
+
+
+def test_what_is_there_is_never_touched(tmp_path):
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "file").write_text("mine")
+    (tmp_path / "link").symlink_to("nowhere")
+    for name in ("mine", "link"):
+        with pytest.raises(CannotWrite, match="is there already"):
+            making.create(failing(tmp_path / name, ("false",)), machine(), print)
+    assert (tmp_path / "mine" / "file").read_text() == "mine"
+
+
+def test_a_set_that_is_not_there_is_said():
+    with pytest.raises(BadInput, match="no set nemoo") as raised:
+        environments.find("nemoo")
+    assert raised.value.remedy == "Did you mean nemo?"
+
+
+def cli(*words, **more):
+    command = [sys.executable, "-m", "tui_train", *words]
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), **more}
+    return subprocess.run(
+        command, env=environment, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False, timeout=120
+    )
+
+
+def test_nothing_is_installed_without_a_yes(tmp_path):
+    done = cli("env", "create", "hf", "--path", str(tmp_path / "e"), "--dry-run", TUI_TRAIN_INDEX="https://my/index")
+    assert done.returncode == 0, done.stderr
+    assert "--index-url https://my/index torch==2.13.0" in done.stdout
+    asked = cli("env", "create", "hf", "--path", str(tmp_path / "e"))
+    assert asked.returncode == 69
+    assert "Add --yes" in asked.stderr
+    assert list(tmp_path.iterdir()) == []
+    named = cli("env", "create", "hf", "--dry-run", "--path", str(tmp_path / "e"), "--index-url", "none")
+    assert "--index-url" not in named.stdout
+    assert cli("env", "create", "hf", "--path", str(tmp_path), "--dry-run").returncode == 73
+    assert cli("env", "create", "hf", "--python", "/nowhere/python", "--dry-run").returncode == 69
+
+
+def test_an_environment_that_was_made_is_found_by_its_name():
+    folder = places.environments_folder() / "mine"
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", folder], check=True)
+    labels = {Path(tool.python).parents[1].name: tool.label for tool in probe.toolchains(deadline=20)}
+    assert labels["mine"] == "env mine"
+    listed = cli("env", "list").stdout
+    assert "env mine" in listed
+    assert "tui-train env create NAME" in listed
+
+
+def test_recipes_are_told_of_no_python_without_nemo():
+    done = cli("recipes", "--python", sys.executable)
+    assert done.returncode == 69
+    assert "has no nemo_toolkit" in done.stderr
+    assert "tui-train env create nemo" in done.stderr
+
+
+def test_the_list_says_what_nemo_a_python_has():
+    from tui_train.environments import commands
+
+    for packages, said in (
+        ({"nemo_toolkit": "2.7.3", "nemo_run": "1"}, "recipes (2.7.3)"),
+        ({"nemo_automodel": "0.7.0"}, "AutoModel (0.7.0)"),
+        ({"nemo_toolkit": "3.0.0"}, "has nemo_toolkit 3.0.0, whose language-model recipes are gone"),
+        ({}, "-"),
+    ):
+        (tool,) = facts(packages=packages).toolchains
+        assert commands._nemo(tool).startswith(said)
+    old = facts(gpus=cards("6.1", "8.6"))
+    assert commands._cards(old.toolchains[0], old.machine) == "1 of 2"

@@ -1,0 +1,370 @@
+"""NeMo without NeMo: what is found fault with, what is planned, and the files that are written for it."""
+
+import ast
+import subprocess
+import sys
+
+import pytest
+import yaml
+from support import HOSTILE, facts, gpu, profile, ready
+
+from tui_train import choices
+from tui_train.changes import apply
+from tui_train.checks import check
+from tui_train.facts import recipes
+from tui_train.facts.types import Facts
+from tui_train.plan import nemo
+from tui_train.plan.plan import plan
+from tui_train.plan.resolve import resolve
+from tui_train.plan.types import argv
+
+NEMO = {"trainer.kind": "nemo", "nemo.recipe": "qwen25_500m", "trainer.data": ("/a.bin",), "nemo.tokenizer": "/tok"}
+MOCK = NEMO | {"trainer.data": (), "nemo.mock_data": True}
+RECIPES = {"nemo_toolkit": "2.7.3", "nemo_run": "0.11.1"}
+WITH_NEMO = facts(gpus=(gpu(0), gpu(1)), packages=RECIPES, python="/p")
+FINETUNE = NEMO | {"nemo.task": "finetune", "trainer.data": ("/d",), "nemo.tokenizer": ""}
+AUTOMODEL = facts(gpus=(gpu(0),), packages={"nemo_automodel": "0.7.0", "nemo_toolkit": "3.0.0"})
+
+
+# Values, facts, then what is found: level, key, a part of the words, and whether it is the machine that lacks it.
+FAULTS = {
+    "no recipe named": (NEMO | {"nemo.recipe": ""}, WITH_NEMO, "error", "nemo.recipe", "no NeMo recipe", False),
+    "recipe that is no name": (
+        NEMO | {"nemo.recipe": "qwen25; import os"},
+        WITH_NEMO,
+        "error",
+        "nemo.recipe",
+        "is no recipe",
+        False,
+    ),
+    "recipe that NeMo is not known to have": (
+        NEMO | {"nemo.recipe": "qwen25_500"},
+        WITH_NEMO,
+        "warning",
+        "nemo.recipe",
+        "NeMo 2.7 is known to have",
+        False,
+    ),
+    "recipe that this NeMo does not have": (
+        NEMO,
+        facts(gpus=(gpu(0),), packages=RECIPES, python="/p", recipes={"/p": {"qwen2_500m": ("pretrain",)}}),
+        "error",
+        "nemo.recipe",
+        "this NeMo has",
+        False,
+    ),
+    "recipes that cannot be told": (
+        NEMO,
+        facts(gpus=(gpu(0),), packages=RECIPES, python="/p", recipes={"/p": "ImportError: no modelopt"}),
+        "warning",
+        "nemo.recipe",
+        "ImportError: no modelopt",
+        False,
+    ),
+    "recipe without lora": (
+        FINETUNE | {"nemo.recipe": "mamba2_130m"},
+        WITH_NEMO,
+        "error",
+        "nemo.peft",
+        "LoRA",
+        False,
+    ),
+    "nemo without data": (NEMO | {"trainer.data": ()}, WITH_NEMO, "error", "trainer.data", "no data of its own", False),
+    "nemo with mock data": (MOCK, WITH_NEMO, "warning", "nemo.mock_data", "MOCK DATA", False),
+    "mock data and data": (
+        NEMO | {"nemo.mock_data": True},
+        WITH_NEMO,
+        "error",
+        "nemo.mock_data",
+        "leaves the named data unread",
+        False,
+    ),
+    "no tokenizer": (NEMO | {"nemo.tokenizer": ""}, WITH_NEMO, "warning", "nemo.tokenizer", "downloads GPT-2's", False),
+    "data that is no .bin": (
+        NEMO | {"trainer.data": ("/a.txt",)},
+        WITH_NEMO,
+        "error",
+        "trainer.data",
+        "/a.txt is no .bin",
+        False,
+    ),
+    "data without its index": (
+        NEMO | {"trainer.data": ("/a.bin",)},
+        facts(gpus=(gpu(0),), packages=RECIPES, paths={"/a.bin": "file", "/a.idx": "missing"}),
+        "error",
+        "trainer.data",
+        "/a.idx",
+        False,
+    ),
+    "finetune with a file": (
+        FINETUNE,
+        facts(gpus=(gpu(0),), packages=RECIPES, paths={"/d": "file"}),
+        "error",
+        "trainer.data",
+        "/d is no folder",
+        False,
+    ),
+    "finetune without training.jsonl": (
+        FINETUNE,
+        facts(gpus=(gpu(0),), packages=RECIPES, paths={"/d": "folder", "/d/training.jsonl": "missing"}),
+        "error",
+        "trainer.data",
+        "no training.jsonl in /d",
+        False,
+    ),
+    "finetune with two folders": (
+        FINETUNE | {"trainer.data": ("/d", "/e")},
+        WITH_NEMO,
+        "error",
+        "trainer.data",
+        "one folder",
+        False,
+    ),
+    "model split unevenly": (
+        NEMO | {"nemo.tensor_parallel": 3},
+        WITH_NEMO,
+        "error",
+        "nemo.tensor_parallel",
+        "3 x 1 x 1 = 3, which does not divide 2 processes",
+        False,
+    ),
+    "batch over copies of the model": (
+        NEMO | {"nemo.tensor_parallel": 2, "recipe.global_batch": 4},
+        WITH_NEMO,
+        "error",
+        "recipe.global_batch",
+        "micro batch 8 x 1 copy of the model",
+        False,
+    ),
+    "nemo on the cpu": (NEMO, facts(packages=RECIPES), "error", "trainer.kind", "NVIDIA GPUs only", True),
+    "nemo by gloo": (
+        NEMO | {"communication.backend": "gloo"},
+        WITH_NEMO,
+        "error",
+        "communication.backend",
+        "needs NCCL",
+        False,
+    ),
+    "nemo under accelerate": (
+        NEMO | {"trainer.launcher": "accelerate"},
+        WITH_NEMO,
+        "error",
+        "trainer.launcher",
+        "accelerate cannot start NeMo",
+        False,
+    ),
+    "nemo with arguments": (
+        NEMO | {"trainer.arguments": ("--x",)},
+        WITH_NEMO,
+        "error",
+        "trainer.arguments",
+        "no more arguments",
+        False,
+    ),
+    "nemo 3": (
+        NEMO,
+        facts(gpus=(gpu(0),), packages={"nemo_toolkit": "3.0.0"}),
+        "error",
+        "trainer.python",
+        "3.0.0, whose language-model recipes are gone",
+        True,
+    ),
+    "nemo 2.2": (
+        NEMO,
+        facts(gpus=(gpu(0),), packages={"nemo_toolkit": "2.2.1"}),
+        "error",
+        "trainer.python",
+        "begin with 2.3",
+        True,
+    ),
+    "no nemo": (NEMO, facts(gpus=(gpu(0),)), "error", "trainer.python", "no nemo_toolkit", True),
+    "nemo without nemo_run": (
+        NEMO,
+        facts(gpus=(gpu(0),), packages={"nemo_toolkit": "2.7.3"}),
+        "error",
+        "trainer.python",
+        "but no nemo_run",
+        True,
+    ),
+    "automodel in place of recipes": (
+        FINETUNE | {"trainer.model": "/m"},
+        AUTOMODEL,
+        "note",
+        "trainer.kind",
+        "3.0.0 has no recipes any more",
+        False,
+    ),
+    "automodel that pretrains": (
+        NEMO | {"trainer.model": "/m"},
+        AUTOMODEL,
+        "error",
+        "nemo.task",
+        "only to finetune",
+        False,
+    ),
+    "automodel without a model": (FINETUNE, AUTOMODEL, "error", "trainer.model", "needs a model", False),
+}
+MENDED = {
+    "no recipe named", "recipe that NeMo is not known to have", "recipe that this NeMo does not have",
+    "recipe without lora", "nemo without data", "mock data and data", "model split unevenly",
+    "batch over copies of the model", "nemo on the cpu", "nemo by gloo", "nemo under accelerate",
+    "nemo with arguments", "automodel that pretrains",
+}  # fmt: skip
+
+
+def without_the_note(findings):
+    return [item for item in findings if item.level != "note"] or findings
+
+
+@pytest.mark.parametrize("name", FAULTS)
+def test_a_fault_is_found_and_only_that(name):
+    values, where, level, key, part, machine = FAULTS[name]
+    findings = without_the_note(check(profile(values), where))
+    assert [(item.level, item.key, item.machine) for item in findings] == [(level, key, machine)]
+    assert part in findings[0].message
+    assert findings[0].message.isprintable()
+    assert findings[0].remedy.endswith((".", "?"))
+
+
+@pytest.mark.parametrize("name", FAULTS)
+def test_what_a_finding_offers_mends_it(name):
+    values, where, level, key, *_ = FAULTS[name]
+    change = without_the_note(check(profile(values), where))[0].change
+    assert (change is not None) == (name in MENDED)
+    if change:
+        mended = check(apply(change, profile(values)), where)
+        assert (level, key) not in [(item.level, item.key) for item in mended]
+
+
+@pytest.mark.parametrize(
+    ("values", "where"),
+    [
+        (NEMO, WITH_NEMO),
+        (NEMO | {"nemo.tensor_parallel": 2}, WITH_NEMO),
+        (FINETUNE, WITH_NEMO),
+        (FINETUNE | {"nemo.recipe": "mamba2_130m", "nemo.peft": "none"}, WITH_NEMO),
+        (NEMO, facts(gpus=(gpu(0),), packages=RECIPES, python="/p", recipes={"/p": {"qwen25_500m": ("pretrain",)}})),
+    ],
+)
+def test_what_is_right_is_not_found_fault_with(values, where):
+    assert check(profile(values), where) == ()
+
+
+def test_a_split_model_has_fewer_copies_that_take_samples():
+    four = facts(gpus=[gpu(number, f"GPU-{number}") for number in range(4)], packages=RECIPES)
+    split = {"nemo.tensor_parallel": 2, "recipe.micro_batch": 2, "recipe.global_batch": 16}
+    chosen = profile(NEMO | split)
+    made = plan(chosen, four)
+    assert (made.world_size, made.accumulation, resolve(chosen, four).copies) == (4, 4, 2)
+    assert made.attempts[0].batch == "micro batch 2 x accumulation 4 x 2 copies of the model = global batch 16"
+    assert [word for word in argv(made.attempts[0].command, "/run") if "nproc" in word] == ["--nproc-per-node=4"]
+    assert {item.name: item.value for item in made.attempts[0].command.env}["CUDA_DEVICE_MAX_CONNECTIONS"] == "1"
+    whole = plan(profile(NEMO | {"recipe.global_batch": 32}), four)
+    assert "CUDA_DEVICE_MAX_CONNECTIONS" not in {item.name for item in whole.attempts[0].command.env}
+
+
+def test_each_attempt_says_what_it_changes_and_the_global_batch_stays():
+    made = plan(profile(NEMO), facts(gpus=(gpu(0),), packages=RECIPES, python="/py"))
+    told = [argv(attempt.command, "/run") for attempt in made.attempts]
+    assert told[0] == ["/py", "/run/nemo_recipe.py", "--output=/run/output", "--micro-batch=8", "--sequence-length=128"]
+    batches = [word for words in told for word in words if word.startswith("--micro-batch")]
+    assert batches == [f"--micro-batch={size}" for size in (8, 8, 4, 2, 1, 1)]
+    assert told[-1][-1] == "--activation-checkpointing"
+    assert all(attempt.batch.endswith("global batch 16") for attempt in made.attempts)
+    assert made.resumes_itself
+
+
+def test_an_own_size_is_only_taken_where_no_weights_are_loaded():
+    mine = NEMO | {"nemo.own_size": False, "ladder.rungs": ("layers",), "ladder.consent": ("layers",)}
+    made = plan(profile(mine), WITH_NEMO)
+    assert (made.nemo.layers, made.nemo.hidden_size, made.nemo.heads) == (4, 128, 4)
+    assert [argv(attempt.command, "/run")[-1] for attempt in made.attempts] == ["--layers=4", "--layers=2"]
+    for more in ({"nemo.own_size": True}, {"trainer.model": "/m"}):
+        kept = plan(profile(mine | more), WITH_NEMO)
+        assert (kept.nemo.layers, len(kept.attempts)) == (0, 1)
+        assert choices.why_not("recipe.layers", resolve(profile(mine | more), WITH_NEMO))
+
+
+def written(values, where=WITH_NEMO):
+    """The text of the file that NeMo is given."""
+    files = {file.path: file.text for file in ready(profile(values), where).files}
+    return files.get("nemo_recipe.py") or files["automodel.yaml"]
+
+
+@pytest.mark.parametrize("word", [word for word in HOSTILE if word])
+def test_any_path_reaches_the_file_as_it_is(word):
+    text = written(
+        NEMO | {"trainer.data": (f"/{word}.bin",), "nemo.tokenizer": f"/{word}", "trainer.model": f"/m{word}"}
+    )
+    strings = {node.value for node in ast.walk(ast.parse(text)) if isinstance(node, ast.Constant)}
+    assert {f"/{word}", f"/m{word}"} <= strings
+    model = yaml.safe_load(written(FINETUNE | {"trainer.model": f"/{word}"}, AUTOMODEL))["model"]
+    assert model["pretrained_model_name_or_path"] == f"/{word}"
+
+
+@pytest.mark.parametrize("name", ["x; import os", "x()", "x.y", "class", "ü", ""])
+def test_a_name_that_is_none_in_python_never_becomes_code(name):
+    assert any(item.level == "error" for item in check(profile(NEMO | {"nemo.recipe": name}), WITH_NEMO))
+
+
+def test_the_file_is_clean_python(tmp_path):
+    file = tmp_path / "nemo_recipe.py"
+    variants = [
+        NEMO,
+        MOCK,
+        FINETUNE,
+        NEMO | {"nemo.own_size": False},
+        NEMO | {"nemo.pipeline_parallel": 2, "recipe.precision": "bf16"},
+    ]
+    for values in variants:
+        file.write_text(written(values))
+        ruff = [sys.executable, "-m", "ruff", "check", "--isolated", "--select=F,E7,B", str(file)]
+        done = subprocess.run(ruff, capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stdout
+
+
+def test_mock_data_is_said_wherever_one_looks():
+    assert "MOCK DATA" in written(MOCK)
+    prepared = ready(profile(MOCK), WITH_NEMO)
+    assert "MOCK DATA" in " ".join(prepared.plan.notes)
+    assert "# MOCK DATA" in prepared.files[0].text
+    assert "MOCK DATA" not in written(NEMO)
+
+
+def test_automodel_is_started_with_its_file():
+    made = plan(profile(FINETUNE | {"trainer.model": "/m"}), AUTOMODEL)
+    words = argv(made.attempts[0].command, "/run")
+    assert words[1:4] == ["-m", "nemo_automodel.cli.app", "/run/automodel.yaml"]
+    assert words[4:] == [
+        "--checkpoint.checkpoint_dir=/run/output",
+        "--step_scheduler.local_batch_size=8",
+        "--dataset.seq_length=128",
+    ]
+    assert argv(made.attempts[-1].command, "/run")[-2] == "--distributed.activation_checkpointing=true"
+    told = yaml.safe_load(written(FINETUNE | {"trainer.model": "/m", "nemo.peft": "none"}, AUTOMODEL))
+    assert "peft" not in told
+    assert told["recipe"] == "TrainFinetuneRecipeForNextTokenPrediction"
+    assert told["step_scheduler"]["global_batch_size"] == 16
+
+
+def test_a_python_with_recipes_goes_before_one_with_automodel():
+    tools = (*AUTOMODEL.toolchains, *facts(python="/recipes", packages=RECIPES).toolchains)
+    found = Facts(machine=AUTOMODEL.machine, toolchains=tools)
+    assert resolve(profile(NEMO), found).toolchain.python == "/recipes"
+    assert nemo.flavour(tools[0]) == "automodel"
+
+
+def test_the_recipes_that_are_offered_do_the_task():
+    resolved = resolve(profile(NEMO), WITH_NEMO)
+    names = [option.value for option in choices.options("nemo.recipe", profile(NEMO), WITH_NEMO, resolved)]
+    assert {"qwen25_500m", "llama32_1b", "llama3_8b_64k"} <= set(names)
+    finetune = choices.options("nemo.recipe", profile(FINETUNE), WITH_NEMO, resolved)
+    assert "llama3_8b_64k" not in [option.value for option in finetune]
+    assert not [name for name in recipes.known() if not nemo.attribute(name)]
+
+
+def test_asking_a_python_without_nemo_says_why():
+    told = recipes.recipes(sys.executable)
+    assert told.tasks == {}
+    assert "ModuleNotFoundError" in told.problem
+    assert recipes.recipes("/nowhere/python").problem.startswith("it cannot be started")

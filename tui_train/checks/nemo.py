@@ -1,0 +1,172 @@
+"""Checks of NeMo: the recipe's name, its data, how the model is split, and what it cannot do."""
+
+import difflib
+from collections.abc import Iterator
+
+from tui_train.changes import Change
+from tui_train.checks.finding import Finding
+from tui_train.facts import recipes
+from tui_train.facts.types import Facts
+from tui_train.plan import nemo
+from tui_train.plan.resolve import Resolved
+from tui_train.profile.fields import nearest
+from tui_train.profile.types import Profile
+from tui_train.text import counted, visible
+
+_FIRST = "qwen25_500m"
+_NO_LORA = ("mamba2_", "nemotronh_")
+
+
+def recipe(profile: Profile, facts: Facts, resolved: Resolved) -> Iterator[Finding]:
+    """A recipe that there is, for the task that is wanted."""
+    if profile.trainer.kind != "nemo" or resolved.nemo == "automodel":
+        return
+    name, task = profile.nemo.recipe, profile.nemo.task
+    python = resolved.toolchain.python if resolved.toolchain else ""
+    found, asked = recipes.of(facts, python)
+    names = tuple(known for known, tasks in found.items() if task in tasks)
+    if not name:
+        first = _FIRST if _FIRST in names or not names else names[0]
+        change = Change(f"recipe {first}", "a small model", (("nemo.recipe", first),))
+        remedy = "Name one, such as qwen25_500m; `tui-train recipes` lists them."
+        yield Finding(level="error", key="nemo.recipe", message="no NeMo recipe is named", remedy=remedy, change=change)
+    elif not nemo.attribute(name) or (name not in names and asked):
+        yield _unknown(name, task, names, certain=True)
+    elif name not in names:
+        yield _unknown(name, task, names, certain=False)
+    problem = facts.recipes[python].problem if python in facts.recipes else ""
+    if problem:
+        message = f"the recipes of {visible(python)} cannot be told: {visible(problem)}"
+        remedy = "Make a Python for it: tui-train env create nemo."
+        yield Finding(level="warning", key="nemo.recipe", message=message, remedy=remedy)
+    if task == "finetune" and profile.nemo.peft == "lora" and name.startswith(_NO_LORA):
+        change = Change("finetune all weights", "this recipe has no LoRA", (("nemo.peft", "none"),))
+        message, remedy = f"{name} cannot be finetuned with LoRA", "Choose none for “Finetune”."
+        yield Finding(level="error", key="nemo.peft", message=message, remedy=remedy, change=change)
+
+
+def _unknown(name: str, task: str, names: tuple[str, ...], *, certain: bool) -> Finding:
+    close = difflib.get_close_matches(name, names, n=3, cutoff=0.6)
+    change = Change(f"recipe {close[0]}", "the nearest name", (("nemo.recipe", close[0]),)) if close else None
+    whose = "this NeMo has" if certain else "NeMo 2.7 is known to have"
+    remedy = f"Nearest: {', '.join(close)}." if close else nearest(name, names[:8])
+    return Finding(
+        level="error" if certain else "warning",
+        key="nemo.recipe",
+        message=f"{visible(name)} is no recipe to {task} with that {whose}",
+        remedy=f"{remedy} `tui-train recipes` asks the Python for its own.",
+        change=change,
+    )
+
+
+def data(profile: Profile, facts: Facts, resolved: Resolved) -> Iterator[Finding]:
+    """Data of the user, or mock data that the user asked for."""
+    chosen, trainer = profile.nemo, profile.trainer
+    if trainer.kind != "nemo":
+        return
+    mock = Change("mock data", "random tokens: only to see whether it runs", (("nemo.mock_data", True),))
+    real = Change("train on the data", "it is named, and mock data would leave it unread", (("nemo.mock_data", False),))
+    if chosen.mock_data and trainer.data:
+        message, remedy = "mock data leaves the named data unread", "Switch one of them off."
+        yield Finding(level="error", key="nemo.mock_data", message=message, remedy=remedy, change=real)
+    elif chosen.mock_data:
+        message = "MOCK DATA: it trains on random tokens, and learns nothing of use"
+        remedy = "Name data (trainer.data) once it runs."
+        yield Finding(level="warning", key="nemo.mock_data", message=message, remedy=remedy)
+    elif not trainer.data:
+        wants = {
+            "pretrain": "Name .bin files that Megatron's preprocess_data.py made (trainer.data).",
+            "finetune": "Name the folder with training.jsonl (trainer.data).",
+        }[chosen.task]
+        message, remedy = "NeMo has no data of its own", f"{wants} Or try it with mock data."
+        yield Finding(level="error", key="trainer.data", message=message, remedy=remedy, change=mock)
+    else:
+        yield from _form(profile, facts)
+    if resolved.nemo == "recipes" and chosen.task == "pretrain" and not chosen.tokenizer:
+        message = "no tokenizer is named: NeMo downloads GPT-2's, and prepared data must have been made with it"
+        remedy = "Name the Hugging Face folder that the data was prepared with (nemo.tokenizer)."
+        yield Finding(level="warning", key="nemo.tokenizer", message=message, remedy=remedy)
+
+
+def _form(profile: Profile, facts: Facts) -> Iterator[Finding]:
+    paths, task = profile.trainer.data, profile.nemo.task
+    if task == "pretrain":
+        for path in paths:
+            if not path.endswith(".bin"):
+                message, remedy = f"data: {visible(path)} is no .bin file", "Name the .bin; its .idx lies beside it."
+                yield Finding(level="error", key="trainer.data", message=message, remedy=remedy)
+            elif facts.paths.get(index := f"{path.removesuffix('.bin')}.idx", "file") != "file":
+                message = f"data: {visible(index)}, the index of that .bin, cannot be read"
+                yield Finding(
+                    level="error", key="trainer.data", message=message, remedy="Prepare the data again, or copy it too."
+                )
+        return
+    (folder, *others) = paths
+    if others:
+        message, remedy = "a finetune takes one folder of data", "Put the samples into one training.jsonl."
+        yield Finding(level="error", key="trainer.data", message=message, remedy=remedy)
+    elif facts.paths.get(f"{folder}/training.jsonl", "file") != "file":
+        message = f"data: there is no training.jsonl in {visible(folder)}"
+        remedy = 'Write one sample a line: {"input": "…", "output": "…"}.'
+        yield Finding(level="error", key="trainer.data", message=message, remedy=remedy)
+
+
+def parallel(profile: Profile, _facts: Facts, resolved: Resolved) -> Iterator[Finding]:
+    """A split of the model that the processes can hold, evenly."""
+    if profile.trainer.kind != "nemo":
+        return
+    parts, world = nemo.split(profile.nemo), resolved.world_size
+    if world % parts:
+        edits = tuple((f"nemo.{name}_parallel", 1) for name in ("tensor", "pipeline", "context"))
+        change = Change("do not split the model", "each GPU holds all of it", edits)
+        chosen = profile.nemo
+        product = f"{chosen.tensor_parallel} x {chosen.pipeline_parallel} x {chosen.context_parallel} = {parts}"
+        yield Finding(
+            level="error",
+            key="nemo.tensor_parallel",
+            message=f"tensor x pipeline x context parallel is {product}, which does not divide"
+            f" {counted(world, 'process', 'processes')}",
+            remedy="Choose sizes whose product divides the number of GPUs.",
+            change=change,
+        )
+
+
+def abilities(profile: Profile, _facts: Facts, resolved: Resolved) -> Iterator[Finding]:
+    """What NeMo cannot do: train on the CPU, be started by accelerate, take more arguments."""
+    if profile.trainer.kind != "nemo":
+        return
+    if resolved.device == "cpu":
+        message, remedy = "NeMo trains on NVIDIA GPUs only", "Choose the built-in trainer, or a machine with GPUs."
+        change = Change("the built-in trainer", "it trains on the CPU as well", (("trainer.kind", "builtin"),))
+        yield Finding(level="error", key="trainer.kind", message=message, remedy=remedy, change=change, machine=True)
+    if resolved.launcher == "accelerate":
+        change = Change("launcher auto", "NeMo runs under python and torchrun", (("trainer.launcher", "auto"),))
+        message, remedy = "accelerate cannot start NeMo, which has a launcher's work built in", "Choose auto."
+        yield Finding(level="error", key="trainer.launcher", message=message, remedy=remedy, change=change)
+    if profile.trainer.arguments and resolved.nemo == "recipes":
+        none = Change("no more arguments", "the recipe's file takes none", (("trainer.arguments", ()),))
+        message, remedy = "a NeMo recipe takes no more arguments", "Export it, and edit nemo_recipe.py."
+        yield Finding(level="error", key="trainer.arguments", message=message, remedy=remedy, change=none)
+
+
+def automodel(profile: Profile, _facts: Facts, resolved: Resolved) -> Iterator[Finding]:
+    """AutoModel in place of recipes: what that means, and what it needs."""
+    if resolved.nemo != "automodel" or resolved.toolchain is None:
+        return
+    packages = resolved.toolchain.packages
+    toolkit = packages.get("nemo_toolkit")
+    why = f"nemo_toolkit {toolkit} has no recipes any more" if toolkit else "this Python has no nemo_toolkit"
+    yield Finding(
+        level="note",
+        key="trainer.kind",
+        message=f"{why}: NeMo AutoModel {packages['nemo_automodel']} trains a Hugging Face model instead",
+        remedy=f"For recipes: tui-train env create nemo, or an image {nemo.IMAGES}. Their other successor,"
+        " Megatron-Bridge, is in newer images only.",
+    )
+    if profile.nemo.task != "finetune":
+        change = Change("finetune", "AutoModel goes on from a model's weights", (("nemo.task", "finetune"),))
+        message, remedy = "AutoModel is told only to finetune", "Choose finetune, or a Python with recipes."
+        yield Finding(level="error", key="nemo.task", message=message, remedy=remedy, change=change)
+    if not profile.trainer.model:
+        message, remedy = "AutoModel needs a model to begin with", "Name a Hugging Face folder (trainer.model)."
+        yield Finding(level="error", key="trainer.model", message=message, remedy=remedy)

@@ -1,0 +1,43 @@
+"""Which build of torch has code for the cards of a machine, and where it is taken from."""
+
+from collections.abc import Sequence
+
+from msgspec import Struct
+
+from tui_train.facts.capability import runs
+from tui_train.facts.types import Gpu
+from tui_train.text import counted
+
+_INDEX = "https://download.pytorch.org/whl/"
+# The CUDA builds of torch 2.13 and their code: `torch.cuda.PYTORCH_RELEASES_CODE_CC`. That of 13.0 is on PyPI itself.
+_BUILDS: tuple[tuple[str, int, tuple[str, ...]], ...] = (
+    ("", 13, ("sm_75", "sm_80", "sm_86", "sm_90", "sm_100", "sm_120")),
+    ("cu129", 12, ("sm_75", "sm_80", "sm_86", "sm_90", "sm_100", "sm_120")),
+    ("cu126", 12, ("sm_50", "sm_60", "sm_70", "sm_75", "sm_80", "sm_86", "sm_90")),
+)
+
+
+class Wheel(Struct, frozen=True):
+    """A build of torch: its index (empty: the one that pip has anyway), and why it is this one."""
+
+    index: str
+    why: str
+
+
+def wheel(gpus: Sequence[Gpu], driver_cuda: str | None) -> Wheel:
+    """Return the build with code for most of the cards that the driver can run; the CPU's where there are no cards."""
+    cards = [gpu.compute_capability for gpu in gpus if gpu.compute_capability]
+    if not cards:
+        return Wheel(f"{_INDEX}cpu", "no GPU was found: the build for the CPU, which is small")
+    newest = int(major) if (major := (driver_cuda or "").partition(".")[0]).isdecimal() else 13
+    fitting = [build for build in _BUILDS if build[1] <= newest] or [_BUILDS[-1]]
+
+    def covered(build: tuple[str, int, tuple[str, ...]]) -> int:
+        return sum(runs(build[2], card) for card in cards)
+
+    tag, cuda, _ = best = max(fitting, key=covered)
+    what = f"for CUDA {tag[2:4]}.{tag[4:]}" if tag else f"for CUDA {cuda}"
+    has = "all" if covered(best) == len(cards) else f"{covered(best)} of {len(cards)}"
+    lacking = "" if newest >= _BUILDS[0][1] else f"; the driver cannot run CUDA {_BUILDS[0][1]}"
+    words = counted(len(cards), "card") if has == "all" else "cards"
+    return Wheel(f"{_INDEX}{tag}" if tag else "", f"the build {what} has code for {has} {words}{lacking}")

@@ -1,0 +1,46 @@
+"""NeMo's recipes: those that a Python has, by asking it, and those that NeMo is known to have."""
+
+import functools
+from importlib import resources
+
+import msgspec
+
+from tui_train.facts.ask import ask
+from tui_train.facts.types import Facts, NemoRecipes
+
+# The import alone takes 12 s on an idle machine.
+DEADLINE = 180.0
+_RUN = "import sys; sys.path[:] = [p for p in sys.path if p]; exec(compile(sys.argv[1], 'nemo_recipes.py', 'exec'))"
+
+
+class _Told(msgspec.Struct):
+    recipes: dict[str, tuple[str, ...]] = {}
+    problem: str = ""
+
+
+def recipes(python: str, deadline: float = DEADLINE) -> NemoRecipes:
+    """Return which recipes the NeMo of an interpreter has; `problem` says why it cannot tell."""
+    source = resources.files("tui_train").joinpath("target/nemo_recipes.py").read_text("utf-8")
+    answer = ask([python, "-B", "-c", _RUN, source], deadline)
+    for line in reversed(answer.out.splitlines()):
+        try:
+            told = msgspec.json.decode(line, type=_Told)
+        except (msgspec.MsgspecError, ValueError):
+            continue
+        none = "NeMo was imported, and has none of them: a library that they need is missing or too new"
+        return NemoRecipes(told.recipes, told.problem or ("" if told.recipes else none))
+    return NemoRecipes({}, answer.ending())
+
+
+@functools.cache
+def known() -> dict[str, tuple[str, ...]]:
+    """Return the tasks of the recipes of NeMo 2.7, the last with any, by name."""
+    text = resources.files("tui_train").joinpath("target/nemo-recipes.txt").read_text("utf-8")
+    rows = [line.split() for line in text.splitlines() if line and not line.startswith("#")]
+    return {name: tuple(tasks) for name, *tasks in rows}
+
+
+def of(facts: Facts, python: str) -> tuple[dict[str, tuple[str, ...]], bool]:
+    """Return the recipes of a Python and True where it was asked and told them, else the known ones and False."""
+    asked = facts.recipes.get(python)
+    return (asked.tasks, True) if asked and asked.tasks else (known(), False)

@@ -1,0 +1,180 @@
+"""NeMo: what an installed version of it can be told, and the file by which it is told.
+
+Recipes by name are in nemo_toolkit 2.3 to 2.7 and were taken out of 3.0; AutoModel is NVIDIA's own successor on PyPI.
+Both find their newest checkpoint themselves. Each runs as one process a GPU under the launchers of this program:
+NeMo-Run's LocalExecutor would start the same processes, but ends with 0 when they fail.
+"""
+
+import keyword
+from typing import Literal
+
+import msgspec
+
+from tui_train.facts.types import Facts, Gpu, Toolchain
+from tui_train.plan.batch import learning_rate
+from tui_train.plan.types import NemoFile, Part, Setting, in_run_dir
+from tui_train.presets import Argument, Preset
+from tui_train.profile.fields import nemo_files
+from tui_train.profile.types import Nemo, Profile
+
+Flavour = Literal["recipes", "automodel"]
+
+IMAGES = "nvcr.io/nvidia/nemo:25.04 to 26.04"
+_SIZE = frozenset({"layers", "hidden_size", "heads"})
+# What the file says itself, besides what its arguments change.
+_WRITTEN = frozenset(
+    {
+        "data", "model", "sequence_length", "micro_batch", "global_batch", "accumulation", "learning_rate", "precision",
+        "steps", "checkpoint_every", "seed", "activation_checkpointing",
+    }
+)  # fmt: skip
+_PATHS: dict[Flavour, str] = {"recipes": "nemo_recipe.py", "automodel": "automodel.yaml"}
+
+PRESETS: dict[Flavour, Preset] = {
+    "recipes": Preset(
+        label="NeMo recipe",
+        about="a recipe of NVIDIA NeMo by its name",
+        arguments=(
+            Argument(("--output={output}",)),
+            Argument(("--micro-batch={micro_batch}",)),
+            Argument(("--sequence-length={sequence_length}",)),
+            Argument(("--activation-checkpointing",), when="activation_checkpointing=yes"),
+        ),
+    ),
+    "automodel": Preset(
+        label="NeMo AutoModel",
+        about="NVIDIA's trainer of Hugging Face models",
+        arguments=(
+            Argument(("--checkpoint.checkpoint_dir={output}",)),
+            Argument(("--step_scheduler.local_batch_size={micro_batch}",)),
+            Argument(("--distributed.activation_checkpointing=true",), when="activation_checkpointing=yes"),
+        ),
+    ),
+}
+
+
+def flavour(toolchain: Toolchain | None) -> Flavour | None:
+    """Return which NeMo a Python can be told to train with; recipes go before AutoModel."""
+    if toolchain is None:
+        return None
+    if not _lacks_recipes(toolchain.packages):
+        return "recipes"
+    return "automodel" if "nemo_automodel" in toolchain.packages else None
+
+
+def lacks(packages: dict[str, str]) -> str:
+    """Return what packages lack to train with NeMo, in words that follow "has"; empty when nothing."""
+    return "" if "nemo_automodel" in packages else _lacks_recipes(packages)
+
+
+def _lacks_recipes(packages: dict[str, str]) -> str:
+    found = packages.get("nemo_toolkit")
+    if found is None:
+        return "no nemo_toolkit"
+    numbers = tuple(int(part) if part.isdecimal() else 0 for part in found.split(".")[:2])
+    if numbers >= (3,):
+        return f"nemo_toolkit {found}, whose language-model recipes are gone (2.7 was the last with them)"
+    if numbers < (2, 3):
+        return f"nemo_toolkit {found}, and the recipes used here begin with 2.3"
+    return "" if "nemo_run" in packages else f"nemo_toolkit {found}, but no nemo_run"
+
+
+def preset(profile: Profile, found: Flavour | None) -> Preset:
+    """Return how the values that an attempt may change reach NeMo."""
+    chosen = PRESETS[found or "recipes"]
+    more: tuple[Argument, ...] = ()
+    if found == "automodel":
+        length = "max_sentence_len" if profile.nemo.mock_data else "seq_length"
+        more = (Argument((f"--dataset.{length}={{sequence_length}}",)),)
+    elif own_numbers(profile, found):
+        more = (Argument(("--layers={layers}",)),)
+    return msgspec.structs.replace(chosen, arguments=(*chosen.arguments, *more))
+
+
+def takes(profile: Profile, found: Flavour | None) -> frozenset[str]:
+    """Return the placeholder names whose values reach NeMo."""
+    size = _SIZE if own_numbers(profile, found) else frozenset()
+    return _WRITTEN | {"output"} | size
+
+
+def own_numbers(profile: Profile, found: Flavour | None) -> bool:
+    """Tell whether the model is to have the profile's size: never where weights are loaded."""
+    loads = found == "automodel" or profile.nemo.task == "finetune" or bool(profile.trainer.model)
+    return not loads and not profile.nemo.own_size
+
+
+def split(nemo: Nemo) -> int:
+    """Return over how many GPUs one copy of the model is split."""
+    return nemo.tensor_parallel * nemo.pipeline_parallel * nemo.context_parallel
+
+
+def copies(profile: Profile, world_size: int) -> int:
+    """Return how many copies of the model take samples of their own: the processes, but for what NeMo splits."""
+    return max(1, world_size // split(profile.nemo)) if profile.trainer.kind == "nemo" else world_size
+
+
+def attribute(recipe: str) -> bool:
+    """Tell whether a recipe's name can be one in Python."""
+    return recipe.isidentifier() and recipe.isascii() and not keyword.iskeyword(recipe)
+
+
+def program(found: Flavour | None) -> tuple[Part, ...]:
+    """Return the words of the program and its file."""
+    if found == "automodel":
+        return (
+            Part(("-m", "nemo_automodel.cli.app"), "AutoModel's command line"),
+            Part((in_run_dir(_PATHS["automodel"]),)),
+        )
+    return (Part((in_run_dir(_PATHS["recipes"]),), "NeMo resumes by itself from its newest checkpoint"),)
+
+
+def file(profile: Profile, found: Flavour | None, gpus: tuple[Gpu, ...], facts: Facts) -> NemoFile:
+    """Return what NeMo is told."""
+    trainer, nemo, recipe = profile.trainer, profile.nemo, profile.recipe
+    mine = own_numbers(profile, found)
+    validating = nemo.task == "pretrain" or facts.paths.get(nemo_files(profile)[-1] if trainer.data else "") == "file"
+    return NemoFile(
+        path=_PATHS[found or "recipes"],
+        recipe=nemo.recipe,
+        task=nemo.task,
+        peft=nemo.peft,
+        data=() if nemo.mock_data else trainer.data,
+        validation=validating or nemo.mock_data,
+        tokenizer=nemo.tokenizer,
+        model=trainer.model,
+        gpus=len(gpus),
+        nodes=profile.nodes.count,
+        tensor_parallel=nemo.tensor_parallel,
+        pipeline_parallel=nemo.pipeline_parallel,
+        context_parallel=nemo.context_parallel,
+        layers=recipe.layers if mine else 0,
+        hidden_size=recipe.hidden_size if mine else 0,
+        heads=recipe.heads if mine else 0,
+        sequence_length=recipe.sequence_length,
+        micro_batch=recipe.micro_batch,
+        global_batch=recipe.global_batch,
+        learning_rate=learning_rate(recipe),
+        precision=recipe.precision,
+        steps=recipe.steps,
+        checkpoint_every=recipe.checkpoint_every,
+        seed=recipe.seed,
+    )
+
+
+def settings(nemo: Nemo, gpus: tuple[Gpu, ...]) -> tuple[Setting, ...]:
+    """Return the variables that a split model needs."""
+    older = all((gpu.compute_capability or "0").partition(".")[0] in {"7", "8", "9"} for gpu in gpus)
+    if nemo.tensor_parallel * nemo.context_parallel == 1 or not older:
+        return ()
+    why = "layers or tokens are split: exchange and computation stay in order, so that they overlap"
+    return (Setting("CUDA_DEVICE_MAX_CONNECTIONS", "1", why, "launcher"),)
+
+
+def notes(profile: Profile, found: Flavour | None) -> tuple[str, ...]:
+    """Return what whoever reads the script must know."""
+    said = []
+    if profile.nemo.mock_data:
+        said.append("MOCK DATA: it trains on random tokens, only to see whether it runs. Nothing useful is learnt.")
+    if found == "automodel":
+        said.append("AutoModel takes the place of NeMo's recipes, which this Python does not have.")
+    return tuple(said)

@@ -1,0 +1,90 @@
+"""automodel.yaml: a training of NeMo AutoModel 0.4 or newer, which wants `recipe:` in it."""
+
+from typing import Any
+
+import yaml
+
+from tui_train.plan.types import NemoFile
+
+_PRECISIONS = {"fp32": "float32", "bf16": "bfloat16", "fp16": "float16"}
+_DATASETS = "nemo_automodel.components.datasets.llm"
+# max_steps ends it.
+_EPOCHS = 1_000_000
+
+
+def automodel_yaml(file: NemoFile) -> str:
+    """Return the text of automodel.yaml."""
+    head = "# A finetune by NeMo AutoModel. launch.sh starts it; what stands behind the file's name there wins.\n"
+    mock = "" if file.data else "# MOCK DATA: random tokens, only to see whether it runs.\n"
+    return head + mock + yaml.safe_dump(_values(file), sort_keys=False, allow_unicode=True, width=10_000)
+
+
+def _values(file: NemoFile) -> dict[str, Any]:
+    values: dict[str, Any] = {
+        "recipe": "TrainFinetuneRecipeForNextTokenPrediction",
+        "step_scheduler": {
+            "global_batch_size": file.global_batch,
+            "local_batch_size": file.micro_batch,
+            "max_steps": file.steps,
+            "num_epochs": _EPOCHS,
+            "ckpt_every_steps": file.checkpoint_every,
+        },
+        "dist_env": {"backend": "nccl", "timeout_minutes": 10},
+        "rng": {
+            "_target_": "nemo_automodel.components.training.rng.StatefulRNG",
+            "seed": file.seed,
+            "ranked": True,
+        },
+        "model": {
+            "_target_": "nemo_automodel.NeMoAutoModelForCausalLM.from_pretrained",
+            "pretrained_model_name_or_path": file.model,
+            "torch_dtype": _PRECISIONS[file.precision],
+        },
+        "checkpoint": {
+            "enabled": True,
+            "checkpoint_dir": "output",
+            "model_save_format": "safetensors",
+            "restore_from": "LATEST",
+        },
+        "distributed": {
+            "strategy": "fsdp2",
+            "dp_size": "none",
+            "tp_size": file.tensor_parallel,
+            "cp_size": file.context_parallel,
+            "pp_size": file.pipeline_parallel,
+        },
+    }
+    if file.peft == "lora":
+        target = "nemo_automodel.components._peft.lora.PeftConfig"
+        values["peft"] = {"_target_": target, "match_all_linear": True, "dim": 16, "alpha": 32}
+    return {**values, **_rest(file)}
+
+
+def _rest(file: NemoFile) -> dict[str, Any]:
+    tokenizer = {
+        "_target_": "nemo_automodel.NeMoAutoTokenizer.from_pretrained",
+        "pretrained_model_name_or_path": file.tokenizer or file.model,
+    }
+    mock = {
+        "_target_": f"{_DATASETS}.mock.build_unpacked_dataset",
+        "num_sentences": max(64, file.global_batch * 4),
+        "max_sentence_len": file.sequence_length,
+    }
+    instructions = {
+        "_target_": f"{_DATASETS}.column_mapped_text_instruction_dataset.ColumnMappedTextInstructionDataset",
+        "path_or_dataset_id": [f"{folder}/training.jsonl" for folder in file.data],
+        "column_mapping": {"question": "input", "answer": "output"},
+        "seq_length": file.sequence_length,
+        "truncation": True,
+    }
+    return {
+        "loss_fn": {"_target_": "nemo_automodel.components.loss.masked_ce.MaskedCrossEntropy"},
+        "tokenizer": tokenizer,
+        "dataset": instructions if file.data else mock,
+        "dataloader": {
+            "_target_": "torchdata.stateful_dataloader.StatefulDataLoader",
+            "collate_fn": "nemo_automodel.components.datasets.utils.default_collater",
+            "shuffle": bool(file.data),
+        },
+        "optimizer": {"_target_": "torch.optim.AdamW", "lr": file.learning_rate},
+    }

@@ -1,0 +1,194 @@
+"""nemo_recipe.py: a recipe of nemo_toolkit 2.3 to 2.7 as a file that reads as one would write it."""
+
+from tui_train.plan.types import NemoFile
+
+_HEAD = '''"""The NeMo recipe {recipe}, for nemo_toolkit 2.3 to 2.7. Written by tui-train, without which it runs.
+
+launch.sh starts it, one process for each GPU. Its attempts change what --help lists.
+"""
+
+import argparse
+import os
+from pathlib import Path
+
+HERE = Path(__file__).resolve().parent
+# nemo_run reads it when it is imported; without it, it would write to the home folder.
+os.environ.setdefault("NEMORUN_HOME", str(HERE / "nemo_run"))
+
+import nemo_run as run
+import torch
+from nemo import lightning as nl
+from nemo.collections import llm
+'''
+_TOKENIZER = "from nemo.collections.common.tokenizers.huggingface.auto_tokenizer import AutoTokenizer\n"
+_TAIL = """
+
+# NeMo starts processes that import this file again: nothing may train before this line.
+if __name__ == "__main__":
+    # direct: in this very process, so that its exit code is the training's own.
+    run.run(make_recipe(read_arguments()), direct=True)
+"""
+# The name that Lightning has for it, the type of the parameters, and whether gradients are summed up in fp32.
+_PRECISIONS = {
+    "fp32": ("32-true", "torch.float32", False),
+    "bf16": ("bf16-mixed", "torch.bfloat16", True),
+    "fp16": ("16-mixed", "torch.float16", False),
+}
+
+
+def nemo_recipe(file: NemoFile) -> str:
+    """Return the text of nemo_recipe.py; the recipe's name must be one in Python."""
+    tokenizer = _TOKENIZER if file.tokenizer else ""
+    body = [
+        *_begin(file),
+        *_size(file),
+        *_parallel(file),
+        *_data(file),
+        *_length(file),
+        *_precision(file),
+        *_keep(file),
+        "    return recipe",
+    ]
+    return _HEAD.format(recipe=file.recipe) + tokenizer + _arguments(file) + "\n".join(body) + "\n" + _TAIL
+
+
+def _arguments(file: NemoFile) -> str:
+    lines = [
+        "",
+        "",
+        "def read_arguments():",
+        "    parser = argparse.ArgumentParser()",
+        '    parser.add_argument("--output", default=str(HERE / "output"))',
+        f'    parser.add_argument("--micro-batch", type=int, default={file.micro_batch})',
+        f'    parser.add_argument("--sequence-length", type=int, default={file.sequence_length})',
+        '    parser.add_argument("--activation-checkpointing", action="store_true")',
+    ]
+    if file.layers:
+        lines.append(f'    parser.add_argument("--layers", type=int, default={file.layers})')
+    return "\n".join([*lines, "    return parser.parse_args()", "", "", "def make_recipe(arguments):", ""])
+
+
+def _begin(file: NemoFile) -> list[str]:
+    lines = [
+        "    # Without these numbers a recipe takes 8 GPUs.",
+        f"    recipe = llm.{file.recipe}.{file.task}_recipe(",
+        "        dir=arguments.output,",
+        f"        name={file.recipe!r},",
+        f"        num_nodes={file.nodes},",
+        f"        num_gpus_per_node={file.gpus},",
+    ]
+    if file.task == "finetune":
+        lines.append(f"        peft_scheme={file.peft!r},")
+    return [*lines, "    )"]
+
+
+def _size(file: NemoFile) -> list[str]:
+    if not file.layers:
+        return []
+    head = file.hidden_size // file.heads
+    return [
+        "",
+        "    # A size of your own in place of the recipe's; each head has keys and values of its own.",
+        "    recipe.model.config.num_layers = arguments.layers",
+        f"    recipe.model.config.hidden_size = {file.hidden_size}",
+        f"    recipe.model.config.ffn_hidden_size = {4 * file.hidden_size}",
+        f"    recipe.model.config.num_attention_heads = {file.heads}",
+        f"    recipe.model.config.num_query_groups = {file.heads}",
+        f"    recipe.model.config.kv_channels = {head}",
+    ]
+
+
+def _parallel(file: NemoFile) -> list[str]:
+    lines = [
+        "",
+        "    strategy = recipe.trainer.strategy",
+        f"    strategy.tensor_model_parallel_size = {file.tensor_parallel}",
+        f"    strategy.pipeline_model_parallel_size = {file.pipeline_parallel}",
+        f"    strategy.context_parallel_size = {file.context_parallel}",
+        "    strategy.virtual_pipeline_model_parallel_size = None",
+        f"    strategy.sequence_parallel = {file.tensor_parallel > 1}",
+    ]
+    if file.pipeline_parallel > 1:
+        lines.append(f"    strategy.pipeline_dtype = {_PRECISIONS[file.precision][1]}")
+    return lines
+
+
+def _data(file: NemoFile) -> list[str]:
+    if not file.data:
+        why = "MOCK DATA: random tokens, only to see whether it runs."
+        kind, lines = "MockDataModule", []
+    elif file.task == "finetune":
+        why = "training.jsonl in this folder, and validation.jsonl if it is there."
+        kind, lines = "FineTuningDataModule", [f"        dataset_root={file.data[0]!r},"]
+    else:
+        why = "Each of these stands for a .bin and a .idx file, as Megatron's preprocess_data.py writes them."
+        kind = "PreTrainingDataModule"
+        prefixes = (path.removesuffix(".bin") for path in file.data)
+        lines = ["        paths=[", *(f"            {prefix!r}," for prefix in prefixes), "        ],"]
+    lines += [
+        "        seq_length=arguments.sequence_length,",
+        "        micro_batch_size=arguments.micro_batch,",
+        f"        global_batch_size={file.global_batch},",
+    ]
+    if file.data:
+        lines.append(f"        seed={file.seed},")
+    if file.tokenizer:
+        lines.append(f"        tokenizer=run.Config(AutoTokenizer, pretrained_model_name={file.tokenizer!r}),")
+    return ["", f"    # {why}", "    recipe.data = run.Config(", f"        llm.{kind},", *lines, "    )"]
+
+
+def _length(file: NemoFile) -> list[str]:
+    lines = [
+        "    # The model has a length of its own.",
+        "    recipe.model.config.seq_length = arguments.sequence_length",
+        "    if arguments.activation_checkpointing:",
+        '        recipe.model.config.recompute_granularity = "full"',
+        '        recipe.model.config.recompute_method = "uniform"',
+        "        recipe.model.config.recompute_num_layers = 1",
+        "",
+        f"    recipe.trainer.max_steps = {file.steps}",
+        f"    recipe.trainer.val_check_interval = {min(file.checkpoint_every, file.steps)}",
+    ]
+    if not file.validation:
+        lines.append("    recipe.trainer.limit_val_batches = 0")
+    return [
+        *lines,
+        f"    recipe.optim.config.lr = {file.learning_rate!r}",
+        "    # It rises for a tenth of the steps, then falls to a tenth.",
+        f"    recipe.optim.lr_scheduler.warmup_steps = {file.steps // 10}",
+        f"    recipe.optim.lr_scheduler.min_lr = {file.learning_rate!r} / 10",
+    ]
+
+
+def _precision(file: NemoFile) -> list[str]:
+    name, kind, summed = _PRECISIONS[file.precision]
+    return [
+        "",
+        "    recipe.trainer.plugins = run.Config(",
+        "        nl.MegatronMixedPrecision,",
+        f"        precision={name!r},",
+        f"        params_dtype={kind},",
+        f"        pipeline_dtype={kind},",
+        "        autocast_enabled=False,",
+        f"        grad_reduce_in_fp32={summed},",
+        "    )",
+        f"    recipe.optim.config.bf16 = {file.precision == 'bf16'}",
+        f"    recipe.optim.config.fp16 = {file.precision == 'fp16'}",
+    ]
+
+
+def _keep(file: NemoFile) -> list[str]:
+    lines = [
+        "",
+        "    # Checkpoints by steps, not by minutes; a start goes on from the newest one, if there is one.",
+        "    recipe.log.ckpt.train_time_interval = None",
+        f"    recipe.log.ckpt.every_n_train_steps = {file.checkpoint_every}",
+        "    recipe.log.ckpt.save_last = True",
+        "    # Without the optimizer's state the last checkpoint could not be gone on from.",
+        "    recipe.log.ckpt.save_optim_on_train_end = True",
+        "    recipe.resume.resume_if_exists = True",
+        "    recipe.resume.resume_ignore_no_checkpoint = True",
+    ]
+    if file.model:
+        lines.append(f"    recipe.resume.restore_config = run.Config(nl.RestoreConfig, path={file.model!r})")
+    return lines
