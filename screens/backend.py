@@ -102,7 +102,11 @@ Communication: what NCCL can do without is a list of cures; take one only for th
         groups: list[Widget] = []
         for keys in (_WHAT, _START, _TALK):
             groups += [*(row_of(key) for key in keys), Static()]
-        cures = (Static("  Let NCCL do without (each cures an error of its own):", id="cures-head", classes="head"), Picks(id="cures"), Static(id="after"))
+        cures = (
+            Static("  Let NCCL do without (each cures an error of its own):", id="cures-head", classes="head"),
+            Picks(id="cures"),
+            Static(id="after"),
+        )
         return [*groups, *cures, *(row_of(key) for key in _REST)]
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
