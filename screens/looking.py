@@ -1,0 +1,223 @@
+"""The part of the wizard that finds things out: it asks in workers, and alone assigns the facts that they bring."""
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+from msgspec.structs import replace
+from textual import on
+from textual.app import App
+from textual.message import Message
+from textual.reactive import reactive
+from textual.worker import Worker, WorkerState, get_current_worker
+
+from tui_train.errors import TuiTrainError
+from tui_train.facts.samples import Samples, with_samples
+from tui_train.facts.types import Facts, Machine
+from tui_train.profile.types import Profile
+from tui_train.text import visible
+
+from .messages import AskRecipes, AskScript, Shown
+
+_LIVE = "live"
+# A second one would only wait for the same answer.
+_ONE_AT_A_TIME = frozenset({"machine", "toolchains", "engines"})
+
+
+class Learned(Message):
+    """A part of the facts is there."""
+
+    def __init__(self, asked: int, part: str, value: Any) -> None:
+        """Carry which look it was, the part's name in Facts, and its value."""
+        super().__init__()
+        self.asked = asked
+        self.part = part
+        self.value = value
+
+
+class Sampled(Message):
+    """What the cards do has changed."""
+
+    def __init__(self, samples: Samples) -> None:
+        """Carry the samples of all of them."""
+        super().__init__()
+        self.samples = samples
+
+
+def _machine(_profile: Profile) -> Any:
+    from tui_train.facts import probe
+
+    return probe.machine()
+
+
+def _toolchains(profile: Profile) -> Any:
+    from tui_train.facts import probe
+    from tui_train.workflow import named_python
+
+    return probe.toolchains(named_python(profile))
+
+
+def _paths(profile: Profile) -> Any:
+    from tui_train.workflow import named
+
+    return named(profile)
+
+
+def _variables(_profile: Profile) -> Any:
+    from tui_train.facts.variables import variables
+
+    return variables()
+
+
+def _engines(_profile: Profile) -> Any:
+    from tui_train.facts import images
+
+    return images.engines()
+
+
+def _images(profile: Profile) -> Any:
+    from tui_train.workflow import chosen_image
+
+    return chosen_image(profile)
+
+
+# By the name of the part in Facts.
+_QUESTIONS: dict[str, Callable[[Profile], Any]] = {
+    "machine": _machine,
+    "toolchains": _toolchains,
+    "paths": _paths,
+    "variables": _variables,
+    "engines": _engines,
+    "images": _images,
+}
+
+
+class Looking(App[int]):
+    """An app that looks: `looking` are the parts of `facts` that are being asked for, `live` what the cards do now."""
+
+    profile: reactive[Profile] = reactive(Profile, init=False)
+    facts: reactive[Facts | None] = reactive(None, init=False)
+    looking: reactive[frozenset[str]] = reactive(frozenset, init=False)
+    live: reactive[Samples] = reactive((), init=False)
+
+    def __init__(self) -> None:
+        """Begin with nothing asked."""
+        super().__init__()
+        self._asked: dict[str, int] = {}
+        self._found = Machine(hostname="")
+        self._wanted = False
+
+    def action_look(self) -> None:
+        """Look at everything anew."""
+        self.look(*_QUESTIONS)
+
+    def look(self, *parts: str) -> None:
+        """Look at some parts anew, unless that is under way."""
+        wanted = [part for part in parts if part not in self.looking or part not in _ONE_AT_A_TIME]
+        self.expect(*wanted)
+        self.look_at(*wanted)
+
+    def look_at(self, *parts: str) -> None:
+        """Look at parts that are expected, for the present profile."""
+        for part in parts:
+            self.ask(part, partial(_QUESTIONS[part], self.profile))
+
+    def expect(self, *parts: str) -> None:
+        """Say that parts will be looked at, so that nothing is said to be missing before it is known."""
+        for part in parts:
+            self._asked[part] = self._asked.get(part, 0) + 1
+            self.looking |= {part}
+
+    def ask(self, part: str, question: Callable[[], Any]) -> None:
+        """Have a worker answer a question about an expected part."""
+        asked = self._asked[part]
+
+        def answer() -> None:
+            self.post_message(Learned(asked, part, question()))
+
+        self.run_worker(answer, name=part, group=part, thread=True, exclusive=True, exit_on_error=False)
+
+    @on(Learned)
+    def _learned(self, event: Learned) -> None:
+        facts = self.facts or Facts(machine=Machine(hostname=""))
+        newest = event.asked == self._asked.get(event.part)
+        if not newest and event.part != "paths":
+            return
+        value = event.value
+        if event.part == "paths":
+            # Older answers may come later than newer ones: none of them is forgotten.
+            paths, documents = {**facts.paths, **value.paths}, {**facts.documents, **value.documents}
+            self.facts = replace(facts, paths=paths, documents=documents, presets=value.presets)
+        elif event.part in {"help", "recipes"}:
+            self.facts = replace(facts, **{event.part: {**getattr(facts, event.part), **value}})
+        elif event.part == "machine":
+            self._found = value
+            self._sample()
+            self.facts = replace(facts, machine=with_samples(value, self.live))
+        else:
+            self.facts = replace(facts, **{event.part: value})
+        if newest:
+            self.looking -= {event.part}
+
+    @on(AskScript)
+    def _ask_script(self) -> None:
+        from tui_train.facts.script_help import ask_script
+        from tui_train.workflow import help_question
+
+        try:
+            question = help_question(self.profile, self.facts or Facts(machine=Machine(hostname="")))
+        except TuiTrainError as error:
+            self.complain(error)
+            return
+        if "help" in self.looking:
+            self.bell()
+            return
+        self.notify(visible(f"Running {question.key} --help …"), markup=False)
+        self.expect("help")
+        self.ask("help", lambda: {question.key: ask_script(question.python, question.words, question.folder)})
+
+    @on(AskRecipes)
+    def _ask_recipes(self, event: AskRecipes) -> None:
+        from tui_train.facts import recipes
+
+        if "recipes" not in self.looking:
+            self.notify("Asking NeMo for its recipes: about 15 s.", markup=False)
+            self.expect("recipes")
+            self.ask("recipes", lambda: {event.python: recipes.recipes(event.python)})
+
+    @on(Shown)
+    def _shown(self, event: Shown) -> None:
+        self._wanted = event.live
+        self._sample()
+
+    def _sample(self) -> None:
+        """Begin or end to watch the cards."""
+        running = any(worker.group == _LIVE and worker.is_running for worker in self.workers)
+        if not self._wanted:
+            self.workers.cancel_group(self, _LIVE)
+        elif self._found.gpus and not running:
+            self.run_worker(self._watch_cards, name=_LIVE, group=_LIVE, thread=True, exit_on_error=False)
+
+    def _watch_cards(self) -> None:
+        from tui_train.facts.live import samples
+
+        worker = get_current_worker()
+        for told in samples(lambda: worker.is_cancelled):
+            self.post_message(Sampled(told))
+
+    @on(Sampled)
+    def _sampled(self, event: Sampled) -> None:
+        self.live = event.samples
+        machine = with_samples(self._found, self.live)
+        if self.facts and machine != self.facts.machine:
+            self.facts = replace(self.facts, machine=machine)
+
+    @on(Worker.StateChanged)
+    def _worker_ended(self, event: Worker.StateChanged) -> None:
+        if event.state == WorkerState.ERROR:
+            self.looking -= {event.worker.group}
+            self.complain(TuiTrainError(f"{event.worker.name}: {event.worker.error}", "Please report this fault."))
+
+    def complain(self, error: TuiTrainError) -> None:
+        """Show an error with its remedy."""
+        self.notify(visible(f"{error.message}. {error.remedy}"), severity="error", timeout=10, markup=False)
