@@ -15,7 +15,7 @@ from types import SimpleNamespace
 import pytest
 from support import HOSTILE, SCRIPTS, facts, until
 
-from tui_train import __main__, __version__, cli, commands, wizard
+from tui_train import __main__, __version__, cli, run_commands, wizard
 from tui_train.profile.fields import FIELDS
 from tui_train.runs import rundir
 from tui_train.runs.processes import marked
@@ -495,21 +495,21 @@ def test_a_plan_of_another_shape_is_passed_over(mine, text):
 
 def test_following_keeps_two_points_however_many_there_were(monkeypatch, capsys):
     lines = [f"step {step}/500 | loss {step}.0 | tokens/s 1" for step in range(1, 501)]
-    monkeypatch.setattr(commands, "follow", lambda run, on_attempt: iter(lines))
-    monkeypatch.setattr(commands, "wait", lambda run: None)
-    progress, _ = commands._stream(rundir.RunDir(Path("/nowhere")))
+    monkeypatch.setattr(run_commands, "follow", lambda run, on_attempt: iter(lines))
+    monkeypatch.setattr(run_commands, "wait", lambda run: None)
+    progress, _ = run_commands._stream(rundir.RunDir(Path("/nowhere")))
     assert [point.step for point in progress.points] == [1, 500]
     assert capsys.readouterr().out.splitlines() == lines
 
 
 def test_a_lost_quickstart_has_no_duration(monkeypatch, capsys):
     run = rundir.RunDir(Path("/runs/one"))
-    monkeypatch.setattr(commands, "look", lambda profile: facts())
-    monkeypatch.setattr(commands, "begin", lambda prepared, made: run)
+    monkeypatch.setattr(run_commands, "look", lambda profile: facts())
+    monkeypatch.setattr(run_commands, "begin", lambda prepared, made: run)
     lost = Status(state="lost", started=1795226679.0)
-    monkeypatch.setattr(commands, "_stream", lambda run, ours: (Progress(), lost))
+    monkeypatch.setattr(run_commands, "_stream", lambda run, ours: (Progress(), lost))
     with pytest.raises(SystemExit) as ended:
-        commands.quickstart(())
+        run_commands.quickstart(())
     assert ended.value.code == 137
     assert "4 lost" in capsys.readouterr().out.splitlines()
 

@@ -344,7 +344,7 @@ def test_no_machine_file_brings_a_traceback(data):
 
 
 def test_what_json_prints_holds_no_control_byte(capsys):
-    commands._print_json({"a\x7f": "\x1b[31m\x9b\u202e\x00\t\n\\"})
+    commands.print_json({"a\x7f": "\x1b[31m\x9b\u202e\x00\t\n\\"})
     out = capsys.readouterr().out
     assert not UNSAFE.search(out)
     assert json.loads(out) == {"a\x7f": "\x1b[31m\x9b\u202e\x00\t\n\\"}

@@ -12,7 +12,7 @@ import pytest
 from support import UUIDS, bash, exported, facts, plain_environment, profile
 
 import tui_train
-from tui_train import commands
+from tui_train import run_commands
 from tui_train.facts import probe
 from tui_train.runs.follow import ranks, watch
 from tui_train.runs.ranks import Planned, Rank, compare, parse, planned, summary
@@ -230,7 +230,7 @@ def test_each_rank_of_a_group_shows_its_device_once(tmp_path, launcher, capsys):
     told = [*watch(run, lambda: False)][-1]
     assert [one.rank for one in told.ranks] == [0, 1]
     assert told.mismatch == ()
-    commands.logs(str(run.path), None, follow=False)
+    run_commands.logs(str(run.path), None, follow=False)
     assert capsys.readouterr().err == ""
 
 
@@ -241,7 +241,7 @@ def test_processes_that_do_not_know_each_other_are_found(tmp_path, capsys):
     told = [*watch(run, lambda: False)][-1]
     sentence = "the training sees 1 process, 2 were planned: the processes do not know each other"
     assert told.mismatch == (sentence,)
-    commands.logs(str(run.path), None, follow=False)
+    run_commands.logs(str(run.path), None, follow=False)
     assert capsys.readouterr().err == f"warning: {sentence}\n"
 
 

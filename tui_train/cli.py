@@ -118,27 +118,27 @@ def export(profile: str, folder: Path, edits: tuple[str, ...], *, force: bool) -
 @_SET
 def run(profile: str, edits: tuple[str, ...], *, detach: bool) -> None:
     """Run a profile and show its log; it goes on when the connection is lost."""
-    from tui_train import commands
+    from tui_train import run_commands
 
-    commands.run(profile, edits, detach=detach)
+    run_commands.run(profile, edits, detach=detach)
 
 
 @cli.command()
 @_SET
 def quickstart(edits: tuple[str, ...]) -> None:
     """Train a small model on sample text from start to end, with defaults."""
-    from tui_train import commands
+    from tui_train import run_commands
 
-    commands.quickstart(edits)
+    run_commands.quickstart(edits)
 
 
 @cli.command()
 @_JSON
 def runs(*, as_json: bool) -> None:
     """List the runs, newest first, with their state."""
-    from tui_train import commands
+    from tui_train import run_commands
 
-    commands.runs(as_json=as_json)
+    run_commands.runs(as_json=as_json)
 
 
 @cli.command()
@@ -159,29 +159,29 @@ def image(image: str, engine: str | None, recipe: str, *, as_json: bool) -> None
 @click.option("--attempt", type=click.IntRange(min=1), help="Only this attempt.")
 def logs(run: str, attempt: int | None, *, follow: bool) -> None:
     """Print the log of RUN (an id, its beginning, `last`, or a folder)."""
-    from tui_train import commands
+    from tui_train import run_commands
 
     if follow and attempt is not None:
         raise click.UsageError("--follow shows what comes, --attempt what came: they exclude each other.")
-    commands.logs(run, attempt, follow=follow)
+    run_commands.logs(run, attempt, follow=follow)
 
 
 @cli.command()
 @click.argument("run")
 def attach(run: str) -> None:
     """Open RUN in the wizard; without a terminal, follow its log."""
-    from tui_train import commands
+    from tui_train import run_commands
 
-    commands.attach(run)
+    run_commands.attach(run)
 
 
 @cli.command()
 @click.argument("run")
 def stop(run: str) -> None:
     """End RUN and every process of it."""
-    from tui_train import commands
+    from tui_train import run_commands
 
-    commands.stop(run)
+    run_commands.stop(run)
 
 
 @cli.command()
@@ -189,9 +189,9 @@ def stop(run: str) -> None:
 @click.option("--detach", is_flag=True, help="Start it and return at once.")
 def resume(run: str, *, detach: bool) -> None:
     """Start RUN's script again: it goes on from the newest complete checkpoint."""
-    from tui_train import commands
+    from tui_train import run_commands
 
-    commands.resume(run, detach=detach)
+    run_commands.resume(run, detach=detach)
 
 
 @cli.command()

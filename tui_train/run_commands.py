@@ -1,0 +1,192 @@
+"""What the commands that start, list, watch and end runs do; they may end with the training's code."""
+
+import sys
+from pathlib import Path
+
+import click
+import msgspec
+
+from tui_train import show
+from tui_train.commands import edited, load, mended, print_json, require
+from tui_train.errors import BadInput, Unavailable
+from tui_train.plan.resolve import pick_toolchain
+from tui_train.profile.types import Profile
+from tui_train.runs import rundir
+from tui_train.runs.follow import follow, ranks, wait
+from tui_train.runs.progress import Progress, advance
+from tui_train.runs.rundir import RunDir
+from tui_train.runs.start import start
+from tui_train.runs.status import AttemptStatus, Status, status
+from tui_train.runs.stop import stop as end
+from tui_train.runs.tail import Tail
+from tui_train.text import duration, table, visible
+from tui_train.wizard import open_wizard, terminal
+from tui_train.workflow import begin, look, prepare
+
+
+def run(reference: str, edits: tuple[str, ...], *, detach: bool) -> None:
+    """Start a profile's run, and follow it unless detached."""
+    prepared = prepare(profile := edited(load(reference), edits), look(profile))
+    started = begin(prepared, require(prepared))
+    _watch(started, detach=detach)
+
+
+def resume(reference: str, *, detach: bool) -> None:
+    """Start a run's script again."""
+    found = _find(reference)
+    if status(found).live:
+        raise Unavailable(f"{visible(found.name)} is running", f"Watch it: tui-train attach {visible(found.name)}")
+    start(found)
+    _watch(found, detach=detach)
+
+
+def quickstart(edits: tuple[str, ...]) -> None:
+    """Go the whole way with defaults, and say what came of it."""
+    profile = edited(Profile(), edits)
+    click.echo("1 Looking at this machine …")
+    found = look(profile)
+    click.echo(show.facts(found, pick_toolchain(profile, found), ()).rstrip())
+    profile = mended(profile, found)
+    prepared = prepare(profile, found)
+    made = require(prepared)
+    click.echo(f"\n2 The plan\n{show.plan(made)}\n")
+    begun = begin(prepared, made)
+    click.echo(f"3 Running in {visible(str(begun.path))}")
+    progress, now = _stream(begun, ours=True)
+    took = f" after {duration(now.ended - now.started)}" if now.ended and now.started else ""
+    click.echo(f"\n4 {show.state(now)}{took}")
+    if progress.first and progress.last:
+        rate = f", {progress.tokens_per_second:,.0f} tokens/s" if progress.tokens_per_second else ""
+        click.echo(
+            f"loss from {progress.first.loss:.3f} to {progress.last.loss:.3f} in {progress.last.step} steps{rate}"
+        )
+    name = visible(begun.name)
+    click.echo(f"look again:  tui-train logs {name}   or   tui-train attach {name}")
+    click.echo(f"run again:   bash {visible(str(begun.script))}")
+    sys.exit(_code(now))
+
+
+def runs(*, as_json: bool) -> None:
+    """List the runs."""
+    known = [(found, status(found)) for found in rundir.all_runs()]
+    if as_json:
+        print_json([{"run": found.name, "path": str(found.path), **msgspec.to_builtins(now)} for found, now in known])
+    elif known:
+        rows = [("run", "state", "started", "took", "attempts"), *(show.run_row(found, now) for found, now in known)]
+        click.echo(table(rows))
+    else:
+        click.echo("No runs yet: tui-train quickstart makes one.")
+
+
+def logs(reference: str, attempt: int | None, *, follow: bool) -> None:
+    """Print the attempts' logs, lines safe to show."""
+    found = _find(reference)
+    now = status(found)
+    if not now.attempts and not now.live:
+        remedy = f"Start it: bash {visible(str(found.script))}"
+        raise BadInput(f"{visible(found.name)} has no attempts yet, so nothing is logged", remedy)
+    if follow:
+        sys.exit(_code(_stream(found)[1]))
+    numbers = [known.number for known in now.attempts if attempt in {None, known.number}]
+    if not numbers:
+        raise BadInput(f"{visible(found.name)} has no such attempt", "See `tui-train runs`.")
+    for number in numbers:
+        tail = Tail(found.attempt_log(number))
+        for line in tail.lines():
+            click.echo(line)
+        if tail.unfinished:
+            click.echo(tail.unfinished)
+    if not now.live:
+        _warn(found, numbers[-1])
+
+
+def attach(reference: str) -> None:
+    """Open a run in the wizard, or follow its log where there is no terminal."""
+    found = _find(reference)
+    if terminal():
+        sys.exit(open_wizard(str(found.path)))
+    sys.exit(_code(_stream(found)[1]))
+
+
+def stop(reference: str) -> None:
+    """End a run."""
+    found = _find(reference)
+    before = status(found)
+    if not before.live and not before.leftover and not before.container:
+        click.echo(f"{visible(found.name)} is not running: {show.state(before)}")
+        return
+    click.echo(f"stopping {visible(found.name)} …")
+    click.echo(f"{show.state(end(found))}; no process of it is left")
+
+
+def _watch(started: RunDir, *, detach: bool) -> None:
+    name = visible(started.name)
+    if detach:
+        click.echo(f"{name} runs. Watch it: tui-train attach {name}; end it: tui-train stop {name}")
+        return
+    click.echo(f"{name} runs in {visible(str(started.path))}; a lost connection does not end it.")
+    now = _stream(started, ours=True)[1]
+    click.echo(f"{name}: {show.state(now)}")
+    sys.exit(_code(now))
+
+
+def _stream(found: RunDir, *, ours: bool = False) -> tuple[Progress, Status]:
+    """Print a run's lines until it ends; Ctrl-C leaves it running, unless it is `ours`: then it may stop it."""
+    titles, reading = found.titles(), found.reading()
+    progress, number = Progress(), 0
+
+    def begun(attempt: AttemptStatus) -> None:
+        nonlocal number
+        number = attempt.number
+        if attempt.number > 1:
+            title = titles[attempt.position - 1] if 0 < attempt.position <= len(titles) else ""
+            click.echo(f"— attempt {attempt.number}: {visible(title)}")
+
+    try:
+        for line in follow(found, on_attempt=begun):
+            click.echo(line)
+            progress = _ends(advance(progress, [line], reading))
+    except KeyboardInterrupt:
+        if not ours:
+            raise
+        _interrupted(found)
+    ended = wait(found)
+    _warn(found, number)
+    return progress, ended
+
+
+def _warn(found: RunDir, attempt: int) -> None:
+    """Say on stderr where an attempt's processes did not compute as planned."""
+    for sentence in ranks(found, attempt).mismatch:
+        click.echo(f"warning: {sentence}", err=True)
+
+
+def _ends(progress: Progress) -> Progress:
+    """Return the progress with its first and last point only: however long the run, a line costs the same."""
+    if len(progress.points) <= 2:
+        return progress
+    return msgspec.structs.replace(progress, points=(progress.points[0], progress.points[-1]))
+
+
+def _find(reference: str) -> RunDir:
+    """Return a run as rundir.find does, and where no id begins so, that of a folder of this name."""
+    known = (run.name for run in rundir.all_runs())
+    is_folder = reference and RunDir(Path(reference)).script.is_file()
+    if is_folder and reference != "last" and not any(name.startswith(reference) for name in known):
+        return rundir.find(f"./{reference}" if "/" not in reference else reference)
+    return rundir.find(reference)
+
+
+def _code(now: Status) -> int:
+    """Return what a viewer that waited for a run ends with: the training's own code; see EXIT_CODES."""
+    return 137 if now.state == "lost" else now.exit_code or 0
+
+
+def _interrupted(found: RunDir) -> None:
+    name = visible(found.name)
+    if sys.stdin.isatty():
+        answer = click.prompt("\n[d]etach (it goes on) or [s]top it?", default="d", type=click.Choice(["d", "s"]))
+        if answer == "d":
+            click.echo(f"{name} goes on. Watch it: tui-train attach {name}")
+            sys.exit(0)
+    end(found)
