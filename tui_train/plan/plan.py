@@ -11,36 +11,30 @@ from tui_train.checks import check
 from tui_train.errors import BadInput, Unavailable
 from tui_train.facts.types import Facts, Toolchain
 from tui_train.memory.ladder import climb
-from tui_train.plan import batch, communication, config_file, container, nemo
-from tui_train.plan.arguments import fill, plain
+from tui_train.plan import batch, config_file, container, nemo
+from tui_train.plan.arguments import fill
+from tui_train.plan.environment import SHIM, settings
 from tui_train.plan.launchers import LAUNCHERS
 from tui_train.plan.launchers.job import Job
 from tui_train.plan.resolve import Resolved, resolve, started
 from tui_train.plan.types import (
-    CARDS,
     CHECKPOINT,
-    PYTHONPATH,
-    RUN_DIR,
     Attempt,
     CheckpointRule,
     Command,
     ConfigFile,
-    Joined,
     Log,
     Part,
     Plan,
     ProgramFile,
-    Setting,
     Word,
     in_run_dir,
     joined,
 )
 from tui_train.plan.values import SAMPLE, Value, accumulation, values, words
-from tui_train.presets import Argument, applies
+from tui_train.presets import Argument
 from tui_train.profile.types import Profile, Recipe
 from tui_train.text import counted
-
-_SHIM = "shim"
 
 
 class _Step(Struct, frozen=True):
@@ -166,7 +160,7 @@ def _numbers(recipe: Recipe, resolved: Resolved) -> tuple[str, ...]:
 
 def _programs(profile: Profile) -> tuple[ProgramFile, ...]:
     if profile.trainer.kind != "builtin":
-        return (ProgramFile(f"{_SHIM}/sitecustomize.py", "target/shim/sitecustomize.py"),)
+        return (ProgramFile(f"{SHIM}/sitecustomize.py", "target/shim/sitecustomize.py"),)
     folder = resources.files("tui_train").joinpath("target/trainer")
     names = sorted(file.name for file in folder.iterdir() if file.name.endswith(".py"))
     files = [ProgramFile(f"trainer/{name}", f"target/trainer/{name}") for name in names]
@@ -216,7 +210,7 @@ def _attempt(
         batch=f"{product} = global batch {recipe.global_batch}"
         if batch.TAKEN & resolved.room.takes
         else f"{processes}, with the script's own batch",
-        command=Command(parts, _settings(step.profile, resolved, job, facts, found), _folder(step.profile, resolved)),
+        command=Command(parts, settings(step.profile, resolved, job, facts, found), _folder(step.profile, resolved)),
         checkpoints=CheckpointRule(output, rule.prefix, rule.complete, rule.suffix, rule.file) if rule else None,
         fills=(path,) if config and config_file.holds_paths(preset) else (),
     )
@@ -260,56 +254,3 @@ def _folder(profile: Profile, resolved: Resolved) -> Word:
         return trainer.working_directory
     named = trainer.script if resolved.preset.wants_script and trainer.script else trainer.config
     return in_run_dir("") if trainer.kind != "script" or not named else named.rpartition("/")[0] or "/"
-
-
-def _settings(
-    profile: Profile, resolved: Resolved, job: Job, facts: Facts, found: Mapping[str, Value]
-) -> tuple[Setting, ...]:
-    threads = max(1, facts.machine.cpu_count // job.processes)
-    settings = [
-        Setting("PYTHONUNBUFFERED", "1", "every line reaches the log at once", "launcher"),
-        Setting("OMP_NUM_THREADS", str(threads), "processor cores shared among the processes", "machine"),
-    ]
-    if job.gpus:
-        order = "numbers as nvidia-smi prints them, for tools that show any"
-        cards = "the chosen cards by UUID, which is right under any order"
-        settings.append(Setting("CUDA_DEVICE_ORDER", "PCI_BUS_ID", order, "machine"))
-        uuids: Word = ",".join(job.gpus) if job.nodes == 1 else Joined((CARDS,))
-        settings.append(Setting("CUDA_VISIBLE_DEVICES", uuids, cards, "profile"))
-    else:
-        settings.append(Setting("CUDA_VISIBLE_DEVICES", "", "trains on the CPU: hides every card", "profile"))
-    settings += LAUNCHERS[resolved.launcher].settings(job)
-    settings += communication.settings(
-        profile.communication,
-        resolved.backend,
-        resolved.toolchain,
-        cuda=bool(job.gpus),
-        nodes=job.nodes,
-        script=profile.trainer.kind == "script",
-    )
-    settings += container.settings(profile.container)
-    settings += nemo.settings(profile.nemo, resolved.gpus) if resolved.nemo else ()
-    if profile.recipe.expandable_segments and job.gpus:
-        why = "the allocator grows its blocks: less memory lost to fragmentation"
-        settings.append(Setting("PYTORCH_CUDA_ALLOC_CONF", "expandable_segments:True", why, "ladder"))
-    text = words(found)
-    for variable in resolved.preset.variables:
-        if applies(variable.when, plain(text)):
-            filled = fill(Argument((variable.value,)), text)
-            settings += [
-                Setting(variable.name, str(one[0]), "the preset passes it so", "profile") for one in filled[:1]
-            ]
-    mine = {setting.name: setting for setting in settings}
-    yours = {name: Setting(name, value, "yours", "profile") for name, value in profile.trainer.environment.items()}
-    return tuple({**mine, **yours, **_shim(profile)}.values())
-
-
-def _shim(profile: Profile) -> dict[str, Setting]:
-    """Put the folder of our module before the PYTHONPATH of the profile, or else before that of whoever starts it."""
-    if profile.trainer.kind == "builtin" or profile.container.engine != "none":
-        return {}
-    name = "PYTHONPATH"
-    yours = profile.trainer.environment.get(name)
-    after = PYTHONPATH if yours is None else f":{yours}" if yours else ""
-    why = "shows which device each process uses; TUI_TRAIN_SHOW_DEVICES=0 turns it off"
-    return {name: Setting(name, joined((RUN_DIR, f"/{_SHIM}", after)), why, "launcher")}
