@@ -16,7 +16,7 @@ import pytest
 from tests.fake_driver import MACHINES, driver_environment
 from tui_train.facts import live
 from tui_train.facts.ask import give_up
-from tui_train.facts.live import SILENT, Sample
+from tui_train.facts.samples import SILENT, Sample
 
 MIB = 2**20
 TWO = (MACHINES / "two-3090-display-and-busy.txt").read_text()

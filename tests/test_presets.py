@@ -614,7 +614,8 @@ def real(tmp_path_factory):
     """A folder with the parsers of TRL, LLaMA-Factory and axolotl, without most of what they need to train."""
     target = tmp_path_factory.mktemp("real")
     wanted = ["trl==1.16.0", "llamafactory==0.9.5", "datasets", "pyarrow", "pandas", "dill", "multiprocess", "xxhash",
-              "python-dateutil", "six", "omegaconf", "antlr4-python3-runtime==4.9.3", "peft", "pytz", "axolotl==0.19.0",
+              "python-dateutil", "six", "omegaconf", "antlr4-python3-runtime==4.9.3", "peft", "pytz", "pillow",
+              "axolotl==0.19.0",
               "pydantic==2.14.3", "pydantic-core==2.50.4", "annotated-types", "typing-inspection", "addict",
               "fire", "colorama", "termcolor", "python-dotenv", "posthog", "backoff", "distro"]  # fmt: skip
     pip = [sys.executable, "-m", "pip", "install", "-q", "--no-deps", "--target", str(target), *wanted]
