@@ -118,8 +118,11 @@ Communication: what NCCL can do without is a list of cures; take one only for th
             return container.engine != "none" and bool(container.image)
         if action == "other_python":
             return container.engine == "none"
-        if action in {"recipes", "ask_recipes"}:
+        if action == "recipes":
             return self.profile.trainer.kind == "nemo"
+        if action == "ask_recipes":
+            # V asks an image: its Python is none of this machine.
+            return self.profile.trainer.kind == "nemo" and container.engine == "none"
         return super().check_action(action, parameters)
 
     def action_script_help(self) -> None:

@@ -242,7 +242,7 @@ def _state(run: RunDir, told: Told) -> Text:
         words.append(f"  {summary(told.ranks)}", "dim")
     if told.mismatch:
         first, *others = told.mismatch
-        words.append(f"\n ! {first}" + (f" (and {len(others)} more)" if others else ""), "bold")
+        words.append(f"\n ! {first}" + (f" (and {len(others)} more)" if others else ""), "bold red")
     return words
 
 

@@ -44,6 +44,7 @@ assert state.backend == "gloo", state.backend
 assert str(state.distributed_type).endswith("MULTI_GPU"), state.distributed_type
 state.wait_for_everyone()
 """
+NAMED = ACCELERATE.replace("PartialState()", "PartialState(backend='nccl')")
 TRAINER = """
 import torch, torch.distributed as dist
 from transformers import HfArgumentParser, TrainingArguments
@@ -76,6 +77,7 @@ def variables_of(values, where):
         (PLAIN, "accelerate", "custom"),
         (ACCELERATE, "torchrun", "custom"),
         (ACCELERATE, "accelerate", "custom"),
+        (NAMED, "torchrun", "custom"),
         (TRAINER, "torchrun", "hf-trainer"),
         (TRAINER, "accelerate", "hf-trainer"),
     ],
@@ -181,6 +183,28 @@ def test_what_is_wrong_with_a_backend_is_said(values, where, level, words):
     assert words in found[0].message
     if found[0].change:
         assert not check(apply(found[0].change, profile(values)), where)
+
+
+def test_no_fallback_leads_to_what_gloo_does_wrong():
+    """FSDP2 over Gloo has wrong gradients before torch 2.9: the rung that shards is left out there."""
+    wanted = {"trainer.launcher": "accelerate", "ladder.rungs": ("sharding",), **GLOO}
+    for torch, titles in (("2.8.0", ["as planned"]), ("2.13.0", ["as planned", "sharding by fsdp2"])):
+        found = facts(gpus=(gpu(0), gpu(1)), torch=torch)
+        assert [attempt.title for attempt in plan(profile(wanted), found).attempts] == titles
+
+
+def test_a_sick_card_matters_to_nccl_only():
+    lost = facts(gpus=(gpu(0), gpu(1), gpu(2, "GPU-2", problem="lost")))
+    told = [
+        any("NCCL opens every card" in one.message for one in check(profile(values), lost)) for values in ({}, GLOO)
+    ]
+    assert told == [True, False]
+
+
+def test_variables_of_the_plan_are_not_the_users_to_set():
+    for name in ("TUI_TRAIN_BACKEND", "WORLD_SIZE"):
+        (finding,) = check(profile({"trainer.environment": {name: "1"}}), CPU)
+        assert (finding.level, finding.message) == ("error", f"{name} is set by the plan")
 
 
 @pytest.mark.parametrize(

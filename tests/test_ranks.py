@@ -242,7 +242,7 @@ def test_processes_that_do_not_know_each_other_are_found(tmp_path, capsys):
     sentence = "the training sees 1 process, 2 were planned: the processes do not know each other"
     assert told.mismatch == (sentence,)
     run_commands.logs(str(run.path), None, follow=False)
-    assert capsys.readouterr().err == f"warning: {sentence}\n"
+    assert capsys.readouterr().err == f"error: {sentence}\n"
 
 
 @pytest.mark.training

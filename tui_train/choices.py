@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 from msgspec import Struct
 
-from tui_train.checks.communication import why_no_gloo
+from tui_train.checks.communication import refused
 from tui_train.facts import recipes
 from tui_train.facts.gpus import supports_bf16
 from tui_train.facts.images import ENGINES
@@ -169,7 +169,7 @@ def _python(profile: Profile, facts: Facts, resolved: Resolved) -> tuple[Option,
 def _backend(profile: Profile, _facts: Facts, resolved: Resolved) -> tuple[Option, ...]:
     cuda = resolved.device == "cuda"
     nccl = "" if cuda else "only for GPUs"
-    gloo = why_no_gloo(profile, resolved) if cuda else ""
+    gloo = refused(profile, resolved) if cuda else ""
     return (
         Option("auto", "auto", f"now {resolved.backend}" if resolved.backend else ""),
         Option("nccl", "NCCL", "", nccl),

@@ -158,7 +158,7 @@ def _stream(found: RunDir, *, ours: bool = False) -> tuple[Progress, Status]:
 def _warn(found: RunDir, attempt: int) -> None:
     """Say on stderr where an attempt's processes did not compute as planned."""
     for sentence in ranks(found, attempt).mismatch:
-        click.echo(f"warning: {sentence}", err=True)
+        click.echo(f"error: {sentence}", err=True)
 
 
 def _ends(progress: Progress) -> Progress:

@@ -21,7 +21,7 @@ CHECKS: tuple[Check, ...] = (
     container.mounted,
     container.arguments,
     hardware.devices,
-    hardware.communication,
+    hardware.unreadable,
     hardware.processes,
     launch.sharding,
     launch.machines,

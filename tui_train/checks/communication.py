@@ -5,15 +5,12 @@ from collections.abc import Iterator
 from tui_train.changes import Change
 from tui_train.checks.finding import Finding
 from tui_train.facts.types import Facts
-from tui_train.plan.communication import CURES, version, without_effect
+from tui_train.plan.communication import CURES, why_no_gloo, without_effect
 from tui_train.plan.dead import DEAD, Run, why_dead
 from tui_train.plan.resolve import Resolved
 from tui_train.profile import fields
 from tui_train.profile.types import Profile
 from tui_train.text import visible
-
-# Gloo averaged wrongly before: gradients came out as many times too large as there are processes.
-_GLOO_SHARDS = (2, 9)
 
 
 def backend(profile: Profile, _facts: Facts, resolved: Resolved) -> Iterator[Finding]:
@@ -26,23 +23,20 @@ def backend(profile: Profile, _facts: Facts, resolved: Resolved) -> Iterator[Fin
         yield Finding(level="error", key=key, message=message, remedy=remedy, change=auto)
     if chosen != "gloo" or resolved.device == "cpu" or resolved.world_size < 2:
         return
-    why = why_no_gloo(profile, resolved)
-    if why:
+    if why := refused(profile, resolved):
         yield Finding(level="error", key=key, message=why, remedy="Choose auto or nccl.", change=auto)
     else:
         message = "Gloo copies every gradient through the host's memory: about 0.7 GB a second on one machine"
+        if profile.trainer.strategy.startswith("zero"):
+            message += "; DeepSpeed with it is untried on GPUs"
         remedy = "It is a last resort: first try what NCCL can do without (communication.without)."
         yield Finding(level="warning", key=key, message=message, remedy=remedy, change=auto)
 
 
-def why_no_gloo(profile: Profile, resolved: Resolved) -> str:
-    """Return why Gloo would train wrongly or not at all on GPUs, empty where it can."""
-    torch = version(resolved.toolchain.torch) if resolved.toolchain else ()
-    if profile.trainer.kind == "nemo":
-        return "NeMo's parallel training needs NCCL: Gloo cannot send from card to card"
-    if profile.trainer.strategy == "fsdp2" and torch and torch < _GLOO_SHARDS:
-        return f"Gloo gives FSDP2 wrong gradients before torch {_GLOO_SHARDS[0]}.{_GLOO_SHARDS[1]}, without a word"
-    return ""
+def refused(profile: Profile, resolved: Resolved) -> str:
+    """Return why Gloo cannot be chosen for GPUs, empty where it can."""
+    trainer, torch = profile.trainer, resolved.toolchain.torch if resolved.toolchain else None
+    return why_no_gloo(nemo=trainer.kind == "nemo", sharded=trainer.strategy == "fsdp2", torch=torch)
 
 
 def without(profile: Profile, _facts: Facts, resolved: Resolved) -> Iterator[Finding]:

@@ -47,13 +47,13 @@ def devices(profile: Profile, facts: Facts, resolved: Resolved) -> Iterator[Find
         yield Finding(level="error", key="hardware.device", message=message, remedy=remedy, change=cpu, machine=True)
 
 
-def communication(profile: Profile, facts: Facts, resolved: Resolved) -> Iterator[Finding]:
+def unreadable(profile: Profile, facts: Facts, resolved: Resolved) -> Iterator[Finding]:
     """Cards that keep NCCL from starting, though they are not chosen."""
-    if resolved.device != "cuda" or resolved.world_size < 2 or profile.container.engine in {"docker", "podman"}:
+    if resolved.backend != "nccl" or profile.container.engine in {"docker", "podman"}:
         return  # these show a container the chosen cards alone
     # NCCL opens every card that NVML lists, whatever CUDA_VISIBLE_DEVICES says: `ncclNvmlEnsureInitialized`.
     boards = {gpu.index: gpu for gpu in facts.machine.gpus}
-    ways = "or show a container the chosen cards alone."
+    ways = "show a container the chosen cards alone, or choose Gloo."
     for gpu in boards.values():
         if gpu.problem:
             message = f"NCCL opens every card of this machine, and GPU {gpu.index} cannot be opened: {gpu.problem}"

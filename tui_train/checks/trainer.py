@@ -17,6 +17,8 @@ _OURS = {
     "CUDA_DEVICE_ORDER": "it stands beside the cards' UUIDs already",
     "ACCELERATE_USE_CPU": "choose the device on the Hardware screen (hardware.device)",
     "TUI_TRAIN_RUN_ID": "by it a run's processes are found again",
+    "TUI_TRAIN_BACKEND": "choose the communication on the Backend screen (communication.backend)",
+    **dict.fromkeys(("RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE"), "the launcher sets it"),
 }
 
 

@@ -11,6 +11,16 @@ def at_least(version: str | None, wanted: str) -> bool:
     return not found or found >= _numbers(wanted)
 
 
+def older(version: str | None, than: str) -> bool:
+    """Tell whether a version is known to be older than another."""
+    return not at_least(version, than)
+
+
+def known_since(version: str | None, wanted: str) -> bool:
+    """Tell whether a version is known, and is `wanted` or newer."""
+    return bool(_numbers(version or "")) and at_least(version, wanted)
+
+
 def _numbers(version: str) -> tuple[int, ...]:
     match = _NUMBERS.match(version)
     numbers = [int(part) for part in match[0].split(".")] if match else []

@@ -4,18 +4,13 @@ Sources: NCCL's documentation of its variables, torch's `distributed` pages. Wha
 will run is not exported.
 """
 
-import re
-
 from msgspec import Struct
 
 from tui_train.facts.types import Toolchain
+from tui_train.facts.versions import older
 from tui_train.plan.types import Setting
 from tui_train.profile.types import Communication
 
-Version = tuple[int, ...]
-
-LOOPBACK = "one host: Gloo needs no other interface, and some host names resolve to none that works"
-_NUMBER = re.compile(r"(\d+)\.(\d+)")
 _NCCL = ("nvidia-nccl-cu13", "nvidia-nccl-cu12")
 
 
@@ -30,8 +25,8 @@ class Cure(Struct, frozen=True, kw_only=True):
     value: str
     cures: str
     cost: str
-    nccl: Version = ()
-    torch: Version = ()
+    nccl: str = ""
+    torch: str = ""
 
 
 CURES: dict[str, Cure] = {
@@ -41,7 +36,7 @@ CURES: dict[str, Cure] = {
         value="0",
         cures="a garbled /dev/shm/nccl-… name, or “size 0”, as NCCL starts",
         cost="costs nothing",
-        nccl=(2, 23),
+        nccl="2.23",
     ),
     "p2p": Cure(
         label="direct copies between cards",
@@ -70,7 +65,7 @@ CURES: dict[str, Cure] = {
         value="0",
         cures="too little memory, or a failing multicast, on machines with NVSwitch",
         cost="a slower all-reduce there, nothing elsewhere",
-        nccl=(2, 17),
+        nccl="2.17",
     ),
     "nccl2": Cure(
         label="torch's new NCCL backend",
@@ -78,7 +73,7 @@ CURES: dict[str, Cure] = {
         value="0",
         cures="failures that began with torch 2.15",
         cost="costs nothing",
-        torch=(2, 15),
+        torch="2.15",
     ),
 }
 
@@ -96,12 +91,20 @@ def without_effect(cure: Cure, toolchain: Toolchain | None) -> str:
     """Return why a cure's variable is not read by the libraries that will run, empty when it is or that is unknown."""
     if toolchain is None:
         return ""
-    torch = version(toolchain.torch)
-    if cure.torch and torch and torch < cure.torch:
-        return f"begins with torch {_dotted(cure.torch)}, this is {toolchain.torch}"
-    nccl = next((version(toolchain.packages.get(name)) for name in _NCCL if name in toolchain.packages), ())
-    if cure.nccl and nccl and nccl < cure.nccl:
-        return f"begins with NCCL {_dotted(cure.nccl)}, this is {_dotted(nccl)}"
+    nccl = next((toolchain.packages[name] for name in _NCCL if name in toolchain.packages), None)
+    for library, wanted, found in (("torch", cure.torch, toolchain.torch), ("NCCL", cure.nccl, nccl)):
+        if wanted and older(found, wanted):
+            return f"begins with {library} {wanted}, this is {found}"
+    return ""
+
+
+def why_no_gloo(*, nemo: bool, sharded: bool, torch: str | None) -> str:
+    """Return why Gloo would train wrongly or not at all on GPUs, empty where it can; `sharded` is by FSDP2."""
+    if nemo:
+        return "NeMo's parallel training needs NCCL: Gloo cannot send from card to card"
+    # It averaged wrongly: gradients came out as many times too large as there are processes.
+    if sharded and older(torch, "2.9"):
+        return "Gloo gives FSDP2 wrong gradients before torch 2.9, without a word"
     return ""
 
 
@@ -125,18 +128,9 @@ def settings(  # noqa: PLR0913 - each is a question of its own
     if talks == "gloo" and cuda:
         why = "has any script talk by Gloo, whatever it asks for"
         found += [Setting("TUI_TRAIN_BACKEND", "gloo", why, "profile")] if script else []
-        if not chosen.interface and nodes == 1:
-            found.append(Setting("GLOO_SOCKET_IFNAME", "lo", LOOPBACK, "launcher"))
+    if talks == "gloo" and nodes == 1 and not chosen.interface:
+        why = "one host: Gloo needs no other interface, and some host names resolve to none that works"
+        found.append(Setting("GLOO_SOCKET_IFNAME", "lo", why, "launcher"))
     if talks and chosen.interface:
         found.append(Setting("GLOO_SOCKET_IFNAME", chosen.interface, "the interface that you named", "profile"))
     return tuple(found)
-
-
-def version(text: str | None) -> Version:
-    """Return "2.13.0+cu126" as (2, 13), empty where it is no version."""
-    found = _NUMBER.match(text or "")
-    return (int(found[1]), int(found[2])) if found else ()
-
-
-def _dotted(numbers: Version) -> str:
-    return ".".join(map(str, numbers))

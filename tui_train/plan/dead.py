@@ -4,7 +4,7 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from tui_train.facts.types import Toolchain
-from tui_train.plan.communication import version
+from tui_train.facts.versions import known_since, older
 
 
 class Run(NamedTuple):
@@ -16,14 +16,9 @@ class Run(NamedTuple):
     nemo: bool = False
 
     @property
-    def torch(self) -> tuple[int, ...]:
-        """The version of torch, empty where it is unknown."""
-        return version(self.toolchain.torch) if self.toolchain else ()
-
-    @property
-    def transformers(self) -> tuple[int, ...]:
-        """The version of transformers, empty where it is unknown."""
-        return version(self.toolchain.transformers) if self.toolchain else ()
+    def torch(self) -> str | None:
+        """The version of torch, None where it is unknown."""
+        return self.toolchain.torch if self.toolchain else None
 
 
 Why = Callable[[Run], str]
@@ -42,7 +37,7 @@ def _transformer_engine(_run: Run) -> str:
 
 
 def _record_streams(run: Run) -> str:
-    return "it is the default since torch 2.8" if run.torch >= (2, 8) else ""
+    return "it is the default since torch 2.8" if known_since(run.torch, "2.8") else ""
 
 
 def _renamed(name: str) -> Why:
@@ -50,13 +45,14 @@ def _renamed(name: str) -> Why:
 
 
 def _wandb(run: Run) -> str:
-    return "transformers 5 does not read it: WANDB_MODE=disabled does" if run.transformers >= (5,) else ""
+    found = run.toolchain.transformers if run.toolchain else None
+    return "transformers 5 does not read it: WANDB_MODE=disabled does" if known_since(found, "5") else ""
 
 
 def _allocator(run: Run) -> str:
-    if not run.torch or run.torch >= (2, 10):
+    if not older(run.torch, "2.10"):
         return ""
-    return f"torch {run.torch[0]}.{run.torch[1]} does not heed it: PYTORCH_CUDA_ALLOC_CONF is read by every version"
+    return f"torch {run.torch} does not heed it: PYTORCH_CUDA_ALLOC_CONF is read by every version"
 
 
 def _blocking(_run: Run) -> str:

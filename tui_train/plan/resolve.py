@@ -57,12 +57,13 @@ def resolve(profile: Profile, facts: Facts) -> Resolved:
     chosen, taken = _told(profile, flavour, facts)
     loads_model = bool(profile.trainer.model) and "model" in taken
     copies = nemo.copies(profile, world_size)
+    talks = communication.backend(profile.communication, cuda=device == "cuda", world_size=world_size)
     room = Room(
         world_size=copies,
         cuda=device == "cuda",
         takes=taken - MODEL_SIZE if loads_model else taken,
         loads_model=loads_model,
-        unsharded=_unsharded(launcher, device, chosen, toolchain),
+        unsharded=_unsharded(launcher, device, chosen, toolchain, talks),
         nodes=profile.nodes.count,
     )
     return Resolved(
@@ -74,7 +75,7 @@ def resolve(profile: Profile, facts: Facts) -> Resolved:
         world_size=world_size,
         copies=copies,
         launcher=launcher,
-        backend=communication.backend(profile.communication, cuda=device == "cuda", world_size=world_size),
+        backend=talks,
         preset=chosen,
         nemo=flavour,
         room=room,
@@ -158,13 +159,16 @@ def _too_old_to_shard(toolchain: Toolchain) -> str:
     return f"has {old[0]}" if old else ""
 
 
-def _unsharded(launcher: str, device: str, preset: Preset, toolchain: Toolchain | None) -> str:
+def _unsharded(launcher: str, device: str, preset: Preset, toolchain: Toolchain | None, talks: str) -> str:
     if device != "cuda":
         return "only for GPUs"
     if "fsdp2" not in preset.strategies:
         return "only for trainers known to go through accelerate"
     if launcher != "accelerate":
         return "only under accelerate"
+    torch = toolchain.torch if toolchain else None
+    if talks == "gloo" and (why := communication.why_no_gloo(nemo=False, sharded=True, torch=torch)):
+        return why
     return f"the chosen Python {old}" if toolchain and (old := _too_old_to_shard(toolchain)) else ""
 
 

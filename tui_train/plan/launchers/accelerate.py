@@ -5,7 +5,6 @@ accelerate starts unconnected single processes and exits with 0.
 """
 
 from tui_train.plan.launchers.job import Job
-from tui_train.plan.launchers.torchrun import loopback
 from tui_train.plan.types import NODE_RANK, ConfigFile, Part, Plain, Setting, in_run_dir, joined
 
 LABEL: str = "accelerate"
@@ -35,7 +34,7 @@ def settings(job: Job) -> tuple[Setting, ...]:
     if job.gpus:
         return ()
     why = "without it accelerate starts unconnected single processes on a machine without GPUs"
-    return (Setting("ACCELERATE_USE_CPU", "true", why, "launcher"), *loopback(job))
+    return (Setting("ACCELERATE_USE_CPU", "true", why, "launcher"),)
 
 
 def configs(job: Job) -> tuple[ConfigFile, ...]:

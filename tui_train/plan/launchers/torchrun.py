@@ -43,21 +43,13 @@ def settings(job: Job) -> tuple[Setting, ...]:
     if job.gpus or job.world_size == 1:
         return ()
     why = "a script that uses accelerate would become unconnected single processes on a machine without GPUs"
-    return (Setting("ACCELERATE_USE_CPU", "true", why, "launcher"), *loopback(job))
+    return (Setting("ACCELERATE_USE_CPU", "true", why, "launcher"),)
 
 
 def configs(job: Job) -> tuple[ConfigFile, ...]:
     """Return nothing: torchrun reads no file."""
     del job
     return ()
-
-
-def loopback(job: Job) -> tuple[Setting, ...]:
-    """Return the variable that keeps Gloo on the loopback interface when several CPU processes share one host."""
-    if job.gpus or job.world_size == 1 or job.nodes > 1:
-        return ()
-    why = "one host: Gloo needs no other interface, and some host names resolve to none that works"
-    return (Setting("GLOO_SOCKET_IFNAME", "lo", why, "launcher"),)
 
 
 def _flag(job: Job, flag: str, value: str | Variable | None, why: str) -> list[Part]:

@@ -212,15 +212,17 @@ class Backend:
                 self.calls.around(module, name, [self._change(getattr(module, name), name)], [])
 
     def on_accelerate(self, module: Any) -> None:
-        """Have accelerate know of it: by the backend's name it chooses which collectives it calls."""
-        state = module.PartialState
-        original = state._prepare_backend  # noqa: SLF001 - accelerate has no other way
+        """Have accelerate begin with it: by the backend's name it chooses which collectives it calls."""
+        self.calls.around(module.PartialState, "__init__", [self._begin], [])
 
-        def prepare(this: Any, *positional: Any, **named: Any) -> Any:
-            backend, kind = original(this, *positional, **named)
-            return (self.wanted if "nccl" in str(backend) else backend), kind
+    def _begin(self, positional: tuple[Any, ...], named: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        if self._is_ours(named.get("backend")):
+            named = {**named, "backend": self.wanted}
+        return positional, named
 
-        state._prepare_backend = prepare  # noqa: SLF001
+    @staticmethod
+    def _is_ours(backend: Any) -> bool:
+        return backend is None or "nccl" in str(backend).lower()
 
     def _change(self, function: Any, name: str) -> Before:
         from inspect import signature
@@ -233,7 +235,7 @@ class Backend:
             inherits = name == "new_group" and backend is None
             if name == "barrier":
                 given.pop("device_ids", None)
-            elif not inherits and (backend is None or "nccl" in str(backend).lower()):
+            elif not inherits and self._is_ours(backend):
                 given["backend"] = self.wanted
                 # They are options and a device for NCCL.
                 given.pop("pg_options", None)
