@@ -13,6 +13,7 @@ from textual.app import SystemCommand
 from textual.binding import Binding, BindingType
 from textual.dom import DOMNode
 from textual.screen import Screen
+from textual.timer import Timer
 
 from tui_train.changes import apply
 from tui_train.errors import BadInput
@@ -42,6 +43,7 @@ if TYPE_CHECKING:
     from .step import Step
 
 _UNDO = 100
+_TYPED = 0.7  # seconds without a key
 
 
 class Wizard(Looking):
@@ -60,6 +62,7 @@ class Wizard(Looking):
         self._kept: Profile | None = None
         self._remembered: Profile | None = None
         self._remembering = threading.Lock()
+        self._typing: Timer | None = None
         if os.environ.get("SSH_CONNECTION"):
             self.animation_level = "none"
 
@@ -148,6 +151,12 @@ class Wizard(Looking):
         parts = [part for part, differs in changed.items() if differs]
         self.expect(*parts)
         self.profile = profile
+        if "images" in parts and self._typing:
+            self._typing.stop()
+        if "images" in parts and self._key == "container.image":
+            # Half a name may be that of another image: one that is typed is looked at once it stands.
+            self._typing = self.set_timer(_TYPED, partial(self.look_at, "images"))
+            parts.remove("images")
         self.look_at(*parts)
 
     @on(OpenStep)

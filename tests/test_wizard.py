@@ -15,10 +15,10 @@ import pytest
 from support import GIB, UUIDS
 from textual.pilot import Pilot
 from textual.widgets import Input
-from tui_train.screens.messages import OpenRun, OpenStep
+from tui_train.screens.messages import Chosen, OpenRun, OpenStep
 from tui_train.screens.widgets.log_view import LogView
 
-from tui_train import show
+from tui_train import show, workflow
 from tui_train.facts import images, live, probe
 from tui_train.facts.ask import Answer
 from tui_train.facts.samples import Sample, Samples
@@ -787,6 +787,24 @@ async def test_an_image_is_looked_into_without_holding_the_screen_up(
         app.become(in_container(image="another:1"))
         await settle(pilot)
         assert "the image another:1 is not on this machine" in shows(pilot)
+
+
+async def test_an_image_is_looked_at_once_its_name_is_typed(machine: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[str] = []
+    monkeypatch.setattr(workflow, "chosen_image", lambda profile: asked.append(profile.container.image) or ())
+    app = wizard()
+    async with app.run_test(size=(120, 50)) as pilot:
+        await keys("enter", "enter")(pilot)
+        app.become(in_container(image=""))
+        await settle(pilot)
+        asked.clear()
+        for typed in ("n", "ne", "nem", "nemo"):
+            app.screen.post_message(Chosen("container.image", typed))
+            await pilot.pause(0.05)
+        assert asked == []
+        await pilot.pause(1.5)
+        assert asked == ["nemo"]
+        assert "images" not in app.looking
 
 
 async def test_v_says_what_is_in_the_image(machine: Any, monkeypatch: pytest.MonkeyPatch) -> None:
