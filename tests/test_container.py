@@ -32,6 +32,7 @@ from support import (
 from tui_train.facts import images
 from tui_train.plan import container
 from tui_train.plan.plan import plan
+from tui_train.plan.types import VARIABLES
 from tui_train.profile import mounts
 from tui_train.profile.mounts import Mount
 
@@ -296,6 +297,30 @@ def test_podman_is_shown_cards_by_their_description():
     words = [word for part in made.container.parts for word in part.words if isinstance(word, str)]
     assert [word for word in words if "device" in word] == [f"--device=nvidia.com/gpu={uuid}" for uuid in UUIDS]
     assert "--gpus" not in words
+
+
+@pytest.mark.parametrize("engine", ["docker", "podman"])
+def test_each_machine_shows_its_container_its_own_cards(tmp_path, engine):
+    several = {"nodes.count": 2, "nodes.address": "10.0.0.1", "recipe.global_batch": 64, "trainer.launcher": "torchrun"}
+    run, made = exported(tmp_path / "run", profile(inside(engine) | several), boxed(engine, gpus=CARDS))
+    engine_stub(tmp_path / "bin" / engine)
+    environment = plain_environment(XDG_CACHE_HOME=str(tmp_path / "cache"))
+    environment["PATH"] = f"{tmp_path / 'bin'}:{environment['PATH']}"
+    for words, cards in ((("--node-rank=1", "--cards=GPU-a,GPU-b"), ("GPU-a", "GPU-b")), (("--node-rank=0",), UUIDS)):
+        done = bash(run, "--dry-run", *words, env=environment)
+        assert done.returncode == 0, done.stderr
+        script = 'eval "$(tail -n 1)"'
+        last = subprocess.run(
+            ["bash", "-c", f'{engine}() {{ printf "%s\\n" "$@"; }}\n{script}'],
+            input=done.stdout, env=environment, capture_output=True, check=True,
+        ).stdout.decode().splitlines()  # fmt: skip
+        assert f"--env=CUDA_VISIBLE_DEVICES={','.join(cards)}" in last
+        if engine == "podman":
+            assert [word for word in last if "gpu=" in word] == [f"--device=nvidia.com/gpu={uuid}" for uuid in cards]
+        else:
+            assert last[last.index("--gpus") + 1] == f'"device={",".join(cards)}"'
+    told = container.words(made.container, made.attempts[0].command, {name: f"${name}" for name in VARIABLES})
+    assert "--env=CUDA_VISIBLE_DEVICES=$CARDS" in told
 
 
 def test_on_the_cpu_no_card_is_asked_for():

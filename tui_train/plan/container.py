@@ -5,7 +5,19 @@ Every path is the same inside as on the machine, so that no argument has to be t
 
 from collections.abc import Iterable
 
-from tui_train.plan.types import Command, Part, Setting, Variable, Word, Wrapping, argv, expand, in_run_dir, joined
+from tui_train.plan.types import (
+    CARDS,
+    Command,
+    Part,
+    Setting,
+    Variable,
+    Word,
+    Wrapping,
+    argv,
+    expand,
+    in_run_dir,
+    joined,
+)
 from tui_train.profile.fields import nemo_files
 from tui_train.profile.mounts import Mount, parse
 from tui_train.profile.types import Container, Profile
@@ -25,7 +37,7 @@ def wrapping(profile: Profile, gpus: tuple[str, ...], outputs: tuple[Word, ...])
     chosen = profile.container
     if chosen.engine == "none":
         return None
-    inner = (*_cards(chosen.engine, gpus), *_mounts(profile, outputs))
+    inner = (*_cards(chosen.engine, gpus, several=profile.nodes.count > 1), *_mounts(profile, outputs))
     parts = (*_apptainer(), *inner) if chosen.engine == "apptainer" else (*_named(profile), *inner, *_passed(profile))
     plain = tuple(folder for folder in dict.fromkeys(outputs) if isinstance(folder, str))
     before = (*_SHIM, in_run_dir("shim")) if profile.trainer.kind != "builtin" else ()
@@ -57,7 +69,7 @@ def words(around: Wrapping, command: Command, values: dict[str, str]) -> list[st
     outer = [expand(word, values) for part in around.parts for word in part.words]
     if around.engine == "apptainer":
         return [*outer, f"--pwd={folder}", around.image, *inner]
-    passed = [f"--env={setting.name}={setting.value}" for setting in command.env]
+    passed = [f"--env={setting.name}={expand(setting.value, values)}" for setting in command.env]
     return [*outer, *passed, f"--workdir={folder}", around.image, *inner]
 
 
@@ -154,11 +166,19 @@ def _apptainer() -> tuple[Part, ...]:
     )
 
 
-def _cards(engine: str, gpus: tuple[str, ...]) -> tuple[Part, ...]:
+def _cards(engine: str, gpus: tuple[str, ...], *, several: bool) -> tuple[Part, ...]:
     if not gpus:
         return ()
     why = "the chosen cards; the others are not even seen"
-    return (Part(card_words(engine, gpus), "the driver's libraries" if engine == "apptainer" else why),)
+    shown = _cards_of_each(engine) if several and engine in NAMED else card_words(engine, gpus)
+    return (Part(shown, "the driver's libraries" if engine == "apptainer" else why),)
+
+
+def _cards_of_each(engine: str) -> tuple[Word, ...]:
+    """Return `card_words` of several machines, each of which has cards of its own."""
+    if engine == "podman":
+        return (joined((Variable("CARD_DEVICES"),)),)
+    return ("--gpus", joined(('"device=', CARDS, '"')))
 
 
 def _mounts(profile: Profile, outputs: tuple[Word, ...]) -> tuple[Part, ...]:

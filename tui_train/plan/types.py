@@ -10,7 +10,7 @@ Origin = Literal["profile", "machine", "launcher", "ladder", "container"]
 
 _Name = Literal[
     "RUN_DIR", "CHECKPOINT", "PYTHONPATH", "NODE_RANK", "CARDS",
-    "CONTAINER", "USER", "MEMLOCK", "RUN_MOUNT", "CACHE_MOUNT", "HUGGING_FACE_MOUNT",
+    "CONTAINER", "USER", "MEMLOCK", "RUN_MOUNT", "CACHE_MOUNT", "HUGGING_FACE_MOUNT", "CARD_DEVICES",
 ]  # fmt: skip
 # Without the checkpoint, for whose words there is a rule of their own.
 VARIABLES: tuple[str, ...] = tuple(name for name in get_args(_Name) if name != "CHECKPOINT")
@@ -23,7 +23,8 @@ class Variable(Struct, frozen=True):
     """A value that only the running script knows; PYTHONPATH is one with a colon before it, or nothing.
 
     Those of containers: its name; who it runs as, in the engine's own word; how much memory it may lock, in bytes; the
-    words that mount the run folder, the caches and Hugging Face's folder.
+    words that mount the run folder, the caches and Hugging Face's folder; podman's words for a machine's own cards, one
+    for each.
     """
 
     variable: _Name

@@ -18,6 +18,7 @@ _EXPANSIONS = {
     "RUN_MOUNT": '"$run_mount"',
     "CACHE_MOUNT": '"$cache_mount"',
     "HUGGING_FACE_MOUNT": '"$hugging_face_mount"',
+    "CARD_DEVICES": '"${cards[@]/#/--device=nvidia.com/gpu=}"',
 }
 _WIDTH = 46
 _LONGEST = 116
