@@ -3,6 +3,7 @@
 import ast
 import subprocess
 import sys
+import textwrap
 
 import pytest
 import yaml
@@ -17,6 +18,7 @@ from tui_train.plan import nemo
 from tui_train.plan.plan import plan
 from tui_train.plan.resolve import resolve
 from tui_train.plan.types import argv
+from tui_train.target import nemo_recipes
 
 NEMO = {"trainer.kind": "nemo", "nemo.recipe": "qwen25_500m", "trainer.data": ("/a.bin",), "nemo.tokenizer": "/tok"}
 MOCK = NEMO | {"trainer.data": (), "nemo.mock_data": True}
@@ -69,6 +71,7 @@ FAULTS = {
         "LoRA",
         False,
     ),
+    "hyena with lora": (FINETUNE | {"nemo.recipe": "hyena_1b"}, WITH_NEMO, "error", "nemo.peft", "LoRA", False),
     "nemo without data": (NEMO | {"trainer.data": ()}, WITH_NEMO, "error", "trainer.data", "no data of its own", False),
     "nemo with mock data": (MOCK, WITH_NEMO, "warning", "nemo.mock_data", "MOCK DATA", False),
     "mock data and data": (
@@ -206,7 +209,7 @@ FAULTS = {
 }
 MENDED = {
     "no recipe named", "recipe that NeMo is not known to have", "recipe that this NeMo does not have",
-    "recipe without lora", "nemo without data", "mock data and data", "model split unevenly",
+    "recipe without lora", "hyena with lora", "nemo without data", "mock data and data", "model split unevenly",
     "batch over copies of the model", "nemo on the cpu", "nemo by gloo", "nemo under accelerate",
     "nemo with arguments", "automodel that pretrains",
 }  # fmt: skip
@@ -321,6 +324,42 @@ def test_the_file_is_clean_python(tmp_path):
         ruff = [sys.executable, "-m", "ruff", "check", "--isolated", "--select=F,E7,B", str(file)]
         done = subprocess.run(ruff, capture_output=True, text=True, check=False)
         assert done.returncode == 0, done.stdout
+
+
+class Strategy:
+    """What is read of a strategy and set in it, as with fiddle's Config: what is neither is no attribute."""
+
+
+def split_of(values, **fields):
+    """The strategy that a recipe's own becomes, by the lines of the file that say how the model is split."""
+    strategy = Strategy()
+    vars(strategy).update(fields)
+    _, _, rest = written(values).partition("    strategy = recipe.trainer.strategy\n")
+    exec(textwrap.dedent(rest.partition("\n\n")[0]), {"strategy": strategy})  # noqa: S102 - they are our own
+    return vars(strategy)
+
+
+def test_a_recipe_for_many_gpus_keeps_nothing_of_its_own_split():
+    stages = {"num_layers_in_first_pipeline_stage": 3, "num_layers_in_last_pipeline_stage": 2}
+    found = split_of(NEMO, expert_model_parallel_size=64, expert_tensor_parallel_size=4, **stages)
+    assert found["expert_model_parallel_size"] == 1
+    assert found["expert_tensor_parallel_size"] is None
+    assert [found[stage] for stage in stages] == [None, None]
+    assert split_of(NEMO, expert_tensor_parallel_size=1)["expert_tensor_parallel_size"] == 1
+    assert not stages.keys() & split_of(NEMO).keys()
+
+
+def test_a_finetune_takes_the_tokenizer_that_is_named():
+    said = '    recipe.tokenizer = "data"\n'
+    assert said in written(FINETUNE | {"nemo.tokenizer": "/tok"})
+    assert said not in written(FINETUNE)
+    assert said not in written(NEMO)
+
+
+def test_a_helper_of_recipes_is_no_recipe():
+    assert "hyena_1b" in recipes.known()
+    assert "hyena_base" not in recipes.known()
+    assert "hyena_base".startswith(nemo_recipes.OTHERS)
 
 
 def test_mock_data_is_said_wherever_one_looks():

@@ -14,7 +14,7 @@ from tui_train.profile.types import Profile
 from tui_train.text import counted, visible
 
 _FIRST = "qwen25_500m"
-_NO_LORA = ("mamba2_", "nemotronh_")
+_NO_LORA = ("hyena_", "mamba2_", "nemotronh_")
 
 
 def recipe(profile: Profile, facts: Facts, resolved: Resolved) -> Iterator[Finding]:

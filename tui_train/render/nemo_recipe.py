@@ -107,6 +107,14 @@ def _parallel(file: NemoFile) -> list[str]:
         f"    strategy.context_parallel_size = {file.context_parallel}",
         "    strategy.virtual_pipeline_model_parallel_size = None",
         f"    strategy.sequence_parallel = {file.tensor_parallel > 1}",
+        "    # Each GPU holds all experts, if there are any: a recipe shares them out over GPUs that may not be here.",
+        "    strategy.expert_model_parallel_size = 1",
+        '    if (getattr(strategy, "expert_tensor_parallel_size", None) or 1) > 1:',
+        "        strategy.expert_tensor_parallel_size = None",
+        "    # All stages of a pipeline have the same number of layers, where a recipe has others for its own stages.",
+        '    for stage in ("num_layers_in_first_pipeline_stage", "num_layers_in_last_pipeline_stage"):',
+        "        if getattr(strategy, stage, None):",
+        "            setattr(strategy, stage, None)",
     ]
     if file.pipeline_parallel > 1:
         lines.append(f"    strategy.pipeline_dtype = {_PRECISIONS[file.precision][1]}")
@@ -134,7 +142,13 @@ def _data(file: NemoFile) -> list[str]:
         lines.append(f"        seed={file.seed},")
     if file.tokenizer:
         lines.append(f"        tokenizer=run.Config(AutoTokenizer, pretrained_model_name={file.tokenizer!r}),")
-    return ["", f"    # {why}", "    recipe.data = run.Config(", f"        llm.{kind},", *lines, "    )"]
+    told = ["", f"    # {why}", "    recipe.data = run.Config(", f"        llm.{kind},", *lines, "    )"]
+    if file.tokenizer and file.task == "finetune":
+        told += [
+            "    # Else the model's own tokenizer would take the place of this one.",
+            '    recipe.tokenizer = "data"',
+        ]
+    return told
 
 
 def _length(file: NemoFile) -> list[str]:

@@ -10,8 +10,8 @@ import json
 import os
 import warnings
 
-# These are no causal language models; their data has another form.
-OTHERS = ("bert_", "e5_", "llama_embedding", "llama_reranker", "t5_")
+# These are no causal language models, whose data has another form; hyena_base only helps to write others.
+OTHERS = ("bert_", "e5_", "hyena_base", "llama_embedding", "llama_reranker", "t5_")
 TASKS = ("pretrain", "finetune")
 
 

@@ -51,6 +51,14 @@ def make_recipe(arguments):
     strategy.context_parallel_size = 1
     strategy.virtual_pipeline_model_parallel_size = None
     strategy.sequence_parallel = True
+    # Each GPU holds all experts, if there are any: a recipe shares them out over GPUs that may not be here.
+    strategy.expert_model_parallel_size = 1
+    if (getattr(strategy, "expert_tensor_parallel_size", None) or 1) > 1:
+        strategy.expert_tensor_parallel_size = None
+    # All stages of a pipeline have the same number of layers, where a recipe has others for its own stages.
+    for stage in ("num_layers_in_first_pipeline_stage", "num_layers_in_last_pipeline_stage"):
+        if getattr(strategy, stage, None):
+            setattr(strategy, stage, None)
 
     # MOCK DATA: random tokens, only to see whether it runs.
     recipe.data = run.Config(
