@@ -28,13 +28,13 @@ def cards(*capabilities):
     [
         ((), None, f"{PYTORCH}cpu", "no GPU"),
         (("8.6", "8.6"), "13.0", "", "all 2 cards"),
-        (("8.6",), None, "", "all 1 card"),
+        (("8.6",), None, "", "code for the card"),
         (("8.6",), "12.8", f"{PYTORCH}cu129", "the driver cannot run CUDA 13"),
-        (("6.1",), "13.0", f"{PYTORCH}cu126", "CUDA 12.6 has code for all 1 card"),
+        (("6.1",), "13.0", f"{PYTORCH}cu126", "CUDA 12.6 has code for the card"),
         (("7.0", "8.6"), "13.0", f"{PYTORCH}cu126", "all 2 cards"),
-        (("7.5",), "13.0", "", "all 1 card"),
-        (("12.0",), "12.8", f"{PYTORCH}cu129", "all 1 card"),
-        (("12.0",), "13.0", "", "all 1 card"),
+        (("7.5",), "13.0", "", "code for the card"),
+        (("12.0",), "12.8", f"{PYTORCH}cu129", "code for the card"),
+        (("12.0",), "13.0", "", "code for the card"),
         (("6.1", "12.0", "12.0"), "13.0", "", "2 of 3 cards"),
     ],
 )
@@ -42,6 +42,15 @@ def test_torch_is_the_build_with_code_for_the_cards(capabilities, driver, index,
     chosen = wheel(cards(*capabilities), driver)
     assert chosen.index == index
     assert part in chosen.why
+
+
+def test_a_build_without_code_for_any_card_is_refused():
+    with pytest.raises(Unavailable, match=r"has code for compute capability 8\.7$") as raised:
+        wheel(cards("8.7"), "13.0")
+    assert "NVIDIA's own PyTorch for Jetson" in raised.value.remedy
+    with pytest.raises(Unavailable, match="the driver runs no build") as raised:
+        wheel(cards("12.0", "12.0"), "11.8")
+    assert "Update NVIDIA's driver" in raised.value.remedy
 
 
 @pytest.mark.parametrize("name", environments.SETS)
@@ -150,6 +159,22 @@ def test_nothing_is_installed_without_a_yes(tmp_path):
     assert "--index-url" not in named.stdout
     assert cli("env", "create", "hf", "--path", str(tmp_path), "--dry-run").returncode == 73
     assert cli("env", "create", "hf", "--python", "/nowhere/python", "--dry-run").returncode == 69
+
+
+SECRETS = ("https://user:pa55@host/simple", "https://pa55@host/simple", "https://user:p@pa55@host/simple")
+
+
+@pytest.mark.parametrize("address", SECRETS)
+def test_a_password_in_an_address_is_never_shown(tmp_path, address):
+    words = ("env", "create", "hf", "--dry-run", "--path", str(tmp_path / "e"))
+    for done in (cli(*words, "--index-url", address), cli(*words, TUI_TRAIN_INDEX=address)):
+        assert done.returncode == 0, done.stderr
+        assert "host/simple" in done.stdout
+        assert "pa55" not in done.stdout + done.stderr
+    with pytest.raises(Unavailable) as raised:
+        making.create(failing(tmp_path / "f", ("false", "--index-url", address)), machine(), print)
+    assert "host/simple" in raised.value.message
+    assert "pa55" not in raised.value.message
 
 
 def test_an_environment_that_was_made_is_found_by_its_name():

@@ -2,7 +2,6 @@
 
 import json
 import os
-import shlex
 import sys
 from pathlib import Path
 from typing import NamedTuple
@@ -83,7 +82,7 @@ def create(name: str, where: Where, *, dry_run: bool, yes: bool) -> None:
     click.echo(f"torch   {_wheel(machine, index).why}")
     click.echo(f"rest    {counted(_pins(wanted), 'exact version')} from {visible(str(wanted.lock))}\n")
     for command in plan.commands:
-        click.echo(visible(shlex.join(command)))
+        click.echo(making.shown(command))
     if plan.variables:
         # Not their values: an address may hold a password.
         click.echo(f"uv is told what pip is set to here: {', '.join(plan.variables)}")

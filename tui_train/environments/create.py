@@ -2,6 +2,8 @@
 
 import ast
 import os
+import re
+import shlex
 import shutil
 import subprocess
 import sys
@@ -26,6 +28,9 @@ from tui_train.text import counted, visible
 _PATIENCE = 180.0
 # What pip is set to, and the variable by which uv, which reads none of pip's settings, is told the same.
 _OF_PIP = {"index-url": "UV_DEFAULT_INDEX", "extra-index-url": "UV_INDEX", "find-links": "UV_FIND_LINKS"}
+
+# A name and a password in an address: all that stands before its last @.
+_SECRET = re.compile(r"://[^/\s]*@")
 
 
 class Making(Struct, frozen=True, kw_only=True):
@@ -120,6 +125,11 @@ def refuse_to_overwrite(path: Path) -> None:
         raise CannotWrite(f"{visible(str(path))} is there already", remedy)
 
 
+def shown(command: Sequence[str]) -> str:
+    """Return a command as one would type it, safe to show: without the names and passwords in its addresses."""
+    return visible(_SECRET.sub("://***@", shlex.join(command)))
+
+
 def _run(command: Sequence[str], plan: Making) -> None:
     environment = {**os.environ, **plan.variables, "PIP_DISABLE_PIP_VERSION_CHECK": "1"}
     environment.pop("PIP_USER", None)
@@ -135,7 +145,7 @@ def _run(command: Sequence[str], plan: Making) -> None:
             "What it said stands above. Where an index cannot be reached: --index-url none takes torch from where pip"
             " takes everything. Where Python has no venv (Debian): apt install python3-venv, or pip install uv."
         )
-        raise Unavailable(f"this failed with exit code {code}: {visible(' '.join(command))}", remedy)
+        raise Unavailable(f"this failed with exit code {code}: {shown(command)}", remedy)
 
 
 def prove(plan: Making, machine: Machine, say: Callable[[str], None]) -> Toolchain:

@@ -1,12 +1,13 @@
 """Which build of torch has code for the cards of a machine, and where it is taken from."""
 
 from collections.abc import Sequence
+from typing import NoReturn
 
 from msgspec import Struct
 
+from tui_train.errors import Unavailable
 from tui_train.facts.capability import runs
 from tui_train.facts.types import Gpu
-from tui_train.text import counted
 
 _INDEX = "https://download.pytorch.org/whl/"
 # The CUDA builds of torch 2.13 and their code: `torch.cuda.PYTORCH_RELEASES_CODE_CC`. That of 13.0 is on PyPI itself.
@@ -25,7 +26,10 @@ class Wheel(Struct, frozen=True):
 
 
 def wheel(gpus: Sequence[Gpu], driver_cuda: str | None) -> Wheel:
-    """Return the build with code for most of the cards that the driver can run; the CPU's where there are no cards."""
+    """Return the build with code for most of the cards that the driver can run; the CPU's where there are no cards.
+
+    Unavailable is raised where no build has code for any card.
+    """
     cards = [gpu.compute_capability for gpu in gpus if gpu.compute_capability]
     if not cards:
         return Wheel(f"{_INDEX}cpu", "no GPU was found: the build for the CPU, which is small")
@@ -37,7 +41,22 @@ def wheel(gpus: Sequence[Gpu], driver_cuda: str | None) -> Wheel:
 
     tag, cuda, _ = best = max(fitting, key=covered)
     what = f"for CUDA {tag[2:4]}.{tag[4:]}" if tag else f"for CUDA {cuda}"
-    has = "all" if covered(best) == len(cards) else f"{covered(best)} of {len(cards)}"
+    if not covered(best):
+        _refuse(cards, able=any(map(covered, _BUILDS)))
+    has = f"{covered(best)} of {len(cards)} cards"
+    if covered(best) == len(cards):
+        has = "the card" if len(cards) == 1 else f"all {len(cards)} cards"
     lacking = "" if newest >= _BUILDS[0][1] else f"; the driver cannot run CUDA {_BUILDS[0][1]}"
-    words = counted(len(cards), "card") if has == "all" else "cards"
-    return Wheel(f"{_INDEX}{tag}" if tag else "", f"the build {what} has code for {has} {words}{lacking}")
+    return Wheel(f"{_INDEX}{tag}" if tag else "", f"the build {what} has code for {has}{lacking}")
+
+
+def _refuse(cards: Sequence[str], *, able: bool) -> NoReturn:
+    which = " and ".join(dict.fromkeys(cards))
+    if able:
+        message = f"the driver runs no build of torch that has code for compute capability {which}"
+        raise Unavailable(message, "Update NVIDIA's driver, or name an index with a build: --index-url URL")
+    remedy = (
+        "A Jetson (8.7 is Orin, 7.2 Xavier) needs NVIDIA's own PyTorch for Jetson: name its index, --index-url URL."
+        f" To train on the CPU: --index-url {_INDEX}cpu"
+    )
+    raise Unavailable(f"no build of torch has code for compute capability {which}", remedy)
