@@ -7,7 +7,7 @@ import textwrap
 
 import pytest
 import yaml
-from support import HOSTILE, facts, gpu, profile, ready
+from support import HOSTILE, boxed, facts, gpu, inside, profile, ready
 
 from tui_train import choices
 from tui_train.changes import apply
@@ -24,7 +24,14 @@ NEMO = {"trainer.kind": "nemo", "nemo.recipe": "qwen25_500m", "trainer.data": ("
 MOCK = NEMO | {"trainer.data": (), "nemo.mock_data": True}
 RECIPES = {"nemo_toolkit": "2.7.3", "nemo_run": "0.11.1"}
 WITH_NEMO = facts(gpus=(gpu(0), gpu(1)), packages=RECIPES, python="/p")
-FINETUNE = NEMO | {"nemo.task": "finetune", "trainer.data": ("/d",), "nemo.tokenizer": ""}
+FINETUNE = NEMO | {
+    "nemo.task": "finetune",
+    "trainer.data": ("/d",),
+    "trainer.model": "/checkpoint",
+    "nemo.tokenizer": "",
+}
+FOUR = facts(gpus=[gpu(number, f"GPU-{number}") for number in range(4)], packages=RECIPES, python="/p")
+OWN = NEMO | {"nemo.own_size": False, "recipe.global_batch": 32}
 AUTOMODEL = facts(gpus=(gpu(0),), packages={"nemo_automodel": "0.7.0", "nemo_toolkit": "3.0.0"})
 
 
@@ -189,6 +196,70 @@ FAULTS = {
         "but no nemo_run",
         True,
     ),
+    "finetune without a model": (
+        FINETUNE | {"trainer.model": ""},
+        WITH_NEMO,
+        "warning",
+        "trainer.model",
+        "looks for its weights in $NEMO_HOME/models",
+        False,
+    ),
+    "heads split unevenly": (
+        OWN | {"nemo.tensor_parallel": 4, "recipe.heads": 6, "recipe.hidden_size": 96},
+        FOUR,
+        "error",
+        "recipe.heads",
+        "6 is not a multiple of 4 (tensor parallel 4)",
+        False,
+    ),
+    "layers split unevenly": (
+        OWN | {"nemo.pipeline_parallel": 4, "recipe.layers": 6},
+        FOUR,
+        "error",
+        "recipe.layers",
+        "6 is not a multiple of 4 (pipeline parallel 4)",
+        False,
+    ),
+    "half the layers split unevenly": (
+        OWN | {"nemo.pipeline_parallel": 4, "ladder.rungs": ("layers",), "ladder.consent": ("layers",)},
+        FOUR,
+        "error",
+        "ladder.rungs",
+        "layers 2 cannot start",
+        False,
+    ),
+    "tokens split unevenly": (
+        NEMO | {"nemo.context_parallel": 2, "recipe.sequence_length": 130},
+        FOUR,
+        "error",
+        "recipe.sequence_length",
+        "130 is not a multiple of 4 (2 x context parallel 2)",
+        False,
+    ),
+    "tokens split by tensor unevenly": (
+        NEMO | {"nemo.tensor_parallel": 4, "recipe.sequence_length": 130},
+        FOUR,
+        "error",
+        "recipe.sequence_length",
+        "130 is not a multiple of 4 (tensor parallel 4)",
+        False,
+    ),
+    "automodel with a pipeline": (
+        FINETUNE | {"nemo.pipeline_parallel": 2},
+        facts(gpus=(gpu(0), gpu(1)), packages={"nemo_automodel": "0.7.0"}),
+        "error",
+        "nemo.pipeline_parallel",
+        "no pipeline",
+        False,
+    ),
+    "automodel 0.2": (
+        FINETUNE,
+        facts(gpus=(gpu(0),), packages={"nemo_automodel": "0.2.0"}),
+        "error",
+        "trainer.python",
+        "nemo_automodel 0.2.0, and the YAML used here begins with 0.4",
+        True,
+    ),
     "automodel in place of recipes": (
         FINETUNE | {"trainer.model": "/m"},
         AUTOMODEL,
@@ -205,13 +276,22 @@ FAULTS = {
         "only to finetune",
         False,
     ),
-    "automodel without a model": (FINETUNE, AUTOMODEL, "error", "trainer.model", "needs a model", False),
+    "automodel without a model": (
+        FINETUNE | {"trainer.model": ""},
+        AUTOMODEL,
+        "error",
+        "trainer.model",
+        "needs a model",
+        False,
+    ),
 }
 MENDED = {
     "no recipe named", "recipe that NeMo is not known to have", "recipe that this NeMo does not have",
     "recipe without lora", "hyena with lora", "nemo without data", "mock data and data", "model split unevenly",
     "batch over copies of the model", "nemo on the cpu", "nemo by gloo", "nemo under accelerate",
-    "nemo with arguments", "automodel that pretrains",
+    "nemo with arguments", "automodel that pretrains", "heads split unevenly", "layers split unevenly",
+    "half the layers split unevenly", "tokens split unevenly", "tokens split by tensor unevenly",
+    "automodel with a pipeline",
 }  # fmt: skip
 
 
@@ -251,6 +331,13 @@ def test_what_a_finding_offers_mends_it(name):
 )
 def test_what_is_right_is_not_found_fault_with(values, where):
     assert check(profile(values), where) == ()
+
+
+def test_a_finetune_in_a_container_must_be_given_its_weights():
+    chosen, where = profile(FINETUNE | {"trainer.model": ""} | inside()), boxed(gpus=(gpu(0),), packages=RECIPES)
+    found = [(item.level, item.message) for item in check(chosen, where) if item.key == "trainer.model"]
+    assert [level for level, _ in found] == ["error"]
+    assert "the image's cache, which is empty" in found[0][1]
 
 
 def test_a_split_model_has_fewer_copies_that_take_samples():

@@ -1,6 +1,7 @@
 """Checks of NeMo: the recipe's name, its data, how the model is split, and what it cannot do."""
 
 import difflib
+import math
 from collections.abc import Iterator
 
 from tui_train.changes import Change
@@ -43,6 +44,23 @@ def recipe(profile: Profile, facts: Facts, resolved: Resolved) -> Iterator[Findi
         change = Change("finetune all weights", "this recipe has no LoRA", (("nemo.peft", "none"),))
         message, remedy = f"{name} cannot be finetuned with LoRA", "Choose none for “Finetune”."
         yield Finding(level="error", key="nemo.peft", message=message, remedy=remedy, change=change)
+    if resolved.nemo == "recipes":
+        yield from _weights(profile)
+
+
+def _weights(profile: Profile) -> Iterator[Finding]:
+    """Weights that a finetune by a recipe goes on from: those of a NeMo checkpoint."""
+    if profile.nemo.task != "finetune" or profile.trainer.model:
+        return
+    contained = profile.container.engine != "none"
+    where = "the image's cache, which is empty" if contained else "$NEMO_HOME/models, and are there only if converted"
+    first = "" if contained else ", or convert the recipe's own first (`llm.import_ckpt`)"
+    yield Finding(
+        level="error" if contained else "warning",
+        key="trainer.model",
+        message=f"no model is named: the recipe looks for its weights in {where}",
+        remedy=f"Name the folder of a checkpoint that llm.import_ckpt converted (trainer.model){first}.",
+    )
 
 
 def _unknown(name: str, task: str, names: tuple[str, ...], *, certain: bool) -> Finding:
@@ -129,6 +147,64 @@ def parallel(profile: Profile, _facts: Facts, resolved: Resolved) -> Iterator[Fi
             remedy="Choose sizes whose product divides the number of GPUs.",
             change=change,
         )
+
+    elif resolved.nemo:
+        yield from _shares(profile, resolved.nemo)
+    if resolved.nemo == "automodel" and profile.nemo.pipeline_parallel > 1:
+        change = Change(
+            "no pipeline", "each GPU holds all layers, or a share of each", (("nemo.pipeline_parallel", 1),)
+        )
+        message, remedy = "AutoModel is told no pipeline by tui-train", "Split it by tensor parallel, or not at all."
+        yield Finding(level="error", key="nemo.pipeline_parallel", message=message, remedy=remedy, change=change)
+
+
+def _shares(profile: Profile, found: nemo.Flavour) -> Iterator[Finding]:
+    """Heads, layers and tokens that whatever they are split over divides."""
+    chosen, recipe = profile.nemo, profile.recipe
+    tensor, pipeline, context = chosen.tensor_parallel, chosen.pipeline_parallel, chosen.context_parallel
+    if nemo.own_numbers(profile, found):
+        yield from _even("heads", recipe.heads, tensor, f"tensor parallel {tensor}")
+        yield from _even("layers", recipe.layers, pipeline, f"pipeline parallel {pipeline}")
+        yield from _halved(profile, "layers", recipe.layers, pipeline)
+    # A recipe's tokens are split by tensor as well; by context each GPU takes two pieces, of the begin and the end.
+    tokens = context * tensor if found == "recipes" else context
+    unit = math.lcm(2 * context, tokens) if context > 1 else tokens
+    by = [f"2 x context parallel {context}"] if context > 1 else []
+    by += [f"tensor parallel {tensor}"] if tokens > context else []
+    yield from _even("sequence_length", recipe.sequence_length, unit, ", ".join(by))
+    yield from _halved(profile, "sequence_length", recipe.sequence_length, unit)
+
+
+def _even(name: str, value: int, unit: int, by: str) -> Iterator[Finding]:
+    if value % unit == 0:
+        return
+    key, words = f"recipe.{name}", name.replace("_", " ")
+    below = value // unit * unit
+    sizes = tuple(size for size in (below, below + unit) if size)
+    best = min(sizes, key=lambda size: abs(size - value))
+    yield Finding(
+        level="error",
+        key=key,
+        message=f"{words}: {value} is not a multiple of {unit} ({by})",
+        remedy=f"Nearest: {' or '.join(map(str, sizes))}.",
+        change=Change(f"{words} {best}", "the nearest that can be split", ((key, best),)),
+    )
+
+
+def _halved(profile: Profile, rung: str, value: int, unit: int) -> Iterator[Finding]:
+    """A fallback to half of it that can be split as well."""
+    chosen = profile.ladder
+    if rung not in chosen.rungs or rung not in chosen.consent or value % unit or value // 2 % unit == 0:
+        return
+    words = rung.replace("_", " ")
+    rungs = tuple(name for name in chosen.rungs if name != rung)
+    yield Finding(
+        level="error",
+        key="ladder.rungs",
+        message=f"the fallback to {words} {value // 2} cannot start: it is not a multiple of {unit}",
+        remedy=f"Take it off the ladder, or choose a multiple of {2 * unit} ({words}).",
+        change=Change(f"no fallback to half the {words}", "it could not start", (("ladder.rungs", rungs),)),
+    )
 
 
 def abilities(profile: Profile, _facts: Facts, resolved: Resolved) -> Iterator[Finding]:

@@ -11,6 +11,7 @@ from typing import Literal
 import msgspec
 
 from tui_train.facts.types import Facts, Gpu, Toolchain
+from tui_train.facts.versions import at_least
 from tui_train.plan.batch import learning_rate
 from tui_train.plan.types import NemoFile, Part, Setting, in_run_dir
 from tui_train.presets import Argument, Preset
@@ -59,12 +60,22 @@ def flavour(toolchain: Toolchain | None) -> Flavour | None:
         return None
     if not _lacks_recipes(toolchain.packages):
         return "recipes"
-    return "automodel" if "nemo_automodel" in toolchain.packages else None
+    return None if _lacks_automodel(toolchain.packages) else "automodel"
 
 
 def lacks(packages: dict[str, str]) -> str:
     """Return what packages lack to train with NeMo, in words that follow "has"; empty when nothing."""
-    return "" if "nemo_automodel" in packages else _lacks_recipes(packages)
+    recipes, automodel = _lacks_recipes(packages), _lacks_automodel(packages)
+    if not recipes or not automodel:
+        return ""
+    return automodel if "nemo_automodel" in packages and "nemo_toolkit" not in packages else recipes
+
+
+def _lacks_automodel(packages: dict[str, str]) -> str:
+    found = packages.get("nemo_automodel")
+    if found is None:
+        return "no nemo_automodel"
+    return "" if at_least(found, "0.4") else f"nemo_automodel {found}, and the YAML used here begins with 0.4"
 
 
 def _lacks_recipes(packages: dict[str, str]) -> str:
