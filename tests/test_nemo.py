@@ -228,6 +228,20 @@ FAULTS = {
         "layers 2 cannot start",
         False,
     ),
+    "half the tokens split unevenly": (
+        NEMO
+        | {
+            "nemo.context_parallel": 2,
+            "recipe.sequence_length": 132,
+            "ladder.rungs": ("sequence_length",),
+            "ladder.consent": ("sequence_length",),
+        },
+        FOUR,
+        "error",
+        "ladder.rungs",
+        "sequence length 66 cannot start",
+        False,
+    ),
     "tokens split unevenly": (
         NEMO | {"nemo.context_parallel": 2, "recipe.sequence_length": 130},
         FOUR,
@@ -290,7 +304,7 @@ MENDED = {
     "recipe without lora", "hyena with lora", "nemo without data", "mock data and data", "model split unevenly",
     "batch over copies of the model", "nemo on the cpu", "nemo by gloo", "nemo under accelerate",
     "nemo with arguments", "automodel that pretrains", "heads split unevenly", "layers split unevenly",
-    "half the layers split unevenly", "tokens split unevenly", "tokens split by tensor unevenly",
+    "half the layers split unevenly", "half the tokens split unevenly", "tokens split unevenly", "tokens split by tensor unevenly",
     "automodel with a pipeline",
 }  # fmt: skip
 

@@ -54,7 +54,11 @@ def _nemo(tool: Toolchain) -> str:
         return f"recipes ({visible(tool.packages['nemo_toolkit'])})"
     if found == "automodel":
         return f"AutoModel ({visible(tool.packages['nemo_automodel'])})"
-    return visible(f"has {nemo.lacks(tool.packages)}") if "nemo_toolkit" in tool.packages else "-"
+    return (
+        visible(f"has {nemo.lacks(tool.packages)}")
+        if {"nemo_toolkit", "nemo_automodel"} & tool.packages.keys()
+        else "-"
+    )
 
 
 class Where(NamedTuple):
