@@ -304,8 +304,8 @@ MENDED = {
     "recipe without lora", "hyena with lora", "nemo without data", "mock data and data", "model split unevenly",
     "batch over copies of the model", "nemo on the cpu", "nemo by gloo", "nemo under accelerate",
     "nemo with arguments", "automodel that pretrains", "heads split unevenly", "layers split unevenly",
-    "half the layers split unevenly", "half the tokens split unevenly", "tokens split unevenly", "tokens split by tensor unevenly",
-    "automodel with a pipeline",
+    "half the layers split unevenly", "half the tokens split unevenly", "tokens split unevenly",
+    "tokens split by tensor unevenly", "automodel with a pipeline",
 }  # fmt: skip
 
 
