@@ -6,6 +6,7 @@ after training several processes that do not know of each other.
 
 import json
 import re
+import shutil
 import subprocess
 import sys
 
@@ -105,11 +106,11 @@ def test_accelerate_hands_the_precision_over(tmp_path):
     assert "precision bf16" in log_of(run)
 
 
-def together(runs):
+def together(runs, *words):
     """Start the script of each machine at once, each with its rank; return their exit codes and what they said."""
     started = [
         subprocess.Popen(
-            ["bash", str(run.script), f"--node-rank={rank}"], env=plain_environment(HF_HUB_OFFLINE="1"),
+            ["bash", str(run.script), f"--node-rank={rank}", *words], env=plain_environment(HF_HUB_OFFLINE="1"),
             stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
         )
         for rank, run in enumerate(runs)
@@ -150,11 +151,19 @@ def test_two_machines_train_together(tmp_path, launcher, trainer, processes, sha
     if trainer == "builtin":
         # Without the shared disk, one machine would begin anew while the other goes on.
         alone, _ = exported(tmp_path / "alone", profiled, facts())
-        codes, said = together([first, alone])
+        assert [bash(first, "--node-rank=0").returncode, bash(alone, "--node-rank=1", "--resume").returncode] == [
+            64,
+            69,
+        ]
+        # Where each has a disk and a checkpoint of its own, the trainer itself compares them.
+        shutil.copytree(first.path / "output" / "checkpoint-2", alone.path / "output" / "checkpoint-2")
+        state = alone.path / "output" / "checkpoint-2" / "trainer_state.json"
+        state.write_text(json.dumps(json.loads(state.read_text()) | {"step": 1}))
+        codes, said = together([first, alone], "--resume")
         assert 0 not in codes, said
         refusal = "\n".join(Tail(first.attempt_log(2)).lines())
-        assert "not every rank starts from the same step: 2, 0" in refusal
-        codes, said = together([first, second])
+        assert "not every rank starts from the same step: 2, 1" in refusal
+        codes, said = together([first, second], "--resume")
         assert codes == [0, 0], said
         resumed = "\n".join(Tail(first.attempt_log(3)).lines())
         assert f"resumed from {first.path}/output/checkpoint-2 at step 2" in resumed

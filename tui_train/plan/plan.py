@@ -180,6 +180,8 @@ def _notes(profile: Profile, resolved: Resolved) -> tuple[str, ...]:
         notes.append("After running out of GPU memory it stops: a machine does not see why another one fails.")
         if resolved.preset.checkpoints or resolved.nemo:
             notes.append("To resume, all machines need the output folder on a disk that they share.")
+        if resolved.preset.checkpoints and not resolved.nemo:
+            notes.append("It resumes only where it is asked to, on all of them: with --resume.")
     return tuple(notes)
 
 

@@ -61,16 +61,20 @@ def _comment(text: str) -> str:
 def _header(plan: Plan) -> str:
     needs = f"{plan.container.engine} and its image {plan.container.image}" if plan.container else "the Python below"
     can_resume = plan.attempts[0].checkpoints or plan.resumes_itself
-    resumes = "resumes from the newest complete checkpoint" if can_resume else "begins anew"
+    resumes = (
+        "a second start resumes from the newest complete checkpoint" if can_resume else "a second start begins anew"
+    )
+    if plan.nodes > 1 and not _no_resume(plan):
+        resumes = "with --resume from the newest complete checkpoint"
     lines = [
         f"{plan.name}: {plan.title}",
         ", ".join((plan.attempts[0].batch, *plan.numbers)),
         *plan.notes,
         f"Written by tui-train, without which it runs: it needs bash, coreutils and {needs}.",
         "",
-        f"bash launch.sh             runs it; a second start {resumes}"
+        f"bash launch.sh             runs it; {resumes}"
         if plan.nodes == 1
-        else f"bash launch.sh --node-rank=N   runs the part of machine N; a second start {resumes}",
+        else f"bash launch.sh --node-rank=N   runs the part of machine N; {resumes}",
         "bash launch.sh --dry-run   prints what would be started",
         "bash launch.sh --help      says what else there is",
         "",
@@ -167,7 +171,16 @@ def _container(around: Wrapping) -> str:
 
 def _machines(plan: Plan) -> str:
     find = "yes # the one that leads to the first machine" if plan.find_interface else "no # one is named above"
-    return f"address={shlex.quote(plan.address)} # of the first machine\nfind_interface={find}\n"
+    names = "NCCL_SOCKET_IFNAME GLOO_SOCKET_IFNAME" if plan.backend == "nccl" else "GLOO_SOCKET_IFNAME"
+    lines = [f"address={shlex.quote(plan.address)} # of the first machine", f"find_interface={find}"]
+    lines += ["interface=", f"interface_settings=({names}) # by what its name is told"]
+    return "\n".join([*lines, f"no_resume={shlex.quote(_no_resume(plan))}", ""])
+
+
+def _no_resume(plan: Plan) -> str:
+    if plan.resumes_itself:
+        return "finds its checkpoints by itself"
+    return "" if plan.attempts[0].checkpoints else "cannot resume"
 
 
 def _order(plan: Plan) -> str:

@@ -1,14 +1,17 @@
 # ---- how attempts are run; nothing below here depends on the plan ------------------------------------------------
 
 usage() {
-  cat <<'TEXT'
+  [ "$nodes" -gt 1 ] || cat <<'TEXT'
 usage: bash launch.sh [--dry-run]
   (nothing)   run the training; a second start resumes from the newest complete checkpoint
   --dry-run   print exactly what would be started, and start nothing
 TEXT
   [ "$nodes" -eq 1 ] || cat <<'TEXT'
+usage: bash launch.sh --node-rank=N [--resume] [--cards=UUID,…] [--dry-run]
   --node-rank=N   which of the machines this is: 0 is the first one, at which the others meet; always needed
+  --resume        go on from the newest complete checkpoint: on all machines, whose output folder each of them must see
   --cards=UUID,…  the cards to train on here, as nvidia-smi -L prints them; only the first machine's are in this script
+  --dry-run       print exactly what would be started, and start nothing
 TEXT
   cat <<'TEXT'
 Ctrl-C or `kill` of this script ends the training; a lost terminal does not.
@@ -134,11 +137,13 @@ newest_checkpoint() {  # newest_checkpoint FOLDER PREFIX SUFFIX FILE...: sets `c
       checkpoint=$path
     fi
   done
+  [ "$nodes" -eq 1 ] || agree "$folder"
 }
 
 only_checkpoint() {  # only_checkpoint FOLDER FILE: sets `checkpoint`, empty when the file is not there or not whole
   checkpoint=
   ! whole "$1/$2" || checkpoint=$1/$2
+  [ "$nodes" -eq 1 ] || agree "$1"
 }
 
 whole() {  # whole FILE: false for an empty one, and for an archive, as torch.save writes it, whose end is missing
@@ -148,7 +153,7 @@ whole() {  # whole FILE: false for an empty one, and for an archive, as torch.sa
 }
 
 fill() {  # fill FROM TO: copies a file of the run folder, with the run's own paths in place of the marks
-  local text at
+  local text at own=$run_dir/$2.new.$node_rank.$$ # several machines may fill it at once, in a folder that they share
   if [ "$dry_run" = yes ]; then
     printf '# %s is %s with the paths of this folder in it\n' "$2" "$1"
     return
@@ -161,7 +166,10 @@ fill() {  # fill FROM TO: copies a file of the run folder, with the run's own pa
   escape
   [ -n "$at" ] || text=${text//'"@TUI_TRAIN_CHECKPOINT@"'/null}
   text=${text//@TUI_TRAIN_CHECKPOINT@/"$at"}
-  printf '%s\n' "$text" > "$run_dir/$2.new" && mv -f -- "$run_dir/$2.new" "$run_dir/$2" || exit 73
+  if ! printf '%s\n' "$text" > "$own" || ! mv -f -- "$own" "$run_dir/$2"; then
+    rm -f -- "$own"
+    exit 73
+  fi
 }
 
 escape() { # makes `at` what stands between the double quotes of a YAML text
@@ -173,8 +181,7 @@ escape() { # makes `at` what stands between the double quotes of a YAML text
 
 launch() {  # launch FOLDER: becomes `command` with `settings` in FOLDER; with --dry-run prints it
   local folder=$1
-  # Before the others, so that one of the profile's own wins.
-  [ -z "$interface" ] || settings=("NCCL_SOCKET_IFNAME==$interface" "GLOO_SOCKET_IFNAME=$interface" "${settings[@]}")
+  [ "$nodes" -eq 1 ] || name_interface
   [ -z "$engine" ] || launch_inside
   if [ "$dry_run" = yes ]; then
     printf 'cd -- %q\n' "$folder"
@@ -330,7 +337,7 @@ find_cards() { # a card may have been taken out, or lost, since this script was 
   fi
   for position in "${!cards[@]}"; do
     case $listed in
-      *"${cards[position]}"*) ;;
+      *"UUID: ${cards[position]})"*) ;;
       *) refuse 69 "the card ${cards[position]} (${card_names[position]-chosen here}) is not there: see nvidia-smi -L, choose again" ;;
     esac
   done
@@ -344,15 +351,17 @@ main() {
       --help | -h) usage; exit 0 ;;
       --node-rank=?*) node_rank=${name#*=} ;;
       --cards=?*) own_cards=${name#*=} ;;
+      --resume) resume=yes ;;
       *) usage >&2; exit 64 ;;
     esac
   done
   if [ "$nodes" -gt 1 ]; then
     find_machine
-  elif [ -n "$node_rank$own_cards" ]; then
-    refuse 64 "--node-rank and --cards are for several machines, and this trains on one"
+  elif [ -n "$node_rank$own_cards$resume" ]; then
+    refuse 64 "--node-rank, --cards and --resume are for several machines, and this trains on one"
   fi
   [ -z "$engine" ] || know_machine
+  [ "$nodes" -eq 1 ] || look_for_checkpoints
   if [ "$dry_run" = yes ]; then
     for attempt in "${attempts[@]}"; do
       printf '# attempt %s: %s\n' "$((position + 1))" "${titles[position]}"
@@ -390,9 +399,9 @@ main() {
 dry_run=no
 node_rank=
 own_cards=
+resume=
 own_dir=$run_dir
 card_list=
-interface=
 interrupted=0
 signals=0
 stop_code=143

@@ -5,9 +5,10 @@
 # Start it on each machine, from a copy of this folder: --node-rank=0 on the first, --node-rank=1 on the other.
 # After running out of GPU memory it stops: a machine does not see why another one fails.
 # To resume, all machines need the output folder on a disk that they share.
+# It resumes only where it is asked to, on all of them: with --resume.
 # Written by tui-train, without which it runs: it needs bash, coreutils and the Python below.
 #
-# bash launch.sh --node-rank=N   runs the part of machine N; a second start resumes from the newest complete checkpoint
+# bash launch.sh --node-rank=N   runs the part of machine N; with --resume from the newest complete checkpoint
 # bash launch.sh --dry-run   prints what would be started
 # bash launch.sh --help      says what else there is
 #
@@ -70,6 +71,9 @@ titles=('as planned')
 
 address=10.0.0.1 # of the first machine
 find_interface=yes # the one that leads to the first machine
+interface=
+interface_settings=(NCCL_SOCKET_IFNAME GLOO_SOCKET_IFNAME) # by what its name is told
+no_resume=''
 
 # ---- how several machines find each other ----------------------------------------------------------------------
 
@@ -83,20 +87,43 @@ find_machine() { # sets `node_rank`, and `own_dir`, where the files of this mach
   node_rank=$((10#$node_rank))
   [ "$node_rank" -le "$last" ] || refuse 64 "--node-rank=$node_rank is not there: $nodes machines are 0 to $last"
   [ "$node_rank" -eq 0 ] || own_dir=$run_dir/node-$node_rank
+  resume=${resume:-${TUI_TRAIN_RESUME-}}
+  if [ -n "$resume" ] && [ -n "$no_resume" ]; then refuse 64 "--resume: this training $no_resume"; fi
   choose_cards
   [ "$find_interface" = no ] || find_interface
   [ "$dry_run" = yes ] || mkdir -p -- "$own_dir" || refuse 73 "cannot write in $run_dir"
 }
 
+look_for_checkpoints() { # before anything starts, for a machine that refuses later leaves the others waiting
+  local attempt dry_run=yes
+  for attempt in "${attempts[@]}"; do ("$attempt" > /dev/null) || exit; done
+}
+
+agree() { # agree FOLDER: refuses where this machine would begin anew while another goes on: none sees what others find
+  if [ -z "$resume" ] && [ -n "$checkpoint" ]; then
+    refuse 64 "there is a checkpoint at $checkpoint: add --resume on every machine, whose output folder all must see, or \
+name another output folder"
+  elif [ -n "$resume" ] && [ -z "$checkpoint" ]; then
+    refuse 69 "--resume: this machine sees no complete checkpoint in $1, and all must see the same output folder"
+  fi
+}
+
 choose_cards() { # sets `cards` and `card_list`: each machine has its own
-  local line listed there=()
+  local line listed card taken=, there=()
   if [ "${#cards[@]}" -eq 0 ]; then
     [ -z "$own_cards" ] || refuse 64 "--cards=$own_cards: this trains on the CPU"
     return 0
   fi
   if [ -n "$own_cards" ]; then
+    case ,$own_cards, in
+      *,,* | *[[:space:]]*) refuse 64 "--cards=$own_cards names a card that is empty or has a space" ;;
+    esac
     IFS=, read -r -a cards <<< "$own_cards"
     [ "${#cards[@]}" -eq "$processes" ] || refuse 64 "--cards names ${#cards[@]}, and each machine trains on $processes"
+    for card in "${cards[@]}"; do
+      case $taken in *",$card,"*) refuse 64 "--cards=$own_cards names $card twice" ;; esac
+      taken+=$card,
+    done
     card_names=()
   elif [ "$node_rank" -gt 0 ]; then
     listed=$(timeout 30 nvidia-smi -L 2> /dev/null) || refuse 69 "nvidia-smi does not answer: name the cards with --cards=UUID,…"
@@ -114,15 +141,16 @@ ${there[*]:-none}; choose with --cards=UUID,…"
 
 find_interface() { # sets `interface`: the one by which the first machine is reached, each machine may name it differently
   local ip line words
-  line=$(getent ahostsv4 -- "$address" 2> /dev/null) || line=
+  # Of a name with addresses of both kinds the older one, as the trainings' own libraries have it.
+  line=$(getent ahostsv4 -- "$address" 2> /dev/null || getent ahosts -- "$address" 2> /dev/null) || line=
   ip=${line%%[[:space:]]*}
   [ -n "$ip" ] || refuse 69 "no address is known here for $address: use the IP address of the first machine"
   case $ip in
-    127.*) [ "$address" = "$ip" ] || refuse 69 "$address is $ip on this machine, where no other one reaches it: use its IP address" ;;
+    127.* | ::1) [ "$address" = "$ip" ] || refuse 69 "$address is $ip on this machine, where no other one reaches it: use its IP address" ;;
   esac
   command -v ip > /dev/null || return 0
   # On the first machine itself the route to its address leads nowhere: there the interface that has the address counts.
-  line=$(command ip -o -4 addr show to "$ip" 2> /dev/null)
+  line=$(command ip -o addr show to "$ip" 2> /dev/null)
   if [ -n "$line" ]; then
     read -r -a words <<< "$line"
     interface=${words[1]%%@*}
@@ -133,17 +161,33 @@ find_interface() { # sets `interface`: the one by which the first machine is rea
   interface=${line%% *}
 }
 
+name_interface() { # puts the interface before `settings`: one of the profile's own wins, as does what you exported
+  local name value told=()
+  [ "$find_interface" = yes ] || return 0
+  for name in "${interface_settings[@]}"; do
+    value=$interface
+    # To NCCL a name without its = would mean all that begin so.
+    [ "$name" != NCCL_SOCKET_IFNAME ] || value=${interface:+=$interface}
+    value=${!name:-$value}
+    [ -z "$value" ] || told+=("$name=$value")
+  done
+  settings=("${told[@]}" "${settings[@]}")
+}
+
 # ---- how attempts are run; nothing below here depends on the plan ------------------------------------------------
 
 usage() {
-  cat <<'TEXT'
+  [ "$nodes" -gt 1 ] || cat <<'TEXT'
 usage: bash launch.sh [--dry-run]
   (nothing)   run the training; a second start resumes from the newest complete checkpoint
   --dry-run   print exactly what would be started, and start nothing
 TEXT
   [ "$nodes" -eq 1 ] || cat <<'TEXT'
+usage: bash launch.sh --node-rank=N [--resume] [--cards=UUID,…] [--dry-run]
   --node-rank=N   which of the machines this is: 0 is the first one, at which the others meet; always needed
+  --resume        go on from the newest complete checkpoint: on all machines, whose output folder each of them must see
   --cards=UUID,…  the cards to train on here, as nvidia-smi -L prints them; only the first machine's are in this script
+  --dry-run       print exactly what would be started, and start nothing
 TEXT
   cat <<'TEXT'
 Ctrl-C or `kill` of this script ends the training; a lost terminal does not.
@@ -269,11 +313,13 @@ newest_checkpoint() {  # newest_checkpoint FOLDER PREFIX SUFFIX FILE...: sets `c
       checkpoint=$path
     fi
   done
+  [ "$nodes" -eq 1 ] || agree "$folder"
 }
 
 only_checkpoint() {  # only_checkpoint FOLDER FILE: sets `checkpoint`, empty when the file is not there or not whole
   checkpoint=
   ! whole "$1/$2" || checkpoint=$1/$2
+  [ "$nodes" -eq 1 ] || agree "$1"
 }
 
 whole() {  # whole FILE: false for an empty one, and for an archive, as torch.save writes it, whose end is missing
@@ -283,7 +329,7 @@ whole() {  # whole FILE: false for an empty one, and for an archive, as torch.sa
 }
 
 fill() {  # fill FROM TO: copies a file of the run folder, with the run's own paths in place of the marks
-  local text at
+  local text at own=$run_dir/$2.new.$node_rank.$$ # several machines may fill it at once, in a folder that they share
   if [ "$dry_run" = yes ]; then
     printf '# %s is %s with the paths of this folder in it\n' "$2" "$1"
     return
@@ -296,7 +342,10 @@ fill() {  # fill FROM TO: copies a file of the run folder, with the run's own pa
   escape
   [ -n "$at" ] || text=${text//'"@TUI_TRAIN_CHECKPOINT@"'/null}
   text=${text//@TUI_TRAIN_CHECKPOINT@/"$at"}
-  printf '%s\n' "$text" > "$run_dir/$2.new" && mv -f -- "$run_dir/$2.new" "$run_dir/$2" || exit 73
+  if ! printf '%s\n' "$text" > "$own" || ! mv -f -- "$own" "$run_dir/$2"; then
+    rm -f -- "$own"
+    exit 73
+  fi
 }
 
 escape() { # makes `at` what stands between the double quotes of a YAML text
@@ -308,8 +357,7 @@ escape() { # makes `at` what stands between the double quotes of a YAML text
 
 launch() {  # launch FOLDER: becomes `command` with `settings` in FOLDER; with --dry-run prints it
   local folder=$1
-  # Before the others, so that one of the profile's own wins.
-  [ -z "$interface" ] || settings=("NCCL_SOCKET_IFNAME==$interface" "GLOO_SOCKET_IFNAME=$interface" "${settings[@]}")
+  [ "$nodes" -eq 1 ] || name_interface
   [ -z "$engine" ] || launch_inside
   if [ "$dry_run" = yes ]; then
     printf 'cd -- %q\n' "$folder"
@@ -465,7 +513,7 @@ find_cards() { # a card may have been taken out, or lost, since this script was 
   fi
   for position in "${!cards[@]}"; do
     case $listed in
-      *"${cards[position]}"*) ;;
+      *"UUID: ${cards[position]})"*) ;;
       *) refuse 69 "the card ${cards[position]} (${card_names[position]-chosen here}) is not there: see nvidia-smi -L, choose again" ;;
     esac
   done
@@ -479,15 +527,17 @@ main() {
       --help | -h) usage; exit 0 ;;
       --node-rank=?*) node_rank=${name#*=} ;;
       --cards=?*) own_cards=${name#*=} ;;
+      --resume) resume=yes ;;
       *) usage >&2; exit 64 ;;
     esac
   done
   if [ "$nodes" -gt 1 ]; then
     find_machine
-  elif [ -n "$node_rank$own_cards" ]; then
-    refuse 64 "--node-rank and --cards are for several machines, and this trains on one"
+  elif [ -n "$node_rank$own_cards$resume" ]; then
+    refuse 64 "--node-rank, --cards and --resume are for several machines, and this trains on one"
   fi
   [ -z "$engine" ] || know_machine
+  [ "$nodes" -eq 1 ] || look_for_checkpoints
   if [ "$dry_run" = yes ]; then
     for attempt in "${attempts[@]}"; do
       printf '# attempt %s: %s\n' "$((position + 1))" "${titles[position]}"
@@ -525,9 +575,9 @@ main() {
 dry_run=no
 node_rank=
 own_cards=
+resume=
 own_dir=$run_dir
 card_list=
-interface=
 interrupted=0
 signals=0
 stop_code=143
