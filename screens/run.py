@@ -193,7 +193,7 @@ R starts an ended run again, from its newest complete checkpoint."""
         from tui_train.runs.start import start
 
         try:
-            start(self.run)
+            start(self.run, resume=True)
         except TuiTrainError as error:
             self.post_message(Complaint(error))
         else:

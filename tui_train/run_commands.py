@@ -36,7 +36,7 @@ def resume(reference: str, *, detach: bool) -> None:
     found = _find(reference)
     if status(found).live:
         raise Unavailable(f"{visible(found.name)} is running", f"Watch it: tui-train attach {visible(found.name)}")
-    start(found)
+    start(found, resume=True)
     _watch(found, detach=detach)
 
 

@@ -20,8 +20,11 @@ _PATIENCE = 60.0
 _BETWEEN = 'set -m; "$0" "$1" < /dev/null >> "$2" 2>&1 & echo "$!"'
 
 
-def start(run: RunDir) -> None:
-    """Start a run's launch.sh and return once it has reported itself; Unavailable carries what it said instead."""
+def start(run: RunDir, *, resume: bool = False) -> None:
+    """Start a run's launch.sh and return once it has reported itself; Unavailable carries what it said instead.
+
+    Several machines go on from a checkpoint only when that is meant: `resume`. A single one always does.
+    """
     bash = shutil.which("bash")
     if bash is None:
         raise Unavailable("bash was not found", "Install bash.")
@@ -37,7 +40,7 @@ def start(run: RunDir) -> None:
         [bash, "-c", _BETWEEN, bash, str(run.script), str(run.launcher_log)],
         cwd="/",
         # Of several machines, the one that plans is the first.
-        env={"TUI_TRAIN_NODE_RANK": "0", **os.environ},
+        env={"TUI_TRAIN_NODE_RANK": "0", **({"TUI_TRAIN_RESUME": "1"} if resume else {}), **os.environ},
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         check=True,
