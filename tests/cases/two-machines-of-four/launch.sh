@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # shellcheck disable=SC1003,SC2016,SC2034,SC2054,SC2191,SC2329
-# two machines: /src/sft.py under accelerate with zero2, 4 processes on 2 GPUs of each of 2 machines
-# micro batch 2 x accumulation 4 x 4 processes = global batch 32, learning rate 2e-05, 1000 steps
+# two machines of four: /home/ada/demo/trainer_evaluate_demo.py under accelerate with zero2, 8 processes on 4 GPUs of each of 2 machines
+# micro batch 2 x accumulation 4 x 8 processes = global batch 64, learning rate 2e-05, 1000 steps
 # Start it on each machine, from a copy of this folder: --node-rank=0 on the first, --node-rank=1 on the other.
 # After running out of GPU memory it stops: a machine does not see why another one fails.
 # To resume, all machines need the output folder on a disk that they share.
@@ -25,19 +25,19 @@ run_dir=${run_dir%/*}
 python=/opt/train/bin/python
 [ -z "${TUI_TRAIN_PYTHON-}" ] || python=$TUI_TRAIN_PYTHON
 secrets=() # taken from the environment of whoever starts this script, never written down
-cards=(GPU-ac50e9bd-5330-6ce2-2d4b-8f95df663b60 GPU-ff67d0d7-648f-d302-c50e-49297407cd04)
-card_names=('NVIDIA GeForce RTX 2080 Ti' 'NVIDIA GeForce RTX 2080 Ti')
-nodes=2 processes=2 # machines, and the training processes of each
+cards=(GPU-00000000-1111-2222-3333-444444444444 GPU-00000001-1111-2222-3333-444444444444 GPU-00000002-1111-2222-3333-444444444444 GPU-00000003-1111-2222-3333-444444444444)
+card_names=('NVIDIA A100-SXM4-80GB' 'NVIDIA A100-SXM4-80GB' 'NVIDIA A100-SXM4-80GB' 'NVIDIA A100-SXM4-80GB')
+nodes=2 processes=4 # machines, and the training processes of each
 engine= # no container
 
 # The environment of every attempt.
 shared=(
   PYTHONUNBUFFERED=1                             # every line reaches the log at once
-  OMP_NUM_THREADS=16                             # processor cores shared among the processes
+  OMP_NUM_THREADS=8                              # processor cores shared among the processes
   CUDA_DEVICE_ORDER=PCI_BUS_ID                   # numbers as nvidia-smi prints them, for tools that show any
 )
 
-# Attempt 1, as planned: micro batch 2 x accumulation 4 x 4 processes = global batch 32.
+# Attempt 1, as planned: micro batch 2 x accumulation 4 x 8 processes = global batch 64.
 attempt_1() {
   newest_checkpoint /shared/out/sft checkpoint- '' trainer_state.json
   local settings=(
@@ -51,7 +51,7 @@ attempt_1() {
     --config_file="$run_dir"/accelerate.yaml       # else your default_config.yaml would leak in
     --machine_rank="$node_rank"                    # 0 is the first machine
     --rdzv_backend=static --same_network           # read from here only: the first one waits at its port
-    /src/sft.py
+    /home/ada/demo/trainer_evaluate_demo.py
     --output_dir=/shared/out/sft
     --per_device_train_batch_size=2
     --gradient_accumulation_steps=4
@@ -63,7 +63,7 @@ attempt_1() {
     --fp16=True
   )
   [ -z "$checkpoint" ] || command+=(--resume_from_checkpoint="$checkpoint")
-  launch /src
+  launch /home/ada/demo
 }
 
 attempts=(attempt_1) # no fallback
