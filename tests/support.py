@@ -87,6 +87,7 @@ def toolchain(python=sys.executable, **more):
         "cuda": "12.8",
         "accelerate": "1.15.0",
         "transformers": "5.23.0",
+        "packages": {"axolotl": "0.19.0", "llamafactory": "0.9.5"},
     }
     arches = ("sm_75", "sm_80", "sm_86", "sm_90", "sm_100", "sm_120")
     return Toolchain(python=str(python), **({"arch_list": arches} | versions | more))

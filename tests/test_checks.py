@@ -114,6 +114,22 @@ FAULTS = {
         "no version of accelerate reads it",
         False,
     ),
+    "a module that is not installed": (
+        {"trainer.kind": "script", "trainer.preset": "axolotl", "trainer.config": "/c.yaml"},
+        msgspec.structs.replace(facts(packages={}), documents={"/c.yaml": Document()}),
+        "error",
+        "trainer.python",
+        "has no axolotl",
+        True,
+    ),
+    "machines at localhost": (
+        MACHINES | {"nodes.address": "localhost"},
+        facts(),
+        "warning",
+        "nodes.address",
+        "takes localhost for itself",
+        False,
+    ),
     "python that cannot be asked": (
         {"trainer.python": "/p"},
         facts(python="/p", problem="it crashed"),

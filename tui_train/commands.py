@@ -1,6 +1,7 @@
 """What the command line's commands do; each prints its result and ends with the exit code in cli.EXIT_CODES."""
 
 import re
+import shlex
 import sys
 from pathlib import Path
 from typing import Any
@@ -61,10 +62,19 @@ def plan(reference: str, edits: tuple[str, ...], *, as_json: bool) -> None:
 def export(reference: str, folder: Path, edits: tuple[str, ...], *, force: bool) -> None:
     """Write the files of a profile's plan to a folder."""
     prepared = prepare(profile := edited(load(reference), edits), look(profile))
-    require(prepared)
-    for path in rundir.export(expanded(str(folder)).absolute(), prepared.files, overwrite=force):
+    made = require(prepared)
+    paths = rundir.export(expanded(str(folder)).absolute(), prepared.files, overwrite=force)
+    for path in paths:
         click.echo(visible(str(path)))
-    click.echo("Run it with: bash launch.sh")
+    script = visible(shlex.quote(str(paths[0])))
+    click.echo(f"Run it with: bash {script}" + (" --node-rank=N" if made.nodes > 1 else ""))
+    show_machines(made)
+
+
+def show_machines(made: Plan) -> None:
+    """Say what has to be done on the other machines, where there are any."""
+    if made.nodes > 1:
+        click.echo("\n".join(made.notes))
 
 
 def image(name: str, engine: str, recipe: str, *, as_json: bool) -> None:

@@ -7,7 +7,7 @@ import click
 import msgspec
 
 from tui_train import show
-from tui_train.commands import edited, load, mended, print_json, require
+from tui_train.commands import edited, load, mended, print_json, require, show_machines
 from tui_train.errors import BadInput, Unavailable
 from tui_train.plan.resolve import pick_toolchain
 from tui_train.profile.types import Profile
@@ -27,7 +27,9 @@ from tui_train.workflow import begin, look, prepare
 def run(reference: str, edits: tuple[str, ...], *, detach: bool) -> None:
     """Start a profile's run, and follow it unless detached."""
     prepared = prepare(profile := edited(load(reference), edits), look(profile))
-    started = begin(prepared, require(prepared))
+    made = require(prepared)
+    started = begin(prepared, made)
+    show_machines(made)
     _watch(started, detach=detach)
 
 
@@ -185,7 +187,13 @@ def _code(now: Status) -> int:
 def _interrupted(found: RunDir) -> None:
     name = visible(found.name)
     if sys.stdin.isatty():
-        answer = click.prompt("\n[d]etach (it goes on) or [s]top it?", default="d", type=click.Choice(["d", "s"]))
+        question = "\n[d]etach (it goes on) or [s]top it?"
+        try:
+            answer = click.prompt(question, default="d", type=click.Choice(["d", "s"]))
+        except click.Abort:
+            # Ctrl-C once more, or the end of the input: nobody said that it is to stop.
+            answer = "d"
+            click.echo()
         if answer == "d":
             click.echo(f"{name} goes on. Watch it: tui-train attach {name}")
             sys.exit(0)

@@ -113,7 +113,7 @@ def prepare(profile: Profile, facts: Facts) -> Prepared:
 
 
 def begin(prepared: Prepared, made: Plan) -> RunDir:
-    """Write the run folder of these very files and start it."""
+    """Write the run folder of these very files and start it; whoever chose here may `remember` what was chosen."""
     run = rundir.create(made.name, prepared.files, msgspec.json.encode(made))
     try:
         start(run)
@@ -121,7 +121,6 @@ def begin(prepared: Prepared, made: Plan) -> RunDir:
         # It never ran: nothing is lost with it, and it would stand in every list.
         shutil.rmtree(run.path, ignore_errors=True)
         raise
-    remember(prepared.profile)
     return run
 
 

@@ -173,6 +173,7 @@ class TextRow(Row):
         self.reason = reason or (_UNTYPED if fields.show(value) != visible_value(value) else "")
         entry = self.query_one(Input)
         entry.disabled = bool(self.reason)
+        entry.placeholder = "" if self.reason else self.field.empty
         before, self._known = self._known, value
         if value in self._posted:
             # The answer to something typed; more may have been typed since, and must not be written over.

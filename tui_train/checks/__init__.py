@@ -14,6 +14,7 @@ from tui_train.text import visible
 __all__ = ["CHECKS", "Finding", "check"]
 
 CHECKS: tuple[Check, ...] = (
+    nemo.abilities,
     trainer.python,
     container.engine,
     container.image,
@@ -35,11 +36,11 @@ CHECKS: tuple[Check, ...] = (
     trainer.environment,
     communication.dead,
     trainer.arguments,
+    preset.module,
     preset.config,
     preset.own,
     preset.listed,
     recipe.fallbacks,
-    nemo.abilities,
     nemo.recipe,
     nemo.data,
     nemo.parallel,

@@ -70,6 +70,9 @@ def machines(profile: Profile, _facts: Facts, _resolved: Resolved) -> Iterator[F
     elif any(letter.isspace() or not letter.isprintable() for letter in nodes.address):
         message = f"{visible(nodes.address)!r} is no address"
         yield Finding(level="error", key="nodes.address", message=message, remedy="Name one IP address or host name.")
+    elif nodes.address == "localhost":
+        message = "every machine takes localhost for itself, so the others would not find the first one"
+        yield Finding(level="warning", key="nodes.address", message=message, remedy="Name its IP address.")
     if nodes.port < _UNPRIVILEGED:
         message = f"port {nodes.port} is one of those that only root may open"
         change = Change("port 29500", "PyTorch's own", (("nodes.port", 29500),))

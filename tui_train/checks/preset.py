@@ -11,6 +11,19 @@ from tui_train.presets import presets
 from tui_train.profile.types import Profile
 from tui_train.text import home, visible
 
+# Every Python is asked for these.
+_KNOWN = frozenset({"axolotl", "llamafactory"})
+
+
+def module(profile: Profile, _facts: Facts, resolved: Resolved) -> Iterator[Finding]:
+    """The package whose module a preset starts, where the chosen Python would have told of it."""
+    package, tool = resolved.preset.module.partition(".")[0], resolved.toolchain
+    starts = profile.trainer.kind == "script" and started(profile, resolved.preset) == resolved.preset.module
+    if starts and package in _KNOWN and tool and package not in tool.packages:
+        message = f"{visible(tool.python)} has no {package}, which “{visible(resolved.preset.label)}” starts"
+        remedy = f"Install it there (`pip install {package}`), or choose another Python (trainer.python)."
+        yield Finding(level="error", key="trainer.python", message=message, remedy=remedy, machine=True)
+
 
 def config(profile: Profile, facts: Facts, resolved: Resolved) -> Iterator[Finding]:
     """The YAML file that the recipe is put into: there, readable, and with tables where values go into tables."""

@@ -26,6 +26,8 @@ def python(profile: Profile, facts: Facts, resolved: Resolved) -> Iterator[Findi
     """A Python that has what trains; in a container it is the image that has it."""
     if profile.container.engine != "none":
         return
+    if profile.trainer.strategy.startswith("zero") and resolved.device != "cuda":
+        return  # that there is no GPU is the reason, and is told; what is not installed would mend nothing
     more = " deepspeed" if profile.trainer.strategy.startswith("zero") else ""
     install = (
         f"Install it there (`pip install torch accelerate transformers{more}`), or choose another (trainer.python)."

@@ -2,6 +2,7 @@
 
 import os
 import shutil
+import stat
 import sys
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -98,10 +99,14 @@ def _state(name: str) -> PathState:
         return "missing"
     try:
         path = Path(name).expanduser()
-        folder = path.is_dir() if path.stat() else False
+        mode = path.stat().st_mode
     except (FileNotFoundError, NotADirectoryError):
         return "missing"
     except (OSError, ValueError, RuntimeError):
+        return "unreadable"
+    folder = stat.S_ISDIR(mode)
+    # A device or a pipe has no end, or is read once only.
+    if not folder and not stat.S_ISREG(mode):
         return "unreadable"
     if not os.access(path, os.R_OK | os.X_OK if folder else os.R_OK):
         return "unreadable"
@@ -162,6 +167,9 @@ def _asked(python: str, label: str, deadline: float) -> tuple[str, Toolchain]:
             return told.prefix, msgspec.structs.replace(told.toolchain, python=kept, label=label)
     last = (answer.error.strip().splitlines() or [b""])[-1]
     problem = "it is older than Python 3.8" if last.startswith(_TOO_OLD) else answer.ending()
+    if RUN.encode()[:20] in answer.error or source().encode()[:60] in answer.error:
+        # It took the program for something else, and said it back.
+        problem = "it is no Python"
     return python, Toolchain(python=python, label=label, problem=problem)
 
 

@@ -144,7 +144,7 @@ def _title(profile: Profile, resolved: Resolved) -> str:
     what = names.get(profile.trainer.kind) or started(profile, resolved.preset)
     what += f" {profile.nemo.recipe}" if resolved.nemo == "recipes" else ""
     devices = counted(len(resolved.gpus), "GPU") if resolved.device == "cuda" else "the CPU"
-    processes = counted(resolved.world_size, "process", "processes")
+    processes = counted(resolved.processes, "process", "processes")
     if profile.nodes.count > 1:
         devices += f" of each of {profile.nodes.count} machines"
     held = "" if profile.trainer.strategy == "ddp" else f" with {profile.trainer.strategy}"

@@ -111,7 +111,7 @@ ROWS = (
         label="Model folder",
         kind="path",
         help="A local Hugging Face folder (config, weights, tokenizer); for a NeMo recipe, a NeMo checkpoint.",
-        empty="a new model of the size on the Recipe screen; NeMo: the recipe's",
+        empty="a new model; NeMo: the recipe's",
     ),
     Field(
         key="trainer.data",

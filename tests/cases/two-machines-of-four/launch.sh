@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # shellcheck disable=SC1003,SC2016,SC2034,SC2054,SC2191,SC2329
-# two machines of four: /home/ada/demo/trainer_evaluate_demo.py under accelerate with zero2, 8 processes on 4 GPUs of each of 2 machines
+# two machines of four: /home/ada/demo/trainer_evaluate_demo.py under accelerate with zero2, 4 processes on 4 GPUs of each of 2 machines
 # micro batch 2 x accumulation 4 x 8 processes = global batch 64, learning rate 2e-05, 1000 steps
 # Start it on each machine, from a copy of this folder: --node-rank=0 on the first, --node-rank=1 on the other.
 # After running out of GPU memory it stops: a machine does not see why another one fails.
