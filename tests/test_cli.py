@@ -12,6 +12,7 @@ import time
 from pathlib import Path
 from types import SimpleNamespace
 
+import click
 import pytest
 from support import HOSTILE, SCRIPTS, facts, until
 
@@ -142,7 +143,7 @@ def test_the_plan_is_what_export_writes(tmp_path):
     shown = tui(
         "export", "quickstart", "out dir", "--set=recipe.steps=30", "--set=hardware.device=cpu"
     ).stdout.splitlines()
-    assert shown[-1] == "Run it with: bash launch.sh"
+    assert shown[-1] == f"Run it with: bash {shlex.quote(str(tmp_path / 'out dir' / 'launch.sh'))}"
     assert {*shown[:-1]} == {str(tmp_path / "out dir" / name) for name in found["files"]}
     for name, text in found["files"].items():
         assert (tmp_path / "out dir" / name).read_bytes() == text.encode()
@@ -512,6 +513,35 @@ def test_a_lost_quickstart_has_no_duration(monkeypatch, capsys):
         run_commands.quickstart(())
     assert ended.value.code == 137
     assert "4 lost" in capsys.readouterr().out.splitlines()
+
+
+def test_export_for_several_machines_says_how_each_is_started(tmp_path):
+    sets = [
+        "--set=hardware.device=cpu",
+        "--set=hardware.processes=2",
+        "--set=nodes.count=2",
+        "--set=nodes.address=10.0.0.1",
+    ]
+    said = tui("export", "quickstart", "two", *sets, "--set=recipe.global_batch=32").stdout
+    assert "launch.sh --node-rank=N" in said
+    assert "--node-rank=0 on the first" in said
+    shown = tui("plan", "quickstart", *sets, "--set=recipe.global_batch=32").stdout
+    assert "2 processes on the CPU of each of 2 machines" in shown
+
+
+def test_ctrl_c_at_the_question_lets_the_run_go_on(monkeypatch, capsys):
+    """Nobody said that it is to stop."""
+
+    def asked(*_words, **_more):
+        raise click.Abort
+
+    monkeypatch.setattr(run_commands.sys.stdin, "isatty", lambda: True, raising=False)
+    monkeypatch.setattr(run_commands.click, "prompt", asked)
+    monkeypatch.setattr(run_commands, "end", lambda _run: pytest.fail("it was stopped"))
+    with pytest.raises(SystemExit) as ended:
+        run_commands._interrupted(rundir.RunDir(Path("/runs/mine")))
+    assert ended.value.code == 0
+    assert "mine goes on. Watch it: tui-train attach mine" in capsys.readouterr().out
 
 
 def test_ctrl_c_before_there_is_a_run(mine, tmp_path):
