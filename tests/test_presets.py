@@ -268,7 +268,9 @@ def test_a_training_like_nanogpt_goes_on_from_its_one_checkpoint(tmp_path):
     }
     chosen, found = chosen_for("nanogpt", tmp_path, **values)
     run, made = exported(tmp_path / "my run", chosen, found)
-    assert bash(run).returncode == 0, log_of(run, 1)
+    done = bash(run)
+    logs = [log_of(run, attempt.number) for attempt in status(run).attempts]
+    assert done.returncode == 0, "\n".join(logs)
     assert [attempt.out_of_memory for attempt in status(run).attempts] == [True, False]
     for number in (1, 2):
         assert f"tokens per iteration will be: {32 * 64:,}" in log_of(run, number)

@@ -52,6 +52,8 @@ if init_from == "resume":
     print(f"Resuming training from {out_dir}", flush=True)
     saved = torch.load(path)
     weight, number = saved["model"], saved["iter_num"]
+if ddp:
+    dist.barrier()  # the first rank saves at once, to the file that the others still read
 while True:
     if number % eval_interval == 0 and rank == 0:
         loss = float((weight - 1) ** 2)
