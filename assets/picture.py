@@ -24,7 +24,7 @@ async def picture() -> None:
         for entry in app.screen.query(Input):
             entry.cursor_blink = False
         app.save_screenshot(str(Path(__file__).with_name("run.svg")))
-        await until(pilot, lambda: not app.screen.live)
+        await until(pilot, lambda: not app.screen.going)
 
 
 async def until(pilot: Pilot, true: object) -> None:
