@@ -498,6 +498,14 @@ def test_a_broken_interpreter_is_a_problem(tmp_path, script, words):
     assert found.problem.startswith(words)
 
 
+def test_a_program_that_says_the_question_back_is_no_python():
+    assert probe.toolchain("/bin/ls").problem == "it is no Python"
+
+
+def test_a_device_is_no_file_to_train_on():
+    assert probe.paths(["/dev/zero"]) == {"/dev/zero": "unreadable"}
+
+
 def test_an_interpreter_that_is_none(tmp_path):
     (tmp_path / "python").write_text("no program")
     assert "Permission denied" in probe.toolchain(str(tmp_path / "python")).problem
