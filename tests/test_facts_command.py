@@ -168,7 +168,7 @@ def test_names_of_people_and_places_are_masked(monkeypatch):
             hostname="lab7.example.org",
             gaps=(Gap("what", "/dev/x of lab7 is bob's", "ask /srv/people/annette"),),
         ),
-        toolchains=(toolchain("/srv/people/ann/work/bin/python"),),
+        toolchains=(toolchain("/srv/people/ann/env/bin/python"),),
     )
     text = saved.machine_file(found)
     for word in ("bob", "lab7", "example.org", "people/ann/"):
@@ -180,7 +180,7 @@ def test_names_of_people_and_places_are_masked(monkeypatch):
         ("root", "Xorg"),
     ]
     assert again.machine.gaps[0].remedy == "ask /srv/people/annette"
-    assert again.toolchains[0].python == "~/work/bin/python"
+    assert again.toolchains[0].python == "~/env/bin/python"
     assert again.machine.gpus[0].uuid == UUIDS[0]
 
 
