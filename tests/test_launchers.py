@@ -12,6 +12,7 @@ import pytest
 from support import SCRIPTS, UUIDS, facts, gpu, plain_environment, profile, ready
 
 from tui_train.checks import check
+from tui_train.facts import probe
 from tui_train.plan.launchers import torchrun
 from tui_train.plan.launchers.job import Job
 from tui_train.plan.types import argv
@@ -164,19 +165,54 @@ def test_a_flag_that_is_not_there_is_refused_by_these_parsers():
     assert "refused" in parsed("accelerate", [["--config_file=/nowhere.yaml", "t.py"]])["found"][0]
 
 
-@pytest.mark.parametrize("nodes", [1, 3])
-def test_torchrun_is_given_no_flag_that_it_has_not_got_yet(nodes):
-    def flags(torch):
-        job = Job(
-            python="/py", torch=torch, processes=2, gpus=(), precision="fp32", nodes=nodes, address="10.0.0.1", port=1
-        )
-        words = argv_of(torchrun.parts(job))
-        return {word.partition("=")[0] for word in words if word.startswith("--")}
+@pytest.fixture(scope="module")
+def offered():
+    """The flags that the installed torchrun's own parser has."""
+    program = (
+        "from torch.distributed.run import get_args_parser as parser\n"
+        "print(*(flag for action in parser()._actions for flag in action.option_strings if flag[:2] == '--'))"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    return set(done.stdout.split())
 
-    newest = flags("2.15.0+cu132")
-    assert newest <= torchrun.SINCE.keys()
-    assert newest == flags("") == flags("unknown") == flags("2.4.1")
-    assert flags("1.9.0") == {flag for flag in newest if torchrun.SINCE[flag] == "1.9"} != newest
+
+def torchrun_words(torchrun_flags, nodes):
+    job = Job(
+        python="/py",
+        torchrun=tuple(torchrun_flags),
+        processes=2,
+        gpus=(),
+        precision="fp32",
+        nodes=nodes,
+        address="127.0.0.1",
+        port=1234,
+    )
+    return argv_of(torchrun.parts(job))[3:]
+
+
+def test_the_probe_reads_the_flags_that_torchrun_has(offered):
+    assert set(probe.toolchain(sys.executable).torchrun) == offered - {"--help"}
+
+
+@pytest.mark.parametrize("nodes", [1, 3])
+def test_torchrun_is_given_its_flags_as_it_spells_them(nodes, offered):
+    newest = torchrun_words(offered, nodes)
+    assert torchrun_words((), nodes) == newest, "where nothing is known, it is a new one"
+    underscored = {flag for flag in offered if "-" not in flag[2:]}
+    older = torchrun_words(underscored, nodes)
+    assert any("_" in word for word in older)
+    assert not any("-" in word.partition("=")[0][2:] for word in older)
+    first, second = parsed("torchrun", [[*newest, "/t.py"], [*older, "/t.py"]])["found"]
+    assert first == second
+    assert "refused" not in first
+
+
+@pytest.mark.parametrize("nodes", [1, 3])
+def test_torchrun_is_given_no_flag_that_it_has_not_got(nodes, offered):
+    without = {flag for flag in offered if "max" not in flag and "local" not in flag}
+    shorter = [word for word in torchrun_words(offered, nodes) if "max" not in word and "local" not in word]
+    assert torchrun_words(without, nodes) == shorter
+    assert len(shorter) < len(torchrun_words(offered, nodes))
 
 
 def argv_of(parts):

@@ -89,7 +89,8 @@ class Machine(Struct, frozen=True, kw_only=True):
 class Toolchain(Struct, frozen=True, kw_only=True):
     """A Python that could train and the versions it has; None is "not installed", `arch_list` is as torch prints it.
 
-    `packages` has the versions of other libraries that matter, by the name under which they are installed.
+    `packages` has the versions of other libraries that matter, by the name under which they are installed; `torchrun`
+    the flags that its torchrun takes, empty where that is not known.
     """
 
     python: str
@@ -101,6 +102,7 @@ class Toolchain(Struct, frozen=True, kw_only=True):
     accelerate: str | None = None
     transformers: str | None = None
     packages: dict[str, str] = {}
+    torchrun: tuple[str, ...] = ()
     problem: str = ""
 
 

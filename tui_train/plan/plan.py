@@ -118,7 +118,7 @@ def _job(profile: Profile, resolved: Resolved, toolchain: Toolchain) -> Job:
     sharded = trainer.strategy != "ddp"
     return Job(
         python=toolchain.python if profile.container.engine == "none" else "python",
-        torch=toolchain.torch or "",
+        torchrun=toolchain.torchrun,
         processes=resolved.processes,
         nodes=nodes.count,
         address=nodes.address,

@@ -17,6 +17,7 @@ from pathlib import Path
 
 VERSION = re.compile(r"^__version__\s*(?::[^=\n]*)?=\s*['\"]([^'\"]+)['\"]", re.MULTILINE)
 CUDA = re.compile(r"^cuda\s*(?::[^=\n]*)?=\s*['\"]([^'\"]+)['\"]", re.MULTILINE)
+FLAG = re.compile(r"^\s*(?:parser\.add_argument\(\s*|)['\"](--[a-z][a-z_-]*)['\"],", re.MULTILINE)
 # The value of CUDA_ARCH_FLAGS, a C string of its own in the binding.
 FLAGS = re.compile(rb"\0((?:sm|compute)_[0-9]+[af]?(?: (?:sm|compute)_[0-9]+[af]?)*)\0")
 
@@ -92,6 +93,11 @@ def released(folder: Path, cuda: str) -> list[str]:
     return []
 
 
+def flags(program: Path) -> list[str]:
+    """Return the long flags that a program names to its argument parser."""
+    return sorted(set(FLAG.findall(text(program))))
+
+
 def others() -> dict[str, str]:
     """Return the versions of those of OTHERS that are installed."""
     found = {}
@@ -119,6 +125,7 @@ def libraries() -> dict[str, object]:
     told = text(where.parent / "version.py")
     match = VERSION.search(told)
     found["torch"] = match.group(1) if match else version("torch", where)
+    found["torchrun"] = flags(where.parent / "distributed" / "run.py")
     match = CUDA.search(told)
     if match:
         found["cuda"] = match.group(1)

@@ -8,15 +8,16 @@ from tui_train.profile.types import Strategy
 class Job(Struct, frozen=True, kw_only=True):
     """One attempt on one of `nodes` machines: its Python, its processes there, devices, and how the model is held.
 
-    `gpus` are UUIDs of the first machine, empty on the CPU. `torch` is the version of the Python's, `config` the file
-    in the run folder that the launcher reads, `clipping` the largest gradient norm that DeepSpeed is to allow.
+    `gpus` are UUIDs of the first machine, empty on the CPU. `torchrun` are the flags that the Python's takes, empty
+    where that is not known, `config` is the file in the run folder that the launcher reads, `clipping` the largest
+    gradient norm that DeepSpeed is to allow.
     """
 
     python: str
     processes: int
     gpus: tuple[str, ...]
     precision: str
-    torch: str = ""
+    torchrun: tuple[str, ...] = ()
     nodes: int = 1
     address: str = ""
     port: int = 0

@@ -1,25 +1,11 @@
 """torchrun, started as a module so that it is the chosen interpreter's own."""
 
-from tui_train.facts.versions import at_least
 from tui_train.plan.launchers.job import Job
 from tui_train.plan.types import NODE_RANK, ConfigFile, Part, Setting, Variable, Word, joined
 
 LABEL: str = "torchrun"
 ABOUT: str = "one process per device; PyTorch's own"
 SEVERAL: bool = True
-
-# The PyTorch from which torchrun has each flag in this spelling: it refuses to start with one that it does not know.
-# Later ones, as --shutdown-timeout (2.12) and --signals-to-handle (2.10), give nothing that launch.sh does not do.
-SINCE = {
-    "--standalone": "1.9",
-    "--nnodes": "1.9",
-    "--nproc-per-node": "2.0",
-    "--node-rank": "2.0",
-    "--master-addr": "2.0",
-    "--master-port": "2.0",
-    "--max-restarts": "2.0",
-    "--local-addr": "2.0",
-}
 
 
 def parts(job: Job) -> tuple[Part, ...]:
@@ -53,7 +39,12 @@ def configs(job: Job) -> tuple[ConfigFile, ...]:
 
 
 def _flag(job: Job, flag: str, value: str | Variable | None, why: str) -> list[Part]:
-    if not at_least(job.torch, SINCE[flag]):
+    """Return a flag as the Python's torchrun spells it, nothing where it has none: it refuses what it does not know."""
+    older = "--" + flag[2:].replace("-", "_")
+    spelled = next((spelling for spelling in (flag, older) if spelling in (job.torchrun or (flag,))), None)
+    if spelled is None:
         return []
-    word: Word = joined((f"{flag}=", value)) if isinstance(value, Variable) else f"{flag}={value}" if value else flag
+    word: Word = spelled
+    if value is not None:
+        word = f"{spelled}={value}" if isinstance(value, str) else joined((f"{spelled}=", value))
     return [Part((word,), why)]
