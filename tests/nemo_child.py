@@ -18,9 +18,9 @@ if sys.argv[1].startswith("steps="):
 import fiddle
 import nemo_run
 import torch
-from torch.distributed.checkpoint import filesystem
 from nemo.collections import llm
 from nemo.collections.common.tokenizers.huggingface.auto_tokenizer import AutoTokenizer
+from torch.distributed.checkpoint import filesystem
 
 NEMO_RUN = nemo_run.run
 # NeMo 2.3 comes with a torch before 2.8, whose own function had no such argument.
