@@ -235,7 +235,7 @@ def presets(name: str | None, *, as_json: bool) -> None:
     if name:
         preset_commands.text(name)
     else:
-        preset_commands.listed(as_json=as_json)
+        preset_commands.show_all(as_json=as_json)
 
 
 @cli.command()

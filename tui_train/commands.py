@@ -23,7 +23,7 @@ from tui_train.profile import fields, store
 from tui_train.profile.types import Profile
 from tui_train.report import Source
 from tui_train.runs import rundir
-from tui_train.text import table, visible
+from tui_train.text import visible
 from tui_train.validate import shown, validate
 from tui_train.workflow import Prepared, look, prepare
 
@@ -110,11 +110,11 @@ def new(name: str, like: str, edits: tuple[str, ...], *, force: bool) -> None:
 def keys() -> None:
     """List the keys."""
     default = Profile()
-    rows = [
-        (row.key, fields.show(fields.get(default, row.key)) or f"({row.empty or 'none'})", row.help)
-        for row in fields.FIELDS.values()
-    ]
-    click.echo(table([("key", "default", "meaning"), *rows]))
+    rows = []
+    for row in fields.FIELDS.values():
+        value = fields.show(fields.get(default, row.key)) or row.empty or "none"
+        rows.append((row.key, f"{row.help} [{value}]"))
+    click.echo("The keys of a profile, what they mean, and [what they are at first]:\n\n" + report.listed(rows))
 
 
 def load(reference: str) -> Profile:

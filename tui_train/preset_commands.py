@@ -10,10 +10,11 @@ from tui_train.errors import NotFound
 from tui_train.places import presets_folder
 from tui_train.presets import PLACEHOLDERS, OwnPreset, Preset, presets, takes, texts
 from tui_train.presets.own import own_presets
-from tui_train.text import home, table, visible
+from tui_train.report import listed
+from tui_train.text import home, visible
 
 
-def listed(*, as_json: bool) -> None:
+def show_all(*, as_json: bool) -> None:
     """Print all presets, the user's own after the shipped; those that cannot be used go to stderr with the reason."""
     mine = own_presets()
     usable = {name: found.preset for name, found in mine.items() if found.preset}
@@ -22,12 +23,19 @@ def listed(*, as_json: bool) -> None:
         data += [_own_data(name, found) for name, found in mine.items()]
         click.echo(msgspec.json.format(msgspec.json.encode(data), indent=2).decode())
         return
-    rows: list[tuple[str, ...]] = [("preset", "starts", "resumes", "takes")]
+    rows = []
     for name, found in {**presets(), **usable}.items():
-        starts = "this program's own" if name == "builtin" else f"-m {found.module}" if found.module else "your script"
+        starts = (
+            "this program's own"
+            if name == "builtin"
+            else f"python -m {found.module}"
+            if found.module
+            else "your script"
+        )
         recipe = ", ".join(_keys(found)) or "what you type"
-        rows.append((visible(name), visible(starts), "yes" if found.checkpoints else "no", recipe))
-    click.echo(table(rows))
+        resumes = "resumes" if found.checkpoints else "does not resume"
+        rows.append((visible(name), f"Starts {visible(starts)}, {resumes}. Takes: {recipe}."))
+    click.echo(listed(rows))
     click.echo(
         f"\nYour own: {home(str(presets_folder()))}/NAME.toml; `tui-train presets NAME` prints one to begin with."
     )

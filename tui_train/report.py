@@ -1,8 +1,11 @@
 """What `tui-train facts` reports: of this machine, of a machine file or of another host, judged for any toolchain."""
 
+import shutil
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import click
 import msgspec
 
 from tui_train.facts import probe, remote, saved
@@ -37,6 +40,14 @@ def facts_from(source: Source) -> tuple[Facts, Toolchain | None]:
     # Whether a card can train is a question to torch alone; the rest can be installed beside it.
     torch = next((tool for tool in found.toolchains if tool.torch and not tool.problem), None)
     return found, pick_toolchain(Profile(), found) or torch
+
+
+def listed(rows: Sequence[tuple[str, str]]) -> str:
+    """Return names with what is to be said of each beside them, folded to the terminal's width."""
+    formatter = click.HelpFormatter(width=min(120, shutil.get_terminal_size().columns))
+    with formatter.indentation():
+        formatter.write_dl(rows, col_max=32)
+    return formatter.getvalue().rstrip("\n")
 
 
 def as_data(found: Facts, toolchain: Toolchain | None) -> dict[str, Any]:

@@ -89,7 +89,9 @@ def save(profile: Profile, *, overwrite: bool = False) -> Path:
         raise BadInput(f"{visible(name)} looks like a secret, and profiles are files: it is not saved", remedy)
     path = profiles_folder() / f"{profile.name}.toml"
     if path.exists() and not overwrite:
-        raise CannotWrite(f"a profile named {profile.name} stands already", "Choose another name, or replace it.")
+        raise CannotWrite(
+            f"a profile named {profile.name} stands already", "Choose another name, or replace it (--force)."
+        )
     write_beside(path, dumps(profile), PRIVATE)
     return path
 
