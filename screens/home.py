@@ -65,7 +65,7 @@ All screens: Enter next, Esc back, F1 or ? help, Ctrl+P all actions, Q quit."""
     def __init__(self) -> None:
         """Begin with nothing found."""
         super().__init__()
-        self._found: tuple[tuple[str, ...], Rows] | None = None
+        self._found: tuple[tuple[str, ...], Rows, frozenset[str]] | None = None
         self._going: frozenset[str] = frozenset()
 
     def compose(self) -> ComposeResult:
@@ -104,13 +104,14 @@ All screens: Enter next, Esc back, F1 or ? help, Ctrl+P all actions, Q quit."""
         if event.going != self._going:
             self._going = event.going
             self.refresh_bindings()
-        if (event.profiles, event.runs) == self._found:
+        found = (event.profiles, event.runs, event.going)
+        if found == self._found:
             return
-        self._found = (event.profiles, event.runs)
+        self._found = found
         options = self.query_one(OptionList)
         marked = options.highlighted_option.id if options.highlighted_option else None
         options.clear_options()
-        options.add_options(_options(event.profiles, event.runs))
+        options.add_options(_options(event.profiles, event.runs, event.going))
         ids = [options.get_option_at_index(position).id for position in range(options.option_count)]
         options.highlighted = ids.index(marked) if marked in ids else 0
 
@@ -195,13 +196,20 @@ All screens: Enter next, Esc back, F1 or ? help, Ctrl+P all actions, Q quit."""
         self.app.call_from_thread(self.look)
 
 
-def _options(profiles: tuple[str, ...], runs: Rows) -> list[Option]:
+def _options(profiles: tuple[str, ...], runs: Rows, going: frozenset[str]) -> list[Option]:
+    """Return the list: what goes on stands before the profiles, which may be many."""
+    live = tuple(row for row in runs if row[0] in going)
+    ended = tuple(row for row in runs if row[0] not in going)
+    saved = [Option(f"  {visible(name)}", id=f"profile:{name}") for name in profiles]
     options = [Option(words, id=name) for name, words in _FIRST]
-    if profiles:
-        options.append(Option(Text("\nSaved profiles", "bold"), disabled=True))
-        options += [Option(f"  {visible(name)}", id=f"profile:{name}") for name in profiles]
-    if runs:
-        options.append(Option(Text("\nRuns", "bold"), disabled=True))
-    for folder, name, state, started, took, _attempts in runs:
-        options.append(Option(f"  {state:<16} {started:<17} {took:<12} {name}", id=f"run:{folder}"))
+    for title, found in (("Running", _rows(live)), ("Saved profiles", saved), ("Runs", _rows(ended))):
+        if found:
+            options += [Option(Text(f"\n{title}", "bold"), disabled=True), *found]
     return options
+
+
+def _rows(runs: Rows) -> list[Option]:
+    return [
+        Option(f"  {state:<16} {started:<17} {took:<12} {name}", id=f"run:{folder}")
+        for folder, name, state, started, took, _attempts in runs
+    ]

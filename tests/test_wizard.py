@@ -665,6 +665,15 @@ async def test_home_says_that_enter_opens_and_stops_only_what_goes(machine: Any,
         assert "Stop run" not in shows(pilot)
 
 
+async def test_what_runs_is_in_sight_however_many_profiles_there_are(machine: Any, tmp_path: Path) -> None:
+    live_run(tmp_path)
+    for number in range(40):
+        store.save(Profile(name=f"mine-{number}"))
+    async with wizard().run_test(size=(80, 24)) as pilot:
+        await settle(pilot)
+        assert re.search(r"Running.*running .*20260101-120000-quickstart.*Saved profiles", shows(pilot), re.DOTALL)
+
+
 async def test_the_script_is_run_for_its_help_only_when_asked(machine: Any, tmp_path: Path, monkeypatch: Any) -> None:
     tool = msgspec.structs.replace(CUDA, python=sys.executable)
     monkeypatch.setattr(probe, "toolchains", lambda *_args, **_named: (tool,))
