@@ -3,6 +3,7 @@
 import itertools
 import json
 import os
+import re
 import socket
 import subprocess
 import sys
@@ -219,3 +220,42 @@ def argv_of(parts):
     from tui_train.plan.types import Command
 
     return argv(Command(parts, (), "/"), "/run", node_rank=2)
+
+
+@pytest.mark.training
+@pytest.mark.skipif(
+    "TUI_TRAIN_TEST_DEEPSPEED" not in os.environ,
+    reason="NOT TESTED: DeepSpeed, for which TUI_TRAIN_TEST_DEEPSPEED names a Python",
+)
+@pytest.mark.parametrize("offload", [False, True], ids=["", "offload"])
+@pytest.mark.parametrize("stage", ["zero1", "zero2", "zero3"])
+def test_deepspeed_trains_as_it_is_told(tmp_path, stage, offload):
+    chosen = {
+        "trainer.kind": "script",
+        "trainer.script": str(SCRIPTS / "plain_accelerate.py"),
+        "trainer.preset": "custom",
+        "trainer.arguments": ("--batch={micro_batch}", "--accumulation={accumulation}", "--steps={steps}"),
+        "trainer.launcher": "accelerate",
+        "trainer.strategy": stage,
+        "trainer.offload": offload,
+        "recipe.precision": "fp32",
+        "recipe.micro_batch": 2,
+        "recipe.global_batch": 8,
+        "recipe.steps": 4,
+    }
+    prepared = ready(profile(chosen), facts(gpus=[gpu(0), gpu(1)], packages={"deepspeed": "0.19.8"}))
+    words = argv(prepared.plan.attempts[0].command, str(tmp_path))
+    words[0] = os.environ["TUI_TRAIN_TEST_DEEPSPEED"]
+    words.insert(words.index(chosen["trainer.script"]), str(SCRIPTS / "deepspeed_on_cpu.py"))
+    config = next(file for file in prepared.files if file.path == "accelerate.yaml")
+    # The cards are what is not here.
+    kept = [line for line in config.text.splitlines() if not line.startswith("gpu_ids")]
+    (tmp_path / config.path).write_text("\n".join(kept))
+    environment = plain_environment(CUDA_VISIBLE_DEVICES="", DS_ACCELERATOR="cpu", GLOO_SOCKET_IFNAME="lo")
+    pipe, both = subprocess.PIPE, subprocess.STDOUT
+    done = subprocess.run(words, env=environment, cwd=tmp_path, stdout=pipe, stderr=both, text=True, check=False)
+    assert done.returncode == 0, done.stdout[-3000:]
+    assert "rank 1/2 | backend gloo" in done.stdout
+    losses = [float(loss) for loss in re.findall(r"^step \d/4 \| loss (\S+) \| samples 8$", done.stdout, re.MULTILINE)]
+    assert len(losses) == 4
+    assert losses[-1] < losses[0]
