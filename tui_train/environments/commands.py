@@ -56,11 +56,7 @@ def _nemo(tool: Toolchain) -> str:
         return f"Megatron-Bridge ({visible(tool.packages['megatron-bridge'])})"
     if found == "automodel":
         return f"AutoModel ({visible(tool.packages['nemo_automodel'])})"
-    return (
-        visible(f"has {nemo.lacks(tool.packages)}")
-        if set(nemo.packages()) & tool.packages.keys()
-        else "-"
-    )
+    return visible(f"has {nemo.lacks(tool.packages)}") if set(nemo.packages()) & tool.packages.keys() else "-"
 
 
 class Where(NamedTuple):

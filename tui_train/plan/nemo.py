@@ -36,7 +36,12 @@ FILES: dict[Flavour, str] = {
     "bridge": "megatron_bridge.py",
     "automodel": "automodel.yaml",
 }
-_NUMBER = r"[-+]?(?:\d+\.?\d*(?:[eE][-+]?\d+)?|nan|inf)"
+_NUMBER = r"[-+]?(?:\d+\.?\d*(?:E[-+]?\d+)?|nan|inf|NAN|INF)"
+# Megatron's line about the steps since the one before; a step that was skipped has no loss.
+_LINE = (
+    r"\biteration +(?P<step>\d+)/ *(?P<steps>\d+) \|"
+    rf"(?:.*\| learning rate: (?P<lr>{_NUMBER}) \|)?(?:.*\| lm loss: (?P<loss>{_NUMBER}) \|)?"
+)
 
 _OF_A_RECIPE = (
     Argument(("--output={output}",)),
@@ -50,10 +55,7 @@ PRESETS: dict[Flavour, Preset] = {
         label="Megatron-Bridge recipe",
         about="a recipe of NVIDIA Megatron-Bridge by its name",
         arguments=_OF_A_RECIPE,
-        log=(
-            r"\biteration +(?P<step>\d+)/ *(?P<steps>\d+) \|"
-            rf".*\| learning rate: (?P<lr>{_NUMBER}) \|.*\| lm loss: (?P<loss>{_NUMBER}) \|",
-        ),
+        log=(_LINE,),
     ),
     "automodel": Preset(
         label="NeMo AutoModel",

@@ -2,7 +2,7 @@
 
 from tui_train.plan.types import NemoFile
 
-_HEAD = '''"""The Megatron-Bridge recipe {recipe}, for Megatron-Bridge 0.3 to 0.6. Written by tui-train, without which it runs.
+_HEAD = '''"""The recipe {recipe} of Megatron-Bridge 0.3 to 0.6. Written by tui-train, without which it runs.
 
 launch.sh starts it, one process for each GPU. Its attempts change what --help lists.
 """
@@ -132,7 +132,7 @@ def _parallel(file: NemoFile) -> list[str]:
     ]
     if file.task == "finetune" and file.context_parallel > 1:
         lines += [
-            "    # A GPU may hold a part of a sample that has no answer in it: the loss is that of all tokens together.",
+            "    # A GPU may hold a part of a sample without its answer: the loss is that of all tokens together.",
             "    model.calculate_per_token_loss = True",
             "    config.ddp.average_in_collective = False",
         ]
@@ -159,7 +159,7 @@ def _data(file: NemoFile) -> list[str]:
         "",
         *lines,
         "    config.dataset.blend_per_split = None",
-        "    # All documents are trained on: of a few none would be left to validate with, and one looked for without end.",
+        "    # All documents are trained on: of a few, none would be left to validate with.",
         f"    config.dataset.split = {_SPLIT!r}",
         "    config.dataset.seq_length = arguments.sequence_length",
         f"    config.dataset.random_seed = {file.seed}",
@@ -186,7 +186,7 @@ def _samples(file: NemoFile) -> list[str]:
             *_tokenizer(file),
         ]
     # A stage of a pipeline is told the shape of what it is sent: it may not be shorter.
-    padded = ['        dataset_kwargs={"pad_to_max_length": True},'] if file.pipeline_parallel > 1 else []
+    padded = ', "pad_to_max_length": True' if file.pipeline_parallel > 1 else ""
     return [
         "",
         "    # training.jsonl in this folder, and validation.jsonl if it is there.",
@@ -197,7 +197,8 @@ def _samples(file: NemoFile) -> list[str]:
         f"        seed={file.seed},",
         f"        do_validation={file.validation},",
         "        do_test=False,",
-        *padded,
+        "        # Where each line of the file begins is kept here: the folder of the data may not be yours.",
+        f'        dataset_kwargs={{"index_mapping_dir": str(HERE / "samples"){padded}}},',
         "    )",
         *_tokenizer(file),
     ]
