@@ -156,23 +156,28 @@ def tiny(config, steps):
     model = config.model
     model.num_layers, model.hidden_size, model.ffn_hidden_size = 2, 96, 128
     model.num_attention_heads, model.num_query_groups, model.kv_channels = 12, 2, 8
-    model.vocab_size, config.tokenizer.vocab_size = 512, 511
+    model.vocab_size = 512
+    if config.tokenizer.tokenizer_type == "NullTokenizer":
+        config.tokenizer.vocab_size = 511
     model.transformer_layer_spec, model.transformer_impl = local_layer_spec, "local"
     model.use_cpu_initialization, model.gradient_accumulation_fusion = True, False
     model.bias_dropout_fusion = model.masked_softmax_fusion = model.cross_entropy_loss_fusion = False
     config.mixed_precision = MixedPrecisionConfig(fp32=True, params_dtype=torch.float32, grad_reduce_in_fp32=False)
     config.dist.distributed_backend = "gloo"
+    config.checkpoint.save_rng = config.checkpoint.load_rng = False
     config.ddp.use_distributed_optimizer = config.optimizer.use_distributed_optimizer = False
     config.optimizer.clip_grad, config.dataset.num_workers = 0.0, 0
 
 
 def without_a_gpu():
     """Let what Megatron and Megatron-Bridge do only with a GPU be left out."""
+    from megatron.bridge.peft import utils as lora
     from megatron.bridge.training import initialize, setup
     from megatron.core.datasets import utils
     from megatron.core.dist_checkpointing.strategies import filesystem_async
     from megatron.core.tensor_parallel import random
 
+    lora.HAVE_TE = False
     random.CudaRNGStatesTracker.fork = lambda *_, **__: contextlib.nullcontext()
 
     # A process that is started for it would import the file anew, without what stands in here.

@@ -22,7 +22,7 @@ def read_arguments():
     parser.add_argument("--sequence-length", type=int, default={sequence_length})
     parser.add_argument("--activation-checkpointing", action="store_true")
 {layers}    return parser.parse_args()
-
+{weights}
 
 def make_config(arguments):
     config = recipes.{recipe}()
@@ -35,6 +35,15 @@ if __name__ == "__main__":
     {start}(make_config(read_arguments()), forward_step)
 """
 _LAYERS = '    parser.add_argument("--layers", type=int, default={layers})\n'
+_WEIGHTS = """
+
+def weights(folder):
+    # Without any it would begin with random ones, and not say so. Since 0.6 they may be of Hugging Face.
+    looks = (getattr(checkpoint_utils, name, None) for name in ("checkpoint_exists", "is_hf_checkpoint_dir"))
+    if not any(look(folder) for look in looks if look):
+        raise SystemExit(f"{folder} holds no weights that this Megatron-Bridge can begin with")
+    return folder
+"""
 _PRECISIONS = {
     "bf16": ['    config.mixed_precision = "bf16_mixed"'],
     "fp16": ['    config.mixed_precision = "fp16_mixed"'],
@@ -59,6 +68,7 @@ def megatron_bridge(file: NemoFile) -> str:
         micro_batch=file.micro_batch,
         sequence_length=file.sequence_length,
         layers=_LAYERS.format(layers=file.layers) if file.layers else "",
+        weights=_WEIGHTS if file.model else "",
     )
     body = [*_train(file), *_size(file), *_parallel(file), *_data(file), *_length(), *_optimizer(file)]
     body += [*_validation(file), "", *_PRECISIONS[file.precision], *_keep(file)]
@@ -80,6 +90,8 @@ def _imports(file: NemoFile) -> list[str]:
         lines = ["import torch", *lines, "from megatron.bridge.training.mixed_precision import MixedPrecisionConfig"]
     if file.task == "pretrain":
         lines.append("from megatron.bridge.training.pretrain import pretrain")
+    if file.model:
+        lines.append("from megatron.bridge.training.utils import checkpoint_utils")
     return lines
 
 
@@ -259,5 +271,5 @@ def _keep(file: NemoFile) -> list[str]:
         f"    config.checkpoint.save_interval = {file.checkpoint_every}",
     ]
     if file.model:
-        lines.append(f"    config.checkpoint.pretrained_checkpoint = {file.model!r}")
+        lines.append(f"    config.checkpoint.pretrained_checkpoint = weights({file.model!r})")
     return lines
