@@ -1,7 +1,7 @@
 """Runs in a Python with Megatron-Bridge, on the CPU: starts generated files unmodified, with `pretrain` replaced.
 
 usage: bridge_child.py WHAT SCRIPT [ARGUMENT...], or bridge_child.py jobs FILE with several of these as JSON.
-WHAT is build (print the fields, after Megatron-Bridge has found them valid) or steps=N (it trains to step N, tiny).
+recipes alone prints the recipes. WHAT is build (print the fields, after Megatron-Bridge has found them valid) or steps=N (it trains to step N, tiny).
 """
 
 import contextlib
@@ -188,7 +188,16 @@ def without_a_gpu():
     setup.initialize_megatron = functools.partial(setup.initialize_megatron, allow_no_cuda=True)
 
 
+def ask():
+    """Run the program that is asked which recipes there are."""
+    sys.argv = ["nemo_recipes.py", "bridge"]
+    runpy.run_path(str(Path(__file__).parents[1] / "tui_train" / "target" / "nemo_recipes.py"), run_name="__main__")
+
+
 def main():
+    if sys.argv[1] == "recipes":
+        ask()
+        return
     if sys.argv[1] != "jobs":
         start(*sys.argv[1:])
         return

@@ -22,14 +22,20 @@ def recipes(python: str, flavour: str | None = "recipes", deadline: float = DEAD
     """Return which recipes an interpreter has, "bridge" asks its Megatron-Bridge; `problem` says why it cannot tell."""
     source = resources.files("tui_train").joinpath("target/nemo_recipes.py").read_text("utf-8")
     answer = ask([python, "-B", "-c", _RUN, source, flavour or "recipes"], deadline)
-    for line in reversed(answer.out.splitlines()):
+    told = read(answer.out.decode("utf-8", "replace"))
+    return told or NemoRecipes({}, answer.ending())
+
+
+def read(printed: str) -> NemoRecipes | None:
+    """Return the recipes that an interpreter has printed, None where it printed none."""
+    for line in reversed(printed.splitlines()):
         try:
             told = msgspec.json.decode(line, type=_Told)
         except (msgspec.MsgspecError, ValueError):
             continue
         none = "it was imported, and has none of them: a library that they need is missing or too new"
         return NemoRecipes(told.recipes, told.problem or ("" if told.recipes else none))
-    return NemoRecipes({}, answer.ending())
+    return None
 
 
 @functools.cache
