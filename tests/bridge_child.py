@@ -1,12 +1,14 @@
 """Runs in a Python with Megatron-Bridge, on the CPU: starts generated files unmodified, with `pretrain` replaced.
 
 usage: bridge_child.py WHAT SCRIPT [ARGUMENT...], or bridge_child.py jobs FILE with several of these as JSON.
-recipes alone prints the recipes. WHAT is build (print the fields, after Megatron-Bridge has found them valid) or steps=N (it trains to step N, tiny).
+WHAT is build (print the fields, after Megatron-Bridge has found them valid) or steps=N (it trains to step N, tiny);
+recipes alone prints the recipes.
 """
 
 import contextlib
 import dataclasses
 import functools
+import importlib
 import importlib.abc
 import importlib.machinery
 import json
@@ -18,6 +20,7 @@ import types
 from pathlib import Path
 
 import no_cuda
+import torch
 
 if sys.argv[1].startswith("steps="):
     no_cuda.pretend()
@@ -60,17 +63,14 @@ class TransformerEngine(importlib.abc.MetaPathFinder, importlib.abc.Loader):
         module.__path__ = []
 
 
-import torch
-
 # What is imported before finds no Transformer Engine, and does without it.
-import megatron.core.models.gpt.gpt_layer_specs
-import megatron.core.transformer.attention
-
+for name in ("models.gpt.gpt_layer_specs", "transformer.attention"):
+    importlib.import_module(f"megatron.core.{name}")
 sys.meta_path.insert(0, TransformerEngine())
 
-from megatron.bridge import recipes
-from megatron.bridge.training import config as configs
-from megatron.bridge.training import finetune, pretrain
+from megatron.bridge import recipes  # noqa: E402
+from megatron.bridge.training import config as configs  # noqa: E402
+from megatron.bridge.training import finetune, pretrain  # noqa: E402
 
 TRAIN = pretrain.pretrain
 
