@@ -150,7 +150,8 @@ Communication: what NCCL can do without is a list of cures; take one only for th
     def _note_recipes(self, resolved: Resolved) -> None:
         options = choices.options("nemo.recipe", self.profile, self.facts, resolved) if self.facts else ()
         asked = bool(options and options[0].note)
-        whose = "of this Python" if asked else "of NeMo 2.7; N asks this Python"
+        known = "Megatron-Bridge" if resolved.nemo == "bridge" else "NeMo 2.7"
+        whose = "of this Python" if asked else f"of {known}; N asks this Python"
         note = f"R shows {counted(len(options), 'recipe')} {whose}"
         if "recipes" in self.looking:
             note = "asking NeMo …"
@@ -206,8 +207,8 @@ Communication: what NCCL can do without is a list of cures; take one only for th
     def action_ask_recipes(self) -> None:
         """Have the chosen Python asked for its recipes."""
         resolved = self._resolved(self.facts) if self.facts else None
-        if resolved and resolved.toolchain and resolved.nemo == "recipes":
-            self.post_message(AskRecipes(resolved.toolchain.python))
+        if resolved and resolved.toolchain and resolved.nemo in {"recipes", "bridge"}:
+            self.post_message(AskRecipes(resolved.toolchain.python, resolved.nemo))
         else:
             error = BadInput("no Python with NeMo recipes is chosen", "Make one: tui-train env create nemo.")
             self.post_message(Complaint(error))

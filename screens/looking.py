@@ -183,7 +183,7 @@ class Looking(App[int]):
         if "recipes" not in self.looking:
             self.notify("Asking NeMo for its recipes: about 15 s.", markup=False)
             self.expect("recipes")
-            self.ask("recipes", lambda: {event.python: recipes.recipes(event.python)})
+            self.ask("recipes", lambda: {event.python: recipes.recipes(event.python, event.flavour)})
 
     @on(Shown)
     def _shown(self, event: Shown) -> None:

@@ -87,10 +87,11 @@ class LeaveWizard(Message):
 class AskRecipes(Message):
     """A Python is to be asked which NeMo recipes it has."""
 
-    def __init__(self, python: str) -> None:
-        """Carry the path of the Python."""
+    def __init__(self, python: str, flavour: str | None) -> None:
+        """Carry the path of the Python, and which NeMo is asked there."""
         super().__init__()
         self.python = python
+        self.flavour = flavour
 
 
 class Complaint(Message):

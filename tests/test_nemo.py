@@ -1,6 +1,8 @@
 """NeMo without NeMo: what is found fault with, what is planned, and the files that are written for it."""
 
 import ast
+import itertools
+import re
 import subprocess
 import sys
 import textwrap
@@ -33,6 +35,8 @@ FINETUNE = NEMO | {
 FOUR = facts(gpus=[gpu(number, f"GPU-{number}") for number in range(4)], packages=RECIPES, python="/p")
 OWN = NEMO | {"nemo.own_size": False, "recipe.global_batch": 32}
 AUTOMODEL = facts(gpus=(gpu(0),), packages={"nemo_automodel": "0.7.0", "nemo_toolkit": "3.0.0"})
+BRIDGED = {"megatron-bridge": "0.3.1", "nemo_toolkit": "3.0.0"}
+BRIDGE = facts(gpus=(gpu(0), gpu(1)), packages=BRIDGED, python="/p")
 
 
 # Values, facts, then what is found: level, key, a part of the words, and whether it is the machine that lacks it.
@@ -282,6 +286,79 @@ FAULTS = {
         "3.0.0 has no recipes any more",
         False,
     ),
+    "bridge in place of recipes": (NEMO, BRIDGE, "note", "trainer.kind", "Megatron-Bridge 0.3.1 trains", False),
+    "bridge 0.2": (
+        NEMO,
+        facts(gpus=(gpu(0),), packages={"megatron-bridge": "0.2.2"}),
+        "error",
+        "trainer.python",
+        "megatron-bridge 0.2.2, and the recipes used here begin with 0.3",
+        True,
+    ),
+    "recipe that bridges are not known to have": (
+        NEMO | {"nemo.recipe": "baichuan2_7b"},
+        BRIDGE,
+        "warning",
+        "nemo.recipe",
+        "Megatron-Bridge 0.3 and 0.6 are known to have",
+        False,
+    ),
+    "recipe that this bridge does not have": (
+        NEMO,
+        facts(gpus=(gpu(0),), packages=BRIDGED, python="/p", recipes={"/p": {"qwen2_500m": ("pretrain",)}}),
+        "error",
+        "nemo.recipe",
+        "this Megatron-Bridge has",
+        False,
+    ),
+    "recipe of a bridge without lora": (
+        FINETUNE,
+        facts(gpus=(gpu(0),), packages=BRIDGED, python="/p", recipes={"/p": {"qwen25_500m": ("finetune",)}}),
+        "error",
+        "nemo.recipe",
+        "no recipe to finetune with LoRA",
+        False,
+    ),
+    "bridge without a tokenizer": (
+        NEMO | {"nemo.tokenizer": ""},
+        BRIDGE,
+        "warning",
+        "nemo.tokenizer",
+        "takes the data's numbers as they are",
+        False,
+    ),
+    "bridge without weights": (
+        FINETUNE | {"trainer.model": ""},
+        BRIDGE,
+        "error",
+        "trainer.model",
+        "goes on from a checkpoint",
+        False,
+    ),
+    "bridge with weights of Hugging Face": (
+        FINETUNE,
+        facts(gpus=(gpu(0),), packages=BRIDGED, paths={"/checkpoint/config.json": "file"}),
+        "error",
+        "trainer.model",
+        "/checkpoint is of Hugging Face",
+        False,
+    ),
+    "bridge with arguments": (
+        NEMO | {"trainer.arguments": ("--x",)},
+        BRIDGE,
+        "error",
+        "trainer.arguments",
+        "no more arguments",
+        False,
+    ),
+    "tokens of a bridge split unevenly": (
+        NEMO | {"nemo.tensor_parallel": 2, "recipe.sequence_length": 129, "recipe.micro_batch": 2},
+        BRIDGE,
+        "error",
+        "recipe.sequence_length",
+        "129 is not a multiple of 2 (tensor parallel 2)",
+        False,
+    ),
     "automodel that pretrains": (
         NEMO | {"trainer.model": "/m"},
         AUTOMODEL,
@@ -300,6 +377,7 @@ FAULTS = {
     ),
 }
 MENDED = {
+    "recipe that this bridge does not have", "bridge with arguments", "tokens of a bridge split unevenly",
     "no recipe named", "recipe that NeMo is not known to have", "recipe that this NeMo does not have",
     "recipe without lora", "hyena with lora", "nemo without data", "mock data and data", "model split unevenly",
     "batch over copies of the model", "nemo on the cpu", "nemo by gloo", "nemo under accelerate",
@@ -392,7 +470,7 @@ def test_an_own_size_is_only_taken_where_no_weights_are_loaded():
 def written(values, where=WITH_NEMO):
     """The text of the file that NeMo is given."""
     files = {file.path: file.text for file in ready(profile(values), where).files}
-    return files.get("nemo_recipe.py") or files["automodel.yaml"]
+    return next(files[name] for name in nemo.FILES.values() if name in files)
 
 
 @pytest.mark.parametrize("word", [word for word in HOSTILE if word])
@@ -402,13 +480,19 @@ def test_any_path_reaches_the_file_as_it_is(word):
     )
     strings = {node.value for node in ast.walk(ast.parse(text)) if isinstance(node, ast.Constant)}
     assert {f"/{word}", f"/m{word}"} <= strings
+    for task in (NEMO, FINETUNE):
+        paths = {"trainer.data": (f"/{word}.bin",), "nemo.tokenizer": f"/t{word}", "trainer.model": f"/m{word}"}
+        tree = ast.parse(written(task | paths, BRIDGE))
+        strings = {node.value for node in ast.walk(tree) if isinstance(node, ast.Constant)}
+        assert {f"/{word}" if task is NEMO else f"/{word}.bin", f"/t{word}", f"/m{word}"} <= strings
     model = yaml.safe_load(written(FINETUNE | {"trainer.model": f"/{word}"}, AUTOMODEL))["model"]
     assert model["pretrained_model_name_or_path"] == f"/{word}"
 
 
 @pytest.mark.parametrize("name", ["x; import os", "x()", "x.y", "class", "ü", ""])
 def test_a_name_that_is_none_in_python_never_becomes_code(name):
-    assert any(item.level == "error" for item in check(profile(NEMO | {"nemo.recipe": name}), WITH_NEMO))
+    for where in (WITH_NEMO, BRIDGE):
+        assert any(item.level == "error" for item in check(profile(NEMO | {"nemo.recipe": name}), where))
 
 
 def test_the_file_is_clean_python(tmp_path):
@@ -420,8 +504,9 @@ def test_the_file_is_clean_python(tmp_path):
         NEMO | {"nemo.own_size": False},
         NEMO | {"nemo.pipeline_parallel": 2, "recipe.precision": "bf16"},
     ]
-    for values in variants:
-        file.write_text(written(values))
+    variants += [FINETUNE | {"nemo.peft": "none"}, MOCK | FINETUNE | {"trainer.data": (), "recipe.precision": "fp32"}]
+    for values, where in itertools.product(variants, (WITH_NEMO, BRIDGE)):
+        file.write_text(written(values, where))
         ruff = [sys.executable, "-m", "ruff", "check", "--isolated", "--select=F,E7,B", str(file)]
         done = subprocess.run(ruff, capture_output=True, text=True, check=False)
         assert done.returncode == 0, done.stdout
@@ -487,6 +572,54 @@ def test_automodel_is_started_with_its_file():
     assert told["step_scheduler"]["global_batch_size"] == 16
 
 
+def test_a_recipe_of_megatron_bridge_is_started_with_its_file():
+    made = plan(profile(NEMO), facts(gpus=(gpu(0),), packages=BRIDGED, python="/py"))
+    told = [argv(attempt.command, "/run") for attempt in made.attempts]
+    start = ["/py", "/run/megatron_bridge.py", "--output=/run/output", "--micro-batch=8", "--sequence-length=128"]
+    assert told[0] == start
+    assert told[-1] == [*start[:3], "--micro-batch=1", start[4], "--activation-checkpointing"]
+    assert made.title.startswith("Megatron-Bridge recipe qwen25_500m under")
+    assert made.resumes_itself
+    several = plan(profile(NEMO), BRIDGE)
+    assert "--nproc-per-node=2" in argv(several.attempts[0].command, "/run")
+
+
+@pytest.mark.parametrize(
+    ("values", "name"),
+    [
+        ({}, "qwen25_500m_pretrain_config"),
+        ({"nemo.task": "finetune", "nemo.peft": "lora"}, "qwen25_500m_peft_config"),
+        ({"nemo.task": "finetune", "nemo.peft": "none"}, "qwen25_500m_sft_config"),
+    ],
+)
+def test_each_task_has_a_recipe_of_its_own_in_megatron_bridge(values, name):
+    assert f"    config = recipes.{name}()\n" in written((FINETUNE if values else NEMO) | values, BRIDGE)
+    assert nemo.task(profile(NEMO | values).nemo, "bridge") in recipes.known("bridge")["qwen25_500m"]
+
+
+def test_a_line_of_megatron_is_read():
+    """One of Megatron-Bridge 0.3.1, and one of a step that fp16 skipped, which has no loss."""
+    line = (
+        " [2026-11-21 07:30:10] iteration        2/      40 | consumed samples:            4 |"
+        " elapsed time per iteration (ms): 65.6 | learning rate: 2.000000E-04 | global batch size:     2 |"
+        " lm loss: 6.248657E+00 | loss scale: 1.0 | grad norm: 1.487 | number of skipped iterations:   0 |"
+    )
+    (expression,) = plan(profile(MOCK), BRIDGE).log.expressions
+    found = re.search(expression, line).groupdict()
+    assert found == {"step": "2", "steps": "40", "lr": "2.000000E-04", "loss": "6.248657E+00"}
+    skipped = line.replace(" lm loss: 6.248657E+00 |", "")
+    assert re.search(expression, skipped).groupdict() == found | {"loss": None}
+    assert re.search(expression, "saving checkpoint at iteration       2 to /out in torch_dist format") is None
+
+
+def test_a_python_with_megatron_bridge_goes_between_recipes_and_automodel():
+    automodel, bridge, toolkit = AUTOMODEL.toolchains[0], BRIDGE.toolchains[0], WITH_NEMO.toolchains[0]
+    assert [nemo.flavour(tool) for tool in (automodel, bridge, toolkit)] == ["automodel", "bridge", "recipes"]
+    assert sorted((automodel, bridge, toolkit), key=nemo.order) == [toolkit, bridge, automodel]
+    both = facts(packages=BRIDGED | {"nemo_automodel": "0.7.0"}).toolchains[0]
+    assert nemo.flavour(both) == "bridge"
+
+
 def test_a_python_with_recipes_goes_before_one_with_automodel():
     tools = (*AUTOMODEL.toolchains, *facts(python="/recipes", packages=RECIPES).toolchains)
     found = Facts(machine=AUTOMODEL.machine, toolchains=tools)
@@ -500,11 +633,15 @@ def test_the_recipes_that_are_offered_do_the_task():
     assert {"qwen25_500m", "llama32_1b", "llama3_8b_64k"} <= set(names)
     finetune = choices.options("nemo.recipe", profile(FINETUNE), WITH_NEMO, resolved)
     assert "llama3_8b_64k" not in [option.value for option in finetune]
-    assert not [name for name in recipes.known() if not nemo.attribute(name)]
+    assert not [name for name in (*recipes.known(), *recipes.known("bridge")) if not nemo.attribute(name)]
+    bridged = choices.options("nemo.recipe", profile(FINETUNE), BRIDGE, resolve(profile(FINETUNE), BRIDGE))
+    assert "qwen25_500m" in [option.value for option in bridged]
+    assert "deepseek_v3" not in [option.value for option in bridged]
 
 
 def test_asking_a_python_without_nemo_says_why():
     told = recipes.recipes(sys.executable)
     assert told.tasks == {}
     assert "ModuleNotFoundError" in told.problem
+    assert "No module named 'megatron'" in recipes.recipes(sys.executable, "bridge").problem
     assert recipes.recipes("/nowhere/python").problem.startswith("it cannot be started")

@@ -158,10 +158,9 @@ def test_files_of_a_run(tmp_path):
     code, out = run(["tui-train", "export", "quickstart", "yaml", *sets, "--set", "ladder.rungs="], tmp_path)
     assert code == 0, out
     # These take a machine with GPUs; what they are called there, the cases know.
-    of_nemo = {
-        path.name for path in (ROOT / "tests" / "cases").glob("*/*") if path.stem in {"nemo_recipe", "automodel"}
-    }
-    assert len(of_nemo) == 2
+    stems = {"nemo_recipe", "megatron_bridge", "automodel"}
+    of_nemo = {path.name for path in (ROOT / "tests" / "cases").glob("*/*") if path.stem in stems}
+    assert len(of_nemo) == 3
     assert {path.name for path in tmp_path.glob("*/*")} | of_nemo == told
 
 

@@ -9,7 +9,7 @@ from tui_train.facts import recipes
 from tui_train.facts.gpus import supports_bf16
 from tui_train.facts.images import ENGINES
 from tui_train.facts.types import Facts
-from tui_train.plan import strategies
+from tui_train.plan import nemo, strategies
 from tui_train.plan.launchers import LAUNCHERS
 from tui_train.plan.resolve import MODEL_SIZE, Resolved, lacks
 from tui_train.presets import PLACEHOLDERS, presets
@@ -114,9 +114,10 @@ def _kind(_profile: Profile, _facts: Facts, _resolved: Resolved) -> tuple[Option
 def _recipe(profile: Profile, facts: Facts, resolved: Resolved) -> tuple[Option, ...]:
     """The recipes of the chosen Python, those that it was asked for or else the known ones, that do the task."""
     python = resolved.toolchain.python if resolved.toolchain else ""
-    found, asked = recipes.of(facts, python)
+    found, asked = recipes.of(facts, python, resolved.nemo)
     note = "this Python has it" if asked else ""
-    names = [name for name, tasks in found.items() if profile.nemo.task in tasks]
+    wanted = nemo.task(profile.nemo, resolved.nemo)
+    names = [name for name, tasks in found.items() if wanted in tasks]
     return tuple(Option(name, name, note) for name in names)
 
 

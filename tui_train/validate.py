@@ -10,12 +10,18 @@ from tui_train.text import visible
 
 _PATIENCE = 60.0
 _NEMO = "nemo_toolkit"
-# Where NeMo keeps its recipes: found without importing it, which takes a minute.
+_BRIDGE = "megatron-bridge"
+# Where NeMo and Megatron-Bridge keep their recipes: found without importing them, which takes a minute.
 _FIND_RECIPE = """
-import importlib.util, pathlib, sys
-found = importlib.util.find_spec("nemo")
-folder = pathlib.Path(found.submodule_search_locations[0]) / "collections/llm/recipes" if found else None
-print("there" if folder and (folder / (sys.argv[1] + ".py")).is_file() else "missing")
+import importlib.util, pathlib, re, sys
+def below(package, folder):
+    found = importlib.util.find_spec(package)
+    return [pathlib.Path(place, folder) for place in found.submodule_search_locations] if found else []
+there = any((folder / (sys.argv[1] + ".py")).is_file() for folder in below("nemo", "collections/llm/recipes"))
+named = re.compile(r"\\b" + re.escape(sys.argv[1]) + r"_(pretrain|sft|peft)_config\\b")
+for folder in below("megatron", "bridge/recipes"):
+    there = there or any(named.search(file.read_text("utf-8", "replace")) for file in folder.rglob("*.py"))
+print("there" if there else "missing")
 """
 
 
@@ -73,8 +79,8 @@ def shown(found: Validation) -> str:
 def _inside(tool: Toolchain) -> list[str]:
     cuda = f", CUDA {tool.cuda} for {' '.join(tool.arch_list)}" if tool.cuda else ""
     versions = {"Python": tool.version, "torch": f"{tool.torch}{cuda}" if tool.torch else "none"}
-    versions |= {"NeMo": tool.packages.get(_NEMO, ""), "accelerate": tool.accelerate or ""}
-    versions |= {"transformers": tool.transformers or ""}
+    versions |= {"NeMo": tool.packages.get(_NEMO, ""), "Bridge": tool.packages.get(_BRIDGE, "")}
+    versions |= {"accelerate": tool.accelerate or "", "transformers": tool.transformers or ""}
     return [f"{name:<7} {version}" for name, version in versions.items() if version]
 
 

@@ -3,7 +3,7 @@
 import msgspec
 
 from tui_train.changes import Change
-from tui_train.checks import communication, container, hardware, launch, nemo, preset, recipe, trainer
+from tui_train.checks import bridge, communication, container, hardware, launch, nemo, preset, recipe, trainer
 from tui_train.checks.finding import Check, Finding
 from tui_train.errors import BadInput
 from tui_train.facts.types import Facts
@@ -45,6 +45,7 @@ CHECKS: tuple[Check, ...] = (
     nemo.data,
     nemo.parallel,
     nemo.automodel,
+    bridge.bridge,
 )
 
 

@@ -22,25 +22,24 @@ def recipe(profile: Profile, facts: Facts, resolved: Resolved) -> Iterator[Findi
     """A recipe that there is, for the task that is wanted."""
     if profile.trainer.kind != "nemo" or resolved.nemo == "automodel":
         return
-    name, task = profile.nemo.recipe, profile.nemo.task
+    name, task = profile.nemo.recipe, nemo.task(profile.nemo, resolved.nemo)
     python = resolved.toolchain.python if resolved.toolchain else ""
-    found, asked = recipes.of(facts, python)
+    found, asked = recipes.of(facts, python, resolved.nemo)
     names = tuple(known for known, tasks in found.items() if task in tasks)
     if not name:
         first = _FIRST if _FIRST in names or not names else names[0]
         change = Change(f"recipe {first}", "a small model", (("nemo.recipe", first),))
         remedy = "Name one, such as qwen25_500m; `tui-train recipes` lists them."
         yield Finding(level="error", key="nemo.recipe", message="no NeMo recipe is named", remedy=remedy, change=change)
-    elif not nemo.attribute(name) or (name not in names and asked):
-        yield _unknown(name, task, names, certain=True)
-    elif name not in names:
-        yield _unknown(name, task, names, certain=False)
+    elif not nemo.attribute(name) or name not in names:
+        whose = _whose(resolved.nemo, asked=asked)
+        yield _unknown(name, task, names, whose, certain=asked or not nemo.attribute(name))
     problem = facts.recipes[python].problem if python in facts.recipes else ""
     if problem:
         message = f"the recipes of {visible(python)} cannot be told: {visible(problem)}"
         remedy = "Make a Python for it: tui-train env create nemo."
         yield Finding(level="warning", key="nemo.recipe", message=message, remedy=remedy)
-    if task == "finetune" and profile.nemo.peft == "lora" and name.startswith(_NO_LORA):
+    if resolved.nemo != "bridge" and task == "finetune" and profile.nemo.peft == "lora" and name.startswith(_NO_LORA):
         change = Change("finetune all weights", "this recipe has no LoRA", (("nemo.peft", "none"),))
         message, remedy = f"{name} cannot be finetuned with LoRA", "Choose none for “Finetune”."
         yield Finding(level="error", key="nemo.peft", message=message, remedy=remedy, change=change)
@@ -63,15 +62,21 @@ def _weights(profile: Profile) -> Iterator[Finding]:
     )
 
 
-def _unknown(name: str, task: str, names: tuple[str, ...], *, certain: bool) -> Finding:
+def _whose(found: nemo.Flavour | None, *, asked: bool) -> str:
+    if found == "bridge":
+        return "this Megatron-Bridge has" if asked else "Megatron-Bridge 0.3 and 0.6 are known to have"
+    return "this NeMo has" if asked else "NeMo 2.7 is known to have"
+
+
+def _unknown(name: str, task: str, names: tuple[str, ...], whose: str, *, certain: bool) -> Finding:
     close = difflib.get_close_matches(name, names, n=3, cutoff=0.6)
     change = Change(f"recipe {close[0]}", "the nearest name", (("nemo.recipe", close[0]),)) if close else None
-    whose = "this NeMo has" if certain else "NeMo 2.7 is known to have"
+    what = "finetune with LoRA" if task == "lora" else task
     remedy = f"Nearest: {', '.join(close)}." if close else nearest(name, names[:8])
     return Finding(
         level="error" if certain else "warning",
         key="nemo.recipe",
-        message=f"{visible(name)} is no recipe to {task} with that {whose}",
+        message=f"{visible(name)} is no recipe to {what} with that {whose}",
         remedy=f"{remedy} `tui-train recipes` asks the Python for its own.",
         change=change,
     )
@@ -104,6 +109,18 @@ def data(profile: Profile, facts: Facts, resolved: Resolved) -> Iterator[Finding
         message = "no tokenizer is named: NeMo downloads GPT-2's, and prepared data must have been made with it"
         remedy = "Name the Hugging Face folder that the data was prepared with (nemo.tokenizer)."
         yield Finding(level="warning", key="nemo.tokenizer", message=message, remedy=remedy)
+    if resolved.nemo == "bridge":
+        yield from _vocabulary(profile)
+
+
+def _vocabulary(profile: Profile) -> Iterator[Finding]:
+    """The tokenizer of data for Megatron-Bridge, whose recipes to pretrain have none."""
+    chosen = profile.nemo
+    if chosen.tokenizer or chosen.task == "finetune" or chosen.mock_data or not profile.trainer.data:
+        return
+    message = "no tokenizer is named: the recipe takes the data's numbers as they are, up to those of its own model"
+    remedy = "Name the Hugging Face folder that the data was prepared with (nemo.tokenizer)."
+    yield Finding(level="warning", key="nemo.tokenizer", message=message, remedy=remedy)
 
 
 def _form(profile: Profile, facts: Facts) -> Iterator[Finding]:
@@ -167,7 +184,7 @@ def _shares(profile: Profile, found: nemo.Flavour) -> Iterator[Finding]:
         yield from _even("layers", recipe.layers, pipeline, f"pipeline parallel {pipeline}")
         yield from _halved(profile, "layers", recipe.layers, pipeline)
     # A recipe's tokens are split by tensor as well; by context each GPU takes two pieces, of the begin and the end.
-    tokens = context * tensor if found == "recipes" else context
+    tokens = context if found == "automodel" else context * tensor
     unit = math.lcm(2 * context, tokens) if context > 1 else tokens
     by = [f"2 x context parallel {context}"] if context > 1 else []
     by += [f"tensor parallel {tensor}"] if tokens > context else []
@@ -219,9 +236,9 @@ def abilities(profile: Profile, _facts: Facts, resolved: Resolved) -> Iterator[F
         change = Change("launcher auto", "NeMo runs under python and torchrun", (("trainer.launcher", "auto"),))
         message, remedy = "accelerate cannot start NeMo, which has a launcher's work built in", "Choose auto."
         yield Finding(level="error", key="trainer.launcher", message=message, remedy=remedy, change=change)
-    if profile.trainer.arguments and resolved.nemo == "recipes":
+    if profile.trainer.arguments and resolved.nemo in {"recipes", "bridge"}:
         none = Change("no more arguments", "the recipe's file takes none", (("trainer.arguments", ()),))
-        message, remedy = "a NeMo recipe takes no more arguments", "Export it, and edit nemo_recipe.py."
+        message, remedy = "a NeMo recipe takes no more arguments", f"Export it, and edit {nemo.FILES[resolved.nemo]}."
         yield Finding(level="error", key="trainer.arguments", message=message, remedy=remedy, change=none)
 
 
@@ -236,8 +253,7 @@ def automodel(profile: Profile, _facts: Facts, resolved: Resolved) -> Iterator[F
         level="note",
         key="trainer.kind",
         message=f"{why}: NeMo AutoModel {packages['nemo_automodel']} trains a Hugging Face model instead",
-        remedy=f"For recipes: tui-train env create nemo, or an image {nemo.IMAGES}. Their other successor,"
-        " Megatron-Bridge, is in newer images only.",
+        remedy=f"For recipes: tui-train env create nemo, or an image {nemo.IMAGES}.",
     )
     if profile.nemo.task != "finetune":
         change = Change("finetune", "AutoModel goes on from a model's weights", (("nemo.task", "finetune"),))

@@ -52,13 +52,11 @@ def _nemo(tool: Toolchain) -> str:
     found = nemo.flavour(tool)
     if found == "recipes":
         return f"recipes ({visible(tool.packages['nemo_toolkit'])})"
+    if found == "bridge":
+        return f"Megatron-Bridge ({visible(tool.packages['megatron-bridge'])})"
     if found == "automodel":
         return f"AutoModel ({visible(tool.packages['nemo_automodel'])})"
-    return (
-        visible(f"has {nemo.lacks(tool.packages)}")
-        if {"nemo_toolkit", "nemo_automodel"} & tool.packages.keys()
-        else "-"
-    )
+    return visible(f"has {nemo.lacks(tool.packages)}") if set(nemo.packages()) & tool.packages.keys() else "-"
 
 
 class Where(NamedTuple):
@@ -119,7 +117,7 @@ def _wheel(machine: Machine, index: str) -> Wheel:
 def list_recipes(python: str, *, as_json: bool) -> None:
     """Print the recipes of the NeMo of a Python: the named one, or the first that has any."""
     tools = [probe.toolchain(python)] if python else list(probe.toolchains())
-    able = [tool for tool in tools if nemo.flavour(tool) == "recipes"]
+    able = sorted((tool for tool in tools if nemo.flavour(tool) in {"recipes", "bridge"}), key=nemo.order)
     if not able:
         seen = [f"{home(tool.python)} has {nemo.lacks(tool.packages) or 'AutoModel only'}" for tool in tools]
         remedy = f"Make one: tui-train env create nemo. Or train in an image, {nemo.IMAGES}."
@@ -127,7 +125,7 @@ def list_recipes(python: str, *, as_json: bool) -> None:
     asked = able[0].python
     if not as_json:
         click.echo(f"Asking {home(asked)} (about 15 s) …", err=True)
-    told = recipes(asked)
+    told = recipes(asked, nemo.flavour(able[0]))
     if not told.tasks:
         raise Unavailable(
             f"{visible(asked)} cannot tell: {visible(told.problem)}", "Make one: tui-train env create nemo"

@@ -1,4 +1,4 @@
-"""NeMo's recipes: those that a Python has, by asking it, and those that NeMo is known to have."""
+"""Recipes: those that the NeMo or the Megatron-Bridge of a Python has, by asking it, and those known to be there."""
 
 import functools
 from importlib import resources
@@ -18,29 +18,36 @@ class _Told(msgspec.Struct):
     problem: str = ""
 
 
-def recipes(python: str, deadline: float = DEADLINE) -> NemoRecipes:
-    """Return which recipes the NeMo of an interpreter has; `problem` says why it cannot tell."""
+def recipes(python: str, flavour: str | None = "recipes", deadline: float = DEADLINE) -> NemoRecipes:
+    """Return which recipes an interpreter has, "bridge" asks its Megatron-Bridge; `problem` says why it cannot tell."""
     source = resources.files("tui_train").joinpath("target/nemo_recipes.py").read_text("utf-8")
-    answer = ask([python, "-B", "-c", _RUN, source], deadline)
-    for line in reversed(answer.out.splitlines()):
+    answer = ask([python, "-B", "-c", _RUN, source, flavour or "recipes"], deadline)
+    told = read(answer.out.decode("utf-8", "replace"))
+    return told or NemoRecipes({}, answer.ending())
+
+
+def read(printed: str) -> NemoRecipes | None:
+    """Return the recipes that an interpreter has printed, None where it printed none."""
+    for line in reversed(printed.splitlines()):
         try:
             told = msgspec.json.decode(line, type=_Told)
         except (msgspec.MsgspecError, ValueError):
             continue
-        none = "NeMo was imported, and has none of them: a library that they need is missing or too new"
+        none = "it was imported, and has none of them: a library that they need is missing or too new"
         return NemoRecipes(told.recipes, told.problem or ("" if told.recipes else none))
-    return NemoRecipes({}, answer.ending())
+    return None
 
 
 @functools.cache
-def known() -> dict[str, tuple[str, ...]]:
-    """Return the tasks of the recipes of NeMo 2.7, the last with any, by name."""
-    text = resources.files("tui_train").joinpath("target/nemo-recipes.txt").read_text("utf-8")
+def known(flavour: str | None = "recipes") -> dict[str, tuple[str, ...]]:
+    """Return the tasks of recipes by name: those of NeMo 2.7, the last with any, or of Megatron-Bridge 0.3 and 0.6."""
+    file = "bridge-recipes.txt" if flavour == "bridge" else "nemo-recipes.txt"
+    text = resources.files("tui_train").joinpath(f"target/{file}").read_text("utf-8")
     rows = [line.split() for line in text.splitlines() if line and not line.startswith("#")]
     return {name: tuple(tasks) for name, *tasks in rows}
 
 
-def of(facts: Facts, python: str) -> tuple[dict[str, tuple[str, ...]], bool]:
+def of(facts: Facts, python: str, flavour: str | None) -> tuple[dict[str, tuple[str, ...]], bool]:
     """Return the recipes of a Python and True where it was asked and told them, else the known ones and False."""
     asked = facts.recipes.get(python)
-    return (asked.tasks, True) if asked and asked.tasks else (known(), False)
+    return (asked.tasks, True) if asked and asked.tasks else (known(flavour), False)

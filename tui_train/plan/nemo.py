@@ -1,11 +1,13 @@
 """NeMo: what an installed version of it can be told, and the file by which it is told.
 
-Recipes by name are in nemo_toolkit 2.3 to 2.7 and were taken out of 3.0; AutoModel is NVIDIA's own successor on PyPI.
-Both find their newest checkpoint themselves. Each runs as one process a GPU under the launchers of this program:
+Recipes by name are in nemo_toolkit 2.3 to 2.7 and were taken out of 3.0. Megatron-Bridge, in NVIDIA's newer images, has
+them under the same names; AutoModel, on PyPI, finetunes models of Hugging Face. All find their newest checkpoint
+themselves. Each runs as one process a GPU under the launchers of this program:
 NeMo-Run's LocalExecutor would start the same processes, but ends with 0 when they fail.
 """
 
 import keyword
+from collections.abc import Callable
 from typing import Literal
 
 import msgspec
@@ -18,9 +20,9 @@ from tui_train.presets import Argument, Preset
 from tui_train.profile.fields import nemo_files
 from tui_train.profile.types import Nemo, Profile
 
-Flavour = Literal["recipes", "automodel"]
+Flavour = Literal["recipes", "bridge", "automodel"]
 
-IMAGES = "nvcr.io/nvidia/nemo:25.04 to 26.04"
+IMAGES = "nvcr.io/nvidia/nemo:25.04 or newer"
 _SIZE = frozenset({"layers", "hidden_size", "heads"})
 # What the file says itself, besides what its arguments change.
 _WRITTEN = frozenset(
@@ -29,18 +31,31 @@ _WRITTEN = frozenset(
         "steps", "checkpoint_every", "seed", "activation_checkpointing",
     }
 )  # fmt: skip
-_PATHS: dict[Flavour, str] = {"recipes": "nemo_recipe.py", "automodel": "automodel.yaml"}
+FILES: dict[Flavour, str] = {
+    "recipes": "nemo_recipe.py",
+    "bridge": "megatron_bridge.py",
+    "automodel": "automodel.yaml",
+}
+_NUMBER = r"[-+]?(?:\d+\.?\d*(?:E[-+]?\d+)?|nan|inf|NAN|INF)"
+# Megatron's line about the steps since the one before; a step that was skipped has no loss.
+_LINE = (
+    r"\biteration +(?P<step>\d+)/ *(?P<steps>\d+) \|"
+    rf"(?:.*\| learning rate: (?P<lr>{_NUMBER}) \|)?(?:.*\| lm loss: (?P<loss>{_NUMBER}) \|)?"
+)
 
+_OF_A_RECIPE = (
+    Argument(("--output={output}",)),
+    Argument(("--micro-batch={micro_batch}",)),
+    Argument(("--sequence-length={sequence_length}",)),
+    Argument(("--activation-checkpointing",), when="activation_checkpointing=yes"),
+)
 PRESETS: dict[Flavour, Preset] = {
-    "recipes": Preset(
-        label="NeMo recipe",
-        about="a recipe of NVIDIA NeMo by its name",
-        arguments=(
-            Argument(("--output={output}",)),
-            Argument(("--micro-batch={micro_batch}",)),
-            Argument(("--sequence-length={sequence_length}",)),
-            Argument(("--activation-checkpointing",), when="activation_checkpointing=yes"),
-        ),
+    "recipes": Preset(label="NeMo recipe", about="a recipe of NVIDIA NeMo by its name", arguments=_OF_A_RECIPE),
+    "bridge": Preset(
+        label="Megatron-Bridge recipe",
+        about="a recipe of NVIDIA Megatron-Bridge by its name",
+        arguments=_OF_A_RECIPE,
+        log=(_LINE,),
     ),
     "automodel": Preset(
         label="NeMo AutoModel",
@@ -55,20 +70,29 @@ PRESETS: dict[Flavour, Preset] = {
 
 
 def flavour(toolchain: Toolchain | None) -> Flavour | None:
-    """Return which NeMo a Python can be told to train with; recipes go before AutoModel."""
+    """Return which NeMo a Python can be told to train with."""
     if toolchain is None:
         return None
-    if not _lacks_recipes(toolchain.packages):
-        return "recipes"
-    return None if _lacks_automodel(toolchain.packages) else "automodel"
+    return next((kind for kind, _, lack in _KINDS if not lack(toolchain.packages)), None)
+
+
+def order(toolchain: Toolchain) -> int:
+    """Return the place of a Python among those that train with NeMo; the first is preferred."""
+    kinds = [kind for kind, *_ in _KINDS]
+    found = flavour(toolchain)
+    return kinds.index(found) if found else len(kinds)
 
 
 def lacks(packages: dict[str, str]) -> str:
     """Return what packages lack to train with NeMo, in words that follow "has"; empty when nothing."""
-    recipes, automodel = _lacks_recipes(packages), _lacks_automodel(packages)
-    if not recipes or not automodel:
+    if not all(lack(packages) for *_, lack in _KINDS):
         return ""
-    return automodel if "nemo_automodel" in packages and "nemo_toolkit" not in packages else recipes
+    return next((lack(packages) for _, name, lack in _KINDS if name in packages), _lacks_recipes(packages))
+
+
+def packages() -> tuple[str, ...]:
+    """Return the names of the packages that train with NeMo."""
+    return tuple(name for _, name, _ in _KINDS)
 
 
 def _lacks_automodel(packages: dict[str, str]) -> str:
@@ -88,6 +112,21 @@ def _lacks_recipes(packages: dict[str, str]) -> str:
     if numbers < (2, 3):
         return f"nemo_toolkit {found}, and the recipes used here begin with 2.3"
     return "" if "nemo_run" in packages else f"nemo_toolkit {found}, but no nemo_run"
+
+
+def _lacks_bridge(packages: dict[str, str]) -> str:
+    found = packages.get("megatron-bridge")
+    if found is None:
+        return "no megatron-bridge"
+    return "" if at_least(found, "0.3") else f"megatron-bridge {found}, and the recipes used here begin with 0.3"
+
+
+# The package of each, and what tells its lacks; those before are preferred.
+_KINDS: tuple[tuple[Flavour, str, Callable[[dict[str, str]], str]], ...] = (
+    ("recipes", "nemo_toolkit", _lacks_recipes),
+    ("bridge", "megatron-bridge", _lacks_bridge),
+    ("automodel", "nemo_automodel", _lacks_automodel),
+)
 
 
 def preset(profile: Profile, found: Flavour | None) -> Preset:
@@ -114,6 +153,11 @@ def own_numbers(profile: Profile, found: Flavour | None) -> bool:
     return not loads and not profile.nemo.own_size
 
 
+def task(nemo: Nemo, found: Flavour | None) -> str:
+    """Return the task that a recipe must be there for: in Megatron-Bridge a finetune with LoRA is one of its own."""
+    return "lora" if found == "bridge" and nemo.task == "finetune" and nemo.peft == "lora" else nemo.task
+
+
 def split(nemo: Nemo) -> int:
     """Return over how many GPUs one copy of the model is split."""
     return nemo.tensor_parallel * nemo.pipeline_parallel * nemo.context_parallel
@@ -134,9 +178,11 @@ def program(found: Flavour | None) -> tuple[Part, ...]:
     if found == "automodel":
         return (
             Part(("-m", "nemo_automodel.cli.app"), "AutoModel's command line"),
-            Part((in_run_dir(_PATHS["automodel"]),)),
+            Part((in_run_dir(FILES["automodel"]),)),
         )
-    return (Part((in_run_dir(_PATHS["recipes"]),), "NeMo resumes by itself from its newest checkpoint"),)
+    kind = found or "recipes"
+    who = "Megatron-Bridge" if kind == "bridge" else "NeMo"
+    return (Part((in_run_dir(FILES[kind]),), f"{who} resumes by itself from its newest checkpoint"),)
 
 
 def file(profile: Profile, found: Flavour | None, gpus: tuple[Gpu, ...], facts: Facts) -> NemoFile:
@@ -145,7 +191,7 @@ def file(profile: Profile, found: Flavour | None, gpus: tuple[Gpu, ...], facts: 
     mine = own_numbers(profile, found)
     validating = nemo.task == "pretrain" or facts.paths.get(nemo_files(profile)[-1] if trainer.data else "") == "file"
     return NemoFile(
-        path=_PATHS[found or "recipes"],
+        path=FILES[found or "recipes"],
         recipe=nemo.recipe,
         task=nemo.task,
         peft=nemo.peft,
@@ -186,6 +232,8 @@ def notes(profile: Profile, found: Flavour | None) -> tuple[str, ...]:
     said = []
     if profile.nemo.mock_data:
         said.append("MOCK DATA: it trains on random tokens, only to see whether it runs. Nothing useful is learnt.")
+    if found == "bridge":
+        said.append("Megatron-Bridge takes the place of NeMo's recipes, which this Python does not have.")
     if found == "automodel":
         said.append("AutoModel takes the place of NeMo's recipes, which this Python does not have.")
     return tuple(said)

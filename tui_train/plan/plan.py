@@ -142,7 +142,7 @@ def _clipping(arguments: tuple[str, ...]) -> float:
 def _title(profile: Profile, resolved: Resolved) -> str:
     names = {"builtin": "the built-in trainer", "nemo": resolved.preset.label}
     what = names.get(profile.trainer.kind) or started(profile, resolved.preset)
-    what += f" {profile.nemo.recipe}" if resolved.nemo == "recipes" else ""
+    what += f" {profile.nemo.recipe}" if resolved.nemo in {"recipes", "bridge"} else ""
     devices = counted(len(resolved.gpus), "GPU") if resolved.device == "cuda" else "the CPU"
     processes = counted(resolved.processes, "process", "processes")
     if profile.nodes.count > 1:

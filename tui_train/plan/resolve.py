@@ -134,7 +134,7 @@ def pick_toolchain(profile: Profile, facts: Facts) -> Toolchain | None:
         return next((found for found in facts.toolchains if found.python == profile.trainer.python), None)
     able = [found for found in facts.toolchains if not lacks(profile, found)]
     if profile.trainer.kind == "nemo":
-        able.sort(key=lambda found: nemo.flavour(found) != "recipes")
+        able.sort(key=nemo.order)
     cards, driver = facts.machine.gpus, facts.machine.driver_cuda
     if profile.hardware.device != "cpu":
         for found in able:

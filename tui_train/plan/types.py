@@ -159,8 +159,8 @@ class Log(Struct, frozen=True):
 class NemoFile(Struct, frozen=True, kw_only=True):
     """The file by which NeMo is told the training, as data; sizes of the model are 0 where it keeps its own.
 
-    `path` ends in .py for a recipe of nemo_toolkit and in .yaml for AutoModel. `model` is a folder of weights to begin
-    with, `validation` whether there is data for it; an empty `data` is mock data.
+    `path` tells for which NeMo it is written. `model` is a folder of weights to begin with, `validation` whether there
+    is data for it; an empty `data` is mock data.
     """
 
     path: str

@@ -110,7 +110,8 @@ def paths_of(profile: Profile) -> tuple[str, ...]:
     mounted = (mount.host for mount in map(mounts.parse, profile.container.mounts) if mount)
     image = profile.container.image if profile.container.engine == "apptainer" else ""
     plain = (trainer.script, trainer.config, trainer.working_directory, trainer.model, trainer.output)
-    nemo = (profile.nemo.tokenizer, *nemo_files(profile)) if trainer.kind == "nemo" else ()
+    weights = f"{trainer.model}/config.json" if trainer.model else ""
+    nemo = (profile.nemo.tokenizer, *nemo_files(profile), weights) if trainer.kind == "nemo" else ()
     named = (*plain, *trainer.data, *mounted, image, *nemo)
     return tuple(dict.fromkeys(path for path in named if path))
 

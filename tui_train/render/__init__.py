@@ -10,10 +10,12 @@ from tui_train.profile.types import Profile
 from tui_train.render.automodel import automodel_yaml
 from tui_train.render.bash import launch_script
 from tui_train.render.config_yaml import config_yaml
+from tui_train.render.megatron_bridge import megatron_bridge
 from tui_train.render.nemo_recipe import nemo_recipe
 
 SCRIPT = "launch.sh"
 PROFILE = "profile.toml"
+_NEMO = {"nemo_recipe.py": nemo_recipe, "megatron_bridge.py": megatron_bridge, "automodel.yaml": automodel_yaml}
 
 
 class File(Struct, frozen=True):
@@ -38,5 +40,4 @@ def render(plan: Plan, profile: Profile) -> tuple[File, ...]:
 def _nemo(plan: Plan) -> tuple[File, ...]:
     if plan.nemo is None:
         return ()
-    write = nemo_recipe if plan.nemo.path.endswith(".py") else automodel_yaml
-    return (File(plan.nemo.path, write(plan.nemo)),)
+    return (File(plan.nemo.path, _NEMO[plan.nemo.path](plan.nemo)),)

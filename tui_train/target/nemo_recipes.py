@@ -1,4 +1,6 @@
-"""Say in one line of JSON which recipes for language models the NeMo of this interpreter has, by importing it.
+"""Say in one line of JSON which recipes for language models this interpreter has, by importing what has them.
+
+The word "bridge" behind it asks Megatron-Bridge, else NeMo is asked.
 
 Runs in the training interpreter. Its text is passed on the command line, as that of probe.py is. An import that
 succeeds proves nothing: NeMo swallows the errors of its own modules, and then a recipe is simply not there.
@@ -8,11 +10,17 @@ from __future__ import annotations
 
 import json
 import os
+import re
+import sys
 import warnings
 
 # These are no causal language models, whose data has another form; hyena_base only helps to write others.
 OTHERS = ("bert_", "e5_", "hyena_base", "llama_embedding", "llama_reranker", "t5_")
 TASKS = ("pretrain", "finetune")
+NAMED = re.compile("^(.+)_(pretrain|sft|peft)_config$")
+BRIDGE_TASKS = {"pretrain": "pretrain", "sft": "finetune", "peft": "lora"}
+# Families of models that see, hear or paint.
+SEEING = re.compile("_(vl|omni|audio)$|^(flux|wan|ministral3|stepfun)$")
 
 
 def recipes() -> dict[str, list[str]]:
@@ -28,11 +36,25 @@ def recipes() -> dict[str, list[str]]:
     return found
 
 
+def bridge() -> dict[str, list[str]]:
+    """Return the tasks of each recipe of Megatron-Bridge, by its name."""
+    from megatron.bridge import recipes as library
+
+    found: dict[str, list[str]] = {}
+    for match in filter(None, map(NAMED.match, sorted(dir(library)))):
+        name, kind = match.groups()
+        module = getattr(getattr(library, match.group()), "__module__", "")
+        family = module.partition(".recipes.")[2].partition(".")[0]
+        if not SEEING.search(family) and "_vl_" not in name:
+            found.setdefault(name, []).append(BRIDGE_TASKS[kind])
+    return {name: [task for task in BRIDGE_TASKS.values() if task in tasks] for name, tasks in found.items()}
+
+
 if __name__ == "__main__":
     warnings.simplefilter("ignore")
     os.environ.setdefault("CUDA_VISIBLE_DEVICES", "")
     try:
-        told: dict[str, object] = {"recipes": recipes()}
+        told: dict[str, object] = {"recipes": bridge() if sys.argv[-1] == "bridge" else recipes()}
     except BaseException as error:  # noqa: BLE001 - whatever NeMo raises is the answer
         told = {"problem": f"{type(error).__name__}: {error}".strip()[:300]}
     print("\n" + json.dumps(told))

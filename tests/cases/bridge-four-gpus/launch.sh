@@ -1,0 +1,579 @@
+#!/usr/bin/env bash
+# shellcheck disable=SC1003,SC2016,SC2034,SC2054,SC2191,SC2329
+# a 3B model in Megatron-Bridge: Megatron-Bridge recipe llama32_3b under torchrun, 4 processes on 4 GPUs
+# micro batch 4 x accumulation 4 x 2 copies of the model = global batch 32, learning rate 0.0003, 200 steps
+# Megatron-Bridge takes the place of NeMo's recipes, which this Python does not have.
+# Written by tui-train, without which it runs: it needs bash, coreutils and the Python below.
+#
+# bash launch.sh             runs it; a second start resumes from the newest complete checkpoint
+# bash launch.sh --dry-run   prints what would be started
+# bash launch.sh --help      says what else there is
+#
+# It writes beside itself: attempt-N.log (all output), events.jsonl (what happened).
+
+if [ -z "${BASH_VERSINFO-}" ] || [ "${BASH_VERSINFO[0]}${BASH_VERSINFO[1]}" -lt 44 ]; then
+  echo 'launch.sh: needs bash 4.4 or newer: start it as "bash launch.sh"' >&2
+  exit 69
+fi
+set -uo pipefail
+# The folder of this script; the dot keeps a newline at the end of its name.
+run_dir=$(readlink -f -- "${BASH_SOURCE[0]}" && echo .) || exit 69
+run_dir=${run_dir%/*}
+python=/opt/venv/bin/python
+[ -z "${TUI_TRAIN_PYTHON-}" ] || python=$TUI_TRAIN_PYTHON
+secrets=() # taken from the environment of whoever starts this script, never written down
+cards=(GPU-5e1b7c20-77aa-4b1c-8f3d-a10000000000 GPU-5e1b7c20-77aa-4b1c-8f3d-a10000000001 GPU-5e1b7c20-77aa-4b1c-8f3d-a10000000002 GPU-5e1b7c20-77aa-4b1c-8f3d-a10000000003)
+card_names=('NVIDIA A100-SXM4-80GB' 'NVIDIA A100-SXM4-80GB' 'NVIDIA A100-SXM4-80GB' 'NVIDIA A100-SXM4-80GB')
+nodes=1 processes=4 # machines, and the training processes of each
+engine= # no container
+
+# The environment of every attempt.
+shared=(
+  PYTHONUNBUFFERED=1                             # every line reaches the log at once
+  OMP_NUM_THREADS=8                              # processor cores shared among the processes
+  CUDA_DEVICE_ORDER=PCI_BUS_ID                   # numbers as nvidia-smi prints them, for tools that show any
+  # the chosen cards by UUID, which is right under any order
+  CUDA_VISIBLE_DEVICES=GPU-5e1b7c20-77aa-4b1c-8f3d-a10000000000,GPU-5e1b7c20-77aa-4b1c-8f3d-a10000000001,GPU-5e1b7c20-77aa-4b1c-8f3d-a10000000002,GPU-5e1b7c20-77aa-4b1c-8f3d-a10000000003
+  # layers or tokens are split: exchange and computation stay in order, so that they overlap
+  CUDA_DEVICE_MAX_CONNECTIONS=1
+)
+
+# Attempt 1, as planned: micro batch 4 x accumulation 4 x 2 copies of the model = global batch 32.
+attempt_1() {
+  local settings=(
+    "${shared[@]}"
+    # shows which device each process uses; TUI_TRAIN_SHOW_DEVICES=0 turns it off
+    PYTHONPATH="$run_dir"/shim"${PYTHONPATH:+:$PYTHONPATH}"
+  )
+  local command=(
+    "$python" -m torch.distributed.run             # torchrun, of this very Python
+    --standalone                                   # one host: picks a free port itself
+    --local-addr=127.0.0.1                         # works where the host name does not resolve
+    --nproc-per-node=4                             # never auto: that counts every visible card
+    # a restart would repeat the failure; what follows a failure stands below
+    --max-restarts=0
+    "$run_dir"/megatron_bridge.py                  # Megatron-Bridge resumes by itself from its newest checkpoint
+    --output="$run_dir"/output
+    --micro-batch=4
+    --sequence-length=4096
+  )
+  launch "$run_dir"
+}
+
+# Attempt 2, expandable segments: micro batch 4 x accumulation 4 x 2 copies of the model = global batch 32.
+attempt_2() {
+  local settings=(
+    "${shared[@]}"
+    # the allocator grows its blocks: less memory lost to fragmentation
+    PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True
+    # shows which device each process uses; TUI_TRAIN_SHOW_DEVICES=0 turns it off
+    PYTHONPATH="$run_dir"/shim"${PYTHONPATH:+:$PYTHONPATH}"
+  )
+  local command=(
+    "$python" -m torch.distributed.run             # torchrun, of this very Python
+    --standalone                                   # one host: picks a free port itself
+    --local-addr=127.0.0.1                         # works where the host name does not resolve
+    --nproc-per-node=4                             # never auto: that counts every visible card
+    # a restart would repeat the failure; what follows a failure stands below
+    --max-restarts=0
+    "$run_dir"/megatron_bridge.py                  # Megatron-Bridge resumes by itself from its newest checkpoint
+    --output="$run_dir"/output
+    --micro-batch=4
+    --sequence-length=4096
+  )
+  launch "$run_dir"
+}
+
+# Attempt 3, micro batch 4 -> 2: micro batch 2 x accumulation 8 x 2 copies of the model = global batch 32.
+attempt_3() {
+  local settings=(
+    "${shared[@]}"
+    # the allocator grows its blocks: less memory lost to fragmentation
+    PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True
+    # shows which device each process uses; TUI_TRAIN_SHOW_DEVICES=0 turns it off
+    PYTHONPATH="$run_dir"/shim"${PYTHONPATH:+:$PYTHONPATH}"
+  )
+  local command=(
+    "$python" -m torch.distributed.run             # torchrun, of this very Python
+    --standalone                                   # one host: picks a free port itself
+    --local-addr=127.0.0.1                         # works where the host name does not resolve
+    --nproc-per-node=4                             # never auto: that counts every visible card
+    # a restart would repeat the failure; what follows a failure stands below
+    --max-restarts=0
+    "$run_dir"/megatron_bridge.py                  # Megatron-Bridge resumes by itself from its newest checkpoint
+    --output="$run_dir"/output
+    --micro-batch=2
+    --sequence-length=4096
+  )
+  launch "$run_dir"
+}
+
+# Attempt 4, micro batch 2 -> 1: micro batch 1 x accumulation 16 x 2 copies of the model = global batch 32.
+attempt_4() {
+  local settings=(
+    "${shared[@]}"
+    # the allocator grows its blocks: less memory lost to fragmentation
+    PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True
+    # shows which device each process uses; TUI_TRAIN_SHOW_DEVICES=0 turns it off
+    PYTHONPATH="$run_dir"/shim"${PYTHONPATH:+:$PYTHONPATH}"
+  )
+  local command=(
+    "$python" -m torch.distributed.run             # torchrun, of this very Python
+    --standalone                                   # one host: picks a free port itself
+    --local-addr=127.0.0.1                         # works where the host name does not resolve
+    --nproc-per-node=4                             # never auto: that counts every visible card
+    # a restart would repeat the failure; what follows a failure stands below
+    --max-restarts=0
+    "$run_dir"/megatron_bridge.py                  # Megatron-Bridge resumes by itself from its newest checkpoint
+    --output="$run_dir"/output
+    --micro-batch=1
+    --sequence-length=4096
+  )
+  launch "$run_dir"
+}
+
+# Attempt 5, activation checkpointing: micro batch 1 x accumulation 16 x 2 copies of the model = global batch 32.
+attempt_5() {
+  local settings=(
+    "${shared[@]}"
+    # the allocator grows its blocks: less memory lost to fragmentation
+    PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True
+    # shows which device each process uses; TUI_TRAIN_SHOW_DEVICES=0 turns it off
+    PYTHONPATH="$run_dir"/shim"${PYTHONPATH:+:$PYTHONPATH}"
+  )
+  local command=(
+    "$python" -m torch.distributed.run             # torchrun, of this very Python
+    --standalone                                   # one host: picks a free port itself
+    --local-addr=127.0.0.1                         # works where the host name does not resolve
+    --nproc-per-node=4                             # never auto: that counts every visible card
+    # a restart would repeat the failure; what follows a failure stands below
+    --max-restarts=0
+    "$run_dir"/megatron_bridge.py                  # Megatron-Bridge resumes by itself from its newest checkpoint
+    --output="$run_dir"/output
+    --micro-batch=1
+    --sequence-length=4096
+    --activation-checkpointing
+  )
+  launch "$run_dir"
+}
+
+attempts=(attempt_1 attempt_2 attempt_3 attempt_4 attempt_5) # each only after the one before ran out of GPU memory
+titles=('as planned' 'expandable segments' 'micro batch 4 -> 2' 'micro batch 2 -> 1' 'activation checkpointing')
+
+# ---- how attempts are run; nothing below here depends on the plan ------------------------------------------------
+
+usage() {
+  [ "$nodes" -gt 1 ] || cat <<'TEXT'
+usage: bash launch.sh [--dry-run]
+  (nothing)   run the training; a second start resumes from the newest complete checkpoint
+  --dry-run   print exactly what would be started, and start nothing
+TEXT
+  [ "$nodes" -eq 1 ] || cat <<'TEXT'
+usage: bash launch.sh --node-rank=N [--resume] [--cards=UUID,…] [--dry-run]
+  --node-rank=N   which of the machines this is: 0 is the first one, at which the others meet; always needed
+  --resume        go on from the newest complete checkpoint: on all machines, whose output folder each of them must see
+  --cards=UUID,…  the cards to train on here, as nvidia-smi -L prints them; only the first machine's are in this script
+  --dry-run       print exactly what would be started, and start nothing
+TEXT
+  cat <<'TEXT'
+Ctrl-C or `kill` of this script ends the training; a lost terminal does not.
+TUI_TRAIN_PYTHON=/path/to/python   trains with another Python (in a container: of its image)
+TUI_TRAIN_GRACE=20                 seconds that a training gets to end by itself
+Exit code: the training's own; 64 wrong usage, 69 something is missing, 73 cannot write, 75 already running.
+TEXT
+}
+
+say() { printf '%s launch.sh: %s\n' "$(date +%H:%M:%S)" "$1"; }
+
+refuse() {  # refuse CODE MESSAGE
+  printf 'launch.sh: %s\n' "$2" >&2
+  exit "$1"
+}
+
+event() {  # event NAME [,"key":value...]: appends a line to events.jsonl
+  printf '{"time":%s,"event":"%s"%s}\n' "$(date +%s.%N)" "$1" "${2-}" >> "$own_dir/events.jsonl"
+}
+
+start_ticks() {  # start_ticks PID: prints when the process began, which tells it from a later one of the same number
+  local stat
+  { stat=$(< "/proc/$1/stat"); } 2>/dev/null || return 1
+  read -r -a stat <<< "${stat##*) }"
+  [ "${stat[0]}" != Z ] || return 1
+  printf '%s\n' "${stat[19]}"
+}
+
+look() { # sets `found` to this run's living processes: those with its mark, those of its group, what these started
+  # A program may write over its mark, to show another title. Whoever was seen once is known by when it began.
+  local folder pid stat entries fields grown=yes IFS=$'\n'
+  local -A parents=() births=()
+  found=()
+  for folder in /proc/[0-9]*; do
+    [ -O "$folder" ] || continue
+    stat=
+    { IFS= read -r -d '' stat < "$folder/stat"; } 2>/dev/null
+    IFS=' ' read -r -a fields <<< "${stat##*) }"
+    case ${fields[0]-} in '' | Z | X) continue ;; esac
+    pid=${folder#/proc/}
+    parents[$pid]=${fields[1]}
+    births[$pid]=${fields[19]}
+    if [ "${fields[2]}" = "${leader:-none}" ] || [ "${seen[$pid]-}" = "${fields[19]}" ]; then
+      found[pid]=$pid
+      continue
+    fi
+    { mapfile -d '' -t entries < "$folder/environ"; } 2>/dev/null || continue
+    case $'\n'"${entries[*]}"$'\n' in
+      *$'\n'"TUI_TRAIN_RUN_ID=$run_id"$'\n'*) found[pid]=$pid ;;
+    esac
+  done
+  while [ "$grown" = yes ]; do
+    grown=no
+    for pid in "${!parents[@]}"; do
+      [ -z "${found[pid]-}" ] && [ -n "${found[${parents[$pid]}]-}" ] || continue
+      found[pid]=$pid
+      grown=yes
+    done
+  done
+  for pid in "${found[@]}"; do seen[$pid]=${births[$pid]}; done
+}
+
+signal_all() { # signal_all SIGNAL: to every process of this run; false when there is none
+  look
+  [ "${#found[@]}" -gt 0 ] || return 1
+  kill "-$1" "${found[@]}" 2>/dev/null
+  return 0
+}
+
+end_training() {  # asks the launcher first, for it knows its workers; then whatever it leaves, once; then kills
+  local waited=0 limit=$((grace * 5)) asked=no
+  look
+  if [ -n "$container_name" ]; then
+    stop_container &
+  else
+    kill -TERM "$child" 2>/dev/null
+  fi
+  while signal_all 0; do
+    [ "$waited" -lt "$limit" ] && [ "$signals" -lt 2 ] || break
+    if [ "$asked" = no ] && ! kill -0 "$child" 2>/dev/null; then
+      signal_all TERM
+      asked=yes
+    fi
+    sleep 0.2
+    waited=$((waited + 1))
+  done
+  kill_all
+}
+
+kill_all() {
+  local tries=0
+  while signal_all KILL && [ "$tries" -lt 100 ]; do
+    sleep 0.1
+    tries=$((tries + 1))
+  done
+  [ -z "$container_name" ] || remove_container
+}
+
+on_stop() {  # on_stop NAME CODE
+  interrupted=1
+  signals=$((signals + 1))
+  [ "$signals" -eq 1 ] || return 0
+  stop_code=$2
+  say "stopping (SIG$1); again to kill at once"
+  event stopping ",\"signal\":\"$1\""
+  [ -z "$child" ] || end_training
+}
+
+newest_checkpoint() {  # newest_checkpoint FOLDER PREFIX SUFFIX FILE...: sets `checkpoint`, empty when none is whole
+  local folder=$1 prefix=$2 suffix=$3 path step file newest=-1
+  shift 3
+  checkpoint=
+  for path in "$folder/$prefix"*"$suffix"; do
+    step=${path#"$folder/$prefix"}
+    step=${step%"$suffix"}
+    case $step in '' | *[!0-9]*) continue ;; esac
+    [ -d "$path" ] || { [ $# -eq 0 ] && whole "$path"; } || continue
+    for file in "$@"; do
+      [ -s "$path/$file" ] || continue 2
+    done
+    if [ "$((10#$step))" -gt "$newest" ]; then
+      newest=$((10#$step))
+      checkpoint=$path
+    fi
+  done
+  [ "$nodes" -eq 1 ] || agree "$folder"
+}
+
+only_checkpoint() {  # only_checkpoint FOLDER FILE: sets `checkpoint`, empty when the file is not there or not whole
+  checkpoint=
+  ! whole "$1/$2" || checkpoint=$1/$2
+  [ "$nodes" -eq 1 ] || agree "$1"
+}
+
+whole() {  # whole FILE: false for an empty one, and for an archive, as torch.save writes it, whose end is missing
+  [ -f "$1" ] && [ -s "$1" ] || return 1
+  [ "$(head -c 4 -- "$1" | tr -d '\0')" = $'PK\003\004' ] || return 0
+  [ "$(tail -c 22 -- "$1" | head -c 4 | tr -d '\0')" = $'PK\005\006' ]
+}
+
+fill() {  # fill FROM TO: copies a file of the run folder, with the run's own paths in place of the marks
+  local text at own=$run_dir/$2.new.$node_rank.$$ # several machines may fill it at once, in a folder that they share
+  if [ "$dry_run" = yes ]; then
+    printf '# %s is %s with the paths of this folder in it\n' "$2" "$1"
+    return
+  fi
+  text=$(< "$run_dir/$1") || exit 69
+  at=$run_dir
+  escape
+  text=${text//@TUI_TRAIN_RUN_DIR@/"$at"}
+  at=$checkpoint
+  escape
+  [ -n "$at" ] || text=${text//'"@TUI_TRAIN_CHECKPOINT@"'/null}
+  text=${text//@TUI_TRAIN_CHECKPOINT@/"$at"}
+  if ! printf '%s\n' "$text" > "$own" || ! mv -f -- "$own" "$run_dir/$2"; then
+    rm -f -- "$own"
+    exit 73
+  fi
+}
+
+escape() { # makes `at` what stands between the double quotes of a YAML text
+  at=${at//\\/\\\\}
+  at=${at//\"/\\\"}
+  at=${at//$'\n'/\\n}
+  at=${at//$'\t'/\\t}
+}
+
+launch() {  # launch FOLDER: becomes `command` with `settings` in FOLDER; with --dry-run prints it
+  local folder=$1
+  [ "$nodes" -eq 1 ] || name_interface
+  [ -z "$engine" ] || launch_inside
+  if [ "$dry_run" = yes ]; then
+    printf 'cd -- %q\n' "$folder"
+    printf 'export'
+    printf ' %q' "${settings[@]}"
+    printf '\n'
+    printf '%q ' "${command[@]}"
+    printf '\n'
+    return
+  fi
+  cd -- "$folder" || exit 69
+  # env, not export: some names bash keeps for itself. nice, for env would take a Python in a folder a=b for a variable.
+  exec env "${settings[@]}" "TUI_TRAIN_RUN_ID=$run_id" nice -n 0 "${command[@]}"
+}
+
+out_of_gpu_memory() {  # out_of_gpu_memory LOG: true when the end of the log tells of it; the host's memory is another thing
+  local line
+  while IFS= read -r line || [ -n "$line" ]; do
+    case $line in
+      *"torch.OutOfMemoryError: "* | *"torch.cuda.OutOfMemoryError: "*) return 0 ;;
+      *"CUDA out of memory. "* | *"HIP out of memory. "* | *"CUDA error: out of memory"*) return 0 ;;
+      *CUBLAS_STATUS_ALLOC_FAILED* | *CUDNN_STATUS_ALLOC_FAILED* | *"Cuda failure "*"'out of memory'"*) return 0 ;;
+    esac
+  done < <(tail -c 4000000 -- "$1" | tr -d '\0')
+  return 1
+}
+
+run_attempt() {  # run_attempt FUNCTION LOG: sets `code`
+  local named=
+  [ -z "$engine" ] || name_container "$number"
+  [ -z "$container_name" ] || named=",\"engine\":\"$engine\",\"container\":\"$container_name\""
+  set -m # a process group of its own: the terminal's signals reach this script alone
+  "$1" < /dev/null >> "$2" 2>&1 &
+  child=$!
+  leader=$child
+  set +m
+  event attempt_started ",\"attempt\":$number,\"position\":$position,\"leader\":$leader$named"
+  [ "$signals" -eq 0 ] || end_training
+  while :; do
+    interrupted=0
+    wait "$child" 2>/dev/null
+    code=$?
+    [ "$interrupted" -eq 0 ] || continue
+    if [ -z "$container_name" ] || ! container_lives; then break; fi
+    rejoin "$2"
+  done
+  child=
+}
+
+next_log() {  # sets `number` to the first attempt that has no log yet: logs of an earlier start stay
+  number=1
+  while [ -e "$own_dir/attempt-$number.log" ]; do number=$((number + 1)); done
+}
+
+finish() {  # finish STATE CODE MESSAGE
+  event run_ended ",\"state\":\"$1\",\"exit_code\":$2"
+  say "$3"
+  exit "$2"
+}
+
+climb() {  # runs the attempts in order: the next one only after the GPU's memory ran out
+  local position=0 number=1 code=0 log
+  for attempt in "${attempts[@]}"; do
+    [ "$signals" -eq 0 ] || finish stopped "$stop_code" "stopped"
+    position=$((position + 1))
+    next_log
+    log=$own_dir/attempt-$number.log
+    : > "$log" || finish failed 73 "cannot write $log"
+    say "attempt $number (${titles[position - 1]}) writes attempt-$number.log"
+    run_attempt "$attempt" "$log"
+    if [ "$signals" -gt 0 ]; then
+      event attempt_ended ",\"attempt\":$number,\"exit_code\":$code"
+      finish stopped "$stop_code" "stopped"
+    fi
+    [ "$code" -eq 0 ] || kill_all
+    if [ "$code" -ne 0 ] && out_of_gpu_memory "$log"; then
+      event attempt_ended ",\"attempt\":$number,\"exit_code\":$code,\"out_of_memory\":true"
+      say "attempt $number ran out of GPU memory"
+      continue
+    fi
+    event attempt_ended ",\"attempt\":$number,\"exit_code\":$code"
+    [ "$code" -ne 0 ] || finish finished 0 "finished"
+    finish failed "$code" "failed with exit code $code: see attempt-$number.log"
+  done
+  [ "$signals" -eq 0 ] || finish stopped "$stop_code" "stopped"
+  finish failed "$code" "out of GPU memory on every attempt"
+}
+
+lock() {  # one start at a time in this folder; the lock of a dead one is taken over
+  local owner waited=0
+  while ! mkdir "$own_dir/.lock" 2>/dev/null; do
+    [ -d "$own_dir/.lock" ] || refuse 73 "cannot write in $own_dir: choose another folder, or free some space"
+    owner=()
+    { read -r -a owner < "$own_dir/.lock/owner"; } 2>/dev/null
+    # The owner may be about to leave, or, where none is named, about to write its name.
+    if [ "${owner[2]-}" = "$boot_id" ] && [ "$(start_ticks "${owner[0]}")" = "${owner[1]}" ]; then
+      [ "$waited" -lt 10 ] || refuse 75 "a training runs in this folder already (process ${owner[0]})"
+    elif { [ "${#owner[@]}" -gt 0 ] || [ "$waited" -ge 10 ]; } && inherit "${owner[*]}"; then
+      return
+    fi
+    sleep 0.1
+    waited=$((waited + 1))
+  done
+  own || refuse 73 "cannot write in $own_dir"
+}
+
+own() { printf '%s\n' "$$ $(start_ticks $$) $boot_id $run_id" > "$own_dir/.lock/$$" && mv "$own_dir/.lock/$$" "$own_dir/.lock/owner"; }
+
+inherit() { # inherit OWNER: takes the lock of a dead owner, which only one can; false where another one does
+  local owner now=()
+  if ! mkdir "$own_dir/.lock/heir" 2>/dev/null; then
+    # An heir that died in these few lines would keep the folder shut.
+    [ "$waited" -lt 50 ] || rmdir "$own_dir/.lock/heir" 2>/dev/null
+    return 1
+  fi
+  { read -r -a now < "$own_dir/.lock/owner"; } 2>/dev/null
+  if [ "${now[*]}" = "$1" ] && own; then
+    rmdir "$own_dir/.lock/heir"
+    read -r -a owner <<< "$1"
+    leave_to "${owner[3]-}"
+    return 0
+  fi
+  rmdir "$own_dir/.lock/heir"
+  return 1
+}
+
+leave_to() { # leave_to MARK: refuses while processes of an earlier start, whose launch.sh was killed, still train
+  local run_id=$1
+  [ -n "$run_id" ] || return 0
+  [ -z "$engine" ] || leave_container_to "$run_id"
+  look
+  [ "${#found[@]}" -eq 0 ] || {
+    rm -rf -- "$own_dir/.lock"
+    refuse 75 "processes of an earlier start still train: end them first (kill ${found[*]})"
+  }
+  seen=()
+}
+
+find_python() {
+  case $python in
+    /*) ;;
+    */*) python=$PWD/$python ;;
+  esac
+  command -v -- "$python" > /dev/null || refuse 69 "there is no $python: set TUI_TRAIN_PYTHON to the Python that trains"
+}
+
+find_cards() { # a card may have been taken out, or lost, since this script was written
+  local listed position
+  [ "${#cards[@]}" -gt 0 ] || return 0
+  if ! listed=$(timeout 30 nvidia-smi -L 2> /dev/null); then
+    say "nvidia-smi does not answer: the cards are not looked at first"
+    return 0
+  fi
+  for position in "${!cards[@]}"; do
+    case $listed in
+      *"UUID: ${cards[position]})"*) ;;
+      *) refuse 69 "the card ${cards[position]} (${card_names[position]-chosen here}) is not there: see nvidia-smi -L, choose again" ;;
+    esac
+  done
+}
+
+main() {
+  local position=0 name
+  for name in "$@"; do
+    case $name in
+      --dry-run) dry_run=yes ;;
+      --help | -h) usage; exit 0 ;;
+      --node-rank=?*) node_rank=${name#*=} ;;
+      --cards=?*) own_cards=${name#*=} ;;
+      --resume) resume=yes ;;
+      *) usage >&2; exit 64 ;;
+    esac
+  done
+  if [ "$nodes" -gt 1 ]; then
+    find_machine
+  elif [ -n "$node_rank$own_cards$resume" ]; then
+    refuse 64 "--node-rank, --cards and --resume are for several machines, and this trains on one"
+  fi
+  [ -z "$engine" ] || know_machine
+  [ "$nodes" -eq 1 ] || look_for_checkpoints
+  if [ "$dry_run" = yes ]; then
+    for attempt in "${attempts[@]}"; do
+      printf '# attempt %s: %s\n' "$((position + 1))" "${titles[position]}"
+      "$attempt"
+      position=$((position + 1))
+    done
+    exit 0
+  fi
+  for name in "${secrets[@]}"; do
+    [ -n "${!name-}" ] || refuse 69 "$name is not set: export it, then start again"
+  done
+  case $grace in
+    '' | *[!0-9]*) refuse 64 "TUI_TRAIN_GRACE is $grace: give whole seconds" ;;
+  esac
+  grace=$((10#$grace))
+  if [ -n "$engine" ]; then
+    find_image
+  else
+    find_python
+  fi
+  lock
+  trap 'rm -rf -- "$own_dir/.lock"' EXIT
+  trap 'on_stop INT 130' INT
+  trap 'on_stop TERM 143' TERM
+  trap 'interrupted=1' HUP PIPE # a lost terminal ends neither this script nor the training
+  find_cards
+  [ -z "$engine" ] || make_folders
+  # A line that a full disk or a power cut left torn would swallow the next one.
+  [ ! -s "$own_dir/events.jsonl" ] || [ -z "$(tail -c 1 -- "$own_dir/events.jsonl")" ] || echo >> "$own_dir/events.jsonl"
+  event run_started ",\"mark\":\"$run_id\",\"pid\":$$,\"start_ticks\":$(start_ticks $$),\"boot_id\":\"$boot_id\",\"grace\":$grace" \
+    || refuse 73 "cannot write $own_dir/events.jsonl: free some space"
+  climb
+}
+
+dry_run=no
+node_rank=
+own_cards=
+resume=
+own_dir=$run_dir
+card_list=
+interrupted=0
+signals=0
+stop_code=143
+child=
+container_name=
+leader=
+found=()
+declare -A seen=()
+checkpoint=
+grace=${TUI_TRAIN_GRACE:-20}
+run_id=$(date +%Y%m%d-%H%M%S)-$$-$RANDOM
+read -r boot_id < /proc/sys/kernel/random/boot_id
+main "$@"

@@ -1,0 +1,109 @@
+"""The recipe llama32_3b_peft_config of Megatron-Bridge 0.3 to 0.6. Written by tui-train, without which it runs.
+
+launch.sh starts it, one process for each GPU. Its attempts change what --help lists.
+"""
+
+import argparse
+from pathlib import Path
+
+from megatron.bridge import recipes
+from megatron.bridge.training import config as configs
+from megatron.bridge.training.finetune import finetune
+from megatron.bridge.training.gpt_step import forward_step
+from megatron.bridge.training.utils import checkpoint_utils
+
+HERE = Path(__file__).resolve().parent
+
+
+def read_arguments():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--output", default=str(HERE / "output"))
+    parser.add_argument("--micro-batch", type=int, default=4)
+    parser.add_argument("--sequence-length", type=int, default=4096)
+    parser.add_argument("--activation-checkpointing", action="store_true")
+    return parser.parse_args()
+
+
+def weights(folder):
+    # Without any it would begin with random ones, and not say so. Since 0.6 they may be of Hugging Face.
+    looks = (getattr(checkpoint_utils, name, None) for name in ("checkpoint_exists", "is_hf_checkpoint_dir"))
+    if not any(look(folder) for look in looks if look):
+        raise SystemExit(f"{folder} holds no weights that this Megatron-Bridge can begin with")
+    return folder
+
+
+def make_config(arguments):
+    config = recipes.llama32_3b_peft_config()
+
+    config.train.train_iters = 200
+    config.train.global_batch_size = 32
+    config.train.micro_batch_size = arguments.micro_batch
+    config.train.rampup_batch_size = None
+    config.rng.seed = 1
+    config.logger.log_interval = 10
+    config.logger.tensorboard_dir = str(Path(arguments.output, "tensorboard"))
+
+    model = config.model
+    model.tensor_model_parallel_size = 2
+    model.pipeline_model_parallel_size = 1
+    model.context_parallel_size = 1
+    model.virtual_pipeline_model_parallel_size = None
+    model.sequence_parallel = True
+    # Each GPU holds all experts, if there are any: a recipe shares them out over GPUs that may not be here.
+    model.expert_model_parallel_size = 1
+    model.expert_tensor_parallel_size = None
+    # All stages of a pipeline have the same number of layers, where a recipe has others for its own stages.
+    model.pipeline_model_parallel_layout = None
+    model.num_layers_in_first_pipeline_stage = None
+    model.num_layers_in_last_pipeline_stage = None
+    model.account_for_embedding_in_pipeline_split = False
+    model.account_for_loss_in_pipeline_split = False
+
+    # training.jsonl in this folder, and validation.jsonl if it is there.
+    dataset = getattr(configs, "GPTSFTDatasetConfig", None) or configs.FinetuningDatasetConfig
+    config.dataset = dataset(
+        dataset_root='/data/chats',
+        seq_length=arguments.sequence_length,
+        seed=1,
+        do_validation=False,
+        do_test=False,
+        # Where each line of the file begins is kept here: the folder of the data may not be yours.
+        dataset_kwargs={"index_mapping_dir": str(HERE / "samples")},
+    )
+    config.tokenizer.tokenizer_type = "HuggingFaceTokenizer"
+    config.tokenizer.tokenizer_model = '/models/Llama-3.2-3B'
+    config.tokenizer.vocab_size = None
+    # The model has a length of its own.
+    config.model.seq_length = arguments.sequence_length
+    if arguments.activation_checkpointing:
+        config.model.recompute_granularity = "full"
+        config.model.recompute_method = "uniform"
+        config.model.recompute_num_layers = 1
+
+    config.optimizer.lr = 0.0003
+    # It rises for a tenth of the steps, then falls to a tenth.
+    config.optimizer.min_lr = 0.0003 / 10
+    config.scheduler.lr_warmup_fraction = None
+    config.scheduler.lr_warmup_iters = 20
+    config.scheduler.lr_decay_iters = 200
+    # These numbers, not those in a checkpoint of a run with other steps.
+    config.scheduler.override_opt_param_scheduler = True
+
+    # It was a part of config.train before 0.4.
+    validation = getattr(config, "validation", config.train)
+    validation.eval_interval = 50
+    validation.eval_iters = 0
+
+    config.mixed_precision = "bf16_mixed"
+
+    # A start goes on from the newest checkpoint, if there is one.
+    config.checkpoint.save = arguments.output
+    config.checkpoint.load = arguments.output
+    config.checkpoint.save_interval = 50
+    config.checkpoint.pretrained_checkpoint = weights('/models/llama32-3b-megatron')
+    return config
+
+
+# Workers of the data loader and of checkpoints may import this file again: nothing may train before this line.
+if __name__ == "__main__":
+    finetune(make_config(read_arguments()), forward_step)

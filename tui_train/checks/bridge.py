@@ -1,0 +1,44 @@
+"""Checks of Megatron-Bridge in place of NeMo: what that means, and the weights that it goes on from."""
+
+from collections.abc import Iterator
+
+from tui_train.checks.finding import Finding
+from tui_train.facts.types import Facts
+from tui_train.facts.versions import at_least
+from tui_train.plan.resolve import Resolved
+from tui_train.profile.types import Profile
+from tui_train.text import visible
+
+# The first that reads weights of Hugging Face by itself.
+_READS_HF = "0.6"
+
+
+def bridge(profile: Profile, facts: Facts, resolved: Resolved) -> Iterator[Finding]:
+    """Megatron-Bridge in place of NeMo's recipes, and a checkpoint that it can begin with."""
+    if resolved.nemo != "bridge" or resolved.toolchain is None:
+        return
+    packages = resolved.toolchain.packages
+    found, toolkit = packages["megatron-bridge"], packages.get("nemo_toolkit")
+    why = f"nemo_toolkit {toolkit} has no recipes any more" if toolkit else "this Python has no nemo_toolkit"
+    yield Finding(
+        level="note",
+        key="trainer.kind",
+        message=f"{why}: Megatron-Bridge {found} trains its recipe of that name instead",
+        remedy="It reads the model's config.json from huggingface.co, or from the cache in HF_HOME if it is there.",
+    )
+    model = profile.trainer.model
+    convert = 'python -c \'from megatron.bridge import AutoBridge; AutoBridge.import_ckpt("HF", "FOLDER")\''
+    if profile.nemo.task == "finetune" and not model:
+        yield Finding(
+            level="error",
+            key="trainer.model",
+            message="no model is named: a finetune by Megatron-Bridge goes on from a checkpoint",
+            remedy=f"Name its folder (trainer.model). From Hugging Face: {convert}.",
+        )
+    elif model and not at_least(found, _READS_HF) and facts.paths.get(f"{model}/config.json") == "file":
+        yield Finding(
+            level="error",
+            key="trainer.model",
+            message=f"{visible(model)} is of Hugging Face, which Megatron-Bridge {found} must have converted",
+            remedy=f"{convert}, and name FOLDER (trainer.model).",
+        )

@@ -1,0 +1,275 @@
+"""megatron_bridge.py: a recipe of Megatron-Bridge 0.3 or newer as a file that reads as one would write it."""
+
+from tui_train.plan.types import NemoFile
+
+_HEAD = '''"""The recipe {recipe} of Megatron-Bridge 0.3 to 0.6. Written by tui-train, without which it runs.
+
+launch.sh starts it, one process for each GPU. Its attempts change what --help lists.
+"""
+
+import argparse
+from pathlib import Path
+
+{imports}
+
+HERE = Path(__file__).resolve().parent
+
+
+def read_arguments():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--output", default=str(HERE / "output"))
+    parser.add_argument("--micro-batch", type=int, default={micro_batch})
+    parser.add_argument("--sequence-length", type=int, default={sequence_length})
+    parser.add_argument("--activation-checkpointing", action="store_true")
+{layers}    return parser.parse_args()
+{weights}
+
+def make_config(arguments):
+    config = recipes.{recipe}()
+'''
+_TAIL = """    return config
+
+
+# Workers of the data loader and of checkpoints may import this file again: nothing may train before this line.
+if __name__ == "__main__":
+    {start}(make_config(read_arguments()), forward_step)
+"""
+_LAYERS = '    parser.add_argument("--layers", type=int, default={layers})\n'
+_WEIGHTS = """
+
+def weights(folder):
+    # Without any it would begin with random ones, and not say so. Since 0.6 they may be of Hugging Face.
+    looks = (getattr(checkpoint_utils, name, None) for name in ("checkpoint_exists", "is_hf_checkpoint_dir"))
+    if not any(look(folder) for look in looks if look):
+        raise SystemExit(f"{folder} holds no weights that this Megatron-Bridge can begin with")
+    return folder
+"""
+_PRECISIONS = {
+    "bf16": ['    config.mixed_precision = "bf16_mixed"'],
+    "fp16": ['    config.mixed_precision = "fp16_mixed"'],
+    "fp32": [
+        "    config.mixed_precision = MixedPrecisionConfig(",
+        "        fp32=True,",
+        "        params_dtype=torch.float32,",
+        "        pipeline_dtype=torch.float32,",
+        "        grad_reduce_in_fp32=False,",
+        "    )",
+    ],
+}
+# To train on, to validate with, to test with.
+_SPLIT = "1,0,0"
+
+
+def megatron_bridge(file: NemoFile) -> str:
+    """Return the text of megatron_bridge.py; the recipe's name must be one in Python."""
+    head = _HEAD.format(
+        recipe=_function(file),
+        imports="\n".join(_imports(file)),
+        micro_batch=file.micro_batch,
+        sequence_length=file.sequence_length,
+        layers=_LAYERS.format(layers=file.layers) if file.layers else "",
+        weights=_WEIGHTS if file.model else "",
+    )
+    body = [*_train(file), *_size(file), *_parallel(file), *_data(file), *_length(), *_optimizer(file)]
+    body += [*_validation(file), "", *_PRECISIONS[file.precision], *_keep(file)]
+    return head + "\n".join(body) + "\n" + _TAIL.format(start=file.task)
+
+
+def _function(file: NemoFile) -> str:
+    kind = {"pretrain": "pretrain", "finetune": "peft" if file.peft == "lora" else "sft"}[file.task]
+    return f"{file.recipe}_{kind}_config"
+
+
+def _imports(file: NemoFile) -> list[str]:
+    lines = ["from megatron.bridge import recipes"]
+    if file.task == "finetune":
+        lines.append("from megatron.bridge.training import config as configs")
+        lines.append("from megatron.bridge.training.finetune import finetune")
+    lines.append("from megatron.bridge.training.gpt_step import forward_step")
+    if file.precision == "fp32":
+        lines = ["import torch", *lines, "from megatron.bridge.training.mixed_precision import MixedPrecisionConfig"]
+    if file.task == "pretrain":
+        lines.append("from megatron.bridge.training.pretrain import pretrain")
+    if file.model:
+        lines.append("from megatron.bridge.training.utils import checkpoint_utils")
+    return lines
+
+
+def _train(file: NemoFile) -> list[str]:
+    return [
+        "",
+        f"    config.train.train_iters = {file.steps}",
+        f"    config.train.global_batch_size = {file.global_batch}",
+        "    config.train.micro_batch_size = arguments.micro_batch",
+        "    config.train.rampup_batch_size = None",
+        f"    config.rng.seed = {file.seed}",
+        f"    config.logger.log_interval = {1 if file.steps < 100 else 10}",
+        '    config.logger.tensorboard_dir = str(Path(arguments.output, "tensorboard"))',
+    ]
+
+
+def _size(file: NemoFile) -> list[str]:
+    if not file.layers:
+        return []
+    return [
+        "",
+        "    # A size of your own in place of the recipe's; each head has keys and values of its own.",
+        "    config.model.num_layers = arguments.layers",
+        f"    config.model.hidden_size = {file.hidden_size}",
+        f"    config.model.ffn_hidden_size = {4 * file.hidden_size}",
+        f"    config.model.num_attention_heads = {file.heads}",
+        f"    config.model.num_query_groups = {file.heads}",
+        f"    config.model.kv_channels = {file.hidden_size // file.heads}",
+    ]
+
+
+def _parallel(file: NemoFile) -> list[str]:
+    lines = [
+        "",
+        "    model = config.model",
+        f"    model.tensor_model_parallel_size = {file.tensor_parallel}",
+        f"    model.pipeline_model_parallel_size = {file.pipeline_parallel}",
+        f"    model.context_parallel_size = {file.context_parallel}",
+        "    model.virtual_pipeline_model_parallel_size = None",
+        f"    model.sequence_parallel = {file.tensor_parallel > 1}",
+        "    # Each GPU holds all experts, if there are any: a recipe shares them out over GPUs that may not be here.",
+        "    model.expert_model_parallel_size = 1",
+        "    model.expert_tensor_parallel_size = None",
+        "    # All stages of a pipeline have the same number of layers, where a recipe has others for its own stages.",
+        "    model.pipeline_model_parallel_layout = None",
+        "    model.num_layers_in_first_pipeline_stage = None",
+        "    model.num_layers_in_last_pipeline_stage = None",
+        "    model.account_for_embedding_in_pipeline_split = False",
+        "    model.account_for_loss_in_pipeline_split = False",
+    ]
+    if file.task == "finetune" and file.context_parallel > 1:
+        lines += [
+            "    # A GPU may hold a part of a sample without its answer: the loss is that of all tokens together.",
+            "    model.calculate_per_token_loss = True",
+            "    config.ddp.average_in_collective = False",
+        ]
+    return lines
+
+
+def _data(file: NemoFile) -> list[str]:
+    if file.task == "finetune":
+        return _samples(file)
+    if not file.data:
+        lines = ["    # MOCK DATA: random tokens, only to see whether it runs.", "    config.dataset.blend = None"]
+    else:
+        prefixes = (path.removesuffix(".bin") for path in file.data)
+        lines = [
+            "    # Each of these stands for a .bin and a .idx file, as Megatron's preprocess_data.py writes them.",
+            "    prefixes = [",
+            *(f"        {prefix!r}," for prefix in prefixes),
+            "    ]",
+            "    config.dataset.blend = (prefixes, None)",
+            "    # Which tokens make a sample is kept here: the folder of the data may not be yours.",
+            '    config.dataset.path_to_cache = str(HERE / "samples")',
+        ]
+    return [
+        "",
+        *lines,
+        "    config.dataset.blend_per_split = None",
+        "    # All documents are trained on: of a few, none would be left to validate with.",
+        f"    config.dataset.split = {_SPLIT!r}",
+        "    config.dataset.seq_length = arguments.sequence_length",
+        f"    config.dataset.random_seed = {file.seed}",
+        *_tokenizer(file),
+    ]
+
+
+def _samples(file: NemoFile) -> list[str]:
+    """Return the lines for the data of a finetune, which the recipe would download."""
+    if not file.data:
+        return [
+            "",
+            "    # MOCK DATA: random tokens, only to see whether it runs.",
+            "    config.dataset = configs.GPTDatasetConfig(",
+            "        seq_length=arguments.sequence_length,",
+            f"        random_seed={file.seed},",
+            f"        split={_SPLIT!r},",
+            '        dataloader_type="single",',
+            "        num_dataset_builder_threads=1,",
+            "        reset_position_ids=False,",
+            "        reset_attention_mask=False,",
+            "        eod_mask_loss=False,",
+            "    )",
+            *_tokenizer(file),
+        ]
+    # A stage of a pipeline is told the shape of what it is sent: it may not be shorter.
+    padded = ', "pad_to_max_length": True' if file.pipeline_parallel > 1 else ""
+    return [
+        "",
+        "    # training.jsonl in this folder, and validation.jsonl if it is there.",
+        '    dataset = getattr(configs, "GPTSFTDatasetConfig", None) or configs.FinetuningDatasetConfig',
+        "    config.dataset = dataset(",
+        f"        dataset_root={file.data[0]!r},",
+        "        seq_length=arguments.sequence_length,",
+        f"        seed={file.seed},",
+        f"        do_validation={file.validation},",
+        "        do_test=False,",
+        "        # Where each line of the file begins is kept here: the folder of the data may not be yours.",
+        f'        dataset_kwargs={{"index_mapping_dir": str(HERE / "samples"){padded}}},',
+        "    )",
+        *_tokenizer(file),
+    ]
+
+
+def _tokenizer(file: NemoFile) -> list[str]:
+    if not file.tokenizer:
+        return []
+    return [
+        '    config.tokenizer.tokenizer_type = "HuggingFaceTokenizer"',
+        f"    config.tokenizer.tokenizer_model = {file.tokenizer!r}",
+        "    config.tokenizer.vocab_size = None",
+    ]
+
+
+def _length() -> list[str]:
+    return [
+        "    # The model has a length of its own.",
+        "    config.model.seq_length = arguments.sequence_length",
+        "    if arguments.activation_checkpointing:",
+        '        config.model.recompute_granularity = "full"',
+        '        config.model.recompute_method = "uniform"',
+        "        config.model.recompute_num_layers = 1",
+    ]
+
+
+def _optimizer(file: NemoFile) -> list[str]:
+    return [
+        "",
+        f"    config.optimizer.lr = {file.learning_rate!r}",
+        "    # It rises for a tenth of the steps, then falls to a tenth.",
+        f"    config.optimizer.min_lr = {file.learning_rate!r} / 10",
+        "    config.scheduler.lr_warmup_fraction = None",
+        f"    config.scheduler.lr_warmup_iters = {file.steps // 10}",
+        f"    config.scheduler.lr_decay_iters = {file.steps}",
+        "    # These numbers, not those in a checkpoint of a run with other steps.",
+        "    config.scheduler.override_opt_param_scheduler = True",
+    ]
+
+
+def _validation(file: NemoFile) -> list[str]:
+    lines = [
+        "",
+        "    # It was a part of config.train before 0.4.",
+        '    validation = getattr(config, "validation", config.train)',
+        f"    validation.eval_interval = {min(file.checkpoint_every, file.steps)}",
+    ]
+    validates = file.validation and file.task == "finetune" and file.data
+    return lines if validates else [*lines, "    validation.eval_iters = 0"]
+
+
+def _keep(file: NemoFile) -> list[str]:
+    lines = [
+        "",
+        "    # A start goes on from the newest checkpoint, if there is one.",
+        "    config.checkpoint.save = arguments.output",
+        "    config.checkpoint.load = arguments.output",
+        f"    config.checkpoint.save_interval = {file.checkpoint_every}",
+    ]
+    if file.model:
+        lines.append(f"    config.checkpoint.pretrained_checkpoint = weights({file.model!r})")
+    return lines
