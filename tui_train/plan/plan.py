@@ -10,6 +10,7 @@ from msgspec import Struct
 from tui_train.checks import check
 from tui_train.errors import BadInput, Unavailable
 from tui_train.facts.types import Facts, Toolchain
+from tui_train.facts.versions import known_since
 from tui_train.memory.ladder import climb
 from tui_train.plan import batch, config_file, container, nemo
 from tui_train.plan.arguments import fill
@@ -72,6 +73,9 @@ def plan(profile: Profile, facts: Facts) -> Plan:
         world_size=resolved.world_size,
         nodes=profile.nodes.count,
         address=profile.nodes.address if profile.nodes.count > 1 else "",
+        port=profile.nodes.port if profile.nodes.count > 1 else 0,
+        output=profile.trainer.output,
+        grace=resolved.preset.stop.grace,
         find_interface=profile.nodes.count > 1 and not profile.communication.interface,
         micro_batch=recipe.micro_batch,
         accumulation=jobs[0].accumulation,
@@ -200,6 +204,7 @@ def _attempt(
         *launcher.parts(job),
         *_program(first, resolved),
         *_arguments(step.profile, resolved, found),
+        *_saving(resolved),
         *([Part(resume, "only where there is a complete checkpoint", resumes=True)] if resume else []),
     )
     processes = counted(job.world_size, "process", "processes")
@@ -239,6 +244,15 @@ def _arguments(profile: Profile, resolved: Resolved, found: Mapping[str, Value])
     if resolved.preset.yours_first:
         return (*(Part(one, "" if place else "yours") for place, one in enumerate(yours)), *preset)
     return (*preset, *(Part(one, "" if place else "yours, from here on") for place, one in enumerate(yours)))
+
+
+def _saving(resolved: Resolved) -> tuple[Part, ...]:
+    """Return the words by which the trainer saves when it is told to end, where its library is new enough for them."""
+    stop, tool = resolved.preset.stop, resolved.toolchain
+    library, _, since = stop.needs.partition(" ")
+    told = {"transformers": tool.transformers, **tool.packages} if tool else {}
+    fits = not library or known_since(told.get(library), since)
+    return (Part(stop.arguments, "a stop makes it save first"),) if stop.arguments and fits else ()
 
 
 def _program(profile: Profile, resolved: Resolved) -> tuple[Part, ...]:
