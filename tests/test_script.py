@@ -105,6 +105,20 @@ def assert_handed_over(folder, launcher, preset, values, run_name):
     return run
 
 
+def test_variables_of_yours_that_the_script_has_too_reach_the_training_as_they_are(tmp_path):
+    chosen, found = built(tmp_path, "torchrun", "custom", ["x"])
+    run, _ = exported(tmp_path / "run", chosen, found)
+    text = run.script.read_text()
+    own = {*re.findall(r"\b([a-z_]+)=", text), *re.findall(r"\blocal ([a-z_ ]+)$", text, re.MULTILINE)}
+    names = {"entry", "yours", *(name for words in own for name in words.split())}
+    assert {"python", "grace", "found", "seen", "yours", "entry", "parents", "code", "run_id"} <= names
+    yours = {name: f"it's\nmine {name}" for name in names}
+    done = bash(run, env=plain_environment(STUB_NOTES=str(tmp_path / "notes"), **yours))
+    assert (done.returncode, done.stderr) == (0, b"")
+    (note,) = noted(tmp_path / "notes")
+    assert {name: value for name, value in note["env"].items() if name in names} == yours
+
+
 @pytest.mark.parametrize("number", range(len(HOSTILE)), ids=lambda number: ascii(HOSTILE[number]))
 def test_every_text_field_reaches_the_training_as_it_is(tmp_path, number):
     launcher, preset = WAYS[number % len(WAYS)]

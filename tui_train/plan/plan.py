@@ -13,7 +13,7 @@ from tui_train.facts.types import Facts, Toolchain
 from tui_train.facts.versions import known_since
 from tui_train.memory.ladder import climb
 from tui_train.plan import batch, config_file, container, nemo
-from tui_train.plan.arguments import fill
+from tui_train.plan.arguments import fill, plain
 from tui_train.plan.environment import SHIM, settings
 from tui_train.plan.launchers import LAUNCHERS
 from tui_train.plan.launchers.job import Job
@@ -33,7 +33,7 @@ from tui_train.plan.types import (
     joined,
 )
 from tui_train.plan.values import SAMPLE, Value, accumulation, values, words
-from tui_train.presets import Argument
+from tui_train.presets import Argument, applies
 from tui_train.profile.types import Profile, Recipe
 from tui_train.text import counted
 
@@ -204,7 +204,7 @@ def _attempt(
         *launcher.parts(job),
         *_program(first, resolved),
         *_arguments(step.profile, resolved, found),
-        *_saving(resolved),
+        *_saving(resolved, found),
         *([Part(resume, "only where there is a complete checkpoint", resumes=True)] if resume else []),
     )
     processes = counted(job.world_size, "process", "processes")
@@ -246,13 +246,14 @@ def _arguments(profile: Profile, resolved: Resolved, found: Mapping[str, Value])
     return (*preset, *(Part(one, "" if place else "yours, from here on") for place, one in enumerate(yours)))
 
 
-def _saving(resolved: Resolved) -> tuple[Part, ...]:
+def _saving(resolved: Resolved, found: Mapping[str, Value]) -> tuple[Part, ...]:
     """Return the words by which the trainer saves when it is told to end, where its library is new enough for them."""
     stop, tool = resolved.preset.stop, resolved.toolchain
     library, _, since = stop.needs.partition(" ")
     told = {"transformers": tool.transformers, **tool.packages} if tool else {}
     fits = not library or known_since(told.get(library), since)
-    return (Part(stop.arguments, "a stop makes it save first"),) if stop.arguments and fits else ()
+    wanted = stop.arguments and fits and applies(stop.when, plain(words(found)))
+    return (Part(stop.arguments, "a stop makes it save first"),) if wanted else ()
 
 
 def _program(profile: Profile, resolved: Resolved) -> tuple[Part, ...]:

@@ -91,11 +91,13 @@ class Checkpoints(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True)
 class Stop(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """How it saves when it is told to end, by SIGTERM: `grace` is how many seconds it gets for that.
 
-    `arguments` are what it must be told for that, which the library in `needs` ("transformers 5.0") has from then on.
+    `arguments` are what it must be told for that: where `when` holds, as of an Argument, and the library in `needs`
+    ("transformers 5.0") is there in that version or a newer one.
     """
 
     grace: int = 20
     arguments: tuple[str, ...] = ()
+    when: str = ""
     needs: str = ""
 
 

@@ -166,6 +166,7 @@ def _stop(found: Stop) -> list[tuple[str, str]]:
     told = [("stop.arguments", "holds a NUL byte") for word in found.arguments if "\0" in word]
     if not 1 <= found.grace <= _LONGEST:
         told.append(("stop.grace", f"is no number of seconds from 1 to {_LONGEST}"))
+    told += _when("stop.when", found.when)
     if found.needs and not _NEEDS.fullmatch(found.needs):
         told.append(("stop.needs", f"{found.needs} is not a library and its version, such as transformers 5.0"))
     return told

@@ -94,10 +94,10 @@ if [ -z "${{BASH_VERSINFO-}}" ] || [ "${{BASH_VERSINFO[0]}}${{BASH_VERSINFO[1]}}
 fi
 set -uo pipefail
 # Variables of yours whose names this script uses as well reach the training as you set them.
-yours=()
-while IFS= read -r -d '' entry; do
-  [[ ! $entry =~ ^[a-z_]+= ]] || yours+=("$entry")
-done < <(env -0)
+mapfile -d '' -t yours < <(env -0)
+for entry in "${{!yours[@]}}"; do
+  [[ ${{yours[entry]}} =~ ^[a-z_]+= ]] || unset "yours[entry]"
+done
 # The folder of this script; the dot keeps a newline at the end of its name.
 run_dir=$(readlink -f -- "${{BASH_SOURCE[0]}}" && echo .) || exit 69
 run_dir=${{run_dir%/*}}

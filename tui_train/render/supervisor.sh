@@ -238,13 +238,16 @@ run_attempt() {  # run_attempt FUNCTION LOG: sets `code`
 }
 
 first_attempt() { # sets `first`: where an earlier start of this script was, past what ran out of memory; 1 when all did
-  local line
+  local line same=no
   first=1
   while IFS= read -r line; do
     case $line in
-      *'"event":"run_started"'*) [[ $line == *"\"script\":\"$script_sum\""* ]] || first=1 ;;
-      *'"event":"attempt_started"'*) [[ ! $line =~ \"position\":([0-9]{1,3}), ]] || first=$((10#${BASH_REMATCH[1]})) ;;
-      *'"event":"attempt_ended"'*'"out_of_memory":true'*) first=$((first + 1)) ;;
+      *'"event":"run_started"'*)
+        same=no
+        if [[ $line == *"\"script\":\"$script_sum\""* ]]; then same=yes; else first=1; fi
+        ;;
+      *'"event":"attempt_started"'*) [ "$same" = no ] || [[ ! $line =~ \"position\":([0-9]{1,3}), ]] || first=$((10#${BASH_REMATCH[1]})) ;;
+      *'"event":"attempt_ended"'*'"out_of_memory":true'*) [ "$same" = no ] || first=$((first + 1)) ;;
     esac
   done 2>/dev/null < "$own_dir/events.jsonl"
   [ "$first" -ge 1 ] && [ "$first" -le "${#attempts[@]}" ] || first=1
