@@ -75,6 +75,13 @@ def _engines(_profile: Profile) -> Any:
     return images.engines()
 
 
+def _taken(profile: Profile) -> Any:
+    from tui_train.runs.taken import taken
+    from tui_train.workflow import met_at
+
+    return taken(met_at(profile))
+
+
 def _images(profile: Profile) -> Any:
     from tui_train.workflow import chosen_image
 
@@ -89,6 +96,7 @@ _QUESTIONS: dict[str, Callable[[Profile], Any]] = {
     "variables": _variables,
     "engines": _engines,
     "images": _images,
+    "taken": _taken,
 }
 
 

@@ -1,5 +1,6 @@
 """What the commands that start, list, watch and end runs do; they may end with the training's code."""
 
+import os
 import sys
 from pathlib import Path
 
@@ -8,10 +9,12 @@ import msgspec
 
 from tui_train import show
 from tui_train.commands import edited, load, mended, print_json, require, show_machines
-from tui_train.errors import BadInput, Unavailable
+from tui_train.errors import BadInput, CannotWrite, TuiTrainError, Unavailable
+from tui_train.facts import saved
 from tui_train.plan.resolve import pick_toolchain
+from tui_train.profile import store
 from tui_train.profile.types import Profile
-from tui_train.runs import rundir
+from tui_train.runs import archive, rundir
 from tui_train.runs.follow import follow, ranks, wait
 from tui_train.runs.progress import Progress, advance
 from tui_train.runs.rundir import RunDir
@@ -19,7 +22,7 @@ from tui_train.runs.start import start
 from tui_train.runs.status import AttemptStatus, Status, status
 from tui_train.runs.stop import stop as end
 from tui_train.runs.tail import Tail
-from tui_train.text import duration, table, visible
+from tui_train.text import duration, size, table, visible
 from tui_train.wizard import open_wizard, terminal
 from tui_train.workflow import begin, look, prepare
 
@@ -27,7 +30,7 @@ from tui_train.workflow import begin, look, prepare
 def run(reference: str, edits: tuple[str, ...], *, detach: bool) -> None:
     """Start a profile's run, and follow it unless detached."""
     prepared = prepare(profile := edited(load(reference), edits), look(profile))
-    made = require(prepared)
+    made = require(prepared, starts=True)
     started = begin(prepared, made)
     show_machines(made)
     _watch(started, detach=detach)
@@ -50,7 +53,7 @@ def quickstart(edits: tuple[str, ...]) -> None:
     click.echo(show.facts(found, pick_toolchain(profile, found), ()).rstrip())
     profile = mended(profile, found)
     prepared = prepare(profile, found)
-    made = require(prepared)
+    made = require(prepared, starts=True)
     click.echo(f"\n2 The plan\n{show.plan(made)}\n")
     begun = begin(prepared, made)
     click.echo(f"3 Running in {visible(str(begun.path))}")
@@ -119,6 +122,38 @@ def stop(reference: str) -> None:
         return
     click.echo(f"stopping {visible(found.name)} …")
     click.echo(f"{show.state(end(found))}; no process of it is left")
+
+
+def report(reference: str, file: Path | None, *, force: bool) -> None:
+    """Write a run's archive, and say what is in it."""
+    found = _find(reference)
+    name = archive.name_of(found)
+    path = file or Path(f"{name}.tar.gz")
+    if path.is_dir():
+        path /= f"{name}.tar.gz"
+    if not force and os.path.lexists(path):
+        raise CannotWrite(f"{visible(str(path))} is there already", "Choose another name, or replace it (--force).")
+    click.echo("Looking at this machine …")
+    machine = saved.machine_file(look(_profile_of(found)))
+    files = archive.entries(found, machine)
+    archive.write(path, name, files)
+    rows = [(visible(entry.name), _amount(entry.text), str(sum(entry.masked.values()) or "-")) for entry in files]
+    click.echo(table([("file", "size", "masked"), *rows]))
+    kinds = archive.counted_kinds(files)
+    told = ", ".join(f"{kind}: {count}" for kind, count in sorted(kinds.items())) or "no secret was found"
+    click.echo(f"masked: {told}; and names of users, hosts and home folders")
+    click.echo(f"Written to {visible(str(path))}. Look through it before you send it: no rule knows every secret.")
+
+
+def _amount(text: str) -> str:
+    return size(len(text)) if len(text) >= 1 << 20 else f"{len(text) / 1024:.1f} KiB"
+
+
+def _profile_of(found: RunDir) -> Profile:
+    try:
+        return store.load(str(found.profile))
+    except TuiTrainError:
+        return Profile()
 
 
 def _watch(started: RunDir, *, detach: bool) -> None:

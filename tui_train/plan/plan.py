@@ -50,7 +50,7 @@ class _Step(Struct, frozen=True):
 def plan(profile: Profile, facts: Facts) -> Plan:
     """Return the plan of a profile on this machine; BadInput or Unavailable when a check finds an error."""
     for finding in check(profile, facts):
-        if finding.level == "error":
+        if finding.forbids:
             raise (Unavailable if finding.machine else BadInput)(finding.message, finding.remedy)
     resolved = resolve(profile, facts)
     toolchain = resolved.toolchain
@@ -203,8 +203,8 @@ def _attempt(
     parts = (
         *launcher.parts(job),
         *_program(first, resolved),
-        *_arguments(step.profile, resolved, found),
         *_saving(resolved, found),
+        *_arguments(step.profile, resolved, found),
         *([Part(resume, "only where there is a complete checkpoint", resumes=True)] if resume else []),
     )
     processes = counted(job.world_size, "process", "processes")

@@ -11,6 +11,7 @@ from tui_train.files import writing
 from tui_train.runs.processes import start_ticks
 from tui_train.runs.rundir import RunDir
 from tui_train.runs.status import status
+from tui_train.runs.taken import one_at_a_time, refuse_clashes
 from tui_train.text import visible
 
 # The driver may take its time to list the cards.
@@ -25,6 +26,12 @@ def start(run: RunDir, *, resume: bool = False) -> None:
 
     Several machines go on from a checkpoint only when that is meant: `resume`. A single one always does.
     """
+    with one_at_a_time():
+        refuse_clashes(run)
+        _start(run, resume=resume)
+
+
+def _start(run: RunDir, *, resume: bool) -> None:
     bash = shutil.which("bash")
     if bash is None:
         raise Unavailable("bash was not found", "Install bash.")
