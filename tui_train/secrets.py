@@ -25,10 +25,11 @@ _FORMS = {
     "private keys": re.compile(
         r"-----BEGIN [A-Z0-9 ]{0,20}PRIVATE KEY-----(?:[\s\S]*?-----END [A-Z0-9 ]{0,20}PRIVATE KEY-----|[\s\S]*)"
         # One whose beginning was cut off.
-        r"|(?:[A-Za-z0-9+/=]{1,80}\r?\n)*-----END [A-Z0-9 ]{0,20}PRIVATE KEY-----"
+        r"|(?m:^)(?:[A-Za-z0-9+/=]{1,80}\r?\n){0,80}-----END [A-Z0-9 ]{0,20}PRIVATE KEY-----"
     ),
     "tokens": re.compile(
-        r"(?<![A-Za-z0-9])(?:hf_[A-Za-z0-9]{8,}|api_org_[A-Za-z0-9]{16,}|sk-[A-Za-z0-9_-]{16,}|gh[pousr]_[A-Za-z0-9]{16,}"
+        # After a word's beginning, or a colour's end.
+        r"(?:(?<![A-Za-z0-9])|(?<=[\d\[]m))(?:hf_(?=[a-z]*[A-Z0-9])[A-Za-z0-9]{8,}|api_org_[A-Za-z0-9]{16,}|sk-[A-Za-z0-9_-]{16,}|gh[pousr]_[A-Za-z0-9]{16,}"
         r"|github_pat_[A-Za-z0-9_]{16,}|glpat-[A-Za-z0-9_-]{16,}|xox[abeoprs]-[A-Za-z0-9-]{10,}|A[KS]IA[A-Z0-9]{12,}"
         r"|AIza[A-Za-z0-9_-]{30,}|nvapi-[A-Za-z0-9_-]{16,}|wandb_v1_[A-Za-z0-9_]{16,}"
         r"|eyJ[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]*)"
