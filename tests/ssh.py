@@ -56,7 +56,9 @@ def server(folder: Path, *, what: str) -> Iterator[list[str]]:
     (folder / "config").write_text(_CLIENT.format(**names))
     words = [client, "-F", str(folder / "config")]
     with (folder / "log").open("wb") as log:
-        process = subprocess.Popen([sshd, "-D", "-e", "-f", folder / "sshd_config"], stdin=subprocess.DEVNULL, stderr=log)
+        process = subprocess.Popen(
+            [sshd, "-D", "-e", "-f", folder / "sshd_config"], stdin=subprocess.DEVNULL, stderr=log
+        )
         try:
             asked = [*words, "box", "true"]
             until(lambda: subprocess.run(asked, check=False, capture_output=True).returncode == 0, 20)

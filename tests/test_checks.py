@@ -664,7 +664,7 @@ FAULTS = {
         at_logout(removes_shared_memory=True),
         "note",
         "hardware.device",
-        "/dev/shm when you log out",
+        "when you log out (RemoveIPC=yes",
         False,
     ),
     "token among the arguments": (
@@ -810,7 +810,8 @@ def test_what_only_keeps_it_from_starting_now_can_be_planned(name):
 @pytest.mark.parametrize(
     "words",
     [
-        ("--pad_token=<pad>",), ("--eos-token", "</s>"), ("--max_tokens=512",), ("--num_key_value_heads=8",), ("--tokenizer=/t",),
+        ("--pad_token=<pad>",), ("--eos-token", "</s>"), ("--max_tokens=512",), ("--num_key_value_heads=8",),
+        ("--tokenizer=/t",),
         ("--sort_key=length",), ("--token={model}",), ("--use_auth_token=True",), ("--token", "--next"), ("key=value",),
         ("--image_token", "IMG"), ("--token=$HF_TOKEN",), ("sk-learn",), ("--keyboard=us",), ("--token=",),
     ],

@@ -27,7 +27,9 @@ PLANTED = {
     "keys of wandb": ["0123456789abcdef0123456789abcdef01234567"],
     "values": ["correct horse battery", "it's $HOME\\n\"quoted\" 中文", "p4ss;w0rd&more"],
 }  # fmt: skip
-KEY = "-----BEGIN OPENSSH PRIVATE KEY-----\nb3BlbnNzaC1rZXktdjEA\nAAAAB3NzaC1yc2EAAAAD\n-----END OPENSSH PRIVATE KEY-----"
+KEY = (
+    "-----BEGIN OPENSSH PRIVATE KEY-----\nb3BlbnNzaC1rZXktdjEA\nAAAAB3NzaC1yc2EAAAAD\n-----END OPENSSH PRIVATE KEY-----"
+)
 LINES = {
     "Authorization: Bearer abc.def-ghi": "abc.def-ghi",
     "'authorization': 'Basic dXNlcjpwYXNz'": "dXNlcjpwYXNz",
@@ -101,7 +103,18 @@ def test_known_values_are_gone_from_any_text(text, values):
     assert not [value for value in values for piece in masked.split(secrets.MASK) if value in piece]
 
 
-@pytest.mark.parametrize("text", ["a-" * 200_000, "://" * 200_000, "wandb " * 100_000, "x=" * 200_000, "-----BEGIN PRIVATE KEY-----" * 9000, "a" * 2**20, "eyJ" * 200_000])
+@pytest.mark.parametrize(
+    "text",
+    [
+        "a-" * 200_000,
+        "://" * 200_000,
+        "wandb " * 100_000,
+        "x=" * 200_000,
+        "-----BEGIN PRIVATE KEY-----" * 9000,
+        "a" * 2**20,
+        "eyJ" * 200_000,
+    ],
+)
 def test_no_text_takes_long(text):
     secrets.mask(text)
 
@@ -114,23 +127,34 @@ def run(tmp_path, monkeypatch):
     """A run that has secrets wherever they may get to."""
     first, second, third = PLANTED["values"]
     monkeypatch.setenv("PLANTED_PASSWORD", third)
-    chosen = profile({
-        "name": "planted",
-        "trainer.kind": "script",
-        "trainer.preset": "custom",
-        "trainer.script": str(SCRIPTS / "sleeper.py"),
-        "trainer.arguments": ("--wandb_api_key", first),
-        "trainer.secrets": ("PLANTED_PASSWORD",),
-    })
+    chosen = profile(
+        {
+            "name": "planted",
+            "trainer.kind": "script",
+            "trainer.preset": "custom",
+            "trainer.script": str(SCRIPTS / "sleeper.py"),
+            "trainer.arguments": ("--wandb_api_key", first),
+            "trainer.secrets": ("PLANTED_PASSWORD",),
+        }
+    )
     prepared = ready(chosen, facts())
     run = rundir.create("planted", prepared.files, b"{}")
     # As one that was written by hand, which no check has seen.
     values = {"MY_TOKEN": second, "HARMLESS": "stays here"}
     text = store.dumps(profile({"trainer.environment": values}, chosen))
     run.profile.write_text(text)
-    run.plan_file.write_text(json.dumps({"argv": ["--wandb_api_key", first], "env": values, "home": str(Path.home() / "x")}))
+    run.plan_file.write_text(
+        json.dumps({"argv": ["--wandb_api_key", first], "env": values, "home": str(Path.home() / "x")})
+    )
     run.events_file.write_text(json.dumps({"time": 1.0, "event": "run_started", "signal": HF}) + "\n")
-    every = [*PLANTED["tokens"], *LINES, *PLANTED["values"], KEY, f"prompt {platform.node()}:{Path.home()}/mine$", "a plain line"]
+    every = [
+        *PLANTED["tokens"],
+        *LINES,
+        *PLANTED["values"],
+        KEY,
+        f"prompt {platform.node()}:{Path.home()}/mine$",
+        "a plain line",
+    ]
     run.attempt_log(1).write_text("\n".join(every))
     run.launcher_log.write_text(f"--token {third}\n")
     (run.path / "node-1").mkdir()
@@ -144,7 +168,9 @@ def run(tmp_path, monkeypatch):
 def report(*arguments, code=0, folder=None, **environment):
     words = [sys.executable, "-m", "tui_train", "report", *map(str, arguments)]
     env = {**os.environ, "PYTHONPATH": str(SCRIPTS.parents[1]), **environment}
-    done = subprocess.run(words, env=env, cwd=folder, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        words, env=env, cwd=folder, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False
+    )
     assert done.returncode == code, done.stdout + done.stderr
     assert "Traceback" not in done.stderr
     return done.stdout if code == 0 else done.stderr
@@ -217,7 +243,7 @@ def test_of_a_long_log_both_ends_are_there_and_no_half_secret(run, line_ends):
     assert "are left out here" in entry.text
     assert len(entry.text) < archive.HEAD + archive.TAIL + 100
     for length in (6, 10):
-        for start in range(0, len(HF) - length):
+        for start in range(len(HF) - length):
             assert HF[start : start + length] not in entry.text
 
 

@@ -167,7 +167,9 @@ def test_where_every_attempt_ran_out_of_memory_a_second_start_begins_anew(made):
     assert positions(run) == [1, 2, 1, 2]
 
 
-@pytest.mark.parametrize("word", ["--attempt=0", "--attempt=3", "--attempt=x", "--attempt=", "--attempt=99999", "--attempt=1$(touch pwned)"])
+@pytest.mark.parametrize(
+    "word", ["--attempt=0", "--attempt=3", "--attempt=x", "--attempt=", "--attempt=99999", "--attempt=1$(touch pwned)"]
+)
 def test_an_attempt_that_there_is_not(made, word):
     run = made("--seconds=0.1", *CLIMBING, **TWO_ATTEMPTS)
     assert bash(run, word).returncode == 64

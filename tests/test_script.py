@@ -35,7 +35,10 @@ from tui_train.runs.start import start
 WAYS = [(launcher, preset) for preset in ("builtin", "hf-trainer", "total-batch", "custom")
         for launcher in ("torchrun", "python", "accelerate")]  # fmt: skip
 OOM = {"STUB_SAYS": "torch.OutOfMemoryError: CUDA out of memory. Tried", "STUB_CODE": "1"}
-COREUTILS = {"cksum", "head", "mv", "rmdir", "timeout", "cat", "date", "env", "mkdir", "nice", "readlink", "rm", "sleep", "tail", "tr"}
+COREUTILS = {
+    "cat", "cksum", "date", "env", "head", "mkdir", "mv", "nice", "readlink", "rm", "rmdir", "sleep", "tail",
+    "timeout", "tr",
+}  # fmt: skip
 
 
 def as_name(value):

@@ -52,11 +52,9 @@ def last():
 
 def with_word(word):
     """The processes that have a word among their arguments, found without what we think we know of them."""
-    found = []
-    for process in psutil.process_iter(["cmdline", "status"]):
-        if word in (process.info["cmdline"] or []) and process.info["status"] != psutil.STATUS_ZOMBIE:
-            found.append(process.pid)
-    return found
+    known = psutil.process_iter(["cmdline", "status"])
+    living = [process for process in known if process.info["status"] != psutil.STATUS_ZOMBIE]
+    return [process.pid for process in living if word in (process.info["cmdline"] or [])]
 
 
 def started(terminal):
@@ -158,7 +156,9 @@ WAYS = [
 STOPS = [*itertools.islice(itertools.cycle(WAYS), REPEATS or len(WAYS))]
 
 
-@pytest.mark.parametrize("number", range(len(STOPS)), ids=lambda number: f"{number}-{STOPS[number][0]}{STOPS[number][1][0]}")
+@pytest.mark.parametrize(
+    "number", range(len(STOPS)), ids=lambda number: f"{number}-{STOPS[number][0]}{STOPS[number][1][0]}"
+)
 def test_a_stop_leaves_no_process(tmp_path, monkeypatch, number):
     launcher, arguments = STOPS[number]
     monkeypatch.setenv("TUI_TRAIN_GRACE", "1")
@@ -176,7 +176,9 @@ def test_a_stop_leaves_no_process(tmp_path, monkeypatch, number):
         now = stop(run)
         assert (now.state, now.leftover) == ("stopped", ())
         assert with_word(word) == []
-        assert not [pid for pid in before if psutil.pid_exists(pid) and psutil.Process(pid).status() != psutil.STATUS_ZOMBIE]
+        assert not [
+            pid for pid in before if psutil.pid_exists(pid) and psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
+        ]
     finally:
         for pid in (*with_word(word), *marked(status(run).mark or "-", status(run).leader)):
             os.kill(pid, signal.SIGKILL)

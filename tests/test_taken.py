@@ -10,12 +10,15 @@ from pathlib import Path
 
 import msgspec
 import pytest
+from fake_driver import MACHINES, driver_environment
 from support import SCRIPTS, UUIDS, facts, gpu, profile, ready, until
 
 from tui_train.errors import Unavailable
 from tui_train.facts import logout
 from tui_train.facts.taken import busy, clash
 from tui_train.facts.types import Logout, Taken
+from tui_train.runs import rundir
+from tui_train.runs import stop as stopping
 from tui_train.runs.rundir import all_runs
 from tui_train.runs.start import start
 from tui_train.runs.status import status
@@ -31,7 +34,8 @@ def begun():
     def make(where, **values):
         chosen = profile({
             "name": "sleeper", "trainer.kind": "script", "trainer.preset": "custom", "trainer.python": sys.executable,
-            "trainer.script": str(SCRIPTS / "sleeper.py"), **{key.replace("__", "."): found for key, found in values.items()},
+            "trainer.script": str(SCRIPTS / "sleeper.py"),
+            **{key.replace("__", "."): value for key, value in values.items()},
         })  # fmt: skip
         prepared = ready(chosen, where)
         return begin(prepared, prepared.plan)
@@ -118,7 +122,17 @@ def test_the_command_line_tells_it_and_plans_all_the_same(begun, tmp_path):
     output = f"trainer.output={tmp_path / 'out'}"
     begun(facts(), trainer__output=str(tmp_path / "out"))
     for command, code in (("plan", 0), ("run", 69)):
-        words = [sys.executable, "-m", "tui_train", command, "quickstart", "--set", output, "--set", "hardware.device=cpu"]
+        words = [
+            sys.executable,
+            "-m",
+            "tui_train",
+            command,
+            "quickstart",
+            "--set",
+            output,
+            "--set",
+            "hardware.device=cpu",
+        ]
         done = subprocess.run(words, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False)
         assert done.returncode == code, done.stderr
         assert "error: the run" in done.stderr
@@ -128,7 +142,13 @@ def test_the_command_line_tells_it_and_plans_all_the_same(begun, tmp_path):
 
 def test_a_plan_that_is_none_of_ours_has_nothing(begun):
     run = begun(CARDS, hardware__gpus=UUIDS[:1])
-    for text in ("[]", "{}", '{"gpus": 5, "output": [], "port": "x"}', '{"port": 99999999, "output": "a\\u0000b"}', "\x00"):
+    for text in (
+        "[]",
+        "{}",
+        '{"gpus": 5, "output": [], "port": "x"}',
+        '{"port": 99999999, "output": "a\\u0000b"}',
+        "\x00",
+    ):
         run.plan_file.write_text(text)
         assert [(one.gpus, one.outputs, one.port) for one in taken()] == [((), (), 0)]
 
@@ -194,3 +214,38 @@ def test_this_machine_is_asked():
     found = logout.read()
     assert (found is None) == (not Path("/run/systemd/system").is_dir())
     assert msgspec.to_builtins(found) is None or isinstance(found, Logout)
+
+
+@pytest.mark.parametrize("holds", [True, False])
+def test_a_stop_tells_of_memory_that_stays_taken(begun, tmp_path, monkeypatch, holds):
+    run = begun(CARDS, hardware__gpus=UUIDS[:1])
+    until(lambda: b"tick" in run.attempt_log(1).read_bytes())
+    now = status(run)
+    file = tmp_path / "machine.txt"
+    text = (MACHINES / "two-3090-one-busy.txt").read_text()
+    file.write_text(text.replace("5000010", str(now.leader)) if holds else text)
+    for name, value in driver_environment(file).items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setattr(stopping, "_RELEASE", 0.5)
+    if holds:
+        with pytest.raises(Unavailable, match=f"GPU 1 still holds 21.0 GiB for process {now.leader}"):
+            stop(run)
+    else:
+        stop(run)
+    assert status(run).state == "stopped"
+
+
+def test_what_has_finished_is_not_started_again_to_do_nothing(tmp_path):
+    prepared = ready(profile(), facts())
+    run = rundir.create("done", prepared.files, msgspec.json.encode(prepared.plan))
+    lines = [
+        {"time": 1.0, "event": "run_started", "mark": "x", "pid": 1},
+        {"time": 2.0, "event": "run_ended", "state": "finished", "exit_code": 0},
+    ]
+    run.events_file.write_text("".join(f"{msgspec.json.encode(line).decode()}\n" for line in lines))
+    with pytest.raises(Unavailable, match="nothing left to train"):
+        start(run)
+    words = [sys.executable, "-m", "tui_train", "resume", run.name]
+    done = subprocess.run(words, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=True)
+    assert f"tui-train run {run.profile}" in done.stdout
+    assert (status(run).state, status(run).ended) == ("finished", 2.0)

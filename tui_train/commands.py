@@ -137,7 +137,7 @@ def edited(profile: Profile, edits: tuple[str, ...]) -> Profile:
 
 
 def require(prepared: Prepared, *, starts: bool = False) -> Plan:
-    """Return the plan, after printing the findings to stderr; ends where one forbids it, or its start if it `starts`."""
+    """Return the plan, after printing the findings to stderr; ends where one forbids it, or its start if wanted."""
     for finding in prepared.findings:
         click.echo(show.finding(finding), err=True)
     if prepared.plan is None or (starts and any(finding.level == "error" for finding in prepared.findings)):

@@ -1,6 +1,7 @@
 """What the commands that start, list, watch and end runs do; they may end with the training's code."""
 
 import os
+import shlex
 import sys
 from pathlib import Path
 
@@ -18,7 +19,7 @@ from tui_train.runs import archive, rundir
 from tui_train.runs.follow import follow, ranks, wait
 from tui_train.runs.progress import Progress, advance
 from tui_train.runs.rundir import RunDir
-from tui_train.runs.start import start
+from tui_train.runs.start import nothing_left, start
 from tui_train.runs.status import AttemptStatus, Status, status
 from tui_train.runs.stop import stop as end
 from tui_train.runs.tail import Tail
@@ -41,6 +42,10 @@ def resume(reference: str, *, detach: bool) -> None:
     found = _find(reference)
     if status(found).live:
         raise Unavailable(f"{visible(found.name)} is running", f"Watch it: tui-train attach {visible(found.name)}")
+    if nothing_left(found):
+        profile = visible(shlex.quote(str(found.profile)))
+        click.echo(f"{visible(found.name)} has finished: nothing is left to train. Train anew: tui-train run {profile}")
+        return
     start(found, resume=True)
     _watch(found, detach=detach)
 
@@ -67,7 +72,8 @@ def quickstart(edits: tuple[str, ...]) -> None:
         )
     name = visible(begun.name)
     click.echo(f"look again:  tui-train logs {name}   or   tui-train attach {name}")
-    click.echo(f"run again:   bash {visible(str(begun.script))}")
+    if now.state != "finished":
+        click.echo(f"go on:       tui-train resume {name}")
     sys.exit(_code(now))
 
 
@@ -120,8 +126,12 @@ def stop(reference: str) -> None:
     if not before.live and not before.leftover and not before.container:
         click.echo(f"{visible(found.name)} is not running: {show.state(before)}")
         return
-    click.echo(f"stopping {visible(found.name)} …")
-    click.echo(f"{show.state(end(found))}; no process of it is left")
+    click.echo(f"{show.state(_end(found, before))}; no process of it is left")
+    nodes = found.plan().get("nodes")
+    if isinstance(nodes, int) and nodes > 1:
+        click.echo(
+            f"It was one of {nodes} machines, and the others wait for it in vain: stop launch.sh there (Ctrl-C)."
+        )
 
 
 def report(reference: str, file: Path | None, *, force: bool) -> None:
@@ -232,4 +242,14 @@ def _interrupted(found: RunDir) -> None:
         if answer == "d":
             click.echo(f"{name} goes on. Watch it: tui-train attach {name}")
             sys.exit(0)
-    end(found)
+    _end(found, status(found))
+
+
+def _end(found: RunDir, now: Status) -> Status:
+    """End a run; Ctrl-C meanwhile takes its grace away."""
+    click.echo(f"stopping {visible(found.name)}: it gets {now.grace} s to save and end; Ctrl-C kills it at once")
+    try:
+        return end(found)
+    except KeyboardInterrupt:
+        click.echo("\nkilling …")
+        return end(found, at_once=True)

@@ -38,7 +38,8 @@ _FORMS = {
 # What is before the secret stays: it is the first group.
 _AFTER = {
     "authorizations": re.compile(
-        r"((?:authorization['\"]?\s*[:=]\s*['\"]?(?:(?:basic|bearer|token)\s+)?|\bbearer\s+))[^\s'\",;<]{4,}", re.IGNORECASE
+        r"((?:authorization['\"]?\s*[:=]\s*['\"]?(?:(?:basic|bearer|token)\s+)?|\bbearer\s+))[^\s'\",;<]{4,}",
+        re.IGNORECASE,
     ),
     "cookies": re.compile(r"(\b(?:set-)?cookie['\"]?\s*:\s*['\"]?)[^\r\n'\"<]{4,}", re.IGNORECASE),
     "passwords in URLs": re.compile(
@@ -49,10 +50,12 @@ _AFTER = {
     ),
 }
 _VALUE = r"""(?P<value>"(?:[^"\\\r\n]|\\.){1,2000}"|'[^'\r\n]{1,2000}'|[^\s'",;()\[\]{}]{1,2000})"""
-# An argument and the word after it, in a shell's line or in a list; a name and its value, in a shell, TOML, YAML or JSON.
+# An argument and the word after it, in a shell's line or in a list; a name and its value, in a shell, TOML or JSON.
 _NAMED = (
     re.compile(rf"""(?P<before>(?<![\w-])--?(?P<name>[A-Za-z][\w.-]{{0,60}})(?:=|['"]?\s*,\s*|['"]?\s+)){_VALUE}"""),
-    re.compile(rf"""(?P<before>(?<![\w.-])-{{0,2}}(?P<name>[A-Za-z][\w.-]{{0,60}})['"]?\s{{0,3}}[:=]\s{{0,3}}){_VALUE}"""),
+    re.compile(
+        rf"""(?P<before>(?<![\w.-])-{{0,2}}(?P<name>[A-Za-z][\w.-]{{0,60}})['"]?\s{{0,3}}[:=]\s{{0,3}}){_VALUE}"""
+    ),
 )
 
 

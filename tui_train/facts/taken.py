@@ -33,7 +33,7 @@ def spellings(path: str) -> tuple[str, ...]:
 
 
 def busy(port: int) -> bool:
-    """Tell whether a port of this machine cannot be listened at, because somebody does; one that is forbidden is not."""
+    """Tell whether somebody listens at a port of this machine; one that may not be listened at is not busy."""
     with ExitStack() as stack:
         for family, address in _ANY:
             try:

@@ -193,8 +193,8 @@ class Facts(Struct, frozen=True, kw_only=True):
 
     `paths` holds the state of each path that the profile names, `documents` what its YAML files hold, `presets` the
     user's own by name, `help` what scripts list, by script or module, and `recipes` those of NeMo, by Python: only of
-    of those that the user has asked. `taken` is what live runs have. `variables` are those of the environment, and of NCCL's files, that tell libraries
-    how to communicate.
+    those that the user has asked. `variables` are those of the environment, and of NCCL's files, that tell libraries
+    how to communicate. `taken` is what live runs have.
     """
 
     machine: Machine

@@ -127,7 +127,7 @@ def _cleaner(run: RunDir) -> Callable[[str, str], Entry]:
 
 
 def _known(run: RunDir) -> frozenset[str]:
-    """Return values that surely are secrets: of variables named so, here and in the profile, and among its arguments."""
+    """Return values that surely are secrets: of variables named so, here and in the profile, and among arguments."""
     values = {value for name, value in os.environ.items() if secrets.named(name)}
     try:
         trainer = store.load(str(run.profile)).trainer

@@ -2,7 +2,7 @@
 
 import fcntl
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 
 from tui_train.errors import Unavailable
 from tui_train.facts.taken import busy, clash, spellings
@@ -57,8 +57,7 @@ def one_at_a_time() -> Iterator[None]:
         yield
         return
     with file:
-        try:
+        # Some network file systems have no locks.
+        with suppress(OSError):
             fcntl.flock(file, fcntl.LOCK_EX)
-        except OSError:
-            pass  # some network file systems have no locks
         yield
