@@ -169,8 +169,11 @@ class Wizard(Looking):
         if event.module == "hardware":
             self.action_look()
         else:
-            # Another run may have begun meanwhile; and its file may have been edited, of which a copy trains.
-            self.look("taken", *(["paths"] if self.profile.trainer.config else []))
+            # Another run may have begun meanwhile.
+            self.glance("taken")
+            if self.profile.trainer.config:
+                # It may have been edited meanwhile, and a copy of it trains.
+                self.look("paths")
         screen = kind()
         self.push_screen(screen.data_bind(Wizard.profile, Wizard.facts, Wizard.looking, Wizard.live))
 
