@@ -621,7 +621,7 @@ def test_a_disk_that_is_full_when_the_script_starts(mounted):
     assert done.returncode == 73
     assert b"launch.sh: cannot write" in done.stderr
     assert not run.attempt_log(1).exists()
-    with pytest.raises(Unavailable):
+    with pytest.raises(Unavailable, match="cannot write"):
         start(run)
     (folder / "filler").unlink()
     assert bash(run).returncode == 0
