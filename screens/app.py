@@ -147,6 +147,7 @@ class Wizard(Looking):
             "paths": fields.paths_of(profile) != fields.paths_of(before),
             "toolchains": python != before.trainer.python and python not in {"", *known},
             "images": _image(profile) != _image(before),
+            "taken": profile.nodes != before.nodes,
         }
         parts = [part for part, differs in changed.items() if differs]
         self.expect(*parts)
@@ -167,9 +168,12 @@ class Wizard(Looking):
         self._keep()
         if event.module == "hardware":
             self.action_look()
-        elif self.profile.trainer.config:
-            # It may have been edited meanwhile, and a copy of it trains.
-            self.look("paths")
+        else:
+            # Another run may have begun meanwhile.
+            self.glance("taken")
+            if self.profile.trainer.config:
+                # It may have been edited meanwhile, and a copy of it trains.
+                self.look("paths")
         screen = kind()
         self.push_screen(screen.data_bind(Wizard.profile, Wizard.facts, Wizard.looking, Wizard.live))
 

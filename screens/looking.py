@@ -75,6 +75,13 @@ def _engines(_profile: Profile) -> Any:
     return images.engines()
 
 
+def _taken(profile: Profile) -> Any:
+    from tui_train.runs.taken import taken
+    from tui_train.workflow import met_at
+
+    return taken(met_at(profile))
+
+
 def _images(profile: Profile) -> Any:
     from tui_train.workflow import chosen_image
 
@@ -89,6 +96,7 @@ _QUESTIONS: dict[str, Callable[[Profile], Any]] = {
     "variables": _variables,
     "engines": _engines,
     "images": _images,
+    "taken": _taken,
 }
 
 
@@ -116,6 +124,11 @@ class Looking(App[int]):
         wanted = [part for part in parts if part not in self.looking or part not in _ONE_AT_A_TIME]
         self.expect(*wanted)
         self.look_at(*wanted)
+
+    def glance(self, part: str) -> None:
+        """Look at a part anew while what is known of it still counts."""
+        self._asked[part] = self._asked.get(part, 0) + 1
+        self.look_at(part)
 
     def look_at(self, *parts: str) -> None:
         """Look at parts that are expected, for the present profile."""

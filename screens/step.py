@@ -209,7 +209,7 @@ class Step(Base):
     def action_next(self) -> None:
         """Go to the next step, or to what is wrong here."""
         unread = next((row for row in self.query(TextRow) if row.unread and row.display), None)
-        wrong = next((finding for finding in self.findings() if finding.level == "error"), None)
+        wrong = next((finding for finding in self.findings() if finding.forbids), None)
         if unread is None and wrong is None:
             self.post_message(OpenStep(self.next_module))
             return

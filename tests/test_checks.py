@@ -7,7 +7,7 @@ from test_nemo import FAULTS as NEMO_FAULTS
 
 from tui_train.changes import apply
 from tui_train.checks import CHECKS, check
-from tui_train.facts.types import ContainerImage, Document, Facts, Flag, Gap, GpuProcess, ScriptHelp
+from tui_train.facts.types import ContainerImage, Document, Facts, Flag, Gap, GpuProcess, Logout, ScriptHelp, Taken
 from tui_train.plan.plan import plan
 from tui_train.presets import OwnPreset
 from tui_train.profile.fields import paths_of
@@ -36,6 +36,15 @@ def read(**documents):
     """Facts in which these YAML files hold that."""
     more = {f"/{name}.yaml": found for name, found in documents.items()}
     return msgspec.structs.replace(facts(), documents=more)
+
+
+def beside(*taken):
+    """Two cards, and what live runs have."""
+    return msgspec.structs.replace(TWO, taken=taken)
+
+
+def at_logout(**what):
+    return msgspec.structs.replace(TWO, machine=msgspec.structs.replace(TWO.machine, logout=Logout(**what)))
 
 
 YAML = {"trainer.preset": "total-batch-yaml", "trainer.config": "/c.yaml"} | SCRIPT
@@ -610,6 +619,70 @@ FAULTS = {
         "no way to mount /a:b,c",
         False,
     ),
+    "cards of a live run": (
+        {"hardware.gpus": UUIDS[:1]},
+        beside(Taken(run="a", gpus=UUIDS[:1])),
+        "error",
+        "hardware.gpus",
+        "the run a trains on 1 card of these already",
+        True,
+    ),
+    "all cards taken by a live run": (
+        {},
+        beside(Taken(run="a", gpus=UUIDS)),
+        "error",
+        "hardware.gpus",
+        "the run a trains on 2 cards",
+        True,
+    ),
+    "output folder of a live run": (
+        {"trainer.output": "/data//out/"},
+        beside(Taken(run="a", outputs=("/data/out",))),
+        "error",
+        "trainer.output",
+        "the run a writes to /data/out",
+        True,
+    ),
+    "port that another program has": (
+        MACHINES | {"nodes.address": "10.0.0.1", "trainer.launcher": "torchrun", "recipe.global_batch": 32},
+        beside(Taken(port=29500)),
+        "error",
+        "nodes.port",
+        "another program has port 29500",
+        True,
+    ),
+    "processes that end at logout": (
+        {},
+        at_logout(kills=True),
+        "warning",
+        "hardware.device",
+        "ends all your processes when you log out",
+        False,
+    ),
+    "shared memory that goes at logout": (
+        {},
+        at_logout(removes_shared_memory=True),
+        "note",
+        "hardware.device",
+        "when you log out (RemoveIPC=yes",
+        False,
+    ),
+    "token among the arguments": (
+        SCRIPT | {"trainer.preset": "custom", "trainer.arguments": ("--hub", "hf_" + "a" * 30)},
+        facts(),
+        "error",
+        "trainer.arguments",
+        "--hub looks like a secret",
+        False,
+    ),
+    "what may be a secret among the arguments": (
+        SCRIPT | {"trainer.preset": "custom", "trainer.arguments": ("--wandb_api_key=correct horse",)},
+        facts(),
+        "warning",
+        "trainer.arguments",
+        "--wandb_api_key looks like a secret",
+        False,
+    ),
     "unknown preset": (SCRIPT | {"trainer.preset": "hf"}, facts(), "error", "trainer.preset", "no preset hf", False),
 }
 
@@ -635,6 +708,7 @@ MENDED = {
     "offload without sharding", "sharding on the cpu", "sharding by torchrun", "sharding over one process",
     "deepspeed for the built-in trainer", "machines at a port of root", "python for two machines",
     "engine that is not there", "engine that may not be used",
+    "cards of a live run",
     "shared memory that is none", "shared memory of apptainer", "argument that the container does not see",
 }  # fmt: skip
 
@@ -724,6 +798,34 @@ def test_secrets_are_known_by_their_names(name, secret):
         mended = apply(item.change, chosen)
         assert mended.trainer.environment == {"A": "1"}
         assert mended.trainer.secrets == (name,)
+
+
+@pytest.mark.parametrize("name", [name for name in FAULTS if "live run" in name or name.startswith("port that")])
+def test_what_only_keeps_it_from_starting_now_can_be_planned(name):
+    values, where, *_ = FAULTS[name]
+    assert plan(profile(values), where).attempts
+    assert not any(item.forbids for item in found(values, where))
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("--pad_token=<pad>",), ("--eos-token", "</s>"), ("--max_tokens=512",), ("--num_key_value_heads=8",),
+        ("--tokenizer=/t",),
+        ("--sort_key=length",), ("--token={model}",), ("--use_auth_token=True",), ("--token", "--next"), ("key=value",),
+        ("--image_token", "IMG"), ("--token=$HF_TOKEN",), ("sk-learn",), ("--keyboard=us",), ("--token=",),
+    ],
+)  # fmt: skip
+def test_arguments_that_are_no_secrets(words):
+    values = SCRIPT | {"trainer.preset": "custom", "trainer.arguments": words}
+    assert not [item for item in found(values, facts()) if "secret" in item.message]
+
+
+def test_a_secret_argument_is_never_said():
+    values = SCRIPT | {"trainer.preset": "custom", "trainer.arguments": ("--password=correct horse", "ghp_" + "x" * 36)}
+    said = found(values, facts())
+    assert [item.level for item in said] == ["error", "warning"]
+    assert not [item for item in said if "horse" in item.message + item.remedy or "xxx" in item.message]
 
 
 def test_errors_come_first_and_all_are_told():

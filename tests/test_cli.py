@@ -13,6 +13,7 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import click
+import pexpect
 import pytest
 from support import HOSTILE, SCRIPTS, facts, until
 
@@ -22,6 +23,7 @@ from tui_train.runs import rundir
 from tui_train.runs.processes import marked
 from tui_train.runs.progress import Progress
 from tui_train.runs.status import Status, status
+from tui_train.runs.stop import stop as end
 
 TUI_TRAIN = [sys.executable, "-m", "tui_train"]
 SLEEPER = f"""\
@@ -600,8 +602,7 @@ def test_quickstart_goes_the_whole_way(tmp_path):
     for part in ("1 Looking at this machine", "\n2 The plan\n", "\n3 Running in ", "\n4 finished after ", "in 4 steps"):
         assert part in shown
     assert float(re.search(r"loss from (\S+) to", shown)[1]) > 4
-    again = re.search(r"^run again: +(.*)$", shown, re.MULTILINE)[1]
-    assert again == f"bash {newest().script}"
+    assert "nothing is left to train" in tui("resume", "last").stdout
     assert (newest().path / "output" / "checkpoint-4" / "trainer_state.json").is_file()
 
 
@@ -659,3 +660,41 @@ def test_a_plan_in_a_container_shows_the_engines_words(tmp_path):
     assert argv[:2] == ["docker", "run"]
     assert argv[argv.index("nemo:1") :][:2] == ["nemo:1", "python"]
     assert "--env=PYTHONUNBUFFERED=1" in argv
+
+
+@pytest.mark.parametrize(
+    ("keys", "code", "state"),
+    [("\r", 0, "running"), ("d\r", 0, "running"), ("\x03", 0, "running"), ("x\rs\r", 143, "stopped")],
+    ids=["enter", "d", "again", "s"],
+)
+def test_ctrl_c_asks_what_becomes_of_the_run(mine, keys, code, state):
+    terminal = pexpect.spawn(TUI_TRAIN[0], [*TUI_TRAIN[1:], "run", mine, *arguments("--seconds=60")], timeout=30)
+    terminal.expect("tick 1")
+    terminal.sendintr()
+    terminal.expect("etach.*or.*top it")
+    terminal.send(keys)
+    terminal.expect(pexpect.EOF)
+    terminal.close()
+    assert terminal.exitstatus == code
+    assert status(newest()).state == state
+    end(newest())
+
+
+def test_a_second_ctrl_c_takes_the_grace_away(mine, monkeypatch):
+    monkeypatch.setenv("TUI_TRAIN_GRACE", "60")
+    words = arguments("--seconds=60", "--ignore-signals")
+    terminal = pexpect.spawn(TUI_TRAIN[0], [*TUI_TRAIN[1:], "run", mine, *words], timeout=30)
+    terminal.expect("tick 1")
+    began = time.monotonic()
+    terminal.sendintr()
+    terminal.expect("etach.*or.*top it")
+    terminal.send("s\r")
+    terminal.expect("it gets 60 s to save and end")
+    until(lambda: status(newest()).state == "stopping")
+    terminal.sendintr()
+    terminal.expect("killing")
+    terminal.expect(pexpect.EOF)
+    terminal.close()
+    assert time.monotonic() - began < 20
+    assert (terminal.exitstatus, status(newest()).state) == (143, "stopped")
+    assert not marked(status(newest()).mark)

@@ -158,6 +158,7 @@ def test_a_script_starts_in_its_own_folder_with_the_presets_words():
     assert words(chosen) == [
         "/py",
         "/src/my train.py",
+        "--enable_jit_checkpoint=True",
         "--output_dir=/run/output",
         "--per_device_train_batch_size=8",
         "--gradient_accumulation_steps=2",

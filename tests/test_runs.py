@@ -140,6 +140,43 @@ def test_it_climbs_after_out_of_memory_only(made):
     assert gone(run)
 
 
+def positions(run):
+    return [attempt.position for attempt in status(run).attempts]
+
+
+def test_a_second_start_begins_where_the_first_was(made):
+    run = made("--seconds=0.1", "--memory-for=1", *CLIMBING, **TWO_ATTEMPTS)
+    assert bash(run).returncode == 0
+    assert positions(run) == [1, 2]
+    again = bash(run)
+    assert again.returncode == 0
+    assert b"begins with attempt 2 of 2" in again.stdout
+    assert positions(run) == [1, 2, 2]
+    assert bash(run, "--attempt=1").returncode == 0
+    assert positions(run)[3:] == [1, 2]
+    with run.script.open("a") as file:
+        file.write("# another script has another ladder\n")
+    assert bash(run).returncode == 0
+    assert positions(run)[5:] == [1, 2]
+
+
+def test_where_every_attempt_ran_out_of_memory_a_second_start_begins_anew(made):
+    run = made("--out-of-memory=0.01", *CLIMBING, **TWO_ATTEMPTS)
+    for _ in range(2):
+        assert bash(run).returncode == 1
+    assert positions(run) == [1, 2, 1, 2]
+
+
+@pytest.mark.parametrize(
+    "word", ["--attempt=0", "--attempt=3", "--attempt=x", "--attempt=", "--attempt=99999", "--attempt=1$(touch pwned)"]
+)
+def test_an_attempt_that_there_is_not(made, word):
+    run = made("--seconds=0.1", *CLIMBING, **TWO_ATTEMPTS)
+    assert bash(run, word).returncode == 64
+    assert not run.events_file.exists()
+    assert not Path("pwned").exists()
+
+
 def test_following_shows_what_is_written_and_the_bar_at_work(made):
     run = made("--seconds=0.5")
     start(run)
@@ -584,11 +621,32 @@ def test_a_disk_that_is_full_when_the_script_starts(mounted):
     assert done.returncode == 73
     assert b"launch.sh: cannot write" in done.stderr
     assert not run.attempt_log(1).exists()
-    with pytest.raises(Unavailable):
+    with pytest.raises(Unavailable, match="cannot write"):
         start(run)
     (folder / "filler").unlink()
     assert bash(run).returncode == 0
     assert status(run).state == "finished"
+
+
+@ROOT
+def test_a_disk_that_fills_up_meanwhile(mounted, tmp_path):
+    """How it ended is known all the same."""
+    folder = mounted("-t", "tmpfs", "-o", "size=256k", "tmpfs")
+    go = tmp_path / "go on"
+    run, _ = exported(folder / "run", sleeping(f"--until={go}", "--code=3"), facts())
+    start(run)
+    training(run)
+    with contextlib.suppress(OSError), (folder / "filler").open("wb", buffering=0) as file:
+        while True:
+            file.write(b"x" * 4096)
+    # A file may have room left in its last page.
+    with contextlib.suppress(OSError), run.events_file.open("ab", buffering=0) as file:
+        while True:
+            file.write(b"\n")
+    go.touch()
+    until(lambda: not status(run).live)
+    now = status(run)
+    assert (now.state, now.exit_code) == ("failed", 3)
 
 
 @ROOT

@@ -35,7 +35,10 @@ from tui_train.runs.start import start
 WAYS = [(launcher, preset) for preset in ("builtin", "hf-trainer", "total-batch", "custom")
         for launcher in ("torchrun", "python", "accelerate")]  # fmt: skip
 OOM = {"STUB_SAYS": "torch.OutOfMemoryError: CUDA out of memory. Tried", "STUB_CODE": "1"}
-COREUTILS = {"mv", "rmdir", "timeout", "cat", "date", "env", "mkdir", "nice", "readlink", "rm", "sleep", "tail", "tr"}
+COREUTILS = {
+    "cat", "cksum", "date", "env", "head", "mkdir", "mv", "nice", "readlink", "rm", "rmdir", "sleep", "tail",
+    "timeout", "tr",
+}  # fmt: skip
 
 
 def as_name(value):
@@ -103,6 +106,20 @@ def assert_handed_over(folder, launcher, preset, values, run_name):
     assert not Path("pwned").exists()
     assert loads((run.path / PROFILE).read_text()) == chosen
     return run
+
+
+def test_variables_of_yours_that_the_script_has_too_reach_the_training_as_they_are(tmp_path):
+    chosen, found = built(tmp_path, "torchrun", "custom", ["x"])
+    run, _ = exported(tmp_path / "run", chosen, found)
+    text = run.script.read_text()
+    own = {*re.findall(r"\b([a-z_]+)=", text), *re.findall(r"\blocal ([a-z_ ]+)$", text, re.MULTILINE)}
+    names = {"entry", "yours", *(name for words in own for name in words.split())}
+    assert {"python", "grace", "found", "seen", "yours", "entry", "parents", "code", "run_id"} <= names
+    yours = {name: f"it's\nmine {name}" for name in names}
+    done = bash(run, env=plain_environment(STUB_NOTES=str(tmp_path / "notes"), **yours))
+    assert (done.returncode, done.stderr) == (0, b"")
+    (note,) = noted(tmp_path / "notes")
+    assert {name: value for name, value in note["env"].items() if name in names} == yours
 
 
 @pytest.mark.parametrize("number", range(len(HOSTILE)), ids=lambda number: ascii(HOSTILE[number]))

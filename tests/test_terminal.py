@@ -23,12 +23,16 @@ pytestmark = pytest.mark.training
 class Terminal:
     """A wizard in a pseudo-terminal, and the screen that a user would see."""
 
-    def __init__(self, *arguments: str, rows: int = 24, columns: int = 80, **environment: str) -> None:
+    def __init__(
+        self, *arguments: str, rows: int = 24, columns: int = 80, command: list[str] | None = None, **environment: str
+    ) -> None:
+        """Open one by its own Python, or by another command."""
+        command = command or [sys.executable, "-m", "tui_train"]
         self.screen = pyte.Screen(columns, rows)
         self._stream = pyte.ByteStream(self.screen)
         self.child = pexpect.spawn(
-            sys.executable,
-            ["-m", "tui_train", *arguments],
+            command[0],
+            [*command[1:], *arguments],
             dimensions=(rows, columns),
             env={**os.environ, "TERM": "xterm-256color", "TEXTUAL_ANIMATIONS": "none", **environment},
             timeout=60,

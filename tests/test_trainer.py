@@ -116,6 +116,27 @@ def test_what_a_training_prints_and_leaves(whole):
     assert list(record) == ["step", "loss", "lr", "tokens_per_second", "micro_batch", "accumulation"]
 
 
+@pytest.mark.parametrize("launcher", [(), TORCHRUN], ids=["python", "torchrun"])
+def test_told_to_end_it_saves_first(script, tmp_path, launcher):
+    """All ranks in the same step, though a signal reaches each at another moment."""
+    output = tmp_path / "out"
+    words = (*TINY, "--micro-batch=4", "--accumulation=1", "--checkpoint-every=100000", "--steps=100000")
+    process = start(script, output, *words, launcher=launcher)
+    for line in process.stdout:
+        if line.startswith("step 3/"):
+            break
+    process.terminate()
+    out, _ = process.communicate(timeout=60)
+    assert process.returncode == 143 if not launcher else process.returncode
+    step = int(re.search(r"^stopped \| step (\d+) of 100000", out, re.MULTILINE)[1])
+    assert checkpoints(output) == [f"checkpoint-{step}"]
+    assert json.loads((output / f"checkpoint-{step}" / "trainer_state.json").read_text())["step"] == step
+    assert not (output / "model").exists()
+    more = (*words[:-1], f"--steps={step + 1}", f"--resume-from={output}/checkpoint-{step}")
+    out, _ = end(start(script, output, *more, launcher=launcher))
+    assert f"resumed from {output}/checkpoint-{step} at step {step}" in out
+
+
 TEXTBOOK = """
 import json, math, sys
 import numpy as np, torch

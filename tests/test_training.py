@@ -7,10 +7,12 @@ import sys
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
-from support import SCRIPTS, bash, exported, facts, plain_environment, profile
+from support import SCRIPTS, bash, exported, facts, plain_environment, profile, until
 
 from tui_train.runs.progress import Progress, advance
+from tui_train.runs.start import start
 from tui_train.runs.status import status
+from tui_train.runs.stop import stop
 from tui_train.runs.tail import Tail
 
 pytestmark = pytest.mark.training
@@ -144,6 +146,32 @@ def test_a_script_with_the_hf_trainer(tmp_path):
     assert progress.points
     # It went on after step 4, and did not begin anew.
     assert sum(line.startswith("{'loss'") for line in lines) == 2
+
+
+WAYS = [("builtin", "python"), ("builtin", "torchrun"), ("builtin", "accelerate"), ("hf-trainer", "python")]
+
+
+@pytest.mark.parametrize(("trainer", "launcher"), WAYS)
+def test_a_stop_saves_where_it_was(tmp_path, trainer, launcher):
+    values = {"recipe.steps": 100000, "recipe.checkpoint_every": 100000, "trainer.launcher": launcher}
+    values |= TWO if launcher != "python" else {}
+    words = ()
+    if trainer == "hf-trainer":
+        script = {"trainer.kind": "script", "trainer.preset": trainer, "trainer.script": str(SCRIPTS / "hf_trainer.py")}
+        values |= script
+        words = ("--logging_steps=1", "--report_to=none")
+    chosen = profile({**TINY, "trainer.python": sys.executable, "trainer.arguments": words, **values})
+    run, _ = exported(tmp_path / "run", chosen, facts())
+    start(run)
+    began = "step 2/" if trainer == "builtin" else "{'loss'"
+    until(lambda: began in log_of(run, 1), 120)
+    assert stop(run).state == "stopped"
+    (saved,) = (run.path / "output").glob("checkpoint-*")
+    state = json.loads((saved / "trainer_state.json").read_text())
+    step = int(saved.name.removeprefix("checkpoint-"))
+    assert state["step" if trainer == "builtin" else "global_step"] == step > 1
+    dry = bash(run, "--dry-run").stdout.decode()
+    assert str(saved) in dry
 
 
 def test_a_script_whose_batch_size_is_the_total(tmp_path):

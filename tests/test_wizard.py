@@ -22,13 +22,23 @@ from tui_train import show, workflow
 from tui_train.facts import images, live, probe
 from tui_train.facts.ask import Answer
 from tui_train.facts.samples import Sample, Samples
-from tui_train.facts.types import ContainerEngine, ContainerImage, Facts, Gap, Gpu, GpuProcess, Machine, Toolchain
+from tui_train.facts.types import (
+    ContainerEngine,
+    ContainerImage,
+    Facts,
+    Gap,
+    Gpu,
+    GpuProcess,
+    Machine,
+    Taken,
+    Toolchain,
+)
 from tui_train.profile import store
 from tui_train.profile.types import Profile
-from tui_train.runs import rundir
+from tui_train.runs import rundir, taken
 from tui_train.runs.processes import boot_id, start_ticks
 from tui_train.wizard import wizard
-from tui_train.workflow import last, prepare
+from tui_train.workflow import last, prepare, remember
 
 SIZES = [(80, 24), (120, 40)]
 HOST = Machine(
@@ -363,6 +373,25 @@ async def test_rungs_can_be_reordered(profile_in: Any) -> None:
         assert profile_in(pilot).ladder.rungs[1:] == ("activation_checkpointing", "micro_batch")
         await keys("left_square_bracket")(pilot)
         assert profile_in(pilot).ladder.rungs[1:] == ("micro_batch", "activation_checkpointing")
+
+
+async def test_preview_tells_of_a_run_that_has_begun_meanwhile(
+    machine: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    del machine
+    begun: list[Taken] = []
+    monkeypatch.setattr(taken, "taken", lambda *_: tuple(begun))
+    trainer = msgspec.structs.replace(Profile().trainer, output=str(tmp_path / "out"))
+    remember(msgspec.structs.replace(Profile(), trainer=trainer))
+    async with wizard().run_test(size=(120, 40)) as pilot:
+        await keys("enter", "enter", "enter")(pilot)
+        begun.append(Taken(run="other", outputs=(str(tmp_path / "out"),)))
+        await keys("enter")(pilot)
+        await until_shown(pilot, "the run other writes to")
+        assert "#!/usr/bin/env bash" in shows(pilot), "it can be read and exported all the same"
+        await keys("enter")(pilot)
+        assert "[4 Preview]" in shows(pilot)
+        assert rundir.all_runs() == ()
 
 
 async def test_preview_is_what_is_exported(machine: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

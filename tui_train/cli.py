@@ -195,6 +195,17 @@ def resume(run: str, *, detach: bool) -> None:
 
 
 @cli.command()
+@click.argument("run")
+@click.argument("file", required=False, type=_FILE)
+@click.option("--force", is_flag=True, help="Replace a file that stands there.")
+def report(run: str, file: Path | None, *, force: bool) -> None:
+    """Write RUN to one archive for a colleague or a bug report, without secrets."""
+    from tui_train import run_commands
+
+    run_commands.report(run, file, force=force)
+
+
+@cli.command()
 @_JSON
 def profiles(*, as_json: bool) -> None:
     """List the saved profiles."""

@@ -136,11 +136,11 @@ def edited(profile: Profile, edits: tuple[str, ...]) -> Profile:
     return profile
 
 
-def require(prepared: Prepared) -> Plan:
-    """Return the plan, after printing the findings to stderr; ends where one is an error."""
+def require(prepared: Prepared, *, starts: bool = False) -> Plan:
+    """Return the plan, after printing the findings to stderr; ends where one forbids it, or its start if wanted."""
     for finding in prepared.findings:
         click.echo(show.finding(finding), err=True)
-    if prepared.plan is None:
+    if prepared.plan is None or (starts and any(finding.level == "error" for finding in prepared.findings)):
         sys.exit(_refusal(prepared))
     return prepared.plan
 

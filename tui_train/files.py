@@ -38,14 +38,14 @@ def writing(path: Path) -> Iterator[None]:
         raise CannotWrite(f"cannot write {visible(str(path))}: {why}", remedy) from error
 
 
-def write_beside(path: Path, text: str, mode: int = 0o644) -> None:
+def write_beside(path: Path, text: str | bytes, mode: int = 0o644) -> None:
     """Write a file beside its place and rename it there, creating its folder; CannotWrite leaves the old one."""
     with writing(path):
         path.parent.mkdir(parents=True, exist_ok=True)
         handle, beside = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name[:40]}.")
         try:
-            with os.fdopen(handle, "w", encoding="utf-8", newline="\n") as file:
-                file.write(text)
+            with os.fdopen(handle, "wb") as file:
+                file.write(text.encode() if isinstance(text, str) else text)
                 file.flush()
                 os.fsync(file.fileno())
             Path(beside).chmod(mode)

@@ -1,5 +1,7 @@
 """What the commands that start, list, watch and end runs do; they may end with the training's code."""
 
+import os
+import shlex
 import sys
 from pathlib import Path
 
@@ -8,18 +10,20 @@ import msgspec
 
 from tui_train import show
 from tui_train.commands import edited, load, mended, print_json, require, show_machines
-from tui_train.errors import BadInput, Unavailable
+from tui_train.errors import BadInput, CannotWrite, TuiTrainError, Unavailable
+from tui_train.facts import saved
 from tui_train.plan.resolve import pick_toolchain
+from tui_train.profile import store
 from tui_train.profile.types import Profile
-from tui_train.runs import rundir
+from tui_train.runs import archive, rundir
 from tui_train.runs.follow import follow, ranks, wait
 from tui_train.runs.progress import Progress, advance
 from tui_train.runs.rundir import RunDir
-from tui_train.runs.start import start
+from tui_train.runs.start import nothing_left, start
 from tui_train.runs.status import AttemptStatus, Status, status
 from tui_train.runs.stop import stop as end
 from tui_train.runs.tail import Tail
-from tui_train.text import duration, table, visible
+from tui_train.text import duration, size, table, visible
 from tui_train.wizard import open_wizard, terminal
 from tui_train.workflow import begin, look, prepare
 
@@ -27,7 +31,7 @@ from tui_train.workflow import begin, look, prepare
 def run(reference: str, edits: tuple[str, ...], *, detach: bool) -> None:
     """Start a profile's run, and follow it unless detached."""
     prepared = prepare(profile := edited(load(reference), edits), look(profile))
-    made = require(prepared)
+    made = require(prepared, starts=True)
     started = begin(prepared, made)
     show_machines(made)
     _watch(started, detach=detach)
@@ -38,6 +42,10 @@ def resume(reference: str, *, detach: bool) -> None:
     found = _find(reference)
     if status(found).live:
         raise Unavailable(f"{visible(found.name)} is running", f"Watch it: tui-train attach {visible(found.name)}")
+    if nothing_left(found):
+        profile = visible(shlex.quote(str(found.profile)))
+        click.echo(f"{visible(found.name)} has finished: nothing is left to train. Train anew: tui-train run {profile}")
+        return
     start(found, resume=True)
     _watch(found, detach=detach)
 
@@ -50,7 +58,7 @@ def quickstart(edits: tuple[str, ...]) -> None:
     click.echo(show.facts(found, pick_toolchain(profile, found), ()).rstrip())
     profile = mended(profile, found)
     prepared = prepare(profile, found)
-    made = require(prepared)
+    made = require(prepared, starts=True)
     click.echo(f"\n2 The plan\n{show.plan(made)}\n")
     begun = begin(prepared, made)
     click.echo(f"3 Running in {visible(str(begun.path))}")
@@ -64,7 +72,8 @@ def quickstart(edits: tuple[str, ...]) -> None:
         )
     name = visible(begun.name)
     click.echo(f"look again:  tui-train logs {name}   or   tui-train attach {name}")
-    click.echo(f"run again:   bash {visible(str(begun.script))}")
+    if now.state != "finished":
+        click.echo(f"go on:       tui-train resume {name}")
     sys.exit(_code(now))
 
 
@@ -117,8 +126,44 @@ def stop(reference: str) -> None:
     if not before.live and not before.leftover and not before.container:
         click.echo(f"{visible(found.name)} is not running: {show.state(before)}")
         return
-    click.echo(f"stopping {visible(found.name)} …")
-    click.echo(f"{show.state(end(found))}; no process of it is left")
+    click.echo(f"{show.state(_end(found, before))}; no process of it is left")
+    nodes = found.plan().get("nodes")
+    if isinstance(nodes, int) and nodes > 1:
+        click.echo(
+            f"It was one of {nodes} machines, and the others wait for it in vain: stop launch.sh there (Ctrl-C)."
+        )
+
+
+def report(reference: str, file: Path | None, *, force: bool) -> None:
+    """Write a run's archive, and say what is in it."""
+    found = _find(reference)
+    name = archive.name_of(found)
+    path = file or Path(f"{name}.tar.gz")
+    if path.is_dir():
+        path /= f"{name}.tar.gz"
+    if not force and os.path.lexists(path):
+        raise CannotWrite(f"{visible(str(path))} is there already", "Choose another name, or replace it (--force).")
+    click.echo("Looking at this machine …")
+    machine = saved.machine_file(look(_profile_of(found)))
+    files = archive.entries(found, machine)
+    archive.write(path, name, files)
+    rows = [(visible(entry.name), _amount(entry.text), str(sum(entry.masked.values()) or "-")) for entry in files]
+    click.echo(table([("file", "size", "masked"), *rows]))
+    kinds = archive.counted_kinds(files)
+    told = ", ".join(f"{kind}: {count}" for kind, count in sorted(kinds.items())) or "no secret was found"
+    click.echo(f"masked: {told}; and names of users, hosts and home folders")
+    click.echo(f"Written to {visible(str(path))}. Look through it before you send it: no rule knows every secret.")
+
+
+def _amount(text: str) -> str:
+    return size(len(text)) if len(text) >= 1 << 20 else f"{len(text) / 1024:.1f} KiB"
+
+
+def _profile_of(found: RunDir) -> Profile:
+    try:
+        return store.load(str(found.profile))
+    except TuiTrainError:
+        return Profile()
 
 
 def _watch(started: RunDir, *, detach: bool) -> None:
@@ -197,4 +242,14 @@ def _interrupted(found: RunDir) -> None:
         if answer == "d":
             click.echo(f"{name} goes on. Watch it: tui-train attach {name}")
             sys.exit(0)
-    end(found)
+    _end(found, status(found))
+
+
+def _end(found: RunDir, now: Status) -> Status:
+    """End a run; Ctrl-C meanwhile takes its grace away."""
+    click.echo(f"stopping {visible(found.name)}: it gets {now.grace} s to save and end; Ctrl-C kills it at once")
+    try:
+        return end(found)
+    except KeyboardInterrupt:
+        click.echo("\nkilling …")
+        return end(found, at_once=True)

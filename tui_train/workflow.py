@@ -25,6 +25,7 @@ from tui_train.render import File, render
 from tui_train.runs import rundir
 from tui_train.runs.rundir import RunDir
 from tui_train.runs.start import start
+from tui_train.runs.taken import taken
 
 
 class Prepared(Struct, frozen=True, kw_only=True):
@@ -67,7 +68,13 @@ def look(profile: Profile) -> Facts:
         variables=variables(),
         engines=images.engines() if inside else (),
         images=chosen_image(profile),
+        taken=taken(met_at(profile)),
     )
+
+
+def met_at(profile: Profile) -> int:
+    """Return the port of this machine at which several machines are to meet; 0 where one trains alone."""
+    return profile.nodes.port if profile.nodes.count > 1 else 0
 
 
 def chosen_image(profile: Profile) -> tuple[ContainerImage, ...]:
@@ -106,7 +113,7 @@ def help_question(profile: Profile, facts: Facts) -> HelpQuestion:
 def prepare(profile: Profile, facts: Facts) -> Prepared:
     """Return the profile's findings, plan and files; pure."""
     findings = check(profile, facts)
-    if any(finding.level == "error" for finding in findings):
+    if any(finding.forbids for finding in findings):
         return Prepared(profile=profile, findings=findings, plan=None, files=())
     made = plan(profile, facts)
     return Prepared(profile=profile, findings=findings, plan=made, files=render(made, profile))

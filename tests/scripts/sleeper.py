@@ -1,6 +1,7 @@
 """A training that only prints and sleeps, as well or badly behaved as it is told to be."""
 
 import argparse
+import os
 import signal
 import subprocess
 import sys
@@ -12,7 +13,10 @@ parser.add_argument("--ignore-signals", action="store_true")
 parser.add_argument("--children-apart", type=int, default=0)
 parser.add_argument("--children-save", default="")
 parser.add_argument("--out-of-memory", type=float, default=None, help="after so many seconds")
+parser.add_argument("--batch", type=int, default=0)
+parser.add_argument("--memory-for", type=int, default=0, help="runs out of memory at once with a larger batch")
 parser.add_argument("--lines", type=int, default=0)
+parser.add_argument("--until", default="", help="a file: quiet, until it is there")
 parser.add_argument("--code", type=int, default=0)
 parser.add_argument("--save-on-term", default="")
 parser.add_argument("--hide", action="store_true", help="write over the environment, as setproctitle does")
@@ -51,7 +55,14 @@ began = time.monotonic()
 tick = 0
 while time.monotonic() - began < options.seconds:
     tick += 1
-    print(f"tick {tick}", flush=True)
+    if not options.until:
+        print(f"tick {tick}", flush=True)
+    elif os.path.exists(options.until):
+        break
+    elif tick == 1:
+        print("tick 1", flush=True)
+    if 0 < options.memory_for < options.batch:
+        sys.exit("torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB.")
     time.sleep(0.05)
     if options.out_of_memory is not None and time.monotonic() - began >= options.out_of_memory:
         sys.exit("torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB.")

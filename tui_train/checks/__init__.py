@@ -3,7 +3,7 @@
 import msgspec
 
 from tui_train.changes import Change
-from tui_train.checks import bridge, communication, container, hardware, launch, nemo, preset, recipe, trainer
+from tui_train.checks import bridge, communication, container, hardware, launch, nemo, preset, recipe, taken, trainer
 from tui_train.checks.finding import Check, Finding
 from tui_train.errors import BadInput
 from tui_train.facts.types import Facts
@@ -22,6 +22,9 @@ CHECKS: tuple[Check, ...] = (
     container.mounted,
     container.arguments,
     hardware.devices,
+    taken.cards,
+    taken.output,
+    taken.port,
     hardware.unreadable,
     hardware.processes,
     launch.sharding,
@@ -36,6 +39,7 @@ CHECKS: tuple[Check, ...] = (
     trainer.environment,
     communication.dead,
     trainer.arguments,
+    trainer.secret_arguments,
     preset.module,
     preset.config,
     preset.own,
@@ -46,6 +50,7 @@ CHECKS: tuple[Check, ...] = (
     nemo.parallel,
     nemo.automodel,
     bridge.bridge,
+    hardware.logout,
 )
 
 

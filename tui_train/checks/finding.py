@@ -12,7 +12,10 @@ from tui_train.profile.types import Profile
 
 
 class Finding(Struct, frozen=True, kw_only=True):
-    """One thing that is wrong (an error stops the run), its key, what to do, and a Change where one helps."""
+    """One thing that is wrong (an error stops the run), its key, what to do, and a Change where one helps.
+
+    `start`: an error that only keeps this machine from starting it now; it can be planned and exported.
+    """
 
     level: Literal["error", "warning", "note"]
     key: str
@@ -20,6 +23,12 @@ class Finding(Struct, frozen=True, kw_only=True):
     remedy: str
     change: Change | None = None
     machine: bool = False
+    start: bool = False
+
+    @property
+    def forbids(self) -> bool:
+        """Whether nothing can be planned before it is mended."""
+        return self.level == "error" and not self.start
 
 
 Check = Callable[[Profile, Facts, Resolved], Iterator[Finding]]

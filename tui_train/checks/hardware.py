@@ -64,6 +64,19 @@ def unreadable(profile: Profile, facts: Facts, resolved: Resolved) -> Iterator[F
         yield Finding(level="warning", key="hardware.gpus", message=message, remedy=f"Train on one card, {ways}")
 
 
+def logout(_profile: Profile, facts: Facts, resolved: Resolved) -> Iterator[Finding]:
+    """What the end of the last session would do to the training."""
+    found = facts.machine.logout
+    if found and found.kills:
+        message = "this machine ends all your processes when you log out (KillUserProcesses=yes in logind.conf)"
+        remedy = "Stay logged in; or export it, `loginctl enable-linger`, then `systemd-run --user bash launch.sh`."
+        yield Finding(level="warning", key="hardware.device", message=message, remedy=remedy)
+    if found and found.removes_shared_memory and resolved.backend == "nccl":
+        message = "this machine empties your part of /dev/shm when you log out (RemoveIPC=yes in logind.conf)"
+        remedy = "NCCL talks through it: `loginctl enable-linger` keeps it."
+        yield Finding(level="note", key="hardware.device", message=message, remedy=remedy)
+
+
 def processes(profile: Profile, _facts: Facts, resolved: Resolved) -> Iterator[Finding]:
     """As many processes as devices, and a launcher that can start them."""
     wanted, cards = resolved.processes, len(resolved.gpus)

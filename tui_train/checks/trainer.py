@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 
+from tui_train import secrets
 from tui_train.changes import Change
 from tui_train.checks.finding import Finding
 from tui_train.facts.types import Facts, PathState
@@ -109,6 +110,17 @@ def environment(profile: Profile, _facts: Facts, _resolved: Resolved) -> Iterato
         if not (name.isidentifier() and name.isascii()):
             message, remedy = f"{visible(name)!r} is no variable name", "Use letters, digits and _."
             yield Finding(level="error", key="trainer.environment", message=message, remedy=remedy)
+
+
+def secret_arguments(profile: Profile, _facts: Facts, _resolved: Resolved) -> Iterator[Finding]:
+    """Secrets among the arguments, which stand in launch.sh, the profile and the list of processes; never said here."""
+    for name, _, sure in secrets.in_words(profile.trainer.arguments):
+        yield Finding(
+            level="error" if sure else "warning",
+            key="trainer.arguments",
+            message=f"{visible(name) or 'an argument'} looks like a secret, and arguments are written to files",
+            remedy="Have the script read it from a variable, such as HF_TOKEN: name that under secrets, and export it.",
+        )
 
 
 def arguments(profile: Profile, _facts: Facts, _resolved: Resolved) -> Iterator[Finding]:

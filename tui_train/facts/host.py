@@ -10,6 +10,7 @@ from typing import NamedTuple
 
 import psutil
 
+from tui_train.facts import logout
 from tui_train.facts.types import Machine
 
 # Control groups of version 1 write "no limit" as the largest page-aligned 63-bit number.
@@ -39,6 +40,7 @@ def read() -> Machine:
         shm_total=shm_total,
         shm_free=shm_free,
         interfaces=_interfaces(),
+        logout=logout.read(),
     )
 
 

@@ -46,7 +46,7 @@ def machine_file(facts: Facts) -> str:
     """Return the text of a machine file with the facts, names that tell who and where masked."""
     data = msgspec.to_builtins({"format": _FORMAT, "machine": facts.machine, "toolchains": facts.toolchains})
     users = sorted({process.user for gpu in facts.machine.gpus for process in gpu.processes if process.user})
-    data = _each_text(data, _masking(facts.machine.hostname, users))
+    data = _each_text(data, masking(facts.machine.hostname, users))
     return msgspec.json.format(msgspec.json.encode(data), indent=2).decode() + "\n"
 
 
@@ -134,7 +134,7 @@ def _numbers(data: Any) -> Iterable[float]:
         yield data
 
 
-def _masking(hostname: str, users: Iterable[str]) -> Callable[[str], str]:
+def masking(hostname: str, users: Iterable[str] = ()) -> Callable[[str], str]:
     """Return a function that replaces this host's name, users' names and home folders in a text."""
     names = {name: f"user{number}" for number, name in enumerate(users, 1)}
     for name in (os.environ.get("USER", ""), os.environ.get("LOGNAME", ""), Path.home().name):

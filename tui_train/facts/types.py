@@ -68,8 +68,30 @@ class Gpu(Struct, frozen=True, kw_only=True):
     problem: str = ""
 
 
+class Logout(Struct, frozen=True, kw_only=True):
+    """What a logout does: `kills` all processes of the user, and `removes_shared_memory` of theirs."""
+
+    kills: bool = False
+    removes_shared_memory: bool = False
+
+
+class Taken(Struct, frozen=True, kw_only=True):
+    """What a live run has: its cards' UUIDs, its output folder in each spelling, its port (0: none).
+
+    `run` is empty where it is no run of ours.
+    """
+
+    run: str = ""
+    gpus: tuple[str, ...] = ()
+    outputs: tuple[str, ...] = ()
+    port: int = 0
+
+
 class Machine(Struct, frozen=True, kw_only=True):
-    """This host: processor, memory, shared memory, driver, and what could not be found out about them."""
+    """This host: processor, memory, shared memory, driver, and what could not be found out about them.
+
+    `logout` is None where systemd does not run.
+    """
 
     hostname: str
     kernel: str = ""
@@ -80,6 +102,7 @@ class Machine(Struct, frozen=True, kw_only=True):
     shm_total: int | None = None
     shm_free: int | None = None
     interfaces: tuple[str, ...] = ()
+    logout: Logout | None = None
     driver_version: str | None = None
     driver_cuda: str | None = None
     gpus: tuple[Gpu, ...] = ()
@@ -173,7 +196,7 @@ class Facts(Struct, frozen=True, kw_only=True):
     `paths` holds the state of each path that the profile names, `documents` what its YAML files hold, `presets` the
     user's own by name, `help` what scripts list, by script or module, and `recipes` those of NeMo, by Python: only of
     those that the user has asked. `variables` are those of the environment, and of NCCL's files, that tell libraries
-    how to communicate.
+    how to communicate. `taken` is what live runs have.
     """
 
     machine: Machine
@@ -186,6 +209,7 @@ class Facts(Struct, frozen=True, kw_only=True):
     engines: tuple[ContainerEngine, ...] = ()
     images: tuple[ContainerImage, ...] = ()
     recipes: dict[str, NemoRecipes] = {}
+    taken: tuple[Taken, ...] = ()
 
 
 class Verdict(Struct, frozen=True):

@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 
 from tui_train.facts.types import Facts
+from tui_train.facts.versions import at_least
 from tui_train.plan import communication, container, nemo
 from tui_train.plan.arguments import fill, plain
 from tui_train.plan.launchers import LAUNCHERS
@@ -14,6 +15,7 @@ from tui_train.presets import Argument, applies
 from tui_train.profile.types import Profile
 
 SHIM = "shim"
+_TORCH_GRACE = 30
 
 
 def settings(
@@ -42,6 +44,10 @@ def settings(
         nodes=job.nodes,
         script=profile.trainer.kind == "script",
     )
+    grace = resolved.preset.stop.grace
+    if job.world_size > 1 and grace > _TORCH_GRACE and at_least(job.torch, "2.12"):
+        why = "seconds that processes get to save in when it is stopped; torch gives them 30"
+        settings.append(Setting("TORCH_ELASTIC_SHUTDOWN_TIMEOUT", str(grace), why, "launcher"))
     settings += container.settings(profile.container)
     settings += nemo.settings(profile.nemo, resolved.gpus) if resolved.nemo else ()
     if profile.recipe.expandable_segments and job.gpus:

@@ -10,9 +10,10 @@ from msgspec import Struct
 from tui_train.checks import check
 from tui_train.errors import BadInput, Unavailable
 from tui_train.facts.types import Facts, Toolchain
+from tui_train.facts.versions import known_since
 from tui_train.memory.ladder import climb
 from tui_train.plan import batch, config_file, container, nemo
-from tui_train.plan.arguments import fill
+from tui_train.plan.arguments import fill, plain
 from tui_train.plan.environment import SHIM, settings
 from tui_train.plan.launchers import LAUNCHERS
 from tui_train.plan.launchers.job import Job
@@ -32,7 +33,7 @@ from tui_train.plan.types import (
     joined,
 )
 from tui_train.plan.values import SAMPLE, Value, accumulation, values, words
-from tui_train.presets import Argument
+from tui_train.presets import Argument, applies
 from tui_train.profile.types import Profile, Recipe
 from tui_train.text import counted
 
@@ -49,7 +50,7 @@ class _Step(Struct, frozen=True):
 def plan(profile: Profile, facts: Facts) -> Plan:
     """Return the plan of a profile on this machine; BadInput or Unavailable when a check finds an error."""
     for finding in check(profile, facts):
-        if finding.level == "error":
+        if finding.forbids:
             raise (Unavailable if finding.machine else BadInput)(finding.message, finding.remedy)
     resolved = resolve(profile, facts)
     toolchain = resolved.toolchain
@@ -72,6 +73,9 @@ def plan(profile: Profile, facts: Facts) -> Plan:
         world_size=resolved.world_size,
         nodes=profile.nodes.count,
         address=profile.nodes.address if profile.nodes.count > 1 else "",
+        port=profile.nodes.port if profile.nodes.count > 1 else 0,
+        output=profile.trainer.output,
+        grace=resolved.preset.stop.grace,
         find_interface=profile.nodes.count > 1 and not profile.communication.interface,
         micro_batch=recipe.micro_batch,
         accumulation=jobs[0].accumulation,
@@ -199,6 +203,7 @@ def _attempt(
     parts = (
         *launcher.parts(job),
         *_program(first, resolved),
+        *_saving(resolved, found),
         *_arguments(step.profile, resolved, found),
         *([Part(resume, "only where there is a complete checkpoint", resumes=True)] if resume else []),
     )
@@ -239,6 +244,16 @@ def _arguments(profile: Profile, resolved: Resolved, found: Mapping[str, Value])
     if resolved.preset.yours_first:
         return (*(Part(one, "" if place else "yours") for place, one in enumerate(yours)), *preset)
     return (*preset, *(Part(one, "" if place else "yours, from here on") for place, one in enumerate(yours)))
+
+
+def _saving(resolved: Resolved, found: Mapping[str, Value]) -> tuple[Part, ...]:
+    """Return the words by which the trainer saves when it is told to end, where its library is new enough for them."""
+    stop, tool = resolved.preset.stop, resolved.toolchain
+    library, _, since = stop.needs.partition(" ")
+    told = {"transformers": tool.transformers, **tool.packages} if tool else {}
+    fits = not library or known_since(told.get(library), since)
+    wanted = stop.arguments and fits and applies(stop.when, plain(words(found)))
+    return (Part(stop.arguments, "a stop makes it save first"),) if wanted else ()
 
 
 def _program(profile: Profile, resolved: Resolved) -> tuple[Part, ...]:

@@ -193,7 +193,9 @@ class Plan(Struct, frozen=True, kw_only=True):
     """All that a run is: the attempts in order, the files beside the script, and its numbers.
 
     `world_size` counts the processes of all `nodes`, `gpus` are those of the first one, at `address`; `find_interface`
-    says that each looks for the network interface that leads there. `numbers` are in words those of learning rate and
+    says that each looks for the network interface that leads there. `output` is empty for the run folder's own, `port`
+    is the one where the others meet, 0 where none is fixed, and `grace` the seconds in which a stop lets it save and
+    end. `numbers` are in words those of learning rate and
     steps that reach the trainer. `backend` is what the processes have to talk by ("nccl", "gloo"), empty where the plan
     does not say. `resumes_itself` is for a trainer that finds its
     checkpoints without being told.
@@ -209,7 +211,10 @@ class Plan(Struct, frozen=True, kw_only=True):
     world_size: int
     nodes: int = 1
     address: str = ""
+    port: int = 0
     find_interface: bool = False
+    output: str = ""
+    grace: int = 20
     micro_batch: int
     accumulation: int
     global_batch: int

@@ -88,6 +88,19 @@ class Checkpoints(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True)
     values: tuple[FileValue, ...] = ()
 
 
+class Stop(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """How it saves when it is told to end, by SIGTERM: `grace` is how many seconds it gets for that.
+
+    `arguments` are what it must be told for that: where `when` holds, as of an Argument, and the library in `needs`
+    ("transformers 5.0") is there in that version or a newer one.
+    """
+
+    grace: int = 20
+    arguments: tuple[str, ...] = ()
+    when: str = ""
+    needs: str = ""
+
+
 class Preset(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """One trainer's way of taking the recipe; `strategies` are those besides ddp that it is known to take.
 
@@ -105,6 +118,7 @@ class Preset(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     variables: tuple[Variable, ...] = ()
     file: TrainerFile | None = None
     checkpoints: Checkpoints | None = None
+    stop: Stop = Stop()
     strategies: tuple[str, ...] = ()
     log: tuple[str, ...] = ()
 

@@ -14,6 +14,7 @@ from tui_train.presets import (
     FileValue,
     OwnPreset,
     Preset,
+    Stop,
     TrainerFile,
     condition,
     presets,
@@ -25,6 +26,8 @@ _MOST = 1 << 18
 _GROUPS = {"step", "steps", "loss", "lr", "tokens_per_second"}
 _MODULE = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*", re.ASCII)
 _FILE = re.compile(r"[A-Za-z0-9][\w.-]*\.ya?ml", re.ASCII)
+_NEEDS = re.compile(r"[a-z][\w-]* \d+(\.\d+)*", re.ASCII)
+_LONGEST = 3600
 # Files of a run folder that bear such names already.
 _TAKEN = {"accelerate.yaml", "accelerate.yml"}
 
@@ -107,6 +110,7 @@ def _problems(found: Preset) -> list[tuple[str, str]]:
         told += _file(found.file)
     if found.checkpoints:
         told += _checkpoints(found.checkpoints, has_file=found.file is not None)
+    told += _stop(found.stop)
     for number, expression in enumerate(found.log):
         told += _expression(f"log[{number}]", expression)
     return told
@@ -155,6 +159,16 @@ def _checkpoints(found: Checkpoints, *, has_file: bool) -> list[tuple[str, str]]
     for key, names in (("prefix", (found.prefix, found.suffix)), ("file", (found.file,)), ("complete", found.complete)):
         if any(name in {".", ".."} or "\0" in name or (key != "complete" and "/" in name) for name in names):
             told.append((f"checkpoints.{key}", "is no name in the output folder"))
+    return told
+
+
+def _stop(found: Stop) -> list[tuple[str, str]]:
+    told = [("stop.arguments", "holds a NUL byte") for word in found.arguments if "\0" in word]
+    if not 1 <= found.grace <= _LONGEST:
+        told.append(("stop.grace", f"is no number of seconds from 1 to {_LONGEST}"))
+    told += _when("stop.when", found.when)
+    if found.needs and not _NEEDS.fullmatch(found.needs):
+        told.append(("stop.needs", f"{found.needs} is not a library and its version, such as transformers 5.0"))
     return told
 
 

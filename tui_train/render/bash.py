@@ -93,6 +93,11 @@ if [ -z "${{BASH_VERSINFO-}}" ] || [ "${{BASH_VERSINFO[0]}}${{BASH_VERSINFO[1]}}
   exit 69
 fi
 set -uo pipefail
+# Variables of yours whose names this script uses as well reach the training as you set them.
+mapfile -d '' -t yours < <(env -0)
+for entry in "${{!yours[@]}}"; do
+  [[ ${{yours[entry]}} =~ ^[a-z_]+= ]] || unset "yours[entry]"
+done
 # The folder of this script; the dot keeps a newline at the end of its name.
 run_dir=$(readlink -f -- "${{BASH_SOURCE[0]}}" && echo .) || exit 69
 run_dir=${{run_dir%/*}}
@@ -102,6 +107,7 @@ secrets=({secrets}) # taken from the environment of whoever starts this script, 
 cards=({cards})
 card_names=({names})
 nodes={plan.nodes} processes={plan.processes} # machines, and the training processes of each
+grace={plan.grace} # seconds to save and end in, after a stop
 engine={engine}
 """
 

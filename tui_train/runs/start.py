@@ -11,8 +11,10 @@ from tui_train.files import writing
 from tui_train.runs.processes import start_ticks
 from tui_train.runs.rundir import RunDir
 from tui_train.runs.status import status
+from tui_train.runs.taken import one_at_a_time, refuse_clashes
 from tui_train.text import visible
 
+_ANEW = "To train anew, run its profile: tui-train run PROFILE, or its folder's profile.toml."
 # The driver may take its time to list the cards.
 _PATIENCE = 60.0
 # The shell between leaves at once, so that the run is nobody's child and no zombie stays; job control, so that the run
@@ -25,6 +27,22 @@ def start(run: RunDir, *, resume: bool = False) -> None:
 
     Several machines go on from a checkpoint only when that is meant: `resume`. A single one always does.
     """
+    if nothing_left(run):
+        raise Unavailable(f"{visible(run.name)} has finished: there is nothing left to train", _ANEW)
+    with one_at_a_time():
+        refuse_clashes(run)
+        _start(run, resume=resume)
+
+
+def nothing_left(run: RunDir) -> bool:
+    """Tell whether a run has finished that another start would only resume at its end."""
+    attempts = run.plan().get("attempts")
+    first = attempts[0] if isinstance(attempts, list) and attempts else {}
+    resumes = (isinstance(first, dict) and first.get("checkpoints")) or run.plan().get("resumes_itself")
+    return bool(resumes) and status(run).state == "finished"
+
+
+def _start(run: RunDir, *, resume: bool) -> None:
     bash = shutil.which("bash")
     if bash is None:
         raise Unavailable("bash was not found", "Install bash.")

@@ -8,24 +8,32 @@ import time
 from collections.abc import Callable
 
 from tui_train.errors import Unavailable
+from tui_train.facts import probe
 from tui_train.runs.processes import marked
 from tui_train.runs.rundir import RunDir
 from tui_train.runs.status import Status, status
+from tui_train.text import size
 
 _PATIENCE = 40.0
+# A driver frees a card's memory a moment after its process is gone.
+_RELEASE = 5.0
 _ENGINES = frozenset({"docker", "podman"})
 # As launch.sh names them: events.jsonl is a file that others may have written.
 _NAME = re.compile(r"tui-train-[\w.-]+", re.ASCII)
 
 
-def stop(run: RunDir, *, waiting: Callable[[], None] = lambda: None) -> Status:
+def stop(run: RunDir, *, waiting: Callable[[], None] = lambda: None, at_once: bool = False) -> Status:
     """End a run and every process of it, and return its state; `waiting` is called while it takes its time.
 
-    Raises Unavailable when processes are left that cannot be ended, or when it is another user's run.
+    It gets its grace to save and end in; told again, `at_once`, it does not.
+
+    Raises Unavailable when processes are left that cannot be ended, when the driver still counts their memory though
+    they are gone, or when it is another user's run.
     """
     now = status(run)
+    before = marked(now.mark, now.leader) if now.mark else ()
     if now.live:
-        if now.state != "stopping":
+        if now.state != "stopping" or at_once:
             _signal(now.pid, signal.SIGTERM)
         deadline = time.monotonic() + now.grace + _PATIENCE
         while (now := status(run)).live and time.monotonic() < deadline:
@@ -35,11 +43,33 @@ def stop(run: RunDir, *, waiting: Callable[[], None] = lambda: None) -> Status:
             _signal(now.pid, signal.SIGKILL)
     if now.container and not now.live:
         _end_container(now, waiting)
-    left = _end(now, waiting) if now.mark else ()
+    left = _end(now, waiting, 0.0 if at_once else float(now.grace)) if now.mark else ()
     if left:
         pids = ", ".join(map(str, left))
         raise Unavailable(f"processes of the run are left: {pids}", f"End them: kill -9 {' '.join(map(str, left))}")
+    if before and run.plan().get("gpus"):
+        _look_at_cards(frozenset(before), waiting)
     return status(run)
+
+
+def _look_at_cards(pids: frozenset[int], waiting: Callable[[], None]) -> None:
+    """Wait until the driver counts no memory for processes that are gone; Unavailable where it goes on doing so."""
+    deadline = time.monotonic() + _RELEASE
+    while held := _held(pids):
+        if time.monotonic() > deadline:
+            remedy = "Wait a minute; if nvidia-smi shows it then, it hangs in the driver, and only a reboot helps."
+            raise Unavailable(f"no process of the run is left, but {held[0]}", remedy)
+        waiting()
+        time.sleep(0.5)
+
+
+def _held(pids: frozenset[int]) -> list[str]:
+    return [
+        f"GPU {gpu.index} still holds {size(process.memory)} for process {process.pid}"
+        for gpu in probe.machine().gpus
+        for process in gpu.processes
+        if process.pid in pids
+    ]
 
 
 def _signal(pid: int, number: signal.Signals) -> None:
@@ -74,9 +104,9 @@ def _end_container(now: Status, waiting: Callable[[], None]) -> None:
         asked.wait()
 
 
-def _end(now: Status, waiting: Callable[[], None]) -> tuple[int, ...]:
+def _end(now: Status, waiting: Callable[[], None], grace: float) -> tuple[int, ...]:
     """Ask each once, then kill, whatever is left of a run whose launch.sh is gone; return what cannot be ended."""
-    for number, seconds in ((signal.SIGTERM, float(now.grace)), (signal.SIGKILL, _PATIENCE)):
+    for number, seconds in ((signal.SIGTERM, grace), (signal.SIGKILL, _PATIENCE)):
         told: set[int] = set()
         deadline = time.monotonic() + seconds
         while (found := marked(now.mark, now.leader)) and time.monotonic() < deadline:

@@ -15,6 +15,11 @@ if [ -z "${BASH_VERSINFO-}" ] || [ "${BASH_VERSINFO[0]}${BASH_VERSINFO[1]}" -lt 
   exit 69
 fi
 set -uo pipefail
+# Variables of yours whose names this script uses as well reach the training as you set them.
+mapfile -d '' -t yours < <(env -0)
+for entry in "${!yours[@]}"; do
+  [[ ${yours[entry]} =~ ^[a-z_]+= ]] || unset "yours[entry]"
+done
 # The folder of this script; the dot keeps a newline at the end of its name.
 run_dir=$(readlink -f -- "${BASH_SOURCE[0]}" && echo .) || exit 69
 run_dir=${run_dir%/*}
@@ -24,6 +29,7 @@ secrets=() # taken from the environment of whoever starts this script, never wri
 cards=(GPU-00000000-1111-2222-3333-444444444444 GPU-00000001-1111-2222-3333-444444444444 GPU-00000002-1111-2222-3333-444444444444 GPU-00000003-1111-2222-3333-444444444444)
 card_names=('NVIDIA A100-SXM4-80GB' 'NVIDIA A100-SXM4-80GB' 'NVIDIA A100-SXM4-80GB' 'NVIDIA A100-SXM4-80GB')
 nodes=1 processes=4 # machines, and the training processes of each
+grace=60 # seconds to save and end in, after a stop
 engine= # no container
 
 # The environment of every attempt.
@@ -33,6 +39,8 @@ shared=(
   CUDA_DEVICE_ORDER=PCI_BUS_ID                   # numbers as nvidia-smi prints them, for tools that show any
   # the chosen cards by UUID, which is right under any order
   CUDA_VISIBLE_DEVICES=GPU-00000000-1111-2222-3333-444444444444,GPU-00000001-1111-2222-3333-444444444444,GPU-00000002-1111-2222-3333-444444444444,GPU-00000003-1111-2222-3333-444444444444
+  # seconds that processes get to save in when it is stopped; torch gives them 30
+  TORCH_ELASTIC_SHUTDOWN_TIMEOUT=60
 )
 
 # Attempt 1, as planned: micro batch 2 x accumulation 4 x 4 processes = global batch 32.
@@ -146,9 +154,10 @@ titles=('as planned' 'micro batch 2 -> 1' 'sharding by fsdp2' 'offload to the ho
 
 usage() {
   [ "$nodes" -gt 1 ] || cat <<'TEXT'
-usage: bash launch.sh [--dry-run]
-  (nothing)   run the training; a second start resumes from the newest complete checkpoint
-  --dry-run   print exactly what would be started, and start nothing
+usage: bash launch.sh [--attempt=N] [--dry-run]
+  (nothing)    run the training; a second start resumes from the newest complete checkpoint
+  --attempt=N  begin with that attempt: a second start else begins with the one that ran last
+  --dry-run    print exactly what would be started, and start nothing
 TEXT
   [ "$nodes" -eq 1 ] || cat <<'TEXT'
 usage: bash launch.sh --node-rank=N [--resume] [--cards=UUID,…] [--dry-run]
@@ -160,7 +169,7 @@ TEXT
   cat <<'TEXT'
 Ctrl-C or `kill` of this script ends the training; a lost terminal does not.
 TUI_TRAIN_PYTHON=/path/to/python   trains with another Python (in a container: of its image)
-TUI_TRAIN_GRACE=20                 seconds that a training gets to end by itself
+TUI_TRAIN_GRACE=60                 seconds that a training gets to save and end by itself
 Exit code: the training's own; 64 wrong usage, 69 something is missing, 73 cannot write, 75 already running.
 TEXT
 }
@@ -173,7 +182,12 @@ refuse() {  # refuse CODE MESSAGE
 }
 
 event() {  # event NAME [,"key":value...]: appends a line to events.jsonl
-  printf '{"time":%s,"event":"%s"%s}\n' "$(date +%s.%N)" "$1" "${2-}" >> "$own_dir/events.jsonl"
+  local line
+  line=$(printf '{"time":%s,"event":"%s"%s}' "$(date +%s.%N)" "$1" "${2-}")
+  { printf '%s\n' "$line" >> "$own_dir/events.jsonl"; } 2>/dev/null && return
+  # The disk is full: what was kept free for the last words is given up, and a half line left alone.
+  rm -f -- "$own_dir/.lock/reserve"
+  printf '\n%s\n' "$line" >> "$own_dir/events.jsonl"
 }
 
 start_ticks() {  # start_ticks PID: prints when the process began, which tells it from a later one of the same number
@@ -338,7 +352,7 @@ launch() {  # launch FOLDER: becomes `command` with `settings` in FOLDER; with -
   fi
   cd -- "$folder" || exit 69
   # env, not export: some names bash keeps for itself. nice, for env would take a Python in a folder a=b for a variable.
-  exec env "${settings[@]}" "TUI_TRAIN_RUN_ID=$run_id" nice -n 0 "${command[@]}"
+  exec env "${yours[@]}" "${settings[@]}" "TUI_TRAIN_RUN_ID=$run_id" nice -n 0 "${command[@]}"
 }
 
 out_of_gpu_memory() {  # out_of_gpu_memory LOG: true when the end of the log tells of it; the host's memory is another thing
@@ -375,6 +389,22 @@ run_attempt() {  # run_attempt FUNCTION LOG: sets `code`
   child=
 }
 
+first_attempt() { # sets `first`: where an earlier start of this script was, past what ran out of memory; 1 when all did
+  local line same=no
+  first=1
+  while IFS= read -r line; do
+    case $line in
+      *'"event":"run_started"'*)
+        same=no
+        if [[ $line == *"\"script\":\"$script_sum\""* ]]; then same=yes; else first=1; fi
+        ;;
+      *'"event":"attempt_started"'*) [ "$same" = no ] || [[ ! $line =~ \"position\":([0-9]{1,3}), ]] || first=$((10#${BASH_REMATCH[1]})) ;;
+      *'"event":"attempt_ended"'*'"out_of_memory":true'*) [ "$same" = no ] || first=$((first + 1)) ;;
+    esac
+  done 2>/dev/null < "$own_dir/events.jsonl"
+  [ "$first" -ge 1 ] && [ "$first" -le "${#attempts[@]}" ] || first=1
+}
+
 next_log() {  # sets `number` to the first attempt that has no log yet: logs of an earlier start stay
   number=1
   while [ -e "$own_dir/attempt-$number.log" ]; do number=$((number + 1)); done
@@ -387,8 +417,9 @@ finish() {  # finish STATE CODE MESSAGE
 }
 
 climb() {  # runs the attempts in order: the next one only after the GPU's memory ran out
-  local position=0 number=1 code=0 log
-  for attempt in "${attempts[@]}"; do
+  local position=$((first - 1)) number=1 code=0 log attempt
+  [ "$first" -eq 1 ] || say "begins with attempt $first of ${#attempts[@]} (${titles[first - 1]}), where it was; --attempt=1 begins anew"
+  for attempt in "${attempts[@]:first - 1}"; do
     [ "$signals" -eq 0 ] || finish stopped "$stop_code" "stopped"
     position=$((position + 1))
     next_log
@@ -442,7 +473,11 @@ inherit() { # inherit OWNER: takes the lock of a dead owner, which only one can;
     return 1
   fi
   { read -r -a now < "$own_dir/.lock/owner"; } 2>/dev/null
-  if [ "${now[*]}" = "$1" ] && own; then
+  if [ "${now[*]}" = "$1" ]; then
+    own || {
+      rmdir "$own_dir/.lock/heir"
+      refuse 73 "cannot write in $own_dir: free some space"
+    }
     rmdir "$own_dir/.lock/heir"
     read -r -a owner <<< "$1"
     leave_to "${owner[3]-}"
@@ -495,6 +530,7 @@ main() {
       --help | -h) usage; exit 0 ;;
       --node-rank=?*) node_rank=${name#*=} ;;
       --cards=?*) own_cards=${name#*=} ;;
+      --attempt=?*) begin=${name#*=} ;;
       --resume) resume=yes ;;
       *) usage >&2; exit 64 ;;
     esac
@@ -504,6 +540,10 @@ main() {
   elif [ -n "$node_rank$own_cards$resume" ]; then
     refuse 64 "--node-rank, --cards and --resume are for several machines, and this trains on one"
   fi
+  case $begin in
+    *[!0-9]* | ????*) refuse 64 "--attempt=$begin: give a number from 1 to ${#attempts[@]}" ;;
+    ?*) [ "$((10#$begin))" -ge 1 ] && [ "$((10#$begin))" -le "${#attempts[@]}" ] || refuse 64 "there is no attempt $begin of ${#attempts[@]}" ;;
+  esac
   [ -z "$engine" ] || know_machine
   [ "$nodes" -eq 1 ] || look_for_checkpoints
   if [ "$dry_run" = yes ]; then
@@ -535,7 +575,10 @@ main() {
   [ -z "$engine" ] || make_folders
   # A line that a full disk or a power cut left torn would swallow the next one.
   [ ! -s "$own_dir/events.jsonl" ] || [ -z "$(tail -c 1 -- "$own_dir/events.jsonl")" ] || echo >> "$own_dir/events.jsonl"
-  event run_started ",\"mark\":\"$run_id\",\"pid\":$$,\"start_ticks\":$(start_ticks $$),\"boot_id\":\"$boot_id\",\"grace\":$grace" \
+  first_attempt
+  [ -z "$begin" ] || first=$((10#$begin))
+  head -c 16384 /dev/zero > "$own_dir/.lock/reserve" 2>/dev/null
+  event run_started ",\"mark\":\"$run_id\",\"script\":\"$script_sum\",\"pid\":$$,\"start_ticks\":$(start_ticks $$),\"boot_id\":\"$boot_id\",\"grace\":$grace" \
     || refuse 73 "cannot write $own_dir/events.jsonl: free some space"
   climb
 }
@@ -544,6 +587,8 @@ dry_run=no
 node_rank=
 own_cards=
 resume=
+begin=
+first=1
 own_dir=$run_dir
 card_list=
 interrupted=0
@@ -555,7 +600,9 @@ leader=
 found=()
 declare -A seen=()
 checkpoint=
-grace=${TUI_TRAIN_GRACE:-20}
+grace=${TUI_TRAIN_GRACE:-$grace}
+script_sum=$(cksum < "${BASH_SOURCE[0]}")
+script_sum=${script_sum// /-}
 run_id=$(date +%Y%m%d-%H%M%S)-$$-$RANDOM
 read -r boot_id < /proc/sys/kernel/random/boot_id
 main "$@"

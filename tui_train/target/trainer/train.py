@@ -1,13 +1,14 @@
 """Train a causal language model, one process a rank, started by python, torchrun or accelerate launch.
 
 Exit codes: 0 done; 1 a failure, with its traceback; 2 something given cannot be used, and nothing was trained;
-3 the loss or the gradient is not a number.
+3 the loss or the gradient is not a number; 143 told to end by SIGTERM, after a checkpoint.
 """
 
 import json
 import math
 import os
 import shutil
+import signal
 import socket
 import sys
 import time
@@ -24,6 +25,7 @@ from checkpoints import State
 
 CLIP = 1.0
 LOSSES = "losses.jsonl"
+STOPPED = 143
 
 
 def say(line: str) -> None:
@@ -91,6 +93,19 @@ def start(options: Options) -> Any:
     return accelerator
 
 
+class Stop:
+    """Whether this rank was told to end; the first SIGTERM asks for a checkpoint, and so does no later one."""
+
+    asked = False
+
+    def listen(self) -> None:
+        """From now on let SIGTERM end the training after the step that is under way."""
+        signal.signal(signal.SIGTERM, self._ask)
+
+    def _ask(self, *_: object) -> None:
+        self.asked = True
+
+
 class NotANumber(Exception):
     """The loss or the gradient is nan or infinite; ends with exit code 3."""
 
@@ -107,6 +122,7 @@ class Training:
     samples: Samples
     batch: Batch
     state: State
+    stop: Stop
     seconds: float = 0.0
 
     def say_once(self, line: str) -> None:
@@ -132,30 +148,34 @@ class Training:
         self.state = replace(self.state, step=saved.step, first_loss=saved.first_loss, last_loss=saved.last_loss)
         self.say_once(f"start | resumed from {folder} at step {saved.step} of {self.options.steps}")
 
-    def run(self) -> None:
-        """Train to the last step, with a line and a record for each step, and checkpoints on the way."""
+    def run(self) -> bool:
+        """Train to the last step, with a line and a record for each, and checkpoints; False where a stop came first."""
         options = self.options
         first = self.state.step
         for step in range(first, options.steps):
             started = time.perf_counter()
             rate = learning_rate(step, options)
-            loss, norm = self.step(step, rate)
+            loss, norm, stops = self.step(step, rate)
             taken = time.perf_counter() - started
             self.seconds += taken
             first_loss = loss if self.state.first_loss is None else self.state.first_loss
             self.state = replace(self.state, step=step + 1, first_loss=first_loss, last_loss=loss)
             self.report(loss, rate, norm, self.batch.in_all * options.sequence_length / taken)
-            if options.checkpoint_every and self.state.step % options.checkpoint_every == 0:
+            if stops or (options.checkpoint_every and self.state.step % options.checkpoint_every == 0):
                 folder = checkpoints.save(self.accelerator, options.output, self.state, options.keep_checkpoints)
                 self.say_once(f"checkpoint | step {self.state.step} | {folder}")
+            if stops:
+                self.say_once(f"stopped | step {self.state.step} of {options.steps} | it goes on from the checkpoint")
+                return False
         folder = self.save_model()
         done = max(0, options.steps - first) * self.batch.in_all * options.sequence_length
         speed = done / self.seconds if done else 0.0
         losses = f"loss {self.state.first_loss:.4f} -> {self.state.last_loss:.4f}"
         self.say_once(f"done | step {self.state.step} | {losses} | tokens/s {speed:.0f} | model saved in {folder}")
+        return True
 
-    def step(self, step: int, rate: float) -> tuple[float, float]:
-        """Train one 0-based step; return the mean loss over the global batch of all ranks, and the gradient's norm."""
+    def step(self, step: int, rate: float) -> tuple[float, float, bool]:
+        """Train one 0-based step; return the mean loss over all ranks, the gradient's norm, and whether to end now."""
         import torch
 
         accelerator = self.accelerator
@@ -169,7 +189,9 @@ class Training:
                 self.rehearse_failure(step + 1)
                 accelerator.backward(loss)
                 total += loss.detach()
-        mean = float(accelerator.reduce(total / self.batch.accumulation, "mean"))
+        # A signal reaches one rank a step earlier than another: together with the loss they agree on the step.
+        told = torch.stack([total / self.batch.accumulation, torch.full_like(total, float(self.stop.asked))])
+        mean, stops = accelerator.reduce(told, "mean").tolist()
         norm = float(accelerator.clip_grad_norm_(self.model.parameters(), CLIP))
         # Before the weights change, so that no checkpoint holds the damage. In fp16 the scaler skips such gradients.
         for what, value in (("loss", mean), ("gradient norm", norm if accelerator.scaler is None else 0.0)):
@@ -177,7 +199,7 @@ class Training:
                 raise NotANumber(f"{what} is {value} at step {step + 1}")
         self.optimizer.step()
         self.optimizer.zero_grad()
-        return mean, norm
+        return mean, norm, stops > 0
 
     def rehearse_failure(self, step: int) -> None:
         """Fail on the last rank in the 1-based step, where the command line asks for it."""
@@ -250,12 +272,15 @@ def prepare(options: Options) -> Training:
     model, optimizer = accelerator.prepare(model, optimizer)
     # Equal weights need one seed, but dropout should differ between ranks.
     torch.manual_seed(options.seed + accelerator.process_index)
-    training = Training(options, accelerator, tokenizer, model, optimizer, samples, batch, state)
+    stop = Stop()
+    training = Training(options, accelerator, tokenizer, model, optimizer, samples, batch, state, stop)
     training.introduce()
     if options.resume_from and saved:
         training.resume(options.resume_from, saved)
     else:
         training.say_once(f"start | step 0 of {options.steps}")
+    # Not before: until here there is nothing to save.
+    stop.listen()
     return training
 
 
@@ -267,7 +292,7 @@ def main(arguments: list[str]) -> int:
         complain(str(error))
         return 2
     try:
-        training.run()
+        done = training.run()
     except NotANumber as error:
         if training.accelerator.is_main_process:
             complain(str(error))
@@ -276,7 +301,7 @@ def main(arguments: list[str]) -> int:
         return 3
     training.accelerator.wait_for_everyone()
     training.accelerator.state.destroy_process_group()
-    return 0
+    return 0 if done else STOPPED
 
 
 def complain(reason: str) -> None:

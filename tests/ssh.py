@@ -1,0 +1,78 @@
+"""A real sshd on the loopback interface with throw-away keys, for the user who runs the tests and nobody else."""
+
+import contextlib
+import getpass
+import os
+import shlex
+import shutil
+import socket
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from support import until
+
+_SERVER = """\
+Port {port}
+ListenAddress 127.0.0.1
+HostKey {folder}/host
+PidFile none
+AuthorizedKeysFile {folder}/id.pub
+StrictModes no
+UsePAM no
+PasswordAuthentication no
+PermitRootLogin prohibit-password
+"""
+_CLIENT = """\
+Host box
+  HostName 127.0.0.1
+  Port {port}
+  User {user}
+  IdentityFile {folder}/id
+  IdentitiesOnly yes
+  IdentityAgent none
+  StrictHostKeyChecking no
+  UserKnownHostsFile /dev/null
+  LogLevel ERROR
+"""
+
+
+@contextlib.contextmanager
+def server(folder: Path, *, what: str) -> Iterator[list[str]]:
+    """Run an sshd, and give the words that begin a command on it; skips, saying `what` is not tested, where none is."""
+    sshd, client = shutil.which("sshd", path=f"{os.environ['PATH']}:/usr/sbin:/usr/local/sbin"), shutil.which("ssh")
+    if sshd is None or client is None:
+        pytest.skip(f"NOT TESTED, for want of sshd (openssh-server): {what}")
+    if os.geteuid() == 0:
+        Path("/run/sshd").mkdir(exist_ok=True)
+    for key in ("host", "id"):
+        subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", folder / key], check=True)
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    names = {"port": port, "folder": folder, "user": getpass.getuser()}
+    (folder / "sshd_config").write_text(_SERVER.format(**names))
+    (folder / "config").write_text(_CLIENT.format(**names))
+    words = [client, "-F", str(folder / "config")]
+    with (folder / "log").open("wb") as log:
+        process = subprocess.Popen(
+            [sshd, "-D", "-e", "-f", folder / "sshd_config"], stdin=subprocess.DEVNULL, stderr=log
+        )
+        try:
+            asked = [*words, "box", "true"]
+            until(lambda: subprocess.run(asked, check=False, capture_output=True).returncode == 0, 20)
+            yield words
+        except AssertionError:
+            said = (folder / "log").read_text()
+            if "Server listening" in said and "Accepted publickey" in said:
+                raise
+            pytest.skip(f"NOT TESTED, for want of an sshd that lets its own user in: {what}\n{said[-500:]}")
+        finally:
+            process.terminate()
+            process.wait()
+
+
+def command(words: list[str], environment: dict[str, str]) -> str:
+    """Return a command with variables as the shell at the other end reads it."""
+    return shlex.join(["env", *(f"{name}={value}" for name, value in environment.items()), *words])

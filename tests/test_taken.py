@@ -1,0 +1,251 @@
+"""Two trainings that want one card, folder or port: found before the second starts, also when both start at once."""
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import msgspec
+import pytest
+from fake_driver import MACHINES, driver_environment
+from support import SCRIPTS, UUIDS, facts, gpu, profile, ready, until
+
+from tui_train.errors import Unavailable
+from tui_train.facts import logout
+from tui_train.facts.taken import busy, clash
+from tui_train.facts.types import Logout, Taken
+from tui_train.runs import rundir
+from tui_train.runs import stop as stopping
+from tui_train.runs.rundir import all_runs
+from tui_train.runs.start import start
+from tui_train.runs.status import status
+from tui_train.runs.stop import stop
+from tui_train.runs.taken import taken
+from tui_train.workflow import begin
+
+
+@pytest.fixture
+def begun():
+    """Begin sleepers from values; end all of them afterwards."""
+
+    def make(where, **values):
+        chosen = profile({
+            "name": "sleeper", "trainer.kind": "script", "trainer.preset": "custom", "trainer.python": sys.executable,
+            "trainer.script": str(SCRIPTS / "sleeper.py"),
+            **{key.replace("__", "."): value for key, value in values.items()},
+        })  # fmt: skip
+        prepared = ready(chosen, where)
+        return begin(prepared, prepared.plan)
+
+    yield make
+    for run in all_runs():
+        stop(run)
+
+
+CARDS = facts(gpus=(gpu(0), gpu(1)))
+
+
+def test_a_card_is_had_by_one_run_at_a_time(begun):
+    first = begun(CARDS, hardware__gpus=UUIDS[:1])
+    assert [(one.run, one.gpus) for one in taken()] == [(first.name, UUIDS[:1])]
+    with pytest.raises(Unavailable, match=f"the run {first.name} trains on 1 card") as caught:
+        begun(CARDS, hardware__gpus=UUIDS[:1])
+    assert f"tui-train stop {first.name}" in caught.value.remedy
+    second = begun(CARDS, hardware__gpus=UUIDS[1:])
+    assert {one.run for one in taken()} == {first.name, second.name}
+    stop(first)
+    third = begun(CARDS, hardware__gpus=UUIDS[:1])
+    with pytest.raises(Unavailable, match=third.name):
+        start(first)
+    assert status(first).state == "stopped"
+
+
+def test_trainings_on_the_cpu_may_run_side_by_side(begun):
+    begun(facts())
+    begun(facts())
+    assert len(taken()) == 2
+
+
+def test_an_output_folder_is_had_by_one_run_at_a_time_however_it_is_spelled(begun, tmp_path):
+    (tmp_path / "out").mkdir()
+    (tmp_path / "link").symlink_to("out")
+    begun(facts(), trainer__output=str(tmp_path / "out"))
+    for spelling in (tmp_path / "out", tmp_path / "link", f"{tmp_path}//out/", tmp_path / "link" / ".." / "out"):
+        with pytest.raises(Unavailable, match="writes to"):
+            begun(facts(), trainer__output=str(spelling))
+    begun(facts(), trainer__output=str(tmp_path / "out2"))
+
+
+def test_of_two_that_start_at_once_one_is_refused(begun):
+    ended = []
+
+    def attempt():
+        try:
+            ended.append(begun(CARDS, hardware__gpus=UUIDS[:1]))
+        except Unavailable as error:
+            ended.append(error.message)
+
+    several = [threading.Thread(target=attempt) for _ in range(4)]
+    for one in several:
+        one.start()
+    for one in several:
+        one.join()
+    assert sum(isinstance(one, str) and "trains on 1 card" in one for one in ended) == 3
+
+
+def test_what_is_left_of_a_lost_run_still_has_its_card(begun):
+    first = begun(CARDS, hardware__gpus=UUIDS[:1])
+    until(lambda: b"tick" in first.attempt_log(1).read_bytes())
+    os.kill(status(first).pid, signal.SIGKILL)
+    until(lambda: status(first).state == "lost")
+    with pytest.raises(Unavailable, match="trains on 1 card"):
+        begun(CARDS, hardware__gpus=UUIDS[:1])
+
+
+def test_a_port_is_tried(begun):
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1]
+        assert busy(port)
+        assert taken(port) == (Taken(port=port),)
+        with pytest.raises(Unavailable, match=f"another program has port {port}"):
+            begun(facts(), nodes__count=2, nodes__address="10.0.0.1", nodes__port=port, trainer__launcher="torchrun")
+    assert not busy(port)
+    assert taken(port) == ()
+    with socket.create_server(("::1", 0), family=socket.AF_INET6) as server:
+        assert busy(server.getsockname()[1])
+
+
+def test_the_command_line_tells_it_and_plans_all_the_same(begun, tmp_path):
+    output = f"trainer.output={tmp_path / 'out'}"
+    begun(facts(), trainer__output=str(tmp_path / "out"))
+    for command, code in (("plan", 0), ("run", 69)):
+        words = [
+            sys.executable,
+            "-m",
+            "tui_train",
+            command,
+            "quickstart",
+            "--set",
+            output,
+            "--set",
+            "hardware.device=cpu",
+        ]
+        done = subprocess.run(words, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False)
+        assert done.returncode == code, done.stderr
+        assert "error: the run" in done.stderr
+        assert "writes to" in done.stderr
+    assert len(all_runs()) == 1
+
+
+def test_a_plan_that_is_none_of_ours_has_nothing(begun):
+    run = begun(CARDS, hardware__gpus=UUIDS[:1])
+    for text in (
+        "[]",
+        "{}",
+        '{"gpus": 5, "output": [], "port": "x"}',
+        '{"port": 99999999, "output": "a\\u0000b"}',
+        "\x00",
+    ):
+        run.plan_file.write_text(text)
+        assert [(one.gpus, one.outputs, one.port) for one in taken()] == [((), (), 0)]
+
+
+def test_nothing_clashes_with_nothing():
+    assert clash(Taken(), Taken(run="x", gpus=UUIDS, outputs=("/a",), port=5)) == ""
+    assert clash(Taken(gpus=UUIDS, outputs=("/a",), port=5), Taken()) == ""
+
+
+LOGIND = "[Login]\n#KillUserProcesses=no\n#KillExcludeUsers=root\n#RemoveIPC=yes\n"
+USER = 12345
+
+
+@pytest.mark.parametrize(
+    ("files", "uid", "kills", "removes"),
+    [
+        ({}, USER, False, True),
+        ({}, 0, False, False),
+        ({"etc/systemd/logind.conf": LOGIND}, USER, False, True),
+        ({"etc/systemd/logind.conf": LOGIND.replace("#Kill", "Kill").replace("ses=no", "ses=yes")}, USER, True, True),
+        ({"etc/systemd/logind.conf": LOGIND.replace("#Kill", "Kill").replace("ses=no", "ses=yes")}, 0, False, False),
+        ({"etc/systemd/logind.conf": LOGIND.replace("ses=no", "ses=yes")}, USER, True, True),
+        ({"etc/systemd/logind.conf": "[Login]\nKillUserProcesses=yes\n#KillUserProcesses=no\n"}, USER, True, True),
+        ({"etc/systemd/logind.conf": "[Login]\nRemoveIPC = no\n"}, USER, False, False),
+        ({"etc/systemd/logind.conf.d/a.conf": "[Login]\nKillUserProcesses=1\n#RemoveIPC=no\n"}, USER, True, True),
+        (
+            {
+                "etc/systemd/logind.conf.d/b.conf": "[Login]\nKillUserProcesses=no\n",
+                "usr/lib/systemd/logind.conf.d/a.conf": "[Login]\nKillUserProcesses=yes\n",
+            },
+            USER, False, True,
+        ),
+        (
+            {
+                "etc/systemd/logind.conf.d/a.conf": "[Login]\nKillUserProcesses=no\n",
+                "usr/lib/systemd/logind.conf.d/a.conf": "[Login]\nKillUserProcesses=yes\n",
+            },
+            USER, False, True,
+        ),
+        ({"etc/systemd/logind.conf": "[Login]\nKillUserProcesses=yes\nKillOnlyUsers=bob\n"}, USER, False, True),
+        ({"etc/systemd/logind.conf": b"\xff\xfe\x00KillUserProcesses"}, USER, False, True),
+    ],
+)  # fmt: skip
+def test_what_a_logout_does(tmp_path, files, uid, kills, removes):
+    assert logout.read(tmp_path, uid) is None
+    (tmp_path / "run/systemd/system").mkdir(parents=True)
+    for name, text in files.items():
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_bytes(text if isinstance(text, bytes) else text.encode())
+    assert logout.read(tmp_path, uid) == Logout(kills=kills, removes_shared_memory=removes)
+
+
+def test_who_lingers_keeps_the_shared_memory(tmp_path, monkeypatch):
+    monkeypatch.setattr(logout, "_name", lambda _: "bob")
+    (tmp_path / "run/systemd/system").mkdir(parents=True)
+    assert logout.read(tmp_path, USER).removes_shared_memory
+    (tmp_path / "var/lib/systemd/linger").mkdir(parents=True)
+    (tmp_path / "var/lib/systemd/linger/bob").touch()
+    assert not logout.read(tmp_path, USER).removes_shared_memory
+
+
+def test_this_machine_is_asked():
+    found = logout.read()
+    assert (found is None) == (not Path("/run/systemd/system").is_dir())
+    assert msgspec.to_builtins(found) is None or isinstance(found, Logout)
+
+
+@pytest.mark.parametrize("holds", [True, False])
+def test_a_stop_tells_of_memory_that_stays_taken(begun, tmp_path, monkeypatch, holds):
+    run = begun(CARDS, hardware__gpus=UUIDS[:1])
+    until(lambda: b"tick" in run.attempt_log(1).read_bytes())
+    now = status(run)
+    file = tmp_path / "machine.txt"
+    text = (MACHINES / "two-3090-one-busy.txt").read_text()
+    file.write_text(text.replace("5000010", str(now.leader)) if holds else text)
+    for name, value in driver_environment(file).items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setattr(stopping, "_RELEASE", 0.5)
+    if holds:
+        with pytest.raises(Unavailable, match=f"GPU 1 still holds 21.0 GiB for process {now.leader}"):
+            stop(run)
+    else:
+        stop(run)
+    assert status(run).state == "stopped"
+
+
+def test_what_has_finished_is_not_started_again_to_do_nothing(tmp_path):
+    prepared = ready(profile(), facts())
+    run = rundir.create("done", prepared.files, msgspec.json.encode(prepared.plan))
+    lines = [
+        {"time": 1.0, "event": "run_started", "mark": "x", "pid": 1},
+        {"time": 2.0, "event": "run_ended", "state": "finished", "exit_code": 0},
+    ]
+    run.events_file.write_text("".join(f"{msgspec.json.encode(line).decode()}\n" for line in lines))
+    with pytest.raises(Unavailable, match="nothing left to train"):
+        start(run)
+    words = [sys.executable, "-m", "tui_train", "resume", run.name]
+    done = subprocess.run(words, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=True)
+    assert f"tui-train run {run.profile}" in done.stdout
+    assert (status(run).state, status(run).ended) == ("finished", 2.0)

@@ -1,0 +1,55 @@
+"""Checks of what other live runs have: cards, an output folder, a port."""
+
+from collections.abc import Iterator
+
+from tui_train.changes import Change
+from tui_train.checks.finding import Finding
+from tui_train.facts.gpus import recommended
+from tui_train.facts.taken import clash, spelled
+from tui_train.facts.types import Facts, Taken
+from tui_train.plan.resolve import Resolved
+from tui_train.profile.types import Profile
+from tui_train.text import visible
+
+_END = "Wait for it, or end it (tui-train stop {})"
+
+
+def cards(profile: Profile, facts: Facts, resolved: Resolved) -> Iterator[Finding]:
+    """Cards on which a live run trains: two on one card run out of its memory, or halve each other's speed."""
+    del profile
+    for words, other in _clashes(Taken(gpus=tuple(gpu.uuid for gpu in resolved.gpus)), facts):
+        gone = {uuid for one in facts.taken for uuid in one.gpus}
+        pairs = zip(facts.machine.gpus, resolved.verdicts, strict=True)
+        free = [(gpu, verdict) for gpu, verdict in pairs if gpu.uuid not in gone]
+        others = recommended([gpu for gpu, _ in free], [verdict for _, verdict in free])
+        change = Change("train on free cards", "another run has the chosen ones", (("hardware.gpus", others),))
+        yield Finding(
+            level="error",
+            key="hardware.gpus",
+            message=words,
+            remedy=f"{_END.format(visible(other.run))}, or choose other cards.",
+            change=change if others else None,
+            machine=True,
+            start=True,
+        )
+
+
+def output(profile: Profile, facts: Facts, _resolved: Resolved) -> Iterator[Finding]:
+    """The output folder of a live run: their checkpoints would replace each other."""
+    for words, other in _clashes(Taken(outputs=spelled(profile.trainer.output)), facts):
+        remedy = f"{_END.format(visible(other.run))}, or name another output folder."
+        yield Finding(level="error", key="trainer.output", message=words, remedy=remedy, machine=True, start=True)
+
+
+def port(profile: Profile, facts: Facts, _resolved: Resolved) -> Iterator[Finding]:
+    """The port at which several machines meet, which this one must have as the first of them."""
+    if profile.nodes.count == 1:
+        return
+    for words, _ in _clashes(Taken(port=profile.nodes.port), facts):
+        remedy = "Choose another one, for all machines (nodes.port)."
+        yield Finding(level="error", key="nodes.port", message=words, remedy=remedy, machine=True, start=True)
+
+
+def _clashes(mine: Taken, facts: Facts) -> Iterator[tuple[str, Taken]]:
+    found = ((clash(mine, other), other) for other in facts.taken)
+    yield from ((words, other) for words, other in found if words)

@@ -1,0 +1,147 @@
+"""A run as one file for a colleague or a bug report: what tells how it went, without its secrets."""
+
+import io
+import os
+import platform
+import tarfile
+from collections import Counter
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from stat import S_ISREG
+
+import msgspec
+from msgspec import Struct
+
+from tui_train import __version__, secrets
+from tui_train.errors import TuiTrainError
+from tui_train.facts.saved import masking
+from tui_train.files import PRIVATE, write_beside
+from tui_train.profile import store
+from tui_train.runs.rundir import RunDir
+from tui_train.runs.status import status
+
+# What a log says first, and what it says last, is what tells; in bytes.
+HEAD = 1 << 16
+TAIL = 1 << 20
+# A piece without a line's end is cut off by this much, so that no half of a secret is left.
+_MARGIN = 1 << 12
+
+
+class Entry(Struct, frozen=True):
+    """A file of the archive: its name there, its text, and how many secrets of each kind were masked in it."""
+
+    name: str
+    text: str
+    masked: dict[str, int] = {}
+
+
+def entries(run: RunDir, machine: str) -> tuple[Entry, ...]:
+    """Return the files of a run's archive, masked; `machine` is the text of a machine file."""
+    clean = _cleaner(run)
+    found = [Entry("machine.json", machine), clean("about.json", _about(run))]
+    return (*found, *(clean(name, text) for name, text in _texts(run)))
+
+
+def write(path: Path, name: str, files: tuple[Entry, ...]) -> None:
+    """Write an archive (tar.gz) whose files lie in the folder `name`, whole or not at all."""
+    packed = io.BytesIO()
+    with tarfile.open(fileobj=packed, mode="w:gz") as archive:
+        for entry in files:
+            data = entry.text.encode("utf-8", "replace")
+            # Not the file's own owner, whose name is nobody's business.
+            told = tarfile.TarInfo(f"{name}/{entry.name}")
+            told.size, told.mode = len(data), 0o644
+            archive.addfile(told, io.BytesIO(data))
+    write_beside(path, packed.getvalue(), PRIVATE)
+
+
+def name_of(run: RunDir) -> str:
+    """Return what the archive of a run is called, without its ending."""
+    return masking(platform.node())(f"tui-train-{run.name}")
+
+
+def _about(run: RunDir) -> str:
+    now = status(run)
+    told = {
+        "tui-train": __version__,
+        "python": platform.python_version(),
+        "system": platform.platform(),
+        "run": run.name,
+        "status": msgspec.to_builtins(now),
+    }
+    return msgspec.json.format(msgspec.json.encode(told), indent=2).decode() + "\n"
+
+
+def _texts(run: RunDir) -> Iterator[tuple[str, str]]:
+    """Yield the run folder's own files, those of other machines among them, by their names in it."""
+    for folder in (run.path, *sorted(run.path.glob("node-*"))):
+        logs = sorted(folder.glob("attempt-*.log"), key=lambda path: (len(path.name), path.name))
+        plain = ("profile.toml", "plan.json", "launch.sh", "events.jsonl", "launch.log")
+        written = sorted({*folder.glob("*.yaml"), *folder.glob("nemo_recipe.py")})
+        for path in (*(folder / name for name in plain), *written, *logs):
+            if (text := _ends(path)) is not None:
+                yield str(path.relative_to(run.path)), text
+
+
+def _ends(path: Path) -> str | None:
+    """Return a file's text, of a long one its head and its tail in whole lines; None for what is no file of its own."""
+    try:
+        told = path.lstat()
+        if not S_ISREG(told.st_mode):
+            return None
+        with path.open("rb") as file:
+            if told.st_size <= HEAD + TAIL:
+                return file.read(HEAD + TAIL).decode("utf-8", "replace")
+            head = _whole(file.read(HEAD), first=True)
+            file.seek(-TAIL, os.SEEK_END)
+            tail = _whole(file.read(TAIL), first=False)
+    except OSError:
+        return None
+    left_out = told.st_size - len(head) - len(tail)
+    middle = f"\n[… {left_out} bytes are left out here …]\n".encode()
+    return (head + middle + tail).decode("utf-8", "replace")
+
+
+def _whole(piece: bytes, *, first: bool) -> bytes:
+    """Return a piece without the line that was cut, at the end of the first one or at the beginning of the other."""
+    end = max(piece.rfind(b"\n"), piece.rfind(b"\r")) if first else _first_end(piece)
+    if end < 0:
+        return piece[:-_MARGIN] if first else piece[_MARGIN:]
+    return piece[: end + 1] if first else piece[end + 1 :]
+
+
+def _first_end(piece: bytes) -> int:
+    found = [place for place in (piece.find(b"\n"), piece.find(b"\r")) if place >= 0]
+    return min(found, default=-1)
+
+
+def _cleaner(run: RunDir) -> Callable[[str, str], Entry]:
+    """Return what makes an entry of a file's name and text, without secrets and without names of users and hosts."""
+    known, without_names = _known(run), masking(platform.node())
+
+    def clean(name: str, text: str) -> Entry:
+        text, masked = secrets.mask(text, known)
+        return Entry(name, without_names(text), dict(masked))
+
+    return clean
+
+
+def _known(run: RunDir) -> frozenset[str]:
+    """Return values that surely are secrets: of variables named so, here and in the profile, and among arguments."""
+    values = {value for name, value in os.environ.items() if secrets.named(name)}
+    try:
+        trainer = store.load(str(run.profile)).trainer
+    except TuiTrainError:
+        return frozenset(values)
+    values |= {os.environ.get(name, "") for name in trainer.secrets}
+    values |= {value for name, value in trainer.environment.items() if secrets.named(name)}
+    values |= {value for _, value, _ in secrets.in_words(trainer.arguments)}
+    return frozenset(values)
+
+
+def counted_kinds(files: tuple[Entry, ...]) -> Counter[str]:
+    """Return how many secrets of each kind were masked in all files."""
+    total: Counter[str] = Counter()
+    for entry in files:
+        total.update(entry.masked)
+    return total

@@ -1,0 +1,63 @@
+"""What live runs of this user have taken, and the start of one at a time, so that two cannot miss each other."""
+
+import fcntl
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+
+from tui_train.errors import Unavailable
+from tui_train.facts.taken import busy, clash, spellings
+from tui_train.facts.types import Taken
+from tui_train.places import runs_folder
+from tui_train.runs.rundir import RunDir, all_runs
+from tui_train.runs.status import status
+from tui_train.text import visible
+
+
+def taken(port: int = 0) -> tuple[Taken, ...]:
+    """Return what live runs have, those included whose processes are left; and `port`, where another program has it."""
+    found = [wants(run) for run in all_runs() if (now := status(run)).live or now.leftover]
+    if port and all(one.port != port for one in found) and busy(port):
+        found.append(Taken(port=port))
+    return tuple(found)
+
+
+def wants(run: RunDir) -> Taken:
+    """Return what a run has while it runs; nothing that its plan does not tell."""
+    plan = run.plan()
+    gpus, output, port = plan.get("gpus"), plan.get("output"), plan.get("port")
+    return Taken(
+        run=run.name,
+        gpus=tuple(map(str, gpus)) if isinstance(gpus, list) else (),
+        outputs=spellings(output) if isinstance(output, str) and "\0" not in output else (),
+        port=port if isinstance(port, int) and 0 < port < 1 << 16 else 0,
+    )
+
+
+def refuse_clashes(run: RunDir) -> None:
+    """Raise Unavailable where a run cannot start beside those that are live."""
+    mine = wants(run)
+    for other in taken(mine.port):
+        if other.run != run.name and (words := clash(mine, other)):
+            raise Unavailable(words, remedy(other))
+
+
+def remedy(other: Taken) -> str:
+    """Return what to do about something that is taken."""
+    if not other.run:
+        return "Choose another port (nodes.port)."
+    return f"Wait for it, end it (tui-train stop {visible(other.run)}), or choose another."
+
+
+@contextmanager
+def one_at_a_time() -> Iterator[None]:
+    """Keep other starts of this user waiting; where that cannot be done, they are not."""
+    try:
+        file = (runs_folder() / ".starting").open("ab")
+    except OSError:
+        yield
+        return
+    with file:
+        # Some network file systems have no locks.
+        with suppress(OSError):
+            fcntl.flock(file, fcntl.LOCK_EX)
+        yield

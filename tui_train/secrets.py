@@ -1,0 +1,112 @@
+"""What looks like a secret, by its name or by its form, and its masking in a text."""
+
+import json
+import re
+import shlex
+from collections import Counter
+from collections.abc import Iterable, Iterator
+
+MASK = "<masked>"
+_SHORTEST = 6
+
+_NAME = re.compile(
+    r"(^|[_-])(token|secrets?|credentials?|pwd|auth|key)$|(password|passwd|passphrase|apikey|authtoken)$", re.IGNORECASE
+)
+# What trainings call so: --pad_token=<pad>, --num_token=512, --sort_key=length.
+_HARMLESS = re.compile(
+    r"(^|[_-])(pad|eos|bos|unk|sep|cls|mask|stop|start|end|image|video|audio|special|new|num|max|min|per|by|sort|cache|text"
+    r"|field|column|dict|primary|foreign|group|label|input|output|data|is)[_-](token|key)$|^key$",
+    re.IGNORECASE,
+)
+# Values that tell nothing: numbers, truths, marks of a vocabulary, and what only names a variable.
+_PLAIN = re.compile(r"-?\d{1,7}(\.\d*)?|true|false|none|null|yes|no|<.{0,20}|\$.*|\{.*|\*+", re.IGNORECASE)
+
+_FORMS = {
+    "private keys": re.compile(
+        r"-----BEGIN [A-Z0-9 ]{0,20}PRIVATE KEY-----(?:[\s\S]*?-----END [A-Z0-9 ]{0,20}PRIVATE KEY-----|[\s\S]*)"
+        # One whose beginning was cut off.
+        r"|(?m:^)(?:[A-Za-z0-9+/=]{1,80}\r?\n){0,80}-----END [A-Z0-9 ]{0,20}PRIVATE KEY-----"
+    ),
+    "tokens": re.compile(
+        # After a word's beginning, or a colour's end.
+        r"(?:(?<![A-Za-z0-9])|(?<=[\d\[]m))(?:hf_(?:(?=[a-z]*[A-Z0-9])[A-Za-z0-9]{8,}|[a-z]{20,})|api_org_[A-Za-z0-9]{16,}|sk-[A-Za-z0-9_-]{16,}|gh[pousr]_[A-Za-z0-9]{16,}"
+        r"|github_pat_[A-Za-z0-9_]{16,}|glpat-[A-Za-z0-9_-]{16,}|xox[abeoprs]-[A-Za-z0-9-]{10,}|A[KS]IA[A-Z0-9]{12,}"
+        r"|AIza[A-Za-z0-9_-]{30,}|nvapi-[A-Za-z0-9_-]{16,}|wandb_v1_[A-Za-z0-9_]{16,}"
+        r"|eyJ[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]*)"
+    ),
+}
+# What is before the secret stays: it is the first group.
+_AFTER = {
+    "authorizations": re.compile(
+        r"((?:authorization['\"]?\s*[:=]\s*['\"]?(?:(?:basic|bearer|token)\s+)?|\bbearer\s+))[^\s'\",;<]{4,}",
+        re.IGNORECASE,
+    ),
+    "cookies": re.compile(r"(\b(?:set-)?cookie['\"]?\s*:\s*['\"]?)[^\r\n'\"<]{4,}", re.IGNORECASE),
+    "passwords in URLs": re.compile(
+        r"((?<![a-z0-9])[a-z][a-z0-9+.-]{0,15}://[^\s/:@'\"]{0,200}:)[^\s/@'\"<]{1,500}(?=@)", re.IGNORECASE
+    ),
+    "keys of wandb": re.compile(
+        r"((?:wandb|api[ _-]?key|login)[^\r\n]{0,60}?(?<![0-9a-z]))[0-9a-f]{40}(?![0-9a-z])", re.IGNORECASE
+    ),
+}
+_VALUE = r"""(?P<value>"(?:[^"\\\r\n]|\\.){1,2000}"|'[^'\r\n]{1,2000}'|[^\s'",;()\[\]{}]{1,2000})"""
+# An argument and the word after it, in a shell's line or in a list; a name and its value, in a shell, TOML or JSON.
+_NAMED = (
+    re.compile(rf"""(?P<before>(?<![\w-])--?(?P<name>[A-Za-z][\w.-]{{0,60}})(?:=|['"]?\s*,\s*|['"]?\s+)){_VALUE}"""),
+    re.compile(
+        rf"""(?P<before>(?<![\w.-])-{{0,2}}(?P<name>[A-Za-z][\w.-]{{0,60}})['"]?\s{{0,3}}[:=]\s{{0,3}}){_VALUE}"""
+    ),
+)
+
+
+def named(name: str) -> bool:
+    """Tell whether a variable's or an argument's name is one that secrets have, and not what trainings call tokens."""
+    last = name.rpartition(".")[2]
+    return bool(_NAME.search(last)) and not _HARMLESS.search(last)
+
+
+def in_words(words: Iterable[str]) -> Iterator[tuple[str, str, bool]]:
+    """Yield the name and the value of each argument that looks like a secret, and whether its form leaves no doubt."""
+    before = ""
+    for word in words:
+        name, equals, value = word.partition("=")
+        if not (equals and name.startswith("-")):
+            name, value = before, word
+        if _FORMS["tokens"].search(value):
+            yield name, value, True
+        elif value and not value.startswith("-") and named(name.lstrip("-")) and not _PLAIN.fullmatch(value):
+            yield name, value, False
+        before = word if word.startswith("-") and not equals else ""
+
+
+def mask(text: str, known: Iterable[str] = ()) -> tuple[str, Counter[str]]:
+    """Return a text without secrets, and how many of each kind were in it; `known` are values that surely are some."""
+    found: Counter[str] = Counter()
+    spelled = {form for value in known if len(value) >= _SHORTEST for form in _spellings(value)}
+    for value in sorted(spelled, key=len, reverse=True):
+        found["known values"] += text.count(value)
+        text = text.replace(value, MASK)
+    for kind, form in _FORMS.items():
+        text, count = form.subn(MASK, text)
+        found[kind] += count
+    for kind, form in _AFTER.items():
+        text, count = form.subn(rf"\g<1>{MASK}", text)
+        found[kind] += count
+    for pattern in _NAMED:
+        text = pattern.sub(lambda match: _without_value(match, found), text)
+    return text, +found
+
+
+def _without_value(match: re.Match[str], found: Counter[str]) -> str:
+    value = match["value"]
+    quote = value[0] if value[0] in "\"'" else ""
+    inner = value[1:-1] if quote else value
+    if not named(match["name"]) or _PLAIN.fullmatch(inner):
+        return match[0]
+    found["values of secret names"] += 1
+    return f"{match['before']}{quote}{MASK}{quote}"
+
+
+def _spellings(value: str) -> tuple[str, ...]:
+    """Return a value as a log, a shell's line and JSON or TOML have it."""
+    return value, shlex.quote(value), json.dumps(value)[1:-1], json.dumps(value, ensure_ascii=False)[1:-1]
