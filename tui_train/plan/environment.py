@@ -45,7 +45,8 @@ def settings(
         script=profile.trainer.kind == "script",
     )
     grace = resolved.preset.stop.grace
-    if job.world_size > 1 and grace > _TORCH_GRACE and at_least(job.torch, "2.12"):
+    torch = resolved.toolchain.torch if resolved.toolchain else None
+    if job.world_size > 1 and grace > _TORCH_GRACE and at_least(torch, "2.12"):
         why = "seconds that processes get to save in when it is stopped; torch gives them 30"
         settings.append(Setting("TORCH_ELASTIC_SHUTDOWN_TIMEOUT", str(grace), why, "launcher"))
     settings += container.settings(profile.container)
