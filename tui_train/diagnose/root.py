@@ -15,9 +15,10 @@ from tui_train.text import size, visible
 
 # A line that only tells: a log record below ERROR, a Python warning, a line of a traceback's source.
 _TELLS = re.compile(
-    r"^\W{0,3}(?:\S+ ){0,5}?\W?(?:INFO|WARNING|WARN|DEBUG|warning)\b|(?:User|Future|Deprecation|Runtime|Import)?Warning:"
+    r"^\W{0,3}(?:\S+ ){0,5}?\W?(?:INFO|WARNING|(?<!NCCL )WARN|DEBUG|warning)\b|(?:User|Future|Deprecation|Runtime|Import)?Warning:"
     r"|^\[W\d|^W\d{4} |^\[NeMo [WI] |^\s+(?:#|raise |print\(|if |return )|NCCL INFO|^\s*File \""
 )
+_FRAME = re.compile(r'\s+File "')
 _RECOVERED = 5
 _LONGEST = 500
 _SIGNALS = {1: "sighup", 2: "keyboard_interrupt", 6: "abort", 7: "shm_too_small", 9: "host_oom", 11: "segfault", 15: "sigterm"}
@@ -50,7 +51,13 @@ def diagnose(evidence: Evidence, profile: Profile | None = None) -> Diagnosis | 
 def _hits(evidence: Evidence) -> Iterator[Hit]:
     """Yield the first place of each signature's expressions, and of the last resort the last."""
     texts = [line.text for line in evidence.lines]
-    whole, telling = "\n".join(texts), [bool(_TELLS.search(text)) for text in texts]
+    whole, telling, quoting = "\n".join(texts), [], False
+    for text in texts:
+        # What follows `File "…"` and is indented deeper is code that a traceback quotes.
+        quoting = text.startswith("    ") and quoting
+        told = bool(_TELLS.search(text))
+        telling.append(told or quoting)
+        quoting = quoting or _FRAME.match(text) is not None
     starts, place = [], 0
     for text in texts:
         starts.append(place)
