@@ -13,12 +13,14 @@ from pathlib import Path
 import pytest
 
 from tui_train.changes import apply
-from tui_train.diagnose import Evidence, diagnose, of_log
+from tui_train.diagnose import Evidence, diagnose, of_log, of_run
 from tui_train.diagnose.reader import lines
 from tui_train.diagnose.remedies import change_for
 from tui_train.diagnose.signatures import signatures
 from tui_train.profile.fields import put
+from tui_train.profile.store import dumps
 from tui_train.profile.types import Profile
+from tui_train.runs.rundir import RunDir
 
 LOGS = sorted((Path(__file__).parent / "logs").glob("*.log"))
 
@@ -71,7 +73,9 @@ REAL = {
 
 
 def python(code, **more):
-    return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120, check=False, **more)
+    return subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, timeout=120, check=False, **more
+    )
 
 
 @pytest.mark.parametrize("failure", REAL)
@@ -82,10 +86,10 @@ def test_a_real_failure_is_named(failure):
     assert said(done.stderr, code).failure == failure
 
 
-def test_full_disks_and_limits():
+def test_full_disks_and_limits(tmp_path):
     done = python("open('/dev/full', 'w').write('x' * 99999)")
     assert said(done.stderr).failure == "disk_full"
-    done = python("open('big', 'w').write('x' * 99999)", preexec_fn=limit_size, cwd="/tmp")
+    done = python("open('big', 'w').write('x' * 99999)", preexec_fn=limit_size, cwd=tmp_path)
     assert said(done.stderr).failure == "disk_full"
     done = python("x=[open('/dev/null') for _ in range(99)]", preexec_fn=limit_files)
     assert said(done.stderr).failure == "too_many_open_files"
@@ -93,7 +97,12 @@ def test_full_disks_and_limits():
 
 @pytest.mark.parametrize(
     ("number", "failure"),
-    [(signal.SIGTERM, "sigterm"), (signal.SIGHUP, "sighup"), (signal.SIGKILL, "host_oom"), (signal.SIGSEGV, "segfault")],
+    [
+        (signal.SIGTERM, "sigterm"),
+        (signal.SIGHUP, "sighup"),
+        (signal.SIGKILL, "host_oom"),
+        (signal.SIGSEGV, "segfault"),
+    ],
 )
 def test_a_signal_without_a_word(number, failure):
     done = python(f"import os; os.kill(os.getpid(), {int(number)})")
@@ -117,7 +126,9 @@ def test_the_root_comes_before_its_echoes(tmp_path):
 
 
 def test_what_a_training_got_over_is_no_failure():
-    text = "RuntimeError: CUDA out of memory. Tried to allocate 1 GiB\n" + "".join(f"step {n} loss 1.{n}\n" for n in range(1, 9))
+    text = "RuntimeError: CUDA out of memory. Tried to allocate 1 GiB\n" + "".join(
+        f"step {n} loss 1.{n}\n" for n in range(1, 9)
+    )
     assert said(text, 0) is None
     assert said(text, None) is None
     assert said(text + "OSError: [Errno 28] No space left on device\n").failure == "disk_full"
@@ -155,12 +166,35 @@ def test_expressions_and_classes_are_well_formed():
 def test_a_log_of_any_kind_is_read(tmp_path):
     log = tmp_path / "odd.log"
     noise = b"step 1 loss 1.0 \xff\xfe\r" * 40 + b"\n"
-    log.write_bytes(noise * 2000 + b"\x1b[31mRuntimeError: CUDA error: invalid device ordinal\x1b[0m\n" + b"\0x" * 3_000_000)
+    log.write_bytes(
+        noise * 2000 + b"\x1b[31mRuntimeError: CUDA error: invalid device ordinal\x1b[0m\n" + b"\0x" * 3_000_000
+    )
     found = of_log(str(log), 1)
     assert found.failure == "invalid_device_ordinal"
     assert found.line_number == 2001
     assert found.line == "RuntimeError: CUDA error: invalid device ordinal"
     assert of_log("/dev/null", 0) is None
+
+
+def test_a_run_is_diagnosed_with_its_profile(tmp_path):
+    run = RunDir(tmp_path)
+    run.script.write_text("")
+    run.profile.write_text(dumps(put(Profile(), "recipe.precision", "fp16")))
+    run.attempt_log(1).write_text("FloatingPointError: Minimum loss scale reached (0.0001).\n")
+    begun = {"time": 1.0, "event": "run_started", "mark": "m", "pid": 2**22 + 7}
+    events = [
+        begun,
+        {"time": 2.0, "event": "attempt_started", "attempt": 1, "position": 1},
+        {"time": 3.0, "event": "attempt_ended", "attempt": 1, "exit_code": 1},
+        {"time": 4.0, "event": "run_ended", "state": "failed", "exit_code": 1},
+    ]
+    run.events_file.write_text("".join(json.dumps(event) + "\n" for event in events))
+    found = of_run(run)
+    assert found.failure == "nan_loss"
+    assert found.change.edits == (("recipe.precision", "bf16"),)
+    events[-1].update(state="stopped", exit_code=143)
+    run.events_file.write_text("".join(json.dumps(event) + "\n" for event in events))
+    assert of_run(run) is None
 
 
 def test_the_command_says_it_in_json_and_in_words(tmp_path):

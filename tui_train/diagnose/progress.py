@@ -10,7 +10,8 @@ _LOSS = re.compile(rf"(?i)(?<![\w])(?:lm |train_|train |training |reduced_train_
 _GRADIENT = re.compile(r"(?i)grad[_ ]norm[\"']?\s*[:=]\s*[\"']?nan")
 _NO_STEP = ("eval_", "val_", "validation", "Error", "train_runtime")
 _COMPLETE = re.compile(
-    r"(?i)'?train_runtime'?|training (done|finished|complete|ended)|finished ok|trainer\.fit.? stopped|max_(steps|epochs)=\d+. reached"
+    r"(?i)'?train_runtime'?|training (done|finished|complete|ended)|finished ok|trainer\.fit.? stopped"
+    r"|max_(steps|epochs)=\d+. reached"
     r"|training completed|exiting with code 0|after training is done|^done\.?$"
 )
 

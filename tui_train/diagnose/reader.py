@@ -1,6 +1,7 @@
 """Reading a log of any size in bounded memory: its head, its tail, and between them what looks like a failure."""
 
 import re
+import sys
 from collections import deque
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -10,13 +11,24 @@ from tui_train.diagnose.types import Line
 from tui_train.errors import BadInput, NotFound
 from tui_train.text import visible
 
-_HEAD = 256 * 1024
-_TAIL = 512 * 1024
-_CHUNK = 1 << 20
-_MOST = 1000
-_LONGEST = 4000
+_BLOCK = 128 * 1024
+_TAIL_BLOCKS = 4
+_MOST = 500
+_LONGEST = 1500
 _ESCAPE = re.compile(rb"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)|[@-Z\\-_])")
-_TRIGGER = re.compile(rb"[Ee]rror|ERROR|Exception|Traceback|Killed|CANCELLED|oom.kill|[Ff]ail|Xid|signal|WARN|exitcode")
+# Literals, for they are found much faster than an expression.
+_WORDS = (
+    b"rror:",
+    b"Error",
+    b"Exception",
+    b"Killed",
+    b"CANCELLED",
+    b"kill event",
+    b"failed",
+    b"Xid",
+    b"NCCL WARN",
+    b"exitcode",
+)
 _PREFIX = re.compile(
     r"\s*(?:(?:\[(?:rank|default|trainer)(?P<a>\d{1,6})(?:\|\d+)?\]:|(?P<b>\d{1,6}):(?= )|\[rank (?P<c>\d{1,6})\]"
     r"|\((?:\w+ )?pid=\d+[^)]{0,80}\)|\[(?:\d+,)?(?P<d>\d{1,6})\]<std(?:out|err)>:)\s?)"
@@ -24,10 +36,8 @@ _PREFIX = re.compile(
 
 
 def lines_of(path: str) -> tuple[Line, ...]:
-    """Return the lines of a log that a diagnosis looks at, `-` being standard input; an error where it cannot be read."""
+    """Return the lines of a log that matter, `-` being standard input; NotFound or BadInput where it cannot be read."""
     if path == "-":
-        import sys
-
         return lines(sys.stdin.buffer)
     try:
         with Path(path).open("rb") as file:
@@ -44,33 +54,41 @@ def lines(file: BinaryIO) -> tuple[Line, ...]:
     first: list[tuple[int, bytes]] = []
     latest: deque[tuple[int, bytes]] = deque(maxlen=_MOST)
     tail: deque[tuple[int, bytes]] = deque()
-    in_head = in_tail = 0
-    for number, raw in _numbered(file):
-        if in_head < _HEAD:
-            head.append((number, raw))
-            in_head += len(raw) + 1
+    for number, block in _blocks(file):
+        if number == 1 and not head:
+            head = list(_split(number, block))
             continue
-        tail.append((number, raw))
-        in_tail += len(raw) + 1
-        while in_tail > _TAIL:
-            old = tail.popleft()
-            in_tail -= len(old[1]) + 1
-            if _TRIGGER.search(old[1]):
-                (first if len(first) < _MOST else latest).append(old)
-    return tuple(line for number, raw in (*head, *first, *latest, *tail) for line in _cleaned(number, raw))
+        tail.append((number, block))
+        if len(tail) > _TAIL_BLOCKS:
+            for line in _suspicious(*tail.popleft()):
+                (first if len(first) < _MOST else latest).append(line)
+    last = [line for numbered in tail for line in _split(*numbered)]
+    return tuple(line for number, raw in (*head, *first, *latest, *last) for line in _cleaned(number, raw))
 
 
-def _numbered(file: BinaryIO) -> Iterator[tuple[int, bytes]]:
-    """Yield (number, line) with each line cut to a length; memory stays bounded without any line end too."""
+def _blocks(file: BinaryIO) -> Iterator[tuple[int, bytes]]:
+    """Yield (number of the first line, whole lines); a line longer than a block is cut into several."""
     number, rest = 1, b""
-    while chunk := file.read(_CHUNK):
-        parts = (rest + chunk).split(b"\n")
-        rest = parts.pop()[:_LONGEST]
-        for part in parts:
-            yield number, part if len(part) <= _LONGEST else part[-_LONGEST:]
-            number += 1
+    while chunk := file.read(_BLOCK):
+        block, newline, rest = (rest + chunk).rpartition(b"\n")
+        if not newline:
+            block, rest = rest, b""
+        yield number, block
+        number += block.count(b"\n") + 1
     if rest:
         yield number, rest
+
+
+def _suspicious(number: int, block: bytes) -> Iterator[tuple[int, bytes]]:
+    """Yield the lines of a block that speak of a failure; most blocks hold none and cost next to nothing."""
+    if any(word in block for word in _WORDS):
+        yield from (line for line in _split(number, block) if any(word in line[1] for word in _WORDS))
+
+
+def _split(number: int, block: bytes) -> Iterator[tuple[int, bytes]]:
+    """Yield (number, line) with each line cut to a length."""
+    for offset, line in enumerate(block.split(b"\n")):
+        yield number + offset, line if len(line) <= _LONGEST else line[: _LONGEST // 2] + b" " + line[-_LONGEST // 2 :]
 
 
 def _cleaned(number: int, raw: bytes) -> Iterable[Line]:

@@ -47,7 +47,9 @@ def _without(cure: str, title: str, why: str) -> Callable[[Profile, Evidence], C
 def _more_shared_memory(profile: Profile, _evidence: Evidence) -> Change | None:
     if profile.container.engine == "none":
         return None
-    return Change("the machine's shared memory", "the container's own is too small", (("container.shared_memory", "host"),))
+    return Change(
+        "the machine's shared memory", "the container's own is too small", (("container.shared_memory", "host"),)
+    )
 
 
 def _another_port(profile: Profile, _evidence: Evidence) -> Change | None:
@@ -71,7 +73,11 @@ def _global_batch(profile: Profile, evidence: Evidence) -> Change | None:
     recipe = profile.recipe
     values = nearest_global(recipe.global_batch, recipe.micro_batch, evidence.world_size)
     best = min(values, key=lambda value: abs(value - recipe.global_batch), default=None)
-    return None if best is None else Change(f"global batch {best}", "the nearest that divides", (("recipe.global_batch", best),))
+    return (
+        None
+        if best is None
+        else Change(f"global batch {best}", "the nearest that divides", (("recipe.global_batch", best),))
+    )
 
 
 def _steadier(profile: Profile, _evidence: Evidence) -> Change:

@@ -1,5 +1,6 @@
 """diagnose: which of all that a log says is the root of a failure, and which its echoes; pure."""
 
+import bisect
 import re
 from collections.abc import Iterator, Sequence
 
@@ -15,13 +16,22 @@ from tui_train.text import size, visible
 
 # A line that only tells: a log record below ERROR, a Python warning, a line of a traceback's source.
 _TELLS = re.compile(
-    r"^\W{0,3}(?:\S+ ){0,5}?\W?(?:INFO|WARNING|(?<!NCCL )WARN|DEBUG|warning)\b|(?:User|Future|Deprecation|Runtime|Import)?Warning:"
+    r"^\W{0,3}(?:\S{1,60} ){0,5}?\W?(?:INFO|WARNING|(?<!NCCL )WARN|DEBUG|warning)\b"
+    r"|(?:User|Future|Deprecation|Runtime|Import)?Warning:"
     r"|^\[W\d|^W\d{4} |^\[NeMo [WI] |^\s+(?:#|raise |print\(|if |return )|NCCL INFO|^\s*File \""
 )
 _FRAME = re.compile(r'\s+File "')
 _RECOVERED = 5
 _LONGEST = 500
-_SIGNALS = {1: "sighup", 2: "keyboard_interrupt", 6: "abort", 7: "shm_too_small", 9: "host_oom", 11: "segfault", 15: "sigterm"}
+_SIGNALS = {
+    1: "sighup",
+    2: "keyboard_interrupt",
+    6: "abort",
+    7: "shm_too_small",
+    9: "host_oom",
+    11: "segfault",
+    15: "sigterm",
+}
 _ROOT = re.compile(r"^\s*(?P<name>host|rank|exitcode)\s*: (?P<value>\S+)")
 
 
@@ -62,8 +72,6 @@ def _hits(evidence: Evidence) -> Iterator[Hit]:
     for text in texts:
         starts.append(place)
         place += len(text) + 1
-    import bisect
-
     for signature, expressions in signatures():
         for expression in expressions:
             hit = None
@@ -86,7 +94,9 @@ def _silent(lines: Sequence[Line]) -> list[Hit]:
     bad = [line for line, broken in points if broken]
     if bad and points[-1][1]:
         found.append(Hit(msgspec.structs.replace(known["nan_loss"], strength=50), bad[0], {}))
-    alone = [line for line in lines if re.search(r"(?i)\bnum(ber of)? processes\W{0,3}1\b|\bWorld size: 1\b", line.text)]
+    alone = [
+        line for line in lines if re.search(r"(?i)\bnum(ber of)? processes\W{0,3}1\b|\bWorld size: 1\b", line.text)
+    ]
     several = any(re.search(r"(?i)\bnum(ber of)? processes\W{0,3}([2-9]|\d\d)", line.text) for line in lines)
     if len(alone) > 1 and not several:
         found.append(Hit(known["not_distributed_silent"], alone[1], {}))
@@ -173,6 +183,6 @@ def _outside(failure: str, evidence: Evidence, block: dict[str, str]) -> Iterato
     if evidence.free_disk is not None and failure in {"disk_full", "checkpoint_corrupt"}:
         yield f"{size(evidence.free_disk)} are free on the disk of the output"
     if evidence.free_shm is not None and failure in {"shm_too_small", "nccl_system_error"}:
-        yield f"/dev/shm has {size(evidence.free_shm)} free"
+        yield f"{size(evidence.free_shm)} of shared memory are free"
     if evidence.last_step:
         yield f"the last good step was {evidence.last_step}"

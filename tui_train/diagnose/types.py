@@ -6,7 +6,7 @@ from tui_train.changes import Change
 
 
 class Line(Struct, frozen=True):
-    """A line of a log: its number from 1, and its text without colours, prefix or line end; `rank` where it says one."""
+    """A line of a log: its number from 1, and its text without colours and prefix; `rank` where it says one."""
 
     number: int
     text: str
@@ -32,7 +32,7 @@ class Evidence(Struct, frozen=True, kw_only=True):
 
 
 class Diagnosis(Struct, frozen=True, kw_only=True):
-    """What failed: its class, the line that shows it (0: none), where first, why, what to do, and a Change that does it."""
+    """What failed: its class, the line that shows it (0: none), where, why, what to do, and a Change."""
 
     failure: str
     line: str
