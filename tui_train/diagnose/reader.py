@@ -17,18 +17,7 @@ _MOST = 500
 _LONGEST = 1500
 _ESCAPE = re.compile(rb"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)|[@-Z\\-_])")
 # Literals, for they are found much faster than an expression.
-_WORDS = (
-    b"rror:",
-    b"Error",
-    b"Exception",
-    b"Killed",
-    b"CANCELLED",
-    b"kill event",
-    b"failed",
-    b"Xid",
-    b"NCCL WARN",
-    b"exitcode",
-)
+_WORDS = (b"rror:", b"Killed", b"CANCELLED", b"kill event", b"Xid")
 _PREFIX = re.compile(
     r"\s*(?:(?:\[(?:rank|default|trainer)(?P<a>\d{1,6})(?:\|\d+)?\]:|(?P<b>\d{1,6}):(?= )|\[rank (?P<c>\d{1,6})\]"
     r"|\((?:\w+ )?pid=\d+[^)]{0,80}\)|\[(?:\d+,)?(?P<d>\d{1,6})\]<std(?:out|err)>:)\s?)"
