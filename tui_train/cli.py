@@ -167,6 +167,17 @@ def logs(run: str, attempt: int | None, *, follow: bool) -> None:
 
 
 @cli.command()
+@click.argument("log")
+@click.option("--exit-code", type=int, metavar="N", help="What the training of a LOG ended with, where that is known.")
+@_JSON
+def diagnose(log: str, exit_code: int | None, *, as_json: bool) -> None:
+    """Print why LOG's training failed and what to do: any log, `-`, or a run (an id, `last`, a folder)."""
+    from tui_train.diagnose import command
+
+    command.diagnose(log, exit_code, as_json=as_json)
+
+
+@cli.command()
 @click.argument("run")
 def attach(run: str) -> None:
     """Open RUN in the wizard; without a terminal, follow its log."""

@@ -1,0 +1,211 @@
+"""What a log is said to have failed of: real processes that fail, and logs of what needs a GPU or a scheduler."""
+
+import io
+import json
+import os
+import re
+import resource
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tui_train.changes import apply
+from tui_train.diagnose import Evidence, diagnose, of_log, of_run
+from tui_train.diagnose.reader import lines
+from tui_train.diagnose.remedies import change_for
+from tui_train.diagnose.signatures import signatures
+from tui_train.profile.fields import put
+from tui_train.profile.store import dumps
+from tui_train.profile.types import Profile
+from tui_train.runs.rundir import RunDir
+
+LOGS = sorted((Path(__file__).parent / "logs").glob("*.log"))
+
+
+def said(text, code=1, profile=None, **more):
+    return diagnose(Evidence(lines=lines(io.BytesIO(text.encode())), exit_code=code, **more), profile)
+
+
+@pytest.mark.parametrize("log", LOGS, ids=lambda log: log.stem)
+def test_each_log_gives_its_failure(log):
+    wanted = log.stem.partition("--")[0]
+    code = 0 if wanted == "healthy" or log.stem.endswith("done") else 1
+    found = of_log(str(log), code)
+    assert (found.failure if found else "healthy") == wanted
+    if found:
+        assert found.remedy
+        assert "{" not in found.cause + found.remedy
+
+
+def limit_files():
+    resource.setrlimit(resource.RLIMIT_NOFILE, (8, 8))
+
+
+def limit_size():
+    signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (1000, 1000))
+
+
+TORCH = "import torch; "
+REAL = {
+    "missing_module": "import no_such_thing_here",
+    "missing_file": "open('/no/such/data.txt')",
+    "import_mismatch": "from json import no_such_name",
+    "bad_data": "import json; json.loads('{\"a\": ')",
+    "user_exception": "raise ZeroDivisionError('no steps')",
+    "user_args": "import argparse; argparse.ArgumentParser().parse_args(['--wrong'])",
+    "port_in_use": "import socket; a=socket.create_server(('127.0.0.1',0)); socket.create_server(a.getsockname())",
+    "segfault": "import faulthandler, ctypes; faulthandler.enable(); ctypes.string_at(0)",
+    "abort": "import faulthandler, os; faulthandler.enable(); os.abort()",
+    "keyboard_interrupt": "import os, signal; os.kill(os.getpid(), signal.SIGINT); import time; time.sleep(9)",
+    "checkpoint_mismatch": TORCH + "L=torch.nn.Linear; L(2,3).load_state_dict(L(2,4).state_dict())",
+    "collate_shape": TORCH + "torch.stack([torch.ones(2), torch.ones(3)])",
+    "index_out_of_range": TORCH + "torch.nn.Embedding(4, 2)(torch.tensor([9]))",
+    "host_alloc_failed": TORCH + "torch.empty(2**58, dtype=torch.int8)",
+    "checkpoint_weights_only": TORCH
+    + "import io, fractions; b=io.BytesIO(); torch.save(fractions.Fraction(1,2), b); b.seek(0); torch.load(b)",
+    "checkpoint_corrupt": TORCH
+    + "import io; b=io.BytesIO(); torch.save(torch.ones(9), b); torch.load(io.BytesIO(b.getvalue()[:-60]))",
+}
+
+
+def python(code, **more):
+    return subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, timeout=120, check=False, **more
+    )
+
+
+@pytest.mark.parametrize("failure", REAL)
+def test_a_real_failure_is_named(failure):
+    done = python(REAL[failure])
+    code = done.returncode if done.returncode >= 0 else 128 - done.returncode
+    assert code != 0
+    assert said(done.stderr, code).failure == failure
+
+
+def test_full_disks_and_limits(tmp_path):
+    done = python("open('/dev/full', 'w').write('x' * 99999)")
+    assert said(done.stderr).failure == "disk_full"
+    done = python("open('big', 'w').write('x' * 99999)", preexec_fn=limit_size, cwd=tmp_path)
+    assert said(done.stderr).failure == "disk_full"
+    done = python("x=[open('/dev/null') for _ in range(99)]", preexec_fn=limit_files)
+    assert said(done.stderr).failure == "too_many_open_files"
+
+
+@pytest.mark.parametrize(
+    ("number", "failure"),
+    [
+        (signal.SIGTERM, "sigterm"),
+        (signal.SIGHUP, "sighup"),
+        (signal.SIGKILL, "host_oom"),
+        (signal.SIGSEGV, "segfault"),
+    ],
+)
+def test_a_signal_without_a_word(number, failure):
+    done = python(f"import os; os.kill(os.getpid(), {int(number)})")
+    assert said(done.stdout + done.stderr, 128 - done.returncode).failure == failure
+
+
+def test_the_root_comes_before_its_echoes(tmp_path):
+    script = tmp_path / "fails.py"
+    script.write_text(
+        "import os, torch, torch.distributed as dist\n"
+        "dist.init_process_group('gloo')\n"
+        "if dist.get_rank() == 1: raise RuntimeError('CUDA out of memory. Tried to allocate 3.00 GiB')\n"
+        "dist.all_reduce(torch.ones(1))\n"
+    )
+    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2", str(script)]
+    environment = {**os.environ, "GLOO_SOCKET_IFNAME": "lo"}
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False, env=environment)
+    found = said(done.stdout + done.stderr, done.returncode)
+    assert (found.failure, found.rank) == ("cuda_oom", 1)
+    assert "3.00 GiB" in found.cause
+
+
+def test_what_a_training_got_over_is_no_failure():
+    text = "RuntimeError: CUDA out of memory. Tried to allocate 1 GiB\n" + "".join(
+        f"step {n} loss 1.{n}\n" for n in range(1, 9)
+    )
+    assert said(text, 0) is None
+    assert said(text, None) is None
+    assert said(text + "OSError: [Errno 28] No space left on device\n").failure == "disk_full"
+    assert said("OSError: [Errno 28] No space left on device\n", None).failure == "disk_full"
+
+
+def test_a_loss_that_is_no_number_is_a_failure_though_it_ended_well():
+    assert said("step 1 loss 2.0\nstep 2 loss nan\nstep 3 loss nan\n", 0).failure == "nan_loss"
+    assert said("step 1 loss 2.0\nstep 2 loss nan\nstep 3 loss 1.9\n", 0) is None
+
+
+def test_a_change_mends_the_profile():
+    profile, takes = Profile(), frozenset({"micro_batch", "accumulation"})
+    found = said("torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2 GiB\n", 1, profile, takes=takes)
+    assert apply(found.change, profile).recipe.micro_batch == 4
+    named = {signature.change for signature, _ in signatures() if signature.change}
+    lower = put(put(profile, "recipe.precision", "bf16"), "communication.interface", "eth7")
+    lower = put(put(put(lower, "container.engine", "docker"), "container.shared_memory", "1g"), "nodes.count", 2)
+    evidence = Evidence(lines=(), takes=takes, world_size=3)
+    for name in named:
+        change = change_for(name, evidence, lower)
+        assert change, name
+        assert apply(change, lower) != lower
+
+
+def test_expressions_and_classes_are_well_formed():
+    for signature, expressions in signatures():
+        assert 0 < signature.strength < 100
+        assert expressions
+        names = {name for expression in expressions for name in expression.groupindex}
+        for wanted in re.findall(r"\{([a-z]+)", signature.cause + signature.remedy):
+            assert wanted in names | {"message"}, (signature.failure, wanted)
+
+
+def test_a_log_of_any_kind_is_read(tmp_path):
+    log = tmp_path / "odd.log"
+    noise = b"step 1 loss 1.0 \xff\xfe\r" * 40 + b"\n"
+    log.write_bytes(
+        noise * 2000 + b"\x1b[31mRuntimeError: CUDA error: invalid device ordinal\x1b[0m\n" + b"\0x" * 3_000_000
+    )
+    found = of_log(str(log), 1)
+    assert found.failure == "invalid_device_ordinal"
+    assert found.line_number == 2001
+    assert found.line == "RuntimeError: CUDA error: invalid device ordinal"
+    assert of_log("/dev/null", 0) is None
+
+
+def test_a_run_is_diagnosed_with_its_profile(tmp_path):
+    run = RunDir(tmp_path)
+    run.script.write_text("")
+    run.profile.write_text(dumps(put(Profile(), "recipe.precision", "fp16")))
+    run.attempt_log(1).write_text("FloatingPointError: Minimum loss scale reached (0.0001).\n")
+    begun = {"time": 1.0, "event": "run_started", "mark": "m", "pid": 2**22 + 7}
+    events = [
+        begun,
+        {"time": 2.0, "event": "attempt_started", "attempt": 1, "position": 1},
+        {"time": 3.0, "event": "attempt_ended", "attempt": 1, "exit_code": 1},
+        {"time": 4.0, "event": "run_ended", "state": "failed", "exit_code": 1},
+    ]
+    run.events_file.write_text("".join(json.dumps(event) + "\n" for event in events))
+    found = of_run(run)
+    assert found.failure == "nan_loss"
+    assert found.change.edits == (("recipe.precision", "bf16"),)
+    events[-1].update(state="stopped", exit_code=143)
+    run.events_file.write_text("".join(json.dumps(event) + "\n" for event in events))
+    assert of_run(run) is None
+
+
+def test_the_command_says_it_in_json_and_in_words(tmp_path):
+    log = tmp_path / "a.log"
+    log.write_text("[rank3]: RuntimeError: CUDA error: device-side assert triggered\n")
+    command = [str(Path(sys.executable).parent / "tui-train"), "diagnose", str(log), "--exit-code", "1"]
+    told = json.loads(subprocess.run([*command, "--json"], capture_output=True, text=True, check=True).stdout)
+    assert (told["class"], told["rank"], told["line_number"], told["change"]) == ("device_side_assert", 3, 1, None)
+    words = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    assert "rank 3" in words
+    assert max(map(len, words.splitlines())) <= 80
+    missing = subprocess.run([*command[:2], str(tmp_path / "none.log")], capture_output=True, text=True, check=False)
+    assert missing.returncode == 66
+    assert "Traceback" not in missing.stderr

@@ -1,0 +1,49 @@
+"""What `tui-train diagnose` prints."""
+
+import textwrap
+from typing import Any
+
+import click
+import msgspec
+
+from tui_train.diagnose.evidence import of_reference
+from tui_train.diagnose.types import Diagnosis
+
+
+def diagnose(reference: str, exit_code: int | None, *, as_json: bool) -> None:
+    """Print why a log's training, or a run's last attempt, failed."""
+    name, found = of_reference(reference, exit_code)
+    if as_json:
+        click.echo(msgspec.json.format(msgspec.json.encode(data(found)), indent=2).decode("utf-8", "replace"))
+    else:
+        click.echo(words(found) if found else f"{name}: no failure was found.")
+
+
+def data(found: Diagnosis | None) -> dict[str, Any]:
+    """Return a diagnosis as JSON has it; `class` is null where nothing failed."""
+    if found is None:
+        empty = dict.fromkeys(("class", "line", "line_number", "rank", "host", "cause", "remedy", "change"))
+        return {**empty, "evidence": []}
+    told = msgspec.to_builtins(found)
+    told = {"class": told.pop("failure"), **told}
+    told["change"] = dict(found.change.edits) if found.change else None
+    return told
+
+
+def words(found: Diagnosis) -> str:
+    """Return a diagnosis in a few lines of at most 80 columns."""
+    where = [f"rank {found.rank}" if found.rank is not None else "", f"host {found.host}" if found.host else ""]
+    line = f"line {found.line_number}: {found.line}" if found.line_number else ""
+    rows = [
+        ("failed", f"{found.failure}" + (f", first on {', '.join(filter(None, where))}" if any(where) else "")),
+        ("shown by", line),
+        ("cause", found.cause),
+        ("do", found.remedy),
+        ("change", f"{found.change.title} ({found.change.why})" if found.change else ""),
+        ("also", "; ".join(found.evidence)),
+    ]
+    return "\n".join(
+        textwrap.fill(text, 80, initial_indent=f"{label:<9} ", subsequent_indent=" " * 10, break_on_hyphens=False)
+        for label, text in rows
+        if text
+    )

@@ -1,0 +1,103 @@
+"""Gathering what is known of a log or a run; the only part of the diagnosis that reads the disk."""
+
+import os
+import shutil
+from pathlib import Path
+
+from tui_train.diagnose.reader import lines_of
+from tui_train.diagnose.root import diagnose
+from tui_train.diagnose.types import Diagnosis, Evidence
+from tui_train.errors import BadInput, TuiTrainError
+from tui_train.presets import preset, takes
+from tui_train.profile import store
+from tui_train.profile.types import Profile
+from tui_train.runs.ranks import planned
+from tui_train.runs.rundir import RunDir
+from tui_train.runs.status import status
+from tui_train.text import visible
+
+_NEMO = frozenset({"micro_batch", "global_batch", "activation_checkpointing"})
+
+
+def of_log(path: str, exit_code: int | None = None) -> Diagnosis | None:
+    """Return what failed in any log, `-` being standard input; NotFound or BadInput where it cannot be read."""
+    return diagnose(Evidence(lines=lines_of(path), exit_code=exit_code))
+
+
+def of_run(run: RunDir) -> Diagnosis | None:
+    """Return why the last attempt of a run failed, None where it did not, was stopped or still trains."""
+    now = status(run)
+    if not now.attempts or now.live:
+        return None
+    if now.state in {"finished", "stopped"} and now.exit_code != 0:
+        return None
+    attempt = now.attempts[-1]
+    code = attempt.exit_code if attempt.exit_code is not None and attempt.exit_code >= 0 else None
+    if code is None and now.state == "lost":
+        code = 137
+    profile = _profile(run)
+    output = profile.trainer.output if profile and profile.trainer.output else str(run.path)
+    evidence = Evidence(
+        lines=lines_of(str(run.attempt_log(attempt.number))),
+        exit_code=code,
+        host=os.uname().nodename,
+        oom_kills=_oom_kills() if code == 137 else None,
+        free_disk=_free(output),
+        free_shm=_free("/dev/shm"),  # noqa: S108 - what is free there, nothing is written
+        world_size=max(1, planned(_bytes(run.plan_file)).world_size),
+        takes=_takes(profile) if profile else frozenset(),
+    )
+    return diagnose(evidence, profile)
+
+
+def _profile(run: RunDir) -> Profile | None:
+    try:
+        return store.load(str(run.profile))
+    except TuiTrainError:
+        return None
+
+
+def _takes(profile: Profile) -> frozenset[str]:
+    if profile.trainer.kind == "nemo":
+        return _NEMO
+    try:
+        chosen = preset("builtin" if profile.trainer.kind == "builtin" else profile.trainer.preset)
+    except BadInput:
+        return frozenset()
+    return takes(chosen, profile.trainer.arguments)
+
+
+def _bytes(path: Path) -> bytes:
+    try:
+        return path.read_bytes()
+    except OSError:
+        return b""
+
+
+def _free(path: str) -> int | None:
+    try:
+        return shutil.disk_usage(path).free
+    except OSError:
+        return None
+
+
+def _oom_kills() -> int | None:
+    """Return how often the kernel killed in this process's cgroup for lack of memory, None where it does not count."""
+    try:
+        own = Path("/proc/self/cgroup").read_text(encoding="utf-8").strip().rpartition("::")[2]
+        events = Path(f"/sys/fs/cgroup{own}/memory.events").read_text(encoding="utf-8")
+        return int(dict(line.split() for line in events.splitlines()).get("oom_kill", 0))
+    except (OSError, ValueError):
+        return None
+
+
+def of_reference(reference: str, exit_code: int | None) -> tuple[str, Diagnosis | None]:
+    """Return the safe name of a log, or of a run by id, `last` or folder, and what failed in it."""
+    from tui_train.runs import rundir
+
+    if reference == "-" or Path(reference).is_file():
+        return visible(reference), of_log(reference, exit_code)
+    if "/" in reference and not Path(reference).is_dir():
+        return visible(reference), of_log(reference, exit_code)
+    run = rundir.find(reference)
+    return visible(run.name), of_run(run)

@@ -1,0 +1,32 @@
+"""Steps and endings in the lines of any trainer: what shows that a training went on after something frightening."""
+
+import re
+from collections.abc import Iterator, Sequence
+
+from tui_train.diagnose.types import Line
+
+_VALUE = r"[\"']?(?:=|:|\s)\s*[\"']?(?P<loss>nan|inf|-?\d[\d.]*(?:[eE][-+]?\d+)?)\b"
+_LOSS = re.compile(rf"(?i)(?<![\w])(?:lm |train_|train |training |reduced_train_|total_)?loss{_VALUE}")
+_GRADIENT = re.compile(r"(?i)grad[_ ]norm[\"']?\s*[:=]\s*[\"']?nan")
+_NO_STEP = ("eval_", "val_", "validation", "Error", "train_runtime")
+_COMPLETE = re.compile(
+    r"(?i)'?train_runtime'?|training (done|finished|complete|ended)|finished ok|trainer\.fit.? stopped"
+    r"|max_(steps|epochs)=\d+. reached"
+    r"|training completed|exiting with code 0|after training is done|^done\.?$"
+)
+
+
+def steps(lines: Sequence[Line]) -> Iterator[tuple[Line, bool]]:
+    """Yield the lines that tell of a step, and whether its numbers are broken."""
+    for line in lines:
+        match = _LOSS.search(line.text)
+        if match is None or any(word in line.text for word in _NO_STEP):
+            continue
+        loss = match["loss"].lower()
+        zero = loss.replace(".", "").strip("0") == "" and loss[0] == "0"
+        yield line, loss == "nan" or (zero and bool(_GRADIENT.search(line.text)))
+
+
+def completed(lines: Sequence[Line]) -> int:
+    """Return the number of the last line that tells of a training's good end, 0 where none does."""
+    return max((line.number for line in lines if _COMPLETE.search(line.text)), default=0)

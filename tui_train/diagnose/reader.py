@@ -1,0 +1,97 @@
+"""Reading a log of any size in bounded memory: its head, its tail, and between them what looks like a failure."""
+
+import re
+import sys
+from collections import deque
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import BinaryIO
+
+from tui_train.diagnose.types import Line
+from tui_train.errors import BadInput, NotFound
+from tui_train.text import visible
+
+_BLOCK = 128 * 1024
+_TAIL_BLOCKS = 4
+_MOST = 500
+_LONGEST = 1500
+_ESCAPE = re.compile(rb"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)|[@-Z\\-_])")
+# Literals, for they are found much faster than an expression.
+_WORDS = (b"rror:", b"Killed", b"CANCELLED", b"kill event", b"Xid")
+_PREFIX = re.compile(
+    r"\s*(?:(?:\[(?:rank|default|trainer)(?P<a>\d{1,6})(?:\|\d+)?\]:|(?P<b>\d{1,6}):(?= )|\[rank (?P<c>\d{1,6})\]"
+    r"|\((?:\w+ )?pid=\d+[^)]{0,80}\)|\[(?:\d+,)?(?P<d>\d{1,6})\]<std(?:out|err)>:)\s?)"
+)
+
+
+def lines_of(path: str) -> tuple[Line, ...]:
+    """Return the lines of a log that matter, `-` being standard input; NotFound or BadInput where it cannot be read."""
+    if path == "-":
+        return lines(sys.stdin.buffer)
+    try:
+        with Path(path).open("rb") as file:
+            return lines(file)
+    except FileNotFoundError:
+        raise NotFound(f"there is no log {visible(path)}", "Name a log file, or a run: see `tui-train runs`.") from None
+    except OSError as error:
+        raise BadInput(f"{visible(path)} cannot be read: {error.strerror}", "Name a log that you may read.") from None
+
+
+def lines(file: BinaryIO) -> tuple[Line, ...]:
+    """Return head, tail and the suspicious lines of a stream, in order, numbered as in the whole of it."""
+    head: list[tuple[int, bytes]] = []
+    first: list[tuple[int, bytes]] = []
+    latest: deque[tuple[int, bytes]] = deque(maxlen=_MOST)
+    tail: deque[tuple[int, bytes]] = deque()
+    for number, block in _blocks(file):
+        if number == 1 and not head:
+            head = list(_split(number, block))
+            continue
+        tail.append((number, block))
+        if len(tail) > _TAIL_BLOCKS:
+            for line in _suspicious(*tail.popleft()):
+                (first if len(first) < _MOST else latest).append(line)
+    last = [line for numbered in tail for line in _split(*numbered)]
+    return tuple(line for number, raw in (*head, *first, *latest, *last) for line in _cleaned(number, raw))
+
+
+def _blocks(file: BinaryIO) -> Iterator[tuple[int, bytes]]:
+    """Yield (number of the first line, whole lines); a line longer than a block is cut into several."""
+    number, rest = 1, b""
+    while chunk := file.read(_BLOCK):
+        block, newline, rest = (rest + chunk).rpartition(b"\n")
+        if not newline:
+            block, rest = rest, b""
+        yield number, block
+        number += block.count(b"\n") + 1
+    if rest:
+        yield number, rest
+
+
+def _suspicious(number: int, block: bytes) -> Iterator[tuple[int, bytes]]:
+    """Yield the lines of a block that speak of a failure; most blocks hold none and cost next to nothing."""
+    if any(word in block for word in _WORDS):
+        yield from (line for line in _split(number, block) if any(word in line[1] for word in _WORDS))
+
+
+def _split(number: int, block: bytes) -> Iterator[tuple[int, bytes]]:
+    """Yield (number, line) with each line cut to a length."""
+    for offset, line in enumerate(block.split(b"\n")):
+        yield number + offset, line if len(line) <= _LONGEST else line[: _LONGEST // 2] + b" " + line[-_LONGEST // 2 :]
+
+
+def _cleaned(number: int, raw: bytes) -> Iterable[Line]:
+    """Return what a terminal would have shown of a line, a carriage return beginning it anew."""
+    encoding = "utf-16-le" if raw.count(b"\0") * 3 > len(raw) else "utf-8"
+    for piece in _ESCAPE.sub(b"", raw).split(b"\r"):
+        text = piece.decode(encoding, "replace").replace("\0", "")
+        rank = None
+        for _ in range(3):
+            match = _PREFIX.match(text)
+            if not match:
+                break
+            told = next((value for value in match.groups() if value), None)
+            rank = int(told) if told else rank
+            text = text[match.end() :]
+        if text.strip():
+            yield Line(number, text.rstrip(), rank)

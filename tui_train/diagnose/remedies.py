@@ -1,0 +1,107 @@
+"""The Changes of a profile that mend a failure, by the name that a signature gives."""
+
+from collections.abc import Callable
+
+from tui_train.changes import Change, apply
+from tui_train.diagnose.types import Evidence
+from tui_train.errors import BadInput
+from tui_train.plan.batch import nearest_global, smaller_micro
+from tui_train.profile.types import Profile
+
+_PORTS = 1000
+
+
+def change_for(name: str, evidence: Evidence, profile: Profile) -> Change | None:
+    """Return the Change of that name for a profile, None where it has nothing to change or the value has no room."""
+    change = _CHANGES[name](profile, evidence) if name in _CHANGES else None
+    if change is None:
+        return None
+    try:
+        return change if apply(change, profile) != profile else None
+    except BadInput:
+        return None
+
+
+def _less_memory(profile: Profile, evidence: Evidence) -> Change | None:
+    recipe = profile.recipe
+    smaller = smaller_micro(recipe.global_batch, recipe.micro_batch, evidence.world_size)
+    if smaller is not None and evidence.takes & {"micro_batch", "total_batch"}:
+        why = "fewer activations at a time; accumulation grows, the global batch stays"
+        return Change(f"micro batch {recipe.micro_batch} -> {smaller}", why, (("recipe.micro_batch", smaller),))
+    if not recipe.activation_checkpointing and "activation_checkpointing" in evidence.takes:
+        why = "activations are recomputed: less memory, about a quarter slower"
+        return Change("activation checkpointing", why, (("recipe.activation_checkpointing", True),))
+    if not recipe.expandable_segments:
+        return Change("expandable segments", "less fragmentation", (("recipe.expandable_segments", True),))
+    return None
+
+
+def _without(cure: str, title: str, why: str) -> Callable[[Profile, Evidence], Change]:
+    def change(profile: Profile, _evidence: Evidence) -> Change:
+        names = tuple(dict.fromkeys((*profile.communication.without, cure)))
+        return Change(title, why, (("communication.without", names),))
+
+    return change
+
+
+def _more_shared_memory(profile: Profile, _evidence: Evidence) -> Change | None:
+    if profile.container.engine == "none":
+        return None
+    return Change(
+        "the machine's shared memory", "the container's own is too small", (("container.shared_memory", "host"),)
+    )
+
+
+def _another_port(profile: Profile, _evidence: Evidence) -> Change | None:
+    # One machine chooses a free port by itself.
+    if profile.nodes.count < 2:
+        return None
+    port = profile.nodes.port + 1 if profile.nodes.port < 65535 else profile.nodes.port - _PORTS
+    return Change(f"port {port}", f"{profile.nodes.port} is taken", (("nodes.port", port),))
+
+
+def _no_interface(_profile: Profile, _evidence: Evidence) -> Change:
+    return Change("any network interface", "NCCL and Gloo choose one themselves", (("communication.interface", ""),))
+
+
+def _precision(profile: Profile, _evidence: Evidence) -> Change:
+    other = "fp16" if profile.recipe.precision == "bf16" and profile.hardware.device != "cpu" else "fp32"
+    return Change(f"precision {other}", "the device cannot the other", (("recipe.precision", other),))
+
+
+def _global_batch(profile: Profile, evidence: Evidence) -> Change | None:
+    recipe = profile.recipe
+    values = nearest_global(recipe.global_batch, recipe.micro_batch, evidence.world_size)
+    best = min(values, key=lambda value: abs(value - recipe.global_batch), default=None)
+    return (
+        None
+        if best is None
+        else Change(f"global batch {best}", "the nearest that divides", (("recipe.global_batch", best),))
+    )
+
+
+def _steadier(profile: Profile, _evidence: Evidence) -> Change:
+    recipe = profile.recipe
+    if recipe.precision == "fp16":
+        return Change("precision bf16", "fp16 overflows where bf16 does not", (("recipe.precision", "bf16"),))
+    rate = recipe.learning_rate / 2
+    return Change(f"learning rate {rate:g}", "half of it: smaller steps", (("recipe.learning_rate", rate),))
+
+
+def _wandb_offline(profile: Profile, _evidence: Evidence) -> Change:
+    variables = {**profile.trainer.environment, "WANDB_MODE": "offline"}
+    return Change("wandb offline", "needs no key; sync it later", (("trainer.environment", variables),))
+
+
+_CHANGES: dict[str, Callable[[Profile, Evidence], Change | None]] = {
+    "less_memory": _less_memory,
+    "no_p2p": _without("p2p", "NCCL without P2P", "copies go through the host: slower"),
+    "no_cumem_host": _without("cumem_host", "NCCL without cuMem of the host", "it is what names the broken file"),
+    "more_shared_memory": _more_shared_memory,
+    "another_port": _another_port,
+    "no_interface": _no_interface,
+    "precision": _precision,
+    "global_batch": _global_batch,
+    "steadier": _steadier,
+    "wandb_offline": _wandb_offline,
+}

@@ -1,0 +1,188 @@
+"""diagnose: which of all that a log says is the root of a failure, and which its echoes; pure."""
+
+import bisect
+import re
+from collections.abc import Iterator, Sequence
+
+import msgspec
+
+from tui_train.changes import Change
+from tui_train.diagnose.progress import completed, steps
+from tui_train.diagnose.remedies import change_for
+from tui_train.diagnose.signatures import signatures
+from tui_train.diagnose.types import Diagnosis, Evidence, Line, Signature
+from tui_train.profile.types import Profile
+from tui_train.text import size, visible
+
+# A line that only tells: a log record below ERROR, a Python warning, a line of a traceback's source.
+_TELLS = re.compile(
+    r"^\W{0,3}(?:\S{1,60} ){0,5}?\W?(?:INFO|WARNING|(?<!NCCL )WARN|DEBUG|warning)\b"
+    r"|(?:User|Future|Deprecation|Runtime|Import)?Warning:"
+    r"|^\[W\d|^W\d{4} |^\[NeMo [WI] |^\s+(?:#|raise |print\(|if |return )|NCCL INFO|^\s*File \""
+)
+_FRAME = re.compile(r'\s+File "')
+_RECOVERED = 5
+_LONGEST = 500
+_SIGNALS = {
+    1: "sighup",
+    2: "keyboard_interrupt",
+    6: "abort",
+    7: "shm_too_small",
+    9: "host_oom",
+    11: "segfault",
+    15: "sigterm",
+}
+_ROOT = re.compile(r"^\s*(?P<name>host|rank|exitcode)\s*: (?P<value>\S+)")
+
+
+class Hit(msgspec.Struct, frozen=True):
+    """A place where a signature holds."""
+
+    signature: Signature
+    line: Line
+    groups: dict[str, str]
+
+
+def diagnose(evidence: Evidence, profile: Profile | None = None) -> Diagnosis | None:
+    """Return what failed and how it is mended, None where nothing did."""
+    found = list(_hits(evidence))
+    if evidence.exit_code == 0:
+        found = [hit for hit in found if hit.signature.done] + _silent(evidence.lines)
+    else:
+        found += _silent(evidence.lines)
+    found = _unmended(found, evidence)
+    block = _root_block(evidence.lines)
+    best = max(found, key=lambda hit: (hit.signature.strength, -hit.line.number), default=None)
+    if evidence.exit_code and (best is None or best.signature.strength < 10):
+        best = _by_exit_code(evidence, best)
+    return _said(best, evidence, block, profile) if best else None
+
+
+def _hits(evidence: Evidence) -> Iterator[Hit]:
+    """Yield the first place of each signature's expressions, and of the last resort the last."""
+    texts = [line.text for line in evidence.lines]
+    whole, telling, quoting = "\n".join(texts), [], False
+    for text in texts:
+        # What follows `File "…"` and is indented deeper is code that a traceback quotes.
+        quoting = text.startswith("    ") and quoting
+        told = bool(_TELLS.search(text))
+        telling.append(told or quoting)
+        quoting = quoting or _FRAME.match(text) is not None
+    starts, place = [], 0
+    for text in texts:
+        starts.append(place)
+        place += len(text) + 1
+    for signature, expressions in signatures():
+        for expression in expressions:
+            hit = None
+            for match in expression.finditer(whole):
+                index = bisect.bisect_right(starts, match.start()) - 1
+                if telling[index] and not signature.warning:
+                    continue
+                groups = {name: value for name, value in match.groupdict().items() if value}
+                hit = Hit(signature, evidence.lines[index], groups)
+                if signature.strength >= 10:
+                    break
+            if hit:
+                yield hit
+
+
+def _silent(lines: Sequence[Line]) -> list[Hit]:
+    """Return what fails without an error: a loss that became NaN, or processes that do not know each other."""
+    found, known = [], {signature.failure: signature for signature, _ in signatures()}
+    points = list(steps(lines))
+    bad = [line for line, broken in points if broken]
+    if bad and points[-1][1]:
+        found.append(Hit(msgspec.structs.replace(known["nan_loss"], strength=50), bad[0], {}))
+    alone = [
+        line for line in lines if re.search(r"(?i)\bnum(ber of)? processes\W{0,3}1\b|\bWorld size: 1\b", line.text)
+    ]
+    several = any(re.search(r"(?i)\bnum(ber of)? processes\W{0,3}([2-9]|\d\d)", line.text) for line in lines)
+    if len(alone) > 1 and not several:
+        found.append(Hit(known["not_distributed_silent"], alone[1], {}))
+    return found
+
+
+def _unmended(found: list[Hit], evidence: Evidence) -> list[Hit]:
+    """Leave out what a training got over: it went on for steps, or to its end."""
+    done = completed(evidence.lines)
+    marks = [line.number for line, broken in steps(evidence.lines) if not broken]
+
+    def over(hit: Hit) -> bool:
+        after = sum(number > hit.line.number for number in marks)
+        ended = done > hit.line.number and evidence.exit_code is None
+        return ended or (after >= _RECOVERED and hit.signature.strength < 88)
+
+    kept = [hit for hit in found if hit.signature.done or not over(hit)]
+    return kept if kept or not evidence.exit_code else found
+
+
+def _root_block(lines: Sequence[Line]) -> dict[str, str]:
+    """Return host, rank and exit code of torchrun's own `Root Cause` block, empty where there is none."""
+    at = next((index for index, line in enumerate(lines) if "Root Cause (first observed failure)" in line.text), None)
+    if at is None:
+        return {}
+    found = (_ROOT.match(line.text) for line in lines[at : at + 8])
+    return {match["name"]: match["value"] for match in found if match}
+
+
+def _by_exit_code(evidence: Evidence, weak: Hit | None) -> Hit:
+    """Return what the exit code says where the log says nothing better."""
+    code = evidence.exit_code or 0
+    known = {signature.failure: signature for signature, _ in signatures()}
+    number = code - 128 if code > 128 else -code
+    failure = _SIGNALS.get(number, {126: "permission_denied", 127: "command_not_found"}.get(code, ""))
+    last = evidence.lines[-1] if evidence.lines else Line(0, "")
+    if failure:
+        entry = [signature for signature, _ in signatures() if signature.failure == failure][-1]
+        return Hit(entry, last, {})
+    return weak or Hit(known["user_exception"], last, {"message": f"it ended with exit code {code} and said no more"})
+
+
+def _said(hit: Hit, evidence: Evidence, block: dict[str, str], profile: Profile | None) -> Diagnosis:
+    signature, groups = hit.signature, {name: visible(value)[:200] for name, value in hit.groups.items()}
+    rank = hit.line.rank
+    if rank is None and block.get("rank", "").isdigit():
+        rank = int(block["rank"])
+    change: Change | None = change_for(signature.change, evidence, profile) if profile else None
+    cause = _filled(signature.cause, groups, spaced=True)
+    return Diagnosis(
+        failure=signature.failure,
+        line=visible(hit.line.text.strip())[:_LONGEST],
+        line_number=hit.line.number,
+        rank=rank,
+        host=visible(groups.get("host") or block.get("host") or evidence.host),
+        cause=cause,
+        remedy=_filled(signature.remedy, groups, spaced=False),
+        change=change,
+        evidence=tuple(_outside(signature.failure, evidence, block)),
+    )
+
+
+def _filled(text: str, groups: dict[str, str], *, spaced: bool) -> str:
+    """Return words with the values of a hit; {name|else} has its own default, other missing ones vanish."""
+
+    def value(match: re.Match[str]) -> str:
+        name, bar, default = match[1].partition("|")
+        if name not in groups:
+            return default
+        before = text[match.start() - 1 : match.start()]
+        return f" ({groups[name]})" if spaced and not bar and before.isalnum() else groups[name]
+
+    return re.sub(r"\{([^{}]+)\}", value, text)
+
+
+def _outside(failure: str, evidence: Evidence, block: dict[str, str]) -> Iterator[str]:
+    """Yield what is known beside the line."""
+    if evidence.exit_code is not None:
+        yield f"exit code {evidence.exit_code}"
+    if block.get("exitcode"):
+        yield f"torchrun saw rank {visible(block.get('rank', '?'))} end first, with {visible(block['exitcode'])}"
+    if evidence.oom_kills:
+        yield f"the kernel killed {evidence.oom_kills} for lack of memory in this cgroup"
+    if evidence.free_disk is not None and failure in {"disk_full", "checkpoint_corrupt"}:
+        yield f"{size(evidence.free_disk)} are free on the disk of the output"
+    if evidence.free_shm is not None and failure in {"shm_too_small", "nccl_system_error"}:
+        yield f"{size(evidence.free_shm)} of shared memory are free"
+    if evidence.last_step:
+        yield f"the last good step was {evidence.last_step}"

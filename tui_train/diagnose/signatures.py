@@ -1,0 +1,21 @@
+"""SIGNATURES: how each failure shows in a log, read from signatures.toml beside this module."""
+
+import functools
+import re
+from pathlib import Path
+
+import msgspec
+
+from tui_train.diagnose.types import Signature
+
+
+class _File(msgspec.Struct, frozen=True):
+    signature: tuple[Signature, ...]
+
+
+@functools.cache
+def signatures() -> tuple[tuple[Signature, tuple[re.Pattern[str], ...]], ...]:
+    """Return each signature with its compiled expressions."""
+    data = (Path(__file__).parent / "signatures.toml").read_bytes()
+    found = msgspec.toml.decode(data, type=_File).signature
+    return tuple((entry, tuple(re.compile(text, re.MULTILINE) for text in entry.when)) for entry in found)

@@ -1,0 +1,58 @@
+"""What a diagnosis is made of, and what it says."""
+
+from msgspec import Struct
+
+from tui_train.changes import Change
+
+
+class Line(Struct, frozen=True):
+    """A line of a log: its number from 1, and its text without colours and prefix; `rank` where it says one."""
+
+    number: int
+    text: str
+    rank: int | None = None
+
+
+class Evidence(Struct, frozen=True, kw_only=True):
+    """What is known of an attempt: lines of its log, and what lies outside of it; None where that is unknown.
+
+    `exit_code` is the shell's (128 + the signal where one ended it). `oom_kills` counts kills in the cgroup's
+    memory.events. `free_disk` and `free_shm` are bytes. `takes` names what the trainer can be passed.
+    """
+
+    lines: tuple[Line, ...]
+    exit_code: int | None = None
+    host: str = ""
+    oom_kills: int | None = None
+    free_disk: int | None = None
+    free_shm: int | None = None
+    last_step: int | None = None
+    world_size: int = 1
+    takes: frozenset[str] = frozenset()
+
+
+class Diagnosis(Struct, frozen=True, kw_only=True):
+    """What failed: its class, the line that shows it (0: none), where, why, what to do, and a Change."""
+
+    failure: str
+    line: str
+    line_number: int
+    rank: int | None
+    host: str
+    cause: str
+    remedy: str
+    change: Change | None = None
+    evidence: tuple[str, ...] = ()
+
+
+class Signature(Struct, frozen=True, kw_only=True):
+    """How a failure shows in a log; the fields are explained at the top of signatures.toml."""
+
+    failure: str
+    when: tuple[str, ...]
+    strength: int
+    cause: str
+    remedy: str
+    warning: bool = False
+    done: bool = False
+    change: str = ""
