@@ -17,6 +17,7 @@ from tui_train.text import visible
 _ANEW = "To train anew, run its profile: tui-train run PROFILE, or its folder's profile.toml."
 # The driver may take its time to list the cards.
 _PATIENCE = 60.0
+_LEAST = 1 << 16
 # The shell between leaves at once, so that the run is nobody's child and no zombie stays; job control, so that the run
 # does not begin with the keyboard's signals ignored.
 _BETWEEN = 'set -m; "$0" "$1" < /dev/null >> "$2" 2>&1 & echo "$!"'
@@ -79,4 +80,8 @@ def _start(run: RunDir, *, resume: bool) -> None:
     with run.launcher_log.open("rb") as log:
         log.seek(offset)
         said = visible(log.read(4000).decode(errors="replace").strip())
-    raise Unavailable(f"the run did not start: {said or 'launch.sh did not answer'}", "Mend that, then start again.")
+    if not said:
+        # On a full disk it cannot even write that it cannot write.
+        full = shutil.disk_usage(run.path).free < _LEAST
+        said = "it cannot write, the disk is full" if full else "launch.sh did not answer"
+    raise Unavailable(f"the run did not start: {said}", "Mend that, then start again.")
