@@ -3,6 +3,7 @@
 import json
 import math
 import re
+import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
 
@@ -199,3 +200,23 @@ def test_a_script_whose_batch_size_is_the_total(tmp_path):
     found = advance(Progress(), Tail(run.attempt_log(2)).lines())
     assert [point.step for point in found.points] == [1, 2, 3, 4]
     assert found.last.loss == pytest.approx(math.pow(0.8, 6), abs=1e-5)
+
+
+def test_a_failed_run_says_why_and_what_to_try(tmp_path):
+    script = tmp_path / "own.py"
+    script.write_text('import torch\nraise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB.")\n')
+    chosen = {
+        "trainer.kind": "script",
+        "trainer.preset": "custom",
+        "trainer.script": script,
+        "trainer.arguments": "--batch={micro_batch} --accumulation={accumulation}",
+        "ladder.rungs": "",
+    }
+    words = [word for key, value in chosen.items() for word in ("--set", f"{key}={value}")]
+    command = [sys.executable, "-m", "tui_train", "run", "quickstart", *words]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 1
+    assert re.search(r"failed +cuda oom", done.stderr)
+    assert re.search(
+        r"^try it +tui-train run \S+/profile\.toml --set recipe\.micro_batch=4$", done.stderr, re.MULTILINE
+    )

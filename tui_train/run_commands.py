@@ -10,6 +10,8 @@ import msgspec
 
 from tui_train import show
 from tui_train.commands import edited, load, mended, print_json, require, show_machines
+from tui_train.diagnose import of_run
+from tui_train.diagnose.command import words
 from tui_train.errors import BadInput, CannotWrite, TuiTrainError, Unavailable
 from tui_train.facts import saved
 from tui_train.plan.resolve import pick_toolchain
@@ -199,6 +201,7 @@ def _stream(found: RunDir, *, ours: bool = False) -> tuple[Progress, Status]:
         _interrupted(found)
     ended = wait(found)
     _warn(found, number)
+    _explain(found)
     return progress, ended
 
 
@@ -206,6 +209,17 @@ def _warn(found: RunDir, attempt: int) -> None:
     """Say on stderr where an attempt's processes did not compute as planned."""
     for sentence in ranks(found, attempt).mismatch:
         click.echo(f"error: {sentence}", err=True)
+
+
+def _explain(found: RunDir) -> None:
+    """Say on stderr why a run failed, and what to do."""
+    try:
+        diagnosis = of_run(found)
+    except TuiTrainError as error:
+        click.echo(f"why it ended cannot be told: {error}", err=True)
+        return
+    if diagnosis:
+        click.echo(words(diagnosis, found), err=True)
 
 
 def _ends(progress: Progress) -> Progress:

@@ -1,5 +1,6 @@
 """What `tui-train diagnose` prints."""
 
+import shlex
 import textwrap
 from typing import Any
 
@@ -8,15 +9,18 @@ import msgspec
 
 from tui_train.diagnose.evidence import of_reference
 from tui_train.diagnose.types import Diagnosis
+from tui_train.profile import fields
+from tui_train.runs.rundir import RunDir
+from tui_train.text import visible
 
 
 def diagnose(reference: str, exit_code: int | None, *, as_json: bool) -> None:
     """Print why a log's training, or a run's last attempt, failed."""
-    name, found = of_reference(reference, exit_code)
+    name, run, found = of_reference(reference, exit_code)
     if as_json:
         click.echo(msgspec.json.format(msgspec.json.encode(data(found)), indent=2).decode("utf-8", "replace"))
     else:
-        click.echo(words(found) if found else f"{name}: no failure was found.")
+        click.echo(words(found, run) if found else f"{name}: no failure was found.")
 
 
 def data(found: Diagnosis | None) -> dict[str, Any]:
@@ -30,20 +34,29 @@ def data(found: Diagnosis | None) -> dict[str, Any]:
     return told
 
 
-def words(found: Diagnosis) -> str:
-    """Return a diagnosis in a few lines of at most 80 columns."""
+def words(found: Diagnosis, run: RunDir | None = None) -> str:
+    """Return a diagnosis in a few lines of at most 80 columns, and the command that tries its change on a run."""
     where = [f"rank {found.rank}" if found.rank is not None else "", f"host {found.host}" if found.host else ""]
     line = f"line {found.line_number}: {found.line}" if found.line_number else ""
     rows = [
-        ("failed", f"{found.failure}" + (f", first on {', '.join(filter(None, where))}" if any(where) else "")),
+        (
+            "failed",
+            found.failure.replace("_", " ") + (f", first on {', '.join(filter(None, where))}" if any(where) else ""),
+        ),
         ("shown by", line),
         ("cause", found.cause),
         ("do", found.remedy),
         ("change", f"{found.change.title} ({found.change.why})" if found.change else ""),
         ("also", "; ".join(found.evidence)),
     ]
-    return "\n".join(
+    lines = [
         textwrap.fill(text, 80, initial_indent=f"{label:<9} ", subsequent_indent=" " * 10, break_on_hyphens=False)
         for label, text in rows
         if text
-    )
+    ]
+    if run and found.change:
+        # Whole, so that it can be copied.
+        edits = [f"--set {shlex.quote(f'{key}={fields.show(value)}')}" for key, value in found.change.edits]
+        profile = shlex.quote(str(run.profile))
+        lines.append(visible(f"try it    tui-train run {profile} {' '.join(edits)}"))
+    return "\n".join(lines)

@@ -91,13 +91,11 @@ def _oom_kills() -> int | None:
         return None
 
 
-def of_reference(reference: str, exit_code: int | None) -> tuple[str, Diagnosis | None]:
-    """Return the safe name of a log, or of a run by id, `last` or folder, and what failed in it."""
+def of_reference(reference: str, exit_code: int | None) -> tuple[str, RunDir | None, Diagnosis | None]:
+    """Return the safe name of a log, or of a run by id, `last` or folder, that run, and what failed in it."""
     from tui_train.runs import rundir
 
-    if reference == "-" or Path(reference).is_file():
-        return visible(reference), of_log(reference, exit_code)
-    if "/" in reference and not Path(reference).is_dir():
-        return visible(reference), of_log(reference, exit_code)
+    if reference == "-" or Path(reference).is_file() or ("/" in reference and not Path(reference).is_dir()):
+        return visible(reference), None, of_log(reference, exit_code)
     run = rundir.find(reference)
-    return visible(run.name), of_run(run)
+    return visible(run.name), run, of_run(run)
