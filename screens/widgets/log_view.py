@@ -94,7 +94,7 @@ class LogView(Widget, can_focus=True):
         self._rows: list[_Row] = []
         self._drawn: list[Strip] = []
         self._stamp = (0, 0)
-        self._size = 0
+        self._bytes = 0
 
     def on_mount(self) -> None:
         """Look for what is new."""
@@ -180,7 +180,7 @@ class LogView(Widget, can_focus=True):
             return
         stamp = self.source.stamp()
         if stamp != self._stamp:
-            other = stamp[0] != self._stamp[0] or self.source.size() < self._size
+            other = stamp[0] != self._stamp[0] or self.source.size() < self._bytes
             if other and self._stamp[0]:
                 self.following = True  # what stood here is gone
             self._lay_out()
@@ -200,15 +200,12 @@ class LogView(Widget, can_focus=True):
         if self.source is None or not self.size.height:
             return
         height = self.size.height
-        self._stamp, self._size = self.source.stamp(), self.source.size()
+        self._stamp, self._bytes = self.source.stamp(), self.source.size()
         rows = [] if self.following else [*islice(self._below(self._top), height)]
         if len(rows) < height:
-            first = rows[0].place if rows else Place(self._size)
+            first = rows[0].place if rows else Place(self._bytes)
             rows = [*islice(self._above(first), height - len(rows))][::-1] + rows
-        if not rows or self.following:
-            self._top = rows[0].place if rows else Place(0)
-        else:
-            self._top = rows[0].place
+        self._top = rows[0].place if rows else Place(0)
         self._rows = rows
         self._draw()
         self.post_message(self.Moved())
@@ -233,7 +230,7 @@ class LogView(Widget, can_focus=True):
 
     def _thumb(self, height: int) -> tuple[int, int]:
         """Return the first and the last row of the scroll bar's thumb, by bytes."""
-        size = max(1, self._size)
+        size = max(1, self._bytes)
         first = min(height - 1, self.top * height // size)
         last = height - 1 if self.following else max(first, min(height - 1, self.bottom * height // size))
         return (min(first, last), last)
@@ -296,12 +293,12 @@ def _strip(text: Text) -> Strip:
     if not text.spans:
         return Strip([Segment(text.plain)])
     cuts = sorted({0, len(text), *(edge for span in text.spans for edge in span[:2])})
-    return Strip([
-        Segment(text.plain[first:last], Style.combine(
-            [span.style for span in text.spans if isinstance(span.style, Style) and span.start <= first < span.end]
-        ))
-        for first, last in zip(cuts, cuts[1:], strict=False)
-    ])  # fmt: skip
+    return Strip(Segment(text.plain[first:last], _at(text, first)) for first, last in zip(cuts, cuts[1:], strict=False))
+
+
+def _at(text: Text, place: int) -> Style:
+    styles = (span.style for span in text.spans if span.start <= place < span.end)
+    return sum((style for style in styles if isinstance(style, Style)), Style())
 
 
 @lru_cache(1000)

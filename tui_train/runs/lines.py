@@ -62,6 +62,12 @@ def rank(shown: str) -> int | None:
     return int(found[1]) if found else None
 
 
+def without_rank(shown: str) -> str:
+    """Return a line without the rank that it begins with."""
+    found = _RANK.match(shown) if "]:" in shown else None
+    return shown[found.end() :].lstrip() if found else shown
+
+
 def _left(text: str) -> list[str]:
     """Return the versions of a line that a terminal would leave, as they were written."""
     versions = text.split("\r")
