@@ -290,12 +290,12 @@ def _state(run: RunDir, told: Told, wrong: tuple[str, ...]) -> Text:
         words.append(f"  ETA {duration(told.seconds_left)}")
     if progress.first and progress.last:
         words.append(f"  loss {_loss(progress.last.loss)}", "bold").append(f" (from {_loss(progress.first.loss)})")
+    if progress.tokens_per_second:
+        words.append(f"  {progress.tokens_per_second:,.0f} tokens/s")
     if progress.learning_rate is not None:
         words.append(f"  lr {progress.learning_rate:.3g}")
     if progress.gradient_norm is not None:
         words.append(f"  norm {progress.gradient_norm:.3g}")
-    if progress.tokens_per_second:
-        words.append(f"  {progress.tokens_per_second:,.0f} tokens/s")
     words.append("\n ")
     for attempt in now.attempts:
         mark = "▸" if attempt.ended is None else "✓" if attempt.exit_code == 0 else "✗"

@@ -38,7 +38,7 @@ class LogPane(Vertical):
         Binding("n", "again(False)", "Next line that matches", show=False),
         Binding("N", "again(True)", "Line above that matches", show=False),
         Binding("f", "ask('filter')", "Show matching lines only", show=False),
-        Binding("escape", "back", "Back", show=False),
+        Binding("escape", "back", "Back", key_display="esc"),
     ]
 
     def __init__(self, *, id: str) -> None:  # noqa: A002 - Textual's name for it
@@ -54,10 +54,11 @@ class LogPane(Vertical):
         self._asks = ""
         self._says = ""
         self._share = ""
+        self._view = LogView(id="lines")
 
     def compose(self) -> ComposeResult:
         """Put the line under the log, and in its place what is typed."""
-        yield LogView(id="lines")
+        yield self._view
         yield Static(id="place", markup=False)
         yield Input(id="expression", compact=True)
 
@@ -68,13 +69,7 @@ class LogPane(Vertical):
     def on_unmount(self) -> None:
         """Leave no child behind."""
         self._stop_search()
-        if self._filtered:
-            self._filtered.close()
-
-    @property
-    def lines(self) -> LogView:
-        """The view."""
-        return self.query_one(LogView)
+        self._show_all()
 
     def open(self, path: Path) -> None:
         """Show a log at its end, by the filter that is set."""
@@ -97,10 +92,8 @@ class LogPane(Vertical):
         """Show all lines, or begin to look for those that match."""
         if self.log_file is None:
             return
-        if self._filtered:
-            self._filtered.close()
-        self._filtered = None
-        at = None if self.lines.following else self.lines.top
+        at = None if self._view.following else self._view.top
+        self._show_all()
         try:
             self._filtered = Filtered(self.log_file, self._expressions) if self._expressions else None
         except (OSError, ValueError) as error:
@@ -108,8 +101,14 @@ class LogPane(Vertical):
         if self._filtered:
             self._listen(self._filtered.search)
         self._share = ""
-        self.lines.show(self._filtered or self.log_file, at=at)
+        self._view.show(self._filtered or self.log_file, at=at)
         self._say()
+
+    def _show_all(self) -> None:
+        filtered, self._filtered = self._filtered, None
+        self._view.source = self.log_file
+        if filtered:
+            filtered.close()
 
     @work(thread=True, group="listen", exit_on_error=False)
     def _listen(self, search: Search) -> None:
@@ -137,8 +136,8 @@ class LogPane(Vertical):
             self._refuse(found.error)
         elif found.hit is not None:
             self._hit = found
-            self._says = f"/{shown}" + (", found past the end of the log" if found.around else "")
-            self.lines.point_out(Hit(found.hit, found.spans))
+            self._says = f"/{shown}" + (", past the end" if found.around else "")
+            self._view.point_out(Hit(found.hit, found.spans))
         elif found.done:
             self._says = f"no line matches {shown}"
         if found.error or found.done or found.hit is not None:
@@ -175,7 +174,7 @@ class LogPane(Vertical):
     def _close_entry(self) -> None:
         self.query_one(Input).display = False
         self.query_one("#place").display = True
-        self.lines.focus()
+        self._view.focus()
 
     def action_again(self, up: bool) -> None:  # noqa: FBT001 - a binding calls it so
         """Look for the next line that matches, or the one above."""
@@ -183,8 +182,8 @@ class LogPane(Vertical):
             self.action_ask("search")
             return
         self._stop_search()
-        offset, hit = self.lines.top, self._hit
-        if hit and hit.hit is not None and self.lines.top <= hit.hit < self.lines.bottom:
+        offset, hit = self._view.top, self._hit
+        if hit and hit.hit is not None and self._view.top <= hit.hit < self._view.bottom:
             offset = hit.hit if up else hit.end
         try:
             self._search = find(self.log_file.path, offset, (*self._expressions, self._expression), up=up)
@@ -230,12 +229,12 @@ class LogPane(Vertical):
     def _words(self) -> Iterator[str]:
         if self.log_file is None:
             return
-        whole, view = self.log_file.size(), self.lines
-        yield f" {self.log_file.path.name}, {size(whole) if whole >= 1 << 20 else counted(whole, 'byte')}"
-        yield "the end, followed" if view.following else f"{100 * view.bottom // max(1, whole)} %, End follows"
+        whole, view = self.log_file.size(), self._view
+        share = "following" if view.following else f"{100 * view.bottom // max(1, whole)} %"
+        yield f" {self.log_file.path.name}  {share}" + (f" of {size(whole)}" if whole >= 1 << 20 else "")
         yield "wrapped" if view.wrapping else ""
         yield f"rank {self.rank}" if self.rank is not None else ""
         if self._filtered:
             shown = f"matching {visible(self._filter)}" if self._filter else ""
-            yield f"{shown} {counted(len(self._filtered), 'line')}{self._share}, esc shows all".strip()
+            yield f"{shown} {counted(self._filtered.count(), 'line')}{self._share}".strip()
         yield self._says

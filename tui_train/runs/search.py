@@ -3,6 +3,7 @@
 import os
 import subprocess
 import tempfile
+import threading
 from bisect import bisect_left
 from collections.abc import Iterator, Sequence
 from itertools import islice
@@ -16,6 +17,7 @@ from tui_train.facts.probe import child_command
 from tui_train.runs.logfile import Line, LogFile
 
 _ENTRY = 8
+_MOMENT = 0.5
 
 
 class Found(Struct, frozen=True, kw_only=True):
@@ -38,6 +40,7 @@ class Search:
 
     def __init__(self, kind: str, path: Path, first: object, second: object, *expressions: str) -> None:
         """Start it: the arguments are those of scan; OSError where it cannot be started."""
+        self._over = threading.Event()
         command, changes = child_command("tui_train.runs.scan", kind, str(path), str(first), str(second), *expressions)
         self._child = subprocess.Popen(
             command,
@@ -51,13 +54,17 @@ class Search:
 
     def news(self) -> Iterator[Found]:
         """Yield what it tells until it ends; blocks, so it belongs in a thread."""
-        with self._child as child:
-            for line in child.stdout or ():
-                yield msgspec.json.decode(line, type=Found)
+        try:
+            with self._child as child:
+                for line in child.stdout or ():
+                    yield msgspec.json.decode(line, type=Found)
+        finally:
+            self._over.set()
 
     def cancel(self) -> None:
         """End it now; its news end as well."""
         self._child.kill()
+        self._over.wait(_MOMENT)
 
 
 def find(path: Path, offset: int, expressions: Sequence[str], *, up: bool) -> Search:
@@ -79,8 +86,10 @@ class Filtered:
         self.search = Search("all", log.path, self._above.fileno(), self._below.fileno(), *expressions)
 
     def close(self) -> None:
-        """Look no longer."""
+        """Look no longer, and have no lines."""
         self.search.cancel()
+        self._above.close()
+        self._below.close()
 
     def size(self) -> int:
         """Return the log's size in bytes."""
@@ -88,15 +97,15 @@ class Filtered:
 
     def stamp(self) -> tuple[int, int]:
         """Return which file it is and how many lines were found: what differs when there are more."""
-        return self.log.stamp()[0], len(self)
+        return self.log.stamp()[0], self.count()
 
-    def __len__(self) -> int:
+    def count(self) -> int:
         """Return how many lines were found so far."""
-        return self._count(self._above) + self._count(self._below)
+        return self._entries(self._above) + self._entries(self._below)
 
     def forward(self, offset: int) -> Iterator[Line]:
         """Yield the lines that start at `offset` or after."""
-        for index in range(self._index(offset), len(self)):
+        for index in range(self._index(offset), self.count()):
             yield from islice(self.log.forward(self._start(index)), 1)
 
     def backward(self, offset: int) -> Iterator[Line]:
@@ -105,13 +114,13 @@ class Filtered:
             yield from islice(self.log.forward(self._start(index)), 1)
 
     def _index(self, offset: int) -> int:
-        return bisect_left(range(len(self)), offset, key=self._start)
+        return bisect_left(range(self.count()), offset, key=self._start)
 
     def _start(self, index: int) -> int:
-        above = self._count(self._above)
+        above = self._entries(self._above)
         file, place = (self._above, above - 1 - index) if index < above else (self._below, index - above)
         return int.from_bytes(os.pread(file.fileno(), _ENTRY, place * _ENTRY), "little")
 
     @staticmethod
-    def _count(file: IO[bytes]) -> int:
+    def _entries(file: IO[bytes]) -> int:
         return os.fstat(file.fileno()).st_size // _ENTRY
