@@ -57,16 +57,18 @@ R starts an ended run again, from its newest complete checkpoint. P shows or hid
 
 The log
 
-It is read where it lies: of any size, and all of it. A line at its bottom says where you are.
-  up down  page up  page down     scroll; left and right where long lines are not wrapped
-  home or g     its start
-  end or G      its end, which is followed as it grows
-  /     search down from here for words or a regular expression; n the next line, N the one above.
-        Small letters find capitals too. Esc ends a search that takes long
-  f     show matching lines only; esc shows all again
-  w     wrap long lines, or do not
-  a     the log of another attempt, or what launch.sh said
-  o     only the lines of one rank, where lines begin with [rank1]: or the like"""
+Of any size, and all of it. The line below it says where you are.
+  ↑ ↓ PgUp PgDn   scroll; ← → sideways
+  Home g, End G   its start; its end, followed as it grows
+  /               search down for words or a regular expression;
+                  small letters find capitals too
+  n N             the next line that matches, the one above
+  f               show matching lines only
+  w               wrap long lines, or do not
+  a               another attempt's log, or what launch.sh said
+  o               only the lines of one rank: those that begin
+                  with [rank1]: or the like
+  Esc             end a search; show all lines again"""
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("d", "detach", "Detach"),
         Binding("x", "stop", "Stop"),

@@ -140,8 +140,8 @@ class LogPane(Vertical):
             self._view.point_out(Hit(found.hit, found.spans))
         elif found.done:
             self._says = f"no line matches {shown}"
-        if found.error or found.done or found.hit is not None:
-            self._search = None
+        if found.done:
+            self._stop_search()
         self.refresh_bindings()
 
     def _refuse(self, why: str) -> None:

@@ -82,7 +82,7 @@ def find(scan: Scan, offset: int, *, up: bool, tell: Callable[..., None]) -> Non
         found = [*scan.lines(begin, end)] if up else [line for line, _ in zip(scan.lines(begin, end), "1", strict=False)]
         if found:
             line = found[-1]
-            tell(hit=line.start, end=line.end, spans=scan.spans(line), around=around)
+            tell(hit=line.start, end=line.end, spans=scan.spans(line), around=around, done=True)
             return
         done += end - begin
         tell(percent=100 * done // max(1, size))
@@ -153,9 +153,9 @@ def main(kind: str, path: str, first: str, second: str, *expressions: str) -> No
         else:
             collect(scan, int(first), int(second), _tell)
     except (re.error, RecursionError, OverflowError) as error:
-        _tell(error=str(error))
+        _tell(error=str(error), done=True)
     except OSError as error:
-        _tell(error=error.strerror or str(error))
+        _tell(error=error.strerror or str(error), done=True)
 
 
 if __name__ == "__main__":

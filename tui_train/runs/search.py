@@ -1,5 +1,6 @@
 """A viewer's side of a search: a child looks, and what it finds is read from here; see scan."""
 
+import io
 import os
 import subprocess
 import tempfile
@@ -51,13 +52,16 @@ class Search:
             pass_fds=(int(str(first)), int(str(second))) if kind == "all" else (),
             start_new_session=True,
         )
+        self._out: IO[bytes] = self._child.stdout or io.BytesIO()
 
     def news(self) -> Iterator[Found]:
-        """Yield what it tells until it ends; blocks, so it belongs in a thread."""
+        """Yield what it tells until it has looked through all that was there; blocks, so it belongs in a thread."""
         try:
-            with self._child as child:
-                for line in child.stdout or ():
-                    yield msgspec.json.decode(line, type=Found)
+            for line in self._out:
+                found = msgspec.json.decode(line, type=Found)
+                yield found
+                if found.done:
+                    return
         finally:
             self._over.set()
 
@@ -65,6 +69,8 @@ class Search:
         """End it now; its news end as well."""
         self._child.kill()
         self._over.wait(_MOMENT)
+        self._out.close()
+        self._child.wait()
 
 
 def find(path: Path, offset: int, expressions: Sequence[str], *, up: bool) -> Search:
