@@ -14,7 +14,9 @@ from tui_train.runs.logfile import Line, LogFile
 
 # Short blocks show in few bytes what long ones show in many.
 SMALL = 8
-LOGS = st.lists(st.sampled_from([b"\n", b"\r", b"a", b"bc", b"0123456789", b"\xff", b"\x1b[31m"]), max_size=60).map(b"".join)
+LOGS = st.lists(st.sampled_from([b"\n", b"\r", b"a", b"bc", b"0123456789", b"\xff", b"\x1b[31m"]), max_size=60).map(
+    b"".join
+)
 
 
 @pytest.fixture

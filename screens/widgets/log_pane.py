@@ -152,7 +152,9 @@ class LogPane(Vertical):
         """Ask for an expression to search, or to filter by."""
         self._asks = what
         entry = self.query_one(Input)
-        entry.placeholder = "search (a regular expression)" if what == "search" else "show matching lines only; empty: all"
+        entry.placeholder = (
+            "search (a regular expression)" if what == "search" else "show matching lines only; empty: all"
+        )
         entry.value = self._filter if what == "filter" else ""
         entry.display = True
         self.query_one("#place").display = False

@@ -112,7 +112,7 @@ def wait(run: RunDir) -> Status:
 def watch(run: RunDir, cancelled: Callable[[], bool]) -> Iterator[Told]:
     """Yield what is new about a run's newest attempt, about seven times a second at most, until the run has ended.
 
-    Of what is written faster than it is read, the end is looked at: the work is bounded, however fast a training writes.
+    Of what is written faster than it is read, the end is looked at: a training may write as fast as it likes.
     """
     titles, reading = run.titles(), run.reading()
     plan = _planned(run)

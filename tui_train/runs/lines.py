@@ -1,4 +1,4 @@
-"""One line of a log as a terminal would leave it: carriage returns folded, its colours told apart, all else harmless."""
+"""One line of a log as a terminal would leave it: carriage returns folded, colours told apart, all else harmless."""
 
 import re
 from collections.abc import Iterable, Iterator

@@ -12,9 +12,12 @@ from tui_train.runs.lines import without_rank
 _NUMBER = r"[-+]?(?:\d+\.?\d*(?:e[-+]?\d+)?|nan|inf)"
 _IS = r"[ :=\[]{1,4}"
 # The words of most trainers: `step 1/60 | loss 5.5`, `iteration 10/ 100 | … | lm loss: 1.2E+01`, `steps: 10 loss: 2.3`.
-_STEP = re.compile(rf"(?<![\w/-])(?:global[_ ])?(?:step|iter|iteration)s?[ :=\[]{{1,12}}(\d+)\b(?:\s*(?:/|of)\s*(\d+))?", re.IGNORECASE)
+_STEP = re.compile(
+    r"(?<![\w/-])(?:global[_ ])?(?:step|iter|iteration)s?[ :=\[]{1,12}(\d+)\b(?:\s*(?:/|of)\s*(\d+))?", re.IGNORECASE
+)
 _LOSS = re.compile(
-    rf"(?<![\w/-])(?<!val )(?<!eval )(?<!test )(?<!validation )(?:(?:reduced_)?train(?:ing)?_|step_)?loss{_IS}({_NUMBER})(?![\d.e]|\s*->)",
+    rf"(?<![\w/-])(?<!val )(?<!eval )(?<!test )(?<!validation )"
+    rf"(?:(?:reduced_)?train(?:ing)?_|step_)?loss{_IS}({_NUMBER})(?![\d.e]|\s*->)",
     re.IGNORECASE,
 )
 _RATE = re.compile(rf"(?<![\w/-])(?:tokens/s(?:ec)?|tok/s|tps|tokens_per_sec(?:ond)?){_IS}({_NUMBER})", re.IGNORECASE)

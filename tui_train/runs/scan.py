@@ -1,7 +1,7 @@
 """Looks for expressions through a log of any size; a viewer runs it as a child, so that no expression can hold it up.
 
-    python -m tui_train.runs.scan find PATH OFFSET (down | up) EXPRESSION...    the nearest line, and then around the end
-    python -m tui_train.runs.scan all PATH ABOVE BELOW EXPRESSION...            all lines, and on while the log grows
+    python -m tui_train.runs.scan find PATH OFFSET (down | up) EXPRESSION...  the nearest line, then around the end
+    python -m tui_train.runs.scan all PATH ABOVE BELOW EXPRESSION...          all lines, and on while the log grows
 
 A line has to match every expression, as it is shown. Small letters stand for capitals as well, capitals do not. It
 prints one JSON object a line. `all` writes where the lines start, 8 bytes each, little-endian: to the descriptor ABOVE
@@ -79,7 +79,9 @@ def find(scan: Scan, offset: int, *, up: bool, tell: Callable[..., None]) -> Non
         parts = (*((part, False) for part in before), *((part, True) for part in behind))
     done = 0
     for (begin, end), around in parts:
-        found = [*scan.lines(begin, end)] if up else [line for line, _ in zip(scan.lines(begin, end), "1", strict=False)]
+        found = (
+            [*scan.lines(begin, end)] if up else [line for line, _ in zip(scan.lines(begin, end), "1", strict=False)]
+        )
         if found:
             line = found[-1]
             tell(hit=line.start, end=line.end, spans=scan.spans(line), around=around, done=True)
@@ -128,7 +130,8 @@ def _compiled(expression: str) -> re.Pattern[str]:
 
 
 def _tell(**news: object) -> None:
-    print(json.dumps(news), flush=True)
+    sys.stdout.write(f"{json.dumps(news)}\n")
+    sys.stdout.flush()
 
 
 def _leave_with(parent: int) -> None:
