@@ -17,11 +17,10 @@ from tui_train import show
 from tui_train.errors import TuiTrainError
 from tui_train.facts.samples import Samples
 from tui_train.runs.follow import Told, watch
-from tui_train.runs.ranks import summary
 from tui_train.runs.rundir import RunDir
 from tui_train.runs.stop import stop
 from tui_train.runs.worries import BUSY, worries
-from tui_train.text import duration, visible
+from tui_train.text import visible
 
 from .base import Base
 from .messages import Complaint, GoHome, LeaveWizard
@@ -30,11 +29,11 @@ from .widgets.dialogs import Ask
 from .widgets.keys import Keys
 from .widgets.log_pane import LogPane
 from .widgets.log_view import LogView
+from .widgets.run_state import run_state
 
 _MOST_POINTS = 400
 _TICKS = 6
 _HIGHEST = 1e30  # what is beyond, or no number, cannot be drawn
-_BAR = 10
 
 
 class News(Message):
@@ -132,7 +131,7 @@ Of any size, and all of it. The line below it says where you are.
         idle = (time.monotonic() - self._busy) / 60 if samples else None
         wrong = worries(self._told.progress, self._told.quiet, idle)
         state = self.query_one("#state", Static)
-        words = _state(self.run, self._told, wrong)
+        words = run_state(self.run, self._told, wrong)
         state.styles.height = len(words.plain.splitlines())
         state.update(words)
 
@@ -276,47 +275,6 @@ Of any size, and all of it. The line below it says where you are.
 
         self.app.push_screen(Ask("The training still runs.", answers), answered)
         return True
-
-
-def _state(run: RunDir, told: Told, wrong: tuple[str, ...]) -> Text:
-    now, progress = told.status, told.progress
-    words = Text(no_wrap=True, overflow="ellipsis")
-    words.append(f" {visible(run.name)}  ").append(show.state(now), "bold")
-    if now.started:
-        words.append(f"  {duration((now.ended or time.time()) - now.started)}")
-    words.append("\n ")
-    if progress.steps:
-        done = round(_BAR * min(1.0, progress.step / progress.steps))
-        words.append(f"step {progress.step}/{progress.steps} ").append("█" * done + "░" * (_BAR - done))
-    if told.seconds_left is not None and now.live:
-        words.append(f"  ETA {duration(told.seconds_left)}")
-    if progress.first and progress.last:
-        words.append(f"  loss {_loss(progress.last.loss)}", "bold").append(f" (from {_loss(progress.first.loss)})")
-    if progress.tokens_per_second:
-        words.append(f"  {progress.tokens_per_second:,.0f} tokens/s")
-    if progress.learning_rate is not None:
-        words.append(f"  lr {progress.learning_rate:.3g}")
-    if progress.gradient_norm is not None:
-        words.append(f"  norm {progress.gradient_norm:.3g}")
-    words.append("\n ")
-    for attempt in now.attempts:
-        mark = "▸" if attempt.ended is None else "✓" if attempt.exit_code == 0 else "✗"
-        why = " (out of memory)" if attempt.out_of_memory else ""
-        words.append(f"{mark} attempt {attempt.number}{why}  ", "bold" if attempt.ended is None else "dim")
-    if told.title:
-        words.append(visible(told.title), "dim")
-    if told.ranks:
-        words.append(f"  {summary(told.ranks)}", "dim")
-    if told.mismatch:
-        first, *others = told.mismatch
-        words.append(f"\n ! {first}" + (f" (and {len(others)} more)" if others else ""), "bold red")
-    for worry in wrong:
-        words.append(f"\n ! {worry}", "bold red")
-    return words
-
-
-def _loss(value: float) -> str:
-    return f"{value:.4f}" if abs(value) < 1e6 else f"{value:.3g}"
 
 
 SCREEN = RunScreen

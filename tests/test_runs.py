@@ -149,20 +149,6 @@ def test_a_viewer_is_told_of_the_newest_attempt_until_the_run_ends(made):
     assert len(told) == len(set(map(repr, told))), "nothing is told twice"
 
 
-def test_a_training_that_falls_silent_is_told_so(made):
-    run = made("--seconds=30")
-    start(run)
-    training(run)
-    log = run.attempt_log(1)
-    assert next(watch(run, lambda: False)).quiet == 0
-    seen = os.stat(log).st_mtime
-    found = follow_module._Reader(log, 1, Planned(), Progress())
-    assert found.quiet(seen) == 0
-    os.utime(log, (seen - 600, seen - 600))
-    assert found.quiet(seen - 600) in {9, 10}
-    stop(run)
-
-
 def test_a_viewer_may_leave_at_any_time(made):
     run = made("--seconds=5")
     start(run)

@@ -1,9 +1,12 @@
 """Worries: a loss that is none and a standstill are said; what is well is not."""
 
 import math
+import os
+import time
 
 import pytest
 
+from tui_train.runs.follow import quiet
 from tui_train.runs.progress import Point, Progress
 from tui_train.runs.worries import worries
 
@@ -42,3 +45,13 @@ def test_a_loss_that_is_none(values, said):
 )
 def test_a_standstill(quiet, idle, said):
     assert worries(Progress(), quiet, idle) == said
+
+
+def test_silence_is_that_of_the_log(tmp_path):
+    log, now = tmp_path / "log", time.time()
+    assert quiet(log, now - 130) == 2
+    log.write_bytes(b"")
+    assert quiet(log, now - 130) == 0
+    os.utime(log, (now - 400, now - 400))
+    assert quiet(log, now - 1000) == 6
+    assert quiet(log, now - 130) == 2

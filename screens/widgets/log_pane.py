@@ -158,7 +158,8 @@ class LogPane(Vertical):
         entry.value = self._filter if what == "filter" else ""
         entry.display = True
         self.query_one("#place").display = False
-        entry.focus()
+        # At once: what is typed after the key must not be taken for other keys.
+        self.screen.set_focus(entry)
         self.refresh_bindings()
 
     @on(Input.Submitted)
@@ -176,9 +177,9 @@ class LogPane(Vertical):
     def _close_entry(self) -> None:
         self.query_one(Input).display = False
         self.query_one("#place").display = True
-        self._view.focus()
+        self.screen.set_focus(self._view)
 
-    def action_again(self, up: bool) -> None:  # noqa: FBT001 - a binding calls it so
+    def action_again(self, up: bool) -> None:
         """Look for the next line that matches, or the one above."""
         if self.log_file is None or not self._expression:
             self.action_ask("search")

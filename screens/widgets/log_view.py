@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Iterator
 from functools import lru_cache
-from itertools import dropwhile, islice
+from itertools import dropwhile, islice, pairwise
 from typing import ClassVar, NamedTuple, Protocol
 
 from rich.ansi import AnsiDecoder
@@ -293,7 +293,7 @@ def _strip(text: Text) -> Strip:
     if not text.spans:
         return Strip([Segment(text.plain)])
     cuts = sorted({0, len(text), *(edge for span in text.spans for edge in span[:2])})
-    return Strip(Segment(text.plain[first:last], _at(text, first)) for first, last in zip(cuts, cuts[1:], strict=False))
+    return Strip(Segment(text.plain[first:last], _at(text, first)) for first, last in pairwise(cuts))
 
 
 def _at(text: Text, place: int) -> Style:

@@ -23,8 +23,8 @@ class Told(Struct, frozen=True, kw_only=True):
     """What a viewer is told of a run: its status and progress; the lines it reads for itself.
 
     `attempt` is the newest one's number, `quiet` the whole minutes since it wrote something. `ranks` are the processes
-    that said where they compute, `mismatch` says where that is not what was planned, `gpus` are the UUIDs of the planned
-    cards, `prefixes` the ranks that lines begin with.
+    that said where they compute, `mismatch` says where that is not what was planned, `gpus` are the UUIDs of the
+    planned cards, `prefixes` the ranks that lines begin with.
     """
 
     status: Status
@@ -132,7 +132,7 @@ def watch(run: RunDir, cancelled: Callable[[], bool]) -> Iterator[Told]:
             progress=reader.progress if reader else Progress(),
             title=titles[newest.position - 1] if newest and 0 < newest.position <= len(titles) else "",
             attempt=reader.number if reader else 0,
-            quiet=reader.quiet(newest.started) if reader and newest and now.live else 0,
+            quiet=quiet(run.attempt_log(newest.number), newest.started) if newest and now.live else 0,
             seconds_left=reader.left() if reader else None,
             ranks=found.known if found else (),
             mismatch=found.mismatch if found else (),
@@ -146,6 +146,15 @@ def watch(run: RunDir, cancelled: Callable[[], bool]) -> Iterator[Told]:
         if ended:
             return
         time.sleep(_PAUSE)
+
+
+def quiet(log: Path, started: float) -> int:
+    """Return for how many whole minutes a log was not written to, at most since its attempt `started`."""
+    try:
+        written = log.stat().st_mtime
+    except OSError:
+        written = started
+    return max(0, int(time.time() - max(written, started)) // 60)
 
 
 class _Reader:
@@ -175,14 +184,6 @@ class _Reader:
             self.progress = advance(self.progress, [*lines, bar], reading)
         if self.progress.step and self._began[1] == 0:
             self._began = (time.monotonic(), self.progress.step)
-
-    def quiet(self, started: float) -> int:
-        """Return for how many whole minutes nothing was written; `started` is when the attempt did."""
-        try:
-            written = self.tail.path.stat().st_mtime
-        except OSError:
-            written = started
-        return max(0, int(time.time() - max(written, started)) // 60)
 
     def left(self) -> float | None:
         """Return the seconds that the remaining steps take at the pace since the first that was seen."""
