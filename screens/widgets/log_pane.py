@@ -34,10 +34,11 @@ class LogPane(Vertical):
     """Shows a log, or those lines of it that match; looks for lines while nobody waits."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("slash", "ask('search')", "Search", key_display="/"),
+        # Before all other keys: over a slow line what is typed next comes along, and belongs to the expression.
+        Binding("slash", "ask('search')", "Search", key_display="/", priority=True),
         Binding("n", "again(False)", "Next line that matches", show=False),
         Binding("N", "again(True)", "Line above that matches", show=False),
-        Binding("f", "ask('filter')", "Show matching lines only", show=False),
+        Binding("f", "ask('filter')", "Show matching lines only", show=False, priority=True),
         Binding("escape", "back", "Back", key_display="esc"),
     ]
 
@@ -158,7 +159,6 @@ class LogPane(Vertical):
         entry.value = self._filter if what == "filter" else ""
         entry.display = True
         self.query_one("#place").display = False
-        # At once: what is typed after the key must not be taken for other keys.
         self.screen.set_focus(entry)
         self.refresh_bindings()
 
@@ -204,9 +204,12 @@ class LogPane(Vertical):
         self._search = None
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
-        """Take Esc only where there is something to end."""
+        """Take Esc only where there is something to end, and the other keys as letters while one types."""
         del parameters
-        return action != "back" or bool(self.query_one(Input).display or self._search or self._expressions)
+        typing = self.query_one(Input).display
+        if action == "back":
+            return bool(typing or self._search or self._expressions)
+        return not (action == "ask" and typing)
 
     def action_back(self) -> None:
         """Close what is typed, or end the search, or show all lines again."""
