@@ -18,6 +18,8 @@ from tui_train.runs.logfile import LogFile
 from tui_train.runs.scan import Scan
 from tui_train.runs.search import Filtered, find
 
+LINES = ["loss 1", "LOSS 2", "\x1b[1mlo\x1b[0mss 3", "x\rloss 4", "loss 5\rx", "", "é loss"]
+
 
 @pytest.fixture
 def log(tmp_path):
@@ -44,7 +46,7 @@ def shown(filtered):
 
 @settings(max_examples=150, deadline=None)
 @given(
-    lines=st.lists(st.sampled_from(["loss 1", "LOSS 2", "\x1b[1mlo\x1b[0mss 3", "x\rloss 4", "loss 5\rx", "", "é loss"]), max_size=30),
+    lines=st.lists(st.sampled_from(LINES), max_size=30),
     expression=st.sampled_from(["loss", "LOSS", "^loss \\d$", "s+ [2-4]", "x$", "é", "$", "\\sloss", "o.s"]),
     window=st.sampled_from([7, 64, 1 << 20]),
 )  # fmt: skip
