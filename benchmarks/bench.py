@@ -81,7 +81,7 @@ class Terminal:
         self.drain(0)
         self.seen, self.begin = b"", time.perf_counter()
         os.write(self.fd, keys.encode())
-        return self.until(text)
+        return self.until(text, 300)
 
     def drain(self, seconds: float) -> None:
         """Read what the program has drawn."""
@@ -221,7 +221,7 @@ def stream(seconds: int, rate: int, env: dict[str, str], folder: Path) -> None:
     late = float(result.read_text())
     terminal.close()
     worst = statistics.quantiles(found, n=100)[98]
-    told = f"{_ms(found)} median, {worst * 1000:.0f} ms at the 99th percentile; goal 50"
+    told = f"{_ms(found)} median, {worst * 1000:.0f} ms at the 99th percentile, goal 50"
     print(f"keys under {rate:,} lines/s, {len(found)} keys   {told}")
     print(f"  memory {memory / 2**20:.0f} MiB, the producer took {late / seconds:.2f} of its {seconds} s")
 
@@ -258,8 +258,8 @@ def large(gigabytes: int, env: dict[str, str], folder: Path) -> None:
                 f"({times['large'] * 1000:.0f} / {times['small'] * 1000:.0f} ms; goal 1.2)"
             )
             print(
-                f"  to its start {start * 1000:.0f} ms, to its end {end * 1000:.0f} ms, words found after {words:.1f} s, "
-                f"an expression after {expression:.1f} s, memory {memory / 2**20:.0f} MiB"
+                f"  to its start {start * 1000:.0f} ms, to its end {end * 1000:.0f} ms, words found after {words:.1f} s,"
+                f" an expression after {expression:.1f} s, memory {memory / 2**20:.0f} MiB"
             )
         terminal.close()
         (run / "attempt-1.log").unlink()

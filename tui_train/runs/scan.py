@@ -23,6 +23,7 @@ from tui_train.runs.logfile import BLOCK, Line, LogFile
 WINDOW = 4 << 20
 _PAUSE = 0.2
 _MOST_SPANS = 100
+_LOOKS = re.compile(r"\(\?|\\[AZB]|\\\d")
 _WORDS = re.compile(r"[\w \-:/=,'\"%@<>!#&;~]+", re.ASCII)
 
 
@@ -33,6 +34,11 @@ class Scan:
         """Compile them; re.error says why one cannot be."""
         self.log = log
         self._searches = [_compiled(expression) for expression in expressions]
+        # Whatever matches within a line matches there in many lines as well, unless it looks around or at their ends.
+        # To search small letters in small letters is several times quicker than to pass over their case.
+        quick = expressions[-1]
+        self._small = quick == quick.lower()
+        self._quick = None if _LOOKS.search(quick) else re.compile(quick, re.MULTILINE)
         words = [expression for expression in expressions if _WORDS.fullmatch(expression)]
         self._words = [(text.encode(), text == text.lower()) for text in words]
 
@@ -59,7 +65,8 @@ class Scan:
             return True
         if any(words not in (data.lower() if small else data) for words, small in self._words):
             return False
-        return any(map(self._searches[-1].search, data.decode(errors="replace").split("\n")))
+        text = data.decode(errors="replace")
+        return self._quick is None or self._quick.search(text.lower() if self._small else text) is not None
 
 
 def windows(begin: int, end: int) -> Iterator[tuple[int, int]]:
