@@ -258,8 +258,8 @@ def large(gigabytes: int, env: dict[str, str], folder: Path) -> None:
                 f"({times['large'] * 1000:.0f} / {times['small'] * 1000:.0f} ms; goal 1.2)"
             )
             print(
-                f"  to its start {start * 1000:.0f} ms, to its end {end * 1000:.0f} ms, words found after {words:.1f} s,"
-                f" an expression after {expression:.1f} s, memory {memory / 2**20:.0f} MiB"
+                f"  to its start {start * 1000:.0f} ms, to its end {end * 1000:.0f} ms, words found after "
+                f"{words:.1f} s, an expression after {expression:.1f} s, memory {memory / 2**20:.0f} MiB"
             )
         terminal.close()
         (run / "attempt-1.log").unlink()

@@ -237,7 +237,7 @@ class LogPane(Vertical):
             return
         whole, view = self.log_file.size(), self._view
         share = "following" if view.following else f"{100 * view.bottom // max(1, whole)} %"
-        yield f" {self.log_file.path.name}  {share}" + (f" of {size(whole)}" if whole >= 1 << 20 else "")
+        yield f" {self.log_file.path.name}  " + (f"{size(whole)}, " if whole >= 1 << 20 else "") + share
         yield "wrapped" if view.wrapping else ""
         yield f"rank {self.rank}" if self.rank is not None else ""
         if self._filtered:
