@@ -87,6 +87,7 @@ Of any size, and all of it. The line below it says where you are.
         self.run = run
         self._told: Told | None = None
         self._shown = 0
+        self._cards: tuple[str, ...] = ()
         self._busy = time.monotonic()
 
     def compose(self) -> ComposeResult:
@@ -177,6 +178,9 @@ Of any size, and all of it. The line below it says where you are.
             self._busy = time.monotonic()
         lines = show.cards(mine) if told and told.status.live else ()
         cards = self.query_one("#cards", Static)
+        if lines == self._cards:
+            return
+        self._cards = lines
         cards.display = bool(lines)
         cards.update(Text("\n".join(f" {line}" for line in lines), "dim", no_wrap=True, overflow="ellipsis"))
 

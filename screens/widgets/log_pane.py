@@ -238,9 +238,9 @@ class LogPane(Vertical):
         whole, view = self.log_file.size(), self._view
         share = "following" if view.following else f"{100 * view.bottom // max(1, whole)} %"
         yield f" {self.log_file.path.name}  " + (f"{size(whole)}, " if whole >= 1 << 20 else "") + share
+        yield self._says
         yield "wrapped" if view.wrapping else ""
         yield f"rank {self.rank}" if self.rank is not None else ""
         if self._filtered:
             shown = f"matching {visible(self._filter)}" if self._filter else ""
             yield f"{shown} {counted(self._filtered.count(), 'line')}{self._share}".strip()
-        yield self._says
