@@ -702,9 +702,11 @@ async def test_a_log_is_searched_filtered_and_wrapped(machine: Any, tmp_path: Pa
         await until_shown(pilot, "line 8999.")
         assert "Run again" in shows(pilot), "Esc ended the filter and stayed"
         await keys("slash", *"(a", "enter")(pilot)
-        await until_shown(pilot, "That is no")
+        await pilot.pause(1)
+        assert "no regular expression" in [*app._notifications][-1].message
         await keys("f", *"[z", "enter")(pilot)
-        await until_shown(pilot, "That is no")
+        await pilot.pause(1)
+        assert "no regular expression" in [*app._notifications][-1].message
         await keys("escape", "escape")(pilot)
         assert "New training" in shows(pilot)
 
