@@ -1,6 +1,6 @@
-"""Figures of the wizard as ratios measured in one run: first screen, producer under a viewer, key to changed screen.
+"""Figures of the wizard as ratios measured in one run: first screen, keys, producer under viewers, a large log.
 
-Usage: python benchmarks/bench.py [--quick]. Times are of this machine at this moment: compare ratios.
+Usage: python benchmarks/bench.py [--quick] [--only NAME]. Times are of this machine at this moment: compare ratios.
 """
 
 import argparse
@@ -18,6 +18,8 @@ import time
 from fcntl import ioctl
 from pathlib import Path
 
+import psutil
+
 HELLO = """
 from textual.app import App
 from textual.widgets import Static
@@ -30,11 +32,25 @@ PRODUCER = """
 import sys, time
 time.sleep(4)
 line = "x" * 119 + "\\n"
-begin = time.perf_counter()
+begin, used = time.perf_counter(), time.process_time()
 for number in range({lines}):
     sys.stdout.write(line)
     sys.stdout.flush()
-open({result!r}, "a").write(f"{{time.perf_counter() - begin}}\\n")
+with open({result!r}, "a") as file:
+    file.write(f"{{time.perf_counter() - begin}} {{time.process_time() - used}}\\n")
+"""
+STREAM = """
+import os, sys, time
+time.sleep(4)
+begin = time.perf_counter()
+for tick in range({seconds} * 100):
+    for number in range({rate} // 100):
+        sys.stdout.write(f"number {{tick}} {{number}} " + "x" * 100 + "\\n")
+        sys.stdout.flush()
+    time.sleep(max(0, begin + (tick + 1) / 100 - time.perf_counter()))
+with open({result!r} + ".new", "w") as file:
+    file.write(str(time.perf_counter() - begin))
+os.rename({result!r} + ".new", {result!r})
 """
 
 
@@ -65,7 +81,7 @@ class Terminal:
         self.drain(0)
         self.seen, self.begin = b"", time.perf_counter()
         os.write(self.fd, keys.encode())
-        return self.until(text)
+        return self.until(text, 300)
 
     def drain(self, seconds: float) -> None:
         """Read what the program has drawn."""
@@ -120,35 +136,133 @@ def keys(times: int, env: dict[str, str]) -> None:
         print(f"key to changed screen, {name:<17} {_ms(found)} median, {worst * 1000:.0f} ms at the 99th percentile")
 
 
-def producer(times: int, lines: int, env: dict[str, str], folder: Path) -> None:
-    """Print the time of a training that writes as fast as it can, viewed, over the same with a plain redirect.
+def started(script: Path, env: dict[str, str]) -> None:
+    """Start a script as a run, as users do."""
+    edits = ["trainer.kind=script", "trainer.preset=custom", f"trainer.script={script}"]
+    options = [word for edit in edits for word in ("--set", edit)]
+    command = [sys.executable, "-m", "tui_train", "run", "quickstart", "--detach", *options]
+    subprocess.run(command, env={**os.environ, **env}, stdout=subprocess.DEVNULL, check=True)
 
-    Both sleep before they write: the viewer has to be there by then, and a process that has slept starts slower.
-    """
-    plain, viewed = folder / "plain.txt", folder / "viewed.txt"
-    for _ in range(times):
-        script = folder / "plain.py"
-        script.write_text(PRODUCER.format(lines=lines, result=str(plain)))
-        with (folder / "plain.log").open("wb") as log:
-            unbuffered = {**os.environ, "PYTHONUNBUFFERED": "1"}  # as launch.sh sets it: a write for each line
-            subprocess.run([sys.executable, str(script)], env=unbuffered, stdout=log, check=True)
-        script = folder / "viewed.py"
-        script.write_text(PRODUCER.format(lines=lines, result=str(viewed)))
-        before = len(viewed.read_text().split()) if viewed.exists() else 0
-        edits = ["trainer.kind=script", "trainer.preset=custom", f"trainer.script={script}"]
-        options = [word for edit in edits for word in ("--set", edit)]
-        command = [sys.executable, "-m", "tui_train", "run", "quickstart", "--detach", *options]
-        subprocess.run(command, env={**os.environ, **env}, stdout=subprocess.DEVNULL, check=True)
-        terminal = Terminal([sys.executable, "-m", "tui_train", "attach", "last"], env)
+
+def viewers(count: int, env: dict[str, str]) -> list[Terminal]:
+    """Return terminals that show the newest run."""
+    terminals = [Terminal([sys.executable, "-m", "tui_train", "attach", "last"], env) for _ in range(count)]
+    for terminal in terminals:
         terminal.until("5 Run]")
-        while not viewed.exists() or len(viewed.read_text().split()) == before:
+    return terminals
+
+
+def watched(terminals: list[Terminal], result: Path, wanted: int) -> None:
+    """Draw what the terminals are sent until a producer has told so many times."""
+    while not result.exists() or len(result.read_text().splitlines()) < wanted:
+        for terminal in terminals or [None]:
+            if terminal is None:
+                time.sleep(0.2)
+            else:
+                terminal.drain(0.2)
+                terminal.seen = b""
+
+
+def producer(times: int, lines: int, env: dict[str, str], folder: Path) -> None:
+    """Print the time of a training that writes as fast as it can, viewed or not, over that with a plain redirect.
+
+    All sleep before they write: the viewers have to be there by then, and a process that has slept starts slower. They
+    take turns, so that what else the machine does hits all alike. Each is redirected to a new file: the memory of one
+    that was just emptied is at hand, and quicker. Wall time counts other work on the processors, CPU time does not.
+    """
+    kinds: dict[str, int | None] = {"redirect": None, "run, no viewer": 0, "run, 1 viewer": 1, "run, 3 viewers": 3}
+    results = {kind: folder / f"{number}.txt" for number, kind in enumerate(kinds)}
+    for turn in range(times):
+        for number, (kind, count) in enumerate(kinds.items()):
+            script = folder / f"producer-{number}.py"
+            script.write_text(PRODUCER.format(lines=lines, result=str(results[kind])))
+            if count is None:
+                with (folder / f"plain-{turn}.log").open("wb") as log:
+                    unbuffered = {**os.environ, "PYTHONUNBUFFERED": "1"}  # as launch.sh sets it: a write for each line
+                    subprocess.run([sys.executable, str(script)], env=unbuffered, stdout=log, check=True)
+                continue
+            started(script, env)
+            terminals = viewers(count, env)
+            watched(terminals, results[kind], turn + 1)
+            for terminal in terminals:
+                terminal.close()
+    found = {
+        kind: [tuple(map(float, line.split())) for line in path.read_text().splitlines()]
+        for kind, path in results.items()
+    }
+    for kind in list(kinds)[1:]:
+        wall, cpu = (
+            statistics.median(
+                one[part] / plain[part] for one, plain in zip(found[kind], found["redirect"], strict=True)
+            )
+            for part in (0, 1)
+        )
+        rate = lines / statistics.median(one[0] for one in found[kind])
+        print(
+            f"producer, {kind:<14} / redirect        {wall:.2f} wall, {cpu:.2f} CPU   ({rate:,.0f} lines/s; goal 1.01)"
+        )
+
+
+def stream(seconds: int, rate: int, env: dict[str, str], folder: Path) -> None:
+    """Print how keys are answered, and the memory, while a training writes so many lines a second."""
+    result = folder / "stream.txt"
+    script = folder / "stream.py"
+    script.write_text(STREAM.format(seconds=seconds, rate=rate, result=str(result)))
+    started(script, env)
+    (terminal,) = viewers(1, env)
+    process = psutil.Process(terminal.pid)
+    terminal.until("number")
+    found, memory = [], 0
+    while not result.exists():
+        for key, text in (("g", " %"), ("G", "following")):
+            found.append(terminal.press(key, text))
             terminal.drain(0.2)
-            terminal.seen = b""
+        memory = max(memory, process.memory_info().rss)
+    late = float(result.read_text())
+    terminal.close()
+    worst = statistics.quantiles(found, n=100)[98]
+    told = f"{_ms(found)} median, {worst * 1000:.0f} ms at the 99th percentile, goal 50"
+    print(f"keys under {rate:,} lines/s, {len(found)} keys   {told}")
+    print(f"  memory {memory / 2**20:.0f} MiB, the producer took {late / seconds:.2f} of its {seconds} s")
+
+
+def large(gigabytes: int, env: dict[str, str], folder: Path) -> None:
+    """Print how a log of some GB opens, is gone through and searched, over the same with a small one."""
+    script = folder / "short.py"
+    times = {}
+    for name, blocks in (("small", 0), ("large", gigabytes * 16)):
+        script.write_text(f"print('a {name} log')")
+        started(script, env)
+        run = max(Path(env["XDG_STATE_HOME"], "tui-train/runs").iterdir())
+        while "run_ended" not in (run / "events.jsonl").read_text():
+            time.sleep(0.1)
+        block = b"".join(b"number %07d %s\n" % (number, b"x" * 104) for number in range(1 << 19))
+        with (run / "attempt-1.log").open("ab") as log:
+            for _ in range(blocks):
+                log.write(block)
+            log.write(b"the needle\n" + block[:2560] + b"the last line\n")
+        terminal = Terminal([sys.executable, "-m", "tui_train", "attach", "last"], env)
+        times[name] = terminal.until("the last line")
+        if name == "large":
+            time.sleep(1)
+            start = terminal.press("g", f"a {name} log")
+            end = terminal.press("G", "the last line")
+            terminal.press("g", f"a {name} log")
+            words = terminal.press("/the needle\r", "/the needle")
+            terminal.press("g", f"a {name} log")
+            expression = terminal.press("/ne+dle$\r", "/ne+dle$")
+            memory = psutil.Process(terminal.pid).memory_info().rss
+            size = (run / "attempt-1.log").stat().st_size
+            print(
+                f"a log of {size / 1e9:.1f} GB opened / a small one    {times['large'] / times['small']:.2f}   "
+                f"({times['large'] * 1000:.0f} / {times['small'] * 1000:.0f} ms; goal 1.2)"
+            )
+            print(
+                f"  to its start {start * 1000:.0f} ms, to its end {end * 1000:.0f} ms, words found after "
+                f"{words:.1f} s, an expression after {expression:.1f} s, memory {memory / 2**20:.0f} MiB"
+            )
         terminal.close()
-    times_plain, times_viewed = (list(map(float, path.read_text().split())) for path in (plain, viewed))
-    ratio = statistics.median(times_viewed) / statistics.median(times_plain)
-    rate = lines / statistics.median(times_viewed)
-    print(f"producer under the viewer / redirect     {ratio:.2f}   ({lines} lines, {rate:,.0f} lines/s; goal 1.01)")
+        (run / "attempt-1.log").unlink()
 
 
 def _ms(found: list[float]) -> str:
@@ -159,15 +273,24 @@ def main() -> None:
     """Run all three."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--quick", action="store_true", help="fewer repetitions")
-    quick = parser.parse_args().quick
+    parser.add_argument("--only", choices=("first", "keys", "producer", "stream", "large"), help="this one alone")
+    given = parser.parse_args()
+    quick = given.quick
     # An installed program has its bytecode; a checkout where this is set would compile at every start.
     os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         env = {"XDG_STATE_HOME": f"{name}/state", "XDG_CONFIG_HOME": f"{name}/config"}
-        first_screen(3 if quick else 9, env)
-        keys(10 if quick else 40, env)
-        producer(1 if quick else 7, 200_000 if quick else 1_000_000, env, folder)
+        measured = {
+            "first": lambda: first_screen(3 if quick else 9, env),
+            "keys": lambda: keys(10 if quick else 40, env),
+            "producer": lambda: producer(1 if quick else 7, 200_000 if quick else 1_000_000, env, folder),
+            "stream": lambda: stream(10 if quick else 30, 100_000, env, folder),
+            "large": lambda: large(1 if quick else 5, env, folder),
+        }
+        for kind, measure in measured.items():
+            if given.only in {None, kind}:
+                measure()
 
 
 if __name__ == "__main__":

@@ -17,22 +17,23 @@ from tui_train import show
 from tui_train.errors import TuiTrainError
 from tui_train.facts.samples import Samples
 from tui_train.runs.follow import Told, watch
-from tui_train.runs.ranks import summary
 from tui_train.runs.rundir import RunDir
 from tui_train.runs.stop import stop
-from tui_train.text import duration, visible
+from tui_train.runs.worries import BUSY, worries
+from tui_train.text import visible
 
 from .base import Base
 from .messages import Complaint, GoHome, LeaveWizard
 from .widgets.bar import StepBar
 from .widgets.dialogs import Ask
 from .widgets.keys import Keys
+from .widgets.log_pane import LogPane
 from .widgets.log_view import LogView
+from .widgets.run_state import run_state
 
 _MOST_POINTS = 400
 _TICKS = 6
 _HIGHEST = 1e30  # what is beyond, or no number, cannot be drawn
-_BAR = 10
 
 
 class News(Message):
@@ -51,13 +52,29 @@ class RunScreen(Base):
 
 The training writes to files of its run folder and needs nobody to watch: D leaves it running, and Home opens it again,
 also after a lost connection. X ends it and every process of it.
-Up, down, Page up, Page down scroll the log; End follows it again. P shows or hides the plot of the loss.
-R starts an ended run again, from its newest complete checkpoint."""
+R starts an ended run again, from its newest complete checkpoint. P shows or hides the plot of the loss.
+
+The log
+
+Of any size, and all of it. The line below it says where you are.
+  ↑ ↓ PgUp PgDn   scroll; ← → sideways
+  Home g, End G   its start; its end, followed as it grows
+  /               search down for words or a regular expression;
+                  small letters find capitals too
+  n N             the next line that matches, the one above
+  f               show matching lines only
+  w               wrap long lines, or do not
+  a               another attempt's log, or what launch.sh said
+  o               only the lines of one rank: those that begin
+                  with [rank1]: or the like
+  Esc             end a search; show all lines again"""
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("d", "detach", "Detach"),
         Binding("x", "stop", "Stop"),
         Binding("r", "again", "Run again"),
         Binding("p", "plot", "Plot"),
+        Binding("a", "attempt", "Log of another attempt", show=False),
+        Binding("o", "rank", "Lines of one rank", show=False),
         Binding("escape", "home", "Home", key_display="esc"),
     ]
 
@@ -69,6 +86,9 @@ R starts an ended run again, from its newest complete checkpoint."""
         super().__init__()
         self.run = run
         self._told: Told | None = None
+        self._shown = 0
+        self._cards: tuple[str, ...] = ()
+        self._busy = time.monotonic()
 
     def compose(self) -> ComposeResult:
         """State, plot, log, keys."""
@@ -76,7 +96,7 @@ R starts an ended run again, from its newest complete checkpoint."""
         yield Static(id="state", markup=False)
         yield Static(id="cards", markup=False)
         yield PlotextPlot(id="plot")
-        yield LogView(id="log")
+        yield LogPane(id="log")
         yield Keys()
 
     def on_mount(self) -> None:
@@ -96,25 +116,71 @@ R starts an ended run again, from its newest complete checkpoint."""
         told = event.told
         before = self._told
         self._told = told
-        log = self.query_one(LogView)
-        if told.fresh:
-            log.clear()
-        if told.lines or told.fresh or before is None or told.unfinished != before.unfinished:
-            log.add(told.lines, told.unfinished)
-        state = self.query_one("#state", Static)
-        state.update(_state(self.run, told))
-        state.styles.height = 4 if told.mismatch else 3
+        if told.attempt != (before.attempt if before else 0):
+            self._open(told.attempt)
+        self._show_state()
         self.watch_live()
         if before is None or told.progress.points != before.progress.points:
             self._draw_plot()
         self.refresh_bindings()
 
+    def _show_state(self) -> None:
+        """Say how the run stands, and what is wrong with it; the lines about a failure belong here as well."""
+        if self._told is None:
+            return
+        samples = self._samples() if self._told.status.live else []
+        idle = (time.monotonic() - self._busy) / 60 if samples else None
+        wrong = worries(self._told.progress, self._told.quiet, idle)
+        state = self.query_one("#state", Static)
+        words = run_state(self.run, self._told, wrong)
+        state.styles.height = len(words.plain.splitlines())
+        state.update(words)
+
+    def _open(self, attempt: int) -> None:
+        """Show the log of an attempt; 0 is what launch.sh itself said."""
+        self._shown = attempt
+        self.query_one(LogPane).open(self.run.attempt_log(attempt) if attempt else self.run.launcher_log)
+
+    def action_attempt(self) -> None:
+        """Choose the attempt whose log is shown."""
+        numbers = [attempt.number for attempt in self._told.status.attempts] if self._told else []
+        answers = [(str(number), f"attempt {number}") for number in reversed(numbers)]
+
+        def answered(answer: str | None) -> None:
+            if answer:
+                self._open(int(answer))
+
+        self.app.push_screen(Ask("Which log?", (*answers, ("0", "what launch.sh said"))), answered)
+
+    def action_rank(self) -> None:
+        """Choose the rank whose lines are shown."""
+        known = self._told.prefixes if self._told else ()
+        if not known:
+            self.notify("No line of this log begins with a rank, such as [rank1]: or [default1]:.", markup=False)
+            return
+
+        def answered(answer: str | None) -> None:
+            if answer:
+                self.query_one(LogPane).choose_rank(None if answer == "all" else int(answer))
+
+        answers = (("all", "all lines"), *((str(rank), f"rank {rank}") for rank in known))
+        self.app.push_screen(Ask("Whose lines?", answers), answered)
+
+    def _samples(self) -> Samples:
+        told = self._told
+        return tuple(sample for sample in self.live if told and sample.uuid in told.gpus)
+
     def watch_live(self) -> None:
         """Show what the run's cards do, while it uses them."""
         told = self._told
-        mine = [sample for sample in self.live if told and sample.uuid in told.gpus]
+        mine = self._samples()
+        if any((sample.use or 0) >= BUSY for sample in mine):
+            self._busy = time.monotonic()
         lines = show.cards(mine) if told and told.status.live else ()
         cards = self.query_one("#cards", Static)
+        if lines == self._cards:
+            return
+        self._cards = lines
         cards.display = bool(lines)
         cards.update(Text("\n".join(f" {line}" for line in lines), "dim", no_wrap=True, overflow="ellipsis"))
 
@@ -213,41 +279,6 @@ R starts an ended run again, from its newest complete checkpoint."""
 
         self.app.push_screen(Ask("The training still runs.", answers), answered)
         return True
-
-
-def _state(run: RunDir, told: Told) -> Text:
-    now, progress = told.status, told.progress
-    words = Text(no_wrap=True, overflow="ellipsis")
-    words.append(f" {visible(run.name)}  ").append(show.state(now), "bold")
-    if now.started:
-        words.append(f"  {duration((now.ended or time.time()) - now.started)}")
-    words.append("\n ")
-    if progress.steps:
-        done = round(_BAR * min(1.0, progress.step / progress.steps))
-        words.append(f"step {progress.step}/{progress.steps} ").append("█" * done + "░" * (_BAR - done))
-    if told.seconds_left is not None and now.live:
-        words.append(f"  ETA {duration(told.seconds_left)}")
-    if progress.first and progress.last:
-        words.append(f"  loss {_loss(progress.last.loss)}", "bold").append(f" (from {_loss(progress.first.loss)})")
-    if progress.tokens_per_second:
-        words.append(f"  {progress.tokens_per_second:,.0f} tokens/s")
-    words.append("\n ")
-    for attempt in now.attempts:
-        mark = "▸" if attempt.ended is None else "✓" if attempt.exit_code == 0 else "✗"
-        why = " (out of memory)" if attempt.out_of_memory else ""
-        words.append(f"{mark} attempt {attempt.number}{why}  ", "bold" if attempt.ended is None else "dim")
-    if told.title:
-        words.append(visible(told.title), "dim")
-    if told.ranks:
-        words.append(f"  {summary(told.ranks)}", "dim")
-    if told.mismatch:
-        first, *others = told.mismatch
-        words.append(f"\n ! {first}" + (f" (and {len(others)} more)" if others else ""), "bold red")
-    return words
-
-
-def _loss(value: float) -> str:
-    return f"{value:.4f}" if abs(value) < 1e6 else f"{value:.3g}"
 
 
 SCREEN = RunScreen

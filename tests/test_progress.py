@@ -1,6 +1,7 @@
 """Progress: what the lines of the built-in trainer, of HF Trainer and of tqdm tell."""
 
 import math
+import time
 
 import pytest
 
@@ -88,6 +89,7 @@ def test_the_hf_trainer_in_old_and_new_wording(tmp_path):
     assert (found.step, found.steps) == (6, 12)
     assert found.points == (Point(2, 3.911), Point(4, 3.905), Point(6, 3.894))
     assert found.learning_rate == pytest.approx(2.917e-05)
+    assert found.gradient_norm == pytest.approx(0.8228)
     # The bar at work is ahead of the last line.
     assert advance(found, [tail.bar]).step == 7
 
@@ -96,7 +98,7 @@ def test_the_hf_trainer_in_old_and_new_wording(tmp_path):
     ("line", "step", "steps"),
     [
         (" 17%|█▋        | 2/12 [00:00<00:01,  5.51it/s]", 2, 12),
-        ("100%|##########| 1000/1000 [1:02:03<00:00,  5.51s/it, loss=0.5]", 1000, 1000),
+        ("100%|##########| 1000/1000 [1:02:03<00:00,  5.51s/it, v_num=5]", 1000, 1000),
         ("Epoch 3:  45%|████▌     | 450/1000 [00:10<00:12, 44.0it/s, v_num=0]", 450, 1000),
         ("train: 10%|█| 1/10 [00:10<?, ?it/s]", 1, 10),
         ("Map: 100%|##########| 5000/5000 [00:01<00:00, 4000 examples/s]", 0, 0),
@@ -113,6 +115,72 @@ def test_the_hf_trainer_in_old_and_new_wording(tmp_path):
 def test_only_what_is_progress_counts(line, step, steps):
     found = advance(Progress(), [line])
     assert (found.step, found.steps, found.points) == (step, steps, ())
+
+
+@pytest.mark.parametrize(
+    ("line", "told"),
+    [
+        (
+            (
+                "Training epoch 0, iteration 0/1 | lr: 5.988e-07 | global_batch_size: 2 | global_step: 0 | "
+                "reduced_train_loss: 11.93 | train_step_timing in s: 3.62 | consumed_samples: 4"
+            ),
+            (1, 2, 11.93, 5.988e-07, None, None),
+        ),
+        (
+            (
+                "i.llm/0 [default1]:Training epoch 1, iteration 4/9 | lr: 1e-06 | global_step: 14 | "
+                "reduced_train_loss: 2.5 | train_step_timing in s: 3.62"
+            ),
+            (15, 20, 2.5, 1e-6, None, None),
+        ),
+        (
+            (
+                "2026-11-20 22:46:52 | INFO | root | step 0 | epoch 0 | loss 6.2784 | grad_norm 1.8242 | lr 1.00e-04 | "
+                "mem 0.00 GiB | tps 4.65(2.32/gpu) | num_label_tokens 76"
+            ),
+            (1, 0, 6.2784, 1e-4, 1.8242, 4.65),
+        ),
+        (
+            (
+                " [2026-11-20 22:46:52] iteration       10/     100 | consumed samples:          160 | "
+                "elapsed time per iteration (ms): 123.4 | learning rate: 1.500000E-04 | lm loss: 1.067332E+01 | "
+                "loss scale: 1.0 | grad norm: 1.234 | number of skipped iterations:   0 |"
+            ),
+            (10, 100, 10.67332, 1.5e-4, 1.234, None),
+        ),
+        ("iter 10: loss 3.2000, time 12.34ms, mfu 3.00%", (10, 0, 3.2, None, None, None)),
+        (
+            "Steps:  40%|####      | 2/5 [00:00<00:00, 18.29it/s, loss=6.24, lr=0.001]",
+            (2, 5, 6.24, 0.001, None, None),
+        ),
+        ("steps: 10 loss: 2.3456 iter time (s): 0.52 samples/sec: 15.3", (10, 0, 2.3456, None, None, None)),
+        (
+            "[2026-11-20 22:46:52,123] [INFO] [logging.py:96:log_dist] [Rank 0] step=10, skipped=0, lr=[1e-05]",
+            (10, 0, None, 1e-5, None, None),
+        ),
+        (
+            "step 3/60 | loss nan | lr 5.000e-04 | grad_norm inf | tokens/s 10711",
+            (3, 60, math.nan, 5e-4, math.inf, 10711),
+        ),
+        ("[rank1]: Step: 7 of 70, Loss=1.25e-2, learning_rate=3e-4", (7, 70, 0.0125, 3e-4, None, None)),
+        ("step 10: val loss 2.0", (0, 0, None, None, None, None)),
+        (" validation loss at iteration 10 | lm loss value: 1.2E+00 |", (0, 0, None, None, None, None)),
+        ("checkpoint-10/loss 5", (0, 0, None, None, None, None)),
+    ],
+)  # fmt: skip
+def test_what_trainers_print(line, told):
+    found = advance(Progress(), [line])
+    loss = found.last.loss if found.last else None
+    numbers = (found.step, found.steps, loss, found.learning_rate, found.gradient_norm, found.tokens_per_second)
+    assert numbers == pytest.approx(told, nan_ok=True)
+
+
+def test_a_long_line_takes_no_time():
+    line = "step 1 loss" + " loss: step " * 100_000
+    begin = time.perf_counter()
+    advance(Progress(), [line] * 10)
+    assert time.perf_counter() - begin < 5
 
 
 def test_hf_without_bars_still_tells_the_losses():

@@ -7,7 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tui_train.runs.tail import Tail, fold
+from tui_train.runs.lines import LONGEST, fold
+from tui_train.runs.tail import Tail
 
 BAR = b"\r 17%|\xe2\x96\x88\xe2\x96\x8b        | 2/12 [00:00<00:01,  5.51it/s]"
 SHOWN = " 17%|█▋        | 2/12 [00:00<00:01,  5.51it/s]"
@@ -114,14 +115,14 @@ def test_reading_takes_bounded_memory_however_long_the_line(log):
         before = tail.offset
         assert tail.read() == []
         assert tail.offset - before <= 1 << 20
-        assert len(tail.unfinished) <= 4000
+        assert len(tail.unfinished) <= LONGEST
         pieces += 1
     assert tracemalloc.get_traced_memory()[1] < 16 << 20
     tracemalloc.stop()
     assert pieces == 64
     written(log, b"\nend\n")
     lines = tail.read()
-    assert [lines[0][:3], len(lines[0]), lines[1]] == ["xxx", 4000, "end"]
+    assert [lines[0][:3], len(lines[0]), lines[1]] == ["xxx", LONGEST, "end"]
 
 
 def test_nothing_after_a_long_line_is_missed(log):

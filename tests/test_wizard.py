@@ -658,19 +658,149 @@ async def test_a_blocked_card_says_that_it_cannot_be_picked(machine: Any) -> Non
         assert "Space picks it" not in shown
 
 
+def numbered(first: int, last: int) -> str:
+    return "".join(f"line {number}.\n" for number in range(first, last))
+
+
 async def test_a_log_that_is_scrolled_stays_on_its_lines(machine: Any, tmp_path: Path) -> None:
-    app = wizard(str(finished_run(tmp_path).path))
+    run = finished_run(tmp_path)
+    run.attempt_log(2).write_text(numbered(0, 5000))
+    app = wizard(str(run.path))
     async with app.run_test(size=(80, 24)) as pilot:
-        await keys()(pilot)
-        log = app.screen.query_one(LogView)
-        log.clear()
-        log.add(f"line {number}." for number in range(5000))
+        await until_shown(pilot, "line 4999.")
         await keys("pageup", "pageup")(pilot)
         before = re.findall(r"line \d+", shows(pilot))
-        assert "line 4970" in before
-        log.add(f"line {number}." for number in range(5000, 5100))
-        await settle(pilot)
+        assert before
+        with run.attempt_log(2).open("a") as log:
+            log.write(numbered(5000, 5100))
+        await pilot.pause(0.5)
         assert re.findall(r"line \d+", shows(pilot)) == before
+        await keys("G")(pilot)
+        assert "line 5099." in shows(pilot)
+        with run.attempt_log(2).open("a") as log:
+            log.write("the end")
+        await until_shown(pilot, "the end")
+        await keys("g")(pilot)
+        assert "line 0." in shows(pilot)
+
+
+async def test_a_log_may_be_emptied_replaced_and_deleted_under_the_wizard(machine: Any, tmp_path: Path) -> None:
+    run = finished_run(tmp_path)
+    log = run.attempt_log(2)
+    log.write_text(numbered(0, 5000))
+    app = wizard(str(run.path))
+    async with app.run_test(size=(80, 24)) as pilot:
+        await until_shown(pilot, "line 4999.")
+        await keys("home", "down")(pilot)
+        log.write_text("emptied\n")
+        await until_shown(pilot, "emptied")
+        beside = tmp_path / "beside"
+        beside.write_text("replaced\n")
+        beside.rename(log)
+        await until_shown(pilot, "replaced")
+        log.unlink()
+        await pilot.pause(0.4)
+        assert "replaced" not in shows(pilot)
+        log.write_bytes(bytes(range(256)) * 1000)
+        await until_shown(pilot, "\\x1f")
+        assert "\x1b" not in shows(pilot)
+
+
+async def test_a_log_is_searched_filtered_and_wrapped(machine: Any, tmp_path: Path) -> None:
+    run = finished_run(tmp_path)
+    long = "[rank1]: \x1b[31mwanted\x1b[0m " + "word " * 60 + "tail"
+    run.attempt_log(2).write_text(numbered(0, 3000) + long + "\n" + numbered(3000, 9000))
+    app = wizard(str(run.path))
+    async with app.run_test(size=(80, 24)) as pilot:
+        await until_shown(pilot, "line 8999.")
+        await keys("slash", *"Wanted", "enter")(pilot)
+        await until_shown(pilot, "no line matches Wanted")
+        await pilot.press("slash", *"wa.ted", "enter")
+        await until_shown(pilot, "past the end")
+        assert "[rank1]: wanted word" in shows(pilot)
+        assert "tail" not in shows(pilot)
+        await keys("w")(pilot)
+        assert "tail" in shows(pilot)
+        await keys("f", *"line 1.*7", "enter")(pilot)
+        await until_shown(pilot, "line 107.")
+        await keys("end")(pilot)
+        assert re.findall(r"line \d+\.", shows(pilot))[-3:-1] == ["line 1987.", "line 1997."]
+        await keys("n")(pilot)
+        await until_shown(pilot, "no line matches wa.ted")
+        await keys("escape")(pilot)
+        await until_shown(pilot, "line 8999.")
+        assert "Run again" in shows(pilot), "Esc ended the filter and stayed"
+        await keys("slash", *"(a", "enter")(pilot)
+        await pilot.pause(1)
+        assert "no regular expression" in [*app._notifications][-1].message
+        await keys("f", *"[z", "enter")(pilot)
+        await pilot.pause(1)
+        assert "no regular expression" in [*app._notifications][-1].message
+        await keys("escape", "escape")(pilot)
+        assert "New training" in shows(pilot)
+
+
+async def test_an_expression_that_takes_for_ever_leaves_every_key_at_work(machine: Any, tmp_path: Path) -> None:
+    run = finished_run(tmp_path)
+    run.attempt_log(2).write_text("a" * 60 + "!\n" + numbered(0, 100))
+    app = wizard(str(run.path))
+    async with app.run_test(size=(80, 24)) as pilot:
+        await until_shown(pilot, "line 99.")
+        await pilot.press("slash", *"(a+)+$", "enter")
+        await pilot.pause(0.5)
+        assert "searching (a+)+$" in shows(pilot)
+        await pilot.press("home")
+        await pilot.pause(0.2)
+        assert "line 0." in shows(pilot)
+        await pilot.press("escape")
+        await pilot.pause(0.3)
+        assert "stopped searching" in shows(pilot)
+
+
+async def test_another_attempt_and_one_rank_can_be_chosen(machine: Any, tmp_path: Path) -> None:
+    run = finished_run(tmp_path)
+    run.attempt_log(2).write_text("[rank0]: first\n[rank1]: second\nthird\n")
+    app = wizard(str(run.path))
+    async with app.run_test(size=(80, 24)) as pilot:
+        await until_shown(pilot, "third")
+        await keys("o", "down", "down", "enter")(pilot)
+        await until_shown(pilot, "rank 1")
+        await pilot.pause(0.5)
+        assert "second" in shows(pilot)
+        assert "first" not in shows(pilot)
+        await keys("escape", "a", "down", "enter")(pilot)
+        await until_shown(pilot, "torch.OutOfMemoryError")
+        assert "attempt-1.log" in shows(pilot)
+
+
+@pytest.mark.parametrize("no_color", [False, True])
+async def test_colours_of_a_log_are_kept_where_there_are_colours(
+    machine: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, no_color: bool
+) -> None:
+    if no_color:
+        monkeypatch.setenv("NO_COLOR", "1")
+    else:
+        monkeypatch.delenv("NO_COLOR", raising=False)
+    run = finished_run(tmp_path)
+    run.attempt_log(2).write_text("plain \x1b[38;2;1;2;3;8;5mcoloured\x1b[0m\n")
+    app = wizard(str(run.path))
+    async with app.run_test(size=(80, 24)) as pilot:
+        await until_shown(pilot, "plain coloured")
+        view = app.screen.query_one(LogView)
+        segments = [segment for y in range(view.size.height) for segment in view.render_line(y)]
+        style = next(segment.style for segment in segments if "coloured" in segment.text)
+        assert style
+        assert (style.color is not None and style.color.triplet == (1, 2, 3)) is not no_color
+        assert not style.conceal
+        assert not style.blink
+
+
+async def test_a_loss_that_is_none_is_called_out(machine: Any, tmp_path: Path) -> None:
+    run = finished_run(tmp_path)
+    run.attempt_log(2).write_text("step 1/9 | loss 2.0\nstep 2/9 | loss nan\nstep 3/9 | loss nan\n")
+    app = wizard(str(run.path))
+    async with app.run_test(size=(80, 24)) as pilot:
+        await until_shown(pilot, "! the loss is nan since step 2")
 
 
 async def test_a_value_with_control_characters_cannot_be_typed_over(machine: Any, profile_in: Any) -> None:

@@ -1,69 +1,317 @@
-"""The end of a log: keeps a bounded number of lines, draws only those in sight, follows until it is scrolled."""
+"""A log of any size: reads and draws only the lines in sight, follows the end until it is scrolled."""
 
-from collections import deque
-from collections.abc import Iterable
-from typing import ClassVar
+from collections.abc import Iterable, Iterator
+from functools import lru_cache
+from itertools import dropwhile, islice, pairwise
+from typing import ClassVar, NamedTuple, Protocol
 
+from rich.ansi import AnsiDecoder
+from rich.cells import cell_len, chop_cells
 from rich.segment import Segment
+from rich.style import Style
+from rich.text import Text
+from textual import events
 from textual.binding import Binding, BindingType
-from textual.geometry import Size
-from textual.scroll_view import ScrollView
+from textual.geometry import Region
+from textual.message import Message
 from textual.strip import Strip
+from textual.widget import Widget
 
-_KEPT = 5000
+from tui_train.runs.lines import Run, styled
+from tui_train.runs.logfile import Line
+
+_EVERY = 0.1  # seconds between two looks for what is new
+_WHEEL = 3
+_SIDE = 16
+_HIT = Style(reverse=True)
+_BAR = Style(dim=True)
+_MOST_EMPTY = 4000  # lines that show nothing, of which a screen may be full
 
 
-class LogView(ScrollView, can_focus=True):
-    """Lines of text; while it stands at the end it stays there."""
+class Source(Protocol):
+    """What has lines: a LogFile, or those of one that match."""
 
-    BINDINGS: ClassVar[list[BindingType]] = [Binding("end", "end", "To the end", show=False)]
+    def stamp(self) -> tuple[int, int]:
+        """Return what differs when there is something new."""
+
+    def size(self) -> int:
+        """Return the size in bytes."""
+
+    def forward(self, offset: int) -> Iterator[Line]:
+        """Yield the lines from an offset on."""
+
+    def backward(self, offset: int) -> Iterator[Line]:
+        """Yield the lines before an offset, the last one first."""
+
+
+class Place(NamedTuple):
+    """A row on the screen: where its line starts in the file, and which of the line's rows it is."""
+
+    start: int
+    row: int = 0
+
+
+class Hit(NamedTuple):
+    """A line to point out: `spans` are characters of each of the lines that it is shown as."""
+
+    start: int
+    spans: tuple[tuple[tuple[int, int], ...], ...] = ()
+
+
+class _Row(NamedTuple):
+    place: Place
+    end: int
+    strip: Strip
+
+
+class LogView(Widget, can_focus=True):
+    """Rows of a log; while it stands at the end it stays there."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("up", "move(-1)", show=False),
+        Binding("down", "move(1)", show=False),
+        Binding("pageup,b", "page(-1)", show=False),
+        Binding("pagedown,space", "page(1)", show=False),
+        Binding("left", "side(-1)", show=False),
+        Binding("right", "side(1)", show=False),
+        Binding("home,g", "start", "To the start of the log", show=False),
+        Binding("end,G", "end", "To the end of the log, and follow it", show=False),
+        Binding("w", "wrap", "Wrap long lines", show=False),
+    ]
+
+    class Moved(Message):
+        """The view shows something else, or the log has grown."""
 
     def __init__(self, *, id: str) -> None:  # noqa: A002 - Textual's name for it
-        """Begin empty."""
+        """Begin with nothing to show."""
         super().__init__(id=id)
-        self._lines: deque[str] = deque(maxlen=_KEPT)
-        self._unfinished = ""
-        self._follow = True
+        self.source: Source | None = None
+        self.following = True
+        self.wrapping = False
+        self.hit: Hit | None = None
+        self._top = Place(0)
+        self._left = 0
+        self._rows: list[_Row] = []
+        self._drawn: list[Strip] = []
+        self._stamp = (0, 0)
+        self._bytes = 0
 
-    def add(self, lines: Iterable[str], unfinished: str = "") -> None:
-        """Add lines and show `unfinished` after them."""
-        added = tuple(lines)
-        dropped = max(0, len(self._lines) + len(added) - _KEPT)
-        self._lines.extend(added)
-        self._unfinished = unfinished
-        follow = self._follow or self.scroll_offset.y >= self.max_scroll_y
-        self.virtual_size = Size(self.size.width, len(self._lines) + bool(unfinished))
-        if follow:
-            self.scroll_to(y=self.max_scroll_y, animate=False, force=True)
-        elif dropped:
-            self.scroll_to(y=max(0, self.scroll_offset.y - dropped), animate=False, force=True, immediate=True)
-        self.refresh()
+    def on_mount(self) -> None:
+        """Look for what is new."""
+        self.set_interval(_EVERY, self._look)
 
-    def clear(self) -> None:
-        """Forget all lines."""
-        self._lines.clear()
-        self.add(())
+    def show(self, source: Source, *, at: int | None = None) -> None:
+        """Show the lines of a source from an offset on; without one its end, and follow it."""
+        self.source, self.hit = source, None
+        self.following, self._top = at is None, Place(at or 0)
+        self._lay_out()
 
-    def watch_scroll_y(self, old_value: float, new_value: float) -> None:
-        """Follow again when the end is reached by hand."""
-        super().watch_scroll_y(old_value, new_value)
-        self._follow = new_value >= self.max_scroll_y
+    def point_out(self, hit: Hit) -> None:
+        """Show a line, some context above it."""
+        self.following, self.hit = False, hit
+        if hit.start not in {row.place.start for row in self._rows}:
+            self._top = Place(hit.start)
+            self._move(-(self.size.height // 3))
+        self._lay_out()
+
+    @property
+    def top(self) -> int:
+        """Where the first line in sight starts in the file."""
+        return self._rows[0].place.start if self._rows else 0
+
+    @property
+    def bottom(self) -> int:
+        """Where the last line in sight ends in the file."""
+        return self._rows[-1].end if self._rows else 0
 
     def on_resize(self) -> None:
-        """Stay at the end when the height changes."""
-        if self._follow:
-            self.scroll_to(y=self.max_scroll_y, animate=False, force=True)
+        """Fill the new size."""
+        self._lay_out()
+
+    def on_mouse_scroll_up(self, event: events.MouseScrollUp) -> None:
+        """Scroll by the wheel."""
+        event.stop()
+        self.action_move(-_WHEEL)
+
+    def on_mouse_scroll_down(self, event: events.MouseScrollDown) -> None:
+        """Scroll by the wheel."""
+        event.stop()
+        self.action_move(_WHEEL)
+
+    def on_click(self, event: events.Click) -> None:
+        """Go where the bar at the right is clicked."""
+        if self.source and event.x == self.size.width - 1:
+            self.following = False
+            self._top = Place(self.source.size() * event.y // max(1, self.size.height))
+            self._lay_out()
+
+    def action_move(self, rows: int) -> None:
+        """Scroll by rows; follow when that reaches the end."""
+        self._move(rows)
+        self._lay_out()
+
+    def action_page(self, pages: int) -> None:
+        """Scroll by screens, one row of which stays."""
+        self.action_move(pages * max(1, self.size.height - 1))
+
+    def action_side(self, steps: int) -> None:
+        """Scroll sideways."""
+        self._left = 0 if self.wrapping else max(0, self._left + steps * _SIDE)
+        self._lay_out()
+
+    def action_start(self) -> None:
+        """Go to the start."""
+        self.following, self._top, self._left = False, Place(0), 0
+        self._lay_out()
 
     def action_end(self) -> None:
         """Go to the end and follow."""
-        self._follow = True
-        self.scroll_end(animate=False)
+        self.following, self._left = True, 0
+        self._lay_out()
+
+    def action_wrap(self) -> None:
+        """Wrap long lines, or do not."""
+        self.wrapping, self._left, self._top = not self.wrapping, 0, Place(self._top.start)
+        self._lay_out()
+
+    def _look(self) -> None:
+        """Draw what is new where it is in sight."""
+        if self.source is None or not self.is_on_screen:
+            return
+        stamp = self.source.stamp()
+        if stamp != self._stamp:
+            other = stamp[0] != self._stamp[0] or self.source.size() < self._bytes
+            if other and self._stamp[0]:
+                self.following = True  # what stood here is gone
+            self._lay_out()
+
+    def _move(self, rows: int) -> None:
+        if rows < 0:
+            above = [*islice(self._above(self._top), -rows)]
+            self.following = self.following and not above
+            self._top = above[-1].place if above else self._top
+        elif not self.following:
+            below = [*islice(self._below(self._top), rows + self.size.height + 1)]
+            self.following = len(below) <= rows + self.size.height
+            self._top = below[min(rows, len(below) - 1)].place if below else self._top
+
+    def _lay_out(self) -> None:
+        """Find the rows in sight, and draw those that have changed."""
+        if self.source is None or not self.size.height:
+            return
+        height = self.size.height
+        self._stamp, self._bytes = self.source.stamp(), self.source.size()
+        rows = [] if self.following else [*islice(self._below(self._top), height)]
+        if len(rows) < height:
+            first = rows[0].place if rows else Place(self._bytes)
+            rows = [*islice(self._above(first), height - len(rows))][::-1] + rows
+        self._top = rows[0].place if rows else Place(0)
+        self._rows = rows
+        self._draw()
+        self.post_message(self.Moved())
+
+    def _draw(self) -> None:
+        width, height = self.size
+        strips = [row.strip for row in self._rows]
+        strips += [Strip([])] * (height - len(strips))
+        first, last = self._thumb(height)
+        drawn = [
+            Strip.join([
+                strip.apply_style(self.rich_style).adjust_cell_length(width - 1, self.rich_style),
+                Strip([Segment("█" if first <= y <= last else "│", self.rich_style + _BAR)]),
+            ])
+            for y, strip in enumerate(strips)
+        ]  # fmt: skip
+        before, self._drawn = self._drawn, drawn
+        if len(before) != len(drawn):
+            self.refresh()
+        elif changed := [y for y, strip in enumerate(drawn) if strip != before[y]]:
+            self.refresh(*(Region(0, y, width, 1) for y in changed))
+
+    def _thumb(self, height: int) -> tuple[int, int]:
+        """Return the first and the last row of the scroll bar's thumb, by bytes."""
+        size = max(1, self._bytes)
+        first = min(height - 1, self.top * height // size)
+        last = height - 1 if self.following else max(first, min(height - 1, self.bottom * height // size))
+        return (min(first, last), last)
 
     def render_line(self, y: int) -> Strip:
-        """Draw the line at a height."""
-        position = self.scroll_offset.y + y
-        text = self._lines[position] if position < len(self._lines) else ""
-        if position == len(self._lines):
-            text = self._unfinished
-        strip = Strip([Segment(text, self.rich_style)])
-        return strip.crop_extend(0, self.size.width, self.rich_style)
+        """Draw the row at a height."""
+        return self._drawn[y] if y < len(self._drawn) else Strip.blank(self.size.width, self.rich_style)
+
+    def _below(self, place: Place) -> Iterator[_Row]:
+        """Yield the rows from a place on."""
+        lines = self.source.forward(place.start) if self.source else iter(())
+        rows = (row for line in islice(lines, _MOST_EMPTY) for row in self._rows_of(line))
+        return dropwhile(lambda row: row.place < place, rows)
+
+    def _above(self, place: Place) -> Iterator[_Row]:
+        """Yield the rows before a place, the nearest first."""
+        lines = self.source.backward(place.start) if self.source else iter(())
+        own = [row for line in islice(self._line(place.start), 1) for row in self._rows_of(line)] if place.row else []
+        yield from reversed(own[: place.row])
+        for line in islice(lines, _MOST_EMPTY):
+            yield from reversed(self._rows_of(line))
+
+    def _line(self, start: int) -> Iterator[Line]:
+        return self.source.forward(start) if self.source else iter(())
+
+    def _rows_of(self, line: Line) -> list[_Row]:
+        """Return the rows that a line takes."""
+        if line.hidden:
+            return []
+        spans = self.hit.spans if self.hit and self.hit.start == line.start else ()
+        width = max(1, self.size.width - 1)
+        strips: list[Strip] = []
+        for index, runs in enumerate(styled(line.whole)):
+            text = _text(runs, spans[index] if index < len(spans) else (), colours=not self.app.no_color)
+            if self.wrapping and cell_len(text.plain) > width:
+                strips += [_strip(part) for part in _wrapped(text, width)]
+            else:
+                strips.append(_strip(text).crop(self._left, self._left + width))
+        return [_Row(Place(line.start, row), line.end, strip) for row, strip in enumerate(strips)]
+
+
+def _text(runs: Iterable[Run], spans: Iterable[tuple[int, int]], *, colours: bool) -> Text:
+    text = Text(end="")
+    for run in runs:
+        text.append(run.text, _style(run.colour, colours=colours) if run.colour else None)
+    for first, last in spans:
+        text.stylize(_HIT, first, last)
+    return text
+
+
+def _wrapped(text: Text, width: int) -> Iterable[Text]:
+    cuts, at = [], 0
+    for part in chop_cells(text.plain, width):
+        at += len(part)
+        cuts.append(at)
+    return text.divide(cuts[:-1])
+
+
+def _strip(text: Text) -> Strip:
+    if not text.spans:
+        return Strip([Segment(text.plain)])
+    cuts = sorted({0, len(text), *(edge for span in text.spans for edge in span[:2])})
+    return Strip(Segment(text.plain[first:last], _at(text, first)) for first, last in pairwise(cuts))
+
+
+def _at(text: Text, place: int) -> Style:
+    styles = (span.style for span in text.spans if span.start <= place < span.end)
+    return sum((style for style in styles if isinstance(style, Style)), Style())
+
+
+@lru_cache(1000)
+def _style(colour: str, *, colours: bool) -> Style:
+    """Return the style of an escape sequence's parameters: colours and weights, nothing that hides or blinks."""
+    decoder = AnsiDecoder()
+    decoder.decode_line(f"\x1b[{colour}m")
+    told = decoder.style
+    return Style(
+        color=told.color if colours else None,
+        bgcolor=told.bgcolor if colours else None,
+        bold=told.bold,
+        dim=told.dim,
+        italic=told.italic,
+        underline=told.underline,
+    )

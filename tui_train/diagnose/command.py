@@ -36,7 +36,8 @@ def data(found: Diagnosis | None) -> dict[str, Any]:
 
 def words(found: Diagnosis, run: RunDir | None = None) -> str:
     """Return a diagnosis in a few lines of at most 80 columns, and the command that tries its change on a run."""
-    where = [f"rank {found.rank}" if found.rank is not None else "", f"host {found.host}" if found.host else ""]
+    rank = f"rank {found.rank}" if found.rank is not None else ""
+    where = " of ".join(filter(None, (rank, found.host)))
     line = f"line {found.line_number}: {found.line}" if found.line_number else ""
     rows = [
         (

@@ -6,35 +6,37 @@ from pathlib import Path
 
 from msgspec import Struct
 
-from tui_train.runs.progress import Progress, advance
+from tui_train.runs.lines import rank
+from tui_train.runs.progress import Progress, Reading, advance
 from tui_train.runs.ranks import MOST, Planned, Rank, compare, parse, planned
 from tui_train.runs.rundir import RunDir
 from tui_train.runs.status import AttemptStatus, Status, status
 from tui_train.runs.tail import Tail
 
 _PAUSE = 0.15
-_SHOWN = 256 << 10
+_SHOWN = 64 << 10
 _REMEMBERED = 4 << 20
 _HEAD = 64 << 10
 
 
 class Told(Struct, frozen=True, kw_only=True):
-    """What a viewer is told: the run's status and progress, its new lines, and whether they begin another attempt.
+    """What a viewer is told of a run: its status and progress; the lines it reads for itself.
 
-    `ranks` are the processes that said where they compute, `mismatch` says where that is not what was planned, `gpus`
-    are the UUIDs of the planned cards.
+    `attempt` is the newest one's number, `quiet` the whole minutes since it wrote something. `ranks` are the processes
+    that said where they compute, `mismatch` says where that is not what was planned, `gpus` are the UUIDs of the
+    planned cards, `prefixes` the ranks that lines begin with.
     """
 
     status: Status
     progress: Progress = Progress()
     title: str = ""
-    lines: tuple[str, ...] = ()
-    unfinished: str = ""
-    fresh: bool = False
+    attempt: int = 0
+    quiet: int = 0
     seconds_left: float | None = None
     ranks: tuple[Rank, ...] = ()
     mismatch: tuple[str, ...] = ()
     gpus: tuple[str, ...] = ()
+    prefixes: tuple[int, ...] = ()
 
 
 class Ranks:
@@ -110,48 +112,35 @@ def wait(run: RunDir) -> Status:
 def watch(run: RunDir, cancelled: Callable[[], bool]) -> Iterator[Told]:
     """Yield what is new about a run's newest attempt, about seven times a second at most, until the run has ended.
 
-    A viewer that falls behind is given the end of what was written: its work is bounded, however fast the training
-    writes.
+    Of what is written faster than it is read, the end is looked at: a training may write as fast as it likes.
     """
     titles, reading = run.titles(), run.reading()
     plan = _planned(run)
-    shown, tail, told = 0, None, Told(status=status(run))
-    found = Ranks(run.attempt_log(1), plan)
-    began = (0.0, 0)
+    told: Told | None = None
+    reader: _Reader | None = None
     while not cancelled():
         now = status(run)
         newest = now.attempts[-1] if now.attempts else None
-        fresh = newest is not None and newest.number != shown
-        if fresh and newest:
-            shown, tail = newest.number, Tail(run.attempt_log(newest.number), last=_REMEMBERED)
-            found = Ranks(run.attempt_log(newest.number), plan)
-        lines: list[str] = []
-        progress = told.progress
-        if tail and tail.behind:
-            if not fresh and tail.behind > _SHOWN:
-                tail.skip(_SHOWN)
-            lines = [*tail.lines()]
-            progress = advance(progress, lines, reading)
-        found.read(lines)
-        if tail and tail.bar:
-            progress = advance(progress, [tail.bar], reading)
-        if progress.step and began[1] == 0:
-            began = (time.monotonic(), progress.step)
+        if newest and (reader is None or newest.number != reader.number):
+            progress = reader.progress if reader else Progress()
+            reader = _Reader(run.attempt_log(newest.number), newest.number, plan, progress)
+        if reader:
+            reader.read(reading)
+        found = reader.found if reader else None
         news = Told(
             status=now,
-            progress=progress,
+            progress=reader.progress if reader else Progress(),
             title=titles[newest.position - 1] if newest and 0 < newest.position <= len(titles) else "",
-            lines=tuple(lines),
-            unfinished=tail.unfinished if tail else "",
-            fresh=fresh,
-            seconds_left=_left(progress, began),
-            ranks=found.known,
-            mismatch=found.mismatch,
+            attempt=reader.number if reader else 0,
+            quiet=quiet(run.attempt_log(newest.number), newest.started) if newest and now.live else 0,
+            seconds_left=reader.left() if reader else None,
+            ranks=found.known if found else (),
+            mismatch=found.mismatch if found else (),
             gpus=plan.gpus,
+            prefixes=tuple(sorted(reader.prefixes)) if reader else (),
         )
-        ended = not now.live and not (tail and tail.behind)
-        changed = (news.status, news.unfinished, news.ranks) != (told.status, told.unfinished, told.ranks)
-        if fresh or lines or ended or changed:
+        ended = not now.live and not (reader and reader.tail.behind)
+        if ended or news != told:
             yield news
         told = news
         if ended:
@@ -159,16 +148,54 @@ def watch(run: RunDir, cancelled: Callable[[], bool]) -> Iterator[Told]:
         time.sleep(_PAUSE)
 
 
+def quiet(log: Path, started: float) -> int:
+    """Return for how many whole minutes a log was not written to, at most since its attempt `started`."""
+    try:
+        written = log.stat().st_mtime
+    except OSError:
+        written = started
+    return max(0, int(time.time() - max(written, started)) // 60)
+
+
+class _Reader:
+    """What one attempt's log has told so far."""
+
+    def __init__(self, log: Path, number: int, plan: Planned, progress: Progress) -> None:
+        self.number = number
+        self.progress = progress
+        self.tail = Tail(log, last=_REMEMBERED)
+        self.found = Ranks(log, plan)
+        self.prefixes: set[int] = set()
+        self._begun = False
+        self._began = (0.0, 0)
+
+    def read(self, reading: Reading) -> None:
+        """Read what is new, or the end of it."""
+        if self._begun and self.tail.behind > _SHOWN:
+            self.tail.skip(_SHOWN)
+        self._begun = True
+        lines = [*self.tail.lines()] if self.tail.behind else []
+        self.found.read(lines)
+        if len(self.prefixes) < MOST:
+            told = (rank(line) for line in lines if "]:" in line)
+            self.prefixes.update(number for number in told if number is not None)
+        bar = self.tail.bar
+        if lines or bar:
+            self.progress = advance(self.progress, [*lines, bar], reading)
+        if self.progress.step and self._began[1] == 0:
+            self._began = (time.monotonic(), self.progress.step)
+
+    def left(self) -> float | None:
+        """Return the seconds that the remaining steps take at the pace since the first that was seen."""
+        clock, step = self._began
+        done = self.progress.step - step
+        if not step or done <= 0 or self.progress.steps < self.progress.step:
+            return None
+        return (time.monotonic() - clock) / done * (self.progress.steps - self.progress.step)
+
+
 def _planned(run: RunDir) -> Planned:
     try:
         return planned(run.plan_file.read_bytes())
     except OSError:
         return Planned()
-
-
-def _left(progress: Progress, began: tuple[float, int]) -> float | None:
-    """Return the seconds that the remaining steps take at the pace since `began` (clock, step)."""
-    done = progress.step - began[1]
-    if done <= 0 or progress.steps < progress.step:
-        return None
-    return (time.monotonic() - began[0]) / done * (progress.steps - progress.step)

@@ -1,18 +1,12 @@
 """Reading a log that grows: by byte offset, in pieces of bounded size, carriage returns folded, never held whole."""
 
-import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
-from tui_train.text import visible
+from tui_train.runs.lines import bar, fold, last_of
 
 _PIECE = 1 << 20
 _SEEN = 1 << 16
-_LONGEST = 4000
-_ANSI = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)|[PX^_][^\x1b]*\x1b\\|[@-Z\\-_])")
-_BAR = re.compile(r"\d+/\d+ \[\d+:")
-# What stands before it is of a bar below the first one: of an evaluation, of a file that is written.
-_UP = "\x1b[A"
 
 
 class Tail:
@@ -59,12 +53,12 @@ class Tail:
     @property
     def unfinished(self) -> str:
         """The last line so far, while its newline is not written: a progress bar at work."""
-        return _last(self._rest[-_SEEN:].decode(errors="replace").split("\r"))
+        return last_of(self._rest[-_SEEN:].decode(errors="replace").split("\r"))
 
     @property
     def bar(self) -> str:
         """The training's own progress bar in the last line so far, empty when there is none."""
-        return next((line for line in fold(self._rest[-_SEEN:]) if _BAR.search(line)), "")
+        return bar(self._rest[-_SEEN:])
 
     @property
     def behind(self) -> int:
@@ -92,28 +86,3 @@ class Tail:
         if newline:
             self.offset -= len(rest)
             self.skipped += len(before) + 1
-
-
-def fold(line: bytes) -> list[str]:
-    """Return a line as a terminal would leave it after its carriage returns; none where it would leave nothing.
-
-    A bar that other words overwrite stays as a line before them: only it tells the step that they are about.
-    """
-    text = line.decode(errors="replace")
-    if text.isprintable() and len(text) <= _LONGEST:
-        return [text]
-    versions = text.split("\r")
-    own = [version.rpartition(_UP)[2] for version in versions]
-    shown, bar = _last(own), _last([version for version in own if _BAR.search(version)])
-    if not shown:
-        return [] if len(versions) > 1 or _UP in versions[0] else [""]
-    return [bar, shown] if bar and not _BAR.search(shown) else [shown]
-
-
-def _last(versions: Iterable[str]) -> str:
-    """Return the last that is not blank, safe to show and without escape sequences."""
-    for version in reversed([*versions]):
-        shown = visible(_ANSI.sub("", version[: 4 * _LONGEST]).expandtabs())[:_LONGEST]
-        if shown.strip():
-            return shown
-    return ""

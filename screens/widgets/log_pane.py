@@ -1,0 +1,246 @@
+"""A log with its search, its filter and a line that says where one is."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import ClassVar
+
+from rich.text import Text
+from textual import on, work
+from textual.app import ComposeResult
+from textual.binding import Binding, BindingType
+from textual.containers import Vertical
+from textual.message import Message
+from textual.widgets import Input, Static
+
+from tui_train.runs.lines import RANK
+from tui_train.runs.logfile import LogFile
+from tui_train.runs.search import Filtered, Found, Search, find
+from tui_train.text import counted, size, visible
+
+from .log_view import Hit, LogView
+
+
+class Told(Message):
+    """A search has found something, or has got on."""
+
+    def __init__(self, search: Search, found: Found) -> None:
+        """Carry what it says."""
+        super().__init__()
+        self.search = search
+        self.found = found
+
+
+class LogPane(Vertical):
+    """Shows a log, or those lines of it that match; looks for lines while nobody waits."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [
+        # Before all other keys: over a slow line what is typed next comes along, and belongs to the expression.
+        Binding("slash", "ask('search')", "Search", key_display="/", priority=True),
+        Binding("n", "again(False)", "Next line that matches", show=False),
+        Binding("N", "again(True)", "Line above that matches", show=False),
+        Binding("f", "ask('filter')", "Show matching lines only", show=False, priority=True),
+        Binding("escape", "back", "Back", key_display="esc"),
+    ]
+
+    def __init__(self, *, id: str) -> None:  # noqa: A002 - Textual's name for it
+        """Begin without a log."""
+        super().__init__(id=id)
+        self.log_file: LogFile | None = None
+        self.rank: int | None = None
+        self._expression = ""
+        self._filter = ""
+        self._filtered: Filtered | None = None
+        self._search: Search | None = None
+        self._hit: Found | None = None
+        self._asks = ""
+        self._says = ""
+        self._share = ""
+        self._view = LogView(id="lines")
+
+    def compose(self) -> ComposeResult:
+        """Put the line under the log, and in its place what is typed."""
+        yield self._view
+        yield Static(id="place", markup=False)
+        yield Input(id="expression", compact=True)
+
+    def on_mount(self) -> None:
+        """Hide what is typed until it is."""
+        self.query_one(Input).display = False
+
+    def on_unmount(self) -> None:
+        """Leave no child behind."""
+        self._stop_search()
+        self._show_all()
+
+    def open(self, path: Path) -> None:
+        """Show a log at its end, by the filter that is set."""
+        self.log_file = LogFile(path)
+        self._stop_search()
+        self._hit, self._says = None, ""
+        self._apply()
+
+    def choose_rank(self, rank: int | None) -> None:
+        """Show the lines of one rank only, or of all."""
+        self.rank = rank
+        self._apply()
+
+    @property
+    def _expressions(self) -> tuple[str, ...]:
+        """What every line has to match that is shown."""
+        return (*((RANK % self.rank,) if self.rank is not None else ()), *((self._filter,) if self._filter else ()))
+
+    def _apply(self) -> None:
+        """Show all lines, or begin to look for those that match."""
+        if self.log_file is None:
+            return
+        at = None if self._view.following else self._view.top
+        self._show_all()
+        try:
+            self._filtered = Filtered(self.log_file, self._expressions) if self._expressions else None
+        except (OSError, ValueError) as error:
+            self.notify(f"The filter cannot be started: {error}", severity="error", markup=False)
+        if self._filtered:
+            self._listen(self._filtered.search)
+        self._share = ""
+        self._view.show(self._filtered or self.log_file, at=at)
+        self._say()
+
+    def _show_all(self) -> None:
+        filtered, self._filtered = self._filtered, None
+        self._view.source = self.log_file
+        if filtered:
+            filtered.close()
+
+    @work(thread=True, group="listen", exit_on_error=False)
+    def _listen(self, search: Search) -> None:
+        for found in search.news():
+            self.post_message(Told(search, found))
+
+    @on(Told)
+    def _told(self, event: Told) -> None:
+        found = event.found
+        if self._filtered and event.search is self._filtered.search:
+            self._share = "" if found.done or found.error else f", {found.percent} % searched"
+            if found.error:
+                self._filter = ""
+                self._refuse(found.error)
+                self._apply()
+        elif event.search is self._search:
+            self._searched(found)
+        self._say()
+
+    def _searched(self, found: Found) -> None:
+        shown = visible(self._expression)
+        self._says = f"searching {shown}: {found.percent} %, esc stops it"
+        if found.error:
+            self._says = ""
+            self._refuse(found.error)
+        elif found.hit is not None:
+            self._hit = found
+            self._says = f"/{shown}" + (", past the end" if found.around else "")
+            self._view.point_out(Hit(found.hit, found.spans))
+        elif found.done:
+            self._says = f"no line matches {shown}"
+        if found.done:
+            self._stop_search()
+        self.refresh_bindings()
+
+    def _refuse(self, why: str) -> None:
+        words = f"That is no regular expression: {visible(why)}. Put \\ before a sign that is meant as it is."
+        self.notify(words, severity="error", markup=False)
+
+    def action_ask(self, what: str) -> None:
+        """Ask for an expression to search, or to filter by."""
+        self._asks = what
+        entry = self.query_one(Input)
+        entry.placeholder = (
+            "search (a regular expression)" if what == "search" else "show matching lines only; empty: all"
+        )
+        entry.value = self._filter if what == "filter" else ""
+        entry.display = True
+        self.query_one("#place").display = False
+        self.screen.set_focus(entry)
+        self.refresh_bindings()
+
+    @on(Input.Submitted)
+    def _typed(self, event: Input.Submitted) -> None:
+        event.stop()
+        self._close_entry()
+        if self._asks == "filter":
+            self._filter = event.value
+            self._apply()
+        elif event.value or self._expression:
+            self._expression = event.value or self._expression
+            self._hit = None
+            self.action_again(up=False)
+
+    def _close_entry(self) -> None:
+        self.query_one(Input).display = False
+        self.query_one("#place").display = True
+        self.screen.set_focus(self._view)
+
+    def action_again(self, up: bool) -> None:
+        """Look for the next line that matches, or the one above."""
+        if self.log_file is None or not self._expression:
+            self.action_ask("search")
+            return
+        self._stop_search()
+        offset, hit = self._view.top, self._hit
+        if hit and hit.hit is not None and self._view.top <= hit.hit < self._view.bottom:
+            offset = hit.hit if up else hit.end
+        try:
+            self._search = find(self.log_file.path, offset, (*self._expressions, self._expression), up=up)
+        except (OSError, ValueError) as error:
+            self.notify(f"The search cannot be started: {error}", severity="error", markup=False)
+            return
+        self._says = f"searching {visible(self._expression)}, esc stops it"
+        self._listen(self._search)
+        self._say()
+        self.refresh_bindings()
+
+    def _stop_search(self) -> None:
+        if self._search:
+            self._search.cancel()
+        self._search = None
+
+    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
+        """Take Esc only where there is something to end, and the other keys as letters while one types."""
+        del parameters
+        typing = self.query_one(Input).display
+        if action == "back":
+            return bool(typing or self._search or self._expressions)
+        return not (action == "ask" and typing)
+
+    def action_back(self) -> None:
+        """Close what is typed, or end the search, or show all lines again."""
+        if self.query_one(Input).display:
+            self._close_entry()
+        elif self._search:
+            self._stop_search()
+            self._says = "stopped searching"
+        else:
+            self._filter, self.rank = "", None
+            self._apply()
+        self._say()
+        self.refresh_bindings()
+
+    @on(LogView.Moved)
+    def _say(self) -> None:
+        """Say where one is, when that has changed."""
+        said = Text("  ".join(filter(None, self._words())), no_wrap=True, overflow="ellipsis")
+        place = self.query_one("#place", Static)
+        if place.visual is None or str(getattr(place, "content", "")) != str(said):
+            place.update(said)
+
+    def _words(self) -> Iterator[str]:
+        if self.log_file is None:
+            return
+        whole, view = self.log_file.size(), self._view
+        share = "following" if view.following else f"{100 * view.bottom // max(1, whole)} %"
+        yield f" {self.log_file.path.name}  " + (f"{size(whole)}, " if whole >= 1 << 20 else "") + share
+        yield self._says
+        yield "wrapped" if view.wrapping else ""
+        yield f"rank {self.rank}" if self.rank is not None else ""
+        if self._filtered:
+            shown = f"matching {visible(self._filter)}" if self._filter else ""
+            yield f"{shown} {counted(self._filtered.count(), 'line')}{self._share}".strip()

@@ -1,0 +1,65 @@
+"""The lines that say how a run stands: its state, its numbers, its attempts, and what is wrong with it."""
+
+import time
+from collections.abc import Iterator
+
+from rich.text import Text
+
+from tui_train import show
+from tui_train.runs.follow import Told
+from tui_train.runs.ranks import summary
+from tui_train.runs.rundir import RunDir
+from tui_train.text import duration, visible
+
+_BAR = 10
+
+
+def run_state(run: RunDir, told: Told, wrong: tuple[str, ...]) -> Text:
+    """Return the lines; `wrong` are sentences, one line each."""
+    now = told.status
+    words = Text(no_wrap=True, overflow="ellipsis")
+    words.append(f" {visible(run.name)}  ").append(show.state(now), "bold")
+    if now.started:
+        words.append(f"  {duration((now.ended or time.time()) - now.started)}")
+    words.append("\n ").append(Text("  ").join(_numbers(told))).append("\n ")
+    _attempts(words, told)
+    first, *others = told.mismatch or ("",)
+    mismatch = (first + (f" (and {len(others)} more)" if others else ""),) if first else ()
+    for sentence in (*mismatch, *wrong):
+        words.append(f"\n ! {sentence}", "bold red")
+    return words
+
+
+def _numbers(told: Told) -> Iterator[Text]:
+    progress = told.progress
+    if progress.steps:
+        done = round(_BAR * min(1.0, progress.step / progress.steps))
+        yield Text(f"step {progress.step}/{progress.steps} ").append("█" * done + "░" * (_BAR - done))
+    elif progress.step:
+        yield Text(f"step {progress.step}")
+    if told.seconds_left is not None and told.status.live:
+        yield Text(f"ETA {duration(told.seconds_left)}")
+    if progress.first and progress.last:
+        yield Text(f"loss {_loss(progress.last.loss)}", "bold")
+        yield Text(f"(from {_loss(progress.first.loss)})")
+    if progress.tokens_per_second:
+        yield Text(f"{progress.tokens_per_second:,.0f} tokens/s")
+    if progress.learning_rate is not None:
+        yield Text(f"lr {progress.learning_rate:.3g}")
+    if progress.gradient_norm is not None:
+        yield Text(f"norm {progress.gradient_norm:.3g}")
+
+
+def _attempts(words: Text, told: Told) -> None:
+    for attempt in told.status.attempts:
+        mark = "▸" if attempt.ended is None else "✓" if attempt.exit_code == 0 else "✗"
+        why = " (out of memory)" if attempt.out_of_memory else ""
+        words.append(f"{mark} attempt {attempt.number}{why}  ", "bold" if attempt.ended is None else "dim")
+    if told.title:
+        words.append(visible(told.title), "dim")
+    if told.ranks:
+        words.append(f"  {summary(told.ranks)}", "dim")
+
+
+def _loss(value: float) -> str:
+    return f"{value:.4f}" if abs(value) < 1e6 else f"{value:.3g}"

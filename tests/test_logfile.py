@@ -1,0 +1,170 @@
+"""LogFile: the lines of a log of any size, from any place, whatever bytes it holds and whatever becomes of it."""
+
+import os
+import re
+from itertools import islice
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tui_train.runs import logfile
+from tui_train.runs.lines import RANK, Run, fold, rank, styled
+from tui_train.runs.logfile import Line, LogFile
+
+PIECES = [*"\x1b[31m;0K\t\r\x07]", "\x1b[1;31m", "\x1b[m", "\x1b[0m", "ab", "中", "\x1b[A"]
+# Short blocks show in few bytes what long ones show in many.
+SMALL = 8
+LOGS = st.lists(st.sampled_from([b"\n", b"\r", b"a", b"bc", b"0123456789", b"\xff", b"\x1b[31m"]), max_size=60).map(
+    b"".join
+)
+
+
+@pytest.fixture
+def log(tmp_path):
+    return LogFile(tmp_path / "log")
+
+
+def whole(log):
+    return [*log.forward(0)]
+
+
+def in_small_blocks(folder, data):
+    path = folder.mktemp("log") / "log"
+    path.write_bytes(data)
+    return LogFile(path)
+
+
+@settings(max_examples=300, deadline=None)
+@given(data=LOGS)
+def test_every_place_of_a_log_gives_the_lines_of_the_whole(tmp_path_factory, data):
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(logfile, "BLOCK", SMALL)
+        patch.setattr(logfile, "_READ", 2 * SMALL)
+        log = in_small_blocks(tmp_path_factory, data)
+        lines = whole(log)
+        assert b"".join(data[line.start : line.end] for line in lines) == data
+        for offset in range(len(data) + 2):
+            assert [*log.forward(offset)] == [line for line in lines if line.end > offset]
+            assert [*log.backward(offset)] == [line for line in lines if line.start < offset][::-1]
+
+
+@settings(max_examples=300, deadline=None)
+@given(data=LOGS)
+def test_lines_are_what_splitting_the_file_gives(tmp_path_factory, data):
+    lines = whole(in_small_blocks(tmp_path_factory, data))
+    split = data.split(b"\n")
+    assert [line.data for line in lines] == (split if split[-1] else split[:-1])
+    assert not any(line.cut for line in lines)
+
+
+@settings(max_examples=300, deadline=None)
+@given(data=LOGS)
+def test_cut_pieces_of_a_line_are_the_line(tmp_path_factory, data):
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(logfile, "BLOCK", SMALL)
+        patch.setattr(logfile, "_READ", 2 * SMALL)
+        joined = [b""]
+        for line in whole(in_small_blocks(tmp_path_factory, data)):
+            joined[-1] += line.data
+            assert len(line.data) < 2 * SMALL
+            if not line.cut:
+                joined.append(b"")
+        assert joined[:-1] == data.split(b"\n")[: len(joined) - 1]
+        for piece in data.split(b"\n"):
+            assert len(piece) >= SMALL or piece in joined
+
+
+def test_a_line_below_the_limit_is_never_cut(log):
+    for before in range(1, 70):
+        log.path.write_bytes(b"x" * before * 1021 + b"\n" + b"y" * (logfile.BLOCK - 1) + b"\nend")
+        assert [line.data[:1] for line in whole(log) if not line.cut][-2:] == [b"y", b"e"]
+        assert [len(line.data) for line in whole(log)][-2] == logfile.BLOCK - 1
+
+
+def test_an_endless_bar_shows_few_of_its_states(log):
+    bar = b"\r 17%|##        | 2/12 [00:00<00:01,  5.51it/s]"
+    log.path.write_bytes(bar * ((8 << 20) // len(bar)))
+    shown = [line for line in whole(log) if not line.hidden]
+    assert 7 <= len(shown) <= 10
+    assert not shown[-1].cut
+    assert all(fold(line.whole)[-1].startswith(" 17%|##") for line in shown)
+
+
+def test_what_is_not_there_has_no_lines(log, tmp_path):
+    assert (whole(log), [*log.backward(100)], log.size(), log.window(0, 9)) == ([], [], 0, b"")
+    log.path.write_bytes(b"")
+    assert (whole(log), [*log.backward(100)]) == ([], [])
+    folder = LogFile(tmp_path)
+    assert (whole(folder), [*folder.backward(5)], folder.window(0, 9)) == ([], [], b"")
+
+
+def test_a_log_may_change_under_its_reader(log):
+    log.path.write_bytes(b"one\n" * 100_000)
+    reading = log.forward(0)
+    assert next(reading) == Line(0, 4, b"one")
+    os.truncate(log.path, 10)
+    assert len([*reading]) < 100_000
+    before = log.stamp()
+    beside = log.path.with_name("beside")
+    beside.write_bytes(b"new\n" * 3)
+    beside.rename(log.path)
+    assert log.stamp() != before
+    assert [line.data for line in log.backward(log.size())] == [b"new"] * 3
+    assert next(log.backward(1 << 40)).data == b"new"
+    log.path.unlink()
+    assert (log.stamp(), whole(log)) == ((0, 0), [])
+
+
+def test_the_end_of_a_large_log_costs_no_more_than_that_of_a_small_one(log, monkeypatch):
+    with log.path.open("wb") as file:
+        file.seek(1 << 40)
+        file.write(b"\n" + b"line\n" * 100_000)
+    read = []
+    pread = os.pread
+    monkeypatch.setattr(os, "pread", lambda fd, count, at: read.append(count) or pread(fd, count, at))
+    assert len([*islice(log.backward(log.size()), 40)]) == 40
+    assert sum(read) < 1 << 20
+    assert [line.data for line in islice(log.forward((1 << 40) + 3), 2)] == [b"line", b"line"]
+
+
+@settings(max_examples=500, deadline=None)
+@given(st.lists(st.sampled_from(PIECES), max_size=40).map("".join))
+def test_colours_leave_the_text_as_it_is(text):
+    line = text.encode()
+    assert ["".join(run.text for run in row) for row in styled(line)] == fold(line)
+
+
+@pytest.mark.parametrize(
+    ("line", "runs"),
+    [
+        (b"\x1b[31mred\x1b[0m not", (Run("red", "31"), Run(" not"))),
+        (b"\x1b[1m\x1b[31mx\x1b[my", (Run("x", "1;31"), Run("y"))),
+        (b"a\x1b[1mb\x1b[00;32mc", (Run("a"), Run("b", "1"), Run("c"))),
+        (b"\x1b[38;5;196mx", (Run("x", "38;5;196"),)),
+        (b"\x1b[2Ja\x1b]8;;http://x\x07b\x1b[5n", (Run("ab"),)),
+    ],
+)
+def test_colours_are_told_apart_and_nothing_else_is_obeyed(line, runs):
+    assert styled(line) == [runs]
+
+
+def test_colours_without_end_cost_nothing():
+    assert max(len(run.colour) for run in styled(b"\x1b[1;31mx" * 10_000)[0]) < 300
+
+
+@pytest.mark.parametrize(
+    ("line", "number"),
+    [
+        ("[rank1]: Traceback (most recent call last):", 1),
+        ("[default0]:step 5", 0),
+        ("[12]: x", 12),
+        ("i.llm/0 [default3]:Training epoch 0", 3),
+        ("[NeMo W 2026] x", None),
+        ("x [rank1]: y", None),
+        ("[rank1] x", None),
+    ],
+)
+def test_lines_tell_their_rank(line, number):
+    assert rank(line) == number
+    assert number is None or re.search(RANK % number, line)

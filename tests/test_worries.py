@@ -1,0 +1,57 @@
+"""Worries: a loss that is none and a standstill are said; what is well is not."""
+
+import math
+import os
+import time
+
+import pytest
+
+from tui_train.runs.follow import quiet
+from tui_train.runs.progress import Point, Progress
+from tui_train.runs.worries import worries
+
+
+def losses(*values):
+    return Progress(points=tuple(Point(step, value) for step, value in enumerate(values, 1)))
+
+
+@pytest.mark.parametrize(
+    ("values", "said"),
+    [
+        ((), ""),
+        ((3.0, 2.0), ""),
+        ((3.0, math.nan, 2.0), ""),
+        ((3.0, math.nan, math.nan), "the loss is nan since step 2"),
+        ((3.0, math.inf), "the loss is inf since step 2"),
+        ((1.0, 0.0, 0.0), ""),
+        ((1.0, 0.0, 0.0, 0.0), "the loss is 0 since step 2"),
+    ],
+)
+def test_a_loss_that_is_none(values, said):
+    found = worries(losses(*values), 0, None)
+    assert bool(found) == bool(said)
+    assert not said or found[0].startswith(said)
+
+
+@pytest.mark.parametrize(
+    ("quiet", "idle", "said"),
+    [
+        (2, None, ()),
+        (7, None, ("no output for 7 min",)),
+        (7, 0.5, ()),
+        (7, 6.9, ("no output for 7 min, its GPUs idle for 6 min",)),
+        (1, 60.0, ()),
+    ],
+)
+def test_a_standstill(quiet, idle, said):
+    assert worries(Progress(), quiet, idle) == said
+
+
+def test_silence_is_that_of_the_log(tmp_path):
+    log, now = tmp_path / "log", time.time()
+    assert quiet(log, now - 130) == 2
+    log.write_bytes(b"")
+    assert quiet(log, now - 130) == 0
+    os.utime(log, (now - 400, now - 400))
+    assert quiet(log, now - 1000) == 6
+    assert quiet(log, now - 130) == 2

@@ -1,0 +1,172 @@
+"""Looks for expressions through a log of any size; a viewer runs it as a child, so that no expression can hold it up.
+
+    python -m tui_train.runs.scan find PATH OFFSET (down | up) EXPRESSION...  the nearest line, then around the end
+    python -m tui_train.runs.scan all PATH ABOVE BELOW EXPRESSION...          all lines, and on while the log grows
+
+A line has to match every expression, as it is shown. Small letters stand for capitals as well, capitals do not. It
+prints one JSON object a line. `all` writes where the lines start, 8 bytes each, little-endian: to the descriptor ABOVE
+those of the present log, the last first, and to BELOW those that are added.
+"""
+
+import json
+import os
+import re
+import signal
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+
+from tui_train.runs.lines import fold
+from tui_train.runs.logfile import BLOCK, Line, LogFile
+
+WINDOW = 4 << 20
+_PAUSE = 0.2
+_MOST_SPANS = 100
+_LOOKS = re.compile(r"\(\?|\\[AZB]|\\\d")
+_WORDS = re.compile(r"[\w \-:/=,'\"%@<>!#&;~]+", re.ASCII)
+
+
+class Scan:
+    """Expressions that are looked for in one log."""
+
+    def __init__(self, log: LogFile, expressions: Sequence[str]) -> None:
+        """Compile them; re.error says why one cannot be."""
+        self.log = log
+        self._searches = [_compiled(expression) for expression in expressions]
+        # Whatever matches within a line matches there in many lines as well, unless it looks around or at their ends.
+        # To search small letters in small letters is several times quicker than to pass over their case.
+        quick = expressions[-1]
+        self._small = quick == quick.lower()
+        self._quick = None if _LOOKS.search(quick) else re.compile(quick, re.MULTILINE)
+        words = [expression for expression in expressions if _WORDS.fullmatch(expression)]
+        self._words = [(text.encode(), text == text.lower()) for text in words]
+
+    def lines(self, begin: int, end: int) -> Iterator[Line]:
+        """Yield the lines that start within a window and match."""
+        if self._may_match(self.log.window(begin, end - begin + 2 * BLOCK)):
+            for line in self.log.forward(begin):
+                if line.start >= end:
+                    return
+                if line.start >= begin and not line.hidden and self._matches(line):
+                    yield line
+
+    def spans(self, line: Line) -> list[list[tuple[int, int]]]:
+        """Return where the last expression matches, for each of the lines that a line is shown as."""
+        found = [[match.span() for match in self._searches[-1].finditer(shown)] for shown in fold(line.whole)]
+        return [[span for span in spans if span[0] < span[1]][:_MOST_SPANS] for spans in found]
+
+    def _matches(self, line: Line) -> bool:
+        return any(all(search.search(shown) for search in self._searches) for shown in fold(line.whole))
+
+    def _may_match(self, data: bytes) -> bool:
+        """Return false where no line of some bytes can match; quicker than to look at each."""
+        if b"\r" in data or b"\x1b" in data:
+            return True
+        if any(words not in (data.lower() if small else data) for words, small in self._words):
+            return False
+        text = data.decode(errors="replace")
+        return self._quick is None or self._quick.search(text.lower() if self._small else text) is not None
+
+
+def windows(begin: int, end: int) -> Iterator[tuple[int, int]]:
+    """Yield the parts of a stretch of the file, each within a whole window."""
+    while begin < end:
+        stop = min(end, (begin // WINDOW + 1) * WINDOW)
+        yield begin, stop
+        begin = stop
+
+
+def find(scan: Scan, offset: int, *, up: bool, tell: Callable[..., None]) -> None:
+    """Tell the nearest line that starts at `offset` or after, or before it when going up; then around the end."""
+    size = scan.log.size()
+    parts = (*((part, False) for part in windows(offset, size)), *((part, True) for part in windows(0, offset)))
+    if up:
+        behind, before = ([*windows(offset, size)][::-1], [*windows(0, offset)][::-1])
+        parts = (*((part, False) for part in before), *((part, True) for part in behind))
+    done = 0
+    for (begin, end), around in parts:
+        found = (
+            [*scan.lines(begin, end)] if up else [line for line, _ in zip(scan.lines(begin, end), "1", strict=False)]
+        )
+        if found:
+            line = found[-1]
+            tell(hit=line.start, end=line.end, spans=scan.spans(line), around=around, done=True)
+            return
+        done += end - begin
+        tell(percent=100 * done // max(1, size))
+    tell(done=True)
+
+
+def collect(scan: Scan, above: int, below: int, tell: Callable[..., None]) -> None:
+    """Write where all matching lines start, from the end of the log up and from there on down, until it shrinks."""
+    size = scan.log.size()
+    # A last line without its end may come to match.
+    ours = next((line.start for line in scan.log.backward(size)), 0)
+    read = ours
+    for begin, end in reversed([*windows(0, ours)]):
+        _write(above, [line.start for line in scan.lines(begin, end)][::-1])
+        tell(percent=100 * (ours - begin) // max(1, ours))
+        read = _grown(scan, read, below)
+    tell(done=True)
+    while read >= 0:
+        read = _grown(scan, read, below)
+        time.sleep(_PAUSE)
+
+
+def _grown(scan: Scan, read: int, below: int) -> int:
+    """Write where the matching lines start that are whole since, and return how far was read; -1: the log shrank."""
+    size = scan.log.size()
+    if size < read or read < 0:
+        return -1
+    tail = next(scan.log.backward(size), None)
+    end = tail.start if tail and tail.end == size and not scan.log.window(size - 1, 1).endswith(b"\n") else size
+    for begin, stop in windows(read, end):
+        _write(below, [line.start for line in scan.lines(begin, stop)])
+    return max(read, end)
+
+
+def _write(file: int, starts: list[int]) -> None:
+    data = b"".join(start.to_bytes(8, "little") for start in starts)
+    while data:
+        data = data[os.write(file, data) :]
+
+
+def _compiled(expression: str) -> re.Pattern[str]:
+    return re.compile(expression, re.IGNORECASE if expression == expression.lower() else 0)
+
+
+def _tell(**news: object) -> None:
+    sys.stdout.write(f"{json.dumps(news)}\n")
+    sys.stdout.flush()
+
+
+def _leave_with(parent: int) -> None:
+    """End when the viewer is gone, even while an expression keeps us busy."""
+
+    def look(*_: object) -> None:
+        if os.getppid() != parent:
+            os._exit(0)
+
+    signal.signal(signal.SIGALRM, look)
+    signal.setitimer(signal.ITIMER_REAL, 1, 1)
+
+
+def main(kind: str, path: str, first: str, second: str, *expressions: str) -> None:
+    """Look, and print what is found."""
+    _leave_with(os.getppid())
+    os.nice(10)  # the training comes first
+    try:
+        scan = Scan(LogFile(Path(path)), expressions)
+        if kind == "find":
+            find(scan, int(first), up=second == "up", tell=_tell)
+        else:
+            collect(scan, int(first), int(second), _tell)
+    except (re.error, RecursionError, OverflowError) as error:
+        _tell(error=str(error), done=True)
+    except OSError as error:
+        _tell(error=error.strerror or str(error), done=True)
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
