@@ -11,11 +11,14 @@ from textual.message import Message
 from textual.reactive import reactive
 from textual.widgets import Static
 from textual.worker import get_current_worker
-from textual_plotext import PlotextPlot
 
 from tui_train import show
+from tui_train.changes import Change
+from tui_train.diagnose import Diagnosis, of_run
 from tui_train.errors import TuiTrainError
 from tui_train.facts.samples import Samples
+from tui_train.profile import store
+from tui_train.profile.types import Profile
 from tui_train.runs.follow import Told, watch
 from tui_train.runs.rundir import RunDir
 from tui_train.runs.stop import stop
@@ -23,17 +26,15 @@ from tui_train.runs.worries import BUSY, worries
 from tui_train.text import visible
 
 from .base import Base
-from .messages import Complaint, GoHome, LeaveWizard
+from .messages import Become, Complaint, GoHome, LeaveWizard, Mend, OpenStep
 from .widgets.bar import StepBar
 from .widgets.dialogs import Ask
 from .widgets.keys import Keys
 from .widgets.log_pane import LogPane
 from .widgets.log_view import LogView
+from .widgets.loss_plot import LossPlot
 from .widgets.run_state import run_state
-
-_MOST_POINTS = 400
-_TICKS = 6
-_HIGHEST = 1e30  # what is beyond, or no number, cannot be drawn
+from .widgets.why import Why
 
 
 class News(Message):
@@ -45,6 +46,16 @@ class News(Message):
         self.told = told
 
 
+class Explained(Message):
+    """It is known why a run failed, and from which profile it was made where its change can be tried."""
+
+    def __init__(self, found: Diagnosis | None, profile: Profile | None) -> None:
+        """Carry both."""
+        super().__init__()
+        self.found = found
+        self.profile = profile
+
+
 class RunScreen(Base):
     """The fifth step: one run, started here or anywhere."""
 
@@ -52,7 +63,8 @@ class RunScreen(Base):
 
 The training writes to files of its run folder and needs nobody to watch: D leaves it running, and Home opens it again,
 also after a lost connection. X ends it and every process of it.
-R starts an ended run again, from its newest complete checkpoint. P shows or hides the plot of the loss.
+R starts an ended run again, from its newest complete checkpoint. When it failed, it says why and what to do; where a
+change of the profile may help, F2 makes it and opens the preview, from which Enter runs it. P shows or hides the plot.
 
 The log
 
@@ -72,6 +84,7 @@ Of any size, and all of it. The line below it says where you are.
         Binding("d", "detach", "Detach"),
         Binding("x", "stop", "Stop"),
         Binding("r", "again", "Run again"),
+        Binding("f2", "fix", "Fix it"),
         Binding("p", "plot", "Plot"),
         Binding("a", "attempt", "Log of another attempt", show=False),
         Binding("o", "rank", "Lines of one rank", show=False),
@@ -89,13 +102,15 @@ Of any size, and all of it. The line below it says where you are.
         self._shown = 0
         self._cards: tuple[str, ...] = ()
         self._busy = time.monotonic()
+        self._remedy: tuple[Profile, Change] | None = None
 
     def compose(self) -> ComposeResult:
         """State, plot, log, keys."""
         yield StepBar("Run")
         yield Static(id="state", markup=False)
+        yield Why()
         yield Static(id="cards", markup=False)
-        yield PlotextPlot(id="plot")
+        yield LossPlot(id="plot")
         yield LogPane(id="log")
         yield Keys()
 
@@ -119,6 +134,10 @@ Of any size, and all of it. The line below it says where you are.
         if told.attempt != (before.attempt if before else 0):
             self._open(told.attempt)
         self._show_state()
+        if before is None or told.status.live != before.status.live:
+            self.post_message(Explained(None, None))
+            if not told.status.live:
+                self._explain()
         self.watch_live()
         if before is None or told.progress.points != before.progress.points:
             self._draw_plot()
@@ -135,6 +154,35 @@ Of any size, and all of it. The line below it says where you are.
         words = run_state(self.run, self._told, wrong)
         state.styles.height = len(words.plain.splitlines())
         state.update(words)
+
+    @work(thread=True, exclusive=True, group="explain", exit_on_error=False)
+    def _explain(self) -> None:
+        """Find out why an ended run failed."""
+        worker = get_current_worker()
+        try:
+            found = of_run(self.run)
+            profile = store.load(str(self.run.profile)) if found and found.change else None
+        except TuiTrainError as error:
+            self.post_message(Complaint(error))
+        else:
+            if not worker.is_cancelled:
+                self.post_message(Explained(found, profile))
+
+    @on(Explained)
+    def _say_why(self, event: Explained) -> None:
+        change = event.found.change if event.found else None
+        self._remedy = (event.profile, change) if event.profile and change else None
+        self.query_one(Why).say(event.found)
+        self.refresh_bindings()
+
+    def action_fix(self) -> None:
+        """Make the change that may help, and show what would run then."""
+        if self._remedy:
+            profile, change = self._remedy
+            self.post_message(GoHome())
+            self.post_message(Become(profile))
+            self.post_message(Mend(change))
+            self.post_message(OpenStep("preview"))
 
     def _open(self, attempt: int) -> None:
         """Show the log of an attempt; 0 is what launch.sh itself said."""
@@ -185,22 +233,7 @@ Of any size, and all of it. The line below it says where you are.
         cards.update(Text("\n".join(f" {line}" for line in lines), "dim", no_wrap=True, overflow="ellipsis"))
 
     def _draw_plot(self) -> None:
-        plot = self.query_one("#plot", PlotextPlot)
-        told = self._told.progress.points if self._told else ()
-        points = [point for point in told if abs(point.loss) < _HIGHEST and point.step < _HIGHEST]
-        plot.display = len(points) > 1 and not plot.has_class("hidden")
-        every = max(1, len(points) // _MOST_POINTS)
-        if len(points) < 2:
-            return
-        shown = [*points[::every], *points[-1:]]
-        plot.plt.clear_data()
-        plot.plt.clear_figure()
-        plot.plt.plot([point.step for point in shown], [point.loss for point in shown], marker="braille")
-        first, last = shown[0].step, shown[-1].step
-        ticks: list[float] = sorted({first + (last - first) * part // _TICKS for part in range(_TICKS + 1)})
-        plot.plt.xticks(ticks, [str(tick) for tick in ticks])
-        plot.plt.title("loss")
-        plot.refresh()
+        self.query_one(LossPlot).draw(self._told.progress.points if self._told else ())
 
     @property
     def going(self) -> bool:
@@ -212,13 +245,15 @@ Of any size, and all of it. The line below it says where you are.
         del parameters
         if action == "detach":
             return self.going
+        if action == "fix":
+            return self._remedy is not None
         if action == "stop":
             return self.going or bool(self._told and self._told.status.leftover)
         return action != "again" or not self.going
 
     def action_plot(self) -> None:
         """Show or hide the plot."""
-        self.query_one("#plot").toggle_class("hidden")
+        self.query_one(LossPlot).toggle_class("hidden")
         self._draw_plot()
 
     def action_detach(self) -> None:

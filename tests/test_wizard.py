@@ -824,6 +824,30 @@ async def test_home_says_that_enter_opens_and_stops_only_what_goes(machine: Any,
         assert "Stop run" not in shows(pilot)
 
 
+async def test_a_failed_run_says_why_and_a_key_tries_the_remedy(machine: Any, tmp_path: Path) -> None:
+    run = finished_run(tmp_path, state="failed", code=1)
+    with run.attempt_log(2).open("a") as log:
+        log.write("\n[rank1]: torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 9.00 GiB. [bold]\x1b[31m\n")
+    app = wizard(str(run.path))
+    async with app.run_test(size=(80, 24)) as pilot:
+        await settle(pilot)
+        assert "cuda oom on rank 1: The card's memory was full when 9.00 GiB was asked for" in shows(pilot)
+        assert re.search(r"f2 +micro batch 8 -> 4", shows(pilot))
+        assert "[bold]" in shows(pilot)
+        await keys("f2")(pilot)
+        assert type(app.screen).__name__ == "Preview"
+        assert app.profile.recipe.micro_batch == 4
+        await keys("ctrl+z")(pilot)
+        assert app.profile.recipe.micro_batch == 8
+
+
+async def test_a_finished_run_has_nothing_to_explain(machine: Any, tmp_path: Path) -> None:
+    async with wizard(str(finished_run(tmp_path).path)).run_test(size=(80, 24)) as pilot:
+        await settle(pilot)
+        assert not pilot.app.screen.query_one("#why").display
+        assert "Fix it" not in shows(pilot)
+
+
 async def test_what_runs_is_in_sight_however_many_profiles_there_are(machine: Any, tmp_path: Path) -> None:
     live_run(tmp_path)
     for number in range(40):
