@@ -36,6 +36,8 @@ from .widgets.loss_plot import LossPlot
 from .widgets.run_state import run_state
 from .widgets.why import Why
 
+_ROOM = 34  # rows, for a diagnosis, the plot and some of the log
+
 
 class News(Message):
     """Something about the run has changed."""
@@ -173,6 +175,10 @@ Of any size, and all of it. The line below it says where you are.
         change = event.found.change if event.found else None
         self._remedy = (event.profile, change) if event.profile and change else None
         self.query_one(Why).say(event.found)
+        if event.found and self.size.height < _ROOM:
+            # The log tells more of a failure than the plot, which P brings back.
+            self.query_one(LossPlot).add_class("hidden")
+            self._draw_plot()
         self.refresh_bindings()
 
     def action_fix(self) -> None:

@@ -198,6 +198,15 @@ def test_picture_of_a_run(snap_compare: Any, machine: Any, tmp_path: Path, size:
     assert snap_compare(wizard(str(run.path)), terminal_size=size, run_before=keys())
 
 
+@pytest.mark.parametrize("size", SIZES, ids=str)
+def test_picture_of_a_failed_run(snap_compare: Any, machine: Any, tmp_path: Path, size: tuple[int, int]) -> None:
+    """What failed, what to do, and the key that does it."""
+    run = finished_run(tmp_path, state="failed", code=1)
+    with run.attempt_log(2).open("a") as log:
+        log.write("[rank1]: torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 9.00 GiB.\n")
+    assert snap_compare(wizard(str(run.path)), terminal_size=size, run_before=keys())
+
+
 @pytest.fixture
 def profile_in(machine: Any) -> Callable[[Pilot[Any]], Profile]:
     """Read the profile that the wizard holds."""
