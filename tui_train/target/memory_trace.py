@@ -94,18 +94,74 @@ def configuration(asked: dict[str, Any]) -> Any:
     return config
 
 
+@contextlib.contextmanager
+def as_on_cuda() -> Any:
+    """Keep what CUDA's attention and dropout keep: the CPU's repeat keys, and have masks of four bytes."""
+    torch = _torch()
+    functional = torch.nn.functional
+
+    class Attend(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx: Any, query: Any, key: Any, value: Any) -> Any:
+            batch, heads, count, _ = query.shape
+            # As flash attention lays it out: tokens before heads.
+            out = query.new_empty(batch, count, heads, value.shape[-1]).transpose(1, 2)
+            ctx.save_for_backward(query, key, value, out, query.new_empty(batch, heads, count, dtype=torch.float32))
+            return out
+
+        @staticmethod
+        def backward(ctx: Any, grad: Any) -> Any:
+            del grad
+            return tuple(torch.empty_like(tensor) for tensor in ctx.saved_tensors[:3])
+
+    class Drop(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx: Any, x: Any) -> Any:
+            ctx.save_for_backward(torch.empty_like(x, dtype=torch.bool))
+            return torch.empty_like(x)
+
+        @staticmethod
+        def backward(ctx: Any, grad: Any) -> Any:
+            del ctx
+            return torch.empty_like(grad)
+
+    def attend(query: Any, key: Any, value: Any, *_rest: Any, **_more: Any) -> Any:
+        if torch.is_autocast_enabled("cpu"):
+            query, key, value = (each.to(torch.get_autocast_dtype("cpu")) for each in (query, key, value))
+        return Attend.apply(query, key, value)
+
+    def drop(x: Any, p: float = 0.5, training: bool = True, inplace: bool = False) -> Any:
+        del inplace
+        return Drop.apply(x) if training and p else x
+
+    usual = functional.scaled_dot_product_attention, functional.dropout
+    functional.scaled_dot_product_attention, functional.dropout = attend, drop
+    try:
+        yield
+    finally:
+        functional.scaled_dot_product_attention, functional.dropout = usual
+
+
 def build(asked: dict[str, Any]) -> Any:
     """Return the model as the training has it: its class, precision, frozen and quantized parts, adapters."""
     torch = _torch()
     from transformers import AutoModelForCausalLM
 
     config = configuration(asked)
-    attention = {"flash": "sdpa"}.get(asked["attention"], asked["attention"])
+    attention = asked["attention"]
+    if attention == "flash":
+        # Of what is installed, sdpa keeps the same, but for keys and values that it may repeat for each query head.
+        attention = "sdpa"
+        os.environ["TRANSFORMERS_SDPA_FORCE_GQA"] = "1"
     usual = torch.get_default_dtype()
     # Not by `model.to`, which cannot swap fake weights.
     torch.set_default_dtype(getattr(torch, asked["weights"]))
     try:
-        model = AutoModelForCausalLM.from_config(config, attn_implementation=attention)
+        try:
+            model = AutoModelForCausalLM.from_config(config, attn_implementation=attention)
+        except ValueError:
+            # Some classes have only their own.
+            model = AutoModelForCausalLM.from_config(config, attn_implementation="eager")
     finally:
         torch.set_default_dtype(usual)
     if asked["method"] != "full":
@@ -277,7 +333,7 @@ def trace(asked: dict[str, Any]) -> dict[str, Any]:
     from torch._subclasses.fake_tensor import FakeTensorMode
 
     account = Account(asked.get("shards", 1))
-    with FakeTensorMode(allow_non_fake_inputs=True), mode_of(account):
+    with as_on_cuda(), FakeTensorMode(allow_non_fake_inputs=True), mode_of(account):
         model = build(asked)
         for tensor in (*model.parameters(), *model.buffers()):
             account.add(tensor, account.shards)

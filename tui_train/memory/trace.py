@@ -1,0 +1,110 @@
+"""The trace: what a child in the training interpreter counts with fake tensors, without GPU and without weights."""
+
+from importlib import resources
+from typing import Any
+
+import msgspec
+
+from tui_train.facts.ask import ask
+from tui_train.memory.dimensions import Dimensions
+from tui_train.memory.estimate import PACKED
+from tui_train.memory.types import How
+
+DEADLINE = 120.0
+_NUMBERS = {"fp32": "float32", "bf16": "bfloat16", "fp16": "float16"}
+_RUN = "import sys; sys.path[:] = [p for p in sys.path if p]; exec(compile(sys.argv[1], 'memory_trace.py', 'exec'))"
+_NAMES = {"forward": "forward and loss", "step": "optimizer step"}
+
+
+class Traced(msgspec.Struct, frozen=True):
+    """The most bytes of each phase, or the `problem` that kept it from being counted."""
+
+    phases: dict[str, int] = {}
+    parameters: int = 0
+    trained: int = 0
+    problem: str = ""
+
+    # Of the amount, how much it may be off by.
+    error: float = 0.1
+
+    @property
+    def peak(self) -> tuple[str, int]:
+        """The phase that takes most, and how much."""
+        name, size = max(self.phases.items(), key=lambda item: item[1], default=("load", 0))
+        return _NAMES.get(name, name), size
+
+
+def uncovered(how: How) -> str:
+    """Return why a training cannot be traced; empty where it can."""
+    if how.sharding.startswith("zero"):
+        return "the trace does not know DeepSpeed"
+    if how.kernels or how.loss not in {"upcast", "copied", "fused"}:
+        return "the trace does not know these kernels"
+    return ""
+
+
+def question(model: Dimensions, how: How, folder: str = "") -> dict[str, Any]:
+    """Return what the child is asked: the model by its `folder` or its dimensions, and how it is trained."""
+    return {
+        "folder": folder,
+        "config": configuration(model),
+        "micro_batch": how.micro_batch,
+        "sequence_length": how.sequence_length,
+        "weights": _NUMBERS[how.weights],
+        "autocast": how.autocast,
+        "method": how.method,
+        "rank": how.rank,
+        "targets": how.targets,
+        "dropout": how.dropout,
+        "adapters": _NUMBERS[how.adapters],
+        "packed": PACKED.get(how.packed, 0),
+        "optimizer": how.optimizer,
+        "checkpointing": how.checkpointing,
+        "attention": how.attention,
+        "loss": "fused" if how.loss == "fused" else "",
+        "shards": how.shards if how.sharding == "fsdp" else 1,
+        "gather": how.gather,
+    }
+
+
+def trace(python: str, asked: dict[str, Any], deadline: float = DEADLINE) -> Traced:
+    """Return what the child of an interpreter counts; `problem` says why it cannot."""
+    source = resources.files("tui_train").joinpath("target/memory_trace.py").read_text("utf-8")
+    answer = ask([python, "-B", "-c", _RUN, source, msgspec.json.encode(asked).decode()], deadline)
+    for line in reversed(answer.out.splitlines()):
+        try:
+            return msgspec.json.decode(line, type=Traced)
+        except (msgspec.MsgspecError, ValueError):
+            continue
+    return Traced(problem=answer.ending())
+
+
+def configuration(model: Dimensions) -> dict[str, Any]:
+    """Return the values of a config.json by which transformers builds the model."""
+    plain = {
+        "model_type": model.type,
+        "num_hidden_layers": model.layers,
+        "hidden_size": model.hidden,
+        "num_attention_heads": model.heads,
+        "num_key_value_heads": model.kv or model.heads,
+        "intermediate_size": model.ffn,
+        "vocab_size": model.vocab,
+        "tie_word_embeddings": model.tied,
+    }
+    head = {"head_dim": model.head_dim} if model.head_dim else {}
+    if model.type in {"gpt2", "gpt_bigcode"}:
+        names = {"num_hidden_layers": "n_layer", "hidden_size": "n_embd", "num_attention_heads": "n_head"}
+        kept = {names.get(key, key): value for key, value in plain.items() if key != "num_key_value_heads"}
+        return kept | {"n_positions": model.positions, "n_inner": model.ffn}
+    more: dict[str, dict[str, Any]] = {
+        "falcon": {
+            "num_kv_heads": model.kv or model.heads,
+            "new_decoder_architecture": model.norms == 2,
+            "multi_query": model.kv == 1,
+        },
+        "stablelm": {"use_qkv_bias": model.qkv_bias},
+        "phi3": {"pad_token_id": 0},
+        "mistral": {"sliding_window": None},
+        "mixtral": {"num_local_experts": model.experts, "num_experts_per_tok": model.experts_used},
+    }
+    return plain | head | more.get(model.type, {})
