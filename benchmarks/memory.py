@@ -61,6 +61,10 @@ def read(path: Path) -> Iterator[Case]:
             model = by_name(row["model"])
             case = Case(row=row, source=source, model=model, measured=measured)
             how = HOWS.get(source, _unknown)(row)
+            if model and source == "Lightning-AI/litgpt":
+                # Its attention is one projection, as in these.
+                model = msgspec.structs.replace(model, type="gpt_neox" if model.norm == "layer" else "phi3")
+            case = msgspec.structs.replace(case, model=model)
             if model is None:
                 case = msgspec.structs.replace(case, left_out="the model is not in models.toml")
             elif isinstance(how, str):
@@ -93,29 +97,25 @@ def fms(row: dict[str, str]) -> How | str:
     """fms-acceleration: Hugging Face's Trainer, FSDP through accelerate for several GPUs, PEFT on attention."""
     kernels, lora = row["kernels"], row["mode"] == "lora"
     told = _common(row)
-    gpus = int(row["gpus"])
     # transformers 4.46 to 4.48, with which the first of its tables was made, copied the shifted logits.
     copied = "/a100_80gb.csv" in row["source"]
     fast = "foak" in kernels
+    losses = (("upcast", "copied"), ("fast", "fast-copied"))
     told |= {
         "method": "lora" if lora else "full",
         "attention": "flash",
         "autocast": row["amp"] or "",
-        "kernels": fast,
-        "loss": "fused" if "liger" in kernels else ("fast" if fast else "upcast") if not copied else ("fast-copied" if fast else "copied"),
+        "kernels": "norms" if fast else "",
+        "loss": "fused" if "liger" in kernels else losses[fast][copied],
         "packed": "gptq" if "autogptq" in kernels else "nf4" if "bnb" in kernels else "",
         "targets": ATTENTION,
     }
     if "santacoder" in row["model"]:
         # Its class did not compute the loss in fp32 then.
-        told["loss"] = "plain"
-        told["targets"] = ("q_proj", "k_proj", "v_proj", "o_proj")
+        told["loss"] = "copied" if row["amp"] else "chunked" if fast else "plain"
     if told["sharding"] == "fsdp" and row["amp"] and not lora:
         # accelerate keeps what FSDP trains in fp32 then.
         told["weights"] = "fp32"
-    if told["sharding"] == "fsdp" and row["amp"] and lora and not copied:
-        told["wide_inputs"] = True
-    del gpus
     return How(**told)
 
 
@@ -131,6 +131,7 @@ def litgpt(row: dict[str, str]) -> How | str:
         "dropout": 0.05,
         "attention": "sdpa",
         "loss": "chunked",
+        "keeps_inputs": True,
         "packed": {"bnb.nf4": "nf4", "bnb.nf4-dq": "nf4-dq"}.get(row["kernels"], ""),
     }
     return How(**told)

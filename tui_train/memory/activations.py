@@ -54,7 +54,7 @@ def _mlp(model: Dimensions, how: How) -> int:
     first = 0 if model.parallel and model.norms == 1 else _input(model.hidden, names, how)
     last = _input(ffn, ("down_proj",), how)
     if model.gated:
-        inner = (2 if how.kernels else 3) * wide * ffn
+        inner = (2 if how.kernels == "liger" else 3) * wide * ffn
     else:
         inner = (4 if model.type in _LONG_GELU else 1) * wide * ffn
     return first + times * (inner + last)
@@ -67,6 +67,8 @@ def _input(width: int, names: tuple[str, ...], how: How, own: int = 1) -> int:
         copies = len(names) if how.autocast and how.stream == 4 and own else own
         return copies * wide * width
     aimed = sum(name in how.targets for name in names)
+    if how.packed and how.keeps_inputs:
+        return (own + (1 if aimed else 0)) * wide * width
     if not aimed or how.method == "frozen":
         return 0
     kept = BYTES[how.adapters]
@@ -81,7 +83,7 @@ def backward(model: Dimensions, how: How) -> int:
     """Return the most that the backward pass of a layer holds besides what the layer kept."""
     wide, times = how.compute, max(1, model.experts_used)
     mlp = (4 if model.gated else 2) * wide * model.ffn * times
-    if how.kernels:
+    if how.kernels == "liger":
         mlp = mlp // 2
     eager = 8 * model.heads * how.sequence_length if how.attention == "eager" else 0
     return how.tokens * max(mlp + how.stream * model.hidden, eager)

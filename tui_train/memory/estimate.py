@@ -36,8 +36,15 @@ def estimate(model: Dimensions, how: How) -> Estimate:
         "eval", (*held, ("activations", sums.passing), ("logits", sums.eval_logits), ("temporaries", sums.gathered))
     )
     phases = (loaded, forward, max(backward, key=lambda phase: phase.total), step, evaluation)
-    caveats = (*how.caveats, *(("experts: how tokens are routed is not known",) if model.experts else ()))
-    return Estimate(tuple(map(_shown, phases)), model.parameters, sums.trained, caveats)
+    return Estimate(tuple(map(_shown, phases)), model.parameters, sums.trained, (*how.caveats, *_caveats(model, how)))
+
+
+def _caveats(model: Dimensions, how: How) -> tuple[str, ...]:
+    found = {
+        "experts: which tokens go where is not known before": model.experts,
+        "LoRA on a shared-out model: what was measured differs much": how.method == "lora" and how.sharding == "fsdp",
+    }
+    return tuple(words for words, holds in found.items() if holds)
 
 
 def _shown(phase: Phase) -> Phase:
@@ -59,7 +66,7 @@ class _Sums:
         tokens = how.tokens
         head = how.compute * model.hidden if how.method == "full" else 0
         self.end = tokens * (activations.norm(model, how) + head + how.stream * model.hidden)
-        kept = tokens * model.hidden * (4 if how.wide_inputs else how.stream)
+        kept = tokens * model.hidden * how.stream
         self.checkpoint = kept if how.checkpointing and how.whole_layers else self._selective()
         self.between_layers = model.layers * self.checkpoint
         self._loss()
@@ -123,10 +130,10 @@ class _Sums:
         wide = how.compute
         # As they are computed, in fp32 where that is another, and the logarithm of the softmax.
         upcast = 4 + 4 + (wide if wide < 4 else 0)
-        forward = {"upcast": upcast, "copied": 12 + wide, "plain": 3 * wide, "fast": 8, "fast-copied": 8 + wide}
+        forward = {"upcast": upcast, "copied": 12 + wide, "plain": 4 * wide, "fast": 8, "fast-copied": 8 + wide}
         forward["chunked"] = 2 * wide
         # That logarithm, its gradient, and the gradient of the logits.
-        backward = {"upcast": 12, "copied": 12, "plain": 3 * wide}
+        backward = {"upcast": 12, "copied": 12}
         if model.type == "gemma2":
             # Its logits go through a tanh, which keeps what it returns.
             forward, backward = ({name: size + wide for name, size in each.items()} for each in (forward, backward))
@@ -153,7 +160,9 @@ class _Sums:
         """Return the parts of the backward pass in the loss, in its first layer, and where it ends."""
         model, how = self.model, self.how
         whole = how.checkpointing and how.whole_layers
-        again = self.layer if whole else 0
+        # Under FSDP frozen layers were seen to go only when the next one had been recomputed.
+        layers = 2 if how.sharding == "fsdp" and how.method == "lora" else 1
+        again = layers * self.layer if whole else 0
         casts = self.casts / model.layers if whole else self.casts
         passing = activations.backward(model, how) + self.gathered + casts
         table = model.table * self.width if how.method == "full" and how.sharding not in {"fsdp", "zero3"} else 0

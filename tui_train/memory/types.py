@@ -12,8 +12,8 @@ Packing = Literal["", "nf4", "nf4-dq", "gptq", "int8"]
 Optimizer = Literal["adamw_foreach", "adamw_fused", "adamw_8bit", "adafactor", "sgd"]
 Attention = Literal["eager", "sdpa", "flash"]
 Loss = Literal["upcast", "copied", "plain", "fast", "fast-copied", "chunked", "fused"]
+Kernels = Literal["", "norms", "liger"]
 Sharding = Literal["", "ddp", "fsdp", "zero1", "zero2", "zero3"]
-Error = Literal["within 15 %", "rough"]
 
 # By PEFT's names: what LoRA is put beside where nothing else is said.
 ATTENTION = ("q_proj", "k_proj", "v_proj", "o_proj")
@@ -25,10 +25,10 @@ class How(Struct, frozen=True, kw_only=True):
     """How a model is trained, as far as memory is concerned.
 
     `weights` is what they are kept in, `autocast` what is computed in where that is another. `packed` weights are
-    frozen. `adapters` is what LoRA's matrices are kept in. `kernels` are fused ones for norms, rotations and
-    activations; `loss` is how the loss treats the logits (see `logits`). `gather` keeps gradients over micro batches.
-    `wide_inputs`: checkpointing keeps what goes into a layer in fp32. `whole_layers` is False where only attention is
-    recomputed.
+    frozen. `adapters` is what LoRA's matrices are kept in. `kernels` are fused ones for norms only,
+    or all of Liger's; `loss` is how the loss treats the logits (see `logits`). `gather` keeps gradients over micro batches.
+    `keeps_inputs`: packed layers keep what goes in, as bitsandbytes before 0.43 does. `whole_layers` is False where
+    only attention is recomputed.
     """
 
     micro_batch: int
@@ -46,12 +46,12 @@ class How(Struct, frozen=True, kw_only=True):
     checkpointing: bool = False
     whole_layers: bool = True
     loss: Loss = "upcast"
-    kernels: bool = False
+    kernels: Kernels = ""
     sharding: Sharding = ""
     shards: int = 1
     offload: bool = False
     gather: bool = False
-    wide_inputs: bool = False
+    keeps_inputs: bool = False
     caveats: tuple[str, ...] = ()
 
     @property
