@@ -82,8 +82,10 @@ def _input(width: int, names: tuple[str, ...], how: How, own: int = 1) -> int:
 def backward(model: Dimensions, how: How) -> int:
     """Return the most that the backward pass of a layer holds besides what the layer kept."""
     wide, times = how.compute, max(1, model.experts_used)
-    mlp = (4 if model.gated else 2) * wide * model.ffn * times
-    if how.kernels == "liger":
-        mlp = mlp // 2
+    # The gradients of what was multiplied, beside that of the product, which is only kept where the next layer learns.
+    gated = (2 if how.method == "full" else 3) if how.kernels != "liger" else 1
+    mlp = (gated if model.gated else 2) * wide * model.ffn * times
     eager = 8 * model.heads * how.sequence_length if how.attention == "eager" else 0
-    return how.tokens * max(mlp + how.stream * model.hidden, eager)
+    # A weight's gradient before it is added, or a packed weight unpacked.
+    matrix = wide * model.hidden * model.ffn
+    return how.tokens * max(mlp + how.stream * model.hidden, eager) + matrix

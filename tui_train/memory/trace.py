@@ -5,27 +5,32 @@ from typing import Any
 
 import msgspec
 
-from tui_train.facts.ask import ask
+from tui_train.facts.ask import Answer, ask
 from tui_train.memory.dimensions import Dimensions
 from tui_train.memory.estimate import PACKED
 from tui_train.memory.types import How
 
 DEADLINE = 120.0
+# Of the amount, how much what was traced may be off by.
+ERROR = 0.1
 _NUMBERS = {"fp32": "float32", "bf16": "bfloat16", "fp16": "float16"}
 _RUN = "import sys; sys.path[:] = [p for p in sys.path if p]; exec(compile(sys.argv[1], 'memory_trace.py', 'exec'))"
 _NAMES = {"forward": "forward and loss", "step": "optimizer step"}
 
 
-class Traced(msgspec.Struct, frozen=True):
-    """The most bytes of each phase, or the `problem` that kept it from being counted."""
+class Counted(msgspec.Struct, frozen=True):
+    """The most bytes of each phase, or the `problem` that kept them from being counted.
+
+    Of what was measured on a card, the `device`, what the allocator `reserved` at most, and what the card has in use.
+    """
 
     phases: dict[str, int] = {}
     parameters: int = 0
     trained: int = 0
+    device: str = ""
+    reserved: int = 0
+    used: int = 0
     problem: str = ""
-
-    # Of the amount, how much it may be off by.
-    error: float = 0.1
 
     @property
     def peak(self) -> tuple[str, int]:
@@ -67,16 +72,28 @@ def question(model: Dimensions, how: How, folder: str = "") -> dict[str, Any]:
     }
 
 
-def trace(python: str, asked: dict[str, Any], deadline: float = DEADLINE) -> Traced:
+def trace(python: str, asked: dict[str, Any], deadline: float = DEADLINE) -> Counted:
     """Return what the child of an interpreter counts; `problem` says why it cannot."""
     source = resources.files("tui_train").joinpath("target/memory_trace.py").read_text("utf-8")
     answer = ask([python, "-B", "-c", _RUN, source, msgspec.json.encode(asked).decode()], deadline)
+    return _counted(answer)
+
+
+def measure(python: str, asked: dict[str, Any], card: str = "", deadline: float = DEADLINE) -> Counted:
+    """Return what two real steps take on a card (its UUID), or without one on the CPU; it trains nothing of value."""
+    program = str(resources.files("tui_train").joinpath("target/memory_measure.py"))
+    visible = {"CUDA_VISIBLE_DEVICES": card, "CUDA_DEVICE_ORDER": "PCI_BUS_ID"}
+    answer = ask([python, "-B", program, msgspec.json.encode(asked).decode()], deadline, visible)
+    return _counted(answer)
+
+
+def _counted(answer: Answer) -> Counted:
     for line in reversed(answer.out.splitlines()):
         try:
-            return msgspec.json.decode(line, type=Traced)
+            return msgspec.json.decode(line, type=Counted)
         except (msgspec.MsgspecError, ValueError):
             continue
-    return Traced(problem=answer.ending())
+    return Counted(problem=answer.ending())
 
 
 def configuration(model: Dimensions) -> dict[str, Any]:

@@ -16,6 +16,7 @@ import weakref
 from typing import Any
 
 BLOCK = 512
+DEVICE = "cpu"
 PHASES = ("load", "forward", "backward", "step")
 
 
@@ -252,8 +253,8 @@ class Steps:
         self.kind = kind
         self.states: list[Any] = []
 
-    def __call__(self) -> None:
-        """Take a step: states, temporaries; then the gradients go."""
+    def __call__(self, *, keep: bool = False) -> None:
+        """Take a step: states, temporaries; then the gradients go, unless they are to `keep`."""
         torch = _torch()
         grads = [parameter.grad for parameter in self.parameters if parameter.grad is not None]
         if not self.states and self.kind != "sgd":
@@ -264,7 +265,7 @@ class Steps:
         if self.kind == "adamw_foreach":
             held = [torch.empty_like(grad) for grad in grads]
             del held
-        for parameter in self.parameters:
+        for parameter in () if keep else self.parameters:
             parameter.grad = None
 
 
@@ -273,7 +274,7 @@ def loss_of(model: Any, tokens: Any, asked: dict[str, Any]) -> Any:
     torch = _torch()
     kinds = {"bf16": torch.bfloat16, "fp16": torch.float16}
     kind = kinds.get(asked["autocast"])
-    context = torch.autocast("cpu", dtype=kind) if kind else contextlib.nullcontext()
+    context = torch.autocast(DEVICE, dtype=kind) if kind else contextlib.nullcontext()
     if asked["loss"] == "fused":
         with context:
             hidden = model.base_model(input_ids=tokens).last_hidden_state
@@ -352,7 +353,8 @@ def trace(asked: dict[str, Any]) -> dict[str, Any]:
             loss.backward()
             del loss
             account.phase = "step"
-            step()
+            # With accumulation the gradients of the micro batches before are there in the forward pass.
+            step(keep=asked.get("gather", False))
         peaks = {name: peak + (more if name in {"forward", "backward"} else 0) for name, peak in account.peaks.items()}
         numbers = [sum(p.numel() for p in which) for which in (model.parameters(), trained)]
     return {"phases": peaks, "parameters": numbers[0], "trained": numbers[1]}
