@@ -1,5 +1,6 @@
 """The trace: what a child in the training interpreter counts with fake tensors, without GPU and without weights."""
 
+from collections.abc import Callable
 from importlib import resources
 from typing import Any
 
@@ -72,18 +73,18 @@ def question(model: Dimensions, how: How, folder: str = "") -> dict[str, Any]:
     }
 
 
-def trace(python: str, asked: dict[str, Any], deadline: float = DEADLINE) -> Counted:
-    """Return what the child of an interpreter counts; `problem` says why it cannot."""
+def trace(python: str, asked: dict[str, Any], cancelled: Callable[[], bool] = lambda: False) -> Counted:
+    """Return what the child of an interpreter counts, in some seconds; `problem` says why it cannot."""
     source = resources.files("tui_train").joinpath("target/memory_trace.py").read_text("utf-8")
-    answer = ask([python, "-B", "-c", _RUN, source, msgspec.json.encode(asked).decode()], deadline)
+    answer = ask([python, "-B", "-c", _RUN, source, msgspec.json.encode(asked).decode()], DEADLINE, cancelled=cancelled)
     return _counted(answer)
 
 
-def measure(python: str, asked: dict[str, Any], card: str = "", deadline: float = DEADLINE) -> Counted:
+def measure(python: str, asked: dict[str, Any], card: str = "") -> Counted:
     """Return what two real steps take on a card (its UUID), or without one on the CPU; it trains nothing of value."""
     program = str(resources.files("tui_train").joinpath("target/memory_measure.py"))
     visible = {"CUDA_VISIBLE_DEVICES": card, "CUDA_DEVICE_ORDER": "PCI_BUS_ID"}
-    answer = ask([python, "-B", program, msgspec.json.encode(asked).decode()], deadline, visible)
+    answer = ask([python, "-B", program, msgspec.json.encode(asked).decode()], DEADLINE, visible)
     return _counted(answer)
 
 
