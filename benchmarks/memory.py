@@ -20,7 +20,7 @@ from msgspec import Struct
 
 from tui_train.memory.dimensions import Dimensions, by_name
 from tui_train.memory.estimate import PACKED, estimate
-from tui_train.memory.trace import question
+from tui_train.memory.trace import question, uncovered
 from tui_train.memory.types import ATTENTION, EVERY, How
 from tui_train.memory.verdict import verdict
 
@@ -205,11 +205,9 @@ def foretell(case: Case) -> Case:
 
 
 def traceable(case: Case) -> bool:
-    """Tell whether the code that was measured is what this Python's transformers has."""
-    kernels = case.row["kernels"]
+    """Tell whether the code that was measured is transformers', or fused kernels in it."""
     return not (
-        case.how is None or case.left_out or "litgpt" in case.source or "foak" in kernels
-        or case.model is None or case.measured is None
+        case.how is None or case.left_out or case.model is None or case.measured is None or uncovered(case.how)
     )
 
 

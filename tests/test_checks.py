@@ -610,6 +610,14 @@ FAULTS = {
         "no way to mount /a:b,c",
         False,
     ),
+    "more memory than the card has": (
+        {"recipe.hidden_size": 2048, "recipe.heads": 16, "recipe.layers": 16, "recipe.sequence_length": 2048},
+        facts(gpus=(gpu(0),)),
+        "warning",
+        "recipe.micro_batch",
+        "are foretold, and GPU 0",
+        False,
+    ),
     "unknown preset": (SCRIPT | {"trainer.preset": "hf"}, facts(), "error", "trainer.preset", "no preset hf", False),
 }
 
@@ -632,6 +640,7 @@ MENDED = {
     "heads that do not divide", "hidden size below the heads", "fp16 on the cpu", "bf16 on an old card",
     "variable that is a secret", "nccl on the cpu", "gloo on gpus",
     "a variable that does nothing", "rung twice", "rung without consent", "unknown preset",
+    "more memory than the card has",
     "offload without sharding", "sharding on the cpu", "sharding by torchrun", "sharding over one process",
     "deepspeed for the built-in trainer", "machines at a port of root", "python for two machines",
     "engine that is not there", "engine that may not be used",

@@ -49,11 +49,12 @@ class Foretold(Struct, frozen=True):
 
 
 class Effect(Struct, frozen=True):
-    """A change, the bytes by which it changes the peak, and the verdict with it."""
+    """A change, the bytes by which it changes the peak, the verdict with it, and whether it changes the training."""
 
     change: Change
     difference: int
     band: Band | None
+    changes_training: bool = False
 
 
 def foretell(profile: Profile, facts: Facts, resolved: Resolved) -> Foretold:
@@ -91,7 +92,7 @@ def _judge(found: Estimate, place: Place, resolved: Resolved, *, growing: bool) 
 
 
 def effects(profile: Profile, facts: Facts, resolved: Resolved) -> tuple[Effect, ...]:
-    """Return what each rung that the trainer and the machine have a use for would change, most first."""
+    """Return what each rung that there is a use for would change: first those that keep the training, most first."""
     now = foretell(profile, facts, resolved)
     if now.estimate is None:
         return ()
@@ -100,8 +101,9 @@ def effects(profile: Profile, facts: Facts, resolved: Resolved) -> tuple[Effect,
         change = None if ladder.why_not(name, resolved.room) else rung.step(profile, resolved.room)
         then = _with(change, profile, facts) if change else None
         if change and then and then.estimate and then.estimate != now.estimate:
-            found.append(Effect(change, then.estimate.peak.total - now.estimate.peak.total, then.band))
-    return tuple(sorted(found, key=lambda effect: effect.difference))
+            difference = then.estimate.peak.total - now.estimate.peak.total
+            found.append(Effect(change, difference, then.band, rung.changes_training))
+    return tuple(sorted(found, key=lambda effect: (effect.changes_training, effect.difference)))
 
 
 def rungs(profile: Profile, facts: Facts, resolved: Resolved) -> tuple[tuple[str, Foretold], ...]:

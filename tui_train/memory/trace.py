@@ -44,8 +44,8 @@ def uncovered(how: How) -> str:
     """Return why a training cannot be traced; empty where it can."""
     if how.sharding.startswith("zero"):
         return "the trace does not know DeepSpeed"
-    if how.kernels or how.loss not in {"upcast", "copied", "fused"}:
-        return "the trace does not know these kernels"
+    if how.loss == "chunked":
+        return "the trace does not know losses over parts of the logits"
     return ""
 
 
@@ -67,7 +67,8 @@ def question(model: Dimensions, how: How, folder: str = "") -> dict[str, Any]:
         "optimizer": how.optimizer,
         "checkpointing": how.checkpointing,
         "attention": how.attention,
-        "loss": "fused" if how.loss == "fused" else "",
+        "loss": "" if how.loss == "upcast" else how.loss,
+        "kernels": how.kernels,
         "shards": how.shards if how.sharding == "fsdp" else 1,
         "gather": how.gather,
     }

@@ -29,7 +29,7 @@ def second_line(found: Foretold, effects: tuple[Effect, ...], counted: Counted |
         return ""
     words = [f"most in {found.estimate.peak.name}"]
     if busy:
-        words.append("tracing … (M ends it)")
+        words.append("tracing … (F3 ends it)")
     elif counted and counted.problem:
         words.append(f"no trace: {visible(counted.problem)[:60]}")
     elif counted:

@@ -17,6 +17,13 @@ from typing import Any
 
 BLOCK = 512
 DEVICE = "cpu"
+# Whether a kernel writes gradients over the logits, they are brought to fp32, and those before that are held.
+LOSSES = {
+    "copied": (False, True, True),
+    "plain": (False, False, False),
+    "fast": (True, True, False),
+    "fast-copied": (True, True, True),
+}
 PHASES = ("load", "forward", "backward", "step")
 
 
@@ -170,6 +177,8 @@ def build(asked: dict[str, Any]) -> Any:
             parameter.requires_grad_(False)
         if asked["method"] == "lora":
             adapt(model, asked)
+    if asked.get("kernels"):
+        fuse(model, swiglu=asked["kernels"] == "liger")
     if asked["checkpointing"]:
         model.gradient_checkpointing_enable({"use_reentrant": False})
         if asked["method"] != "full":
@@ -192,6 +201,30 @@ def adapt(model: Any, asked: dict[str, Any]) -> None:
             aimed = name in targets or not targets
             if asked["packed"] or aimed:
                 setattr(module, name, adapter_class()(child, asked, aimed=aimed))
+
+
+def fuse(model: Any, *, swiglu: bool) -> None:
+    """Have norms, and with `swiglu` gated activations, keep what fused kernels keep: their inputs."""
+    torch = _torch()
+
+    class Fused(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx: Any, *inputs: Any) -> Any:
+            ctx.save_for_backward(*inputs)
+            return torch.empty_like(inputs[0])
+
+        @staticmethod
+        def backward(ctx: Any, _grad: Any) -> Any:
+            return tuple(torch.empty_like(tensor) for tensor in ctx.saved_tensors)
+
+    for module in model.modules():
+        names = dict(module.named_children())
+        if type(module).__name__.endswith("RMSNorm"):
+            module.forward = lambda x, module=module: Fused.apply(x, module.weight)
+        elif swiglu and {"gate_proj", "up_proj", "down_proj"} <= names.keys():
+            module.forward = lambda x, module=module: module.down_proj(
+                Fused.apply(module.gate_proj(x), module.up_proj(x))
+            )
 
 
 def adapter_class() -> Any:
@@ -280,12 +313,41 @@ def loss_of(model: Any, tokens: Any, asked: dict[str, Any]) -> Any:
             hidden = model.base_model(input_ids=tokens).last_hidden_state
             weight = model.get_output_embeddings().weight
             return fused_loss().apply(hidden, weight)
+    if asked["loss"] in LOSSES:
+        with context:
+            logits = model(input_ids=tokens).logits
+            return loss_over(logits, tokens, asked["loss"])
     with context:
         out = model(input_ids=tokens, labels=tokens)
     if kind:
         # accelerate gives all outputs back in fp32.
         out = {name: value.float() for name, value in out.items() if isinstance(value, torch.Tensor)}
     return out["loss"]
+
+
+def loss_over(logits: Any, tokens: Any, kind: str) -> Any:
+    """Return the loss as transformers before 4.49 computed it, or a fused kernel, or a script without fp32."""
+    torch = _torch()
+
+    class Fast(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx: Any, x: Any) -> Any:
+            ctx.save_for_backward(x)
+            return x.new_zeros((), dtype=torch.float32)
+
+        @staticmethod
+        def backward(ctx: Any, _grad: Any) -> Any:
+            return ctx.saved_tensors[0]
+
+    fast, upcast, held = LOSSES[kind]
+    kept = logits if held else None
+    if upcast:
+        logits = logits.float()
+    # Each predicts the next token: what is left of all but the last is a copy.
+    logits = logits[:, :-1].contiguous().flatten(0, 1)
+    loss = Fast.apply(logits) if fast else torch.nn.functional.cross_entropy(logits, tokens[:, 1:].flatten())
+    del kept
+    return loss
 
 
 def fused_loss() -> Any:
