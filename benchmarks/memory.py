@@ -206,9 +206,7 @@ def foretell(case: Case) -> Case:
 
 def traceable(case: Case) -> bool:
     """Tell whether the code that was measured is transformers', or fused kernels in it."""
-    return not (
-        case.how is None or case.left_out or case.model is None or case.measured is None or uncovered(case.how)
-    )
+    return not (case.how is None or case.left_out or case.model is None or case.measured is None or uncovered(case.how))
 
 
 def trace(case: Case) -> Case:
@@ -251,14 +249,25 @@ def report(cases: list[Case], *, rows: bool) -> None:
                 how = f"{case.row['gpus']} GPU, {case.row['mode']}, {case.row['kernels']}, batch {case.row['micro_bs']}"
                 print(f"| {case.row['model']} | {how} | {value:.1f}/{case.measured} | {getattr(case, field):+.0%} |")
     out = [case for case in cases if case.row["outcome"] == "oom" and case.verdict]
-    print(f"\nOut of memory: {len(out)} rows, called", ", ".join(
-        f"{band} {sum(case.verdict == band for case in out)}" for band in ("fits", "tight", "will not fit")))
+    print(
+        f"\nOut of memory: {len(out)} rows, called",
+        ", ".join(f"{band} {sum(case.verdict == band for case in out)}" for band in ("fits", "tight", "will not fit")),
+    )
     for case in out:
         if case.verdict == "fits":
-            print("  fits?!", case.row["model"], case.row["gpus"], case.row["kernels"], case.row["micro_bs"], case.foretold)
+            print(
+                "  fits?!",
+                case.row["model"],
+                case.row["gpus"],
+                case.row["kernels"],
+                case.row["micro_bs"],
+                case.foretold,
+            )
     well = [case for case in cases if case.row["outcome"].startswith("ok") and case.verdict and not case.left_out]
-    print(f"Trained: {len(well)} rows, called", ", ".join(
-        f"{band} {sum(case.verdict == band for case in well)}" for band in ("fits", "tight", "will not fit")))
+    print(
+        f"Trained: {len(well)} rows, called",
+        ", ".join(f"{band} {sum(case.verdict == band for case in well)}" for band in ("fits", "tight", "will not fit")),
+    )
     reasons = [case.left_out for case in cases if case.left_out and case.measured]
     for reason in sorted(set(reasons)):
         print(f"Left out: {reasons.count(reason)} rows, {reason}")

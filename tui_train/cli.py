@@ -102,7 +102,9 @@ def plan(profile: str, edits: tuple[str, ...], *, as_json: bool) -> None:
 
 @cli.command()
 @click.argument("profile")
-@click.option("--trace", is_flag=True, help="Count it with the model's own code and fake tensors: some seconds, no GPU.")
+@click.option(
+    "--trace", is_flag=True, help="Count it with the model's own code and fake tensors: some seconds, no GPU."
+)
 @click.option("--measure", is_flag=True, help="Take two real steps with random weights.")
 @_JSON
 @_SET

@@ -62,7 +62,9 @@ def _lines(found: Foretold, changes: tuple[Effect, ...]) -> list[str]:
         rows.append((name, *(f"{part / 2**30:.2f}" if part else "-" for part in parts)))
     rows.append(("in all", *(f"{phase.total / 2**30:.2f}" for phase in estimate.phases)))
     peak, error = estimate.peak, estimate.error
-    lines = [f"{visible(model.name)}: {estimate.parameters / 1e6:,.1f} M parameters, {estimate.trained / 1e6:,.1f} M learn"]
+    lines = [
+        f"{visible(model.name)}: {estimate.parameters / 1e6:,.1f} M parameters, {estimate.trained / 1e6:,.1f} M learn"
+    ]
     lines += ["", table(rows), "", f"Foretold at most {size(peak.total)} of tensors (±{error:.0%}), in: {peak.name}."]
     for place, verdict in found.places:
         lines.append(f"{visible(place.name)}: {verdict.band} ({size(verdict.left)} left for tensors)")
@@ -106,7 +108,12 @@ def _data(found: Foretold, changes: tuple[Effect, ...], how: str, told: Counted 
             for place, verdict in found.places
         ],
         "changes": [
-            {"title": each.change.title, "edits": dict(each.change.edits), "bytes": each.difference, "verdict": each.band}
+            {
+                "title": each.change.title,
+                "edits": dict(each.change.edits),
+                "bytes": each.difference,
+                "verdict": each.band,
+            }
             for each in changes
         ],
     }

@@ -29,9 +29,7 @@ def estimate(model: Dimensions, how: How) -> Estimate:
         ),
     )
     backward = [Phase("backward", (*held, *parts)) for parts in sums.backward()]
-    step = Phase(
-        "optimizer step", (*held, ("gradients", sums.gradients), ("temporaries", sums.step_temporaries))
-    )
+    step = Phase("optimizer step", (*held, ("gradients", sums.gradients), ("temporaries", sums.step_temporaries)))
     evaluation = Phase(
         "eval", (*held, ("activations", sums.passing), ("logits", sums.eval_logits), ("temporaries", sums.gathered))
     )
@@ -57,9 +55,14 @@ class _Sums:
     def __init__(self, model: Dimensions, how: How) -> None:
         self.model, self.how = model, how
         self.width = BYTES[how.weights]
-        self.adapters = sum(
-            how.rank * (a + b) for name, (a, b) in model.matrices.items() if how.method == "lora" and name in how.targets
-        ) * model.layers
+        self.adapters = (
+            sum(
+                how.rank * (a + b)
+                for name, (a, b) in model.matrices.items()
+                if how.method == "lora" and name in how.targets
+            )
+            * model.layers
+        )
         self.trained = model.parameters if how.method == "full" else self.adapters
         self._hold()
         self.layer = activations.layer(model, how)
@@ -168,7 +171,11 @@ class _Sums:
         table = model.table * self.width if how.method == "full" and how.sharding not in {"fsdp", "zero3"} else 0
         table = self.gradients if how.gather else table
         kept = self.between_layers
-        logits = (("activations", kept + self.end), ("logits", self.logits_back), ("temporaries", self.gathered + casts))
+        logits = (
+            ("activations", kept + self.end),
+            ("logits", self.logits_back),
+            ("temporaries", self.gathered + casts),
+        )
         return (
             (("gradients", self.gradients if how.gather else 0), *logits),
             (("gradients", table), ("activations", kept + again), ("temporaries", passing)),

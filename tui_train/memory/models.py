@@ -1,5 +1,6 @@
 """Reads the shape of a model from its folder: config.json, and the headers of its safetensors for the exact count."""
 
+import math
 import struct
 from pathlib import Path
 from typing import Any
@@ -26,20 +27,29 @@ class ModelFolder(Struct, frozen=True):
     problem: str = ""
 
 
+class _Tensor(Struct):
+    dtype: str
+    shape: list[int]
+
+
+# What reading and decoding raise for files that are damaged, or no files.
+_DAMAGE = (OSError, ValueError, TypeError, KeyError, RecursionError, OverflowError, struct.error, msgspec.MsgspecError)
+
+
 def folder(path: str) -> ModelFolder:
     """Return the shape of the model in a folder."""
     try:
         config = _json(Path(path, "config.json"), _MOST_CONFIG)
-    except (OSError, ValueError) as error:
+    except _DAMAGE as error:
         reason = getattr(error, "strerror", None) or error
         return ModelFolder(problem=visible(f"its config.json cannot be read: {str(reason).lower()}"))
     try:
         found = dimensions(config, Path(path).name)
-    except (ValueError, TypeError, KeyError, msgspec.MsgspecError) as error:
+    except _DAMAGE as error:
         return ModelFolder(problem=visible(f"its config.json: {str(error)[:200]}"))
     try:
         return ModelFolder(msgspec.structs.replace(found, exact=parameters(Path(path))))
-    except (OSError, ValueError, struct.error) as error:
+    except _DAMAGE as error:
         return ModelFolder(problem=visible(f"its weights cannot be read: {str(error)[:200]}"))
 
 
@@ -109,19 +119,15 @@ def _count(path: Path) -> int:
         (length,) = struct.unpack("<Q", file.read(8))
         if length > _MOST_HEADER:
             raise ValueError(f"the header of {path.name} is longer than 64 MiB")
-        header = msgspec.json.decode(file.read(length))
-    if not isinstance(header, dict):
-        raise ValueError(f"the header of {path.name} holds no tensors")
+        header = msgspec.json.decode(file.read(length), type=dict[str, msgspec.Raw])
     total = 0
-    for name, tensor in header.items():
+    for name, described in header.items():
         if name == "__metadata__":
             continue
-        if tensor["dtype"] not in _PLAIN:
-            raise ValueError(f"{name} in {path.name} is {tensor['dtype']}: quantized weights are not modelled")
-        count = 1
-        for edge in tensor["shape"]:
-            count *= int(edge)
-        if not 0 <= count <= _MOST:
+        tensor = msgspec.json.decode(described, type=_Tensor)
+        if tensor.dtype not in _PLAIN:
+            raise ValueError(f"{name} in {path.name} is {tensor.dtype}: quantized weights are not modelled")
+        if min(tensor.shape, default=1) < 0 or not (count := math.prod(tensor.shape)) <= _MOST:
             raise ValueError(f"the shape of {name} in {path.name} makes no sense")
         total += count
     return total
