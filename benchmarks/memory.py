@@ -13,14 +13,15 @@ import statistics
 import subprocess
 import sys
 from collections.abc import Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import msgspec
 from msgspec import Struct
 
 from tui_train.memory.dimensions import Dimensions, by_name
-from tui_train.memory.estimate import PACKED, estimate
-from tui_train.memory.trace import question, uncovered
+from tui_train.memory.estimate import estimate
+from tui_train.memory.trace import program, question, uncovered
 from tui_train.memory.types import ATTENTION, EVERY, How
 from tui_train.memory.verdict import verdict
 
@@ -213,9 +214,10 @@ def trace(case: Case) -> Case:
     """Return the case with the trace's answer."""
     if not traceable(case) or case.model is None or case.how is None:
         return case
-    program = Path(__file__).parent.parent / "tui_train" / "target" / "memory_trace.py"
     asked = json.dumps(question(case.model, case.how))
-    done = subprocess.run([sys.executable, program, asked], capture_output=True, text=True, timeout=300, check=False)
+    done = subprocess.run(
+        [sys.executable, "-B", program("trace"), asked], capture_output=True, text=True, timeout=300, check=False
+    )
     told = json.loads(done.stdout.strip().splitlines()[-1])
     if "problem" in told:
         print(case.row["model"], told["problem"], file=sys.stderr)
@@ -242,7 +244,7 @@ def report(cases: list[Case], *, rows: bool) -> None:
         for source in sorted({case.source for case in covered}):
             print(summary(source, (getattr(case, field) for case in covered if case.source == source), within))
         print(summary("all", (getattr(case, field) for case in covered), within))
-        print(f"\nMisses\n\n| Model | Training | foretold/measured GiB | error |\n|---|---|---|---|")
+        print("\nMisses\n\n| Model | Training | foretold/measured GiB | error |\n|---|---|---|---|")
         for case in sorted(covered, key=lambda case: -abs(getattr(case, field))):
             if abs(getattr(case, field)) > within or rows:
                 value = case.foretold if field == "error" else case.traced
@@ -282,7 +284,8 @@ def main() -> None:
     arguments = parser.parse_args()
     cases = [foretell(case) for case in read(arguments.file)]
     if arguments.trace:
-        cases = [trace(case) for case in cases]
+        with ThreadPoolExecutor(3) as pool:
+            cases = list(pool.map(trace, cases))
     report(cases, rows=arguments.rows)
 
 

@@ -35,8 +35,8 @@ class Recipe(Step):
 
 Micro batch is what one process takes at a time, global batch what one optimizer step sees. Their quotient over all
 processes is the accumulation; it must divide exactly.
-The lines at the top foretell what each GPU will hold, at once and by sums; F3 counts it with the model's own code in the
-Python that trains, in some seconds and without a GPU. Neither includes what other programs take of a card later.
+The lines at the top foretell what each GPU will hold, at once and by sums; F3 counts it with the model's own code
+in the Python that trains, in some seconds and without a GPU. Neither knows what other programs take of a card later.
 The ladder says what is tried when a GPU runs out of memory, from top to bottom: Space picks a rung, [ and ] move it.
 The first three keep the training the same; the others ask for your consent."""
     TITLE_OF_STEP = "Recipe"

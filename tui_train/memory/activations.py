@@ -1,4 +1,4 @@
-"""What a layer keeps for its backward pass, in bytes, operator by operator as transformers computes it in eager mode."""
+"""What a layer keeps for its backward pass, in bytes, operator by operator as transformers computes eagerly."""
 
 from tui_train.memory.dimensions import Dimensions
 from tui_train.memory.types import BYTES, How

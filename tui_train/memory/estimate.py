@@ -1,6 +1,7 @@
 """The most memory that each phase of a training step takes on one card, in closed form: exact sums, nothing fitted."""
 
 import math
+from collections.abc import Iterable
 
 from tui_train.memory import activations
 from tui_train.memory.dimensions import Dimensions
@@ -17,8 +18,8 @@ def estimate(model: Dimensions, how: How) -> Estimate:
     sums = _Sums(model, how)
     held = (("weights", sums.weights), ("optimizer states", sums.states), ("buckets", sums.buckets))
     kept = sums.between_layers
-    loaded = Phase("load", (("weights", sums.loaded),))
-    forward = Phase(
+    loaded = _phase("load", (("weights", sums.loaded),))
+    forward = _phase(
         "forward and loss",
         (
             *held,
@@ -28,13 +29,13 @@ def estimate(model: Dimensions, how: How) -> Estimate:
             ("temporaries", sums.casts + sums.gathered),
         ),
     )
-    backward = [Phase("backward", (*held, *parts)) for parts in sums.backward()]
-    step = Phase("optimizer step", (*held, ("gradients", sums.gradients), ("temporaries", sums.step_temporaries)))
-    evaluation = Phase(
+    backward = [_phase("backward", (*held, *parts)) for parts in sums.backward()]
+    step = _phase("optimizer step", (*held, ("gradients", sums.gradients), ("temporaries", sums.step_temporaries)))
+    evaluation = _phase(
         "eval", (*held, ("activations", sums.passing), ("logits", sums.eval_logits), ("temporaries", sums.gathered))
     )
     phases = (loaded, forward, max(backward, key=lambda phase: phase.total), step, evaluation)
-    return Estimate(tuple(map(_shown, phases)), model.parameters, sums.trained, (*how.caveats, *_caveats(model, how)))
+    return Estimate(tuple(phases), model.parameters, sums.trained, (*how.caveats, *_caveats(model, how)))
 
 
 def _caveats(model: Dimensions, how: How) -> tuple[str, ...]:
@@ -45,8 +46,8 @@ def _caveats(model: Dimensions, how: How) -> tuple[str, ...]:
     return tuple(words for words, holds in found.items() if holds)
 
 
-def _shown(phase: Phase) -> Phase:
-    return Phase(phase.name, tuple((name, int(size)) for name, size in phase.parts if size))
+def _phase(name: str, parts: Iterable[tuple[str, float]]) -> Phase:
+    return Phase(name, tuple((part, int(size)) for part, size in parts if size))
 
 
 class _Sums:
@@ -88,7 +89,7 @@ class _Sums:
         self.step_temporaries = per_state if how.optimizer == "adamw_foreach" else 0
         # DistributedDataParallel copies gradients into buckets of its own.
         self.buckets = self.trained * trained_width if how.sharding == "ddp" and how.shards > 1 else 0
-        self.casts = model.layers * model.linear + model.table if how.autocast and how.method == "full" else 0
+        self.casts: float = model.layers * model.linear + model.table if how.autocast and how.method == "full" else 0
         self.casts *= how.compute if how.stream == 4 else 0
         self.gathered = self._gathered()
 
@@ -168,7 +169,7 @@ class _Sums:
         again = layers * self.layer if whole else 0
         casts = self.casts / model.layers if whole else self.casts
         passing = activations.backward(model, how) + self.gathered + casts
-        table = model.table * self.width if how.method == "full" and how.sharding not in {"fsdp", "zero3"} else 0
+        table: float = model.table * self.width if how.method == "full" and how.sharding not in {"fsdp", "zero3"} else 0
         table = self.gradients if how.gather else table
         kept = self.between_layers
         logits = (

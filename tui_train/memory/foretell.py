@@ -1,4 +1,4 @@
-"""From a profile and the facts to what its training is foretold to take, whether it fits, and what would change that."""
+"""From a profile and the facts to what its training will take, whether it fits, and what would change that."""
 
 from msgspec import Struct
 

@@ -142,5 +142,5 @@ def _json(path: Path, most: int) -> dict[str, Any]:
         raise ValueError(f"it is longer than {most // 2**20} MiB")
     found = msgspec.json.decode(data)
     if not isinstance(found, dict):
-        raise ValueError("it holds no names with values")
+        raise TypeError("it holds no names with values")
     return found

@@ -1,4 +1,4 @@
-"""From a profile to what is trained and how, as far as memory is concerned: from its values, arguments and YAML file."""
+"""From a profile to what is trained and how, as far as memory is concerned: its values, arguments and YAML file."""
 
 import math
 import re
@@ -144,7 +144,7 @@ def _how(profile: Profile, resolved: Resolved, told: Mapping[str, Any], model: D
 
 
 def _weights(resolved: Resolved, told: Mapping[str, Any], model: Dimensions | None) -> str:
-    """Return what weights are kept in: fp32 with the built-in trainer, else as the script and transformers load them."""
+    """Return what weights are kept in: fp32 with the built-in trainer, else as the script loads them."""
     named = next((str(told[key]).lower() for key in ("torch_dtype", "dtype", "model_init_dtype") if told.get(key)), "")
     short = {"bfloat16": "bf16", "float16": "fp16", "float32": "fp32", "bf16": "bf16", "fp16": "fp16"}
     filed = model.dtype if model and model.dtype else "fp32"

@@ -15,7 +15,6 @@ DEADLINE = 120.0
 # Of the amount, how much what was traced may be off by.
 ERROR = 0.1
 _NUMBERS = {"fp32": "float32", "bf16": "bfloat16", "fp16": "float16"}
-_RUN = "import sys; sys.path[:] = [p for p in sys.path if p]; exec(compile(sys.argv[1], 'memory_trace.py', 'exec'))"
 _NAMES = {"forward": "forward and loss", "step": "optimizer step"}
 
 
@@ -74,18 +73,21 @@ def question(model: Dimensions, how: How, folder: str = "") -> dict[str, Any]:
     }
 
 
+def program(name: str) -> str:
+    """Return the path of the child that traces or measures; those beside it are parts of it."""
+    return str(resources.files("tui_train").joinpath(f"target/memory/memory_{name}.py"))
+
+
 def trace(python: str, asked: dict[str, Any], cancelled: Callable[[], bool] = lambda: False) -> Counted:
     """Return what the child of an interpreter counts, in some seconds; `problem` says why it cannot."""
-    source = resources.files("tui_train").joinpath("target/memory_trace.py").read_text("utf-8")
-    answer = ask([python, "-B", "-c", _RUN, source, msgspec.json.encode(asked).decode()], DEADLINE, cancelled=cancelled)
+    answer = ask([python, "-B", program("trace"), msgspec.json.encode(asked).decode()], DEADLINE, cancelled=cancelled)
     return _counted(answer)
 
 
 def measure(python: str, asked: dict[str, Any], card: str = "") -> Counted:
     """Return what two real steps take on a card (its UUID), or without one on the CPU; it trains nothing of value."""
-    program = str(resources.files("tui_train").joinpath("target/memory_measure.py"))
     visible = {"CUDA_VISIBLE_DEVICES": card, "CUDA_DEVICE_ORDER": "PCI_BUS_ID"}
-    answer = ask([python, "-B", program, msgspec.json.encode(asked).decode()], DEADLINE, visible)
+    answer = ask([python, "-B", program("measure"), msgspec.json.encode(asked).decode()], DEADLINE, visible)
     return _counted(answer)
 
 

@@ -26,7 +26,7 @@ class How(Struct, frozen=True, kw_only=True):
 
     `weights` is what they are kept in, `autocast` what is computed in where that is another. `packed` weights are
     frozen. `adapters` is what LoRA's matrices are kept in. `kernels` are fused ones for norms only,
-    or all of Liger's; `loss` is how the loss treats the logits (see `logits`). `gather` keeps gradients over micro batches.
+    or all of Liger's; `loss` is how the logits are treated. `gather` keeps gradients over micro batches.
     `keeps_inputs`: packed layers keep what goes in, as bitsandbytes before 0.43 does. `whole_layers` is False where
     only attention is recomputed.
     """

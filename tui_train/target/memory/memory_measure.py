@@ -1,6 +1,6 @@
 """Say in one line of JSON what memory two real steps take on the first visible card, or without one on the CPU.
 
-Runs in the training interpreter, beside memory_trace.py, which builds the model: its weights are random, and no data is
+Runs in the training interpreter, on the model that the trace counts: its weights are random, and no data is
 read. On a card it tells what was allocated, reserved, and is used of the card; on the CPU what lived at a time.
 """
 
@@ -13,17 +13,17 @@ import sys
 import warnings
 from typing import Any
 
-import memory_trace
-from memory_trace import PHASES, Account, build, loss_of, mode_of
+import torch
+from memory_loss import loss_of
+from memory_model import build
+from memory_trace import PHASES, Account, Watch
 
 
 def measure(asked: dict[str, Any]) -> dict[str, Any]:
     """Return the most bytes of each phase over two steps, and on a card what it holds besides."""
-    import torch
-
     torch.manual_seed(1)
     on_card = torch.cuda.is_available()
-    memory_trace.DEVICE = "cuda" if on_card else "cpu"
+    device = "cuda" if on_card else "cpu"
     account = Account(1)
     peaks = dict.fromkeys(PHASES, 0)
 
@@ -32,21 +32,24 @@ def measure(asked: dict[str, Any]) -> dict[str, Any]:
         if on_card:
             torch.cuda.reset_peak_memory_stats()
 
-    with contextlib.nullcontext() if on_card else mode_of(account):
-        with torch.device(memory_trace.DEVICE):
+    with contextlib.nullcontext() if on_card else Watch(account):
+        with torch.device(device):
             model = build(asked)
         for tensor in (*model.parameters(), *model.buffers()):
             account.add(tensor)
         account.peaks["load"] = account.live
         ended("load")
         trained = [parameter for parameter in model.parameters() if parameter.requires_grad]
-        kinds = {"adamw_foreach": {"foreach": True}, "adamw_fused": {"fused": on_card, "foreach": False}}
+        kinds: dict[str, Any] = {
+            "adamw_foreach": {"foreach": True},
+            "adamw_fused": {"fused": on_card, "foreach": False},
+        }
         optimizer = torch.optim.AdamW(trained, lr=1e-5, **kinds.get(asked["optimizer"], {}))
         shape = (asked["micro_batch"], asked["sequence_length"])
         for _ in range(2):
             account.phase = "forward"
-            tokens = torch.randint(0, model.config.vocab_size, shape, device=memory_trace.DEVICE)
-            loss = loss_of(model, tokens, asked)
+            tokens = torch.randint(0, model.config.vocab_size, shape, device=device)
+            loss = loss_of(model, tokens, asked, device)
             ended("forward")
             account.phase = "backward"
             loss.backward()
