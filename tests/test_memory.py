@@ -74,13 +74,13 @@ def test_a_model_is_known_by_its_names(name, found):
 
 @pytest.mark.training
 @pytest.mark.parametrize(
-    ("sizes", "batch", "more"),
+    ("sizes", "batch", "more", "error"),
     [
-        ((3, 256, 4), (4, 256), {"autocast": "bf16"}),
-        ((4, 256, 4), (8, 256), {"checkpointing": True, "gather": True}),
+        ((3, 256, 4), (4, 256), {"autocast": "bf16"}, 0.01),
+        ((4, 256, 4), (8, 256), {"checkpointing": True, "gather": True}, 0.06),
     ],
 )
-def test_what_is_foretold_is_what_two_real_steps_take(sizes, batch, more):
+def test_what_is_foretold_is_what_two_real_steps_take(sizes, batch, more, error):
     """Of the built-in trainer's models, on the CPU, by live storage."""
     model = own(*sizes)
     how = How(micro_batch=batch[0], sequence_length=batch[1], optimizer="adamw_fused", **more)
@@ -89,7 +89,7 @@ def test_what_is_foretold_is_what_two_real_steps_take(sizes, batch, more):
     assert not measured.problem
     assert measured.parameters == model.parameters
     most = measured.peak[1]
-    assert estimate(model, how).peak.total == pytest.approx(most, rel=0.06)
+    assert estimate(model, how).peak.total == pytest.approx(most, rel=error)
     traced = traces.trace(sys.executable, question)
     assert traced.peak[1] == pytest.approx(most, rel=0.02), traced.problem
 
