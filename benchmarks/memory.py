@@ -2,7 +2,7 @@
 
 FILE has the columns model, gpus, gpu, mode, lora_r, dtype, amp, micro_bs, seq, grad_ckpt, attn, optimizer, kernels,
 parallel, peak_alloc_gib, outcome and source. `--trace` asks the trace as well (in this Python, which needs torch and
-transformers), `--rows` prints every row, `--markdown` the tables of docs/memory.md.
+transformers), `--rows` prints every row. The tables are those of docs/memory.md.
 """
 
 import argparse

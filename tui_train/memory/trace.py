@@ -43,6 +43,8 @@ def uncovered(how: How) -> str:
     """Return why a training cannot be traced; empty where it can."""
     if how.sharding.startswith("zero"):
         return "the trace does not know DeepSpeed"
+    if how.method != "full" and how.sharding == "fsdp":
+        return "what FSDP holds of frozen layers was measured to differ much"
     if how.loss == "chunked":
         return "the trace does not know losses over parts of the logits"
     return ""

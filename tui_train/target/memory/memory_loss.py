@@ -67,8 +67,7 @@ def loss_of(model: Any, tokens: Any, asked: dict[str, Any], device: str = "cpu")
             return _fusedloss(hidden, weight)
     if asked["loss"] in LOSSES:
         with context:
-            logits = model(input_ids=tokens).logits
-            return loss_over(logits, tokens, asked["loss"])
+            return loss_over(model, tokens, asked["loss"])
     with context:
         out = model(input_ids=tokens, labels=tokens)
     if kind:
@@ -77,9 +76,10 @@ def loss_of(model: Any, tokens: Any, asked: dict[str, Any], device: str = "cpu")
     return out["loss"]
 
 
-def loss_over(logits: Any, tokens: Any, kind: str) -> Any:
+def loss_over(model: Any, tokens: Any, kind: str) -> Any:
     """Return the loss as transformers before 4.49 computed it, or a fused kernel, or a script without fp32."""
     fast, upcast, held = LOSSES[kind]
+    logits = model(input_ids=tokens).logits
     kept = logits if held else None
     if upcast:
         logits = logits.float()
