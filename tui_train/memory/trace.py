@@ -45,6 +45,8 @@ def uncovered(how: How) -> str:
         return "the trace does not know DeepSpeed"
     if how.method != "full" and how.sharding == "fsdp":
         return "what FSDP holds of frozen layers was measured to differ much"
+    if how.autocast and how.sharding == "fsdp":
+        return "FSDP casts whole layers, and the trace only what operators take"
     if how.loss == "chunked":
         return "the trace does not know losses over parts of the logits"
     return ""
