@@ -160,7 +160,8 @@ class Looking(App[int]):
         if event.part == "paths":
             # Older answers may come later than newer ones: none of them is forgotten.
             paths, documents = {**facts.paths, **value.paths}, {**facts.documents, **value.documents}
-            self.facts = replace(facts, paths=paths, documents=documents, presets=value.presets)
+            models = {**facts.models, **value.models}
+            self.facts = replace(facts, paths=paths, documents=documents, presets=value.presets, models=models)
         elif event.part in {"help", "recipes"}:
             self.facts = replace(facts, **{event.part: {**getattr(facts, event.part), **value}})
         elif event.part == "machine":

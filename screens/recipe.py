@@ -1,22 +1,29 @@
 """Recipe: the model's size, the batch, the optimisation, and what is tried after an out-of-memory."""
 
 from collections.abc import Sequence
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from rich.text import Text
-from textual import on
+from textual import on, work
+from textual.app import ComposeResult
+from textual.binding import Binding, BindingType
 from textual.widget import Widget
 from textual.widgets import Static
+from textual.worker import get_current_worker
 
 from tui_train.errors import BadInput
-from tui_train.memory import ladder
+from tui_train.memory import ladder, trace, words
+from tui_train.memory.foretell import Foretold, effects, foretell
+from tui_train.memory.trace import Counted
 from tui_train.plan import batch
 from tui_train.plan.resolve import Resolved
 from tui_train.text import counted
 
 from .messages import Become, Chosen, Complaint
-from .step import Step, row_of
+from .step import Rows, Step, row_of
+from .widgets.bar import StepBar
 from .widgets.dialogs import Ask
+from .widgets.keys import Keys
 from .widgets.picks import Pick, Picks
 from .widgets.rows import TextRow, row_id
 
@@ -28,6 +35,8 @@ class Recipe(Step):
 
 Micro batch is what one process takes at a time, global batch what one optimizer step sees. Their quotient over all
 processes is the accumulation; it must divide exactly.
+The lines at the top foretell what each GPU will hold, at once and by sums; F3 counts it with the model's own code
+in the Python that trains, in some seconds and without a GPU. Neither knows what other programs take of a card later.
 The ladder says what is tried when a GPU runs out of memory, from top to bottom: Space picks a rung, [ and ] move it.
 The first three keep the training the same; the others ask for your consent."""
     TITLE_OF_STEP = "Recipe"
@@ -49,7 +58,23 @@ The first three keep the training the same; the others ask for your consent."""
         "ladder.rungs",
         "ladder.consent",
     )
+    BINDINGS: ClassVar[list[BindingType]] = [Binding("f3", "trace", "Trace memory")]
     _ROWS: ClassVar[tuple[str, ...]] = KEYS[:-2]
+
+    def __init__(self) -> None:
+        """Begin with nothing traced."""
+        super().__init__()
+        self._foretold: Foretold | None = None
+        self._counted: dict[object, Counted] = {}
+        self._tracing: object = None
+
+    def compose(self) -> ComposeResult:
+        """Put the lines about memory above the rows, where they stay while one types."""
+        yield StepBar(self.TITLE_OF_STEP)
+        yield Static(id="memory", markup=False)
+        yield Rows(*self.content(), id="body")
+        yield Static(id="hint", markup=False)
+        yield Keys()
 
     def content(self) -> Sequence[Widget]:
         """The rows, then the ladder."""
@@ -76,6 +101,7 @@ The first three keep the training the same; the others ask for your consent."""
         rate = batch.learning_rate(recipe)
         scaled = f"scaled to {rate:.3g}" if rate != recipe.learning_rate else ""
         self.query_one(f"#{row_id('recipe.learning_rate')}", TextRow).note(scaled)
+        self._show_memory(resolved)
         picks = self.query_one("#ladder", Picks)
         chosen = [name for name in self.profile.ladder.rungs if name in ladder.RUNGS]
         rest = [name for name in ladder.RUNGS if name not in chosen]
@@ -85,6 +111,51 @@ The first three keep the training the same; the others ask for your consent."""
             order = tuple(pick.value for pick in picks.picks)
         picks.picks = tuple(_pick(name, resolved) for name in order)
         picks.picked = tuple(chosen)
+
+    def _show_memory(self, resolved: Resolved) -> None:
+        if self.facts is None:
+            return
+        self._foretold = found = foretell(self.profile, self.facts, resolved)
+        changes = effects(self.profile, self.facts, resolved)
+        counted = self._counted.get(found.asked)
+        lines = (
+            words.first_line(found),
+            words.second_line(found, changes, counted, busy=self._tracing == found.asked),
+        )
+        style = "bold" if found.band == "will not fit" else ""
+        self.query_one("#memory", Static).update(Text("\n".join(lines), style, no_wrap=True, overflow="ellipsis"))
+
+    def action_trace(self) -> None:
+        """Have the memory counted in the Python that trains, or end the counting that is under way."""
+        if self._tracing is not None:
+            self.workers.cancel_group(self, "trace")
+            self._traced(self._tracing, None)
+            return
+        resolved = self._resolved(self.facts) if self.facts else None
+        asked = self._foretold.asked if self._foretold else None
+        if resolved is None or resolved.toolchain is None or asked is None or asked.model is None or asked.how is None:
+            error = BadInput("there is nothing to trace", "Name a model, and a Python that trains.")
+            self.post_message(Complaint(error))
+        elif why := trace.uncovered(asked.how):
+            self.post_message(Complaint(BadInput(f"it cannot be traced: {why}", "Take the estimate.")))
+        else:
+            self._tracing = asked
+            self.update()
+            question = trace.question(asked.model, asked.how, asked.folder)
+            self._trace(asked, resolved.toolchain.python, question)
+
+    @work(thread=True, exclusive=True, group="trace", exit_on_error=False)
+    def _trace(self, asked: object, python: str, question: dict[str, Any]) -> None:
+        worker = get_current_worker()
+        told = trace.trace(python, question, lambda: worker.is_cancelled)
+        if not worker.is_cancelled:
+            self.app.call_from_thread(self._traced, asked, told)
+
+    def _traced(self, asked: object, told: Counted | None) -> None:
+        self._tracing = None
+        if told:
+            self._counted[asked] = told
+        self.update()
 
     @on(Picks.Picked)
     def _picked(self, event: Picks.Picked) -> None:

@@ -1029,3 +1029,31 @@ async def test_v_says_what_is_in_the_image(machine: Any, monkeypatch: pytest.Mon
         assert "\\x1b[31mGPU 1" in text
         assert "It can train." in text
     assert asked == [("--gpus", f'"device={UUIDS[0]},{UUIDS[1]}"')]
+
+
+async def test_memory_is_foretold_as_one_types(machine: Any) -> None:
+    machine(SEED)
+    async with wizard().run_test(size=(80, 24)) as pilot:
+        await keys("enter", "enter", "enter")(pilot)
+        assert "60 MiB ±15% of 22.0 GiB: fits" in shows(pilot)
+        await keys("down", "end", "0", "0", "down", "end", "0")(pilot)
+        assert "will not fit" in shows(pilot).splitlines()[1]
+        assert "layers 4 -> 2: -" in shows(pilot).splitlines()[2]
+
+
+@pytest.mark.training
+async def test_f3_traces_the_memory_and_ends_it(machine: Any, monkeypatch: Any) -> None:
+    machine(CPU)
+    tool = msgspec.structs.replace(CUDA, python=sys.executable)
+    monkeypatch.setattr(probe, "toolchains", lambda *_args, **_named: (tool,))
+    async with wizard().run_test(size=(80, 24)) as pilot:
+        await keys("enter", "enter", "enter")(pilot)
+        await pilot.press("f3")
+        await until_shown(pilot, "F3 ends it")
+        await pilot.press("f3")
+        await settle(pilot)
+        assert "F3 ends it" not in shows(pilot)
+        assert "traced" not in shows(pilot)
+        await pilot.press("f3")
+        await settle(pilot)
+        assert re.search(r"traced 6\d MiB ±10%", shows(pilot).splitlines()[2])

@@ -102,6 +102,24 @@ def plan(profile: str, edits: tuple[str, ...], *, as_json: bool) -> None:
 
 @cli.command()
 @click.argument("profile")
+@click.option(
+    "--trace", is_flag=True, help="Count it with the model's own code and fake tensors: some seconds, no GPU."
+)
+@click.option("--measure", is_flag=True, help="Take two real steps with random weights.")
+@_JSON
+@_SET
+def estimate(profile: str, edits: tuple[str, ...], *, trace: bool, measure: bool, as_json: bool) -> None:
+    """Print what memory a profile's training will take, by phase, and whether it fits."""
+    from tui_train import estimate_commands
+
+    if trace and measure:
+        raise click.UsageError("--trace and --measure exclude each other.")
+    how = "trace" if trace else "measure" if measure else ""
+    estimate_commands.estimate(profile, edits, how, as_json=as_json)
+
+
+@cli.command()
+@click.argument("profile")
 @click.argument("folder", type=click.Path(file_okay=False, path_type=Path))
 @click.option("--force", is_flag=True, help="Overwrite files that stand there.")
 @_SET

@@ -13,6 +13,8 @@ from tui_train.facts.documents import documents
 from tui_train.facts.types import ContainerImage, Document, Facts, PathState
 from tui_train.facts.variables import variables
 from tui_train.files import PRIVATE, write_beside
+from tui_train.memory import models, settings
+from tui_train.memory.models import ModelFolder
 from tui_train.places import last_profile
 from tui_train.plan.plan import plan
 from tui_train.plan.resolve import resolve, started
@@ -43,15 +45,18 @@ class Named(Struct, frozen=True, kw_only=True):
     paths: dict[str, PathState]
     documents: dict[str, Document]
     presets: dict[str, OwnPreset]
+    models: dict[str, ModelFolder]
 
 
 def named(profile: Profile) -> Named:
     """Return what the files are that a profile names; they are read now."""
     config = profile.trainer.config
+    read = documents([config] if config else [])
     return Named(
         paths=probe.paths(fields.paths_of(profile)),
-        documents=documents([config] if config else []),
+        documents=read,
         presets=own_presets(),
+        models={path: models.folder(path) for path in settings.models_of(profile, read)},
     )
 
 
@@ -65,6 +70,7 @@ def look(profile: Profile) -> Facts:
         paths=files.paths,
         documents=files.documents,
         presets=files.presets,
+        models=files.models,
         variables=variables(),
         engines=images.engines() if inside else (),
         images=chosen_image(profile),

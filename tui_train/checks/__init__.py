@@ -45,6 +45,7 @@ CHECKS: tuple[Check, ...] = (
     preset.own,
     preset.listed,
     recipe.fallbacks,
+    recipe.memory,
     nemo.recipe,
     nemo.data,
     nemo.parallel,

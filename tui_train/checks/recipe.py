@@ -7,10 +7,11 @@ from tui_train.checks.finding import Finding
 from tui_train.errors import BadInput
 from tui_train.facts.types import Facts
 from tui_train.memory import ladder
+from tui_train.memory.foretell import fitting, foretell
 from tui_train.plan import batch
 from tui_train.plan.resolve import Resolved
 from tui_train.profile.types import Profile
-from tui_train.text import counted
+from tui_train.text import counted, size
 
 _UNITS = {True: ("process", "processes"), False: ("copy of the model", "copies of the model")}
 
@@ -88,3 +89,20 @@ def fallbacks(profile: Profile, _facts: Facts, resolved: Resolved) -> Iterator[F
 
 def _or(values: tuple[int, ...]) -> str:
     return " or ".join(str(value) for value in values)
+
+
+def memory(profile: Profile, facts: Facts, resolved: Resolved) -> Iterator[Finding]:
+    """A training that is foretold not to fit on the chosen card with the least room."""
+    found = foretell(profile, facts, resolved)
+    if found.estimate is None or found.band != "will not fit":
+        return
+    place, verdict = found.places[0]
+    change = fitting(profile, facts, resolved)
+    remedy = f"With {change.title} it would." if change else "Choose a smaller model, shorter samples, or more memory."
+    yield Finding(
+        level="warning",
+        key="recipe.micro_batch",
+        message=f"{size(verdict.needed)} are foretold, and {place.name} has {size(verdict.left)} left for tensors",
+        remedy=remedy,
+        change=change,
+    )

@@ -6,7 +6,7 @@ import selectors
 import signal
 import subprocess
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from time import monotonic, sleep
 from typing import NamedTuple
 
@@ -52,9 +52,11 @@ def ask(
     deadline: float,
     changes: Mapping[str, str] | None = None,
     folder: str | None = "/",
+    cancelled: Callable[[], bool] = lambda: False,
 ) -> Answer:
     """Run `command` with `changes` to the environment and return what it said within `deadline` seconds.
 
+    It is given up as soon as `cancelled` tells so.
     It runs in `folder`, None for the current one, and in a process group of its own, which is killed at the end.
     """
     ends = monotonic() + deadline
@@ -71,7 +73,7 @@ def ask(
     except (OSError, ValueError) as error:
         return Answer(failure=f"it cannot be started: {getattr(error, 'strerror', None) or error}")
     texts = (bytearray(), bytearray())
-    failure = _listen(process, texts, ends)
+    failure = _listen(process, texts, ends, lambda: GIVEN_UP.is_set() or cancelled())
     with contextlib.suppress(ProcessLookupError, PermissionError):
         # The process is not reaped yet, so the number of its group cannot have gone to another.
         os.killpg(process.pid, signal.SIGKILL)
@@ -90,7 +92,9 @@ def ask(
     )
 
 
-def _listen(process: subprocess.Popen[bytes], texts: tuple[bytearray, bytearray], ends: float) -> str:
+def _listen(
+    process: subprocess.Popen[bytes], texts: tuple[bytearray, bytearray], ends: float, given_up: Callable[[], bool]
+) -> str:
     """Put what `process` writes into `texts` until it ends, or return why it is not worth waiting longer."""
     with selectors.DefaultSelector() as selector:
         for pipe, text in zip((process.stdout, process.stderr), texts, strict=True):
@@ -100,14 +104,14 @@ def _listen(process: subprocess.Popen[bytes], texts: tuple[bytearray, bytearray]
         # Something that the child left running may hold the pipes open: once it is over, what is there already is all.
         while selector.get_map() and (more or not ended):
             left = ends - monotonic()
-            if left <= 0 or GIVEN_UP.is_set():
+            if left <= 0 or given_up():
                 return _LATE
             ended = _ended(process)
             more = _read(selector, 0 if ended else min(left, 0.05))
             if max(map(len, texts)) > _MOST:
                 return "it does not stop writing"
     while not _ended(process):
-        if monotonic() > ends or GIVEN_UP.is_set():
+        if monotonic() > ends or given_up():
             return _LATE
         sleep(0.01)
     return ""

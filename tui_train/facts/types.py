@@ -4,6 +4,7 @@ from typing import Any, Literal
 
 from msgspec import Struct
 
+from tui_train.memory.models import ModelFolder
 from tui_train.presets import OwnPreset
 
 ComputeMode = Literal["default", "exclusive", "prohibited"]
@@ -193,10 +194,11 @@ class NemoRecipes(Struct, frozen=True):
 class Facts(Struct, frozen=True, kw_only=True):
     """All that plan and checks may know of the world.
 
-    `paths` holds the state of each path that the profile names, `documents` what its YAML files hold, `presets` the
-    user's own by name, `help` what scripts list, by script or module, and `recipes` those of NeMo, by Python: only of
-    those that the user has asked. `variables` are those of the environment, and of NCCL's files, that tell libraries
-    how to communicate. `taken` is what live runs have.
+    `paths` holds the state of each path that the profile names, `documents` what its YAML files hold, `models` the
+    shapes of the models in its folders, `presets` the user's own by name, `help` what scripts list, by script or
+    module, and `recipes` those of NeMo, by Python: only of those that the user has asked. `variables` are those of the
+    environment, and of NCCL's files, that tell libraries how to communicate. `taken` is what live
+    runs have.
     """
 
     machine: Machine
@@ -210,6 +212,7 @@ class Facts(Struct, frozen=True, kw_only=True):
     images: tuple[ContainerImage, ...] = ()
     recipes: dict[str, NemoRecipes] = {}
     taken: tuple[Taken, ...] = ()
+    models: dict[str, ModelFolder] = {}
 
 
 class Verdict(Struct, frozen=True):

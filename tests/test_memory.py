@@ -1,0 +1,281 @@
+"""What memory is foretold: shapes, sums against real steps, verdicts, and what a profile says of them."""
+
+import json
+import os
+import struct
+import subprocess
+import sys
+import time
+
+import msgspec
+import pytest
+from support import GIB, facts, gpu, profile
+
+from tui_train.changes import apply
+from tui_train.facts.types import Document
+from tui_train.memory import trace as traces
+from tui_train.memory.dimensions import Dimensions, by_name, known
+from tui_train.memory.estimate import estimate
+from tui_train.memory.foretell import effects, fitting, foretell, rungs
+from tui_train.memory.models import ModelFolder, folder
+from tui_train.memory.settings import asked
+from tui_train.memory.types import How
+from tui_train.memory.verdict import judge
+from tui_train.plan.resolve import resolve
+
+MISTRAL = by_name("mistralai/Mistral-7B-v0.1")
+SCRIPT = {"trainer.kind": "script", "trainer.script": "/t.py"}
+LARGE = {"recipe.hidden_size": 2048, "recipe.heads": 16, "recipe.layers": 16, "recipe.sequence_length": 2048}
+COUNT = """
+import json, sys, torch
+from transformers import AutoConfig, AutoModelForCausalLM
+for row in json.loads(sys.argv[1]):
+    with torch.device("meta"):
+        model = AutoModelForCausalLM.from_config(AutoConfig.for_model(row.pop("model_type"), **row))
+    print(sum(p.numel() for p in model.parameters()))
+"""
+
+
+def own(layers, hidden, heads):
+    values = {"recipe.layers": layers, "recipe.hidden_size": hidden, "recipe.heads": heads}
+    found = asked(profile(values), facts(), resolve(profile(values), facts()))
+    return found.model
+
+
+def told(values, where):
+    return foretell(profile(values), where, resolve(profile(values), where))
+
+
+def test_known_shapes_have_as_many_parameters_as_transformers_gives_them():
+    names = ["Qwen2.5-0.5B", "gpt2", "pythia-70m", "falcon-7b", "falcon-40b",
+             "gemma-2-2b", "phi-1.5", "santacoder", "OLMo-2-0425-1B", "stablelm-2-1_6b",
+             "Qwen3-0.6B", "Phi-3-mini-4k", "starcoder2-3b", "Mixtral-8x7B"]  # fmt: skip
+    shapes = [by_name(name) for name in names]
+    rows = json.dumps([traces.configuration(shape) for shape in shapes])
+    done = subprocess.run([sys.executable, "-c", COUNT, rows], capture_output=True, text=True, check=True)
+    assert [int(line) for line in done.stdout.split()] == [shape.parameters for shape in shapes]
+
+
+@pytest.mark.parametrize(
+    ("name", "found"),
+    [
+        ("Qwen/Qwen2.5-0.5B-Instruct", "Qwen/Qwen2-0.5B"),
+        ("/models/Llama-2-13b-chat-hf/", "meta-llama/Llama-2-13b"),
+        ("Llama 2 70 B", "meta-llama/Llama-2-70b"),
+        ("llama31_8b", "meta-llama/Meta-Llama-3-8B"),
+        ("TheBloke/Mistral-7B-v0.1-GPTQ", "mistralai/Mistral-7B-v0.1"),
+        ("gemma2_2b", "google/gemma-2-2b"),
+    ],
+)
+def test_a_model_is_known_by_its_names(name, found):
+    assert by_name(name) == known()[found]
+    assert by_name(f"{name}x9") is None
+
+
+@pytest.mark.training
+@pytest.mark.parametrize(
+    ("sizes", "batch", "more", "error"),
+    [
+        ((3, 256, 4), (4, 256), {"autocast": "bf16"}, 0.01),
+        ((4, 256, 4), (8, 256), {"checkpointing": True, "gather": True}, 0.06),
+    ],
+)
+def test_what_is_foretold_is_what_two_real_steps_take(sizes, batch, more, error):
+    """Of the built-in trainer's models, on the CPU, by live storage."""
+    model = own(*sizes)
+    how = How(micro_batch=batch[0], sequence_length=batch[1], optimizer="adamw_fused", **more)
+    question = traces.question(model, how)
+    measured = traces.measure(sys.executable, question)
+    assert not measured.problem
+    assert measured.parameters == model.parameters
+    most = measured.peak[1]
+    assert estimate(model, how).peak.total == pytest.approx(most, rel=error)
+    traced = traces.trace(sys.executable, question)
+    assert traced.peak[1] == pytest.approx(most, rel=0.02), traced.problem
+
+
+def test_the_optimizer_holds_what_torch_does():
+    """Weights, gradients, two states and foreach's square roots: five times the weights in bf16, four when fused."""
+    how = How(micro_batch=1, sequence_length=512, weights="bf16", checkpointing=True)
+    step = estimate(MISTRAL, how)
+    weights = 2 * MISTRAL.parameters
+    assert step.peak.name == "optimizer step"
+    assert step.peak.total == 5 * weights
+    fused = msgspec.structs.replace(how, optimizer="adamw_fused")
+    assert estimate(MISTRAL, fused).phases[3].total == 4 * weights
+    halved = msgspec.structs.replace(how, sharding="fsdp", shards=2)
+    assert estimate(MISTRAL, halved).phases[3].total == pytest.approx(2.5 * weights)
+    copied = msgspec.structs.replace(how, sharding="ddp", shards=2)
+    assert estimate(MISTRAL, copied).phases[3].total == 6 * weights
+
+
+@pytest.mark.parametrize(
+    "more",
+    [
+        {"checkpointing": True},
+        {"method": "lora"},
+        {"loss": "fused"},
+        {"kernels": "liger"},
+        {"attention": "flash"},
+        {"weights": "bf16"},
+    ],
+)
+def test_each_saving_saves(more):
+    how = How(micro_batch=4, sequence_length=2048)
+    assert estimate(MISTRAL, msgspec.structs.replace(how, **more)).peak.total < estimate(MISTRAL, how).peak.total
+    packed = msgspec.structs.replace(how, weights="bf16", method="lora")
+    saving = (
+        estimate(MISTRAL, packed).phases[0].total
+        - estimate(MISTRAL, msgspec.structs.replace(packed, packed="nf4")).phases[0].total
+    )
+    assert saving == pytest.approx(MISTRAL.layers * MISTRAL.linear * (2 - 0.5625), rel=0.001)
+
+
+def test_it_is_quick_enough_to_type_by():
+    where = facts(gpus=(gpu(0),))
+    chosen = profile(LARGE)
+    resolved = resolve(chosen, where)
+    started = time.process_time()
+    for _ in range(20):
+        foretell(chosen, where, resolved)
+        effects(chosen, where, resolved)
+    assert (time.process_time() - started) / 20 < 0.005
+
+
+def test_bands():
+    assert judge(10 * GIB, 24 * GIB, several=False).band == "fits"
+    assert judge(10 * GIB, 24 * GIB, several=False, caveats=True).band == "tight"
+    assert judge(20 * GIB, 24 * GIB, several=False).band == "tight"
+    assert judge(23 * GIB, 24 * GIB, several=False).band == "will not fit"
+    assert judge(1, 0, several=True).band == "will not fit"
+
+
+def test_the_card_with_the_least_free_memory_decides():
+    where = facts(gpus=(gpu(0), gpu(1, memory_total=20 * GIB)))
+    found = told({"recipe.global_batch": 16}, where)
+    assert [place.free for place, _ in found.places] == [20 * GIB, 24 * GIB]
+
+
+def test_what_makes_it_fit_keeps_the_global_batch():
+    where = facts(gpus=(gpu(0),))
+    chosen = profile(LARGE)
+    assert told(LARGE, where).band == "will not fit"
+    change = fitting(chosen, where, resolve(chosen, where))
+    mended = apply(change, chosen)
+    assert mended.recipe.global_batch == chosen.recipe.global_batch
+    assert foretell(mended, where, resolve(mended, where)).band != "will not fit"
+    twice = apply(type(change)("", "", (("recipe.micro_batch", mended.recipe.micro_batch * 2),)), mended)
+    assert foretell(twice, where, resolve(twice, where)).band == "will not fit", "the largest that fits is taken"
+
+
+def test_each_rung_of_the_ladder_is_foretold():
+    where = facts(gpus=(gpu(0),))
+    chosen = profile(LARGE)
+    sizes = [found.estimate.peak.total for _, found in rungs(chosen, where, resolve(chosen, where))]
+    assert len(sizes) > 3
+    assert sizes == sorted(sizes, reverse=True)
+
+
+@pytest.mark.parametrize(
+    ("values", "part"),
+    [
+        (SCRIPT, "name a model"),
+        (SCRIPT | {"trainer.arguments": ("--model_name_or_path=nobody/knows-this",)}, "not known"),
+        ({"trainer.kind": "nemo", "nemo.recipe": "llama3_8b", "nemo.tensor_parallel": 2}, "parallel"),
+        ({"trainer.kind": "nemo", "nemo.recipe": "chatglm3_6b"}, "not known"),
+        ({"trainer.kind": "nemo"}, "name a recipe"),
+    ],
+)
+def test_what_cannot_be_known_is_not_made_up(values, part):
+    found = told(values, facts(gpus=(gpu(0),)))
+    assert found.estimate is None
+    assert found.band is None
+    assert part in found.why_not
+
+
+def test_arguments_and_yaml_tell_how():
+    words = ("--model_name_or_path", "Qwen/Qwen2.5-0.5B", "--use_peft", "--lora_r=64", "--load_in_4bit",
+             "--torch_compile", "--optim", "adamw_bnb_8bit", "--max_seq_length=777",
+             "--attn_implementation=flash_attention_2")  # fmt: skip
+    how = told(SCRIPT | {"trainer.arguments": words, "recipe.precision": "bf16"}, facts()).asked.how
+    assert (how.method, how.rank, how.packed, how.optimizer) == ("lora", 64, "nf4", "adamw_8bit")
+    assert (how.sequence_length, how.attention, how.autocast) == (777, "flash", "bf16")
+    assert any("torch.compile" in words for words in how.caveats)
+    yaml = Document(values={"base_model": "meta-llama/Llama-3.2-1B", "adapter": "qlora", "load_in_4bit": True})
+    where = msgspec.structs.replace(facts(), documents={"/c.yaml": yaml})
+    found = told(SCRIPT | {"trainer.preset": "axolotl", "trainer.config": "/c.yaml"}, where).asked
+    assert (found.model.name, found.how.packed) == ("meta-llama/Llama-3.2-1B", "nf4")
+
+
+def safetensors(path, tensors, length=None):
+    header = json.dumps(tensors).encode()
+    path.write_bytes(struct.pack("<Q", len(header) if length is None else length) + header)
+
+
+CONFIG = {"model_type": "qwen2", "num_hidden_layers": 2, "hidden_size": 64, "num_attention_heads": 4,
+          "num_key_value_heads": 2, "intermediate_size": 128, "vocab_size": 100, "torch_dtype": "bfloat16"}  # fmt: skip
+
+
+def test_a_folder_tells_shape_and_exact_count(tmp_path):
+    (tmp_path / "config.json").write_text(json.dumps(CONFIG))
+    assert folder(str(tmp_path)).dimensions.layers == 2
+    safetensors(tmp_path / "a.safetensors", {"w": {"dtype": "BF16", "shape": [10, 20]}, "__metadata__": {"x": "y"}})
+    safetensors(tmp_path / "b.safetensors", {"v": {"dtype": "BF16", "shape": [7]}})
+    index = {"weight_map": {"w": "a.safetensors", "v": "b.safetensors"}}
+    (tmp_path / "model.safetensors.index.json").write_text(json.dumps(index))
+    found = folder(str(tmp_path)).dimensions
+    assert (found.parameters, found.dtype, found.qkv_bias) == (207, "bf16", True)
+    where = msgspec.structs.replace(facts(), models={"/m": ModelFolder(found)})
+    assert told({"trainer.model": "/m"}, where).estimate.parameters == 207
+
+
+@pytest.mark.parametrize(
+    "spoil",
+    [
+        lambda path: (path / "config.json").write_text("[" * 100_000),
+        lambda path: (path / "config.json").write_bytes(b"\xff\x00"),
+        lambda path: (path / "config.json").write_text(json.dumps(CONFIG | {"num_hidden_layers": -1})),
+        lambda path: (path / "config.json").write_text(json.dumps(CONFIG | {"hidden_size": "64"})),
+        lambda path: (path / "config.json").write_text(json.dumps(CONFIG | {"model_type": "\x1b[31m"})),
+        lambda path: (path / "config.json").write_text(json.dumps(CONFIG | {"model_type": ["x"]})),
+        lambda path: ((path / "config.json").unlink(), os.mkfifo(path / "config.json")),
+        lambda path: safetensors(path / "model.safetensors", {}, length=2**62),
+        lambda path: (path / "model.safetensors").write_bytes(b"\x01"),
+        lambda path: safetensors(path / "model.safetensors", {"w": {"dtype": "BF16", "shape": [-1, 5]}}),
+        lambda path: safetensors(path / "model.safetensors", {"w": {"dtype": "BF16"}}),
+        lambda path: safetensors(path / "model.safetensors", {"w": 3}),
+        lambda path: (path / "model.safetensors.index.json").write_text('{"weight_map": {"w": "../../etc/passwd"}}'),
+    ],
+)
+def test_a_damaged_folder_is_a_problem_in_words(tmp_path, spoil):
+    (tmp_path / "config.json").write_text(json.dumps(CONFIG))
+    spoil(tmp_path)
+    found = folder(str(tmp_path))
+    assert found.dimensions is None
+    assert found.problem.isprintable()
+    assert found.problem
+
+
+def command(*words):
+    return subprocess.run([sys.executable, "-m", "tui_train", "estimate", *words], capture_output=True, text=True,
+                          check=False)  # fmt: skip
+
+
+def test_the_command_prints_phases_and_json():
+    done = command("quickstart", "--set", "recipe.layers=3")
+    assert done.returncode == 0
+    assert max(map(len, done.stdout.splitlines())) <= 80
+    assert "Foretold at most" in done.stdout
+    data = json.loads(command("quickstart", "--json", "--measure").stdout)
+    assert data["peak"]["bytes"] == pytest.approx(max(data["measure"]["phases"].values()), rel=0.15)
+    failed = command("quickstart", "--set", "trainer.kind=script", "--set", "trainer.script=/t.py")
+    assert failed.returncode == 69
+    assert "name a model" in failed.stderr
+
+
+def test_a_trace_that_fails_or_is_cancelled_says_so():
+    question = traces.question(Dimensions(type="nothing", layers=1, hidden=8, heads=1, ffn=8, vocab=8), How(
+        micro_batch=1, sequence_length=8))  # fmt: skip
+    assert "nothing" in traces.trace(sys.executable, question).problem
+    assert traces.trace(sys.executable, question, lambda: True).problem
+    assert "cannot be started" in traces.trace("/no/python", question).problem

@@ -1,0 +1,91 @@
+"""What a layer keeps for its backward pass, in bytes, operator by operator as transformers computes eagerly."""
+
+from tui_train.memory.dimensions import Dimensions
+from tui_train.memory.types import BYTES, How
+
+# Those whose activation is written out of single operators, each of which keeps its input.
+_LONG_GELU = frozenset({"gpt2", "phi"})
+_ONE_PROJECTION = frozenset({"gpt_neox", "phi3", "falcon"})
+_DROPS = frozenset({"gpt2", "gpt_bigcode"})
+
+
+def layer(model: Dimensions, how: How) -> int:
+    """Return the bytes that one layer keeps for the backward pass of a micro batch."""
+    wide = how.compute
+    attention = wide * (model.queries + 2 * model.keys) + _mixing(model, how)
+    if model.type in _ONE_PROJECTION:
+        # Values are a view of what holds queries and keys as well, from before their rotation.
+        attention += wide * (model.queries + model.keys)
+    if model.qk_norm:
+        attention += _norm(model.queries + model.keys, how, wide)
+    inputs = _input(model.hidden, ("q_proj", "k_proj", "v_proj"), how) + _input(model.queries, ("o_proj",), how, own=0)
+    drops = 2 * model.hidden if model.type in _DROPS else 0
+    norms = model.norms * norm(model, how)
+    return how.tokens * (attention + inputs + drops + norms + _mlp(model, how))
+
+
+def norm(model: Dimensions, how: How) -> int:
+    """Return the bytes a token that a norm keeps besides its output."""
+    if model.norm == "layer" or how.kernels:
+        return how.stream * model.hidden
+    return _norm(model.hidden, how, how.stream)
+
+
+def _norm(width: int, how: How, stream: int) -> int:
+    # In fp32 whatever comes in, and again before the weight, if that is trained.
+    return (4 + (stream if how.method == "full" else 0)) * width
+
+
+def _mixing(model: Dimensions, how: How) -> int:
+    """Return what attention keeps besides queries, keys and values: its output, and how it was weighted."""
+    output = how.compute * model.queries
+    if how.attention == "eager":
+        repeated = 2 * how.compute * (model.queries - model.keys)
+        return output + repeated + (4 + how.compute) * model.heads * how.sequence_length
+    # transformers repeats keys and values for each query head where there is a mask, and sdpa takes them as they are.
+    repeated = 2 * how.compute * (model.queries - model.keys) if how.attention == "sdpa" else 0
+    return output + repeated + 4 * model.heads
+
+
+def _mlp(model: Dimensions, how: How) -> int:
+    wide, ffn = how.compute, model.ffn
+    times = max(1, model.experts_used)
+    names = ("gate_proj", "up_proj") if model.gated else ("up_proj",)
+    first = 0 if model.parallel and model.norms == 1 else _input(model.hidden, names, how)
+    last = _input(ffn, ("down_proj",), how)
+    if model.gated:
+        inner = (2 if how.kernels == "liger" else 3) * wide * ffn
+    else:
+        inner = (4 if model.type in _LONG_GELU else 1) * wide * ffn
+    return first + times * (inner + last)
+
+
+def _input(width: int, names: tuple[str, ...], how: How, own: int = 1) -> int:
+    """Return what linear layers keep of their common input; `own` is 0 where it is kept anyway."""
+    wide = how.compute
+    if how.method == "full":
+        copies = len(names) if how.autocast and how.stream == 4 and own else own
+        return copies * wide * width
+    aimed = sum(name in how.targets for name in names)
+    if how.packed and how.keeps_inputs:
+        return (own + (1 if aimed else 0)) * wide * width
+    if not aimed or how.method == "frozen":
+        return 0
+    kept = BYTES[how.adapters]
+    if how.dropout:
+        return aimed * ((wide if how.autocast else kept) + 1) * width
+    if how.autocast:
+        return aimed * wide * width
+    return aimed * kept * width if kept != wide else own * wide * width
+
+
+def backward(model: Dimensions, how: How) -> int:
+    """Return the most that the backward pass of a layer holds besides what the layer kept."""
+    wide, times = how.compute, max(1, model.experts_used)
+    # The gradients of what was multiplied, beside that of the product, which is only kept where the next layer learns.
+    gated = (2 if how.method == "full" else 3) if how.kernels != "liger" else 1
+    mlp = (gated if model.gated else 2) * wide * model.ffn * times
+    eager = 8 * model.heads * how.sequence_length if how.attention == "eager" else 0
+    # A weight's gradient before it is added, or a packed weight unpacked.
+    matrix = wide * model.hidden * model.ffn
+    return how.tokens * max(mlp + how.stream * model.hidden, eager) + matrix

@@ -1,0 +1,188 @@
+"""The most memory that each phase of a training step takes on one card, in closed form: exact sums, nothing fitted."""
+
+import math
+from collections.abc import Iterable
+
+from tui_train.memory import activations
+from tui_train.memory.dimensions import Dimensions
+from tui_train.memory.types import BYTES, Estimate, How, Phase
+
+# Bytes a weight: 4 bits and an fp32 scale for 64, the scales again in 8 bits, or fp16 scales and zeros for 128.
+PACKED = {"nf4": 0.5 + 4 / 64, "nf4-dq": 0.5 + 1 / 64 + 4 / 64 / 256, "gptq": 0.5 + 2.5 / 128, "int8": 1 + 4 / 4096}
+# Of 8-bit states: two bytes, and an fp32 scale for each 256.
+_EIGHT_BIT = 2 * (1 + 4 / 256)
+
+
+def estimate(model: Dimensions, how: How) -> Estimate:
+    """Return what each phase takes: load, forward with the loss, backward, the optimizer's step, evaluation."""
+    sums = _Sums(model, how)
+    held = (("weights", sums.weights), ("optimizer states", sums.states), ("buckets", sums.buckets))
+    kept = sums.between_layers
+    loaded = _phase("load", (("weights", sums.loaded),))
+    forward = _phase(
+        "forward and loss",
+        (
+            *held,
+            ("gradients", sums.gradients if how.gather else 0),
+            ("activations", kept + sums.end),
+            ("logits", sums.logits),
+            ("temporaries", sums.casts + sums.gathered),
+        ),
+    )
+    backward = [_phase("backward", (*held, *parts)) for parts in sums.backward()]
+    step = _phase("optimizer step", (*held, ("gradients", sums.gradients), ("temporaries", sums.step_temporaries)))
+    evaluation = _phase(
+        "eval", (*held, ("activations", sums.passing), ("logits", sums.eval_logits), ("temporaries", sums.gathered))
+    )
+    phases = (loaded, forward, max(backward, key=lambda phase: phase.total), step, evaluation)
+    return Estimate(tuple(phases), model.parameters, sums.trained, (*how.caveats, *_caveats(model, how)))
+
+
+def _caveats(model: Dimensions, how: How) -> tuple[str, ...]:
+    found = {
+        "experts: which tokens go where is not known before": model.experts,
+        "LoRA on a shared-out model: what was measured differs much": how.method == "lora" and how.sharding == "fsdp",
+    }
+    return tuple(words for words, holds in found.items() if holds)
+
+
+def _phase(name: str, parts: Iterable[tuple[str, float]]) -> Phase:
+    return Phase(name, tuple((part, int(size)) for part, size in parts if size))
+
+
+class _Sums:
+    """The amounts of which the phases are made, in bytes."""
+
+    def __init__(self, model: Dimensions, how: How) -> None:
+        self.model, self.how = model, how
+        self.width = BYTES[how.weights]
+        self.adapters = (
+            sum(
+                how.rank * (a + b)
+                for name, (a, b) in model.matrices.items()
+                if how.method == "lora" and name in how.targets
+            )
+            * model.layers
+        )
+        self.trained = model.parameters if how.method == "full" else self.adapters
+        self._hold()
+        self.layer = activations.layer(model, how)
+        tokens = how.tokens
+        head = how.compute * model.hidden if how.method == "full" else 0
+        self.end = tokens * (activations.norm(model, how) + head + how.stream * model.hidden)
+        kept = tokens * model.hidden * how.stream
+        self.checkpoint = kept if how.checkpointing and how.whole_layers else self._selective()
+        self.between_layers = model.layers * self.checkpoint
+        self._loss()
+
+    def _hold(self) -> None:
+        """Set what lives from step to step."""
+        model, how = self.model, self.how
+        packed = model.layers * model.linear if how.packed else 0
+        frozen = model.parameters if how.method != "full" else 0
+        base = (frozen - packed) * self.width + packed * PACKED.get(how.packed, 0)
+        trained_width = BYTES[how.adapters] if how.method == "lora" else self.width
+        self.loaded = base + self.trained * trained_width
+        weights, gradients, states, per_state = self._shares(base, self.trained * trained_width)
+        self.weights, self.gradients = weights, gradients
+        self.states = states
+        self.step_temporaries = per_state if how.optimizer == "adamw_foreach" else 0
+        # DistributedDataParallel copies gradients into buckets of its own.
+        self.buckets = self.trained * trained_width if how.sharding == "ddp" and how.shards > 1 else 0
+        self.casts: float = model.layers * model.linear + model.table if how.autocast and how.method == "full" else 0
+        self.casts *= how.compute if how.stream == 4 else 0
+        self.gathered = self._gathered()
+
+    def _shares(self, base: float, trained: float) -> tuple[float, float, float, float]:
+        """Return weights, gradients, states and one of them, each as its strategy shares it out."""
+        how, count = self.how, max(1, self.how.shards)
+        each = trained
+        per = {"adamw_8bit": _EIGHT_BIT / 2, "adafactor": 8 / self.model.hidden, "sgd": 0}
+        states = self.trained * 2 * per[how.optimizer] if how.optimizer in per else 2 * each
+        if how.sharding == "fsdp":
+            out = 0 if how.offload else 1 / count
+            return (base + trained) * out, trained * out, states * out, each * out
+        if how.sharding.startswith("zero"):
+            # DeepSpeed keeps 16-bit weights and gradients, and fp32 ones beside the states, which it shares out.
+            half, out = 2 * self.trained, 0 if how.offload else 1 / count
+            whole = 1 / count if how.sharding == "zero3" else 1
+            gradients = half * (1 if how.sharding == "zero1" else out)
+            return base * whole + half * whole, gradients, 12 * self.trained * out, 4 * self.trained * out
+        return base + trained, trained, states, each
+
+    def _gathered(self) -> float:
+        """Return what is whole for a while though it is shared out: two layers and what belongs to none."""
+        model, how = self.model, self.how
+        if how.sharding not in {"fsdp", "zero3"} or how.shards < 2:
+            return 0
+        width = PACKED[how.packed] if how.packed else how.compute
+        layer = model.linear * width + (model.layer - model.linear) * how.compute
+        rest = (model.parameters - model.layers * model.layer) * how.compute
+        gradients = 2 * model.layer * how.compute if how.method == "full" else 0
+        return 2 * layer + rest + gradients
+
+    def _selective(self) -> int:
+        """Return what one layer keeps where it is not recomputed, or only its attention is."""
+        model, how = self.model, self.how
+        again = how.compute * (model.queries + 2 * model.keys) * how.tokens
+        return self.layer - again if how.checkpointing and not how.whole_layers else self.layer
+
+    def _loss(self) -> None:
+        """Set what the logits take at most, in training and in evaluation."""
+        model, how = self.model, self.how
+        all_logits = how.tokens * model.vocab
+        wide = how.compute
+        # As they are computed, in fp32 where that is another, and the logarithm of the softmax.
+        upcast = 4 + 4 + (wide if wide < 4 else 0)
+        forward = {"upcast": upcast, "copied": 12 + wide, "plain": 4 * wide, "fast": 8, "fast-copied": 8 + wide}
+        forward["chunked"] = 2 * wide
+        # That logarithm, its gradient, and the gradient of the logits.
+        backward = {"upcast": 12, "copied": 12}
+        if model.type == "gemma2":
+            # Its logits go through a tanh, which keeps what it returns.
+            forward, backward = ({name: size + wide for name, size in each.items()} for each in (forward, backward))
+        self.eval_logits = all_logits * (wide + 4)
+        if how.loss != "fused":
+            self.logits: float = all_logits * forward[how.loss]
+            self.logits_back: float = all_logits * backward.get(how.loss, forward[how.loss])
+            return
+        # As Liger does: as many parts as the vocabulary is wider than the model, gradients at once.
+        parts = _power(model.vocab / model.hidden)
+        chunk = min(how.tokens, _power(how.tokens / parts))
+        trained = model.table * how.compute if how.method == "full" else 0
+        self.logits = chunk * model.vocab * wide + how.tokens * model.hidden * wide + trained
+        self.logits_back = self.logits - chunk * model.vocab * wide
+        self.eval_logits = chunk * model.vocab * wide
+
+    @property
+    def passing(self) -> float:
+        """What one layer holds at a time where nothing is kept for a backward pass."""
+        model, how = self.model, self.how
+        return how.tokens * (2 * how.stream * model.hidden + (3 if model.gated else 2) * how.compute * model.ffn)
+
+    def backward(self) -> tuple[tuple[tuple[str, float], ...], ...]:
+        """Return the parts of the backward pass in the loss, in its first layer, and where it ends."""
+        model, how = self.model, self.how
+        whole = how.checkpointing and how.whole_layers
+        # Under FSDP frozen layers were seen to go only when the next one had been recomputed.
+        layers = 2 if how.sharding == "fsdp" and how.method == "lora" else 1
+        again = layers * self.layer if whole else 0
+        casts = self.casts / model.layers if whole else self.casts
+        passing = activations.backward(model, how) + self.gathered + casts
+        table: float = model.table * self.width if how.method == "full" and how.sharding not in {"fsdp", "zero3"} else 0
+        table = self.gradients if how.gather else table
+        kept = self.between_layers
+        logits = (
+            ("activations", kept + self.end),
+            ("logits", self.logits_back),
+            ("temporaries", self.gathered + casts),
+        )
+        return (
+            (("gradients", self.gradients if how.gather else 0), *logits),
+            (("gradients", table), ("activations", kept + again), ("temporaries", passing)),
+            (("gradients", self.gradients), ("activations", self.checkpoint + again), ("temporaries", passing)),
+        )
+
+
+def _power(number: float) -> int:
+    return 1 << max(0, math.ceil(number) - 1).bit_length()

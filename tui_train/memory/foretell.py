@@ -1,0 +1,155 @@
+"""From a profile and the facts to what its training will take, whether it fits, and what would change that."""
+
+from msgspec import Struct
+
+from tui_train.changes import Change, apply, diff
+from tui_train.errors import BadInput
+from tui_train.facts.types import Facts, Gpu
+from tui_train.memory import ladder
+from tui_train.memory.estimate import estimate
+from tui_train.memory.settings import Asked, asked
+from tui_train.memory.types import Estimate
+from tui_train.memory.verdict import Band, Verdict, judge
+from tui_train.plan.resolve import Resolved, resolve
+from tui_train.profile import fields
+from tui_train.profile.types import Profile
+
+_MOST_STEPS = 32
+# What leaves the training as it is.
+_HARMLESS = ("micro_batch", "activation_checkpointing", "sharding", "offload")
+
+
+class Place(Struct, frozen=True):
+    """Where a training's tensors must fit: a card or the host's memory, with what is free of it in bytes."""
+
+    name: str
+    free: int
+    cuda: bool
+
+
+class Foretold(Struct, frozen=True):
+    """The estimate for a profile, with the verdict for each place; without an estimate, `why_not` says what is missing.
+
+    `places` have the one with the least room first.
+    """
+
+    asked: Asked
+    estimate: Estimate | None = None
+    places: tuple[tuple[Place, Verdict], ...] = ()
+
+    @property
+    def why_not(self) -> str:
+        """Why nothing is foretold, empty where something is."""
+        return self.asked.why_not
+
+    @property
+    def band(self) -> Band | None:
+        """The verdict for the place with the least room."""
+        return self.places[0][1].band if self.places else None
+
+
+class Effect(Struct, frozen=True):
+    """A change, the bytes by which it changes the peak, the verdict with it, and whether it changes the training."""
+
+    change: Change
+    difference: int
+    band: Band | None
+    changes_training: bool = False
+
+
+def foretell(profile: Profile, facts: Facts, resolved: Resolved) -> Foretold:
+    """Return what a profile's training is foretold to take, in well under a millisecond; pure."""
+    wanted = asked(profile, facts, resolved)
+    if wanted.model is None or wanted.how is None:
+        return Foretold(wanted)
+    try:
+        found = estimate(wanted.model, wanted.how)
+    except (ZeroDivisionError, OverflowError):
+        return Foretold(Asked(why_not="these sizes make no model"))
+    growing = profile.recipe.expandable_segments
+    judged = [(place, _judge(found, place, resolved, growing=growing)) for place in places(facts, resolved)]
+    return Foretold(wanted, found, tuple(judged))
+
+
+def places(facts: Facts, resolved: Resolved) -> tuple[Place, ...]:
+    """Return the chosen cards whose free memory is known, least first; without cards, the host's memory."""
+    if resolved.device == "cuda":
+        cards = (gpu for gpu in resolved.gpus if gpu.memory_free is not None)
+        return tuple(sorted(map(_card, cards), key=lambda place: place.free))
+    free = facts.machine.memory_available
+    return (Place("this machine's memory", free, cuda=False),) if free is not None else ()
+
+
+def _card(gpu: Gpu) -> Place:
+    return Place(f"GPU {gpu.index} {gpu.name}", gpu.memory_free or 0, cuda=True)
+
+
+def _judge(found: Estimate, place: Place, resolved: Resolved, *, growing: bool) -> Verdict:
+    caveats = bool(found.caveats)
+    if place.cuda:
+        return judge(found.peak.total, place.free, several=resolved.world_size > 1, growing=growing, caveats=caveats)
+    return judge(found.peak.total * resolved.processes, place.free, several=False, caveats=caveats)
+
+
+def effects(profile: Profile, facts: Facts, resolved: Resolved) -> tuple[Effect, ...]:
+    """Return what each rung that there is a use for would change: first those that keep the training, most first."""
+    now = foretell(profile, facts, resolved)
+    if now.estimate is None:
+        return ()
+    found = []
+    for name, rung in ladder.RUNGS.items():
+        change = None if ladder.why_not(name, resolved.room) else rung.step(profile, resolved.room)
+        then = _with(change, profile, facts) if change else None
+        if change and then and then.estimate and then.estimate != now.estimate:
+            difference = then.estimate.peak.total - now.estimate.peak.total
+            found.append(Effect(change, difference, then.band, rung.changes_training))
+    return tuple(sorted(found, key=lambda effect: (effect.changes_training, effect.difference)))
+
+
+def rungs(profile: Profile, facts: Facts, resolved: Resolved) -> tuple[tuple[str, Foretold], ...]:
+    """Return what each attempt of the ladder is foretold to take, in its order, so that some may be left out."""
+    climbed = ladder.climb(profile, resolved.room)
+    return tuple((name, foretell(then, facts, _resolved(then, facts, resolved))) for name, _, then in climbed)
+
+
+def fitting(profile: Profile, facts: Facts, resolved: Resolved) -> Change | None:
+    """Return the least change with which the training fits, of those that keep it the same; None where none does.
+
+    First the largest micro batch that fits, then activation checkpointing, and what shares out the model.
+    """
+    then = profile
+    for name in _HARMLESS:
+        if ladder.why_not(name, resolved.room):
+            continue
+        for _ in range(_MOST_STEPS):
+            change = ladder.rung(name).step(then, resolved.room)
+            if change is None:
+                break
+            then = apply(change, then)
+            if foretell(then, facts, _resolved(then, facts, resolved)).band in {"fits", "tight"}:
+                return _difference(profile, then)
+            if not ladder.rung(name).repeats:
+                break
+    return None
+
+
+def _difference(before: Profile, after: Profile) -> Change:
+    changed = diff(before, after)
+    title = " and ".join(f"{each.label.lower()} {each.after}" for each in changed)
+    why = "it is foretold to fit then; the global batch stays"
+    return Change(title, why, tuple((each.key, fields.get(after, each.key)) for each in changed))
+
+
+def _with(change: Change, profile: Profile, facts: Facts) -> Foretold | None:
+    try:
+        then = apply(change, profile)
+        return foretell(then, facts, resolve(then, facts))
+    except BadInput:
+        return None
+
+
+def _resolved(profile: Profile, facts: Facts, before: Resolved) -> Resolved:
+    try:
+        return resolve(profile, facts)
+    except BadInput:
+        return before

@@ -1,0 +1,228 @@
+"""From a profile to what is trained and how, as far as memory is concerned: its values, arguments and YAML file."""
+
+import math
+import re
+from collections.abc import Iterator, Mapping
+from itertools import pairwise
+from typing import Any
+
+from msgspec import Struct
+
+from tui_train.facts.types import Document, Facts
+from tui_train.facts.versions import at_least
+from tui_train.memory.dimensions import Dimensions, by_name
+from tui_train.memory.types import ATTENTION, EVERY, QUERIES_VALUES, Attention, How, Optimizer, Sharding
+from tui_train.plan import batch
+from tui_train.plan.resolve import Resolved
+from tui_train.profile.types import Profile
+
+# As the built-in trainer has it: bytes, an end of text, and room.
+_BYTES = 264
+_MODEL = ("model_name_or_path", "base_model", "model_name", "model")
+_LENGTH = ("max_length", "max_seq_length", "block_size", "cutoff_len", "sequence_len")
+_OPTIMIZERS: dict[str, Optimizer] = {
+    "adamw_torch": "adamw_foreach",
+    "adamw_torch_fused": "adamw_fused",
+    "adamw_fused": "adamw_fused",
+    "adamw_bnb_8bit": "adamw_8bit",
+    "adamw_8bit": "adamw_8bit",
+    "paged_adamw_8bit": "adamw_8bit",
+    "adafactor": "adafactor",
+    "sgd": "sgd",
+}
+_ATTENTIONS: dict[str, Attention] = {"eager": "eager", "sdpa": "sdpa", "fa2": "flash", "true": "flash"}
+
+
+class Asked(Struct, frozen=True):
+    """The model and how it is trained; `why_not` says, where either is missing, what would be needed."""
+
+    model: Dimensions | None = None
+    how: How | None = None
+    folder: str = ""
+    why_not: str = ""
+
+
+def asked(profile: Profile, facts: Facts, resolved: Resolved) -> Asked:
+    """Return what the profile trains and how; pure."""
+    if profile.trainer.kind == "nemo":
+        return _nemo(profile, resolved)
+    told = {} if profile.trainer.kind == "builtin" else settings(profile, facts.documents)
+    if profile.trainer.kind == "builtin" and not profile.trainer.model:
+        return Asked(own_model(profile), _how(profile, resolved, told))
+    name = model_of(profile, told)
+    if not name:
+        return Asked(why_not="name a model: trainer.model, or the script's own argument for it")
+    found = facts.models.get(name)
+    model = found.dimensions if found else None
+    folder = name if model else ""
+    model = model or by_name(name)
+    if model is None:
+        return Asked(why_not=found.problem if found and found.problem else "this model is not known: name its folder")
+    return Asked(model, _how(profile, resolved, told, model), folder)
+
+
+def model_of(profile: Profile, told: Mapping[str, Any]) -> str:
+    """Return the folder or the name of the model that is trained, empty where none is named."""
+    return profile.trainer.model or next((str(told[key]) for key in _MODEL if told.get(key)), "")
+
+
+def models_of(profile: Profile, documents: Mapping[str, Document]) -> tuple[str, ...]:
+    """Return the folders of models that the profile names, itself or in its YAML file, for someone to read."""
+    name = model_of(profile, settings(profile, documents))
+    return (name,) if name.startswith("/") else ()
+
+
+def own_model(profile: Profile) -> Dimensions:
+    """Return the new model that the built-in trainer makes of the typed sizes."""
+    recipe = profile.recipe
+    return Dimensions(
+        name="a new model",
+        layers=recipe.layers,
+        hidden=recipe.hidden_size,
+        heads=recipe.heads,
+        ffn=math.ceil(8 * recipe.hidden_size / 3 / 32) * 32,
+        vocab=_BYTES,
+        tied=True,
+    )
+
+
+def settings(profile: Profile, documents: Mapping[str, Document]) -> dict[str, Any]:
+    """Return what is told to a script: the values of its YAML file, and over them those of the arguments."""
+    document = documents.get(profile.trainer.config)
+    return {**(document.values if document else {}), **dict(_arguments(profile.trainer.arguments))}
+
+
+def _arguments(words: tuple[str, ...]) -> Iterator[tuple[str, str]]:
+    for word, after in pairwise((*words, "--")):
+        if word.startswith("--") and len(word) > 2:
+            name, equals, value = word[2:].partition("=")
+            yield name.replace("-", "_"), value if equals else "true" if after.startswith("-") else after
+
+
+def _on(told: Mapping[str, Any], *names: str) -> bool:
+    return any(str(told.get(name, "")).lower() in {"true", "yes", "1", "auto"} for name in names)
+
+
+def _number(told: Mapping[str, Any], names: tuple[str, ...], usual: int) -> int:
+    found = next((str(told[name]) for name in names if re.fullmatch(r"\d{1,9}", str(told.get(name, "")))), "")
+    return int(found) if int(found or 0) else usual
+
+
+def _how(profile: Profile, resolved: Resolved, told: Mapping[str, Any], model: Dimensions | None = None) -> How:
+    recipe, own = profile.recipe, profile.trainer.kind == "builtin"
+    steps = batch.accumulation(recipe.global_batch, recipe.micro_batch, resolved.copies)
+    packed = "nf4" if _on(told, "load_in_4bit") or str(told.get("quantization_bit")) == "4" else ""
+    words = " ".join(str(told.get(name, "")) for name in ("adapter", "finetuning_type")).lower()
+    lora = not own and (_on(told, "use_peft") or bool(packed) or "lora" in words)
+    precise = recipe.precision == "fp32"
+    weights = _weights(resolved, told, model)
+    half = weights != "fp32"
+    liger = _on(told, "use_liger_kernel", "enable_liger_kernel", "liger_fused_linear_cross_entropy")
+    taken = resolved.room.takes
+    length = recipe.sequence_length if "sequence_length" in taken else _number(told, _LENGTH, recipe.sequence_length)
+    return How(
+        micro_batch=recipe.micro_batch,
+        sequence_length=length,
+        weights="bf16" if packed and not half else weights,  # type: ignore[arg-type]
+        autocast="" if precise else recipe.precision,  # type: ignore[arg-type]
+        method="lora" if lora else "full",
+        packed=packed,  # type: ignore[arg-type]
+        rank=_number(told, ("lora_r", "lora_rank"), 8 if "finetuning_type" in told else 16),
+        targets=_targets(told),
+        dropout=0.05 if lora else 0.0,
+        optimizer=_optimizer(resolved, told, own=own),
+        attention=_attention(told),
+        checkpointing=recipe.activation_checkpointing or (_on(told, "gradient_checkpointing") and not own),
+        loss="fused" if liger else "upcast",
+        kernels="liger" if liger else "",
+        sharding=_sharding(profile, resolved),
+        shards=resolved.copies,
+        offload=profile.trainer.offload,
+        gather=steps is not None and steps > 1,
+        caveats=_caveats(profile, resolved, told),
+    )
+
+
+def _weights(resolved: Resolved, told: Mapping[str, Any], model: Dimensions | None) -> str:
+    """Return what weights are kept in: fp32 with the built-in trainer, else as the script loads them."""
+    named = next((str(told[key]).lower() for key in ("torch_dtype", "dtype", "model_init_dtype") if told.get(key)), "")
+    short = {"bfloat16": "bf16", "float16": "fp16", "float32": "fp32", "bf16": "bf16", "fp16": "fp16"}
+    filed = model.dtype if model and model.dtype else "fp32"
+    if named in short:
+        return short[named]
+    tool = resolved.toolchain
+    # Since 5.0 transformers loads weights as they are kept in the file.
+    loads_as_is = resolved.preset.label != "Built-in trainer" and at_least(tool.transformers if tool else None, "5.0")
+    return filed if named == "auto" or loads_as_is else "fp32"
+
+
+def _targets(told: Mapping[str, Any]) -> tuple[str, ...]:
+    value = told.get("lora_target_modules") or told.get("lora_target") or ""
+    text = " ".join(map(str, value)) if isinstance(value, list) else str(value)
+    if "all" in text or _on(told, "lora_target_linear"):
+        return EVERY
+    found = tuple(name for name in EVERY if name in text)
+    return found or (QUERIES_VALUES if not text else ATTENTION)
+
+
+def _optimizer(resolved: Resolved, told: Mapping[str, Any], *, own: bool) -> Optimizer:
+    named = str(told.get("optim") or told.get("optimizer") or "").lower()
+    if named in _OPTIMIZERS:
+        return _OPTIMIZERS[named]
+    # On the CPU torch takes one parameter after the other; transformers takes the fused one since torch 2.8.
+    fused = own or resolved.device == "cpu"
+    fused = fused or at_least(resolved.toolchain.torch if resolved.toolchain else None, "2.8")
+    return "adamw_fused" if fused else "adamw_foreach"
+
+
+def _attention(told: Mapping[str, Any]) -> Attention:
+    named = str(told.get("attn_implementation") or told.get("flash_attn") or told.get("flash_attention") or "").lower()
+    return "flash" if "flash" in named else _ATTENTIONS.get(named, "sdpa")
+
+
+def _sharding(profile: Profile, resolved: Resolved) -> Sharding:
+    if resolved.copies < 2:
+        return ""
+    strategy = profile.trainer.strategy
+    return "fsdp" if strategy == "fsdp2" else strategy
+
+
+def _caveats(profile: Profile, resolved: Resolved, told: Mapping[str, Any]) -> tuple[str, ...]:
+    own = profile.trainer.kind == "builtin"
+    length = "sequence_length" in resolved.room.takes or _number(told, _LENGTH, 0) or own
+    found = {
+        "torch.compile: what it keeps is not known": _on(told, "torch_compile", "compile"),
+        f"{profile.recipe.sequence_length} tokens a sample: the script is not told how many": not length,
+        "an own script: taken to train as transformers' Trainer does": not own and not resolved.preset.module,
+    }
+    return tuple(words for words, holds in found.items() if holds)
+
+
+def _nemo(profile: Profile, resolved: Resolved) -> Asked:
+    """Return what a NeMo recipe trains: Megatron's optimizer is shared out, its layers are fused."""
+    nemo, recipe = profile.nemo, profile.recipe
+    if max(nemo.tensor_parallel, nemo.pipeline_parallel, nemo.context_parallel) > 1:
+        return Asked(why_not="tensor, pipeline and context parallel are not modelled")
+    model = by_name(nemo.recipe)
+    if model is None:
+        return Asked(why_not="the sizes of this recipe are not known" if nemo.recipe else "name a recipe (nemo.recipe)")
+    if not nemo.own_size:
+        return Asked(why_not="recipes with sizes of your own are not modelled")
+    lora = nemo.task == "finetune" and nemo.peft == "lora"
+    how = How(
+        micro_batch=recipe.micro_batch,
+        sequence_length=recipe.sequence_length,
+        weights="bf16",
+        method="lora" if lora else "full",
+        rank=32,
+        adapters="bf16",
+        targets=EVERY,
+        optimizer="adamw_fused",
+        attention="flash",
+        checkpointing=recipe.activation_checkpointing,
+        sharding="" if lora else "zero1",
+        shards=resolved.copies,
+        kernels="liger",
+        caveats=("NeMo: its layers are Megatron's, the sums those of transformers",),
+    )
+    return Asked(model, how)

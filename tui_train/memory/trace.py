@@ -1,0 +1,135 @@
+"""The trace: what a child in the training interpreter counts with fake tensors, without GPU and without weights."""
+
+from collections.abc import Callable
+from importlib import resources
+from typing import Any
+
+import msgspec
+
+from tui_train.facts.ask import Answer, ask
+from tui_train.memory.dimensions import Dimensions
+from tui_train.memory.estimate import PACKED
+from tui_train.memory.types import How
+
+DEADLINE = 120.0
+# Of the amount, how much what was traced may be off by.
+ERROR = 0.1
+_NUMBERS = {"fp32": "float32", "bf16": "bfloat16", "fp16": "float16"}
+_NAMES = {"forward": "forward and loss", "step": "optimizer step"}
+
+
+class Counted(msgspec.Struct, frozen=True):
+    """The most bytes of each phase, or the `problem` that kept them from being counted.
+
+    Of what was measured on a card, the `device`, what the allocator `reserved` at most, and what the card has in use.
+    """
+
+    phases: dict[str, int] = {}
+    parameters: int = 0
+    trained: int = 0
+    device: str = ""
+    reserved: int = 0
+    used: int = 0
+    problem: str = ""
+
+    @property
+    def peak(self) -> tuple[str, int]:
+        """The phase that takes most, and how much."""
+        name, size = max(self.phases.items(), key=lambda item: item[1], default=("load", 0))
+        return _NAMES.get(name, name), size
+
+
+def uncovered(how: How) -> str:
+    """Return why a training cannot be traced; empty where it can."""
+    if how.sharding.startswith("zero"):
+        return "the trace does not know DeepSpeed"
+    if how.method != "full" and how.sharding == "fsdp":
+        return "what FSDP holds of frozen layers was measured to differ much"
+    if how.autocast and how.sharding == "fsdp":
+        return "FSDP casts whole layers, and the trace only what operators take"
+    if how.loss == "chunked":
+        return "the trace does not know losses over parts of the logits"
+    return ""
+
+
+def question(model: Dimensions, how: How, folder: str = "") -> dict[str, Any]:
+    """Return what the child is asked: the model by its `folder` or its dimensions, and how it is trained."""
+    return {
+        "folder": folder,
+        "config": configuration(model),
+        "micro_batch": how.micro_batch,
+        "sequence_length": how.sequence_length,
+        "weights": _NUMBERS[how.weights],
+        "autocast": how.autocast,
+        "method": how.method,
+        "rank": how.rank,
+        "targets": how.targets,
+        "dropout": how.dropout,
+        "adapters": _NUMBERS[how.adapters],
+        "packed": PACKED.get(how.packed, 0),
+        "optimizer": how.optimizer,
+        "checkpointing": how.checkpointing,
+        "attention": how.attention,
+        "loss": "" if how.loss == "upcast" else how.loss,
+        "kernels": how.kernels,
+        "shards": how.shards if how.sharding == "fsdp" else 1,
+        "gather": how.gather,
+    }
+
+
+def program(name: str) -> str:
+    """Return the path of the child that traces or measures; those beside it are parts of it."""
+    return str(resources.files("tui_train").joinpath(f"target/memory/memory_{name}.py"))
+
+
+def trace(python: str, asked: dict[str, Any], cancelled: Callable[[], bool] = lambda: False) -> Counted:
+    """Return what the child of an interpreter counts, in some seconds; `problem` says why it cannot."""
+    answer = ask([python, "-B", program("trace"), msgspec.json.encode(asked).decode()], DEADLINE, cancelled=cancelled)
+    return _counted(answer)
+
+
+def measure(python: str, asked: dict[str, Any], card: str = "") -> Counted:
+    """Return what two real steps take on a card (its UUID), or without one on the CPU; it trains nothing of value."""
+    visible = {"CUDA_VISIBLE_DEVICES": card, "CUDA_DEVICE_ORDER": "PCI_BUS_ID"}
+    answer = ask([python, "-B", program("measure"), msgspec.json.encode(asked).decode()], DEADLINE, visible)
+    return _counted(answer)
+
+
+def _counted(answer: Answer) -> Counted:
+    for line in reversed(answer.out.splitlines()):
+        try:
+            return msgspec.json.decode(line, type=Counted)
+        except (msgspec.MsgspecError, ValueError):
+            continue
+    return Counted(problem=answer.ending())
+
+
+def configuration(model: Dimensions) -> dict[str, Any]:
+    """Return the values of a config.json by which transformers builds the model."""
+    plain = {
+        "model_type": model.type,
+        "num_hidden_layers": model.layers,
+        "hidden_size": model.hidden,
+        "num_attention_heads": model.heads,
+        "num_key_value_heads": model.kv or model.heads,
+        "intermediate_size": model.ffn,
+        "vocab_size": model.vocab,
+        "tie_word_embeddings": model.tied,
+    }
+    head = {"head_dim": model.head_dim} if model.head_dim else {}
+    if model.type in {"gpt2", "gpt_bigcode"}:
+        names = {"num_hidden_layers": "n_layer", "hidden_size": "n_embd", "num_attention_heads": "n_head"}
+        kept = {names.get(key, key): value for key, value in plain.items() if key != "num_key_value_heads"}
+        return kept | {"n_positions": model.positions, "n_inner": model.ffn}
+    more: dict[str, dict[str, Any]] = {
+        "falcon": {
+            "num_kv_heads": model.kv or model.heads,
+            "new_decoder_architecture": model.norms == 2,
+            "multi_query": model.kv == 1,
+        },
+        "stablelm": {"use_qkv_bias": model.qkv_bias},
+        "phi3": {"pad_token_id": 0},
+        "mistral": {"sliding_window": None},
+        "mixtral": {"num_local_experts": model.experts, "num_experts_per_tok": model.experts_used},
+    }
+    return plain | head | more.get(model.type, {})

@@ -1,0 +1,102 @@
+"""What a training does with memory (How), and what it is foretold to take (Estimate)."""
+
+from typing import Literal
+
+from msgspec import Struct
+
+Number = Literal["fp32", "bf16", "fp16"]
+BYTES: dict[str, int] = {"fp32": 4, "bf16": 2, "fp16": 2}
+
+Method = Literal["full", "lora", "frozen"]
+Packing = Literal["", "nf4", "nf4-dq", "gptq", "int8"]
+Optimizer = Literal["adamw_foreach", "adamw_fused", "adamw_8bit", "adafactor", "sgd"]
+Attention = Literal["eager", "sdpa", "flash"]
+Loss = Literal["upcast", "copied", "plain", "fast", "fast-copied", "chunked", "fused"]
+Kernels = Literal["", "norms", "liger"]
+Sharding = Literal["", "ddp", "fsdp", "zero1", "zero2", "zero3"]
+
+# By PEFT's names: what LoRA is put beside where nothing else is said.
+ATTENTION = ("q_proj", "k_proj", "v_proj", "o_proj")
+QUERIES_VALUES = ("q_proj", "v_proj")
+EVERY = (*ATTENTION, "gate_proj", "up_proj", "down_proj")
+
+
+class How(Struct, frozen=True, kw_only=True):
+    """How a model is trained, as far as memory is concerned.
+
+    `weights` is what they are kept in, `autocast` what is computed in where that is another. `packed` weights are
+    frozen. `adapters` is what LoRA's matrices are kept in. `kernels` are fused ones for norms only,
+    or all of Liger's; `loss` is how the logits are treated. `gather` keeps gradients over micro batches.
+    `keeps_inputs`: packed layers keep what goes in, as bitsandbytes before 0.43 does. `whole_layers` is False where
+    only attention is recomputed.
+    """
+
+    micro_batch: int
+    sequence_length: int
+    weights: Number = "fp32"
+    autocast: Literal["", "bf16", "fp16"] = ""
+    method: Method = "full"
+    packed: Packing = ""
+    rank: int = 16
+    targets: tuple[str, ...] = ATTENTION
+    adapters: Number = "fp32"
+    dropout: float = 0.0
+    optimizer: Optimizer = "adamw_foreach"
+    attention: Attention = "sdpa"
+    checkpointing: bool = False
+    whole_layers: bool = True
+    loss: Loss = "upcast"
+    kernels: Kernels = ""
+    sharding: Sharding = ""
+    shards: int = 1
+    offload: bool = False
+    gather: bool = False
+    keeps_inputs: bool = False
+    caveats: tuple[str, ...] = ()
+
+    @property
+    def tokens(self) -> int:
+        """Tokens in a micro batch."""
+        return self.micro_batch * self.sequence_length
+
+    @property
+    def compute(self) -> int:
+        """Bytes of a number that is computed with."""
+        return BYTES[self.autocast or self.weights]
+
+    @property
+    def stream(self) -> int:
+        """Bytes of a number that goes from layer to layer: what autocast leaves as the embedding gives it."""
+        cast_whole = self.sharding in {"fsdp", "zero1", "zero2", "zero3"}
+        return self.compute if cast_whole else BYTES[self.weights]
+
+
+class Phase(Struct, frozen=True):
+    """The most that lives in one phase of a step: parts by name, in bytes."""
+
+    name: str
+    parts: tuple[tuple[str, int], ...]
+
+    @property
+    def total(self) -> int:
+        """All parts together, in bytes."""
+        return sum(size for _, size in self.parts)
+
+
+class Estimate(Struct, frozen=True):
+    """What one card holds in each phase, in bytes of tensors; `caveats` say what is outside what is modelled."""
+
+    phases: tuple[Phase, ...]
+    parameters: int
+    trained: int
+    caveats: tuple[str, ...] = ()
+
+    @property
+    def peak(self) -> Phase:
+        """The phase that takes most."""
+        return max(self.phases, key=lambda phase: phase.total)
+
+    @property
+    def error(self) -> float:
+        """Of the foretold amount, how much it may be off by: wider where something is not modelled."""
+        return 0.3 if self.caveats else 0.15

@@ -1,0 +1,79 @@
+"""Say in one line of JSON what memory two real steps take on the first visible card, or without one on the CPU.
+
+Runs in the training interpreter, on the model that the trace counts: its weights are random, and no data is
+read. On a card it tells what was allocated, reserved, and is used of the card; on the CPU what lived at a time.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import sys
+import warnings
+from typing import Any
+
+import torch
+from memory_loss import loss_of
+from memory_model import build
+from memory_trace import PHASES, Account, Watch
+
+
+def measure(asked: dict[str, Any]) -> dict[str, Any]:
+    """Return the most bytes of each phase over two steps, and on a card what it holds besides."""
+    torch.manual_seed(1)
+    on_card = torch.cuda.is_available()
+    device = "cuda" if on_card else "cpu"
+    account = Account(1)
+    peaks = dict.fromkeys(PHASES, 0)
+
+    def ended(phase: str) -> None:
+        peaks[phase] = max(peaks[phase], torch.cuda.max_memory_allocated() if on_card else account.peaks[phase])
+        if on_card:
+            torch.cuda.reset_peak_memory_stats()
+
+    with contextlib.nullcontext() if on_card else Watch(account):
+        with torch.device(device):
+            model = build(asked)
+        for tensor in (*model.parameters(), *model.buffers()):
+            account.add(tensor)
+        account.peaks["load"] = account.live
+        ended("load")
+        trained = [parameter for parameter in model.parameters() if parameter.requires_grad]
+        kinds: dict[str, Any] = {
+            "adamw_foreach": {"foreach": True},
+            "adamw_fused": {"fused": on_card, "foreach": False},
+        }
+        optimizer = torch.optim.AdamW(trained, lr=1e-5, **kinds.get(asked["optimizer"], {}))
+        shape = (asked["micro_batch"], asked["sequence_length"])
+        for _ in range(2):
+            account.phase = "forward"
+            tokens = torch.randint(0, model.config.vocab_size, shape, device=device)
+            loss = loss_of(model, tokens, asked, device)
+            ended("forward")
+            account.phase = "backward"
+            loss.backward()
+            ended("backward")
+            account.phase = "step"
+            del loss
+            optimizer.step()
+            if not asked.get("gather"):
+                optimizer.zero_grad()
+            ended("step")
+    numbers = [sum(p.numel() for p in which) for which in (model.parameters(), trained)]
+    told: dict[str, Any] = {"phases": peaks, "parameters": numbers[0], "trained": numbers[1], "device": "cpu"}
+    if on_card:
+        free, total = torch.cuda.mem_get_info()
+        told |= {"device": torch.cuda.get_device_name(), "reserved": torch.cuda.max_memory_reserved()}
+        told["used"] = total - free
+    return told
+
+
+if __name__ == "__main__":
+    warnings.simplefilter("ignore")
+    os.environ |= {"HF_HUB_OFFLINE": "1", "TRANSFORMERS_OFFLINE": "1"}
+    try:
+        answer = measure(json.loads(sys.argv[-1]))
+    except Exception as error:  # noqa: BLE001 - whatever the libraries raise, the answer is that it cannot be measured
+        answer = {"problem": f"{type(error).__name__}: {(str(error).strip() or '?').splitlines()[0]}"}
+    sys.stdout.write("\n" + json.dumps(answer) + "\n")

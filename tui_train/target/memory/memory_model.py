@@ -1,0 +1,211 @@
+"""The model as a training has it: frozen, packed and adapted parts, and what CUDA keeps where the CPU keeps more."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from typing import Any
+
+import torch
+
+
+class Attend(torch.autograd.Function):
+    """Attention as flash attention keeps it: what came in, what goes out, and a sum for each query."""
+
+    @staticmethod
+    def forward(ctx: Any, query: Any, key: Any, value: Any) -> Any:
+        batch, heads, count, _ = query.shape
+        # As flash attention lays it out: tokens before heads.
+        out = query.new_empty(batch, count, heads, value.shape[-1]).transpose(1, 2)
+        ctx.save_for_backward(query, key, value, out, query.new_empty(batch, heads, count, dtype=torch.float32))
+        return out
+
+    @staticmethod
+    def backward(ctx: Any, grad: Any) -> Any:
+        del grad
+        return tuple(torch.empty_like(tensor) for tensor in ctx.saved_tensors[:3])
+
+
+class Drop(torch.autograd.Function):
+    """Dropout with a mask of one byte a number."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Any) -> Any:
+        ctx.save_for_backward(torch.empty_like(x, dtype=torch.bool))
+        return torch.empty_like(x)
+
+    @staticmethod
+    def backward(ctx: Any, grad: Any) -> Any:
+        del ctx
+        return torch.empty_like(grad)
+
+
+class Fused(torch.autograd.Function):
+    """A kernel that keeps its inputs, and computes the rest again."""
+
+    @staticmethod
+    def forward(ctx: Any, *inputs: Any) -> Any:
+        ctx.save_for_backward(*inputs)
+        return torch.empty_like(inputs[0])
+
+    @staticmethod
+    def backward(ctx: Any, _grad: Any) -> Any:
+        return tuple(torch.empty_like(tensor) for tensor in ctx.saved_tensors)
+
+
+class Unpacked(torch.autograd.Function):
+    """As bitsandbytes' MatMul4Bit: unpacks for each use and keeps only what is packed."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Any, packed: Any, shape: Any, bias: Any) -> Any:
+        ctx.save_for_backward(packed)
+        ctx.shape = shape
+        return torch.nn.functional.linear(x, torch.empty(shape, dtype=x.dtype, device=x.device), bias)
+
+    @staticmethod
+    def backward(ctx: Any, grad: Any) -> Any:
+        return grad @ torch.empty(ctx.shape, dtype=grad.dtype, device=grad.device), None, None, None
+
+
+class Adapted(torch.nn.Module):
+    """A frozen linear layer, packed or not, with or without LoRA beside it, as PEFT's is."""
+
+    def __init__(self, base: Any, asked: dict[str, Any], *, aimed: bool) -> None:
+        super().__init__()
+        rows, columns = base.weight.shape
+        if type(base).__name__ == "Conv1D":
+            rows, columns = columns, rows
+        self.shape = (rows, columns)
+        self.bias = base.bias
+        self.compute = base.weight.dtype
+        if asked["packed"]:
+            count = int(rows * columns * asked["packed"])
+            self.packed = torch.nn.Parameter(torch.empty(count, dtype=torch.uint8), requires_grad=False)
+        else:
+            self.weight = torch.nn.Parameter(base.weight.new_empty(self.shape), requires_grad=False)
+        self.rank = asked["rank"] if aimed else 0
+        if self.rank:
+            kind = getattr(torch, asked["adapters"])
+            self.dropout = torch.nn.Dropout(asked["dropout"])
+            self.down = torch.nn.Linear(columns, self.rank, bias=False, dtype=kind)
+            self.up = torch.nn.Linear(self.rank, rows, bias=False, dtype=kind)
+
+    def forward(self, x: Any) -> Any:
+        if hasattr(self, "packed"):
+            out = _unpacked(x.to(self.compute), self.packed, self.shape, self.bias)
+        else:
+            out = torch.nn.functional.linear(x, self.weight, self.bias)
+        if not self.rank:
+            return out
+        beside = self.up(self.down(self.dropout(x.to(self.down.weight.dtype)))) * 2.0
+        return (out + beside).to(out.dtype)
+
+
+# torch does not say what these return.
+_attend: Any = Attend.apply
+_drop: Any = Drop.apply
+_fused: Any = Fused.apply
+_unpacked: Any = Unpacked.apply
+
+
+@contextlib.contextmanager
+def as_on_cuda() -> Any:
+    """Keep what CUDA's attention and dropout keep: the CPU's repeat keys, and have masks of four bytes."""
+    functional: Any = torch.nn.functional
+
+    def attend(query: Any, key: Any, value: Any, *_rest: Any, **_more: Any) -> Any:
+        if torch.is_autocast_enabled("cpu"):
+            query, key, value = (each.to(torch.get_autocast_dtype("cpu")) for each in (query, key, value))
+        return _attend(query, key, value)
+
+    def drop(x: Any, p: float = 0.5, training: bool = True, inplace: bool = False) -> Any:
+        del inplace
+        return _drop(x) if training and p else x
+
+    usual = functional.scaled_dot_product_attention, functional.dropout
+    functional.scaled_dot_product_attention, functional.dropout = attend, drop
+    try:
+        yield
+    finally:
+        functional.scaled_dot_product_attention, functional.dropout = usual
+
+
+def configuration(asked: dict[str, Any]) -> Any:
+    """Return the model's configuration, of a folder or of values, with the attention and depth that were asked for."""
+    from transformers import AutoConfig
+
+    if asked.get("folder"):
+        config = AutoConfig.from_pretrained(asked["folder"], local_files_only=True)
+    else:
+        values = dict(asked["config"])
+        config = AutoConfig.for_model(values.pop("model_type"), **values)
+    config = config.get_text_config() if hasattr(config, "get_text_config") else config
+    config.use_cache = False
+    if asked.get("layers"):
+        config.num_hidden_layers = asked["layers"]
+        if getattr(config, "layer_types", None):
+            config.layer_types = config.layer_types[: asked["layers"]]
+    return config
+
+
+def build(asked: dict[str, Any]) -> Any:
+    """Return the model as the training has it: its class, precision, frozen and quantized parts, adapters."""
+    from transformers import AutoModelForCausalLM
+
+    causal: Any = AutoModelForCausalLM
+
+    config = configuration(asked)
+    attention = asked["attention"]
+    if attention == "flash":
+        # Of what is installed, sdpa keeps the same, but for keys and values that it may repeat for each query head.
+        attention = "sdpa"
+        os.environ["TRANSFORMERS_SDPA_FORCE_GQA"] = "1"
+    usual = torch.get_default_dtype()
+    # Not by `model.to`, which cannot swap fake weights.
+    torch.set_default_dtype(getattr(torch, asked["weights"]))
+    try:
+        try:
+            model = causal.from_config(config, attn_implementation=attention)
+        except ValueError:
+            # Some classes have only their own.
+            model = causal.from_config(config, attn_implementation="eager")
+    finally:
+        torch.set_default_dtype(usual)
+    if asked["method"] != "full":
+        for parameter in model.parameters():
+            parameter.requires_grad_(False)
+        if asked["method"] == "lora":
+            adapt(model, asked)
+    if asked.get("kernels"):
+        fuse(model, swiglu=asked["kernels"] == "liger")
+    if asked["checkpointing"]:
+        model.gradient_checkpointing_enable({"use_reentrant": False})
+        if asked["method"] != "full":
+            # As the Trainer does: without it nothing before the first adapter would be differentiated.
+            model.get_input_embeddings().register_forward_hook(lambda _m, _i, out: out.requires_grad_(True))
+    model.train()
+    return model
+
+
+def adapt(model: Any, asked: dict[str, Any]) -> None:
+    """Put LoRA's matrices beside the targets, and packed weights in place of those that are quantized."""
+    head = model.get_output_embeddings()
+    targets = set(asked["targets"])
+    for module in list(model.modules()):
+        for name, child in list(module.named_children()):
+            fan = getattr(child, "weight", None)
+            if fan is None or fan.dim() != 2 or isinstance(child, torch.nn.Embedding) or child is head:
+                continue
+            aimed = name in targets or not targets
+            if asked["packed"] or aimed:
+                setattr(module, name, Adapted(child, asked, aimed=aimed))
+
+
+def fuse(model: Any, *, swiglu: bool) -> None:
+    """Have norms, and with `swiglu` gated activations, keep what fused kernels keep: their inputs."""
+    for module in model.modules():
+        names = dict(module.named_children())
+        if type(module).__name__.endswith("RMSNorm"):
+            module.forward = lambda x, module=module: _fused(x, module.weight)
+        elif swiglu and {"gate_proj", "up_proj", "down_proj"} <= names.keys():
+            module.forward = lambda x, module=module: module.down_proj(_fused(module.gate_proj(x), module.up_proj(x)))

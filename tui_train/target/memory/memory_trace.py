@@ -1,0 +1,153 @@
+"""Say in one line of JSON what memory the first two steps of a training would take, without a GPU and without weights.
+
+Runs in the training interpreter, with the model class that would train; one JSON object
+on the command line says what is trained and how. Tensors are fake ones: they have a size and no
+memory. What lives at the same time is counted by storages, in blocks of 512 bytes as the CUDA allocator does.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import warnings
+import weakref
+from typing import Any
+
+import torch
+from memory_loss import loss_of
+from memory_model import as_on_cuda, build
+from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
+
+BLOCK = 512
+PHASES = ("load", "forward", "backward", "step")
+
+
+class Account:
+    """Bytes that live now and the most that lived in each phase; what is shared out counts with its share."""
+
+    def __init__(self, shards: int) -> None:
+        self.shards = shards
+        self.live = 0
+        self.phase = "load"
+        self.peaks = dict.fromkeys(PHASES, 0)
+        self.sizes: dict[int, int] = {}
+
+    def add(self, tensor: Any, share: int = 1) -> None:
+        """Count a tensor's storage, once."""
+        storage = tensor.untyped_storage()
+        key = storage._cdata
+        if key in self.sizes:
+            return
+        self.sizes[key] = size = -(-storage.nbytes() // share // BLOCK) * BLOCK
+        self.live += size
+        weakref.finalize(storage, self._end, key)
+        self.peaks[self.phase] = max(self.peaks[self.phase], self.live)
+
+    def share(self, tensor: Any) -> None:
+        """Count a storage from now on with its share: it was gathered, or not yet scattered."""
+        key = tensor.untyped_storage()._cdata
+        old = self.sizes.get(key)
+        if old is not None:
+            self.sizes[key] = -(-old // self.shards // BLOCK) * BLOCK
+            self.live += self.sizes[key] - old
+
+    def _end(self, key: int) -> None:
+        self.live -= self.sizes.pop(key, 0)
+
+
+class Watch(TorchDispatchMode):
+    """Tells an account of all that operators return."""
+
+    def __init__(self, account: Account) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.account = account
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        """Run the operator, and count what it returns."""
+        del types
+        out = func(*args, **(kwargs or {}))
+        share = self.account.shards if self.account.phase in {"load", "step"} else 1
+        for leaf in tree_leaves(out):
+            if isinstance(leaf, torch.Tensor):
+                self.account.add(leaf, share)
+        return out
+
+
+class Steps:
+    """AdamW or SGD as the optimizer allocates: states in the first step, and what foreach holds besides."""
+
+    def __init__(self, parameters: list[Any], kind: str) -> None:
+        self.parameters = parameters
+        self.kind = kind
+        self.states: list[Any] = []
+
+    def __call__(self, *, keep: bool = False) -> None:
+        """Take a step: states, temporaries; then the gradients go, unless they are to `keep`."""
+        grads = [parameter.grad for parameter in self.parameters if parameter.grad is not None]
+        if not self.states and self.kind != "sgd":
+            byte = {"adamw_8bit": torch.uint8}.get(self.kind)
+            for parameter in self.parameters:
+                dtype = byte if byte and parameter.numel() >= 4096 else None
+                self.states += [torch.empty_like(parameter, dtype=dtype) for _ in range(2)]
+        if self.kind == "adamw_foreach":
+            held = [torch.empty_like(grad) for grad in grads]
+            del held
+        for parameter in () if keep else self.parameters:
+            parameter.grad = None
+
+
+def gathered(model: Any, account: Account, asked: dict[str, Any]) -> int:
+    """Return the bytes that are whole besides the shares: two layers at a time and what belongs to no layer."""
+    if account.shards == 1:
+        return 0
+    width = 2 if asked["autocast"] or asked["weights"] != "float32" else 4
+    blocks = next((m for m in model.modules() if type(m).__name__ == "ModuleList"), None)
+
+    def size(parameters: Any) -> int:
+        return sum(p.numel() * (1 if p.element_size() == 1 else width) for p in parameters)
+
+    layer = size(blocks[0].parameters()) if blocks else 0
+    inside = {id(p) for block in blocks or () for p in block.parameters()}
+    return 2 * layer + size(p for p in model.parameters() if id(p) not in inside)
+
+
+def trace(asked: dict[str, Any]) -> dict[str, Any]:
+    """Return the most bytes of each phase over two steps, and the number of parameters."""
+    account = Account(asked.get("shards", 1))
+    with as_on_cuda(), FakeTensorMode(allow_non_fake_inputs=True), Watch(account):
+        model = build(asked)
+        for tensor in (*model.parameters(), *model.buffers()):
+            account.add(tensor, account.shards)
+        trained = [parameter for parameter in model.parameters() if parameter.requires_grad]
+        for parameter in trained:
+            parameter.register_post_accumulate_grad_hook(lambda p: account.share(p.grad))
+        loaded = account.live
+        account.peaks["load"] = loaded
+        step = Steps(trained, asked["optimizer"])
+        more = gathered(model, account, asked)
+        for _ in range(2):
+            account.phase = "forward"
+            tokens = torch.zeros(asked["micro_batch"], asked["sequence_length"], dtype=torch.int64)
+            loss = loss_of(model, tokens, asked)
+            account.phase = "backward"
+            loss.backward()
+            del loss
+            account.phase = "step"
+            # With accumulation the gradients of the micro batches before are there in the forward pass.
+            step(keep=asked.get("gather", False))
+        peaks = {name: peak + (more if name in {"forward", "backward"} else 0) for name, peak in account.peaks.items()}
+        numbers = [sum(p.numel() for p in which) for which in (model.parameters(), trained)]
+    return {"phases": peaks, "parameters": numbers[0], "trained": numbers[1]}
+
+
+if __name__ == "__main__":
+    warnings.simplefilter("ignore")
+    os.environ |= {"HF_HUB_OFFLINE": "1", "TRANSFORMERS_OFFLINE": "1", "CUDA_VISIBLE_DEVICES": ""}
+    try:
+        told = trace(json.loads(sys.argv[-1]))
+    except Exception as error:  # noqa: BLE001 - whatever the libraries raise, the answer is that it cannot be traced
+        told = {"problem": f"{type(error).__name__}: {str(error).strip().splitlines()[0] if str(error) else ''}"}
+    sys.stdout.write("\n" + json.dumps(told) + "\n")
