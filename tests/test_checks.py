@@ -681,6 +681,8 @@ FAULTS = {
         "warning",
         "trainer.arguments",
         "--wandb_api_key looks like a secret",
+        False,
+    ),
     "more memory than the card has": (
         {"recipe.hidden_size": 2048, "recipe.heads": 16, "recipe.layers": 16, "recipe.sequence_length": 2048},
         facts(gpus=(gpu(0),)),
