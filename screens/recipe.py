@@ -120,7 +120,7 @@ The first three keep the training the same; the others ask for your consent."""
         counted = self._counted.get(found.asked)
         lines = (
             words.first_line(found),
-            words.second_line(found, changes, counted, busy=self._tracing == found.asked),
+            words.second_line(found, changes, counted, busy=self._tracing == found.asked, width=self.size.width - 2),
         )
         style = "bold" if found.band == "will not fit" else ""
         self.query_one("#memory", Static).update(Text("\n".join(lines), style, no_wrap=True, overflow="ellipsis"))

@@ -23,8 +23,10 @@ def first_line(found: Foretold) -> str:
     return f"Memory {bar} {amount} of {size(verdict.left)}: {verdict.band} ({where})"
 
 
-def second_line(found: Foretold, effects: tuple[Effect, ...], counted: Counted | None, *, busy: bool) -> str:
-    """Return the phase that takes most, what a trace counted, and the changes that save most."""
+def second_line(
+    found: Foretold, effects: tuple[Effect, ...], counted: Counted | None, *, busy: bool, width: int
+) -> str:
+    """Return the phase that takes most, what a trace counted, and the changes that save most, as many as fit."""
     if found.estimate is None:
         return ""
     words = [f"most in {found.estimate.peak.name}"]
@@ -34,6 +36,8 @@ def second_line(found: Foretold, effects: tuple[Effect, ...], counted: Counted |
         words.append(f"no trace: {visible(counted.problem)[:60]}")
     elif counted:
         words.append(f"traced {size(counted.peak[1])} ±{ERROR:.0%}")
-    saving = [effect for effect in effects if effect.difference < 0][:_MOST_EFFECTS]
-    words += [f"{visible(effect.change.title)}: -{size(-effect.difference)}" for effect in saving]
+    for effect in [effect for effect in effects if effect.difference < 0][:_MOST_EFFECTS]:
+        saving = f"{visible(effect.change.title)}: -{size(-effect.difference)}"
+        if len("; ".join([*words, saving])) <= width:
+            words.append(saving)
     return "; ".join(words)
