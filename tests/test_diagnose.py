@@ -177,20 +177,20 @@ def test_what_lies_beside_the_log_decides():
 
 
 @pytest.mark.parametrize(
-    ("holders", "failure"),
+    ("holders", "own", "failure"),
     [
-        ("Process 41 has 622.00 MiB memory in use. Process 7 has 1.31 GiB memory in use. Including non-PyTorch memory, "
-         "this process has 9.70 GiB memory in use.", "cuda_oom_other_process"),
-        ("Process 41 has 122.00 MiB memory in use. Including non-PyTorch memory, this process has 11.20 GiB memory in "
-         "use.", "cuda_oom"),
-        ("Process 41 has 10.10 GiB memory in use.", "cuda_oom"),
-        ("Process 41 has 9.80 GiB memory in use. Process 7 has 1.70 GiB memory in use.", "cuda_oom_other_process"),
+        (((41, "622.00 MiB"), (7, "1.31 GiB")), "9.70 GiB", "cuda_oom_other_process"),
+        (((41, "122.00 MiB"),), "11.20 GiB", "cuda_oom"),
+        (((41, "10.10 GiB"),), "", "cuda_oom"),
+        (((41, "9.80 GiB"), (7, "1.70 GiB")), "", "cuda_oom_other_process"),
     ],
-)  # fmt: skip
-def test_only_others_are_blamed_for_a_full_card(holders, failure):
+)
+def test_only_others_are_blamed_for_a_full_card(holders, own, failure):
+    used = " ".join(f"Process {number} has {held} memory in use." for number, held in holders)
+    used += f" Including non-PyTorch memory, this process has {own} memory in use." if own else ""
     found = said(
         "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 28.00 MiB. GPU 0 has a total capacity of "
-        f"11.65 GiB of which 8.44 MiB is free. {holders} Of the allocated memory 9.27 GiB is allocated by PyTorch, and "
+        f"11.65 GiB of which 8.44 MiB is free. {used} Of the allocated memory 9.27 GiB is allocated by PyTorch, and "
         "158.02 MiB is reserved by PyTorch but unallocated.\n"
     )
     assert found.failure == failure
@@ -207,7 +207,7 @@ def test_trainings_beside_each_other_are_no_trainings_after_each_other():
 
 def test_what_only_tells_is_no_failure():
     text = (
-        "No GPU found, using the CPU\nWARNING: CUDA is not available\n│   12 │ raise RuntimeError('CUDA out of memory') │\n"
+        "No GPU found\nWARNING: CUDA is not available\n│   12 │ raise RuntimeError('CUDA out of memory')\n"
         "number of nan iterations: 0\nwer: 0.3 error_rate: 0.1\n"
     )
     assert said(text + "ZeroDivisionError: division by zero\n").failure == "user_exception"

@@ -26,7 +26,7 @@ _TELLS = re.compile(
 _FRAME = re.compile(r'\s+File "')
 _RECOVERED = 5
 _LONGEST = 500
-# Below this a disk counts as full, and a share of memory as what fills it.
+# With fewer bytes free a disk, or /dev/shm, counts as full.
 _FULL = 64 * 2**20
 _SIGNALS = {
     1: "sighup",
@@ -51,7 +51,7 @@ class Hit(msgspec.Struct, frozen=True):
 
 
 def diagnose(evidence: Evidence, profile: Profile | None = None, facts: Facts | None = None) -> Diagnosis | None:
-    """Return what failed and how it is mended, None where nothing did; with `facts` a Change is checked against them."""
+    """Return what failed and how it is mended, None where nothing did; `facts` may speak against a Change."""
     found = list(_hits(evidence))
     if evidence.exit_code == 0:
         found = [hit for hit in found if hit.signature.done] + _silent(evidence.lines)
@@ -90,17 +90,21 @@ def _hits(evidence: Evidence) -> Iterator[Hit]:
                 index = bisect.bisect_right(starts, match.start()) - 1
                 if telling[index] and not signature.warning:
                     continue
-                groups = {name: value for name, value in match.groupdict().items() if value}
-                if "held" in expression.groupindex:
-                    holder = other_holder(evidence.lines[index].text)
-                    if holder is None:
-                        continue
-                    groups.update(holder)
-                hit = Hit(signature, evidence.lines[index], groups)
-                if signature.strength >= 10:
+                groups = _groups(match, evidence.lines[index])
+                hit = Hit(signature, evidence.lines[index], groups) if groups is not None else hit
+                if hit and signature.strength >= 10:
                     break
             if hit:
                 yield hit
+
+
+def _groups(match: re.Match[str], line: Line) -> dict[str, str] | None:
+    """Return the values of a match, None where its line names holders of memory and none of them is to blame."""
+    groups = {name: value for name, value in match.groupdict().items() if value}
+    if "held" not in groups:
+        return groups
+    holder = other_holder(line.text)
+    return {**groups, **holder} if holder else None
 
 
 def _silent(lines: Sequence[Line]) -> list[Hit]:
@@ -158,7 +162,7 @@ def _decided(best: Hit, evidence: Evidence) -> Hit:
         if evidence.oom_kills:
             return msgspec.structs.replace(best, signature=_first("host_oom"))
         if evidence.oom_kills == 0:
-            cause = "A process was killed by signal 9, and not by the kernel for memory: by somebody, or by the scheduler."
+            cause = "A process was killed by signal 9, and not by the kernel for memory: by somebody, or a scheduler."
             return msgspec.structs.replace(best, signature=msgspec.structs.replace(best.signature, cause=cause))
     return best
 
