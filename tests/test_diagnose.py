@@ -18,6 +18,7 @@ from tui_train.diagnose import Evidence, diagnose, of_log, of_run
 from tui_train.diagnose.reader import lines
 from tui_train.diagnose.remedies import change_for
 from tui_train.diagnose.signatures import signatures
+from tui_train.presets import preset
 from tui_train.profile.fields import put
 from tui_train.profile.store import dumps
 from tui_train.profile.types import Profile
@@ -275,7 +276,15 @@ def test_a_run_is_diagnosed_with_its_profile(tmp_path):
         {"time": 4.0, "event": "run_ended", "state": "failed", "exit_code": 1},
     ]
     run.events_file.write_text("".join(json.dumps(event) + "\n" for event in events))
+    for name in ("checkpoint-5", "checkpoint-12", "checkpoint-x"):
+        (tmp_path / "out" / name).mkdir(parents=True)
+    trained = put(put(Profile(), "recipe.precision", "fp16"), "trainer.output", str(tmp_path / "out"))
+    run.profile.write_text(dumps(trained))
+    assert of_run(run).evidence == ("exit code 1",)
+    for part in preset("builtin").checkpoints.complete:
+        (tmp_path / "out/checkpoint-12" / part).touch()
     found = of_run(run)
+    assert found.evidence[-1] == f"the newest checkpoint is {tmp_path}/out/checkpoint-12"
     assert found.failure == "nan_loss"
     assert found.change.edits == (("recipe.precision", "bf16"),)
     events[-1].update(state="stopped", exit_code=143)

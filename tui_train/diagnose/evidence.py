@@ -1,6 +1,7 @@
 """Gathering what is known of a log or a run; the only part of the diagnosis that reads the disk."""
 
 import os
+import re
 import shutil
 from pathlib import Path
 
@@ -9,7 +10,7 @@ from tui_train.diagnose.root import diagnose
 from tui_train.diagnose.types import Diagnosis, Evidence
 from tui_train.errors import BadInput, TuiTrainError
 from tui_train.facts.types import Facts
-from tui_train.presets import preset, takes
+from tui_train.presets import Preset, preset, takes
 from tui_train.profile import store
 from tui_train.profile.types import Profile
 from tui_train.runs.ranks import planned
@@ -49,6 +50,7 @@ def of_run(run: RunDir, facts: Facts | None = None) -> Diagnosis | None:
         free_disk=_free(output),
         free_shm=_free("/dev/shm"),  # noqa: S108 - what is free there, nothing is written
         world_size=max(1, planned(_bytes(run.plan_file)).world_size),
+        checkpoint=_checkpoint(profile, output) if profile else "",
         takes=_takes(profile) if profile else frozenset(),
     )
     return diagnose(evidence, profile, facts)
@@ -64,11 +66,30 @@ def _profile(run: RunDir) -> Profile | None:
 def _takes(profile: Profile) -> frozenset[str]:
     if profile.trainer.kind == "nemo":
         return _NEMO
+    chosen = _preset(profile)
+    return takes(chosen, profile.trainer.arguments) if chosen else frozenset()
+
+
+def _preset(profile: Profile) -> Preset | None:
     try:
-        chosen = preset("builtin" if profile.trainer.kind == "builtin" else profile.trainer.preset)
+        return preset("builtin" if profile.trainer.kind == "builtin" else profile.trainer.preset)
     except BadInput:
-        return frozenset()
-    return takes(chosen, profile.trainer.arguments)
+        return None
+
+
+def _checkpoint(profile: Profile, output: str) -> str:
+    """Return the newest whole checkpoint in the output folder, empty where there is none, or none that is known."""
+    chosen = _preset(profile) if profile.trainer.kind != "nemo" else None
+    shape = chosen.checkpoints if chosen else None
+    if shape is None or not shape.prefix:
+        return ""
+    name = re.compile(re.escape(shape.prefix) + r"(\d+)" + re.escape(shape.suffix))
+    try:
+        found = [(int(match[1]), path) for path in Path(output).iterdir() if (match := name.fullmatch(path.name))]
+    except OSError:
+        return ""
+    whole = [(step, str(path)) for step, path in found if all((path / part).exists() for part in shape.complete)]
+    return max(whole, default=(0, ""))[1]
 
 
 def _bytes(path: Path) -> bytes:
