@@ -95,13 +95,17 @@ def test_a_real_failure_is_named(failure):
     assert said(done.stderr, code).failure == failure
 
 
-def test_a_worker_that_a_signal_took_is_no_broken_checkpoint():
-    code = (
-        "import os; from torch.utils.data import DataLoader; import torch\n"
-        "class D(list):\n  def __getitem__(s, i):\n    if i > 20: os.kill(os.getpid(), 9)\n    return torch.ones(2)\n"
-        "for _ in DataLoader(D(range(99)), batch_size=4, num_workers=2): pass"
+@pytest.mark.parametrize(
+    "error", ["    raise EOFError\nEOFError\n", "    chunk = read(handle, remaining)\nConnectionResetError: x\n"]
+)
+def test_a_worker_that_a_signal_took_is_no_broken_checkpoint(error):
+    # Which of the two the training meets, or DataLoader's own message, is a race that a test cannot decide.
+    text = (
+        'Traceback (most recent call last):\n  File "/lib/multiprocessing/resource_sharer.py", line 57, in detach\n'
+        "    with _resource_sharer.get_connection(self._id) as conn:\n"
+        '  File "/lib/multiprocessing/connection.py", line 399, in _recv\n'
     )
-    assert said(python(code).stderr).failure == "host_oom"
+    assert said(text + error).failure == "host_oom"
 
 
 def test_a_half_written_safetensors_file(tmp_path):
@@ -214,9 +218,13 @@ def test_what_only_tells_is_no_failure():
     assert said(text + "ZeroDivisionError: division by zero\n").failure == "user_exception"
 
 
-@pytest.mark.parametrize("line", ["a" * 1500, " " * 1500 + "x", "0" * 1500, ("a 0: error No " * 110)[:1500]])
+@pytest.mark.parametrize(
+    "line",
+    ["a" * 1500, " " * 1500 + "x", "0" * 1500, ("a 0: error No " * 110)[:1500]],
+    ids=["a", "blank", "0", "mixed"],
+)
 def test_a_hostile_log_costs_seconds_at_most(line):
-    log = lines(io.BytesIO("\n".join([line] * 300).encode()))
+    log = lines(io.BytesIO("\n".join([line] * 400).encode()))
     begin = time.process_time()
     diagnose(Evidence(lines=log, exit_code=1))
     assert time.process_time() - begin < 3
