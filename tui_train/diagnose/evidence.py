@@ -1,6 +1,7 @@
 """Gathering what is known of a log or a run; the only part of the diagnosis that reads the disk."""
 
 import os
+import re
 import shutil
 from pathlib import Path
 
@@ -8,7 +9,8 @@ from tui_train.diagnose.reader import lines_of
 from tui_train.diagnose.root import diagnose
 from tui_train.diagnose.types import Diagnosis, Evidence
 from tui_train.errors import BadInput, TuiTrainError
-from tui_train.presets import preset, takes
+from tui_train.facts.types import Facts
+from tui_train.presets import Preset, preset, takes
 from tui_train.profile import store
 from tui_train.profile.types import Profile
 from tui_train.runs.ranks import planned
@@ -24,8 +26,12 @@ def of_log(path: str, exit_code: int | None = None) -> Diagnosis | None:
     return diagnose(Evidence(lines=lines_of(path), exit_code=exit_code))
 
 
-def of_run(run: RunDir) -> Diagnosis | None:
-    """Return why the last attempt of a run failed, None where it did not, was stopped or still trains."""
+def of_run(run: RunDir, facts: Facts | None = None) -> Diagnosis | None:
+    """Return why the last attempt of a run failed, None where it did not, was stopped or still trains.
+
+    With `facts` a Change that they speak against is left out; gathering them takes seconds, so a caller who has them
+    passes them.
+    """
     now = status(run)
     if not now.attempts or now.live:
         return None
@@ -33,21 +39,21 @@ def of_run(run: RunDir) -> Diagnosis | None:
         return None
     attempt = now.attempts[-1]
     code = attempt.exit_code if attempt.exit_code is not None and attempt.exit_code >= 0 else None
-    if code is None and now.state == "lost":
-        code = 137
     profile = _profile(run)
     output = profile.trainer.output if profile and profile.trainer.output else str(run.path)
     evidence = Evidence(
         lines=lines_of(str(run.attempt_log(attempt.number))),
         exit_code=code,
+        lost=code is None and now.state == "lost",
         host=os.uname().nodename,
-        oom_kills=_oom_kills() if code == 137 else None,
+        oom_kills=_oom_kills() if code in {None, 137} else None,
         free_disk=_free(output),
         free_shm=_free("/dev/shm"),  # noqa: S108 - what is free there, nothing is written
         world_size=max(1, planned(_bytes(run.plan_file)).world_size),
+        checkpoint=_checkpoint(profile, output) if profile else "",
         takes=_takes(profile) if profile else frozenset(),
     )
-    return diagnose(evidence, profile)
+    return diagnose(evidence, profile, facts)
 
 
 def _profile(run: RunDir) -> Profile | None:
@@ -60,11 +66,30 @@ def _profile(run: RunDir) -> Profile | None:
 def _takes(profile: Profile) -> frozenset[str]:
     if profile.trainer.kind == "nemo":
         return _NEMO
+    chosen = _preset(profile)
+    return takes(chosen, profile.trainer.arguments) if chosen else frozenset()
+
+
+def _preset(profile: Profile) -> Preset | None:
     try:
-        chosen = preset("builtin" if profile.trainer.kind == "builtin" else profile.trainer.preset)
+        return preset("builtin" if profile.trainer.kind == "builtin" else profile.trainer.preset)
     except BadInput:
-        return frozenset()
-    return takes(chosen, profile.trainer.arguments)
+        return None
+
+
+def _checkpoint(profile: Profile, output: str) -> str:
+    """Return the newest whole checkpoint in the output folder, empty where there is none, or none that is known."""
+    chosen = _preset(profile) if profile.trainer.kind != "nemo" else None
+    shape = chosen.checkpoints if chosen else None
+    if shape is None or not shape.prefix:
+        return ""
+    name = re.compile(re.escape(shape.prefix) + r"(\d+)" + re.escape(shape.suffix))
+    try:
+        found = [(int(match[1]), path) for path in Path(output).iterdir() if (match := name.fullmatch(path.name))]
+    except OSError:
+        return ""
+    whole = [(step, str(path)) for step, path in found if all((path / part).exists() for part in shape.complete)]
+    return max(whole, default=(0, ""))[1]
 
 
 def _bytes(path: Path) -> bytes:

@@ -7,6 +7,9 @@ from tui_train.diagnose.types import Line
 
 _VALUE = r"[\"']?(?:=|:|\s)\s*[\"']?(?P<loss>nan|inf|-?\d[\d.]*(?:[eE][-+]?\d+)?)\b"
 _LOSS = re.compile(rf"(?i)(?<![\w])(?:lm |train_|train |training |reduced_train_|total_)?loss{_VALUE}")
+_STEP = re.compile(
+    r"(?i)\b(?:global_?)?(?:step|iteration|iter)s?\b[\"']?\W{1,3}(?P<step>\d{1,12})\b|\|\s*(?P<bar>\d{1,12})/\d+ \["
+)
 _GRADIENT = re.compile(r"(?i)grad[_ ]norm[\"']?\s*[:=]\s*[\"']?nan")
 _NO_STEP = ("eval_", "val_", "validation", "Error", "train_runtime")
 _COMPLETE = re.compile(
@@ -30,3 +33,13 @@ def steps(lines: Sequence[Line]) -> Iterator[tuple[Line, bool]]:
 def completed(lines: Sequence[Line]) -> int:
     """Return the number of the last line that tells of a training's good end, 0 where none does."""
     return max((line.number for line in lines if _COMPLETE.search(line.text)), default=0)
+
+
+def last_step(lines: Sequence[Line]) -> int | None:
+    """Return the number of the last step whose numbers were whole, None where no line tells one."""
+    broken = {line.number for line, bad in steps(lines) if bad}
+    for line in reversed(lines):
+        match = _STEP.search(line.text) if line.number not in broken else None
+        if match:
+            return int(match["step"] or match["bar"])
+    return None

@@ -3,23 +3,32 @@
 from collections.abc import Callable
 
 from tui_train.changes import Change, apply
+from tui_train.checks import check
 from tui_train.diagnose.types import Evidence
 from tui_train.errors import BadInput
+from tui_train.facts.types import Facts
 from tui_train.plan.batch import nearest_global, smaller_micro
 from tui_train.profile.types import Profile
 
 _PORTS = 1000
 
 
-def change_for(name: str, evidence: Evidence, profile: Profile) -> Change | None:
-    """Return the Change of that name for a profile, None where it has nothing to change or the value has no room."""
+def change_for(name: str, evidence: Evidence, profile: Profile, facts: Facts | None = None) -> Change | None:
+    """Return the Change of that name for a profile, None where it has nothing to change or would add an error."""
     change = _CHANGES[name](profile, evidence) if name in _CHANGES else None
     if change is None:
         return None
     try:
-        return change if apply(change, profile) != profile else None
+        changed = apply(change, profile)
     except BadInput:
         return None
+    if changed == profile or (facts and _errors(changed, facts) - _errors(profile, facts)):
+        return None
+    return change
+
+
+def _errors(profile: Profile, facts: Facts) -> set[str]:
+    return {finding.message for finding in check(profile, facts) if finding.level == "error"}
 
 
 def _less_memory(profile: Profile, evidence: Evidence) -> Change | None:

@@ -1,28 +1,33 @@
 """diagnose: which of all that a log says is the root of a failure, and which its echoes; pure."""
 
 import bisect
+import itertools
 import re
 from collections.abc import Iterator, Sequence
 
 import msgspec
 
 from tui_train.changes import Change
-from tui_train.diagnose.progress import completed, steps
+from tui_train.diagnose.holders import other_holder
+from tui_train.diagnose.progress import completed, last_step, steps
 from tui_train.diagnose.remedies import change_for
 from tui_train.diagnose.signatures import signatures
 from tui_train.diagnose.types import Diagnosis, Evidence, Line, Signature
+from tui_train.facts.types import Facts
 from tui_train.profile.types import Profile
 from tui_train.text import size, visible
 
-# A line that only tells: a log record below ERROR, a Python warning, a line of a traceback's source.
+# A line that only tells: a log record below ERROR, a Python warning, a line of a traceback's source (│: boxed).
 _TELLS = re.compile(
     r"^\W{0,3}(?:\S{1,60} ){0,5}?\W?(?:INFO|WARNING|(?<!NCCL )WARN|DEBUG|warning)\b"
     r"|(?:User|Future|Deprecation|Runtime|Import)?Warning:"
-    r"|^\[W\d|^W\d{4} |^\[NeMo [WI] |^\s+(?:#|raise |print\(|if |return )|NCCL INFO|^\s*File \""
+    r"|^\s*[│╭╰]|^\[W\d|^W\d{4} |^\[NeMo [WI] |^\s+(?:#|raise |print\(|if |return )|NCCL INFO|^\s*File \""
 )
 _FRAME = re.compile(r'\s+File "')
 _RECOVERED = 5
 _LONGEST = 500
+# With fewer bytes free a disk, or /dev/shm, counts as full.
+_FULL = 64 * 2**20
 _SIGNALS = {
     1: "sighup",
     2: "keyboard_interrupt",
@@ -32,6 +37,8 @@ _SIGNALS = {
     11: "segfault",
     15: "sigterm",
 }
+_ALONE = re.compile(r"(?i)\bnum(ber of)? processes\W{0,3}1\b|\bWorld size: 1\b")
+_SEVERAL = re.compile(r"(?i)\bnum(ber of)? processes\W{0,3}([2-9]|\d\d)")
 _ROOT = re.compile(r"^\s*(?P<name>host|rank|exitcode)\s*: (?P<value>\S+)")
 
 
@@ -43,8 +50,8 @@ class Hit(msgspec.Struct, frozen=True):
     groups: dict[str, str]
 
 
-def diagnose(evidence: Evidence, profile: Profile | None = None) -> Diagnosis | None:
-    """Return what failed and how it is mended, None where nothing did."""
+def diagnose(evidence: Evidence, profile: Profile | None = None, facts: Facts | None = None) -> Diagnosis | None:
+    """Return what failed and how it is mended, None where nothing did; `facts` may speak against a Change."""
     found = list(_hits(evidence))
     if evidence.exit_code == 0:
         found = [hit for hit in found if hit.signature.done] + _silent(evidence.lines)
@@ -53,9 +60,13 @@ def diagnose(evidence: Evidence, profile: Profile | None = None) -> Diagnosis | 
     found = _unmended(found, evidence)
     block = _root_block(evidence.lines)
     best = max(found, key=lambda hit: (hit.signature.strength, -hit.line.number), default=None)
-    if evidence.exit_code and (best is None or best.signature.strength < 10):
+    if (evidence.exit_code or evidence.lost) and (best is None or best.signature.strength < 10):
         best = _by_exit_code(evidence, best)
-    return _said(best, evidence, block, profile) if best else None
+    if best is None:
+        return None
+    best = _decided(best, evidence)
+    change = change_for(best.signature.change, evidence, profile, facts) if profile else None
+    return _said(best, evidence, block, change)
 
 
 def _hits(evidence: Evidence) -> Iterator[Hit]:
@@ -79,12 +90,21 @@ def _hits(evidence: Evidence) -> Iterator[Hit]:
                 index = bisect.bisect_right(starts, match.start()) - 1
                 if telling[index] and not signature.warning:
                     continue
-                groups = {name: value for name, value in match.groupdict().items() if value}
-                hit = Hit(signature, evidence.lines[index], groups)
-                if signature.strength >= 10:
+                groups = _groups(match, evidence.lines[index])
+                hit = Hit(signature, evidence.lines[index], groups) if groups is not None else hit
+                if hit and signature.strength >= 10:
                     break
             if hit:
                 yield hit
+
+
+def _groups(match: re.Match[str], line: Line) -> dict[str, str] | None:
+    """Return the values of a match, None where its line names holders of memory and none of them is to blame."""
+    groups = {name: value for name, value in match.groupdict().items() if value}
+    if "held" not in groups:
+        return groups
+    holder = other_holder(line.text)
+    return {**groups, **holder} if holder else None
 
 
 def _silent(lines: Sequence[Line]) -> list[Hit]:
@@ -94,12 +114,16 @@ def _silent(lines: Sequence[Line]) -> list[Hit]:
     bad = [line for line, broken in points if broken]
     if bad and points[-1][1]:
         found.append(Hit(msgspec.structs.replace(known["nan_loss"], strength=50), bad[0], {}))
-    alone = [
-        line for line in lines if re.search(r"(?i)\bnum(ber of)? processes\W{0,3}1\b|\bWorld size: 1\b", line.text)
-    ]
-    several = any(re.search(r"(?i)\bnum(ber of)? processes\W{0,3}([2-9]|\d\d)", line.text) for line in lines)
-    if len(alone) > 1 and not several:
-        found.append(Hit(known["not_distributed_silent"], alone[1], {}))
+    headers = [line for line in lines if _ALONE.search(line.text)]
+    several = any(_SEVERAL.search(line.text) for line in lines)
+    trained = [line.number for line, _ in points]
+    for first, second in itertools.pairwise(headers):
+        # One process that trains twice says it again too, but not before it has made a step, nor as another rank.
+        between = bisect.bisect_left(trained, second.number) - bisect.bisect_right(trained, first.number)
+        same = first.rank is not None and first.rank == second.rank
+        if not several and not same and not between:
+            found.append(Hit(known["not_distributed_silent"], second, {}))
+            break
     return found
 
 
@@ -126,10 +150,35 @@ def _root_block(lines: Sequence[Line]) -> dict[str, str]:
     return {match["name"]: match["value"] for match in found if match}
 
 
+def _decided(best: Hit, evidence: Evidence) -> Hit:
+    """Return the hit that what lies outside of the log speaks for, where the log alone may mean several things."""
+    full = evidence.free_disk is not None and evidence.free_disk < _FULL
+    shared = evidence.free_shm is None or evidence.free_shm < _FULL
+    vague = best.signature.strength < 40
+    bus_error = best.signature.failure == "shm_too_small" and "shared memory" not in best.line.text and not shared
+    if full and (vague or bus_error) and not evidence.oom_kills:
+        return msgspec.structs.replace(best, signature=_first("disk_full"))
+    if vague and best.signature.failure == "host_oom":
+        if evidence.oom_kills:
+            return msgspec.structs.replace(best, signature=_first("host_oom"))
+        if evidence.oom_kills == 0:
+            cause = "A process was killed by signal 9, and not by the kernel for memory: by somebody, or a scheduler."
+            return msgspec.structs.replace(best, signature=msgspec.structs.replace(best.signature, cause=cause))
+    return best
+
+
+def _first(failure: str) -> Signature:
+    return next(signature for signature, _ in signatures() if signature.failure == failure)
+
+
 def _by_exit_code(evidence: Evidence, weak: Hit | None) -> Hit:
     """Return what the exit code says where the log says nothing better."""
     code = evidence.exit_code or 0
     known = {signature.failure: signature for signature, _ in signatures()}
+    if evidence.lost:
+        cause = "It vanished, and nobody saw its exit code: killed with its whole session, or the machine went down."
+        last = evidence.lines[-1] if evidence.lines else Line(0, "")
+        return Hit(msgspec.structs.replace(known["host_oom"], cause=cause), last, {})
     number = code - 128 if code > 128 else -code
     failure = _SIGNALS.get(number, {126: "permission_denied", 127: "command_not_found"}.get(code, ""))
     last = evidence.lines[-1] if evidence.lines else Line(0, "")
@@ -139,12 +188,11 @@ def _by_exit_code(evidence: Evidence, weak: Hit | None) -> Hit:
     return weak or Hit(known["user_exception"], last, {"message": f"it ended with exit code {code} and said no more"})
 
 
-def _said(hit: Hit, evidence: Evidence, block: dict[str, str], profile: Profile | None) -> Diagnosis:
+def _said(hit: Hit, evidence: Evidence, block: dict[str, str], change: Change | None) -> Diagnosis:
     signature, groups = hit.signature, {name: visible(value)[:200] for name, value in hit.groups.items()}
     rank = hit.line.rank
     if rank is None and block.get("rank", "").isdigit():
         rank = int(block["rank"])
-    change: Change | None = change_for(signature.change, evidence, profile) if profile else None
     cause = _filled(signature.cause, groups, spaced=True)
     return Diagnosis(
         failure=signature.failure,
@@ -176,6 +224,8 @@ def _outside(failure: str, evidence: Evidence, block: dict[str, str]) -> Iterato
     """Yield what is known beside the line."""
     if evidence.exit_code is not None:
         yield f"exit code {evidence.exit_code}"
+    elif evidence.lost:
+        yield "no exit code is known"
     if block.get("exitcode"):
         yield f"torchrun saw rank {visible(block.get('rank', '?'))} end first, with {visible(block['exitcode'])}"
     if evidence.oom_kills:
@@ -184,5 +234,8 @@ def _outside(failure: str, evidence: Evidence, block: dict[str, str]) -> Iterato
         yield f"{size(evidence.free_disk)} are free on the disk of the output"
     if evidence.free_shm is not None and failure in {"shm_too_small", "nccl_system_error"}:
         yield f"{size(evidence.free_shm)} of shared memory are free"
-    if evidence.last_step:
-        yield f"the last good step was {evidence.last_step}"
+    step = evidence.last_step if evidence.last_step is not None else last_step(evidence.lines)
+    if step:
+        yield f"the last good step was {step}"
+    if evidence.checkpoint:
+        yield f"the newest checkpoint is {visible(evidence.checkpoint)}"

@@ -17,7 +17,8 @@ class Evidence(Struct, frozen=True, kw_only=True):
     """What is known of an attempt: lines of its log, and what lies outside of it; None where that is unknown.
 
     `exit_code` is the shell's (128 + the signal where one ended it). `oom_kills` counts kills in the cgroup's
-    memory.events. `free_disk` and `free_shm` are bytes. `takes` names what the trainer can be passed.
+    memory.events. `free_disk` and `free_shm` are bytes. `lost` is an attempt that ended without anybody to see how.
+    `checkpoint` is the newest whole one. `takes` names what the trainer can be passed.
     """
 
     lines: tuple[Line, ...]
@@ -26,7 +27,9 @@ class Evidence(Struct, frozen=True, kw_only=True):
     oom_kills: int | None = None
     free_disk: int | None = None
     free_shm: int | None = None
+    lost: bool = False
     last_step: int | None = None
+    checkpoint: str = ""
     world_size: int = 1
     takes: frozenset[str] = frozenset()
 
@@ -49,10 +52,10 @@ class Signature(Struct, frozen=True, kw_only=True):
     """How a failure shows in a log; the fields are explained at the top of signatures.toml."""
 
     failure: str
-    when: tuple[str, ...]
     strength: int
     cause: str
     remedy: str
+    when: tuple[str, ...] = ()
     warning: bool = False
     done: bool = False
     change: str = ""
