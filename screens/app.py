@@ -187,7 +187,7 @@ class Wizard(Looking):
 
         if any(isinstance(screen, RunScreen) and screen.run.path == run.path for screen in self.screen_stack):
             return
-        self.push_screen(RunScreen(run).data_bind(Wizard.live))
+        self.push_screen(RunScreen(run).data_bind(Wizard.live, Wizard.facts))
 
     async def action_back(self) -> None:
         """Go back to the screen before."""

@@ -17,6 +17,7 @@ from tui_train.changes import Change
 from tui_train.diagnose import Diagnosis, of_run
 from tui_train.errors import TuiTrainError
 from tui_train.facts.samples import Samples
+from tui_train.facts.types import Facts
 from tui_train.profile import store
 from tui_train.profile.types import Profile
 from tui_train.runs.follow import Told, watch
@@ -95,6 +96,7 @@ Of any size, and all of it. The line below it says where you are.
 
     LIVE = True
     live: reactive[Samples] = reactive((), init=False)
+    facts: reactive[Facts | None] = reactive(None, init=False)
 
     def __init__(self, run: RunDir) -> None:
         """Show a run."""
@@ -162,7 +164,7 @@ Of any size, and all of it. The line below it says where you are.
         """Find out why an ended run failed."""
         worker = get_current_worker()
         try:
-            found = of_run(self.run)
+            found = of_run(self.run, self.facts)
             profile = store.load(str(self.run.profile)) if found and found.change else None
         except TuiTrainError as error:
             self.post_message(Complaint(error))

@@ -40,10 +40,7 @@ def words(found: Diagnosis, run: RunDir | None = None) -> str:
     where = " of ".join(filter(None, (rank, found.host)))
     line = f"line {found.line_number}: {found.line}" if found.line_number else ""
     rows = [
-        (
-            "failed",
-            found.failure.replace("_", " ") + (f", first on {', '.join(filter(None, where))}" if any(where) else ""),
-        ),
+        ("failed", found.failure.replace("_", " ") + (f", first on {where}" if where else "")),
         ("shown by", line),
         ("cause", found.cause),
         ("do", found.remedy),

@@ -40,14 +40,14 @@ def of_run(run: RunDir, facts: Facts | None = None) -> Diagnosis | None:
     attempt = now.attempts[-1]
     code = attempt.exit_code if attempt.exit_code is not None and attempt.exit_code >= 0 else None
     profile = _profile(run)
-    output = profile.trainer.output if profile and profile.trainer.output else str(run.path)
+    output = profile.trainer.output if profile and profile.trainer.output else str(run.path / "output")
     evidence = Evidence(
         lines=lines_of(str(run.attempt_log(attempt.number))),
         exit_code=code,
         lost=code is None and now.state == "lost",
         host=os.uname().nodename,
         oom_kills=_oom_kills() if code in {None, 137} else None,
-        free_disk=_free(output),
+        free_disk=_free(output) or _free(str(run.path)),
         free_shm=_free("/dev/shm"),  # noqa: S108 - what is free there, nothing is written
         world_size=max(1, planned(_bytes(run.plan_file)).world_size),
         checkpoint=_checkpoint(profile, output) if profile else "",
