@@ -79,7 +79,7 @@ Of any size, and all of it. The line below it says where you are.
     ]
 
     LIVE = True
-    live: reactive[Samples] = reactive((), init=False)
+    live: reactive[Samples] = reactive((), init=False, repaint=False)
 
     def __init__(self, run: RunDir) -> None:
         """Show a run."""

@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Iterator
 from functools import lru_cache
 from itertools import dropwhile, islice, pairwise
-from typing import ClassVar, NamedTuple, Protocol
+from typing import ClassVar, NamedTuple
 
 from rich.ansi import AnsiDecoder
 from rich.cells import cell_len, chop_cells
@@ -18,7 +18,8 @@ from textual.strip import Strip
 from textual.widget import Widget
 
 from tui_train.runs.lines import Run, styled
-from tui_train.runs.logfile import Line
+from tui_train.runs.logfile import Line, LogFile
+from tui_train.runs.search import Filtered
 
 _EVERY = 0.1  # seconds between two looks for what is new
 _WHEEL = 3
@@ -28,20 +29,7 @@ _BAR = Style(dim=True)
 _MOST_EMPTY = 4000  # lines that show nothing, of which a screen may be full
 
 
-class Source(Protocol):
-    """What has lines: a LogFile, or those of one that match."""
-
-    def stamp(self) -> tuple[int, int]:
-        """Return what differs when there is something new."""
-
-    def size(self) -> int:
-        """Return the size in bytes."""
-
-    def forward(self, offset: int) -> Iterator[Line]:
-        """Yield the lines from an offset on."""
-
-    def backward(self, offset: int) -> Iterator[Line]:
-        """Yield the lines before an offset, the last one first."""
+Source = LogFile | Filtered
 
 
 class Place(NamedTuple):
