@@ -134,7 +134,7 @@ Of any size, and all of it. The line below it says where you are.
         state = self.query_one("#state", Static)
         words = run_state(self.run, self._told, wrong)
         state.styles.height = len(words.plain.splitlines())
-        state.update(words)
+        state.update(words, layout=False)
 
     def _open(self, attempt: int) -> None:
         """Show the log of an attempt; 0 is what launch.sh itself said."""

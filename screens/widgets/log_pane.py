@@ -230,7 +230,7 @@ class LogPane(Vertical):
         said = Text("  ".join(filter(None, self._words())), no_wrap=True, overflow="ellipsis")
         place = self.query_one("#place", Static)
         if place.visual is None or str(getattr(place, "content", "")) != str(said):
-            place.update(said)
+            place.update(said, layout=False)
 
     def _words(self) -> Iterator[str]:
         if self.log_file is None:
