@@ -175,7 +175,7 @@ def test_a_large_log_is_read_at_its_ends_and_searched_at_once(terminals: list[Te
     assert "the needle" in terminal.text()
     terminal.press("G", "the last line")
     terminal.press("f^the\r", "matching ^the")
-    assert "after it" not in terminal.see("3 lines  ")
+    assert "after it" not in terminal.see("3 lines matching")
     ui = psutil.Process(terminal.child.pid)
     assert ui.memory_info().rss < 120 << 20
     quiet = 0

@@ -70,6 +70,9 @@ class LogView(Widget, can_focus=True):
     class Moved(Message):
         """The view shows something else, or the log has grown."""
 
+    class Replaced(Message):
+        """What stood in the log is gone: it was emptied, deleted, or another one stands in its place."""
+
     def __init__(self, *, id: str) -> None:  # noqa: A002 - Textual's name for it
         """Begin with nothing to show."""
         super().__init__(id=id)
@@ -182,12 +185,14 @@ class LogView(Widget, can_focus=True):
         """Draw what is new where it is in sight."""
         if self.source is None or not self.is_on_screen:
             return
-        stamp = self.source.stamp()
-        if stamp != self._stamp:
-            other = stamp[0] != self._stamp[0] or self.source.size() < self._bytes
-            if other and self._stamp[0]:
-                self.following = True  # what stood here is gone
+        stamp, size = self.source.stamp(), self.source.size()
+        gone = self._stamp[0] not in {0, stamp[0]} or size < self._bytes
+        if gone:
+            self.following = True
+            self.post_message(self.Replaced())
+        if gone or stamp != self._stamp:
             self._lay_out()
+        self._bytes = size
 
     def _move(self, rows: int) -> None:
         if rows < 0:
