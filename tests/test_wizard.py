@@ -695,6 +695,7 @@ async def test_a_log_may_be_emptied_replaced_and_deleted_under_the_wizard(machin
         await keys("home", "down")(pilot)
         log.write_text("emptied\n")
         await until_shown(pilot, "emptied")
+        assert "following" in shows(pilot)
         beside = tmp_path / "beside"
         beside.write_text("replaced\n")
         beside.rename(log)
@@ -748,15 +749,23 @@ async def test_a_hit_is_in_sight_also_in_a_long_line(machine: Any, tmp_path: Pat
     app = wizard(str(run.path))
     async with app.run_test(size=(80, 24)) as pilot:
         await until_shown(pilot, "line 599.")
-        await pilot.press("slash", *"needle", "enter")
+        await pilot.press("slash", *"(f|needle)", "enter")
         await until_shown(pilot, "word needle word")
         view = app.screen.query_one(LogView)
-        found = [segment for y in range(view.size.height) for segment in view.render_line(y)]
-        assert [segment.text for segment in found if segment.style and segment.style.reverse] == ["nee", "dle"]
-        await keys("w", "G", "N")(pilot)
-        await until_shown(pilot, "needle")
-        await keys("G")(pilot)
-        assert "needle " not in shows(pilot).replace("/needle", "")
+
+        def pointed_out() -> list[str]:
+            segments = (segment for y in range(view.size.height) for segment in view.render_line(y))
+            return [segment.text for segment in segments if segment.style and segment.style.reverse]
+
+        assert pointed_out() == ["nee", "dle"]
+        await keys("w", "G")(pilot)
+        assert not pointed_out()
+        await keys("N")(pilot)
+        for _ in range(100):
+            if pointed_out():
+                break
+            await pilot.pause(0.05)
+        assert "".join(pointed_out()) == "needle"
 
 
 async def test_a_filter_looks_anew_when_the_log_is_emptied_or_replaced(machine: Any, tmp_path: Path) -> None:
@@ -792,7 +801,7 @@ async def test_lines_that_are_hard_to_draw_are_drawn_at_once(machine: Any, tmp_p
             await pilot.press(key)
             began = thread_time()
             view._lay_out()
-            assert thread_time() - began < 1.5, key
+            assert thread_time() - began < 1, key
 
 
 async def test_an_expression_that_takes_for_ever_leaves_every_key_at_work(machine: Any, tmp_path: Path) -> None:
