@@ -749,7 +749,9 @@ async def test_a_hit_is_in_sight_also_in_a_long_line(machine: Any, tmp_path: Pat
     app = wizard(str(run.path))
     async with app.run_test(size=(80, 24)) as pilot:
         await until_shown(pilot, "line 599.")
-        await pilot.press("slash", *"(f|needle)", "enter")
+        await keys("slash")(pilot)
+        assert "Search" not in shows(pilot), "keys are letters while one types"
+        await pilot.press(*"(f|needle)", "enter")
         await until_shown(pilot, "word needle word")
         view = app.screen.query_one(LogView)
 
