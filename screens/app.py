@@ -1,5 +1,6 @@
 """The wizard: it owns the facts and the profile and alone assigns them; steps are pushed and post what they change."""
 
+import gc
 import os
 import threading
 from collections.abc import Iterable
@@ -91,6 +92,8 @@ class Wizard(Looking):
         """Import the steps while nobody waits for them."""
         for step in STEPS:
             import_module(f".{step.module}", __package__)
+        # What is imported stays: to look through all of it for garbage holds every key up for some 40 ms.
+        gc.freeze()
 
     @on(Chosen)
     def _chosen(self, event: Chosen) -> None:

@@ -22,6 +22,12 @@ class Base(Screen[None]):
         Binding("q", "app.leave", "Quit"),
     ]
 
+    @property
+    def is_current(self) -> bool:
+        """Whether it is drawn: Textual draws also the screen below the top one, though that covers it whole."""
+        top = self.app.screen
+        return super().is_current and (top is self or top.styles.background.a < 1)
+
     def on_screen_resume(self) -> None:
         """Tell what this screen wants to know."""
         self.post_message(Shown(live=self.LIVE))

@@ -103,10 +103,10 @@ _QUESTIONS: dict[str, Callable[[Profile], Any]] = {
 class Looking(App[int]):
     """An app that looks: `looking` are the parts of `facts` that are being asked for, `live` what the cards do now."""
 
-    profile: reactive[Profile] = reactive(Profile, init=False)
-    facts: reactive[Facts | None] = reactive(None, init=False)
-    looking: reactive[frozenset[str]] = reactive(frozenset, init=False)
-    live: reactive[Samples] = reactive((), init=False)
+    profile: reactive[Profile] = reactive(Profile, init=False, repaint=False)
+    facts: reactive[Facts | None] = reactive(None, init=False, repaint=False)
+    looking: reactive[frozenset[str]] = reactive(frozenset, init=False, repaint=False)
+    live: reactive[Samples] = reactive((), init=False, repaint=False)
 
     def __init__(self) -> None:
         """Begin with nothing asked."""

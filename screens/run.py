@@ -95,8 +95,8 @@ Of any size, and all of it. The line below it says where you are.
     ]
 
     LIVE = True
-    live: reactive[Samples] = reactive((), init=False)
-    facts: reactive[Facts | None] = reactive(None, init=False)
+    live: reactive[Samples] = reactive((), init=False, repaint=False)
+    facts: reactive[Facts | None] = reactive(None, init=False, repaint=False)
 
     def __init__(self, run: RunDir) -> None:
         """Show a run."""
@@ -157,7 +157,7 @@ Of any size, and all of it. The line below it says where you are.
         state = self.query_one("#state", Static)
         words = run_state(self.run, self._told, wrong)
         state.styles.height = len(words.plain.splitlines())
-        state.update(words)
+        state.update(words, layout=False)
 
     @work(thread=True, exclusive=True, group="explain", exit_on_error=False)
     def _explain(self) -> None:

@@ -57,10 +57,10 @@ class Step(Base):
         Binding("f2", "fix", "Fix it"),
         Binding("ctrl+z", "app.undo", "Undo", show=False),
     ]
-    profile: reactive[Profile] = reactive(Profile, init=False)
-    facts: reactive[Facts | None] = reactive(None, init=False)
-    looking: reactive[frozenset[str]] = reactive(frozenset, init=False)
-    live: reactive[Samples] = reactive((), init=False)
+    profile: reactive[Profile] = reactive(Profile, init=False, repaint=False)
+    facts: reactive[Facts | None] = reactive(None, init=False, repaint=False)
+    looking: reactive[frozenset[str]] = reactive(frozenset, init=False, repaint=False)
+    live: reactive[Samples] = reactive((), init=False, repaint=False)
 
     def __init__(self) -> None:
         """Begin with nothing found."""

@@ -22,6 +22,7 @@ from tui_train.presets import preset
 from tui_train.profile.fields import put
 from tui_train.profile.store import dumps
 from tui_train.profile.types import Profile
+from tui_train.runs.lines import rank
 from tui_train.runs.rundir import RunDir
 
 LOGS = sorted((Path(__file__).parent / "logs").glob("*.log"))
@@ -153,6 +154,7 @@ def test_the_root_comes_before_its_echoes(tmp_path):
     found = said(done.stdout + done.stderr, done.returncode)
     assert (found.failure, found.rank) == ("cuda_oom", 1)
     assert "3.00 GiB" in found.cause
+    assert "CUDA out of memory" in "".join(line for line in done.stderr.splitlines() if rank(line) == 1)
 
 
 def test_what_a_training_got_over_is_no_failure():

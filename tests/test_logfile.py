@@ -2,6 +2,7 @@
 
 import os
 import re
+import time
 from itertools import islice
 
 import pytest
@@ -9,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tui_train.runs import logfile
-from tui_train.runs.lines import RANK, Run, fold, rank, styled
+from tui_train.runs.lines import LONGEST, RANK, Run, fold, rank, styled
 from tui_train.runs.logfile import Line, LogFile
 
 PIECES = [*"\x1b[31m;0K\t\r\x07]", "\x1b[1;31m", "\x1b[m", "\x1b[0m", "ab", "中", "\x1b[A"]
@@ -103,7 +104,7 @@ def test_a_log_may_change_under_its_reader(log):
     log.path.write_bytes(b"one\n" * 100_000)
     reading = log.forward(0)
     assert next(reading) == Line(0, 4, b"one")
-    os.truncate(log.path, 10)
+    os.truncate(log.path, 12)
     assert len([*reading]) < 100_000
     before = log.stamp()
     beside = log.path.with_name("beside")
@@ -151,6 +152,13 @@ def test_colours_are_told_apart_and_nothing_else_is_obeyed(line, runs):
 
 def test_colours_without_end_cost_nothing():
     assert max(len(run.colour) for run in styled(b"\x1b[1;31mx" * 10_000)[0]) < 300
+
+
+def test_a_line_of_control_bytes_costs_little():
+    began = time.thread_time()
+    for _ in range(20):
+        assert fold(b"\0" * LONGEST)[0].startswith("\\x00\\x00")
+    assert time.thread_time() - began < 0.5
 
 
 @pytest.mark.parametrize(

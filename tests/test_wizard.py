@@ -8,6 +8,7 @@ import threading
 from collections.abc import Awaitable, Callable, Iterator
 from pathlib import Path
 from queue import Empty, SimpleQueue
+from time import thread_time
 from typing import Any
 
 import msgspec
@@ -703,6 +704,7 @@ async def test_a_log_may_be_emptied_replaced_and_deleted_under_the_wizard(machin
         await keys("home", "down")(pilot)
         log.write_text("emptied\n")
         await until_shown(pilot, "emptied")
+        assert "following" in shows(pilot)
         beside = tmp_path / "beside"
         beside.write_text("replaced\n")
         beside.rename(log)
@@ -747,6 +749,70 @@ async def test_a_log_is_searched_filtered_and_wrapped(machine: Any, tmp_path: Pa
         assert "no regular expression" in [*app._notifications][-1].message
         await keys("escape", "escape")(pilot)
         assert "New training" in shows(pilot)
+
+
+async def test_a_hit_is_in_sight_also_in_a_long_line(machine: Any, tmp_path: Path) -> None:
+    run = finished_run(tmp_path)
+    long = "中\t" + "word " * 3000 + "\x1b[31mnee\x1b[0mdle" + " word" * 3000
+    run.attempt_log(2).write_text(numbered(0, 300) + long + "\n" + numbered(300, 600))
+    app = wizard(str(run.path))
+    async with app.run_test(size=(80, 24)) as pilot:
+        await until_shown(pilot, "line 599.")
+        await keys("slash")(pilot)
+        assert "Search" not in shows(pilot), "keys are letters while one types"
+        await pilot.press(*"(f|needle)", "enter")
+        await until_shown(pilot, "word needle word")
+        view = app.screen.query_one(LogView)
+
+        def pointed_out() -> list[str]:
+            segments = (segment for y in range(view.size.height) for segment in view.render_line(y))
+            return [segment.text for segment in segments if segment.style and segment.style.reverse]
+
+        assert pointed_out() == ["nee", "dle"]
+        await keys("w", "G")(pilot)
+        assert not pointed_out()
+        await keys("N")(pilot)
+        for _ in range(100):
+            if pointed_out():
+                break
+            await pilot.pause(0.05)
+        assert "".join(pointed_out()) == "needle"
+
+
+async def test_a_filter_looks_anew_when_the_log_is_emptied_or_replaced(machine: Any, tmp_path: Path) -> None:
+    run = finished_run(tmp_path)
+    log = run.attempt_log(2)
+    log.write_text(numbered(0, 500))
+    app = wizard(str(run.path))
+    async with app.run_test(size=(80, 24)) as pilot:
+        await until_shown(pilot, "line 499.")
+        await keys("f", *"9[.]", "enter")(pilot)
+        await until_shown(pilot, "50 lines")
+        log.write_text("emptied 9.\n")
+        await until_shown(pilot, "emptied 9.")
+        assert "1 line matching" in shows(pilot)
+        beside = tmp_path / "beside"
+        beside.write_text(numbered(0, 1000))
+        beside.rename(log)
+        await until_shown(pilot, "100 lines")
+        log.unlink()
+        await until_shown(pilot, "0 lines")
+        log.write_text("back 9.\n")
+        await until_shown(pilot, "back 9.")
+
+
+async def test_lines_that_are_hard_to_draw_are_drawn_at_once(machine: Any, tmp_path: Path) -> None:
+    run = finished_run(tmp_path)
+    run.attempt_log(2).write_bytes((b"\x1b[31mred\x1b[0m ok " * 3000 + b"\n") * 40 + b"\0" * (2 << 20) + b"\nend.\n")
+    app = wizard(str(run.path))
+    async with app.run_test(size=(80, 24)) as pilot:
+        await until_shown(pilot, "end.")
+        view = app.screen.query_one(LogView)
+        for key in ("home", "w", "end"):
+            await pilot.press(key)
+            began = thread_time()
+            view._lay_out()
+            assert thread_time() - began < 1, key
 
 
 async def test_an_expression_that_takes_for_ever_leaves_every_key_at_work(machine: Any, tmp_path: Path) -> None:

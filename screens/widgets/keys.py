@@ -16,14 +16,16 @@ class Keys(Widget):
     def __init__(self) -> None:
         """Begin with nothing drawn."""
         super().__init__()
+        self._words = Text()
         self._spans: list[tuple[int, int, str]] = []
 
     def on_mount(self) -> None:
         """Draw anew when what can be done changes."""
-        self.screen.bindings_updated_signal.subscribe(self, lambda _screen: self.refresh())
+        self.screen.bindings_updated_signal.subscribe(self, lambda _screen: self._look())
+        self._look()
 
-    def render(self) -> Text:
-        """Draw keys and words, as many as fit; F1 has the rest."""
+    def _look(self) -> None:
+        """Find the keys and words; the signal comes far more often than they change."""
         words = Text(no_wrap=True, overflow="ellipsis")
         self._spans = []
         for binding in self._shown():
@@ -31,7 +33,13 @@ class Keys(Widget):
             start = len(words)
             words.append(f" {key} ", "bold reverse").append(f"{binding.description} ")
             self._spans.append((start, len(words), binding.key))
-        return words
+        if words != self._words:
+            self._words = words
+            self.refresh()
+
+    def render(self) -> Text:
+        """Draw as many of them as fit; F1 has the rest."""
+        return self._words
 
     def on_click(self, event: events.Click) -> None:
         """Press the clicked key."""

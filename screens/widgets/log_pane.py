@@ -101,7 +101,7 @@ class LogPane(Vertical):
             self.notify(f"The filter cannot be started: {error}", severity="error", markup=False)
         if self._filtered:
             self._listen(self._filtered.search)
-        self._share = ""
+        self._share = self._says = ""
         self._view.show(self._filtered or self.log_file, at=at)
         self._say()
 
@@ -224,13 +224,19 @@ class LogPane(Vertical):
         self._say()
         self.refresh_bindings()
 
+    @on(LogView.Replaced)
+    def _anew(self) -> None:
+        """Look anew for what matches."""
+        if self._filtered:
+            self._apply()
+
     @on(LogView.Moved)
     def _say(self) -> None:
         """Say where one is, when that has changed."""
         said = Text("  ".join(filter(None, self._words())), no_wrap=True, overflow="ellipsis")
         place = self.query_one("#place", Static)
         if place.visual is None or str(getattr(place, "content", "")) != str(said):
-            place.update(said)
+            place.update(said, layout=False)
 
     def _words(self) -> Iterator[str]:
         if self.log_file is None:
@@ -242,5 +248,5 @@ class LogPane(Vertical):
         yield "wrapped" if view.wrapping else ""
         yield f"rank {self.rank}" if self.rank is not None else ""
         if self._filtered:
-            shown = f"matching {visible(self._filter)}" if self._filter else ""
-            yield f"{shown} {counted(self._filtered.count(), 'line')}{self._share}".strip()
+            matching = f" matching {visible(self._filter)}" if self._filter else ""
+            yield counted(self._filtered.count(), "line") + matching + self._share

@@ -1,15 +1,15 @@
 """A log of any size: reads and draws only the lines in sight, follows the end until it is scrolled."""
 
+from bisect import bisect_right
 from collections.abc import Iterable, Iterator
 from functools import lru_cache
-from itertools import dropwhile, islice, pairwise
-from typing import ClassVar, NamedTuple, Protocol
+from itertools import accumulate, dropwhile, islice, pairwise
+from typing import ClassVar, NamedTuple
 
 from rich.ansi import AnsiDecoder
 from rich.cells import cell_len, chop_cells
 from rich.segment import Segment
 from rich.style import Style
-from rich.text import Text
 from textual import events
 from textual.binding import Binding, BindingType
 from textual.geometry import Region
@@ -17,8 +17,9 @@ from textual.message import Message
 from textual.strip import Strip
 from textual.widget import Widget
 
-from tui_train.runs.lines import Run, styled
-from tui_train.runs.logfile import Line
+from tui_train.runs.lines import Run, fold, styled
+from tui_train.runs.logfile import Line, LogFile
+from tui_train.runs.search import Filtered
 
 _EVERY = 0.1  # seconds between two looks for what is new
 _WHEEL = 3
@@ -28,20 +29,7 @@ _BAR = Style(dim=True)
 _MOST_EMPTY = 4000  # lines that show nothing, of which a screen may be full
 
 
-class Source(Protocol):
-    """What has lines: a LogFile, or those of one that match."""
-
-    def stamp(self) -> tuple[int, int]:
-        """Return what differs when there is something new."""
-
-    def size(self) -> int:
-        """Return the size in bytes."""
-
-    def forward(self, offset: int) -> Iterator[Line]:
-        """Yield the lines from an offset on."""
-
-    def backward(self, offset: int) -> Iterator[Line]:
-        """Yield the lines before an offset, the last one first."""
+Source = LogFile | Filtered
 
 
 class Place(NamedTuple):
@@ -82,6 +70,9 @@ class LogView(Widget, can_focus=True):
     class Moved(Message):
         """The view shows something else, or the log has grown."""
 
+    class Replaced(Message):
+        """What stood in the log is gone: it was emptied, deleted, or another one stands in its place."""
+
     def __init__(self, *, id: str) -> None:  # noqa: A002 - Textual's name for it
         """Begin with nothing to show."""
         super().__init__(id=id)
@@ -107,12 +98,28 @@ class LogView(Widget, can_focus=True):
         self._lay_out()
 
     def point_out(self, hit: Hit) -> None:
-        """Show a line, some context above it."""
+        """Show where a line matches, some context above it."""
         self.following, self.hit = False, hit
-        if hit.start not in {row.place.start for row in self._rows}:
-            self._top = Place(hit.start)
+        row, first, last = self._match(hit)
+        if not self.wrapping and not self._left <= first <= last < self._left + self.size.width:
+            self._left = max(0, first - self.size.width // 2)
+        if Place(hit.start, row) not in {row.place for row in self._rows}:
+            self._top = Place(hit.start, row)
             self._move(-(self.size.height // 3))
         self._lay_out()
+
+    def _match(self, hit: Hit) -> tuple[int, int, int]:
+        """Return on which of a line's rows its first match begins, and its first and last cell in an unwrapped line."""
+        row = 0
+        for line in islice(self._line(hit.start), 1):
+            for shown, spans in zip(fold(line.whole), hit.spans, strict=False):
+                rows = chop_cells(shown, max(1, self.size.width - 1)) if self.wrapping else [shown]
+                if spans:
+                    first, last = spans[0]
+                    above = bisect_right([*accumulate(map(len, rows))], first)
+                    return row + above, cell_len(shown[:first]), cell_len(shown[:last])
+                row += max(1, len(rows))
+        return 0, 0, 0
 
     @property
     def top(self) -> int:
@@ -178,12 +185,14 @@ class LogView(Widget, can_focus=True):
         """Draw what is new where it is in sight."""
         if self.source is None or not self.is_on_screen:
             return
-        stamp = self.source.stamp()
-        if stamp != self._stamp:
-            other = stamp[0] != self._stamp[0] or self.source.size() < self._bytes
-            if other and self._stamp[0]:
-                self.following = True  # what stood here is gone
+        stamp, size = self.source.stamp(), self.source.size()
+        gone = self._stamp[0] not in {0, stamp[0]} or size < self._bytes
+        if gone:
+            self.following = True
+            self.post_message(self.Replaced())
+        if gone or stamp != self._stamp:
             self._lay_out()
+        self._bytes = size
 
     def _move(self, rows: int) -> None:
         if rows < 0:
@@ -264,41 +273,40 @@ class LogView(Widget, can_focus=True):
         width = max(1, self.size.width - 1)
         strips: list[Strip] = []
         for index, runs in enumerate(styled(line.whole)):
-            text = _text(runs, spans[index] if index < len(spans) else (), colours=not self.app.no_color)
-            if self.wrapping and cell_len(text.plain) > width:
-                strips += [_strip(part) for part in _wrapped(text, width)]
+            found = spans[index] if index < len(spans) else ()
+            segments = _segments(runs, found, colours=not self.app.no_color)
+            if self.wrapping:
+                rows = chop_cells("".join(run.text for run in runs), width) or [""]
+                strips += map(Strip, _cut(segments, map(len, rows)))
             else:
-                strips.append(_strip(text).crop(self._left, self._left + width))
+                strips.append(Strip(segments).crop(self._left, self._left + width))
         return [_Row(Place(line.start, row), line.end, strip) for row, strip in enumerate(strips)]
 
 
-def _text(runs: Iterable[Run], spans: Iterable[tuple[int, int]], *, colours: bool) -> Text:
-    text = Text(end="")
-    for run in runs:
-        text.append(run.text, _style(run.colour, colours=colours) if run.colour else None)
-    for first, last in spans:
-        text.stylize(_HIT, first, last)
-    return text
+def _segments(runs: Iterable[Run], spans: Iterable[tuple[int, int]], *, colours: bool) -> list[Segment]:
+    """Return the runs, and the spans of characters among them pointed out."""
+    segments = [Segment(run.text, _style(run.colour, colours=colours) if run.colour else None) for run in runs]
+    edges = (0, *(edge for span in spans for edge in span), sum(len(run.text) for run in segments))
+    parts = _cut(segments, (last - first for first, last in pairwise(edges)))
+    return [
+        Segment(text, (style or Style()) + _HIT if index % 2 else style)
+        for index, part in enumerate(parts)
+        for text, style, _ in part
+    ]
 
 
-def _wrapped(text: Text, width: int) -> Iterable[Text]:
-    cuts, at = [], 0
-    for part in chop_cells(text.plain, width):
-        at += len(part)
-        cuts.append(at)
-    return text.divide(cuts[:-1])
-
-
-def _strip(text: Text) -> Strip:
-    if not text.spans:
-        return Strip([Segment(text.plain)])
-    cuts = sorted({0, len(text), *(edge for span in text.spans for edge in span[:2])})
-    return Strip(Segment(text.plain[first:last], _at(text, first)) for first, last in pairwise(cuts))
-
-
-def _at(text: Text, place: int) -> Style:
-    styles = (span.style for span in text.spans if span.start <= place < span.end)
-    return sum((style for style in styles if isinstance(style, Style)), Style())
+def _cut(segments: Iterable[Segment], lengths: Iterable[int]) -> Iterator[list[Segment]]:
+    """Yield segments in parts of so many characters: Textual's own division takes a long line too long."""
+    rest = [*segments][::-1]
+    for length in lengths:
+        part, left = [], length
+        while left > 0 and rest:
+            text, style, _ = rest.pop()
+            part.append(Segment(text[:left], style))
+            if len(text) > left:
+                rest.append(Segment(text[left:], style))
+            left -= len(text)
+        yield part
 
 
 @lru_cache(1000)

@@ -40,8 +40,7 @@ def _numbers(told: Told) -> Iterator[Text]:
     if told.seconds_left is not None and told.status.live:
         yield Text(f"ETA {duration(told.seconds_left)}")
     if progress.first and progress.last:
-        yield Text(f"loss {_loss(progress.last.loss)}", "bold")
-        yield Text(f"(from {_loss(progress.first.loss)})")
+        yield Text(f"loss {_loss(progress.first.loss)} → ").append(_loss(progress.last.loss), "bold")
     if progress.tokens_per_second:
         yield Text(f"{progress.tokens_per_second:,.0f} tokens/s")
     if progress.learning_rate is not None:

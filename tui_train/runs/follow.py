@@ -14,7 +14,7 @@ from tui_train.runs.status import AttemptStatus, Status, status
 from tui_train.runs.tail import Tail
 
 _PAUSE = 0.15
-_SHOWN = 64 << 10
+_SHOWN = 32 << 10
 _REMEMBERED = 4 << 20
 _HEAD = 64 << 10
 
