@@ -105,8 +105,9 @@ def logs(reference: str, attempt: int | None, *, follow: bool) -> None:
         raise BadInput(f"{visible(found.name)} has no such attempt", "See `tui-train runs`.")
     for number in numbers:
         tail = Tail(found.attempt_log(number))
-        for line in tail.lines():
-            click.echo(line)
+        while tail.behind:
+            if whole := tail.read():
+                click.echo("\n".join(whole))
         if tail.unfinished:
             click.echo(tail.unfinished)
     if not now.live:

@@ -62,6 +62,8 @@ _NAMED = (
 def named(name: str) -> bool:
     """Tell whether a variable's or an argument's name is one that secrets have, and not what trainings call tokens."""
     last = name.rpartition(".")[2]
+    if last in {"PWD", "OLDPWD"}:
+        return False  # a shell's folders
     return bool(_NAME.search(last)) and not _HARMLESS.search(last)
 
 

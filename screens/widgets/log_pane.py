@@ -137,7 +137,7 @@ class LogPane(Vertical):
             self._refuse(found.error)
         elif found.hit is not None:
             self._hit = found
-            self._says = f"/{shown}" + (", past the end" if found.around else "")
+            self._says = f"/{shown}" + (", from the other end" if found.around else "")
             self._view.point_out(Hit(found.hit, found.spans))
         elif found.done:
             self._says = f"no line matches {shown}"

@@ -39,7 +39,7 @@ def of_run(run: RunDir, facts: Facts | None = None) -> Diagnosis | None:
         return None
     attempt = now.attempts[-1]
     code = attempt.exit_code if attempt.exit_code is not None and attempt.exit_code >= 0 else None
-    profile = _profile(run)
+    profile, plan = _profile(run), planned(_bytes(run.plan_file))
     output = profile.trainer.output if profile and profile.trainer.output else str(run.path / "output")
     evidence = Evidence(
         lines=lines_of(str(run.attempt_log(attempt.number))),
@@ -49,7 +49,8 @@ def of_run(run: RunDir, facts: Facts | None = None) -> Diagnosis | None:
         oom_kills=_oom_kills() if code in {None, 137} else None,
         free_disk=_free(output) or _free(str(run.path)),
         free_shm=_free("/dev/shm"),  # noqa: S108 - what is free there, nothing is written
-        world_size=max(1, planned(_bytes(run.plan_file)).world_size),
+        world_size=max(1, plan.world_size),
+        cuda=bool(plan.gpus),
         checkpoint=_checkpoint(profile, output) if profile else "",
         takes=_takes(profile) if profile else frozenset(),
     )

@@ -40,7 +40,7 @@ def _less_memory(profile: Profile, evidence: Evidence) -> Change | None:
     if not recipe.activation_checkpointing and "activation_checkpointing" in evidence.takes:
         why = "activations are recomputed: less memory, about a quarter slower"
         return Change("activation checkpointing", why, (("recipe.activation_checkpointing", True),))
-    if not recipe.expandable_segments:
+    if evidence.cuda and not recipe.expandable_segments:
         return Change("expandable segments", "less fragmentation", (("recipe.expandable_segments", True),))
     return None
 
@@ -73,7 +73,9 @@ def _no_interface(_profile: Profile, _evidence: Evidence) -> Change:
     return Change("any network interface", "NCCL and Gloo choose one themselves", (("communication.interface", ""),))
 
 
-def _precision(profile: Profile, _evidence: Evidence) -> Change:
+def _precision(profile: Profile, evidence: Evidence) -> Change | None:
+    if "precision" not in evidence.takes:
+        return None
     other = "fp16" if profile.recipe.precision == "bf16" and profile.hardware.device != "cpu" else "fp32"
     return Change(f"precision {other}", "the device cannot the other", (("recipe.precision", other),))
 
@@ -89,10 +91,12 @@ def _global_batch(profile: Profile, evidence: Evidence) -> Change | None:
     )
 
 
-def _steadier(profile: Profile, _evidence: Evidence) -> Change:
+def _steadier(profile: Profile, evidence: Evidence) -> Change | None:
     recipe = profile.recipe
-    if recipe.precision == "fp16":
+    if recipe.precision == "fp16" and "precision" in evidence.takes:
         return Change("precision bf16", "fp16 overflows where bf16 does not", (("recipe.precision", "bf16"),))
+    if "learning_rate" not in evidence.takes:
+        return None
     rate = recipe.learning_rate / 2
     return Change(f"learning rate {rate:g}", "half of it: smaller steps", (("recipe.learning_rate", rate),))
 

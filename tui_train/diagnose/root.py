@@ -87,7 +87,8 @@ def _hits(evidence: Evidence) -> Iterator[Hit]:
         for expression in expressions:
             hit = None
             for match in expression.finditer(whole):
-                index = bisect.bisect_right(starts, match.start()) - 1
+                shown = "message" if match.groupdict().get("message") else 0
+                index = bisect.bisect_right(starts, match.start(shown)) - 1
                 if telling[index] and not signature.warning:
                     continue
                 groups = _groups(match, evidence.lines[index])
@@ -185,7 +186,7 @@ def _by_exit_code(evidence: Evidence, weak: Hit | None) -> Hit:
     if failure:
         entry = [signature for signature, _ in signatures() if signature.failure == failure][-1]
         return Hit(entry, last, {})
-    return weak or Hit(known["user_exception"], last, {"message": f"it ended with exit code {code} and said no more"})
+    return weak or Hit(known["user_exception"], last, {"code": str(code)})
 
 
 def _said(hit: Hit, evidence: Evidence, block: dict[str, str], change: Change | None) -> Diagnosis:

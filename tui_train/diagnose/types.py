@@ -18,7 +18,8 @@ class Evidence(Struct, frozen=True, kw_only=True):
 
     `exit_code` is the shell's (128 + the signal where one ended it). `oom_kills` counts kills in the cgroup's
     memory.events. `free_disk` and `free_shm` are bytes. `lost` is an attempt that ended without anybody to see how.
-    `checkpoint` is the newest whole one. `takes` names what the trainer can be passed.
+    `checkpoint` is the newest whole one. `takes` names what the trainer can be passed, `cuda` says whether it
+    was to train on GPUs.
     """
 
     lines: tuple[Line, ...]
@@ -32,6 +33,7 @@ class Evidence(Struct, frozen=True, kw_only=True):
     checkpoint: str = ""
     world_size: int = 1
     takes: frozenset[str] = frozenset()
+    cuda: bool = False
 
 
 class Diagnosis(Struct, frozen=True, kw_only=True):

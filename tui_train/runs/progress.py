@@ -28,6 +28,8 @@ _NEMO = re.compile(r"epoch \d+, iteration (\d+)/(\d+) \|.*?\bglobal_step: (\d+)"
 _AUTOMODEL = re.compile(r"\bstep (\d+) \| epoch \d+ \|")
 _DEEPSPEED = re.compile(rf"\bstep=(\d+), skipped=\d+, lr=\[({_NUMBER})")
 _START = re.compile(r"^start \| (?:resumed from .* at )?step (\d+) of (\d+)$")
+# Not a number, as Python prints it.
+_BARE = re.compile(r":\s*(-?(?:nan|inf))\b")
 _DICT = re.compile(r"\{'(?:loss|eval_loss|train_runtime|train_loss)'.*?\}")
 # Only bars without a caption, or with one for steps: not those of data that is mapped or weights that are loaded.
 _TQDM = re.compile(r"^(?:(?:epoch|train|step|iter)[^|]*:)?\s*\d+%\|.*?\b(\d+)/(\d+) \[(?:\d+:)?\d+:\d+<", re.IGNORECASE)
@@ -64,6 +66,7 @@ class Progress(Struct, frozen=True, kw_only=True):
     learning_rate: float | None = None
     gradient_norm: float | None = None
     points: tuple[Point, ...] = ()
+    told: bool = False
 
     @property
     def first(self) -> Point | None:
@@ -98,6 +101,7 @@ class _Told:
         self.lr = progress.learning_rate
         self.norm = progress.gradient_norm
         self.points = list(progress.points)
+        self.told = progress.told
 
     def own(self, told: dict[str, str]) -> None:
         """Take what an expression of the preset found."""
@@ -119,7 +123,9 @@ class _Told:
         elif "'" in line and (found := _DICT.search(line)):
             self._dictionary(_hf(found[0]))
         elif "[" in line and (found := _TQDM.search(line)):
-            self.step, self.steps = int(found[1]), int(found[2])
+            # A bar may be of something else, where the training tells its steps in lines.
+            if not self.told:
+                self.step, self.steps = int(found[1]), int(found[2])
             self._values(line[found.end() :])
         elif "oss" in line and _LOSS.search(line) and self._stepped(line):
             self._values(line)
@@ -135,6 +141,7 @@ class _Told:
             self.step = int(found[1]) + 1
         elif found := _STEP.search(line):
             self.step, self.steps = int(found[1]), int(found[2] or self.steps)
+        self.told |= bool(found)
         return bool(found)
 
     def _values(self, text: str) -> None:
@@ -162,6 +169,7 @@ class _Told:
             learning_rate=self.lr,
             gradient_norm=self.norm,
             points=tuple(self.points),
+            told=self.told,
         )
 
 
@@ -172,6 +180,8 @@ def _found_in(expression: re.Pattern[str], line: str) -> dict[str, str]:
 
 
 def _add(points: list[Point], step: int, loss: float) -> None:
+    if not step and points:
+        step = points[-1].step + 1  # nobody tells them: counted
     while points and points[-1].step >= step > 0:
         points.pop()
     points.append(Point(step, loss))
@@ -185,7 +195,7 @@ def _search(pattern: re.Pattern[str], line: str, otherwise: float | None) -> flo
 def _hf(text: str) -> dict[str, float]:
     """Read the dictionary that HF Trainer prints; transformers 5 quotes its numbers."""
     try:
-        told = ast.literal_eval(text)
+        told = ast.literal_eval(_BARE.sub(r": '\1'", text))
     except (ValueError, SyntaxError, MemoryError, RecursionError):
         return {}
     values = {}
