@@ -36,10 +36,9 @@ def _why_not(name: str, profile: Profile, preset: Preset, tool: Toolchain | None
     library = _LIBRARIES.get(name)
     if library and tool and library not in tool.packages:
         return f"the chosen Python has no {library}"
-    if name == "fused_optimizer" and tool:
-        # Where transformers is not known it asks for the optimizer itself, as with an older one.
-        if known_since(tool.transformers, "5.0") and known_since(tool.torch, "2.8"):
-            return "the trainer's optimizer is fused already"
+    new = tool and known_since(tool.transformers, "5.0") and known_since(tool.torch, "2.8")
+    if name == "fused_optimizer" and new:
+        return "the trainer's optimizer is fused already"
     if yours := _yours(name, profile, preset, document):
         return f"your own {yours} stands"
     return ""

@@ -428,10 +428,8 @@ read_frame() { # read_frame LINE: sets `trace` to the phase that a line of a tra
 
 find_stranger() { # find_stranger LINE: sets `stranger` where a process that is not of this run holds a GiB or more of the card
   # torch tells its own process apart where it sees the same numbers as the driver, which in a container it may not.
-  # Where several processes share a card, the other one may be of this run.
   local pattern='Process ([0-9]+) has [1-9][0-9]{0,3}\.[0-9]+ GiB memory in use'
-  [ "${#cards[@]}" -ge "$processes" ] && [[ $1 == *"this process has"* && $1 =~ $pattern ]] || return 0
-  stranger=${BASH_REMATCH[1]}
+  [[ $1 != *"this process has"* || ! $1 =~ $pattern ]] || stranger=${BASH_REMATCH[1]}
 }
 
 users_of_cards() { # sets `users` to the processes that compute on the chosen cards; false where nvidia-smi does not answer
