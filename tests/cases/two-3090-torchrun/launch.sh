@@ -453,7 +453,7 @@ read_end() { # read_end LOG: sets `phase` to where the GPU's memory ran out, emp
         ;;
       *"DefaultCPUAllocator: "* | *"Cannot allocate memory"* | *"MemoryError"* | *oom-kill* | *oom_kill*) on_host=yes ;;
       *"exitcode "*": -9 "* | *"Signal 9 (SIGKILL)"* | *"killed by signal: Killed"*) on_host=yes ;;
-      *"Traceback (most recent call last)"*) trace=yes ;;
+      *"(most recent call last)"*) trace=yes ;;
       *) [ -z "$trace" ] || read_frame "$line" ;;
     esac
   done < <(tail -c 4000000 -- "$1" | tr -d '\0')
