@@ -1,5 +1,6 @@
 """The fallback ladder: less memory on each rung, the same training on all of them unless it is allowed to change."""
 
+from collections import Counter
 from itertools import pairwise
 
 import msgspec
@@ -9,9 +10,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from support import facts, gpu, profile, ready
 
+from tui_train.checks import check
 from tui_train.errors import BadInput
 from tui_train.facts.types import Document
-from tui_train.memory.ladder import RUNGS, climb, rung, why_not
+from tui_train.memory.ladder import PHASES, RUNGS, climb, rung, why_not
 from tui_train.plan import batch
 from tui_train.plan.plan import plan
 from tui_train.plan.resolve import resolve
@@ -27,9 +29,18 @@ def titles(chosen, found=CARDS):
     return [attempt.title for attempt in plan(chosen, found).attempts]
 
 
-def climbed(chosen, found=CARDS):
-    """The recipes that the rungs lead to, the first one being the profile's own."""
-    return [chosen.recipe, *(changed.recipe for _, _, changed in climb(chosen, resolve(chosen, found).room))]
+def tried(chosen, found=CARDS):
+    """All attempts at a profile, its own first."""
+    return climb(chosen, resolve(chosen, found).room)
+
+
+def climbed(chosen, found=CARDS, phase="loss"):
+    """The recipes that follow each other while memory runs out in one phase."""
+    tries = tried(chosen, found)
+    way = [tries[0]]
+    while phase in way[-1].then:
+        way.append(tries[way[-1].then[phase]])
+    return [one.profile.recipe for one in way]
 
 
 def test_the_default_ladder():
@@ -81,30 +92,179 @@ def test_the_global_batch_is_exact_on_every_rung(world, micro, steps, rungs, con
         "ladder.rungs": tuple(rungs),
         "ladder.consent": tuple(consent),
     }
-    found = climbed(profile(values), facts())
-    for recipe in found:
+    found = tried(profile(values), facts())
+    assert len(found) <= 24
+    for one in found:
+        recipe = one.profile.recipe
         accumulation = batch.accumulation(recipe.global_batch, recipe.micro_batch, world)
         assert accumulation
         assert recipe.micro_batch * accumulation * world == micro * world * steps
-    for before, after in pairwise(found):
-        # Something became less, and nothing became more.
-        needs = [
-            (r.micro_batch, r.sequence_length, r.layers, not r.activation_checkpointing, not r.expandable_segments)
-            for r in (before, after)
-        ]
-        assert needs[1] < needs[0] or sum(needs[1]) < sum(needs[0])
-        assert all(new <= old for old, new in zip(*needs, strict=True))
-    assert len(found) <= 13
+        for place in one.then.values():
+            # Something became less, and nothing became more.
+            needs = [
+                (r.micro_batch, r.sequence_length, r.layers, not r.activation_checkpointing)
+                for r in (recipe, found[place].profile.recipe)
+            ]
+            assert needs[1] != needs[0]
+            assert all(new <= old for old, new in zip(*needs, strict=True))
     for attempt in plan(profile(values), facts()).attempts:
         given = dict(word.split("=") for word in argv(attempt.command, "/r") if word.startswith(("--micro", "--accum")))
         assert int(given["--micro-batch"]) * int(given["--accumulation"]) * world == micro * world * steps
 
 
+OLD = facts(gpus=(gpu(0), gpu(1)), torch="2.7.1", packages={"bitsandbytes": "0.48", "liger-kernel": "0.6"})
+HF = {"trainer.kind": "script", "trainer.script": "/t.py", "trainer.preset": "hf-trainer"}
+SHARES = {**HF, "trainer.launcher": "accelerate", "recipe.global_batch": 32, "ladder.rungs": ALL}
+
+
+def test_an_optimizer_step_leaves_the_batch_alone():
+    found = climbed(profile({**SHARES, "ladder.consent": ("optimizer_8bit",)}), OLD, "step")
+    assert {(one.micro_batch, one.activation_checkpointing, one.fused_cross_entropy) for one in found} == {
+        (8, False, False)
+    }
+    made = plan(profile(SHARES), OLD).attempts
+    way = [1]
+    while made[way[-1] - 1].then.get("step"):
+        way.append(made[way[-1] - 1].then["step"])
+    assert [made[number - 1].rung for number in way] == [
+        "", "expandable_segments", "fused_optimizer", "sharding", "offload",
+    ]  # fmt: skip
+    assert made[way[2] - 1].title == "only expandable segments, fused optimizer"
+    # With nothing for it on the ladder there is no other attempt.
+    assert len(climbed(profile({**SHARES, "ladder.rungs": ("micro_batch",)}), OLD, "step")) == 1
+
+
+def test_after_another_phase_both_are_kept():
+    tries = tried(profile({**SHARES, "ladder.rungs": ("fused_optimizer", "micro_batch")}), OLD)
+    step = tries[tries[0].then["step"]]
+    both = tries[step.then["loss"]]
+    assert [(one.profile.recipe.fused_optimizer, one.profile.recipe.micro_batch) for one in (step, both)] == [
+        (True, 8), (True, 4),
+    ]  # fmt: skip
+    # The other way round it is the same attempt.
+    assert tries[tries[tries[0].then["loss"]].then["step"]] == both
+
+
+def helping(name, phase):
+    return phase in RUNGS[name].helps
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    micro=st.integers(1, 64),
+    rungs=st.permutations(ALL),
+    consent=st.lists(st.sampled_from(ALL), unique=True),
+    preset=st.sampled_from(["hf-trainer", "trl", "total-batch", "builtin"]),
+)
+def test_every_way_down_ends_and_helps_the_phase_that_failed(micro, rungs, consent, preset):
+    values = {**SHARES, "ladder.rungs": tuple(rungs), "ladder.consent": tuple(consent), "recipe.micro_batch": micro}
+    values |= {"recipe.global_batch": micro * 6, "trainer.preset": preset}
+    values |= {"trainer.kind": "builtin", "trainer.script": ""} if preset == "builtin" else {}
+    chosen = profile(values)
+    room = resolve(chosen, OLD).room
+    usable = {name for name in rungs if not why_not(name, room)}
+    usable -= {name for name in usable if RUNGS[name].changes_training and name not in consent}
+    found = tried(chosen, OLD)
+    before = {(one.key, one.level) for one in check(chosen, OLD)}
+    for one in found:
+        names = [name for name, _ in one.changes]
+        assert set(names) <= usable
+        assert {(new.key, new.level) for new in check(one.profile, OLD)} <= before
+        for phase, place in one.then.items():
+            more = Counter(name for name, _ in found[place].changes) - Counter(names)
+            # Ever more changes: no way leads back.
+            assert any(helping(name, phase) for name in more)
+            assert Counter(names) <= Counter(name for name, _ in found[place].changes)
+    for phase in PHASES:
+        # While one phase fails, nothing is changed that does not help it, and nothing that helps is left out.
+        way = [found[0]]
+        while phase in way[-1].then:
+            way.append(found[way[-1].then[phase]])
+        names = [name for name, _ in way[-1].changes]
+        assert len(names) == len(way) - 1
+        assert all(helping(name, phase) for name in names)
+        never = {"sharding", "optimizer_8bit"} & {*names}
+        left = {name for name in usable if helping(name, phase)} - {*names}
+        left -= {"sharding", "optimizer_8bit", "fused_optimizer"} if never else set()
+        left -= {"micro_batch"} if micro == 1 else set()
+        left -= set() if "sharding" in names else {"offload"}
+        assert not left or len(names) == 12
+
+
+def test_all_ways_fit_where_there_are_many():
+    consent = ("optimizer_8bit", "sequence_length")
+    found = tried(
+        profile({**SHARES, "recipe.global_batch": 2**16, "recipe.micro_batch": 2**15, "ladder.consent": consent}), OLD
+    )
+    assert len(found) == 24
+    # Those of one phase are all there; where the mixed one is not, one with more changes takes its place.
+    assert all(found[0].then.get(phase) for phase in PHASES)
+    last = found[-1]
+    assert not last.then or max(last.then.values()) < 24
+
+
+@pytest.mark.parametrize(
+    ("values", "more", "name", "why"),
+    [
+        ({}, {"torch": "2.13.0"}, "fused_optimizer", "fused already"),
+        ({}, {"transformers": "4.51.0"}, "fused_optimizer", ""),
+        ({}, {"packages": {}}, "fused_cross_entropy", "the chosen Python has no liger-kernel"),
+        ({}, {"packages": {}}, "optimizer_8bit", "the chosen Python has no bitsandbytes"),
+        ({"trainer.arguments": ("--optim", "adafactor")}, {}, "fused_optimizer", "your own --optim stands"),
+        ({"trainer.arguments": ("--optim=sgd",)}, {}, "optimizer_8bit", "your own --optim=sgd stands"),
+        ({"hardware.device": "cpu"}, {}, "fused_optimizer", "only for GPUs"),
+        ({"trainer.preset": "axolotl"}, {}, "fused_cross_entropy", "the trainer's preset cannot pass it"),
+        ({"trainer.kind": "builtin"}, {}, "fused_optimizer", "the trainer's preset cannot pass it"),
+    ],
+)
+def test_what_has_no_use_here_is_not_offered(values, more, name, why):
+    packages = {"bitsandbytes": "0.48", "liger-kernel": "0.6"}
+    found = facts(gpus=(gpu(0), gpu(1)), **{"torch": "2.7.1", "packages": packages, **more})
+    chosen = profile({**SHARES, "trainer.launcher": "auto", "ladder.consent": ALL, **values})
+    said = why_not(name, resolve(chosen, found).room)
+    assert why in said if why else not said
+    assert (name in {attempt[0] for one in tried(chosen, found) for attempt in one.changes}) is not bool(why)
+
+
+@pytest.mark.parametrize(("optimizer", "able"), [("adamw_torch", True), ("paged_adamw_8bit", False), (None, True)])
+def test_the_optimizer_of_your_file_stands(optimizer, able):
+    values = {"trainer.kind": "script", "trainer.preset": "llama-factory", "trainer.config": "/t.yaml"}
+    chosen = profile({**values, "ladder.rungs": ("fused_optimizer",)})
+    packages = {"llamafactory": "0.9.5"}
+    found = facts(gpus=(gpu(0),), transformers="4.57.0", packages=packages)
+    document = Document(values={"optim": optimizer} if optimizer else {})
+    found = msgspec.structs.replace(found, documents={"/t.yaml": document})
+    made = plan(chosen, found)
+    assert [attempt.rung for attempt in made.attempts] == ["", "fused_optimizer"][: 1 + able]
+    assert [config.values.get("optim") for config in made.configs] == [optimizer, "adamw_torch_fused"][: 1 + able]
+
+
+def test_another_optimizer_begins_anew():
+    chosen = profile(
+        {**SHARES, "ladder.rungs": ("optimizer_8bit", "micro_batch"), "ladder.consent": ("optimizer_8bit",)}
+    )
+    for attempt in plan(chosen, OLD).attempts:
+        words = argv(attempt.command, "/run")
+        small = "--optim=adamw_bnb_8bit" in words
+        assert (f"--output_dir=/run/output{'-8bit' if small else ''}" in words) is True
+    assert small
+
+
+@pytest.mark.parametrize(("memory", "able"), [(47, False), (48, True), (None, True)])
+def test_offload_needs_a_host_that_holds_what_the_cards_hold(memory, able):
+    chosen = profile({**ACCELERATE, "trainer.strategy": "fsdp2"})
+    host = msgspec.structs.replace(SHARED.machine, memory_total=memory and memory * 2**30)
+    room = resolve(chosen, msgspec.structs.replace(SHARED, machine=host)).room
+    assert why_not("offload", room) == (
+        "" if able else "the host's 47.0 GiB cannot hold what fills 48.0 GiB of GPU memory"
+    )
+
+
 @pytest.mark.parametrize("name", [name for name, found in RUNGS.items() if found.changes_training])
 def test_what_changes_the_training_needs_consent(name):
-    chosen = profile({"ladder.rungs": (name,)})
-    assert titles(chosen) == ["as planned"]
-    assert len(titles(profile({"ladder.consent": (name,)}, chosen))) == 2
+    chosen = profile({**(SHARES if name == "optimizer_8bit" else {}), "ladder.rungs": (name,)})
+    assert titles(chosen, OLD) == ["as planned"]
+    assert len(titles(profile({"ladder.consent": (name,)}, chosen), OLD)) == 2
     # Consent alone puts nothing on the ladder.
     assert titles(profile({"ladder.rungs": (), "ladder.consent": (name,)})) == ["as planned"]
 
@@ -196,7 +356,7 @@ def test_every_preset_and_rung_fits_together():
 
 def test_a_ladder_ends():
     values = {"recipe.micro_batch": 65536, "recipe.global_batch": 65536, "ladder.rungs": ALL, "ladder.consent": ALL}
-    assert len(titles(profile({**values, "recipe.sequence_length": 4_194_304, "recipe.layers": 1000}))) == 13
+    assert len(titles(profile({**values, "recipe.sequence_length": 4_194_304, "recipe.layers": 1000}))) == 24
     small = {"recipe.micro_batch": 1, "recipe.global_batch": 1, "recipe.layers": 1, "recipe.sequence_length": 2}
     switches = {"recipe.activation_checkpointing": True, "recipe.expandable_segments": True}
     assert titles(profile({**values, **small, **switches})) == ["as planned"]
@@ -222,7 +382,9 @@ def config(chosen, attempt, found=SHARED):
 
 def test_sharding_and_offload_have_configurations_of_their_own():
     chosen = profile({**ACCELERATE, "recipe.micro_batch": 2, "recipe.global_batch": 8})
-    assert titles(chosen, SHARED) == ["as planned", "micro batch 2 -> 1", "sharding by fsdp2", "offload to the host"]
+    shared = ["sharding by fsdp2", "offload to the host"]
+    alone = ["only sharding by fsdp2", "only sharding by fsdp2, offload to the host"]
+    assert titles(chosen, SHARED) == ["as planned", "micro batch 2 -> 1", *shared, *alone]
     told = [config(chosen, attempt) for attempt in range(4)]
     assert [path for path, _ in told] == [
         "accelerate.yaml",
@@ -242,7 +404,7 @@ def test_deepspeed_is_told_the_accumulation_of_each_attempt():
     script = {"trainer.kind": "script", "trainer.script": "/t.py", "trainer.strategy": "zero2"}
     script |= {"trainer.arguments": ("--max_grad_norm=0.5",)}
     chosen = profile({**ACCELERATE, **script, "recipe.micro_batch": 4, "recipe.global_batch": 16})
-    assert len(titles(chosen, SHARED)) == 4
+    assert len(titles(chosen, SHARED)) == 6
     for number, attempt in enumerate(plan(chosen, SHARED).attempts):
         told = config(chosen, number)[1]["deepspeed_config"]
         words = argv(attempt.command, "/run")

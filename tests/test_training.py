@@ -77,9 +77,9 @@ def test_plain_python(undisturbed):
     assert re.search(r"^rank 0/1 \| .* device cpu", log_of(run, 1), re.MULTILINE)
 
 
-@pytest.mark.parametrize("launcher", ["torchrun", "accelerate"])
-def test_two_processes_climb_down_after_out_of_memory_and_learn_the_same(tmp_path, undisturbed, launcher):
-    simulated = ("--simulate-oom-at-step=5", "--simulate-oom-above-micro-batch=2")
+@pytest.mark.parametrize(("launcher", "where"), [("torchrun", "forward"), ("accelerate", "backward")])
+def test_two_processes_climb_down_after_out_of_memory_and_learn_the_same(tmp_path, undisturbed, launcher, where):
+    simulated = ("--simulate-oom-at-step=5", "--simulate-oom-above-micro-batch=2", f"--simulate-oom-in={where}")
     run, plan = run_of(tmp_path, *simulated, values={**TWO, "trainer.launcher": launcher})
     now = status(run)
     assert now.state == "finished"

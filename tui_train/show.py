@@ -7,6 +7,7 @@ from tui_train.checks import Finding
 from tui_train.facts.gpus import all_blocked, judge, sets
 from tui_train.facts.samples import Sample
 from tui_train.facts.types import Facts, Gpu, Machine, Toolchain
+from tui_train.memory.ladder import WHERE
 from tui_train.plan.types import Plan
 from tui_train.runs.rundir import RunDir
 from tui_train.runs.status import Status
@@ -122,8 +123,21 @@ def plan(made: Plan) -> str:
     """Return a plan's summary: what starts, the arithmetic, the ladder."""
     lines = [f"{visible(made.name)}: {visible(made.title)}", made.attempts[0].batch]
     lines.append(", ".join([*made.numbers, f"Python {visible(made.python)}"]))
-    lines += [f"after out of memory, {attempt.title}: {attempt.batch}" for attempt in made.attempts[1:]]
+    lines += [
+        f"after out of memory, attempt {number}, {attempt.title}: {attempt.batch}"
+        for number, attempt in enumerate(made.attempts[1:], start=2)
+    ]
+    if len(made.attempts) > 1:
+        lines += [f"out of memory {where}: {_way_down(made, phase)}" for phase, where in WHERE.items()]
     return "\n".join([*lines, *made.notes])
+
+
+def _way_down(made: Plan, phase: str) -> str:
+    """Return the attempts that are made while memory runs out in one phase."""
+    way = [1]
+    while following := made.attempts[way[-1] - 1].then.get(phase):
+        way.append(following)
+    return f"attempts {', '.join(map(str, way))}" if len(way) > 1 else "no fallback helps there"
 
 
 def run_row(run: RunDir, now: Status) -> tuple[str, ...]:

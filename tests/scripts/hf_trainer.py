@@ -15,6 +15,7 @@ class Own:
 
     memory_for: int = 1000
     fails_in_step: int = 0
+    in_optimizer: bool = False
 
 
 class Tokens(torch.utils.data.Dataset):
@@ -31,10 +32,19 @@ class Tokens(torch.utils.data.Dataset):
 
 
 class Memory(TrainerCallback):
-    """Runs out of memory in a step, as long as the batch of one device is too large."""
+    """Runs out of memory in a step, while the batch of one device is too large or until the optimizer is fused."""
+
+    def on_train_begin(self, _args, state, _control, optimizer, **_more):
+        def full(*_):
+            if state.global_step + 1 == own.fails_in_step:
+                raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB.")
+
+        if own.in_optimizer and "--optim=adamw_torch_fused" not in sys.argv:
+            getattr(optimizer, "optimizer", optimizer).register_step_pre_hook(full)
 
     def on_step_begin(self, args, state, _control, **_more):
-        if state.global_step + 1 == own.fails_in_step and args.per_device_train_batch_size > own.memory_for:
+        fails = state.global_step + 1 == own.fails_in_step and not own.in_optimizer
+        if fails and args.per_device_train_batch_size > own.memory_for:
             raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB.")
 
 

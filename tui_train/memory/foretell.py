@@ -108,8 +108,8 @@ def effects(profile: Profile, facts: Facts, resolved: Resolved) -> tuple[Effect,
 
 def rungs(profile: Profile, facts: Facts, resolved: Resolved) -> tuple[tuple[str, Foretold], ...]:
     """Return what each attempt of the ladder is foretold to take, in its order, so that some may be left out."""
-    climbed = ladder.climb(profile, resolved.room)
-    return tuple((name, foretell(then, facts, _resolved(then, facts, resolved))) for name, _, then in climbed)
+    tries = ladder.climb(profile, resolved.room)[1:]
+    return tuple((one.title, foretell(one.profile, facts, _resolved(one.profile, facts, resolved))) for one in tries)
 
 
 def fitting(profile: Profile, facts: Facts, resolved: Resolved) -> Change | None:

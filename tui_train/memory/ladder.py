@@ -1,8 +1,10 @@
 """RUNGS: what can be tried after a GPU ran out of memory, each an explained Change of the profile."""
 
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Mapping
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from tui_train.changes import Change, apply
 from tui_train.errors import BadInput
@@ -11,7 +13,21 @@ from tui_train.profile.fields import nearest
 from tui_train.profile.types import Profile
 from tui_train.text import visible
 
-_MOST_ATTEMPTS = 12
+# Where memory runs out, in words.
+WHERE = {
+    "loss": "in the forward or backward pass",
+    "step": "in the optimizer step",
+    "load": "while the model was loaded",
+}
+PHASES = tuple(WHERE)
+_ACTIVATIONS = frozenset({"loss"})
+_EVERYWHERE = frozenset(PHASES)
+_STATES = frozenset({"loss", "step"})
+
+# Changes one on top of the other, and attempts in all: enough for each phase by itself, and for most that mix them.
+_MOST_CHANGES = 12
+_MOST_ATTEMPTS = 24
+_ONLY = "only "
 # The user's own settings of the CUDA allocator would win over ours.
 _ALLOCATOR = frozenset({"PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_ALLOC_CONF"})
 
@@ -19,23 +35,24 @@ _ALLOCATOR = frozenset({"PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_ALLOC_CONF"})
 class Room(Struct, frozen=True, kw_only=True):
     """What a rung may build on: world size, GPUs or not, what the trainer takes, whether weights are loaded.
 
-    `unsharded` says why the model cannot be shared out among the processes, empty where it can; `nodes` are machines.
+    `refused` says why a rung is of no use here; `nodes` are machines.
     """
 
     world_size: int
     cuda: bool
     takes: frozenset[str]
     loads_model: bool
-    unsharded: str = ""
+    refused: Mapping[str, str] = {}
     nodes: int = 1
 
 
 class Rung(Struct, frozen=True, kw_only=True):
-    """One way to need less memory: `step` returns the next Change, None when it has nothing (more) to give."""
+    """One way to need less memory in some phases: `step` returns the next Change, None when it has nothing to give."""
 
     label: str
     cost: str
     step: Callable[[Profile, Room], Change | None]
+    helps: frozenset[str] = _EVERYWHERE
     needs: frozenset[str] = frozenset()
     repeats: bool = False
     changes_training: bool = False
@@ -45,6 +62,13 @@ def _expandable_segments(profile: Profile, room: Room) -> Change | None:
     if not room.cuda or profile.recipe.expandable_segments or _ALLOCATOR & profile.trainer.environment.keys():
         return None
     return Change("expandable segments", "less fragmentation", (("recipe.expandable_segments", True),))
+
+
+def _fused_optimizer(profile: Profile, _room: Room) -> Change | None:
+    if profile.recipe.fused_optimizer or profile.recipe.optimizer_8bit:
+        return None
+    why = "AdamW in one kernel: no second copy of the gradients in its step"
+    return Change("fused optimizer", why, (("recipe.fused_optimizer", True),))
 
 
 def _micro_batch(profile: Profile, room: Room) -> Change | None:
@@ -63,8 +87,16 @@ def _activation_checkpointing(profile: Profile, _room: Room) -> Change | None:
     return Change("activation checkpointing", why, (("recipe.activation_checkpointing", True),))
 
 
+def _fused_cross_entropy(profile: Profile, _room: Room) -> Change | None:
+    if profile.recipe.fused_cross_entropy:
+        return None
+    why = "the logits are never whole in memory: losses differ by rounding"
+    return Change("fused cross entropy", why, (("recipe.fused_cross_entropy", True),))
+
+
 def _sharding(profile: Profile, room: Room) -> Change | None:
-    if profile.trainer.strategy != "ddp" or room.world_size < 2:
+    # bitsandbytes has no 8-bit state of weights that are shared out.
+    if profile.trainer.strategy != "ddp" or room.world_size < 2 or profile.recipe.optimizer_8bit:
         return None
     why = f"each of the {room.world_size} GPUs holds a share of the model: starts again from step 0"
     return Change("sharding by fsdp2", why, (("trainer.strategy", "fsdp2"),))
@@ -75,6 +107,13 @@ def _offload(profile: Profile, _room: Room) -> Change | None:
         return None
     why = "what is sharded moves to the host's memory: much less GPU memory, much slower"
     return Change("offload to the host", why, (("trainer.offload", True),))
+
+
+def _optimizer_8bit(profile: Profile, _room: Room) -> Change | None:
+    if profile.recipe.optimizer_8bit or profile.trainer.strategy != "ddp":
+        return None
+    why = "the optimizer's state in a quarter of the memory: starts again from step 0"
+    return Change("8-bit optimizer", why, (("recipe.optimizer_8bit", True),))
 
 
 def _sequence_length(profile: Profile, _room: Room) -> Change | None:
@@ -99,10 +138,18 @@ RUNGS: dict[str, Rung] = {
         cost="costs nothing; helps against fragmentation",
         step=_expandable_segments,
     ),
+    "fused_optimizer": Rung(
+        label="Fused optimizer",
+        cost="same training; for the optimizer step",
+        step=_fused_optimizer,
+        helps=frozenset({"step"}),
+        needs=frozenset({"fused_optimizer"}),
+    ),
     "micro_batch": Rung(
         label="Smaller micro batch",
         cost="same training, a little slower; again until 1",
         step=_micro_batch,
+        helps=_ACTIVATIONS,
         needs=frozenset({"micro_batch|total_batch", "accumulation|total_accumulation"}),
         repeats=True,
     ),
@@ -110,7 +157,15 @@ RUNGS: dict[str, Rung] = {
         label="Activation checkpointing",
         cost="same training, about a quarter slower",
         step=_activation_checkpointing,
+        helps=_ACTIVATIONS,
         needs=frozenset({"activation_checkpointing"}),
+    ),
+    "fused_cross_entropy": Rung(
+        label="Fused cross entropy",
+        cost="same training but for rounding; needs Liger",
+        step=_fused_cross_entropy,
+        helps=_ACTIVATIONS,
+        needs=frozenset({"fused_cross_entropy"}),
     ),
     "sharding": Rung(
         label="Share the model (fsdp2)",
@@ -122,10 +177,19 @@ RUNGS: dict[str, Rung] = {
         cost="same training, much slower; fills host memory",
         step=_offload,
     ),
+    "optimizer_8bit": Rung(
+        label="8-bit optimizer",
+        cost="another optimizer, from step 0: your consent",
+        step=_optimizer_8bit,
+        helps=_STATES,
+        needs=frozenset({"optimizer_8bit"}),
+        changes_training=True,
+    ),
     "sequence_length": Rung(
         label="Half the sequence length",
         cost="cuts the samples: asks for your consent",
         step=_sequence_length,
+        helps=_ACTIVATIONS,
         needs=frozenset({"sequence_length"}),
         changes_training=True,
     ),
@@ -152,8 +216,8 @@ def why_not(name: str, room: Room) -> str:
         return "not with several machines: none sees the others fail"
     if name == "expandable_segments" and not room.cuda:
         return "only for GPUs"
-    if name in {"sharding", "offload"} and room.unsharded:
-        return room.unsharded
+    if room.refused.get(name):
+        return room.refused[name]
     if name == "sharding" and room.world_size < 2:
         return "one process has nobody to share with"
     if name == "layers" and room.loads_model:
@@ -162,16 +226,70 @@ def why_not(name: str, room: Room) -> str:
     return "the trainer's preset cannot pass it" if lacking else ""
 
 
-def climb(profile: Profile, room: Room) -> tuple[tuple[str, Change, Profile], ...]:
-    """Return the rungs that the profile asks for and allows, in order: name, change, and the profile that it gives."""
-    climbed: list[tuple[str, Change, Profile]] = []
-    for name in profile.ladder.rungs:
+class Try(Struct, frozen=True, kw_only=True):
+    """One attempt: its profile, the rungs and Changes that led to it, and which is tried after it, by the phase.
+
+    `then` are places among the attempts, from 0; a phase that is not in it has nothing left that helps.
+    """
+
+    profile: Profile
+    title: str = "as planned"
+    changes: tuple[tuple[str, Change], ...] = ()
+    then: dict[str, int] = {}
+
+
+def climb(profile: Profile, room: Room) -> tuple[Try, ...]:
+    """Return what is tried, the profile itself first: after each attempt, by the phase, the next rung that helps it.
+
+    An attempt keeps the changes before it. So each phase has a way of its own down from each attempt, and ways that
+    lead to the same changes meet. Those of one phase alone come first, and the mixed ones until there are too many.
+    """
+    tries = [Try(profile=profile)]
+    for place in range(_MOST_ATTEMPTS):
+        for phase in PHASES if place < len(tries) else ():
+            at = place
+            while phase not in tries[at].then and (found := _next(tries[at], phase, room)):
+                there = _place(tries, found)
+                if there is None:
+                    break
+                tries[at] = replace(tries[at], then=tries[at].then | {phase: there})
+                at = there
+    return tuple(tries)
+
+
+def _next(before: Try, phase: str, room: Room) -> Try | None:
+    """Return the attempt with one more change that helps the phase, None where no rung has any."""
+    ladder, done = before.profile.ladder, [name for name, _ in before.changes]
+    for name in ladder.rungs if len(done) < _MOST_CHANGES else ():
         found = rung(name)
-        if why_not(name, room) or (found.changes_training and name not in profile.ladder.consent):
+        if phase not in found.helps or (name in done and not found.repeats) or why_not(name, room):
             continue
-        while len(climbed) < _MOST_ATTEMPTS and (change := found.step(profile, room)):
-            profile = apply(change, profile)
-            climbed.append((name, change, profile))
-            if not found.repeats:
-                break
-    return tuple(climbed)
+        if found.changes_training and name not in ladder.consent:
+            continue
+        change = found.step(before.profile, room)
+        if change:
+            return Try(profile=apply(change, before.profile), changes=(*before.changes, (name, change)))
+    return None
+
+
+def _place(tries: list[Try], found: Try) -> int | None:
+    """Return the place of an attempt, which is added where it is new; where there is no more room, of one beyond it."""
+    wanted = _taken(found)
+    same = next((place for place, other in enumerate(tries) if _taken(other) == wanted), None)
+    if same is not None:
+        return same
+    if len(tries) == _MOST_ATTEMPTS:
+        return next((place for place, other in enumerate(tries) if _taken(other) >= wanted), None)
+    tries.append(replace(found, title=_title(found, tries[-1])))
+    return len(tries) - 1
+
+
+def _taken(one: Try) -> Counter[str]:
+    return Counter(name for name, _ in one.changes)
+
+
+def _title(found: Try, before: Try) -> str:
+    """Return the last change, where all above have the others; else "only" and the last change of each rung."""
+    if found.changes[:-1] == before.changes and not before.title.startswith(_ONLY):
+        return found.changes[-1][1].title
+    return _ONLY + ", ".join({name: change.title for name, change in found.changes}.values())

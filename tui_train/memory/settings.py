@@ -117,7 +117,9 @@ def _how(profile: Profile, resolved: Resolved, told: Mapping[str, Any], model: D
     precise = recipe.precision == "fp32"
     weights = _weights(resolved, told, model)
     half = weights != "fp32"
-    liger = _on(told, "use_liger_kernel", "enable_liger_kernel", "liger_fused_linear_cross_entropy")
+    liger = recipe.fused_cross_entropy or _on(
+        told, "use_liger_kernel", "enable_liger_kernel", "liger_fused_linear_cross_entropy"
+    )
     taken = resolved.room.takes
     length = recipe.sequence_length if "sequence_length" in taken else _number(told, _LENGTH, recipe.sequence_length)
     return How(
@@ -130,7 +132,7 @@ def _how(profile: Profile, resolved: Resolved, told: Mapping[str, Any], model: D
         rank=_number(told, ("lora_r", "lora_rank"), 8 if "finetuning_type" in told else 16),
         targets=_targets(told),
         dropout=0.05 if lora else 0.0,
-        optimizer=_optimizer(resolved, told, own=own),
+        optimizer=_optimizer(profile, resolved, told, own=own),
         attention=_attention(told),
         checkpointing=recipe.activation_checkpointing or (_on(told, "gradient_checkpointing") and not own),
         loss="fused" if liger else "upcast",
@@ -165,12 +167,14 @@ def _targets(told: Mapping[str, Any]) -> tuple[str, ...]:
     return found or (QUERIES_VALUES if not text else ATTENTION)
 
 
-def _optimizer(resolved: Resolved, told: Mapping[str, Any], *, own: bool) -> Optimizer:
+def _optimizer(profile: Profile, resolved: Resolved, told: Mapping[str, Any], *, own: bool) -> Optimizer:
+    if profile.recipe.optimizer_8bit:
+        return "adamw_8bit"
     named = str(told.get("optim") or told.get("optimizer") or "").lower()
     if named in _OPTIMIZERS:
         return _OPTIMIZERS[named]
     # On the CPU torch takes one parameter after the other; transformers takes the fused one since torch 2.8.
-    fused = own or resolved.device == "cpu"
+    fused = own or resolved.device == "cpu" or profile.recipe.fused_optimizer
     fused = fused or at_least(resolved.toolchain.torch if resolved.toolchain else None, "2.8")
     return "adamw_fused" if fused else "adamw_foreach"
 

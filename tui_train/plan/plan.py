@@ -5,13 +5,12 @@ from collections.abc import Mapping
 from importlib import resources
 
 import msgspec
-from msgspec import Struct
 
 from tui_train.checks import check
 from tui_train.errors import BadInput, Unavailable
 from tui_train.facts.types import Facts, Toolchain
 from tui_train.facts.versions import known_since
-from tui_train.memory.ladder import climb
+from tui_train.memory.ladder import Try, climb
 from tui_train.plan import batch, config_file, container, nemo
 from tui_train.plan.arguments import fill, plain
 from tui_train.plan.environment import SHIM, settings
@@ -38,15 +37,6 @@ from tui_train.profile.types import Profile, Recipe
 from tui_train.text import counted
 
 
-class _Step(Struct, frozen=True):
-    """One attempt before it has a command: the rung that led to it and the profile that it runs."""
-
-    rung: str
-    title: str
-    profile: Profile
-    number: int = 1
-
-
 def plan(profile: Profile, facts: Facts) -> Plan:
     """Return the plan of a profile on this machine; BadInput or Unavailable when a check finds an error."""
     for finding in check(profile, facts):
@@ -55,13 +45,14 @@ def plan(profile: Profile, facts: Facts) -> Plan:
     resolved = resolve(profile, facts)
     toolchain = resolved.toolchain
     assert toolchain is not None, "a check refuses a profile that no Python can train"  # noqa: S101 - for the type
-    steps = [_Step("", "as planned", profile)]
-    for name, change, changed in climb(profile, resolved.room):
-        steps.append(_Step(name, change.title, changed, len(steps) + 1))
-    jobs, configs = _jobs(steps, resolved, toolchain)
+    tries = climb(profile, resolved.room)
+    jobs, configs = _jobs(tries, resolved, toolchain)
     recipe = profile.recipe
-    outputs = tuple(_output(step.profile, profile) for step in steps)
-    made = [_attempt(step, profile, resolved, job, facts) for step, job in zip(steps, jobs, strict=True)]
+    outputs = tuple(_output(step.profile, profile) for step in tries)
+    paths = [config_file.path_of(resolved.preset, number) for number in range(1, len(tries) + 1)]
+    made = [
+        _attempt(step, profile, resolved, job, facts, path) for step, job, path in zip(tries, jobs, paths, strict=True)
+    ]
     return Plan(
         name=profile.name,
         title=_title(profile, resolved),
@@ -97,7 +88,7 @@ def plan(profile: Profile, facts: Facts) -> Plan:
 
 
 def _jobs(
-    steps: list[_Step], resolved: Resolved, toolchain: Toolchain
+    steps: tuple[Try, ...], resolved: Resolved, toolchain: Toolchain
 ) -> tuple[tuple[Job, ...], tuple[ConfigFile, ...]]:
     """Return what the launcher is told in each attempt, and the files that it reads, which attempts share."""
     launcher = LAUNCHERS[resolved.launcher]
@@ -189,12 +180,11 @@ def _notes(profile: Profile, resolved: Resolved) -> tuple[str, ...]:
     return tuple(notes)
 
 
-def _attempt(
-    step: _Step, first: Profile, resolved: Resolved, job: Job, facts: Facts
+def _attempt(  # noqa: PLR0913, PLR0917 - each is a thing of its own
+    step: Try, first: Profile, resolved: Resolved, job: Job, facts: Facts, path: str
 ) -> tuple[Attempt, ConfigFile | None]:
     recipe, preset = step.profile.recipe, resolved.preset
     output = _output(step.profile, first)
-    path = config_file.path_of(preset, step.number)
     found = values(step.profile, resolved, output, config_file.word_of(first, preset, path))
     config = config_file.config_file(step.profile, facts, resolved, found, path)
     launcher = LAUNCHERS[resolved.launcher]
@@ -212,8 +202,9 @@ def _attempt(
         processes = f"{counted(resolved.copies, 'copy', 'copies')} of the model"
     product = f"micro batch {recipe.micro_batch} x accumulation {job.accumulation} x {processes}"
     attempt = Attempt(
-        rung=step.rung,
+        rung=step.changes[-1][0] if step.changes else "",
         title=step.title,
+        then={phase: place + 1 for phase, place in step.then.items()},
         batch=f"{product} = global batch {recipe.global_batch}"
         if batch.TAKEN & resolved.room.takes
         else f"{processes}, with the script's own batch",
@@ -225,9 +216,10 @@ def _attempt(
 
 
 def _output(profile: Profile, first: Profile) -> Word:
-    """Keep checkpoints of another model, or sharded in another way, apart: they cannot be resumed from."""
+    """Keep checkpoints of another model, optimizer or sharding apart: they cannot be resumed from."""
     suffix = "" if profile.recipe.layers == first.recipe.layers else f"-{profile.recipe.layers}-layers"
     suffix += "" if profile.trainer.strategy == first.trainer.strategy else f"-{profile.trainer.strategy}"
+    suffix += "-8bit" if profile.recipe.optimizer_8bit and not first.recipe.optimizer_8bit else ""
     output = profile.trainer.output
     return f"{output}{suffix}" if output else in_run_dir(f"output{suffix}")
 

@@ -8,7 +8,7 @@ from tui_train.facts.gpus import judge, recommended
 from tui_train.facts.types import ContainerImage, Facts, Gpu, Toolchain, Verdict
 from tui_train.facts.versions import at_least
 from tui_train.memory.ladder import Room
-from tui_train.plan import communication, nemo
+from tui_train.plan import communication, fallbacks, nemo
 from tui_train.plan.nemo import Flavour
 from tui_train.presets import Preset, preset, takes
 from tui_train.profile.types import Profile
@@ -58,12 +58,16 @@ def resolve(profile: Profile, facts: Facts) -> Resolved:
     loads_model = bool(profile.trainer.model) and "model" in taken
     copies = nemo.copies(profile, world_size)
     talks = communication.backend(profile.communication, cuda=device == "cuda", world_size=world_size)
+    unsharded = _unsharded(launcher, device, chosen, toolchain, talks)
+    offload = unsharded or fallbacks.too_little_host_memory(gpus, facts.machine.memory_total)
+    document = facts.documents.get(profile.trainer.config)
+    refused = fallbacks.refused(profile, chosen, toolchain, document, gpus)
     room = Room(
         world_size=copies,
         cuda=device == "cuda",
         takes=taken - MODEL_SIZE if loads_model else taken,
         loads_model=loads_model,
-        unsharded=_unsharded(launcher, device, chosen, toolchain, talks),
+        refused={"sharding": unsharded, "offload": offload, **refused},
         nodes=profile.nodes.count,
     )
     return Resolved(

@@ -109,13 +109,16 @@ class CheckpointRule(Struct, frozen=True):
 class Attempt(Struct, frozen=True, kw_only=True):
     """One try at the training: `rung` is empty for the first, `title` says what it changes, `batch` the arithmetic.
 
-    `fills` are files of the plan that hold paths which only the running script knows: it puts them in (`filled`).
+    `then` is the number of the attempt after it, by the phase in which the GPU's memory ran out; none where it is not
+    in there. `fills` are files of the plan that hold paths which only the running script knows: it puts them in
+    (`filled`).
     """
 
     rung: str
     title: str
     batch: str
     command: Command
+    then: dict[str, int] = {}
     checkpoints: CheckpointRule | None = None
     fills: tuple[str, ...] = ()
 

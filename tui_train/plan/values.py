@@ -12,7 +12,10 @@ SAMPLE = "sample.txt"
 # A tuple is a placeholder of any number of values.
 Value = Word | int | float | bool | tuple[Word, ...]
 
-_PLAIN = ("layers", "hidden_size", "heads", "sequence_length", "micro_batch", "global_batch", "precision", "steps")
+_PLAIN = (
+    "layers", "hidden_size", "heads", "sequence_length", "micro_batch", "global_batch", "precision", "steps",
+    "activation_checkpointing", "fused_optimizer", "fused_cross_entropy", "optimizer_8bit", "checkpoint_every", "seed",
+)  # fmt: skip
 
 
 def accumulation(profile: Profile, world_size: int) -> int:
@@ -34,7 +37,6 @@ def values(profile: Profile, resolved: Resolved, output: Word, config: Word) -> 
         "model": trainer.model,
         "config": config,
         "learning_rate": batch.learning_rate(recipe),
-        "activation_checkpointing": recipe.activation_checkpointing,
         "accumulation": steps,
         "total_accumulation": steps * world,
         "total_batch": recipe.micro_batch * world,
@@ -42,7 +44,7 @@ def values(profile: Profile, resolved: Resolved, output: Word, config: Word) -> 
         "device": resolved.device,
         "backend": resolved.backend if resolved.device == "cuda" else "",
     }
-    return found | {name: getattr(recipe, name) for name in (*_PLAIN, "checkpoint_every", "seed")}
+    return found | {name: getattr(recipe, name) for name in _PLAIN}
 
 
 def words(found: Mapping[str, Value]) -> dict[str, tuple[Word, ...]]:

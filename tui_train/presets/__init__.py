@@ -11,7 +11,7 @@ from msgspec import Struct
 from tui_train.errors import BadInput
 from tui_train.text import visible
 
-PLACEHOLDER = re.compile(r"\{([a-z_]+)\}")
+PLACEHOLDER = re.compile(r"\{([a-z][a-z0-9_]*)\}")
 
 # What a placeholder may name, and the profile key that it needs.
 PLACEHOLDERS = {
@@ -35,6 +35,9 @@ PLACEHOLDERS = {
     "precision": "recipe.precision",
     "steps": "recipe.steps",
     "activation_checkpointing": "recipe.activation_checkpointing",
+    "fused_optimizer": "recipe.fused_optimizer",
+    "fused_cross_entropy": "recipe.fused_cross_entropy",
+    "optimizer_8bit": "recipe.optimizer_8bit",
     "checkpoint_every": "recipe.checkpoint_every",
     "seed": "recipe.seed",
 }

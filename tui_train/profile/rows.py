@@ -360,6 +360,24 @@ ROWS = (
         help="Lets the CUDA allocator grow its blocks: less memory lost to fragmentation.",
     ),
     Field(
+        key="recipe.fused_optimizer",
+        label="Fused optimizer",
+        kind="switch",
+        help="AdamW in one kernel: its step needs less memory, with the same results. New libraries do it unasked.",
+    ),
+    Field(
+        key="recipe.fused_cross_entropy",
+        label="Fused cross entropy",
+        kind="switch",
+        help="Never holds the logits of a whole batch: less memory, same results but for rounding. Needs Liger.",
+    ),
+    Field(
+        key="recipe.optimizer_8bit",
+        label="8-bit optimizer",
+        kind="switch",
+        help="AdamW with its state in 8 bits: less memory, and another training. Needs bitsandbytes.",
+    ),
+    Field(
         key="recipe.checkpoint_every",
         label="Checkpoint every",
         kind="integer",

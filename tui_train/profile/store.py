@@ -16,8 +16,9 @@ from tui_train.profile import fields
 from tui_train.profile.types import SCHEMA, Profile
 from tui_train.text import visible
 
-# Sections that most trainings leave as they are: then they are not written.
+# Sections and switches that most trainings leave as they are: then they are not written.
 _SPECIAL = ("nemo", "container", "communication", "nodes")
+_SPECIAL_IN_RECIPE = ("fused_optimizer", "fused_cross_entropy", "optimizer_8bit")
 _NAME = re.compile(r"(?!.*\.toml$)[^\W_][\w .+-]{0,79}")
 
 
@@ -25,6 +26,9 @@ def dumps(profile: Profile) -> str:
     """Return the profile as TOML; `loads` of it is equal."""
     data = msgspec.to_builtins(profile)
     plain = [name for name in _SPECIAL if getattr(profile, name) == getattr(Profile(), name)]
+    for name in _SPECIAL_IN_RECIPE:
+        if not data["recipe"][name]:
+            del data["recipe"][name]
     return tomli_w.dumps({name: value for name, value in data.items() if name not in plain})
 
 

@@ -100,6 +100,9 @@ class Recipe(Struct, frozen=True, kw_only=True):
     steps: int = 60
     activation_checkpointing: bool = False
     expandable_segments: bool = False
+    fused_optimizer: bool = False
+    fused_cross_entropy: bool = False
+    optimizer_8bit: bool = False
     checkpoint_every: int = 20
     seed: int = 1
 
@@ -107,7 +110,7 @@ class Recipe(Struct, frozen=True, kw_only=True):
 class Ladder(Struct, frozen=True, kw_only=True):
     """What is tried after an out-of-memory, in order; `consent` names those that may change the training."""
 
-    rungs: tuple[str, ...] = ("expandable_segments", "micro_batch", "activation_checkpointing")
+    rungs: tuple[str, ...] = ("expandable_segments", "fused_optimizer", "micro_batch", "activation_checkpointing")
     consent: tuple[str, ...] = ()
 
 

@@ -3,6 +3,7 @@
 import shlex
 from importlib import resources
 
+from tui_train.memory.ladder import PHASES, WHERE
 from tui_train.plan.types import Attempt, Part, Plan, Setting, Variable, Word, Wrapping, filled, needs_checkpoint
 from tui_train.text import visible
 
@@ -190,7 +191,12 @@ def _no_resume(plan: Plan) -> str:
 
 
 def _order(plan: Plan) -> str:
-    names = " ".join(f"attempt_{number}" for number in range(1, len(plan.attempts) + 1))
+    numbers = range(1, len(plan.attempts) + 1)
+    names = " ".join(f"attempt_{number}" for number in numbers)
     titles = " ".join(shlex.quote(attempt.title) for attempt in plan.attempts)
-    why = "each only after the one before ran out of GPU memory" if len(plan.attempts) > 1 else "no fallback"
-    return f"attempts=({names}) # {why}\ntitles=({titles})\n"
+    lines = [f"attempts=({names})", f"titles=({titles})"]
+    lines.append("# The number of the attempt after each, by where it ran out of GPU memory; 0 where nothing is left.")
+    for phase in PHASES:
+        following = " ".join(str(attempt.then.get(phase, 0)) for attempt in plan.attempts)
+        lines.append(f"after_{phase}=({following}) # {WHERE[phase]}")
+    return "\n".join([*lines, ""])

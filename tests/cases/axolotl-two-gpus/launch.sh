@@ -161,8 +161,12 @@ attempt_5() {
   launch /data
 }
 
-attempts=(attempt_1 attempt_2 attempt_3 attempt_4 attempt_5) # each only after the one before ran out of GPU memory
+attempts=(attempt_1 attempt_2 attempt_3 attempt_4 attempt_5)
 titles=('as planned' 'expandable segments' 'micro batch 4 -> 2' 'micro batch 2 -> 1' 'activation checkpointing')
+# The number of the attempt after each, by where it ran out of GPU memory; 0 where nothing is left.
+after_loss=(2 3 4 5 0) # in the forward or backward pass
+after_step=(2 0 0 0 0) # in the optimizer step
+after_load=(2 0 0 0 0) # while the model was loaded
 
 # ---- how attempts are run; nothing below here depends on the plan ------------------------------------------------
 
@@ -369,16 +373,83 @@ launch() {  # launch FOLDER: becomes `command` with `settings` in FOLDER; with -
   exec env "${yours[@]}" "${settings[@]}" "TUI_TRAIN_RUN_ID=$run_id" nice -n 0 "${command[@]}"
 }
 
-out_of_gpu_memory() {  # out_of_gpu_memory LOG: true when the end of the log tells of it; the host's memory is another thing
-  local line
+read_end() { # read_end LOG: sets `phase` to where the GPU's memory ran out, empty where the log does not tell of that
+  # A traceback goes from the outside in, and ends with its error: the innermost line that tells the phase decides.
+  # `stranger` is another process that fills the card, `on_host` tells that the host's memory ran out.
+  local line trace=
+  phase=''
+  stranger=''
+  on_host=no
   while IFS= read -r line || [ -n "$line" ]; do
     case $line in
-      *"torch.OutOfMemoryError: "* | *"torch.cuda.OutOfMemoryError: "*) return 0 ;;
-      *"CUDA out of memory. "* | *"HIP out of memory. "* | *"CUDA error: out of memory"*) return 0 ;;
-      *CUBLAS_STATUS_ALLOC_FAILED* | *CUDNN_STATUS_ALLOC_FAILED* | *"Cuda failure "*"'out of memory'"*) return 0 ;;
+      *"torch.OutOfMemoryError: "* | *"torch.cuda.OutOfMemoryError: "* | *"CUDA out of memory. "* | *"HIP out of memory. "* \
+        | *"CUDA error: out of memory"* | *"CUDA driver error: out of memory"* | *"cuda runtime error (2)"*"out of memory"* \
+        | *CUDA_ERROR_OUT_OF_MEMORY* | *hipErrorOutOfMemory* | *"Triton Error [CUDA]: out of memory"* \
+        | *BLAS_STATUS_ALLOC_FAILED* | *CUDNN_STATUS_ALLOC_FAILED* | *"Cuda failure "*"'out of memory'"*)
+        case ${trace:-none} in
+          none | yes) phase=${phase:-loss} ;;
+          *) phase=$trace ;;
+        esac
+        trace=
+        find_stranger "$line"
+        ;;
+      *"DefaultCPUAllocator: "* | *"Cannot allocate memory"* | *"MemoryError"* | *oom-kill* | *oom_kill*) on_host=yes ;;
+      *"exitcode "*": -9 "* | *"Signal 9 (SIGKILL)"* | *"killed by signal: Killed"*) on_host=yes ;;
+      *"(most recent call last)"*) trace=yes ;;
+      *) [ -z "$trace" ] || read_frame "$line" ;;
     esac
   done < <(tail -c 4000000 -- "$1" | tr -d '\0')
-  return 1
+}
+
+read_frame() { # read_frame LINE: sets `trace` to the phase that a line of a traceback tells of
+  case $1 in
+    *" in load_state_dict"* | *".load_state_dict("* | *" in from_pretrained"* | *".from_pretrained("* | *" in _apply"* \
+      | *" in convert" | *_verify_param_shape*)
+      [ "$trace" = loss ] || trace=load
+      ;;
+    *"optimizer.step("* | */torch/optim/* | */bitsandbytes/optim/* | */apex/optimizers/* | *_foreach_* | *_multi_tensor_adam* \
+      | *_take_model_step*)
+      [ "$trace" = load ] || trace=step # loading the state of an optimizer is no step
+      ;;
+    *" in forward"* | *" in backward"* | *".backward("* | *" in _call_impl"* | *" in training_step"* | *" in compute_loss"* \
+      | *cross_entropy* | *logits* | *" in prediction_step"* | *" in evaluat"*)
+      trace=loss
+      ;;
+    *" in barrier"* | *" in wait_for_everyone"* | *" in init_process_group"*) [ "$trace" != yes ] || trace=start ;;
+  esac
+}
+
+find_stranger() { # find_stranger LINE: sets `stranger` where a process that is not of this run holds a GiB or more of the card
+  # torch tells its own process apart where it sees the same numbers as the driver, which in a container it may not.
+  local pattern='Process ([0-9]+) has [1-9][0-9]{0,3}\.[0-9]+ GiB memory in use'
+  [[ $1 != *"this process has"* || ! $1 =~ $pattern ]] || stranger=${BASH_REMATCH[1]}
+}
+
+users_of_cards() { # sets `users` to the processes that compute on the chosen cards; false where nvidia-smi does not answer
+  local listed uuid pid
+  users=()
+  listed=$(timeout 30 nvidia-smi --query-compute-apps=gpu_uuid,pid --format=csv,noheader 2> /dev/null) || return 1
+  while IFS=', ' read -r uuid pid; do
+    case " ${cards[*]} " in *" $uuid "*) [ -z "$uuid" ] || users+=("$pid") ;; esac
+  done <<< "$listed"
+}
+
+wait_for_cards() { # the driver may hold the memory of a process for a while after its end
+  local deadline=$((SECONDS + card_wait)) pid left
+  [ "${#cards[@]}" -gt 0 ] || return 0
+  while users_of_cards; do
+    left=()
+    for pid in "${users[@]}"; do
+      case " ${neighbours[*]} " in *" $pid "*) ;; *) left+=("$pid") ;; esac
+    done
+    [ "${#left[@]}" -gt 0 ] && [ "$signals" -eq 0 ] || return 0
+    if [ "$SECONDS" -ge "$deadline" ]; then
+      say "a card is not empty after $card_wait s (process ${left[*]}): goes on all the same"
+      return 0
+    fi
+    sleep 0.5
+  done
+  say "nvidia-smi does not answer: goes on without a look whether the cards are empty"
 }
 
 run_attempt() {  # run_attempt FUNCTION LOG: sets `code`
@@ -404,7 +475,7 @@ run_attempt() {  # run_attempt FUNCTION LOG: sets `code`
 }
 
 first_attempt() { # sets `first`: where an earlier start of this script was, past what ran out of memory; 1 when all did
-  local line same=no
+  local line same=no next='"next":([0-9]{1,3})[,}]' position='"position":([0-9]{1,3})[,}]'
   first=1
   while IFS= read -r line; do
     case $line in
@@ -412,8 +483,8 @@ first_attempt() { # sets `first`: where an earlier start of this script was, pas
         same=no
         if [[ $line == *"\"script\":\"$script_sum\""* ]]; then same=yes; else first=1; fi
         ;;
-      *'"event":"attempt_started"'*) [ "$same" = no ] || [[ ! $line =~ \"position\":([0-9]{1,3}), ]] || first=$((10#${BASH_REMATCH[1]})) ;;
-      *'"event":"attempt_ended"'*'"out_of_memory":true'*) [ "$same" = no ] || first=$((first + 1)) ;;
+      *'"event":"attempt_started"'*) [ "$same" = no ] || [[ ! $line =~ $position ]] || first=$((10#${BASH_REMATCH[1]})) ;;
+      *'"event":"attempt_ended"'*) [ "$same" = no ] || [[ ! $line =~ $next ]] || first=$((10#${BASH_REMATCH[1]})) ;;
     esac
   done 2>/dev/null < "$own_dir/events.jsonl"
   [ "$first" -ge 1 ] && [ "$first" -le "${#attempts[@]}" ] || first=1
@@ -430,33 +501,58 @@ finish() {  # finish STATE CODE MESSAGE
   exit "$2"
 }
 
-climb() {  # runs the attempts in order: the next one only after the GPU's memory ran out
-  local position=$((first - 1)) number=1 code=0 log attempt
+climb() { # runs attempts: another one only after the GPU's memory ran out, by where it did
+  local position=$first number=1 code=0 log
   [ "$first" -eq 1 ] || say "begins with attempt $first of ${#attempts[@]} (${titles[first - 1]}), where it was; --attempt=1 begins anew"
-  for attempt in "${attempts[@]:first - 1}"; do
-    [ "$signals" -eq 0 ] || finish stopped "$stop_code" "stopped"
-    position=$((position + 1))
+  while [ "$signals" -eq 0 ]; do
     next_log
     log=$own_dir/attempt-$number.log
     : > "$log" || finish failed 73 "cannot write $log"
     say "attempt $number (${titles[position - 1]}) writes attempt-$number.log"
-    run_attempt "$attempt" "$log"
-    if [ "$signals" -gt 0 ]; then
+    run_attempt "${attempts[position - 1]}" "$log"
+    [ "$signals" -gt 0 ] || [ "$code" -eq 0 ] || kill_all
+    phase=
+    [ "$signals" -gt 0 ] || [ "$code" -eq 0 ] || read_end "$log"
+    if [ -z "$phase" ] || [ "$signals" -gt 0 ]; then
       event attempt_ended ",\"attempt\":$number,\"exit_code\":$code"
-      finish stopped "$stop_code" "stopped"
+      [ "$signals" -eq 0 ] || break
+      [ "$code" -ne 0 ] || finish finished 0 "finished"
+      give_up "$log"
     fi
-    [ "$code" -eq 0 ] || kill_all
-    if [ "$code" -ne 0 ] && out_of_gpu_memory "$log"; then
-      event attempt_ended ",\"attempt\":$number,\"exit_code\":$code,\"out_of_memory\":true"
-      say "attempt $number ran out of GPU memory"
-      continue
-    fi
-    event attempt_ended ",\"attempt\":$number,\"exit_code\":$code"
-    [ "$code" -ne 0 ] || finish finished 0 "finished"
-    finish failed "$code" "failed with exit code $code: see attempt-$number.log"
+    next_attempt
+    event attempt_ended ",\"attempt\":$number,\"exit_code\":$code,\"out_of_memory\":true,\"phase\":\"$phase\",\"next\":$next"
+    say "attempt $number ran out of GPU memory $where"
+    [ -z "$hopeless" ] || finish failed "$code" "$hopeless: see attempt-$number.log"
+    [ "$next" -gt 0 ] || finish failed "$code" "out of GPU memory $where, and nothing is left on the ladder that helps there: see attempt-$number.log"
+    wait_for_cards
+    position=$next
   done
-  [ "$signals" -eq 0 ] || finish stopped "$stop_code" "stopped"
-  finish failed "$code" "out of GPU memory on every attempt"
+  finish stopped "$stop_code" "stopped"
+}
+
+next_attempt() { # sets `next` to the attempt after this one, 0 for none; `where` in words; `hopeless` where none would help
+  hopeless=''
+  next=$position
+  case $phase in
+    load) where="while the model was loaded" ;;
+    step) where="in the optimizer step" ;;
+    start) where="where the processes first meet" ;;
+    *) where="in the forward or backward pass" ;;
+  esac
+  if [ -n "$stranger" ]; then
+    hopeless="another process ($stranger) fills the card: end it, or choose another card"
+  elif [ "$phase" = start ]; then
+    hopeless="a card was full or faulty before the training began: look at nvidia-smi"
+  else
+    local -n following=after_$phase
+    next=${following[position - 1]}
+  fi
+}
+
+give_up() { # give_up LOG: after a failure that needing less GPU memory does not mend
+  local why="failed with exit code $code"
+  [ "$code" -ne 137 ] && [ "$on_host" = no ] || why="$why; the host's memory may have run out: fewer data loader workers, no offload"
+  finish failed "$code" "$why: see ${1##*/}"
 }
 
 lock() {  # one start at a time in this folder; the lock of a dead one is taken over
@@ -586,6 +682,7 @@ main() {
   trap 'on_stop TERM 143' TERM
   trap 'interrupted=1' HUP PIPE # a lost terminal ends neither this script nor the training
   find_cards
+  [ "${#attempts[@]}" -eq 1 ] || ! users_of_cards || neighbours=("${users[@]}")
   [ -z "$engine" ] || make_folders
   # A line that a full disk or a power cut left torn would swallow the next one.
   [ ! -s "$own_dir/events.jsonl" ] || [ -z "$(tail -c 1 -- "$own_dir/events.jsonl")" ] || echo >> "$own_dir/events.jsonl"
@@ -612,6 +709,9 @@ child=
 container_name=
 leader=
 found=()
+users=()
+neighbours=() # processes that computed on the cards before this one began
+card_wait=60
 declare -A seen=()
 checkpoint=
 grace=${TUI_TRAIN_GRACE:-$grace}

@@ -47,6 +47,7 @@ class Options:
     backend: str | None
     simulate_oom_at_step: int | None
     simulate_oom_above_micro_batch: int
+    simulate_oom_in: str
     simulate_failure_at_step: int | None
     simulate_failure_code: int
 
@@ -115,6 +116,8 @@ def _add_rehearsal(group: argparse._ArgumentGroup) -> None:
     add("--simulate-oom-at-step", type=int, metavar="N", help=memory)
     above = "only while the micro batch is more than this (default: 0, always)"
     add("--simulate-oom-above-micro-batch", type=int, default=0, metavar="M", help=above)
+    where = "in the forward pass, the backward pass or the optimizer's step (default: forward)"
+    add("--simulate-oom-in", choices=("forward", "backward", "step"), default="forward", help=where)
     add("--simulate-failure-at-step", type=int, metavar="N", help="end the last rank in step N")
     add("--simulate-failure-code", type=int, default=1, metavar="C", help="with this exit code (default: 1)")
 

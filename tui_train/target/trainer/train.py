@@ -186,7 +186,7 @@ class Training:
             tokens = torch.from_numpy(blocks).to(accelerator.device)
             with accelerator.accumulate(self.model):
                 loss = self.model(input_ids=tokens, labels=tokens, use_cache=False).loss
-                self.rehearse_failure(step + 1)
+                self.rehearse_failure(step + 1, loss)
                 accelerator.backward(loss)
                 total += loss.detach()
         # A signal reaches one rank a step earlier than another: together with the loss they agree on the step.
@@ -201,20 +201,29 @@ class Training:
         self.optimizer.zero_grad()
         return mean, norm, stops > 0
 
-    def rehearse_failure(self, step: int) -> None:
+    def rehearse_failure(self, step: int, loss: Any) -> None:
         """Fail on the last rank in the 1-based step, where the command line asks for it."""
         options, accelerator = self.options, self.accelerator
         if accelerator.process_index != accelerator.num_processes - 1:
             return
         if step == options.simulate_oom_at_step and self.batch.micro > options.simulate_oom_above_micro_batch:
-            import torch
-
-            why = f"simulated at step {step} with micro batch {self.batch.micro}"
-            kind: type[Exception] = getattr(torch, "OutOfMemoryError", torch.cuda.OutOfMemoryError)
-            raise kind(f"CUDA out of memory. Tried to allocate 2.00 GiB. ({why})")
+            if options.simulate_oom_in == "backward":
+                loss.register_hook(self.run_out_of_memory)
+            elif options.simulate_oom_in == "step":
+                self.optimizer.optimizer.register_step_pre_hook(self.run_out_of_memory)
+            else:
+                self.run_out_of_memory()
         if step == options.simulate_failure_at_step:
             complain(f"simulated failure at step {step} with exit code {options.simulate_failure_code}")
             leave(options.simulate_failure_code)
+
+    def run_out_of_memory(self, *_: object) -> NoReturn:
+        """Raise what torch does."""
+        import torch
+
+        why = f"simulated at step {self.state.step + 1} with micro batch {self.batch.micro}"
+        kind: type[Exception] = getattr(torch, "OutOfMemoryError", torch.cuda.OutOfMemoryError)
+        raise kind(f"CUDA out of memory. Tried to allocate 2.00 GiB. ({why})")
 
     def report(self, loss: float, rate: float, norm: float, speed: float) -> None:
         """Print the line of a step and append its record."""

@@ -1,0 +1,57 @@
+"""Why a fallback is of no use to a trainer: a library that is not there, words of the user's own, the host's memory."""
+
+from tui_train.facts.types import Document, Gpu, Toolchain
+from tui_train.facts.versions import known_since
+from tui_train.presets import Preset, condition
+from tui_train.profile.types import Profile
+from tui_train.text import size
+
+# The library without which a fallback cannot start.
+_LIBRARIES = {"fused_cross_entropy": "liger-kernel", "optimizer_8bit": "bitsandbytes"}
+# Values of the user's own file in whose place a fallback may put another: it changes nothing else then.
+_REPLACED: dict[str, tuple[object, ...]] = {
+    "fused_optimizer": (None, "adamw_torch"),
+    "fused_cross_entropy": (None, False),
+    "optimizer_8bit": (None, "adamw_torch", "adamw_torch_fused"),
+}
+
+
+def refused(
+    profile: Profile, preset: Preset, tool: Toolchain | None, document: Document | None, gpus: tuple[Gpu, ...]
+) -> dict[str, str]:
+    """Return what is refused to a trainer with this preset, Python and file on these GPUs, and why."""
+    found = {name: _why_not(name, profile, preset, tool, document) if gpus else "only for GPUs" for name in _REPLACED}
+    return {name: why for name, why in found.items() if why}
+
+
+def too_little_host_memory(gpus: tuple[Gpu, ...], host: int | None) -> str:
+    """Return why the host, of so many bytes, cannot take over what fills these GPUs; empty where it can."""
+    cards = sum(gpu.memory_total or 0 for gpu in gpus)
+    if host is None or host >= cards:
+        return ""
+    return f"the host's {size(host)} cannot hold what fills {size(cards)} of GPU memory"
+
+
+def _why_not(name: str, profile: Profile, preset: Preset, tool: Toolchain | None, document: Document | None) -> str:
+    library = _LIBRARIES.get(name)
+    if library and tool and library not in tool.packages:
+        return f"the chosen Python has no {library}"
+    new = tool and known_since(tool.transformers, "5.0") and known_since(tool.torch, "2.8")
+    if name == "fused_optimizer" and new:
+        return "the trainer's optimizer is fused already"
+    if yours := _yours(name, profile, preset, document):
+        return f"your own {yours} stands"
+    return ""
+
+
+def _yours(name: str, profile: Profile, preset: Preset, document: Document | None) -> str:
+    """Return what the user says by himself of what the fallback would set, empty where nothing is in its way."""
+    options = {argument.words[0].partition("=")[0] for argument in preset.arguments if condition(argument.when) == name}
+    for word in profile.trainer.arguments:
+        if word.partition("=")[0] in options:
+            return word
+    for value in preset.file.values if preset.file else ():
+        found = document.values.get(value.key) if document and condition(value.when) == name else None
+        if found not in _REPLACED[name]:
+            return f"{value.key}: {found}"
+    return ""
