@@ -244,11 +244,51 @@ def test_a_change_mends_the_profile():
     named = {signature.change for signature, _ in signatures() if signature.change}
     lower = put(put(profile, "recipe.precision", "bf16"), "communication.interface", "eth7")
     lower = put(put(put(lower, "container.engine", "docker"), "container.shared_memory", "1g"), "nodes.count", 2)
-    evidence = Evidence(lines=(), takes=takes, world_size=3)
+    evidence = Evidence(lines=(), takes=takes | {"precision", "learning_rate"}, world_size=3)
     for name in named:
         change = change_for(name, evidence, lower)
         assert change, name
         assert apply(change, lower) != lower
+
+
+def test_no_change_is_offered_that_the_training_would_not_notice():
+    nothing = Evidence(lines=(), world_size=1)
+    assert [change_for(name, nothing, Profile()) for name in ("less_memory", "precision", "steadier")] == [None] * 3
+    assert change_for("less_memory", Evidence(lines=(), cuda=True), Profile()).title == "expandable segments"
+
+
+OWN = """Traceback (most recent call last):
+  File "/train.py", line 3, in <module>
+    load()
+{error}
+"""
+
+
+def test_a_mistake_on_one_rank_is_the_root_of_what_the_others_say():
+    own = OWN.format(error="KeyError: 'missing'")
+    ranked = "".join(f"[rank1]: {line}\n" for line in own.splitlines())
+    timeout = (
+        "[rank3]: [E1121 ProcessGroupNCCL.cpp:632] [Rank 3] Watchdog caught collective operation timeout: WorkNCCL("
+        "SeqNum=7, OpType=ALLREDUCE, NumelIn=1, NumelOut=1, Timeout(ms)=600000) ran for 600012 milliseconds\n"
+    )
+    echo = "W1121 api.py:1010] Sending process 19007 closing signal SIGTERM\n"
+    found = said(timeout + ranked + echo)
+    assert (found.failure, found.rank, found.line) == ("user_exception", 1, "KeyError: 'missing'")
+    assert said(own + echo).failure == "user_exception"
+    assert said(timeout + echo).failure == "nccl_timeout"
+    cut = OWN.format(error="torch.distributed.elastic.multiprocessing.api.SignalException: Process 7 got signal: 15")
+    assert said(cut + echo).failure == "sigterm"
+
+
+def test_an_exception_of_the_scripts_own_is_told_in_its_words():
+    assert (
+        said(OWN.format(error="__main__.Bad: several\nlines of words")).cause
+        == "The script raised: __main__.Bad: several"
+    )
+    middle = "\nDuring handling of the above exception, another exception occurred:\n\n"
+    chained = OWN.format(error="KeyError: 'x'") + middle + OWN.format(error="RuntimeError: bad config")
+    assert said(chained).cause == "The script raised: RuntimeError: bad config"
+    assert said("args []\n", 3).cause == "The script ended by itself with exit code 3."
 
 
 def test_expressions_and_classes_are_well_formed():

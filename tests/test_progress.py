@@ -186,3 +186,14 @@ def test_a_long_line_takes_no_time():
 def test_hf_without_bars_still_tells_the_losses():
     found = advance(Progress(), ["{'loss': 2.5, 'epoch': 0.1}", "{'loss': 2.25, 'epoch': 0.2}", "{'train_loss': 1.0}"])
     assert [point.loss for point in found.points] == [2.5, 2.25]
+
+
+def test_a_loss_that_is_none_is_a_loss():
+    told = advance(Progress(), ["{'loss': 3.0, 'epoch': 0.1}", "{'loss': nan, 'grad_norm': nan, 'epoch': 0.2}"])
+    assert math.isnan(told.last.loss)
+    assert [point.step for point in told.points] == [0, 1]
+
+
+def test_a_bar_of_something_else_is_not_the_training():
+    told = advance(Progress(), ["step 5/1000 | loss 2.0", "100%|##########| 100/100 [00:01<00:00, 99.0it/s]"])
+    assert (told.step, told.steps) == (5, 1000)
