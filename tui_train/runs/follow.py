@@ -123,8 +123,9 @@ def watch(run: RunDir, cancelled: Callable[[], bool]) -> Iterator[Told]:
         newest = now.attempts[-1] if now.attempts else None
         if newest and (reader is None or newest.number != reader.number):
             progress = reader.progress if reader else Progress()
+            # It is shown before it is read: the end of a large log takes its time.
             reader = _Reader(run.attempt_log(newest.number), newest.number, plan, progress)
-        if reader:
+        elif reader:
             reader.read(reading)
         found = reader.found if reader else None
         news = Told(
