@@ -14,6 +14,7 @@ import psutil
 import pyte
 import pytest
 from fake_driver import MACHINES, driver_environment
+from support import until
 
 from tui_train.runs.processes import marked
 from tui_train.runs.rundir import RunDir, all_runs
@@ -149,7 +150,8 @@ def test_a_killed_wizard_leaves_the_training_which_is_opened_again_and_stopped(t
     second.press("x", "Stop this training?")
     second.child.send("\x1b[B\r")
     second.see("stopped", 60)
-    assert status(run).state == "stopped"
+    # The trainer says so first.
+    until(lambda: status(run).state == "stopped", 60)
     assert marked(before.mark) == ()
 
 
