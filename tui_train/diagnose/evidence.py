@@ -11,7 +11,7 @@ from tui_train.diagnose.types import Diagnosis, Evidence
 from tui_train.errors import BadInput, TuiTrainError
 from tui_train.facts.types import Facts
 from tui_train.presets import Preset, preset, takes
-from tui_train.profile import store
+from tui_train.profile import fields, store
 from tui_train.profile.types import Profile
 from tui_train.runs.ranks import planned
 from tui_train.runs.rundir import RunDir
@@ -54,7 +54,20 @@ def of_run(run: RunDir, facts: Facts | None = None) -> Diagnosis | None:
         checkpoint=_checkpoint(profile, output) if profile else "",
         takes=_takes(profile) if profile else frozenset(),
     )
-    return diagnose(evidence, profile, facts)
+    return diagnose(evidence, _as_tried(profile, run, attempt.position) if profile else None, facts)
+
+
+def _as_tried(profile: Profile, run: RunDir, position: int) -> Profile:
+    """Return the profile with the micro batch that the attempt at a position of the ladder had."""
+    attempts = run.plan().get("attempts")
+    told = attempts[position - 1] if isinstance(attempts, list) and 0 < position <= len(attempts) else None
+    found = re.match(r"micro batch (\d{1,9}) ", str(told.get("batch"))) if isinstance(told, dict) else None
+    if found is None:
+        return profile
+    try:
+        return fields.put(profile, "recipe.micro_batch", int(found[1]))
+    except BadInput:
+        return profile
 
 
 def _profile(run: RunDir) -> Profile | None:
