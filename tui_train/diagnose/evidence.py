@@ -18,7 +18,10 @@ from tui_train.runs.rundir import RunDir
 from tui_train.runs.status import status
 from tui_train.text import visible
 
-_NEMO = frozenset({"micro_batch", "global_batch", "activation_checkpointing"})
+# As plan/nemo.py passes them, or writes them into its file.
+_NEMO = frozenset(
+    {"micro_batch", "accumulation", "global_batch", "activation_checkpointing", "precision", "learning_rate"}
+)
 
 
 def of_log(path: str, exit_code: int | None = None) -> Diagnosis | None:

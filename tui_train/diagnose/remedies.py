@@ -7,10 +7,13 @@ from tui_train.checks import check
 from tui_train.diagnose.types import Evidence
 from tui_train.errors import BadInput
 from tui_train.facts.types import Facts
-from tui_train.plan.batch import nearest_global, smaller_micro
+from tui_train.memory.ladder import Room, rung, why_not
+from tui_train.plan.batch import nearest_global
 from tui_train.profile.types import Profile
 
 _PORTS = 1000
+# Rungs of the ladder that keep the training the same and wherever memory ran out do no harm, the most helpful first.
+_LESS_MEMORY = ("micro_batch", "activation_checkpointing", "expandable_segments")
 
 
 def change_for(name: str, evidence: Evidence, profile: Profile, facts: Facts | None = None) -> Change | None:
@@ -32,17 +35,10 @@ def _errors(profile: Profile, facts: Facts) -> set[str]:
 
 
 def _less_memory(profile: Profile, evidence: Evidence) -> Change | None:
-    recipe = profile.recipe
-    smaller = smaller_micro(recipe.global_batch, recipe.micro_batch, evidence.world_size)
-    if smaller is not None and evidence.takes & {"micro_batch", "total_batch"}:
-        why = "fewer activations at a time; accumulation grows, the global batch stays"
-        return Change(f"micro batch {recipe.micro_batch} -> {smaller}", why, (("recipe.micro_batch", smaller),))
-    if not recipe.activation_checkpointing and "activation_checkpointing" in evidence.takes:
-        why = "activations are recomputed: less memory, about a quarter slower"
-        return Change("activation checkpointing", why, (("recipe.activation_checkpointing", True),))
-    if evidence.cuda and not recipe.expandable_segments:
-        return Change("expandable segments", "less fragmentation", (("recipe.expandable_segments", True),))
-    return None
+    loads = bool(profile.trainer.model)
+    room = Room(world_size=evidence.world_size, cuda=evidence.cuda, takes=evidence.takes, loads_model=loads)
+    changes = (rung(name).step(profile, room) for name in _LESS_MEMORY if not why_not(name, room))
+    return next(filter(None, changes), None)
 
 
 def _without(cure: str, title: str, why: str) -> Callable[[Profile, Evidence], Change]:
