@@ -356,10 +356,47 @@ def test_every_preset_and_rung_fits_together():
 
 def test_a_ladder_ends():
     values = {"recipe.micro_batch": 65536, "recipe.global_batch": 65536, "ladder.rungs": ALL, "ladder.consent": ALL}
-    assert len(titles(profile({**values, "recipe.sequence_length": 4_194_304, "recipe.layers": 1000}))) == 24
+    assert len(titles(profile({**values, "recipe.sequence_length": 4_194_304, "recipe.layers": 1000}), facts())) == 24
     small = {"recipe.micro_batch": 1, "recipe.global_batch": 1, "recipe.layers": 1, "recipe.sequence_length": 2}
     switches = {"recipe.activation_checkpointing": True, "recipe.expandable_segments": True}
     assert titles(profile({**values, **small, **switches})) == ["as planned"]
+
+
+LARGE = {
+    "recipe.layers": 12,
+    "recipe.hidden_size": 2048,
+    "recipe.heads": 16,
+    "recipe.sequence_length": 4096,
+    "recipe.micro_batch": 16,
+    "recipe.global_batch": 64,
+    "recipe.precision": "bf16",
+}
+
+
+def test_rungs_that_leave_too_much_are_passed_over():
+    """The global batch stays exact, and the way ends where it does anyway."""
+    assert titles(profile(LARGE)) == [
+        "as planned",
+        "expandable segments, micro batch 16 -> 2",
+        "micro batch 2 -> 1",
+        "activation checkpointing",
+        "only expandable segments",
+    ]
+    attempts = plan(profile(LARGE), CARDS).attempts
+    assert {"--micro-batch=2", "--accumulation=32"} <= {*argv(attempts[1].command, "/run")}
+    # On a larger card less is.
+    large = msgspec.structs.replace(gpu(0), memory_total=80 * 2**30)
+    assert titles(profile(LARGE), facts(gpus=(large,)))[:4] == [
+        "as planned", "expandable segments, micro batch 16 -> 8", "micro batch 8 -> 4", "micro batch 4 -> 2",
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize("total", [None, 2**30])
+def test_no_rung_is_passed_over_without_another_or_without_a_known_card(total):
+    card = msgspec.structs.replace(gpu(0), memory_total=total)
+    found = titles(profile({**LARGE, "ladder.rungs": ("micro_batch",)}), facts(gpus=(card,)))
+    whole = ["as planned", *(f"micro batch {micro} -> {micro // 2}" for micro in (16, 8, 4, 2))]
+    assert found == (["as planned", "micro batch 16 -> 1"] if total else whole)
 
 
 def test_an_unknown_rung_names_the_nearest():
@@ -443,3 +480,10 @@ def test_offload_is_for_what_is_sharded():
     one = profile({**ACCELERATE, "trainer.strategy": "fsdp2", "trainer.offload": True, "ladder.rungs": ("offload",)})
     assert titles(one, facts(gpus=(gpu(0),))) == ["as planned"]
     assert config(one, 0, facts(gpus=(gpu(0),)))[1]["fsdp_config"]["fsdp_offload_params"] is True
+
+
+def test_an_own_script_may_need_less_than_is_foretold():
+    values = {**LARGE, "trainer.kind": "script", "trainer.script": "/t.py", "trainer.preset": "hf-trainer"}
+    assert titles(profile({**values, "trainer.model": "meta-llama/Llama-3.1-8B"}))[:3] == [
+        "as planned", "expandable segments", "micro batch 16 -> 8",
+    ]  # fmt: skip

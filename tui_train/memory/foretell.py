@@ -112,6 +112,16 @@ def rungs(profile: Profile, facts: Facts, resolved: Resolved) -> tuple[tuple[str
     return tuple((one.title, foretell(one.profile, facts, _resolved(one.profile, facts, resolved))) for one in tries)
 
 
+def hopeless(profile: Profile, facts: Facts, resolved: Resolved) -> bool:
+    """Tell whether a training cannot fit on a chosen card that is empty, even if less is needed than foretold.
+
+    Where something is not modelled there is always hope: an own script may well train less than is thought.
+    """
+    totals = [gpu.memory_total for gpu in resolved.gpus if gpu.memory_total] if resolved.device == "cuda" else []
+    found = foretell(profile, facts, _resolved(profile, facts, resolved)).estimate if totals else None
+    return found is not None and not found.caveats and found.peak.total * (1 - found.error) > min(totals)
+
+
 def fitting(profile: Profile, facts: Facts, resolved: Resolved) -> Change | None:
     """Return the least change with which the training fits, of those that keep it the same; None where none does.
 

@@ -1,7 +1,7 @@
 """RUNGS: what can be tried after a GPU ran out of memory, each an explained Change of the profile."""
 
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -28,6 +28,7 @@ _STATES = frozenset({"loss", "step"})
 _MOST_CHANGES = 12
 _MOST_ATTEMPTS = 24
 _ONLY = "only "
+_TO = " -> "
 # The user's own settings of the CUDA allocator would win over ours.
 _ALLOCATOR = frozenset({"PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_ALLOC_CONF"})
 
@@ -238,17 +239,20 @@ class Try(Struct, frozen=True, kw_only=True):
     then: dict[str, int] = {}
 
 
-def climb(profile: Profile, room: Room) -> tuple[Try, ...]:
+def climb(
+    profile: Profile, room: Room, hopeless: Callable[[Profile], bool] = lambda _: False
+) -> tuple[Try, ...]:
     """Return what is tried, the profile itself first: after each attempt, by the phase, the next rung that helps it.
 
     An attempt keeps the changes before it. So each phase has a way of its own down from each attempt, and ways that
     lead to the same changes meet. Those of one phase alone come first, and the mixed ones until there are too many.
+    A rung that leaves a `hopeless` profile is passed over for the next one, while there is one.
     """
     tries = [Try(profile=profile)]
     for place in range(_MOST_ATTEMPTS):
         for phase in PHASES if place < len(tries) else ():
             at = place
-            while phase not in tries[at].then and (found := _next(tries[at], phase, room)):
+            while phase not in tries[at].then and (found := _next(tries[at], phase, room, hopeless)):
                 there = _place(tries, found)
                 if there is None:
                     break
@@ -257,8 +261,15 @@ def climb(profile: Profile, room: Room) -> tuple[Try, ...]:
     return tuple(tries)
 
 
-def _next(before: Try, phase: str, room: Room) -> Try | None:
-    """Return the attempt with one more change that helps the phase, None where no rung has any."""
+def _next(before: Try, phase: str, room: Room, hopeless: Callable[[Profile], bool]) -> Try | None:
+    """Return the attempt with more changes that help the phase, as few as give hope; None where no rung has any."""
+    found = _changed(before, phase, room)
+    while found and hopeless(found.profile) and (lower := _changed(found, phase, room)):
+        found = lower
+    return found
+
+
+def _changed(before: Try, phase: str, room: Room) -> Try | None:
     ladder, done = before.profile.ladder, [name for name, _ in before.changes]
     for name in ladder.rungs if len(done) < _MOST_CHANGES else ():
         found = rung(name)
@@ -289,7 +300,17 @@ def _taken(one: Try) -> Counter[str]:
 
 
 def _title(found: Try, before: Try) -> str:
-    """Return the last change, where all above have the others; else "only" and the last change of each rung."""
-    if found.changes[:-1] == before.changes and not before.title.startswith(_ONLY):
-        return found.changes[-1][1].title
-    return _ONLY + ", ".join({name: change.title for name, change in found.changes}.values())
+    """Return the last changes, where all above have the others; else "only" and the changes of all rungs."""
+    had = len(before.changes)
+    if found.changes[:had] == before.changes and not before.title.startswith(_ONLY):
+        return ", ".join(_titles(found.changes[had:]))
+    return _ONLY + ", ".join(_titles(found.changes))
+
+
+def _titles(changes: tuple[tuple[str, Change], ...]) -> Collection[str]:
+    """Return one title for each rung: of one that was taken again, from where it began to where it ended."""
+    titles: dict[str, str] = {}
+    for name, change in changes:
+        begun = titles.get(name, change.title).partition(_TO)[0]
+        titles[name] = begun + "".join(change.title.partition(_TO)[1:])
+    return titles.values()

@@ -10,6 +10,7 @@ from tui_train.checks import check
 from tui_train.errors import BadInput, Unavailable
 from tui_train.facts.types import Facts, Toolchain
 from tui_train.facts.versions import known_since
+from tui_train.memory.foretell import hopeless
 from tui_train.memory.ladder import Try, climb
 from tui_train.plan import batch, config_file, container, nemo
 from tui_train.plan.arguments import fill, plain
@@ -45,7 +46,7 @@ def plan(profile: Profile, facts: Facts) -> Plan:
     resolved = resolve(profile, facts)
     toolchain = resolved.toolchain
     assert toolchain is not None, "a check refuses a profile that no Python can train"  # noqa: S101 - for the type
-    tries = climb(profile, resolved.room)
+    tries = climb(profile, resolved.room, lambda other: hopeless(other, facts, resolved))
     jobs, configs = _jobs(tries, resolved, toolchain)
     recipe = profile.recipe
     outputs = tuple(_output(step.profile, profile) for step in tries)

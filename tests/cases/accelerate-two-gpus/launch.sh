@@ -305,7 +305,7 @@ attempt_8() {
   launch "$run_dir"
 }
 
-# Attempt 9, only expandable segments, micro batch 2 -> 1, layers 12 -> 6: micro batch 1 x accumulation 32 x 2 processes = global batch 64.
+# Attempt 9, only expandable segments, micro batch 4 -> 1, layers 12 -> 6: micro batch 1 x accumulation 32 x 2 processes = global batch 64.
 attempt_9() {
   newest_checkpoint /data/out/fp16-6-layers checkpoint- '' trainer_state.json
   local settings=(
@@ -339,7 +339,7 @@ attempt_9() {
 }
 
 attempts=(attempt_1 attempt_2 attempt_3 attempt_4 attempt_5 attempt_6 attempt_7 attempt_8 attempt_9)
-titles=('as planned' 'expandable segments' 'micro batch 4 -> 2' 'micro batch 2 -> 1' 'activation checkpointing' 'layers 12 -> 6' 'only expandable segments, layers 12 -> 6' 'only expandable segments, micro batch 4 -> 2, layers 12 -> 6' 'only expandable segments, micro batch 2 -> 1, layers 12 -> 6')
+titles=('as planned' 'expandable segments' 'micro batch 4 -> 2' 'micro batch 2 -> 1' 'activation checkpointing' 'layers 12 -> 6' 'only expandable segments, layers 12 -> 6' 'only expandable segments, micro batch 4 -> 2, layers 12 -> 6' 'only expandable segments, micro batch 4 -> 1, layers 12 -> 6')
 # The number of the attempt after each, by where it ran out of GPU memory; 0 where nothing is left.
 after_loss=(2 3 4 5 6 0 8 9 6) # in the forward or backward pass
 after_step=(2 7 8 9 6 0 0 0 0) # in the optimizer step
