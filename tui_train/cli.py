@@ -120,6 +120,27 @@ def estimate(profile: str, edits: tuple[str, ...], *, trace: bool, measure: bool
 
 @cli.command()
 @click.argument("profile")
+@click.option(
+    "--precision",
+    "precisions",
+    multiple=True,
+    type=click.Choice(["fp32", "bf16", "fp16"]),
+    help="Try this precision as well: it changes what is learned a little.",
+)
+@click.option(
+    "--seconds", type=click.IntRange(5, 3600), default=180, show_default=True, help="What a trial may take at most."
+)
+@_JSON
+@_SET
+def tune(profile: str, edits: tuple[str, ...], precisions: tuple[str, ...], seconds: int, *, as_json: bool) -> None:
+    """Find the fastest micro batch and activation checkpointing that fit, by a few short real trainings."""
+    from tui_train import tune_commands
+
+    tune_commands.run(profile, edits, precisions, seconds, as_json=as_json)
+
+
+@cli.command()
+@click.argument("profile")
 @click.argument("folder", type=click.Path(file_okay=False, path_type=Path))
 @click.option("--force", is_flag=True, help="Overwrite files that stand there.")
 @_SET

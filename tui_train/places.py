@@ -34,6 +34,11 @@ def runs_folder() -> Path:
     return platformdirs.user_state_path(_NAME) / "runs"
 
 
+def trials_folder() -> Path:
+    """Return the folder of the short trainings that were tried for speed, which may not exist yet."""
+    return platformdirs.user_state_path(_NAME) / "trials"
+
+
 def environments_folder() -> Path:
     """Return the folder of the environments that this program made, which may not exist yet."""
     return platformdirs.user_data_path(_NAME) / "envs"

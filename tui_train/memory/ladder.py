@@ -239,9 +239,7 @@ class Try(Struct, frozen=True, kw_only=True):
     then: dict[str, int] = {}
 
 
-def climb(
-    profile: Profile, room: Room, hopeless: Callable[[Profile], bool] = lambda _: False
-) -> tuple[Try, ...]:
+def climb(profile: Profile, room: Room, hopeless: Callable[[Profile], bool] = lambda _: False) -> tuple[Try, ...]:
     """Return what is tried, the profile itself first: after each attempt, by the phase, the next rung that helps it.
 
     An attempt keeps the changes before it. So each phase has a way of its own down from each attempt, and ways that

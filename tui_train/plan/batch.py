@@ -26,16 +26,15 @@ def nearest_micro(global_batch: int, micro_batch: int, world_size: int) -> tuple
     share, rest = divmod(global_batch, world_size)
     if rest or not share:
         return ()
-    divisors = _divisors(share)
-    below = [value for value in divisors if value < micro_batch]
-    above = [value for value in divisors if value > micro_batch]
+    below = [value for value in divisors(share) if value < micro_batch]
+    above = [value for value in divisors(share) if value > micro_batch]
     return tuple(below[-1:] + above[:1])
 
 
 def smaller_micro(global_batch: int, micro_batch: int, world_size: int) -> int | None:
     """Return the largest micro batch of at most half the size that keeps the global batch exact, None at 1."""
     share = global_batch // world_size
-    fitting = [value for value in _divisors(share) if value * 2 <= micro_batch]
+    fitting = [value for value in divisors(share) if value * 2 <= micro_batch]
     return fitting[-1] if fitting else None
 
 
@@ -46,6 +45,7 @@ def learning_rate(recipe: Recipe) -> float:
     return recipe.learning_rate * factor
 
 
-def _divisors(number: int) -> list[int]:
+def divisors(number: int) -> list[int]:
+    """Return all divisors, ascending."""
     small = [value for value in range(1, math.isqrt(number) + 1) if number % value == 0]
     return sorted({*small, *(number // value for value in small)})

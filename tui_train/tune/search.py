@@ -1,0 +1,145 @@
+"""Which setting is tried next for speed, from what is foretold and what the trials before it told; pure."""
+
+from collections.abc import Mapping
+from typing import Literal
+
+from msgspec import Struct
+
+from tui_train.memory.verdict import Band
+
+MOST = 8
+# What is less faster than this is noise: of settings as fast, the one with the smallest micro batch leaves most room.
+_AS_FAST = 0.985
+# Recomputing costs about a quarter: where it begins this far behind, a larger micro batch will not make up for it.
+_BEHIND = 0.85
+
+Outcome = Literal["measured", "out of memory", "failed"]
+
+
+class Setting(Struct, frozen=True):
+    """What a trial sets; nothing of it but the precision changes what is learned."""
+
+    micro_batch: int
+    checkpointing: bool
+    precision: str
+
+
+class Trial(Struct, frozen=True, kw_only=True):
+    """What came of a setting: samples a second of all processes, and the most memory in bytes, of one card or the host.
+
+    `why` says in words what went wrong, `log` is the file that tells more.
+    """
+
+    setting: Setting
+    outcome: Outcome
+    rate: float = 0.0
+    steps: int = 0
+    memory: int | None = None
+    why: str = ""
+    log: str = ""
+
+
+class Space(Struct, frozen=True, kw_only=True):
+    """What may be tried: micro batches in order, precisions with the profile's own first, activation checkpointing.
+
+    A setting without a band is one of which nothing is foretold; those that cannot fit are in `hopeless`.
+    """
+
+    own: Setting
+    micro_batches: tuple[int, ...]
+    precisions: tuple[str, ...]
+    checkpointing: bool
+    bands: Mapping[Setting, Band]
+    hopeless: frozenset[Setting] = frozenset()
+
+
+def following(space: Space, trials: tuple[Trial, ...]) -> Setting | None:
+    """Return what is tried next, None when the fastest is found or enough was tried.
+
+    First the profile's own setting and the largest micro batch that is foretold to fit, in each precision; then the
+    neighbours of the fastest so far; and activation checkpointing only where memory, not speed, ends the way up.
+    """
+    tried = {trial.setting: trial for trial in trials}
+    if len(trials) >= MOST or any(trial.outcome == "failed" for trial in trials[:1]):
+        return None
+    if space.own not in tried and space.own not in space.hopeless:
+        return space.own
+    lanes = [_Lane(space, tried, checkpointing=False, precision=precision) for precision in space.precisions]
+    for lane in lanes[1:]:
+        if (first := lane.begin()) and first not in tried:
+            return first
+    found = best(trials)
+    plain = next((lane for lane in lanes if found and lane.precision == found.setting.precision), lanes[0])
+    if (wanted := plain.following()) or not space.checkpointing or not plain.full():
+        return wanted
+    saving = _Lane(space, tried, checkpointing=True, precision=plain.precision, above=plain.limit())
+    begun = tried.get(saving.begin() or space.own)
+    plainer = found if found and not found.setting.checkpointing else None
+    if begun and plainer and begun.outcome == "measured" and begun.rate < _BEHIND * plainer.rate:
+        return None
+    return saving.following()
+
+
+def best(trials: tuple[Trial, ...]) -> Trial | None:
+    """Return the fastest trial; of those as fast, the one with most room; None where none was measured."""
+    measured = [trial for trial in trials if trial.outcome == "measured"]
+    most = max((trial.rate for trial in measured), default=0.0)
+    near = [trial for trial in measured if trial.rate >= _AS_FAST * most]
+    return min(near, key=lambda trial: (trial.setting.micro_batch, -trial.rate), default=None)
+
+
+class _Lane:
+    """The settings that differ in nothing but the micro batch; `above` is a place from which on they are worth more."""
+
+    def __init__(
+        self, space: Space, tried: Mapping[Setting, Trial], *, checkpointing: bool, precision: str, above: int = 0
+    ) -> None:
+        self.precision = precision
+        self._above = above
+        self._bands = space.bands
+        self._own = space.own.micro_batch
+        self._settings = [Setting(micro, checkpointing, precision) for micro in space.micro_batches]
+        self._trials = [tried.get(setting) for setting in self._settings]
+        self._possible = next(
+            (place for place, one in enumerate(self._settings) if one in space.hopeless), len(self._settings)
+        )
+
+    def following(self) -> Setting | None:
+        """Return what begins, then neighbours of the fastest; after memory ran out, something between."""
+        begin, top, fastest = self._begin(), self.limit(), self._fastest()
+        wanted: list[int] = [] if begin is None else [begin]
+        if top < self._possible and (fastest is None or fastest < top - 1):
+            low = -1 if fastest is None else fastest
+            # What is foretold is seldom off by much: the next below, and only then the middle.
+            near = self._bands and sum(trial is not None and trial.outcome != "measured" for trial in self._trials) == 1
+            wanted.append(top - 1 if near else (low + top) // 2)
+        if fastest is not None:
+            wanted += [fastest + 1, fastest - 1]
+        open_ = (place for place in wanted if 0 <= place < max(top, (begin or 0) + 1) and self._trials[place] is None)
+        return next((self._settings[place] for place in open_), None)
+
+    def begin(self) -> Setting | None:
+        """Return the largest that is foretold to fit; where nothing is foretold, one about as large as the own one."""
+        place = self._begin()
+        return None if place is None else self._settings[place]
+
+    def _begin(self) -> int | None:
+        places = range(self._possible)
+        fitting = [place for place in places if self._bands.get(self._settings[place]) in {"fits", "tight"}]
+        own = [place for place in places if self._settings[place].micro_batch <= self._own and not self._above]
+        found = max([*(fitting or own)[-1:], self._above], default=None)
+        return found if found is not None and found < self._possible else None
+
+    def limit(self) -> int:
+        """Return the place from which on memory does not suffice, as is foretold or was seen."""
+        lost = (place for place, trial in enumerate(self._trials) if trial and trial.outcome != "measured")
+        return min(next(lost, self._possible), self._possible)
+
+    def full(self) -> bool:
+        """Tell whether a larger micro batch than the fastest would be tried if there were the memory for it."""
+        fastest, top = self._fastest(), self.limit()
+        return top < len(self._settings) and (fastest is None or fastest == top - 1)
+
+    def _fastest(self) -> int | None:
+        rates = {place: trial.rate for place, trial in enumerate(self._trials) if trial and trial.outcome == "measured"}
+        return max(rates, key=lambda place: rates[place], default=None)

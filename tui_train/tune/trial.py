@@ -1,0 +1,232 @@
+"""One trial: a short real training, watched until its speed is known, then ended with all that it began."""
+
+import os
+import shutil
+import subprocess
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import psutil
+from msgspec import Struct
+
+from tui_train.diagnose import of_run
+from tui_train.errors import TuiTrainError, Unavailable
+from tui_train.facts.live import samples
+from tui_train.files import writing
+from tui_train.runs.processes import marked
+from tui_train.runs.progress import Progress, advance
+from tui_train.runs.rundir import RunDir
+from tui_train.runs.status import Status, status
+from tui_train.runs.stop import stop
+from tui_train.runs.tail import Tail
+from tui_train.runs.taken import one_at_a_time, refuse_clashes
+from tui_train.text import visible
+from tui_train.tune.search import Outcome, Setting, Trial
+
+# The first steps are slower: kernels are chosen, the allocator takes its blocks.
+_WARM = 2
+_FEWEST, _MANY = 3, 20
+_SECONDS = 3.0
+_PAUSE = 0.05
+_GLANCE = 0.5
+# What of the host's memory a trial leaves: below it other programs are ended.
+_LEFT = 0.05
+
+
+class Pace:
+    """How fast steps follow each other, from when each was first told."""
+
+    def __init__(self) -> None:
+        """Know of no step."""
+        self._first = 0
+        self._told: list[tuple[float, int]] = []
+
+    def tell(self, step: int, now: float) -> None:
+        """Take that so many steps were done at a moment, in seconds."""
+        if step and not self._first:
+            self._first = step
+        if step and (not self._told or step > self._told[-1][1]):
+            self._told.append((now, step))
+
+    @property
+    def steps(self) -> int:
+        """The steps that are timed: those after the first, where there are enough."""
+        return self._window()[1]
+
+    @property
+    def each(self) -> float:
+        """Seconds of a step, 0 while none is timed."""
+        took, steps = self._window()
+        return took / steps if steps else 0.0
+
+    @property
+    def known(self) -> bool:
+        """Whether more steps would tell little more."""
+        took, steps = self._window()
+        warm = self._told and self._told[-1][1] - self._first >= _WARM + _FEWEST
+        return bool(warm) and (steps >= _MANY or (steps >= _FEWEST and took >= _SECONDS))
+
+    def _window(self) -> tuple[float, int]:
+        warm = [(now, step) for now, step in self._told if step - self._first >= _WARM]
+        window = warm if len(warm) > 1 else self._told[-2:]
+        return (window[-1][0] - window[0][0], window[-1][1] - window[0][1]) if len(window) > 1 else (0.0, 0)
+
+
+class Watched(Struct, frozen=True):
+    """What a trial runs on: the UUIDs of its cards, none for the CPU, and how many seconds it has at most."""
+
+    cards: tuple[str, ...]
+    deadline: float
+
+
+def run_trial(
+    run: RunDir, setting: Setting, global_batch: int, watched: Watched, cancelled: Callable[[], bool]
+) -> Trial:
+    """Start a run folder's training, time its steps, end it, and return what came of it.
+
+    Raises Unavailable where it cannot be started beside what runs, or something of it cannot be ended.
+    """
+    memory = _Memory(run, watched.cards)
+    pace = Pace()
+    _start(run, watched.deadline)
+    try:
+        why = _watch(run, pace, watched, lambda: cancelled() or memory.low)
+        now = status(run)
+    finally:
+        memory.end()
+        stop(run, at_once=True)
+        # What a trial learned is worth nothing.
+        for left in run.path.glob("output*"):
+            shutil.rmtree(left, ignore_errors=True)
+    log = str(run.attempt_log(1))
+    if memory.low:
+        return Trial(setting=setting, outcome="out of memory", memory=memory.most, why="the host's memory", log=log)
+    if pace.each and not _failed(now):
+        rate = global_batch / pace.each
+        return Trial(setting=setting, outcome="measured", rate=rate, steps=pace.steps, memory=memory.most, log=log)
+    outcome, words = _what_failed(run, now)
+    return Trial(setting=setting, outcome=outcome, memory=memory.most, why=words or why, log=log)
+
+
+def _start(run: RunDir, deadline: float) -> None:
+    """Start launch.sh under timeout, so that a trial ends although nobody is left to end it."""
+    tools = {name: shutil.which(name) for name in ("bash", "timeout")}
+    if missing := [name for name, path in tools.items() if path is None]:
+        raise Unavailable(f"{missing[0]} was not found", "Install it: trials need it.")
+    with one_at_a_time():
+        refuse_clashes(run)
+        with writing(run.launcher_log), run.launcher_log.open("wb") as said:
+            subprocess.Popen(
+                [
+                    str(tools["timeout"]),
+                    "--kill-after=30",
+                    str(int(deadline) + 60),
+                    str(tools["bash"]),
+                    str(run.script),
+                ],
+                cwd="/",
+                env={**os.environ, "TUI_TRAIN_GRACE": "0"},
+                stdin=subprocess.DEVNULL,
+                stdout=said,
+                stderr=said,
+                start_new_session=True,
+            )
+        _wait_for_start(run)
+
+
+def _wait_for_start(run: RunDir) -> None:
+    until = time.monotonic() + 60.0
+    while time.monotonic() < until:
+        now = status(run)
+        if now.state != "new":
+            return
+        time.sleep(_PAUSE)
+
+
+def _watch(run: RunDir, pace: Pace, watched: Watched, cancelled: Callable[[], bool]) -> str:
+    """Time the steps until enough are known, the training ends, or its time is up; return what kept it, in words."""
+    tail, progress, reading = Tail(run.attempt_log(1)), Progress(), run.reading()
+    until = time.monotonic() + watched.deadline
+    looked = 0.0
+    while not cancelled():
+        now = time.monotonic()
+        progress = advance(progress, [*tail.lines(), tail.bar], reading)
+        pace.tell(progress.step, now)
+        if pace.known:
+            return ""
+        if now > until:
+            return f"no two steps within {watched.deadline:.0f} s"
+        if now - looked > _GLANCE:
+            looked = now
+            if not status(run).live:
+                return "it ended before its speed was known"
+        time.sleep(_PAUSE)
+    return "stopped"
+
+
+def _failed(now: Status) -> bool:
+    return now.state in {"failed", "lost"}
+
+
+def _what_failed(run: RunDir, now: Status) -> tuple[Outcome, str]:
+    if any(attempt.out_of_memory for attempt in now.attempts):
+        return "out of memory", ""
+    if now.state == "new":
+        said = (
+            run.launcher_log.read_bytes()[-1000:].decode(errors="replace").strip() if run.launcher_log.exists() else ""
+        )
+        return "failed", visible(said)
+    try:
+        found = of_run(run) if _failed(now) else None
+    except TuiTrainError:
+        found = None
+    return "failed", found.cause if found else ""
+
+
+class _Memory:
+    """The most memory that a trial took, looked at twice a second: of its fullest card, or of the host."""
+
+    def __init__(self, run: RunDir, cards: tuple[str, ...]) -> None:
+        self.most: int | None = None
+        self.low = False
+        self._run = run
+        self._cards = cards
+        self._over = threading.Event()
+        self._thread = threading.Thread(target=self._on_cards if cards else self._on_host, daemon=True)
+        self._thread.start()
+
+    def end(self) -> None:
+        """Look no more."""
+        self._over.set()
+        self._thread.join(timeout=5)
+
+    def _on_cards(self) -> None:
+        for now in samples(self._over.is_set):
+            for card in now:
+                if card.uuid in self._cards and card.memory_total is not None and card.memory_free is not None:
+                    self.most = max(self.most or 0, card.memory_total - card.memory_free)
+
+    def _on_host(self) -> None:
+        while not self._over.wait(_GLANCE):
+            now = status(self._run)
+            if now.mark:
+                held = sum(map(_resident, marked(now.mark, now.leader)))
+                self.most = max(self.most or 0, held)
+            memory = psutil.virtual_memory()
+            self.low |= memory.available < _LEFT * memory.total
+
+
+def _resident(pid: int) -> int:
+    try:
+        return int(psutil.Process(pid).memory_info().rss)
+    except psutil.Error:
+        return 0
+
+
+def folder_of(name: str, parent: Path) -> Path:
+    """Return a new folder for the trials of a profile, named by the second and the profile's name."""
+    stamp = time.strftime("%Y%m%d-%H%M%S")
+    slug = "".join(letter if letter.isalnum() else "-" for letter in name.lower())[:40].strip("-") or "profile"
+    return parent / f"{stamp}-{slug}"

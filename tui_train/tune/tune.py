@@ -1,0 +1,88 @@
+"""tune(): the fastest setting of a profile that fits, found by a few short real trainings, one after the other."""
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import msgspec
+from msgspec import Struct
+
+from tui_train.changes import Change
+from tui_train.facts.types import Facts
+from tui_train.files import PRIVATE, write_beside
+from tui_train.places import trials_folder
+from tui_train.plan.resolve import resolve
+from tui_train.profile.types import Profile
+from tui_train.render import File
+from tui_train.runs import rundir
+from tui_train.runs.rundir import RunDir
+from tui_train.tune.search import Setting, Trial, best, following
+from tui_train.tune.space import change_to, space, trial_profile
+from tui_train.tune.trial import Watched, folder_of, run_trial
+from tui_train.workflow import Prepared, prepare
+
+DEADLINE = 180.0
+TABLE = "trials.json"
+
+
+class Tuned(Struct, frozen=True, kw_only=True):
+    """The trials so far, the setting that is being tried (None: it is over), and the change to the fastest.
+
+    `tokens` of a sample, 0 where the trainer is not told how many. `folder` keeps the trials' logs and their table.
+    """
+
+    folder: Path
+    trials: tuple[Trial, ...] = ()
+    trying: Setting | None = None
+    change: Change | None = None
+    tokens: int = 0
+
+    @property
+    def fastest(self) -> Trial | None:
+        """The fastest trial so far."""
+        return best(self.trials)
+
+
+def tune(
+    profile: Profile,
+    facts: Facts,
+    *,
+    precisions: tuple[str, ...] = (),
+    deadline: float = DEADLINE,
+    cancelled: Callable[[], bool] = lambda: False,
+) -> Iterator[Tuned]:
+    """Yield what is known before and after each trial; BadInput or Unavailable where none can be made."""
+    resolved = resolve(profile, facts)
+    among = space(profile, facts, resolved, precisions)
+    told = "sequence_length" in resolved.room.takes
+    now = Tuned(folder=folder_of(profile.name, trials_folder()), tokens=profile.recipe.sequence_length if told else 0)
+    watched = Watched(tuple(gpu.uuid for gpu in resolved.gpus) if resolved.device == "cuda" else (), deadline)
+    while not cancelled() and (wanted := following(among, now.trials)):
+        now = msgspec.structs.replace(now, trying=wanted)
+        yield now
+        short = trial_profile(profile, wanted, among, resolved.copies)
+        run = RunDir(now.folder / f"trial-{len(now.trials) + 1}")
+        trial = _tried(run, wanted, prepare(short, facts), watched, cancelled)
+        if cancelled():
+            break
+        trials = (*now.trials, trial)
+        own = next((one for one in trials if one.setting == among.own), None)
+        fastest = best(trials)
+        change = change_to(fastest, profile, own) if fastest else None
+        now = msgspec.structs.replace(now, trials=trials, change=change)
+        _keep(now, profile)
+    yield msgspec.structs.replace(now, trying=None)
+
+
+def _tried(run: RunDir, wanted: Setting, prepared: Prepared, watched: Watched, cancelled: Callable[[], bool]) -> Trial:
+    if prepared.plan is None:
+        wrong = next(finding for finding in prepared.findings if finding.forbids)
+        return Trial(setting=wanted, outcome="failed", why=f"{wrong.message}. {wrong.remedy}")
+    plan = msgspec.json.encode(prepared.plan).decode()
+    rundir.fill(run.path, (*prepared.files, File("plan.json", plan)))
+    return run_trial(run, wanted, prepared.profile.recipe.global_batch, watched, cancelled)
+
+
+def _keep(now: Tuned, profile: Profile) -> None:
+    """Write the table of trials beside their logs."""
+    table = {"profile": profile.name, "tokens_per_sample": now.tokens, "trials": now.trials}
+    write_beside(now.folder / TABLE, msgspec.json.format(msgspec.json.encode(table)), PRIVATE)

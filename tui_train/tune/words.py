@@ -1,0 +1,45 @@
+"""The trials in words, for a terminal and a screen alike; all safe to show."""
+
+from tui_train.text import size, visible
+from tui_train.tune.search import Setting, Trial
+from tui_train.tune.tune import Tuned
+
+HEAD = ("trial", "micro batch", "recomputing", "precision", "speed", "memory", "")
+_OUTCOMES = {"measured": "", "out of memory": "out of memory", "failed": "failed"}
+
+
+def setting(one: Setting) -> str:
+    """Return a setting in a few words."""
+    return f"micro batch {one.micro_batch}{', recomputing' if one.checkpointing else ''}, {one.precision}"
+
+
+def rows(now: Tuned) -> list[tuple[str, ...]]:
+    """Return the trials as rows below HEAD; the one under way comes last."""
+    found = [_row(number, trial, now) for number, trial in enumerate(now.trials, 1)]
+    if now.trying:
+        found.append((str(len(found) + 1), *_named(now.trying), "…", "", ""))
+    return found
+
+
+def verdict(now: Tuned) -> str:
+    """Return what the trials come to."""
+    if now.change:
+        return f"{visible(now.change.title)}: {visible(now.change.why)}"
+    if now.fastest:
+        return "The profile's own setting is the fastest that was tried."
+    if not now.trials:
+        return "Nothing that could be tried is foretold to fit."
+    return f"No trial could be timed: {visible(now.trials[-1].why) or now.trials[-1].outcome}."
+
+
+def _named(one: Setting) -> tuple[str, str, str]:
+    return str(one.micro_batch), "yes" if one.checkpointing else "no", one.precision
+
+
+def _row(number: int, trial: Trial, now: Tuned) -> tuple[str, ...]:
+    rate = trial.rate * (now.tokens or 1)
+    speed = f"{rate:,.0f} tokens/s" if now.tokens else f"{rate:,.2f} samples/s"
+    note = "fastest" if trial == now.fastest else _OUTCOMES[trial.outcome]
+    note = f"{note}: {visible(trial.why)}" if trial.why else note
+    memory = size(trial.memory) if trial.memory is not None else ""
+    return (str(number), *_named(trial.setting), speed if trial.rate else "-", memory, note)
