@@ -11,7 +11,7 @@ from textual.widget import Widget
 from textual.widgets import Static
 from textual.worker import get_current_worker
 
-from tui_train.errors import BadInput
+from tui_train.errors import BadInput, TuiTrainError
 from tui_train.memory import ladder, trace, words
 from tui_train.memory.foretell import Foretold, effects, foretell
 from tui_train.memory.trace import Counted
@@ -37,6 +37,7 @@ Micro batch is what one process takes at a time, global batch what one optimizer
 processes is the accumulation; it must divide exactly.
 The lines at the top foretell what each GPU will hold, at once and by sums; F3 counts it with the model's own code
 in the Python that trains, in some seconds and without a GPU. Neither knows what other programs take of a card later.
+F4 tries micro batches in short real trainings and offers the fastest.
 The ladder says what is tried when a GPU runs out of memory, from top to bottom: Space picks a rung, [ and ] move it.
 The first three keep the training the same; the others ask for your consent."""
     TITLE_OF_STEP = "Recipe"
@@ -58,7 +59,10 @@ The first three keep the training the same; the others ask for your consent."""
         "ladder.rungs",
         "ladder.consent",
     )
-    BINDINGS: ClassVar[list[BindingType]] = [Binding("f3", "trace", "Trace memory")]
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("f3", "trace", "Trace memory"),
+        Binding("f4", "tune", "Tune speed"),
+    ]
     _ROWS: ClassVar[tuple[str, ...]] = KEYS[:-2]
 
     def __init__(self) -> None:
@@ -143,6 +147,22 @@ The first three keep the training the same; the others ask for your consent."""
             self.update()
             question = trace.question(asked.model, asked.how, asked.folder)
             self._trace(asked, resolved.toolchain.python, question)
+
+    def action_tune(self) -> None:
+        """Open the trials, where they can be made."""
+        resolved = self._resolved(self.facts) if self.facts else None
+        if self.facts is None or resolved is None:
+            return
+        from tui_train.tune.space import space
+
+        from .tuning import Tuning
+
+        try:
+            space(self.profile, self.facts, resolved)
+        except TuiTrainError as error:
+            self.post_message(Complaint(error))
+        else:
+            self.app.push_screen(Tuning(self.profile, self.facts, resolved))
 
     @work(thread=True, exclusive=True, group="trace", exit_on_error=False)
     def _trace(self, asked: object, python: str, question: dict[str, Any]) -> None:

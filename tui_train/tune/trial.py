@@ -1,5 +1,7 @@
 """One trial: a short real training, watched until its speed is known, then ended with all that it began."""
 
+import contextlib
+import itertools
 import os
 import shutil
 import subprocess
@@ -90,13 +92,15 @@ def run_trial(
     """
     memory = _Memory(run, watched.cards)
     pace = Pace()
-    _start(run, watched.deadline)
+    process: subprocess.Popen[bytes] | None = None
     try:
+        process = _start(run, watched.deadline)
+        _wait_for_start(run, process)
         why = _watch(run, pace, watched, lambda: cancelled() or memory.low)
         now = status(run)
     finally:
         memory.end()
-        stop(run, at_once=True)
+        _end(run, process)
         # What a trial learned is worth nothing.
         for left in run.path.glob("output*"):
             shutil.rmtree(left, ignore_errors=True)
@@ -107,42 +111,40 @@ def run_trial(
         rate = global_batch / pace.each
         return Trial(setting=setting, outcome="measured", rate=rate, steps=pace.steps, memory=memory.most, log=log)
     outcome, words = _what_failed(run, now)
-    return Trial(setting=setting, outcome=outcome, memory=memory.most, why=words or why, log=log)
+    words = words or why if outcome == "failed" else ""
+    return Trial(setting=setting, outcome=outcome, memory=memory.most, why=words, log=log)
 
 
-def _start(run: RunDir, deadline: float) -> None:
+def _start(run: RunDir, deadline: float) -> subprocess.Popen[bytes]:
     """Start launch.sh under timeout, so that a trial ends although nobody is left to end it."""
     tools = {name: shutil.which(name) for name in ("bash", "timeout")}
     if missing := [name for name, path in tools.items() if path is None]:
         raise Unavailable(f"{missing[0]} was not found", "Install it: trials need it.")
-    with one_at_a_time():
+    with one_at_a_time(), writing(run.launcher_log), run.launcher_log.open("wb") as said:
         refuse_clashes(run)
-        with writing(run.launcher_log), run.launcher_log.open("wb") as said:
-            subprocess.Popen(
-                [
-                    str(tools["timeout"]),
-                    "--kill-after=30",
-                    str(int(deadline) + 60),
-                    str(tools["bash"]),
-                    str(run.script),
-                ],
-                cwd="/",
-                env={**os.environ, "TUI_TRAIN_GRACE": "0"},
-                stdin=subprocess.DEVNULL,
-                stdout=said,
-                stderr=said,
-                start_new_session=True,
-            )
-        _wait_for_start(run)
+        return subprocess.Popen(
+            [str(tools["timeout"]), "--kill-after=30", str(int(deadline) + 60), str(tools["bash"]), str(run.script)],
+            cwd="/",
+            env={**os.environ, "TUI_TRAIN_GRACE": "0"},
+            stdin=subprocess.DEVNULL,
+            stdout=said,
+            stderr=said,
+            start_new_session=True,
+        )
 
 
-def _wait_for_start(run: RunDir) -> None:
+def _wait_for_start(run: RunDir, process: subprocess.Popen[bytes]) -> None:
     until = time.monotonic() + 60.0
-    while time.monotonic() < until:
-        now = status(run)
-        if now.state != "new":
-            return
+    while status(run).state == "new" and process.poll() is None and time.monotonic() < until:
         time.sleep(_PAUSE)
+
+
+def _end(run: RunDir, process: subprocess.Popen[bytes] | None) -> None:
+    if process is not None:
+        process.terminate()
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            process.wait(timeout=40)
+    stop(run, at_once=True)
 
 
 def _watch(run: RunDir, pace: Pace, watched: Watched, cancelled: Callable[[], bool]) -> str:
@@ -225,8 +227,15 @@ def _resident(pid: int) -> int:
         return 0
 
 
-def folder_of(name: str, parent: Path) -> Path:
-    """Return a new folder for the trials of a profile, named by the second and the profile's name."""
+def new_folder(name: str, parent: Path) -> Path:
+    """Make a folder for the trials of a profile, named by the second and the profile; CannotWrite says why not."""
     stamp = time.strftime("%Y%m%d-%H%M%S")
     slug = "".join(letter if letter.isalnum() else "-" for letter in name.lower())[:40].strip("-") or "profile"
-    return parent / f"{stamp}-{slug}"
+    with writing(parent):
+        parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        for number in itertools.count(1):
+            folder = parent / (f"{stamp}-{slug}" if number == 1 else f"{stamp}-{slug}-{number}")
+            with contextlib.suppress(FileExistsError):
+                folder.mkdir()
+                return folder
+    raise AssertionError

@@ -17,7 +17,7 @@ from tui_train.runs import rundir
 from tui_train.runs.rundir import RunDir
 from tui_train.tune.search import Setting, Trial, best, following
 from tui_train.tune.space import change_to, space, trial_profile
-from tui_train.tune.trial import Watched, folder_of, run_trial
+from tui_train.tune.trial import Watched, new_folder, run_trial
 from tui_train.workflow import Prepared, prepare
 
 DEADLINE = 180.0
@@ -54,7 +54,7 @@ def tune(
     resolved = resolve(profile, facts)
     among = space(profile, facts, resolved, precisions)
     told = "sequence_length" in resolved.room.takes
-    now = Tuned(folder=folder_of(profile.name, trials_folder()), tokens=profile.recipe.sequence_length if told else 0)
+    now = Tuned(folder=new_folder(profile.name, trials_folder()), tokens=profile.recipe.sequence_length if told else 0)
     watched = Watched(tuple(gpu.uuid for gpu in resolved.gpus) if resolved.device == "cuda" else (), deadline)
     while not cancelled() and (wanted := following(among, now.trials)):
         now = msgspec.structs.replace(now, trying=wanted)

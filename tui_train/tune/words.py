@@ -27,6 +27,8 @@ def verdict(now: Tuned) -> str:
         return f"{visible(now.change.title)}: {visible(now.change.why)}"
     if now.fastest:
         return "The profile's own setting is the fastest that was tried."
+    if now.trying:
+        return "Stopped before a trial was timed."
     if not now.trials:
         return "Nothing that could be tried is foretold to fit."
     return f"No trial could be timed: {visible(now.trials[-1].why) or now.trials[-1].outcome}."

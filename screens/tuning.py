@@ -1,0 +1,138 @@
+"""Tuning: a few short real trainings, one after the other, and the change to the fastest setting."""
+
+from typing import ClassVar
+
+from rich.text import Text
+from textual import work
+from textual.app import ComposeResult
+from textual.binding import Binding, BindingType
+from textual.containers import VerticalScroll
+from textual.widgets import Static
+from textual.worker import get_current_worker
+
+from tui_train.errors import TuiTrainError
+from tui_train.facts.types import Facts
+from tui_train.plan.resolve import Resolved
+from tui_train.profile.types import Profile
+from tui_train.text import counted, table
+from tui_train.tune import words
+from tui_train.tune.search import MOST
+from tui_train.tune.tune import DEADLINE, Tuned, tune
+
+from .base import Base
+from .messages import Complaint, Mend
+from .widgets.bar import StepBar
+from .widgets.keys import Keys
+
+
+class Tuning(Base):
+    """The trials of the profile's settings, in a table that grows."""
+
+    HELP = f"""Tune
+
+Each trial is a real training of a few steps, with your data and your script, in a folder of its own: what it learns
+is thrown away, nothing is saved. At most {MOST} trials find the fastest micro batch, with and without activation
+checkpointing. The global batch stays, so the training learns the same.
+P tries bf16 as well, which changes what is learned a little.
+Enter takes the change to the fastest; Ctrl+Z takes it back. Esc ends the trial under way and goes back."""
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("enter", "next", "Start", key_display="⏎"),
+        Binding("escape", "app.back", "Back", key_display="esc"),
+        Binding("p", "precision", "Also bf16"),
+    ]
+
+    def __init__(self, profile: Profile, facts: Facts, resolved: Resolved) -> None:
+        """Begin with no trial made."""
+        super().__init__()
+        self._profile = profile
+        self._facts = facts
+        self._resolved = resolved
+        self._precise = False
+        self._trying = False
+        self._now: Tuned | None = None
+
+    def compose(self) -> ComposeResult:
+        """What will be done, the trials, what they come to, the keys."""
+        yield StepBar(title="Recipe › Tune")
+        yield Static(id="asked", markup=False)
+        with VerticalScroll(id="body", can_focus=False):
+            yield Static(id="trials", markup=False)
+        yield Static(id="hint", markup=False)
+        yield Keys()
+
+    def on_mount(self) -> None:
+        """Say what will be done."""
+        self._show()
+
+    def on_unmount(self) -> None:
+        """End the trial under way: nobody waits for it."""
+        self.workers.cancel_node(self)
+
+    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
+        """Enter does nothing while trials are made; another precision is chosen before."""
+        del parameters
+        if action == "precision":
+            takes = "precision" in self._resolved.room.takes
+            return takes and not self._trying and self._now is None and self._profile.recipe.precision != "bf16"
+        return action != "next" or not self._trying
+
+    def action_precision(self) -> None:
+        """Try bf16 as well, or not."""
+        self._precise = not self._precise
+        self._show()
+
+    def action_next(self) -> None:
+        """Start the trials; when they are over, take what they found and go back."""
+        if self._now is None:
+            self._trying = True
+            self._show()
+            self._tune()
+            return
+        if self._now.change:
+            self.app.screen_stack[-2].post_message(Mend(self._now.change))
+        self.app.pop_screen()
+
+    @work(thread=True, exclusive=True, group="tune", exit_on_error=False)
+    def _tune(self) -> None:
+        worker = get_current_worker()
+        precisions = ("bf16",) if self._precise else ()
+        try:
+            for now in tune(self._profile, self._facts, precisions=precisions, cancelled=lambda: worker.is_cancelled):
+                if not worker.is_cancelled:
+                    self.app.call_from_thread(self._told, now)
+        except TuiTrainError as error:
+            if not worker.is_cancelled:
+                self.app.call_from_thread(self._failed, error)
+
+    def _told(self, now: Tuned) -> None:
+        self._now = now
+        self._trying = now.trying is not None
+        self._show()
+
+    def _failed(self, error: TuiTrainError) -> None:
+        self._trying = False
+        self.post_message(Complaint(error))
+        self._show()
+
+    def _show(self) -> None:
+        resolved, recipe = self._resolved, self._profile.recipe
+        where = counted(len(resolved.gpus), "GPU") if resolved.device == "cuda" else "the CPU"
+        asked = (
+            f"Up to {MOST} short trainings on {where}, at most {DEADLINE:.0f} s each, one after the other.\n"
+            f"They find the fastest micro batch that fits; the global batch stays {recipe.global_batch}."
+        )
+        asked += "\nbf16 is tried as well: it changes what is learned a little." if self._precise else ""
+        self.query_one("#asked", Static).update(asked)
+        now = self._now
+        rows = words.rows(now) if now else []
+        self.query_one("#trials", Static).update(Text(table([words.HEAD, *rows]) if rows else "", no_wrap=True))
+        self.query_one("#hint", Static).update(Text(self._hint(), "bold" if now and now.change else ""))
+        self.refresh_bindings()
+
+    def _hint(self) -> str:
+        if self._trying:
+            return "A trial is under way. Esc ends it and goes back."
+        if self._now is None:
+            return "Enter starts the trials."
+        more = "Enter takes it." if self._now.change else "Enter goes back."
+        return f"{words.verdict(self._now)}  {more}"

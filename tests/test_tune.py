@@ -1,0 +1,268 @@
+"""Tuning: which settings are tried, what a trial leaves alone, and real trials on the CPU."""
+
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from support import GIB, SCRIPTS, facts, gpu, plain_environment, profile, ready, until
+
+from tui_train.errors import TuiTrainError
+from tui_train.memory.verdict import judge
+from tui_train.places import trials_folder
+from tui_train.plan.resolve import resolve
+from tui_train.plan.types import argv
+from tui_train.profile import store
+from tui_train.runs import rundir
+from tui_train.runs.processes import marked
+from tui_train.runs.rundir import RunDir
+from tui_train.runs.status import status
+from tui_train.tune import words
+from tui_train.tune.search import MOST, Setting, Space, Trial, best, following
+from tui_train.tune.space import change_to, space, trial_profile
+from tui_train.tune.trial import Pace
+from tui_train.tune.tune import Tuned
+
+TOOL = [sys.executable, "-m", "tui_train"]
+CARD = facts(gpus=(gpu(0),))
+SCRIPT = {"trainer.kind": "script", "trainer.script": str(SCRIPTS / "hf_trainer.py"), "trainer.preset": "custom"}
+WORDS = (
+    "--output_dir={output}",
+    "--per_device_train_batch_size={micro_batch}",
+    "--gradient_accumulation_steps={accumulation}",
+    "--max_steps={steps}",
+    "--save_steps={checkpoint_every}",
+)
+
+
+class Card:
+    """A card and a model made up at random: how fast it is, what it holds, and how far off the estimate is."""
+
+    def __init__(self, chance):
+        self.micros = tuple(2**place for place in range(chance.randint(1, 9)))
+        self.overhead, self.bend = chance.uniform(0, 4), chance.choice([0, 0, chance.uniform(0, 0.02)])
+        self.slower, self.base = chance.uniform(0.68, 0.85), chance.uniform(1, 20)
+        self.each, self.kept = chance.uniform(0.3, 8), chance.uniform(0.1, 0.5)
+        self.off, self.known = chance.uniform(0.87, 1.15), chance.random() < 0.85
+        self.own = Setting(chance.choice(self.micros), checkpointing=False, precision="bf16")
+        self.noise = lambda: chance.uniform(0.997, 1.003)
+
+    def memory(self, one):
+        return self.base + one.micro_batch * self.each * (self.kept if one.checkpointing else 1)
+
+    def rate(self, one):
+        time = self.overhead / one.micro_batch + 1 + self.bend * one.micro_batch
+        return (self.slower if one.checkpointing else 1) / time
+
+    def space(self):
+        grid = [Setting(micro, saving, "bf16") for micro in self.micros for saving in (False, True)]
+        told = {one: self.memory(one) * self.off for one in grid} if self.known else {}
+        return grid, Space(
+            own=self.own,
+            micro_batches=self.micros,
+            precisions=("bf16",),
+            checkpointing=True,
+            bands={one: judge(int(size * GIB), 24 * GIB, several=False).band for one, size in told.items()},
+            hopeless=frozenset(one for one, size in told.items() if size * 0.85 > 24),
+        )
+
+    def tried(self, one):
+        if self.memory(one) > 24:
+            return Trial(setting=one, outcome="out of memory")
+        return Trial(setting=one, outcome="measured", rate=self.rate(one) * self.noise())
+
+
+def test_few_trials_find_what_a_full_grid_would():
+    chance = random.Random(7)
+    most = 0
+    for _ in range(1500):
+        card = Card(chance)
+        grid, among = card.space()
+        fitting = [card.rate(one) for one in grid if card.memory(one) <= 24]
+        trials = ()
+        while wanted := following(among, trials):
+            assert wanted not in {trial.setting for trial in trials} | among.hopeless
+            trials += (card.tried(wanted),)
+        most = max(most, len(trials))
+        found = best(trials)
+        assert (card.rate(found.setting) if found else 0) >= 0.97 * max(fitting, default=0)
+    assert most <= MOST
+
+
+def measured(micro, rate, *, saving=False, precision="fp32"):
+    return Trial(setting=Setting(micro, saving, precision), outcome="measured", rate=rate)
+
+
+def test_of_those_as_fast_the_one_with_most_room_is_best():
+    assert best((measured(8, 100.0), measured(4, 99.5), measured(2, 90.0))).setting.micro_batch == 4
+    assert best((Trial(setting=Setting(1, checkpointing=False, precision="fp32"), outcome="failed"),)) is None
+
+
+def test_where_the_first_fails_by_itself_nothing_else_is_tried():
+    chosen = profile()
+    among = space(chosen, CARD, resolve(chosen, CARD))
+    assert following(among, (Trial(setting=among.own, outcome="failed"),)) is None
+    assert following(among, (Trial(setting=among.own, outcome="out of memory"),))
+
+
+def test_another_precision_is_tried_only_when_it_is_named():
+    chosen = profile()
+    among = space(chosen, CARD, resolve(chosen, CARD), ("bf16", "fp32"))
+    assert among.precisions == ("fp32", "bf16")
+    trials = (measured(8, 10.0), measured(16, 11.0), measured(16, 20.0, precision="bf16"))
+    assert following(among, trials[:1]).precision == "bf16"
+    assert following(among, trials) == Setting(8, checkpointing=False, precision="bf16")
+    assert space(chosen, CARD, resolve(chosen, CARD)).precisions == ("fp32",)
+
+
+@pytest.mark.parametrize(
+    ("values", "micros"),
+    [
+        ({"recipe.global_batch": 64}, [1, 2, 4, 8, 16, 32, 64]),
+        ({"recipe.global_batch": 60, "recipe.micro_batch": 4}, [1, 2, 4, 6, 10, 15, 30, 60]),
+        ({"recipe.global_batch": 34, "recipe.micro_batch": 17}, [1, 2, 17, 34]),
+        # On the CPU what is foretold not to fit is not tried: the host would end other programs.
+        ({"recipe.global_batch": 2**14, "recipe.sequence_length": 8192}, [1, 2, 4]),
+    ],
+)
+def test_micro_batches_divide_and_lie_apart(values, micros):
+    chosen = profile({"recipe.micro_batch": 4, **values})
+    found = space(chosen, facts(), resolve(chosen, facts())).micro_batches
+    assert list(found)[: len(micros)] == micros
+    assert all(values["recipe.global_batch"] % micro == 0 for micro in found)
+
+
+@pytest.mark.parametrize(
+    ("values", "said"),
+    [
+        ({"nodes.count": 2, "nodes.address": "h", "recipe.global_batch": 32}, "on one machine"),
+        ({**SCRIPT, "trainer.arguments": ("--x",)}, "neither micro batch nor accumulation"),
+        ({**SCRIPT, "trainer.arguments": WORDS[1:]}, "not told where to write"),
+        ({**SCRIPT, "trainer.preset": "total-batch"}, "not told where to write"),
+        ({**SCRIPT, "trainer.preset": "hf-trainer", "trainer.arguments": ("--output_dir", "/my")}, "own --output_dir"),
+        ({"recipe.global_batch": 12}, "does not divide"),
+    ],
+)  # fmt: skip
+def test_what_cannot_be_tuned_is_refused(values, said):
+    chosen = profile(values)
+    with pytest.raises(TuiTrainError, match=said):
+        space(chosen, facts(), resolve(chosen, facts()))
+
+
+def test_trials_have_one_global_batch_and_a_folder_of_their_own():
+    values = {"trainer.output": "/mine", "recipe.global_batch": 96, "recipe.micro_batch": 4, "hardware.processes": 2}
+    chosen = profile({**values, "trainer.launcher": "torchrun", "recipe.lr_scaling": "linear"})
+    among = space(chosen, facts(), resolve(chosen, facts()))
+    batches = set()
+    for micro in among.micro_batches:
+        short = trial_profile(chosen, Setting(micro, checkpointing=False, precision="fp32"), among, 2)
+        made = ready(short, facts()).plan
+        said = dict(word.split("=", 1) for word in argv(made.attempts[0].command, "/run") if "=" in word)
+        assert len(made.attempts) == 1
+        assert said["--output"] == "/run/output"
+        assert int(said["--micro-batch"]) == micro
+        batches.add(int(said["--micro-batch"]) * int(said["--accumulation"]) * 2)
+        assert made.global_batch in batches
+        assert {item.name: item.value for item in made.attempts[0].command.env}["WANDB_MODE"] == "disabled"
+    assert len(batches) == 1
+
+
+def test_the_first_steps_do_not_count():
+    pace = Pace()
+    for step, now in ((1, 10.0), (2, 15.0), (3, 16.0), (4, 17.0), (5, 18.0)):
+        pace.tell(step, now)
+        assert not pace.known
+    pace.tell(6, 19.0)
+    assert (pace.known, pace.each, pace.steps) == (True, 1.0, 3)
+    # Slow steps are timed as far as there are any.
+    slow = Pace()
+    slow.tell(1, 10.0)
+    assert (slow.each, slow.steps) == (0.0, 0)
+    slow.tell(2, 70.0)
+    assert (slow.known, slow.each) == (False, 60.0)
+    # A bar that jumps is divided by all the steps that it jumped over.
+    fast = Pace()
+    for step, now in ((5, 0.0), (15, 1.0), (60, 2.0)):
+        fast.tell(step, now)
+    assert (fast.known, fast.each) == (True, 1 / 45)
+
+
+def test_the_change_says_what_it_gains():
+    chosen = profile({"recipe.activation_checkpointing": True})
+    own = measured(8, 100.0, saving=True)
+    change = change_to(measured(16, 150.0), chosen, own)
+    assert change.title == "micro batch 8 -> 16, without activation checkpointing"
+    assert change.why.startswith("1.50 times as fast")
+    assert change_to(own, chosen, own) is None
+
+
+def test_words_of_a_trial_are_safe_to_show(tmp_path):
+    trial = Trial(setting=Setting(8, checkpointing=False, precision="fp32"), outcome="failed", why="\x1b[31mred")
+    now = Tuned(folder=tmp_path, trials=(trial,))
+    assert "\x1b" not in words.verdict(now) + str(words.rows(now))
+
+
+def tunes(folder, **values):
+    """A saved profile whose training runs out of memory above a micro batch of two, and its output folder."""
+    more = ("--use_cpu=True", "--report_to=none", "--memory_for=2", "--fails_in_step=2")
+    values = {**SCRIPT, "trainer.arguments": (*WORDS, *more), "trainer.output": str(folder / "mine"), **values}
+    values |= {"trainer.python": sys.executable, "recipe.micro_batch": 4, "recipe.global_batch": 4}
+    path = folder / "slow.toml"
+    path.write_text(store.dumps(profile({"name": "slow", **values})))
+    return path
+
+
+def started(path, *more):
+    """The command, in an environment with the folders of this test."""
+    folders = {name: value for name, value in os.environ.items() if name.startswith("XDG_")}
+    environment = plain_environment(**folders, HF_HUB_OFFLINE="1")
+    return subprocess.Popen(
+        [*TOOL, "tune", str(path), *more], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment
+    )
+
+
+def test_real_trials_find_what_fits_and_leave_nothing_behind(tmp_path):
+    path = tunes(tmp_path)
+    done = started(path, "--json")
+    said, wrong = done.communicate(timeout=240)
+    assert (done.returncode, wrong) == (0, "")
+    told = json.loads(said)
+    tried = {trial["setting"]["micro_batch"]: trial["outcome"] for trial in told["trials"]}
+    assert tried == {4: "out of memory", 2: "measured", 1: "measured"}
+    assert told["change"]["recipe.micro_batch"] in {1, 2}
+    assert all(trial["memory"] > 2**26 for trial in told["trials"])
+    kept = json.loads(Path(told["folder"], "trials.json").read_text())
+    assert kept["trials"] == told["trials"]
+    assert not (tmp_path / "mine").exists()
+    assert not rundir.all_runs()
+    for trial in Path(told["folder"]).glob("trial-*"):
+        assert not (trial / "output").exists()
+        assert not marked(status(RunDir(trial)).mark)
+
+
+def test_ctrl_c_ends_the_trial_as_well(tmp_path):
+    path = tunes(tmp_path, **{"recipe.steps": 1000})
+    process = started(path)
+    until(lambda: [*trials_folder().glob("*/trial-1/attempt-1.log")], 60)
+    run = RunDir(next(trials_folder().glob("*/trial-1")))
+    until(lambda: status(run).leader, 20)
+    # Nobody else would end it, were this program killed.
+    parent = Path(f"/proc/{status(run).pid}/stat").read_text().rpartition(")")[2].split()[1]
+    assert Path(f"/proc/{parent}/cmdline").read_bytes().split(b"\0")[2] == b"240"
+    process.send_signal(signal.SIGINT)
+    said, wrong = process.communicate(timeout=60)
+    assert (process.returncode, wrong) == (130, "")
+    assert "Stopped before a trial was timed." in said
+    assert not marked(status(run).mark)
+
+
+def test_a_script_that_fails_says_why(tmp_path):
+    path = tunes(tmp_path, **{"trainer.script": str(SCRIPTS / "parse.py")})
+    done = started(path)
+    said, _ = done.communicate(timeout=120)
+    assert done.returncode == 1
+    assert "No trial could be timed: A data file is malformed or empty." in said
