@@ -166,7 +166,7 @@ RUNGS: dict[str, Rung] = {
     ),
     "eval_batch": Rung(
         label="Smaller evaluation batch",
-        cost="same training; for the evaluation, slower then",
+        cost="same training; evaluates one sample at a time",
         step=_eval_batch,
         helps=frozenset({"eval"}),
         needs=frozenset({"eval_batch"}),
