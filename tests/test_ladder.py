@@ -200,6 +200,21 @@ def test_all_ways_fit_where_there_are_many():
     assert not last.then or max(last.then.values()) < 24
 
 
+@pytest.mark.parametrize("rungs", [Profile().ladder.rungs, ALL])
+@pytest.mark.parametrize("micro", [8, 32])
+def test_what_helps_a_phase_is_reached_from_every_attempt(micro, rungs):
+    """Also where there are too many ways for each to have attempts of its own."""
+    chosen = profile({**SHARES, "recipe.micro_batch": micro, "recipe.global_batch": micro * 4, "ladder.rungs": rungs})
+    found = tried(chosen, OLD)
+    assert len(found) == 24 or micro == 8
+    for one in found:
+        for phase, name in (("eval", "eval_batch"), ("step", "fused_optimizer")):
+            way = [one]
+            while phase in way[-1].then:
+                way.append(found[way[-1].then[phase]])
+            assert name in dict(way[-1].changes)
+
+
 @pytest.mark.parametrize(
     ("values", "more", "name", "why"),
     [

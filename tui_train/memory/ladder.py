@@ -287,14 +287,25 @@ def climb(profile: Profile, room: Room) -> tuple[Try, ...]:
     tries = [Try(profile=profile)]
     for place in range(_MOST_ATTEMPTS):
         for phase in PHASES if place < len(tries) else ():
-            at = place
-            while phase not in tries[at].then and (found := _next(tries[at], phase, room)):
-                there = _place(tries, found)
-                if there is None:
-                    break
-                tries[at] = replace(tries[at], then=tries[at].then | {phase: there})
-                at = there
+            _walk(tries, place, phase, room)
+        if place == 0:
+            # To the one with the changes of all phases at once: there leads what finds no more room.
+            at = 0
+            for phase in PHASES:
+                at = _walk(tries, at, phase, room)
     return tuple(tries)
+
+
+def _walk(tries: list[Try], at: int, phase: str, room: Room) -> int:
+    """Add what is tried from an attempt on while one phase fails; return the place of the last of it."""
+    while True:
+        if phase not in tries[at].then:
+            found = _next(tries[at], phase, room)
+            there = _place(tries, found) if found else None
+            if there is None:
+                return at
+            tries[at] = replace(tries[at], then=tries[at].then | {phase: there})
+        at = tries[at].then[phase]
 
 
 def _next(before: Try, phase: str, room: Room) -> Try | None:

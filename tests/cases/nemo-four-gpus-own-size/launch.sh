@@ -421,7 +421,7 @@ read_frame() { # read_frame LINE: sets `trace` to the phase that a line of a tra
       ;;
     *" in evaluat"* | *" in _evaluat"* | *" in eval_"* | *" in prediction_step"* | *" in validate" | *" in validation_"* \
       | *" in estimate_loss"*)
-      trace=eval
+      trace='eval'
       ;;
     *" in backward"* | *".backward("* | *" in training_step"*) trace=loss ;;
     *" in forward"* | *" in _call_impl"* | *" in compute_loss"* | *cross_entropy* | *logits*)
