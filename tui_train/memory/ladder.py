@@ -26,7 +26,7 @@ _EVERYWHERE = frozenset(PHASES)
 _STATES = frozenset({"loss", "step", "eval"})
 
 # Changes one on top of the other, and attempts in all: enough for each phase by itself, and for most that mix them.
-_MOST_CHANGES = 12
+_MOST_CHANGES = 16
 _MOST_ATTEMPTS = 24
 _ONLY = "only "
 # The user's own settings of the CUDA allocator would win over ours.
