@@ -239,6 +239,7 @@ def test_what_helps_a_phase_is_reached_from_every_attempt(micro, rungs):
             "eval_batch",
             "your own --per_device_eval_batch_size=4 stands",
         ),
+        ({"trainer.arguments": ("--per_device_eval_batch_size={eval_batch}",)}, {}, "eval_batch", ""),
         ({"hardware.device": "cpu"}, {}, "eval_batch", ""),
         ({"trainer.preset": "total-batch"}, {}, "eval_batch", "the trainer's preset cannot pass it"),
         ({"trainer.preset": "total-batch", "trainer.arguments": ("--ebs={eval_batch}",)}, {}, "eval_batch", ""),
