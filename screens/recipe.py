@@ -39,7 +39,7 @@ The lines at the top foretell what each GPU will hold, at once and by sums; F3 c
 in the Python that trains, in some seconds and without a GPU. Neither knows what other programs take of a card later.
 F4 tries micro batches in short real trainings and offers the fastest.
 The ladder says what is tried when a GPU runs out of memory, from top to bottom: Space picks a rung, [ and ] move it.
-The first three keep the training the same; the others ask for your consent."""
+Those that change the training ask for your consent; the others keep it the same."""
     TITLE_OF_STEP = "Recipe"
     KEYS = (
         "recipe.layers",

@@ -9,6 +9,7 @@ import pytest
 from support import SCRIPTS, UUIDS, bash, exported, facts, gpu, noted, plain_environment, profile, stub
 from test_training import TINY, log_of, run_of
 
+from tui_train.memory.ladder import WHERE
 from tui_train.plan.types import argv
 from tui_train.runs.status import status
 
@@ -19,7 +20,7 @@ MANY = {
     "trainer.launcher": "accelerate",
     "recipe.global_batch": 32,
     "recipe.micro_batch": 2,
-    "ladder.rungs": ("fused_optimizer", "micro_batch", "sharding"),
+    "ladder.rungs": ("fused_optimizer", "eval_batch", "micro_batch", "sharding"),
 }
 PLAIN = "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB."
 
@@ -60,6 +61,8 @@ def way(plan, phase):
 
 PHASES = {
     "forward": "loss",
+    "evaluation": "eval",
+    "trial": "loss",
     "backward": "loss",
     "closure": "loss",
     "nowhere": "loss",
@@ -88,10 +91,14 @@ def test_the_phase_is_read_from_the_traceback(tmp_path, tracebacks, where):
     assert {event["phase"] for event in ended} == {PHASES[where]}
 
 
-def test_attempts_are_what_the_plan_says(tmp_path, tracebacks):
-    run, plan, _ = ran(tmp_path, tracebacks["step"])
-    for number, note in zip(way(plan, "step"), noted(tmp_path / "notes"), strict=True):
+@pytest.mark.parametrize("where", ["step", "evaluation"])
+def test_attempts_are_what_the_plan_says(tmp_path, tracebacks, where):
+    run, plan, told = ran(tmp_path, tracebacks[where])
+    for number, note in zip(way(plan, PHASES[where]), noted(tmp_path / "notes"), strict=True):
         assert note["argv"] == argv(plan.attempts[number - 1].command, str(run.path))
+        told_batch = "--per_device_eval_batch_size=1" in note["argv"]
+        assert told_batch is (where == "evaluation" and number > 1)
+    assert f"ran out of GPU memory {WHERE[PHASES[where]]}" in told
 
 
 WORDINGS = [
@@ -226,9 +233,8 @@ def test_the_batch_is_left_alone_where_nothing_helps_the_optimizer_step(tmp_path
     assert "simulated at step 2 with micro batch 8" in log_of(run, 1)
 
 
-@pytest.mark.training
-def test_the_hf_trainer_keeps_its_batch_after_an_optimizer_step(tmp_path):
-    """Its optimizer is fused, it goes on from its checkpoint, and it learns what it would have learned."""
+def hf_trained(folder, rungs, *words):
+    """A training by the Hugging Face Trainer, as if there was a card: its run, and what it logged at each step."""
     values = {
         **TINY,
         "trainer.kind": "script",
@@ -236,23 +242,52 @@ def test_the_hf_trainer_keeps_its_batch_after_an_optimizer_step(tmp_path):
         "trainer.launcher": "python",
         "trainer.python": sys.executable,
         "trainer.script": str(SCRIPTS / "hf_trainer.py"),
+        "trainer.arguments": ("--logging_steps=1", "--report_to=none", *words),
         "recipe.steps": 4,
         "recipe.checkpoint_every": 2,
-        "ladder.rungs": ("micro_batch", "fused_optimizer"),
+        "ladder.rungs": rungs,
     }
-    words = ("--logging_steps=1", "--report_to=none", "--in_optimizer=True")
+    run, _ = exported(folder, profile(values), facts(gpus=(gpu(0),), **OLD))
+    done = bash(run, env=plain_environment(HF_HUB_OFFLINE="1"), timeout=240)
+    assert done.returncode == 0, log_of(run, 1)
+    state = json.loads((run.path / "output" / "checkpoint-4" / "trainer_state.json").read_text())
+    return run, state["log_history"]
 
-    def trained(folder, fails):
-        chosen = profile({**values, "trainer.arguments": (*words, f"--fails_in_step={fails}")})
-        # As if there was a card: the fallback is for the optimizer's step there.
-        run, _ = exported(folder, chosen, facts(gpus=(gpu(0),), **OLD))
-        done = bash(run, env=plain_environment(HF_HUB_OFFLINE="1"), timeout=240)
-        assert done.returncode == 0, log_of(run, 1)
-        state = json.loads((run.path / "output" / "checkpoint-4" / "trainer_state.json").read_text())
-        return run, [entry["loss"] for entry in state["log_history"] if "loss" in entry]
 
-    (_, whole), (run, fell) = trained(tmp_path / "whole", 0), trained(tmp_path / "fell", 4)
+def logged(history, name):
+    return [entry[name] for entry in history if name in entry]
+
+
+EVALUATING = ("--eval_strategy=steps", "--eval_steps=3")
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory):
+    """What the Hugging Face Trainer logs where nothing happens to it."""
+    return hf_trained(tmp_path_factory.mktemp("whole"), (), *EVALUATING)[1]
+
+
+@pytest.mark.training
+def test_the_hf_trainer_keeps_its_batch_after_an_optimizer_step(tmp_path, whole):
+    """Its optimizer is fused, it goes on from its checkpoint, and it learns what it would have learned."""
+    rungs, words = ("micro_batch", "fused_optimizer"), ("--in_optimizer=True", "--fails_in_step=4")
+    run, fell = hf_trained(tmp_path / "fell", rungs, *words)
     assert [attempt.out_of_memory for attempt in status(run).attempts] == [True, False]
-    assert fell == pytest.approx(whole, rel=0, abs=1e-5)
+    assert logged(fell, "loss") == pytest.approx(logged(whole, "loss"), rel=0, abs=1e-5)
     assert {*re.findall(r"samples (\d+)", log_of(run, 2))} == {"8"}
     assert "--per_device_train_batch_size=8" in run.script.read_text().partition(f"attempt_{tried(run)[1]}() {{")[2]
+
+
+@pytest.mark.training
+def test_the_hf_trainer_evaluates_less_at_a_time_and_learns_the_same(tmp_path, whole):
+    """The evaluation after step 3 fails with the Trainer's own batch of 8; that of the training is as large."""
+    rungs = ("micro_batch", "activation_checkpointing", "eval_batch")
+    run, fell = hf_trained(tmp_path / "fell", rungs, *EVALUATING, "--evaluates_for=2")
+    assert [attempt.out_of_memory for attempt in status(run).attempts] == [True, False]
+    assert {*re.findall(r"evaluated (\d+) at a time", log_of(run, 2))} == {"1"}
+    assert re.findall(r"samples (\d+)", log_of(run, 2)) == ["8"]
+    for name in ("loss", "eval_loss"):
+        assert logged(fell, name) == pytest.approx(logged(whole, name), rel=0, abs=1e-5)
+        assert logged(fell, name)
+    events = [json.loads(line) for line in run.events_file.read_text().splitlines()]
+    assert [event["phase"] for event in events if "phase" in event] == ["eval"]

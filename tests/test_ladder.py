@@ -13,11 +13,11 @@ from support import facts, gpu, profile, ready
 from tui_train.checks import check
 from tui_train.errors import BadInput
 from tui_train.facts.types import Document
-from tui_train.memory.ladder import PHASES, RUNGS, climb, rung, why_not
+from tui_train.memory.ladder import PHASES, RUNGS, climb, helps, rung, why_not
 from tui_train.plan import batch
 from tui_train.plan.plan import plan
 from tui_train.plan.resolve import resolve
-from tui_train.plan.types import argv
+from tui_train.plan.types import argv, in_run_dir
 from tui_train.presets import presets
 from tui_train.profile.types import Profile
 
@@ -112,7 +112,8 @@ def test_the_global_batch_is_exact_on_every_rung(world, micro, steps, rungs, con
         assert int(given["--micro-batch"]) * int(given["--accumulation"]) * world == micro * world * steps
 
 
-OLD = facts(gpus=(gpu(0), gpu(1)), torch="2.7.1", packages={"bitsandbytes": "0.48", "liger-kernel": "0.6"})
+LIBRARIES = {"bitsandbytes": "0.48", "liger-kernel": "0.6", "peft": "0.18"}
+OLD = facts(gpus=(gpu(0), gpu(1)), torch="2.7.1", packages=LIBRARIES)
 HF = {"trainer.kind": "script", "trainer.script": "/t.py", "trainer.preset": "hf-trainer"}
 SHARES = {**HF, "trainer.launcher": "accelerate", "recipe.global_batch": 32, "ladder.rungs": ALL}
 
@@ -145,10 +146,6 @@ def test_after_another_phase_both_are_kept():
     assert tries[tries[tries[0].then["loss"]].then["step"]] == both
 
 
-def helping(name, phase):
-    return phase in RUNGS[name].helps
-
-
 @settings(max_examples=60, deadline=None)
 @given(
     micro=st.integers(1, 64),
@@ -173,7 +170,7 @@ def test_every_way_down_ends_and_helps_the_phase_that_failed(micro, rungs, conse
         for phase, place in one.then.items():
             more = Counter(name for name, _ in found[place].changes) - Counter(names)
             # Ever more changes: no way leads back.
-            assert any(helping(name, phase) for name in more)
+            assert any(helps(name, phase, chosen, room) for name in more)
             assert Counter(names) <= Counter(name for name, _ in found[place].changes)
     for phase in PHASES:
         # While one phase fails, nothing is changed that does not help it, and nothing that helps is left out.
@@ -182,13 +179,13 @@ def test_every_way_down_ends_and_helps_the_phase_that_failed(micro, rungs, conse
             way.append(found[way[-1].then[phase]])
         names = [name for name, _ in way[-1].changes]
         assert len(names) == len(way) - 1
-        assert all(helping(name, phase) for name in names)
+        assert all(helps(name, phase, chosen, room) for name in names)
         never = {"sharding", "optimizer_8bit"} & {*names}
-        left = {name for name in usable if helping(name, phase)} - {*names}
+        left = {name for name in usable if helps(name, phase, chosen, room)} - {*names}
         left -= {"sharding", "optimizer_8bit", "fused_optimizer"} if never else set()
         left -= {"micro_batch"} if micro == 1 else set()
         left -= set() if "sharding" in names else {"offload"}
-        assert not left or len(names) == 12
+        assert not left or len(names) == 16
 
 
 def test_all_ways_fit_where_there_are_many():
@@ -203,6 +200,21 @@ def test_all_ways_fit_where_there_are_many():
     assert not last.then or max(last.then.values()) < 24
 
 
+@pytest.mark.parametrize("rungs", [Profile().ladder.rungs, ALL])
+@pytest.mark.parametrize("micro", [8, 64])
+def test_what_helps_a_phase_is_reached_from_every_attempt(micro, rungs):
+    """Also where there are too many ways for each to have attempts of its own."""
+    chosen = profile({**SHARES, "recipe.micro_batch": micro, "recipe.global_batch": micro * 4, "ladder.rungs": rungs})
+    found = tried(chosen, OLD)
+    assert len(found) == 24 or micro == 8
+    for one in found:
+        for phase, name in (("eval", "eval_batch"), ("step", "fused_optimizer")):
+            way = [one]
+            while phase in way[-1].then:
+                way.append(found[way[-1].then[phase]])
+            assert name in dict(way[-1].changes)
+
+
 @pytest.mark.parametrize(
     ("values", "more", "name", "why"),
     [
@@ -214,12 +226,27 @@ def test_all_ways_fit_where_there_are_many():
         ({"trainer.arguments": ("--optim=sgd",)}, {}, "optimizer_8bit", "your own --optim=sgd stands"),
         ({"hardware.device": "cpu"}, {}, "fused_optimizer", "only for GPUs"),
         ({"trainer.preset": "axolotl"}, {}, "fused_cross_entropy", "the trainer's preset cannot pass it"),
-        ({"trainer.kind": "builtin"}, {}, "fused_optimizer", "the trainer's preset cannot pass it"),
+        ({"trainer.kind": "builtin"}, {}, "fused_optimizer", "the trainer's optimizer is fused already"),
+        ({"trainer.kind": "builtin"}, {}, "eval_batch", "the trainer evaluates nothing"),
+        ({"trainer.preset": "nanogpt"}, {"torch": "2.13.0"}, "fused_optimizer", "the trainer's preset cannot pass it"),
+        ({}, {"packages": {}}, "lora", "the trainer's preset cannot pass it"),
+        ({"trainer.preset": "trl"}, {"packages": {}}, "lora", "the chosen Python has no peft"),
+        ({"trainer.preset": "trl"}, {}, "lora", ""),
+        ({"trainer.preset": "trl", "trainer.arguments": ("--use_peft",)}, {}, "lora", "your own --use_peft stands"),
+        (
+            {"trainer.arguments": ("--per_device_eval_batch_size=4",)},
+            {},
+            "eval_batch",
+            "your own --per_device_eval_batch_size=4 stands",
+        ),
+        ({"trainer.arguments": ("--per_device_eval_batch_size={eval_batch}",)}, {}, "eval_batch", ""),
+        ({"hardware.device": "cpu"}, {}, "eval_batch", ""),
+        ({"trainer.preset": "total-batch"}, {}, "eval_batch", "the trainer's preset cannot pass it"),
+        ({"trainer.preset": "total-batch", "trainer.arguments": ("--ebs={eval_batch}",)}, {}, "eval_batch", ""),
     ],
 )
 def test_what_has_no_use_here_is_not_offered(values, more, name, why):
-    packages = {"bitsandbytes": "0.48", "liger-kernel": "0.6"}
-    found = facts(gpus=(gpu(0), gpu(1)), **{"torch": "2.7.1", "packages": packages, **more})
+    found = facts(gpus=(gpu(0), gpu(1)), **{"torch": "2.7.1", "packages": LIBRARIES, **more})
     chosen = profile({**SHARES, "trainer.launcher": "auto", "ladder.consent": ALL, **values})
     said = why_not(name, resolve(chosen, found).room)
     assert why in said if why else not said
@@ -239,15 +266,100 @@ def test_the_optimizer_of_your_file_stands(optimizer, able):
     assert [config.values.get("optim") for config in made.configs] == [optimizer, "adamw_torch_fused"][: 1 + able]
 
 
-def test_another_optimizer_begins_anew():
-    chosen = profile(
-        {**SHARES, "ladder.rungs": ("optimizer_8bit", "micro_batch"), "ladder.consent": ("optimizer_8bit",)}
-    )
-    for attempt in plan(chosen, OLD).attempts:
+@pytest.mark.parametrize(
+    ("name", "word", "suffix"),
+    [("optimizer_8bit", "--optim=adamw_bnb_8bit", "-8bit"), ("lora", "--use_peft=True", "-lora")],
+)
+def test_another_optimizer_or_method_begins_anew(name, word, suffix):
+    values = {"trainer.preset": "trl", "ladder.rungs": (name, "micro_batch"), "ladder.consent": (name,)}
+    found = []
+    for attempt in plan(profile({**SHARES, **values}), OLD).attempts:
         words = argv(attempt.command, "/run")
-        small = "--optim=adamw_bnb_8bit" in words
-        assert (f"--output_dir=/run/output{'-8bit' if small else ''}" in words) is True
-    assert small
+        found.append(word in words)
+        assert f"--output_dir=/run/output{suffix if found[-1] else ''}" in words
+        assert attempt.checkpoints.folder == in_run_dir(f"output{suffix if found[-1] else ''}")
+    assert not found[0]
+    assert found.count(True) > 1
+    # One that is so from the start keeps its folder.
+    first = plan(profile({**SHARES, **values, f"recipe.{name}": True}), OLD).attempts[0]
+    assert {word, "--output_dir=/run/output"} <= {*argv(first.command, "/run")}
+
+
+@pytest.mark.parametrize(
+    ("preset", "told", "why", "wanted"),
+    [
+        ("llama-factory", {"finetuning_type": "full"}, "", {"finetuning_type": "lora"}),
+        ("llama-factory", {"finetuning_type": "freeze"}, "your own finetuning_type: freeze stands", {}),
+        ("llama-factory", {"finetuning_type": "lora"}, "your own finetuning_type: lora stands", {}),
+        ("llama-factory", {}, "it trains LoRA already", {}),
+        ("axolotl", {}, "", {"adapter": "lora", "lora_r": 16, "lora_alpha": 32, "lora_target_linear": True}),
+        ("axolotl", {"adapter": "qlora"}, "your own adapter: qlora stands", {}),
+    ],
+)
+def test_lora_takes_the_place_of_a_full_training_only(preset, told, why, wanted):
+    chosen, found = filed(preset, told, ("lora",))
+    assert why_not("lora", resolve(chosen, found).room).startswith(why)
+    first, *rest = [config.values for config in plan(chosen, found).configs]
+    assert {key: first.get(key) for key in told} == told
+    assert not wanted or not wanted.items() <= first.items()
+    assert len(rest) == bool(wanted)
+    assert all(wanted.items() <= values.items() for values in rest)
+
+
+@pytest.mark.parametrize(
+    ("preset", "told", "way"),
+    [
+        # The Hugging Face Trainer's own; axolotl's is as large as the micro batch.
+        ("llama-factory", {}, {"eval_batch": "evaluation batch 8 -> 1"}),
+        ("llama-factory", {"per_device_eval_batch_size": 32}, {"eval_batch": "evaluation batch 32 -> 1"}),
+        ("llama-factory", {"per_device_eval_batch_size": 1}, {}),
+        ("axolotl", {"micro_batch_size": 99}, {"eval_batch": "evaluation batch 4 -> 1"}),
+        ("axolotl", {"eval_batch_size": 2}, {"eval_batch": "evaluation batch 2 -> 1"}),
+    ],
+)
+def test_an_evaluation_batch_of_your_file_is_taken_for_what_it_is(preset, told, way):
+    chosen, found = filed(preset, told, ("eval_batch", "micro_batch"))
+    chosen = profile({"recipe.micro_batch": 4}, chosen)
+    tries = tried(chosen, found)
+    after = tries[tries[0].then["eval"]] if "eval" in tries[0].then else tries[0]
+    assert {name: change.title for name, change in after.changes} == way
+    key = "eval_batch_size" if preset == "axolotl" else "per_device_eval_batch_size"
+    values = plan(chosen, found).configs[tries.index(after)].values
+    assert values.get(key) == (1 if way else told.get(key))
+    assert ("eval_accumulation_steps" in values) is (bool(way) and preset == "llama-factory")
+
+
+def filed(preset, told, rungs):
+    """A profile whose preset fills in a YAML file with these values, and the facts that know it."""
+    values = {"trainer.kind": "script", "trainer.preset": preset, "trainer.config": "/t.yaml"}
+    chosen = profile({**values, "ladder.rungs": rungs, "ladder.consent": rungs})
+    found = facts(gpus=(gpu(0),), packages={"llamafactory": "0.9.5", "axolotl": "0.19.0", **LIBRARIES})
+    return chosen, msgspec.structs.replace(found, documents={"/t.yaml": Document(values=told)})
+
+
+@pytest.mark.parametrize(
+    ("preset", "names"),
+    [
+        ("hf-trainer", ["expandable_segments", "eval_batch"]),
+        ("nanogpt", ["expandable_segments", "micro_batch", "micro_batch", "micro_batch"]),
+        ("accelerate", ["expandable_segments", "eval_batch"]),
+    ],
+)
+def test_an_evaluation_takes_smaller_batches_of_its_own(preset, names):
+    """The training keeps its micro batch, unless that is what the evaluation takes as well."""
+    rungs = ("expandable_segments", "micro_batch", "activation_checkpointing", "eval_batch")
+    chosen = profile({**HF, "trainer.preset": preset, "ladder.rungs": rungs})
+    tries = tried(chosen)
+    way = [tries[0]]
+    while "eval" in way[-1].then:
+        way.append(tries[way[-1].then["eval"]])
+    assert [name for name, _ in way[-1].changes] == names
+    last = way[-1].profile.recipe
+    assert (last.eval_batch, last.micro_batch) == ((1, 8) if "eval_batch" in names else (0, 1))
+    if "eval_batch" in names:
+        words = argv(plan(chosen, CARDS).attempts[tries.index(way[-1])].command, "/run")
+        assert {"--per_device_eval_batch_size=1", "--per_device_train_batch_size=8"} <= {*words}
+        assert not [word for word in argv(plan(chosen, CARDS).attempts[0].command, "/run") if "eval" in word]
 
 
 @pytest.mark.parametrize(("memory", "able"), [(47, False), (48, True), (None, True)])
@@ -262,7 +374,8 @@ def test_offload_needs_a_host_that_holds_what_the_cards_hold(memory, able):
 
 @pytest.mark.parametrize("name", [name for name, found in RUNGS.items() if found.changes_training])
 def test_what_changes_the_training_needs_consent(name):
-    chosen = profile({**(SHARES if name == "optimizer_8bit" else {}), "ladder.rungs": (name,)})
+    told = {"optimizer_8bit": SHARES, "lora": {**SHARES, "trainer.preset": "trl"}}
+    chosen = profile({**told.get(name, {}), "ladder.rungs": (name,)})
     assert titles(chosen, OLD) == ["as planned"]
     assert len(titles(profile({"ladder.consent": (name,)}, chosen), OLD)) == 2
     # Consent alone puts nothing on the ladder.
@@ -303,7 +416,7 @@ def test_a_loaded_model_is_never_cut():
 @pytest.mark.parametrize(
     ("preset", "arguments", "usable"),
     [
-        ("hf-trainer", (), {"expandable_segments", "micro_batch", "activation_checkpointing"}),
+        ("hf-trainer", (), {"expandable_segments", "eval_batch", "micro_batch", "activation_checkpointing"}),
         ("total-batch", (), {"expandable_segments", "micro_batch"}),
         ("custom", (), {"expandable_segments"}),
         ("custom", ("{micro_batch}",), {"expandable_segments"}),

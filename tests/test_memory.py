@@ -19,7 +19,7 @@ from tui_train.memory.estimate import estimate
 from tui_train.memory.foretell import effects, fitting, foretell, rungs
 from tui_train.memory.models import ModelFolder, folder
 from tui_train.memory.settings import asked
-from tui_train.memory.types import How
+from tui_train.memory.types import EVERY, How
 from tui_train.memory.verdict import judge
 from tui_train.plan.resolve import resolve
 
@@ -42,8 +42,9 @@ def own(layers, hidden, heads):
     return found.model
 
 
-def told(values, where):
-    return foretell(profile(values), where, resolve(profile(values), where))
+def told(values, where, base=None):
+    chosen = profile(values, base)
+    return foretell(chosen, where, resolve(chosen, where))
 
 
 def test_known_shapes_have_as_many_parameters_as_transformers_gives_them():
@@ -205,6 +206,65 @@ def test_arguments_and_yaml_tell_how():
     where = msgspec.structs.replace(facts(), documents={"/c.yaml": yaml})
     found = told(SCRIPT | {"trainer.preset": "axolotl", "trainer.config": "/c.yaml"}, where).asked
     assert (found.model.name, found.how.packed) == ("meta-llama/Llama-3.2-1B", "nf4")
+
+
+EVALUATES = ("--model_name_or_path=Qwen/Qwen2.5-0.5B", "--eval_strategy=steps")
+
+
+@pytest.mark.parametrize(
+    ("values", "wanted"),
+    [
+        # The Hugging Face Trainer's own; what is not told to evaluate is taken to do so with the micro batch.
+        ({"trainer.arguments": EVALUATES}, 8),
+        ({"trainer.arguments": EVALUATES[:1]}, 0),
+        ({"trainer.arguments": (*EVALUATES[:1], "--eval_strategy=no")}, 0),
+        ({"trainer.arguments": (*EVALUATES, "--per_device_eval_batch_size=64")}, 64),
+        ({"trainer.arguments": EVALUATES, "recipe.eval_batch": 2}, 2),
+        ({"trainer.arguments": EVALUATES, "trainer.preset": "nanogpt", "recipe.eval_batch": 2}, 0),
+    ],
+)
+def test_an_evaluation_has_a_batch_of_its_own(values, wanted):
+    found = told(SCRIPT | {"recipe.micro_batch": 1, "recipe.sequence_length": 1024} | values, facts(gpus=(gpu(0),)))
+    assert found.asked.how.eval_batch == wanted
+    parts = dict(found.estimate.phases[-1].parts)
+    # In fp32 as they are computed, and once more.
+    assert parts["logits"] == (wanted or 1) * 1024 * found.asked.model.vocab * 8
+
+
+def test_a_smaller_evaluation_batch_is_what_makes_an_evaluation_fit():
+    where = facts(gpus=(gpu(0),))
+    words = (*EVALUATES, "--max_length=2048")
+    chosen = profile(SCRIPT | {"trainer.arguments": words, "recipe.micro_batch": 1, "recipe.global_batch": 16})
+    found = foretell(chosen, where, resolve(chosen, where))
+    assert (found.band, found.estimate.peak.name) == ("will not fit", "eval")
+    change = fitting(chosen, where, resolve(chosen, where))
+    assert change.edits == (("recipe.eval_batch", 1),)
+    # Where the evaluation is not what is too large, its batch is left alone.
+    other = profile({"recipe.micro_batch": 16, "trainer.arguments": (words[0], words[2])}, chosen)
+    assert dict(fitting(other, where, resolve(other, where)).edits).keys() == {"recipe.micro_batch"}
+
+
+@pytest.mark.parametrize(
+    ("preset", "told_by_file", "rank"),
+    [("trl", {}, 16), ("llama-factory", {"finetuning_type": "full"}, 8), ("axolotl", {}, 16)],
+)
+def test_lora_is_foretold_as_it_will_train(preset, told_by_file, rank):
+    packages = {"peft": "0.18", "llamafactory": "0.9.5", "axolotl": "0.19.0"}
+    document = Document(values={"model_name_or_path": "Qwen/Qwen2.5-0.5B", **told_by_file})
+    where = msgspec.structs.replace(facts(gpus=(gpu(0),), packages=packages), documents={"/c.yaml": document})
+    values = {"trainer.preset": preset, "trainer.config": "/c.yaml" if preset != "trl" else ""}
+    values |= {"trainer.arguments": EVALUATES[:1]} if preset == "trl" else {}
+    chosen = profile(SCRIPT | values | {"recipe.micro_batch": 1})
+    full, lora = (told({"recipe.lora": yes}, where, chosen) for yes in (False, True))
+    assert (full.asked.how.method, lora.asked.how.method, lora.asked.how.rank) == ("full", "lora", rank)
+    assert lora.asked.how.targets == EVERY
+    # Gradients and states of all weights are gone.
+    assert lora.estimate.peak.total < full.estimate.peak.total / 2
+    (effect,) = (one for one in effects(chosen, where, resolve(chosen, where)) if one.change.title == "LoRA")
+    assert effect.difference == lora.estimate.peak.total - full.estimate.peak.total
+    assert effect.changes_training
+    # Where a trainer is not told, it is none.
+    assert told({"recipe.lora": True, "trainer.preset": "hf-trainer"}, where, chosen).asked.how.method == "full"
 
 
 def safetensors(path, tensors, length=None):

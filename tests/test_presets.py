@@ -425,6 +425,7 @@ def folder(tmp_path, monkeypatch):
         (WHOLE.replace("{ words", '{ when = "precisoin=bf16", words'), r"arguments\[0\]\.when"),
         (WHOLE.replace('["--bs={micro_batch}"]', "5"), r"arguments\[\.\.\.\]\.words|arguments"),
         (WHOLE + 'module = "a b"', "module"),
+        (WHOLE + "eval_batch = -1", "eval_batch"),
         (WHOLE + "log = ['(']", r"log\[0\]: is no regular expression"),
         (WHOLE + "log = ['(?P<lost>x)']", r"log\[0\]: name its groups"),
         (WHOLE + '[checkpoints]\nprefix = "a"\nfile = "b"\nresume = ["x"]', "either prefix or file"),
@@ -631,6 +632,41 @@ def real(tmp_path_factory):
     return target
 
 
+# Each as a fallback would set it.
+FALLEN = {"recipe.eval_batch": 1, "recipe.lora": True}
+
+
+@pytest.mark.training
+def test_the_hf_trainer_itself_understands_its_evaluation_batch(tmp_path):
+    chosen, found = chosen_for("hf-trainer", tmp_path, **{"recipe.eval_batch": 1, "hardware.processes": 1})
+    words = argv(plan(chosen, found).attempts[0].command, "/run")
+    told = parsed("", """
+        import json, sys
+        from transformers import HfArgumentParser, TrainingArguments
+        (read,) = HfArgumentParser(TrainingArguments).parse_args_into_dataclasses(sys.argv[1:])
+        own = TrainingArguments()
+        print(json.dumps([read.per_device_eval_batch_size, read.per_device_train_batch_size,
+              read.eval_accumulation_steps, own.per_device_eval_batch_size]))
+    """, *words[words.index("/src/train.py") + 1 :])  # fmt: skip
+    assert told == [1, 4, 8, presets()["hf-trainer"].eval_batch]
+
+
+@pytest.mark.packaging
+def test_trl_itself_understands_lora_and_its_evaluation_batch(real, tmp_path):
+    chosen, found = chosen_for("trl", tmp_path, **{"trainer.script": "", **FALLEN})
+    words = argv(plan(chosen, found).attempts[0].command, "/run")
+    told = parsed(real, """
+        import json, sys
+        from trl import ModelConfig, ScriptArguments, SFTConfig, TrlParser, get_peft_config
+        _, read, model = TrlParser((ScriptArguments, SFTConfig, ModelConfig)).parse_args_and_config(
+            [*sys.argv[1:], "--dataset_name=x"])
+        lora = get_peft_config(model)
+        print(json.dumps([read.per_device_eval_batch_size, read.eval_accumulation_steps, model.use_peft,
+              model.lora_target_modules, lora.target_modules, lora.r, SFTConfig.per_device_eval_batch_size]))
+    """, *words[words.index("trl.scripts.sft") + 1 :])  # fmt: skip
+    assert told == [1, 8, True, "all-linear", "all-linear", 16, presets()["trl"].eval_batch]
+
+
 def parsed(real, code, *words):
     environment = plain_environment(PYTHONPATH=str(real), DISABLE_VERSION_CHECK="1", HF_HUB_OFFLINE="1")
     command = [sys.executable, "-c", textwrap.dedent(code), *words]
@@ -673,11 +709,53 @@ def test_llama_factory_itself_understands_its_file(real, tmp_path):
 
 
 @pytest.mark.packaging
+def test_llama_factory_itself_understands_lora_and_its_evaluation_batch(real, tmp_path):
+    chosen, found = chosen_for("llama-factory", tmp_path, **FALLEN)
+    values = {key: value for key, value in plan(chosen, found).configs[0].values.items() if key not in
+              read(MINE.encode()).values}  # fmt: skip
+    values |= {"output_dir": "/o", "model_name_or_path": "/m", "resume_from_checkpoint": None}
+    (tmp_path / "config.yaml").write_text(json.dumps(values))
+    told = parsed(real, """
+        import json
+        from llamafactory.hparams.parser import _TRAIN_ARGS, read_args
+        from transformers import HfArgumentParser
+        parser = HfArgumentParser(_TRAIN_ARGS)
+        _, _, training, finetuning, _ = parser.parse_dict(read_args())
+        _, _, usual, method, _ = parser.parse_dict({"output_dir": "/o", "model_name_or_path": "/m"})
+        print(json.dumps([training.per_device_eval_batch_size, training.eval_accumulation_steps,
+              finetuning.finetuning_type, finetuning.lora_target, finetuning.lora_rank,
+              usual.per_device_eval_batch_size, method.finetuning_type]))
+    """, str(tmp_path / "config.yaml"))  # fmt: skip
+    # Where nothing is said it trains LoRA: what memory is foretold, and whether there is a fallback, go by that.
+    assert told == [1, 8, "lora", ["all"], 8, presets()["llama-factory"].eval_batch, "lora"]
+
+
+@pytest.mark.packaging
 def test_llama_factory_starts_no_torchrun_of_its_own(real):
     launcher = (real / "llamafactory" / "launcher.py").read_text()
     assert re.search(
         r'__name__ == "__main__":\s+from llamafactory.train.tuner import run_exp.*\s+run_exp\(\)', launcher
     )
+
+
+@pytest.mark.packaging
+def test_axolotl_itself_understands_lora_and_its_evaluation_batch(real, tmp_path):
+    chosen, _ = chosen_for("axolotl", tmp_path, **FALLEN)
+    mine = b"base_model: m\ndatasets: [{path: x, type: alpaca}]\n"
+    found = msgspec.structs.replace(facts(), documents={chosen.trainer.config: read(mine)})
+    config = plan(chosen, found).configs[0]
+    (tmp_path / "config.yaml").write_text(config_yaml(config).replace("'@TUI_TRAIN_CHECKPOINT@'", "null"))
+    told = parsed(real, """
+        import json, sys, yaml
+        from axolotl.utils.schemas.config import AxolotlInputConfig
+        read = AxolotlInputConfig(**yaml.safe_load(open(sys.argv[1])))
+        print(json.dumps([read.eval_batch_size, read.adapter, read.lora_r, read.lora_alpha, read.lora_target_linear]))
+    """, str(tmp_path / "config.yaml"))  # fmt: skip
+    assert told == [1, "lora", 16, 32, True]
+    # Without a value of its own it is the micro batch.
+    source = (real / "axolotl" / "utils" / "config" / "__init__.py").read_text()
+    assert re.search(r"eval_batch_size is None:\s+cfg.eval_batch_size = cfg.micro_batch_size", source)
+    assert presets()["axolotl"].eval_batch == 0
 
 
 @pytest.mark.packaging

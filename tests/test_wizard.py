@@ -347,7 +347,7 @@ async def test_the_cards_of_a_live_run_are_shown_beside_it(
 async def test_a_rung_that_changes_the_training_asks_for_consent(profile_in: Any) -> None:
     app = wizard()
     async with app.run_test(size=(80, 40)) as pilot:
-        await keys("enter", "enter", "enter", *["down"] * 22, "space")(pilot)
+        await keys("enter", "enter", "enter", *["down"] * 23, "space")(pilot)
         assert "changes the training" in shows(pilot)
         assert profile_in(pilot).ladder.consent == ()
         await keys("down", "enter")(pilot)
@@ -379,10 +379,10 @@ async def test_down_reaches_every_row_also_when_the_form_scrolls(machine: Any, r
 async def test_rungs_can_be_reordered(profile_in: Any) -> None:
     app = wizard()
     async with app.run_test(size=(80, 40)) as pilot:
-        await keys("enter", "enter", "enter", *["down"] * 16, "right_square_bracket")(pilot)
-        assert profile_in(pilot).ladder.rungs[2:] == ("activation_checkpointing", "micro_batch")
+        await keys("enter", "enter", "enter", *["down"] * 17, "right_square_bracket")(pilot)
+        assert profile_in(pilot).ladder.rungs[3:] == ("activation_checkpointing", "micro_batch")
         await keys("left_square_bracket")(pilot)
-        assert profile_in(pilot).ladder.rungs[2:] == ("micro_batch", "activation_checkpointing")
+        assert profile_in(pilot).ladder.rungs[3:] == ("micro_batch", "activation_checkpointing")
 
 
 async def test_preview_tells_of_a_run_that_has_begun_meanwhile(

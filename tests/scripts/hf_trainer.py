@@ -16,6 +16,7 @@ class Own:
     memory_for: int = 1000
     fails_in_step: int = 0
     in_optimizer: bool = False
+    evaluates_for: int = 1000
 
 
 class Tokens(torch.utils.data.Dataset):
@@ -48,6 +49,15 @@ class Memory(TrainerCallback):
             raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB.")
 
 
+def evaluation(model, _args, inputs):
+    """Run out of memory where too many samples are evaluated at a time."""
+    if model.training:
+        return
+    sys.stdout.write(f"evaluated {len(inputs['input_ids'])} at a time\n")
+    if len(inputs["input_ids"]) > own.evaluates_for:
+        raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB.")
+
+
 class Counting(Trainer):
     """Counts the samples that this process trains on."""
 
@@ -70,7 +80,8 @@ sizes = {
     "eos_token_id": 0,
 }
 model = GPT2LMHeadModel(GPT2Config(**sizes, resid_pdrop=0, embd_pdrop=0, attn_pdrop=0))
-trainer = Counting(model, arguments, train_dataset=Tokens(), callbacks=[Memory()])
+model.register_forward_pre_hook(evaluation, with_kwargs=True)
+trainer = Counting(model, arguments, train_dataset=Tokens(), eval_dataset=Tokens(), callbacks=[Memory()])
 first = int((arguments.resume_from_checkpoint or "-0").rpartition("-")[2])
 trainer.train(resume_from_checkpoint=arguments.resume_from_checkpoint)
 several = dist.is_initialized()

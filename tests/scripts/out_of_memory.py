@@ -23,6 +23,28 @@ def during_forward():
         model(torch.ones(1, 2))
 
 
+def evaluate():
+    """As Trainers do it: a forward pass, under a name that tells what it is for."""
+    with torch.no_grad():
+        during_forward()
+
+
+def during_evaluation():
+    evaluate()
+
+
+def during_trial():
+    """As a search does it, which evaluates settings by training with them."""
+
+    def evaluate_settings():
+        def training_step():
+            during_forward()
+
+        training_step()
+
+    evaluate_settings()
+
+
 def during_backward():
     loss = model(torch.ones(1, 2)).sum()
     loss.register_hook(full)
@@ -66,8 +88,8 @@ def during_nowhere():
 
 found = {}
 for phase in (
-    during_forward, during_backward, during_step, during_closure, during_clipping, during_load, during_resume,
-    during_barrier, during_nowhere,
+    during_forward, during_evaluation, during_trial, during_backward, during_step, during_closure, during_clipping,
+    during_load, during_resume, during_barrier, during_nowhere,
 ):  # fmt: skip
     try:
         phase()

@@ -141,7 +141,7 @@ class _Sums:
         if model.type == "gemma2":
             # Its logits go through a tanh, which keeps what it returns.
             forward, backward = ({name: size + wide for name, size in each.items()} for each in (forward, backward))
-        self.eval_logits = all_logits * (wide + 4)
+        self.eval_logits = how.eval_tokens * model.vocab * (wide + 4)
         if how.loss != "fused":
             self.logits: float = all_logits * forward[how.loss]
             self.logits_back: float = all_logits * backward.get(how.loss, forward[how.loss])
@@ -152,13 +152,13 @@ class _Sums:
         trained = model.table * how.compute if how.method == "full" else 0
         self.logits = chunk * model.vocab * wide + how.tokens * model.hidden * wide + trained
         self.logits_back = self.logits - chunk * model.vocab * wide
-        self.eval_logits = chunk * model.vocab * wide
+        self.eval_logits = min(how.eval_tokens, _power(how.eval_tokens / parts)) * model.vocab * wide
 
     @property
     def passing(self) -> float:
         """What one layer holds at a time where nothing is kept for a backward pass."""
         model, how = self.model, self.how
-        return how.tokens * (2 * how.stream * model.hidden + (3 if model.gated else 2) * how.compute * model.ffn)
+        return how.eval_tokens * (2 * how.stream * model.hidden + (3 if model.gated else 2) * how.compute * model.ffn)
 
     def backward(self) -> tuple[tuple[tuple[str, float], ...], ...]:
         """Return the parts of the backward pass in the loss, in its first layer, and where it ends."""

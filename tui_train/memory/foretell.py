@@ -17,6 +17,7 @@ from tui_train.profile.types import Profile
 _MOST_STEPS = 32
 # What leaves the training as it is.
 _HARMLESS = ("micro_batch", "activation_checkpointing", "sharding", "offload")
+_EVALUATION = "eval_batch"
 
 
 class Place(Struct, frozen=True):
@@ -125,10 +126,11 @@ def hopeless(profile: Profile, facts: Facts, resolved: Resolved) -> bool:
 def fitting(profile: Profile, facts: Facts, resolved: Resolved) -> Change | None:
     """Return the least change with which the training fits, of those that keep it the same; None where none does.
 
-    First the largest micro batch that fits, then activation checkpointing, and what shares out the model.
+    First the largest micro batch that fits, then activation checkpointing, and what shares out the model; before all
+    that a smaller evaluation batch, where the evaluation takes most.
     """
-    then = profile
-    for name in _HARMLESS:
+    then, now = profile, foretell(profile, facts, resolved).estimate
+    for name in (_EVALUATION, *_HARMLESS) if now and now.peak.name == "eval" else (*_HARMLESS, _EVALUATION):
         if ladder.why_not(name, resolved.room):
             continue
         for _ in range(_MOST_STEPS):

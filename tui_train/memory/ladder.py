@@ -2,6 +2,7 @@
 
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping
+from functools import partial
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -18,14 +19,15 @@ WHERE = {
     "loss": "in the forward or backward pass",
     "step": "in the optimizer step",
     "load": "while the model was loaded",
+    "eval": "in the evaluation",
 }
 PHASES = tuple(WHERE)
 _ACTIVATIONS = frozenset({"loss"})
 _EVERYWHERE = frozenset(PHASES)
-_STATES = frozenset({"loss", "step"})
+_STATES = frozenset({"loss", "step", "eval"})
 
 # Changes one on top of the other, and attempts in all: enough for each phase by itself, and for most that mix them.
-_MOST_CHANGES = 12
+_MOST_CHANGES = 16
 _MOST_ATTEMPTS = 24
 _ONLY = "only "
 _TO = " -> "
@@ -36,7 +38,8 @@ _ALLOCATOR = frozenset({"PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_ALLOC_CONF"})
 class Room(Struct, frozen=True, kw_only=True):
     """What a rung may build on: world size, GPUs or not, what the trainer takes, whether weights are loaded.
 
-    `refused` says why a rung is of no use here; `nodes` are machines.
+    `refused` says why a rung is of no use here; `nodes` are machines. `eval_batch` is how many samples the trainer
+    evaluates at a time by itself, 0 where as many as it trains on.
     """
 
     world_size: int
@@ -45,6 +48,7 @@ class Room(Struct, frozen=True, kw_only=True):
     loads_model: bool
     refused: Mapping[str, str] = {}
     nodes: int = 1
+    eval_batch: int = 0
 
 
 class Rung(Struct, frozen=True, kw_only=True):
@@ -70,6 +74,15 @@ def _fused_optimizer(profile: Profile, _room: Room) -> Change | None:
         return None
     why = "AdamW in one kernel: no second copy of the gradients in its step"
     return Change("fused optimizer", why, (("recipe.fused_optimizer", True),))
+
+
+def _eval_batch(profile: Profile, room: Room) -> Change | None:
+    now = profile.recipe.eval_batch or room.eval_batch or profile.recipe.micro_batch
+    if now == 1:
+        return None
+    # At once: many an evaluation comes before the checkpoint of its step, and each further try trains up to it again.
+    why = "one sample at a time: slower evaluation, the same training"
+    return Change(f"evaluation batch {now} -> 1", why, (("recipe.eval_batch", 1),))
 
 
 def _micro_batch(profile: Profile, room: Room) -> Change | None:
@@ -125,6 +138,13 @@ def _sequence_length(profile: Profile, _room: Room) -> Change | None:
     return Change(f"sequence length {length} -> {length // 2}", why, (("recipe.sequence_length", length // 2),))
 
 
+def _lora(profile: Profile, _room: Room) -> Change | None:
+    if profile.recipe.lora:
+        return None
+    why = "small matrices learn beside the weights, which stay: starts again from step 0"
+    return Change("LoRA", why, (("recipe.lora", True),))
+
+
 def _layers(profile: Profile, room: Room) -> Change | None:
     layers = profile.recipe.layers
     if layers < 2 or room.loads_model:
@@ -146,6 +166,13 @@ RUNGS: dict[str, Rung] = {
         helps=frozenset({"step"}),
         needs=frozenset({"fused_optimizer"}),
     ),
+    "eval_batch": Rung(
+        label="Smaller evaluation batch",
+        cost="same training; evaluates one sample at a time",
+        step=_eval_batch,
+        helps=frozenset({"eval"}),
+        needs=frozenset({"eval_batch"}),
+    ),
     "micro_batch": Rung(
         label="Smaller micro batch",
         cost="same training, a little slower; again until 1",
@@ -165,7 +192,7 @@ RUNGS: dict[str, Rung] = {
         label="Fused cross entropy",
         cost="same training but for rounding; needs Liger",
         step=_fused_cross_entropy,
-        helps=_ACTIVATIONS,
+        helps=_ACTIVATIONS | {"eval"},
         needs=frozenset({"fused_cross_entropy"}),
     ),
     "sharding": Rung(
@@ -190,8 +217,16 @@ RUNGS: dict[str, Rung] = {
         label="Half the sequence length",
         cost="cuts the samples: asks for your consent",
         step=_sequence_length,
-        helps=_ACTIVATIONS,
+        helps=_ACTIVATIONS | {"eval"},
         needs=frozenset({"sequence_length"}),
+        changes_training=True,
+    ),
+    "lora": Rung(
+        label="LoRA",
+        cost="another training, from step 0: your consent",
+        step=_lora,
+        helps=_STATES,
+        needs=frozenset({"lora"}),
         changes_training=True,
     ),
     "layers": Rung(
@@ -227,6 +262,12 @@ def why_not(name: str, room: Room) -> str:
     return "the trainer's preset cannot pass it" if lacking else ""
 
 
+def helps(name: str, phase: str, profile: Profile, room: Room) -> bool:
+    """Tell whether a rung helps a phase; a smaller micro batch helps an evaluation that is done with it."""
+    with_micro = not (profile.recipe.eval_batch or room.eval_batch)
+    return phase in rung(name).helps or (name == "micro_batch" and phase == "eval" and with_micro)
+
+
 class Try(Struct, frozen=True, kw_only=True):
     """One attempt: its profile, the rungs and Changes that led to it, and which is tried after it, by the phase.
 
@@ -246,20 +287,32 @@ def climb(profile: Profile, room: Room, hopeless: Callable[[Profile], bool] = la
     lead to the same changes meet. Those of one phase alone come first, and the mixed ones until there are too many.
     A rung that leaves a `hopeless` profile is passed over for the next one, while there is one.
     """
+    following = partial(_next, room=room, hopeless=hopeless)
     tries = [Try(profile=profile)]
     for place in range(_MOST_ATTEMPTS):
         for phase in PHASES if place < len(tries) else ():
-            at = place
-            while phase not in tries[at].then and (found := _next(tries[at], phase, room, hopeless)):
-                there = _place(tries, found)
-                if there is None:
-                    break
-                tries[at] = replace(tries[at], then=tries[at].then | {phase: there})
-                at = there
+            _walk(tries, place, phase, following)
+        if place == 0:
+            # To the one with the changes of all phases at once: there leads what finds no more room.
+            at = 0
+            for phase in PHASES:
+                at = _walk(tries, at, phase, following)
     return tuple(tries)
 
 
-def _next(before: Try, phase: str, room: Room, hopeless: Callable[[Profile], bool]) -> Try | None:
+def _walk(tries: list[Try], at: int, phase: str, following: Callable[[Try, str], Try | None]) -> int:
+    """Add what is tried from an attempt on while one phase fails; return the place of the last of it."""
+    while True:
+        if phase not in tries[at].then:
+            found = following(tries[at], phase)
+            there = _place(tries, found) if found else None
+            if there is None:
+                return at
+            tries[at] = replace(tries[at], then=tries[at].then | {phase: there})
+        at = tries[at].then[phase]
+
+
+def _next(before: Try, phase: str, *, room: Room, hopeless: Callable[[Profile], bool]) -> Try | None:
     """Return the attempt with more changes that help the phase, as few as give hope; None where no rung has any."""
     found = _changed(before, phase, room)
     while found and hopeless(found.profile) and (lower := _changed(found, phase, room)):
@@ -271,7 +324,7 @@ def _changed(before: Try, phase: str, room: Room) -> Try | None:
     ladder, done = before.profile.ladder, [name for name, _ in before.changes]
     for name in ladder.rungs if len(done) < _MOST_CHANGES else ():
         found = rung(name)
-        if phase not in found.helps or (name in done and not found.repeats) or why_not(name, room):
+        if not helps(name, phase, before.profile, room) or (name in done and not found.repeats) or why_not(name, room):
             continue
         if found.changes_training and name not in ladder.consent:
             continue

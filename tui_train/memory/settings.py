@@ -20,6 +20,9 @@ from tui_train.profile.types import Profile
 _BYTES = 264
 _MODEL = ("model_name_or_path", "base_model", "model_name", "model")
 _LENGTH = ("max_length", "max_seq_length", "block_size", "cutoff_len", "sequence_len")
+_EVAL_BATCH = ("per_device_eval_batch_size", "eval_batch_size")
+# What a trainer does where nothing is said, and others do not.
+_USUAL = {"llama-factory": {"finetuning_type": "lora", "lora_target": "all"}}
 _OPTIMIZERS: dict[str, Optimizer] = {
     "adamw_torch": "adamw_foreach",
     "adamw_torch_fused": "adamw_fused",
@@ -89,7 +92,8 @@ def own_model(profile: Profile) -> Dimensions:
 def settings(profile: Profile, documents: Mapping[str, Document]) -> dict[str, Any]:
     """Return what is told to a script: the values of its YAML file, and over them those of the arguments."""
     document = documents.get(profile.trainer.config)
-    return {**(document.values if document else {}), **dict(_arguments(profile.trainer.arguments))}
+    usual = _USUAL.get(profile.trainer.preset, {})
+    return {**usual, **(document.values if document else {}), **dict(_arguments(profile.trainer.arguments))}
 
 
 def _arguments(words: tuple[str, ...]) -> Iterator[tuple[str, str]]:
@@ -113,24 +117,26 @@ def _how(profile: Profile, resolved: Resolved, told: Mapping[str, Any], model: D
     steps = batch.accumulation(recipe.global_batch, recipe.micro_batch, resolved.copies)
     packed = "nf4" if _on(told, "load_in_4bit") or str(told.get("quantization_bit")) == "4" else ""
     words = " ".join(str(told.get(name, "")) for name in ("adapter", "finetuning_type")).lower()
-    lora = not own and (_on(told, "use_peft") or bool(packed) or "lora" in words)
+    taken = resolved.room.takes
+    made_lora = recipe.lora and "lora" in taken
+    lora = not own and (made_lora or _on(told, "use_peft") or bool(packed) or "lora" in words)
     precise = recipe.precision == "fp32"
     weights = _weights(resolved, told, model)
     half = weights != "fp32"
     liger = recipe.fused_cross_entropy or _on(
         told, "use_liger_kernel", "enable_liger_kernel", "liger_fused_linear_cross_entropy"
     )
-    taken = resolved.room.takes
     length = recipe.sequence_length if "sequence_length" in taken else _number(told, _LENGTH, recipe.sequence_length)
     return How(
         micro_batch=recipe.micro_batch,
         sequence_length=length,
+        eval_batch=_eval_batch(profile, resolved, told),
         weights="bf16" if packed and not half else weights,  # type: ignore[arg-type]
         autocast="" if precise else recipe.precision,  # type: ignore[arg-type]
         method="lora" if lora else "full",
         packed=packed,  # type: ignore[arg-type]
         rank=_number(told, ("lora_r", "lora_rank"), 8 if "finetuning_type" in told else 16),
-        targets=_targets(told),
+        targets=_targets({"lora_target": "all", **told} if made_lora else told),
         dropout=0.05 if lora else 0.0,
         optimizer=_optimizer(profile, resolved, told, own=own),
         attention=_attention(told),
@@ -143,6 +149,16 @@ def _how(profile: Profile, resolved: Resolved, told: Mapping[str, Any], model: D
         gather=steps is not None and steps > 1,
         caveats=_caveats(profile, resolved, told),
     )
+
+
+def _eval_batch(profile: Profile, resolved: Resolved, told: Mapping[str, Any]) -> int:
+    """Return how many samples are evaluated at a time; 0, a micro batch, where it is not told that any are."""
+    if profile.recipe.eval_batch and "eval_batch" in resolved.room.takes:
+        return profile.recipe.eval_batch
+    evaluates = _on(told, "do_eval", "eval_on_start") or any(
+        str(told.get(name, "no")).lower() not in {"", "no", "none"} for name in ("eval_strategy", "evaluation_strategy")
+    )
+    return _number(told, _EVAL_BATCH, resolved.room.eval_batch) if evaluates else 0
 
 
 def _weights(resolved: Resolved, told: Mapping[str, Any], model: Dimensions | None) -> str:

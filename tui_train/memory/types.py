@@ -28,11 +28,12 @@ class How(Struct, frozen=True, kw_only=True):
     frozen. `adapters` is what LoRA's matrices are kept in. `kernels` are fused ones for norms only,
     or all of Liger's; `loss` is how the logits are treated. `gather` keeps gradients over micro batches.
     `keeps_inputs`: packed layers keep what goes in, as bitsandbytes before 0.43 does. `whole_layers` is False where
-    only attention is recomputed.
+    only attention is recomputed. `eval_batch` is how many samples are evaluated at a time, 0 a micro batch.
     """
 
     micro_batch: int
     sequence_length: int
+    eval_batch: int = 0
     weights: Number = "fp32"
     autocast: Literal["", "bf16", "fp16"] = ""
     method: Method = "full"
@@ -58,6 +59,11 @@ class How(Struct, frozen=True, kw_only=True):
     def tokens(self) -> int:
         """Tokens in a micro batch."""
         return self.micro_batch * self.sequence_length
+
+    @property
+    def eval_tokens(self) -> int:
+        """Tokens that are evaluated at a time."""
+        return (self.eval_batch or self.micro_batch) * self.sequence_length
 
     @property
     def compute(self) -> int:

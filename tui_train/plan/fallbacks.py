@@ -2,26 +2,47 @@
 
 from tui_train.facts.types import Document, Gpu, Toolchain
 from tui_train.facts.versions import known_since
-from tui_train.presets import Preset, condition
+from tui_train.presets import Argument, Preset, condition, takes
 from tui_train.profile.types import Profile
 from tui_train.text import size
 
 # The library without which a fallback cannot start.
-_LIBRARIES = {"fused_cross_entropy": "liger-kernel", "optimizer_8bit": "bitsandbytes"}
-# Values of the user's own file in whose place a fallback may put another: it changes nothing else then.
+_LIBRARIES = {"fused_cross_entropy": "liger-kernel", "optimizer_8bit": "bitsandbytes", "lora": "peft"}
+# Values of the user's own file in whose place a fallback may put another, as it changes nothing else then: any value
+# where none is listed.
 _REPLACED: dict[str, tuple[object, ...]] = {
     "fused_optimizer": (None, "adamw_torch"),
     "fused_cross_entropy": (None, False),
     "optimizer_8bit": (None, "adamw_torch", "adamw_torch_fused"),
+    "eval_batch": (),
+    "lora": (None, "full"),
 }
+_ONLY_GPUS = frozenset({"fused_optimizer", "fused_cross_entropy", "optimizer_8bit"})
+_FUSED = "the trainer's optimizer is fused already"
+_OF_BUILTIN = {"fused_optimizer": _FUSED, "eval_batch": "the trainer evaluates nothing"}
 
 
 def refused(
     profile: Profile, preset: Preset, tool: Toolchain | None, document: Document | None, gpus: tuple[Gpu, ...]
 ) -> dict[str, str]:
     """Return what is refused to a trainer with this preset, Python and file on these GPUs, and why."""
-    found = {name: _why_not(name, profile, preset, tool, document) if gpus else "only for GPUs" for name in _REPLACED}
+    taken = takes(preset, profile.trainer.arguments)
+    found = _OF_BUILTIN if profile.trainer.kind == "builtin" else {}
+    found = found | {name: _why_not(name, profile, preset, tool, document) for name in _REPLACED.keys() & taken}
+    found = found | dict.fromkeys(_ONLY_GPUS if not gpus else (), "only for GPUs")
     return {name: why for name, why in found.items() if why}
+
+
+def eval_batch(preset: Preset, document: Document | None) -> int:
+    """Return how many samples the trainer evaluates at a time by itself or by its file; 0 is as many as it trains on.
+
+    What the user passes as an argument stands, and is of no use to know.
+    """
+    for value in preset.file.values if preset.file else ():
+        found = _told(document, value.key) if value.value == "{eval_batch}" else None
+        if isinstance(found, int) and found > 0:
+            return found
+    return preset.eval_batch
 
 
 def too_little_host_memory(gpus: tuple[Gpu, ...], host: int | None) -> str:
@@ -38,7 +59,9 @@ def _why_not(name: str, profile: Profile, preset: Preset, tool: Toolchain | None
         return f"the chosen Python has no {library}"
     new = tool and known_since(tool.transformers, "5.0") and known_since(tool.torch, "2.8")
     if name == "fused_optimizer" and new:
-        return "the trainer's optimizer is fused already"
+        return _FUSED
+    if name == "lora" and preset.module.startswith("llamafactory") and not _told(document, "finetuning_type"):
+        return "it trains LoRA already: finetuning_type is not full"
     if yours := _yours(name, profile, preset, document):
         return f"your own {yours} stands"
     return ""
@@ -46,12 +69,20 @@ def _why_not(name: str, profile: Profile, preset: Preset, tool: Toolchain | None
 
 def _yours(name: str, profile: Profile, preset: Preset, document: Document | None) -> str:
     """Return what the user says by himself of what the fallback would set, empty where nothing is in its way."""
-    options = {argument.words[0].partition("=")[0] for argument in preset.arguments if condition(argument.when) == name}
+    options = {argument.words[0].partition("=")[0] for argument in preset.arguments if _sets(argument, name)}
     for word in profile.trainer.arguments:
-        if word.partition("=")[0] in options:
+        if word.partition("=")[0] in options and f"{{{name}}}" not in word:
             return word
     for value in preset.file.values if preset.file else ():
-        found = document.values.get(value.key) if document and condition(value.when) == name else None
-        if found not in _REPLACED[name]:
+        found = _told(document, value.key) if condition(value.when) == name else None
+        if _REPLACED[name] and found not in _REPLACED[name]:
             return f"{value.key}: {found}"
     return ""
+
+
+def _told(document: Document | None, key: str) -> object:
+    return document.values.get(key) if document else None
+
+
+def _sets(argument: Argument, name: str) -> bool:
+    return condition(argument.when) == name or f"{{{name}}}" in argument.words[0]

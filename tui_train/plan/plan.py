@@ -217,10 +217,11 @@ def _attempt(  # noqa: PLR0913, PLR0917 - each is a thing of its own
 
 
 def _output(profile: Profile, first: Profile) -> Word:
-    """Keep checkpoints of another model, optimizer or sharding apart: they cannot be resumed from."""
+    """Keep checkpoints of another model, optimizer, method or sharding apart: they cannot be resumed from."""
     suffix = "" if profile.recipe.layers == first.recipe.layers else f"-{profile.recipe.layers}-layers"
     suffix += "" if profile.trainer.strategy == first.trainer.strategy else f"-{profile.trainer.strategy}"
     suffix += "-8bit" if profile.recipe.optimizer_8bit and not first.recipe.optimizer_8bit else ""
+    suffix += "-lora" if profile.recipe.lora and not first.recipe.lora else ""
     output = profile.trainer.output
     return f"{output}{suffix}" if output else in_run_dir(f"output{suffix}")
 

@@ -69,6 +69,7 @@ def resolve(profile: Profile, facts: Facts) -> Resolved:
         loads_model=loads_model,
         refused={"sharding": unsharded, "offload": offload, **refused},
         nodes=profile.nodes.count,
+        eval_batch=fallbacks.eval_batch(chosen, document),
     )
     return Resolved(
         toolchain=toolchain,

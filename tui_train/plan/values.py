@@ -14,7 +14,8 @@ Value = Word | int | float | bool | tuple[Word, ...]
 
 _PLAIN = (
     "layers", "hidden_size", "heads", "sequence_length", "micro_batch", "global_batch", "precision", "steps",
-    "activation_checkpointing", "fused_optimizer", "fused_cross_entropy", "optimizer_8bit", "checkpoint_every", "seed",
+    "activation_checkpointing", "fused_optimizer", "fused_cross_entropy", "optimizer_8bit", "lora",
+    "checkpoint_every", "seed",
 )  # fmt: skip
 
 
@@ -40,6 +41,7 @@ def values(profile: Profile, resolved: Resolved, output: Word, config: Word) -> 
         "accumulation": steps,
         "total_accumulation": steps * world,
         "total_batch": recipe.micro_batch * world,
+        "eval_batch": recipe.eval_batch or "",
         "world_size": world,
         "device": resolved.device,
         "backend": resolved.backend if resolved.device == "cuda" else "",

@@ -4,6 +4,7 @@ import functools
 import re
 from collections.abc import Iterator, Mapping
 from importlib import resources
+from typing import Annotated
 
 import msgspec
 from msgspec import Struct
@@ -25,6 +26,7 @@ PLACEHOLDERS = {
     "sequence_length": "recipe.sequence_length",
     "micro_batch": "recipe.micro_batch",
     "total_batch": "recipe.micro_batch",
+    "eval_batch": "recipe.eval_batch",
     "accumulation": "recipe.global_batch",
     "total_accumulation": "recipe.global_batch",
     "global_batch": "recipe.global_batch",
@@ -38,6 +40,7 @@ PLACEHOLDERS = {
     "fused_optimizer": "recipe.fused_optimizer",
     "fused_cross_entropy": "recipe.fused_cross_entropy",
     "optimizer_8bit": "recipe.optimizer_8bit",
+    "lora": "recipe.lora",
     "checkpoint_every": "recipe.checkpoint_every",
     "seed": "recipe.seed",
 }
@@ -110,6 +113,7 @@ class Preset(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     Without `strategies` nothing is known: the user's own script may take any of them.
     `module` is started where no script is; `own_script` lets a script take its place. `yours_first` puts the user's own
     arguments before these. `log` are expressions with the groups step, steps, loss, lr and tokens_per_second.
+    `eval_batch` is how many samples it evaluates at a time where it is not told; 0 is as many as it trains on.
     """
 
     label: str
@@ -117,6 +121,7 @@ class Preset(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     module: str = ""
     own_script: bool = False
     yours_first: bool = False
+    eval_batch: Annotated[int, msgspec.Meta(ge=0)] = 0
     arguments: tuple[Argument, ...] = ()
     variables: tuple[Variable, ...] = ()
     file: TrainerFile | None = None

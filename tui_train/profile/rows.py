@@ -302,6 +302,14 @@ ROWS = (
         help="Samples that one process takes at a time. Memory grows with it.",
     ),
     Field(
+        key="recipe.eval_batch",
+        label="Evaluation batch",
+        kind="integer",
+        minimum=0,
+        maximum=65536,
+        help="Samples that one process evaluates at a time; 0 is what the trainer takes by itself.",
+    ),
+    Field(
         key="recipe.global_batch",
         label="Global batch",
         kind="integer",
@@ -376,6 +384,12 @@ ROWS = (
         label="8-bit optimizer",
         kind="switch",
         help="AdamW with its state in 8 bits: less memory, and another training. Needs bitsandbytes.",
+    ),
+    Field(
+        key="recipe.lora",
+        label="LoRA",
+        kind="switch",
+        help="Trains small matrices beside the weights: much less memory, and another training. Needs peft.",
     ),
     Field(
         key="recipe.checkpoint_every",

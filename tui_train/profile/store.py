@@ -16,9 +16,9 @@ from tui_train.profile import fields
 from tui_train.profile.types import SCHEMA, Profile
 from tui_train.text import visible
 
-# Sections and switches that most trainings leave as they are: then they are not written.
+# Sections and values that most trainings leave as they are: then they are not written.
 _SPECIAL = ("nemo", "container", "communication", "nodes")
-_SPECIAL_IN_RECIPE = ("fused_optimizer", "fused_cross_entropy", "optimizer_8bit")
+_SPECIAL_IN_RECIPE = ("eval_batch", "fused_optimizer", "fused_cross_entropy", "optimizer_8bit", "lora")
 _NAME = re.compile(r"(?!.*\.toml$)[^\W_][\w .+-]{0,79}")
 
 

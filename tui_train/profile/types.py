@@ -85,7 +85,10 @@ class Nodes(Struct, frozen=True, kw_only=True):
 
 
 class Recipe(Struct, frozen=True, kw_only=True):
-    """The model's size and the optimisation; the learning rate suits `lr_base_batch` (0: this global batch)."""
+    """The model's size and the optimisation; the learning rate suits `lr_base_batch` (0: this global batch).
+
+    `eval_batch` is how many samples an evaluation takes at a time (0: as many as the trainer itself would).
+    """
 
     layers: int = 4
     hidden_size: int = 128
@@ -98,11 +101,13 @@ class Recipe(Struct, frozen=True, kw_only=True):
     lr_base_batch: int = 0
     precision: Precision = "fp32"
     steps: int = 60
+    eval_batch: int = 0
     activation_checkpointing: bool = False
     expandable_segments: bool = False
     fused_optimizer: bool = False
     fused_cross_entropy: bool = False
     optimizer_8bit: bool = False
+    lora: bool = False
     checkpoint_every: int = 20
     seed: int = 1
 
@@ -110,7 +115,9 @@ class Recipe(Struct, frozen=True, kw_only=True):
 class Ladder(Struct, frozen=True, kw_only=True):
     """What is tried after an out-of-memory, in order; `consent` names those that may change the training."""
 
-    rungs: tuple[str, ...] = ("expandable_segments", "fused_optimizer", "micro_batch", "activation_checkpointing")
+    rungs: tuple[str, ...] = (
+        "expandable_segments", "fused_optimizer", "eval_batch", "micro_batch", "activation_checkpointing",
+    )  # fmt: skip
     consent: tuple[str, ...] = ()
 
 

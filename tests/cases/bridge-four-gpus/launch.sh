@@ -169,6 +169,7 @@ titles=('as planned' 'expandable segments' 'micro batch 4 -> 2' 'micro batch 2 -
 after_loss=(2 3 4 5 0) # in the forward or backward pass
 after_step=(2 0 0 0 0) # in the optimizer step
 after_load=(2 0 0 0 0) # while the model was loaded
+after_eval=(2 3 4 0 0) # in the evaluation
 
 # ---- how attempts are run; nothing below here depends on the plan ------------------------------------------------
 
@@ -413,9 +414,13 @@ read_frame() { # read_frame LINE: sets `trace` to the phase that a line of a tra
       | *_take_model_step*)
       [ "$trace" = load ] || trace=step # loading the state of an optimizer is no step
       ;;
-    *" in forward"* | *" in backward"* | *".backward("* | *" in _call_impl"* | *" in training_step"* | *" in compute_loss"* \
-      | *cross_entropy* | *logits* | *" in prediction_step"* | *" in evaluat"*)
-      trace=loss
+    *" in evaluat"* | *" in _evaluat"* | *" in eval_"* | *" in prediction_step"* | *" in validate" | *" in validation_"* \
+      | *" in estimate_loss"*)
+      trace='eval'
+      ;;
+    *" in backward"* | *".backward("* | *" in training_step"*) trace=loss ;;
+    *" in forward"* | *" in _call_impl"* | *" in compute_loss"* | *cross_entropy* | *logits*)
+      [ "$trace" = eval ] || trace=loss # an evaluation goes forward as well
       ;;
     *" in barrier"* | *" in wait_for_everyone"* | *" in init_process_group"*) [ "$trace" != yes ] || trace=start ;;
   esac
@@ -538,6 +543,7 @@ next_attempt() { # sets `next` to the attempt after this one, 0 for none; `where
   case $phase in
     load) where="while the model was loaded" ;;
     step) where="in the optimizer step" ;;
+    eval) where="in the evaluation" ;;
     start) where="where the processes first meet" ;;
     *) where="in the forward or backward pass" ;;
   esac
