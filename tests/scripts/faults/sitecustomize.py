@@ -35,17 +35,6 @@ class Memory:
         with open(self.notes, "a") as file:
             file.write(json.dumps(what) + "\n")
 
-    def sees(self, samples):
-        self.micro = len(samples)
-        self.note(step=self.done + 1, samples=samples.tolist())
-
-    def steps(self, optimizer, *_):
-        self.done += 1
-        self.note(done=self.done)
-
-    def loaded(self, optimizer):
-        self.done = max((int(state["step"]) for state in optimizer.state.values()), default=self.done)
-
     def fault(self, where):
         """The fault of this place and moment, None where there is none."""
         told = f"{sys.argv} {os.environ.get('PYTORCH_CUDA_ALLOC_CONF')}"
@@ -69,57 +58,63 @@ class Memory:
         if fault:
             raise self.torch.OutOfMemoryError(FULL)
 
+    def embedding(self, rows, *_):
+        # Positions are looked up as well: they are no samples.
+        if rows.dim() == 2 and not self.torch.equal(rows[0], self.torch.arange(rows.shape[1])):
+            self.micro = len(rows)
+            self.note(step=self.done + 1, samples=rows.tolist())
+
+    def linear(self, hidden, *_):
+        self.allocate("forward")
+        if hidden.requires_grad and self.fault("backward"):
+            hidden.register_hook(lambda _: self.allocate("backward"))
+
+    def to(self, *_):
+        # Of Module.to, and of Optimizer.load_state_dict.
+        places = {"convert": "load", "_process_value_according_to_param_policy": "resume"}
+        caller = sys._getframe(2).f_code.co_name
+        if caller in places:
+            self.allocate(places[caller])
+
+    def zeros_like(self, *_):
+        if sys._getframe(2).f_code.co_name == "_init_group":  # of an optimizer's first step
+            self.allocate("state")
+
+    def update(self, *_):
+        self.allocate("step")
+
+    def stepped(self, *_):
+        self.done += 1
+        self.note(done=self.done)
+
+    def resumes(self, _optimizer, saved):
+        self.done = max(int(state["step"]) for state in saved["state"].values())
+
+
+def before(owner, name, act):
+    """Have `act` called before a function, with what that is given by place."""
+    real = getattr(owner, name)
+
+    def call(*words, **named):
+        act(*words)
+        return real(*words, **named)
+
+    setattr(owner, name, call)
+
 
 def limit(torch):
     """Put the memory's limit into torch's functions."""
-    from torch.nn import functional
     from torch.optim import Optimizer, adam, optimizer
 
     memory = Memory(torch)
-    optimizer.register_optimizer_step_post_hook(memory.steps)
-
-    def embedding(rows, weight, *more, _real=functional.embedding, **named):
-        # Positions are looked up as well: they are no samples.
-        if rows.dim() == 2 and not torch.equal(rows[0], torch.arange(rows.shape[1])):
-            memory.sees(rows)
-        return _real(rows, weight, *more, **named)
-
-    def linear(*words, _real=functional.linear, **named):
-        memory.allocate("forward")
-        result = _real(*words, **named)
-        if memory.fault("backward"):
-            result.register_hook(lambda _: memory.allocate("backward"))
-        return result
-
-    def to(tensor, *words, _real=torch.Tensor.to, **named):
-        caller = sys._getframe(1).f_code.co_name
-        if caller == "convert":  # of Module.to
-            memory.allocate("load")
-        if caller == "_process_value_according_to_param_policy":  # of Optimizer.load_state_dict
-            memory.allocate("resume")
-        return _real(tensor, *words, **named)
-
-    def zeros_like(*words, _real=torch.zeros_like, **named):
-        if sys._getframe(1).f_code.co_name == "_init_group":  # of an optimizer's first step
-            memory.allocate("state")
-        return _real(*words, **named)
-
-    def load_state_dict(self, *words, _real=Optimizer.load_state_dict, **named):
-        _real(self, *words, **named)
-        memory.loaded(self)
-
-    def stepping(real):
-        def update(*words, **named):
-            memory.allocate("step")
-            return real(*words, **named)
-
-        return update
-
-    functional.embedding, functional.linear = embedding, linear
-    torch.Tensor.to, torch.zeros_like = to, zeros_like
-    Optimizer.load_state_dict = load_state_dict
+    before(torch.nn.functional, "embedding", memory.embedding)
+    before(torch.nn.functional, "linear", memory.linear)
+    before(torch.Tensor, "to", memory.to)
+    before(torch, "zeros_like", memory.zeros_like)
     for name in ("_single_tensor_adam", "_fused_adam"):
-        setattr(adam, name, stepping(getattr(adam, name)))
+        before(adam, name, memory.update)
+    before(Optimizer, "load_state_dict", memory.resumes)
+    optimizer.register_optimizer_step_post_hook(memory.stepped)
 
 
 class Finder:
