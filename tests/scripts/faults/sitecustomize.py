@@ -88,7 +88,8 @@ class Memory:
         self.note(done=self.done)
 
     def resumes(self, _optimizer, saved):
-        self.done = max(int(state["step"]) for state in saved["state"].values())
+        # Accelerate hands an empty one over as well.
+        self.done = max((int(state["step"]) for state in saved["state"].values()), default=self.done)
 
 
 def before(owner, name, act):
