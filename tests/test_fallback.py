@@ -1,13 +1,12 @@
 """launch.sh after an out-of-memory: which attempt follows, what is not tried again, and that the training stays."""
 
 import json
-import re
 import subprocess
 import sys
 
 import pytest
 from support import SCRIPTS, UUIDS, bash, exported, facts, gpu, noted, plain_environment, profile, stub
-from test_training import TINY, log_of, run_of
+from test_training import log_of, run_of
 
 from tui_train.plan.types import argv
 from tui_train.runs.status import status
@@ -224,35 +223,3 @@ def test_the_batch_is_left_alone_where_nothing_helps_the_optimizer_step(tmp_path
     assert len(plan.attempts) > 1
     assert (status(run).state, tried(run)) == ("failed", [1])
     assert "simulated at step 2 with micro batch 8" in log_of(run, 1)
-
-
-@pytest.mark.training
-def test_the_hf_trainer_keeps_its_batch_after_an_optimizer_step(tmp_path):
-    """Its optimizer is fused, it goes on from its checkpoint, and it learns what it would have learned."""
-    values = {
-        **TINY,
-        "trainer.kind": "script",
-        "trainer.preset": "hf-trainer",
-        "trainer.launcher": "python",
-        "trainer.python": sys.executable,
-        "trainer.script": str(SCRIPTS / "hf_trainer.py"),
-        "recipe.steps": 4,
-        "recipe.checkpoint_every": 2,
-        "ladder.rungs": ("micro_batch", "fused_optimizer"),
-    }
-    words = ("--logging_steps=1", "--report_to=none", "--in_optimizer=True")
-
-    def trained(folder, fails):
-        chosen = profile({**values, "trainer.arguments": (*words, f"--fails_in_step={fails}")})
-        # As if there was a card: the fallback is for the optimizer's step there.
-        run, _ = exported(folder, chosen, facts(gpus=(gpu(0),), **OLD))
-        done = bash(run, env=plain_environment(HF_HUB_OFFLINE="1"), timeout=240)
-        assert done.returncode == 0, log_of(run, 1)
-        state = json.loads((run.path / "output" / "checkpoint-4" / "trainer_state.json").read_text())
-        return run, [entry["loss"] for entry in state["log_history"] if "loss" in entry]
-
-    (_, whole), (run, fell) = trained(tmp_path / "whole", 0), trained(tmp_path / "fell", 4)
-    assert [attempt.out_of_memory for attempt in status(run).attempts] == [True, False]
-    assert fell == pytest.approx(whole, rel=0, abs=1e-5)
-    assert {*re.findall(r"samples (\d+)", log_of(run, 2))} == {"8"}
-    assert "--per_device_train_batch_size=8" in run.script.read_text().partition(f"attempt_{tried(run)[1]}() {{")[2]

@@ -5,6 +5,7 @@ Each trainer with each launcher, in each phase; TUI_TRAIN_TEST_LADDER=all tests 
 
 import json
 import os
+import subprocess
 import sys
 from collections import Counter, defaultdict
 from functools import cache
@@ -13,7 +14,7 @@ from typing import NamedTuple
 
 import msgspec
 import pytest
-from support import SCRIPTS, bash, exported, facts, gpu, plain_environment, profile
+from support import SCRIPTS, bash, exported, facts, gpu, plain_environment, profile, ready
 from test_training import TINY, log_of, losses
 
 from tui_train.presets import Checkpoints, OwnPreset, presets
@@ -236,3 +237,24 @@ def test_the_ladder_ends(tmp_path, trainer, launcher, phase):
     sizes = [2, 1] if phase == "loss" else [2] * len(way)
     assert len(way) > 1
     assert all(micro_batches(one) <= {size} for one, size in zip(found.attempts, sizes, strict=phase == "loss"))
+
+
+def test_an_older_trainer_resumes_with_the_micro_batch_that_it_is_told(tmp_path):
+    """Its own choice is the checkpoint's, with the accumulation of the smaller one: another global batch."""
+    values = {"trainer.kind": "script", "trainer.preset": "hf-trainer", "trainer.script": "/t.py"}
+    chosen = profile(values | {"recipe.micro_batch": 8, "ladder.rungs": ("micro_batch",)})
+    run, plan = exported(tmp_path / "run", chosen, facts(transformers="5.1.0"))
+    told = [{one.name: one.value for one in attempt.command.env} for attempt in plan.attempts]
+    assert [names["TUI_TRAIN_MICRO_BATCH"] for names in told] == ["8", "4", "2", "1"]
+    newer = ready(chosen, facts(transformers="5.2.0")).plan.attempts
+    assert not any(one.name == "TUI_TRAIN_MICRO_BATCH" for attempt in newer for one in attempt.command.env)
+    for batch in (8, None):
+        (tmp_path / f"{batch}.json").write_text(json.dumps({"train_batch_size": batch}))
+    code = "import sys; from transformers import TrainerState as S\n"
+    code += "print([S.load_from_json(path).train_batch_size for path in sys.argv[1:]])"
+    done = subprocess.run(
+        [sys.executable, "-c", code, tmp_path / "8.json", tmp_path / "None.json"],
+        env=plain_environment(PYTHONPATH=str(run.path / "shim"), TUI_TRAIN_MICRO_BATCH="4"),
+        capture_output=True, text=True, check=True,
+    )  # fmt: skip
+    assert done.stdout == "[4, None]\n"
