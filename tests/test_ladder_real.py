@@ -34,7 +34,7 @@ WORDS = {
 # Where memory can run out, and the phase that it is.
 PHASE_OF = {"forward": "loss", "backward": "loss", "state": "step", "step": "step", "load": "load", "resume": "load"}
 PHASES = ("loss", "step", "load")
-# What the default run of the tests leaves out.
+# What the default run of the tests has of all this.
 USUAL = {
     "climbs": {("builtin", "python", "load"), ("hf-trainer", "python", "step"), ("total-batch", "accelerate", "loss")},
     "fails": {("total-batch", "torchrun", "step")},
