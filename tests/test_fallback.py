@@ -1,7 +1,6 @@
 """launch.sh after an out-of-memory: which attempt follows, what is not tried again, and that the training stays."""
 
 import json
-import re
 import subprocess
 import sys
 
@@ -265,17 +264,6 @@ EVALUATING = ("--eval_strategy=steps", "--eval_steps=3")
 def whole(tmp_path_factory):
     """What the Hugging Face Trainer logs where nothing happens to it."""
     return hf_trained(tmp_path_factory.mktemp("whole"), (), *EVALUATING)[1]
-
-
-@pytest.mark.training
-def test_the_hf_trainer_keeps_its_batch_after_an_optimizer_step(tmp_path, whole):
-    """Its optimizer is fused, it goes on from its checkpoint, and it learns what it would have learned."""
-    rungs, words = ("micro_batch", "fused_optimizer"), ("--in_optimizer=True", "--fails_in_step=4")
-    run, fell = hf_trained(tmp_path / "fell", rungs, *words)
-    assert [attempt.out_of_memory for attempt in status(run).attempts] == [True, False]
-    assert logged(fell, "loss") == pytest.approx(logged(whole, "loss"), rel=0, abs=1e-5)
-    assert {*re.findall(r"samples (\d+)", log_of(run, 2))} == {"8"}
-    assert "--per_device_train_batch_size=8" in run.script.read_text().partition(f"attempt_{tried(run)[1]}() {{")[2]
 
 
 @pytest.mark.training

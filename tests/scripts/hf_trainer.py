@@ -15,7 +15,6 @@ class Own:
 
     memory_for: int = 1000
     fails_in_step: int = 0
-    in_optimizer: bool = False
     evaluates_for: int = 1000
 
 
@@ -33,18 +32,10 @@ class Tokens(torch.utils.data.Dataset):
 
 
 class Memory(TrainerCallback):
-    """Runs out of memory in a step, while the batch of one device is too large or until the optimizer is fused."""
-
-    def on_train_begin(self, _args, state, _control, optimizer, **_more):
-        def full(*_):
-            if state.global_step + 1 == own.fails_in_step:
-                raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB.")
-
-        if own.in_optimizer and "--optim=adamw_torch_fused" not in sys.argv:
-            getattr(optimizer, "optimizer", optimizer).register_step_pre_hook(full)
+    """Runs out of memory in a step, while the batch of one device is too large."""
 
     def on_step_begin(self, args, state, _control, **_more):
-        fails = state.global_step + 1 == own.fails_in_step and not own.in_optimizer
+        fails = state.global_step + 1 == own.fails_in_step
         if fails and args.per_device_train_batch_size > own.memory_for:
             raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB.")
 

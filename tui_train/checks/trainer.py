@@ -19,6 +19,7 @@ _OURS = {
     "ACCELERATE_USE_CPU": "choose the device on the Hardware screen (hardware.device)",
     "TUI_TRAIN_RUN_ID": "by it a run's processes are found again",
     "TUI_TRAIN_BACKEND": "choose the communication on the Backend screen (communication.backend)",
+    "TUI_TRAIN_MICRO_BATCH": "choose it on the Recipe screen (recipe.micro_batch)",
     **dict.fromkeys(("RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE"), "the launcher sets it"),
 }
 

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 
 from tui_train.facts.types import Facts
-from tui_train.facts.versions import at_least
+from tui_train.facts.versions import at_least, older
 from tui_train.plan import communication, container, nemo
 from tui_train.plan.arguments import fill, plain
 from tui_train.plan.launchers import LAUNCHERS
@@ -16,6 +16,8 @@ from tui_train.profile.types import Profile
 
 SHIM = "shim"
 _TORCH_GRACE = 30
+# Before it the Hugging Face Trainer resumes with the micro batch of the checkpoint, whatever it is told.
+_OWN_MICRO_BATCH = "5.2"
 
 
 def settings(
@@ -54,6 +56,9 @@ def settings(
     if profile.recipe.expandable_segments and job.gpus:
         why = "the allocator grows its blocks: less memory lost to fragmentation"
         settings.append(Setting("PYTORCH_CUDA_ALLOC_CONF", "expandable_segments:True", why, "ladder"))
+    if _keeps_micro_batch(profile, resolved):
+        why = f"transformers before {_OWN_MICRO_BATCH} would resume with the micro batch of the checkpoint"
+        settings.append(Setting("TUI_TRAIN_MICRO_BATCH", str(profile.recipe.micro_batch), why, "ladder"))
     text = words(found)
     for variable in resolved.preset.variables:
         if applies(variable.when, plain(text)):
@@ -64,6 +69,13 @@ def settings(
     mine = {setting.name: setting for setting in settings}
     yours = {name: Setting(name, value, "yours", "profile") for name, value in profile.trainer.environment.items()}
     return tuple({**mine, **yours, **_shim(profile)}.values())
+
+
+def _keeps_micro_batch(profile: Profile, resolved: Resolved) -> bool:
+    rule, tool = resolved.preset.checkpoints, resolved.toolchain
+    saves = rule is not None and "trainer_state.json" in rule.complete and profile.trainer.kind == "script"
+    told = "micro_batch" in resolved.room.takes
+    return saves and told and tool is not None and older(tool.transformers, _OWN_MICRO_BATCH)
 
 
 def _shim(profile: Profile) -> dict[str, Setting]:

@@ -1,4 +1,4 @@
-"""Shows on which device each rank of a script trains, and has it talk by another backend where that was chosen.
+"""Shows on which device each rank of a script trains; has it talk by another backend, or keep to its micro batch.
 
 The script stays as it is: Python runs this at its start.
 
@@ -245,6 +245,29 @@ class Backend:
         return change
 
 
+class MicroBatch:
+    """Has the Hugging Face Trainer resume with the micro batch that it is told: TUI_TRAIN_MICRO_BATCH names it.
+
+    Older ones take the one that the checkpoint was written with, and multiply it with the new accumulation.
+    """
+
+    def __init__(self, wanted: int) -> None:
+        """Know how many samples."""
+        self.wanted = wanted
+
+    def on_callbacks(self, module: Any) -> None:
+        """Put it in the place of the one that a checkpoint tells."""
+        load = module.TrainerState.load_from_json
+
+        def load_from_json(*positional: Any, **named: Any) -> Any:
+            state = load(*positional, **named)
+            if state.train_batch_size is not None:
+                state.train_batch_size = self.wanted
+            return state
+
+        module.TrainerState.load_from_json = staticmethod(load_from_json)
+
+
 def card(index: int) -> str:
     """Return the name of a device of CUDA, which runs already, and its card's name and UUID where torch tells them."""
     told = quietly(sys.modules["torch.cuda"].get_device_properties, index)
@@ -260,7 +283,7 @@ def _runs(cuda: Any) -> bool:
 
 
 def install() -> None:
-    """Wait for the modules of torch that tell of ranks and devices."""
+    """Wait for the modules that tell of ranks and devices, and for those in which something is put right."""
     # A run that another run started has two such modules on its path.
     if any(getattr(finder, "tui_train", False) for finder in sys.meta_path):
         return
@@ -275,6 +298,8 @@ def install() -> None:
         backend = Backend(os.environ["TUI_TRAIN_BACKEND"])
         distributed.append(backend.on_distributed)
         waits["accelerate.state"] = backend.on_accelerate
+    if micro := os.environ.get("TUI_TRAIN_MICRO_BATCH"):
+        waits["transformers.trainer_callback"] = MicroBatch(int(micro)).on_callbacks
     if distributed:
         waits["torch.distributed.distributed_c10d"] = lambda module: [quietly(act, module) for act in distributed]
     if waits:
