@@ -35,7 +35,7 @@ _ALLOCATOR = frozenset({"PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_ALLOC_CONF"})
 class Room(Struct, frozen=True, kw_only=True):
     """What a rung may build on: world size, GPUs or not, what the trainer takes, whether weights are loaded.
 
-    `refused` says why a rung is of no use here; `nodes` are machines.
+    `refused` says why a rung is of no use here.
     """
 
     world_size: int
@@ -43,7 +43,6 @@ class Room(Struct, frozen=True, kw_only=True):
     takes: frozenset[str]
     loads_model: bool
     refused: Mapping[str, str] = {}
-    nodes: int = 1
 
 
 class Rung(Struct, frozen=True, kw_only=True):
@@ -212,8 +211,6 @@ def rung(name: str) -> Rung:
 
 def why_not(name: str, room: Room) -> str:
     """Return why this trainer and machine have no use for a rung, empty when they have."""
-    if room.nodes > 1:
-        return "not with several machines: none sees the others fail"
     if name == "expandable_segments" and not room.cuda:
         return "only for GPUs"
     if room.refused.get(name):

@@ -172,7 +172,7 @@ def _notes(profile: Profile, resolved: Resolved) -> tuple[str, ...]:
         last = profile.nodes.count - 1
         ranks = "--node-rank=1 on the other" if last == 1 else f"--node-rank=1 to {last} on the others"
         notes.append(f"Start it on each machine, from a copy of this folder: --node-rank=0 on the first, {ranks}.")
-        notes.append("After running out of GPU memory it stops: a machine does not see why another one fails.")
+        notes.append("On a disk that they share, they fall back together after running out of GPU memory; else they stop.")
         if resolved.preset.checkpoints or resolved.nemo:
             notes.append("To resume, all machines need the output folder on a disk that they share.")
         if resolved.preset.checkpoints and not resolved.nemo:
