@@ -18,7 +18,8 @@ find_machine() { # sets `node_rank`, and `own_dir`, where the files of this mach
 }
 
 look_for_checkpoints() { # before anything starts, for a machine that refuses later leaves the others waiting
-  (dry_run=yes && "${attempts[10#${begin:-1} - 1]}" > /dev/null) || exit
+  local dry_run=yes
+  ("${attempts[10#${begin:-1} - 1]}" > /dev/null) || exit
 }
 
 agree() { # agree FOLDER: sets `checkpoint` to the one that all machines take; refuses where each would find its own

@@ -201,7 +201,8 @@ find_machine() { # sets `node_rank`, and `own_dir`, where the files of this mach
 }
 
 look_for_checkpoints() { # before anything starts, for a machine that refuses later leaves the others waiting
-  (dry_run=yes && "${attempts[10#${begin:-1} - 1]}" > /dev/null) || exit
+  local dry_run=yes
+  ("${attempts[10#${begin:-1} - 1]}" > /dev/null) || exit
 }
 
 agree() { # agree FOLDER: sets `checkpoint` to the one that all machines take; refuses where each would find its own
@@ -298,13 +299,13 @@ tell() { # tell STATE: says to the others how the attempt of this machine is
   printf '%s\n' "$first_mark $run_id $position $1" > "$own_dir/.word.new" && mv -f -- "$own_dir/.word.new" "$own_dir/.word"
 } 2> /dev/null
 
-hear() { # hear RANK: sets `word` to what that machine said last, and `there` to how its attempt is, where it is this one
+hear() { # hear RANK: sets `word` to what that machine said last, and `news` to how its attempt is, where it is this one
   local folder=$run_dir
   [ "$1" -eq 0 ] || folder+=/node-$1
   word=(- - - -)
   { read -r -a word < "$folder/.word" || word=(- - - -); } 2> /dev/null
-  there=
-  [ "${word[0]-} ${word[2]-}" != "$first_mark $position" ] || there=${word[3]-}
+  news=
+  [ "${word[0]-} ${word[2]-}" != "$first_mark $position" ] || news=${word[3]-}
 }
 
 meet() { # sets `first_mark`, which stays - where the first machine is not seen
@@ -324,7 +325,7 @@ attend() { # beside an attempt: says that it runs, and calls this script where o
     for rank in "${others[@]}"; do
       [ -z "$since" ] || break
       hear "$rank"
-      case $there in '' | running | finished) continue ;; esac
+      case $news in '' | running | finished) continue ;; esac
       since=$SECONDS
       [ "$node_rank" -gt 0 ] || tell over
     done
@@ -379,13 +380,13 @@ confer() { # after an attempt: tells how it ended; after a failure `phase`, `whe
 decide() { # on the first machine: sets `phase` and `next` by what all say, or `apart` to why nothing follows
   local rank whom=0 known=' ' name states=("$state") marks=$run_id:$position since=$SECONDS
   for ((rank = 1; rank < nodes; rank++)); do
-    while hear "$rank" && [ -z "${there#running}" ]; do
+    while hear "$rank" && [ -z "${news#running}" ]; do
       [ "$signals" -eq 0 ] || return 0
       ! too_late "$rank" || return 0
       sleep 0.5
     done
     marks+=" ${word[1]}:$position"
-    states+=("$there")
+    states+=("$news")
   done
   for rank in "${!states[@]}"; do
     case ${states[rank]} in
@@ -407,8 +408,8 @@ decide() { # on the first machine: sets `phase` and `next` by what all say, or `
   done
   if [ -z "$phase" ]; then next=0; fi
   [ "$next" -gt 0 ] || { name_machine; return 0; }
-  name=$(dry_run=yes choice=any && "${attempts[next - 1]}" > /dev/null && printf '%s' "${checkpoint##*/}")
-  choice==$name
+  name=$(name_checkpoint)
+  choice="=$name"
   name_machine
   { printf '%s\n' "$marks" "$next $phase $whom" "$name" > "$run_dir/.decision.new" \
     && mv -f -- "$run_dir/.decision.new" "$run_dir/.decision"; } 2> /dev/null || apart="cannot write in $run_dir"
@@ -423,7 +424,7 @@ follow() { # on the others: the same, as the first machine has decided
     case " ${lines[0]-} " in
       *" $run_id:$position "*)
         read -r chosen phase whom <<< "${lines[1]-}"
-        choice==${lines[2]-}
+        choice="=${lines[2]-}"
         is_phase "$phase" || refuse 73 "cannot read $run_dir/.decision"
         next_attempt
         next=$((10#$chosen))
@@ -432,7 +433,7 @@ follow() { # on the others: the same, as the first machine has decided
         ;;
     esac
     hear 0
-    case $there in
+    case $news in
       over-for-all | stopped | finished)
         apart="the first machine tries nothing else: its log says why"
         return
@@ -443,10 +444,16 @@ follow() { # on the others: the same, as the first machine has decided
   done
 }
 
+name_checkpoint() { # prints the name of the checkpoint from which the next attempt goes on, nothing where there is none
+  local dry_run=yes choice=any
+  "${attempts[next - 1]}" > /dev/null
+  printf '%s' "${checkpoint##*/}"
+}
+
 too_late() { # too_late RANK: true when that machine is waited for in vain; sets `apart`
   local limit=$meet_wait
   apart="machine $1 is not seen in this folder, and without one that all machines share there is no other attempt"
-  case $there in
+  case $news in
     '') ;;
     running)
       limit=$((answer_wait + grace))
@@ -471,7 +478,7 @@ patience=60
 watcher=
 first_mark=-
 word=()
-there=
+news=
 
 # ---- how attempts are run; nothing below here depends on the plan ------------------------------------------------
 
