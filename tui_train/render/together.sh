@@ -21,21 +21,29 @@ meet() { # sets `first_mark`, which stays - where the first machine is not seen
 }
 
 attend() { # beside an attempt: says that it runs, and calls this script where one of another machine has failed
-  local rank born said='' since='' others=(0)
+  local rank born announced='' since='' living=$run_id others=(0)
   trap '' HUP PIPE
-  [ "$node_rank" -gt 0 ] || mapfile -t others < <(seq 1 $((nodes - 1)))
+  if [ "$node_rank" -eq 0 ]; then mapfile -t others < <(seq 1 $((nodes - 1))); fi
   born=$(start_ticks "$child")-$(start_ticks "$$")
   while [ -d "/proc/$child" ] && [ "$(start_ticks "$child")-$(start_ticks "$$")" = "$born" ]; do
     meet
-    [ "$said" = "$first_mark" ] || tell running
-    said=$first_mark
     for rank in "${others[@]}"; do
       [ -z "$since" ] || break
       hear "$rank"
-      case $news in '' | running | finished) continue ;; esac
-      since=$SECONDS
-      [ "$node_rank" -gt 0 ] || tell over
+      case $news in
+        '' | finished) ;;
+        running) living=$first_mark ;;
+        # The last words of an earlier start of the first machine are none: it must have been seen at work.
+        *) [ "$living" != "$first_mark" ] || since=$SECONDS ;;
+      esac
     done
+    if [ -n "$since" ]; then
+      [ "$node_rank" -gt 0 ] || [ "$announced" = over ] || tell over
+      announced=over
+    elif [ "$announced" != "$first_mark" ]; then
+      tell running
+      announced=$first_mark
+    fi
     # It mostly fails by itself then, and says more in its log.
     if [ -n "$since" ] && [ "$((SECONDS - since))" -ge "$patience" ]; then
       kill -USR1 "$$"
@@ -47,7 +55,7 @@ attend() { # beside an attempt: says that it runs, and calls this script where o
 
 on_call() { # ends a training that still waits for one that has failed
   interrupted=1
-  [ -n "$child" ] || return 0
+  [ -n "$child" ] && [ "$signals" -eq 0 ] || return 0
   called=yes
   say "the attempt of another machine has failed: ends the one of this machine"
   end_training
@@ -97,7 +105,7 @@ decide() { # on the first machine: sets `phase` and `next` by what all say, or `
   done
   for rank in "${!states[@]}"; do
     case ${states[rank]} in
-      stopped | finished) apart="machine $rank was stopped or has finished" ;;
+      stopped | finished) apart="machine $rank has ${states[rank]}" ;;
       hopeless) apart="less GPU memory does not help on machine $rank: its log says why" ;;
     esac
   done
@@ -141,8 +149,12 @@ follow() { # on the others: the same, as the first machine has decided
     esac
     hear 0
     case $news in
-      over-for-all | stopped | finished)
-        apart="the first machine tries nothing else: its log says why"
+      over-for-all)
+        [ -z "$phase" ] || apart="the first machine tries nothing else: its launch.sh says why"
+        return
+        ;;
+      stopped | finished)
+        apart="machine 0 has $news"
         return
         ;;
     esac

@@ -2,8 +2,8 @@
 # shellcheck disable=SC1003,SC2016,SC2034,SC2054,SC2191,SC2329
 # two machines of four: /home/ada/demo/trainer_evaluate_demo.py under accelerate with zero2, 4 processes on 4 GPUs of each of 2 machines
 # micro batch 2 x accumulation 4 x 8 processes = global batch 64, learning rate 2e-05, 1000 steps
-# Start it on each machine, from a copy of this folder: --node-rank=0 on the first, --node-rank=1 on the other.
-# On a disk that they share, they fall back together after running out of GPU memory; else they stop.
+# Start it on each machine, from this folder or a copy: --node-rank=0 on the first, --node-rank=1 on the other.
+# Out of GPU memory, they fall back together where they share the folder; from copies they stop.
 # To resume, all machines need the output folder on a disk that they share.
 # It resumes only where it is asked to, on all of them: with --resume.
 # Written by tui-train, without which it runs: it needs bash, coreutils and the Python below.
@@ -314,33 +314,41 @@ meet() { # sets `first_mark`, which stays - where the first machine is not seen
 }
 
 attend() { # beside an attempt: says that it runs, and calls this script where one of another machine has failed
-  local rank born said='' since='' others=(0)
+  local rank born announced='' since='' living=$run_id others=(0)
   trap '' HUP PIPE
-  [ "$node_rank" -gt 0 ] || mapfile -t others < <(seq 1 $((nodes - 1)))
+  if [ "$node_rank" -eq 0 ]; then mapfile -t others < <(seq 1 $((nodes - 1))); fi
   born=$(start_ticks "$child")-$(start_ticks "$$")
   while [ -d "/proc/$child" ] && [ "$(start_ticks "$child")-$(start_ticks "$$")" = "$born" ]; do
     meet
-    [ "$said" = "$first_mark" ] || tell running
-    said=$first_mark
     for rank in "${others[@]}"; do
       [ -z "$since" ] || break
       hear "$rank"
-      case $news in '' | running | finished) continue ;; esac
-      since=$SECONDS
-      [ "$node_rank" -gt 0 ] || tell over
+      case $news in
+        '' | finished) ;;
+        running) living=$first_mark ;;
+        # The last words of an earlier start of the first machine are none: it must have been seen at work.
+        *) [ "$living" != "$first_mark" ] || since=$SECONDS ;;
+      esac
     done
+    if [ -n "$since" ]; then
+      [ "$node_rank" -gt 0 ] || [ "$announced" = over ] || tell over
+      announced=over
+    elif [ "$announced" != "$first_mark" ]; then
+      tell running
+      announced=$first_mark
+    fi
     # It mostly fails by itself then, and says more in its log.
     if [ -n "$since" ] && [ "$((SECONDS - since))" -ge "$patience" ]; then
       kill -USR1 "$$"
       break
     fi
-    sleep 1
+    sleep "$look_every"
   done
 } > /dev/null 2>&1
 
 on_call() { # ends a training that still waits for one that has failed
   interrupted=1
-  [ -n "$child" ] || return 0
+  [ -n "$child" ] && [ "$signals" -eq 0 ] || return 0
   called=yes
   say "the attempt of another machine has failed: ends the one of this machine"
   end_training
@@ -383,14 +391,14 @@ decide() { # on the first machine: sets `phase` and `next` by what all say, or `
     while hear "$rank" && [ -z "${news#running}" ]; do
       [ "$signals" -eq 0 ] || return 0
       ! too_late "$rank" || return 0
-      sleep 0.5
+      sleep "$look_every"
     done
     marks+=" ${word[1]}:$position"
     states+=("$news")
   done
   for rank in "${!states[@]}"; do
     case ${states[rank]} in
-      stopped | finished) apart="machine $rank was stopped or has finished" ;;
+      stopped | finished) apart="machine $rank has ${states[rank]}" ;;
       hopeless) apart="less GPU memory does not help on machine $rank: its log says why" ;;
     esac
   done
@@ -434,13 +442,17 @@ follow() { # on the others: the same, as the first machine has decided
     esac
     hear 0
     case $news in
-      over-for-all | stopped | finished)
-        apart="the first machine tries nothing else: its log says why"
+      over-for-all)
+        [ -z "$phase" ] || apart="the first machine tries nothing else: its launch.sh says why"
+        return
+        ;;
+      stopped | finished)
+        apart="machine 0 has $news"
         return
         ;;
     esac
     ! too_late 0 || return 0
-    sleep 0.5
+    sleep "$look_every"
   done
 }
 
@@ -470,11 +482,12 @@ is_phase() { [[ $1 =~ ^[a-z]+$ ]] && [[ -v after_$1 ]]; }
 
 name_machine() { [ "$whom" -eq "$node_rank" ] || where+=" on machine $whom"; }
 
-# Seconds: that a machine is looked for, whose folder the network may show late; that one that was seen has to tell of
-# its end; that a training has to fail by itself.
+look_every=1 # seconds, as all that follow
+# A training has so long to fail by itself, a machine to be seen, as a network may show a folder's files late, and one
+# that was seen to tell of its end.
+patience=60
 meet_wait=90
 answer_wait=180
-patience=60
 watcher=
 first_mark=-
 word=()
