@@ -470,6 +470,7 @@ run_attempt() {  # run_attempt FUNCTION LOG: sets `code`
   set +m
   event attempt_started ",\"attempt\":$number,\"position\":$position,\"leader\":$leader$named"
   if [ "$nodes" -gt 1 ]; then
+    began=$SECONDS
     attend &
     watcher=$!
   fi

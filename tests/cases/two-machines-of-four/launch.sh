@@ -424,18 +424,18 @@ decide() { # on the first machine: sets `phase` and `next` by what all say, or `
 }
 
 follow() { # on the others: the same, as the first machine has decided
-  local lines whom chosen since=$SECONDS
+  local lines whom chosen since=$SECONDS known='^[0-9]{1,3} [a-z]+ [0-9]{1,6}$'
   while [ "$signals" -eq 0 ]; do
     [ "$first_mark" != - ] || { meet && tell "$state"; }
     lines=()
     { mapfile -t lines < "$run_dir/.decision"; } 2> /dev/null
+    [[ ${lines[1]-} =~ $known ]] || lines=()
     case " ${lines[0]-} " in
       *" $run_id:$position "*)
         read -r chosen phase whom <<< "${lines[1]-}"
         choice="=${lines[2]-}"
-        is_phase "$phase" || refuse 73 "cannot read $run_dir/.decision"
         next_attempt
-        next=$((10#$chosen))
+        next=$chosen
         name_machine
         return
         ;;
@@ -463,17 +463,20 @@ name_checkpoint() { # prints the name of the checkpoint from which the next atte
 }
 
 too_late() { # too_late RANK: true when that machine is waited for in vain; sets `apart`
-  local limit=$meet_wait
+  local from=$since limit
   apart="machine $1 is not seen in this folder, and without one that all machines share there is no other attempt"
   case $news in
-    '') ;;
+    '')
+      from=$began
+      limit=$meet_wait
+      ;;
     running)
       limit=$((answer_wait + grace))
       apart="machine $1 does not say how its attempt ended"
       ;;
     *) limit=$((2 * (answer_wait + grace))) ;;
   esac
-  [ "$((SECONDS - since))" -lt "$limit" ] || return 0
+  [ "$((SECONDS - from))" -lt "$limit" ] || return 0
   apart=
   return 1
 }
@@ -483,12 +486,13 @@ is_phase() { [[ $1 =~ ^[a-z]+$ ]] && [[ -v after_$1 ]]; }
 name_machine() { [ "$whom" -eq "$node_rank" ] || where+=" on machine $whom"; }
 
 look_every=1 # seconds, as all that follow
-# A training has so long to fail by itself, a machine to be seen, as a network may show a folder's files late, and one
-# that was seen to tell of its end.
+# A training has so long to fail by itself; a machine to be seen since an attempt began, for a network may show a
+# folder's files late; and one that was seen to tell of its end.
 patience=60
 meet_wait=90
 answer_wait=180
 watcher=
+began=0
 first_mark=-
 word=()
 news=
@@ -790,6 +794,7 @@ run_attempt() {  # run_attempt FUNCTION LOG: sets `code`
   set +m
   event attempt_started ",\"attempt\":$number,\"position\":$position,\"leader\":$leader$named"
   if [ "$nodes" -gt 1 ]; then
+    began=$SECONDS
     attend &
     watcher=$!
   fi
