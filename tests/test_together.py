@@ -22,6 +22,7 @@ STRANGER = f"echo '{OUT_OF_MEMORY} Process 42 has 20.50 GiB memory in use. this 
 FAILS = "exit 3"
 # A collective whose peer is gone, which notices it much later.
 HANGS = "exec /bin/sleep 300"
+SAVES_AND_ENDS_WELL = "trap 'exit 0' TERM; /bin/sleep 300 & wait"
 QUICK = {"look_every": 0.1, "patience": 30, "meet_wait": 30, "answer_wait": 30}
 AT_ONCE = {"patience": 0}
 SOON = {"meet_wait": 1, "answer_wait": 1}
@@ -186,13 +187,14 @@ def test_the_ladder_ends_for_all(machines):
     [
         ((HANGS, FAILS), [143, 3], ("failed with exit code 143: see", "failed with exit code 3")),
         ((FAILS, HANGS), [3, 143], ("failed with exit code 3: see", "failed with exit code 143")),
+        ((SAVES_AND_ENDS_WELL, FAILS), [143, 3], ("failed with exit code 143: see", "failed with exit code 3")),
         ((FAILS, STRANGER), [3, 1], ("less GPU memory does not help on machine 1", "another process (42) fills")),
         (("", LOSS), [0, 1], ("finished", "machine 0 has finished: see")),
         ((LOSS, ""), [1, 0], ("machine 1 has finished: see", "finished")),
     ],
 )
 def test_what_is_not_tried_again_ends_all(machines, scenes, codes, parts):
-    two = machines(*((scene, "") for scene in scenes), waits=AT_ONCE if HANGS in scenes else {})
+    two = machines(*((scene, "") for scene in scenes), waits=AT_ONCE if {HANGS, SAVES_AND_ENDS_WELL} & {*scenes} else {})
     found, said = two.together()
     assert found == codes, said
     assert [two.tried(rank) for rank in range(2)] == [[1], [1]]
