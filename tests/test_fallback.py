@@ -1,6 +1,7 @@
 """launch.sh after an out-of-memory: which attempt follows, what is not tried again, and that the training stays."""
 
 import json
+import re
 import subprocess
 import sys
 

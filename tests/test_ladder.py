@@ -578,7 +578,6 @@ def test_deepspeed_is_told_the_accumulation_of_each_attempt():
             ("sharding", "offload"),
             "known to go through accelerate",
         ),
-        ({"nodes.count": 2, "nodes.address": "h", "recipe.global_batch": 32}, SHARED, RUNGS, "sees the others fail"),
     ],
 )
 def test_what_cannot_be_shared_out_has_no_such_rung(values, found, rungs, why):

@@ -9,8 +9,11 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from support import SCRIPTS, bash, exported, facts, plain_environment, profile, until
+from test_launchers import free_port
+from test_matrix import together
 
 from tui_train.runs.progress import Progress, advance
+from tui_train.runs.rundir import RunDir
 from tui_train.runs.start import start
 from tui_train.runs.status import status
 from tui_train.runs.stop import stop
@@ -91,6 +94,33 @@ def test_two_processes_climb_down_after_out_of_memory_and_learn_the_same(tmp_pat
             f"micro batch {4 // number} x accumulation {number} x 2 processes"
         )
         assert f"batch | micro {4 // number} x accumulation {number} x world 2 = global 8" in log
+    assert f"resumed from {run.path}/output/checkpoint-3 at step 3" in log_of(run, 2)
+    assert same(losses(run.path / "output"), undisturbed)
+
+
+def test_two_machines_fall_back_together_and_learn_the_same(tmp_path, undisturbed):
+    """Memory runs out on the second one; the first sees only that its peer is gone."""
+    values = {
+        **TINY,
+        "recipe.micro_batch": 4,
+        "trainer.python": sys.executable,
+        "trainer.launcher": "torchrun",
+        "trainer.arguments": ("--simulate-oom-at-step=5", "--simulate-oom-above-micro-batch=2"),
+        "nodes.count": 2,
+        "nodes.address": "127.0.0.1",
+        "nodes.port": free_port(),
+    }
+    run, plan = exported(tmp_path / "my run", profile(values), facts())
+    there = RunDir(run.path / "node-1")
+    codes, said = together([run, run])
+    assert codes == [0, 0], said
+    for machine in (run, there):
+        attempts = [(attempt.position, attempt.out_of_memory) for attempt in status(machine).attempts]
+        assert attempts == [(1, True), (2, False)]
+    assert "OutOfMemoryError" not in log_of(run, 1)
+    assert "OutOfMemoryError" in log_of(there, 1)
+    assert "batch | micro 2 x accumulation 2 x world 2 = global 8" in log_of(run, 2)
+    assert (plan.micro_batch, plan.global_batch) == (4, 8)
     assert f"resumed from {run.path}/output/checkpoint-3 at step 3" in log_of(run, 2)
     assert same(losses(run.path / "output"), undisturbed)
 

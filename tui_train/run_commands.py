@@ -133,7 +133,7 @@ def stop(reference: str) -> None:
     nodes = found.plan().get("nodes")
     if isinstance(nodes, int) and nodes > 1:
         click.echo(
-            f"It was one of {nodes} machines, and the others wait for it in vain: stop launch.sh there (Ctrl-C)."
+            f"It was one of {nodes} machines: the others end where they share its folder; else stop launch.sh there."
         )
 
 

@@ -38,8 +38,8 @@ _ALLOCATOR = frozenset({"PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_ALLOC_CONF"})
 class Room(Struct, frozen=True, kw_only=True):
     """What a rung may build on: world size, GPUs or not, what the trainer takes, whether weights are loaded.
 
-    `refused` says why a rung is of no use here; `nodes` are machines. `eval_batch` is how many samples the trainer
-    evaluates at a time by itself, 0 where as many as it trains on.
+    `refused` says why a rung is of no use here. `eval_batch` is how many samples the trainer evaluates at a time by
+    itself, 0 where as many as it trains on.
     """
 
     world_size: int
@@ -47,7 +47,6 @@ class Room(Struct, frozen=True, kw_only=True):
     takes: frozenset[str]
     loads_model: bool
     refused: Mapping[str, str] = {}
-    nodes: int = 1
     eval_batch: int = 0
 
 
@@ -248,8 +247,6 @@ def rung(name: str) -> Rung:
 
 def why_not(name: str, room: Room) -> str:
     """Return why this trainer and machine have no use for a rung, empty when they have."""
-    if room.nodes > 1:
-        return "not with several machines: none sees the others fail"
     if name == "expandable_segments" and not room.cuda:
         return "only for GPUs"
     if room.refused.get(name):

@@ -172,8 +172,8 @@ def _notes(profile: Profile, resolved: Resolved) -> tuple[str, ...]:
     if profile.nodes.count > 1:
         last = profile.nodes.count - 1
         ranks = "--node-rank=1 on the other" if last == 1 else f"--node-rank=1 to {last} on the others"
-        notes.append(f"Start it on each machine, from a copy of this folder: --node-rank=0 on the first, {ranks}.")
-        notes.append("After running out of GPU memory it stops: a machine does not see why another one fails.")
+        notes.append(f"Start it on each machine, from this folder or a copy: --node-rank=0 on the first, {ranks}.")
+        notes.append("Out of GPU memory, they fall back together where they share the folder; from copies they stop.")
         if resolved.preset.checkpoints or resolved.nemo:
             notes.append("To resume, all machines need the output folder on a disk that they share.")
         if resolved.preset.checkpoints and not resolved.nemo:

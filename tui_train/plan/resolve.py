@@ -68,7 +68,6 @@ def resolve(profile: Profile, facts: Facts) -> Resolved:
         takes=taken - MODEL_SIZE if loads_model else taken,
         loads_model=loads_model,
         refused={"sharding": unsharded, "offload": offload, **refused},
-        nodes=profile.nodes.count,
         eval_batch=fallbacks.eval_batch(chosen, document),
     )
     return Resolved(

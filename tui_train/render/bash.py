@@ -37,7 +37,7 @@ def launch_script(plan: Plan) -> str:
         *(_attempt(number, attempt, shared) for number, attempt in enumerate(plan.attempts, start=1)),
         _order(plan),
         *((_container(plan.container), _library("container.sh")) if plan.container else ()),
-        *((_machines(plan), _library("machines.sh")) if plan.nodes > 1 else ()),
+        *((_machines(plan), _library("machines.sh"), _library("together.sh")) if plan.nodes > 1 else ()),
         _library("supervisor.sh"),
     ]
     return "\n".join(sections)

@@ -18,17 +18,28 @@ find_machine() { # sets `node_rank`, and `own_dir`, where the files of this mach
 }
 
 look_for_checkpoints() { # before anything starts, for a machine that refuses later leaves the others waiting
-  local attempt dry_run=yes
-  for attempt in "${attempts[@]}"; do ("$attempt" > /dev/null) || exit; done
+  local dry_run=yes
+  ("${attempts[10#${begin:-1} - 1]}" > /dev/null) || exit
 }
 
-agree() { # agree FOLDER: refuses where this machine would begin anew while another goes on: none sees what others find
-  if [ -z "$resume" ] && [ -n "$checkpoint" ]; then
-    refuse 64 "there is a checkpoint at $checkpoint: add --resume on every machine, whose output folder all must see, or \
+agree() { # agree FOLDER: sets `checkpoint` to the one that all machines take; refuses where each would find its own
+  case $choice in
+    any) return ;;
+    =) checkpoint= ;;
+    =*)
+      checkpoint=$1/${choice#=}
+      [ -e "$checkpoint" ] || refuse 69 "the first machine goes on from $checkpoint, and this one does not see it: all must \
+see the same output folder"
+      ;;
+    *)
+      if [ -z "$resume" ] && [ -n "$checkpoint" ]; then
+        refuse 64 "there is a checkpoint at $checkpoint: add --resume on every machine, whose output folder all must see, or \
 name another output folder"
-  elif [ -n "$resume" ] && [ -z "$checkpoint" ]; then
-    refuse 69 "--resume: this machine sees no complete checkpoint in $1, and all must see the same output folder"
-  fi
+      elif [ -n "$resume" ] && [ -z "$checkpoint" ]; then
+        refuse 69 "--resume: this machine sees no complete checkpoint in $1, and all must see the same output folder"
+      fi
+      ;;
+  esac
 }
 
 choose_cards() { # sets `cards` and `card_list`: each machine has its own

@@ -237,9 +237,10 @@ usage: bash launch.sh [--attempt=N] [--dry-run]
   --dry-run    print exactly what would be started, and start nothing
 TEXT
   [ "$nodes" -eq 1 ] || cat <<'TEXT'
-usage: bash launch.sh --node-rank=N [--resume] [--cards=UUID,…] [--dry-run]
+usage: bash launch.sh --node-rank=N [--resume] [--attempt=N] [--cards=UUID,…] [--dry-run]
   --node-rank=N   which of the machines this is: 0 is the first one, at which the others meet; always needed
   --resume        go on from the newest complete checkpoint: on all machines, whose output folder each of them must see
+  --attempt=N     begin with that attempt: on all machines; else they begin with the first
   --cards=UUID,…  the cards to train on here, as nvidia-smi -L prints them; only the first machine's are in this script
   --dry-run       print exactly what would be started, and start nothing
 TEXT
@@ -517,6 +518,7 @@ wait_for_cards() { # the driver may hold the memory of a process for a while aft
 
 run_attempt() {  # run_attempt FUNCTION LOG: sets `code`
   local named=
+  called=no
   [ -z "$engine" ] || name_container "$number"
   [ -z "$container_name" ] || named=",\"engine\":\"$engine\",\"container\":\"$container_name\""
   set -m # a process group of its own: the terminal's signals reach this script alone
@@ -525,6 +527,11 @@ run_attempt() {  # run_attempt FUNCTION LOG: sets `code`
   leader=$child
   set +m
   event attempt_started ",\"attempt\":$number,\"position\":$position,\"leader\":$leader$named"
+  if [ "$nodes" -gt 1 ]; then
+    began=$SECONDS
+    attend &
+    watcher=$!
+  fi
   [ "$signals" -eq 0 ] || end_training
   while :; do
     interrupted=0
@@ -535,6 +542,7 @@ run_attempt() {  # run_attempt FUNCTION LOG: sets `code`
     rejoin "$2"
   done
   child=
+  [ "$called$code" != yes0 ] || code=143
 }
 
 first_attempt() { # sets `first`: where an earlier start of this script was, past what ran out of memory; 1 when all did
@@ -574,15 +582,16 @@ climb() { # runs attempts: another one only after the GPU's memory ran out, by w
     say "attempt $number (${titles[position - 1]}) writes attempt-$number.log"
     run_attempt "${attempts[position - 1]}" "$log"
     [ "$signals" -gt 0 ] || [ "$code" -eq 0 ] || kill_all
-    phase=
+    phase='' hopeless='' next=0
     [ "$signals" -gt 0 ] || [ "$code" -eq 0 ] || read_end "$log"
+    [ -z "$phase" ] || next_attempt
+    [ "$nodes" -eq 1 ] || confer
     if [ -z "$phase" ] || [ "$signals" -gt 0 ]; then
       event attempt_ended ",\"attempt\":$number,\"exit_code\":$code"
       [ "$signals" -eq 0 ] || break
       [ "$code" -ne 0 ] || finish finished 0 "finished"
       give_up "$log"
     fi
-    next_attempt
     event attempt_ended ",\"attempt\":$number,\"exit_code\":$code,\"out_of_memory\":true,\"phase\":\"$phase\",\"next\":$next"
     say "attempt $number ran out of GPU memory $where"
     [ -z "$hopeless" ] || finish failed "$code" "$hopeless: see attempt-$number.log"
@@ -614,7 +623,7 @@ next_attempt() { # sets `next` to the attempt after this one, 0 for none; `where
 }
 
 give_up() { # give_up LOG: after a failure that needing less GPU memory does not mend
-  local why="failed with exit code $code"
+  local why="failed with exit code $code${apart:+ ($apart)}"
   [ "$code" -ne 137 ] && [ "$on_host" = no ] || why="$why; the host's memory may have run out: fewer data loader workers, no offload"
   finish failed "$code" "$why: see ${1##*/}"
 }
@@ -721,6 +730,7 @@ main() {
   [ -z "$engine" ] || know_machine
   [ "$nodes" -eq 1 ] || look_for_checkpoints
   if [ "$dry_run" = yes ]; then
+    choice=any
     for attempt in "${attempts[@]}"; do
       printf '# attempt %s: %s\n' "$((position + 1))" "${titles[position]}"
       "$attempt"
@@ -744,13 +754,15 @@ main() {
   trap 'rm -rf -- "$own_dir/.lock"' EXIT
   trap 'on_stop INT 130' INT
   trap 'on_stop TERM 143' TERM
+  [ "$nodes" -eq 1 ] || trap on_call USR1
   trap 'interrupted=1' HUP PIPE # a lost terminal ends neither this script nor the training
   find_cards
   [ "${#attempts[@]}" -eq 1 ] || ! users_of_cards || neighbours=("${users[@]}")
   [ -z "$engine" ] || make_folders
   # A line that a full disk or a power cut left torn would swallow the next one.
   [ ! -s "$own_dir/events.jsonl" ] || [ -z "$(tail -c 1 -- "$own_dir/events.jsonl")" ] || echo >> "$own_dir/events.jsonl"
-  first_attempt
+  # Several machines begin with the same one only where that does not hang on what each of them has seen.
+  [ "$nodes" -gt 1 ] || first_attempt
   [ -z "$begin" ] || first=$((10#$begin))
   head -c 16384 /dev/zero > "$own_dir/.lock/reserve" 2>/dev/null
   event run_started ",\"mark\":\"$run_id\",\"script\":\"$script_sum\",\"pid\":$$,\"start_ticks\":$(start_ticks $$),\"boot_id\":\"$boot_id\",\"grace\":$grace" \
@@ -778,6 +790,9 @@ neighbours=() # processes that computed on the cards before this one began
 card_wait=60
 declare -A seen=()
 checkpoint=
+choice=   # of a checkpoint, with several machines: = and the name that they agreed upon; any; or by --resume
+apart=    # why several machines do not go on together
+called=no # whether the failure of another machine ended the attempt
 grace=${TUI_TRAIN_GRACE:-$grace}
 script_sum=$(cksum < "${BASH_SOURCE[0]}")
 script_sum=${script_sum// /-}

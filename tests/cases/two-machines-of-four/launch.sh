@@ -2,8 +2,8 @@
 # shellcheck disable=SC1003,SC2016,SC2034,SC2054,SC2191,SC2329
 # two machines of four: /home/ada/demo/trainer_evaluate_demo.py under accelerate with zero2, 4 processes on 4 GPUs of each of 2 machines
 # micro batch 2 x accumulation 4 x 8 processes = global batch 64, learning rate 2e-05, 1000 steps
-# Start it on each machine, from a copy of this folder: --node-rank=0 on the first, --node-rank=1 on the other.
-# After running out of GPU memory it stops: a machine does not see why another one fails.
+# Start it on each machine, from this folder or a copy: --node-rank=0 on the first, --node-rank=1 on the other.
+# Out of GPU memory, they fall back together where they share the folder; from copies they stop.
 # To resume, all machines need the output folder on a disk that they share.
 # It resumes only where it is asked to, on all of them: with --resume.
 # Written by tui-train, without which it runs: it needs bash, coreutils and the Python below.
@@ -74,13 +74,107 @@ attempt_1() {
   launch /home/ada/demo
 }
 
-attempts=(attempt_1)
-titles=('as planned')
+# Attempt 2, expandable segments: micro batch 2 x accumulation 4 x 8 processes = global batch 64.
+attempt_2() {
+  newest_checkpoint /shared/out/sft checkpoint- '' trainer_state.json
+  local settings=(
+    "${shared[@]}"
+    CUDA_VISIBLE_DEVICES="$card_list"              # the chosen cards by UUID, which is right under any order
+    # the allocator grows its blocks: less memory lost to fragmentation
+    PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True
+    # shows which device each process uses; TUI_TRAIN_SHOW_DEVICES=0 turns it off
+    PYTHONPATH="$run_dir"/shim"${PYTHONPATH:+:$PYTHONPATH}"
+  )
+  local command=(
+    "$python" -m accelerate.commands.launch        # accelerate launch, of this very Python
+    --config_file="$run_dir"/accelerate.yaml       # else your default_config.yaml would leak in
+    --machine_rank="$node_rank"                    # 0 is the first machine
+    --rdzv_backend=static --same_network           # read from here only: the first one waits at its port
+    /home/ada/demo/trainer_evaluate_demo.py
+    --output_dir=/shared/out/sft
+    --per_device_train_batch_size=2
+    --gradient_accumulation_steps=4
+    --learning_rate=2e-05
+    --max_steps=1000
+    --save_strategy=steps
+    --save_steps=20
+    --seed=1
+    --fp16=True
+  )
+  [ -z "$checkpoint" ] || command+=(--resume_from_checkpoint="$checkpoint")
+  launch /home/ada/demo
+}
+
+# Attempt 3, micro batch 2 -> 1: micro batch 1 x accumulation 8 x 8 processes = global batch 64.
+attempt_3() {
+  newest_checkpoint /shared/out/sft checkpoint- '' trainer_state.json
+  local settings=(
+    "${shared[@]}"
+    CUDA_VISIBLE_DEVICES="$card_list"              # the chosen cards by UUID, which is right under any order
+    # the allocator grows its blocks: less memory lost to fragmentation
+    PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True
+    # shows which device each process uses; TUI_TRAIN_SHOW_DEVICES=0 turns it off
+    PYTHONPATH="$run_dir"/shim"${PYTHONPATH:+:$PYTHONPATH}"
+  )
+  local command=(
+    "$python" -m accelerate.commands.launch        # accelerate launch, of this very Python
+    --config_file="$run_dir"/accelerate-2.yaml     # else your default_config.yaml would leak in
+    --machine_rank="$node_rank"                    # 0 is the first machine
+    --rdzv_backend=static --same_network           # read from here only: the first one waits at its port
+    /home/ada/demo/trainer_evaluate_demo.py
+    --output_dir=/shared/out/sft
+    --per_device_train_batch_size=1
+    --gradient_accumulation_steps=8
+    --learning_rate=2e-05
+    --max_steps=1000
+    --save_strategy=steps
+    --save_steps=20
+    --seed=1
+    --fp16=True
+  )
+  [ -z "$checkpoint" ] || command+=(--resume_from_checkpoint="$checkpoint")
+  launch /home/ada/demo
+}
+
+# Attempt 4, activation checkpointing: micro batch 1 x accumulation 8 x 8 processes = global batch 64.
+attempt_4() {
+  newest_checkpoint /shared/out/sft checkpoint- '' trainer_state.json
+  local settings=(
+    "${shared[@]}"
+    CUDA_VISIBLE_DEVICES="$card_list"              # the chosen cards by UUID, which is right under any order
+    # the allocator grows its blocks: less memory lost to fragmentation
+    PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True
+    # shows which device each process uses; TUI_TRAIN_SHOW_DEVICES=0 turns it off
+    PYTHONPATH="$run_dir"/shim"${PYTHONPATH:+:$PYTHONPATH}"
+  )
+  local command=(
+    "$python" -m accelerate.commands.launch        # accelerate launch, of this very Python
+    --config_file="$run_dir"/accelerate-2.yaml     # else your default_config.yaml would leak in
+    --machine_rank="$node_rank"                    # 0 is the first machine
+    --rdzv_backend=static --same_network           # read from here only: the first one waits at its port
+    /home/ada/demo/trainer_evaluate_demo.py
+    --output_dir=/shared/out/sft
+    --per_device_train_batch_size=1
+    --gradient_accumulation_steps=8
+    --learning_rate=2e-05
+    --max_steps=1000
+    --save_strategy=steps
+    --save_steps=20
+    --seed=1
+    --fp16=True
+    --gradient_checkpointing=True
+  )
+  [ -z "$checkpoint" ] || command+=(--resume_from_checkpoint="$checkpoint")
+  launch /home/ada/demo
+}
+
+attempts=(attempt_1 attempt_2 attempt_3 attempt_4)
+titles=('as planned' 'expandable segments' 'micro batch 2 -> 1' 'activation checkpointing')
 # The number of the attempt after each, by where it ran out of GPU memory; 0 where nothing is left.
-after_loss=(0) # in the forward or backward pass
-after_step=(0) # in the optimizer step
-after_load=(0) # while the model was loaded
-after_eval=(0) # in the evaluation
+after_loss=(2 3 4 0) # in the forward or backward pass
+after_step=(2 0 0 0) # in the optimizer step
+after_load=(2 0 0 0) # while the model was loaded
+after_eval=(2 0 0 0) # in the evaluation
 
 address=10.0.0.1 # of the first machine
 find_interface=yes # the one that leads to the first machine
@@ -108,17 +202,28 @@ find_machine() { # sets `node_rank`, and `own_dir`, where the files of this mach
 }
 
 look_for_checkpoints() { # before anything starts, for a machine that refuses later leaves the others waiting
-  local attempt dry_run=yes
-  for attempt in "${attempts[@]}"; do ("$attempt" > /dev/null) || exit; done
+  local dry_run=yes
+  ("${attempts[10#${begin:-1} - 1]}" > /dev/null) || exit
 }
 
-agree() { # agree FOLDER: refuses where this machine would begin anew while another goes on: none sees what others find
-  if [ -z "$resume" ] && [ -n "$checkpoint" ]; then
-    refuse 64 "there is a checkpoint at $checkpoint: add --resume on every machine, whose output folder all must see, or \
+agree() { # agree FOLDER: sets `checkpoint` to the one that all machines take; refuses where each would find its own
+  case $choice in
+    any) return ;;
+    =) checkpoint= ;;
+    =*)
+      checkpoint=$1/${choice#=}
+      [ -e "$checkpoint" ] || refuse 69 "the first machine goes on from $checkpoint, and this one does not see it: all must \
+see the same output folder"
+      ;;
+    *)
+      if [ -z "$resume" ] && [ -n "$checkpoint" ]; then
+        refuse 64 "there is a checkpoint at $checkpoint: add --resume on every machine, whose output folder all must see, or \
 name another output folder"
-  elif [ -n "$resume" ] && [ -z "$checkpoint" ]; then
-    refuse 69 "--resume: this machine sees no complete checkpoint in $1, and all must see the same output folder"
-  fi
+      elif [ -n "$resume" ] && [ -z "$checkpoint" ]; then
+        refuse 69 "--resume: this machine sees no complete checkpoint in $1, and all must see the same output folder"
+      fi
+      ;;
+  esac
 }
 
 choose_cards() { # sets `cards` and `card_list`: each machine has its own
@@ -187,6 +292,212 @@ name_interface() { # puts the interface before `settings`: one of the profile's 
   settings=("${told[@]}" "${settings[@]}")
 }
 
+# ---- how several machines fall back together ---------------------------------------------------------------------
+# In a run folder that they share each says in a file, .word, how its attempt is; the first one decides, in .decision.
+# A word names the mark of the first machine, a decision those of all: nothing that an earlier start left is believed.
+
+tell() { # tell STATE: says to the others how the attempt of this machine is
+  printf '%s\n' "$first_mark $run_id $position $1" > "$own_dir/.word.new" && mv -f -- "$own_dir/.word.new" "$own_dir/.word"
+} 2> /dev/null
+
+hear() { # hear RANK: sets `word` to what that machine said last, and `news` to how its attempt is, where it is this one
+  local folder=$run_dir
+  [ "$1" -eq 0 ] || folder+=/node-$1
+  word=(- - - -)
+  { read -r -a word < "$folder/.word" || word=(- - - -); } 2> /dev/null
+  news=
+  [ "${word[0]-} ${word[2]-}" != "$first_mark $position" ] || news=${word[3]-}
+}
+
+meet() { # sets `first_mark`, which stays - where the first machine is not seen
+  first_mark=$run_id
+  [ "$node_rank" -eq 0 ] || { hear 0 && first_mark=${word[1]--}; }
+}
+
+attend() { # beside an attempt: says that it runs, and calls this script where one of another machine has failed
+  local rank born announced='' since='' living=$run_id others=(0)
+  trap '' HUP PIPE
+  if [ "$node_rank" -eq 0 ]; then mapfile -t others < <(seq 1 $((nodes - 1))); fi
+  born=$(start_ticks "$child")-$(start_ticks "$$")
+  while [ -d "/proc/$child" ] && [ "$(start_ticks "$child")-$(start_ticks "$$")" = "$born" ]; do
+    meet
+    for rank in "${others[@]}"; do
+      [ -z "$since" ] || break
+      hear "$rank"
+      case $news in
+        '' | finished) ;;
+        running) living=$first_mark ;;
+        # The last words of an earlier start of the first machine are none: it must have been seen at work.
+        *) [ "$living" != "$first_mark" ] || since=$SECONDS ;;
+      esac
+    done
+    if [ -n "$since" ]; then
+      [ "$node_rank" -gt 0 ] || [ "$announced" = over ] || tell over
+      announced=over
+    elif [ "$announced" != "$first_mark" ]; then
+      tell running
+      announced=$first_mark
+    fi
+    # It mostly fails by itself then, and says more in its log.
+    if [ -n "$since" ] && [ "$((SECONDS - since))" -ge "$patience" ]; then
+      kill -USR1 "$$"
+      break
+    fi
+    sleep "$look_every"
+  done
+} > /dev/null 2>&1
+
+on_call() { # ends a training that still waits for one that has failed
+  interrupted=1
+  [ -n "$child" ] && [ "$signals" -eq 0 ] || return 0
+  called=yes
+  say "the attempt of another machine has failed: ends the one of this machine"
+  end_training
+}
+
+confer() { # after an attempt: tells how it ended; after a failure `phase`, `where` and `next` become those of all
+  local state=failed
+  while :; do
+    interrupted=0
+    wait "$watcher" 2> /dev/null
+    [ "$interrupted" -eq 1 ] || break
+  done
+  meet
+  apart=
+  if [ "$signals" -gt 0 ]; then
+    state=stopped
+  elif [ "$code" -eq 0 ]; then
+    state=finished
+  elif [ -n "$hopeless" ]; then
+    state=hopeless
+  elif [ -n "$phase" ]; then
+    state=$phase
+  fi
+  tell "$state"
+  case $state in stopped | finished) return ;; esac
+  [ "${#attempts[@]}" -gt 1 ] || return 0
+  if [ "$node_rank" -gt 0 ]; then
+    follow
+  else
+    decide
+    [ "$next" -gt 0 ] && [ -z "$apart$hopeless" ] || tell over-for-all
+  fi
+  [ "$signals" -eq 0 ] || tell stopped
+  [ -z "$phase" ] || hopeless=${hopeless:-$apart}
+}
+
+decide() { # on the first machine: sets `phase` and `next` by what all say, or `apart` to why nothing follows
+  local rank whom=0 known=' ' name states=("$state") marks=$run_id:$position since=$SECONDS
+  for ((rank = 1; rank < nodes; rank++)); do
+    while hear "$rank" && [ -z "${news#running}" ]; do
+      [ "$signals" -eq 0 ] || return 0
+      ! too_late "$rank" || return 0
+      sleep "$look_every"
+    done
+    marks+=" ${word[1]}:$position"
+    states+=("$news")
+  done
+  for rank in "${!states[@]}"; do
+    case ${states[rank]} in
+      stopped | finished) apart="machine $rank has ${states[rank]}" ;;
+      hopeless) apart="less GPU memory does not help on machine $rank: its log says why" ;;
+    esac
+  done
+  [ -z "$apart" ] || return 0
+  # Where memory ran out in several phases, what helps in each comes together.
+  phase=
+  next=$position
+  for rank in "${!states[@]}"; do
+    is_phase "${states[rank]}" || continue
+    case $known in *" ${states[rank]} "*) continue ;; esac
+    known+="${states[rank]} "
+    phase=${states[rank]}
+    whom=$rank
+    [ "$next" -eq 0 ] || position=$next next_attempt
+  done
+  if [ -z "$phase" ]; then next=0; fi
+  [ "$next" -gt 0 ] || { name_machine; return 0; }
+  name=$(name_checkpoint)
+  choice="=$name"
+  name_machine
+  { printf '%s\n' "$marks" "$next $phase $whom" "$name" > "$run_dir/.decision.new" \
+    && mv -f -- "$run_dir/.decision.new" "$run_dir/.decision"; } 2> /dev/null || apart="cannot write in $run_dir"
+}
+
+follow() { # on the others: the same, as the first machine has decided
+  local lines whom chosen since=$SECONDS known='^[0-9]{1,3} [a-z]+ [0-9]{1,6}$'
+  while [ "$signals" -eq 0 ]; do
+    [ "$first_mark" != - ] || { meet && tell "$state"; }
+    lines=()
+    { mapfile -t lines < "$run_dir/.decision"; } 2> /dev/null
+    [[ ${lines[1]-} =~ $known ]] || lines=()
+    case " ${lines[0]-} " in
+      *" $run_id:$position "*)
+        read -r chosen phase whom <<< "${lines[1]-}"
+        choice="=${lines[2]-}"
+        next_attempt
+        next=$chosen
+        name_machine
+        return
+        ;;
+    esac
+    hear 0
+    case $news in
+      over-for-all)
+        [ -z "$phase" ] || apart="the first machine tries nothing else: its launch.sh says why"
+        return
+        ;;
+      stopped | finished)
+        apart="machine 0 has $news"
+        return
+        ;;
+    esac
+    ! too_late 0 || return 0
+    sleep "$look_every"
+  done
+}
+
+name_checkpoint() { # prints the name of the checkpoint from which the next attempt goes on, nothing where there is none
+  local dry_run=yes choice=any
+  "${attempts[next - 1]}" > /dev/null
+  printf '%s' "${checkpoint##*/}"
+}
+
+too_late() { # too_late RANK: true when that machine is waited for in vain; sets `apart`
+  local from=$since limit
+  apart="machine $1 is not seen in this folder, and without one that all machines share there is no other attempt"
+  case $news in
+    '')
+      from=$began
+      limit=$meet_wait
+      ;;
+    running)
+      limit=$((answer_wait + grace))
+      apart="machine $1 does not say how its attempt ended"
+      ;;
+    *) limit=$((2 * (answer_wait + grace))) ;;
+  esac
+  [ "$((SECONDS - from))" -lt "$limit" ] || return 0
+  apart=
+  return 1
+}
+
+is_phase() { [[ $1 =~ ^[a-z]+$ ]] && [[ -v after_$1 ]]; }
+
+name_machine() { [ "$whom" -eq "$node_rank" ] || where+=" on machine $whom"; }
+
+look_every=1 # seconds, as all that follow
+# A training has so long to fail by itself; a machine to be seen since an attempt began, for a network may show a
+# folder's files late; and one that was seen to tell of its end.
+patience=60
+meet_wait=90
+answer_wait=180
+watcher=
+began=0
+first_mark=-
+word=()
+news=
+
 # ---- how attempts are run; nothing below here depends on the plan ------------------------------------------------
 
 usage() {
@@ -197,9 +508,10 @@ usage: bash launch.sh [--attempt=N] [--dry-run]
   --dry-run    print exactly what would be started, and start nothing
 TEXT
   [ "$nodes" -eq 1 ] || cat <<'TEXT'
-usage: bash launch.sh --node-rank=N [--resume] [--cards=UUID,…] [--dry-run]
+usage: bash launch.sh --node-rank=N [--resume] [--attempt=N] [--cards=UUID,…] [--dry-run]
   --node-rank=N   which of the machines this is: 0 is the first one, at which the others meet; always needed
   --resume        go on from the newest complete checkpoint: on all machines, whose output folder each of them must see
+  --attempt=N     begin with that attempt: on all machines; else they begin with the first
   --cards=UUID,…  the cards to train on here, as nvidia-smi -L prints them; only the first machine's are in this script
   --dry-run       print exactly what would be started, and start nothing
 TEXT
@@ -477,6 +789,7 @@ wait_for_cards() { # the driver may hold the memory of a process for a while aft
 
 run_attempt() {  # run_attempt FUNCTION LOG: sets `code`
   local named=
+  called=no
   [ -z "$engine" ] || name_container "$number"
   [ -z "$container_name" ] || named=",\"engine\":\"$engine\",\"container\":\"$container_name\""
   set -m # a process group of its own: the terminal's signals reach this script alone
@@ -485,6 +798,11 @@ run_attempt() {  # run_attempt FUNCTION LOG: sets `code`
   leader=$child
   set +m
   event attempt_started ",\"attempt\":$number,\"position\":$position,\"leader\":$leader$named"
+  if [ "$nodes" -gt 1 ]; then
+    began=$SECONDS
+    attend &
+    watcher=$!
+  fi
   [ "$signals" -eq 0 ] || end_training
   while :; do
     interrupted=0
@@ -495,6 +813,7 @@ run_attempt() {  # run_attempt FUNCTION LOG: sets `code`
     rejoin "$2"
   done
   child=
+  [ "$called$code" != yes0 ] || code=143
 }
 
 first_attempt() { # sets `first`: where an earlier start of this script was, past what ran out of memory; 1 when all did
@@ -534,15 +853,16 @@ climb() { # runs attempts: another one only after the GPU's memory ran out, by w
     say "attempt $number (${titles[position - 1]}) writes attempt-$number.log"
     run_attempt "${attempts[position - 1]}" "$log"
     [ "$signals" -gt 0 ] || [ "$code" -eq 0 ] || kill_all
-    phase=
+    phase='' hopeless='' next=0
     [ "$signals" -gt 0 ] || [ "$code" -eq 0 ] || read_end "$log"
+    [ -z "$phase" ] || next_attempt
+    [ "$nodes" -eq 1 ] || confer
     if [ -z "$phase" ] || [ "$signals" -gt 0 ]; then
       event attempt_ended ",\"attempt\":$number,\"exit_code\":$code"
       [ "$signals" -eq 0 ] || break
       [ "$code" -ne 0 ] || finish finished 0 "finished"
       give_up "$log"
     fi
-    next_attempt
     event attempt_ended ",\"attempt\":$number,\"exit_code\":$code,\"out_of_memory\":true,\"phase\":\"$phase\",\"next\":$next"
     say "attempt $number ran out of GPU memory $where"
     [ -z "$hopeless" ] || finish failed "$code" "$hopeless: see attempt-$number.log"
@@ -574,7 +894,7 @@ next_attempt() { # sets `next` to the attempt after this one, 0 for none; `where
 }
 
 give_up() { # give_up LOG: after a failure that needing less GPU memory does not mend
-  local why="failed with exit code $code"
+  local why="failed with exit code $code${apart:+ ($apart)}"
   [ "$code" -ne 137 ] && [ "$on_host" = no ] || why="$why; the host's memory may have run out: fewer data loader workers, no offload"
   finish failed "$code" "$why: see ${1##*/}"
 }
@@ -681,6 +1001,7 @@ main() {
   [ -z "$engine" ] || know_machine
   [ "$nodes" -eq 1 ] || look_for_checkpoints
   if [ "$dry_run" = yes ]; then
+    choice=any
     for attempt in "${attempts[@]}"; do
       printf '# attempt %s: %s\n' "$((position + 1))" "${titles[position]}"
       "$attempt"
@@ -704,13 +1025,15 @@ main() {
   trap 'rm -rf -- "$own_dir/.lock"' EXIT
   trap 'on_stop INT 130' INT
   trap 'on_stop TERM 143' TERM
+  [ "$nodes" -eq 1 ] || trap on_call USR1
   trap 'interrupted=1' HUP PIPE # a lost terminal ends neither this script nor the training
   find_cards
   [ "${#attempts[@]}" -eq 1 ] || ! users_of_cards || neighbours=("${users[@]}")
   [ -z "$engine" ] || make_folders
   # A line that a full disk or a power cut left torn would swallow the next one.
   [ ! -s "$own_dir/events.jsonl" ] || [ -z "$(tail -c 1 -- "$own_dir/events.jsonl")" ] || echo >> "$own_dir/events.jsonl"
-  first_attempt
+  # Several machines begin with the same one only where that does not hang on what each of them has seen.
+  [ "$nodes" -gt 1 ] || first_attempt
   [ -z "$begin" ] || first=$((10#$begin))
   head -c 16384 /dev/zero > "$own_dir/.lock/reserve" 2>/dev/null
   event run_started ",\"mark\":\"$run_id\",\"script\":\"$script_sum\",\"pid\":$$,\"start_ticks\":$(start_ticks $$),\"boot_id\":\"$boot_id\",\"grace\":$grace" \
@@ -738,6 +1061,9 @@ neighbours=() # processes that computed on the cards before this one began
 card_wait=60
 declare -A seen=()
 checkpoint=
+choice=   # of a checkpoint, with several machines: = and the name that they agreed upon; any; or by --resume
+apart=    # why several machines do not go on together
+called=no # whether the failure of another machine ended the attempt
 grace=${TUI_TRAIN_GRACE:-$grace}
 script_sum=$(cksum < "${BASH_SOURCE[0]}")
 script_sum=${script_sum// /-}
