@@ -12,8 +12,9 @@ from textual.widgets import Static
 from textual.worker import get_current_worker
 
 from tui_train.errors import BadInput, TuiTrainError
-from tui_train.memory import ladder, trace, words
+from tui_train.memory import trace, words
 from tui_train.memory.foretell import Foretold, effects, foretell
+from tui_train.memory.rungs import RUNGS, rung, why_not
 from tui_train.memory.trace import Counted
 from tui_train.plan import batch
 from tui_train.plan.resolve import Resolved
@@ -107,8 +108,8 @@ Those that change the training ask for your consent; the others keep it the same
         self.query_one(f"#{row_id('recipe.learning_rate')}", TextRow).note(scaled)
         self._show_memory(resolved)
         picks = self.query_one("#ladder", Picks)
-        chosen = [name for name in self.profile.ladder.rungs if name in ladder.RUNGS]
-        rest = [name for name in ladder.RUNGS if name not in chosen]
+        chosen = [name for name in self.profile.ladder.rungs if name in RUNGS]
+        rest = [name for name in RUNGS if name not in chosen]
         if set(chosen) != set(picks.picked) or not picks.picks:
             order = (*chosen, *rest)
         else:
@@ -181,9 +182,9 @@ Those that change the training ask for your consent; the others keep it the same
     def _picked(self, event: Picks.Picked) -> None:
         event.stop()
         new = set(event.values) - set(self.profile.ladder.rungs)
-        asking = [name for name in new if ladder.rung(name).changes_training]
+        asking = [name for name in new if rung(name).changes_training]
         if asking and asking[0] not in self.profile.ladder.consent:
-            found = ladder.rung(asking[0])
+            found = rung(asking[0])
             question = f"“{found.label}” changes the training ({found.cost}).\nMay it be done without asking you then?"
             answers = (("", "No, leave it out"), ("yes", "Yes, I consent"))
             self.app.push_screen(
@@ -207,8 +208,8 @@ Those that change the training ask for your consent; the others keep it the same
 
 
 def _pick(name: str, resolved: Resolved) -> Pick:
-    found = ladder.rung(name)
-    reason = ladder.why_not(name, resolved.room)
+    found = rung(name)
+    reason = why_not(name, resolved.room)
     return Pick(
         name,
         Text.assemble(f"{found.label:<26}", (reason or found.cost, "dim")),

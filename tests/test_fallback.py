@@ -9,7 +9,7 @@ import pytest
 from support import SCRIPTS, UUIDS, bash, exported, facts, gpu, noted, plain_environment, profile, stub
 from test_training import TINY, log_of, run_of
 
-from tui_train.memory.ladder import WHERE
+from tui_train.memory.rungs import WHERE
 from tui_train.plan.types import argv
 from tui_train.runs.status import status
 

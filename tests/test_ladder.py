@@ -13,7 +13,8 @@ from support import facts, gpu, profile, ready
 from tui_train.checks import check
 from tui_train.errors import BadInput
 from tui_train.facts.types import Document
-from tui_train.memory.ladder import PHASES, RUNGS, climb, helps, rung, why_not
+from tui_train.memory.ladder import climb
+from tui_train.memory.rungs import PHASES, RUNGS, helps, rung, why_not
 from tui_train.plan import batch
 from tui_train.plan.plan import plan
 from tui_train.plan.resolve import resolve

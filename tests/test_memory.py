@@ -16,7 +16,7 @@ from tui_train.facts.types import Document
 from tui_train.memory import trace as traces
 from tui_train.memory.dimensions import Dimensions, by_name, known
 from tui_train.memory.estimate import estimate
-from tui_train.memory.foretell import effects, fitting, foretell, rungs
+from tui_train.memory.foretell import effects, fitting, foretell
 from tui_train.memory.models import ModelFolder, folder
 from tui_train.memory.settings import asked
 from tui_train.memory.types import EVERY, How
@@ -167,14 +167,6 @@ def test_what_makes_it_fit_keeps_the_global_batch():
     assert foretell(mended, where, resolve(mended, where)).band != "will not fit"
     twice = apply(type(change)("", "", (("recipe.micro_batch", mended.recipe.micro_batch * 2),)), mended)
     assert foretell(twice, where, resolve(twice, where)).band == "will not fit", "the largest that fits is taken"
-
-
-def test_each_rung_of_the_ladder_is_foretold():
-    where = facts(gpus=(gpu(0),))
-    chosen = profile(LARGE)
-    sizes = [found.estimate.peak.total for _, found in rungs(chosen, where, resolve(chosen, where))]
-    assert len(sizes) > 3
-    assert sizes == sorted(sizes, reverse=True)
 
 
 @pytest.mark.parametrize(

@@ -6,8 +6,8 @@ from tui_train.changes import Change
 from tui_train.checks.finding import Finding
 from tui_train.errors import BadInput
 from tui_train.facts.types import Facts
-from tui_train.memory import ladder
 from tui_train.memory.foretell import fitting, foretell
+from tui_train.memory.rungs import rung
 from tui_train.plan import batch
 from tui_train.plan.resolve import Resolved
 from tui_train.profile.types import Profile
@@ -64,7 +64,7 @@ def fallbacks(profile: Profile, _facts: Facts, resolved: Resolved) -> Iterator[F
     rungs = profile.ladder.rungs
     for name in dict.fromkeys((*rungs, *profile.ladder.consent)):
         try:
-            found = ladder.rung(name)
+            found = rung(name)
         except BadInput as error:
             yield Finding(level="error", key="ladder.rungs", message=error.message, remedy=error.remedy)
             continue

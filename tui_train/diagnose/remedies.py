@@ -7,7 +7,7 @@ from tui_train.checks import check
 from tui_train.diagnose.types import Evidence
 from tui_train.errors import BadInput
 from tui_train.facts.types import Facts
-from tui_train.memory.ladder import Room, rung, why_not
+from tui_train.memory.rungs import Room, rung, why_not
 from tui_train.plan.batch import nearest_global
 from tui_train.profile.types import Profile
 

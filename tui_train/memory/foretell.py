@@ -5,8 +5,8 @@ from msgspec import Struct
 from tui_train.changes import Change, apply, diff
 from tui_train.errors import BadInput
 from tui_train.facts.types import Facts, Gpu
-from tui_train.memory import ladder
 from tui_train.memory.estimate import estimate
+from tui_train.memory.rungs import RUNGS, rung, why_not
 from tui_train.memory.settings import Asked, asked
 from tui_train.memory.types import Estimate
 from tui_train.memory.verdict import Band, Verdict, judge
@@ -98,19 +98,13 @@ def effects(profile: Profile, facts: Facts, resolved: Resolved) -> tuple[Effect,
     if now.estimate is None:
         return ()
     found = []
-    for name, rung in ladder.RUNGS.items():
-        change = None if ladder.why_not(name, resolved.room) else rung.step(profile, resolved.room)
+    for name, one in RUNGS.items():
+        change = None if why_not(name, resolved.room) else one.step(profile, resolved.room)
         then = _with(change, profile, facts) if change else None
         if change and then and then.estimate and then.estimate != now.estimate:
             difference = then.estimate.peak.total - now.estimate.peak.total
-            found.append(Effect(change, difference, then.band, rung.changes_training))
+            found.append(Effect(change, difference, then.band, one.changes_training))
     return tuple(sorted(found, key=lambda effect: (effect.changes_training, effect.difference)))
-
-
-def rungs(profile: Profile, facts: Facts, resolved: Resolved) -> tuple[tuple[str, Foretold], ...]:
-    """Return what each attempt of the ladder is foretold to take, in its order, so that some may be left out."""
-    tries = ladder.climb(profile, resolved.room)[1:]
-    return tuple((one.title, foretell(one.profile, facts, _resolved(one.profile, facts, resolved))) for one in tries)
 
 
 def hopeless(profile: Profile, facts: Facts, resolved: Resolved) -> bool:
@@ -131,16 +125,16 @@ def fitting(profile: Profile, facts: Facts, resolved: Resolved) -> Change | None
     """
     then, now = profile, foretell(profile, facts, resolved).estimate
     for name in (_EVALUATION, *_HARMLESS) if now and now.peak.name == "eval" else (*_HARMLESS, _EVALUATION):
-        if ladder.why_not(name, resolved.room):
+        if why_not(name, resolved.room):
             continue
         for _ in range(_MOST_STEPS):
-            change = ladder.rung(name).step(then, resolved.room)
+            change = rung(name).step(then, resolved.room)
             if change is None:
                 break
             then = apply(change, then)
             if foretell(then, facts, _resolved(then, facts, resolved)).band in {"fits", "tight"}:
                 return _difference(profile, then)
-            if not ladder.rung(name).repeats:
+            if not rung(name).repeats:
                 break
     return None
 

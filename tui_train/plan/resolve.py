@@ -7,7 +7,7 @@ from msgspec import Struct
 from tui_train.facts.gpus import judge, recommended
 from tui_train.facts.types import ContainerImage, Facts, Gpu, Toolchain, Verdict
 from tui_train.facts.versions import at_least
-from tui_train.memory.ladder import Room
+from tui_train.memory.rungs import Room
 from tui_train.plan import communication, fallbacks, nemo
 from tui_train.plan.nemo import Flavour
 from tui_train.presets import Preset, preset, takes

@@ -3,7 +3,7 @@
 import shlex
 from importlib import resources
 
-from tui_train.memory.ladder import PHASES, WHERE
+from tui_train.memory.rungs import PHASES, WHERE
 from tui_train.plan.types import Attempt, Part, Plan, Setting, Variable, Word, Wrapping, filled, needs_checkpoint
 from tui_train.text import visible
 
