@@ -257,6 +257,16 @@ def test_no_change_is_offered_that_the_training_would_not_notice():
     assert change_for("less_memory", Evidence(lines=(), cuda=True), Profile()).title == "expandable segments"
 
 
+@pytest.mark.parametrize(
+    ("phase", "title"),
+    [("", "micro batch 8 -> 4"), ("step", "expandable segments"), ("eval", "evaluation batch 8 -> 1")],
+)
+def test_less_memory_is_offered_where_it_ran_out(phase, title):
+    takes = frozenset({"micro_batch", "accumulation", "eval_batch"})
+    evidence = Evidence(lines=(), takes=takes, cuda=True, phase=phase, eval_batch=8)
+    assert change_for("less_memory", evidence, Profile()).title == title
+
+
 OWN = """Traceback (most recent call last):
   File "/train.py", line 3, in <module>
     load()

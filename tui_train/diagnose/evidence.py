@@ -5,6 +5,9 @@ import re
 import shutil
 from pathlib import Path
 
+import msgspec
+
+from tui_train.changes import Change, apply
 from tui_train.diagnose.reader import lines_of
 from tui_train.diagnose.root import diagnose
 from tui_train.diagnose.types import Diagnosis, Evidence
@@ -22,6 +25,10 @@ from tui_train.text import visible
 _NEMO = frozenset(
     {"micro_batch", "accumulation", "global_batch", "activation_checkpointing", "precision", "learning_rate"}
 )
+
+
+class _Tried(msgspec.Struct, frozen=True):
+    edits: dict[str, fields.Value] = {}
 
 
 def of_log(path: str, exit_code: int | None = None) -> Diagnosis | None:
@@ -56,20 +63,20 @@ def of_run(run: RunDir, facts: Facts | None = None) -> Diagnosis | None:
         cuda=bool(plan.gpus),
         checkpoint=_checkpoint(profile, output) if profile else "",
         takes=_takes(profile) if profile else frozenset(),
+        phase=attempt.phase,
+        eval_batch=chosen.eval_batch if profile and (chosen := _preset(profile)) else 0,
     )
     return diagnose(evidence, _as_tried(profile, run, attempt.position) if profile else None, facts)
 
 
 def _as_tried(profile: Profile, run: RunDir, position: int) -> Profile:
-    """Return the profile with the micro batch that the attempt at a position of the ladder had."""
+    """Return the profile as the attempt at a position of the ladder had it; itself where the plan tells of none."""
     attempts = run.plan().get("attempts")
     told = attempts[position - 1] if isinstance(attempts, list) and 0 < position <= len(attempts) else None
-    found = re.match(r"micro batch (\d{1,9}) ", str(told.get("batch"))) if isinstance(told, dict) else None
-    if found is None:
-        return profile
     try:
-        return fields.put(profile, "recipe.micro_batch", int(found[1]))
-    except BadInput:
+        edits = msgspec.convert(told, _Tried).edits
+        return apply(Change("as tried", "", tuple(edits.items())), profile)
+    except (msgspec.ValidationError, BadInput, RecursionError):
         return profile
 
 

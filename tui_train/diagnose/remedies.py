@@ -7,13 +7,13 @@ from tui_train.checks import check
 from tui_train.diagnose.types import Evidence
 from tui_train.errors import BadInput
 from tui_train.facts.types import Facts
-from tui_train.memory.rungs import Room, rung, why_not
+from tui_train.memory.rungs import PHASES, Room, helps, rung, why_not
 from tui_train.plan.batch import nearest_global
 from tui_train.profile.types import Profile
 
 _PORTS = 1000
-# Rungs of the ladder that keep the training the same and wherever memory ran out do no harm, the most helpful first.
-_LESS_MEMORY = ("micro_batch", "activation_checkpointing", "expandable_segments")
+# Rungs of the ladder that keep the training the same, the most helpful first.
+_LESS_MEMORY = ("eval_batch", "micro_batch", "activation_checkpointing", "expandable_segments")
 
 
 def change_for(name: str, evidence: Evidence, profile: Profile, facts: Facts | None = None) -> Change | None:
@@ -36,9 +36,16 @@ def _errors(profile: Profile, facts: Facts) -> set[str]:
 
 def _less_memory(profile: Profile, evidence: Evidence) -> Change | None:
     loads = bool(profile.trainer.model)
-    room = Room(world_size=evidence.world_size, cuda=evidence.cuda, takes=evidence.takes, loads_model=loads)
-    changes = (rung(name).step(profile, room) for name in _LESS_MEMORY if not why_not(name, room))
-    return next(filter(None, changes), None)
+    room = Room(
+        world_size=evidence.world_size,
+        cuda=evidence.cuda,
+        takes=evidence.takes,
+        loads_model=loads,
+        eval_batch=evidence.eval_batch,
+    )
+    phase = evidence.phase if evidence.phase in PHASES else "loss"
+    useful = (name for name in _LESS_MEMORY if helps(name, phase, profile, room) and not why_not(name, room))
+    return next(filter(None, (rung(name).step(profile, room) for name in useful)), None)
 
 
 def _without(cure: str, title: str, why: str) -> Callable[[Profile, Evidence], Change]:

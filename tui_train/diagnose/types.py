@@ -19,7 +19,8 @@ class Evidence(Struct, frozen=True, kw_only=True):
     `exit_code` is the shell's (128 + the signal where one ended it). `oom_kills` counts kills in the cgroup's
     memory.events. `free_disk` and `free_shm` are bytes. `lost` is an attempt that ended without anybody to see how.
     `checkpoint` is the newest whole one. `takes` names what the trainer can be passed, `cuda` says whether it
-    was to train on GPUs.
+    was to train on GPUs. `phase` is where the GPU's memory ran out, as launch.sh read it, and `eval_batch` what the
+    trainer evaluates at a time by itself (0: as many as it trains on).
     """
 
     lines: tuple[Line, ...]
@@ -34,6 +35,8 @@ class Evidence(Struct, frozen=True, kw_only=True):
     world_size: int = 1
     takes: frozenset[str] = frozenset()
     cuda: bool = False
+    phase: str = ""
+    eval_batch: int = 0
 
 
 class Diagnosis(Struct, frozen=True, kw_only=True):

@@ -205,6 +205,7 @@ def _attempt(  # noqa: PLR0913, PLR0917 - each is a thing of its own
     attempt = Attempt(
         rung=step.changes[-1][0] if step.changes else "",
         title=step.title,
+        edits={key: value for _, change in step.changes for key, value in change.edits},
         then={phase: place + 1 for phase, place in step.then.items()},
         batch=f"{product} = global batch {recipe.global_batch}"
         if batch.TAKEN & resolved.room.takes

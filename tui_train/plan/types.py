@@ -5,6 +5,8 @@ from typing import Any, Literal, get_args
 
 from msgspec import Struct
 
+from tui_train.profile.fields import Value
+
 Origin = Literal["profile", "machine", "launcher", "ladder", "container"]
 
 
@@ -109,15 +111,16 @@ class CheckpointRule(Struct, frozen=True):
 class Attempt(Struct, frozen=True, kw_only=True):
     """One try at the training: `rung` is empty for the first, `title` says what it changes, `batch` the arithmetic.
 
-    `then` is the number of the attempt after it, by the phase in which the GPU's memory ran out; none where it is not
-    in there. `fills` are files of the plan that hold paths which only the running script knows: it puts them in
-    (`filled`).
+    `edits` are its values where they are not the profile's own, by key. `then` is the number of the attempt after it,
+    by the phase in which the GPU's memory ran out; none where it is not in there. `fills` are files of the plan that
+    hold paths which only the running script knows: it puts them in (`filled`).
     """
 
     rung: str
     title: str
     batch: str
     command: Command
+    edits: dict[str, Value] = {}
     then: dict[str, int] = {}
     checkpoints: CheckpointRule | None = None
     fills: tuple[str, ...] = ()

@@ -35,6 +35,7 @@ class Event(Struct, frozen=True, kw_only=True):
     position: int = 0
     exit_code: int = -1
     out_of_memory: bool = False
+    phase: str = ""
     state: str = ""
     signal: str = ""
     engine: str = ""

@@ -12,7 +12,10 @@ LIVE: frozenset[str] = frozenset({"running", "stopping"})
 
 
 class AttemptStatus(Struct, frozen=True, kw_only=True):
-    """One attempt: `position` is its place in the plan, from 1; `ended` and `exit_code` are None while it runs."""
+    """One attempt: `position` is its place in the plan, from 1; `ended` and `exit_code` are None while it runs.
+
+    `phase` is where it ran out of GPU memory.
+    """
 
     number: int
     position: int
@@ -20,6 +23,7 @@ class AttemptStatus(Struct, frozen=True, kw_only=True):
     ended: float | None = None
     exit_code: int | None = None
     out_of_memory: bool = False
+    phase: str = ""
 
 
 class Status(Struct, frozen=True, kw_only=True):
@@ -100,5 +104,6 @@ def _attempts(events: tuple[Event, ...]) -> tuple[AttemptStatus, ...]:
                 ended=event.time,
                 exit_code=event.exit_code,
                 out_of_memory=event.out_of_memory,
+                phase=event.phase,
             )
     return tuple(found.values())
