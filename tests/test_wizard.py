@@ -16,10 +16,12 @@ import pytest
 from support import GIB, UUIDS
 from textual.pilot import Pilot
 from textual.widgets import Input
+from tui_train.screens import tuning
 from tui_train.screens.messages import Chosen, OpenRun, OpenStep
 from tui_train.screens.widgets.log_view import LogView
 
 from tui_train import show, workflow
+from tui_train.changes import Change
 from tui_train.facts import images, live, probe
 from tui_train.facts.ask import Answer
 from tui_train.facts.samples import Sample, Samples
@@ -34,10 +36,15 @@ from tui_train.facts.types import (
     Taken,
     Toolchain,
 )
+from tui_train.places import trials_folder
 from tui_train.profile import store
+from tui_train.profile.fields import put
 from tui_train.profile.types import Profile
 from tui_train.runs import rundir, taken
-from tui_train.runs.processes import boot_id, start_ticks
+from tui_train.runs.processes import boot_id, marked, start_ticks
+from tui_train.runs.status import status
+from tui_train.tune.search import Setting, Trial
+from tui_train.tune.tune import Tuned
 from tui_train.wizard import wizard
 from tui_train.workflow import last, prepare, remember
 
@@ -1123,3 +1130,76 @@ async def test_f3_traces_the_memory_and_ends_it(machine: Any, monkeypatch: Any) 
         await pilot.press("f3")
         await settle(pilot)
         assert re.search(r"traced 6\d MiB ±10%", shows(pilot).splitlines()[2])
+
+
+def trials_of_a_card(*_args: Any, **_named: Any) -> Iterator[Tuned]:
+    """Yield what four trials on a card came to, which there is none of here."""
+    tried = [(8, 9100.0, 11), (32, 0.0, 24), (16, 11800.0, 19), (16, 9400.0, 8)]
+    trials = tuple(
+        Trial(
+            setting=Setting(micro, number == 3, "bf16"),
+            outcome="measured" if rate else "out of memory",
+            rate=rate / 128,
+            memory=memory * GIB,
+        )
+        for number, (micro, rate, memory) in enumerate(tried)
+    )
+    change = Change("micro batch 8 -> 16", "1.30 times as fast", (("recipe.micro_batch", 16),))
+    now = Tuned(folder=Path("/trials"), trials=trials[:1], trying=trials[1].setting, tokens=128)
+    yield now
+    yield msgspec.structs.replace(now, trials=trials, trying=None, change=change)
+
+
+@pytest.mark.parametrize("size", SIZES, ids=str)
+def test_picture_of_the_trials(snap_compare: Any, machine: Any, monkeypatch: Any, size: tuple[int, int]) -> None:
+    """What was tried, what it came to, and the key that takes it."""
+    machine(SEED)
+    monkeypatch.setattr(tuning, "tune", trials_of_a_card)
+    assert snap_compare(wizard(), terminal_size=size, run_before=keys("enter", "enter", "enter", "f4", "enter"))
+
+
+async def test_enter_takes_what_the_trials_found(machine: Any, monkeypatch: Any, profile_in: Any) -> None:
+    machine(SEED)
+    monkeypatch.setattr(tuning, "tune", trials_of_a_card)
+    async with wizard().run_test(size=(80, 24)) as pilot:
+        await keys("enter", "enter", "enter", "f4")(pilot)
+        assert "Also bf16" in shows(pilot)
+        await keys("p")(pilot)
+        assert "bf16 is tried as well" in shows(pilot)
+        await keys("enter")(pilot)
+        assert profile_in(pilot).recipe.micro_batch == 8
+        await keys("enter")(pilot)
+        assert profile_in(pilot).recipe.micro_batch == 16
+        assert "[3 Recipe]" in shows(pilot)
+        await keys("ctrl+z")(pilot)
+        assert profile_in(pilot).recipe.micro_batch == 8
+
+
+async def test_what_cannot_be_tuned_says_why(machine: Any) -> None:
+    machine(SEED)
+    async with wizard().run_test(size=(80, 24)) as pilot:
+        await keys("enter", "enter", "enter")(pilot)
+        pilot.app.become(put(pilot.app.profile, "recipe.global_batch", 13))
+        await pilot.press("f4")
+        await until_shown(pilot, "the global batch does not divide")
+        assert "[3 Recipe]" in shows(pilot)
+
+
+@pytest.mark.training
+async def test_esc_ends_the_trial_under_way(machine: Any, monkeypatch: Any) -> None:
+    machine(CPU)
+    tool = msgspec.structs.replace(CUDA, python=sys.executable)
+    monkeypatch.setattr(probe, "toolchains", lambda *_args, **_named: (tool,))
+    async with wizard().run_test(size=(80, 24)) as pilot:
+        await keys("enter", "enter", "enter", "f4")(pilot)
+        await pilot.press("enter")
+        await until_shown(pilot, "A trial is under way")
+        while not [*trials_folder().glob("*/trial-1/events.jsonl")]:
+            await pilot.pause(0.05)
+        run = rundir.RunDir(next(trials_folder().glob("*/trial-1")))
+        while not status(run).leader:
+            await pilot.pause(0.05)
+        await pilot.press("escape")
+        await settle(pilot)
+        assert "[3 Recipe]" in shows(pilot)
+        assert not marked(status(run).mark)
