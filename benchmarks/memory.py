@@ -117,6 +117,7 @@ def fms(row: dict[str, str]) -> How | str:
     if told["sharding"] == "fsdp" and row["amp"] and not lora:
         # accelerate keeps what FSDP trains in fp32 then.
         told["weights"] = "fp32"
+    told["holds_layers"] = told["sharding"] == "fsdp" and lora
     return How(**told)
 
 

@@ -41,7 +41,6 @@ def estimate(model: Dimensions, how: How) -> Estimate:
 def _caveats(model: Dimensions, how: How) -> tuple[str, ...]:
     found = {
         "experts: which tokens go where is not known before": model.experts,
-        "LoRA on a shared-out model: what was measured differs much": how.method == "lora" and how.sharding == "fsdp",
     }
     return tuple(words for words, holds in found.items() if holds)
 
@@ -164,14 +163,14 @@ class _Sums:
         """Return the parts of the backward pass in the loss, in its first layer, and where it ends."""
         model, how = self.model, self.how
         whole = how.checkpointing and how.whole_layers
-        # Under FSDP frozen layers were seen to go only when the next one had been recomputed.
-        layers = 2 if how.sharding == "fsdp" and how.method == "lora" else 1
-        again = layers * self.layer if whole else 0
+        again = self.layer if whole else 0
         casts = self.casts / model.layers if whole else self.casts
         passing = activations.backward(model, how) + self.gathered + casts
         table: float = model.table * self.width if how.method == "full" and how.sharding not in {"fsdp", "zero3"} else 0
         table = self.gradients if how.gather else table
         kept = self.between_layers
+        # The inputs of all layers and their gradients, where they are held until the end.
+        left = 2 * kept if how.holds_layers else self.checkpoint
         logits = (
             ("activations", kept + self.end),
             ("logits", self.logits_back),
@@ -180,7 +179,7 @@ class _Sums:
         return (
             (("gradients", self.gradients if how.gather else 0), *logits),
             (("gradients", table), ("activations", kept + again), ("temporaries", passing)),
-            (("gradients", self.gradients), ("activations", self.checkpoint + again), ("temporaries", passing)),
+            (("gradients", self.gradients), ("activations", left + again), ("temporaries", passing)),
         )
 
 

@@ -28,7 +28,8 @@ class How(Struct, frozen=True, kw_only=True):
     frozen. `adapters` is what LoRA's matrices are kept in. `kernels` are fused ones for norms only,
     or all of Liger's; `loss` is how the logits are treated. `gather` keeps gradients over micro batches.
     `keeps_inputs`: packed layers keep what goes in, as bitsandbytes before 0.43 does. `whole_layers` is False where
-    only attention is recomputed.
+    only attention is recomputed. `holds_layers`: FSDP's first version holds the inputs of frozen layers that are
+    recomputed reentrantly, and their gradients, until the backward pass ends.
     """
 
     micro_batch: int
@@ -52,6 +53,7 @@ class How(Struct, frozen=True, kw_only=True):
     offload: bool = False
     gather: bool = False
     keeps_inputs: bool = False
+    holds_layers: bool = False
     caveats: tuple[str, ...] = ()
 
     @property
