@@ -59,6 +59,9 @@ def read(path: Path) -> Iterator[Case]:
         for row in csv.DictReader(file):
             source = re.split(r"[@ ]", row["source"])[0]
             measured = float(row["peak_alloc_gib"]) if row["peak_alloc_gib"] else None
+            if measured and source == "Lightning-AI/litgpt":
+                # It prints bytes / 1e9.
+                measured *= 1e9 / GIB
             model = by_name(row["model"])
             case = Case(row=row, source=source, model=model, measured=measured)
             how = HOWS.get(source, _unknown)(row)
@@ -124,12 +127,14 @@ def fms(row: dict[str, str]) -> How | str:
 def litgpt(row: dict[str, str]) -> How | str:
     """LitGPT: its own model, LoRA in bf16 on queries and values, logits in chunks of which all are held."""
     told = _common(row)
-    if "lora" not in row["mode"].lower():
-        return "adapters other than LoRA are not modelled"
+    several = told["shards"] != 1
     told |= {
         "method": "lora",
         "adapters": told["weights"],
-        "targets": ("q_proj", "v_proj"),
+        "targets": ("q_proj", "v_proj") if "lora" in row["mode"].lower() else (),
+        # With several GPUs: FSDP's first version, a whole state dict, and each block recomputed.
+        "loads_whole": several,
+        "checkpointing": several,
         "dropout": 0.05,
         "attention": "sdpa",
         "loss": "chunked",
@@ -250,7 +255,7 @@ def report(cases: list[Case], *, rows: bool) -> None:
             if abs(getattr(case, field)) > within or rows:
                 value = case.foretold if field == "error" else case.traced
                 how = f"{case.row['gpus']} GPU, {case.row['mode']}, {case.row['kernels']}, batch {case.row['micro_bs']}"
-                print(f"| {case.row['model']} | {how} | {value:.1f}/{case.measured} | {getattr(case, field):+.0%} |")
+                print(f"| {case.row['model']} | {how} | {value:.1f}/{case.measured:.1f} | {getattr(case, field):+.0%} |")
     out = [case for case in cases if case.row["outcome"] == "oom" and case.verdict]
     print(
         f"\nOut of memory: {len(out)} rows, called",

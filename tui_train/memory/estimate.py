@@ -18,7 +18,7 @@ def estimate(model: Dimensions, how: How) -> Estimate:
     sums = _Sums(model, how)
     held = (("weights", sums.weights), ("optimizer states", sums.states), ("buckets", sums.buckets))
     kept = sums.between_layers
-    loaded = _phase("load", (("weights", sums.loaded),))
+    loaded = _phase("load", (("weights", sums.weights), ("temporaries", sums.loaded if how.loads_whole else 0)))
     forward = _phase(
         "forward and loss",
         (

@@ -29,7 +29,8 @@ class How(Struct, frozen=True, kw_only=True):
     or all of Liger's; `loss` is how the logits are treated. `gather` keeps gradients over micro batches.
     `keeps_inputs`: packed layers keep what goes in, as bitsandbytes before 0.43 does. `whole_layers` is False where
     only attention is recomputed. `holds_layers`: FSDP's first version holds the inputs of frozen layers that are
-    recomputed reentrantly, and their gradients, until the backward pass ends.
+    recomputed reentrantly, and their gradients, until the backward pass ends. `loads_whole`: each card
+    gathers the whole model once to load it, as that version does with a whole state dict.
     """
 
     micro_batch: int
@@ -54,6 +55,7 @@ class How(Struct, frozen=True, kw_only=True):
     gather: bool = False
     keeps_inputs: bool = False
     holds_layers: bool = False
+    loads_whole: bool = False
     caveats: tuple[str, ...] = ()
 
     @property
