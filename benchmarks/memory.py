@@ -58,7 +58,8 @@ def read(path: Path) -> Iterator[Case]:
     with path.open(encoding="utf-8", newline="") as file:
         for row in csv.DictReader(file):
             source = re.split(r"[@ ]", row["source"])[0]
-            measured = float(row["peak_alloc_gib"]) if row["peak_alloc_gib"] else None
+            reserved = row["nvidia_smi_gib"] if "reserved" in row["outcome"] else ""
+            measured = float(row["peak_alloc_gib"] or reserved or 0) or None
             if measured and source == "Lightning-AI/litgpt":
                 # It prints bytes / 1e9.
                 measured *= 1e9 / GIB
@@ -91,6 +92,7 @@ def _common(row: dict[str, str]) -> dict[str, object]:
         "weights": NUMBERS.get(row["dtype"], "fp32"),
         "checkpointing": row["grad_ckpt"] in {"yes", "full", "selective"},
         "whole_layers": row["grad_ckpt"] != "selective",
+        "caveats": ("torch.compile",) * ("compile" in row["kernels"] or row["kernels"] == "cumulative"),
         "sharding": sharded,
         "shards": gpus,
         "rank": int(float(row["lora_r"] or 16)),
@@ -131,7 +133,8 @@ def litgpt(row: dict[str, str]) -> How | str:
     told |= {
         "method": "lora",
         "adapters": told["weights"],
-        "targets": ("q_proj", "v_proj") if "lora" in row["mode"].lower() else (),
+        "targets": EVERY if row["mode"] == "adapter_v2" else ("q_proj", "v_proj") if "LoRA" in row["mode"] else (),
+        "scales": row["mode"] == "adapter_v2",
         # With several GPUs: FSDP's first version, a whole state dict, and each block recomputed.
         "loads_whole": several,
         "checkpointing": several,
@@ -147,40 +150,42 @@ def litgpt(row: dict[str, str]) -> How | str:
 def peft(row: dict[str, str]) -> How | str:
     """PEFT's comparison of methods: fp32 adapters on queries and values, the most that was reserved."""
     told = _common(row)
-    mode = row["mode"]
-    if mode.startswith("full"):
+    method, _, more = row["mode"].partition("--")
+    if method == "full-finetuning":
         return How(**told | {"method": "full"})
-    if not mode.startswith("lora-"):
-        return "adapters other than LoRA are not modelled"
-    found = re.search(r"rank(\d+)", mode)
-    targets = ("gate_proj", "up_proj", "down_proj") if "target-mlp" in mode else ("q_proj", "v_proj")
+    found = re.search(r"rank(\d+)", more)
+    targets = ("gate_proj", "up_proj", "down_proj") if "target-mlp" in more else ("q_proj", "v_proj")
+    # Without LoRA's matrices, gradients pass through all layers as with it.
     return How(**told | {"method": "lora", "rank": int(found[1]) if found else 8, "targets": targets})
 
 
 def torchtune(row: dict[str, str]) -> How | str:
-    """torchtune: its README names what is on only in part."""
-    told = _common(row)
-    if row["kernels"] in {"compile", "cumulative"} or "compile" in row["kernels"]:
-        return "torch.compile is not modelled"
-    optimizer = "adamw_8bit" if "8" in row["optimizer"] else "adamw_fused"
-    lora = "lora" in row["mode"].lower()
-    told |= {"method": "lora" if lora else "full", "optimizer": optimizer, "loss": "chunked", "adapters": "bf16"}
-    told |= {"packed": "nf4-dq" if "qlora" in row["mode"].lower() else "", "targets": EVERY if lora else ()}
-    if told["checkpointing"] is False and row["grad_ckpt"] not in {"no", ""}:
-        return "what is recomputed is not told"
+    """torchtune: its recipes' fused AdamW and recomputed layers, logits in chunks; each of its rows adds to the last."""
+    mode = row["mode"].lower()
+    steps = ("packed", "compile", "chunk", "checkpoint", "fuse", "offload", "8-bit", "lora")
+    cumulative = row["kernels"] == "cumulative"
+    done = max((place for place, step in enumerate(steps) if step in mode), default=-1) if cumulative else len(steps)
+    lora = "lora" in mode
+    told = _common(row) | {
+        "method": "lora" if lora else "full",
+        "optimizer": "adamw_8bit" if done >= steps.index("8-bit") and cumulative and not lora else "adamw_fused",
+        "loss": "chunked" if done >= steps.index("chunk") else "upcast",
+        "checkpointing": done >= steps.index("checkpoint"),
+        "adapters": "bf16",
+        "rank": 64,
+        "packed": "nf4-dq" if "qlora" in mode else "",
+        "targets": ("q_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj") if lora else (),
+    }
+    if cumulative and done < 0:
+        return "samples of other lengths, of which nothing is told"
     return How(**told)
 
 
 def torchtitan(row: dict[str, str]) -> How | str:
     """torchtitan: FSDP2 with fp32 weights computed in bf16, fused AdamW; what was reserved."""
-    if "compile" in row["kernels"].lower():
-        return "torch.compile is not modelled"
-    if re.search(r"[TPC]P[2-9]", row["kernels"]) or "float8" in row["kernels"].lower():
+    if re.search(r"[TPC]P[2-9]", row["kernels"]):
         return "tensor, pipeline and context parallel are not modelled"
-    if row["grad_ckpt"] == "selective":
-        return "what selective checkpointing keeps is not modelled"
-    told = _common(row) | {"weights": "fp32", "autocast": "bf16", "optimizer": "adamw_fused", "sharding": "fsdp"}
-    return How(**told)
+    return How(**_common(row) | {"weights": "fp32", "autocast": "bf16", "optimizer": "adamw_fused"})
 
 
 HOWS = {
@@ -207,8 +212,7 @@ def foretell(case: Case) -> Case:
         return case
     found = estimate(case.model, case.how)
     told = verdict(found, card(case.row), case.how)
-    left_out = "experts are not modelled" if case.model.experts else ""
-    return msgspec.structs.replace(case, foretold=found.peak.total / GIB, verdict=told.band, left_out=left_out)
+    return msgspec.structs.replace(case, foretold=found.peak.total / GIB, verdict=told.band)
 
 
 def traceable(case: Case) -> bool:

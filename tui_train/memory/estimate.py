@@ -57,7 +57,7 @@ class _Sums:
         self.width = BYTES[how.weights]
         self.adapters = (
             sum(
-                how.rank * (a + b)
+                b if how.scales else how.rank * (a + b)
                 for name, (a, b) in model.matrices.items()
                 if how.method == "lora" and name in how.targets
             )
@@ -121,10 +121,12 @@ class _Sums:
         return 2 * layer + rest + gradients
 
     def _selective(self) -> int:
-        """Return what one layer keeps where it is not recomputed, or only its attention is."""
+        """Return what one layer keeps where it is not recomputed, or only attention and every second product is kept."""
         model, how = self.model, self.how
-        again = how.compute * (model.queries + 2 * model.keys) * how.tokens
-        return self.layer - again if how.checkpointing and not how.whole_layers else self.layer
+        if not how.checkpointing:
+            return self.layer
+        products = [width for _, width in model.matrices.values()][::2]
+        return how.tokens * (how.stream * model.hidden + how.compute * (model.queries + sum(products)) + 4 * model.heads)
 
     def _loss(self) -> None:
         """Set what the logits take at most, in training and in evaluation."""
@@ -162,7 +164,7 @@ class _Sums:
     def backward(self) -> tuple[tuple[tuple[str, float], ...], ...]:
         """Return the parts of the backward pass in the loss, in its first layer, and where it ends."""
         model, how = self.model, self.how
-        whole = how.checkpointing and how.whole_layers
+        whole = how.checkpointing
         again = self.layer if whole else 0
         casts = self.casts / model.layers if whole else self.casts
         passing = activations.backward(model, how) + self.gathered + casts

@@ -28,9 +28,10 @@ class How(Struct, frozen=True, kw_only=True):
     frozen. `adapters` is what LoRA's matrices are kept in. `kernels` are fused ones for norms only,
     or all of Liger's; `loss` is how the logits are treated. `gather` keeps gradients over micro batches.
     `keeps_inputs`: packed layers keep what goes in, as bitsandbytes before 0.43 does. `whole_layers` is False where
-    only attention is recomputed. `holds_layers`: FSDP's first version holds the inputs of frozen layers that are
+    what attention and every second product of matrices return is kept, and the rest recomputed. `holds_layers`: FSDP's first version holds the inputs of frozen layers that are
     recomputed reentrantly, and their gradients, until the backward pass ends. `loads_whole`: each card
-    gathers the whole model once to load it, as that version does with a whole state dict.
+    gathers the whole model once to load it, as that version does with a whole state dict. `scales`: in place
+    of LoRA's matrices, trained numbers scale what goes out of the targets.
     """
 
     micro_batch: int
@@ -56,6 +57,7 @@ class How(Struct, frozen=True, kw_only=True):
     keeps_inputs: bool = False
     holds_layers: bool = False
     loads_whole: bool = False
+    scales: bool = False
     caveats: tuple[str, ...] = ()
 
     @property
