@@ -41,8 +41,14 @@ def estimate(model: Dimensions, how: How) -> Estimate:
 def _caveats(model: Dimensions, how: How) -> tuple[str, ...]:
     found = {
         "experts: which tokens go where is not known before": model.experts,
+        "LoRA under FSDP 2: no card was compared": how.method == "lora" and how.sharding == "fsdp" and not _measured(how),
     }
     return tuple(words for words, holds in found.items() if holds)
+
+
+def _measured(how: How) -> bool:
+    """Tell whether what is done with a shared-out model was compared with what cards took."""
+    return how.holds_layers or how.loads_whole
 
 
 def _phase(name: str, parts: Iterable[tuple[str, float]]) -> Phase:
@@ -79,7 +85,8 @@ class _Sums:
         model, how = self.model, self.how
         packed = model.layers * model.linear if how.packed else 0
         frozen = model.parameters if how.method != "full" else 0
-        base = (frozen - packed) * self.width + packed * PACKED.get(how.packed, 0)
+        self.packed = packed * PACKED.get(how.packed, 0)
+        base = (frozen - packed) * self.width + self.packed
         trained_width = BYTES[how.adapters] if how.method == "lora" else self.width
         self.loaded = base + self.trained * trained_width
         weights, gradients, states, per_state = self._shares(base, self.trained * trained_width)
@@ -100,7 +107,8 @@ class _Sums:
         states = self.trained * 2 * per[how.optimizer] if how.optimizer in per else 2 * each
         if how.sharding == "fsdp":
             out = 0 if how.offload else 1 / count
-            return (base + trained) * out, trained * out, states * out, each * out
+            whole = self.packed if how.keeps_packed else 0
+            return (base - whole + trained) * out + whole, trained * out, states * out, each * out
         if how.sharding.startswith("zero"):
             # DeepSpeed keeps 16-bit weights and gradients, and fp32 ones beside the states, which it shares out.
             half, out = 2 * self.trained, 0 if how.offload else 1 / count
@@ -114,7 +122,7 @@ class _Sums:
         model, how = self.model, self.how
         if how.sharding not in {"fsdp", "zero3"} or how.shards < 2:
             return 0
-        width = PACKED[how.packed] if how.packed else how.compute
+        width = PACKED[how.packed] * (not how.keeps_packed) if how.packed else how.compute
         layer = model.linear * width + (model.layer - model.linear) * how.compute
         rest = (model.parameters - model.layers * model.layer) * how.compute
         gradients = 2 * model.layer * how.compute if how.method == "full" else 0

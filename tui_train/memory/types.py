@@ -31,7 +31,8 @@ class How(Struct, frozen=True, kw_only=True):
     what attention and every second product of matrices return is kept, and the rest recomputed. `holds_layers`: FSDP's first version holds the inputs of frozen layers that are
     recomputed reentrantly, and their gradients, until the backward pass ends. `loads_whole`: each card
     gathers the whole model once to load it, as that version does with a whole state dict. `scales`: in place
-    of LoRA's matrices, trained numbers scale what goes out of the targets.
+    of LoRA's matrices, trained numbers scale what goes out of the targets. `keeps_packed`: each card has
+    all packed weights, though the rest is shared out.
     """
 
     micro_batch: int
@@ -58,6 +59,7 @@ class How(Struct, frozen=True, kw_only=True):
     holds_layers: bool = False
     loads_whole: bool = False
     scales: bool = False
+    keeps_packed: bool = False
     caveats: tuple[str, ...] = ()
 
     @property
