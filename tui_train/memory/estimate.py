@@ -3,6 +3,8 @@
 import math
 from collections.abc import Iterable
 
+from msgspec.structs import replace
+
 from tui_train.memory import activations
 from tui_train.memory.dimensions import Dimensions
 from tui_train.memory.types import BYTES, Estimate, How, Phase
@@ -15,6 +17,9 @@ _EIGHT_BIT = 2 * (1 + 4 / 256)
 
 def estimate(model: Dimensions, how: How) -> Estimate:
     """Return what each phase takes: load, forward with the loss, backward, the optimizer's step, evaluation."""
+    # LayerNorm gives fp32 under autocast, and bitsandbytes what it is given.
+    if model.norm == "layer" and how.autocast and how.packed.startswith("nf4"):
+        how = replace(how, widened=True)
     sums = _Sums(model, how)
     held = (("weights", sums.weights), ("optimizer states", sums.states), ("buckets", sums.buckets))
     kept = sums.between_layers

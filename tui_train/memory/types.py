@@ -32,7 +32,7 @@ class How(Struct, frozen=True, kw_only=True):
     recomputed reentrantly, and their gradients, until the backward pass ends. `loads_whole`: each card
     gathers the whole model once to load it, as that version does with a whole state dict. `scales`: in place
     of LoRA's matrices, trained numbers scale what goes out of the targets. `keeps_packed`: each card has
-    all packed weights, though the rest is shared out.
+    all packed weights, though the rest is shared out. `widened`: layers give on fp32 though they compute in less.
     """
 
     micro_batch: int
@@ -60,6 +60,7 @@ class How(Struct, frozen=True, kw_only=True):
     loads_whole: bool = False
     scales: bool = False
     keeps_packed: bool = False
+    widened: bool = False
     caveats: tuple[str, ...] = ()
 
     @property
@@ -75,6 +76,8 @@ class How(Struct, frozen=True, kw_only=True):
     @property
     def stream(self) -> int:
         """Bytes of a number that goes from layer to layer: what autocast leaves as the embedding gives it."""
+        if self.widened:
+            return 4
         cast_whole = self.sharding in {"fsdp", "zero1", "zero2", "zero3"}
         return self.compute if cast_whole else BYTES[self.weights]
 

@@ -92,7 +92,7 @@ class Adapted(torch.nn.Module):
 
     def forward(self, x: Any) -> Any:
         if hasattr(self, "packed"):
-            out = _unpacked(x.to(self.compute), self.packed, self.shape, self.bias)
+            out = _unpacked(x.to(self.compute), self.packed, self.shape, self.bias).to(x.dtype)
         else:
             out = torch.nn.functional.linear(x, self.weight, self.bias)
         if not self.rank:
@@ -110,7 +110,10 @@ _unpacked: Any = Unpacked.apply
 
 @contextlib.contextmanager
 def as_on_cuda() -> Any:
-    """Keep what CUDA's attention and dropout keep: the CPU's repeat keys, and have masks of four bytes."""
+    """Keep what CUDA's attention, dropout and autocast keep.
+
+    The CPU's repeat keys, have masks of four bytes, and leave the norms in 16 bits.
+    """
     functional: Any = torch.nn.functional
 
     def attend(query: Any, key: Any, value: Any, *_rest: Any, **_more: Any) -> Any:
@@ -122,12 +125,19 @@ def as_on_cuda() -> Any:
         del inplace
         return _drop(x) if training and p else x
 
+    def norm(x: Any, shape: Any, weight: Any = None, bias: Any = None, eps: float = 1e-5) -> Any:
+        if torch.is_autocast_enabled("cpu"):
+            x, weight, bias = (each if each is None else each.float() for each in (x, weight, bias))
+        return layer_norm(x, shape, weight, bias, eps)
+
+    layer_norm = functional.layer_norm
     usual = functional.scaled_dot_product_attention, functional.dropout
-    functional.scaled_dot_product_attention, functional.dropout = attend, drop
+    functional.scaled_dot_product_attention, functional.dropout, functional.layer_norm = attend, drop, norm
     try:
         yield
     finally:
         functional.scaled_dot_product_attention, functional.dropout = usual
+        functional.layer_norm = layer_norm
 
 
 def configuration(asked: dict[str, Any]) -> Any:
