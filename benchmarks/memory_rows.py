@@ -146,7 +146,7 @@ def peft(row: dict[str, str]) -> How | str:
 
 
 def torchtune(row: dict[str, str]) -> How | str:
-    """torchtune: its recipes' fused AdamW and recomputed layers, logits in chunks; each of its rows adds to the last."""
+    """torchtune: its recipes' fused AdamW and recomputed layers, logits in chunks; a row adds to the one before."""
     mode = row["mode"].lower()
     steps = ("packed", "compile", "chunk", "checkpoint", "fuse", "offload", "8-bit", "lora")
     cumulative = row["kernels"] == "cumulative"

@@ -88,7 +88,7 @@ def test_only_fsdps_first_version_holds_the_gradients_of_frozen_layers_inputs():
     words = [sys.executable, "-W", "ignore", "-c", REAL, target]
     done = subprocess.run(words, capture_output=True, text=True, check=True)
     alone, first, second = json.loads(done.stdout.splitlines()[-1])
-    assert second == pytest.approx(alone, abs=0.5)
+    assert second == pytest.approx(alone, abs=1)
     model = Dimensions(layers=12, hidden=256, heads=4, ffn=256, vocab=8)
     how = How(micro_batch=1, sequence_length=512, method="lora", checkpointing=True, sharding="fsdp", shards=2)
     held = replace(how, holds_layers=True)
@@ -151,7 +151,8 @@ def test_a_profile_tells_which_fsdp_shares_out_and_how_layers_are_recomputed():
     old = told(words, transformers="4.45.0")
     assert (old.sharding, old.holds_layers, old.weights) == ("fsdp", True, "bf16")
     assert not told(words).holds_layers, "transformers 5 recomputes otherwise"
-    assert not told((*words, "--gradient_checkpointing_kwargs={'use_reentrant': False}"), transformers="4.45").holds_layers
+    other = (*words, "--gradient_checkpointing_kwargs={'use_reentrant': False}")
+    assert not told(other, transformers="4.45.0").holds_layers
     full = told((words[0], "--dtype=bfloat16"))
     assert full.weights == "fp32", "accelerate keeps in fp32 what FSDP trains in mixed precision"
 

@@ -46,14 +46,14 @@ def estimate(model: Dimensions, how: How) -> Estimate:
 def _caveats(model: Dimensions, how: How) -> tuple[str, ...]:
     found = {
         "experts: which tokens go where is not known before": model.experts,
-        "LoRA under FSDP 2: no card was compared": how.method == "lora" and how.sharding == "fsdp" and not _measured(how),
+        "LoRA under FSDP 2: no card was compared": _uncompared(how),
     }
     return tuple(words for words, holds in found.items() if holds)
 
 
-def _measured(how: How) -> bool:
-    """Tell whether what is done with a shared-out model was compared with what cards took."""
-    return how.holds_layers or how.loads_whole
+def _uncompared(how: How) -> bool:
+    """Tell whether no measurement is known of what is done with a shared-out model."""
+    return how.method == "lora" and how.sharding == "fsdp" and not (how.holds_layers or how.loads_whole)
 
 
 def _phase(name: str, parts: Iterable[tuple[str, float]]) -> Phase:
@@ -134,12 +134,13 @@ class _Sums:
         return 2 * layer + rest + gradients
 
     def _selective(self) -> int:
-        """Return what one layer keeps where it is not recomputed, or only attention and every second product is kept."""
+        """Return what one layer keeps where it is not recomputed, or all but attention and every second product is."""
         model, how = self.model, self.how
         if not how.checkpointing:
             return self.layer
-        products = [width for _, width in model.matrices.values()][::2]
-        return how.tokens * (how.stream * model.hidden + how.compute * (model.queries + sum(products)) + 4 * model.heads)
+        products = sum(width for _, width in list(model.matrices.values())[::2])
+        kept = how.stream * model.hidden + how.compute * (model.queries + products) + 4 * model.heads
+        return how.tokens * kept
 
     def _loss(self) -> None:
         """Set what the logits take at most, in training and in evaluation."""

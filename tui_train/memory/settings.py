@@ -135,7 +135,7 @@ def _how(profile: Profile, resolved: Resolved, told: Mapping[str, Any], model: D
     liger = recipe.fused_cross_entropy or _on(
         told, "use_liger_kernel", "enable_liger_kernel", "liger_fused_linear_cross_entropy"
     )
-    loss, kernels = ("fused", "liger") if liger else _fast(resolved, told)
+    loss, kernels = _loss(resolved, told, liger=liger)
     checkpointing = recipe.activation_checkpointing or (_on(told, "gradient_checkpointing") and not own)
     taken = resolved.room.takes
     length = recipe.sequence_length if "sequence_length" in taken else _number(told, _LENGTH, recipe.sequence_length)
@@ -231,8 +231,10 @@ def _packed(told: Mapping[str, Any]) -> Packing:
     return "nf4" if four else ""
 
 
-def _fast(resolved: Resolved, told: Mapping[str, Any]) -> tuple[Loss, Kernels]:
-    """Return how the loss and the norms are computed: by fms-hf-tuning's kernels, or as transformers does."""
+def _loss(resolved: Resolved, told: Mapping[str, Any], *, liger: bool) -> tuple[Loss, Kernels]:
+    """Return how the loss and the layers are computed: by Liger's or fms-hf-tuning's kernels, or as transformers does."""
+    if liger:
+        return "fused", "liger"
     version = resolved.toolchain.transformers if resolved.toolchain else None
     copied = at_least(version, "4.46") and not at_least(version, "4.49")
     if told.get("fast_kernels"):

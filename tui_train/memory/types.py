@@ -27,12 +27,15 @@ class How(Struct, frozen=True, kw_only=True):
     `weights` is what they are kept in, `autocast` what is computed in where that is another. `packed` weights are
     frozen. `adapters` is what LoRA's matrices are kept in. `kernels` are fused ones for norms only,
     or all of Liger's; `loss` is how the logits are treated. `gather` keeps gradients over micro batches.
-    `keeps_inputs`: packed layers keep what goes in, as bitsandbytes before 0.43 does. `whole_layers` is False where
-    what attention and every second product of matrices return is kept, and the rest recomputed. `holds_layers`: FSDP's first version holds the inputs of frozen layers that are
-    recomputed reentrantly, and their gradients, until the backward pass ends. `loads_whole`: each card
-    gathers the whole model once to load it, as that version does with a whole state dict. `scales`: in place
-    of LoRA's matrices, trained numbers scale what goes out of the targets. `keeps_packed`: each card has
-    all packed weights, though the rest is shared out. `widened`: layers give on fp32 though they compute in less.
+
+    `keeps_inputs`: packed layers keep what goes in, as bitsandbytes before 0.43 does. `widened`: layers give on fp32
+    though they compute in less. `scales`: in place of LoRA's matrices, trained numbers scale what goes out of the
+    targets. `whole_layers` is False where what attention and every second product of matrices return is kept, and the
+    rest recomputed.
+
+    Shared out: `holds_layers`: FSDP's first version holds the inputs of frozen layers that are recomputed reentrantly,
+    and their gradients, until the backward pass ends. `loads_whole`: each card gathers the whole model once to load it,
+    as that version does with a whole state dict. `keeps_packed`: each card has all packed weights.
     """
 
     micro_batch: int
