@@ -232,7 +232,7 @@ def _packed(told: Mapping[str, Any]) -> Packing:
 
 
 def _loss(resolved: Resolved, told: Mapping[str, Any], *, liger: bool) -> tuple[Loss, Kernels]:
-    """Return how the loss and the layers are computed: by Liger's or fms-hf-tuning's kernels, or as transformers does."""
+    """Return how the loss and the layers are computed: by the kernels of Liger or fms-hf-tuning, or plainly."""
     if liger:
         return "fused", "liger"
     version = resolved.toolchain.transformers if resolved.toolchain else None
