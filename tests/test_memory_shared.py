@@ -15,7 +15,7 @@ from tui_train.memory.foretell import foretell
 from tui_train.memory.types import EVERY, How
 from tui_train.plan.resolve import resolve
 
-# Layers of one frozen and one trained matrix, recomputed reentrantly; prints the most that lived in the backward pass.
+# Layers of a frozen matrix with LoRA beside it, recomputed reentrantly; prints the most that lived in the backward pass.
 REAL = """
 import functools, json, sys
 sys.path.insert(0, sys.argv[1])
@@ -34,10 +34,11 @@ class Layer(torch.nn.Module):
     def __init__(self):
         super().__init__()
         self.frozen = torch.nn.Linear(WIDTH, WIDTH).requires_grad_(False)
-        self.trained = torch.nn.Linear(WIDTH, WIDTH, bias=False)
+        self.down = torch.nn.Linear(WIDTH, 4, bias=False)
+        self.up = torch.nn.Linear(4, WIDTH, bias=False)
 
     def forward(self, x):
-        return x + torch.relu(self.frozen(x)) + self.trained(x)
+        return x + torch.relu(self.frozen(x)) + self.up(self.down(x))
 
 
 class Model(torch.nn.Module):
@@ -90,10 +91,10 @@ def test_only_fsdps_first_version_holds_the_gradients_of_frozen_layers_inputs():
     alone, first, second = json.loads(done.stdout.splitlines()[-1])
     assert second == pytest.approx(alone, abs=1)
     model = Dimensions(layers=12, hidden=256, heads=4, ffn=256, vocab=8)
-    how = How(micro_batch=1, sequence_length=512, method="lora", checkpointing=True, sharding="fsdp", shards=2)
+    how = How(micro_batch=1, sequence_length=512, method="lora", rank=4, checkpointing=True, sharding="fsdp", shards=2)
     held = replace(how, holds_layers=True)
     difference = estimate(model, held).peak.total - estimate(model, how).peak.total
-    assert difference / (512 * 256 * 4) == pytest.approx(first - alone, abs=1)
+    assert difference / (512 * 256 * 4) == pytest.approx(first - alone, abs=2)
 
 
 MISTRAL = by_name("mistralai/Mistral-7B-v0.1")
