@@ -15,7 +15,7 @@ from tui_train.memory.foretell import foretell
 from tui_train.memory.types import EVERY, How
 from tui_train.plan.resolve import resolve
 
-# Layers of a frozen matrix with LoRA beside it, recomputed reentrantly; prints the most that lived in the backward pass.
+# Layers of a frozen matrix with LoRA beside it, recomputed reentrantly; prints the most that lived in the backward.
 REAL = """
 import functools, json, sys
 sys.path.insert(0, sys.argv[1])
@@ -151,6 +151,7 @@ def test_a_profile_tells_which_fsdp_shares_out_and_how_layers_are_recomputed():
     words = ("--fsdp=full_shard auto_wrap", "--use_peft", "--gradient_checkpointing", "--dtype=bfloat16")
     old = told(words, transformers="4.45.0")
     assert (old.sharding, old.holds_layers, old.weights) == ("fsdp", True, "bf16")
+    assert any("whole model" in caveat for caveat in old.caveats)
     assert not told(words).holds_layers, "transformers 5 recomputes otherwise"
     other = (*words, "--gradient_checkpointing_kwargs={'use_reentrant': False}")
     assert not told(other, transformers="4.45.0").holds_layers

@@ -249,6 +249,7 @@ def _caveats(profile: Profile, resolved: Resolved, told: Mapping[str, Any]) -> t
     found = {
         "torch.compile: what it keeps is not known": _on(told, "torch_compile", "compile"),
         f"{profile.recipe.sequence_length} tokens a sample: the script is not told how many": not length,
+        "FSDP's first version: some programs load the whole model on each card": _first_fsdp(told),
         "an own script: taken to train as transformers' Trainer does": not own and not resolved.preset.module,
     }
     return tuple(words for words, holds in found.items() if holds)
