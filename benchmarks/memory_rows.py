@@ -155,7 +155,9 @@ def torchtune(row: dict[str, str]) -> How | str:
     told = _common(row) | {
         "method": "lora" if lora else "full",
         "optimizer": "adamw_8bit" if done >= steps.index("8-bit") and cumulative and not lora else "adamw_fused",
-        "loss": "chunked" if done >= steps.index("chunk") else "upcast",
+        "loss": "compiled" if done >= steps.index("chunk") else "upcast",
+        "steps_at_once": steps.index("fuse") <= done and cumulative and not lora,
+        "offloads": done >= steps.index("offload") and cumulative,
         "checkpointing": done >= steps.index("checkpoint"),
         "adapters": "bf16",
         "rank": 64,

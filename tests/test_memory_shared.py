@@ -176,3 +176,14 @@ def test_versions_and_kernels_tell_how_the_logits_are_treated(words, version, lo
 def test_packed_weights_are_known_by_the_words_of_their_library():
     assert told(("--auto_gptq=triton_v2", "--peft_method=lora", "--r=4")).packed == "gptq"
     assert told(("--bitsandbytes=nf4", "--r=4")).rank == 4
+
+
+def test_what_waits_in_the_hosts_memory_or_is_stepped_at_once_is_not_held():
+    how = How(micro_batch=2, sequence_length=4096, weights="bf16", checkpointing=True, loss="compiled")
+    offloads = estimate(MISTRAL, replace(how, offloads=True)).phases[1]
+    kept = dict(estimate(MISTRAL, how).phases[1].parts)["activations"] - dict(offloads.parts)["activations"]
+    assert kept == (MISTRAL.layers - 2) * how.tokens * MISTRAL.hidden * 2
+    at_once = estimate(MISTRAL, replace(how, steps_at_once=True)).phases[3]
+    assert at_once.total < 3.2 * 2 * MISTRAL.parameters, "weights and two states"
+    logits = dict(estimate(MISTRAL, how).phases[4].parts)["logits"]
+    assert logits == how.tokens * MISTRAL.vocab * 2 * 9 / 8, "nor does evaluation hold more"

@@ -82,7 +82,8 @@ class _Sums:
         self.end = tokens * (activations.norm(model, how) + head + how.stream * model.hidden)
         kept = tokens * model.hidden * how.stream
         self.checkpoint = kept if how.checkpointing and how.whole_layers else self._selective()
-        self.between_layers = model.layers * self.checkpoint
+        # One comes back while the one before it is used.
+        self.between_layers = min(model.layers, 2 if how.offloads else model.layers) * self.checkpoint
         self._loss()
 
     def _hold(self) -> None:
@@ -98,6 +99,9 @@ class _Sums:
         self.weights, self.gradients = weights, gradients
         self.states = states
         self.step_temporaries = per_state if how.optimizer == "adamw_foreach" else 0
+        if how.steps_at_once:
+            self.gradients = min(gradients, max(model.layer, model.table) * trained_width)
+            self.step_temporaries = min(self.step_temporaries, self.gradients)
         # DistributedDataParallel copies gradients into buckets of its own.
         self.buckets = self.trained * trained_width if how.sharding == "ddp" and how.shards > 1 else 0
         self.casts: float = model.layers * model.linear + model.table if how.autocast and how.method == "full" else 0
@@ -149,14 +153,21 @@ class _Sums:
         wide = how.compute
         # As they are computed, in fp32 where that is another, and the logarithm of the softmax.
         upcast = 4 + 4 + (wide if wide < 4 else 0)
-        forward = {"upcast": upcast, "copied": 12 + wide, "plain": 4 * wide, "fast": 8, "fast-copied": 8 + wide}
-        forward["chunked"] = 2 * wide
+        forward: dict[str, float] = {
+            "upcast": upcast,
+            "copied": 12 + wide,
+            "plain": 4 * wide,
+            "fast": 8,
+            "fast-copied": 8 + wide,
+        }
+        # Parts of which one is in work: eight, as torchtune has them, where nothing but logits is kept.
+        forward |= {"chunked": 2 * wide, "compiled": wide * 9 / 8}
         # That logarithm, its gradient, and the gradient of the logits.
-        backward = {"upcast": 12, "copied": 12}
+        backward: dict[str, float] = {"upcast": 12, "copied": 12}
         if model.type == "gemma2":
             # Its logits go through a tanh, which keeps what it returns.
             forward, backward = ({name: size + wide for name, size in each.items()} for each in (forward, backward))
-        self.eval_logits = all_logits * (wide + 4)
+        self.eval_logits = all_logits * min(wide + 4, forward.get(how.loss, wide + 4))
         if how.loss != "fused":
             self.logits: float = all_logits * forward[how.loss]
             self.logits_back: float = all_logits * backward.get(how.loss, forward[how.loss])

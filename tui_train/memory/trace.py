@@ -45,8 +45,10 @@ def uncovered(model: Dimensions, how: How) -> str:
         return "the trace does not know which tokens go to which expert"
     if how.sharding.startswith("zero"):
         return "the trace does not know DeepSpeed"
-    if how.loss == "chunked":
+    if how.loss in {"chunked", "compiled"}:
         return "the trace does not know losses over parts of the logits"
+    if how.offloads or how.steps_at_once:
+        return "the trace knows neither activations in the host's memory nor steps in the backward pass"
     if how.scales or how.keeps_packed or not how.whole_layers:
         return "the trace knows LoRA, whole layers, and packed weights that are shared out"
     return ""

@@ -11,7 +11,7 @@ Method = Literal["full", "lora", "frozen"]
 Packing = Literal["", "nf4", "nf4-dq", "gptq", "int8"]
 Optimizer = Literal["adamw_foreach", "adamw_fused", "adamw_8bit", "adafactor", "sgd"]
 Attention = Literal["eager", "sdpa", "flash"]
-Loss = Literal["upcast", "copied", "plain", "fast", "fast-copied", "chunked", "fused"]
+Loss = Literal["upcast", "copied", "plain", "fast", "fast-copied", "chunked", "compiled", "fused"]
 Kernels = Literal["", "norms", "liger"]
 Sharding = Literal["", "ddp", "fsdp", "zero1", "zero2", "zero3"]
 
@@ -31,7 +31,8 @@ class How(Struct, frozen=True, kw_only=True):
     `keeps_inputs`: packed layers keep what goes in, as bitsandbytes before 0.43 does. `widened`: layers give on fp32
     though they compute in less. `scales`: in place of LoRA's matrices, trained numbers scale what goes out of the
     targets. `whole_layers` is False where what attention and every second product of matrices return is kept, and the
-    rest recomputed.
+    rest recomputed. `offloads`: what is kept for the backward pass waits in the host's memory. `steps_at_once`: each
+    weight is stepped as soon as it has a gradient.
 
     Shared out: `holds_layers`: FSDP's first version holds the inputs of frozen layers that are recomputed reentrantly,
     and their gradients, until the backward pass ends. `loads_whole`: each card gathers the whole model once to load it,
@@ -64,6 +65,8 @@ class How(Struct, frozen=True, kw_only=True):
     scales: bool = False
     keeps_packed: bool = False
     widened: bool = False
+    offloads: bool = False
+    steps_at_once: bool = False
     caveats: tuple[str, ...] = ()
 
     @property
