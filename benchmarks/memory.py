@@ -1,228 +1,77 @@
 """Compare what is foretold of GPU memory with what others measured: `python benchmarks/memory.py FILE.csv`.
 
 FILE has the columns model, gpus, gpu, mode, lora_r, dtype, amp, micro_bs, seq, grad_ckpt, attn, optimizer, kernels,
-parallel, peak_alloc_gib, outcome and source. `--trace` asks the trace as well (in this Python, which needs torch and
-transformers), `--rows` prints every row. The tables are those of docs/memory.md.
+parallel, peak_alloc_gib, nvidia_smi_gib, outcome and source. `--trace` asks the trace as well (in this Python, which
+needs torch and transformers), `--rows` prints every row. The tables are those of docs/memory.md.
 """
 
 import argparse
-import csv
+import functools
 import json
-import re
 import statistics
 import subprocess
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import msgspec
-from msgspec import Struct
+from memory_rows import GIB, Case, asked, card, read
 
-from tui_train.memory.dimensions import Dimensions, by_name
+from tui_train.memory import foretell as profiles
 from tui_train.memory.estimate import estimate
 from tui_train.memory.trace import program, question, uncovered
-from tui_train.memory.types import ATTENTION, EVERY, How
 from tui_train.memory.verdict import verdict
-
-GIB = 2**30
-NUMBERS = {"bfloat16": "bf16", "float16": "fp16", "float32": "fp32"}
-
-
-class Case(Struct, frozen=True, kw_only=True):
-    """A row: what was measured, and what is foretold; `left_out` says why nothing is."""
-
-    row: dict[str, str]
-    source: str
-    model: Dimensions | None = None
-    how: How | None = None
-    measured: float | None = None
-    left_out: str = ""
-    foretold: float | None = None
-    traced: float | None = None
-    verdict: str = ""
-
-    @property
-    def error(self) -> float | None:
-        """The closed form's, as a part of what was measured."""
-        return self.foretold / self.measured - 1 if self.foretold and self.measured else None
-
-    @property
-    def trace_error(self) -> float | None:
-        """The trace's, as a part of what was measured."""
-        return self.traced / self.measured - 1 if self.traced and self.measured else None
-
-
-def read(path: Path) -> Iterator[Case]:
-    """Yield the rows with what they say of model and training."""
-    with path.open(encoding="utf-8", newline="") as file:
-        for row in csv.DictReader(file):
-            source = re.split(r"[@ ]", row["source"])[0]
-            measured = float(row["peak_alloc_gib"]) if row["peak_alloc_gib"] else None
-            model = by_name(row["model"])
-            case = Case(row=row, source=source, model=model, measured=measured)
-            how = HOWS.get(source, _unknown)(row)
-            if model and source == "Lightning-AI/litgpt":
-                # Its attention is one projection, as in these.
-                model = msgspec.structs.replace(model, type="gpt_neox" if model.norm == "layer" else "phi3")
-            case = msgspec.structs.replace(case, model=model)
-            if model is None:
-                case = msgspec.structs.replace(case, left_out="the model is not in models.toml")
-            elif isinstance(how, str):
-                case = msgspec.structs.replace(case, left_out=how)
-            else:
-                case = msgspec.structs.replace(case, how=how)
-            yield case
-
-
-def _unknown(_row: dict[str, str]) -> str:
-    return "the program is not known"
-
-
-def _common(row: dict[str, str]) -> dict[str, object]:
-    gpus = int(row["gpus"] or 1)
-    sharded = "fsdp" if row["parallel"] == "fsdp" else "ddp" if gpus > 1 else ""
-    return {
-        "micro_batch": int(row["micro_bs"]),
-        "sequence_length": int(re.sub(r"\D", "", row["seq"])),
-        "weights": NUMBERS.get(row["dtype"], "fp32"),
-        "checkpointing": row["grad_ckpt"] in {"yes", "full", "selective"},
-        "whole_layers": row["grad_ckpt"] != "selective",
-        "sharding": sharded,
-        "shards": gpus,
-        "rank": int(float(row["lora_r"] or 16)),
-    }
-
-
-def fms(row: dict[str, str]) -> How | str:
-    """fms-acceleration: Hugging Face's Trainer, FSDP through accelerate for several GPUs, PEFT on attention."""
-    kernels, lora = row["kernels"], row["mode"] == "lora"
-    told = _common(row)
-    # transformers 4.46 to 4.48, with which the first of its tables was made, copied the shifted logits.
-    copied = "/a100_80gb.csv" in row["source"]
-    fast = "foak" in kernels
-    losses = (("upcast", "copied"), ("fast", "fast-copied"))
-    told |= {
-        "method": "lora" if lora else "full",
-        "attention": "flash",
-        "autocast": row["amp"] or "",
-        "kernels": "norms" if fast else "",
-        "loss": "fused" if "liger" in kernels else losses[fast][copied],
-        "packed": "gptq" if "autogptq" in kernels else "nf4" if "bnb" in kernels else "",
-        "targets": ATTENTION,
-    }
-    if "santacoder" in row["model"]:
-        # Its class did not compute the loss in fp32 then.
-        told["loss"] = "copied" if row["amp"] else "chunked" if fast else "plain"
-    if told["sharding"] == "fsdp" and row["amp"] and not lora:
-        # accelerate keeps what FSDP trains in fp32 then.
-        told["weights"] = "fp32"
-    return How(**told)
-
-
-def litgpt(row: dict[str, str]) -> How | str:
-    """LitGPT: its own model, LoRA in bf16 on queries and values, logits in chunks of which all are held."""
-    told = _common(row)
-    if "lora" not in row["mode"].lower():
-        return "adapters other than LoRA are not modelled"
-    told |= {
-        "method": "lora",
-        "adapters": told["weights"],
-        "targets": ("q_proj", "v_proj"),
-        "dropout": 0.05,
-        "attention": "sdpa",
-        "loss": "chunked",
-        "keeps_inputs": True,
-        "packed": {"bnb.nf4": "nf4", "bnb.nf4-dq": "nf4-dq"}.get(row["kernels"], ""),
-    }
-    return How(**told)
-
-
-def peft(row: dict[str, str]) -> How | str:
-    """PEFT's comparison of methods: fp32 adapters on queries and values, the most that was reserved."""
-    told = _common(row)
-    mode = row["mode"]
-    if mode.startswith("full"):
-        return How(**told | {"method": "full"})
-    if not mode.startswith("lora-"):
-        return "adapters other than LoRA are not modelled"
-    found = re.search(r"rank(\d+)", mode)
-    targets = ("gate_proj", "up_proj", "down_proj") if "target-mlp" in mode else ("q_proj", "v_proj")
-    return How(**told | {"method": "lora", "rank": int(found[1]) if found else 8, "targets": targets})
-
-
-def torchtune(row: dict[str, str]) -> How | str:
-    """torchtune: its README names what is on only in part."""
-    told = _common(row)
-    if row["kernels"] in {"compile", "cumulative"} or "compile" in row["kernels"]:
-        return "torch.compile is not modelled"
-    optimizer = "adamw_8bit" if "8" in row["optimizer"] else "adamw_fused"
-    lora = "lora" in row["mode"].lower()
-    told |= {"method": "lora" if lora else "full", "optimizer": optimizer, "loss": "chunked", "adapters": "bf16"}
-    told |= {"packed": "nf4-dq" if "qlora" in row["mode"].lower() else "", "targets": EVERY if lora else ()}
-    if told["checkpointing"] is False and row["grad_ckpt"] not in {"no", ""}:
-        return "what is recomputed is not told"
-    return How(**told)
-
-
-def torchtitan(row: dict[str, str]) -> How | str:
-    """torchtitan: FSDP2 with fp32 weights computed in bf16, fused AdamW; what was reserved."""
-    if "compile" in row["kernels"].lower():
-        return "torch.compile is not modelled"
-    if re.search(r"[TPC]P[2-9]", row["kernels"]) or "float8" in row["kernels"].lower():
-        return "tensor, pipeline and context parallel are not modelled"
-    if row["grad_ckpt"] == "selective":
-        return "what selective checkpointing keeps is not modelled"
-    told = _common(row) | {"weights": "fp32", "autocast": "bf16", "optimizer": "adamw_fused", "sharding": "fsdp"}
-    return How(**told)
-
-
-HOWS = {
-    "foundation-model-stack/fms-acceleration": fms,
-    "Lightning-AI/litgpt": litgpt,
-    "huggingface/peft": peft,
-    "meta-pytorch/torchtune": torchtune,
-    "pytorch/torchtitan": torchtitan,
-}
-
-
-def card(row: dict[str, str]) -> int:
-    """Return the bytes of the card that a row names."""
-    found = re.search(r"(\d+)GB", row["gpu"])
-    known = {"L40S": 48, "A6000": 48, "A100": 80}
-    size = int(found[1]) if found else next((gb for name, gb in known.items() if name in row["gpu"]), 80)
-    # What the driver leaves of it.
-    return int(size * GIB * 0.989)
+from tui_train.plan.resolve import resolve
 
 
 def foretell(case: Case) -> Case:
-    """Return the case with the closed form's answer."""
+    """Return the case with the closed form's answer, and with what `tui-train estimate` says of a profile for it."""
     if case.model is None or case.how is None or case.left_out:
         return case
     found = estimate(case.model, case.how)
     told = verdict(found, card(case.row), case.how)
-    left_out = "experts are not modelled" if case.model.experts else ""
-    return msgspec.structs.replace(case, foretold=found.peak.total / GIB, verdict=told.band, left_out=left_out)
+    profile, facts = asked(case.row, case.how)
+    by_profile = profiles.foretell(profile, facts, resolve(profile, facts))
+    if by_profile.estimate is None:
+        raise AssertionError(by_profile.why_not)
+    return msgspec.structs.replace(
+        case,
+        foretold=found.peak.total / GIB,
+        verdict=told.band,
+        by_profile=by_profile.estimate.peak.total / GIB,
+        profile_verdict=by_profile.band or "",
+    )
 
 
 def traceable(case: Case) -> bool:
     """Tell whether the code that was measured is transformers', or fused kernels in it."""
-    return not (case.how is None or case.left_out or case.model is None or case.measured is None or uncovered(case.how))
+    if case.how is None or case.model is None or case.measured is None or uncovered(case.model, case.how):
+        return False
+    own = case.source in {"Lightning-AI/litgpt", "meta-pytorch/torchtune", "pytorch/torchtitan"}
+    return not own and not (case.source == "huggingface/peft" and not case.row["mode"].startswith(("lora--", "full")))
 
 
 def trace(case: Case) -> Case:
     """Return the case with the trace's answer."""
     if not traceable(case) or case.model is None or case.how is None:
         return case
-    asked = json.dumps(question(case.model, case.how))
-    done = subprocess.run(
-        [sys.executable, "-B", program("trace"), asked], capture_output=True, text=True, timeout=300, check=False
-    )
-    told = json.loads(done.stdout.strip().splitlines()[-1])
+    told = traced(json.dumps(question(case.model, case.how)))
     if "problem" in told:
         print(case.row["model"], told["problem"], file=sys.stderr)
         return case
     return msgspec.structs.replace(case, traced=max(told["phases"].values()) / GIB)
+
+
+@functools.cache
+def traced(asked: str) -> dict[str, Any]:
+    """Return what the child answers; rows that ask the same are traced once."""
+    done = subprocess.run(
+        [sys.executable, "-B", program("trace"), asked], capture_output=True, text=True, timeout=600, check=False
+    )
+    answer: dict[str, Any] = json.loads(done.stdout.strip().splitlines()[-1])
+    return answer
 
 
 def summary(name: str, errors: Iterable[float], within: float) -> str:
@@ -236,41 +85,32 @@ def summary(name: str, errors: Iterable[float], within: float) -> str:
 
 def report(cases: list[Case], *, rows: bool) -> None:
     """Print the tables."""
-    for title, field, within in (("Closed form", "error", 0.15), ("Trace", "trace_error", 0.10)):
-        covered = [case for case in cases if not case.left_out and getattr(case, field) is not None]
-        if not covered:
+    tables = (
+        ("Closed form", "foretold", 0.15),
+        ("Closed form, by a profile", "by_profile", 0.15),
+        ("Trace", "traced", 0.10),
+    )
+    for title, field, within in tables:
+        errors = [(case, error) for case in cases if (error := case.error(field)) is not None]
+        if not errors:
             continue
         print(f"\n{title}\n\n| Source | rows | within {within:.0%} | median error | worst |\n|---|---|---|---|---|")
-        for source in sorted({case.source for case in covered}):
-            print(summary(source, (getattr(case, field) for case in covered if case.source == source), within))
-        print(summary("all", (getattr(case, field) for case in covered), within))
+        for source in sorted({case.source for case, _ in errors}):
+            print(summary(source, (error for case, error in errors if case.source == source), within))
+        print(summary("all", (error for _, error in errors), within))
         print("\nMisses\n\n| Model | Training | foretold/measured GiB | error |\n|---|---|---|---|")
-        for case in sorted(covered, key=lambda case: -abs(getattr(case, field))):
-            if abs(getattr(case, field)) > within or rows:
-                value = case.foretold if field == "error" else case.traced
+        for case, error in sorted(errors, key=lambda item: -abs(item[1])):
+            if abs(error) > within or rows:
                 how = f"{case.row['gpus']} GPU, {case.row['mode']}, {case.row['kernels']}, batch {case.row['micro_bs']}"
-                print(f"| {case.row['model']} | {how} | {value:.1f}/{case.measured} | {getattr(case, field):+.0%} |")
-    out = [case for case in cases if case.row["outcome"] == "oom" and case.verdict]
-    print(
-        f"\nOut of memory: {len(out)} rows, called",
-        ", ".join(f"{band} {sum(case.verdict == band for case in out)}" for band in ("fits", "tight", "will not fit")),
-    )
-    for case in out:
-        if case.verdict == "fits":
-            print(
-                "  fits?!",
-                case.row["model"],
-                case.row["gpus"],
-                case.row["kernels"],
-                case.row["micro_bs"],
-                case.foretold,
-            )
-    well = [case for case in cases if case.row["outcome"].startswith("ok") and case.verdict and not case.left_out]
-    print(
-        f"Trained: {len(well)} rows, called",
-        ", ".join(f"{band} {sum(case.verdict == band for case in well)}" for band in ("fits", "tight", "will not fit")),
-    )
-    reasons = [case.left_out for case in cases if case.left_out and case.measured]
+                values = f"{getattr(case, field):.1f}/{case.measured:.1f}"
+                print(f"| {case.row['model']} | {how} | {values} | {error:+.0%} |")
+    for title, outcome in (("Out of memory", "oom"), ("Trained", "ok")):
+        found = [case for case in cases if case.row["outcome"].startswith(outcome) and case.verdict]
+        for by, field in (("", "verdict"), (", by a profile", "profile_verdict")):
+            bands = [getattr(case, field) for case in found]
+            counts = ", ".join(f"{band} {bands.count(band)}" for band in ("fits", "tight", "will not fit"))
+            print(f"\n{title}: {len(found)} rows, called{by} {counts}")
+    reasons = [case.left_out for case in cases if case.left_out]
     for reason in sorted(set(reasons)):
         print(f"Left out: {reasons.count(reason)} rows, {reason}")
 

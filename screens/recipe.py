@@ -141,7 +141,7 @@ Those that change the training ask for your consent; the others keep it the same
         if resolved is None or resolved.toolchain is None or asked is None or asked.model is None or asked.how is None:
             error = BadInput("there is nothing to trace", "Name a model, and a Python that trains.")
             self.post_message(Complaint(error))
-        elif why := trace.uncovered(asked.how):
+        elif why := trace.uncovered(asked.model, asked.how):
             self.post_message(Complaint(BadInput(f"it cannot be traced: {why}", "Take the estimate.")))
         else:
             self._tracing = asked

@@ -146,6 +146,8 @@ def test_it_is_quick_enough_to_type_by():
 def test_bands():
     assert judge(10 * GIB, 24 * GIB, several=False).band == "fits"
     assert judge(10 * GIB, 24 * GIB, several=False, caveats=True).band == "tight"
+    assert judge(18.5 * GIB, 24 * GIB, several=False).band == "fits"
+    assert judge(18.5 * GIB, 24.5 * GIB, several=True).band == "tight"
     assert judge(20 * GIB, 24 * GIB, several=False).band == "tight"
     assert judge(23 * GIB, 24 * GIB, several=False).band == "will not fit"
     assert judge(1, 0, several=True).band == "will not fit"

@@ -35,7 +35,7 @@ def count(found: Foretold, resolved: Resolved, how: str) -> Counted:
     model, asked, tool = found.asked.model, found.asked.how, resolved.toolchain
     if model is None or asked is None or tool is None:
         raise Unavailable("no Python was found that could train", "Choose one (trainer.python).")
-    why = traces.uncovered(asked)
+    why = traces.uncovered(model, asked)
     if how == "measure" and (asked.packed or asked.sharding not in {"", "ddp"}):
         why = "two steps on one card say nothing of shared-out or packed weights"
     if why:

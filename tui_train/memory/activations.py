@@ -21,7 +21,9 @@ def layer(model: Dimensions, how: How) -> int:
     inputs = _input(model.hidden, ("q_proj", "k_proj", "v_proj"), how) + _input(model.queries, ("o_proj",), how, own=0)
     drops = 2 * model.hidden if model.type in _DROPS else 0
     norms = model.norms * norm(model, how)
-    return how.tokens * (attention + inputs + drops + norms + _mlp(model, how))
+    # What is multiplied by a trained number is kept.
+    scaled = sum(wide * width for name, (_, width) in model.matrices.items() if how.scales and name in how.targets)
+    return how.tokens * (attention + inputs + drops + norms + scaled + _mlp(model, how))
 
 
 def norm(model: Dimensions, how: How) -> int:
@@ -33,7 +35,7 @@ def norm(model: Dimensions, how: How) -> int:
 
 def _norm(width: int, how: How, stream: int) -> int:
     # In fp32 whatever comes in, and again before the weight, if that is trained.
-    return (4 + (stream if how.method == "full" else 0)) * width
+    return (4 + (stream if how.method == "full" or how.scales else 0)) * width
 
 
 def _mixing(model: Dimensions, how: How) -> int:
@@ -68,8 +70,8 @@ def _input(width: int, names: tuple[str, ...], how: How, own: int = 1) -> int:
         return copies * wide * width
     aimed = sum(name in how.targets for name in names)
     if how.packed and how.keeps_inputs:
-        return (own + (1 if aimed else 0)) * wide * width
-    if not aimed or how.method == "frozen":
+        return (own + (1 if aimed and not how.scales else 0)) * wide * width
+    if not aimed or how.scales or how.method == "frozen":
         return 0
     kept = BYTES[how.adapters]
     if how.dropout:

@@ -3,6 +3,8 @@
 import math
 from collections.abc import Iterable
 
+from msgspec.structs import replace
+
 from tui_train.memory import activations
 from tui_train.memory.dimensions import Dimensions
 from tui_train.memory.types import BYTES, Estimate, How, Phase
@@ -15,10 +17,13 @@ _EIGHT_BIT = 2 * (1 + 4 / 256)
 
 def estimate(model: Dimensions, how: How) -> Estimate:
     """Return what each phase takes: load, forward with the loss, backward, the optimizer's step, evaluation."""
+    # LayerNorm gives fp32 under autocast, and bitsandbytes what it is given.
+    if model.norm == "layer" and how.autocast and how.packed.startswith("nf4"):
+        how = replace(how, widened=True)
     sums = _Sums(model, how)
     held = (("weights", sums.weights), ("optimizer states", sums.states), ("buckets", sums.buckets))
     kept = sums.between_layers
-    loaded = _phase("load", (("weights", sums.loaded),))
+    loaded = _phase("load", (("weights", sums.weights), ("temporaries", sums.loaded if how.loads_whole else 0)))
     forward = _phase(
         "forward and loss",
         (
@@ -41,9 +46,14 @@ def estimate(model: Dimensions, how: How) -> Estimate:
 def _caveats(model: Dimensions, how: How) -> tuple[str, ...]:
     found = {
         "experts: which tokens go where is not known before": model.experts,
-        "LoRA on a shared-out model: what was measured differs much": how.method == "lora" and how.sharding == "fsdp",
+        "LoRA under FSDP 2: no card was compared": _uncompared(how),
     }
     return tuple(words for words, holds in found.items() if holds)
+
+
+def _uncompared(how: How) -> bool:
+    """Tell whether no measurement is known of what is done with a shared-out model."""
+    return how.method == "lora" and how.sharding == "fsdp" and not (how.holds_layers or how.loads_whole)
 
 
 def _phase(name: str, parts: Iterable[tuple[str, float]]) -> Phase:
@@ -58,7 +68,7 @@ class _Sums:
         self.width = BYTES[how.weights]
         self.adapters = (
             sum(
-                how.rank * (a + b)
+                b if how.scales else how.rank * (a + b)
                 for name, (a, b) in model.matrices.items()
                 if how.method == "lora" and name in how.targets
             )
@@ -72,7 +82,8 @@ class _Sums:
         self.end = tokens * (activations.norm(model, how) + head + how.stream * model.hidden)
         kept = tokens * model.hidden * how.stream
         self.checkpoint = kept if how.checkpointing and how.whole_layers else self._selective()
-        self.between_layers = model.layers * self.checkpoint
+        # One comes back while the one before it is used.
+        self.between_layers = min(model.layers, 2 if how.offloads else model.layers) * self.checkpoint
         self._loss()
 
     def _hold(self) -> None:
@@ -80,13 +91,17 @@ class _Sums:
         model, how = self.model, self.how
         packed = model.layers * model.linear if how.packed else 0
         frozen = model.parameters if how.method != "full" else 0
-        base = (frozen - packed) * self.width + packed * PACKED.get(how.packed, 0)
+        self.packed = packed * PACKED.get(how.packed, 0)
+        base = (frozen - packed) * self.width + self.packed
         trained_width = BYTES[how.adapters] if how.method == "lora" else self.width
         self.loaded = base + self.trained * trained_width
         weights, gradients, states, per_state = self._shares(base, self.trained * trained_width)
         self.weights, self.gradients = weights, gradients
         self.states = states
         self.step_temporaries = per_state if how.optimizer == "adamw_foreach" else 0
+        if how.steps_at_once:
+            self.gradients = min(gradients, max(model.layer, model.table) * trained_width)
+            self.step_temporaries = min(self.step_temporaries, self.gradients)
         # DistributedDataParallel copies gradients into buckets of its own.
         self.buckets = self.trained * trained_width if how.sharding == "ddp" and how.shards > 1 else 0
         self.casts: float = model.layers * model.linear + model.table if how.autocast and how.method == "full" else 0
@@ -101,7 +116,8 @@ class _Sums:
         states = self.trained * 2 * per[how.optimizer] if how.optimizer in per else 2 * each
         if how.sharding == "fsdp":
             out = 0 if how.offload else 1 / count
-            return (base + trained) * out, trained * out, states * out, each * out
+            whole = self.packed if how.keeps_packed else 0
+            return (base - whole + trained) * out + whole, trained * out, states * out, each * out
         if how.sharding.startswith("zero"):
             # DeepSpeed keeps 16-bit weights and gradients, and fp32 ones beside the states, which it shares out.
             half, out = 2 * self.trained, 0 if how.offload else 1 / count
@@ -115,17 +131,20 @@ class _Sums:
         model, how = self.model, self.how
         if how.sharding not in {"fsdp", "zero3"} or how.shards < 2:
             return 0
-        width = PACKED[how.packed] if how.packed else how.compute
+        width = PACKED[how.packed] * (not how.keeps_packed) if how.packed else how.compute
         layer = model.linear * width + (model.layer - model.linear) * how.compute
         rest = (model.parameters - model.layers * model.layer) * how.compute
         gradients = 2 * model.layer * how.compute if how.method == "full" else 0
         return 2 * layer + rest + gradients
 
     def _selective(self) -> int:
-        """Return what one layer keeps where it is not recomputed, or only its attention is."""
+        """Return what one layer keeps where it is not recomputed, or all but attention and every second product is."""
         model, how = self.model, self.how
-        again = how.compute * (model.queries + 2 * model.keys) * how.tokens
-        return self.layer - again if how.checkpointing and not how.whole_layers else self.layer
+        if not how.checkpointing:
+            return self.layer
+        products = sum(width for _, width in list(model.matrices.values())[::2])
+        kept = how.stream * model.hidden + how.compute * (model.queries + products) + 4 * model.heads
+        return how.tokens * kept
 
     def _loss(self) -> None:
         """Set what the logits take at most, in training and in evaluation."""
@@ -134,14 +153,21 @@ class _Sums:
         wide = how.compute
         # As they are computed, in fp32 where that is another, and the logarithm of the softmax.
         upcast = 4 + 4 + (wide if wide < 4 else 0)
-        forward = {"upcast": upcast, "copied": 12 + wide, "plain": 4 * wide, "fast": 8, "fast-copied": 8 + wide}
-        forward["chunked"] = 2 * wide
+        forward: dict[str, float] = {
+            "upcast": upcast,
+            "copied": 12 + wide,
+            "plain": 4 * wide,
+            "fast": 8,
+            "fast-copied": 8 + wide,
+        }
+        # Parts of which one is in work: eight, as torchtune has them, where nothing but logits is kept.
+        forward |= {"chunked": 2 * wide, "compiled": wide * 9 / 8}
         # That logarithm, its gradient, and the gradient of the logits.
-        backward = {"upcast": 12, "copied": 12}
+        backward: dict[str, float] = {"upcast": 12, "copied": 12}
         if model.type == "gemma2":
             # Its logits go through a tanh, which keeps what it returns.
             forward, backward = ({name: size + wide for name, size in each.items()} for each in (forward, backward))
-        self.eval_logits = how.eval_tokens * model.vocab * (wide + 4)
+        self.eval_logits = how.eval_tokens * model.vocab * min(wide + 4, forward.get(how.loss, wide + 4))
         if how.loss != "fused":
             self.logits: float = all_logits * forward[how.loss]
             self.logits_back: float = all_logits * backward.get(how.loss, forward[how.loss])
@@ -163,15 +189,15 @@ class _Sums:
     def backward(self) -> tuple[tuple[tuple[str, float], ...], ...]:
         """Return the parts of the backward pass in the loss, in its first layer, and where it ends."""
         model, how = self.model, self.how
-        whole = how.checkpointing and how.whole_layers
-        # Under FSDP frozen layers were seen to go only when the next one had been recomputed.
-        layers = 2 if how.sharding == "fsdp" and how.method == "lora" else 1
-        again = layers * self.layer if whole else 0
+        whole = how.checkpointing
+        again = self.layer if whole else 0
         casts = self.casts / model.layers if whole else self.casts
         passing = activations.backward(model, how) + self.gathered + casts
         table: float = model.table * self.width if how.method == "full" and how.sharding not in {"fsdp", "zero3"} else 0
         table = self.gradients if how.gather else table
         kept = self.between_layers
+        # The inputs of all layers and their gradients, where they are held until the end.
+        left = 2 * kept if how.holds_layers else self.checkpoint
         logits = (
             ("activations", kept + self.end),
             ("logits", self.logits_back),
@@ -180,7 +206,7 @@ class _Sums:
         return (
             (("gradients", self.gradients if how.gather else 0), *logits),
             (("gradients", table), ("activations", kept + again), ("temporaries", passing)),
-            (("gradients", self.gradients), ("activations", self.checkpoint + again), ("temporaries", passing)),
+            (("gradients", self.gradients), ("activations", left + again), ("temporaries", passing)),
         )
 
 

@@ -11,7 +11,18 @@ from msgspec import Struct
 from tui_train.facts.types import Document, Facts
 from tui_train.facts.versions import at_least
 from tui_train.memory.dimensions import Dimensions, by_name
-from tui_train.memory.types import ATTENTION, EVERY, QUERIES_VALUES, Attention, How, Optimizer, Sharding
+from tui_train.memory.types import (
+    ATTENTION,
+    EVERY,
+    QUERIES_VALUES,
+    Attention,
+    How,
+    Kernels,
+    Loss,
+    Optimizer,
+    Packing,
+    Sharding,
+)
 from tui_train.plan import batch
 from tui_train.plan.resolve import Resolved
 from tui_train.profile.types import Profile
@@ -115,17 +126,23 @@ def _number(told: Mapping[str, Any], names: tuple[str, ...], usual: int) -> int:
 def _how(profile: Profile, resolved: Resolved, told: Mapping[str, Any], model: Dimensions | None = None) -> How:
     recipe, own = profile.recipe, profile.trainer.kind == "builtin"
     steps = batch.accumulation(recipe.global_batch, recipe.micro_batch, resolved.copies)
-    packed = "nf4" if _on(told, "load_in_4bit") or str(told.get("quantization_bit")) == "4" else ""
-    words = " ".join(str(told.get(name, "")) for name in ("adapter", "finetuning_type")).lower()
+    packed = _packed(told)
+    words = " ".join(str(told.get(name, "")) for name in ("adapter", "finetuning_type", "peft_method")).lower()
     taken = resolved.room.takes
     made_lora = recipe.lora and "lora" in taken
     lora = not own and (made_lora or _on(told, "use_peft") or bool(packed) or "lora" in words)
     precise = recipe.precision == "fp32"
     weights = _weights(resolved, told, model)
     half = weights != "fp32"
+    sharding = _sharding(profile, resolved, told)
+    if sharding == "fsdp" and not precise and not lora:
+        # With mixed precision accelerate keeps in fp32 what FSDP trains.
+        weights = "fp32"
     liger = recipe.fused_cross_entropy or _on(
         told, "use_liger_kernel", "enable_liger_kernel", "liger_fused_linear_cross_entropy"
     )
+    loss, kernels = _loss(resolved, told, liger=liger)
+    checkpointing = recipe.activation_checkpointing or (_on(told, "gradient_checkpointing") and not own)
     length = recipe.sequence_length if "sequence_length" in taken else _number(told, _LENGTH, recipe.sequence_length)
     return How(
         micro_batch=recipe.micro_batch,
@@ -134,19 +151,22 @@ def _how(profile: Profile, resolved: Resolved, told: Mapping[str, Any], model: D
         weights="bf16" if packed and not half else weights,  # type: ignore[arg-type]
         autocast="" if precise else recipe.precision,  # type: ignore[arg-type]
         method="lora" if lora else "full",
-        packed=packed,  # type: ignore[arg-type]
-        rank=_number(told, ("lora_r", "lora_rank"), 8 if "finetuning_type" in told else 16),
+        packed=packed,
+        rank=_number(told, ("lora_r", "lora_rank", "r"), 8 if "finetuning_type" in told else 16),
         targets=_targets({"lora_target": "all", **told} if made_lora else told),
         dropout=0.05 if lora else 0.0,
         optimizer=_optimizer(profile, resolved, told, own=own),
         attention=_attention(told),
-        checkpointing=recipe.activation_checkpointing or (_on(told, "gradient_checkpointing") and not own),
-        loss="fused" if liger else "upcast",
-        kernels="liger" if liger else "",
-        sharding=_sharding(profile, resolved),
+        checkpointing=checkpointing,
+        loss=loss,
+        kernels=kernels,
+        sharding=sharding,
         shards=resolved.copies,
         offload=profile.trainer.offload,
         gather=steps is not None and steps > 1,
+        # accelerate leaves bitsandbytes' weights out of what FSDP 2 shares, unless they are stored as numbers.
+        keeps_packed=packed == "nf4" and profile.trainer.strategy == "fsdp2" and "bnb_4bit_quant_storage" not in told,
+        holds_layers=lora and checkpointing and _first_fsdp(told) and _reentrant(resolved, told),
         caveats=_caveats(profile, resolved, told),
     )
 
@@ -175,7 +195,7 @@ def _weights(resolved: Resolved, told: Mapping[str, Any], model: Dimensions | No
 
 
 def _targets(told: Mapping[str, Any]) -> tuple[str, ...]:
-    value = told.get("lora_target_modules") or told.get("lora_target") or ""
+    value = told.get("lora_target_modules") or told.get("lora_target") or told.get("target_modules") or ""
     text = " ".join(map(str, value)) if isinstance(value, list) else str(value)
     if "all" in text or _on(told, "lora_target_linear"):
         return EVERY
@@ -200,11 +220,43 @@ def _attention(told: Mapping[str, Any]) -> Attention:
     return "flash" if "flash" in named else _ATTENTIONS.get(named, "sdpa")
 
 
-def _sharding(profile: Profile, resolved: Resolved) -> Sharding:
+def _sharding(profile: Profile, resolved: Resolved, told: Mapping[str, Any]) -> Sharding:
     if resolved.copies < 2:
         return ""
     strategy = profile.trainer.strategy
-    return "fsdp" if strategy == "fsdp2" else strategy
+    return "fsdp" if strategy == "fsdp2" or _first_fsdp(told) else strategy
+
+
+def _first_fsdp(told: Mapping[str, Any]) -> bool:
+    """Tell whether the script is told to shard by itself, which without a file for it is FSDP's first version."""
+    return "full_shard" in str(told.get("fsdp", ""))
+
+
+def _reentrant(resolved: Resolved, told: Mapping[str, Any]) -> bool:
+    """Tell whether layers are recomputed reentrantly: transformers' default before 5.0."""
+    named = re.search(r"use_reentrant\W+(\w+)", str(told.get("gradient_checkpointing_kwargs", "")))
+    if named:
+        return named[1].lower() == "true"
+    return not at_least(resolved.toolchain.transformers if resolved.toolchain else None, "5.0")
+
+
+def _packed(told: Mapping[str, Any]) -> Packing:
+    if told.get("auto_gptq"):
+        return "gptq"
+    four = _on(told, "load_in_4bit") or str(told.get("quantization_bit")) == "4" or told.get("bitsandbytes") == "nf4"
+    return "nf4" if four else ""
+
+
+def _loss(resolved: Resolved, told: Mapping[str, Any], *, liger: bool) -> tuple[Loss, Kernels]:
+    """Return how the loss and the layers are computed: by the kernels of Liger or fms-hf-tuning, or plainly."""
+    if liger:
+        return "fused", "liger"
+    version = resolved.toolchain.transformers if resolved.toolchain else None
+    copied = at_least(version, "4.46") and not at_least(version, "4.49")
+    if told.get("fast_kernels"):
+        loss: Loss = "fast-copied" if copied else "fast"
+        return "fused" if "liger" in str(told["fast_kernels"]) else loss, "norms"
+    return "copied" if copied else "upcast", ""
 
 
 def _caveats(profile: Profile, resolved: Resolved, told: Mapping[str, Any]) -> tuple[str, ...]:
@@ -213,6 +265,7 @@ def _caveats(profile: Profile, resolved: Resolved, told: Mapping[str, Any]) -> t
     found = {
         "torch.compile: what it keeps is not known": _on(told, "torch_compile", "compile"),
         f"{profile.recipe.sequence_length} tokens a sample: the script is not told how many": not length,
+        "FSDP's first version: some programs load the whole model on each card": _first_fsdp(told),
         "an own script: taken to train as transformers' Trainer does": not own and not resolved.preset.module,
     }
     return tuple(words for words, holds in found.items() if holds)

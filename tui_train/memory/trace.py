@@ -9,7 +9,7 @@ import msgspec
 from tui_train.facts.ask import Answer, ask
 from tui_train.memory.dimensions import Dimensions
 from tui_train.memory.estimate import PACKED
-from tui_train.memory.types import How
+from tui_train.memory.types import BYTES, How
 
 DEADLINE = 120.0
 # Of the amount, how much what was traced may be off by.
@@ -39,27 +39,32 @@ class Counted(msgspec.Struct, frozen=True):
         return _NAMES.get(name, name), size
 
 
-def uncovered(how: How) -> str:
+def uncovered(model: Dimensions, how: How) -> str:
     """Return why a training cannot be traced; empty where it can."""
+    if model.experts:
+        return "the trace does not know which tokens go to which expert"
     if how.sharding.startswith("zero"):
         return "the trace does not know DeepSpeed"
-    if how.method != "full" and how.sharding == "fsdp":
-        return "what FSDP holds of frozen layers was measured to differ much"
-    if how.autocast and how.sharding == "fsdp":
-        return "FSDP casts whole layers, and the trace only what operators take"
-    if how.loss == "chunked":
+    if how.loss in {"chunked", "compiled"}:
         return "the trace does not know losses over parts of the logits"
+    if how.offloads or how.steps_at_once:
+        return "the trace knows neither activations in the host's memory nor steps in the backward pass"
+    if how.scales or how.keeps_packed or not how.whole_layers:
+        return "the trace knows LoRA, whole layers, and packed weights that are shared out"
     return ""
 
 
 def question(model: Dimensions, how: How, folder: str = "") -> dict[str, Any]:
     """Return what the child is asked: the model by its `folder` or its dimensions, and how it is trained."""
+    shared = how.sharding == "fsdp"
+    # FSDP casts whole layers to what they compute in, and keeps its shares in what the weights are.
+    cast = how.autocast if shared and how.autocast else how.weights
     return {
         "folder": folder,
         "config": configuration(model),
         "micro_batch": how.micro_batch,
         "sequence_length": how.sequence_length,
-        "weights": _NUMBERS[how.weights],
+        "weights": _NUMBERS[cast],
         "autocast": how.autocast,
         "method": how.method,
         "rank": how.rank,
@@ -72,7 +77,9 @@ def question(model: Dimensions, how: How, folder: str = "") -> dict[str, Any]:
         "attention": how.attention,
         "loss": "" if how.loss == "upcast" else how.loss,
         "kernels": how.kernels,
-        "shards": how.shards if how.sharding == "fsdp" else 1,
+        "shards": how.shards * BYTES[cast] / BYTES[how.weights] if shared else 1,
+        "shared": shared and how.shards > 1,
+        "holds_layers": how.holds_layers,
         "gather": how.gather,
     }
 

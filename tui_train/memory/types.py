@@ -11,7 +11,7 @@ Method = Literal["full", "lora", "frozen"]
 Packing = Literal["", "nf4", "nf4-dq", "gptq", "int8"]
 Optimizer = Literal["adamw_foreach", "adamw_fused", "adamw_8bit", "adafactor", "sgd"]
 Attention = Literal["eager", "sdpa", "flash"]
-Loss = Literal["upcast", "copied", "plain", "fast", "fast-copied", "chunked", "fused"]
+Loss = Literal["upcast", "copied", "plain", "fast", "fast-copied", "chunked", "compiled", "fused"]
 Kernels = Literal["", "norms", "liger"]
 Sharding = Literal["", "ddp", "fsdp", "zero1", "zero2", "zero3"]
 
@@ -27,8 +27,17 @@ class How(Struct, frozen=True, kw_only=True):
     `weights` is what they are kept in, `autocast` what is computed in where that is another. `packed` weights are
     frozen. `adapters` is what LoRA's matrices are kept in. `kernels` are fused ones for norms only,
     or all of Liger's; `loss` is how the logits are treated. `gather` keeps gradients over micro batches.
-    `keeps_inputs`: packed layers keep what goes in, as bitsandbytes before 0.43 does. `whole_layers` is False where
-    only attention is recomputed. `eval_batch` is how many samples are evaluated at a time, 0 a micro batch.
+
+    `keeps_inputs`: packed layers keep what goes in, as bitsandbytes before 0.43 does. `widened`: layers give on fp32
+    though they compute in less. `scales`: in place of LoRA's matrices, trained numbers scale what goes out of the
+    targets. `whole_layers` is False where what attention and every second product of matrices return is kept, and the
+    rest recomputed. `offloads`: what is kept for the backward pass waits in the host's memory. `steps_at_once`: each
+    weight is stepped as soon as it has a gradient. `eval_batch` is how many samples are evaluated at a time, 0 a micro
+    batch.
+
+    Shared out: `holds_layers`: FSDP's first version holds the inputs of frozen layers that are recomputed reentrantly,
+    and their gradients, until the backward pass ends. `loads_whole`: each card gathers the whole model once to load it,
+    as that version does with a whole state dict. `keeps_packed`: each card has all packed weights.
     """
 
     micro_batch: int
@@ -53,6 +62,13 @@ class How(Struct, frozen=True, kw_only=True):
     offload: bool = False
     gather: bool = False
     keeps_inputs: bool = False
+    holds_layers: bool = False
+    loads_whole: bool = False
+    scales: bool = False
+    keeps_packed: bool = False
+    widened: bool = False
+    offloads: bool = False
+    steps_at_once: bool = False
     caveats: tuple[str, ...] = ()
 
     @property
@@ -73,6 +89,8 @@ class How(Struct, frozen=True, kw_only=True):
     @property
     def stream(self) -> int:
         """Bytes of a number that goes from layer to layer: what autocast leaves as the embedding gives it."""
+        if self.widened:
+            return 4
         cast_whole = self.sharding in {"fsdp", "zero1", "zero2", "zero3"}
         return self.compute if cast_whole else BYTES[self.weights]
 

@@ -15,8 +15,8 @@ NCCL = GIB // 2
 # Of what is left, the part that tensors may take before they only may fit, and before they do not: the rest is lost in
 # gaps between the allocator's blocks, and to what the sums are off by.
 _FITS, _TIGHT = 0.80, 0.95
-# Blocks that grow leave fewer gaps.
-_FITS_GROWING = 0.85
+# Blocks that grow leave fewer gaps; among several processes buckets or whole layers come and go, and leave more.
+_GROWING, _SEVERAL = 0.05, -0.05
 
 
 class Verdict(Struct, frozen=True):
@@ -36,7 +36,7 @@ def judge(needed: int, free: int, *, several: bool, growing: bool = False, cavea
     """Return whether so many bytes of tensors fit into the free bytes; with `caveats`, it never surely does."""
     left = max(0, free - CONTEXT - (NCCL if several else 0))
     band: Band = "will not fit"
-    if needed <= left * (_FITS_GROWING if growing else _FITS):
+    if needed <= left * (_FITS + _GROWING * growing + _SEVERAL * several):
         band = "tight" if caveats else "fits"
     elif needed <= left * _TIGHT:
         band = "tight"

@@ -5,7 +5,6 @@ from tui_train.tune.search import Setting, Trial
 from tui_train.tune.tune import Tuned
 
 HEAD = ("trial", "micro batch", "recomputing", "precision", "speed", "memory", "")
-_OUTCOMES = {"measured": "", "out of memory": "out of memory", "failed": "failed"}
 
 
 def setting(one: Setting) -> str:
@@ -41,7 +40,6 @@ def _named(one: Setting) -> tuple[str, str, str]:
 def _row(number: int, trial: Trial, now: Tuned) -> tuple[str, ...]:
     rate = trial.rate * (now.tokens or 1)
     speed = f"{rate:,.0f} tokens/s" if now.tokens else f"{rate:,.2f} samples/s"
-    note = "fastest" if trial == now.fastest else _OUTCOMES[trial.outcome]
-    note = f"{note}: {visible(trial.why)}" if trial.why else note
+    note = "fastest" if trial == now.fastest else visible(trial.why)
     memory = size(trial.memory) if trial.memory is not None else ""
-    return (str(number), *_named(trial.setting), speed if trial.rate else "-", memory, note)
+    return (str(number), *_named(trial.setting), speed if trial.outcome == "measured" else trial.outcome, memory, note)

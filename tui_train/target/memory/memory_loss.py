@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-# Whether a kernel writes gradients over the logits, they are brought to fp32, and those before that are held.
+# Whether a kernel writes gradients over the logits, they are brought to fp32, and those before they are cut are held.
 LOSSES = {
     "copied": (False, True, True),
     "plain": (False, False, False),
@@ -80,9 +80,10 @@ def loss_over(model: Any, tokens: Any, kind: str) -> Any:
     """Return the loss as transformers before 4.49 computed it, or a fused kernel, or a script without fp32."""
     fast, upcast, held = LOSSES[kind]
     logits = model(input_ids=tokens).logits
-    kept = logits if held else None
+    kept = [logits] if held else []
     if upcast:
         logits = logits.float()
+        kept += [logits] if held else []
     # Each predicts the next token: what is left of all but the last is a copy.
     logits = logits[:, :-1].contiguous().flatten(0, 1)
     loss = _fast(logits) if fast else torch.nn.functional.cross_entropy(logits, tokens[:, 1:].flatten())

@@ -92,7 +92,7 @@ class Adapted(torch.nn.Module):
 
     def forward(self, x: Any) -> Any:
         if hasattr(self, "packed"):
-            out = _unpacked(x.to(self.compute), self.packed, self.shape, self.bias)
+            out = _unpacked(x.to(self.compute), self.packed, self.shape, self.bias).to(x.dtype)
         else:
             out = torch.nn.functional.linear(x, self.weight, self.bias)
         if not self.rank:
@@ -110,7 +110,10 @@ _unpacked: Any = Unpacked.apply
 
 @contextlib.contextmanager
 def as_on_cuda() -> Any:
-    """Keep what CUDA's attention and dropout keep: the CPU's repeat keys, and have masks of four bytes."""
+    """Keep what CUDA's attention, dropout and autocast keep.
+
+    The CPU's repeat keys, have masks of four bytes, and leave the norms in 16 bits.
+    """
     functional: Any = torch.nn.functional
 
     def attend(query: Any, key: Any, value: Any, *_rest: Any, **_more: Any) -> Any:
@@ -122,12 +125,19 @@ def as_on_cuda() -> Any:
         del inplace
         return _drop(x) if training and p else x
 
+    def norm(x: Any, shape: Any, weight: Any = None, bias: Any = None, eps: float = 1e-5) -> Any:
+        if torch.is_autocast_enabled("cpu"):
+            x, weight, bias = (each if each is None else each.float() for each in (x, weight, bias))
+        return layer_norm(x, shape, weight, bias, eps)
+
+    layer_norm = functional.layer_norm
     usual = functional.scaled_dot_product_attention, functional.dropout
-    functional.scaled_dot_product_attention, functional.dropout = attend, drop
+    functional.scaled_dot_product_attention, functional.dropout, functional.layer_norm = attend, drop, norm
     try:
         yield
     finally:
         functional.scaled_dot_product_attention, functional.dropout = usual
+        functional.layer_norm = layer_norm
 
 
 def configuration(asked: dict[str, Any]) -> Any:
@@ -179,12 +189,51 @@ def build(asked: dict[str, Any]) -> Any:
     if asked.get("kernels"):
         fuse(model, swiglu=asked["kernels"] == "liger")
     if asked["checkpointing"]:
-        model.gradient_checkpointing_enable({"use_reentrant": False})
+        model.gradient_checkpointing_enable({"use_reentrant": bool(asked.get("holds_layers"))})
+        if asked.get("holds_layers"):
+            hold(model)
         if asked["method"] != "full":
             # As the Trainer does: without it nothing before the first adapter would be differentiated.
             model.get_input_embeddings().register_forward_hook(lambda _m, _i, out: out.requires_grad_(True))
     model.train()
     return model
+
+
+def blocks(model: Any) -> Any:
+    """Return the layers of a model."""
+    return next((module for module in model.modules() if type(module).__name__ == "ModuleList"), ())
+
+
+def hold(model: Any) -> None:
+    """Wait for the gradients of each layer's input as FSDP's first version does for frozen layers, which holds both.
+
+    It waits in what is recomputed, where the input is a leaf, as transformers before 5 has it.
+    """
+
+    def wrapped(block: Any) -> Any:
+        recompute = block._gradient_checkpointing_func
+
+        def begin(call: Any, *inputs: Any) -> Any:
+            def forward(*inputs: Any) -> Any:
+                leaves = [x for x in inputs if isinstance(x, torch.Tensor) and x.requires_grad]
+                if torch.is_grad_enabled() and leaves and not hasattr(block, "waits"):
+                    block.waits = torch.autograd.graph.register_multi_grad_hook(leaves, lambda _gradients: None)
+                return call(*inputs)
+
+            return recompute(forward, *inputs)
+
+        return begin
+
+    for block in blocks(model):
+        block._gradient_checkpointing_func = wrapped(block)
+
+
+def release(model: Any) -> None:
+    """End at the end of a backward pass what `hold` began."""
+    for block in blocks(model):
+        if hasattr(block, "waits"):
+            block.waits.remove()
+            del block.waits
 
 
 def adapt(model: Any, asked: dict[str, Any]) -> None:

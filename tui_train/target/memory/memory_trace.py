@@ -8,6 +8,7 @@ memory. What lives at the same time is counted by storages, in blocks of 512 byt
 from __future__ import annotations
 
 import json
+import math
 import os
 import sys
 import warnings
@@ -16,7 +17,7 @@ from typing import Any
 
 import torch
 from memory_loss import loss_of
-from memory_model import as_on_cuda, build
+from memory_model import as_on_cuda, blocks, build, release
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
@@ -26,22 +27,25 @@ PHASES = ("load", "forward", "backward", "step")
 
 
 class Account:
-    """Bytes that live now and the most that lived in each phase; what is shared out counts with its share."""
+    """Bytes that live now and the most that lived in each phase; what is shared out counts with its share.
 
-    def __init__(self, shards: int) -> None:
+    That is one of `shards`, fewer where it is wider than what is computed with.
+    """
+
+    def __init__(self, shards: float) -> None:
         self.shards = shards
         self.live = 0
         self.phase = "load"
         self.peaks = dict.fromkeys(PHASES, 0)
         self.sizes: dict[int, int] = {}
 
-    def add(self, tensor: Any, share: int = 1) -> None:
+    def add(self, tensor: Any, share: float = 1) -> None:
         """Count a tensor's storage, once."""
         storage = tensor.untyped_storage()
         key = storage._cdata
         if key in self.sizes:
             return
-        self.sizes[key] = size = -(-storage.nbytes() // share // BLOCK) * BLOCK
+        self.sizes[key] = size = math.ceil(storage.nbytes() / share / BLOCK) * BLOCK
         self.live += size
         weakref.finalize(storage, self._end, key)
         self.peaks[self.phase] = max(self.peaks[self.phase], self.live)
@@ -51,7 +55,7 @@ class Account:
         key = tensor.untyped_storage()._cdata
         old = self.sizes.get(key)
         if old is not None:
-            self.sizes[key] = -(-old // self.shards // BLOCK) * BLOCK
+            self.sizes[key] = math.ceil(old / self.shards / BLOCK) * BLOCK
             self.live += self.sizes[key] - old
 
     def _end(self, key: int) -> None:
@@ -99,18 +103,18 @@ class Steps:
             parameter.grad = None
 
 
-def gathered(model: Any, account: Account, asked: dict[str, Any]) -> int:
+def gathered(model: Any, asked: dict[str, Any]) -> int:
     """Return the bytes that are whole besides the shares: two layers at a time and what belongs to no layer."""
-    if account.shards == 1:
+    if not asked.get("shared"):
         return 0
     width = 2 if asked["autocast"] or asked["weights"] != "float32" else 4
-    blocks = next((m for m in model.modules() if type(m).__name__ == "ModuleList"), None)
+    layers = blocks(model)
 
     def size(parameters: Any) -> int:
         return sum(p.numel() * (1 if p.element_size() == 1 else width) for p in parameters)
 
-    layer = size(blocks[0].parameters()) if blocks else 0
-    inside = {id(p) for block in blocks or () for p in block.parameters()}
+    layer = size(layers[0].parameters()) if layers else 0
+    inside = {id(p) for block in layers for p in block.parameters()}
     return 2 * layer + size(p for p in model.parameters() if id(p) not in inside)
 
 
@@ -127,7 +131,7 @@ def trace(asked: dict[str, Any]) -> dict[str, Any]:
         loaded = account.live
         account.peaks["load"] = loaded
         step = Steps(trained, asked["optimizer"])
-        more = gathered(model, account, asked)
+        more = gathered(model, asked)
         for _ in range(2):
             account.phase = "forward"
             tokens = torch.zeros(asked["micro_batch"], asked["sequence_length"], dtype=torch.int64)
@@ -135,6 +139,7 @@ def trace(asked: dict[str, Any]) -> dict[str, Any]:
             account.phase = "backward"
             loss.backward()
             del loss
+            release(model)
             account.phase = "step"
             # With accumulation the gradients of the micro batches before are there in the forward pass.
             step(keep=asked.get("gather", False))

@@ -1,0 +1,235 @@
+"""The rows of a file of measurements, each as the training that it tells of, and as a profile that asks for it."""
+
+import csv
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import msgspec
+from msgspec import Struct
+
+from tui_train.facts.types import Facts, Gpu, Machine, Toolchain
+from tui_train.memory.dimensions import Dimensions, by_name
+from tui_train.memory.types import ATTENTION, EVERY, How
+from tui_train.profile import fields
+from tui_train.profile.types import Profile
+
+GIB = 2**30
+NUMBERS = {"bfloat16": "bf16", "float16": "fp16", "float32": "fp32"}
+
+
+class Case(Struct, frozen=True, kw_only=True):
+    """A row: what was measured, and what is foretold; `left_out` says why nothing is."""
+
+    row: dict[str, str]
+    source: str
+    model: Dimensions | None = None
+    how: How | None = None
+    measured: float | None = None
+    left_out: str = ""
+    foretold: float | None = None
+    by_profile: float | None = None
+    traced: float | None = None
+    verdict: str = ""
+    profile_verdict: str = ""
+
+    def error(self, field: str) -> float | None:
+        """Return how much one of the answers is off, as a part of what was measured."""
+        value = getattr(self, field)
+        return value / self.measured - 1 if value and self.measured else None
+
+
+def read(path: Path) -> Iterator[Case]:
+    """Yield the rows with what they say of model and training."""
+    with path.open(encoding="utf-8", newline="") as file:
+        for row in csv.DictReader(file):
+            source = re.split(r"[@ ]", row["source"])[0]
+            reserved = row["nvidia_smi_gib"] if "reserved" in row["outcome"] else ""
+            measured = float(row["peak_alloc_gib"] or reserved or 0) or None
+            if measured and source == "Lightning-AI/litgpt":
+                # It prints bytes / 1e9.
+                measured *= 1e9 / GIB
+            model = by_name(row["model"])
+            case = Case(row=row, source=source, model=model, measured=measured)
+            how = HOWS.get(source, _unknown)(row)
+            if model and source == "Lightning-AI/litgpt":
+                # Its attention is one projection, as in these.
+                model = msgspec.structs.replace(model, type="gpt_neox" if model.norm == "layer" else "phi3")
+            case = msgspec.structs.replace(case, model=model)
+            if model is None:
+                case = msgspec.structs.replace(case, left_out="the model is not in models.toml")
+            elif isinstance(how, str):
+                case = msgspec.structs.replace(case, left_out=how)
+            else:
+                case = msgspec.structs.replace(case, how=how)
+            yield case
+
+
+def _unknown(_row: dict[str, str]) -> str:
+    return "the program is not known"
+
+
+def _common(row: dict[str, str]) -> dict[str, object]:
+    gpus = int(row["gpus"] or 1)
+    sharded = "fsdp" if row["parallel"] == "fsdp" else "ddp" if gpus > 1 else ""
+    return {
+        "micro_batch": int(row["micro_bs"]),
+        "sequence_length": int(re.sub(r"\D", "", row["seq"])),
+        "weights": NUMBERS.get(row["dtype"], "fp32"),
+        "checkpointing": row["grad_ckpt"] in {"yes", "full", "selective"},
+        "whole_layers": row["grad_ckpt"] != "selective",
+        "caveats": ("torch.compile",) * ("compile" in row["kernels"] or row["kernels"] == "cumulative"),
+        "sharding": sharded,
+        "shards": gpus,
+        "rank": int(float(row["lora_r"] or 16)),
+    }
+
+
+def fms(row: dict[str, str]) -> How | str:
+    """fms-acceleration: Hugging Face's Trainer, FSDP through accelerate for several GPUs, PEFT on attention."""
+    kernels, lora = row["kernels"], row["mode"] == "lora"
+    told = _common(row)
+    # transformers 4.46 to 4.48, with which the first of its tables was made, copied the shifted logits.
+    copied = "/a100_80gb.csv" in row["source"]
+    fast = "foak" in kernels
+    losses = (("upcast", "copied"), ("fast", "fast-copied"))
+    told |= {
+        "method": "lora" if lora else "full",
+        "attention": "flash",
+        "autocast": row["amp"] or "",
+        "kernels": "norms" if fast else "",
+        "loss": "fused" if "liger" in kernels else losses[fast][copied],
+        "packed": "gptq" if "autogptq" in kernels else "nf4" if "bnb" in kernels else "",
+        "targets": ATTENTION,
+    }
+    if "santacoder" in row["model"]:
+        # Its class did not compute the loss in fp32 then.
+        told["loss"] = "copied" if row["amp"] else "chunked" if fast else "plain"
+    if told["sharding"] == "fsdp" and row["amp"] and not lora:
+        # accelerate keeps what FSDP trains in fp32 then.
+        told["weights"] = "fp32"
+    told["holds_layers"] = told["sharding"] == "fsdp" and lora
+    return How(**told)
+
+
+def litgpt(row: dict[str, str]) -> How | str:
+    """LitGPT: its own model, LoRA in bf16 on queries and values, logits in chunks of which all are held."""
+    told = _common(row)
+    several = told["shards"] != 1
+    told |= {
+        "method": "lora",
+        "adapters": told["weights"],
+        "targets": EVERY if row["mode"] == "adapter_v2" else ("q_proj", "v_proj") if "LoRA" in row["mode"] else (),
+        "scales": row["mode"] == "adapter_v2",
+        # With several GPUs: FSDP's first version, a whole state dict, and each block recomputed.
+        "loads_whole": several,
+        "checkpointing": several,
+        "dropout": 0.05,
+        "attention": "sdpa",
+        "loss": "chunked",
+        "keeps_inputs": True,
+        "packed": {"bnb.nf4": "nf4", "bnb.nf4-dq": "nf4-dq"}.get(row["kernels"], ""),
+    }
+    return How(**told)
+
+
+def peft(row: dict[str, str]) -> How | str:
+    """PEFT's comparison of methods: fp32 adapters on queries and values, the most that was reserved."""
+    told = _common(row)
+    method, _, more = row["mode"].partition("--")
+    if method == "full-finetuning":
+        return How(**told | {"method": "full"})
+    found = re.search(r"rank(\d+)", more)
+    targets = ("gate_proj", "up_proj", "down_proj") if "target-mlp" in more else ("q_proj", "v_proj")
+    # Without LoRA's matrices, gradients pass through all layers as with it.
+    return How(**told | {"method": "lora", "rank": int(found[1]) if found else 8, "targets": targets})
+
+
+def torchtune(row: dict[str, str]) -> How | str:
+    """torchtune: its recipes' fused AdamW and recomputed layers, logits in chunks; a row adds to the one before."""
+    mode = row["mode"].lower()
+    steps = ("packed", "compile", "chunk", "checkpoint", "fuse", "offload", "8-bit", "lora")
+    cumulative = row["kernels"] == "cumulative"
+    done = max((place for place, step in enumerate(steps) if step in mode), default=-1) if cumulative else len(steps)
+    lora = "lora" in mode
+    told = _common(row) | {
+        "method": "lora" if lora else "full",
+        "optimizer": "adamw_8bit" if done >= steps.index("8-bit") and cumulative and not lora else "adamw_fused",
+        "loss": "compiled" if done >= steps.index("chunk") else "upcast",
+        "steps_at_once": steps.index("fuse") <= done and cumulative and not lora,
+        "offloads": done >= steps.index("offload") and cumulative,
+        "checkpointing": done >= steps.index("checkpoint"),
+        "adapters": "bf16",
+        "rank": 64,
+        "packed": "nf4-dq" if "qlora" in mode else "",
+        "targets": ("q_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj") if lora else (),
+    }
+    if cumulative and done < 0:
+        return "samples of other lengths, of which nothing is told"
+    return How(**told)
+
+
+def torchtitan(row: dict[str, str]) -> How | str:
+    """torchtitan: FSDP2 with fp32 weights computed in bf16, fused AdamW; what was reserved."""
+    if re.search(r"[TPC]P[2-9]", row["kernels"]):
+        return "tensor, pipeline and context parallel are not modelled"
+    return How(**_common(row) | {"weights": "fp32", "autocast": "bf16", "optimizer": "adamw_fused"})
+
+
+HOWS = {
+    "foundation-model-stack/fms-acceleration": fms,
+    "Lightning-AI/litgpt": litgpt,
+    "huggingface/peft": peft,
+    "meta-pytorch/torchtune": torchtune,
+    "pytorch/torchtitan": torchtitan,
+}
+
+
+def card(row: dict[str, str]) -> int:
+    """Return the bytes of the card that a row names."""
+    found = re.search(r"(\d+)GB", row["gpu"])
+    known = {"L40S": 48, "A6000": 48, "A100": 80}
+    size = int(found[1]) if found else next((gb for name, gb in known.items() if name in row["gpu"]), 80)
+    # What the driver leaves of it.
+    return int(size * GIB * 0.989)
+
+
+def asked(row: dict[str, str], how: How) -> tuple[Profile, Facts]:
+    """Return a profile that asks for the row's training, as far as one can, and a machine that could train it."""
+    told = {
+        "model_name_or_path": row["model"],
+        "dtype": row["dtype"].split()[0],
+        "optim": {"adamw_foreach": "adamw_torch", "adamw_fused": "adamw_torch_fused"}.get(how.optimizer, how.optimizer),
+        "attn_implementation": "flash_attention_2" if how.attention == "flash" else how.attention,
+        "max_length": how.sequence_length,
+    }
+    if how.method == "lora":
+        told |= {"use_peft": True, "lora_r": how.rank, "lora_target_modules": ",".join(how.targets)}
+    if how.packed:
+        told |= {"auto_gptq": "triton_v2"} if how.packed == "gptq" else {"load_in_4bit": True}
+    if how.kernels:
+        told |= {"fast_kernels": "fused_ce_liger" if how.loss == "fused" else True}
+    own = how.sharding == "fsdp" and "torchtitan" not in row["source"]
+    told |= {"fsdp": "full_shard"} if own else {}
+    values = {
+        "trainer.kind": "script",
+        "trainer.script": "/train.py",
+        "trainer.arguments": tuple(f"--{name}={value}" for name, value in told.items()),
+        "trainer.strategy": "fsdp2" if how.sharding == "fsdp" and not own else "ddp",
+        "recipe.micro_batch": how.micro_batch,
+        "recipe.global_batch": how.micro_batch * how.shards,
+        "recipe.sequence_length": how.sequence_length,
+        "recipe.precision": how.autocast or "fp32",
+        "recipe.activation_checkpointing": how.checkpointing,
+    }
+    profile = Profile()
+    for key, value in values.items():
+        profile = fields.put(profile, key, value)
+    cards = tuple(
+        Gpu(index=index, uuid=f"GPU-{index}", name=row["gpu"], compute_capability="8.0", memory_free=card(row))
+        for index in range(how.shards)
+    )
+    # The versions that decide how the logits are treated, and which AdamW is taken.
+    versions = {"torch": "2.4.0", "transformers": "4.47.0" if "copied" in how.loss else "4.45.0", "cuda": "12.1"}
+    tool = Toolchain(python="/python", version="3.11", arch_list=("sm_80",), accelerate="1.6.0", **versions)
+    return profile, Facts(machine=Machine(hostname="", cpu_count=8, memory_total=GIB, gpus=cards), toolchains=(tool,))
