@@ -1,5 +1,6 @@
 """What all screens share: the keys that are the same everywhere, and a help text."""
 
+import re
 from typing import ClassVar
 
 from rich.text import Text
@@ -34,4 +35,8 @@ class Base(Screen[None]):
 
     def help_text(self) -> Text:
         """Return what F1 shows."""
-        return Text(self.HELP or "")
+        return Text(self.about())
+
+    def about(self) -> str:
+        """Return the screen's help, in which a line goes on to the end of a sentence."""
+        return re.sub(r"(?<![.:\n])\n(?!\n)", " ", self.HELP or "")

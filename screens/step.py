@@ -237,7 +237,7 @@ class Step(Base):
 
     def help_text(self) -> Text:
         """Return what F1 shows: the step, then its fields."""
-        text = Text(f"{self.HELP}\n")
+        text = Text(f"{self.about()}\n")
         resolved = self._resolved(self.facts) if self.facts else None
         for key in self.KEYS:
             row = fields.field(key)

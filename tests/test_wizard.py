@@ -1177,7 +1177,7 @@ async def test_enter_takes_what_the_trials_found(machine: Any, monkeypatch: Any,
 
 async def test_what_cannot_be_tuned_says_why(machine: Any) -> None:
     machine(SEED)
-    async with wizard().run_test(size=(80, 24)) as pilot:
+    async with wizard().run_test(size=(80, 24), notifications=True) as pilot:
         await keys("enter", "enter", "enter")(pilot)
         pilot.app.become(put(pilot.app.profile, "recipe.global_batch", 13))
         await pilot.press("f4")

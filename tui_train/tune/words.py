@@ -4,12 +4,12 @@ from tui_train.text import size, visible
 from tui_train.tune.search import Setting, Trial
 from tui_train.tune.tune import Tuned
 
-HEAD = ("trial", "micro batch", "recomputing", "precision", "speed", "memory", "")
+HEAD = ("trial", "micro batch", "checkpointing", "precision", "speed", "memory", "")
 
 
 def setting(one: Setting) -> str:
     """Return a setting in a few words."""
-    return f"micro batch {one.micro_batch}{', recomputing' if one.checkpointing else ''}, {one.precision}"
+    return f"micro batch {one.micro_batch}{', activation checkpointing' if one.checkpointing else ''}, {one.precision}"
 
 
 def rows(now: Tuned) -> list[tuple[str, ...]]:
