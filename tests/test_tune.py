@@ -11,7 +11,9 @@ from pathlib import Path
 import pytest
 from support import GIB, SCRIPTS, facts, gpu, plain_environment, profile, ready, until
 
+from tests.fake_driver import MACHINES, driver_environment
 from tui_train.errors import TuiTrainError
+from tui_train.facts import live
 from tui_train.memory.verdict import judge
 from tui_train.places import trials_folder
 from tui_train.plan.resolve import resolve
@@ -24,7 +26,7 @@ from tui_train.runs.status import status
 from tui_train.tune import words
 from tui_train.tune.search import MOST, Setting, Space, Trial, best, following
 from tui_train.tune.space import change_to, space, trial_profile
-from tui_train.tune.trial import Pace
+from tui_train.tune.trial import Memory, Pace
 from tui_train.tune.tune import Tuned
 
 TOOL = [sys.executable, "-m", "tui_train"]
@@ -204,6 +206,21 @@ def test_words_of_a_trial_are_safe_to_show(tmp_path):
     trial = Trial(setting=Setting(8, checkpointing=False, precision="fp32"), outcome="failed", why="\x1b[31mred")
     now = Tuned(folder=tmp_path, trials=(trial,))
     assert "\x1b" not in words.verdict(now) + str(words.rows(now))
+
+
+def test_the_fullest_of_the_chosen_cards_counts(tmp_path, monkeypatch):
+    """The real sampler on a fake driver: the card that shows the desktop is not one of those that train."""
+    path = tmp_path / "machine.txt"
+    path.write_text((MACHINES / "two-3090-display-and-busy.txt").read_text())
+    for name, value in driver_environment(path).items():
+        monkeypatch.setenv(name, value)
+    both = {card.uuid: card for card in next(live.samples(lambda: False))}
+    idle, busy = sorted(both, key=lambda uuid: both[uuid].memory_total - both[uuid].memory_free)
+    for cards, fullest in (((idle,), idle), ((idle, busy), busy)):
+        memory = Memory(RunDir(tmp_path), cards)
+        until(lambda memory=memory: memory.most is not None)
+        memory.end()
+        assert memory.most == both[fullest].memory_total - both[fullest].memory_free
 
 
 def tunes(folder, **values):

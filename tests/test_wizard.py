@@ -1186,7 +1186,8 @@ async def test_what_cannot_be_tuned_says_why(machine: Any) -> None:
 
 
 @pytest.mark.training
-async def test_esc_ends_the_trial_under_way(machine: Any, monkeypatch: Any) -> None:
+@pytest.mark.parametrize("key", ["escape", "q"])
+async def test_whoever_leaves_ends_the_trial_under_way(machine: Any, monkeypatch: Any, key: str) -> None:
     machine(CPU)
     tool = msgspec.structs.replace(CUDA, python=sys.executable)
     monkeypatch.setattr(probe, "toolchains", lambda *_args, **_named: (tool,))
@@ -1199,7 +1200,7 @@ async def test_esc_ends_the_trial_under_way(machine: Any, monkeypatch: Any) -> N
         run = rundir.RunDir(next(trials_folder().glob("*/trial-1")))
         while not status(run).leader:
             await pilot.pause(0.05)
-        await pilot.press("escape")
+        await pilot.press(key)
         await settle(pilot)
-        assert "[3 Recipe]" in shows(pilot)
-        assert not marked(status(run).mark)
+        assert key == "q" or "[3 Recipe]" in shows(pilot)
+    assert not marked(status(run).mark)

@@ -15,6 +15,8 @@ NCCL = GIB // 2
 # Of what is left, the part that tensors may take before they only may fit, and before they do not: the rest is lost in
 # gaps between the allocator's blocks, and to what the sums are off by.
 _FITS, _TIGHT = 0.80, 0.95
+# With something that is not modelled it fits where three times as much nearly would.
+_UNSURE = 0.3
 # Blocks that grow leave fewer gaps; among several processes buckets or whole layers come and go, and leave more.
 _GROWING, _SEVERAL = 0.05, -0.05
 
@@ -33,11 +35,11 @@ def verdict(found: Estimate, free: int, how: How, *, growing: bool = False) -> V
 
 
 def judge(needed: int, free: int, *, several: bool, growing: bool = False, caveats: bool = False) -> Verdict:
-    """Return whether so many bytes of tensors fit into the free bytes; with `caveats`, it never surely does."""
+    """Return whether so many bytes of tensors fit into the free bytes; with `caveats`, there must be far more room."""
     left = max(0, free - CONTEXT - (NCCL if several else 0))
     band: Band = "will not fit"
-    if needed <= left * (_FITS + _GROWING * growing + _SEVERAL * several):
-        band = "tight" if caveats else "fits"
+    if needed <= left * (_UNSURE if caveats else _FITS + _GROWING * growing + _SEVERAL * several):
+        band = "fits"
     elif needed <= left * _TIGHT:
         band = "tight"
     return Verdict(band, needed, left)

@@ -90,7 +90,7 @@ def run_trial(
 
     Raises Unavailable where it cannot be started beside what runs, or something of it cannot be ended.
     """
-    memory = _Memory(run, watched.cards)
+    memory = Memory(run, watched.cards)
     pace = Pace()
     process: subprocess.Popen[bytes] | None = None
     try:
@@ -187,10 +187,11 @@ def _what_failed(run: RunDir, now: Status) -> tuple[Outcome, str]:
     return "failed", found.cause if found else ""
 
 
-class _Memory:
+class Memory:
     """The most memory that a trial took, looked at twice a second: of its fullest card, or of the host."""
 
     def __init__(self, run: RunDir, cards: tuple[str, ...]) -> None:
+        """Look from now on."""
         self.most: int | None = None
         self.low = False
         self._run = run
