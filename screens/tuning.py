@@ -2,6 +2,7 @@
 
 from typing import ClassVar
 
+import msgspec
 from rich.text import Text
 from textual import work
 from textual.app import ComposeResult
@@ -31,7 +32,7 @@ class Tuning(Base):
     HELP = f"""Tune
 
 Each trial is a real training of a few steps, with your data and your script, in a folder of its own: what it learns
-is thrown away, nothing is saved. At most {MOST} trials find the fastest micro batch, with and without activation
+is thrown away. At most {MOST} trials find the fastest micro batch, with and without activation
 checkpointing. The global batch stays, so the training learns the same.
 P tries bf16 as well, which changes what is learned a little.
 Enter takes the change to the fastest; Ctrl+Z takes it back. Esc ends the trial under way and goes back."""
@@ -63,10 +64,6 @@ Enter takes the change to the fastest; Ctrl+Z takes it back. Esc ends the trial 
     def on_mount(self) -> None:
         """Say what will be done."""
         self._show()
-
-    def on_unmount(self) -> None:
-        """End the trial under way: nobody waits for it."""
-        self.workers.cancel_node(self)
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
         """Enter does nothing while trials are made; another precision is chosen before."""
@@ -111,6 +108,8 @@ Enter takes the change to the fastest; Ctrl+Z takes it back. Esc ends the trial 
 
     def _failed(self, error: TuiTrainError) -> None:
         self._trying = False
+        if self._now:
+            self._now = msgspec.structs.replace(self._now, trying=None)
         self.post_message(Complaint(error))
         self._show()
 

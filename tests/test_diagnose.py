@@ -323,6 +323,51 @@ def test_a_log_of_any_kind_is_read(tmp_path):
     assert of_log("/dev/null", 0) is None
 
 
+def failed(folder, edits, *, phase="loss", **values):
+    """A run whose only attempt, with these edits of the profile in its plan, ran out of GPU memory."""
+    run = RunDir(folder)
+    run.script.write_text("")
+    profile = Profile()
+    for key, value in values.items():
+        profile = put(profile, key.replace("__", "."), value)
+    run.profile.write_text(dumps(profile))
+    run.plan_file.write_text(json.dumps({"gpus": ["GPU-1"], "world_size": 1, "attempts": [{"edits": edits}]}))
+    run.attempt_log(1).write_text("torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2 GiB\n")
+    ended = {"attempt": 1, "exit_code": 1, "out_of_memory": True, "phase": phase}
+    events = [
+        {"time": 1.0, "event": "run_started", "mark": "m", "pid": 2**22 + 7},
+        {"time": 2.0, "event": "attempt_started", "attempt": 1, "position": 1},
+        {"time": 3.0, "event": "attempt_ended", **ended},
+        {"time": 4.0, "event": "run_ended", "state": "failed", "exit_code": 1},
+    ]
+    run.events_file.write_text("".join(json.dumps(event) + "\n" for event in events))
+    return run
+
+
+def test_a_change_keeps_what_the_attempt_had_changed(tmp_path):
+    change = of_run(failed(tmp_path, {"recipe.micro_batch": 1, "recipe.expandable_segments": True})).change
+    assert change.title == "activation checkpointing"
+    assert dict(change.edits) == {
+        "recipe.micro_batch": 1,
+        "recipe.expandable_segments": True,
+        "recipe.activation_checkpointing": True,
+    }
+
+
+@pytest.mark.parametrize("edits", [{"recipe.micro_batch": "x"}, {"recipe.micro_batch": -1}, {"no.key": 1}, [], 7])
+def test_a_plan_that_was_edited_tells_of_no_change(tmp_path, edits):
+    assert dict(of_run(failed(tmp_path, edits)).change.edits) == {"recipe.micro_batch": 4}
+
+
+@pytest.mark.parametrize(
+    ("words", "title"),
+    [((), "evaluation batch 8 -> 1"), (("--per_device_eval_batch_size=4",), "expandable segments")],
+)
+def test_what_your_own_words_say_is_not_offered(tmp_path, words, title):
+    script = {"trainer__kind": "script", "trainer__script": "/t.py", "trainer__arguments": words}
+    assert of_run(failed(tmp_path, {}, phase="eval", **script)).change.title == title
+
+
 def test_a_run_is_diagnosed_with_its_profile(tmp_path):
     run = RunDir(tmp_path)
     run.script.write_text("")

@@ -17,9 +17,10 @@ from tui_train.errors import Unavailable
 from tui_train.facts import logout
 from tui_train.facts.taken import busy, clash
 from tui_train.facts.types import Logout, Taken
+from tui_train.places import trials_folder
 from tui_train.runs import rundir
 from tui_train.runs import stop as stopping
-from tui_train.runs.rundir import all_runs
+from tui_train.runs.rundir import RunDir, all_runs
 from tui_train.runs.start import start
 from tui_train.runs.status import status
 from tui_train.runs.stop import stop
@@ -61,6 +62,21 @@ def test_a_card_is_had_by_one_run_at_a_time(begun):
     with pytest.raises(Unavailable, match=third.name):
         start(first)
     assert status(first).state == "stopped"
+
+
+def test_a_trial_has_its_card_as_well(begun):
+    """It lies in a folder of its own, in which every first trial has the same name."""
+    moved = begun(CARDS, hardware__gpus=UUIDS[:1]).path
+    trial = trials_folder() / "20260101-120000-x" / "trial-1"
+    trial.parent.mkdir(parents=True)
+    moved.rename(trial)
+    try:
+        assert [(one.run, one.gpus) for one in taken()] == [(str(trial), UUIDS[:1])]
+        with pytest.raises(Unavailable, match="trains on 1 card"):
+            begun(CARDS, hardware__gpus=UUIDS[:1])
+    finally:
+        stop(RunDir(trial))
+    assert not taken()
 
 
 def test_trainings_on_the_cpu_may_run_side_by_side(begun):

@@ -8,6 +8,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import msgspec
 import pytest
 from support import GIB, SCRIPTS, facts, gpu, plain_environment, profile, ready, until
 
@@ -32,6 +33,7 @@ from tui_train.tune.tune import Tuned
 TOOL = [sys.executable, "-m", "tui_train"]
 CARD = facts(gpus=(gpu(0),))
 SCRIPT = {"trainer.kind": "script", "trainer.script": str(SCRIPTS / "hf_trainer.py"), "trainer.preset": "custom"}
+FILE = {"trainer.kind": "script", "trainer.preset": "llama-factory", "trainer.config": "/t.yaml"}
 WORDS = (
     "--output_dir={output}",
     "--per_device_train_batch_size={micro_batch}",
@@ -128,13 +130,15 @@ def test_another_precision_is_tried_only_when_it_is_named():
         ({"recipe.global_batch": 60, "recipe.micro_batch": 4}, [1, 2, 4, 6, 10, 15, 30, 60]),
         ({"recipe.global_batch": 34, "recipe.micro_batch": 17}, [1, 2, 17, 34]),
         # On the CPU what is foretold not to fit is not tried: the host would end other programs.
-        ({"recipe.global_batch": 2**14, "recipe.sequence_length": 8192}, [1, 2, 4]),
+        ({"recipe.global_batch": 2**14, "recipe.sequence_length": 8192}, [1, 2, 4, 8, 16]),
     ],
 )
 def test_micro_batches_divide_and_lie_apart(values, micros):
     chosen = profile({"recipe.micro_batch": 4, **values})
-    found = space(chosen, facts(), resolve(chosen, facts())).micro_batches
-    assert list(found)[: len(micros)] == micros
+    here = facts()
+    here = msgspec.structs.replace(here, machine=msgspec.structs.replace(here.machine, memory_available=4 * GIB))
+    found = space(chosen, here, resolve(chosen, here)).micro_batches
+    assert list(found) == micros
     assert all(values["recipe.global_batch"] % micro == 0 for micro in found)
 
 
@@ -146,6 +150,8 @@ def test_micro_batches_divide_and_lie_apart(values, micros):
         ({**SCRIPT, "trainer.arguments": WORDS[1:]}, "not told where to write"),
         ({**SCRIPT, "trainer.preset": "total-batch"}, "not told where to write"),
         ({**SCRIPT, "trainer.preset": "hf-trainer", "trainer.arguments": ("--output_dir", "/my")}, "own --output_dir"),
+        ({**SCRIPT, "trainer.preset": "hf-trainer", "trainer.arguments": ("--output-dir=/my",)}, "own --output-dir"),
+        ({**FILE, "trainer.arguments": ("output_dir=/my",)}, "own output_dir=/my"),
         ({"recipe.global_batch": 12}, "does not divide"),
     ],
 )  # fmt: skip
@@ -153,6 +159,32 @@ def test_what_cannot_be_tuned_is_refused(values, said):
     chosen = profile(values)
     with pytest.raises(TuiTrainError, match=said):
         space(chosen, facts(), resolve(chosen, facts()))
+
+
+def test_an_own_script_may_need_less_than_is_foretold():
+    """It is tried although nothing of it is foretold to fit, about as large as it is."""
+    values = {
+        **SCRIPT,
+        "trainer.preset": "hf-trainer",
+        "trainer.arguments": ("--model_name_or_path=NousResearch/Llama-2-7b-hf",),
+    }
+    chosen = profile({**values, "recipe.micro_batch": 1, "recipe.global_batch": 64})
+    among = space(chosen, CARD, resolve(chosen, CARD))
+    assert {*among.bands.values()} == {"will not fit"}
+    assert following(among, ()) == among.own
+
+
+def test_where_nothing_is_foretold_steps_stay_small():
+    chosen = profile({**SCRIPT, "trainer.arguments": WORDS, "recipe.micro_batch": 4, "recipe.global_batch": 4096})
+    assert space(chosen, CARD, resolve(chosen, CARD)).micro_batches == (1, 2, 4, 8, 16, 32)
+    with pytest.raises(TuiTrainError, match="not told its precision"):
+        space(chosen, CARD, resolve(chosen, CARD), ("bf16",))
+
+
+def test_too_slow_is_no_lack_of_memory():
+    among = space(profile({"recipe.global_batch": 8}), CARD, resolve(profile(), CARD))
+    slow = Trial(setting=Setting(8, checkpointing=False, precision="fp32"), outcome="failed", why="no two steps")
+    assert following(among, (measured(4, 10.0), slow, measured(2, 9.0))) is None
 
 
 def test_trials_have_one_global_batch_and_a_folder_of_their_own():
@@ -180,6 +212,11 @@ def test_the_first_steps_do_not_count():
         assert not pace.known
     pace.tell(6, 19.0)
     assert (pace.known, pace.each, pace.steps) == (True, 1.0, 3)
+    # However many there are, they must take their time.
+    quick = Pace()
+    for step in range(1, 100):
+        quick.tell(step, step / 40)
+    assert not quick.known
     # Slow steps are timed as far as there are any.
     slow = Pace()
     slow.tell(1, 10.0)
@@ -188,18 +225,22 @@ def test_the_first_steps_do_not_count():
     assert (slow.known, slow.each) == (False, 60.0)
     # A bar that jumps is divided by all the steps that it jumped over.
     fast = Pace()
-    for step, now in ((5, 0.0), (15, 1.0), (60, 2.0)):
+    for step, now in ((5, 0.0), (15, 1.0), (60, 4.0)):
         fast.tell(step, now)
-    assert (fast.known, fast.each) == (True, 1 / 45)
+    assert (fast.known, fast.each) == (True, 3 / 45)
 
 
 def test_the_change_says_what_it_gains():
-    chosen = profile({"recipe.activation_checkpointing": True})
     own = measured(8, 100.0, saving=True)
-    change = change_to(measured(16, 150.0), chosen, own)
+    change = change_to(measured(16, 150.0), own.setting, own)
     assert change.title == "micro batch 8 -> 16, without activation checkpointing"
     assert change.why.startswith("1.50 times as fast")
-    assert change_to(own, chosen, own) is None
+    assert dict(change.edits) == {"recipe.micro_batch": 16, "recipe.activation_checkpointing": False}
+    assert change_to(own, own.setting, own) is None
+    # What is as fast as far as one can tell is no gain.
+    assert change_to(measured(4, 100.5), own.setting, own) is None
+    lost = Trial(setting=own.setting, outcome="out of memory")
+    assert "it fits" in change_to(measured(4, 90.0), own.setting, lost).why
 
 
 def test_words_of_a_trial_are_safe_to_show(tmp_path):

@@ -8,6 +8,7 @@ import click
 import msgspec
 
 from tui_train.commands import edited, load, print_json
+from tui_train.errors import TuiTrainError
 from tui_train.profile import fields
 from tui_train.text import table, visible
 from tui_train.tune import words
@@ -30,13 +31,18 @@ def run(reference: str, edits: tuple[str, ...], precisions: tuple[str, ...], sec
                 click.echo(f"trial {len(now.trials) + 1}: {words.setting(now.trying)} …")
     except KeyboardInterrupt:
         code = 130
+    except TuiTrainError as error:
+        if now is None or not now.trials:
+            raise
+        click.echo(f"{error.message}. {error.remedy}", err=True)
+        code = error.exit_code
     if now is None:
         sys.exit(code)
     if as_json:
         print_json(_data(now))
     else:
         click.echo("\n".join(_told(reference, edits, now)))
-    sys.exit(code or (0 if now.fastest else 1))
+    sys.exit(code or (0 if now.best else 1))
 
 
 def _told(reference: str, edits: tuple[str, ...], now: Tuned) -> list[str]:
@@ -52,11 +58,10 @@ def _told(reference: str, edits: tuple[str, ...], now: Tuned) -> list[str]:
 
 
 def _data(now: Tuned) -> dict[str, Any]:
-    fastest = now.fastest
     return {
         "folder": str(now.folder),
         "tokens_per_sample": now.tokens,
         "trials": now.trials,
-        "fastest": fastest.setting if fastest else None,
+        "best": now.best.setting if now.best else None,
         "change": dict(now.change.edits) if now.change else None,
     }

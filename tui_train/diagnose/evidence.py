@@ -12,7 +12,8 @@ from tui_train.diagnose.reader import lines_of
 from tui_train.diagnose.root import diagnose
 from tui_train.diagnose.types import Diagnosis, Evidence
 from tui_train.errors import BadInput, TuiTrainError
-from tui_train.facts.types import Facts
+from tui_train.facts.types import Document, Facts
+from tui_train.plan import fallbacks
 from tui_train.presets import Preset, preset, takes
 from tui_train.profile import fields, store
 from tui_train.profile.types import Profile
@@ -51,6 +52,7 @@ def of_run(run: RunDir, facts: Facts | None = None) -> Diagnosis | None:
     code = attempt.exit_code if attempt.exit_code is not None and attempt.exit_code >= 0 else None
     profile, plan = _profile(run), planned(_bytes(run.plan_file))
     output = profile.trainer.output if profile and profile.trainer.output else str(run.path / "output")
+    document = facts.documents.get(profile.trainer.config) if facts and profile else None
     evidence = Evidence(
         lines=lines_of(str(run.attempt_log(attempt.number))),
         exit_code=code,
@@ -62,22 +64,32 @@ def of_run(run: RunDir, facts: Facts | None = None) -> Diagnosis | None:
         world_size=max(1, plan.world_size),
         cuda=bool(plan.gpus),
         checkpoint=_checkpoint(profile, output) if profile else "",
-        takes=_takes(profile) if profile else frozenset(),
+        takes=_takes(profile, document) if profile else frozenset(),
         phase=attempt.phase,
-        eval_batch=chosen.eval_batch if profile and (chosen := _preset(profile)) else 0,
+        eval_batch=fallbacks.eval_batch(chosen, document) if profile and (chosen := _preset(profile)) else 0,
     )
-    return diagnose(evidence, _as_tried(profile, run, attempt.position) if profile else None, facts)
+    if profile is None:
+        return diagnose(evidence, None, facts)
+    tried = _tried(profile, run, attempt.position)
+    found = diagnose(evidence, apply(tried, profile), facts)
+    if found is None or found.change is None:
+        return found
+    # Whoever takes it goes on from what the attempt had, not from the first one.
+    edits = {**dict(tried.edits), **dict(found.change.edits)}
+    change = Change(found.change.title, found.change.why, tuple(edits.items()))
+    return msgspec.structs.replace(found, change=change)
 
 
-def _as_tried(profile: Profile, run: RunDir, position: int) -> Profile:
-    """Return the profile as the attempt at a position of the ladder had it; itself where the plan tells of none."""
+def _tried(profile: Profile, run: RunDir, position: int) -> Change:
+    """Return what the attempt at a position of the ladder had changed; nothing where the plan tells of none."""
     attempts = run.plan().get("attempts")
     told = attempts[position - 1] if isinstance(attempts, list) and 0 < position <= len(attempts) else None
     try:
-        edits = msgspec.convert(told, _Tried).edits
-        return apply(Change("as tried", "", tuple(edits.items())), profile)
+        change = Change("as tried", "", tuple(msgspec.convert(told, _Tried).edits.items()))
+        msgspec.convert(msgspec.to_builtins(apply(change, profile)), Profile)
     except (msgspec.ValidationError, BadInput, RecursionError):
-        return profile
+        return Change("as tried", "", ())
+    return change
 
 
 def _profile(run: RunDir) -> Profile | None:
@@ -87,11 +99,15 @@ def _profile(run: RunDir) -> Profile | None:
         return None
 
 
-def _takes(profile: Profile) -> frozenset[str]:
+def _takes(profile: Profile, document: Document | None) -> frozenset[str]:
+    """Return what reaches the trainer; not what the user's own words or file say otherwise."""
     if profile.trainer.kind == "nemo":
         return _NEMO
     chosen = _preset(profile)
-    return takes(chosen, profile.trainer.arguments) if chosen else frozenset()
+    if chosen is None:
+        return frozenset()
+    told = takes(chosen, profile.trainer.arguments)
+    return frozenset(name for name in told if not fallbacks.yours(name, profile, chosen, document))
 
 
 def _preset(profile: Profile) -> Preset | None:

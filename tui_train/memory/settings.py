@@ -165,7 +165,9 @@ def _how(profile: Profile, resolved: Resolved, told: Mapping[str, Any], model: D
         offload=profile.trainer.offload,
         gather=steps is not None and steps > 1,
         # accelerate leaves bitsandbytes' weights out of what FSDP 2 shares, unless they are stored as numbers.
-        keeps_packed=packed == "nf4" and profile.trainer.strategy == "fsdp2" and "bnb_4bit_quant_storage" not in told,
+        keeps_packed=packed in {"nf4", "nf4-dq"}
+        and profile.trainer.strategy == "fsdp2"
+        and "bnb_4bit_quant_storage" not in told,
         holds_layers=lora and checkpointing and _first_fsdp(told) and _reentrant(resolved, told),
         caveats=_caveats(profile, resolved, told),
     )
@@ -244,7 +246,8 @@ def _packed(told: Mapping[str, Any]) -> Packing:
     if told.get("auto_gptq"):
         return "gptq"
     four = _on(told, "load_in_4bit") or str(told.get("quantization_bit")) == "4" or told.get("bitsandbytes") == "nf4"
-    return "nf4" if four else ""
+    doubly = _on(told, "use_bnb_nested_quant", "bnb_4bit_use_double_quant", "double_quantization")
+    return ("nf4-dq" if doubly else "nf4") if four else ""
 
 
 def _loss(resolved: Resolved, told: Mapping[str, Any], *, liger: bool) -> tuple[Loss, Kernels]:

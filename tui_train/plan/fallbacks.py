@@ -62,12 +62,12 @@ def _why_not(name: str, profile: Profile, preset: Preset, tool: Toolchain | None
         return _FUSED
     if name == "lora" and preset.module.startswith("llamafactory") and not _told(document, "finetuning_type"):
         return "it trains LoRA already: finetuning_type is not full"
-    if yours := _yours(name, profile, preset, document):
-        return f"your own {yours} stands"
+    if own := yours(name, profile, preset, document):
+        return f"your own {own} stands"
     return ""
 
 
-def _yours(name: str, profile: Profile, preset: Preset, document: Document | None) -> str:
+def yours(name: str, profile: Profile, preset: Preset, document: Document | None) -> str:
     """Return what the user says by himself of what the fallback would set, empty where nothing is in its way."""
     options = {argument.words[0].partition("=")[0] for argument in preset.arguments if _sets(argument, name)}
     for word in profile.trainer.arguments:
@@ -75,7 +75,7 @@ def _yours(name: str, profile: Profile, preset: Preset, document: Document | Non
             return word
     for value in preset.file.values if preset.file else ():
         found = _told(document, value.key) if condition(value.when) == name else None
-        if _REPLACED[name] and found not in _REPLACED[name]:
+        if _REPLACED.get(name) and found not in _REPLACED[name]:
             return f"{value.key}: {found}"
     return ""
 

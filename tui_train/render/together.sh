@@ -20,6 +20,11 @@ meet() { # sets `first_mark`, which stays - where the first machine is not seen
   [ "$node_rank" -eq 0 ] || { hear 0 && first_mark=${word[1]--}; }
 }
 
+begin_watch() { # for the process that the attempt is: a container's client may be replaced
+  attend &
+  watcher=$!
+}
+
 attend() { # beside an attempt: says that it runs, and calls this script where one of another machine has failed
   local rank born announced='' since='' living=$run_id others=(0)
   trap '' HUP PIPE
@@ -131,18 +136,21 @@ decide() { # on the first machine: sets `phase` and `next` by what all say, or `
 }
 
 follow() { # on the others: the same, as the first machine has decided
-  local lines whom chosen since=$SECONDS known='^[0-9]{1,3} [a-z]+ [0-9]{1,6}$'
+  local lines whom chosen phase_of_all since=$SECONDS known='^[0-9]{1,3} [a-z]+ [0-9]{1,6}$'
   while [ "$signals" -eq 0 ]; do
     [ "$first_mark" != - ] || { meet && tell "$state"; }
     lines=()
     { mapfile -t lines < "$run_dir/.decision"; } 2> /dev/null
-    [[ ${lines[1]-} =~ $known ]] || lines=()
+    read -r chosen phase_of_all whom <<< "${lines[1]-}"
+    if [[ ! ${lines[1]-} =~ $known ]] || [ "$((10#$chosen))" -gt "${#attempts[@]}" ] || ! is_phase "$phase_of_all"; then
+      lines=()
+    fi
     case " ${lines[0]-} " in
       *" $run_id:$position "*)
-        read -r chosen phase whom <<< "${lines[1]-}"
+        phase=$phase_of_all
         choice="=${lines[2]-}"
         next_attempt
-        next=$chosen
+        next=$((10#$chosen))
         name_machine
         return
         ;;

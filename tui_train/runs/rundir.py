@@ -4,7 +4,7 @@ import re
 import shutil
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -128,7 +128,7 @@ def create(name: str, files: Sequence[File], plan: bytes) -> RunDir:
     try:
         fill(beside, (*files, File("plan.json", plan.decode())))
         with writing(parent):
-            return RunDir(_renamed(beside, parent, name))
+            return RunDir(_first_free(name, parent, beside.rename))
     except BaseException:
         shutil.rmtree(beside, ignore_errors=True)
         raise
@@ -186,16 +186,23 @@ def _is_run(folder: Path) -> bool:
         return False
 
 
-def _renamed(beside: Path, parent: Path, name: str) -> Path:
+def new_folder(name: str, parent: Path) -> Path:
+    """Make an empty folder, named by the second and a name; CannotWrite says why it could not."""
+    with writing(parent):
+        parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        return _first_free(name, parent, lambda folder: folder.mkdir())
+
+
+def _first_free(name: str, parent: Path, make: Callable[[Path], object]) -> Path:
     slug = re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-")[:40] or "run"
     for number in range(1, 1000):
         stamp = time.strftime("%Y%m%d-%H%M%S")
         folder = parent / (f"{stamp}-{slug}" if number == 1 else f"{stamp}-{slug}-{number}")
         try:
-            beside.rename(folder)
+            make(folder)
         except OSError:
             if folder.exists():
                 continue
             raise
         return folder
-    raise CannotWrite(f"no free name for a run in {parent}", "Remove old runs.")
+    raise CannotWrite(f"no free name in {parent}", "Remove old ones.")

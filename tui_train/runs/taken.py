@@ -7,18 +7,26 @@ from contextlib import contextmanager, suppress
 from tui_train.errors import Unavailable
 from tui_train.facts.taken import busy, clash, spellings
 from tui_train.facts.types import Taken
-from tui_train.places import runs_folder
+from tui_train.places import runs_folder, trials_folder
 from tui_train.runs.rundir import RunDir, all_runs
 from tui_train.runs.status import status
 from tui_train.text import visible
 
+_NEWEST = 32
+
 
 def taken(port: int = 0) -> tuple[Taken, ...]:
     """Return what live runs have, those included whose processes are left; and `port`, where another program has it."""
-    found = [wants(run) for run in all_runs() if (now := status(run)).live or now.leftover]
+    found = [wants(run) for run in (*all_runs(), *_trials()) if (now := status(run)).live or now.leftover]
     if port and all(one.port != port for one in found) and busy(port):
         found.append(Taken(port=port))
     return tuple(found)
+
+
+def _trials() -> Iterator[RunDir]:
+    """Yield the folders of the newest trials, for only these may still be under way."""
+    folders = sorted(trials_folder().glob("*/trial-*"), key=lambda path: path.parent.name)
+    yield from map(RunDir, folders[-_NEWEST:])
 
 
 def wants(run: RunDir) -> Taken:
@@ -26,7 +34,7 @@ def wants(run: RunDir) -> Taken:
     plan = run.plan()
     gpus, output, port = plan.get("gpus"), plan.get("output"), plan.get("port")
     return Taken(
-        run=run.name,
+        run=run.name if run.path.parent == runs_folder() else str(run.path),
         gpus=tuple(map(str, gpus)) if isinstance(gpus, list) else (),
         outputs=spellings(output) if isinstance(output, str) and "\0" not in output else (),
         port=port if isinstance(port, int) and 0 < port < 1 << 16 else 0,
@@ -37,7 +45,7 @@ def refuse_clashes(run: RunDir) -> None:
     """Raise Unavailable where a run cannot start beside those that are live."""
     mine = wants(run)
     for other in taken(mine.port):
-        if other.run != run.name and (words := clash(mine, other)):
+        if other.run != mine.run and (words := clash(mine, other)):
             raise Unavailable(words, remedy(other))
 
 

@@ -9,7 +9,7 @@ from tui_train.memory.verdict import Band
 
 MOST = 8
 # What is less faster than this is noise: of settings as fast, the one with the smallest micro batch leaves most room.
-_AS_FAST = 0.985
+AS_FAST = 0.985
 # Recomputing costs about a quarter: where it begins this far behind, a larger micro batch will not make up for it.
 _BEHIND = 0.85
 
@@ -25,8 +25,9 @@ class Setting(Struct, frozen=True):
 
 
 class Trial(Struct, frozen=True, kw_only=True):
-    """What came of a setting: samples a second of all processes, and the most memory in bytes, of one card or the host.
+    """What came of a setting: samples a second of all processes, and the most memory in bytes that was in use.
 
+    That is on one of its cards, with what other programs have there; on the CPU it is what the training itself held.
     `why` says in words what went wrong, `log` is the file that tells more.
     """
 
@@ -84,7 +85,7 @@ def best(trials: tuple[Trial, ...]) -> Trial | None:
     """Return the fastest trial; of those as fast, the one with most room; None where none was measured."""
     measured = [trial for trial in trials if trial.outcome == "measured"]
     most = max((trial.rate for trial in measured), default=0.0)
-    near = [trial for trial in measured if trial.rate >= _AS_FAST * most]
+    near = [trial for trial in measured if trial.rate >= AS_FAST * most]
     return min(near, key=lambda trial: (trial.setting.micro_batch, -trial.rate), default=None)
 
 
@@ -138,7 +139,9 @@ class _Lane:
     def full(self) -> bool:
         """Tell whether a larger micro batch than the fastest would be tried if there were the memory for it."""
         fastest, top = self._fastest(), self.limit()
-        return top < len(self._settings) and (fastest is None or fastest == top - 1)
+        trial = self._trials[top] if top < len(self._trials) else None
+        lacking = top < len(self._settings) and (trial is None or trial.outcome == "out of memory")
+        return lacking and (fastest is None or fastest == top - 1)
 
     def _fastest(self) -> int | None:
         rates = {place: trial.rate for place, trial in enumerate(self._trials) if trial and trial.outcome == "measured"}

@@ -10,13 +10,13 @@ from tui_train.memory.foretell import Foretold, foretell
 from tui_train.memory.verdict import Band
 from tui_train.plan import batch
 from tui_train.plan.resolve import Resolved, resolve
-from tui_train.presets import PLACEHOLDER
 from tui_train.profile import fields
 from tui_train.profile.types import Profile
-from tui_train.tune.search import Setting, Space, Trial
+from tui_train.tune.search import AS_FAST, Setting, Space, Trial
 
 # Micro batches that are closer to each other differ little in speed.
 _APART = 1.5
+_FAR = 8
 # A trial is ended long before: its training is not to end, save, and hand on what it has, by itself.
 _STEPS = 1000
 _SILENT = {"WANDB_MODE": "disabled"}
@@ -31,7 +31,9 @@ def space(profile: Profile, facts: Facts, resolved: Resolved, precisions: tuple[
         raise BadInput("the global batch does not divide", "Mend that first: tui-train plan says how.")
     switch = "activation_checkpointing" in resolved.room.takes
     own = Setting(recipe.micro_batch, recipe.activation_checkpointing and switch, recipe.precision)
-    known = tuple(dict.fromkeys((recipe.precision, *(precisions if "precision" in resolved.room.takes else ()))))
+    if precisions and "precision" not in resolved.room.takes:
+        raise BadInput("the trainer is not told its precision: there is no other one to try", "Leave --precision out.")
+    known = tuple(dict.fromkeys((recipe.precision, *precisions)))
     settings = [
         Setting(micro, saving, precision)
         for micro in _apart(share, recipe.micro_batch)
@@ -40,8 +42,14 @@ def space(profile: Profile, facts: Facts, resolved: Resolved, precisions: tuple[
     ]
     foretold = {one: foretell(_with(profile, one), facts, _resolved(profile, one, facts)) for one in settings}
     hopeless = frozenset(one for one, found in foretold.items() if _hopeless(found))
-    micros = {one.micro_batch for one in settings if one not in hopeless}
     bands: dict[Setting, Band] = {one: found.band for one, found in foretold.items() if found.band}
+    # Steps are as large as the largest that may be tried: where nothing is foretold, none is far from the own one.
+    near = (
+        settings
+        if bands
+        else [one for one in settings if own.micro_batch / _FAR <= one.micro_batch <= own.micro_batch * _FAR]
+    )
+    micros = {one.micro_batch for one in near if one not in hopeless}
     return Space(
         own=own,
         micro_batches=tuple(sorted(micros)),
@@ -55,8 +63,8 @@ def space(profile: Profile, facts: Facts, resolved: Resolved, precisions: tuple[
 def trial_profile(profile: Profile, wanted: Setting, among: Space, copies: int) -> Profile:
     """Return the short training that tries a setting.
 
-    All trials have one global batch, so that they can be compared: the least in which each micro batch comes at least
-    twice, as gradients are kept between. They write nowhere but in a folder of their own, and save nothing.
+    All trials have one global batch, so that they can be compared: the least in which each micro batch comes twice, as
+    gradients are kept between, or the profile's own. Their output is a folder of their own, and no checkpoint is due.
     """
     share = profile.recipe.global_batch // copies
     change = Change(
@@ -75,18 +83,18 @@ def trial_profile(profile: Profile, wanted: Setting, among: Space, copies: int) 
     return apply(change, _with(profile, wanted))
 
 
-def change_to(found: Trial, profile: Profile, own: Trial | None) -> Change | None:
-    """Return the change to a setting that was tried, None where it is the profile's own."""
-    recipe, one = profile.recipe, found.setting
+def change_to(found: Trial, own: Setting, first: Trial | None) -> Change | None:
+    """Return the change to a setting that was tried, None where the profile's own is as fast as far as one can tell."""
+    one = found.setting
+    if one == own or (first and found.rate * AS_FAST <= first.rate):
+        return None
     titles = {
-        "recipe.micro_batch": f"micro batch {recipe.micro_batch} -> {one.micro_batch}",
+        "recipe.micro_batch": f"micro batch {own.micro_batch} -> {one.micro_batch}",
         "recipe.activation_checkpointing": f"{'with' if one.checkpointing else 'without'} activation checkpointing",
         "recipe.precision": f"precision {one.precision}",
     }
-    differ = [(key, value) for key, value in _edits(one) if fields.get(profile, key) != value]
-    if not differ or (own and own.setting == one):
-        return None
-    faster = f"{found.rate / own.rate:.2f} times as fast" if own and own.rate else "it fits, and was the fastest"
+    differ = [edit for edit, before in zip(_edits(one), _edits(own), strict=True) if edit != before]
+    faster = f"{found.rate / first.rate:.2f} times as fast" if first and first.rate else "it fits, and was the fastest"
     title = ", ".join(titles[key] for key, _ in differ)
     return Change(title, f"{faster} in short trials; the global batch stays", tuple(differ))
 
@@ -108,8 +116,11 @@ def _resolved(profile: Profile, wanted: Setting, facts: Facts) -> Resolved:
 
 
 def _hopeless(found: Foretold) -> bool:
-    """Tell whether a setting is not to be tried: a card refuses what is too much, a host may end other programs."""
-    if not found.estimate or not found.places:
+    """Tell whether a setting is not to be tried: a card refuses what is too much, a host may end other programs.
+
+    Where something is not modelled there is always hope: an own script may well train less than is thought.
+    """
+    if not found.estimate or not found.places or found.estimate.caveats:
         return False
     place = found.places[0][0]
     if not place.cuda:
@@ -152,7 +163,14 @@ def _refuse(profile: Profile, resolved: Resolved) -> None:
 
 def _own_output(profile: Profile, resolved: Resolved) -> str:
     """Return the user's own word for the output folder, by which a trial would write where the training does."""
-    told = [word for argument in resolved.preset.arguments for word in argument.words]
-    options = {word.partition("=")[0] for word in told if "output" in PLACEHOLDER.findall(word)}
+    preset = resolved.preset
+    words = [word for argument in preset.arguments for word in argument.words if "{output}" in word]
+    keys = [value.key for value in (preset.file.values if preset.file else ()) if "{output}" in str(value.value)]
+    options = {_option(word) for word in (*words, *keys)}
     mine = (word for word in profile.trainer.arguments if "{output}" not in word)
-    return next((word for word in mine if word.partition("=")[0] in options), "")
+    return next((word for word in mine if _option(word) in options), "")
+
+
+def _option(word: str) -> str:
+    """Return the name that an option has, whichever of its spellings is used."""
+    return word.partition("=")[0].lstrip("-").replace("-", "_")

@@ -1,14 +1,12 @@
 """One trial: a short real training, watched until its speed is known, then ended with all that it began."""
 
 import contextlib
-import itertools
 import os
 import shutil
 import subprocess
 import threading
 import time
 from collections.abc import Callable
-from pathlib import Path
 
 import psutil
 from msgspec import Struct
@@ -29,7 +27,7 @@ from tui_train.tune.search import Outcome, Setting, Trial
 
 # The first steps are slower: kernels are chosen, the allocator takes its blocks.
 _WARM = 2
-_FEWEST, _MANY = 3, 20
+_FEWEST = 3
 _SECONDS = 3.0
 _PAUSE = 0.05
 _GLANCE = 0.5
@@ -68,7 +66,7 @@ class Pace:
         """Whether more steps would tell little more."""
         took, steps = self._window()
         warm = self._told and self._told[-1][1] - self._first >= _WARM + _FEWEST
-        return bool(warm) and (steps >= _MANY or (steps >= _FEWEST and took >= _SECONDS))
+        return bool(warm) and steps >= _FEWEST and took >= _SECONDS
 
     def _window(self) -> tuple[float, int]:
         warm = [(now, step) for now, step in self._told if step - self._first >= _WARM]
@@ -95,7 +93,7 @@ def run_trial(
     process: subprocess.Popen[bytes] | None = None
     try:
         process = _start(run, watched.deadline)
-        _wait_for_start(run, process)
+        _wait_for_start(run, process, cancelled)
         why = _watch(run, pace, watched, lambda: cancelled() or memory.low)
         now = status(run)
     finally:
@@ -133,9 +131,9 @@ def _start(run: RunDir, deadline: float) -> subprocess.Popen[bytes]:
         )
 
 
-def _wait_for_start(run: RunDir, process: subprocess.Popen[bytes]) -> None:
+def _wait_for_start(run: RunDir, process: subprocess.Popen[bytes], cancelled: Callable[[], bool]) -> None:
     until = time.monotonic() + 60.0
-    while status(run).state == "new" and process.poll() is None and time.monotonic() < until:
+    while status(run).state == "new" and process.poll() is None and time.monotonic() < until and not cancelled():
         time.sleep(_PAUSE)
 
 
@@ -173,17 +171,17 @@ def _failed(now: Status) -> bool:
 
 
 def _what_failed(run: RunDir, now: Status) -> tuple[Outcome, str]:
-    if any(attempt.out_of_memory for attempt in now.attempts):
-        return "out of memory", ""
     if now.state == "new":
-        said = (
-            run.launcher_log.read_bytes()[-1000:].decode(errors="replace").strip() if run.launcher_log.exists() else ""
-        )
+        said = run.launcher_log.read_bytes()[-1000:].decode(errors="replace").strip()
         return "failed", visible(said)
     try:
         found = of_run(run) if _failed(now) else None
     except TuiTrainError:
         found = None
+    # A card that another program fills says nothing of the setting.
+    stranger = found is not None and found.failure == "cuda_oom_other_process"
+    if any(attempt.out_of_memory for attempt in now.attempts) and not stranger:
+        return "out of memory", ""
     return "failed", found.cause if found else ""
 
 
@@ -226,17 +224,3 @@ def _resident(pid: int) -> int:
         return int(psutil.Process(pid).memory_info().rss)
     except psutil.Error:
         return 0
-
-
-def new_folder(name: str, parent: Path) -> Path:
-    """Make a folder for the trials of a profile, named by the second and the profile; CannotWrite says why not."""
-    stamp = time.strftime("%Y%m%d-%H%M%S")
-    slug = "".join(letter if letter.isalnum() else "-" for letter in name.lower())[:40].strip("-") or "profile"
-    with writing(parent):
-        parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-        for number in itertools.count(1):
-            folder = parent / (f"{stamp}-{slug}" if number == 1 else f"{stamp}-{slug}-{number}")
-            with contextlib.suppress(FileExistsError):
-                folder.mkdir()
-                return folder
-    raise AssertionError

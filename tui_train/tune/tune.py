@@ -17,7 +17,7 @@ from tui_train.runs import rundir
 from tui_train.runs.rundir import RunDir
 from tui_train.tune.search import Setting, Trial, best, following
 from tui_train.tune.space import change_to, space, trial_profile
-from tui_train.tune.trial import Watched, new_folder, run_trial
+from tui_train.tune.trial import Watched, run_trial
 from tui_train.workflow import Prepared, prepare
 
 DEADLINE = 180.0
@@ -37,8 +37,8 @@ class Tuned(Struct, frozen=True, kw_only=True):
     tokens: int = 0
 
     @property
-    def fastest(self) -> Trial | None:
-        """The fastest trial so far."""
+    def best(self) -> Trial | None:
+        """The best trial so far."""
         return best(self.trials)
 
 
@@ -54,7 +54,9 @@ def tune(
     resolved = resolve(profile, facts)
     among = space(profile, facts, resolved, precisions)
     told = "sequence_length" in resolved.room.takes
-    now = Tuned(folder=new_folder(profile.name, trials_folder()), tokens=profile.recipe.sequence_length if told else 0)
+    now = Tuned(
+        folder=rundir.new_folder(profile.name, trials_folder()), tokens=profile.recipe.sequence_length if told else 0
+    )
     watched = Watched(tuple(gpu.uuid for gpu in resolved.gpus) if resolved.device == "cuda" else (), deadline)
     while not cancelled() and (wanted := following(among, now.trials)):
         now = msgspec.structs.replace(now, trying=wanted)
@@ -65,9 +67,9 @@ def tune(
         if cancelled():
             break
         trials = (*now.trials, trial)
-        own = next((one for one in trials if one.setting == among.own), None)
-        fastest = best(trials)
-        change = change_to(fastest, profile, own) if fastest else None
+        first = next((one for one in trials if one.setting == among.own), None)
+        found = best(trials)
+        change = change_to(found, among.own, first) if found else None
         now = msgspec.structs.replace(now, trials=trials, change=change)
         _keep(now, profile)
     yield msgspec.structs.replace(now, trying=None)

@@ -24,8 +24,8 @@ def verdict(now: Tuned) -> str:
     """Return what the trials come to."""
     if now.change:
         return f"{visible(now.change.title)}: {visible(now.change.why)}"
-    if now.fastest:
-        return "The profile's own setting is the fastest that was tried."
+    if now.best:
+        return "Nothing that was tried is faster than the profile's own setting."
     if now.trying:
         return "Stopped before a trial was timed."
     if not now.trials:
@@ -40,6 +40,6 @@ def _named(one: Setting) -> tuple[str, str, str]:
 def _row(number: int, trial: Trial, now: Tuned) -> tuple[str, ...]:
     rate = trial.rate * (now.tokens or 1)
     speed = f"{rate:,.0f} tokens/s" if now.tokens else f"{rate:,.2f} samples/s"
-    note = "fastest" if trial == now.fastest else visible(trial.why)
+    note = "best" if trial == now.best else visible(trial.why)
     memory = size(trial.memory) if trial.memory is not None else ""
     return (str(number), *_named(trial.setting), speed if trial.outcome == "measured" else trial.outcome, memory, note)

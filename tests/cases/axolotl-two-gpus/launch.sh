@@ -469,11 +469,8 @@ run_attempt() {  # run_attempt FUNCTION LOG: sets `code`
   leader=$child
   set +m
   event attempt_started ",\"attempt\":$number,\"position\":$position,\"leader\":$leader$named"
-  if [ "$nodes" -gt 1 ]; then
-    began=$SECONDS
-    attend &
-    watcher=$!
-  fi
+  began=$SECONDS
+  [ "$nodes" -eq 1 ] || begin_watch
   [ "$signals" -eq 0 ] || end_training
   while :; do
     interrupted=0
@@ -482,6 +479,7 @@ run_attempt() {  # run_attempt FUNCTION LOG: sets `code`
     [ "$interrupted" -eq 0 ] || continue
     if [ -z "$container_name" ] || ! container_lives; then break; fi
     rejoin "$2"
+    [ "$nodes" -eq 1 ] || begin_watch
   done
   child=
   [ "$called$code" != yes0 ] || code=143
