@@ -63,7 +63,7 @@ def tune(
         yield now
         short = trial_profile(profile, wanted, among, resolved.copies)
         run = RunDir(now.folder / f"trial-{len(now.trials) + 1}")
-        trial = _tried(run, wanted, prepare(short, facts), watched, cancelled)
+        trial = tried(run, wanted, prepare(short, facts), watched, cancelled)
         if cancelled():
             break
         trials = (*now.trials, trial)
@@ -75,7 +75,8 @@ def tune(
     yield msgspec.structs.replace(now, trying=None)
 
 
-def _tried(run: RunDir, wanted: Setting, prepared: Prepared, watched: Watched, cancelled: Callable[[], bool]) -> Trial:
+def tried(run: RunDir, wanted: Setting, prepared: Prepared, watched: Watched, cancelled: Callable[[], bool]) -> Trial:
+    """Return what comes of a setting, once its short training, made ready, is written to a folder and has run."""
     if prepared.plan is None:
         wrong = next(finding for finding in prepared.findings if finding.forbids)
         return Trial(setting=wanted, outcome="failed", why=f"{wrong.message}. {wrong.remedy}")

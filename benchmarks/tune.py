@@ -1,0 +1,66 @@
+"""Compare `tui-train tune` with a full grid of the same settings: python benchmarks/tune.py PROFILE [KEY=VALUE …].
+
+Prints both as tables, and how fast the setting that tuning finds is in the grid's own measurement.
+"""
+
+import argparse
+import sys
+import tempfile
+from pathlib import Path
+
+from tui_train.commands import edited, load
+from tui_train.facts.types import Facts
+from tui_train.plan.resolve import resolve
+from tui_train.profile.types import Profile
+from tui_train.runs.rundir import RunDir
+from tui_train.text import table
+from tui_train.tune import words
+from tui_train.tune.search import Setting, best
+from tui_train.tune.space import space, trial_profile
+from tui_train.tune.trial import Watched
+from tui_train.tune.tune import DEADLINE, Tuned, tried, tune
+from tui_train.workflow import look, prepare
+
+
+def grid(profile: Profile, facts: Facts, folder: Path) -> tuple[Tuned, str]:
+    """Return the trials of every setting that is not foretold to be too large for sure."""
+    resolved = resolve(profile, facts)
+    among = space(profile, facts, resolved)
+    cards = tuple(gpu.uuid for gpu in resolved.gpus) if resolved.device == "cuda" else ()
+    told = profile.recipe.sequence_length if "sequence_length" in resolved.room.takes else 0
+    now = Tuned(folder=folder, tokens=told)
+    for saving in (False, True) if among.checkpointing else (False,):
+        for micro in among.micro_batches:
+            one = Setting(micro, saving, profile.recipe.precision)
+            if one in among.hopeless:
+                continue
+            short = prepare(trial_profile(profile, one, among, resolved.copies), facts)
+            run = RunDir(folder / f"grid-{len(now.trials) + 1}")
+            trial = tried(run, one, short, Watched(cards, DEADLINE), lambda: False)
+            now = Tuned(folder=folder, trials=(*now.trials, trial), tokens=told)
+            print(words.rows(now)[-1], file=sys.stderr)
+    where = ", ".join(gpu.name for gpu in resolved.gpus) if cards else facts.machine.cpu_name
+    return now, where
+
+
+def main() -> None:
+    """Print the tables and the ratio."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("profile")
+    parser.add_argument("edits", nargs="*", metavar="KEY=VALUE")
+    given = parser.parse_args()
+    profile = edited(load(given.profile), tuple(given.edits))
+    facts = look(profile)
+    with tempfile.TemporaryDirectory() as folder:
+        whole, where = grid(profile, facts, Path(folder))
+    *_, found = tune(profile, facts)
+    rates = {trial.setting: trial.rate for trial in whole.trials}
+    print(f"On {where}\n\nThe grid\n\n{table([words.HEAD, *words.rows(whole)])}\n")
+    print(f"tui-train tune\n\n{table([words.HEAD, *words.rows(found)])}\n")
+    if found.best and best(whole.trials):
+        ratio = rates[found.best.setting] / max(rates.values())
+        print(f"found {ratio:.1%} of the grid's fastest, in {len(found.trials)} of {len(whole.trials)} trials")
+
+
+if __name__ == "__main__":
+    main()
