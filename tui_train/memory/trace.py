@@ -12,6 +12,8 @@ from tui_train.memory.estimate import PACKED
 from tui_train.memory.types import BYTES, How
 
 DEADLINE = 120.0
+# A model of 70 billion parameters takes minutes on a slow machine; whoever waits can end it.
+TRACE_DEADLINE = 600.0
 # Of the amount, how much what was traced may be off by.
 ERROR = 0.1
 _NUMBERS = {"fp32": "float32", "bf16": "bfloat16", "fp16": "float16"}
@@ -90,8 +92,9 @@ def program(name: str) -> str:
 
 
 def trace(python: str, asked: dict[str, Any], cancelled: Callable[[], bool] = lambda: False) -> Counted:
-    """Return what the child of an interpreter counts, in some seconds; `problem` says why it cannot."""
-    answer = ask([python, "-B", program("trace"), msgspec.json.encode(asked).decode()], DEADLINE, cancelled=cancelled)
+    """Return what the child of an interpreter counts, in some seconds to minutes; `problem` says why it cannot."""
+    command = [python, "-B", program("trace"), msgspec.json.encode(asked).decode()]
+    answer = ask(command, TRACE_DEADLINE, cancelled=cancelled)
     return _counted(answer)
 
 
