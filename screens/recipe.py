@@ -130,16 +130,26 @@ Those that change the training ask for your consent; the others keep it the same
         style = "bold" if found.band == "will not fit" else ""
         self.query_one("#memory", Static).update(Text("\n".join(lines), style, no_wrap=True, overflow="ellipsis"))
 
+    def _refused(self) -> bool:
+        """Say what is wrong with the profile, where it could not be trained."""
+        wrong = next((finding for finding in self._found if finding.forbids), None)
+        if wrong:
+            self.post_message(Complaint(BadInput(wrong.message, wrong.remedy)))
+        return wrong is not None
+
     def action_trace(self) -> None:
         """Have the memory counted in the Python that trains, or end the counting that is under way."""
         if self._tracing is not None:
             self.workers.cancel_group(self, "trace")
             self._traced(self._tracing, None)
             return
+        if self._refused():
+            return
         resolved = self._resolved(self.facts) if self.facts else None
         asked = self._foretold.asked if self._foretold else None
         if resolved is None or resolved.toolchain is None or asked is None or asked.model is None or asked.how is None:
-            error = BadInput("there is nothing to trace", "Name a model, and a Python that trains.")
+            why = self._foretold.why_not if self._foretold else ""
+            error = BadInput(f"there is nothing to trace{why and ': '}{why}", "Name a model, and a Python that trains.")
             self.post_message(Complaint(error))
         elif why := trace.uncovered(asked.model, asked.how):
             self.post_message(Complaint(BadInput(f"it cannot be traced: {why}", "Take the estimate.")))
@@ -152,7 +162,7 @@ Those that change the training ask for your consent; the others keep it the same
     def action_tune(self) -> None:
         """Open the trials, where they can be made."""
         resolved = self._resolved(self.facts) if self.facts else None
-        if self.facts is None or resolved is None:
+        if self.facts is None or resolved is None or self._refused():
             return
         from tui_train.tune.space import space
 

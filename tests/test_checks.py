@@ -12,6 +12,7 @@ from tui_train.plan.plan import plan
 from tui_train.presets import OwnPreset
 from tui_train.profile.fields import paths_of
 from tui_train.profile.types import Profile
+from tui_train.workflow import prepare
 
 GIB = 2**30
 # What finds no fault with them, so that one value can be wrong at a time.
@@ -390,6 +391,14 @@ FAULTS = {
         False,
     ),
     "unknown rung": ({"ladder.rungs": ("micro",)}, facts(), "error", "ladder.rungs", "no fallback micro", False),
+    "own batch": (
+        {"trainer.arguments": ("--micro-batch=4096",)},
+        facts(),
+        "warning",
+        "trainer.arguments",
+        "your own --micro-batch=4096 stands",
+        False,
+    ),
     "rung twice": ({"ladder.rungs": ("micro_batch",) * 2}, facts(), "error", "ladder.rungs", "twice", False),
     "rung without consent": ({"ladder.rungs": ("layers",)}, facts(), "warning", "ladder.consent", "no consent", False),
     "no checkpoint before the end": (
@@ -898,3 +907,10 @@ def test_there_is_a_fault_for_every_check():
             for name, (values, where, *_) in (FAULTS | NEMO_FAULTS).items()
             if name not in {"unknown preset", "a broken preset of one's own"}
         ), question.__name__
+
+
+@pytest.mark.parametrize("strategy", ["zero1", "zero2", "zero3", "fsdp2"])
+def test_without_gpus_sharding_is_refused_whatever_is_installed(strategy):
+    chosen = profile({"trainer.strategy": strategy})
+    assert "needs GPUs" in next(finding.message for finding in check(chosen, facts()) if finding.forbids)
+    assert prepare(chosen, facts()).plan is None

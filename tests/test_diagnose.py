@@ -344,6 +344,13 @@ def failed(folder, edits, *, phase="loss", **values):
     return run
 
 
+@pytest.mark.parametrize(
+    ("phase", "said"), [("loss", "Halve"), ("step", "smaller batch does not help"), ("eval", "recipe.eval_batch")]
+)
+def test_what_to_do_depends_on_where_it_ran_out(tmp_path, phase, said):
+    assert said in of_run(failed(tmp_path, {}, phase=phase)).remedy
+
+
 def test_a_change_keeps_what_the_attempt_had_changed(tmp_path):
     change = of_run(failed(tmp_path, {"recipe.micro_batch": 1, "recipe.expandable_segments": True})).change
     assert change.title == "activation checkpointing"

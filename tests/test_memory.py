@@ -159,6 +159,23 @@ def test_the_card_with_the_least_free_memory_decides():
     assert [place.free for place, _ in found.places] == [20 * GIB, 24 * GIB]
 
 
+def test_a_trace_counts_what_is_trained_not_what_the_files_hold(tmp_path):
+    """The built-in trainer trains in fp32, whatever a folder says of its files."""
+    model = {
+        "model_type": "llama",
+        "hidden_size": 64,
+        "intermediate_size": 128,
+        "num_hidden_layers": 2,
+        "vocab_size": 512,
+    }
+    (tmp_path / "config.json").write_text(json.dumps({**model, "num_attention_heads": 4, "torch_dtype": "bfloat16"}))
+    chosen = profile({"trainer.model": str(tmp_path)})
+    where = msgspec.structs.replace(facts(), models={str(tmp_path): folder(str(tmp_path))})
+    found = asked(chosen, where, resolve(chosen, where))
+    told = traces.trace(sys.executable, traces.question(found.model, found.how, found.folder))
+    assert told.peak[1] == pytest.approx(estimate(found.model, found.how).peak.total, rel=0.1)
+
+
 def test_what_makes_it_fit_keeps_the_global_batch():
     where = facts(gpus=(gpu(0),))
     chosen = profile(LARGE)

@@ -302,7 +302,8 @@ def test_real_trials_find_what_fits_and_leave_nothing_behind(tmp_path):
         assert not marked(status(RunDir(trial)).mark)
 
 
-def test_ctrl_c_ends_the_trial_as_well(tmp_path):
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGHUP, 129)])
+def test_whoever_ends_it_ends_the_trial_as_well(tmp_path, number, code):
     path = tunes(tmp_path, **{"recipe.steps": 1000})
     process = started(path)
     until(lambda: [*trials_folder().glob("*/trial-1/attempt-1.log")], 60)
@@ -311,10 +312,10 @@ def test_ctrl_c_ends_the_trial_as_well(tmp_path):
     # Nobody else would end it, were this program killed.
     parent = Path(f"/proc/{status(run).pid}/stat").read_text().rpartition(")")[2].split()[1]
     assert Path(f"/proc/{parent}/cmdline").read_bytes().split(b"\0")[2] == b"240"
-    process.send_signal(signal.SIGINT)
+    process.send_signal(number)
     said, wrong = process.communicate(timeout=60)
-    assert (process.returncode, wrong) == (130, "")
-    assert "Stopped before a trial was timed." in said
+    assert (process.returncode, wrong) == (code, "")
+    assert ("Stopped before a trial was timed." in said) == (number == signal.SIGINT)
     assert not marked(status(run).mark)
 
 
@@ -323,4 +324,5 @@ def test_a_script_that_fails_says_why(tmp_path):
     done = started(path)
     said, _ = done.communicate(timeout=120)
     assert done.returncode == 1
+    assert "Its log: /" in said
     assert "No trial could be timed: A data file is malformed or empty." in said

@@ -1,6 +1,7 @@
 """`tui-train` and `python -m tui_train`: each way in imports only what it needs, for start-up is import time."""
 
 import io
+import signal
 import sys
 from pathlib import Path
 from typing import NoReturn
@@ -11,12 +12,21 @@ from tui_train.errors import BadInput, TuiTrainError
 def main() -> None:
     """Run the command line, or without arguments the wizard; an error becomes two lines on stderr, no traceback."""
     _write_anything()
+    if sys.argv[1:]:
+        # The wizard has signals of its own; a command is to end what it has begun, a trial for one.
+        for number in (signal.SIGTERM, signal.SIGHUP):
+            if signal.getsignal(number) is signal.SIG_DFL:
+                signal.signal(number, _leave)
     try:
         sys.exit(_start(sys.argv[1:]))
     except TuiTrainError as error:
         _end(error)
     except (OSError, UnicodeError) as error:
         _end(_unforeseen(error))
+
+
+def _leave(number: int, _frame: object) -> NoReturn:
+    raise SystemExit(128 + number)
 
 
 def _write_anything() -> None:

@@ -4,6 +4,8 @@ from typing import Any
 
 import click
 
+from tui_train import show
+from tui_train.checks import check
 from tui_train.commands import edited, load, print_json
 from tui_train.errors import Unavailable
 from tui_train.memory import trace as traces
@@ -22,12 +24,17 @@ def estimate(reference: str, edits: tuple[str, ...], how: str, *, as_json: bool)
     found = foretell(profile, facts, resolved)
     if found.estimate is None:
         raise Unavailable(f"the memory cannot be foretold: {found.why_not}", "Change the profile, or measure a run.")
-    counted = count(found, resolved, how) if how else None
+    for finding in check(profile, facts):
+        if finding.forbids:
+            click.echo(show.finding(finding), err=True)
     changes = effects(profile, facts, resolved)
+    if not as_json:
+        click.echo("\n".join(_lines(found, changes)))
+    counted = count(found, resolved, how) if how else None
     if as_json:
         print_json(_data(found, changes, how, counted))
-    else:
-        click.echo("\n".join([*_lines(found, changes), *(_counted(how, counted) if counted else ())]))
+    elif counted:
+        click.echo("\n".join(_counted(how, counted)))
 
 
 def count(found: Foretold, resolved: Resolved, how: str) -> Counted:
@@ -38,6 +45,8 @@ def count(found: Foretold, resolved: Resolved, how: str) -> Counted:
     why = traces.uncovered(model, asked)
     if how == "measure" and (asked.packed or asked.sharding not in {"", "ddp"}):
         why = "two steps on one card say nothing of shared-out or packed weights"
+    if how == "measure" and found.band == "will not fit":
+        why = "two steps are foretold not to fit, and what runs out of memory may end other programs"
     if why:
         raise Unavailable(f"it cannot be done: {why}", "Take the estimate, or start the training.")
     question = traces.question(model, asked, found.asked.folder)

@@ -39,6 +39,7 @@ CHECKS: tuple[Check, ...] = (
     trainer.environment,
     communication.dead,
     trainer.arguments,
+    trainer.own_words,
     trainer.secret_arguments,
     preset.module,
     preset.config,

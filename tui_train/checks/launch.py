@@ -27,7 +27,8 @@ def sharding(profile: Profile, facts: Facts, resolved: Resolved) -> Iterator[Fin
             )
             yield Finding(level="warning", key="trainer.offload", message=message, remedy=remedy, change=off)
         return
-    if resolved.toolchain is None or lacks(profile, resolved.toolchain):
+    without_gpus = strategy.startswith("zero") and resolved.device != "cuda"
+    if not without_gpus and (resolved.toolchain is None or lacks(profile, resolved.toolchain)):
         return  # as the check of the Python says
     if reason := why_not(strategy, profile, facts, resolved):
         yield _refused(profile, resolved, reason)

@@ -6,7 +6,7 @@ from tui_train import secrets
 from tui_train.changes import Change
 from tui_train.checks.finding import Finding
 from tui_train.facts.types import Facts, PathState
-from tui_train.plan import nemo
+from tui_train.plan import fallbacks, nemo
 from tui_train.plan.resolve import Resolved, lacks, started
 from tui_train.presets import PLACEHOLDER, PLACEHOLDERS
 from tui_train.profile import fields
@@ -122,6 +122,15 @@ def secret_arguments(profile: Profile, _facts: Facts, _resolved: Resolved) -> It
             message=f"{visible(name) or 'an argument'} looks like a secret, and arguments are written to files",
             remedy="Have the script read it from a variable, such as HF_TOKEN: name that under secrets, and export it.",
         )
+
+
+def own_words(profile: Profile, _facts: Facts, resolved: Resolved) -> Iterator[Finding]:
+    """Arguments that say the batch otherwise than the recipe, by which all else is reckoned."""
+    for name in ("micro_batch", "total_batch", "accumulation", "total_accumulation"):
+        if own := fallbacks.yours(name, profile, resolved.preset, None):
+            message = f"your own {visible(own)} stands in place of the recipe's batch"
+            remedy = "Take it out and set the recipe's: accumulation, memory and fallbacks are reckoned by that."
+            yield Finding(level="warning", key="trainer.arguments", message=message, remedy=remedy)
 
 
 def arguments(profile: Profile, _facts: Facts, _resolved: Resolved) -> Iterator[Finding]:

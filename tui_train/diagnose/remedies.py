@@ -15,6 +15,14 @@ _PORTS = 1000
 # Rungs of the ladder that keep the training the same, the most helpful first.
 _LESS_MEMORY = ("eval_batch", "micro_batch", "activation_checkpointing", "expandable_segments")
 
+# What to do where the ladder knows in which phase the GPU's memory ran out; elsewhere the failure's own remedy holds.
+REMEDIES = {
+    "step": "It ran out in the optimizer step, where a smaller batch does not help: a fused optimizer, sharing the "
+    "model out (fsdp2), offload, or an 8-bit optimizer do.",
+    "load": "It ran out while the model was loaded: share it out (fsdp2), offload it, or load it in 4 bits.",
+    "eval": "It ran out in the evaluation: evaluate less at a time (recipe.eval_batch); the training stays as it is.",
+}
+
 
 def change_for(name: str, evidence: Evidence, profile: Profile, facts: Facts | None = None) -> Change | None:
     """Return the Change of that name for a profile, None where it has nothing to change or would add an error."""

@@ -73,7 +73,20 @@ def ask(
     except (OSError, ValueError) as error:
         return Answer(failure=f"it cannot be started: {getattr(error, 'strerror', None) or error}")
     texts = (bytearray(), bytearray())
-    failure = _listen(process, texts, ends, lambda: GIVEN_UP.is_set() or cancelled())
+    try:
+        failure = _listen(process, texts, ends, lambda: GIVEN_UP.is_set() or cancelled())
+    finally:
+        _kill(process)
+    return Answer(
+        bytes(texts[0]),
+        bytes(texts[1]),
+        None if failure else process.returncode,
+        late=failure == _LATE,
+        failure=failure,
+    )
+
+
+def _kill(process: subprocess.Popen[bytes]) -> None:
     with contextlib.suppress(ProcessLookupError, PermissionError):
         # The process is not reaped yet, so the number of its group cannot have gone to another.
         os.killpg(process.pid, signal.SIGKILL)
@@ -83,13 +96,6 @@ def ask(
     for pipe in (process.stdout, process.stderr):
         if pipe is not None:
             pipe.close()
-    return Answer(
-        bytes(texts[0]),
-        bytes(texts[1]),
-        None if failure else process.returncode,
-        late=failure == _LATE,
-        failure=failure,
-    )
 
 
 def _listen(

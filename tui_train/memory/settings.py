@@ -30,6 +30,7 @@ from tui_train.profile.types import Profile
 # As the built-in trainer has it: bytes, an end of text, and room.
 _BYTES = 264
 _MODEL = ("model_name_or_path", "base_model", "model_name", "model")
+_DTYPES = ("torch_dtype", "dtype", "model_init_dtype")
 _LENGTH = ("max_length", "max_seq_length", "block_size", "cutoff_len", "sequence_len")
 _EVAL_BATCH = ("per_device_eval_batch_size", "eval_batch_size")
 # What a trainer does where nothing is said, and others do not.
@@ -71,7 +72,8 @@ def asked(profile: Profile, facts: Facts, resolved: Resolved) -> Asked:
     folder = name if model else ""
     model = model or by_name(name)
     if model is None:
-        return Asked(why_not=found.problem if found and found.problem else "this model is not known: name its folder")
+        problem = found.problem if found and found.problem else "this model is not known, name its folder"
+        return Asked(why_not=f"{name}: {problem}")
     return Asked(model, _how(profile, resolved, told, model), folder)
 
 
@@ -169,7 +171,7 @@ def _how(profile: Profile, resolved: Resolved, told: Mapping[str, Any], model: D
         and profile.trainer.strategy == "fsdp2"
         and "bnb_4bit_quant_storage" not in told,
         holds_layers=lora and checkpointing and _first_fsdp(told) and _reentrant(resolved, told),
-        caveats=_caveats(profile, resolved, told),
+        caveats=_caveats(profile, resolved, told, model),
     )
 
 
@@ -185,7 +187,7 @@ def _eval_batch(profile: Profile, resolved: Resolved, told: Mapping[str, Any]) -
 
 def _weights(resolved: Resolved, told: Mapping[str, Any], model: Dimensions | None) -> str:
     """Return what weights are kept in: fp32 with the built-in trainer, else as the script loads them."""
-    named = next((str(told[key]).lower() for key in ("torch_dtype", "dtype", "model_init_dtype") if told.get(key)), "")
+    named = next((str(told[key]).lower() for key in _DTYPES if told.get(key)), "")
     short = {"bfloat16": "bf16", "float16": "fp16", "float32": "fp32", "bf16": "bf16", "fp16": "fp16"}
     filed = model.dtype if model and model.dtype else "fp32"
     if named in short:
@@ -262,10 +264,14 @@ def _loss(resolved: Resolved, told: Mapping[str, Any], *, liger: bool) -> tuple[
     return "copied" if copied else "upcast", ""
 
 
-def _caveats(profile: Profile, resolved: Resolved, told: Mapping[str, Any]) -> tuple[str, ...]:
+def _caveats(
+    profile: Profile, resolved: Resolved, told: Mapping[str, Any], model: Dimensions | None
+) -> tuple[str, ...]:
     own = profile.trainer.kind == "builtin"
     length = "sequence_length" in resolved.room.takes or _number(told, _LENGTH, 0) or own
+    named = any(told.get(key) for key in _DTYPES) or bool(model and model.dtype)
     found = {
+        "what its files are kept in: fp32 is taken, --dtype says otherwise": not own and not named,
         "torch.compile: what it keeps is not known": _on(told, "torch_compile", "compile"),
         f"{profile.recipe.sequence_length} tokens a sample: the script is not told how many": not length,
         "FSDP's first version: some programs load the whole model on each card": _first_fsdp(told),

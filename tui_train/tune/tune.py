@@ -7,6 +7,8 @@ import msgspec
 from msgspec import Struct
 
 from tui_train.changes import Change
+from tui_train.checks import check
+from tui_train.errors import BadInput, Unavailable
 from tui_train.facts.types import Facts
 from tui_train.files import PRIVATE, write_beside
 from tui_train.places import trials_folder
@@ -51,6 +53,8 @@ def tune(
     cancelled: Callable[[], bool] = lambda: False,
 ) -> Iterator[Tuned]:
     """Yield what is known before and after each trial; BadInput or Unavailable where none can be made."""
+    if wrong := next((finding for finding in check(profile, facts) if finding.forbids), None):
+        raise (Unavailable if wrong.machine else BadInput)(wrong.message, wrong.remedy)
     resolved = resolve(profile, facts)
     among = space(profile, facts, resolved, precisions)
     told = "sequence_length" in resolved.room.takes
@@ -79,7 +83,7 @@ def tried(run: RunDir, wanted: Setting, prepared: Prepared, watched: Watched, ca
     """Return what comes of a setting, once its short training, made ready, is written to a folder and has run."""
     if prepared.plan is None:
         wrong = next(finding for finding in prepared.findings if finding.forbids)
-        return Trial(setting=wanted, outcome="failed", why=f"{wrong.message}. {wrong.remedy}")
+        return Trial(setting=wanted, outcome="failed", why=wrong.message)
     plan = msgspec.json.encode(prepared.plan).decode()
     rundir.fill(run.path, (*prepared.files, File("plan.json", plan)))
     return run_trial(run, wanted, prepared.profile.recipe.global_batch, watched, cancelled)

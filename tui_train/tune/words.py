@@ -30,7 +30,9 @@ def verdict(now: Tuned) -> str:
         return "Stopped before a trial was timed."
     if not now.trials:
         return "Nothing that could be tried is foretold to fit."
-    return f"No trial could be timed: {visible(now.trials[-1].why) or now.trials[-1].outcome}."
+    last = now.trials[-1]
+    why = visible(last.why or last.outcome).rstrip(".")
+    return f"No trial could be timed: {why}. Its log: {visible(last.log) or 'none'}"
 
 
 def _named(one: Setting) -> tuple[str, str, str]:

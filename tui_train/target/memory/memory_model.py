@@ -170,9 +170,12 @@ def build(asked: dict[str, Any]) -> Any:
         # Of what is installed, sdpa keeps the same, but for keys and values that it may repeat for each query head.
         attention = "sdpa"
         os.environ["TRANSFORMERS_SDPA_FORCE_GQA"] = "1"
+    kind = getattr(torch, asked["weights"])
+    # What the folder says of its files is not what is trained in; transformers 5 has renamed it.
+    config.torch_dtype = config.dtype = kind
     usual = torch.get_default_dtype()
     # Not by `model.to`, which cannot swap fake weights.
-    torch.set_default_dtype(getattr(torch, asked["weights"]))
+    torch.set_default_dtype(kind)
     try:
         try:
             model = causal.from_config(config, attn_implementation=attention)
