@@ -9,19 +9,17 @@ import argparse
 import functools
 import json
 import statistics
-import subprocess
 import sys
 from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
 
 import msgspec
 from memory_rows import GIB, Case, asked, card, read
 
 from tui_train.memory import foretell as profiles
+from tui_train.memory import trace as traces
 from tui_train.memory.estimate import estimate
-from tui_train.memory.trace import program, question, uncovered
 from tui_train.memory.verdict import verdict
 from tui_train.plan.resolve import resolve
 
@@ -47,7 +45,7 @@ def foretell(case: Case) -> Case:
 
 def traceable(case: Case) -> bool:
     """Tell whether the code that was measured is transformers', or fused kernels in it."""
-    if case.how is None or case.model is None or case.measured is None or uncovered(case.model, case.how):
+    if case.how is None or case.model is None or case.measured is None or traces.uncovered(case.model, case.how):
         return False
     own = case.source in {"Lightning-AI/litgpt", "meta-pytorch/torchtune", "pytorch/torchtitan"}
     return not own and not (case.source == "huggingface/peft" and not case.row["mode"].startswith(("lora--", "full")))
@@ -57,21 +55,17 @@ def trace(case: Case) -> Case:
     """Return the case with the trace's answer."""
     if not traceable(case) or case.model is None or case.how is None:
         return case
-    told = traced(json.dumps(question(case.model, case.how)))
-    if "problem" in told:
-        print(case.row["model"], told["problem"], file=sys.stderr)
+    told = traced(json.dumps(traces.question(case.model, case.how)))
+    if told.problem:
+        print(case.row["model"], told.problem, file=sys.stderr)
         return case
-    return msgspec.structs.replace(case, traced=max(told["phases"].values()) / GIB)
+    return msgspec.structs.replace(case, traced=told.peak[1] / GIB)
 
 
 @functools.cache
-def traced(asked: str) -> dict[str, Any]:
-    """Return what the child answers; rows that ask the same are traced once."""
-    done = subprocess.run(
-        [sys.executable, "-B", program("trace"), asked], capture_output=True, text=True, timeout=600, check=False
-    )
-    answer: dict[str, Any] = json.loads(done.stdout.strip().splitlines()[-1])
-    return answer
+def traced(asked: str) -> traces.Counted:
+    """Return what the child counts; rows that ask the same are traced once."""
+    return traces.trace(sys.executable, json.loads(asked))
 
 
 def summary(name: str, errors: Iterable[float], within: float) -> str:

@@ -8,6 +8,7 @@ import sys
 import time
 
 import msgspec
+import psutil
 import pytest
 from support import GIB, facts, gpu, profile
 
@@ -350,3 +351,20 @@ def test_a_trace_that_fails_or_is_cancelled_says_so():
     assert "nothing" in traces.trace(sys.executable, question).problem
     assert traces.trace(sys.executable, question, lambda: True).problem
     assert "cannot be started" in traces.trace("/no/python", question).problem
+
+
+def test_what_measures_ends_with_whoever_asked_for_it():
+    how = How(micro_batch=8, sequence_length=1024)
+    asked = traces.question(Dimensions(type="llama", layers=40, hidden=1024, heads=8, ffn=4096, vocab=32000), how)
+    asks = f"from tui_train.memory import trace; trace.measure({sys.executable!r}, {asked!r})"
+    asking = subprocess.Popen([sys.executable, "-c", asks])
+    started = lambda: psutil.Process(asking.pid).children()  # noqa: E731
+    until = time.monotonic() + 60
+    while not started() or not any("libtorch" in mapped.path for mapped in started()[0].memory_maps()):
+        assert time.monotonic() < until
+        time.sleep(0.05)
+    (child,) = started()
+    asking.kill()
+    asking.wait()
+    # Half a minute of work is before it.
+    child.wait(timeout=5)

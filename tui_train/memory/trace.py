@@ -86,23 +86,22 @@ def question(model: Dimensions, how: How, folder: str = "") -> dict[str, Any]:
     }
 
 
-def program(name: str) -> str:
-    """Return the path of the child that traces or measures; those beside it are parts of it."""
-    return str(resources.files("tui_train").joinpath(f"target/memory/memory_{name}.py"))
+def command(python: str, kind: str, asked: dict[str, Any]) -> list[str]:
+    """Return the words that start the child of an interpreter, which answers by a `trace` or a `measure`."""
+    child = str(resources.files("tui_train").joinpath("target/memory/memory_child.py"))
+    return [python, "-B", child, kind, msgspec.json.encode(asked).decode()]
 
 
 def trace(python: str, asked: dict[str, Any], cancelled: Callable[[], bool] = lambda: False) -> Counted:
     """Return what the child of an interpreter counts, in some seconds to minutes; `problem` says why it cannot."""
-    command = [python, "-B", program("trace"), msgspec.json.encode(asked).decode()]
-    answer = ask(command, TRACE_DEADLINE, cancelled=cancelled)
-    return _counted(answer)
+    no_card = {"CUDA_VISIBLE_DEVICES": ""}
+    return _counted(ask(command(python, "trace", asked), TRACE_DEADLINE, no_card, cancelled=cancelled))
 
 
 def measure(python: str, asked: dict[str, Any], card: str = "") -> Counted:
     """Return what two real steps take on a card (its UUID), or without one on the CPU; it trains nothing of value."""
     visible = {"CUDA_VISIBLE_DEVICES": card, "CUDA_DEVICE_ORDER": "PCI_BUS_ID"}
-    answer = ask([python, "-B", program("measure"), msgspec.json.encode(asked).decode()], DEADLINE, visible)
-    return _counted(answer)
+    return _counted(ask(command(python, "measure", asked), DEADLINE, visible))
 
 
 def _counted(answer: Answer) -> Counted:

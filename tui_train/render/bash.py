@@ -21,6 +21,7 @@ _EXPANSIONS = {
     "HUGGING_FACE_MOUNT": '"$hugging_face_mount"',
     "CARD_DEVICES": '"${cards[@]/#/--device=nvidia.com/gpu=}"',
 }
+_PARTS = ("processes.sh", "checkpoints.sh", "lock.sh", "fallback.sh", "supervisor.sh")
 _WIDTH = 46
 _LONGEST = 116
 # What shellcheck would say of the user's words, which are meant as they stand, and of functions called by name.
@@ -38,7 +39,7 @@ def launch_script(plan: Plan) -> str:
         _order(plan),
         *((_container(plan.container), _library("container.sh")) if plan.container else ()),
         *((_machines(plan), _library("machines.sh"), _library("together.sh")) if plan.nodes > 1 else ()),
-        _library("supervisor.sh"),
+        *(_library(name) for name in _PARTS),
     ]
     return "\n".join(sections)
 

@@ -1,4 +1,4 @@
-# ---- how containers are run; nothing below here depends on the plan ----------------------------------------------
+# ---- how containers are run --------------------------------------------------------------------------------------
 
 know_machine() { # sets what only this machine knows: who you are to the engine, and where caches lie
   local rootless=no hard home=~

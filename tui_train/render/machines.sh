@@ -1,4 +1,4 @@
-# ---- how several machines find each other ----------------------------------------------------------------------
+# ---- how several machines find each other ------------------------------------------------------------------------
 
 find_machine() { # sets `node_rank`, and `own_dir`, where the files of this machine go: the run folder may be a shared one
   local last=$((nodes - 1))

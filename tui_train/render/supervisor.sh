@@ -1,4 +1,4 @@
-# ---- how attempts are run; nothing below here depends on the plan ------------------------------------------------
+# ---- how attempts are run ----------------------------------------------------------------------------------------
 
 usage() {
   [ "$nodes" -gt 1 ] || cat <<'TEXT'
@@ -39,153 +39,6 @@ event() {  # event NAME [,"key":value...]: appends a line to events.jsonl
   printf '\n%s\n' "$line" >> "$own_dir/events.jsonl"
 }
 
-start_ticks() {  # start_ticks PID: prints when the process began, which tells it from a later one of the same number
-  local stat
-  { stat=$(< "/proc/$1/stat"); } 2>/dev/null || return 1
-  read -r -a stat <<< "${stat##*) }"
-  [ "${stat[0]}" != Z ] || return 1
-  printf '%s\n' "${stat[19]}"
-}
-
-look() { # sets `found` to this run's living processes: those with its mark, those of its group, what these started
-  # A program may write over its mark, to show another title. Whoever was seen once is known by when it began.
-  local folder pid stat entries fields grown=yes IFS=$'\n'
-  local -A parents=() births=()
-  found=()
-  for folder in /proc/[0-9]*; do
-    [ -O "$folder" ] || continue
-    stat=
-    { IFS= read -r -d '' stat < "$folder/stat"; } 2>/dev/null
-    IFS=' ' read -r -a fields <<< "${stat##*) }"
-    case ${fields[0]-} in '' | Z | X) continue ;; esac
-    pid=${folder#/proc/}
-    parents[$pid]=${fields[1]}
-    births[$pid]=${fields[19]}
-    if [ "${fields[2]}" = "${leader:-none}" ] || [ "${seen[$pid]-}" = "${fields[19]}" ]; then
-      found[pid]=$pid
-      continue
-    fi
-    { mapfile -d '' -t entries < "$folder/environ"; } 2>/dev/null || continue
-    case $'\n'"${entries[*]}"$'\n' in
-      *$'\n'"TUI_TRAIN_RUN_ID=$run_id"$'\n'*) found[pid]=$pid ;;
-    esac
-  done
-  while [ "$grown" = yes ]; do
-    grown=no
-    for pid in "${!parents[@]}"; do
-      [ -z "${found[pid]-}" ] && [ -n "${found[${parents[$pid]}]-}" ] || continue
-      found[pid]=$pid
-      grown=yes
-    done
-  done
-  for pid in "${found[@]}"; do seen[$pid]=${births[$pid]}; done
-}
-
-signal_all() { # signal_all SIGNAL: to every process of this run; false when there is none
-  look
-  [ "${#found[@]}" -gt 0 ] || return 1
-  kill "-$1" "${found[@]}" 2>/dev/null
-  return 0
-}
-
-end_training() {  # asks the launcher first, for it knows its workers; then whatever it leaves, once; then kills
-  local waited=0 limit=$((grace * 5)) asked=no
-  look
-  if [ -n "$container_name" ]; then
-    stop_container &
-  else
-    kill -TERM "$child" 2>/dev/null
-  fi
-  while signal_all 0; do
-    [ "$waited" -lt "$limit" ] && [ "$signals" -lt 2 ] || break
-    if [ "$asked" = no ] && ! kill -0 "$child" 2>/dev/null; then
-      signal_all TERM
-      asked=yes
-    fi
-    sleep 0.2
-    waited=$((waited + 1))
-  done
-  kill_all
-}
-
-kill_all() {
-  local tries=0
-  while signal_all KILL && [ "$tries" -lt 100 ]; do
-    sleep 0.1
-    tries=$((tries + 1))
-  done
-  [ -z "$container_name" ] || remove_container
-}
-
-on_stop() {  # on_stop NAME CODE
-  interrupted=1
-  signals=$((signals + 1))
-  [ "$signals" -eq 1 ] || return 0
-  stop_code=$2
-  say "stopping (SIG$1); again to kill at once"
-  event stopping ",\"signal\":\"$1\""
-  [ -z "$child" ] || end_training
-}
-
-newest_checkpoint() {  # newest_checkpoint FOLDER PREFIX SUFFIX FILE...: sets `checkpoint`, empty when none is whole
-  local folder=$1 prefix=$2 suffix=$3 path step file newest=-1
-  shift 3
-  checkpoint=
-  for path in "$folder/$prefix"*"$suffix"; do
-    step=${path#"$folder/$prefix"}
-    step=${step%"$suffix"}
-    case $step in '' | *[!0-9]*) continue ;; esac
-    [ -d "$path" ] || { [ $# -eq 0 ] && whole "$path"; } || continue
-    for file in "$@"; do
-      [ -s "$path/$file" ] || continue 2
-    done
-    if [ "$((10#$step))" -gt "$newest" ]; then
-      newest=$((10#$step))
-      checkpoint=$path
-    fi
-  done
-  [ "$nodes" -eq 1 ] || agree "$folder"
-}
-
-only_checkpoint() {  # only_checkpoint FOLDER FILE: sets `checkpoint`, empty when the file is not there or not whole
-  checkpoint=
-  ! whole "$1/$2" || checkpoint=$1/$2
-  [ "$nodes" -eq 1 ] || agree "$1"
-}
-
-whole() {  # whole FILE: false for an empty one, and for an archive, as torch.save writes it, whose end is missing
-  [ -f "$1" ] && [ -s "$1" ] || return 1
-  [ "$(head -c 4 -- "$1" | tr -d '\0')" = $'PK\003\004' ] || return 0
-  [ "$(tail -c 22 -- "$1" | head -c 4 | tr -d '\0')" = $'PK\005\006' ]
-}
-
-fill() {  # fill FROM TO: copies a file of the run folder, with the run's own paths in place of the marks
-  local text at own=$run_dir/$2.new.$node_rank.$$ # several machines may fill it at once, in a folder that they share
-  if [ "$dry_run" = yes ]; then
-    printf '# %s is %s with the paths of this folder in it\n' "$2" "$1"
-    return
-  fi
-  text=$(< "$run_dir/$1") || exit 69
-  at=$run_dir
-  escape
-  text=${text//@TUI_TRAIN_RUN_DIR@/"$at"}
-  at=$checkpoint
-  escape
-  [ -n "$at" ] || text=${text//'"@TUI_TRAIN_CHECKPOINT@"'/null}
-  text=${text//@TUI_TRAIN_CHECKPOINT@/"$at"}
-  if ! printf '%s\n' "$text" > "$own" || ! mv -f -- "$own" "$run_dir/$2"; then
-    rm -f -- "$own"
-    exit 73
-  fi
-}
-
-escape() { # makes `at` what stands between the double quotes of a YAML text
-  at=${at//\\/\\\\}
-  at=${at//\"/\\\"}
-  at=${at//$'\n'/\\n}
-  at=${at//$'\t'/\\t}
-}
-
 launch() {  # launch FOLDER: becomes `command` with `settings` in FOLDER; with --dry-run prints it
   local folder=$1
   [ "$nodes" -eq 1 ] || name_interface
@@ -202,89 +55,6 @@ launch() {  # launch FOLDER: becomes `command` with `settings` in FOLDER; with -
   cd -- "$folder" || exit 69
   # env, not export: some names bash keeps for itself. nice, for env would take a Python in a folder a=b for a variable.
   exec env "${yours[@]}" "${settings[@]}" "TUI_TRAIN_RUN_ID=$run_id" nice -n 0 "${command[@]}"
-}
-
-read_end() { # read_end LOG: sets `phase` to where the GPU's memory ran out, empty where the log does not tell of that
-  # A traceback goes from the outside in, and ends with its error: the innermost line that tells the phase decides.
-  # `stranger` is another process that fills the card, `on_host` tells that the host's memory ran out.
-  local line trace=
-  phase=''
-  stranger=''
-  on_host=no
-  while IFS= read -r line || [ -n "$line" ]; do
-    case $line in
-      *"torch.OutOfMemoryError: "* | *"torch.cuda.OutOfMemoryError: "* | *"CUDA out of memory. "* | *"HIP out of memory. "* \
-        | *"CUDA error: out of memory"* | *"CUDA driver error: out of memory"* | *"cuda runtime error (2)"*"out of memory"* \
-        | *CUDA_ERROR_OUT_OF_MEMORY* | *hipErrorOutOfMemory* | *"Triton Error [CUDA]: out of memory"* \
-        | *BLAS_STATUS_ALLOC_FAILED* | *CUDNN_STATUS_ALLOC_FAILED* | *"Cuda failure "*"'out of memory'"*)
-        case ${trace:-none} in
-          none | yes) phase=${phase:-loss} ;;
-          *) phase=$trace ;;
-        esac
-        trace=
-        find_stranger "$line"
-        ;;
-      *"DefaultCPUAllocator: "* | *"Cannot allocate memory"* | *"MemoryError"* | *oom-kill* | *oom_kill*) on_host=yes ;;
-      *"exitcode "*": -9 "* | *"Signal 9 (SIGKILL)"* | *"killed by signal: Killed"*) on_host=yes ;;
-      *"(most recent call last)"*) trace=yes ;;
-      *) [ -z "$trace" ] || read_frame "$line" ;;
-    esac
-  done < <(tail -c 4000000 -- "$1" | tr -d '\0')
-}
-
-read_frame() { # read_frame LINE: sets `trace` to the phase that a line of a traceback tells of
-  case $1 in
-    *" in load_state_dict"* | *".load_state_dict("* | *" in from_pretrained"* | *".from_pretrained("* | *" in _apply"* \
-      | *" in convert" | *_verify_param_shape*)
-      [ "$trace" = loss ] || trace=load
-      ;;
-    *"optimizer.step("* | */torch/optim/* | */bitsandbytes/optim/* | */apex/optimizers/* | *_foreach_* | *_multi_tensor_adam* \
-      | *_take_model_step*)
-      [ "$trace" = load ] || trace=step # loading the state of an optimizer is no step
-      ;;
-    *" in evaluat"* | *" in _evaluat"* | *" in eval_"* | *" in prediction_step"* | *" in validate" | *" in validation_"* \
-      | *" in estimate_loss"*)
-      trace='eval'
-      ;;
-    *" in backward"* | *".backward("* | *" in training_step"*) trace=loss ;;
-    *" in forward"* | *" in _call_impl"* | *" in compute_loss"* | *cross_entropy* | *logits*)
-      [ "$trace" = eval ] || trace=loss # an evaluation goes forward as well
-      ;;
-    *" in barrier"* | *" in wait_for_everyone"* | *" in init_process_group"*) [ "$trace" != yes ] || trace=start ;;
-  esac
-}
-
-find_stranger() { # find_stranger LINE: sets `stranger` where a process that is not of this run holds a GiB or more of the card
-  # torch tells its own process apart where it sees the same numbers as the driver, which in a container it may not.
-  local pattern='Process ([0-9]+) has [1-9][0-9]{0,3}\.[0-9]+ GiB memory in use'
-  [[ $1 != *"this process has"* || ! $1 =~ $pattern ]] || stranger=${BASH_REMATCH[1]}
-}
-
-users_of_cards() { # sets `users` to the processes that compute on the chosen cards; false where nvidia-smi does not answer
-  local listed uuid pid
-  users=()
-  listed=$(timeout 30 nvidia-smi --query-compute-apps=gpu_uuid,pid --format=csv,noheader 2> /dev/null) || return 1
-  while IFS=', ' read -r uuid pid; do
-    case " ${cards[*]} " in *" $uuid "*) [ -z "$uuid" ] || users+=("$pid") ;; esac
-  done <<< "$listed"
-}
-
-wait_for_cards() { # the driver may hold the memory of a process for a while after its end
-  local deadline=$((SECONDS + card_wait)) pid left
-  [ "${#cards[@]}" -gt 0 ] || return 0
-  while users_of_cards; do
-    left=()
-    for pid in "${users[@]}"; do
-      case " ${neighbours[*]} " in *" $pid "*) ;; *) left+=("$pid") ;; esac
-    done
-    [ "${#left[@]}" -gt 0 ] && [ "$signals" -eq 0 ] || return 0
-    if [ "$SECONDS" -ge "$deadline" ]; then
-      say "a card is not empty after $card_wait s (process ${left[*]}): goes on all the same"
-      return 0
-    fi
-    sleep 0.5
-  done
-  say "nvidia-smi does not answer: goes on without a look whether the cards are empty"
 }
 
 run_attempt() {  # run_attempt FUNCTION LOG: sets `code`
@@ -312,22 +82,6 @@ run_attempt() {  # run_attempt FUNCTION LOG: sets `code`
   done
   child=
   [ "$called$code" != yes0 ] || code=143
-}
-
-first_attempt() { # sets `first`: where an earlier start of this script was, past what ran out of memory; 1 when all did
-  local line same=no next='"next":([0-9]{1,3})[,}]' position='"position":([0-9]{1,3})[,}]'
-  first=1
-  while IFS= read -r line; do
-    case $line in
-      *'"event":"run_started"'*)
-        same=no
-        if [[ $line == *"\"script\":\"$script_sum\""* ]]; then same=yes; else first=1; fi
-        ;;
-      *'"event":"attempt_started"'*) [ "$same" = no ] || [[ ! $line =~ $position ]] || first=$((10#${BASH_REMATCH[1]})) ;;
-      *'"event":"attempt_ended"'*) [ "$same" = no ] || [[ ! $line =~ $next ]] || first=$((10#${BASH_REMATCH[1]})) ;;
-    esac
-  done 2>/dev/null < "$own_dir/events.jsonl"
-  [ "$first" -ge 1 ] && [ "$first" -le "${#attempts[@]}" ] || first=1
 }
 
 next_log() {  # sets `number` to the first attempt that has no log yet: logs of an earlier start stay
@@ -371,84 +125,10 @@ climb() { # runs attempts: another one only after the GPU's memory ran out, by w
   finish stopped "$stop_code" "stopped"
 }
 
-next_attempt() { # sets `next` to the attempt after this one, 0 for none; `where` in words; `hopeless` where none would help
-  hopeless=''
-  next=$position
-  case $phase in
-    load) where="while the model was loaded" ;;
-    step) where="in the optimizer step" ;;
-    eval) where="in the evaluation" ;;
-    start) where="where the processes first meet" ;;
-    *) where="in the forward or backward pass" ;;
-  esac
-  if [ -n "$stranger" ]; then
-    hopeless="another process ($stranger) fills the card: end it, or choose another card"
-  elif [ "$phase" = start ]; then
-    hopeless="a card was full or faulty before the training began: look at nvidia-smi"
-  else
-    local -n following=after_$phase
-    next=${following[position - 1]}
-  fi
-}
-
 give_up() { # give_up LOG: after a failure that needing less GPU memory does not mend
   local why="failed with exit code $code${apart:+ ($apart)}"
   [ "$code" -ne 137 ] && [ "$on_host" = no ] || why="$why; the host's memory may have run out: fewer data loader workers, no offload"
   finish failed "$code" "$why: see ${1##*/}"
-}
-
-lock() {  # one start at a time in this folder; the lock of a dead one is taken over
-  local owner waited=0
-  while ! mkdir "$own_dir/.lock" 2>/dev/null; do
-    [ -d "$own_dir/.lock" ] || refuse 73 "cannot write in $own_dir: choose another folder, or free some space"
-    owner=()
-    { read -r -a owner < "$own_dir/.lock/owner"; } 2>/dev/null
-    # The owner may be about to leave, or, where none is named, about to write its name.
-    if [ "${owner[2]-}" = "$boot_id" ] && [ "$(start_ticks "${owner[0]}")" = "${owner[1]}" ]; then
-      [ "$waited" -lt 10 ] || refuse 75 "a training runs in this folder already (process ${owner[0]})"
-    elif { [ "${#owner[@]}" -gt 0 ] || [ "$waited" -ge 10 ]; } && inherit "${owner[*]}"; then
-      return
-    fi
-    sleep 0.1
-    waited=$((waited + 1))
-  done
-  own || refuse 73 "cannot write in $own_dir"
-}
-
-own() { printf '%s\n' "$$ $(start_ticks $$) $boot_id $run_id" > "$own_dir/.lock/$$" && mv "$own_dir/.lock/$$" "$own_dir/.lock/owner"; }
-
-inherit() { # inherit OWNER: takes the lock of a dead owner, which only one can; false where another one does
-  local owner now=()
-  if ! mkdir "$own_dir/.lock/heir" 2>/dev/null; then
-    # An heir that died in these few lines would keep the folder shut.
-    [ "$waited" -lt 50 ] || rmdir "$own_dir/.lock/heir" 2>/dev/null
-    return 1
-  fi
-  { read -r -a now < "$own_dir/.lock/owner"; } 2>/dev/null
-  if [ "${now[*]}" = "$1" ]; then
-    own || {
-      rmdir "$own_dir/.lock/heir"
-      refuse 73 "cannot write in $own_dir: free some space"
-    }
-    rmdir "$own_dir/.lock/heir"
-    read -r -a owner <<< "$1"
-    leave_to "${owner[3]-}"
-    return 0
-  fi
-  rmdir "$own_dir/.lock/heir"
-  return 1
-}
-
-leave_to() { # leave_to MARK: refuses while processes of an earlier start, whose launch.sh was killed, still train
-  local run_id=$1
-  [ -n "$run_id" ] || return 0
-  [ -z "$engine" ] || leave_container_to "$run_id"
-  look
-  [ "${#found[@]}" -eq 0 ] || {
-    rm -rf -- "$own_dir/.lock"
-    refuse 75 "processes of an earlier start still train: end them first (kill ${found[*]})"
-  }
-  seen=()
 }
 
 find_python() {

@@ -124,46 +124,7 @@ after_step=(2 0 0 0) # in the optimizer step
 after_load=(2 0 0 0) # while the model was loaded
 after_eval=(2 3 0 0) # in the evaluation
 
-# ---- how attempts are run; nothing below here depends on the plan ------------------------------------------------
-
-usage() {
-  [ "$nodes" -gt 1 ] || cat <<'TEXT'
-usage: bash launch.sh [--attempt=N] [--dry-run]
-  (nothing)    run the training; a second start resumes from the newest complete checkpoint
-  --attempt=N  begin with that attempt: a second start else begins with the one that ran last
-  --dry-run    print exactly what would be started, and start nothing
-TEXT
-  [ "$nodes" -eq 1 ] || cat <<'TEXT'
-usage: bash launch.sh --node-rank=N [--resume] [--attempt=N] [--cards=UUID,…] [--dry-run]
-  --node-rank=N   which of the machines this is: 0 is the first one, at which the others meet; always needed
-  --resume        go on from the newest complete checkpoint: on all machines, whose output folder each of them must see
-  --attempt=N     begin with that attempt: on all machines; else they begin with the first
-  --cards=UUID,…  the cards to train on here, as nvidia-smi -L prints them; only the first machine's are in this script
-  --dry-run       print exactly what would be started, and start nothing
-TEXT
-  cat <<'TEXT'
-Ctrl-C or `kill` of this script ends the training; a lost terminal does not.
-TUI_TRAIN_PYTHON=/path/to/python   trains with another Python (in a container: of its image)
-TUI_TRAIN_GRACE=60                 seconds that a training gets to save and end by itself
-Exit code: the training's own; 64 wrong usage, 69 something is missing, 73 cannot write, 75 already running.
-TEXT
-}
-
-say() { printf '%s launch.sh: %s\n' "$(date +%H:%M:%S)" "$1"; }
-
-refuse() {  # refuse CODE MESSAGE
-  printf 'launch.sh: %s\n' "$2" >&2
-  exit "$1"
-}
-
-event() {  # event NAME [,"key":value...]: appends a line to events.jsonl
-  local line
-  line=$(printf '{"time":%s,"event":"%s"%s}' "$(date +%s.%N)" "$1" "${2-}")
-  { printf '%s\n' "$line" >> "$own_dir/events.jsonl"; } 2>/dev/null && return
-  # The disk is full: what was kept free for the last words is given up, and a half line left alone.
-  rm -f -- "$own_dir/.lock/reserve"
-  printf '\n%s\n' "$line" >> "$own_dir/events.jsonl"
-}
+# ---- which processes are this run's, and how they end; nothing below here depends on the plan --------------------
 
 start_ticks() {  # start_ticks PID: prints when the process began, which tells it from a later one of the same number
   local stat
@@ -253,6 +214,8 @@ on_stop() {  # on_stop NAME CODE
   [ -z "$child" ] || end_training
 }
 
+# ---- where a training goes on, and the files that name its folder ------------------------------------------------
+
 newest_checkpoint() {  # newest_checkpoint FOLDER PREFIX SUFFIX FILE...: sets `checkpoint`, empty when none is whole
   local folder=$1 prefix=$2 suffix=$3 path step file newest=-1
   shift 3
@@ -312,23 +275,63 @@ escape() { # makes `at` what stands between the double quotes of a YAML text
   at=${at//$'\t'/\\t}
 }
 
-launch() {  # launch FOLDER: becomes `command` with `settings` in FOLDER; with --dry-run prints it
-  local folder=$1
-  [ "$nodes" -eq 1 ] || name_interface
-  [ -z "$engine" ] || launch_inside
-  if [ "$dry_run" = yes ]; then
-    printf 'cd -- %q\n' "$folder"
-    printf 'export'
-    printf ' %q' "${settings[@]}"
-    printf '\n'
-    printf '%q ' "${command[@]}"
-    printf '\n'
-    return
-  fi
-  cd -- "$folder" || exit 69
-  # env, not export: some names bash keeps for itself. nice, for env would take a Python in a folder a=b for a variable.
-  exec env "${yours[@]}" "${settings[@]}" "TUI_TRAIN_RUN_ID=$run_id" nice -n 0 "${command[@]}"
+# ---- one start at a time in a run folder -------------------------------------------------------------------------
+
+lock() {  # one start at a time in this folder; the lock of a dead one is taken over
+  local owner waited=0
+  while ! mkdir "$own_dir/.lock" 2>/dev/null; do
+    [ -d "$own_dir/.lock" ] || refuse 73 "cannot write in $own_dir: choose another folder, or free some space"
+    owner=()
+    { read -r -a owner < "$own_dir/.lock/owner"; } 2>/dev/null
+    # The owner may be about to leave, or, where none is named, about to write its name.
+    if [ "${owner[2]-}" = "$boot_id" ] && [ "$(start_ticks "${owner[0]}")" = "${owner[1]}" ]; then
+      [ "$waited" -lt 10 ] || refuse 75 "a training runs in this folder already (process ${owner[0]})"
+    elif { [ "${#owner[@]}" -gt 0 ] || [ "$waited" -ge 10 ]; } && inherit "${owner[*]}"; then
+      return
+    fi
+    sleep 0.1
+    waited=$((waited + 1))
+  done
+  own || refuse 73 "cannot write in $own_dir"
 }
+
+own() { printf '%s\n' "$$ $(start_ticks $$) $boot_id $run_id" > "$own_dir/.lock/$$" && mv "$own_dir/.lock/$$" "$own_dir/.lock/owner"; }
+
+inherit() { # inherit OWNER: takes the lock of a dead owner, which only one can; false where another one does
+  local owner now=()
+  if ! mkdir "$own_dir/.lock/heir" 2>/dev/null; then
+    # An heir that died in these few lines would keep the folder shut.
+    [ "$waited" -lt 50 ] || rmdir "$own_dir/.lock/heir" 2>/dev/null
+    return 1
+  fi
+  { read -r -a now < "$own_dir/.lock/owner"; } 2>/dev/null
+  if [ "${now[*]}" = "$1" ]; then
+    own || {
+      rmdir "$own_dir/.lock/heir"
+      refuse 73 "cannot write in $own_dir: free some space"
+    }
+    rmdir "$own_dir/.lock/heir"
+    read -r -a owner <<< "$1"
+    leave_to "${owner[3]-}"
+    return 0
+  fi
+  rmdir "$own_dir/.lock/heir"
+  return 1
+}
+
+leave_to() { # leave_to MARK: refuses while processes of an earlier start, whose launch.sh was killed, still train
+  local run_id=$1
+  [ -n "$run_id" ] || return 0
+  [ -z "$engine" ] || leave_container_to "$run_id"
+  look
+  [ "${#found[@]}" -eq 0 ] || {
+    rm -rf -- "$own_dir/.lock"
+    refuse 75 "processes of an earlier start still train: end them first (kill ${found[*]})"
+  }
+  seen=()
+}
+
+# ---- where the GPU's memory ran out, and what is tried after that ------------------------------------------------
 
 read_end() { # read_end LOG: sets `phase` to where the GPU's memory ran out, empty where the log does not tell of that
   # A traceback goes from the outside in, and ends with its error: the innermost line that tells the phase decides.
@@ -413,6 +416,101 @@ wait_for_cards() { # the driver may hold the memory of a process for a while aft
   say "nvidia-smi does not answer: goes on without a look whether the cards are empty"
 }
 
+first_attempt() { # sets `first`: where an earlier start of this script was, past what ran out of memory; 1 when all did
+  local line same=no next='"next":([0-9]{1,3})[,}]' position='"position":([0-9]{1,3})[,}]'
+  first=1
+  while IFS= read -r line; do
+    case $line in
+      *'"event":"run_started"'*)
+        same=no
+        if [[ $line == *"\"script\":\"$script_sum\""* ]]; then same=yes; else first=1; fi
+        ;;
+      *'"event":"attempt_started"'*) [ "$same" = no ] || [[ ! $line =~ $position ]] || first=$((10#${BASH_REMATCH[1]})) ;;
+      *'"event":"attempt_ended"'*) [ "$same" = no ] || [[ ! $line =~ $next ]] || first=$((10#${BASH_REMATCH[1]})) ;;
+    esac
+  done 2>/dev/null < "$own_dir/events.jsonl"
+  [ "$first" -ge 1 ] && [ "$first" -le "${#attempts[@]}" ] || first=1
+}
+
+next_attempt() { # sets `next` to the attempt after this one, 0 for none; `where` in words; `hopeless` where none would help
+  hopeless=''
+  next=$position
+  case $phase in
+    load) where="while the model was loaded" ;;
+    step) where="in the optimizer step" ;;
+    eval) where="in the evaluation" ;;
+    start) where="where the processes first meet" ;;
+    *) where="in the forward or backward pass" ;;
+  esac
+  if [ -n "$stranger" ]; then
+    hopeless="another process ($stranger) fills the card: end it, or choose another card"
+  elif [ "$phase" = start ]; then
+    hopeless="a card was full or faulty before the training began: look at nvidia-smi"
+  else
+    local -n following=after_$phase
+    next=${following[position - 1]}
+  fi
+}
+
+# ---- how attempts are run ----------------------------------------------------------------------------------------
+
+usage() {
+  [ "$nodes" -gt 1 ] || cat <<'TEXT'
+usage: bash launch.sh [--attempt=N] [--dry-run]
+  (nothing)    run the training; a second start resumes from the newest complete checkpoint
+  --attempt=N  begin with that attempt: a second start else begins with the one that ran last
+  --dry-run    print exactly what would be started, and start nothing
+TEXT
+  [ "$nodes" -eq 1 ] || cat <<'TEXT'
+usage: bash launch.sh --node-rank=N [--resume] [--attempt=N] [--cards=UUID,…] [--dry-run]
+  --node-rank=N   which of the machines this is: 0 is the first one, at which the others meet; always needed
+  --resume        go on from the newest complete checkpoint: on all machines, whose output folder each of them must see
+  --attempt=N     begin with that attempt: on all machines; else they begin with the first
+  --cards=UUID,…  the cards to train on here, as nvidia-smi -L prints them; only the first machine's are in this script
+  --dry-run       print exactly what would be started, and start nothing
+TEXT
+  cat <<'TEXT'
+Ctrl-C or `kill` of this script ends the training; a lost terminal does not.
+TUI_TRAIN_PYTHON=/path/to/python   trains with another Python (in a container: of its image)
+TUI_TRAIN_GRACE=60                 seconds that a training gets to save and end by itself
+Exit code: the training's own; 64 wrong usage, 69 something is missing, 73 cannot write, 75 already running.
+TEXT
+}
+
+say() { printf '%s launch.sh: %s\n' "$(date +%H:%M:%S)" "$1"; }
+
+refuse() {  # refuse CODE MESSAGE
+  printf 'launch.sh: %s\n' "$2" >&2
+  exit "$1"
+}
+
+event() {  # event NAME [,"key":value...]: appends a line to events.jsonl
+  local line
+  line=$(printf '{"time":%s,"event":"%s"%s}' "$(date +%s.%N)" "$1" "${2-}")
+  { printf '%s\n' "$line" >> "$own_dir/events.jsonl"; } 2>/dev/null && return
+  # The disk is full: what was kept free for the last words is given up, and a half line left alone.
+  rm -f -- "$own_dir/.lock/reserve"
+  printf '\n%s\n' "$line" >> "$own_dir/events.jsonl"
+}
+
+launch() {  # launch FOLDER: becomes `command` with `settings` in FOLDER; with --dry-run prints it
+  local folder=$1
+  [ "$nodes" -eq 1 ] || name_interface
+  [ -z "$engine" ] || launch_inside
+  if [ "$dry_run" = yes ]; then
+    printf 'cd -- %q\n' "$folder"
+    printf 'export'
+    printf ' %q' "${settings[@]}"
+    printf '\n'
+    printf '%q ' "${command[@]}"
+    printf '\n'
+    return
+  fi
+  cd -- "$folder" || exit 69
+  # env, not export: some names bash keeps for itself. nice, for env would take a Python in a folder a=b for a variable.
+  exec env "${yours[@]}" "${settings[@]}" "TUI_TRAIN_RUN_ID=$run_id" nice -n 0 "${command[@]}"
+}
+
 run_attempt() {  # run_attempt FUNCTION LOG: sets `code`
   local named=
   called=no
@@ -438,22 +536,6 @@ run_attempt() {  # run_attempt FUNCTION LOG: sets `code`
   done
   child=
   [ "$called$code" != yes0 ] || code=143
-}
-
-first_attempt() { # sets `first`: where an earlier start of this script was, past what ran out of memory; 1 when all did
-  local line same=no next='"next":([0-9]{1,3})[,}]' position='"position":([0-9]{1,3})[,}]'
-  first=1
-  while IFS= read -r line; do
-    case $line in
-      *'"event":"run_started"'*)
-        same=no
-        if [[ $line == *"\"script\":\"$script_sum\""* ]]; then same=yes; else first=1; fi
-        ;;
-      *'"event":"attempt_started"'*) [ "$same" = no ] || [[ ! $line =~ $position ]] || first=$((10#${BASH_REMATCH[1]})) ;;
-      *'"event":"attempt_ended"'*) [ "$same" = no ] || [[ ! $line =~ $next ]] || first=$((10#${BASH_REMATCH[1]})) ;;
-    esac
-  done 2>/dev/null < "$own_dir/events.jsonl"
-  [ "$first" -ge 1 ] && [ "$first" -le "${#attempts[@]}" ] || first=1
 }
 
 next_log() {  # sets `number` to the first attempt that has no log yet: logs of an earlier start stay
@@ -497,84 +579,10 @@ climb() { # runs attempts: another one only after the GPU's memory ran out, by w
   finish stopped "$stop_code" "stopped"
 }
 
-next_attempt() { # sets `next` to the attempt after this one, 0 for none; `where` in words; `hopeless` where none would help
-  hopeless=''
-  next=$position
-  case $phase in
-    load) where="while the model was loaded" ;;
-    step) where="in the optimizer step" ;;
-    eval) where="in the evaluation" ;;
-    start) where="where the processes first meet" ;;
-    *) where="in the forward or backward pass" ;;
-  esac
-  if [ -n "$stranger" ]; then
-    hopeless="another process ($stranger) fills the card: end it, or choose another card"
-  elif [ "$phase" = start ]; then
-    hopeless="a card was full or faulty before the training began: look at nvidia-smi"
-  else
-    local -n following=after_$phase
-    next=${following[position - 1]}
-  fi
-}
-
 give_up() { # give_up LOG: after a failure that needing less GPU memory does not mend
   local why="failed with exit code $code${apart:+ ($apart)}"
   [ "$code" -ne 137 ] && [ "$on_host" = no ] || why="$why; the host's memory may have run out: fewer data loader workers, no offload"
   finish failed "$code" "$why: see ${1##*/}"
-}
-
-lock() {  # one start at a time in this folder; the lock of a dead one is taken over
-  local owner waited=0
-  while ! mkdir "$own_dir/.lock" 2>/dev/null; do
-    [ -d "$own_dir/.lock" ] || refuse 73 "cannot write in $own_dir: choose another folder, or free some space"
-    owner=()
-    { read -r -a owner < "$own_dir/.lock/owner"; } 2>/dev/null
-    # The owner may be about to leave, or, where none is named, about to write its name.
-    if [ "${owner[2]-}" = "$boot_id" ] && [ "$(start_ticks "${owner[0]}")" = "${owner[1]}" ]; then
-      [ "$waited" -lt 10 ] || refuse 75 "a training runs in this folder already (process ${owner[0]})"
-    elif { [ "${#owner[@]}" -gt 0 ] || [ "$waited" -ge 10 ]; } && inherit "${owner[*]}"; then
-      return
-    fi
-    sleep 0.1
-    waited=$((waited + 1))
-  done
-  own || refuse 73 "cannot write in $own_dir"
-}
-
-own() { printf '%s\n' "$$ $(start_ticks $$) $boot_id $run_id" > "$own_dir/.lock/$$" && mv "$own_dir/.lock/$$" "$own_dir/.lock/owner"; }
-
-inherit() { # inherit OWNER: takes the lock of a dead owner, which only one can; false where another one does
-  local owner now=()
-  if ! mkdir "$own_dir/.lock/heir" 2>/dev/null; then
-    # An heir that died in these few lines would keep the folder shut.
-    [ "$waited" -lt 50 ] || rmdir "$own_dir/.lock/heir" 2>/dev/null
-    return 1
-  fi
-  { read -r -a now < "$own_dir/.lock/owner"; } 2>/dev/null
-  if [ "${now[*]}" = "$1" ]; then
-    own || {
-      rmdir "$own_dir/.lock/heir"
-      refuse 73 "cannot write in $own_dir: free some space"
-    }
-    rmdir "$own_dir/.lock/heir"
-    read -r -a owner <<< "$1"
-    leave_to "${owner[3]-}"
-    return 0
-  fi
-  rmdir "$own_dir/.lock/heir"
-  return 1
-}
-
-leave_to() { # leave_to MARK: refuses while processes of an earlier start, whose launch.sh was killed, still train
-  local run_id=$1
-  [ -n "$run_id" ] || return 0
-  [ -z "$engine" ] || leave_container_to "$run_id"
-  look
-  [ "${#found[@]}" -eq 0 ] || {
-    rm -rf -- "$own_dir/.lock"
-    refuse 75 "processes of an earlier start still train: end them first (kill ${found[*]})"
-  }
-  seen=()
 }
 
 find_python() {

@@ -1,4 +1,4 @@
-"""Say in one line of JSON what memory two real steps take on the first visible card, or without one on the CPU.
+"""What memory two real steps take on the first visible card, or without one on the CPU.
 
 Runs in the training interpreter, on the model that the trace counts: its weights are random, and no data is
 read. On a card it tells what was allocated, reserved, and is used of the card; on the CPU what lived at a time.
@@ -7,10 +7,6 @@ read. On a card it tells what was allocated, reserved, and is used of the card; 
 from __future__ import annotations
 
 import contextlib
-import json
-import os
-import sys
-import warnings
 from typing import Any
 
 import torch
@@ -67,13 +63,3 @@ def measure(asked: dict[str, Any]) -> dict[str, Any]:
         told |= {"device": torch.cuda.get_device_name(), "reserved": torch.cuda.max_memory_reserved()}
         told["used"] = total - free
     return told
-
-
-if __name__ == "__main__":
-    warnings.simplefilter("ignore")
-    os.environ |= {"HF_HUB_OFFLINE": "1", "TRANSFORMERS_OFFLINE": "1"}
-    try:
-        answer = measure(json.loads(sys.argv[-1]))
-    except Exception as error:  # noqa: BLE001 - whatever the libraries raise, the answer is that it cannot be measured
-        answer = {"problem": f"{type(error).__name__}: {(str(error).strip() or '?').splitlines()[0]}"}
-    sys.stdout.write("\n" + json.dumps(answer) + "\n")

@@ -1,17 +1,12 @@
-"""Say in one line of JSON what memory the first two steps of a training would take, without a GPU and without weights.
+"""What memory the first two steps of a training would take, without a GPU and without weights.
 
-Runs in the training interpreter, with the model class that would train; one JSON object
-on the command line says what is trained and how. Tensors are fake ones: they have a size and no
-memory. What lives at the same time is counted by storages, in blocks of 512 bytes as the CUDA allocator does.
+Runs in the training interpreter, with the model class that would train. Tensors are fake ones: they have a size
+and no memory. What lives at the same time is counted by storages, in blocks of 512 bytes as the CUDA allocator does.
 """
 
 from __future__ import annotations
 
-import json
 import math
-import os
-import sys
-import warnings
 import weakref
 from typing import Any
 
@@ -146,13 +141,3 @@ def trace(asked: dict[str, Any]) -> dict[str, Any]:
         peaks = {name: peak + (more if name in {"forward", "backward"} else 0) for name, peak in account.peaks.items()}
         numbers = [sum(p.numel() for p in which) for which in (model.parameters(), trained)]
     return {"phases": peaks, "parameters": numbers[0], "trained": numbers[1]}
-
-
-if __name__ == "__main__":
-    warnings.simplefilter("ignore")
-    os.environ |= {"HF_HUB_OFFLINE": "1", "TRANSFORMERS_OFFLINE": "1", "CUDA_VISIBLE_DEVICES": ""}
-    try:
-        told = trace(json.loads(sys.argv[-1]))
-    except Exception as error:  # noqa: BLE001 - whatever the libraries raise, the answer is that it cannot be traced
-        told = {"problem": f"{type(error).__name__}: {str(error).strip().splitlines()[0] if str(error) else ''}"}
-    sys.stdout.write("\n" + json.dumps(told) + "\n")
