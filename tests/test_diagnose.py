@@ -1,5 +1,6 @@
 """What a log is said to have failed of: real processes that fail, and logs of what needs a GPU or a scheduler."""
 
+import gzip
 import io
 import json
 import os
@@ -14,10 +15,11 @@ from pathlib import Path
 import pytest
 
 from tui_train.changes import apply
-from tui_train.diagnose import Evidence, diagnose, of_log, of_run
+from tui_train.diagnose import Evidence, command, diagnose, of_log, of_run
 from tui_train.diagnose.reader import lines
 from tui_train.diagnose.remedies import change_for
 from tui_train.diagnose.signatures import signatures
+from tui_train.errors import BadInput
 from tui_train.presets import preset
 from tui_train.profile.fields import put
 from tui_train.profile.store import dumps
@@ -402,6 +404,65 @@ def test_a_run_is_diagnosed_with_its_profile(tmp_path):
     events[-1].update(state="stopped", exit_code=143)
     run.events_file.write_text("".join(json.dumps(event) + "\n" for event in events))
     assert of_run(run) is None
+
+
+FAILED = "step 1\nTraceback (most recent call last):\ntorch.OutOfMemoryError: CUDA out of memory. Tried to\n"
+
+
+@pytest.mark.parametrize(
+    "kept",
+    [
+        gzip.compress(FAILED.encode()),
+        FAILED.encode("utf-16"),
+        b"\xfe\xff" + FAILED.encode("utf-16-be"),
+        gzip.compress(FAILED.encode("utf-16")),
+        b"\0" * 300_000 + FAILED.encode(),
+        "\u65e5\u672c\u8a9e\n".encode("gbk") + FAILED.encode(),
+    ],
+    ids=["gzip", "utf-16", "utf-16-be", "gzip of utf-16", "cut short while it was written", "gbk"],
+)
+def test_a_log_is_read_as_it_is_kept(tmp_path, kept):
+    (tmp_path / "log").write_bytes(kept)
+    found = of_log(str(tmp_path / "log"))
+    assert (found.failure, found.line) == ("cuda_oom", FAILED.splitlines()[-1])
+
+
+@pytest.mark.parametrize(
+    ("kept", "said"),
+    [
+        (Path(sys.executable).read_bytes(), "no text"),
+        (gzip.compress(Path(sys.executable).read_bytes()[:9999]), "no text"),
+        (gzip.compress(gzip.compress(Path(sys.executable).read_bytes())), "no text"),
+        (gzip.compress(FAILED.encode())[:-9], "no whole gzip file"),
+        (b"\x1f\x8b nothing of the kind", "no whole gzip file"),
+    ],
+)
+def test_what_is_no_log_is_not_called_free_of_failures(tmp_path, kept, said):
+    (tmp_path / "log").write_bytes(kept)
+    with pytest.raises(BadInput, match=said):
+        of_log(str(tmp_path / "log"))
+
+
+def test_a_run_that_fell_back_and_went_through_says_what_was_given_up(tmp_path, capsys):
+    run = failed(tmp_path, {}, phase="step")
+    assert "try it" in printed(run, capsys)
+    with run.events_file.open("a") as file:
+        for event in (
+            {"time": 5.0, "event": "run_started", "mark": "m", "pid": 2**22 + 7},
+            {"time": 6.0, "event": "attempt_started", "attempt": 2, "position": 1},
+            {"time": 7.0, "event": "attempt_ended", "attempt": 2, "exit_code": 0},
+            {"time": 8.0, "event": "run_ended", "state": "finished", "exit_code": 0},
+        ):
+            file.write(json.dumps(event) + "\n")
+    run.attempt_log(2).touch()
+    first, second = printed(run, capsys).splitlines()
+    assert first.endswith("no failure was found; it finished.")
+    assert second == "attempt 1 ran out of GPU memory in the optimizer step"
+
+
+def printed(run, capsys):
+    command.diagnose(str(run.path), None, as_json=False)
+    return capsys.readouterr().out
 
 
 def test_the_command_says_it_in_json_and_in_words(tmp_path):

@@ -9,9 +9,19 @@ import msgspec
 
 from tui_train.diagnose.evidence import of_reference
 from tui_train.diagnose.types import Diagnosis
+from tui_train.memory.rungs import WHERE
 from tui_train.profile import fields
 from tui_train.runs.rundir import RunDir
+from tui_train.runs.status import status
 from tui_train.text import visible
+
+_STATES = {
+    "new": "it has not begun",
+    "running": "it trains",
+    "stopping": "it is being stopped",
+    "finished": "it finished",
+    "stopped": "it was stopped",
+}
 
 
 def diagnose(reference: str, exit_code: int | None, *, as_json: bool) -> None:
@@ -20,7 +30,19 @@ def diagnose(reference: str, exit_code: int | None, *, as_json: bool) -> None:
     if as_json:
         click.echo(msgspec.json.format(msgspec.json.encode(data(found)), indent=2).decode("utf-8", "replace"))
     else:
-        click.echo(words(found, run) if found else f"{name}: no failure was found.")
+        click.echo(words(found, run) if found else _nothing(name, run))
+
+
+def _nothing(name: str, run: RunDir | None) -> str:
+    """Return in words that nothing failed, and which attempts of a run had to be given up before."""
+    now = status(run) if run else None
+    state = f"; {_STATES[now.state]}" if now and now.state in _STATES else ""
+    given_up = [
+        f"attempt {attempt.number} ran out of GPU memory {WHERE.get(attempt.phase, '')}".rstrip()
+        for attempt in (now.attempts if now else ())
+        if attempt.out_of_memory
+    ]
+    return "\n".join([f"{name}: no failure was found{state}.", *given_up])
 
 
 def data(found: Diagnosis | None) -> dict[str, Any]:

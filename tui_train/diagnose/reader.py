@@ -1,11 +1,14 @@
 """Reading a log of any size in bounded memory: its head, its tail, and between them what looks like a failure."""
 
+import codecs
+import gzip
 import re
 import sys
+import zlib
 from collections import deque
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import BinaryIO
+from typing import Any, BinaryIO
 
 from tui_train.diagnose.types import Line
 from tui_train.errors import BadInput, NotFound
@@ -15,6 +18,9 @@ _BLOCK = 128 * 1024
 _TAIL_BLOCKS = 4
 _MOST = 500
 _LONGEST = 1500
+_SAMPLE = 4096
+# What programs print besides letters: it moves the cursor, or colours.
+_LAYOUT = frozenset(b"\t\n\r\b\f\v\a\x1b")
 _ESCAPE = re.compile(rb"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)|[@-Z\\-_])")
 # Literals, for they are found much faster than an expression.
 _WORDS = (b"rror:", b"Killed", b"CANCELLED", b"kill event", b"Xid")
@@ -26,15 +32,33 @@ _PREFIX = re.compile(
 
 def lines_of(path: str) -> tuple[Line, ...]:
     """Return the lines of a log that matter, `-` being standard input; NotFound or BadInput where it cannot be read."""
-    if path == "-":
-        return lines(sys.stdin.buffer)
+    name = visible(path)
     try:
+        if path == "-":
+            return lines(_text(sys.stdin.buffer, "standard input"))
         with Path(path).open("rb") as file:
-            return lines(file)
+            return lines(_text(file, name))
     except FileNotFoundError:
-        raise NotFound(f"there is no log {visible(path)}", "Name a log file, or a run: see `tui-train runs`.") from None
+        raise NotFound(f"there is no log {name}", "Name a log file, or a run: see `tui-train runs`.") from None
+    except (EOFError, zlib.error, gzip.BadGzipFile):
+        raise BadInput(f"{name} is no whole gzip file", "Name the log that it was made of.") from None
     except OSError as error:
-        raise BadInput(f"{visible(path)} cannot be read: {error.strerror}", "Name a log that you may read.") from None
+        raise BadInput(f"{name} cannot be read: {error.strerror}", "Name a log that you may read.") from None
+
+
+def _text(file: Any, name: str) -> Any:
+    """Return a log as UTF-8, whatever it is kept as; BadInput for what is no text."""
+    first = file.peek(2)[:2]
+    if first == b"\x1f\x8b" and not isinstance(file, gzip.GzipFile):
+        return _text(gzip.GzipFile(fileobj=file), name)
+    if first in {codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE}:
+        ours, theirs = codecs.lookup("utf-8"), codecs.lookup("utf-16")
+        return codecs.StreamRecoder(file, *ours[:2], theirs.streamreader, ours.streamwriter, "replace")
+    # Zeros are what is left of a log that was cut short while it was written.
+    sample = file.peek(_SAMPLE)[:_SAMPLE].replace(b"\0", b"")
+    if sum(byte < 32 and byte not in _LAYOUT for byte in sample) * 20 > len(sample):
+        raise BadInput(f"{name} is no text", "Name the log of a training: what it printed.")
+    return file
 
 
 def lines(file: BinaryIO) -> tuple[Line, ...]:
@@ -82,9 +106,8 @@ def _split(number: int, block: bytes) -> Iterator[tuple[int, bytes]]:
 
 def _cleaned(number: int, raw: bytes) -> Iterable[Line]:
     """Return what a terminal would have shown of a line, a carriage return beginning it anew."""
-    encoding = "utf-16-le" if raw.count(b"\0") * 3 > len(raw) else "utf-8"
     for piece in _ESCAPE.sub(b"", raw).split(b"\r"):
-        text = piece.decode(encoding, "replace").replace("\0", "")
+        text = piece.decode("utf-8", "replace").replace("\0", "")
         rank = None
         for _ in range(3):
             match = _PREFIX.match(text)
