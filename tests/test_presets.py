@@ -625,11 +625,16 @@ def real(tmp_path_factory):
               "axolotl==0.19.0",
               "pydantic==2.14.3", "pydantic-core==2.50.4", "annotated-types", "typing-inspection", "addict",
               "fire", "colorama", "termcolor", "python-dotenv", "posthog", "backoff", "distro"]  # fmt: skip
-    pip = [sys.executable, "-m", "pip", "install", "-q", "--no-deps", "--target", str(target), *wanted]
-    done = subprocess.run(pip, capture_output=True, text=True, check=False, timeout=280)
+    pip = [sys.executable, "-m", "pip", "install", "-q", "--no-deps", "--no-compile", "--target", str(target)]
+    done = subprocess.run([*pip, *wanted], capture_output=True, text=True, check=False, timeout=280)
     if done.returncode:
         pytest.skip(f"NOT TESTED against TRL, LLaMA-Factory and axolotl: {done.stderr[-300:]}")
     return target
+
+
+def parsers(test):
+    """Mark a test that needs them: one process runs all of these, so they are installed once."""
+    return pytest.mark.packaging(pytest.mark.xdist_group("parsers")(test))
 
 
 # Each as a fallback would set it.
@@ -651,7 +656,7 @@ def test_the_hf_trainer_itself_understands_its_evaluation_batch(tmp_path):
     assert told == [1, 4, 8, presets()["hf-trainer"].eval_batch]
 
 
-@pytest.mark.packaging
+@parsers
 def test_trl_itself_understands_lora_and_its_evaluation_batch(real, tmp_path):
     chosen, found = chosen_for("trl", tmp_path, **{"trainer.script": "", **FALLEN})
     words = argv(plan(chosen, found).attempts[0].command, "/run")
@@ -675,7 +680,7 @@ def parsed(real, code, *words):
     return json.loads(done.stdout.splitlines()[-1])
 
 
-@pytest.mark.packaging
+@parsers
 def test_trl_itself_understands_its_arguments(real, tmp_path):
     chosen, found = chosen_for("trl", tmp_path, **{"trainer.script": ""})
     words = argv(plan(chosen, found).attempts[0].command, "/run", "/run/output/checkpoint-3")
@@ -689,7 +694,7 @@ def test_trl_itself_understands_its_arguments(real, tmp_path):
     assert told == [4, 4, 64, False, False, 1e-5, 9, "/run/output/checkpoint-3"]
 
 
-@pytest.mark.packaging
+@parsers
 def test_llama_factory_itself_understands_its_file(real, tmp_path):
     chosen, found = chosen_for("llama-factory", tmp_path)
     made = plan(chosen, found)
@@ -708,7 +713,7 @@ def test_llama_factory_itself_understands_its_file(real, tmp_path):
     assert told == [4, 4, 64, 1e-5, 9, True, 3]
 
 
-@pytest.mark.packaging
+@parsers
 def test_llama_factory_itself_understands_lora_and_its_evaluation_batch(real, tmp_path):
     chosen, found = chosen_for("llama-factory", tmp_path, **FALLEN)
     values = {key: value for key, value in plan(chosen, found).configs[0].values.items() if key not in
@@ -730,7 +735,7 @@ def test_llama_factory_itself_understands_lora_and_its_evaluation_batch(real, tm
     assert told == [1, 8, "lora", ["all"], 8, presets()["llama-factory"].eval_batch, "lora"]
 
 
-@pytest.mark.packaging
+@parsers
 def test_llama_factory_starts_no_torchrun_of_its_own(real):
     launcher = (real / "llamafactory" / "launcher.py").read_text()
     assert re.search(
@@ -738,7 +743,7 @@ def test_llama_factory_starts_no_torchrun_of_its_own(real):
     )
 
 
-@pytest.mark.packaging
+@parsers
 def test_axolotl_itself_understands_lora_and_its_evaluation_batch(real, tmp_path):
     chosen, _ = chosen_for("axolotl", tmp_path, **FALLEN)
     mine = b"base_model: m\ndatasets: [{path: x, type: alpaca}]\n"
@@ -758,7 +763,7 @@ def test_axolotl_itself_understands_lora_and_its_evaluation_batch(real, tmp_path
     assert presets()["axolotl"].eval_batch == 0
 
 
-@pytest.mark.packaging
+@parsers
 @pytest.mark.parametrize("precision", ["fp32", "bf16"])
 def test_axolotl_itself_understands_its_file(real, tmp_path, precision):
     chosen, _ = chosen_for("axolotl", tmp_path, **{"recipe.precision": precision, "trainer.launcher": "torchrun"})
