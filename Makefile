@@ -38,8 +38,9 @@ lint: environment
 # What a shell starts in the background ignores Ctrl-C, and so would all that the tests start and interrupt.
 HEARING := $(shell env --default-signal=INT true 2> /dev/null && echo env --default-signal=INT)
 
+# Three at a time: much of what the tests start waits, even on two cores.
 test: lint
-	$(HEARING) .venv/bin/python -m pytest -n 2 --dist loadgroup
+	$(HEARING) .venv/bin/python -m pytest -n 3 --dist loadgroup
 
 clean:
 	@if [ -e .venv/.made-by-make ]; then rm -rf .venv; elif [ -e .venv ]; then \

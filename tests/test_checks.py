@@ -391,14 +391,6 @@ FAULTS = {
         False,
     ),
     "unknown rung": ({"ladder.rungs": ("micro",)}, facts(), "error", "ladder.rungs", "no fallback micro", False),
-    "own batch": (
-        {"trainer.arguments": ("--micro-batch=4096",)},
-        facts(),
-        "warning",
-        "trainer.arguments",
-        "your own --micro-batch=4096 stands",
-        False,
-    ),
     "rung twice": ({"ladder.rungs": ("micro_batch",) * 2}, facts(), "error", "ladder.rungs", "twice", False),
     "rung without consent": ({"ladder.rungs": ("layers",)}, facts(), "warning", "ladder.consent", "no consent", False),
     "no checkpoint before the end": (
@@ -692,6 +684,22 @@ FAULTS = {
         "--wandb_api_key looks like a secret",
         False,
     ),
+    "a micro batch of one's own": (
+        SCRIPT | {"trainer.arguments": ("--a", "--per_device_train_batch_size", "2", "--b=1")},
+        facts(),
+        "error",
+        "trainer.arguments",
+        "no fallback keep the global one",
+        False,
+    ),
+    "a batch of one's own": (
+        SCRIPT | {"trainer.arguments": ("--per_device_train_batch_size=3", "--gradient_accumulation_steps=5")},
+        facts(),
+        "error",
+        "trainer.arguments",
+        "your own --gradient_accumulation_steps=5 --per_device_train_batch_size=3",
+        False,
+    ),
     "more memory than the card has": (
         {"recipe.hidden_size": 2048, "recipe.heads": 16, "recipe.layers": 16, "recipe.sequence_length": 2048},
         facts(gpus=(gpu(0),)),
@@ -722,7 +730,7 @@ MENDED = {
     "heads that do not divide", "hidden size below the heads", "fp16 on the cpu", "bf16 on an old card",
     "variable that is a secret", "nccl on the cpu", "gloo on gpus",
     "a variable that does nothing", "rung twice", "rung without consent", "unknown preset",
-    "more memory than the card has",
+    "more memory than the card has", "a micro batch of one's own", "a batch of one's own",
     "offload without sharding", "sharding on the cpu", "sharding by torchrun", "sharding over one process",
     "deepspeed for the built-in trainer", "machines at a port of root", "python for two machines",
     "engine that is not there", "engine that may not be used",
@@ -844,6 +852,23 @@ def test_a_secret_argument_is_never_said():
     said = found(values, facts())
     assert [item.level for item in said] == ["error", "warning"]
     assert not [item for item in said if "horse" in item.message + item.remedy or "xxx" in item.message]
+
+
+@pytest.mark.parametrize(
+    ("name", "words", "micro_batch", "global_batch"),
+    [("a micro batch of one's own", ("--a", "--b=1"), 2, 16), ("a batch of one's own", (), 3, 15)],
+)
+def test_a_batch_of_ones_own_goes_into_the_recipe(name, words, micro_batch, global_batch):
+    values, where, *_ = FAULTS[name]
+    mended = apply(found(values, where)[0].change, profile(values))
+    assert mended.trainer.arguments == words
+    assert (mended.recipe.micro_batch, mended.recipe.global_batch) == (micro_batch, global_batch)
+
+
+@pytest.mark.parametrize("words", [("--per_device_train_batch_size=many",), ("--per_device_train_batch_size",)])
+def test_a_batch_of_ones_own_that_is_not_plain_is_only_told(words):
+    (finding,) = found(SCRIPT | {"trainer.arguments": words}, facts())
+    assert (finding.level, finding.change) == ("error", None)
 
 
 def test_errors_come_first_and_all_are_told():

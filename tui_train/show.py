@@ -128,7 +128,9 @@ def plan(made: Plan) -> str:
         for number, attempt in enumerate(made.attempts[1:], start=2)
     ]
     if len(made.attempts) > 1:
-        lines += [f"out of memory {where}: {_way_down(made, phase)}" for phase, where in WHERE.items()]
+        # A trainer that evaluates nothing has no way down there.
+        phases = {name: where for name, where in WHERE.items() if name != "eval" or name in made.attempts[0].then}
+        lines += [f"out of memory {where}: {_way_down(made, phase)}" for phase, where in phases.items()]
     return "\n".join([*lines, *made.notes])
 
 

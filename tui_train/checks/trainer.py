@@ -1,12 +1,13 @@
 """Checks of the Python that trains, of paths, variables and arguments."""
 
-from collections.abc import Iterator
+import re
+from collections.abc import Iterator, Mapping
 
 from tui_train import secrets
 from tui_train.changes import Change
 from tui_train.checks.finding import Finding
 from tui_train.facts.types import Facts, PathState
-from tui_train.plan import fallbacks, nemo
+from tui_train.plan import batch, fallbacks, nemo
 from tui_train.plan.resolve import Resolved, lacks, started
 from tui_train.presets import PLACEHOLDER, PLACEHOLDERS
 from tui_train.profile import fields
@@ -125,12 +126,44 @@ def secret_arguments(profile: Profile, _facts: Facts, _resolved: Resolved) -> It
 
 
 def own_words(profile: Profile, _facts: Facts, resolved: Resolved) -> Iterator[Finding]:
-    """Arguments that say the batch otherwise than the recipe, by which all else is reckoned."""
-    for name in ("micro_batch", "total_batch", "accumulation", "total_accumulation"):
-        if own := fallbacks.yours(name, profile, resolved.preset, None):
-            message = f"your own {visible(own)} stands in place of the recipe's batch"
-            remedy = "Take it out and set the recipe's: accumulation, memory and fallbacks are reckoned by that."
-            yield Finding(level="warning", key="trainer.arguments", message=message, remedy=remedy)
+    """Arguments that say the batch otherwise than the recipe: a fallback could not keep the global batch then."""
+    named = {name: fallbacks.yours(name, profile, resolved.preset, None) for name in batch.TAKEN}
+    own = {name: word for name, word in named.items() if word}
+    if own and not resolved.preset.yours_first:
+        words = visible(" ".join(sorted(own.values())))
+        yield Finding(
+            level="error",
+            key="trainer.arguments",
+            message=f"your own {words} would stand in place of the recipe's batch, and no fallback keep the global one",
+            remedy="Take it out, and set the recipe's micro batch and global batch.",
+            change=_into_recipe(profile, resolved, own),
+        )
+
+
+def _into_recipe(profile: Profile, resolved: Resolved, own: Mapping[str, str]) -> Change | None:
+    """Return what takes such words out and sets the recipe to what they say; None where that is not plain."""
+    rest: list[str] = []
+    told: dict[str, int] = {}
+    words = iter(profile.trainer.arguments)
+    for word in words:
+        name = next((name for name, its in own.items() if its == word), "")
+        if not name:
+            rest.append(word)
+            continue
+        value = word.partition("=")[2] or next(words, "")
+        if name not in {"micro_batch", "accumulation"} or not re.fullmatch(r"[1-9]\d{0,8}", value):
+            return None
+        told[name] = int(value)
+    recipe = profile.recipe
+    micro = told.get("micro_batch", recipe.micro_batch)
+    unit = micro * resolved.copies
+    steps = told.get("accumulation", max(1, recipe.global_batch // unit))
+    edits: dict[str, fields.Value] = {
+        "trainer.arguments": tuple(rest),
+        "recipe.micro_batch": micro,
+        "recipe.global_batch": unit * steps,
+    }
+    return Change(f"micro batch {micro} in the recipe", f"global batch {unit * steps}", tuple(edits.items()))
 
 
 def arguments(profile: Profile, _facts: Facts, _resolved: Resolved) -> Iterator[Finding]:

@@ -8,7 +8,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from tui_train.changes import Change, apply
-from tui_train.memory.rungs import PHASES, Room, helps, rung, why_not
+from tui_train.memory.rungs import Room, helps, rung, why_not
 from tui_train.profile.types import Profile
 
 # Changes one on top of the other, and attempts in all: enough for each phase by itself, and for most that mix them.
@@ -40,12 +40,12 @@ def climb(profile: Profile, room: Room, hopeless: Callable[[Profile], bool] = la
     following = partial(_next, room=room, hopeless=hopeless)
     tries = [Try(profile=profile)]
     for place in range(_MOST_ATTEMPTS):
-        for phase in PHASES if place < len(tries) else ():
+        for phase in room.phases if place < len(tries) else ():
             _walk(tries, place, phase, following)
         if place == 0:
             # To the one with the changes of all phases at once: there leads what finds no more room.
             at = 0
-            for phase in PHASES:
+            for phase in room.phases:
                 at = _walk(tries, at, phase, following)
     return tuple(tries)
 

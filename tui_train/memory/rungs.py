@@ -31,7 +31,7 @@ class Room(Struct, frozen=True, kw_only=True):
     """What a rung may build on: world size, GPUs or not, what the trainer takes, whether weights are loaded.
 
     `refused` says why a rung is of no use here. `eval_batch` is how many samples the trainer evaluates at a time by
-    itself, 0 where as many as it trains on.
+    itself, 0 where as many as it trains on; of one that `evaluates` nothing memory cannot run out there.
     """
 
     world_size: int
@@ -40,6 +40,12 @@ class Room(Struct, frozen=True, kw_only=True):
     loads_model: bool
     refused: Mapping[str, str] = {}
     eval_batch: int = 0
+    evaluates: bool = True
+
+    @property
+    def phases(self) -> tuple[str, ...]:
+        """Where memory can run out."""
+        return tuple(phase for phase in PHASES if phase != "eval" or self.evaluates)
 
 
 class Rung(Struct, frozen=True, kw_only=True):

@@ -69,6 +69,7 @@ def resolve(profile: Profile, facts: Facts) -> Resolved:
         loads_model=loads_model,
         refused={"sharding": unsharded, "offload": offload, **refused},
         eval_batch=fallbacks.eval_batch(chosen, document),
+        evaluates=profile.trainer.kind != "builtin",
     )
     return Resolved(
         toolchain=toolchain,

@@ -272,41 +272,8 @@ attempt_7() {
   launch "$run_dir"
 }
 
-# Attempt 8, only expandable segments, micro batch 4 -> 1, layers 12 -> 6: micro batch 1 x accumulation 32 x 2 processes = global batch 64.
+# Attempt 8, only expandable segments, micro batch 4 -> 2, layers 12 -> 6: micro batch 2 x accumulation 16 x 2 processes = global batch 64.
 attempt_8() {
-  newest_checkpoint /data/out/fp16-6-layers checkpoint- '' trainer_state.json
-  local settings=(
-    "${shared[@]}"
-    # the allocator grows its blocks: less memory lost to fragmentation
-    PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True
-  )
-  local command=(
-    "$python" -m accelerate.commands.launch        # accelerate launch, of this very Python
-    --config_file="$run_dir"/accelerate.yaml       # else your default_config.yaml would leak in
-    "$run_dir"/trainer/train.py
-    '--data=/data/corpus/books 1.txt'
-    --data=/data/corpus/notes.jsonl
-    --output=/data/out/fp16-6-layers
-    --layers=6
-    --hidden-size=768
-    --heads=12
-    --sequence-length=1024
-    --micro-batch=1
-    --accumulation=32
-    --expect-world-size=2
-    --expect-device=cuda
-    --learning-rate=0.0006
-    --precision=fp16
-    --steps=5000
-    --checkpoint-every=500
-    --seed=1
-  )
-  [ -z "$checkpoint" ] || command+=(--resume-from="$checkpoint")
-  launch "$run_dir"
-}
-
-# Attempt 9, only expandable segments, micro batch 4 -> 2, layers 12 -> 6: micro batch 2 x accumulation 16 x 2 processes = global batch 64.
-attempt_9() {
   newest_checkpoint /data/out/fp16-6-layers checkpoint- '' trainer_state.json
   local settings=(
     "${shared[@]}"
@@ -338,13 +305,46 @@ attempt_9() {
   launch "$run_dir"
 }
 
+# Attempt 9, only expandable segments, micro batch 4 -> 1, layers 12 -> 6: micro batch 1 x accumulation 32 x 2 processes = global batch 64.
+attempt_9() {
+  newest_checkpoint /data/out/fp16-6-layers checkpoint- '' trainer_state.json
+  local settings=(
+    "${shared[@]}"
+    # the allocator grows its blocks: less memory lost to fragmentation
+    PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True
+  )
+  local command=(
+    "$python" -m accelerate.commands.launch        # accelerate launch, of this very Python
+    --config_file="$run_dir"/accelerate.yaml       # else your default_config.yaml would leak in
+    "$run_dir"/trainer/train.py
+    '--data=/data/corpus/books 1.txt'
+    --data=/data/corpus/notes.jsonl
+    --output=/data/out/fp16-6-layers
+    --layers=6
+    --hidden-size=768
+    --heads=12
+    --sequence-length=1024
+    --micro-batch=1
+    --accumulation=32
+    --expect-world-size=2
+    --expect-device=cuda
+    --learning-rate=0.0006
+    --precision=fp16
+    --steps=5000
+    --checkpoint-every=500
+    --seed=1
+  )
+  [ -z "$checkpoint" ] || command+=(--resume-from="$checkpoint")
+  launch "$run_dir"
+}
+
 attempts=(attempt_1 attempt_2 attempt_3 attempt_4 attempt_5 attempt_6 attempt_7 attempt_8 attempt_9)
-titles=('as planned' 'expandable segments' 'micro batch 4 -> 2' 'micro batch 2 -> 1' 'activation checkpointing' 'layers 12 -> 6' 'only expandable segments, layers 12 -> 6' 'only expandable segments, micro batch 4 -> 1, layers 12 -> 6' 'only expandable segments, micro batch 4 -> 2, layers 12 -> 6')
+titles=('as planned' 'expandable segments' 'micro batch 4 -> 2' 'micro batch 2 -> 1' 'activation checkpointing' 'layers 12 -> 6' 'only expandable segments, layers 12 -> 6' 'only expandable segments, micro batch 4 -> 2, layers 12 -> 6' 'only expandable segments, micro batch 4 -> 1, layers 12 -> 6')
 # The number of the attempt after each, by where it ran out of GPU memory; 0 where nothing is left.
-after_loss=(2 3 4 5 6 0 9 6 8) # in the forward or backward pass
-after_step=(2 7 9 8 6 0 0 0 0) # in the optimizer step
-after_load=(2 7 9 8 6 0 0 0 0) # while the model was loaded
-after_eval=(2 3 4 8 6 0 9 0 8) # in the evaluation
+after_loss=(2 3 4 5 6 0 8 9 6) # in the forward or backward pass
+after_step=(2 7 8 9 6 0 0 0 0) # in the optimizer step
+after_load=(2 7 8 9 6 0 0 0 0) # while the model was loaded
+after_eval=(0 0 0 0 0 0 0 0 0) # in the evaluation
 
 # ---- which processes are this run's, and how they end; nothing below here depends on the plan --------------------
 

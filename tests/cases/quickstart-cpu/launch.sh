@@ -181,7 +181,7 @@ titles=('as planned' 'micro batch 8 -> 4' 'micro batch 4 -> 2' 'micro batch 2 ->
 after_loss=(2 3 4 5 0) # in the forward or backward pass
 after_step=(0 0 0 0 0) # in the optimizer step
 after_load=(0 0 0 0 0) # while the model was loaded
-after_eval=(2 3 4 0 0) # in the evaluation
+after_eval=(0 0 0 0 0) # in the evaluation
 
 # ---- which processes are this run's, and how they end; nothing below here depends on the plan --------------------
 
