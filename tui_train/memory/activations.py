@@ -6,6 +6,8 @@ from tui_train.memory.types import BYTES, How
 # Those whose activation is written out of single operators, each of which keeps its input.
 _LONG_GELU = frozenset({"gpt2", "phi"})
 _ONE_PROJECTION = frozenset({"gpt_neox", "phi3", "falcon"})
+# One linear layer makes queries, keys and values; of phi3 another one the gate and what it is multiplied with.
+_TOGETHER = _ONE_PROJECTION | {"gpt2", "gpt_bigcode"}
 _DROPS = frozenset({"gpt2", "gpt_bigcode"})
 
 
@@ -18,7 +20,8 @@ def layer(model: Dimensions, how: How) -> int:
         attention += wide * (model.queries + model.keys)
     if model.qk_norm:
         attention += _norm(model.queries + model.keys, how, wide)
-    inputs = _input(model.hidden, ("q_proj", "k_proj", "v_proj"), how) + _input(model.queries, ("o_proj",), how, own=0)
+    names = ("q_proj",) if model.type in _TOGETHER else ("q_proj", "k_proj", "v_proj")
+    inputs = _input(model.hidden, names, how) + _input(model.queries, ("o_proj",), how, own=0)
     drops = 2 * model.hidden if model.type in _DROPS else 0
     norms = model.norms * norm(model, how)
     # What is multiplied by a trained number is kept.
@@ -43,7 +46,9 @@ def _mixing(model: Dimensions, how: How) -> int:
     output = how.compute * model.queries
     if how.attention == "eager":
         repeated = 2 * how.compute * (model.queries - model.keys)
-        return output + repeated + (4 + how.compute) * model.heads * how.sequence_length
+        # In fp32 as the softmax gives them, and once more as they are multiplied with; of gemma2 what its tanh returns.
+        weights = 4 + (how.compute if how.compute < 4 else 0) + (how.compute if model.type == "gemma2" else 0)
+        return output + repeated + weights * model.heads * how.sequence_length
     # transformers repeats keys and values for each query head where there is a mask, and sdpa takes them as they are.
     repeated = 2 * how.compute * (model.queries - model.keys) if how.attention == "sdpa" else 0
     return output + repeated + 4 * model.heads
@@ -52,14 +57,20 @@ def _mixing(model: Dimensions, how: How) -> int:
 def _mlp(model: Dimensions, how: How) -> int:
     wide, ffn = how.compute, model.ffn
     times = max(1, model.experts_used)
-    names = ("gate_proj", "up_proj") if model.gated else ("up_proj",)
+    names = ("gate_proj", "up_proj") if model.gated and model.type != "phi3" else ("up_proj",)
     first = 0 if model.parallel and model.norms == 1 else _input(model.hidden, names, how)
     last = _input(ffn, ("down_proj",), how)
-    if model.gated:
-        inner = (2 if how.kernels == "liger" else 3) * wide * ffn
-    else:
-        inner = (4 if model.type in _LONG_GELU else 1) * wide * ffn
+    inner = (2 if how.kernels == "liger" else 3) * wide * ffn if model.gated else _gelu(model, how) * ffn
     return first + times * (inner + last)
+
+
+def _gelu(model: Dimensions, how: How) -> int:
+    """Return the bytes that the activation keeps of each number that goes in."""
+    own = 4 if how.widened else how.compute
+    if model.type not in _LONG_GELU:
+        return own
+    # Autocast takes powers in fp32, and with them all that follows.
+    return 4 * own if not how.autocast or how.widened or how.compute == 4 else 3 * 4 + own
 
 
 def _input(width: int, names: tuple[str, ...], how: How, own: int = 1) -> int:
@@ -87,7 +98,9 @@ def backward(model: Dimensions, how: How) -> int:
     # The gradients of what was multiplied, beside that of the product, which is only kept where the next layer learns.
     gated = (2 if how.method == "full" else 3) if how.kernels != "liger" else 1
     mlp = (gated if model.gated else 2) * wide * model.ffn * times
-    eager = 8 * model.heads * how.sequence_length if how.attention == "eager" else 0
+    # Where attention's turn comes, what the MLP kept is gone, and with it the weights as they were multiplied.
+    weights = (8 - (wide if wide < 4 else 0)) * model.heads * how.sequence_length
+    eager = weights - _mlp(model, how) if how.attention == "eager" else 0
     # A weight's gradient before it is added, or a packed weight unpacked.
     matrix = wide * model.hidden * model.ffn
     return how.tokens * max(mlp + how.stream * model.hidden, eager) + matrix

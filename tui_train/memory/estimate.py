@@ -20,6 +20,9 @@ def estimate(model: Dimensions, how: How) -> Estimate:
     # LayerNorm gives fp32 under autocast, and bitsandbytes what it is given.
     if model.norm == "layer" and how.autocast and how.packed.startswith("nf4"):
         how = replace(how, widened=True)
+    if model.type == "gemma2" and how.attention == "sdpa":
+        # It caps what attention weighs, which sdpa cannot: transformers computes it eagerly.
+        how = replace(how, attention="eager")
     sums = _Sums(model, how)
     held = (("weights", sums.weights), ("optimizer states", sums.states), ("buckets", sums.buckets))
     kept = sums.between_layers
@@ -31,7 +34,7 @@ def estimate(model: Dimensions, how: How) -> Estimate:
             ("gradients", sums.gradients if how.gather else 0),
             ("activations", kept + sums.end),
             ("logits", sums.logits),
-            ("temporaries", sums.casts + sums.gathered),
+            ("temporaries", sums.casts_at_end + sums.gathered),
         ),
     )
     backward = [_phase("backward", (*held, *parts)) for parts in sums.backward()]
@@ -98,14 +101,19 @@ class _Sums:
         weights, gradients, states, per_state = self._shares(base, self.trained * trained_width)
         self.weights, self.gradients = weights, gradients
         self.states = states
-        self.step_temporaries = per_state if how.optimizer == "adamw_foreach" else 0
+        # Adafactor takes a weight at a time: its gradient squared and its update, and copies of what is not fp32.
+        widest = max(model.table, model.hidden * model.ffn) if how.method == "full" else how.rank * model.ffn
+        one = widest * 4 * (2 if trained_width == 4 else 4) * gradients / max(1, self.trained * trained_width)
+        self.step_temporaries = {"adamw_foreach": per_state, "adafactor": one}.get(how.optimizer, 0)
         if how.steps_at_once:
             self.gradients = min(gradients, max(model.layer, model.table) * trained_width)
             self.step_temporaries = min(self.step_temporaries, self.gradients)
         # DistributedDataParallel copies gradients into buckets of its own.
         self.buckets = self.trained * trained_width if how.sharding == "ddp" and how.shards > 1 else 0
-        self.casts: float = model.layers * model.linear + model.table if how.autocast and how.method == "full" else 0
-        self.casts *= how.compute if how.stream == 4 else 0
+        # Under autocast: of what learns they stay while the forward pass lasts, of the rest as long as activations.
+        cast = how.autocast and how.stream == 4 and not how.packed
+        self.casts = (model.layers * model.linear + model.table) * how.compute if cast else 0
+        self.casts_at_end = self.casts / (1 if how.method == "full" or not how.checkpointing else model.layers)
         self.gathered = self._gathered()
 
     def _shares(self, base: float, trained: float) -> tuple[float, float, float, float]:
@@ -152,13 +160,14 @@ class _Sums:
         all_logits = how.tokens * model.vocab
         wide = how.compute
         # As they are computed, in fp32 where that is another, and the logarithm of the softmax.
-        upcast = 4 + 4 + (wide if wide < 4 else 0)
+        cast = wide if wide < 4 else 0
+        upcast = 4 + 4 + cast
         forward: dict[str, float] = {
             "upcast": upcast,
-            "copied": 12 + wide,
+            "copied": 12 + cast,
             "plain": 4 * wide,
             "fast": 8,
-            "fast-copied": 8 + wide,
+            "fast-copied": 8 + cast,
         }
         # Parts of which one is in work: eight, as torchtune has them, where nothing but logits is kept.
         forward |= {"chunked": 2 * wide, "compiled": wide * 9 / 8}
@@ -192,9 +201,11 @@ class _Sums:
         whole = how.checkpointing
         again = self.layer if whole else 0
         casts = self.casts / model.layers if whole else self.casts
-        passing = activations.backward(model, how) + self.gathered + casts
+        passing = activations.backward(model, how) + self.gathered
         table: float = model.table * self.width if how.method == "full" and how.sharding not in {"fsdp", "zero3"} else 0
-        table = self.gradients if how.gather else table
+        # A table that is tied has two gradients, of which the first one waits, and torch adds them in a third place.
+        tied = table if model.tied else 0
+        begun = self.gradients + tied if how.gather else table
         kept = self.between_layers
         # The inputs of all layers and their gradients, where they are held until the end.
         left = 2 * kept if how.holds_layers else self.checkpoint
@@ -205,8 +216,12 @@ class _Sums:
         )
         return (
             (("gradients", self.gradients if how.gather else 0), *logits),
-            (("gradients", table), ("activations", kept + again), ("temporaries", passing)),
-            (("gradients", self.gradients), ("activations", left + again), ("temporaries", passing)),
+            (("gradients", begun), ("activations", kept + again), ("temporaries", passing + casts)),
+            (
+                ("gradients", self.gradients),
+                ("activations", left + again),
+                ("temporaries", max(passing, tied * (3 if how.gather else 2)) + self.casts / model.layers),
+            ),
         )
 
 

@@ -9,7 +9,7 @@ import msgspec
 from tui_train.facts.ask import Answer, ask
 from tui_train.memory.dimensions import Dimensions
 from tui_train.memory.estimate import PACKED
-from tui_train.memory.types import BYTES, How
+from tui_train.memory.types import BYTES, EVERY, How
 
 DEADLINE = 120.0
 # A model of 70 billion parameters takes minutes on a slow machine; whoever waits can end it.
@@ -17,6 +17,16 @@ TRACE_DEADLINE = 600.0
 # Of the amount, how much what was traced may be off by.
 ERROR = 0.1
 _NUMBERS = {"fp32": "float32", "bf16": "bfloat16", "fp16": "float16"}
+# What PEFT's names for the parts of a layer stand for where a class calls them otherwise.
+_ALSO = {
+    "q_proj": ("c_attn", "query_key_value", "qkv_proj"),
+    "k_proj": (),
+    "v_proj": (),
+    "o_proj": ("dense",),
+    "gate_proj": ("gate_up_proj",),
+    "up_proj": ("c_fc", "fc1", "dense_h_to_4h"),
+    "down_proj": ("c_proj", "fc2", "dense_4h_to_h"),
+}
 _NAMES = {"forward": "forward and loss", "step": "optimizer step"}
 
 
@@ -43,17 +53,18 @@ class Counted(msgspec.Struct, frozen=True):
 
 def uncovered(model: Dimensions, how: How) -> str:
     """Return why a training cannot be traced; empty where it can."""
-    if model.experts:
-        return "the trace does not know which tokens go to which expert"
-    if how.sharding.startswith("zero"):
-        return "the trace does not know DeepSpeed"
-    if how.loss in {"chunked", "compiled"}:
-        return "the trace does not know losses over parts of the logits"
-    if how.offloads or how.steps_at_once:
-        return "the trace knows neither activations in the host's memory nor steps in the backward pass"
-    if how.scales or how.keeps_packed or not how.whole_layers:
-        return "the trace knows LoRA, whole layers, and packed weights that are shared out"
-    return ""
+    reasons = {
+        "the trace does not know which tokens go to which expert": bool(model.experts),
+        "the trace does not know DeepSpeed": how.sharding.startswith("zero"),
+        "the trace knows gemma2 without flash attention only": model.type == "gemma2" and how.attention == "flash",
+        "the trace does not know losses over parts of the logits": how.loss in {"chunked", "compiled"},
+        "the trace knows neither activations in the host's memory nor steps in the backward pass": how.offloads
+        or how.steps_at_once,
+        "the trace knows LoRA, whole layers, and packed weights that are shared out": how.scales
+        or how.keeps_packed
+        or not how.whole_layers,
+    }
+    return next((words for words, holds in reasons.items() if holds), "")
 
 
 def question(model: Dimensions, how: How, folder: str = "") -> dict[str, Any]:
@@ -70,7 +81,8 @@ def question(model: Dimensions, how: How, folder: str = "") -> dict[str, Any]:
         "autocast": how.autocast,
         "method": how.method,
         "rank": how.rank,
-        "targets": how.targets,
+        # Without names all linear layers, whatever they are called.
+        "targets": () if how.targets == EVERY else [word for name in how.targets for word in (name, *_ALSO[name])],
         "dropout": how.dropout,
         "adapters": _NUMBERS[how.adapters],
         "packed": PACKED.get(how.packed, 0),

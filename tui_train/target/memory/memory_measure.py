@@ -15,6 +15,22 @@ from memory_model import build
 from memory_trace import PHASES, Account, Watch
 
 
+def _optimizer(kind: str, trained: list[Any], *, on_card: bool) -> Any:
+    if kind == "sgd":
+        return torch.optim.SGD(trained, lr=1e-5)
+    if kind == "adafactor":
+        from transformers.optimization import Adafactor
+
+        make: Any = Adafactor
+        return make(trained, lr=1e-5, scale_parameter=False, relative_step=False)
+    if kind == "adamw_8bit":
+        import bitsandbytes
+
+        return bitsandbytes.optim.AdamW8bit(trained, lr=1e-5)
+    fused = kind == "adamw_fused"
+    return torch.optim.AdamW(trained, lr=1e-5, fused=fused and on_card, foreach=not fused)
+
+
 def measure(asked: dict[str, Any]) -> dict[str, Any]:
     """Return the most bytes of each phase over two steps, and on a card what it holds besides."""
     torch.manual_seed(1)
@@ -36,11 +52,7 @@ def measure(asked: dict[str, Any]) -> dict[str, Any]:
         account.peaks["load"] = account.live
         ended("load")
         trained = [parameter for parameter in model.parameters() if parameter.requires_grad]
-        kinds: dict[str, Any] = {
-            "adamw_foreach": {"foreach": True},
-            "adamw_fused": {"fused": on_card, "foreach": False},
-        }
-        optimizer = torch.optim.AdamW(trained, lr=1e-5, **kinds.get(asked["optimizer"], {}))
+        optimizer = _optimizer(asked["optimizer"], trained, on_card=on_card)
         shape = (asked["micro_batch"], asked["sequence_length"])
         for _ in range(2):
             account.phase = "forward"

@@ -112,7 +112,7 @@ _unpacked: Any = Unpacked.apply
 def as_on_cuda() -> Any:
     """Keep what CUDA's attention, dropout and autocast keep.
 
-    The CPU's repeat keys, have masks of four bytes, and leave the norms in 16 bits.
+    The CPU's repeat keys, have masks of four bytes, and leave the norms and powers in 16 bits.
     """
     functional: Any = torch.nn.functional
 
@@ -130,14 +130,19 @@ def as_on_cuda() -> Any:
             x, weight, bias = (each if each is None else each.float() for each in (x, weight, bias))
         return layer_norm(x, shape, weight, bias, eps)
 
-    layer_norm = functional.layer_norm
+    def power(x: Any, exponent: Any) -> Any:
+        return usual_power(x.float() if torch.is_autocast_enabled("cpu") else x, exponent)
+
+    layer_norm, usual_power = functional.layer_norm, torch.pow
     usual = functional.scaled_dot_product_attention, functional.dropout
     functional.scaled_dot_product_attention, functional.dropout, functional.layer_norm = attend, drop, norm
+    setattr(torch, "pow", power)  # noqa: B010
     try:
         yield
     finally:
         functional.scaled_dot_product_attention, functional.dropout = usual
         functional.layer_norm = layer_norm
+        setattr(torch, "pow", usual_power)  # noqa: B010
 
 
 def configuration(asked: dict[str, Any]) -> Any:

@@ -76,7 +76,7 @@ class Watch(TorchDispatchMode):
 
 
 class Steps:
-    """AdamW or SGD as the optimizer allocates: states in the first step, and what foreach holds besides."""
+    """AdamW, Adafactor or SGD as the optimizer allocates: states in the first step, and what foreach holds besides."""
 
     def __init__(self, parameters: list[Any], kind: str) -> None:
         self.parameters = parameters
@@ -87,15 +87,26 @@ class Steps:
         """Take a step: states, temporaries; then the gradients go, unless they are to `keep`."""
         grads = [parameter.grad for parameter in self.parameters if parameter.grad is not None]
         if not self.states and self.kind != "sgd":
-            byte = {"adamw_8bit": torch.uint8}.get(self.kind)
             for parameter in self.parameters:
-                dtype = byte if byte and parameter.numel() >= 4096 else None
-                self.states += [torch.empty_like(parameter, dtype=dtype) for _ in range(2)]
+                self.states += self._states(parameter)
         if self.kind == "adamw_foreach":
             held = [torch.empty_like(grad) for grad in grads]
             del held
+        if self.kind == "adafactor":
+            widest = max(grads, key=lambda grad: grad.numel())
+            copies = 2 if widest.element_size() == 4 else 4
+            held = [torch.empty_like(widest, dtype=torch.float32) for _ in range(copies)]
+            del held
         for parameter in () if keep else self.parameters:
             parameter.grad = None
+
+    def _states(self, parameter: Any) -> list[Any]:
+        if self.kind == "adafactor" and parameter.dim() > 1:
+            # A number for each row, and one for each column.
+            return [parameter.new_empty(size) for size in parameter.shape]
+        byte = self.kind == "adamw_8bit" and parameter.numel() >= 4096
+        dtype = torch.uint8 if byte else None
+        return [torch.empty_like(parameter, dtype=dtype) for _ in range(1 if self.kind == "adafactor" else 2)]
 
 
 def gathered(model: Any, asked: dict[str, Any]) -> int:
@@ -136,6 +147,7 @@ def trace(asked: dict[str, Any]) -> dict[str, Any]:
             del loss
             release(model)
             account.phase = "step"
+            account.peaks["step"] = max(account.peaks["step"], account.live)
             # With accumulation the gradients of the micro batches before are there in the forward pass.
             step(keep=asked.get("gather", False))
         peaks = {name: peak + (more if name in {"forward", "backward"} else 0) for name, peak in account.peaks.items()}
