@@ -15,7 +15,7 @@ from support import GIB, facts, gpu, profile
 from tui_train.changes import apply
 from tui_train.facts.types import Document
 from tui_train.memory import trace as traces
-from tui_train.memory.dimensions import Dimensions, by_name, known
+from tui_train.memory.dimensions import Dimensions, by_name, known, types
 from tui_train.memory.estimate import estimate
 from tui_train.memory.foretell import effects, fitting, foretell
 from tui_train.memory.models import ModelFolder, folder
@@ -94,6 +94,44 @@ def test_what_is_foretold_is_what_two_real_steps_take(sizes, batch, more, error)
     assert estimate(model, how).peak.total == pytest.approx(most, rel=error)
     traced = traces.trace(sys.executable, question)
     assert traced.peak[1] == pytest.approx(most, rel=0.02), traced.problem
+
+
+SMALL = {"layers": 2, "hidden": 256, "heads": 4, "ffn": 512, "vocab": 2000}
+TOKENS = {"micro_batch": 2, "sequence_length": 512}
+
+
+@pytest.mark.training
+@pytest.mark.parametrize(
+    ("values", "more", "error"),
+    [
+        # Its head's gradient waits for the embedding's, and they are added in a third place.
+        ({"tied": True, "vocab": 50000}, {"optimizer": "sgd", "sequence_length": 64}, 0.02),
+        ({"tied": True, "vocab": 50000}, {"optimizer": "sgd", "sequence_length": 64, "gather": True}, 0.02),
+        ({"vocab": 50000}, {"optimizer": "adafactor", "weights": "bf16", "sequence_length": 16}, 0.02),
+        # It caps the weights of attention, and so computes them one by one.
+        ({"type": "gemma2", **types()["gemma2"], "heads": 16, "head_dim": 16}, {"sequence_length": 1024}, 0.1),
+        # Its activation is written out, with a power that autocast takes in fp32.
+        ({"type": "gpt2", **types()["gpt2"], "positions": 512, "ffn": 2048}, {"autocast": "bf16"}, 0.05),
+        (
+            {"type": "phi", **types()["phi"], "ffn": 2048, "layers": 16},
+            {"weights": "bf16", "autocast": "bf16", "method": "lora", "packed": "nf4"},
+            0.05,
+        ),
+        # Frozen weights are cast for each pass.
+        ({"ffn": 4096, "layers": 6}, {"autocast": "bf16", "method": "lora", "sequence_length": 32}, 0.05),
+        ({"heads": 16}, {"attention": "eager"}, 0.05),
+        ({}, {"attention": "eager", "checkpointing": True, "sequence_length": 1024}, 0.05),
+    ],
+)
+def test_what_is_summed_up_is_what_the_models_own_code_keeps(values, more, error):
+
+    model = Dimensions(**{**SMALL, **values})
+    how = How(**{**TOKENS, "optimizer": "adamw_fused", **more})
+    traced = traces.trace(sys.executable, traces.question(model, how))
+    assert not traced.problem
+    told = {phase.name: phase.total for phase in estimate(model, how).phases}
+    assert max(told.values()) == pytest.approx(traced.peak[1], rel=error)
+    assert told["optimizer step"] == pytest.approx(traced.phases["step"], rel=error)
 
 
 def test_the_optimizer_holds_what_torch_does():

@@ -65,6 +65,8 @@ def may_rise(before, after):
     if then.gather and not now.gather:
         # The gradients of one micro batch are there while the next is computed.
         cost += dict(next(each for each in after.estimate.phases if each.name == "optimizer step").parts)["gradients"]
+        # Of a tied table the sum of its two gradients, beside what the micro batches before gave.
+        cost += model.table * 4 if model.tied else 0
     if then.loss == "fused" != now.loss:
         # It computes gradients with the loss: of the head, and of what goes into it.
         cost += (model.table + then.tokens * model.hidden) * then.compute

@@ -1,0 +1,90 @@
+"""Compare the closed form with the trace where nothing was measured: `python benchmarks/memory_drawn.py [--cases 80]`.
+
+Models and ways to train them are drawn at random, the same ones for the same `--seed`. The trace runs the model's own
+code on fake tensors (in this Python, which needs torch and transformers), some seconds each.
+"""
+
+import argparse
+import random
+import statistics
+import sys
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from itertools import groupby
+
+from tui_train.memory import trace as traces
+from tui_train.memory.dimensions import Dimensions, known
+from tui_train.memory.estimate import estimate
+from tui_train.memory.types import EVERY, QUERIES_VALUES, How
+
+GIB = 2**30
+# Larger ones say the same, and take minutes.
+MOST = 4e9
+
+
+def drawn(chance: random.Random) -> Iterator[tuple[Dimensions, How]]:
+    """Yield a model, each type as likely as any other, and a way to train it."""
+    small = sorted((m for m in known().values() if m.parameters < MOST and not m.experts), key=lambda m: m.type)
+    kinds = [list(models) for _, models in groupby(small, key=lambda model: model.type)]
+    while True:
+        model = chance.choice(chance.choice(kinds))
+        lora = chance.random() < 0.4
+        packed = chance.choice(["", "", "nf4", "nf4-dq"]) if lora else ""
+        weights = "bf16" if packed else chance.choice(["fp32", "fp32", "bf16"])
+        sharding = chance.choice(["", "", "", "ddp", "fsdp"])
+        how = How(
+            micro_batch=chance.choice([1, 2, 4, 8]),
+            sequence_length=chance.choice([256, 512, 1024, 2048]),
+            weights=weights,  # type: ignore[arg-type]
+            autocast=chance.choice(["", "bf16"]),  # type: ignore[arg-type]
+            method="lora" if lora else "full",
+            packed=packed,  # type: ignore[arg-type]
+            rank=chance.choice([8, 64]),
+            targets=chance.choice([EVERY, QUERIES_VALUES]),
+            dropout=0.05 if lora else 0.0,
+            optimizer=chance.choice(["adamw_fused", "adamw_foreach", "adamw_8bit", "adafactor", "sgd"]),  # type: ignore[arg-type]
+            attention=chance.choice(["sdpa", "flash", "eager"]),  # type: ignore[arg-type]
+            checkpointing=chance.random() < 0.5,
+            loss=chance.choice(["upcast", "upcast", "copied", "fused"]),  # type: ignore[arg-type]
+            sharding=sharding,  # type: ignore[arg-type]
+            shards=2 if sharding else 1,
+            gather=chance.random() < 0.3,
+        )
+        if not traces.uncovered(model, how):
+            yield model, how
+
+
+def error(case: tuple[Dimensions, How]) -> float | None:
+    """Return how far the closed form is off by what the trace counts, None where it cannot; print what is far off."""
+    model, how = case
+    counted = traces.trace(sys.executable, traces.question(model, how))
+    told = f"{model.name}: {how}"
+    if counted.problem:
+        print(f"not traced: {told}\n  {counted.problem}")
+        return None
+    told_peak = estimate(model, how).peak
+    found = told_peak.total / counted.peak[1] - 1
+    if abs(found) > 0.1:
+        print(
+            f"{found:+.0%} ({told_peak.name}, {counted.peak[0]}: {counted.peak[1] / GIB:.1f} GiB): {told}", flush=True
+        )
+    return found
+
+
+def main() -> None:
+    """Compare, and print how often the two agree."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--cases", type=int, default=80)
+    parser.add_argument("--seed", type=int, default=1)
+    arguments = parser.parse_args()
+    cases = drawn(random.Random(arguments.seed))
+    with ThreadPoolExecutor(2) as pool:
+        found = pool.map(error, [next(cases) for _ in range(arguments.cases)])
+        errors = sorted(abs(each) for each in found if each is not None)
+    within = {bound: sum(each <= bound for each in errors) / len(errors) for bound in (0.1, 0.15)}
+    median = statistics.median(errors)
+    print(f"{len(errors)} compared: within 10 % {within[0.1]:.0%}, within 15 % {within[0.15]:.0%}, median {median:.1%}")
+
+
+if __name__ == "__main__":
+    main()
