@@ -81,6 +81,8 @@ def main() -> None:
     with ThreadPoolExecutor(2) as pool:
         found = pool.map(error, [next(cases) for _ in range(arguments.cases)])
         errors = sorted(abs(each) for each in found if each is not None)
+    if not errors:
+        return
     within = {bound: sum(each <= bound for each in errors) / len(errors) for bound in (0.1, 0.15)}
     median = statistics.median(errors)
     print(f"{len(errors)} compared: within 10 % {within[0.1]:.0%}, within 15 % {within[0.15]:.0%}, median {median:.1%}")

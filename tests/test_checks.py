@@ -689,7 +689,7 @@ FAULTS = {
         facts(),
         "error",
         "trainer.arguments",
-        "no fallback keep the global one",
+        "your own --per_device_train_batch_size 2 overrules the recipe: fallbacks could not keep the global batch",
         False,
     ),
     "a batch of one's own": (
@@ -854,21 +854,51 @@ def test_a_secret_argument_is_never_said():
     assert not [item for item in said if "horse" in item.message + item.remedy or "xxx" in item.message]
 
 
+BATCH = "--per_device_train_batch_size"
+
+
 @pytest.mark.parametrize(
-    ("name", "words", "micro_batch", "global_batch"),
-    [("a micro batch of one's own", ("--a", "--b=1"), 2, 16), ("a batch of one's own", (), 3, 15)],
+    ("words", "left", "micro_batch", "global_batch"),
+    [
+        (("--a", BATCH, "2", "--b=1"), ("--a", "--b=1"), 2, 16),
+        ((f"{BATCH}=3", "--gradient_accumulation_steps=5"), (), 3, 15),
+        # argparse takes the last one, and transformers' parser dashes as well.
+        ((f"{BATCH}=2", "--a", BATCH, "4"), ("--a",), 4, 16),
+        (("--per-device-train-batch-size=2",), (), 2, 16),
+    ],
 )
-def test_a_batch_of_ones_own_goes_into_the_recipe(name, words, micro_batch, global_batch):
-    values, where, *_ = FAULTS[name]
-    mended = apply(found(values, where)[0].change, profile(values))
-    assert mended.trainer.arguments == words
+def test_a_batch_of_ones_own_goes_into_the_recipe(words, left, micro_batch, global_batch):
+    values = SCRIPT | {"trainer.arguments": words}
+    (finding,) = found(values, facts())
+    mended = apply(finding.change, profile(values))
+    assert mended.trainer.arguments == left
     assert (mended.recipe.micro_batch, mended.recipe.global_batch) == (micro_batch, global_batch)
+    assert found({"ladder.rungs": ()} | values, facts())[0].level == "warning"
 
 
-@pytest.mark.parametrize("words", [("--per_device_train_batch_size=many",), ("--per_device_train_batch_size",)])
+@pytest.mark.parametrize("words", [(f"{BATCH}=many",), (BATCH,), (f"{BATCH}=", "7", "--k"), (f"{BATCH}=999999999",)])
 def test_a_batch_of_ones_own_that_is_not_plain_is_only_told(words):
     (finding,) = found(SCRIPT | {"trainer.arguments": words}, facts())
     assert (finding.level, finding.change) == ("error", None)
+
+
+@pytest.mark.parametrize(
+    "words", [(f"{BATCH}={{micro_batch}}",), (BATCH, "{micro_batch}"), ("--per_device_eval_bat=2",)]
+)
+def test_the_recipes_own_batch_may_be_named(words):
+    assert not [item for item in found(SCRIPT | {"trainer.arguments": words}, facts()) if "overrules" in item.message]
+
+
+def test_a_batch_before_the_recipes_does_nothing():
+    (finding,) = found(SCRIPT | {"trainer.preset": "nanogpt", "trainer.arguments": ("--batch_size=2",)}, facts())
+    assert (finding.level, finding.change.edits[0][1]) == ("warning", ())
+    assert "does nothing" in finding.message
+
+
+def test_a_yaml_trainers_batch_among_the_arguments_is_found():
+    values = SCRIPT | {"trainer.preset": "llama-factory", "trainer.script": "", "trainer.config": "/c.yaml"}
+    values |= {"trainer.arguments": ("per_device_train_batch_size=2",)}
+    assert any("overrules" in item.message for item in found(values, read(c=Document(values={}))))
 
 
 def test_errors_come_first_and_all_are_told():

@@ -443,6 +443,17 @@ def test_what_is_no_log_is_not_called_free_of_failures(tmp_path, kept, said):
         of_log(str(tmp_path / "log"))
 
 
+def test_a_log_may_come_a_byte_at_a_time():
+    words = [str(Path(sys.executable).parent / "tui-train"), "diagnose", "-", "--json"]
+    with subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as reading:
+        kept = gzip.compress(FAILED.encode())
+        for part in (kept[:1], kept[1:]):
+            reading.stdin.write(part)
+            reading.stdin.flush()
+            time.sleep(0.3)
+        assert json.loads(reading.communicate()[0])["class"] == "cuda_oom"
+
+
 def test_a_run_that_fell_back_and_went_through_says_what_was_given_up(tmp_path, capsys):
     run = failed(tmp_path, {}, phase="step")
     assert "try it" in printed(run, capsys)

@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from support import facts, gpu, profile, ready
 
+from tui_train import show
 from tui_train.checks import check
 from tui_train.errors import BadInput
 from tui_train.facts.types import Document
@@ -190,6 +191,13 @@ def test_every_way_down_ends_and_helps_the_phase_that_failed(micro, rungs, conse
         assert not left or len(names) == 16
 
 
+@pytest.mark.parametrize(("values", "evaluates"), [(SHARES, True), ({"recipe.micro_batch": 8}, False)])
+def test_an_evaluation_is_only_told_of_where_there_is_one(values, evaluates):
+    made = plan(profile({**values, "recipe.global_batch": 48}), OLD)
+    assert len(made.attempts) > 1
+    assert ("in the evaluation" in show.plan(made)) == evaluates
+
+
 def test_all_ways_fit_where_there_are_many():
     consent = ("optimizer_8bit", "sequence_length")
     found = tried(
@@ -224,7 +232,7 @@ def test_what_helps_a_phase_is_reached_from_every_attempt(micro, rungs):
         ({}, {"transformers": "4.51.0"}, "fused_optimizer", ""),
         ({}, {"packages": {}}, "fused_cross_entropy", "the chosen Python has no liger-kernel"),
         ({}, {"packages": {}}, "optimizer_8bit", "the chosen Python has no bitsandbytes"),
-        ({"trainer.arguments": ("--optim", "adafactor")}, {}, "fused_optimizer", "your own --optim stands"),
+        ({"trainer.arguments": ("--optim", "adafactor")}, {}, "fused_optimizer", "your own --optim"),
         ({"trainer.arguments": ("--optim=sgd",)}, {}, "optimizer_8bit", "your own --optim=sgd stands"),
         ({"hardware.device": "cpu"}, {}, "fused_optimizer", "only for GPUs"),
         ({"trainer.preset": "axolotl"}, {}, "fused_cross_entropy", "the trainer's preset cannot pass it"),

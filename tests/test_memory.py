@@ -108,6 +108,13 @@ TOKENS = {"micro_batch": 2, "sequence_length": 512}
         ({"tied": True, "vocab": 50000}, {"optimizer": "sgd", "sequence_length": 64}, 0.02),
         ({"tied": True, "vocab": 50000}, {"optimizer": "sgd", "sequence_length": 64, "gather": True}, 0.02),
         ({"vocab": 50000}, {"optimizer": "adafactor", "weights": "bf16", "sequence_length": 16}, 0.02),
+        # DistributedDataParallel copies the gradients; FSDP shares them out once they are whole.
+        ({}, {"optimizer": "sgd", "sequence_length": 16, "sharding": "ddp", "shards": 2}, 0.05),
+        (
+            {"tied": True, "vocab": 50000},
+            {"optimizer": "sgd", "sequence_length": 16, "sharding": "fsdp", "shards": 8},
+            0.15,
+        ),
         # It caps the weights of attention, and so computes them one by one.
         ({"type": "gemma2", **types()["gemma2"], "heads": 16, "head_dim": 16}, {"sequence_length": 1024}, 0.1),
         # Its activation is written out, with a power that autocast takes in fp32.

@@ -128,9 +128,7 @@ def plan(made: Plan) -> str:
         for number, attempt in enumerate(made.attempts[1:], start=2)
     ]
     if len(made.attempts) > 1:
-        # A trainer that evaluates nothing has no way down there.
-        phases = {name: where for name, where in WHERE.items() if name != "eval" or name in made.attempts[0].then}
-        lines += [f"out of memory {where}: {_way_down(made, phase)}" for phase, where in phases.items()]
+        lines += [f"out of memory {WHERE[phase]}: {_way_down(made, phase)}" for phase in made.phases]
     return "\n".join([*lines, *made.notes])
 
 

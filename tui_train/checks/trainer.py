@@ -4,8 +4,9 @@ import re
 from collections.abc import Iterator, Mapping
 
 from tui_train import secrets
-from tui_train.changes import Change
+from tui_train.changes import Change, apply
 from tui_train.checks.finding import Finding
+from tui_train.errors import BadInput
 from tui_train.facts.types import Facts, PathState
 from tui_train.plan import batch, fallbacks, nemo
 from tui_train.plan.resolve import Resolved, lacks, started
@@ -127,43 +128,50 @@ def secret_arguments(profile: Profile, _facts: Facts, _resolved: Resolved) -> It
 
 def own_words(profile: Profile, _facts: Facts, resolved: Resolved) -> Iterator[Finding]:
     """Arguments that say the batch otherwise than the recipe: a fallback could not keep the global batch then."""
-    named = {name: fallbacks.yours(name, profile, resolved.preset, None) for name in batch.TAKEN}
-    own = {name: word for name, word in named.items() if word}
-    if own and not resolved.preset.yours_first:
-        words = visible(" ".join(sorted(own.values())))
-        yield Finding(
-            level="error",
-            key="trainer.arguments",
-            message=f"your own {words} would stand in place of the recipe's batch, and no fallback keep the global one",
-            remedy="Take it out, and set the recipe's micro batch and global batch.",
-            change=_into_recipe(profile, resolved, own),
-        )
+    found = {name: fallbacks.own_arguments(name, profile, resolved.preset) for name in sorted(batch.TAKEN)}
+    own = {name: said for name, said in found.items() if said}
+    if not own:
+        return
+    words = visible(" ".join(dict.fromkeys(" ".join(one.words) for said in own.values() for one in said)))
+    if resolved.preset.yours_first:
+        message = f"your own {words} does nothing: the recipe's batch comes after it"
+    elif profile.ladder.rungs:
+        message = f"your own {words} overrules the recipe: fallbacks could not keep the global batch"
+    else:
+        message = f"your own {words} overrules the recipe, by which accumulation is reckoned"
+    yield Finding(
+        level="error" if profile.ladder.rungs and not resolved.preset.yours_first else "warning",
+        key="trainer.arguments",
+        message=message,
+        remedy="Take it out, and set the recipe's micro batch and global batch.",
+        change=_into_recipe(profile, resolved, own),
+    )
 
 
-def _into_recipe(profile: Profile, resolved: Resolved, own: Mapping[str, str]) -> Change | None:
+def _into_recipe(profile: Profile, resolved: Resolved, own: Mapping[str, tuple[fallbacks.Said, ...]]) -> Change | None:
     """Return what takes such words out and sets the recipe to what they say; None where that is not plain."""
-    rest: list[str] = []
-    told: dict[str, int] = {}
-    words = iter(profile.trainer.arguments)
-    for word in words:
-        name = next((name for name, its in own.items() if its == word), "")
-        if not name:
-            rest.append(word)
-            continue
-        value = word.partition("=")[2] or next(words, "")
-        if name not in {"micro_batch", "accumulation"} or not re.fullmatch(r"[1-9]\d{0,8}", value):
-            return None
-        told[name] = int(value)
+    last = {name: said[-1].value for name, said in own.items()}
+    each = [one for said in own.values() for one in said]
+    if own.keys() - {"micro_batch", "accumulation"} or len({one.at for one in each}) < len(each):
+        return None
+    if not all(re.fullmatch(r"[1-9]\d{0,8}", value) for value in last.values()):
+        return None
     recipe = profile.recipe
-    micro = told.get("micro_batch", recipe.micro_batch)
+    micro = int(last.get("micro_batch", recipe.micro_batch))
     unit = micro * resolved.copies
-    steps = told.get("accumulation", max(1, recipe.global_batch // unit))
+    total = unit * int(last.get("accumulation", max(1, recipe.global_batch // unit)))
+    gone = {at for one in each for at in range(one.at, one.at + len(one.words))}
     edits: dict[str, fields.Value] = {
-        "trainer.arguments": tuple(rest),
+        "trainer.arguments": tuple(word for at, word in enumerate(profile.trainer.arguments) if at not in gone),
         "recipe.micro_batch": micro,
-        "recipe.global_batch": unit * steps,
+        "recipe.global_batch": total,
     }
-    return Change(f"micro batch {micro} in the recipe", f"global batch {unit * steps}", tuple(edits.items()))
+    change = Change(f"micro batch {micro} in the recipe", f"global batch {total}", tuple(edits.items()))
+    try:
+        apply(change, profile)
+    except BadInput:
+        return None
+    return change
 
 
 def arguments(profile: Profile, _facts: Facts, _resolved: Resolved) -> Iterator[Finding]:

@@ -3,7 +3,6 @@
 import codecs
 import gzip
 import re
-import sys
 import zlib
 from collections import deque
 from collections.abc import Iterable, Iterator
@@ -32,10 +31,11 @@ _PREFIX = re.compile(
 
 def lines_of(path: str) -> tuple[Line, ...]:
     """Return the lines of a log that matter, `-` being standard input; NotFound or BadInput where it cannot be read."""
-    name = visible(path)
+    name = "standard input" if path == "-" else visible(path)
     try:
         if path == "-":
-            return lines(_text(sys.stdin.buffer, "standard input"))
+            # It is not ours to close.
+            return lines(_text(open(0, "rb", closefd=False), name))
         with Path(path).open("rb") as file:
             return lines(_text(file, name))
     except FileNotFoundError:
@@ -46,19 +46,35 @@ def lines_of(path: str) -> tuple[Line, ...]:
         raise BadInput(f"{name} cannot be read: {error.strerror}", "Name a log that you may read.") from None
 
 
-def _text(file: Any, name: str) -> Any:
+class _Begun:
+    """A stream whose start was read already."""
+
+    def __init__(self, file: Any) -> None:
+        self._file, self.start = file, b""
+        # A pipe may give as little at a time as was written.
+        while len(self.start) < _SAMPLE and (more := file.read(_SAMPLE - len(self.start))):
+            self.start += more
+
+    def read(self, size: int = -1) -> bytes:
+        start, self.start = (self.start, b"") if size < 0 else (self.start[:size], self.start[size:])
+        rest: bytes = self._file.read() if size < 0 else b"" if start else self._file.read(size)
+        return start + rest
+
+
+def _text(file: Any, name: str, *, unpacked: bool = False) -> Any:
     """Return a log as UTF-8, whatever it is kept as; BadInput for what is no text."""
-    first = file.peek(2)[:2]
-    if first == b"\x1f\x8b" and not isinstance(file, gzip.GzipFile):
-        return _text(gzip.GzipFile(fileobj=file), name)
-    if first in {codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE}:
+    begun = _Begun(file)
+    if begun.start.startswith(b"\x1f\x8b") and not unpacked:
+        return _text(gzip.GzipFile(fileobj=begun), name, unpacked=True)  # type: ignore[call-overload]
+    if begun.start[:2] in {codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE}:
         ours, theirs = codecs.lookup("utf-8"), codecs.lookup("utf-16")
-        return codecs.StreamRecoder(file, *ours[:2], theirs.streamreader, ours.streamwriter, "replace")
+        recoded = codecs.StreamRecoder(begun, *ours[:2], theirs.streamreader, ours.streamwriter, "replace")  # type: ignore[arg-type]
+        begun = _Begun(recoded)
     # Zeros are what is left of a log that was cut short while it was written.
-    sample = file.peek(_SAMPLE)[:_SAMPLE].replace(b"\0", b"")
+    sample = begun.start.replace(b"\0", b"")
     if sum(byte < 32 and byte not in _LAYOUT for byte in sample) * 20 > len(sample):
         raise BadInput(f"{name} is no text", "Name the log of a training: what it printed.")
-    return file
+    return begun
 
 
 def lines(file: BinaryIO) -> tuple[Line, ...]:

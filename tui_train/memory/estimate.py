@@ -34,7 +34,7 @@ def estimate(model: Dimensions, how: How) -> Estimate:
             ("gradients", sums.gradients if how.gather else 0),
             ("activations", kept + sums.end),
             ("logits", sums.logits),
-            ("temporaries", sums.casts_at_end + sums.gathered),
+            ("temporaries", sums.casts_forward + sums.gathered),
         ),
     )
     backward = [_phase("backward", (*held, *parts)) for parts in sums.backward()]
@@ -101,19 +101,22 @@ class _Sums:
         weights, gradients, states, per_state = self._shares(base, self.trained * trained_width)
         self.weights, self.gradients = weights, gradients
         self.states = states
+        if how.steps_at_once:
+            self.gradients = min(gradients, max(model.layer, model.table) * trained_width)
+            per_state = min(per_state, self.gradients)
         # Adafactor takes a weight at a time: its gradient squared and its update, and copies of what is not fp32.
         widest = max(model.table, model.hidden * model.ffn) if how.method == "full" else how.rank * model.ffn
         one = widest * 4 * (2 if trained_width == 4 else 4) * gradients / max(1, self.trained * trained_width)
         self.step_temporaries = {"adamw_foreach": per_state, "adafactor": one}.get(how.optimizer, 0)
-        if how.steps_at_once:
-            self.gradients = min(gradients, max(model.layer, model.table) * trained_width)
-            self.step_temporaries = min(self.step_temporaries, self.gradients)
         # DistributedDataParallel copies gradients into buckets of its own.
         self.buckets = self.trained * trained_width if how.sharding == "ddp" and how.shards > 1 else 0
-        # Under autocast: of what learns they stay while the forward pass lasts, of the rest as long as activations.
-        cast = how.autocast and how.stream == 4 and not how.packed
-        self.casts = (model.layers * model.linear + model.table) * how.compute if cast else 0
-        self.casts_at_end = self.casts / (1 if how.method == "full" or not how.checkpointing else model.layers)
+        # What autocast casts stays for the backward pass, and of what learns until the forward pass ends at the least.
+        cast = how.compute if how.autocast and how.stream == 4 and self.width == 4 else 0
+        self.cast_head = model.table * cast
+        self.cast_layers = 0 if how.packed else model.layers * model.linear * cast
+        self.cast_layer = self.cast_layers / model.layers
+        self.casts = self.cast_head + (self.cast_layer if how.checkpointing else self.cast_layers)
+        self.casts_forward = self.cast_head + self.cast_layers if how.method == "full" else self.casts
         self.gathered = self._gathered()
 
     def _shares(self, base: float, trained: float) -> tuple[float, float, float, float]:
@@ -198,29 +201,31 @@ class _Sums:
     def backward(self) -> tuple[tuple[tuple[str, float], ...], ...]:
         """Return the parts of the backward pass in the loss, in its first layer, and where it ends."""
         model, how = self.model, self.how
-        whole = how.checkpointing
-        again = self.layer if whole else 0
-        casts = self.casts / model.layers if whole else self.casts
+        again = self.layer if how.checkpointing else 0
         passing = activations.backward(model, how) + self.gathered
-        table: float = model.table * self.width if how.method == "full" and how.sharding not in {"fsdp", "zero3"} else 0
-        # A table that is tied has two gradients, of which the first one waits, and torch adds them in a third place.
-        tied = table if model.tied else 0
-        begun = self.gradients + tied if how.gather else table
+        shared = how.sharding in {"fsdp", "zero3"}
+        # The gradient of a table is whole before it is added or shared out. A tied table has two, of which the head's
+        # waits for the embedding's, and torch adds them in a third place.
+        table = model.table * (how.compute if shared else self.width) if how.method == "full" else 0
+        begun = (self.gradients if how.gather else 0) + table
+        tables = table * (3 if model.tied else 1)
+        if not (shared or how.gather):
+            tables -= table
         kept = self.between_layers
         # The inputs of all layers and their gradients, where they are held until the end.
         left = 2 * kept if how.holds_layers else self.checkpoint
         logits = (
             ("activations", kept + self.end),
             ("logits", self.logits_back),
-            ("temporaries", self.gathered + casts),
+            ("temporaries", self.gathered + self.casts),
         )
         return (
             (("gradients", self.gradients if how.gather else 0), *logits),
-            (("gradients", begun), ("activations", kept + again), ("temporaries", passing + casts)),
+            (("gradients", begun), ("activations", kept + again), ("temporaries", passing + self.casts)),
             (
                 ("gradients", self.gradients),
                 ("activations", left + again),
-                ("temporaries", max(passing, tied * (3 if how.gather else 2)) + self.casts / model.layers),
+                ("temporaries", max(passing, tables + self.gathered) + self.cast_layer),
             ),
         )
 

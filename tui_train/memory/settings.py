@@ -12,6 +12,7 @@ from tui_train.facts.types import Document, Facts
 from tui_train.facts.versions import at_least
 from tui_train.memory.dimensions import Dimensions, by_name
 from tui_train.memory.types import (
+    ALSO,
     ATTENTION,
     EVERY,
     QUERIES_VALUES,
@@ -203,7 +204,8 @@ def _targets(told: Mapping[str, Any]) -> tuple[str, ...]:
     text = " ".join(map(str, value)) if isinstance(value, list) else str(value)
     if "all" in text or _on(told, "lora_target_linear"):
         return EVERY
-    found = tuple(name for name in EVERY if name in text)
+    words = set(re.findall(r"\w+", text))
+    found = tuple(name for name in EVERY if words & {name, *ALSO[name]})
     return found or (QUERIES_VALUES if not text else ATTENTION)
 
 

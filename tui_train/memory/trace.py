@@ -9,7 +9,7 @@ import msgspec
 from tui_train.facts.ask import Answer, ask
 from tui_train.memory.dimensions import Dimensions
 from tui_train.memory.estimate import PACKED
-from tui_train.memory.types import BYTES, EVERY, How
+from tui_train.memory.types import ALSO, BYTES, EVERY, How
 
 DEADLINE = 120.0
 # A model of 70 billion parameters takes minutes on a slow machine; whoever waits can end it.
@@ -17,16 +17,6 @@ TRACE_DEADLINE = 600.0
 # Of the amount, how much what was traced may be off by.
 ERROR = 0.1
 _NUMBERS = {"fp32": "float32", "bf16": "bfloat16", "fp16": "float16"}
-# What PEFT's names for the parts of a layer stand for where a class calls them otherwise.
-_ALSO = {
-    "q_proj": ("c_attn", "query_key_value", "qkv_proj"),
-    "k_proj": (),
-    "v_proj": (),
-    "o_proj": ("dense",),
-    "gate_proj": ("gate_up_proj",),
-    "up_proj": ("c_fc", "fc1", "dense_h_to_4h"),
-    "down_proj": ("c_proj", "fc2", "dense_4h_to_h"),
-}
 _NAMES = {"forward": "forward and loss", "step": "optimizer step"}
 
 
@@ -82,7 +72,7 @@ def question(model: Dimensions, how: How, folder: str = "") -> dict[str, Any]:
         "method": how.method,
         "rank": how.rank,
         # Without names all linear layers, whatever they are called.
-        "targets": () if how.targets == EVERY else [word for name in how.targets for word in (name, *_ALSO[name])],
+        "targets": {} if how.targets == EVERY else {name: ALSO[name] for name in how.targets},
         "dropout": how.dropout,
         "adapters": _NUMBERS[how.adapters],
         "packed": PACKED.get(how.packed, 0),
@@ -93,6 +83,7 @@ def question(model: Dimensions, how: How, folder: str = "") -> dict[str, Any]:
         "kernels": how.kernels,
         "shards": how.shards * BYTES[cast] / BYTES[how.weights] if shared else 1,
         "shared": shared and how.shards > 1,
+        "buckets": how.sharding == "ddp" and how.shards > 1,
         "holds_layers": how.holds_layers,
         "gather": how.gather,
     }

@@ -19,6 +19,16 @@ Sharding = Literal["", "ddp", "fsdp", "zero1", "zero2", "zero3"]
 ATTENTION = ("q_proj", "k_proj", "v_proj", "o_proj")
 QUERIES_VALUES = ("q_proj", "v_proj")
 EVERY = (*ATTENTION, "gate_proj", "up_proj", "down_proj")
+# What they are called in classes that call them otherwise, some of which make several at once.
+ALSO = {
+    "q_proj": ("c_attn", "query_key_value", "qkv_proj"),
+    "k_proj": ("c_attn", "query_key_value", "qkv_proj"),
+    "v_proj": ("c_attn", "query_key_value", "qkv_proj"),
+    "o_proj": ("dense", "c_proj"),
+    "gate_proj": ("gate_up_proj",),
+    "up_proj": ("gate_up_proj", "c_fc", "fc1", "dense_h_to_4h"),
+    "down_proj": ("c_proj", "fc2", "dense_4h_to_h"),
+}
 
 
 class How(Struct, frozen=True, kw_only=True):

@@ -1,8 +1,12 @@
 """Why a fallback is of no use to a trainer: a library that is not there, words of the user's own, the host's memory."""
 
+from collections.abc import Iterator
+from itertools import pairwise
+from typing import NamedTuple
+
 from tui_train.facts.types import Document, Gpu, Toolchain
 from tui_train.facts.versions import known_since
-from tui_train.presets import Argument, Preset, condition, takes
+from tui_train.presets import Preset, condition, takes
 from tui_train.profile.types import Profile
 from tui_train.text import size
 
@@ -20,6 +24,14 @@ _REPLACED: dict[str, tuple[object, ...]] = {
 _ONLY_GPUS = frozenset({"fused_optimizer", "fused_cross_entropy", "optimizer_8bit"})
 _FUSED = "the trainer's optimizer is fused already"
 _OF_BUILTIN = {"fused_optimizer": _FUSED, "eval_batch": "the trainer evaluates nothing"}
+
+
+class Said(NamedTuple):
+    """Arguments of the user's own, from `at` on, that say a value."""
+
+    at: int
+    words: tuple[str, ...]
+    value: str
 
 
 def refused(
@@ -69,10 +81,8 @@ def _why_not(name: str, profile: Profile, preset: Preset, tool: Toolchain | None
 
 def yours(name: str, profile: Profile, preset: Preset, document: Document | None) -> str:
     """Return what the user says by himself of what the fallback would set, empty where nothing is in its way."""
-    options = {argument.words[0].partition("=")[0] for argument in preset.arguments if _sets(argument, name)}
-    for word in profile.trainer.arguments:
-        if word.partition("=")[0] in options and f"{{{name}}}" not in word:
-            return word
+    for said in own_arguments(name, profile, preset):
+        return " ".join(said.words)
     for value in preset.file.values if preset.file else ():
         found = _told(document, value.key) if condition(value.when) == name else None
         if _REPLACED.get(name) and found not in _REPLACED[name]:
@@ -80,9 +90,36 @@ def yours(name: str, profile: Profile, preset: Preset, document: Document | None
     return ""
 
 
+def own_arguments(name: str, profile: Profile, preset: Preset) -> tuple[Said, ...]:
+    """Return the user's own arguments that say what the preset says by a placeholder, in one word or two."""
+    options = {_folded(option) for option in _options(name, preset)}
+    words, found = profile.trainer.arguments, []
+    for at, word in enumerate(words):
+        option, equals, value = word.partition("=")
+        if _folded(option) not in options or not (equals or option.startswith("-")):
+            continue
+        after = words[at + 1 : at + 2]
+        split = not equals and bool(after) and not after[0].startswith("--")
+        said = Said(at, (word, *after) if split else (word,), after[0] if split else value)
+        if f"{{{name}}}" not in said.value:
+            found.append(said)
+    return tuple(found)
+
+
+def _options(name: str, preset: Preset) -> Iterator[str]:
+    """Yield the options and keys by which a preset says a value."""
+    for argument in preset.arguments:
+        if condition(argument.when) == name:
+            yield argument.words[0].partition("=")[0]
+        for before, word in pairwise(("", *argument.words)):
+            if f"{{{name}}}" in word:
+                yield word.partition("=")[0] if "=" in word else before
+    yield from (value.key for value in (preset.file.values if preset.file else ()) if value.value == f"{{{name}}}")
+
+
+def _folded(option: str) -> str:
+    return option.lstrip("-").replace("-", "_")
+
+
 def _told(document: Document | None, key: str) -> object:
     return document.values.get(key) if document else None
-
-
-def _sets(argument: Argument, name: str) -> bool:
-    return condition(argument.when) == name or f"{{{name}}}" in argument.words[0]

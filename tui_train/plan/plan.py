@@ -76,6 +76,7 @@ def plan(profile: Profile, facts: Facts) -> Plan:
         steps=recipe.steps,
         numbers=_numbers(recipe, resolved),
         attempts=tuple(attempt for attempt, _ in made),
+        phases=resolved.room.phases,
         configs=(*configs, *(config for _, config in made if config)),
         programs=_programs(profile),
         nemo=nemo.file(profile, resolved.nemo, resolved.gpus, facts) if resolved.nemo else None,

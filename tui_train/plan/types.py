@@ -203,8 +203,8 @@ class Plan(Struct, frozen=True, kw_only=True):
     is the one where the others meet, 0 where none is fixed, and `grace` the seconds in which a stop lets it save and
     end. `numbers` are in words those of learning rate and
     steps that reach the trainer. `backend` is what the processes have to talk by ("nccl", "gloo"), empty where the plan
-    does not say. `resumes_itself` is for a trainer that finds its
-    checkpoints without being told.
+    does not say. `resumes_itself` is for a trainer that finds its checkpoints without being told. `phases` are those in
+    which GPU memory can run out.
     """
 
     name: str
@@ -228,6 +228,7 @@ class Plan(Struct, frozen=True, kw_only=True):
     steps: int
     numbers: tuple[str, ...]
     attempts: tuple[Attempt, ...]
+    phases: tuple[str, ...] = ()
     configs: tuple[ConfigFile, ...] = ()
     programs: tuple[ProgramFile, ...] = ()
     nemo: NemoFile | None = None

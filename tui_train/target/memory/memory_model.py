@@ -247,13 +247,14 @@ def release(model: Any) -> None:
 def adapt(model: Any, asked: dict[str, Any]) -> None:
     """Put LoRA's matrices beside the targets, and packed weights in place of those that are quantized."""
     head = model.get_output_embeddings()
-    targets = set(asked["targets"])
+    names = {name.rpartition(".")[2] for name, _ in model.named_modules()}
+    targets = {word for name, also in asked["targets"].items() for word in ({name} & names or {*also} & names)}
     for module in list(model.modules()):
         for name, child in list(module.named_children()):
             fan = getattr(child, "weight", None)
             if fan is None or fan.dim() != 2 or isinstance(child, torch.nn.Embedding) or child is head:
                 continue
-            aimed = name in targets or not targets
+            aimed = name in targets or not asked["targets"]
             if asked["packed"] or aimed:
                 setattr(module, name, Adapted(child, asked, aimed=aimed))
 

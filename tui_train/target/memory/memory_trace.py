@@ -136,6 +136,9 @@ def trace(asked: dict[str, Any]) -> dict[str, Any]:
             parameter.register_post_accumulate_grad_hook(lambda p: account.share(p.grad))
         loaded = account.live
         account.peaks["load"] = loaded
+        account.phase = "forward"
+        # DistributedDataParallel's copy of the gradients, there from before the first step.
+        buckets = [torch.empty_like(parameter) for parameter in trained] if asked.get("buckets") else []
         step = Steps(trained, asked["optimizer"])
         more = gathered(model, asked)
         for _ in range(2):
@@ -150,6 +153,7 @@ def trace(asked: dict[str, Any]) -> dict[str, Any]:
             account.peaks["step"] = max(account.peaks["step"], account.live)
             # With accumulation the gradients of the micro batches before are there in the forward pass.
             step(keep=asked.get("gather", False))
+        del buckets
         peaks = {name: peak + (more if name in {"forward", "backward"} else 0) for name, peak in account.peaks.items()}
         numbers = [sum(p.numel() for p in which) for which in (model.parameters(), trained)]
     return {"phases": peaks, "parameters": numbers[0], "trained": numbers[1]}
