@@ -21,7 +21,7 @@ def layer(model: Dimensions, how: How) -> int:
     if model.qk_norm:
         attention += _norm(model.queries + model.keys, how, wide)
     names = ("q_proj",) if model.type in _TOGETHER else ("q_proj", "k_proj", "v_proj")
-    inputs = _input(model.hidden, names, how) + _input(model.queries, ("o_proj",), how, own=0)
+    inputs = _normed(model, names, how) + _input(model.queries, ("o_proj",), how, own=0)
     drops = 2 * model.hidden if model.type in _DROPS else 0
     norms = model.norms * norm(model, how)
     # What is multiplied by a trained number is kept.
@@ -31,6 +31,8 @@ def layer(model: Dimensions, how: How) -> int:
 
 def norm(model: Dimensions, how: How) -> int:
     """Return the bytes a token that a norm keeps besides its output."""
+    if model.norm == "layer" and how.autocast:
+        return 4 * model.hidden  # autocast has it in fp32
     if model.norm == "layer" or how.kernels:
         return how.stream * model.hidden
     return _norm(model.hidden, how, how.stream)
@@ -58,7 +60,7 @@ def _mlp(model: Dimensions, how: How) -> int:
     wide, ffn = how.compute, model.ffn
     times = max(1, model.experts_used)
     names = ("gate_proj", "up_proj") if model.gated and model.type != "phi3" else ("up_proj",)
-    first = 0 if model.parallel and model.norms == 1 else _input(model.hidden, names, how)
+    first = 0 if model.parallel and model.norms == 1 else _normed(model, names, how)
     last = _input(ffn, ("down_proj",), how)
     inner = (2 if how.kernels == "liger" else 3) * wide * ffn if model.gated else _gelu(model, how) * ffn
     return first + times * (inner + last)
@@ -73,12 +75,18 @@ def _gelu(model: Dimensions, how: How) -> int:
     return 4 * own if not how.autocast or how.widened or how.compute == 4 else 3 * 4 + own
 
 
+def _normed(model: Dimensions, names: tuple[str, ...], how: How) -> int:
+    """Return what linear layers keep of what a norm gives, each its own copy where autocast has that in fp32."""
+    in_fp32 = how.autocast and (how.stream == 4 or model.norm == "layer")
+    each = len(names) if in_fp32 and how.method == "full" else 1
+    return each * _input(model.hidden, names, how)
+
+
 def _input(width: int, names: tuple[str, ...], how: How, own: int = 1) -> int:
     """Return what linear layers keep of their common input; `own` is 0 where it is kept anyway."""
     wide = how.compute
     if how.method == "full":
-        copies = len(names) if how.autocast and how.stream == 4 and own else own
-        return copies * wide * width
+        return own * wide * width
     aimed = sum(name in how.targets for name in names)
     if how.packed and how.keeps_inputs:
         return (own + (1 if aimed and not how.scales else 0)) * wide * width
