@@ -124,6 +124,7 @@ TOKENS = {"micro_batch": 2, "sequence_length": 512}
             {"weights": "bf16", "autocast": "bf16", "method": "lora", "packed": "nf4"},
             0.05,
         ),
+        ({"type": "gpt2", **types()["gpt2"], "positions": 1024}, {"attention": "eager", "sequence_length": 1024}, 0.05),
         # Under autocast its norms give fp32, of which each linear layer keeps a copy.
         ({"type": "starcoder2", **types()["starcoder2"]}, {"weights": "bf16", "autocast": "bf16"}, 0.03),
         # Frozen weights are cast for each pass.

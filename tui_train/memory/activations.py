@@ -48,8 +48,11 @@ def _mixing(model: Dimensions, how: How) -> int:
     output = how.compute * model.queries
     if how.attention == "eager":
         repeated = 2 * how.compute * (model.queries - model.keys)
-        # In fp32 as the softmax gives them, and once more as they are multiplied with; of gemma2 what its tanh returns.
-        weights = 4 + (how.compute if how.compute < 4 else 0) + (how.compute if model.type == "gemma2" else 0)
+        # As the softmax gives them, in fp32 but for GPT-2's, and as they are multiplied with: in less, or after dropout, whose mask is a
+        # byte; of gemma2 what its tanh returns.
+        again = how.compute + 1 if model.type in _DROPS else how.compute if how.compute < 4 else 0
+        softmax = how.compute if model.type == "gpt2" and not how.autocast else 4
+        weights = softmax + again + (how.compute if model.type == "gemma2" else 0)
         return output + repeated + weights * model.heads * how.sequence_length
     # transformers repeats keys and values for each query head where there is a mask, and sdpa takes them as they are.
     repeated = 2 * how.compute * (model.queries - model.keys) if how.attention == "sdpa" else 0
