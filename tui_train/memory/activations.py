@@ -48,8 +48,8 @@ def _mixing(model: Dimensions, how: How) -> int:
     output = how.compute * model.queries
     if how.attention == "eager":
         repeated = 2 * how.compute * (model.queries - model.keys)
-        # As the softmax gives them, in fp32 but for GPT-2's, and as they are multiplied with: in less, or after dropout,
-        # whose mask is a byte; of gemma2 what its tanh returns.
+        # As the softmax gives them, in fp32 but for GPT-2's, and as they are multiplied with: in less, or after
+        # dropout, whose mask is a byte; of gemma2 what its tanh returns.
         again = how.compute + 1 if model.type in _DROPS else how.compute if how.compute < 4 else 0
         softmax = how.compute if model.type == "gpt2" and not how.autocast else 4
         weights = softmax + again + (how.compute if model.type == "gemma2" else 0)
