@@ -129,6 +129,32 @@ TOKENS = {"micro_batch": 2, "sequence_length": 512}
         ({"type": "starcoder2", **types()["starcoder2"]}, {"weights": "bf16", "autocast": "bf16"}, 0.03),
         # Frozen weights are cast for each pass.
         ({"ffn": 4096, "layers": 6}, {"autocast": "bf16", "method": "lora", "sequence_length": 32}, 0.05),
+        # Its norms keep one input; of fp32 from bitsandbytes, attention keeps values and no view of all three.
+        (
+            {"type": "gpt_neox", **types()["gpt_neox"], "ffn": 2048, "layers": 16},
+            {"weights": "bf16", "autocast": "bf16", "method": "lora", "packed": "nf4", "rank": 1},
+            0.05,
+        ),
+        # One head of values, which are a copy, and a softmax in 16 bits.
+        (
+            {"type": "falcon", **types()["falcon"], "norms": 1, "kv": 1, "heads": 16, "ffn": 2048, "layers": 8},
+            {"weights": "bf16", "method": "lora", "attention": "eager", "targets": EVERY, "dropout": 0.1},
+            0.05,
+        ),
+        # Each of its heads of queries gets keys and values of its own, whatever attends.
+        (
+            {"type": "falcon", **types()["falcon"], "kv": 4, "heads": 16, "ffn": 1024, "layers": 8},
+            {"attention": "flash"},
+            0.05,
+        ),
+        ({"type": "phi3", "heads": 16, "layers": 8}, {"attention": "eager"}, 0.05),
+        # Their norms multiply with the weight in fp32, or have none.
+        (
+            {"type": "gemma3_text", **types()["gemma3_text"], "heads": 4, "head_dim": 64, "layers": 8},
+            {"weights": "bf16"},
+            0.05,
+        ),
+        ({"type": "olmo", **types()["olmo"], "layers": 8}, {"weights": "bf16"}, 0.05),
         ({"heads": 16}, {"attention": "eager"}, 0.05),
         ({}, {"attention": "eager", "checkpointing": True, "sequence_length": 1024}, 0.05),
     ],

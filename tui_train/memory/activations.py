@@ -5,25 +5,30 @@ from tui_train.memory.types import BYTES, How
 
 # Those whose activation is written out of single operators, each of which keeps its input.
 _LONG_GELU = frozenset({"gpt2", "phi"})
-_ONE_PROJECTION = frozenset({"gpt_neox", "phi3", "falcon"})
 # One linear layer makes queries, keys and values; of phi3 another one the gate and what it is multiplied with.
-_TOGETHER = _ONE_PROJECTION | {"gpt2", "gpt_bigcode"}
+_TOGETHER = frozenset({"gpt_neox", "phi3", "falcon", "gpt2", "gpt_bigcode"})
+# Their values stay a view of all three.
+_VIEWS = frozenset({"gpt_neox", "phi3"})
 _DROPS = frozenset({"gpt2", "gpt_bigcode"})
+_WEIGHS_IN_FP32 = frozenset({"gemma", "gemma2", "gemma3_text", "olmo2"})
+_PLAIN_SOFTMAX = frozenset({"gpt2", "falcon"})
 
 
 def layer(model: Dimensions, how: How) -> int:
     """Return the bytes that one layer keeps for the backward pass of a micro batch."""
     wide = how.compute
     attention = wide * (model.queries + 2 * model.keys) + _mixing(model, how)
-    if model.type in _ONE_PROJECTION:
-        # Values are a view of what holds queries and keys as well, from before their rotation.
+    if model.type in _VIEWS and not how.widened and how.attention != "eager":
+        # What holds queries and keys as well, from before their rotation; of fp32, values are a copy in less.
         attention += wide * (model.queries + model.keys)
     if model.qk_norm:
-        attention += _norm(model.queries + model.keys, how, wide)
+        attention += _norm(model, model.queries + model.keys, how, wide)
     names = ("q_proj",) if model.type in _TOGETHER else ("q_proj", "k_proj", "v_proj")
-    inputs = _normed(model, names, how) + _input(model.queries, ("o_proj",), how, own=0)
+    # Fused attention keeps what it returns itself.
+    inputs = _normed(model, names, how) + _input(model.queries, ("o_proj",), how, own=how.attention == "eager")
     drops = 2 * model.hidden if model.type in _DROPS else 0
-    norms = model.norms * norm(model, how)
+    # Norms side by side keep one input, but where autocast makes each its own copy of it.
+    norms = (model.norms if not model.parallel or (how.autocast and how.stream < 4) else 1) * norm(model, how)
     # What is multiplied by a trained number is kept.
     scaled = sum(wide * width for name, (_, width) in model.matrices.items() if how.scales and name in how.targets)
     return how.tokens * (attention + inputs + drops + norms + scaled + _mlp(model, how))
@@ -35,35 +40,41 @@ def norm(model: Dimensions, how: How) -> int:
         return 4 * model.hidden  # autocast has it in fp32
     if model.norm == "layer" or how.kernels:
         return how.stream * model.hidden
-    return _norm(model.hidden, how, how.stream)
+    return _norm(model, model.hidden, how, how.stream)
 
 
-def _norm(width: int, how: How, stream: int) -> int:
-    # In fp32 whatever comes in, and again before the weight, if that is trained.
-    return (4 + (stream if how.method == "full" or how.scales else 0)) * width
+def _norm(model: Dimensions, width: int, how: How, stream: int) -> int:
+    # In fp32 whatever comes in, and again before the weight, if there is one and it is trained.
+    trained = model.norm != "plain" and (how.method == "full" or how.scales)
+    return (4 + ((4 if model.type in _WEIGHS_IN_FP32 else stream) if trained else 0)) * width
 
 
 def _mixing(model: Dimensions, how: How) -> int:
-    """Return what attention keeps besides queries, keys and values: its output, and how it was weighted."""
-    output = how.compute * model.queries
-    if how.attention == "eager":
-        repeated = 2 * how.compute * (model.queries - model.keys)
-        # As the softmax gives them, in fp32 but for GPT-2's, and as they are multiplied with: in less, or after
-        # dropout, whose mask is a byte; of gemma2 what its tanh returns.
-        again = how.compute + 1 if model.type in _DROPS else how.compute if how.compute < 4 else 0
-        softmax = how.compute if model.type == "gpt2" and not how.autocast else 4
-        weights = softmax + again + (how.compute if model.type == "gemma2" else 0)
-        return output + repeated + weights * model.heads * how.sequence_length
-    # transformers repeats keys and values for each query head where there is a mask, and sdpa takes them as they are.
-    repeated = 2 * how.compute * (model.queries - model.keys) if how.attention == "sdpa" else 0
-    return output + repeated + 4 * model.heads
+    """Return what attention keeps besides queries, keys and values: its output, or how it was weighted."""
+    repeated = 2 * how.compute * (model.queries - model.keys) if _repeats(model, how) else 0
+    if how.attention != "eager":
+        return repeated + how.compute * model.queries + 4 * model.heads
+    # As the softmax gives them, mostly in fp32, and as they are multiplied with: in less, or after dropout, whose
+    # mask is a byte; of gemma2 what its tanh returns.
+    softmax = how.compute if model.type in _PLAIN_SOFTMAX and not how.autocast else 4
+    again = how.compute + 1 if model.type in _DROPS else how.compute if how.compute < softmax else 0
+    weights = softmax + again + (how.compute if model.type == "gemma2" else 0)
+    return repeated + weights * model.heads * how.sequence_length
+
+
+def _repeats(model: Dimensions, how: How) -> bool:
+    """Return whether keys and values are repeated for each head of the queries."""
+    if model.type == "falcon":
+        return model.kv != 1 or how.attention == "eager"
+    # transformers does where there is a mask, for sdpa would take them as they are.
+    return how.attention in {"sdpa", "eager"}
 
 
 def _mlp(model: Dimensions, how: How) -> int:
     wide, ffn = how.compute, model.ffn
     times = max(1, model.experts_used)
     names = ("gate_proj", "up_proj") if model.gated and model.type != "phi3" else ("up_proj",)
-    first = 0 if model.parallel and model.norms == 1 else _normed(model, names, how)
+    first = _normed(model, names, how, own=0 if model.parallel and model.norms == 1 else 1)
     last = _input(ffn, ("down_proj",), how)
     inner = (2 if how.kernels == "liger" else 3) * wide * ffn if model.gated else _gelu(model, how) * ffn
     return first + times * (inner + last)
@@ -78,11 +89,11 @@ def _gelu(model: Dimensions, how: How) -> int:
     return 4 * own if not how.autocast or how.widened or how.compute == 4 else 3 * 4 + own
 
 
-def _normed(model: Dimensions, names: tuple[str, ...], how: How) -> int:
+def _normed(model: Dimensions, names: tuple[str, ...], how: How, own: int = 1) -> int:
     """Return what linear layers keep of what a norm gives, each its own copy where autocast has that in fp32."""
-    in_fp32 = how.autocast and (how.stream == 4 or model.norm == "layer")
-    each = len(names) if in_fp32 and how.method == "full" else 1
-    return each * _input(model.hidden, names, how)
+    if how.method == "full" and how.autocast and (how.stream == 4 or model.norm == "layer"):
+        return len(names) * _input(model.hidden, names, how)
+    return _input(model.hidden, names, how, own)
 
 
 def _input(width: int, names: tuple[str, ...], how: How, own: int = 1) -> int:

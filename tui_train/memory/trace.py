@@ -138,6 +138,7 @@ def configuration(model: Dimensions) -> dict[str, Any]:
             "num_kv_heads": model.kv or model.heads,
             "new_decoder_architecture": model.norms == 2,
             "multi_query": model.kv == 1,
+            "ffn_hidden_size": model.ffn,
         },
         "stablelm": {"use_qkv_bias": model.qkv_bias},
         "phi3": {"pad_token_id": 0},

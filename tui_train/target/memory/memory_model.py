@@ -112,7 +112,7 @@ _unpacked: Any = Unpacked.apply
 def as_on_cuda() -> Any:
     """Keep what CUDA's attention, dropout and autocast keep.
 
-    The CPU's repeat keys, have masks of four bytes, and leave the norms and powers in 16 bits.
+    The CPU's repeat keys, have masks of four bytes, and leave norms, powers and softmax in 16 bits.
     """
     functional: Any = torch.nn.functional
 
@@ -133,15 +133,19 @@ def as_on_cuda() -> Any:
     def power(x: Any, exponent: Any) -> Any:
         return usual_power(x.float() if torch.is_autocast_enabled("cpu") else x, exponent)
 
-    layer_norm, usual_power = functional.layer_norm, torch.pow
-    usual = functional.scaled_dot_product_attention, functional.dropout
-    functional.scaled_dot_product_attention, functional.dropout, functional.layer_norm = attend, drop, norm
+    def softmax(x: Any, dim: Any = None, _stacklevel: int = 3, dtype: Any = None) -> Any:
+        wide = torch.float32 if dtype is None and torch.is_autocast_enabled("cpu") else dtype
+        return usual_softmax(x, dim, dtype=wide)
+
+    layer_norm, usual_softmax, usual_power = functional.layer_norm, functional.softmax, torch.pow
+    ours = {"scaled_dot_product_attention": attend, "dropout": drop, "layer_norm": norm, "softmax": softmax}
+    usual = {name: getattr(functional, name) for name in ours}
+    vars(functional).update(ours)
     setattr(torch, "pow", power)  # noqa: B010
     try:
         yield
     finally:
-        functional.scaled_dot_product_attention, functional.dropout = usual
-        functional.layer_norm = layer_norm
+        vars(functional).update(usual)
         setattr(torch, "pow", usual_power)  # noqa: B010
 
 
