@@ -56,11 +56,14 @@ tick = 0
 while time.monotonic() - began < options.seconds:
     tick += 1
     if not options.until:
-        print(f"tick {tick}", flush=True)
+        # In one piece: unbuffered, `print` writes the end of a line by itself, and another process may come between.
+        sys.stdout.write(f"tick {tick}\n")
+        sys.stdout.flush()
     elif os.path.exists(options.until):
         break
     elif tick == 1:
-        print("tick 1", flush=True)
+        sys.stdout.write("tick 1\n")
+        sys.stdout.flush()
     if 0 < options.memory_for < options.batch:
         sys.exit("torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB.")
     time.sleep(0.05)
