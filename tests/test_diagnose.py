@@ -436,6 +436,8 @@ def test_a_log_is_read_as_it_is_kept(tmp_path, kept):
         (gzip.compress(FAILED.encode())[:-9], "no whole gzip file"),
         (b"\x1f\x8b nothing of the kind", "no whole gzip file"),
     ],
+    # Workers have to agree on the names, and gzip writes the time.
+    ids=["binary", "gzip of binary", "gzip of gzip", "gzip cut short", "no gzip"],
 )
 def test_what_is_no_log_is_not_called_free_of_failures(tmp_path, kept, said):
     (tmp_path / "log").write_bytes(kept)

@@ -10,7 +10,9 @@ _TOGETHER = frozenset({"gpt_neox", "phi3", "falcon", "gpt2", "gpt_bigcode"})
 # Their values stay a view of all three.
 _VIEWS = frozenset({"gpt_neox", "phi3"})
 _DROPS = frozenset({"gpt2", "gpt_bigcode"})
+# Their norms multiply with the weight before they go back to fewer bits.
 _WEIGHS_IN_FP32 = frozenset({"gemma", "gemma2", "gemma3_text", "olmo2"})
+# Their softmax stays in what is computed with.
 _PLAIN_SOFTMAX = frozenset({"gpt2", "falcon"})
 
 
