@@ -1,11 +1,10 @@
 """The most memory that each phase of a training step takes on one card, in closed form: exact sums, nothing fitted."""
 
-import math
 from collections.abc import Iterable
 
 from msgspec.structs import replace
 
-from tui_train.memory import activations
+from tui_train.memory import activations, losses
 from tui_train.memory.dimensions import Dimensions
 from tui_train.memory.types import BYTES, Estimate, How, Phase
 
@@ -33,14 +32,14 @@ def estimate(model: Dimensions, how: How) -> Estimate:
             *held,
             ("gradients", sums.gradients if how.gather else 0),
             ("activations", kept + sums.end),
-            ("logits", sums.logits),
+            ("logits", sums.logits.forward),
             ("temporaries", sums.casts_forward + sums.gathered),
         ),
     )
     backward = [_phase("backward", (*held, *parts)) for parts in sums.backward()]
     step = _phase("optimizer step", (*held, ("gradients", sums.gradients), ("temporaries", sums.step_temporaries)))
     evaluation = _phase(
-        "eval", (*held, ("activations", sums.passing), ("logits", sums.eval_logits), ("temporaries", sums.gathered))
+        "eval", (*held, ("activations", sums.passing), ("logits", sums.logits.evaluation), ("temporaries", sums.gathered))
     )
     phases = (loaded, forward, max(backward, key=lambda phase: phase.total), step, evaluation)
     return Estimate(tuple(phases), model.parameters, sums.trained, (*how.caveats, *_caveats(model, how)))
@@ -81,13 +80,14 @@ class _Sums:
         self._hold()
         self.layer = activations.layer(model, how)
         tokens = how.tokens
-        head = how.compute * model.hidden if how.method == "full" else 0
-        self.end = tokens * (activations.norm(model, how) + head + how.stream * model.hidden)
+        # What goes into the head, or a copy of it without the last of each sample.
+        head = how.stream if how.loss in losses.PARTS else how.compute if how.method == "full" else 0
+        self.end = tokens * (activations.norm(model, how) + (head + how.stream) * model.hidden)
         kept = tokens * model.hidden * how.stream
         self.checkpoint = kept if how.checkpointing and how.whole_layers else self._selective()
         # One comes back while the one before it is used.
         self.between_layers = min(model.layers, 2 if how.offloads else model.layers) * self.checkpoint
-        self._loss()
+        self.logits = losses.logits(model, how)
 
     def _hold(self) -> None:
         """Set what lives from step to step."""
@@ -112,7 +112,7 @@ class _Sums:
         self.buckets = self.trained * trained_width if how.sharding == "ddp" and how.shards > 1 else 0
         # What autocast casts stays for the backward pass, and of what learns until the forward pass ends at the least.
         cast = how.compute if how.autocast and how.stream == 4 and self.width == 4 else 0
-        self.cast_head = model.table * cast
+        self.cast_head = 0 if how.loss in losses.PARTS else model.table * cast
         self.cast_layers = 0 if how.packed else model.layers * model.linear * cast
         self.cast_layer = self.cast_layers / model.layers
         self.casts = self.cast_head + (self.cast_layer if how.checkpointing else self.cast_layers)
@@ -157,41 +157,6 @@ class _Sums:
         kept = how.stream * model.hidden + how.compute * (model.queries + products) + 4 * model.heads
         return how.tokens * kept
 
-    def _loss(self) -> None:
-        """Set what the logits take at most, in training and in evaluation."""
-        model, how = self.model, self.how
-        all_logits = how.tokens * model.vocab
-        wide = how.compute
-        # As they are computed, in fp32 where that is another, and the logarithm of the softmax.
-        cast = wide if wide < 4 else 0
-        upcast = 4 + 4 + cast
-        forward: dict[str, float] = {
-            "upcast": upcast,
-            "copied": 12 + cast,
-            "plain": 4 * wide,
-            "fast": 8,
-            "fast-copied": 8 + cast,
-        }
-        # Parts of which one is in work: eight, as torchtune has them, where nothing but logits is kept.
-        forward |= {"chunked": 2 * wide, "compiled": wide * 9 / 8}
-        # That logarithm, its gradient, and the gradient of the logits.
-        backward: dict[str, float] = {"upcast": 12, "copied": 12}
-        if model.type == "gemma2":
-            # Its logits go through a tanh, which keeps what it returns.
-            forward, backward = ({name: size + wide for name, size in each.items()} for each in (forward, backward))
-        self.eval_logits = how.eval_tokens * model.vocab * min(wide + 4, forward.get(how.loss, wide + 4))
-        if how.loss != "fused":
-            self.logits: float = all_logits * forward[how.loss]
-            self.logits_back: float = all_logits * backward.get(how.loss, forward[how.loss])
-            return
-        # As Liger does: as many parts as the vocabulary is wider than the model, gradients at once.
-        parts = _power(model.vocab / model.hidden)
-        chunk = min(how.tokens, _power(how.tokens / parts))
-        trained = model.table * how.compute if how.method == "full" else 0
-        self.logits = chunk * model.vocab * wide + how.tokens * model.hidden * wide + trained
-        self.logits_back = self.logits - chunk * model.vocab * wide
-        self.eval_logits = min(how.eval_tokens, _power(how.eval_tokens / parts)) * model.vocab * wide
-
     @property
     def passing(self) -> float:
         """What one layer holds at a time where nothing is kept for a backward pass."""
@@ -216,7 +181,7 @@ class _Sums:
         left = 2 * kept if how.holds_layers else self.checkpoint
         logits = (
             ("activations", kept + self.end),
-            ("logits", self.logits_back),
+            ("logits", self.logits.backward),
             ("temporaries", self.gathered + self.casts),
         )
         return (
@@ -228,7 +193,3 @@ class _Sums:
                 ("temporaries", max(passing, tables + self.gathered) + self.cast_layer),
             ),
         )
-
-
-def _power(number: float) -> int:
-    return 1 << max(0, math.ceil(number) - 1).bit_length()

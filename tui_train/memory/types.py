@@ -11,7 +11,9 @@ Method = Literal["full", "lora", "frozen"]
 Packing = Literal["", "nf4", "nf4-dq", "gptq", "int8"]
 Optimizer = Literal["adamw_foreach", "adamw_fused", "adamw_8bit", "adafactor", "sgd"]
 Attention = Literal["eager", "sdpa", "flash"]
-Loss = Literal["upcast", "copied", "plain", "fast", "fast-copied", "chunked", "compiled", "fused"]
+Loss = Literal[
+    "upcast", "copied", "plain", "fast", "fast-copied", "chunked", "compiled", "fused", "checkpointed", "tiled"
+]
 Kernels = Literal["", "norms", "liger"]
 Sharding = Literal["", "ddp", "fsdp", "zero1", "zero2", "zero3"]
 

@@ -15,6 +15,10 @@ LOSSES = {
     "fast-copied": (True, True, True),
 }
 
+# Tokens and words of TRL's tiles since 1.15, and tokens of its parts before.
+TILE = (4096, 32768)
+PART = 256
+
 
 class Fast(torch.autograd.Function):
     """A loss whose gradient is written over the logits."""
@@ -50,9 +54,42 @@ class FusedLoss(torch.autograd.Function):
         return ctx.saved_tensors
 
 
+class TiledLoss(torch.autograd.Function):
+    """TRL's loss since 1.15: the logits a tile at a time, both ways, and gradients that are summed in fp32."""
+
+    @staticmethod
+    def forward(ctx: Any, hidden: Any, weight: Any, kind: Any) -> Any:
+        ctx.save_for_backward(hidden, weight)
+        ctx.kind = kind
+        held = _tile(hidden, weight, kind)
+        del held
+        return hidden.new_zeros((), dtype=torch.float32)
+
+    @staticmethod
+    def backward(ctx: Any, _grad: Any) -> Any:
+        inputs = ctx.saved_tensors
+        needed = zip(inputs, ctx.needs_input_grad, strict=False)
+        sums = [torch.zeros_like(x, dtype=torch.float32) if wanted else None for x, wanted in needed]
+        held = [_tile(*inputs, ctx.kind)]
+        if len(inputs[0]) > TILE[0] or len(inputs[1]) > TILE[1]:
+            # The words of one tile are still there when those of the next are cast.
+            held.append(inputs[1][: TILE[1]].to(ctx.kind))
+        grads = [grad if grad is None else grad.to(x.dtype) for x, grad in zip(inputs, sums, strict=True)]
+        del held
+        return (*grads, None)
+
+
+def _tile(hidden: Any, weight: Any, kind: Any) -> tuple[Any, ...]:
+    """Return what works on one tile: its logits, its tokens and its words."""
+    tokens, words = min(len(hidden), TILE[0]), TILE[1]
+    logits = torch.empty(tokens, words, dtype=kind, device=hidden.device)
+    return logits, hidden[:tokens].to(kind), weight[:words].to(kind)
+
+
 # torch does not say what these return.
 _fast: Any = Fast.apply
 _fusedloss: Any = FusedLoss.apply
+_tiledloss: Any = TiledLoss.apply
 
 
 def loss_of(model: Any, tokens: Any, asked: dict[str, Any], device: str = "cpu") -> Any:
@@ -65,6 +102,9 @@ def loss_of(model: Any, tokens: Any, asked: dict[str, Any], device: str = "cpu")
             hidden = model.base_model(input_ids=tokens).last_hidden_state
             weight = model.get_output_embeddings().weight
             return _fusedloss(hidden, weight)
+    if asked["loss"] in {"tiled", "checkpointed"}:
+        with context:
+            return loss_in_parts(model, tokens, asked["loss"], kind)
     if asked["loss"] in LOSSES:
         with context:
             return loss_over(model, tokens, asked["loss"])
@@ -89,3 +129,26 @@ def loss_over(model: Any, tokens: Any, kind: str) -> Any:
     loss = _fast(logits) if fast else torch.nn.functional.cross_entropy(logits, tokens[:, 1:].flatten())
     del kept
     return loss
+
+
+def loss_in_parts(model: Any, tokens: Any, name: str, kind: Any) -> Any:
+    """Return the loss as TRL computes it since 1.7, without all the logits at a time."""
+    hidden = model.base_model(input_ids=tokens).last_hidden_state[:, :-1]
+    weight = model.get_output_embeddings().weight
+    # Those whose next token counts, which is a copy.
+    flat = torch.cat(hidden.unbind())
+    if name == "tiled":
+        return _tiledloss(flat, weight, kind or flat.dtype)
+    loss = flat.new_zeros((), dtype=torch.float32)
+    for part, wanted in zip(flat.split(PART), tokens[:, 1:].flatten().split(PART), strict=True):
+        loss = loss + torch.utils.checkpoint.checkpoint(_part, part, weight, wanted, use_reentrant=False)[0]
+    return loss
+
+
+def _part(hidden: Any, weight: Any, wanted: Any) -> tuple[Any, Any]:
+    logits = hidden.float() @ weight.float().t()
+    # In fp32 as autocast has it on CUDA.
+    sums = torch.nn.functional.log_softmax(logits.float(), dim=-1)
+    loss = torch.nn.functional.nll_loss(sums, wanted, reduction="sum")
+    entropy = (sums.exp() * sums).sum(-1).neg()
+    return loss, (entropy * wanted.ge(0)).sum()

@@ -1,0 +1,104 @@
+"""What the logits and the loss take besides what the layers keep, in bytes, by how the loss is computed."""
+
+import math
+
+from msgspec import Struct
+
+from tui_train.memory.dimensions import Dimensions
+from tui_train.memory.types import BYTES, How
+
+# Losses that never have all logits and read a copy of what goes into the head: TRL's, since 1.15 and since 1.7.
+PARTS = frozenset({"tiled", "checkpointed"})
+# Tokens and words of a tile of TRL's logits, and tokens of one of its parts.
+_TILE = (4096, 32768)
+_PART = 256
+
+
+class Logits(Struct, frozen=True):
+    """The most that logits and their gradients take in the forward pass, at the start of the backward, in evaluation."""
+
+    forward: float
+    backward: float
+    evaluation: float
+
+
+def logits(model: Dimensions, how: How) -> Logits:
+    """Return what the loss takes at a time."""
+    by = {"fused": _fused, "tiled": _tiled, "checkpointed": _checkpointed}
+    return by.get(how.loss, _whole)(model, how)
+
+
+def _whole(model: Dimensions, how: How) -> Logits:
+    wide = how.compute
+    # As they are computed, in fp32 where that is another, and the logarithm of the softmax.
+    cast = wide if wide < 4 else 0
+    forward: dict[str, float] = {
+        "upcast": 4 + 4 + cast,
+        "copied": 12 + cast,
+        "plain": 4 * wide,
+        "fast": 8,
+        "fast-copied": 8 + cast,
+        # Parts of which one is in work: eight, as torchtune has them, where nothing but logits is kept.
+        "chunked": 2 * wide,
+        "compiled": wide * 9 / 8,
+    }
+    # That logarithm, its gradient, and the gradient of the logits.
+    backward: dict[str, float] = {"upcast": 12, "copied": 12}
+    if model.type == "gemma2":
+        # Its logits go through a tanh, which keeps what it returns.
+        forward, backward = ({name: size + wide for name, size in each.items()} for each in (forward, backward))
+    ahead = forward[how.loss]
+    back = backward.get(how.loss, ahead)
+    each = model.vocab * min(wide + 4, ahead)
+    return Logits(how.tokens * model.vocab * ahead, how.tokens * model.vocab * back, how.eval_tokens * each)
+
+
+def _fused(model: Dimensions, how: How) -> Logits:
+    """As Liger does: as many parts as the vocabulary is wider than the model, gradients at once."""
+    parts = _power(model.vocab / model.hidden)
+    line = model.vocab * how.compute
+    trained = model.table * how.compute if how.method == "full" else 0
+    gradients = how.tokens * model.hidden * how.compute + trained
+    first, evaluated = (min(tokens, _power(tokens / parts)) for tokens in (how.tokens, how.eval_tokens))
+    return Logits(first * line + gradients, gradients, evaluated * line)
+
+
+def _tiled(model: Dimensions, how: How) -> Logits:
+    """As TRL does since 1.15: a tile at a time, which is computed again for gradients that are summed in fp32."""
+    wide, width = how.compute, BYTES[how.weights]
+    words = min(_TILE[1], model.vocab) * model.hidden * wide if width != wide else 0
+    several = how.tokens > _TILE[0] or model.vocab > _TILE[1]
+
+    def tile(tokens: int) -> int:
+        rows = model.hidden * wide if how.stream != wide else 0
+        return min(_TILE[0], tokens) * (_TILE[1] * wide + rows) + words
+
+    # In fp32, and as they are handed on.
+    gradients = how.tokens * model.hidden * (4 + how.stream % 4)
+    gradients += model.table * (4 + width % 4) if how.method == "full" else 0
+    # The words of one tile are still there when those of the next are cast.
+    backward = tile(how.tokens) + (words if several else 0) + gradients
+    return Logits(tile(how.tokens), backward, tile(how.eval_tokens))
+
+
+def _checkpointed(model: Dimensions, how: How) -> Logits:
+    """As TRL does since 1.7: parts that are computed again, with the head in fp32 and then as autocast has it."""
+    width = BYTES[how.weights]
+    wide = how.compute if how.autocast else 4
+    # The head in fp32, and of that what is multiplied with, which stays where it is for the gradients.
+    kept = model.table * wide if wide != width or how.autocast else 0
+    casts = kept + (model.table * 4 if width < 4 and how.autocast else 0)
+
+    def part(tokens: int, kept: float) -> float:
+        """Return what a part takes: as it is multiplied, or with its softmax and what is told of that."""
+        each = min(_PART, tokens) * model.vocab
+        return max(casts + each * wide, kept + each * (wide + 12))
+
+    # The head's gradients of two parts and their sum; or of one in fp32 and in less, beside what it was made of.
+    one = kept + model.table * (4 + width) + min(_PART, how.tokens) * model.vocab * wide
+    adding = 0 if how.method != "full" else model.table * 12 if width == 4 else one
+    backward = max(part(how.tokens, kept), adding)
+    return Logits(part(how.tokens, 0), backward, part(how.eval_tokens, 0))
+
+def _power(number: float) -> int:
+    return 1 << max(0, math.ceil(number) - 1).bit_length()
