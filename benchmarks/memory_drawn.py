@@ -36,7 +36,7 @@ def drawn(chance: random.Random) -> Iterator[tuple[Dimensions, How]]:
             micro_batch=chance.choice([1, 2, 4, 8]),
             sequence_length=chance.choice([256, 512, 1024, 2048]),
             weights=weights,  # type: ignore[arg-type]
-            autocast=chance.choice(["", "bf16"]),  # type: ignore[arg-type]
+            autocast=chance.choice(["", "bf16", "bf16", "fp16"]),  # type: ignore[arg-type]
             method="lora" if lora else "full",
             packed=packed,  # type: ignore[arg-type]
             rank=chance.choice([8, 64]),
@@ -45,7 +45,7 @@ def drawn(chance: random.Random) -> Iterator[tuple[Dimensions, How]]:
             optimizer=chance.choice(["adamw_fused", "adamw_foreach", "adamw_8bit", "adafactor", "sgd"]),  # type: ignore[arg-type]
             attention=chance.choice(["sdpa", "flash", "eager"]),  # type: ignore[arg-type]
             checkpointing=chance.random() < 0.5,
-            loss=chance.choice(["upcast", "upcast", "copied", "fused"]),  # type: ignore[arg-type]
+            loss=chance.choice(["upcast", "upcast", "copied", "fused", "tiled", "checkpointed"]),  # type: ignore[arg-type]
             sharding=sharding,  # type: ignore[arg-type]
             shards=2 if sharding else 1,
             gather=chance.random() < 0.3,

@@ -9,7 +9,7 @@ from tui_train.changes import apply
 from tui_train.checks import CHECKS, check
 from tui_train.facts.types import ContainerImage, Document, Facts, Flag, Gap, GpuProcess, Logout, ScriptHelp, Taken
 from tui_train.plan.plan import plan
-from tui_train.presets import OwnPreset
+from tui_train.presets import Argument, OwnPreset, Preset
 from tui_train.profile.fields import paths_of
 from tui_train.profile.types import Profile
 from tui_train.workflow import prepare
@@ -700,6 +700,14 @@ FAULTS = {
         "your own --gradient_accumulation_steps=5 --per_device_train_batch_size=3",
         False,
     ),
+    "a batch that is lowered by itself": (
+        SCRIPT | {"trainer.arguments": ("--auto_find_batch_size",)},
+        facts(),
+        "warning",
+        "trainer.arguments",
+        "auto_find_batch_size lowers the batch",
+        False,
+    ),
     "more memory than the card has": (
         {"recipe.hidden_size": 2048, "recipe.heads": 16, "recipe.layers": 16, "recipe.sequence_length": 2048},
         facts(gpus=(gpu(0),)),
@@ -873,7 +881,8 @@ def test_a_batch_of_ones_own_goes_into_the_recipe(words, left, micro_batch, glob
     mended = apply(finding.change, profile(values))
     assert mended.trainer.arguments == left
     assert (mended.recipe.micro_batch, mended.recipe.global_batch) == (micro_batch, global_batch)
-    assert found({"ladder.rungs": ()} | values, facts())[0].level == "warning"
+    for rungs in ((), ("expandable_segments", "activation_checkpointing")):
+        assert found({"ladder.rungs": rungs} | values, facts())[0].level == "warning"
 
 
 @pytest.mark.parametrize("words", [(f"{BATCH}=many",), (BATCH,), (f"{BATCH}=", "7", "--k"), (f"{BATCH}=999999999",)])
@@ -883,7 +892,7 @@ def test_a_batch_of_ones_own_that_is_not_plain_is_only_told(words):
 
 
 @pytest.mark.parametrize(
-    "words", [(f"{BATCH}={{micro_batch}}",), (BATCH, "{micro_batch}"), ("--per_device_eval_bat=2",)]
+    "words", [(f"{BATCH}={{micro_batch}}",), (BATCH, "{micro_batch}"), (f"{BATCH}=2", BATCH, "{micro_batch}")]
 )
 def test_the_recipes_own_batch_may_be_named(words):
     assert not [item for item in found(SCRIPT | {"trainer.arguments": words}, facts()) if "overrules" in item.message]
@@ -891,7 +900,7 @@ def test_the_recipes_own_batch_may_be_named(words):
 
 def test_a_batch_before_the_recipes_does_nothing():
     (finding,) = found(SCRIPT | {"trainer.preset": "nanogpt", "trainer.arguments": ("--batch_size=2",)}, facts())
-    assert (finding.level, finding.change.edits[0][1]) == ("warning", ())
+    assert (finding.level, finding.change.edits) == ("warning", (("trainer.arguments", ()),))
     assert "does nothing" in finding.message
 
 
@@ -899,6 +908,17 @@ def test_a_yaml_trainers_batch_among_the_arguments_is_found():
     values = SCRIPT | {"trainer.preset": "llama-factory", "trainer.script": "", "trainer.config": "/c.yaml"}
     values |= {"trainer.arguments": ("per_device_train_batch_size=2",)}
     assert any("overrules" in item.message for item in found(values, read(c=Document(values={}))))
+
+
+def test_an_argument_that_depends_on_the_batch_does_not_say_it():
+    told = (Argument(words=("--bs={micro_batch}",)), Argument(words=("--no_sync",), when="accumulation!=1"))
+    own = OwnPreset(path="/mine.toml", preset=Preset(label="Mine", about="", arguments=told))
+    where = msgspec.structs.replace(facts(), presets={"mine": own})
+    values = SCRIPT | {"trainer.preset": "mine"}
+    assert not [
+        item for item in found(values | {"trainer.arguments": ("--no_sync",)}, where) if "your own" in item.message
+    ]
+    assert [item for item in found(values | {"trainer.arguments": ("--bs=3",)}, where) if "your own" in item.message]
 
 
 def test_errors_come_first_and_all_are_told():

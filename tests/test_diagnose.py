@@ -427,6 +427,13 @@ def test_a_log_is_read_as_it_is_kept(tmp_path, kept):
     assert (found.failure, found.line) == ("cuda_oom", FAILED.splitlines()[-1])
 
 
+def test_the_start_of_a_long_log_is_read_whole(tmp_path):
+    quiet = "rank 1 waits for rank 0, nothing arrived yet\n" * 20_000
+    said = "Downloading a shard\n" * 500 + "Failed to initialize NVML: Driver/library version mismatch\n"
+    (tmp_path / "log").write_text(said + quiet)
+    assert of_log(str(tmp_path / "log")).line.startswith("Failed to initialize NVML")
+
+
 @pytest.mark.parametrize(
     ("kept", "said"),
     [
@@ -445,7 +452,7 @@ def test_what_is_no_log_is_not_called_free_of_failures(tmp_path, kept, said):
         of_log(str(tmp_path / "log"))
 
 
-def test_a_log_may_come_a_byte_at_a_time():
+def test_a_log_may_come_in_parts():
     words = [str(Path(sys.executable).parent / "tui-train"), "diagnose", "-", "--json"]
     with subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as reading:
         kept = gzip.compress(FAILED.encode())

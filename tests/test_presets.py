@@ -7,6 +7,7 @@ import re
 import subprocess
 import sys
 import textwrap
+from importlib import resources
 from pathlib import Path
 
 import msgspec
@@ -678,6 +679,50 @@ def parsed(real, code, *words):
     done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False, timeout=200)
     assert done.returncode == 0, done.stderr[-2000:]
     return json.loads(done.stdout.splitlines()[-1])
+
+
+# TRL's own loss and the trace's, under the trace's counting: the most that lives in the forward and backward pass.
+LOSSES = """
+    import contextlib, json, sys
+    sys.path[:0] = sys.argv[1:3]
+    import memory_trace, torch
+    from trl import ModelConfig
+    from trl.kernels import chunked_logprob
+    from trl.trainer import utils
+    from tui_train.memory.dimensions import Dimensions
+    from tui_train.memory.trace import question
+    from tui_train.memory.types import How
+
+    # What the kernels of Triton write, they write over the tile.
+    chunked_logprob._forward_tile = chunked_logprob._backward_tile = lambda *_, **__: None
+    chunked_logprob._addmm_fp32 = lambda *_: None
+
+    def real(model, tokens, asked):
+        utils.add_fused_lm_head(model, outputs=("log_probs", "entropy", "is_top1"))
+        with torch.autocast("cpu", torch.bfloat16) if asked["autocast"] else contextlib.nullcontext():
+            return model(input_ids=tokens, labels=tokens, fused_lm_head=True).loss
+
+    told = {"layers": 1, "hidden": 512, "heads": 8, "ffn": 512, "vocab": 90000}
+    ways = [{"autocast": "bf16"}, {"weights": "bf16", "method": "lora"}, {"weights": "bf16"}]
+    for way in ways:
+        how = How(micro_batch=3, sequence_length=1500, optimizer="sgd", loss="tiled", **way)
+        asked = question(Dimensions(**told), how)
+        for loss in (memory_trace.loss_of, real):
+            memory_trace.loss_of, usual = loss, memory_trace.loss_of
+            phases = memory_trace.trace(asked)["phases"]
+            memory_trace.loss_of = usual
+            way[loss.__name__] = [phases["forward"], phases["backward"]]
+    print(json.dumps([ModelConfig().dtype, [[way["loss_of"], way["real"]] for way in ways]]))
+"""
+
+
+@parsers
+def test_trl_itself_takes_for_its_loss_what_is_traced_and_loads_in_fp32(real):
+    child = Path(str(resources.files("tui_train"))) / "target" / "memory"
+    dtype, ways = parsed(real, LOSSES, str(child), str(child.parents[2]))
+    assert dtype == "float32"
+    for ours, theirs in ways:
+        assert ours == pytest.approx(theirs, rel=0.005)
 
 
 @parsers

@@ -40,6 +40,7 @@ CHECKS: tuple[Check, ...] = (
     communication.dead,
     trainer.arguments,
     trainer.own_words,
+    trainer.lowered_batch,
     trainer.secret_arguments,
     preset.module,
     preset.config,

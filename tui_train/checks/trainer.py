@@ -8,6 +8,7 @@ from tui_train.changes import Change, apply
 from tui_train.checks.finding import Finding
 from tui_train.errors import BadInput
 from tui_train.facts.types import Facts, PathState
+from tui_train.memory.settings import settings
 from tui_train.plan import batch, fallbacks, nemo
 from tui_train.plan.resolve import Resolved, lacks, started
 from tui_train.presets import PLACEHOLDER, PLACEHOLDERS
@@ -133,14 +134,15 @@ def own_words(profile: Profile, _facts: Facts, resolved: Resolved) -> Iterator[F
     if not own:
         return
     words = visible(" ".join(dict.fromkeys(" ".join(one.words) for said in own.values() for one in said)))
-    if resolved.preset.yours_first:
+    last, falls_back = resolved.preset.yours_first, "micro_batch" in profile.ladder.rungs
+    if last:
         message = f"your own {words} does nothing: the recipe's batch comes after it"
-    elif profile.ladder.rungs:
+    elif falls_back:
         message = f"your own {words} overrules the recipe: fallbacks could not keep the global batch"
     else:
         message = f"your own {words} overrules the recipe, by which accumulation is reckoned"
     yield Finding(
-        level="error" if profile.ladder.rungs and not resolved.preset.yours_first else "warning",
+        level="error" if falls_back and not last else "warning",
         key="trainer.arguments",
         message=message,
         remedy="Take it out, and set the recipe's micro batch and global batch.",
@@ -148,10 +150,27 @@ def own_words(profile: Profile, _facts: Facts, resolved: Resolved) -> Iterator[F
     )
 
 
+def lowered_batch(profile: Profile, facts: Facts, resolved: Resolved) -> Iterator[Finding]:
+    """A trainer that lowers the batch by itself, which no accumulation makes up for."""
+    value = settings(profile, facts.documents).get("auto_find_batch_size", "")
+    named = "per_device_train_batch_size" in fallbacks.options("micro_batch", resolved.preset)
+    if named and str(value).lower() in {"true", "1", "yes"}:
+        yield Finding(
+            level="warning",
+            key="trainer.arguments",
+            message="auto_find_batch_size lowers the batch after running out of memory, and the global batch with it",
+            remedy="Take it out: the fallbacks lower the batch and keep the global one.",
+        )
+
+
 def _into_recipe(profile: Profile, resolved: Resolved, own: Mapping[str, tuple[fallbacks.Said, ...]]) -> Change | None:
     """Return what takes such words out and sets the recipe to what they say; None where that is not plain."""
     last = {name: said[-1].value for name, said in own.items()}
     each = [one for said in own.values() for one in said]
+    gone = {at for one in each for at in range(one.at, one.at + len(one.words))}
+    left = tuple(word for at, word in enumerate(profile.trainer.arguments) if at not in gone)
+    if resolved.preset.yours_first:
+        return Change(f"without {' '.join(sorted(own))}", "nothing else", (("trainer.arguments", left),))
     if own.keys() - {"micro_batch", "accumulation"} or len({one.at for one in each}) < len(each):
         return None
     if not all(re.fullmatch(r"[1-9]\d{0,8}", value) for value in last.values()):
@@ -160,9 +179,8 @@ def _into_recipe(profile: Profile, resolved: Resolved, own: Mapping[str, tuple[f
     micro = int(last.get("micro_batch", recipe.micro_batch))
     unit = micro * resolved.copies
     total = unit * int(last.get("accumulation", max(1, recipe.global_batch // unit)))
-    gone = {at for one in each for at in range(one.at, one.at + len(one.words))}
     edits: dict[str, fields.Value] = {
-        "trainer.arguments": tuple(word for at, word in enumerate(profile.trainer.arguments) if at not in gone),
+        "trainer.arguments": left,
         "recipe.micro_batch": micro,
         "recipe.global_batch": total,
     }

@@ -50,14 +50,12 @@ class _Begun:
     """A stream whose start was read already."""
 
     def __init__(self, file: Any) -> None:
-        self._file, self.start = file, b""
-        # A pipe may give as little at a time as was written.
-        while len(self.start) < _SAMPLE and (more := file.read(_SAMPLE - len(self.start))):
-            self.start += more
+        self._file = file
+        self.start: bytes = file.read(_SAMPLE)
 
-    def read(self, size: int = -1) -> bytes:
-        start, self.start = (self.start, b"") if size < 0 else (self.start[:size], self.start[size:])
-        rest: bytes = self._file.read() if size < 0 else b"" if start else self._file.read(size)
+    def read(self, size: int) -> bytes:
+        start, self.start = self.start[:size], self.start[size:]
+        rest: bytes = self._file.read(size - len(start))
         return start + rest
 
 

@@ -24,7 +24,8 @@ def layer(model: Dimensions, how: How) -> int:
         # What holds queries and keys as well, from before their rotation; of fp32, values are a copy in less.
         attention += wide * (model.queries + model.keys)
     if model.qk_norm:
-        attention += _norm(model, model.queries + model.keys, how, wide)
+        width = model.queries + model.keys
+        attention += wide * width if how.kernels else _norm(model, width, how, wide)
     names = ("q_proj",) if model.type in _TOGETHER else ("q_proj", "k_proj", "v_proj")
     # Fused attention keeps what it returns itself.
     inputs = _normed(model, names, how) + _input(model.queries, ("o_proj",), how, own=how.attention == "eager")
@@ -78,7 +79,8 @@ def _mlp(model: Dimensions, how: How) -> int:
     names = ("gate_proj", "up_proj") if model.gated and model.type != "phi3" else ("up_proj",)
     first = _normed(model, names, how, own=0 if model.parallel and model.norms == 1 else 1)
     last = _input(ffn, ("down_proj",), how)
-    inner = (2 if how.kernels == "liger" else 3) * wide * ffn if model.gated else _gelu(model, how) * ffn
+    gate = (2 if how.kernels == "liger" else 3) * (4 if how.widened else wide)
+    inner = (gate if model.gated else _gelu(model, how)) * ffn
     return first + times * (inner + last)
 
 

@@ -39,7 +39,8 @@ def estimate(model: Dimensions, how: How) -> Estimate:
     backward = [_phase("backward", (*held, *parts)) for parts in sums.backward()]
     step = _phase("optimizer step", (*held, ("gradients", sums.gradients), ("temporaries", sums.step_temporaries)))
     evaluation = _phase(
-        "eval", (*held, ("activations", sums.passing), ("logits", sums.logits.evaluation), ("temporaries", sums.gathered))
+        "eval",
+        (*held, ("activations", sums.passing), ("logits", sums.logits.evaluation), ("temporaries", sums.gathered)),
     )
     phases = (loaded, forward, max(backward, key=lambda phase: phase.total), step, evaluation)
     return Estimate(tuple(phases), model.parameters, sums.trained, (*how.caveats, *_caveats(model, how)))
@@ -111,7 +112,7 @@ class _Sums:
         # DistributedDataParallel copies gradients into buckets of its own.
         self.buckets = self.trained * trained_width if how.sharding == "ddp" and how.shards > 1 else 0
         # What autocast casts stays for the backward pass, and of what learns until the forward pass ends at the least.
-        cast = how.compute if how.autocast and how.stream == 4 and self.width == 4 else 0
+        cast = how.compute if how.autocast not in {"", how.weights} and how.sharding in {"", "ddp"} else 0
         self.cast_head = 0 if how.loss in losses.PARTS else model.table * cast
         self.cast_layers = 0 if how.packed else model.layers * model.linear * cast
         self.cast_layer = self.cast_layers / model.layers
@@ -190,6 +191,11 @@ class _Sums:
             (
                 ("gradients", self.gradients),
                 ("activations", left + again),
-                ("temporaries", max(passing, tables + self.gathered) + self.cast_layer),
+                ("temporaries", passing + self.cast_layer),
+            ),
+            (
+                ("gradients", self.gradients),
+                ("activations", left if how.holds_layers else 0),
+                ("temporaries", tables + self.gathered),
             ),
         )

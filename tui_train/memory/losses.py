@@ -15,7 +15,7 @@ _PART = 256
 
 
 class Logits(Struct, frozen=True):
-    """The most that logits and their gradients take in the forward pass, at the start of the backward, in evaluation."""
+    """The most that logits and their gradients take: forward, at the start of the backward pass, and in evaluation."""
 
     forward: float
     backward: float
@@ -99,6 +99,7 @@ def _checkpointed(model: Dimensions, how: How) -> Logits:
     adding = 0 if how.method != "full" else model.table * 12 if width == 4 else one
     backward = max(part(how.tokens, kept), adding)
     return Logits(part(how.tokens, 0), backward, part(how.eval_tokens, 0))
+
 
 def _power(number: float) -> int:
     return 1 << max(0, math.ceil(number) - 1).bit_length()

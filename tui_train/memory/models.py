@@ -91,12 +91,22 @@ def dimensions(config: dict[str, Any], name: str = "") -> Dimensions:
         values["tied"] = config["tie_word_embeddings"]
     if kind in {"gpt2", "gpt_bigcode"}:
         values["positions"] = number("n_positions", usual=1024)
+    if kind == "falcon" and config.get("new_decoder_architecture"):
+        values["kv"] = number("num_kv_heads")
+    return msgspec.convert(values | _variant(kind, config), Dimensions)
+
+
+def _variant(kind: str, config: dict[str, Any]) -> dict[str, Any]:
+    """Return how the layers of a type are built where its config.json decides that."""
     if kind == "stablelm":
-        values["qkv_bias"] = bool(config.get("use_qkv_bias"))
+        return {"qkv_bias": bool(config.get("use_qkv_bias"))}
+    if kind == "gpt_neox":
+        return {"parallel": config.get("use_parallel_residual") is not False}
     if kind == "falcon":
         new = bool(config.get("new_decoder_architecture"))
-        values |= {"norms": 2 if new else 1, "kv": number("num_kv_heads") if new else values["kv"]}
-    return msgspec.convert(values, Dimensions)
+        parallel = new or config.get("parallel_attn") is not False
+        return {"parallel": parallel, "norms": 2 if new or not parallel else 1}
+    return {}
 
 
 def parameters(path: Path) -> int:

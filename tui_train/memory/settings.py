@@ -11,6 +11,7 @@ from msgspec import Struct
 from tui_train.facts.types import Document, Facts
 from tui_train.facts.versions import at_least
 from tui_train.memory.dimensions import Dimensions, by_name
+from tui_train.memory.trainers import loss, on, packed, weights
 from tui_train.memory.types import (
     ALSO,
     ATTENTION,
@@ -18,10 +19,7 @@ from tui_train.memory.types import (
     QUERIES_VALUES,
     Attention,
     How,
-    Kernels,
-    Loss,
     Optimizer,
-    Packing,
     Sharding,
 )
 from tui_train.plan import batch
@@ -31,7 +29,6 @@ from tui_train.profile.types import Profile
 # As the built-in trainer has it: bytes, an end of text, and room.
 _BYTES = 264
 _MODEL = ("model_name_or_path", "base_model", "model_name", "model")
-_DTYPES = ("torch_dtype", "dtype", "model_init_dtype")
 _LENGTH = ("max_length", "max_seq_length", "block_size", "cutoff_len", "sequence_len")
 _EVAL_BATCH = ("per_device_eval_batch_size", "eval_batch_size")
 # What a trainer does where nothing is said, and others do not.
@@ -107,18 +104,16 @@ def settings(profile: Profile, documents: Mapping[str, Document]) -> dict[str, A
     """Return what is told to a script: the values of its YAML file, and over them those of the arguments."""
     document = documents.get(profile.trainer.config)
     usual = _USUAL.get(profile.trainer.preset, {})
-    return {**usual, **(document.values if document else {}), **dict(_arguments(profile.trainer.arguments))}
+    told = dict(_arguments(profile.trainer.arguments, bare=bool(profile.trainer.config)))
+    return {**usual, **(document.values if document else {}), **told}
 
 
-def _arguments(words: tuple[str, ...]) -> Iterator[tuple[str, str]]:
+def _arguments(words: tuple[str, ...], *, bare: bool) -> Iterator[tuple[str, str]]:
+    """Yield what arguments say by name; `bare`: those of YAML trainers do without dashes."""
     for word, after in pairwise((*words, "--")):
-        if word.startswith("--") and len(word) > 2:
-            name, equals, value = word[2:].partition("=")
+        name, equals, value = word.lstrip("-+").partition("=")
+        if name and (word.startswith("--") or (equals and bare)):
             yield name.replace("-", "_"), value if equals else "true" if after.startswith("-") else after
-
-
-def _on(told: Mapping[str, Any], *names: str) -> bool:
-    return any(str(told.get(name, "")).lower() in {"true", "yes", "1", "auto"} for name in names)
 
 
 def _number(told: Mapping[str, Any], names: tuple[str, ...], usual: int) -> int:
@@ -129,50 +124,49 @@ def _number(told: Mapping[str, Any], names: tuple[str, ...], usual: int) -> int:
 def _how(profile: Profile, resolved: Resolved, told: Mapping[str, Any], model: Dimensions | None = None) -> How:
     recipe, own = profile.recipe, profile.trainer.kind == "builtin"
     steps = batch.accumulation(recipe.global_batch, recipe.micro_batch, resolved.copies)
-    packed = _packed(told)
+    packing = packed(told)
     words = " ".join(str(told.get(name, "")) for name in ("adapter", "finetuning_type", "peft_method")).lower()
     taken = resolved.room.takes
     made_lora = recipe.lora and "lora" in taken
-    lora = not own and (made_lora or _on(told, "use_peft") or bool(packed) or "lora" in words)
+    lora = not own and (made_lora or on(told, "use_peft") or bool(packing) or "lora" in words)
     precise = recipe.precision == "fp32"
-    weights = _weights(resolved, told, model)
-    half = weights != "fp32"
+    loaded = weights(profile, resolved, told, model.dtype if model else "", lora=lora)
     sharding = _sharding(profile, resolved, told)
     if sharding == "fsdp" and not precise and not lora:
         # With mixed precision accelerate keeps in fp32 what FSDP trains.
-        weights = "fp32"
-    liger = recipe.fused_cross_entropy or _on(
+        loaded = "fp32"
+    liger = recipe.fused_cross_entropy or on(
         told, "use_liger_kernel", "enable_liger_kernel", "liger_fused_linear_cross_entropy"
     )
-    loss, kernels = _loss(resolved, told, liger=liger)
-    checkpointing = recipe.activation_checkpointing or (_on(told, "gradient_checkpointing") and not own)
+    kind, kernels = loss(profile, resolved, told, liger=liger)
+    checkpointing = recipe.activation_checkpointing or (on(told, "gradient_checkpointing") and not own)
     length = recipe.sequence_length if "sequence_length" in taken else _number(told, _LENGTH, recipe.sequence_length)
     return How(
         micro_batch=recipe.micro_batch,
         sequence_length=length,
         eval_batch=_eval_batch(profile, resolved, told),
-        weights="bf16" if packed and not half else weights,  # type: ignore[arg-type]
+        weights=loaded or "fp32",
         autocast="" if precise else recipe.precision,  # type: ignore[arg-type]
         method="lora" if lora else "full",
-        packed=packed,
+        packed=packing,
         rank=_number(told, ("lora_r", "lora_rank", "r"), 8 if "finetuning_type" in told else 16),
         targets=_targets({"lora_target": "all", **told} if made_lora else told),
         dropout=0.05 if lora else 0.0,
         optimizer=_optimizer(profile, resolved, told, own=own),
         attention=_attention(told),
         checkpointing=checkpointing,
-        loss=loss,
+        loss=kind,
         kernels=kernels,
         sharding=sharding,
         shards=resolved.copies,
         offload=profile.trainer.offload,
         gather=steps is not None and steps > 1,
         # accelerate leaves bitsandbytes' weights out of what FSDP 2 shares, unless they are stored as numbers.
-        keeps_packed=packed in {"nf4", "nf4-dq"}
+        keeps_packed=packing in {"nf4", "nf4-dq"}
         and profile.trainer.strategy == "fsdp2"
         and "bnb_4bit_quant_storage" not in told,
         holds_layers=lora and checkpointing and _first_fsdp(told) and _reentrant(resolved, told),
-        caveats=_caveats(profile, resolved, told, model),
+        caveats=_caveats(profile, resolved, told, known=loaded is not None),
     )
 
 
@@ -180,29 +174,16 @@ def _eval_batch(profile: Profile, resolved: Resolved, told: Mapping[str, Any]) -
     """Return how many samples are evaluated at a time; 0, a micro batch, where it is not told that any are."""
     if profile.recipe.eval_batch and "eval_batch" in resolved.room.takes:
         return profile.recipe.eval_batch
-    evaluates = _on(told, "do_eval", "eval_on_start") or any(
+    evaluates = on(told, "do_eval", "eval_on_start") or any(
         str(told.get(name, "no")).lower() not in {"", "no", "none"} for name in ("eval_strategy", "evaluation_strategy")
     )
     return _number(told, _EVAL_BATCH, resolved.room.eval_batch) if evaluates else 0
 
 
-def _weights(resolved: Resolved, told: Mapping[str, Any], model: Dimensions | None) -> str:
-    """Return what weights are kept in: fp32 with the built-in trainer, else as the script loads them."""
-    named = next((str(told[key]).lower() for key in _DTYPES if told.get(key)), "")
-    short = {"bfloat16": "bf16", "float16": "fp16", "float32": "fp32", "bf16": "bf16", "fp16": "fp16"}
-    filed = model.dtype if model and model.dtype else "fp32"
-    if named in short:
-        return short[named]
-    tool = resolved.toolchain
-    # Since 5.0 transformers loads weights as they are kept in the file.
-    loads_as_is = resolved.preset.label != "Built-in trainer" and at_least(tool.transformers if tool else None, "5.0")
-    return filed if named == "auto" or loads_as_is else "fp32"
-
-
 def _targets(told: Mapping[str, Any]) -> tuple[str, ...]:
     value = told.get("lora_target_modules") or told.get("lora_target") or told.get("target_modules") or ""
     text = " ".join(map(str, value)) if isinstance(value, list) else str(value)
-    if "all" in text or _on(told, "lora_target_linear"):
+    if "all" in text or on(told, "lora_target_linear"):
         return EVERY
     words = set(re.findall(r"\w+", text))
     found = tuple(name for name in EVERY if words & {name, *ALSO[name]})
@@ -246,35 +227,12 @@ def _reentrant(resolved: Resolved, told: Mapping[str, Any]) -> bool:
     return not at_least(resolved.toolchain.transformers if resolved.toolchain else None, "5.0")
 
 
-def _packed(told: Mapping[str, Any]) -> Packing:
-    if told.get("auto_gptq"):
-        return "gptq"
-    four = _on(told, "load_in_4bit") or str(told.get("quantization_bit")) == "4" or told.get("bitsandbytes") == "nf4"
-    doubly = _on(told, "use_bnb_nested_quant", "bnb_4bit_use_double_quant", "double_quantization")
-    return ("nf4-dq" if doubly else "nf4") if four else ""
-
-
-def _loss(resolved: Resolved, told: Mapping[str, Any], *, liger: bool) -> tuple[Loss, Kernels]:
-    """Return how the loss and the layers are computed: by the kernels of Liger or fms-hf-tuning, or plainly."""
-    if liger:
-        return "fused", "liger"
-    version = resolved.toolchain.transformers if resolved.toolchain else None
-    copied = at_least(version, "4.46") and not at_least(version, "4.49")
-    if told.get("fast_kernels"):
-        loss: Loss = "fast-copied" if copied else "fast"
-        return "fused" if "liger" in str(told["fast_kernels"]) else loss, "norms"
-    return "copied" if copied else "upcast", ""
-
-
-def _caveats(
-    profile: Profile, resolved: Resolved, told: Mapping[str, Any], model: Dimensions | None
-) -> tuple[str, ...]:
+def _caveats(profile: Profile, resolved: Resolved, told: Mapping[str, Any], *, known: bool) -> tuple[str, ...]:
     own = profile.trainer.kind == "builtin"
     length = "sequence_length" in resolved.room.takes or _number(told, _LENGTH, 0) or own
-    named = any(told.get(key) for key in _DTYPES) or bool(model and model.dtype)
     found = {
-        "what its files are kept in: fp32 is taken, --dtype says otherwise": not own and not named,
-        "torch.compile: what it keeps is not known": _on(told, "torch_compile", "compile"),
+        "what its files are kept in: fp32 is taken, --dtype says otherwise": not known,
+        "torch.compile: what it keeps is not known": on(told, "torch_compile", "compile"),
         f"{profile.recipe.sequence_length} tokens a sample: the script is not told how many": not length,
         "FSDP's first version: some programs load the whole model on each card": _first_fsdp(told),
         "an own script: taken to train as transformers' Trainer does": not own and not resolved.preset.module,

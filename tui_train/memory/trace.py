@@ -47,6 +47,8 @@ def uncovered(model: Dimensions, how: How) -> str:
         "the trace does not know which tokens go to which expert": bool(model.experts),
         "the trace does not know DeepSpeed": how.sharding.startswith("zero"),
         "the trace knows gemma2 without flash attention only": model.type == "gemma2" and how.attention == "flash",
+        "the trace knows packed weights with 16 bits of one kind": bool(how.packed)
+        and {how.weights, how.autocast} == {"bf16", "fp16"},
         "the trace does not know losses over parts of the logits": how.loss in {"chunked", "compiled"},
         "the trace knows neither activations in the host's memory nor steps in the backward pass": how.offloads
         or how.steps_at_once,

@@ -6,6 +6,7 @@ from typing import NamedTuple
 
 from tui_train.facts.types import Document, Gpu, Toolchain
 from tui_train.facts.versions import known_since
+from tui_train.plan import batch
 from tui_train.presets import Preset, condition, takes
 from tui_train.profile.types import Profile
 from tui_train.text import size
@@ -92,24 +93,32 @@ def yours(name: str, profile: Profile, preset: Preset, document: Document | None
 
 def own_arguments(name: str, profile: Profile, preset: Preset) -> tuple[Said, ...]:
     """Return the user's own arguments that say what the preset says by a placeholder, in one word or two."""
-    options = {_folded(option) for option in _options(name, preset)}
-    words, found = profile.trainer.arguments, []
+    wanted = options(name, preset)
+    words = profile.trainer.arguments
+    found: list[Said] = []
     for at, word in enumerate(words):
         option, equals, value = word.partition("=")
-        if _folded(option) not in options or not (equals or option.startswith("-")):
+        if _folded(option) not in wanted or not (equals or option.startswith("-")):
             continue
         after = words[at + 1 : at + 2]
         split = not equals and bool(after) and not after[0].startswith("--")
         said = Said(at, (word, *after) if split else (word,), after[0] if split else value)
-        if f"{{{name}}}" not in said.value:
+        if f"{{{name}}}" in said.value:
+            # The last one holds.
+            found.clear()
+        else:
             found.append(said)
     return tuple(found)
 
 
+def options(name: str, preset: Preset) -> frozenset[str]:
+    """Return the options and keys by which a preset says a value, without dashes."""
+    return frozenset(map(_folded, _options(name, preset)))
+
+
 def _options(name: str, preset: Preset) -> Iterator[str]:
-    """Yield the options and keys by which a preset says a value."""
     for argument in preset.arguments:
-        if condition(argument.when) == name:
+        if condition(argument.when) == name and name not in batch.TAKEN:
             yield argument.words[0].partition("=")[0]
         for before, word in pairwise(("", *argument.words)):
             if f"{{{name}}}" in word:
@@ -118,7 +127,7 @@ def _options(name: str, preset: Preset) -> Iterator[str]:
 
 
 def _folded(option: str) -> str:
-    return option.lstrip("-").replace("-", "_")
+    return option.lstrip("-+").replace("-", "_")
 
 
 def _told(document: Document | None, key: str) -> object:

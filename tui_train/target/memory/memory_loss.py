@@ -6,6 +6,7 @@ import contextlib
 from typing import Any
 
 import torch
+import torch.utils.checkpoint
 
 # Whether a kernel writes gradients over the logits, they are brought to fp32, and those before they are cut are held.
 LOSSES = {
@@ -67,16 +68,16 @@ class TiledLoss(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, _grad: Any) -> Any:
-        inputs = ctx.saved_tensors
-        needed = zip(inputs, ctx.needs_input_grad, strict=False)
-        sums = [torch.zeros_like(x, dtype=torch.float32) if wanted else None for x, wanted in needed]
-        held = [_tile(*inputs, ctx.kind)]
-        if len(inputs[0]) > TILE[0] or len(inputs[1]) > TILE[1]:
+        hidden, weight = ctx.saved_tensors
+        grads = [torch.zeros_like(hidden, dtype=torch.float32)]
+        grads += [torch.zeros_like(weight, dtype=torch.float32)] if weight.requires_grad else []
+        held = [_tile(hidden, weight, ctx.kind)]
+        if len(hidden) > TILE[0] or len(weight) > TILE[1]:
             # The words of one tile are still there when those of the next are cast.
-            held.append(inputs[1][: TILE[1]].to(ctx.kind))
-        grads = [grad if grad is None else grad.to(x.dtype) for x, grad in zip(inputs, sums, strict=True)]
+            held.append(weight[: TILE[1]].to(ctx.kind))
+        given = [grad.to(x.dtype) for grad, x in zip(grads, (hidden, weight), strict=False)]
         del held
-        return (*grads, None)
+        return given[0], given[1] if len(given) > 1 else None, None
 
 
 def _tile(hidden: Any, weight: Any, kind: Any) -> tuple[Any, ...]:
@@ -140,7 +141,8 @@ def loss_in_parts(model: Any, tokens: Any, name: str, kind: Any) -> Any:
     if name == "tiled":
         return _tiledloss(flat, weight, kind or flat.dtype)
     loss = flat.new_zeros((), dtype=torch.float32)
-    for part, wanted in zip(flat.split(PART), tokens[:, 1:].flatten().split(PART), strict=True):
+    following = tokens[:, 1:].flatten()
+    for part, wanted in zip(torch.split(flat, PART), torch.split(following, PART), strict=True):
         loss = loss + torch.utils.checkpoint.checkpoint(_part, part, weight, wanted, use_reentrant=False)[0]
     return loss
 
