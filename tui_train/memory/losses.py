@@ -96,8 +96,8 @@ def _checkpointed(model: Dimensions, how: How) -> Logits:
 
     # The head's gradients of two parts and their sum; or of one in fp32 and in less, beside what it was made of.
     one = kept + model.table * (4 + width) + min(_PART, how.tokens) * model.vocab * wide
-    adding = 0 if how.method != "full" else model.table * 12 if width == 4 else one
-    backward = max(part(how.tokens, kept), adding)
+    adding, sums = (model.table * 12 if width == 4 else one, model.table * width) if how.method == "full" else (0, 0)
+    backward = max(sums + part(how.tokens, kept), adding)
     return Logits(part(how.tokens, 0), backward, part(how.eval_tokens, 0))
 
 
