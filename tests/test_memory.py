@@ -346,7 +346,8 @@ def test_arguments_and_yaml_tell_how():
     assert (found.model.name, found.how.packed) == ("meta-llama/Llama-3.2-1B", "nf4")
 
 
-EVALUATES = ("--model_name_or_path=Qwen/Qwen2.5-0.5B", "--eval_strategy=steps")
+LOADED = ("--model_name_or_path=Qwen/Qwen2.5-0.5B", "--dtype=float32")
+EVALUATES = (*LOADED, "--eval_strategy=steps")
 
 
 @pytest.mark.parametrize(
@@ -354,8 +355,8 @@ EVALUATES = ("--model_name_or_path=Qwen/Qwen2.5-0.5B", "--eval_strategy=steps")
     [
         # The Hugging Face Trainer's own; what is not told to evaluate is taken to do so with the micro batch.
         ({"trainer.arguments": EVALUATES}, 8),
-        ({"trainer.arguments": EVALUATES[:1]}, 0),
-        ({"trainer.arguments": (*EVALUATES[:1], "--eval_strategy=no")}, 0),
+        ({"trainer.arguments": LOADED}, 0),
+        ({"trainer.arguments": (*LOADED, "--eval_strategy=no")}, 0),
         ({"trainer.arguments": (*EVALUATES, "--per_device_eval_batch_size=64")}, 64),
         ({"trainer.arguments": EVALUATES, "recipe.eval_batch": 2}, 2),
         ({"trainer.arguments": EVALUATES, "trainer.preset": "nanogpt", "recipe.eval_batch": 2}, 0),
@@ -378,7 +379,7 @@ def test_a_smaller_evaluation_batch_is_what_makes_an_evaluation_fit():
     change = fitting(chosen, where, resolve(chosen, where))
     assert change.edits == (("recipe.eval_batch", 1),)
     # Where the evaluation is not what is too large, its batch is left alone.
-    other = profile({"recipe.micro_batch": 16, "trainer.arguments": (words[0], words[2])}, chosen)
+    other = profile({"recipe.micro_batch": 16, "trainer.arguments": (*LOADED, words[-1])}, chosen)
     assert dict(fitting(other, where, resolve(other, where)).edits).keys() == {"recipe.micro_batch"}
 
 
@@ -391,7 +392,7 @@ def test_lora_is_foretold_as_it_will_train(preset, told_by_file, rank):
     document = Document(values={"model_name_or_path": "Qwen/Qwen2.5-0.5B", **told_by_file})
     where = msgspec.structs.replace(facts(gpus=(gpu(0),), packages=packages), documents={"/c.yaml": document})
     values = {"trainer.preset": preset, "trainer.config": "/c.yaml" if preset != "trl" else ""}
-    values |= {"trainer.arguments": EVALUATES[:1]} if preset == "trl" else {}
+    values |= {"trainer.arguments": LOADED} if preset == "trl" else {}
     chosen = profile(SCRIPT | values | {"recipe.micro_batch": 1})
     full, lora = (told({"recipe.lora": yes}, where, chosen) for yes in (False, True))
     assert (full.asked.how.method, lora.asked.how.method, lora.asked.how.rank) == ("full", "lora", rank)

@@ -111,13 +111,14 @@ class _Sums:
         self.step_temporaries = {"adamw_foreach": per_state, "adafactor": one}.get(how.optimizer, 0)
         # DistributedDataParallel copies gradients into buckets of its own.
         self.buckets = self.trained * trained_width if how.sharding == "ddp" and how.shards > 1 else 0
-        # What autocast casts stays for the backward pass, and of what learns until the forward pass ends at the least.
+        # What autocast casts stays for the backward pass, and of fp32 that learns until the forward pass ends at least.
         cast = how.compute if how.autocast not in {"", how.weights} and how.sharding in {"", "ddp"} else 0
         self.cast_head = 0 if how.loss in losses.PARTS else model.table * cast
         self.cast_layers = 0 if how.packed else model.layers * model.linear * cast
         self.cast_layer = self.cast_layers / model.layers
         self.casts = self.cast_head + (self.cast_layer if how.checkpointing else self.cast_layers)
-        self.casts_forward = self.cast_head + self.cast_layers if how.method == "full" else self.casts
+        until = how.method == "full" and self.width == 4
+        self.casts_forward = self.cast_head + self.cast_layers if until else self.casts
         self.gathered = self._gathered()
 
     def _shares(self, base: float, trained: float) -> tuple[float, float, float, float]:

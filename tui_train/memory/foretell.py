@@ -101,8 +101,8 @@ def effects(profile: Profile, facts: Facts, resolved: Resolved) -> tuple[Effect,
     for name, one in RUNGS.items():
         change = None if why_not(name, resolved.room) else one.step(profile, resolved.room)
         then = _with(change, profile, facts) if change else None
-        if change and then and then.estimate and then.estimate != now.estimate:
-            difference = then.estimate.peak.total - now.estimate.peak.total
+        difference = then.estimate.peak.total - now.estimate.peak.total if then and then.estimate else 0
+        if change and then and difference:
             found.append(Effect(change, difference, then.band, one.changes_training))
     return tuple(sorted(found, key=lambda effect: (effect.changes_training, effect.difference)))
 
