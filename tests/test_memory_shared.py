@@ -202,6 +202,8 @@ FULL = {"trainer.config": "/c.yaml", "trainer.arguments": ("finetuning_type=full
         (FACTORY | FULL, {"llamafactory": "0.9.5"}, "5.0.0", "fp32", "upcast"),
         (FACTORY | {"recipe.precision": "fp16"}, {"llamafactory": "0.9.3"}, "4.57.0", "fp16", "upcast"),
         (AXOLOTL, {}, "4.57.0", "bf16", "upcast"),
+        # Chosen before, and of no use now.
+        ({"trainer.kind": "builtin", "trainer.preset": "trl"}, {"trl": "1.16.0"}, "5.0.0", "fp32", "upcast"),
     ],
 )
 def test_each_trainer_loads_weights_and_computes_the_loss_in_its_own_way(values, packages, transformers, weights, loss):

@@ -62,7 +62,7 @@ def _decided(profile: Profile, resolved: Resolved, told: Mapping[str, Any], *, l
 
 def loss(profile: Profile, resolved: Resolved, told: Mapping[str, Any], *, liger: bool) -> tuple[Loss, Kernels]:
     """Return how the loss and the layers are computed: by TRL, the kernels of Liger or fms-hf-tuning, or plainly."""
-    if profile.trainer.preset == "trl":
+    if profile.trainer.kind == "script" and profile.trainer.preset == "trl":
         trl = _version(resolved, "trl")
         if at_least(trl, "1.15"):
             return "tiled", "liger" if liger else ""
