@@ -32,11 +32,13 @@ def drawn(chance: random.Random) -> Iterator[tuple[Dimensions, How]]:
         packed = chance.choice(["", "", "nf4", "nf4-dq"]) if lora else ""
         weights = "bf16" if packed else chance.choice(["fp32", "fp32", "bf16"])
         sharding = chance.choice(["", "", "", "ddp", "fsdp"])
+        # Nobody trains weights of other 16 bits than are computed in.
+        halves = ["bf16"] if weights == "bf16" and not lora else ["bf16", "bf16", "fp16"]
         how = How(
             micro_batch=chance.choice([1, 2, 4, 8]),
             sequence_length=chance.choice([256, 512, 1024, 2048]),
             weights=weights,  # type: ignore[arg-type]
-            autocast=chance.choice(["", "bf16", "bf16", "fp16"]),  # type: ignore[arg-type]
+            autocast=chance.choice(["", *halves]),  # type: ignore[arg-type]
             method="lora" if lora else "full",
             packed=packed,  # type: ignore[arg-type]
             rank=chance.choice([8, 64]),

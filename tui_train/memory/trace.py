@@ -83,6 +83,7 @@ def question(model: Dimensions, how: How, folder: str = "") -> dict[str, Any]:
         "attention": how.attention,
         "loss": "" if how.loss == "upcast" else how.loss,
         "kernels": how.kernels,
+        "kept": BYTES[how.adapters if how.method == "lora" else how.weights],
         "shards": how.shards * BYTES[cast] / BYTES[how.weights] if shared else 1,
         "shared": shared and how.shards > 1,
         "buckets": how.sharding == "ddp" and how.shards > 1,

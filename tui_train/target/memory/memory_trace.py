@@ -78,9 +78,11 @@ class Watch(TorchDispatchMode):
 class Steps:
     """AdamW, Adafactor or SGD as the optimizer allocates: states in the first step, and what foreach holds besides."""
 
-    def __init__(self, parameters: list[Any], kind: str) -> None:
+    def __init__(self, parameters: list[Any], asked: dict[str, Any]) -> None:
         self.parameters = parameters
-        self.kind = kind
+        self.kind = asked["optimizer"]
+        # FSDP may cast what it keeps in fp32: what is shared out is counted as wide as it is kept.
+        self.kept = asked.get("kept") or parameters[0].element_size()
         self.states: list[Any] = []
 
     def __call__(self, *, keep: bool = False) -> None:
@@ -94,8 +96,8 @@ class Steps:
             del held
         if self.kind == "adafactor":
             widest = max(grads, key=lambda grad: grad.numel())
-            copies = 2 if widest.element_size() == 4 else 4
-            held = [torch.empty_like(widest, dtype=torch.float32) for _ in range(copies)]
+            copies, dtype = (2, widest.dtype) if self.kept == 4 else (4, torch.float32)
+            held = [torch.empty_like(widest, dtype=dtype) for _ in range(copies)]
             del held
         for parameter in () if keep else self.parameters:
             parameter.grad = None
@@ -139,7 +141,7 @@ def trace(asked: dict[str, Any]) -> dict[str, Any]:
         account.phase = "forward"
         # DistributedDataParallel's copy of the gradients, there from before the first step.
         buckets = [torch.empty_like(parameter) for parameter in trained] if asked.get("buckets") else []
-        step = Steps(trained, asked["optimizer"])
+        step = Steps(trained, asked)
         more = gathered(model, asked)
         for _ in range(2):
             account.phase = "forward"
