@@ -9,6 +9,8 @@ import pytest
 from support import SCRIPTS, UUIDS, bash, exported, facts, gpu, noted, plain_environment, profile, stub
 from test_training import TINY, log_of, run_of
 
+from tui_train.diagnose.phase import phase as diagnosed
+from tui_train.diagnose.reader import lines_of
 from tui_train.memory.rungs import WHERE
 from tui_train.plan.types import argv
 from tui_train.runs.status import status
@@ -89,6 +91,10 @@ def test_the_phase_is_read_from_the_traceback(tmp_path, tracebacks, where):
     assert "nothing is left on the ladder that helps there" in said
     ended = [json.loads(line) for line in run.events_file.read_text().splitlines() if "attempt_ended" in line]
     assert {event["phase"] for event in ended} == {PHASES[where]}
+    # A log without a run tells it as well.
+    read = lines_of(str(run.attempt_log(1)))
+    failed = next(line for line in reversed(read) if "CUDA out of memory" in line.text)
+    assert (diagnosed(read, failed) or "loss") == PHASES[where]
 
 
 @pytest.mark.parametrize("where", ["step", "evaluation"])

@@ -200,6 +200,8 @@ TOKENS = {"micro_batch": 2, "sequence_length": 512}
             {"weights": "bf16", "kernels": "liger", "loss": "fused"},
             0.05,
         ),
+        # Kept in fp32 beside packed weights, all that goes from layer to layer is.
+        ({"layers": 8}, {"autocast": "bf16", "method": "lora", "packed": "nf4"}, 0.05),
         # TRL's losses, with all that is trained, and with less.
         *(
             ({"tied": tied, "vocab": 90000}, {"loss": loss, "micro_batch": 5, "optimizer": "sgd", **more}, 0.06)

@@ -72,7 +72,8 @@ def _lines(found: Foretold, changes: tuple[Effect, ...]) -> list[str]:
     rows.append(("in all", *(f"{phase.total / 2**30:.2f}" for phase in estimate.phases)))
     peak, error = estimate.peak, estimate.error
     lines = [
-        f"{visible(model.name)}: {estimate.parameters / 1e6:,.1f} M parameters, {estimate.trained / 1e6:,.1f} M learn"
+        f"{visible(model.name)}: {estimate.parameters / 1e6:,.1f} M parameters, {estimate.trained / 1e6:,.1f} M learn",
+        *_training(found),
     ]
     lines += ["", table(rows), "", f"Foretold at most {size(peak.total)} of tensors (±{error:.0%}), in: {peak.name}."]
     for place, verdict in found.places:
@@ -82,6 +83,17 @@ def _lines(found: Foretold, changes: tuple[Effect, ...]) -> list[str]:
         rows = [(visible(each.change.title), _signed(each.difference), each.band or "") for each in changes]
         lines += ["", table([("Change", "peak", ""), *rows])]
     return lines
+
+
+def _training(found: Foretold) -> list[str]:
+    """Return what the sums are of, in one line."""
+    how = found.asked.how
+    if how is None:
+        return []
+    packed = f", others packed ({how.packed})" if how.packed else ""
+    computed = f", computed in {how.autocast}" if how.autocast else ""
+    batch = f"micro batch {how.micro_batch} x {how.sequence_length} tokens"
+    return [f"{batch}, weights in {how.weights}{packed}{computed}, optimizer {how.optimizer}"]
 
 
 def _short(name: str) -> str:

@@ -9,7 +9,6 @@ import msgspec
 
 from tui_train.changes import Change, apply
 from tui_train.diagnose.reader import lines_of
-from tui_train.diagnose.remedies import REMEDIES
 from tui_train.diagnose.root import diagnose
 from tui_train.diagnose.types import Diagnosis, Evidence
 from tui_train.errors import BadInput, TuiTrainError
@@ -73,8 +72,6 @@ def of_run(run: RunDir, facts: Facts | None = None) -> Diagnosis | None:
         return diagnose(evidence, None, facts)
     tried = _tried(profile, run, attempt.position)
     found = diagnose(evidence, apply(tried, profile), facts)
-    if found and found.failure == "cuda_oom" and attempt.phase in REMEDIES:
-        found = msgspec.structs.replace(found, remedy=REMEDIES[attempt.phase])
     if found is None or found.change is None:
         return found
     # Whoever takes it goes on from what the attempt had, not from the first one.

@@ -15,7 +15,7 @@ _PORTS = 1000
 # Rungs of the ladder that keep the training the same, the most helpful first.
 _LESS_MEMORY = ("eval_batch", "micro_batch", "activation_checkpointing", "expandable_segments")
 
-# What to do where the ladder knows in which phase the GPU's memory ran out; elsewhere the failure's own remedy holds.
+# What to do where it is known in which phase the GPU's memory ran out; elsewhere the failure's own remedy holds.
 REMEDIES = {
     "step": "It ran out in the optimizer step, where a smaller batch does not help: a fused optimizer, sharing the "
     "model out (fsdp2), offload, or an 8-bit optimizer do.",

@@ -9,8 +9,9 @@ import msgspec
 
 from tui_train.changes import Change
 from tui_train.diagnose.holders import other_holder
+from tui_train.diagnose.phase import phase
 from tui_train.diagnose.progress import completed, last_step, steps
-from tui_train.diagnose.remedies import change_for
+from tui_train.diagnose.remedies import REMEDIES, change_for
 from tui_train.diagnose.signatures import signatures
 from tui_train.diagnose.types import Diagnosis, Evidence, Line, Signature
 from tui_train.facts.types import Facts
@@ -65,6 +66,10 @@ def diagnose(evidence: Evidence, profile: Profile | None = None, facts: Facts | 
     if best is None:
         return None
     best = _decided(best, evidence)
+    if best.signature.failure == "cuda_oom":
+        evidence = msgspec.structs.replace(evidence, phase=evidence.phase or phase(evidence.lines, best.line))
+        remedy = REMEDIES.get(evidence.phase, best.signature.remedy)
+        best = msgspec.structs.replace(best, signature=msgspec.structs.replace(best.signature, remedy=remedy))
     change = change_for(best.signature.change, evidence, profile, facts) if profile else None
     return _said(best, evidence, block, change)
 

@@ -16,8 +16,8 @@ _EIGHT_BIT = 2 * (1 + 4 / 256)
 
 def estimate(model: Dimensions, how: How) -> Estimate:
     """Return what each phase takes: load, forward with the loss, backward, the optimizer's step, evaluation."""
-    # LayerNorm gives fp32 under autocast, and bitsandbytes what it is given.
-    if model.norm == "layer" and how.autocast and how.packed.startswith("nf4"):
+    # LayerNorm gives fp32 under autocast, as do tables that are kept in it, and bitsandbytes what it is given.
+    if how.autocast and how.packed.startswith("nf4") and (model.norm == "layer" or how.weights == "fp32"):
         how = replace(how, widened=True)
     if model.type == "gemma2" and how.attention == "sdpa":
         # It caps what attention weighs, which sdpa cannot: transformers computes it eagerly.

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from itertools import pairwise
 from typing import Any
 
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from tui_train.facts.types import Document, Facts
 from tui_train.facts.versions import at_least
@@ -22,7 +22,7 @@ from tui_train.memory.types import (
     Optimizer,
     Sharding,
 )
-from tui_train.plan import batch
+from tui_train.plan import batch, fallbacks
 from tui_train.plan.resolve import Resolved
 from tui_train.profile.types import Profile
 
@@ -62,13 +62,17 @@ def asked(profile: Profile, facts: Facts, resolved: Resolved) -> Asked:
     told = {} if profile.trainer.kind == "builtin" else settings(profile, facts.documents)
     if profile.trainer.kind == "builtin" and not profile.trainer.model:
         return Asked(own_model(profile), _how(profile, resolved, told))
+    document = facts.documents.get(profile.trainer.config)
+    if document and document.problem:
+        return Asked(why_not=f"{profile.trainer.config}: {document.problem}")
     name = model_of(profile, told)
     if not name:
         return Asked(why_not="name a model: trainer.model, or the script's own argument for it")
     found = facts.models.get(name)
     model = found.dimensions if found else None
     folder = name if model else ""
-    model = model or by_name(name)
+    shape = by_name(name)
+    model = model or (structs.replace(shape, name=name) if shape else None)
     if model is None:
         problem = found.problem if found and found.problem else "this model is not known, name its folder"
         return Asked(why_not=f"{name}: {problem}")
@@ -230,7 +234,11 @@ def _reentrant(resolved: Resolved, told: Mapping[str, Any]) -> bool:
 def _caveats(profile: Profile, resolved: Resolved, told: Mapping[str, Any], *, known: bool) -> tuple[str, ...]:
     own = profile.trainer.kind == "builtin"
     length = "sequence_length" in resolved.room.takes or _number(told, _LENGTH, 0) or own
+    first = own or resolved.preset.yours_first
+    batches = () if first else fallbacks.own_arguments("micro_batch", profile, resolved.preset)
     found = {
+        "a batch of your own among the arguments: the recipe's is taken": bool(batches)
+        and not (own or resolved.preset.yours_first),
         "what its files are kept in: fp32 is taken, --dtype says otherwise": not known,
         "torch.compile: what it keeps is not known": on(told, "torch_compile", "compile"),
         f"{profile.recipe.sequence_length} tokens a sample: the script is not told how many": not length,
