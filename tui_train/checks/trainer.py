@@ -9,6 +9,7 @@ from tui_train.checks.finding import Finding
 from tui_train.errors import BadInput
 from tui_train.facts.types import Facts, PathState
 from tui_train.memory.settings import settings
+from tui_train.memory.trainers import on
 from tui_train.plan import batch, fallbacks, nemo
 from tui_train.plan.resolve import Resolved, lacks, started
 from tui_train.presets import PLACEHOLDER, PLACEHOLDERS
@@ -152,9 +153,8 @@ def own_words(profile: Profile, _facts: Facts, resolved: Resolved) -> Iterator[F
 
 def lowered_batch(profile: Profile, facts: Facts, resolved: Resolved) -> Iterator[Finding]:
     """A trainer that lowers the batch by itself, which no accumulation makes up for."""
-    value = settings(profile, facts.documents).get("auto_find_batch_size", "")
     named = "per_device_train_batch_size" in fallbacks.options("micro_batch", resolved.preset)
-    if named and str(value).lower() in {"true", "1", "yes"}:
+    if named and on(settings(profile, facts.documents), "auto_find_batch_size"):
         yield Finding(
             level="warning",
             key="trainer.arguments",

@@ -237,8 +237,7 @@ def _caveats(profile: Profile, resolved: Resolved, told: Mapping[str, Any], *, k
     first = own or resolved.preset.yours_first
     batches = () if first else fallbacks.own_arguments("micro_batch", profile, resolved.preset)
     found = {
-        "a batch of your own among the arguments: the recipe's is taken": bool(batches)
-        and not (own or resolved.preset.yours_first),
+        "a batch of your own among the arguments: the recipe's is taken": bool(batches),
         "what its files are kept in: fp32 is taken, --dtype says otherwise": not known,
         "torch.compile: what it keeps is not known": on(told, "torch_compile", "compile"),
         f"{profile.recipe.sequence_length} tokens a sample: the script is not told how many": not length,

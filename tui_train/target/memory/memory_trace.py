@@ -82,7 +82,7 @@ class Steps:
         self.parameters = parameters
         self.kind = asked["optimizer"]
         # FSDP may cast what it keeps in fp32: what is shared out is counted as wide as it is kept.
-        self.kept = asked.get("kept") or parameters[0].element_size()
+        self.kept = asked["kept"]
         self.states: list[Any] = []
 
     def __call__(self, *, keep: bool = False) -> None:
