@@ -41,6 +41,8 @@ _WHAT = (
     "nemo.context_parallel",
     "trainer.model",
     "trainer.data",
+    "trainer.validation_data",
+    "trainer.test_data",
 )
 _START = (
     "trainer.launcher",

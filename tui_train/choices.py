@@ -19,7 +19,13 @@ from tui_train.text import home, visible
 
 _SCRIPT_ONLY = frozenset({"trainer.script", "trainer.preset", "trainer.config"})
 # A script has them only where its preset, or an argument of the user's, passes them on.
-_PASSED_ON = {"trainer.model": "model", "trainer.data": "data", "trainer.config": "config"}
+_PASSED_ON = {
+    "trainer.model": "model",
+    "trainer.data": "data",
+    "trainer.validation_data": "validation_data",
+    "trainer.test_data": "test_data",
+    "trainer.config": "config",
+}
 _SEVERAL_MACHINES = frozenset({"nodes.address", "nodes.port"})
 _CONTAINER_ONLY = frozenset({"container.image", "container.mounts", "container.shared_memory"})
 _BARE_ONLY = frozenset({"trainer.python"})

@@ -167,8 +167,9 @@ def _key_of(profile: Profile, path: str) -> str:
         return "trainer.working_directory"
     if path == trainer.output:
         return "trainer.output"
-    if path in trainer.data:
-        return "trainer.data"
+    for name in ("data", "validation_data", "test_data"):
+        if path in getattr(trainer, name):
+            return f"trainer.{name}"
     if path == container.script_folder(profile):
         return "trainer.script"
     return "trainer.model" if trainer.model.startswith(path) else fields.field("container.mounts").key

@@ -69,6 +69,8 @@ def paths(profile: Profile, facts: Facts, resolved: Resolved) -> Iterator[Findin
         wanted.append(("trainer.model", trainer.model, "folder"))
     folder = trainer.kind == "nemo" and profile.nemo.task == "finetune"
     wanted.extend(("trainer.data", path, "folder" if folder else "file") for path in trainer.data)
+    wanted.extend(("trainer.validation_data", path, "file") for path in trainer.validation_data)
+    wanted.extend(("trainer.test_data", path, "file") for path in trainer.test_data)
     if trainer.kind == "nemo":
         wanted.append(("nemo.tokenizer", profile.nemo.tokenizer, "folder"))
     for key, path, kind in wanted:

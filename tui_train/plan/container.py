@@ -111,7 +111,8 @@ def mounts(profile: Profile, outputs: Iterable[Word] = ()) -> tuple[Mount, ...]:
         found[path] = Mount(path, path)
     beside = (profile.nemo.tokenizer, *nemo_files(profile)) if trainer.kind == "nemo" else ()
     inside = tuple(path for path in beside if not any(path.startswith(f"{folder}/") for folder in trainer.data))
-    for path in filter(None, (_whole_model(trainer.model), *trainer.data, *inside)):
+    named = (_whole_model(trainer.model), *trainer.data, *trainer.validation_data, *trainer.test_data, *inside)
+    for path in filter(None, named):
         found.setdefault(path, Mount(path, path, read_only=True))
     for mount in filter(None, map(parse, profile.container.mounts)):
         found[mount.inside] = mount

@@ -35,6 +35,8 @@ def values(profile: Profile, resolved: Resolved, output: Word, config: Word) -> 
     found: dict[str, Value] = {
         "output": output,
         "data": data,
+        "validation_data": trainer.validation_data,
+        "test_data": trainer.test_data,
         "model": trainer.model,
         "config": config,
         "learning_rate": batch.learning_rate(recipe),

@@ -18,6 +18,8 @@ PLACEHOLDER = re.compile(r"\{([a-z][a-z0-9_]*)\}")
 PLACEHOLDERS = {
     "output": "trainer.output",
     "data": "trainer.data",
+    "validation_data": "trainer.validation_data",
+    "test_data": "trainer.test_data",
     "model": "trainer.model",
     "config": "trainer.config",
     "layers": "recipe.layers",

@@ -112,7 +112,7 @@ def paths_of(profile: Profile) -> tuple[str, ...]:
     plain = (trainer.script, trainer.config, trainer.working_directory, trainer.model, trainer.output)
     weights = f"{trainer.model}/config.json" if trainer.model else ""
     nemo = (profile.nemo.tokenizer, *nemo_files(profile), weights) if trainer.kind == "nemo" else ()
-    named = (*plain, *trainer.data, *mounted, image, *nemo)
+    named = (*plain, *trainer.data, *trainer.validation_data, *trainer.test_data, *mounted, image, *nemo)
     return tuple(dict.fromkeys(path for path in named if path))
 
 

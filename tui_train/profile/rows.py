@@ -121,6 +121,20 @@ ROWS = (
         empty="the sample text; NeMo has none",
     ),
     Field(
+        key="trainer.validation_data",
+        label="Validation data",
+        kind="paths",
+        help="What the loss is evaluated on during the training, in the form of the training data.",
+        empty="none",
+    ),
+    Field(
+        key="trainer.test_data",
+        label="Test data",
+        kind="paths",
+        help="What is evaluated after the training, in the form of the training data.",
+        empty="none",
+    ),
+    Field(
         key="trainer.output",
         label="Output folder",
         kind="path",

@@ -39,6 +39,8 @@ class Trainer(Struct, frozen=True, kw_only=True):
     config: str = ""
     model: str = ""
     data: tuple[str, ...] = ()
+    validation_data: tuple[str, ...] = ()
+    test_data: tuple[str, ...] = ()
     output: str = ""
     environment: dict[str, str] = {}
     secrets: tuple[str, ...] = ()
