@@ -31,7 +31,7 @@ def foretell(case: Case) -> Case:
     found = estimate(case.model, case.how)
     told = verdict(found, card(case.row), case.how)
     profile, facts = asked(case.row, case.how)
-    by_profile = profiles.foretell(profile, facts, resolve(profile, facts))
+    by_profile = profiles.foretell(facts, resolve(profile, facts))
     if by_profile.estimate is None:
         raise AssertionError(by_profile.why_not)
     return msgspec.structs.replace(

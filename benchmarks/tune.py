@@ -27,15 +27,15 @@ def grid(profile: Profile, facts: Facts, folder: Path) -> tuple[Tuned, str]:
     resolved = resolve(profile, facts)
     among = space(profile, facts, resolved)
     cards = tuple(gpu.uuid for gpu in resolved.gpus) if resolved.device == "cuda" else ()
-    told = profile.recipe.sequence_length if "sequence_length" in resolved.room.takes else 0
+    told = resolved.settled.recipe.sequence_length or 0
     now = Tuned(folder=folder, tokens=told)
     for saving in (False, True) if among.checkpointing else (False,):
         for micro in among.micro_batches:
-            one = Setting(micro, saving, profile.recipe.precision)
+            one = Setting(micro, saving, among.own.precision)
             if one in among.hopeless:
                 continue
-            short = prepare(trial_profile(profile, one, among, resolved.copies), facts)
             run = RunDir(folder / f"grid-{len(now.trials) + 1}")
+            short = prepare(trial_profile(profile, one, among, resolved, str(run.path / "output")), facts)
             trial = tried(run, one, short, Watched(cards, DEADLINE), lambda: False)
             now = Tuned(folder=folder, trials=(*now.trials, trial), tokens=told)
             print(words.rows(now)[-1], file=sys.stderr)

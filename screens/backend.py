@@ -33,7 +33,6 @@ _WHAT = (
     "nemo.recipe",
     "nemo.task",
     "nemo.peft",
-    "nemo.own_size",
     "nemo.mock_data",
     "nemo.tokenizer",
     "nemo.tensor_parallel",

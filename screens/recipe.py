@@ -18,6 +18,7 @@ from tui_train.memory.rungs import RUNGS, rung, why_not
 from tui_train.memory.trace import Counted
 from tui_train.plan import batch
 from tui_train.plan.resolve import Resolved
+from tui_train.plan.values import accumulation
 from tui_train.text import counted
 
 from .messages import Become, Chosen, Complaint
@@ -26,7 +27,7 @@ from .widgets.bar import StepBar
 from .widgets.dialogs import Ask
 from .widgets.keys import Keys
 from .widgets.picks import Pick, Picks
-from .widgets.rows import TextRow, row_id
+from .widgets.rows import Row, TextRow, row_id
 
 
 class Recipe(Step):
@@ -91,21 +92,21 @@ Those that change the training ask for your consent; the others keep it the same
 
     def refresh_rest(self, resolved: Resolved) -> None:
         """Show what follows from the values, and the ladder."""
-        recipe, world = self.profile.recipe, resolved.copies
-        steps = batch.accumulation(recipe.global_batch, recipe.micro_batch, world)
+        recipe, world = resolved.settled.recipe, resolved.copies
         one = ("process", "processes") if world == resolved.world_size else ("copy", "copies")
         processes = counted(world, *one)
-        shown = (
-            f"= {recipe.micro_batch} x accumulation {steps} x {processes}"
-            if steps
-            else f"does not divide ({processes})"
-        )
-        self.query_one(f"#{row_id('recipe.global_batch')}", TextRow).note(shown)
-        base = "" if recipe.lr_base_batch else "the global batch above"
-        self.query_one(f"#{row_id('recipe.lr_base_batch')}", TextRow).note(base)
+        for name, held in resolved.values.items():
+            row = self.query(f"#{row_id(f'recipe.{name}')}")
+            if row:
+                row.first(Row).in_force(held)
+        if recipe.global_batch and recipe.micro_batch:
+            steps = accumulation(resolved.settled, world)
+            divided = f"= {recipe.micro_batch} x accumulation {steps} x {processes}"
+            self._row("recipe.global_batch").note(divided if steps else f"does not divide ({processes})")
+        self._row("recipe.lr_base_batch").note("" if recipe.lr_base_batch else "the global batch above")
         rate = batch.learning_rate(recipe)
-        scaled = f"scaled to {rate:.3g}" if rate != recipe.learning_rate else ""
-        self.query_one(f"#{row_id('recipe.learning_rate')}", TextRow).note(scaled)
+        if rate is not None and rate != recipe.learning_rate:
+            self._row("recipe.learning_rate").note(f"scaled to {rate:.3g}")
         self._show_memory(resolved)
         picks = self.query_one("#ladder", Picks)
         chosen = [name for name in self.profile.ladder.rungs if name in RUNGS]
@@ -117,11 +118,14 @@ Those that change the training ask for your consent; the others keep it the same
         picks.picks = tuple(_pick(name, resolved) for name in order)
         picks.picked = tuple(chosen)
 
+    def _row(self, key: str) -> TextRow:
+        return self.query_one(f"#{row_id(key)}", TextRow)
+
     def _show_memory(self, resolved: Resolved) -> None:
         if self.facts is None:
             return
-        self._foretold = found = foretell(self.profile, self.facts, resolved)
-        changes = effects(self.profile, self.facts, resolved)
+        self._foretold = found = foretell(self.facts, resolved)
+        changes = effects(self.facts, resolved)
         counted = self._counted.get(found.asked)
         lines = (
             words.first_line(found),

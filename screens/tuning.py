@@ -69,8 +69,9 @@ Enter takes the change to the fastest; Ctrl+Z takes it back. Esc ends the trial 
         """Enter does nothing while trials are made; another precision is chosen before."""
         del parameters
         if action == "precision":
-            takes = "precision" in self._resolved.room.takes
-            return takes and not self._trying and self._now is None and self._profile.recipe.precision != "bf16"
+            resolved = self._resolved
+            other = "precision" in resolved.room.takes and resolved.settled.recipe.precision != "bf16"
+            return other and not self._trying and self._now is None
         return action != "next" or not self._trying
 
     def action_precision(self) -> None:
@@ -114,7 +115,7 @@ Enter takes the change to the fastest; Ctrl+Z takes it back. Esc ends the trial 
         self._show()
 
     def _show(self) -> None:
-        resolved, recipe = self._resolved, self._profile.recipe
+        resolved, recipe = self._resolved, self._resolved.settled.recipe
         where = counted(len(resolved.gpus), "GPU") if resolved.device == "cuda" else "the CPU"
         asked = (
             f"Up to {MOST} short trainings on {where}, at most {DEADLINE:.0f} s each, one after the other.\n"

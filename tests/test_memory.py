@@ -51,13 +51,13 @@ for line in sys.stdin:
 
 def own(layers, hidden, heads):
     values = {"recipe.layers": layers, "recipe.hidden_size": hidden, "recipe.heads": heads}
-    found = asked(profile(values), facts(), resolve(profile(values), facts()))
+    found = asked(facts(), resolve(profile(values), facts()))
     return found.model
 
 
 def told(values, where, base=None):
     chosen = profile(values, base)
-    return foretell(chosen, where, resolve(chosen, where))
+    return foretell(where, resolve(chosen, where))
 
 
 def test_known_shapes_have_as_many_parameters_as_transformers_gives_them():
@@ -267,8 +267,8 @@ def test_it_is_quick_enough_to_type_by():
     resolved = resolve(chosen, where)
     started = time.process_time()
     for _ in range(20):
-        foretell(chosen, where, resolved)
-        effects(chosen, where, resolved)
+        foretell(where, resolved)
+        effects(where, resolved)
     assert (time.process_time() - started) / 20 < 0.005
 
 
@@ -300,7 +300,7 @@ def test_a_trace_counts_what_is_trained_not_what_the_files_hold(tmp_path):
     (tmp_path / "config.json").write_text(json.dumps({**model, "num_attention_heads": 4, "torch_dtype": "bfloat16"}))
     chosen = profile({"trainer.model": str(tmp_path)})
     where = msgspec.structs.replace(facts(), models={str(tmp_path): folder(str(tmp_path))})
-    found = asked(chosen, where, resolve(chosen, where))
+    found = asked(where, resolve(chosen, where))
     told = traces.trace(sys.executable, traces.question(found.model, found.how, found.folder))
     assert told.peak[1] == pytest.approx(estimate(found.model, found.how).peak.total, rel=0.1)
 
@@ -309,12 +309,12 @@ def test_what_makes_it_fit_keeps_the_global_batch():
     where = facts(gpus=(gpu(0),))
     chosen = profile(LARGE)
     assert told(LARGE, where).band == "will not fit"
-    change = fitting(chosen, where, resolve(chosen, where))
+    change = fitting(where, resolve(chosen, where))
     mended = apply(change, chosen)
     assert mended.recipe.global_batch == chosen.recipe.global_batch
-    assert foretell(mended, where, resolve(mended, where)).band != "will not fit"
+    assert foretell(where, resolve(mended, where)).band != "will not fit"
     twice = apply(type(change)("", "", (("recipe.micro_batch", mended.recipe.micro_batch * 2),)), mended)
-    assert foretell(twice, where, resolve(twice, where)).band == "will not fit", "the largest that fits is taken"
+    assert foretell(where, resolve(twice, where)).band == "will not fit", "the largest that fits is taken"
 
 
 @pytest.mark.parametrize(
@@ -376,13 +376,13 @@ def test_a_smaller_evaluation_batch_is_what_makes_an_evaluation_fit():
     where = facts(gpus=(gpu(0),))
     words = (*EVALUATES, "--max_length=2048")
     chosen = profile(SCRIPT | {"trainer.arguments": words, "recipe.micro_batch": 1, "recipe.global_batch": 16})
-    found = foretell(chosen, where, resolve(chosen, where))
+    found = foretell(where, resolve(chosen, where))
     assert (found.band, found.estimate.peak.name) == ("will not fit", "eval")
-    change = fitting(chosen, where, resolve(chosen, where))
+    change = fitting(where, resolve(chosen, where))
     assert change.edits == (("recipe.eval_batch", 1),)
     # Where the evaluation is not what is too large, its batch is left alone.
     other = profile({"recipe.micro_batch": 16, "trainer.arguments": (*LOADED, words[-1])}, chosen)
-    assert dict(fitting(other, where, resolve(other, where)).edits).keys() == {"recipe.micro_batch"}
+    assert dict(fitting(where, resolve(other, where)).edits).keys() == {"recipe.micro_batch"}
 
 
 @pytest.mark.parametrize(
@@ -401,7 +401,7 @@ def test_lora_is_foretold_as_it_will_train(preset, told_by_file, rank):
     assert lora.asked.how.targets == EVERY
     # Gradients and states of all weights are gone.
     assert lora.estimate.peak.total < full.estimate.peak.total / 2
-    (effect,) = (one for one in effects(chosen, where, resolve(chosen, where)) if one.change.title == "LoRA")
+    (effect,) = (one for one in effects(where, resolve(chosen, where)) if one.change.title == "LoRA")
     assert effect.difference == lora.estimate.peak.total - full.estimate.peak.total
     assert effect.changes_training
     # Where a trainer is not told, it is none.

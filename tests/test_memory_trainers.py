@@ -19,7 +19,7 @@ def told(words, more=(), **values):
     chosen = {"trainer.kind": "script", "trainer.script": "/t.py", "recipe.precision": "bf16",
               "trainer.arguments": ("--model_name_or_path=mistralai/Mistral-7B-v0.1", *words)}  # fmt: skip
     made = profile(chosen | dict(more))
-    return foretell(made, where, resolve(made, where)).asked.how
+    return foretell(where, resolve(made, where)).asked.how
 
 
 def test_a_profile_tells_which_fsdp_shares_out_and_how_layers_are_recomputed():

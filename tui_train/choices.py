@@ -50,7 +50,14 @@ def options(key: str, profile: Profile, facts: Facts, resolved: Resolved) -> tup
     if key in _OPTIONS:
         return _OPTIONS[key](profile, facts, resolved)
     row = fields.field(key)
-    return tuple(Option(value, value) for value in (("no", "yes") if row.kind == "switch" else row.options))
+    found = tuple(Option(value, value) for value in (("no", "yes") if row.kind == "switch" else row.options))
+    return (_unset(key, resolved), *found) if row.optional else found
+
+
+def _unset(key: str, resolved: Resolved) -> Option:
+    """Return the choice of what holds where nothing is chosen."""
+    held = resolved.values.get(key.removeprefix("recipe."))
+    return Option("", "not set", held.text if held and held.source else "")
 
 
 def applies(key: str, profile: Profile, resolved: Resolved | None = None) -> bool:
@@ -66,7 +73,7 @@ def applies(key: str, profile: Profile, resolved: Resolved | None = None) -> boo
 
 def _of_trainer(key: str, profile: Profile, resolved: Resolved | None) -> bool:
     if key.startswith("nemo."):
-        wanted = {"nemo.peft": "finetune", "nemo.own_size": "pretrain"}.get(key, profile.nemo.task)
+        wanted = {"nemo.peft": "finetune"}.get(key, profile.nemo.task)
         return profile.trainer.kind == "nemo" and profile.nemo.task == wanted
     if profile.trainer.kind != "script":
         return key not in (_SCRIPT_ONLY if profile.trainer.kind == "builtin" else _NOT_NEMO)
@@ -203,7 +210,12 @@ def _precision(_profile: Profile, _facts: Facts, resolved: Resolved) -> tuple[Op
     cuda = resolved.device == "cuda"
     bf16 = "a chosen card is older than compute capability 8.0" if cuda and not supports_bf16(resolved.gpus) else ""
     fp16 = "" if cuda else "not on the CPU"
-    return (Option("fp32", "fp32"), Option("bf16", "bf16", "", bf16), Option("fp16", "fp16", "", fp16))
+    return (
+        _unset("recipe.precision", resolved),
+        Option("fp32", "fp32"),
+        Option("bf16", "bf16", "", bf16),
+        Option("fp16", "fp16", "", fp16),
+    )
 
 
 _OPTIONS: dict[str, Callable[[Profile, Facts, Resolved], tuple[Option, ...]]] = {

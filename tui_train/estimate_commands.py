@@ -21,13 +21,13 @@ def estimate(reference: str, edits: tuple[str, ...], how: str, *, as_json: bool)
     profile = edited(load(reference), edits)
     facts = look(profile)
     resolved = resolve(profile, facts)
-    found = foretell(profile, facts, resolved)
+    found = foretell(facts, resolved)
     if found.estimate is None:
         raise Unavailable(f"the memory cannot be foretold: {found.why_not}", "Change the profile, or measure a run.")
     for finding in check(profile, facts):
         if finding.forbids:
             click.echo(show.finding(finding), err=True)
-    changes = effects(profile, facts, resolved)
+    changes = effects(facts, resolved)
     if not as_json:
         click.echo("\n".join(_lines(found, changes)))
     counted = count(found, resolved, how) if how else None

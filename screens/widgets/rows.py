@@ -14,6 +14,7 @@ from textual.widgets import Input, Static
 
 from tui_train.choices import Option
 from tui_train.errors import BadInput
+from tui_train.plan.in_force import InForce
 from tui_train.profile import fields
 from tui_train.profile.fields import Value
 from tui_train.profile.rows import Field
@@ -48,6 +49,9 @@ class Row(Widget):
     def show(self, value: Value, options: tuple[Option, ...], reason: str) -> None:
         """Show a value, what it may be, and why it cannot be changed here (empty: it can)."""
         raise NotImplementedError
+
+    def in_force(self, held: InForce) -> None:
+        """Show what holds where the user left the value to the trainer."""
 
     def head(self, *, focused: bool) -> Text:
         """Return the marker and label."""
@@ -186,6 +190,13 @@ class TextRow(Row):
             self.unread = False
         self._draw()
 
+    def in_force(self, held: InForce) -> None:
+        """Show it in place of the value, and its source behind it."""
+        if held.source and not self.reason:
+            value = visible(held.words or fields.show(held.value))
+            self.query_one(Input).placeholder = value or "not set"
+        self.note(visible(held.source))
+
     def note(self, text: str) -> None:
         """Show a remark behind the value."""
         self._note = text
@@ -234,7 +245,7 @@ class TextRow(Row):
 
 def show_word(value: Value) -> str:
     """Return a choice's value as its option has it."""
-    return ("yes" if value else "no") if isinstance(value, bool) else str(value)
+    return fields.show(value)
 
 
 def visible_value(value: Value) -> str:

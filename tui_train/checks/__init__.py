@@ -30,6 +30,7 @@ CHECKS: tuple[Check, ...] = (
     launch.sharding,
     launch.machines,
     recipe.batches,
+    recipe.scaling,
     recipe.model,
     hardware.precision,
     trainer.paths,

@@ -11,7 +11,7 @@ from tui_train.facts.types import Facts
 from tui_train.plan import nemo
 from tui_train.plan.resolve import Resolved
 from tui_train.profile.fields import nearest
-from tui_train.profile.types import Profile
+from tui_train.profile.types import Profile, Recipe
 from tui_train.text import counted, visible
 
 _FIRST = "qwen25_500m"
@@ -179,7 +179,8 @@ def _shares(profile: Profile, found: nemo.Flavour) -> Iterator[Finding]:
     """Heads, layers and tokens that whatever they are split over divides."""
     chosen, recipe = profile.nemo, profile.recipe
     tensor, pipeline, context = chosen.tensor_parallel, chosen.pipeline_parallel, chosen.context_parallel
-    if nemo.own_numbers(profile, found):
+    if nemo.takes_size(profile, found):
+        yield from _together(recipe)
         yield from _even("heads", recipe.heads, tensor, f"tensor parallel {tensor}")
         yield from _even("layers", recipe.layers, pipeline, f"pipeline parallel {pipeline}")
         yield from _halved(profile, "layers", recipe.layers, pipeline)
@@ -192,8 +193,16 @@ def _shares(profile: Profile, found: nemo.Flavour) -> Iterator[Finding]:
     yield from _halved(profile, "sequence_length", recipe.sequence_length, unit)
 
 
-def _even(name: str, value: int, unit: int, by: str) -> Iterator[Finding]:
-    if value % unit == 0:
+def _together(recipe: Recipe) -> Iterator[Finding]:
+    """A hidden size and heads that are chosen together: one alone would not fit the recipe's other."""
+    if (recipe.hidden_size is None) != (recipe.heads is None):
+        key = "recipe.heads" if recipe.heads is None else "recipe.hidden_size"
+        message, remedy = "hidden size and heads of a recipe change together", "Set both, or neither."
+        yield Finding(level="error", key=key, message=message, remedy=remedy)
+
+
+def _even(name: str, value: int | None, unit: int, by: str) -> Iterator[Finding]:
+    if value is None or value % unit == 0:
         return
     key, words = f"recipe.{name}", name.replace("_", " ")
     below = value // unit * unit
@@ -208,9 +217,11 @@ def _even(name: str, value: int, unit: int, by: str) -> Iterator[Finding]:
     )
 
 
-def _halved(profile: Profile, rung: str, value: int, unit: int) -> Iterator[Finding]:
+def _halved(profile: Profile, rung: str, value: int | None, unit: int) -> Iterator[Finding]:
     """A fallback to half of it that can be split as well."""
     chosen = profile.ladder
+    if value is None:
+        return
     if rung not in chosen.rungs or rung not in chosen.consent or value % unit or value // 2 % unit == 0:
         return
     words = rung.replace("_", " ")

@@ -18,42 +18,74 @@ _UNITS = {True: ("process", "processes"), False: ("copy of the model", "copies o
 
 def batches(profile: Profile, _facts: Facts, resolved: Resolved) -> Iterator[Finding]:
     """A global batch that micro batch and world size divide."""
-    recipe, world = profile.recipe, resolved.copies
-    told = batch.TAKEN & resolved.room.takes
-    if not told or batch.accumulation(recipe.global_batch, recipe.micro_batch, world):
+    micro, whole, world = resolved.settled.recipe.micro_batch, resolved.settled.recipe.global_batch, resolved.copies
+    if not batch.TAKEN & resolved.room.takes:
         return
-    nearest = batch.nearest_global(recipe.global_batch, recipe.micro_batch, world)
-    micro = batch.nearest_micro(recipe.global_batch, recipe.micro_batch, world)
+    if whole is None or micro is None:
+        yield from _unknown_batch(profile, resolved)
+        return
+    if batch.accumulation(whole, micro, world):
+        return
+    nearest = batch.nearest_global(whole, micro, world)
+    smaller = batch.nearest_micro(whole, micro, world)
     remedy = f"Nearest global batches: {_or(nearest)}."
-    if micro:
-        remedy += f" Or, for {recipe.global_batch}, a micro batch of {_or(micro)}."
-    best = min(nearest, key=lambda value: abs(value - recipe.global_batch))
+    if smaller:
+        remedy += f" Or, for {whole}, a micro batch of {_or(smaller)}."
+    best = min(nearest, key=lambda value: abs(value - whole))
     change = Change(f"global batch {best}", "the nearest that divides", (("recipe.global_batch", best),))
     yield Finding(
         level="error",
         key="recipe.global_batch",
-        message=f"the global batch {recipe.global_batch} is not a multiple of micro batch {recipe.micro_batch} x"
+        message=f"the global batch {whole} is not a multiple of micro batch {micro} x"
         f" {counted(world, *_UNITS[world == resolved.world_size])}",
         remedy=remedy,
         change=change,
     )
 
 
-def model(profile: Profile, _facts: Facts, resolved: Resolved) -> Iterator[Finding]:
-    """A hidden size that the heads divide."""
+def _unknown_batch(profile: Profile, resolved: Resolved) -> Iterator[Finding]:
+    """A global batch or a scaled learning rate that cannot be computed, and fallbacks that cannot lower the batch."""
     recipe = profile.recipe
-    if "heads" not in resolved.room.takes or "hidden_size" not in resolved.room.takes:
+    if recipe.global_batch is not None and resolved.settled.recipe.micro_batch is None:
+        message = f"a global batch of {recipe.global_batch} needs a micro batch, and that of the script is not known"
+        yield Finding(level="error", key="recipe.micro_batch", message=message, remedy="Set the micro batch.")
+    elif "micro_batch" in profile.ladder.rungs:
+        message = f"after out of memory the batch stays: {resolved.room.refused['micro_batch']}"
+        remedy = "Set both (recipe.micro_batch, recipe.global_batch), or take the fallback off the ladder."
+        yield Finding(level="note", key="recipe.micro_batch", message=message, remedy=remedy)
+
+
+def scaling(profile: Profile, _facts: Facts, resolved: Resolved) -> Iterator[Finding]:
+    """A learning rate that can be scaled: both it and the global batch are known."""
+    recipe = profile.recipe
+    if recipe.lr_scaling == "none":
+        if recipe.lr_base_batch:
+            message, remedy = "a reference batch without scaling changes nothing", "Choose a scaling, or set it to 0."
+            change = Change("no reference batch", "nothing else changes", (("recipe.lr_base_batch", 0),))
+            yield Finding(level="warning", key="recipe.lr_base_batch", message=message, remedy=remedy, change=change)
         return
-    unit = recipe.heads * 2
-    if recipe.hidden_size % unit:
-        below = recipe.hidden_size // unit * unit
+    if "learning_rate" in resolved.room.takes and batch.learning_rate(resolved.settled.recipe) is None:
+        what = "global batch" if resolved.settled.recipe.global_batch is None else "learning rate"
+        message = f"the learning rate cannot be scaled: the trainer's own {what} is not known"
+        change = Change("no scaling", "the learning rate stays", (("recipe.lr_scaling", "none"),))
+        yield Finding(level="error", key="recipe.lr_scaling", message=message, remedy=f"Set the {what}.", change=change)
+
+
+def model(_profile: Profile, _facts: Facts, resolved: Resolved) -> Iterator[Finding]:
+    """A hidden size that the heads divide."""
+    hidden, heads = resolved.settled.recipe.hidden_size, resolved.settled.recipe.heads
+    if hidden is None or heads is None or not {"heads", "hidden_size"} <= resolved.room.takes:
+        return
+    unit = heads * 2
+    if hidden % unit:
+        below = hidden // unit * unit
         sizes = tuple(size for size in (below, below + unit) if size)
-        best = min(sizes, key=lambda value: abs(value - recipe.hidden_size))
+        best = min(sizes, key=lambda value: abs(value - hidden))
         change = Change(f"hidden size {best}", "the nearest that the heads divide", (("recipe.hidden_size", best),))
         yield Finding(
             level="error",
             key="recipe.hidden_size",
-            message=f"the hidden size {recipe.hidden_size} is not a multiple of 2 x {recipe.heads} heads",
+            message=f"the hidden size {hidden} is not a multiple of 2 x {heads} heads",
             remedy=f"Nearest hidden sizes: {_or(sizes)}.",
             change=change,
         )
@@ -81,7 +113,8 @@ def fallbacks(profile: Profile, _facts: Facts, resolved: Resolved) -> Iterator[F
         )
         message, remedy = "a fallback stands twice on the ladder", "Name each once."
         yield Finding(level="error", key="ladder.rungs", message=message, remedy=remedy, change=once)
-    if rungs and resolved.preset.checkpoints and profile.recipe.checkpoint_every > profile.recipe.steps:
+    every, steps = resolved.settled.recipe.checkpoint_every, resolved.settled.recipe.steps
+    if rungs and resolved.preset.checkpoints and every and steps and every > steps:
         message = "there is no checkpoint before the end: after a failure the training starts from step 0"
         remedy = "Lower “Checkpoint every”."
         yield Finding(level="note", key="recipe.checkpoint_every", message=message, remedy=remedy)
@@ -91,13 +124,13 @@ def _or(values: tuple[int, ...]) -> str:
     return " or ".join(str(value) for value in values)
 
 
-def memory(profile: Profile, facts: Facts, resolved: Resolved) -> Iterator[Finding]:
+def memory(_profile: Profile, facts: Facts, resolved: Resolved) -> Iterator[Finding]:
     """A training that is foretold not to fit on the chosen card with the least room."""
-    found = foretell(profile, facts, resolved)
+    found = foretell(facts, resolved)
     if found.estimate is None or found.band != "will not fit":
         return
     place, verdict = found.places[0]
-    change = fitting(profile, facts, resolved)
+    change = fitting(facts, resolved)
     remedy = f"With {change.title} it would." if change else "Choose a smaller model, shorter samples, or more memory."
     yield Finding(
         level="warning",

@@ -1,7 +1,7 @@
 """Checks of the Python that trains, of paths, variables and arguments."""
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 
 from tui_train import secrets
 from tui_train.changes import Change, apply
@@ -11,8 +11,9 @@ from tui_train.facts.types import Facts, PathState
 from tui_train.memory.settings import settings
 from tui_train.memory.trainers import on
 from tui_train.plan import batch, fallbacks, nemo
+from tui_train.plan.in_force import InForce
 from tui_train.plan.resolve import Resolved, lacks, started
-from tui_train.presets import PLACEHOLDER, PLACEHOLDERS
+from tui_train.presets import PLACEHOLDER, PLACEHOLDERS, Preset
 from tui_train.profile import fields
 from tui_train.profile.types import Profile
 from tui_train.text import visible
@@ -26,6 +27,11 @@ _OURS = {
     "TUI_TRAIN_MICRO_BATCH": "choose it on the Recipe screen (recipe.micro_batch)",
     **dict.fromkeys(("RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE"), "the launcher sets it"),
 }
+
+
+_KNOWN = InForce(0)
+# What an argument may name by a placeholder, and a profile may leave empty.
+_NAMED = frozenset({"trainer.data", "trainer.validation_data", "trainer.test_data", "trainer.model", "trainer.config"})
 
 
 def python(profile: Profile, facts: Facts, resolved: Resolved) -> Iterator[Finding]:
@@ -131,26 +137,48 @@ def secret_arguments(profile: Profile, _facts: Facts, _resolved: Resolved) -> It
 
 
 def own_words(profile: Profile, _facts: Facts, resolved: Resolved) -> Iterator[Finding]:
-    """Arguments that say the batch otherwise than the recipe: a fallback could not keep the global batch then."""
-    found = {name: fallbacks.own_arguments(name, profile, resolved.preset) for name in sorted(batch.TAKEN)}
-    own = {name: said for name, said in found.items() if said}
+    """Arguments of the user's own that set what the recipe sets as well, or a batch that fallbacks could not lower."""
+    preset, chosen = resolved.preset, set(fields.chosen(profile))
+    found = {name: fallbacks.own_arguments(name, profile, preset) for name in PLACEHOLDERS}
+    for name, said in found.items():
+        key = PLACEHOLDERS[name]
+        if not said or not key.startswith("recipe.") or name in batch.TAKEN or key not in chosen:
+            continue
+        words = " ".join(dict.fromkeys(" ".join(one.words) for one in said))
+        change = Change(
+            f"without {words}", "the value that is set holds", (("trainer.arguments", _without(profile, said)),)
+        )
+        yield _both(words, fields.field(key).label.lower(), preset, change)
+    own = {name: said for name, said in found.items() if said and name in batch.TAKEN}
     if not own:
         return
-    words = visible(" ".join(dict.fromkeys(" ".join(one.words) for said in own.values() for one in said)))
-    last, falls_back = resolved.preset.yours_first, "micro_batch" in profile.ladder.rungs
-    if last:
-        message = f"your own {words} does nothing: the recipe's batch comes after it"
-    elif falls_back:
-        message = f"your own {words} overrules the recipe: fallbacks could not keep the global batch"
-    else:
-        message = f"your own {words} overrules the recipe, by which accumulation is reckoned"
-    yield Finding(
-        level="error" if falls_back and not last else "warning",
+    words = " ".join(dict.fromkeys(" ".join(one.words) for said in own.values() for one in said))
+    into = _into_recipe(profile, resolved, own)
+    if any(PLACEHOLDERS[name] in chosen for name in own):
+        yield _both(words, "batch", preset, into)
+    elif "micro_batch" in profile.ladder.rungs and not preset.yours_first:
+        message = f"your own {visible(words)} sets the batch: after out of memory it cannot be lowered"
+        remedy = "Take it out, and set the recipe's micro batch and global batch."
+        yield Finding(level="warning", key="trainer.arguments", message=message, remedy=remedy, change=into)
+
+
+def _both(words: str, what: str, preset: Preset, change: Change | None) -> Finding:
+    """Return that a value is set twice: of the two the later argument holds."""
+    last = preset.yours_first
+    wins = f"does nothing: the {what} that is set comes after it" if last else f"would overrule the {what} that is set"
+    return Finding(
+        level="warning" if last else "error",
         key="trainer.arguments",
-        message=message,
-        remedy="Take it out, and set the recipe's micro batch and global batch.",
-        change=_into_recipe(profile, resolved, own),
+        message=f"your own {visible(words)} {wins}",
+        remedy=f"Take it out, or do not set the {what}.",
+        change=change,
     )
+
+
+def _without(profile: Profile, said: Iterable[fallbacks.Said]) -> tuple[str, ...]:
+    """Return the user's arguments without those that say something."""
+    gone = {at for one in said for at in range(one.at, one.at + len(one.words))}
+    return tuple(word for at, word in enumerate(profile.trainer.arguments) if at not in gone)
 
 
 def lowered_batch(profile: Profile, facts: Facts, resolved: Resolved) -> Iterator[Finding]:
@@ -169,18 +197,18 @@ def _into_recipe(profile: Profile, resolved: Resolved, own: Mapping[str, tuple[f
     """Return what takes such words out and sets the recipe to what they say; None where that is not plain."""
     last = {name: said[-1].value for name, said in own.items()}
     each = [one for said in own.values() for one in said]
-    gone = {at for one in each for at in range(one.at, one.at + len(one.words))}
-    left = tuple(word for at, word in enumerate(profile.trainer.arguments) if at not in gone)
+    left = _without(profile, each)
     if resolved.preset.yours_first:
         return Change(f"without {' '.join(sorted(own))}", "nothing else", (("trainer.arguments", left),))
     if own.keys() - {"micro_batch", "accumulation"} or len({one.at for one in each}) < len(each):
         return None
     if not all(re.fullmatch(r"[1-9]\d{0,8}", value) for value in last.values()):
         return None
-    recipe = profile.recipe
-    micro = int(last.get("micro_batch", recipe.micro_batch))
+    recipe = resolved.settled.recipe
+    micro = int(last.get("micro_batch", recipe.micro_batch or 0))
     unit = micro * resolved.copies
-    total = unit * int(last.get("accumulation", max(1, recipe.global_batch // unit)))
+    steps = last.get("accumulation") or (max(1, recipe.global_batch // unit) if unit and recipe.global_batch else 1)
+    total = unit * int(steps)
     edits: dict[str, fields.Value] = {
         "trainer.arguments": left,
         "recipe.micro_batch": micro,
@@ -194,13 +222,19 @@ def _into_recipe(profile: Profile, resolved: Resolved, own: Mapping[str, tuple[f
     return change
 
 
-def arguments(profile: Profile, _facts: Facts, _resolved: Resolved) -> Iterator[Finding]:
-    """Placeholders in the arguments that mean something."""
+def arguments(profile: Profile, _facts: Facts, resolved: Resolved) -> Iterator[Finding]:
+    """Placeholders in the arguments that mean something, and have a value."""
     for name in dict.fromkeys(PLACEHOLDER.findall("\n".join(profile.trainer.arguments))):
-        if name not in PLACEHOLDERS and name != "checkpoint":
+        key = PLACEHOLDERS.get(name, "")
+        if not key and name != "checkpoint":
             yield Finding(
                 level="warning",
                 key="trainer.arguments",
                 message=f"there is no {{{name}}} to fill in: it is passed as it stands",
                 remedy=fields.nearest(name, tuple(PLACEHOLDERS)),
             )
+        elif resolved.values.get(key.removeprefix("recipe."), _KNOWN).value is None or (
+            key in _NAMED and not fields.get(profile, key)
+        ):
+            message = f"{{{name}}} in your arguments has no value: they would be left out"
+            yield Finding(level="error", key=key, message=message, remedy=f"Set {key}, or take them out.")

@@ -12,8 +12,10 @@ from tui_train.diagnose.reader import lines_of
 from tui_train.diagnose.root import diagnose
 from tui_train.diagnose.types import Diagnosis, Evidence
 from tui_train.errors import BadInput, TuiTrainError
+from tui_train.facts import documents
 from tui_train.facts.types import Document, Facts
 from tui_train.plan import fallbacks
+from tui_train.plan.in_force import in_force, settle
 from tui_train.presets import Preset, preset, takes
 from tui_train.profile import fields, store
 from tui_train.profile.types import Profile
@@ -52,7 +54,10 @@ def of_run(run: RunDir, facts: Facts | None = None) -> Diagnosis | None:
     code = attempt.exit_code if attempt.exit_code is not None and attempt.exit_code >= 0 else None
     profile, plan = _profile(run), planned(_bytes(run.plan_file))
     output = profile.trainer.output if profile and profile.trainer.output else str(run.path / "output")
-    document = facts.documents.get(profile.trainer.config) if facts and profile else None
+    document = documents.document(profile.trainer.config) if profile and profile.trainer.config else None
+    if profile and (known := _preset(profile)):
+        # What failed is what was in force, whoever chose it.
+        profile = settle(profile, in_force(profile, known, document, max(1, plan.world_size)))
     evidence = Evidence(
         lines=lines_of(str(run.attempt_log(attempt.number))),
         exit_code=code,
@@ -66,7 +71,7 @@ def of_run(run: RunDir, facts: Facts | None = None) -> Diagnosis | None:
         checkpoint=_checkpoint(profile, output) if profile else "",
         takes=_takes(profile, document) if profile else frozenset(),
         phase=attempt.phase,
-        eval_batch=fallbacks.eval_batch(chosen, document) if profile and (chosen := _preset(profile)) else 0,
+        eval_batch=fallbacks.eval_batch(known, document) if profile and known else 0,
     )
     if profile is None:
         return diagnose(evidence, None, facts)

@@ -92,9 +92,11 @@ def _precision(profile: Profile, evidence: Evidence) -> Change | None:
 
 
 def _global_batch(profile: Profile, evidence: Evidence) -> Change | None:
-    recipe = profile.recipe
-    values = nearest_global(recipe.global_batch, recipe.micro_batch, evidence.world_size)
-    best = min(values, key=lambda value: abs(value - recipe.global_batch), default=None)
+    micro, whole = profile.recipe.micro_batch, profile.recipe.global_batch
+    if micro is None or whole is None:
+        return None
+    values = nearest_global(whole, micro, evidence.world_size)
+    best = min(values, key=lambda value: abs(value - whole), default=None)
     return (
         None
         if best is None
@@ -106,7 +108,7 @@ def _steadier(profile: Profile, evidence: Evidence) -> Change | None:
     recipe = profile.recipe
     if recipe.precision == "fp16" and "precision" in evidence.takes:
         return Change("precision bf16", "fp16 overflows where bf16 does not", (("recipe.precision", "bf16"),))
-    if "learning_rate" not in evidence.takes:
+    if "learning_rate" not in evidence.takes or recipe.learning_rate is None:
         return None
     rate = recipe.learning_rate / 2
     return Change(f"learning rate {rate:g}", "half of it: smaller steps", (("recipe.learning_rate", rate),))

@@ -58,16 +58,16 @@ class Effect(Struct, frozen=True):
     changes_training: bool = False
 
 
-def foretell(profile: Profile, facts: Facts, resolved: Resolved) -> Foretold:
-    """Return what a profile's training is foretold to take, in well under a millisecond; pure."""
-    wanted = asked(profile, facts, resolved)
+def foretell(facts: Facts, resolved: Resolved) -> Foretold:
+    """Return the estimate for a resolved profile, in well under a millisecond; pure."""
+    wanted = asked(facts, resolved)
     if wanted.model is None or wanted.how is None:
         return Foretold(wanted)
     try:
         found = estimate(wanted.model, wanted.how)
     except (ZeroDivisionError, OverflowError):
         return Foretold(Asked(why_not="these sizes make no model"))
-    growing = profile.recipe.expandable_segments
+    growing = resolved.settled.recipe.expandable_segments
     judged = [(place, _judge(found, place, resolved, growing=growing)) for place in places(facts, resolved)]
     return Foretold(wanted, found, tuple(judged))
 
@@ -92,9 +92,9 @@ def _judge(found: Estimate, place: Place, resolved: Resolved, *, growing: bool) 
     return judge(found.peak.total * resolved.processes, place.free, several=False, caveats=caveats)
 
 
-def effects(profile: Profile, facts: Facts, resolved: Resolved) -> tuple[Effect, ...]:
+def effects(facts: Facts, resolved: Resolved) -> tuple[Effect, ...]:
     """Return what each rung that there is a use for would change: first those that keep the training, most first."""
-    now = foretell(profile, facts, resolved)
+    profile, now = resolved.settled, foretell(facts, resolved)
     if now.estimate is None:
         return ()
     found = []
@@ -113,17 +113,18 @@ def hopeless(profile: Profile, facts: Facts, resolved: Resolved) -> bool:
     Where something is not modelled there is always hope: an own script may well train less than is thought.
     """
     totals = [gpu.memory_total for gpu in resolved.gpus if gpu.memory_total] if resolved.device == "cuda" else []
-    found = foretell(profile, facts, _resolved(profile, facts, resolved)).estimate if totals else None
+    found = foretell(facts, _resolved(profile, facts, resolved)).estimate if totals else None
     return found is not None and not found.caveats and found.peak.total * (1 - found.error) > min(totals)
 
 
-def fitting(profile: Profile, facts: Facts, resolved: Resolved) -> Change | None:
+def fitting(facts: Facts, resolved: Resolved) -> Change | None:
     """Return the least change with which the training fits, of those that keep it the same; None where none does.
 
     First the largest micro batch that fits, then activation checkpointing, and what shares out the model; before all
     that a smaller evaluation batch, where the evaluation takes most.
     """
-    then, now = profile, foretell(profile, facts, resolved).estimate
+    then, now = resolved.settled, foretell(facts, resolved).estimate
+    edits: dict[str, fields.Value] = {}
     for name in (_EVALUATION, *_HARMLESS) if now and now.peak.name == "eval" else (*_HARMLESS, _EVALUATION):
         if why_not(name, resolved.room):
             continue
@@ -132,24 +133,25 @@ def fitting(profile: Profile, facts: Facts, resolved: Resolved) -> Change | None
             if change is None:
                 break
             then = apply(change, then)
-            if foretell(then, facts, _resolved(then, facts, resolved)).band in {"fits", "tight"}:
-                return _difference(profile, then)
+            edits |= dict(change.edits)
+            if foretell(facts, _resolved(then, facts, resolved)).band in {"fits", "tight"}:
+                return _difference(resolved.settled, then, edits)
             if not rung(name).repeats:
                 break
     return None
 
 
-def _difference(before: Profile, after: Profile) -> Change:
+def _difference(before: Profile, after: Profile, edits: dict[str, fields.Value]) -> Change:
     changed = diff(before, after)
     title = " and ".join(f"{each.label.lower()} {each.after}" for each in changed)
     why = "it is foretold to fit then; the global batch stays"
-    return Change(title, why, tuple((each.key, fields.get(after, each.key)) for each in changed))
+    return Change(title, why, tuple(edits.items()))
 
 
 def _with(change: Change, profile: Profile, facts: Facts) -> Foretold | None:
     try:
         then = apply(change, profile)
-        return foretell(then, facts, resolve(then, facts))
+        return foretell(facts, resolve(then, facts))
     except BadInput:
         return None
 

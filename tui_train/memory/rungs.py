@@ -79,16 +79,17 @@ def _eval_batch(profile: Profile, room: Room) -> Change | None:
         return None
     # At once: many an evaluation comes before the checkpoint of its step, and each further try trains up to it again.
     why = "one sample at a time: slower evaluation, the same training"
-    return Change(f"evaluation batch {now} -> 1", why, (("recipe.eval_batch", 1),))
+    return Change(f"evaluation batch {now} -> 1" if now else "evaluation batch 1", why, (("recipe.eval_batch", 1),))
 
 
 def _micro_batch(profile: Profile, room: Room) -> Change | None:
-    recipe = profile.recipe
-    smaller = smaller_micro(recipe.global_batch, recipe.micro_batch, room.world_size)
+    micro, whole = profile.recipe.micro_batch, profile.recipe.global_batch
+    smaller = smaller_micro(whole, micro, room.world_size) if micro and whole else None
     if smaller is None:
         return None
     why = "fewer activations at a time; accumulation grows, the global batch stays"
-    return Change(f"micro batch {recipe.micro_batch} -> {smaller}", why, (("recipe.micro_batch", smaller),))
+    edits = (("recipe.micro_batch", smaller), ("recipe.global_batch", whole))
+    return Change(f"micro batch {micro} -> {smaller}", why, edits)
 
 
 def _activation_checkpointing(profile: Profile, _room: Room) -> Change | None:
@@ -129,7 +130,7 @@ def _optimizer_8bit(profile: Profile, _room: Room) -> Change | None:
 
 def _sequence_length(profile: Profile, _room: Room) -> Change | None:
     length = profile.recipe.sequence_length
-    if length < 4:
+    if length is None or length < 4:
         return None
     why = "shorter samples: the training is another one"
     return Change(f"sequence length {length} -> {length // 2}", why, (("recipe.sequence_length", length // 2),))
@@ -144,7 +145,7 @@ def _lora(profile: Profile, _room: Room) -> Change | None:
 
 def _layers(profile: Profile, room: Room) -> Change | None:
     layers = profile.recipe.layers
-    if layers < 2 or room.loads_model:
+    if layers is None or layers < 2 or room.loads_model:
         return None
     why = "a smaller model: starts again from step 0"
     return Change(f"layers {layers} -> {layers // 2}", why, (("recipe.layers", layers // 2),))

@@ -22,14 +22,18 @@ from tui_train.memory.types import (
     Optimizer,
     Sharding,
 )
-from tui_train.plan import batch, fallbacks
+from tui_train.plan import fallbacks
 from tui_train.plan.resolve import Resolved
-from tui_train.profile.types import Profile
+from tui_train.plan.values import accumulation
+from tui_train.profile.types import Profile, Recipe
 
 # As the built-in trainer has it: bytes, an end of text, and room.
 _BYTES = 264
 _MODEL = ("model_name_or_path", "base_model", "model_name", "model")
 _LENGTH = ("max_length", "max_seq_length", "block_size", "cutoff_len", "sequence_len")
+# What is assumed of scripts that do not say it.
+_USUAL_LENGTH = 1024
+_MICRO_BATCH = ("per_device_train_batch_size", "micro_batch_size", "micro_batch")
 _EVAL_BATCH = ("per_device_eval_batch_size", "eval_batch_size")
 # What a trainer does where nothing is said, and others do not.
 _USUAL = {"llama-factory": {"finetuning_type": "lora", "lora_target": "all"}}
@@ -55,13 +59,21 @@ class Asked(Struct, frozen=True):
     why_not: str = ""
 
 
-def asked(profile: Profile, facts: Facts, resolved: Resolved) -> Asked:
-    """Return what the profile trains and how; pure."""
+def asked(facts: Facts, resolved: Resolved) -> Asked:
+    """Return what a settled profile trains and how; pure."""
+    profile = resolved.settled
     if profile.trainer.kind == "nemo":
         return _nemo(profile, resolved)
-    told = {} if profile.trainer.kind == "builtin" else settings(profile, facts.documents)
     if profile.trainer.kind == "builtin" and not profile.trainer.model:
-        return Asked(own_model(profile), _how(profile, resolved, told))
+        return Asked(own_model(profile.recipe), _how(profile, resolved, {}))
+    told = {} if profile.trainer.kind == "builtin" else settings(profile, facts.documents)
+    return _loaded(profile, facts, resolved, told)
+
+
+def _loaded(profile: Profile, facts: Facts, resolved: Resolved, told: dict[str, Any]) -> Asked:
+    """Return what is asked of a model that is loaded by its name or folder."""
+    if _micro_batch(profile, told) is None:
+        return Asked(why_not="the micro batch is not known: set recipe.micro_batch")
     document = facts.documents.get(profile.trainer.config)
     if document and document.problem:
         return Asked(why_not=f"{profile.trainer.config}: {document.problem}")
@@ -90,15 +102,15 @@ def models_of(profile: Profile, documents: Mapping[str, Document]) -> tuple[str,
     return (name,) if name.startswith("/") else ()
 
 
-def own_model(profile: Profile) -> Dimensions:
-    """Return the new model that the built-in trainer makes of the typed sizes."""
-    recipe = profile.recipe
+def own_model(recipe: Recipe) -> Dimensions:
+    """Return the new model that the built-in trainer makes of the sizes of a settled recipe."""
+    hidden = recipe.hidden_size or 0
     return Dimensions(
         name="a new model",
-        layers=recipe.layers,
-        hidden=recipe.hidden_size,
-        heads=recipe.heads,
-        ffn=math.ceil(8 * recipe.hidden_size / 3 / 32) * 32,
+        layers=recipe.layers or 0,
+        hidden=hidden,
+        heads=recipe.heads or 0,
+        ffn=math.ceil(8 * hidden / 3 / 32) * 32,
         vocab=_BYTES,
         tied=True,
     )
@@ -125,15 +137,21 @@ def _number(told: Mapping[str, Any], names: tuple[str, ...], usual: int) -> int:
     return int(found) if int(found or 0) else usual
 
 
+def _micro_batch(profile: Profile, told: Mapping[str, Any]) -> int | None:
+    """Return the micro batch, or what arguments say by the names that most trainers have for it."""
+    return profile.recipe.micro_batch or _number(told, _MICRO_BATCH, 0) or None
+
+
 def _how(profile: Profile, resolved: Resolved, told: Mapping[str, Any], model: Dimensions | None = None) -> How:
     recipe, own = profile.recipe, profile.trainer.kind == "builtin"
-    steps = batch.accumulation(recipe.global_batch, recipe.micro_batch, resolved.copies)
+    steps = accumulation(profile, resolved.copies)
     packing = packed(told)
     words = " ".join(str(told.get(name, "")) for name in ("adapter", "finetuning_type", "peft_method")).lower()
     taken = resolved.room.takes
     made_lora = recipe.lora and "lora" in taken
     lora = not own and (made_lora or on(told, "use_peft") or bool(packing) or "lora" in words)
-    precise = recipe.precision == "fp32"
+    precision = recipe.precision or next((name for name in ("bf16", "fp16") if on(told, name)), "fp32")
+    precise = precision == "fp32"
     loaded = weights(profile, resolved, told, model.dtype if model else "", lora=lora)
     sharding = _sharding(profile, resolved, told)
     if sharding == "fsdp" and not precise and not lora:
@@ -143,14 +161,15 @@ def _how(profile: Profile, resolved: Resolved, told: Mapping[str, Any], model: D
         told, "use_liger_kernel", "enable_liger_kernel", "liger_fused_linear_cross_entropy"
     )
     kind, kernels = loss(profile, resolved, told, liger=liger)
-    checkpointing = recipe.activation_checkpointing or (on(told, "gradient_checkpointing") and not own)
-    length = recipe.sequence_length if "sequence_length" in taken else _number(told, _LENGTH, recipe.sequence_length)
+    checkpointing = recipe.activation_checkpointing
+    if checkpointing is None:
+        checkpointing = on(told, "gradient_checkpointing")
     return How(
-        micro_batch=recipe.micro_batch,
-        sequence_length=length,
+        micro_batch=_micro_batch(profile, told) or 1,
+        sequence_length=recipe.sequence_length or _number(told, _LENGTH, _USUAL_LENGTH),
         eval_batch=_eval_batch(profile, resolved, told),
         weights=loaded or "fp32",
-        autocast="" if precise else recipe.precision,  # type: ignore[arg-type]
+        autocast="" if precise else precision,  # type: ignore[arg-type]
         method="lora" if lora else "full",
         packed=packing,
         rank=_number(told, ("lora_r", "lora_rank", "r"), 8 if "finetuning_type" in told else 16),
@@ -233,14 +252,16 @@ def _reentrant(resolved: Resolved, told: Mapping[str, Any]) -> bool:
 
 def _caveats(profile: Profile, resolved: Resolved, told: Mapping[str, Any], *, known: bool) -> tuple[str, ...]:
     own = profile.trainer.kind == "builtin"
-    length = "sequence_length" in resolved.room.takes or _number(told, _LENGTH, 0) or own
+    length = profile.recipe.sequence_length or _number(told, _LENGTH, 0)
+    precision = profile.recipe.precision or on(told, "bf16", "fp16")
     first = own or resolved.preset.yours_first
     batches = () if first else fallbacks.own_arguments("micro_batch", profile, resolved.preset)
     found = {
         "a batch of your own among the arguments: the recipe's is taken": bool(batches),
         "what its files are kept in: fp32 is taken, --dtype says otherwise": not known,
         "torch.compile: what it keeps is not known": on(told, "torch_compile", "compile"),
-        f"{profile.recipe.sequence_length} tokens a sample: the script is not told how many": not length,
+        f"{_USUAL_LENGTH} tokens a sample are assumed: the script does not say how many": not length,
+        "fp32 is assumed: the script does not say its precision": not precision,
         "FSDP's first version: some programs load the whole model on each card": _first_fsdp(told),
         "an own script: taken to train as transformers' Trainer does": not own and not resolved.preset.module,
     }
@@ -255,8 +276,10 @@ def _nemo(profile: Profile, resolved: Resolved) -> Asked:
     model = by_name(nemo.recipe)
     if model is None:
         return Asked(why_not="the sizes of this recipe are not known" if nemo.recipe else "name a recipe (nemo.recipe)")
-    if not nemo.own_size:
+    if recipe.layers or recipe.hidden_size or recipe.heads:
         return Asked(why_not="recipes with sizes of your own are not modelled")
+    if recipe.micro_batch is None or recipe.sequence_length is None:
+        return Asked(why_not="the recipe's own batch is not known: set the micro batch and the sequence length")
     lora = nemo.task == "finetune" and nemo.peft == "lora"
     how = How(
         micro_batch=recipe.micro_batch,
@@ -268,7 +291,7 @@ def _nemo(profile: Profile, resolved: Resolved) -> Asked:
         targets=EVERY,
         optimizer="adamw_fused",
         attention="flash",
-        checkpointing=recipe.activation_checkpointing,
+        checkpointing=bool(recipe.activation_checkpointing),
         sharding="" if lora else "zero1",
         shards=resolved.copies,
         kernels="liger",

@@ -43,7 +43,7 @@ def weights(profile: Profile, resolved: Resolved, told: Mapping[str, Any], filed
 
 def _decided(profile: Profile, resolved: Resolved, told: Mapping[str, Any], *, lora: bool) -> str:
     """Return what the trainer makes of weights whatever transformers would; "auto": what their files are in."""
-    precision = profile.recipe.precision
+    precision = profile.recipe.precision or "fp32"
     if profile.trainer.preset == "llama-factory":
         if not lora and not on(told, "pure_bf16"):
             return "fp32"

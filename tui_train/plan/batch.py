@@ -38,10 +38,14 @@ def smaller_micro(global_batch: int, micro_batch: int, world_size: int) -> int |
     return fitting[-1] if fitting else None
 
 
-def learning_rate(recipe: Recipe) -> float:
-    """Return the learning rate scaled by the ratio of the global batch to the one that it was chosen for."""
+def learning_rate(recipe: Recipe) -> float | None:
+    """Return the learning rate scaled by the ratio of the global batch to its reference batch, None if not known."""
+    if recipe.learning_rate is None or recipe.lr_scaling == "none":
+        return recipe.learning_rate
+    if recipe.global_batch is None:
+        return None
     ratio = recipe.global_batch / (recipe.lr_base_batch or recipe.global_batch)
-    factor = {"none": 1.0, "linear": ratio, "sqrt": math.sqrt(ratio)}[recipe.lr_scaling]
+    factor = {"linear": ratio, "sqrt": math.sqrt(ratio)}[recipe.lr_scaling]
     return recipe.learning_rate * factor
 
 

@@ -9,14 +9,14 @@ from tui_train.plan.arguments import fill, plain
 from tui_train.plan.resolve import Resolved
 from tui_train.plan.types import CHECKPOINT, ConfigFile, Plain, Word, filled, in_run_dir, joined, marked
 from tui_train.plan.values import Value, words
-from tui_train.presets import PLACEHOLDER, Argument, FileValue, Preset, applies
+from tui_train.presets import PLACEHOLDER, Argument, Preset, applies, texts_in
 from tui_train.profile.types import Profile
 from tui_train.text import home
 
 
-def path_of(chosen: Preset, number: int) -> str:
-    """Return the name of an attempt's file: config.yaml, config-2.yaml …; empty where the preset writes none."""
-    if chosen.file is None:
+def path_of(profile: Profile, chosen: Preset, number: int) -> str:
+    """Return the name of an attempt's file: config.yaml, config-2.yaml …; empty where none is written."""
+    if chosen.file is None or not (chosen.file.needs_yours or profile.trainer.config or profile.trainer.data):
         return ""
     stem, dot, ending = chosen.file.path.rpartition(".")
     return chosen.file.path if number == 1 else f"{stem}-{number}{dot}{ending}"
@@ -25,13 +25,14 @@ def path_of(chosen: Preset, number: int) -> str:
 def holds_paths(chosen: Preset) -> bool:
     """Tell whether the preset's file holds a path that only the running script knows."""
     rule, file = chosen.checkpoints, chosen.file
-    return bool(rule and rule.values) or any("{output}" in str(value.value) for value in (file.values if file else ()))
+    texts = (text for value in (file.values if file else ()) for text in texts_in(value.value))
+    return bool(rule and rule.values) or any("{output}" in text for text in texts)
 
 
 def word_of(profile: Profile, chosen: Preset, path: str) -> Word:
     """Return what {config} stands for: the written file, or, where the preset writes none, the user's own."""
     if not path:
-        return profile.trainer.config
+        return profile.trainer.config if chosen.file is None else ""
     return in_run_dir(filled(path) if holds_paths(chosen) else path)
 
 
@@ -40,21 +41,22 @@ def config_file(
 ) -> ConfigFile | None:
     """Return the file of one attempt, None where the preset writes none; `found` is what placeholders stand for."""
     chosen = resolved.preset
-    if chosen.file is None:
+    if chosen.file is None or not path:
         return None
     base = profile.trainer.config
     document = facts.documents.get(base) if base else None
     whole: dict[str, Plain] = copy.deepcopy(document.values) if document else {}
-    for key in chosen.file.without:
-        _drop(whole, key.split("."))
     rule = chosen.checkpoints
     text = plain(words(found))
+    for dropped in chosen.file.without:
+        if applies(dropped.when, text):
+            _drop(whole, dropped.key.split("."))
     for value in (*chosen.file.values, *(rule.values if rule else ())):
         if applies(value.when, text):
-            put, is_there = _value(value, {**found, "checkpoint": joined((CHECKPOINT,))})
+            put, is_there = _filled(value.value, {**found, "checkpoint": joined((CHECKPOINT,))})
             if is_there:
                 _put(whole, value.key.split("."), put)
-    source = f"A copy of {home(base)} with the recipe put in; comments are lost." if base else "The recipe's values."
+    source = f"A copy of {home(base)} with the chosen values; comments are lost." if base else "The chosen values."
     return ConfigFile(path, source, whole)
 
 
@@ -75,14 +77,20 @@ def clashes(values: Mapping[str, Any], chosen: Preset) -> tuple[str, ...]:
     return tuple(dict.fromkeys(found))
 
 
-def _value(value: FileValue, found: Mapping[str, Value]) -> tuple[Plain, bool]:
-    """Return a value with its placeholders filled in, typed where it is nothing but one, and whether it is there."""
-    if not isinstance(value.value, str):
-        return value.value, True
-    whole = PLACEHOLDER.fullmatch(value.value)
+def _filled(value: Plain, found: Mapping[str, Value]) -> tuple[Plain, bool]:
+    """Return a value, a list or a table with placeholders filled in; a text that is nothing but one keeps its type."""
+    if isinstance(value, list):
+        inner = [_filled(one, found) for one in value]
+        return [one for one, _ in inner], all(there for _, there in inner)
+    if isinstance(value, dict):
+        table = {name: _filled(one, found) for name, one in value.items()}
+        return {name: one for name, (one, _) in table.items()}, all(there for _, there in table.values())
+    if not isinstance(value, str):
+        return value, True
+    whole = PLACEHOLDER.fullmatch(value)
     if whole and whole[1] in found:
         return _typed(found[whole[1]])
-    filled_in = fill(Argument((value.value,)), words(found))
+    filled_in = fill(Argument((value,)), words(found))
     return (marked(filled_in[0][0]), True) if filled_in else (None, False)
 
 

@@ -56,7 +56,7 @@ def settings(
     if profile.recipe.expandable_segments and job.gpus:
         why = "the allocator grows its blocks: less memory lost to fragmentation"
         settings.append(Setting("PYTORCH_CUDA_ALLOC_CONF", "expandable_segments:True", why, "ladder"))
-    if _keeps_micro_batch(profile, resolved):
+    if found["micro_batch"] and _keeps_micro_batch(profile, resolved):
         why = f"transformers before {_OWN_MICRO_BATCH} would resume with the micro batch of the checkpoint"
         settings.append(Setting("TUI_TRAIN_MICRO_BATCH", str(profile.recipe.micro_batch), why, "ladder"))
     text = words(found)

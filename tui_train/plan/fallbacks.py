@@ -43,6 +43,7 @@ def refused(
     found = _OF_BUILTIN if profile.trainer.kind == "builtin" else {}
     found = found | {name: _why_not(name, profile, preset, tool, document) for name in _REPLACED.keys() & taken}
     found = found | dict.fromkeys(_ONLY_GPUS if not gpus else (), "only for GPUs")
+    found["micro_batch"] = _why_not_batch(profile, preset)
     return {name: why for name, why in found.items() if why}
 
 
@@ -77,6 +78,20 @@ def _why_not(name: str, profile: Profile, preset: Preset, tool: Toolchain | None
         return "it trains LoRA already: finetuning_type is not full"
     if own := yours(name, profile, preset, document):
         return f"your own {own} stands"
+    return ""
+
+
+def _why_not_batch(profile: Profile, preset: Preset) -> str:
+    """Return why a fallback cannot lower the micro batch of a settled profile and keep the global one."""
+    own = (
+        []
+        if preset.yours_first
+        else [one for name in sorted(batch.TAKEN) for one in own_arguments(name, profile, preset)]
+    )
+    if own:
+        return f"your own {' '.join(own[0].words)} stands"
+    if profile.recipe.micro_batch is None or profile.recipe.global_batch is None:
+        return "the batch is not known: set the micro batch and the global batch"
     return ""
 
 

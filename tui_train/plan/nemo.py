@@ -60,6 +60,17 @@ PRESETS: dict[Flavour, Preset] = {
     "automodel": Preset(
         label="NeMo AutoModel",
         about="NVIDIA's trainer of Hugging Face models",
+        # Its file is written whole, so that it needs all of them.
+        own={
+            "sequence_length": 1024,
+            "micro_batch": 1,
+            "global_batch": 8,
+            "learning_rate": 1e-5,
+            "precision": "bf16",
+            "activation_checkpointing": False,
+            "checkpoint_every": 100,
+            "seed": 42,
+        },
         arguments=(
             Argument(("--checkpoint.checkpoint_dir={output}",)),
             Argument(("--step_scheduler.local_batch_size={micro_batch}",)),
@@ -136,21 +147,20 @@ def preset(profile: Profile, found: Flavour | None) -> Preset:
     if found == "automodel":
         length = "max_sentence_len" if profile.nemo.mock_data else "seq_length"
         more = (Argument((f"--dataset.{length}={{sequence_length}}",)),)
-    elif own_numbers(profile, found):
+    elif takes_size(profile, found) and profile.recipe.layers is not None:
         more = (Argument(("--layers={layers}",)),)
     return msgspec.structs.replace(chosen, arguments=(*chosen.arguments, *more))
 
 
 def takes(profile: Profile, found: Flavour | None) -> frozenset[str]:
     """Return the placeholder names whose values reach NeMo."""
-    size = _SIZE if own_numbers(profile, found) else frozenset()
+    size = _SIZE if takes_size(profile, found) else frozenset()
     return _WRITTEN | {"output"} | size
 
 
-def own_numbers(profile: Profile, found: Flavour | None) -> bool:
-    """Tell whether the model is to have the profile's size: never where weights are loaded."""
-    loads = found == "automodel" or profile.nemo.task == "finetune" or bool(profile.trainer.model)
-    return not loads and not profile.nemo.own_size
+def takes_size(profile: Profile, found: Flavour | None) -> bool:
+    """Tell whether the model may have another size than the recipe's: never where weights are loaded."""
+    return not (found == "automodel" or profile.nemo.task == "finetune" or profile.trainer.model)
 
 
 def task(nemo: Nemo, found: Flavour | None) -> str:
@@ -188,7 +198,7 @@ def program(found: Flavour | None) -> tuple[Part, ...]:
 def file(profile: Profile, found: Flavour | None, gpus: tuple[Gpu, ...], facts: Facts) -> NemoFile:
     """Return what NeMo is told."""
     trainer, nemo, recipe = profile.trainer, profile.nemo, profile.recipe
-    mine = own_numbers(profile, found)
+    mine = takes_size(profile, found)
     validating = nemo.task == "pretrain" or facts.paths.get(nemo_files(profile)[-1] if trainer.data else "") == "file"
     return NemoFile(
         path=FILES[found or "recipes"],
@@ -204,9 +214,9 @@ def file(profile: Profile, found: Flavour | None, gpus: tuple[Gpu, ...], facts: 
         tensor_parallel=nemo.tensor_parallel,
         pipeline_parallel=nemo.pipeline_parallel,
         context_parallel=nemo.context_parallel,
-        layers=recipe.layers if mine else 0,
-        hidden_size=recipe.hidden_size if mine else 0,
-        heads=recipe.heads if mine else 0,
+        layers=recipe.layers if mine else None,
+        hidden_size=recipe.hidden_size if mine else None,
+        heads=recipe.heads if mine else None,
         sequence_length=recipe.sequence_length,
         micro_batch=recipe.micro_batch,
         global_batch=recipe.global_batch,

@@ -15,6 +15,7 @@ from tui_train.memory.ladder import Try, climb
 from tui_train.plan import batch, config_file, container, nemo
 from tui_train.plan.arguments import fill, plain
 from tui_train.plan.environment import SHIM, settings
+from tui_train.plan.in_force import folder_of
 from tui_train.plan.launchers import LAUNCHERS
 from tui_train.plan.launchers.job import Job
 from tui_train.plan.resolve import Resolved, resolve, started
@@ -32,10 +33,10 @@ from tui_train.plan.types import (
     in_run_dir,
     joined,
 )
-from tui_train.plan.values import SAMPLE, Value, accumulation, values, words
-from tui_train.presets import Argument, applies
+from tui_train.plan.values import SAMPLE, Value, accumulation, passed, values, words
+from tui_train.presets import PLACEHOLDERS, Argument, applies
 from tui_train.profile.types import Profile, Recipe
-from tui_train.text import counted
+from tui_train.text import counted, visible
 
 
 def plan(profile: Profile, facts: Facts) -> Plan:
@@ -46,11 +47,12 @@ def plan(profile: Profile, facts: Facts) -> Plan:
     resolved = resolve(profile, facts)
     toolchain = resolved.toolchain
     assert toolchain is not None, "a check refuses a profile that no Python can train"  # noqa: S101 - for the type
-    tries = climb(profile, resolved.room, lambda other: hopeless(other, facts, resolved))
+    settled = resolved.settled
+    tries = climb(settled, resolved.room, lambda other: hopeless(other, facts, resolved))
     jobs, configs = _jobs(tries, resolved, toolchain)
-    recipe = profile.recipe
-    outputs = tuple(_output(step.profile, profile) for step in tries)
-    paths = [config_file.path_of(resolved.preset, number) for number in range(1, len(tries) + 1)]
+    recipe = settled.recipe
+    outputs = tuple(_output(step.profile, settled, resolved.own_output) for step in tries)
+    paths = [config_file.path_of(profile, resolved.preset, number) for number in range(1, len(tries) + 1)]
     made = [
         _attempt(step, profile, resolved, job, facts, path) for step, job, path in zip(tries, jobs, paths, strict=True)
     ]
@@ -66,25 +68,25 @@ def plan(profile: Profile, facts: Facts) -> Plan:
         nodes=profile.nodes.count,
         address=profile.nodes.address if profile.nodes.count > 1 else "",
         port=profile.nodes.port if profile.nodes.count > 1 else 0,
-        output=profile.trainer.output,
+        output=profile.trainer.output or resolved.own_output,
         grace=resolved.preset.stop.grace,
         find_interface=profile.nodes.count > 1 and not profile.communication.interface,
-        micro_batch=recipe.micro_batch,
-        accumulation=jobs[0].accumulation,
-        global_batch=recipe.global_batch,
-        learning_rate=batch.learning_rate(recipe),
-        steps=recipe.steps,
+        micro_batch=recipe.micro_batch or 0,
+        accumulation=accumulation(settled, resolved.copies) or 0,
+        global_batch=recipe.global_batch or 0,
+        learning_rate=batch.learning_rate(recipe) or 0.0,
+        steps=recipe.steps or 0,
         numbers=_numbers(recipe, resolved),
         attempts=tuple(attempt for attempt, _ in made),
         phases=resolved.room.phases,
         configs=(*configs, *(config for _, config in made if config)),
         programs=_programs(profile),
-        nemo=nemo.file(profile, resolved.nemo, resolved.gpus, facts) if resolved.nemo else None,
+        nemo=nemo.file(settled, resolved.nemo, resolved.gpus, facts) if resolved.nemo else None,
         resumes_itself=resolved.nemo is not None,
         secrets=profile.trainer.secrets,
         backend=resolved.backend,
         container=container.wrapping(profile, jobs[0].gpus, outputs),
-        log=Log(resolved.preset.log, recipe.steps if "steps" in resolved.room.takes else 0),
+        log=Log(resolved.preset.log, recipe.steps or 0),
         notes=_notes(profile, resolved),
     )
 
@@ -121,10 +123,10 @@ def _job(profile: Profile, resolved: Resolved, toolchain: Toolchain) -> Job:
         address=nodes.address,
         port=nodes.port,
         gpus=tuple(gpu.uuid for gpu in resolved.gpus) if resolved.device == "cuda" else (),
-        precision=profile.recipe.precision,
+        precision=profile.recipe.precision or "fp32",
         strategy=trainer.strategy,
         offload=trainer.offload and sharded,
-        accumulation=accumulation(profile, resolved.copies),
+        accumulation=accumulation(profile, resolved.copies) or 1,
         clipping=_clipping(trainer.arguments),
     )
 
@@ -151,8 +153,20 @@ def _title(profile: Profile, resolved: Resolved) -> str:
 
 
 def _numbers(recipe: Recipe, resolved: Resolved) -> tuple[str, ...]:
-    said = {"learning_rate": f"learning rate {batch.learning_rate(recipe):g}", "steps": counted(recipe.steps, "step")}
-    return tuple(words for name, words in said.items() if name in resolved.room.takes)
+    """Return learning rate and steps in words, each with its source where the user did not choose it."""
+    rate, held = batch.learning_rate(recipe), resolved.values
+    said = {
+        "learning_rate": f"learning rate {rate:g}" if rate is not None else held["learning_rate"].words,
+        "steps": counted(recipe.steps, "step") if recipe.steps else held["steps"].words,
+    }
+    sources = {name: held[name].source for name in said}
+    if recipe.lr_scaling != "none":
+        sources["learning_rate"] = ""
+    return tuple(
+        visible(words + (f" ({sources[name]})" if sources[name] not in {"", "default"} else ""))
+        for name, words in said.items()
+        if words
+    )
 
 
 def _programs(profile: Profile) -> tuple[ProgramFile, ...]:
@@ -185,9 +199,15 @@ def _notes(profile: Profile, resolved: Resolved) -> tuple[str, ...]:
 def _attempt(  # noqa: PLR0913, PLR0917 - each is a thing of its own
     step: Try, first: Profile, resolved: Resolved, job: Job, facts: Facts, path: str
 ) -> tuple[Attempt, ConfigFile | None]:
-    recipe, preset = step.profile.recipe, resolved.preset
-    output = _output(step.profile, first)
-    found = values(step.profile, resolved, output, config_file.word_of(first, preset, path))
+    preset, own = resolved.preset, resolved.own_output
+    output = _output(step.profile, resolved.settled, own)
+    told = passed(first, (key for _, change in step.changes for key, _ in change.edits), resolved)
+    config_word = config_file.word_of(first, preset, path)
+    stays = bool(own) and not first.trainer.output and output == own
+    found = values(step.profile, resolved, output, config_word, told, own_output=stays)
+    # Words of the user's own name what holds, whoever chose it.
+    every = frozenset(PLACEHOLDERS.values())
+    held = values(step.profile, resolved, output, config_word, every, own_output=False)
     config = config_file.config_file(step.profile, facts, resolved, found, path)
     launcher = LAUNCHERS[resolved.launcher]
     rule = preset.checkpoints
@@ -196,35 +216,56 @@ def _attempt(  # noqa: PLR0913, PLR0917 - each is a thing of its own
         *launcher.parts(job),
         *_program(first, resolved),
         *_saving(resolved, found),
-        *_arguments(step.profile, resolved, found),
+        *_arguments(step.profile, resolved, found, held),
         *([Part(resume, "only where there is a complete checkpoint", resumes=True)] if resume else []),
     )
-    processes = counted(job.world_size, "process", "processes")
-    if resolved.copies != job.world_size:
-        processes = f"{counted(resolved.copies, 'copy', 'copies')} of the model"
-    product = f"micro batch {recipe.micro_batch} x accumulation {job.accumulation} x {processes}"
     attempt = Attempt(
         rung=step.changes[-1][0] if step.changes else "",
         title=step.title,
         edits={key: value for _, change in step.changes for key, value in change.edits},
         then={phase: place + 1 for phase, place in step.then.items()},
-        batch=f"{product} = global batch {recipe.global_batch}"
-        if batch.TAKEN & resolved.room.takes
-        else f"{processes}, with the script's own batch",
-        command=Command(parts, settings(step.profile, resolved, job, facts, found), _folder(step.profile, resolved)),
+        batch=_batch(step.profile, resolved, job),
+        command=Command(
+            parts,
+            settings(step.profile, resolved, job, facts, found),
+            folder_of(step.profile, preset) or in_run_dir(""),
+        ),
         checkpoints=CheckpointRule(output, rule.prefix, rule.complete, rule.suffix, rule.file) if rule else None,
         fills=(path,) if config and config_file.holds_paths(preset) else (),
     )
     return attempt, config
 
 
-def _output(profile: Profile, first: Profile) -> Word:
-    """Keep checkpoints of another model, optimizer, method or sharding apart: they cannot be resumed from."""
+def _batch(profile: Profile, resolved: Resolved, job: Job) -> str:
+    """Return the arithmetic of an attempt's batch in words, as far as it is known, with its source."""
+    recipe = profile.recipe
+    processes = counted(job.world_size, "process", "processes")
+    if resolved.copies != job.world_size:
+        processes = f"{counted(resolved.copies, 'copy', 'copies')} of the model"
+    held = resolved.values["micro_batch"], resolved.values["global_batch"]
+    if recipe.micro_batch is None:
+        return f"{processes}, with the batch of {held[0].source}"
+    # What an attempt changes is not the trainer's own any more.
+    before = resolved.settled.recipe
+    same = (recipe.micro_batch, recipe.global_batch) == (before.micro_batch, before.global_batch)
+    sources = dict.fromkeys(one.source for one in held if same and one.source not in {"", "default"})
+    source = visible(f" ({', '.join(sources)})") if sources else ""
+    if recipe.global_batch is None:
+        return f"micro batch {recipe.micro_batch} x {processes}, with the script's own accumulation{source}"
+    product = f"micro batch {recipe.micro_batch} x accumulation {job.accumulation} x {processes}"
+    return f"{product} = global batch {recipe.global_batch}{source}"
+
+
+def _output(profile: Profile, first: Profile, own: str) -> Word:
+    """Return the output folder: checkpoints of another model, optimizer, method or sharding are kept apart.
+
+    They cannot be resumed from. `own` is the folder that the user's arguments or file name.
+    """
     suffix = "" if profile.recipe.layers == first.recipe.layers else f"-{profile.recipe.layers}-layers"
     suffix += "" if profile.trainer.strategy == first.trainer.strategy else f"-{profile.trainer.strategy}"
     suffix += "-8bit" if profile.recipe.optimizer_8bit and not first.recipe.optimizer_8bit else ""
     suffix += "-lora" if profile.recipe.lora and not first.recipe.lora else ""
-    output = profile.trainer.output
+    output = profile.trainer.output or own
     return f"{output}{suffix}" if output else in_run_dir(f"output{suffix}")
 
 
@@ -233,10 +274,11 @@ def _from_checkpoint(word: str) -> Word:
     return joined((before, CHECKPOINT, after)) if found else word
 
 
-def _arguments(profile: Profile, resolved: Resolved, found: Mapping[str, Value]) -> tuple[Part, ...]:
-    text = words(found)
-    preset = [Part(filled) for argument in resolved.preset.arguments for filled in fill(argument, text)]
-    yours = [filled for word in profile.trainer.arguments for filled in fill(Argument((word,)), text)]
+def _arguments(
+    profile: Profile, resolved: Resolved, found: Mapping[str, Value], held: Mapping[str, Value]
+) -> tuple[Part, ...]:
+    preset = [Part(filled) for argument in resolved.preset.arguments for filled in fill(argument, words(found))]
+    yours = [filled for word in profile.trainer.arguments for filled in fill(Argument((word,)), words(held))]
     if resolved.preset.yours_first:
         return (*(Part(one, "" if place else "yours") for place, one in enumerate(yours)), *preset)
     return (*preset, *(Part(one, "" if place else "yours, from here on") for place, one in enumerate(yours)))
@@ -259,11 +301,3 @@ def _program(profile: Profile, resolved: Resolved) -> tuple[Part, ...]:
         return (Part((in_run_dir("trainer/train.py"),)),)
     named = started(profile, resolved.preset)
     return (Part(("-m", named) if named == resolved.preset.module else (named,)),)
-
-
-def _folder(profile: Profile, resolved: Resolved) -> Word:
-    trainer = profile.trainer
-    if trainer.working_directory:
-        return trainer.working_directory
-    named = trainer.script if resolved.preset.wants_script and trainer.script else trainer.config
-    return in_run_dir("") if trainer.kind != "script" or not named else named.rpartition("/")[0] or "/"

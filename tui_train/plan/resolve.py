@@ -1,5 +1,6 @@
 """From what the user chose and what is, to what holds: which Python, which devices, how many processes."""
 
+from collections.abc import Mapping
 from typing import Literal
 
 from msgspec import Struct
@@ -9,6 +10,7 @@ from tui_train.facts.types import ContainerImage, Facts, Gpu, Toolchain, Verdict
 from tui_train.facts.versions import at_least
 from tui_train.memory.rungs import Room
 from tui_train.plan import communication, fallbacks, nemo
+from tui_train.plan.in_force import InForce, in_force, own_output, settle
 from tui_train.plan.nemo import Flavour
 from tui_train.presets import Preset, preset, takes
 from tui_train.profile.types import Profile
@@ -23,7 +25,8 @@ class Resolved(Struct, frozen=True, kw_only=True):
 
     `processes` are those of one machine, `world_size` those of all of them. `backend` is by what they talk, empty where
     there is only one. `copies` of the model take samples of their own: one a process, unless NeMo splits it. `nemo` is
-    what is told to it.
+    which of its flavours trains. `values` are those in force by their name in the recipe, `settled` is the profile with
+    them; what is not known is None there. `own_output` is the output folder that the user's arguments or file name.
     """
 
     toolchain: Toolchain | None
@@ -38,6 +41,9 @@ class Resolved(Struct, frozen=True, kw_only=True):
     preset: Preset
     nemo: Flavour | None = None
     room: Room
+    values: Mapping[str, InForce]
+    settled: Profile
+    own_output: str = ""
 
 
 def resolve(profile: Profile, facts: Facts) -> Resolved:
@@ -61,7 +67,9 @@ def resolve(profile: Profile, facts: Facts) -> Resolved:
     unsharded = _unsharded(launcher, device, chosen, toolchain, talks)
     offload = unsharded or fallbacks.too_little_host_memory(gpus, facts.machine.memory_total)
     document = facts.documents.get(profile.trainer.config)
-    refused = fallbacks.refused(profile, chosen, toolchain, document, gpus)
+    values = in_force(profile, chosen, document, copies)
+    settled = settle(profile, values)
+    refused = fallbacks.refused(settled, chosen, toolchain, document, gpus)
     room = Room(
         world_size=copies,
         cuda=device == "cuda",
@@ -84,6 +92,9 @@ def resolve(profile: Profile, facts: Facts) -> Resolved:
         preset=chosen,
         nemo=flavour,
         room=room,
+        values=values,
+        settled=settled,
+        own_output=own_output(profile, chosen, document),
     )
 
 

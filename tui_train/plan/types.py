@@ -163,7 +163,7 @@ class Log(Struct, frozen=True):
 
 
 class NemoFile(Struct, frozen=True, kw_only=True):
-    """The file by which NeMo is told the training, as data; sizes of the model are 0 where it keeps its own.
+    """The file by which NeMo is told the training, as data; None leaves a value to the recipe.
 
     `path` tells for which NeMo it is written. `model` is a folder of weights to begin with, `validation` whether there
     is data for it; an empty `data` is mock data.
@@ -182,17 +182,17 @@ class NemoFile(Struct, frozen=True, kw_only=True):
     tensor_parallel: int
     pipeline_parallel: int
     context_parallel: int
-    layers: int
-    hidden_size: int
-    heads: int
-    sequence_length: int
-    micro_batch: int
-    global_batch: int
-    learning_rate: float
-    precision: str
-    steps: int
-    checkpoint_every: int
-    seed: int
+    layers: int | None
+    hidden_size: int | None
+    heads: int | None
+    sequence_length: int | None
+    micro_batch: int | None
+    global_batch: int | None
+    learning_rate: float | None
+    precision: str | None
+    steps: int | None
+    checkpoint_every: int | None
+    seed: int | None
 
 
 class Plan(Struct, frozen=True, kw_only=True):

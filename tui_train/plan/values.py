@@ -1,13 +1,17 @@
 """What each placeholder stands for: values with their types, and as words of a command."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 from tui_train.plan import batch
 from tui_train.plan.resolve import Resolved
 from tui_train.plan.types import Joined, Word, in_run_dir
+from tui_train.presets import PLACEHOLDERS
+from tui_train.profile import fields
 from tui_train.profile.types import Profile
 
 SAMPLE = "sample.txt"
+# By a file's ending, what the library datasets reads it with.
+FORMATS = {"jsonl": "json", "json": "json", "parquet": "parquet", "csv": "csv", "txt": "text"}
 
 # A tuple is a placeholder of any number of values.
 Value = Word | int | float | bool | tuple[Word, ...]
@@ -19,36 +23,68 @@ _PLAIN = (
 )  # fmt: skip
 
 
-def accumulation(profile: Profile, world_size: int) -> int:
-    """Return the gradient accumulation steps, 1 where the micro batch does not divide the global batch."""
+def accumulation(profile: Profile, copies: int) -> int | None:
+    """Return the gradient accumulation steps of a settled profile; None where they are not known or not whole."""
     recipe = profile.recipe
-    return batch.accumulation(recipe.global_batch, recipe.micro_batch, world_size) or 1
+    if recipe.global_batch is None or recipe.micro_batch is None:
+        return None
+    return batch.accumulation(recipe.global_batch, recipe.micro_batch, copies)
 
 
-def values(profile: Profile, resolved: Resolved, output: Word, config: Word) -> dict[str, Value]:
-    """Return what the placeholders of presets stand for; an empty text is none."""
+def passed(first: Profile, edits: Iterable[str], resolved: Resolved) -> frozenset[str]:
+    """Return the keys of the recipe whose values are passed: the chosen ones and those that an attempt changes.
+
+    A trainer of ours is passed all of them.
+    """
+    if first.trainer.kind == "builtin":
+        return frozenset(f"recipe.{name}" for name in resolved.values)
+    keys = {key for key in fields.chosen(first) if key.startswith("recipe.")} | set(edits)
+    # A scaled learning rate is another one than the trainer's own.
+    return frozenset(keys | ({"recipe.learning_rate"} if first.recipe.lr_scaling != "none" else set()))
+
+
+def values(  # noqa: PLR0913 - each is a thing of its own
+    profile: Profile, resolved: Resolved, output: Word, config: Word, told: frozenset[str], *, own_output: bool
+) -> dict[str, Value]:
+    """Return what the placeholders of presets stand for in a settled profile; an empty text is none.
+
+    `told` are the keys that are passed. With `own_output` the user's arguments or file name the output folder.
+    """
     recipe, trainer, world = profile.recipe, profile.trainer, resolved.world_size
     data: tuple[Word, ...] = trainer.data
     if trainer.kind == "builtin" and not data:
         data = (in_run_dir(SAMPLE),)
     steps = accumulation(profile, resolved.copies)
-    found: dict[str, Value] = {
-        "output": output,
+    from_recipe: dict[str, Value | None] = {
+        "learning_rate": batch.learning_rate(recipe),
+        "accumulation": steps,
+        "total_accumulation": steps and steps * world,
+        "total_batch": recipe.micro_batch and recipe.micro_batch * world,
+        **{name: getattr(recipe, name) for name in _PLAIN},
+    }
+    for name, value in from_recipe.items():
+        if value is None or PLACEHOLDERS[name] not in told:
+            from_recipe[name] = ""
+    return {
+        "output": "" if own_output else output,
         "data": data,
+        "data_format": _format(trainer.data),
         "validation_data": trainer.validation_data,
         "test_data": trainer.test_data,
         "model": trainer.model,
         "config": config,
-        "learning_rate": batch.learning_rate(recipe),
-        "accumulation": steps,
-        "total_accumulation": steps * world,
-        "total_batch": recipe.micro_batch * world,
         "eval_batch": recipe.eval_batch or "",
         "world_size": world,
         "device": resolved.device,
         "backend": resolved.backend if resolved.device == "cuda" else "",
+        **{name: value for name, value in from_recipe.items() if value is not None},
     }
-    return found | {name: getattr(recipe, name) for name in _PLAIN}
+
+
+def _format(data: tuple[str, ...]) -> str:
+    """Return the name that the library datasets has for the form of files, empty where they have none or several."""
+    found = {FORMATS.get(path.rpartition(".")[2].lower(), "") for path in data}
+    return found.pop() if len(found) == 1 else ""
 
 
 def words(found: Mapping[str, Value]) -> dict[str, tuple[Word, ...]]:

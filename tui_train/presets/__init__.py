@@ -4,7 +4,7 @@ import functools
 import re
 from collections.abc import Iterator, Mapping
 from importlib import resources
-from typing import Annotated
+from typing import Annotated, Any
 
 import msgspec
 from msgspec import Struct
@@ -29,6 +29,7 @@ PLACEHOLDERS = {
     "micro_batch": "recipe.micro_batch",
     "total_batch": "recipe.micro_batch",
     "eval_batch": "recipe.eval_batch",
+    "data_format": "trainer.data",
     "accumulation": "recipe.global_batch",
     "total_accumulation": "recipe.global_batch",
     "global_batch": "recipe.global_batch",
@@ -46,6 +47,14 @@ PLACEHOLDERS = {
     "checkpoint_every": "recipe.checkpoint_every",
     "seed": "recipe.seed",
 }
+
+# What a preset may know of a trainer's defaults.
+OWN = frozenset(
+    {
+        "layers", "hidden_size", "heads", "sequence_length", "micro_batch", "accumulation", "global_batch",
+        "learning_rate", "precision", "steps", "activation_checkpointing", "checkpoint_every", "seed",
+    }
+)  # fmt: skip
 
 Literal = str | int | float | bool
 
@@ -66,20 +75,34 @@ class Variable(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class FileValue(Struct, frozen=True, forbid_unknown_fields=True):
-    """A value in the trainer's file: `key` has dots between levels; a value that is one placeholder keeps its type."""
+    """A value in the trainer's file: `key` has dots between levels; a value that is one placeholder keeps its type.
+
+    Lists and tables may hold placeholders as well; where one of them is empty, the value is left out.
+    """
 
     key: str
-    value: Literal
+    value: Literal | list[Any] | dict[str, Any]
+    when: str = ""
+
+
+class Dropped(Struct, frozen=True, forbid_unknown_fields=True):
+    """A key of the user's file that the trainer refuses beside a value that is put in; `when` says which value."""
+
+    key: str
     when: str = ""
 
 
 class TrainerFile(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """The YAML file that the trainer reads: the user's own with `values` put in and the keys `without` left out."""
+    """The YAML file that the trainer reads: the user's own with `values` put in and the keys `without` left out.
+
+    `needs_yours`: there must be one of the user's. `required` are values without which the trainer would not train.
+    """
 
     path: str = "config.yaml"
     needs_yours: bool = True
     values: tuple[FileValue, ...]
-    without: tuple[str, ...] = ()
+    without: tuple[Dropped, ...] = ()
+    required: dict[str, Literal] = {}
 
 
 class Checkpoints(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -115,7 +138,8 @@ class Preset(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     Without `strategies` nothing is known: the user's own script may take any of them.
     `module` is started where no script is; `own_script` lets a script take its place. `yours_first` puts the user's own
     arguments before these. `log` are expressions with the groups step, steps, loss, lr and tokens_per_second.
-    `eval_batch` is how many samples it evaluates at a time where it is not told; 0 is as many as it trains on.
+    `eval_batch` is how many samples it evaluates at a time by default; 0 is as many as it trains on. `own` are other
+    defaults, by placeholder: those of the module that it starts, or of any script that it is for.
     """
 
     label: str
@@ -124,6 +148,7 @@ class Preset(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     own_script: bool = False
     yours_first: bool = False
     eval_batch: Annotated[int, msgspec.Meta(ge=0)] = 0
+    own: dict[str, Literal] = {}
     arguments: tuple[Argument, ...] = ()
     variables: tuple[Variable, ...] = ()
     file: TrainerFile | None = None
@@ -161,7 +186,17 @@ def _words(preset: Preset) -> Iterator[str]:
     for variable in preset.variables:
         yield from (variable.value, f"{{{condition(variable.when)}}}")
     for value in preset.file.values if preset.file else ():
-        yield from (str(value.value), f"{{{condition(value.when)}}}")
+        yield from (*texts_in(value.value), f"{{{condition(value.when)}}}")
+
+
+def texts_in(value: Any) -> Iterator[str]:
+    """Yield the texts in a value of a file, however deep."""
+    if isinstance(value, dict):
+        yield from (text for inner in value.values() for text in texts_in(inner))
+    elif isinstance(value, list):
+        yield from (text for inner in value for text in texts_in(inner))
+    else:
+        yield str(value)
 
 
 @functools.cache
@@ -199,8 +234,9 @@ def condition(when: str) -> str:
 
 
 def applies(when: str, values: Mapping[str, str]) -> bool:
-    """Tell whether a condition holds for these placeholder values; an empty one does."""
+    """Tell whether a condition holds for these placeholder values; an empty one does, `!=` not for an empty value."""
     if not when:
         return True
     name, _, wanted = when.partition("=")
-    return values[name.removesuffix("!")] != wanted if name.endswith("!") else values[name] == wanted
+    value = values[name.removesuffix("!")]
+    return bool(value) and value != wanted if name.endswith("!") else value == wanted

@@ -8,6 +8,7 @@ import msgspec
 from tui_train.errors import BadInput
 from tui_train.places import presets_folder
 from tui_train.presets import (
+    OWN,
     PLACEHOLDER,
     PLACEHOLDERS,
     Checkpoints,
@@ -18,6 +19,7 @@ from tui_train.presets import (
     TrainerFile,
     condition,
     presets,
+    texts_in,
 )
 from tui_train.text import home, visible
 
@@ -111,6 +113,7 @@ def _problems(found: Preset) -> list[tuple[str, str]]:
     if found.checkpoints:
         told += _checkpoints(found.checkpoints, has_file=found.file is not None)
     told += _stop(found.stop)
+    told += [(f"own.{name}", "is no value that a trainer has by default") for name in found.own.keys() - OWN]
     for number, expression in enumerate(found.log):
         told += _expression(f"log[{number}]", expression)
     return told
@@ -133,16 +136,18 @@ def _values(key: str, values: tuple[FileValue, ...], also: str = "") -> list[tup
     for number, value in enumerate(values):
         if not all(value.key.split(".")):
             told.append((f"{key}[{number}].key", f"{value.key!r} is no key such as training.batch_size"))
-        told += _texts(f"{key}[{number}].value", str(value.value), also=also)
+        told += _texts(f"{key}[{number}].value", *texts_in(value.value), also=also)
         told += _when(f"{key}[{number}].when", value.when)
     return told
 
 
 def _file(found: TrainerFile) -> list[tuple[str, str]]:
     told = _values("file.values", found.values)
+    for number, dropped in enumerate(found.without):
+        told += _when(f"file.without[{number}].when", dropped.when)
     if not _FILE.fullmatch(found.path) or found.path in _TAKEN:
         told.append(("file.path", f"{found.path} is no free name such as config.yaml"))
-    if any("{config}" in str(value.value) for value in found.values):
+    if any("{config}" in text for value in found.values for text in texts_in(value.value)):
         told.append(("file.values", "a file cannot hold its own path, {config}"))
     return told
 

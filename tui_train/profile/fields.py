@@ -21,7 +21,8 @@ _SECRET = re.compile(
     r"(^|_)(TOKEN|SECRET|CREDENTIALS?|(API|ACCESS|PRIVATE)_?KEY|KEY)$|(PASSWORD|PASSWD|PASSPHRASE)$", re.IGNORECASE
 )
 
-Value = str | int | float | bool | tuple[str, ...] | dict[str, str]
+# None: not chosen.
+Value = str | int | float | bool | tuple[str, ...] | dict[str, str] | None
 
 
 FIELDS: dict[str, Field] = {field.key: field for field in ROWS}
@@ -58,6 +59,10 @@ def put(profile: Profile, key: str, value: Value) -> Profile:
 
 def check(row: Field, value: Value) -> None:
     """Raise BadInput where a value of the right type is outside the limits of its field."""
+    if value is None:
+        if not row.optional:
+            raise BadInput(f"{row.key} has no value", "Give it one.")
+        return
     if row.options and value not in row.options:
         raise BadInput(f"{row.key} is {visible(str(value))!r}", f"Choose one of: {', '.join(row.options)}.")
     if isinstance(value, (int, float)) and not isinstance(value, bool):
@@ -87,14 +92,26 @@ def repr_text(value: Value) -> str:
 
 
 def parse(row: Field, text: str, folder: Path | None = None) -> Value:
-    """Return what was typed as a value of the field's kind; relative paths are taken from `folder` (default: here)."""
-    value = _PARSERS[row.kind](row, text, folder or Path.cwd())
+    """Return what was typed as a value of the field's kind, None where nothing was typed for an optional one.
+
+    Relative paths are taken from `folder` (default: here).
+    """
+    unset = row.optional and not text.strip()
+    value = None if unset else _PARSERS[row.kind](row, text, folder or Path.cwd())
     check(row, value)
     return value
 
 
+def chosen(profile: Profile) -> tuple[str, ...]:
+    """Return the keys whose values the user chose: those that are not as in an empty profile, but for its name."""
+    empty = Profile()
+    return tuple(key for key in FIELDS if key != "name" and get(profile, key) != get(empty, key))
+
+
 def show(value: Value) -> str:
     """Return a value as it would be typed; parsing it gives the value back."""
+    if value is None:
+        return ""
     if isinstance(value, bool):
         return "yes" if value else "no"
     if isinstance(value, dict):

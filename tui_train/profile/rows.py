@@ -8,7 +8,10 @@ FieldKind = Literal["choice", "integer", "number", "switch", "text", "path", "pa
 
 
 class Field(Struct, frozen=True, kw_only=True):
-    """One choice: `key` is its place in the profile, limits are inclusive, `empty` says what an empty value means."""
+    """One choice: `key` is its place in the profile, limits are inclusive, `empty` says what an empty value means.
+
+    An `optional` one may be left to the trainer: then its value is None.
+    """
 
     key: str
     label: str
@@ -18,6 +21,7 @@ class Field(Struct, frozen=True, kw_only=True):
     minimum: float | None = None
     maximum: float | None = None
     empty: str = ""
+    optional: bool = False
 
 
 ROWS = (
@@ -176,12 +180,6 @@ ROWS = (
         help="lora trains small matrices beside the weights, none all weights: much more memory.",
     ),
     Field(
-        key="nemo.own_size",
-        label="Recipe's own size",
-        kind="switch",
-        help="Layers, hidden size and heads stay the recipe's. With no, those of the Recipe screen replace them.",
-    ),
-    Field(
         key="nemo.tokenizer",
         label="Tokenizer",
         kind="path",
@@ -289,7 +287,15 @@ ROWS = (
         maximum=65535,
         help="A free TCP port of the first machine.",
     ),
-    Field(key="recipe.layers", label="Layers", kind="integer", minimum=1, maximum=1000, help="Transformer layers."),
+    Field(
+        key="recipe.layers",
+        label="Layers",
+        kind="integer",
+        minimum=1,
+        maximum=1000,
+        help="Transformer layers.",
+        optional=True,
+    ),
     Field(
         key="recipe.hidden_size",
         label="Hidden size",
@@ -297,8 +303,17 @@ ROWS = (
         minimum=8,
         maximum=65536,
         help="Width of the model; a multiple of 2 x heads.",
+        optional=True,
     ),
-    Field(key="recipe.heads", label="Heads", kind="integer", minimum=1, maximum=1024, help="Attention heads."),
+    Field(
+        key="recipe.heads",
+        label="Heads",
+        kind="integer",
+        minimum=1,
+        maximum=1024,
+        help="Attention heads.",
+        optional=True,
+    ),
     Field(
         key="recipe.sequence_length",
         label="Sequence length",
@@ -306,6 +321,7 @@ ROWS = (
         minimum=2,
         maximum=4_194_304,
         help="Tokens in one sample.",
+        optional=True,
     ),
     Field(
         key="recipe.micro_batch",
@@ -314,6 +330,7 @@ ROWS = (
         minimum=1,
         maximum=65536,
         help="Samples that one process takes at a time. Memory grows with it.",
+        optional=True,
     ),
     Field(
         key="recipe.eval_batch",
@@ -330,6 +347,7 @@ ROWS = (
         minimum=1,
         maximum=16_777_216,
         help="Samples in one optimizer step over all processes: micro batch x accumulation x processes.",
+        optional=True,
     ),
     Field(
         key="recipe.learning_rate",
@@ -338,6 +356,7 @@ ROWS = (
         minimum=1e-12,
         maximum=100,
         help="The peak learning rate, before scaling.",
+        optional=True,
     ),
     Field(
         key="recipe.lr_scaling",
@@ -360,6 +379,7 @@ ROWS = (
         kind="choice",
         options=("fp32", "bf16", "fp16"),
         help="bf16 needs cards of compute capability 8.0 or newer; fp16 needs a GPU.",
+        optional=True,
     ),
     Field(
         key="recipe.steps",
@@ -368,12 +388,14 @@ ROWS = (
         minimum=1,
         maximum=1_000_000_000,
         help="Optimizer steps in the whole training.",
+        optional=True,
     ),
     Field(
         key="recipe.activation_checkpointing",
         label="Act. checkpointing",
         kind="switch",
         help="Recomputes activations in the backward pass: less memory, about a quarter slower, same results.",
+        optional=True,
     ),
     Field(
         key="recipe.expandable_segments",
@@ -412,8 +434,17 @@ ROWS = (
         minimum=1,
         maximum=1_000_000_000,
         help="Optimizer steps between checkpoints; a run resumes from the newest complete one.",
+        optional=True,
     ),
-    Field(key="recipe.seed", label="Seed", kind="integer", minimum=0, maximum=2**31 - 1, help="Fixes order and start."),
+    Field(
+        key="recipe.seed",
+        label="Seed",
+        kind="integer",
+        minimum=0,
+        maximum=2**31 - 1,
+        help="Fixes order and start.",
+        optional=True,
+    ),
     Field(
         key="ladder.rungs",
         label="After out of memory",

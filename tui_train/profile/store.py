@@ -11,25 +11,22 @@ from tui_train.errors import BadInput, CannotWrite, NotFound
 from tui_train.files import PRIVATE, write_beside
 from tui_train.places import expanded, profiles_folder
 from tui_train.presets import presets
-from tui_train.presets.own import own_names, plain
+from tui_train.presets.own import own_names, own_presets, plain
 from tui_train.profile import fields
 from tui_train.profile.types import SCHEMA, Profile
+from tui_train.profile.upgrade import upgraded
 from tui_train.text import visible
 
-# Sections and values that most trainings leave as they are: then they are not written.
-_SPECIAL = ("nemo", "container", "communication", "nodes")
-_SPECIAL_IN_RECIPE = ("eval_batch", "fused_optimizer", "fused_cross_entropy", "optimizer_8bit", "lora")
 _NAME = re.compile(r"(?!.*\.toml$)[^\W_][\w .+-]{0,79}")
 
 
 def dumps(profile: Profile) -> str:
-    """Return the profile as TOML; `loads` of it is equal."""
-    data = msgspec.to_builtins(profile)
-    plain = [name for name in _SPECIAL if getattr(profile, name) == getattr(Profile(), name)]
-    for name in _SPECIAL_IN_RECIPE:
-        if not data["recipe"][name]:
-            del data["recipe"][name]
-    return tomli_w.dumps({name: value for name, value in data.items() if name not in plain})
+    """Return what was chosen as TOML; `loads` of it is equal."""
+    data: dict[str, Any] = {"schema": SCHEMA, "name": profile.name}
+    for key in fields.chosen(profile):
+        section, _, name = key.partition(".")
+        data.setdefault(section, {})[name] = msgspec.to_builtins(fields.get(profile, key))
+    return tomli_w.dumps(data)
 
 
 def loads(text: str, source: str = "the profile", folder: Path | None = None) -> Profile:
@@ -41,12 +38,21 @@ def loads(text: str, source: str = "the profile", folder: Path | None = None) ->
     schema = data.get("schema", SCHEMA)
     if isinstance(schema, int) and schema > SCHEMA:
         raise BadInput(f"{source} has schema {schema}, this program knows {SCHEMA}", "Install a newer tui-train.")
+    if schema == 1:
+        data = _upgraded(data, source)
     _refuse_unknown(data, source)
     try:
         profile = msgspec.convert(data, Profile, strict=True)
     except msgspec.ValidationError as error:
         raise BadInput(f"{source}: {plain(str(error))}", "Mend that value.") from None
     return _checked(profile, source, folder or Path.cwd())
+
+
+def _upgraded(data: dict[str, Any], source: str) -> dict[str, Any]:
+    try:
+        return upgraded(data, own_presets())
+    except BadInput as error:
+        raise BadInput(f"{source}: {error.message}", error.remedy) from None
 
 
 def load(reference: str) -> Profile:

@@ -1,10 +1,11 @@
-"""What the user chose: one frozen value, saved as TOML; paths in it are absolute or empty."""
+"""What the user chose: one frozen value, saved as TOML; paths in it are absolute or empty, None is not chosen."""
 
 from typing import Literal
 
 from msgspec import Struct
 
-SCHEMA = 1
+# Since 2 a value that is not in the file was not chosen; in 1 it was this program's default.
+SCHEMA = 2
 
 Device = Literal["auto", "cuda", "cpu"]
 Kind = Literal["builtin", "script", "nemo"]
@@ -52,7 +53,6 @@ class Nemo(Struct, frozen=True, kw_only=True):
     recipe: str = ""
     task: Literal["pretrain", "finetune"] = "pretrain"
     peft: Literal["lora", "none"] = "lora"
-    own_size: bool = True
     tokenizer: str = ""
     mock_data: bool = False
     tensor_parallel: int = 1
@@ -87,31 +87,32 @@ class Nodes(Struct, frozen=True, kw_only=True):
 
 
 class Recipe(Struct, frozen=True, kw_only=True):
-    """The model's size and the optimisation; the learning rate suits `lr_base_batch` (0: this global batch).
+    """The model's size and the optimisation; None leaves a value to the trainer, its script or its file.
 
-    `eval_batch` is how many samples an evaluation takes at a time (0: as many as the trainer itself would).
+    The learning rate suits `lr_base_batch` (0: this global batch). `eval_batch` is how many samples an evaluation
+    takes at a time (0: the trainer's own).
     """
 
-    layers: int = 4
-    hidden_size: int = 128
-    heads: int = 4
-    sequence_length: int = 128
-    micro_batch: int = 8
-    global_batch: int = 16
-    learning_rate: float = 3e-3
+    layers: int | None = None
+    hidden_size: int | None = None
+    heads: int | None = None
+    sequence_length: int | None = None
+    micro_batch: int | None = None
+    global_batch: int | None = None
+    learning_rate: float | None = None
     lr_scaling: Scaling = "none"
     lr_base_batch: int = 0
-    precision: Precision = "fp32"
-    steps: int = 60
+    precision: Precision | None = None
+    steps: int | None = None
     eval_batch: int = 0
-    activation_checkpointing: bool = False
+    activation_checkpointing: bool | None = None
     expandable_segments: bool = False
     fused_optimizer: bool = False
     fused_cross_entropy: bool = False
     optimizer_8bit: bool = False
     lora: bool = False
-    checkpoint_every: int = 20
-    seed: int = 1
+    checkpoint_every: int | None = None
+    seed: int | None = None
 
 
 class Ladder(Struct, frozen=True, kw_only=True):

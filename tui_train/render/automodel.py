@@ -25,8 +25,7 @@ def _values(file: NemoFile) -> dict[str, Any]:
         "step_scheduler": {
             "global_batch_size": file.global_batch,
             "local_batch_size": file.micro_batch,
-            "max_steps": file.steps,
-            "num_epochs": _EPOCHS,
+            **({"max_steps": file.steps, "num_epochs": _EPOCHS} if file.steps else {"num_epochs": 1}),
             "ckpt_every_steps": file.checkpoint_every,
         },
         "dist_env": {"backend": "nccl", "timeout_minutes": 10},
@@ -38,7 +37,7 @@ def _values(file: NemoFile) -> dict[str, Any]:
         "model": {
             "_target_": "nemo_automodel.NeMoAutoModelForCausalLM.from_pretrained",
             "pretrained_model_name_or_path": file.model,
-            "torch_dtype": _PRECISIONS[file.precision],
+            "torch_dtype": _PRECISIONS[file.precision or "bf16"],
         },
         "checkpoint": {
             "enabled": True,
@@ -67,7 +66,7 @@ def _rest(file: NemoFile) -> dict[str, Any]:
     }
     mock = {
         "_target_": f"{_DATASETS}.mock.build_unpacked_dataset",
-        "num_sentences": max(64, file.global_batch * 4),
+        "num_sentences": max(64, (file.global_batch or 0) * 4),
         "max_sentence_len": file.sequence_length,
     }
     instructions = {

@@ -71,7 +71,7 @@ def megatron_bridge(file: NemoFile) -> str:
         weights=_WEIGHTS if file.model else "",
     )
     body = [*_train(file), *_size(file), *_parallel(file), *_data(file), *_length(), *_optimizer(file)]
-    body += [*_validation(file), "", *_PRECISIONS[file.precision], *_keep(file)]
+    body += [*_validation(file), *_precision(file), *_keep(file)]
     return head + "\n".join(body) + "\n" + _TAIL.format(start=file.task)
 
 
@@ -96,25 +96,40 @@ def _imports(file: NemoFile) -> list[str]:
 
 
 def _train(file: NemoFile) -> list[str]:
-    return [
+    lines = [
         "",
-        f"    config.train.train_iters = {file.steps}",
-        f"    config.train.global_batch_size = {file.global_batch}",
-        "    config.train.micro_batch_size = arguments.micro_batch",
-        "    config.train.rampup_batch_size = None",
-        f"    config.rng.seed = {file.seed}",
-        f"    config.logger.log_interval = {1 if file.steps < 100 else 10}",
-        '    config.logger.tensorboard_dir = str(Path(arguments.output, "tensorboard"))',
+        *_set("config.train.train_iters", file.steps),
+        *_set("config.train.global_batch_size", file.global_batch),
     ]
+    if file.global_batch:
+        lines.append("    config.train.rampup_batch_size = None")
+    lines += [
+        "    if arguments.micro_batch:",
+        "        config.train.micro_batch_size = arguments.micro_batch",
+        *_set("config.rng.seed", file.seed),
+    ]
+    if file.steps:
+        lines.append(f"    config.logger.log_interval = {1 if file.steps < 100 else 10}")
+    return [*lines, '    config.logger.tensorboard_dir = str(Path(arguments.output, "tensorboard"))']
+
+
+def _precision(file: NemoFile) -> list[str]:
+    return ["", *_PRECISIONS[file.precision]] if file.precision else []
+
+
+def _set(name: str, value: object) -> list[str]:
+    """Return the line that sets a value, none where it is left to the recipe."""
+    return [] if value is None else [f"    {name} = {value!r}"]
 
 
 def _size(file: NemoFile) -> list[str]:
-    if not file.layers:
-        return []
+    lines = ["", "    # A size of your own in place of the recipe's; each head has keys and values of its own."]
+    if file.layers:
+        lines.append("    config.model.num_layers = arguments.layers")
+    if not (file.hidden_size and file.heads):
+        return lines if file.layers else []
     return [
-        "",
-        "    # A size of your own in place of the recipe's; each head has keys and values of its own.",
-        "    config.model.num_layers = arguments.layers",
+        *lines,
         f"    config.model.hidden_size = {file.hidden_size}",
         f"    config.model.ffn_hidden_size = {4 * file.hidden_size}",
         f"    config.model.num_attention_heads = {file.heads}",
@@ -173,8 +188,9 @@ def _data(file: NemoFile) -> list[str]:
         "    config.dataset.blend_per_split = None",
         "    # All documents are trained on: of a few, none would be left to validate with.",
         f"    config.dataset.split = {_SPLIT!r}",
-        "    config.dataset.seq_length = arguments.sequence_length",
-        f"    config.dataset.random_seed = {file.seed}",
+        "    if arguments.sequence_length:",
+        "        config.dataset.seq_length = arguments.sequence_length",
+        *_set("config.dataset.random_seed", file.seed),
         *_tokenizer(file),
     ]
 
@@ -186,8 +202,8 @@ def _samples(file: NemoFile) -> list[str]:
             "",
             "    # MOCK DATA: random tokens, only to see whether it runs.",
             "    config.dataset = configs.GPTDatasetConfig(",
-            "        seq_length=arguments.sequence_length,",
-            f"        random_seed={file.seed},",
+            "        seq_length=arguments.sequence_length or config.dataset.seq_length,",
+            *([] if file.seed is None else [f"        random_seed={file.seed},"]),
             f"        split={_SPLIT!r},",
             '        dataloader_type="single",',
             "        num_dataset_builder_threads=1,",
@@ -205,8 +221,8 @@ def _samples(file: NemoFile) -> list[str]:
         '    dataset = getattr(configs, "GPTSFTDatasetConfig", None) or configs.FinetuningDatasetConfig',
         "    config.dataset = dataset(",
         f"        dataset_root={file.data[0]!r},",
-        "        seq_length=arguments.sequence_length,",
-        f"        seed={file.seed},",
+        "        seq_length=arguments.sequence_length or config.dataset.seq_length,",
+        *([] if file.seed is None else [f"        seed={file.seed},"]),
         f"        do_validation={file.validation},",
         "        do_test=False,",
         "        # Where each line of the file begins is kept here: the folder of the data may not be yours.",
@@ -229,7 +245,7 @@ def _tokenizer(file: NemoFile) -> list[str]:
 def _length() -> list[str]:
     return [
         "    # The model has a length of its own.",
-        "    config.model.seq_length = arguments.sequence_length",
+        "    config.model.seq_length = config.dataset.seq_length",
         "    if arguments.activation_checkpointing:",
         '        config.model.recompute_granularity = "full"',
         '        config.model.recompute_method = "uniform"',
@@ -238,14 +254,19 @@ def _length() -> list[str]:
 
 
 def _optimizer(file: NemoFile) -> list[str]:
+    lines = [""]
+    if file.learning_rate is not None:
+        lines.append(f"    config.optimizer.lr = {file.learning_rate!r}")
+        lines.append(f"    config.optimizer.min_lr = {file.learning_rate!r} / 10")
+    if file.steps:
+        lines += [
+            "    # The recipe's warm-up and decay are those of its own number of steps.",
+            "    config.scheduler.lr_warmup_fraction = None",
+            f"    config.scheduler.lr_warmup_iters = {file.steps // 10}",
+            f"    config.scheduler.lr_decay_iters = {file.steps}",
+        ]
     return [
-        "",
-        f"    config.optimizer.lr = {file.learning_rate!r}",
-        "    # It rises for a tenth of the steps, then falls to a tenth.",
-        f"    config.optimizer.min_lr = {file.learning_rate!r} / 10",
-        "    config.scheduler.lr_warmup_fraction = None",
-        f"    config.scheduler.lr_warmup_iters = {file.steps // 10}",
-        f"    config.scheduler.lr_decay_iters = {file.steps}",
+        *lines,
         "    # These numbers, not those in a checkpoint of a run with other steps.",
         "    config.scheduler.override_opt_param_scheduler = True",
     ]
@@ -256,7 +277,7 @@ def _validation(file: NemoFile) -> list[str]:
         "",
         "    # It was a part of config.train before 0.4.",
         '    validation = getattr(config, "validation", config.train)',
-        f"    validation.eval_interval = {min(file.checkpoint_every, file.steps)}",
+        *_set("validation.eval_interval", min(filter(None, (file.checkpoint_every, file.steps)), default=None)),
     ]
     validates = file.validation and file.task == "finetune" and file.data
     return lines if validates else [*lines, "    validation.eval_iters = 0"]
@@ -268,7 +289,7 @@ def _keep(file: NemoFile) -> list[str]:
         "    # A start goes on from the newest checkpoint, if there is one.",
         "    config.checkpoint.save = arguments.output",
         "    config.checkpoint.load = arguments.output",
-        f"    config.checkpoint.save_interval = {file.checkpoint_every}",
+        *_set("config.checkpoint.save_interval", file.checkpoint_every),
     ]
     if file.model:
         lines.append(f"    config.checkpoint.pretrained_checkpoint = weights({file.model!r})")

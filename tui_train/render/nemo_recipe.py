@@ -83,13 +83,14 @@ def _begin(file: NemoFile) -> list[str]:
 
 
 def _size(file: NemoFile) -> list[str]:
-    if not file.layers:
-        return []
+    lines = ["", "    # A size of your own in place of the recipe's; each head has keys and values of its own."]
+    if file.layers:
+        lines.append("    recipe.model.config.num_layers = arguments.layers")
+    if not (file.hidden_size and file.heads):
+        return lines if file.layers else []
     head = file.hidden_size // file.heads
     return [
-        "",
-        "    # A size of your own in place of the recipe's; each head has keys and values of its own.",
-        "    recipe.model.config.num_layers = arguments.layers",
+        *lines,
         f"    recipe.model.config.hidden_size = {file.hidden_size}",
         f"    recipe.model.config.ffn_hidden_size = {4 * file.hidden_size}",
         f"    recipe.model.config.num_attention_heads = {file.heads}",
@@ -117,7 +118,8 @@ def _parallel(file: NemoFile) -> list[str]:
         "            setattr(strategy, stage, None)",
     ]
     if file.pipeline_parallel > 1:
-        lines.append(f"    strategy.pipeline_dtype = {_PRECISIONS[file.precision][1]}")
+        kind = _PRECISIONS[file.precision][1] if file.precision else "recipe.trainer.plugins.params_dtype"
+        lines.append(f"    strategy.pipeline_dtype = {kind}")
     return lines
 
 
@@ -134,11 +136,11 @@ def _data(file: NemoFile) -> list[str]:
         prefixes = (path.removesuffix(".bin") for path in file.data)
         lines = ["        paths=[", *(f"            {prefix!r}," for prefix in prefixes), "        ],"]
     lines += [
-        "        seq_length=arguments.sequence_length,",
-        "        micro_batch_size=arguments.micro_batch,",
-        f"        global_batch_size={file.global_batch},",
+        f"        seq_length={_or_own('arguments.sequence_length', file.sequence_length, 'seq_length')},",
+        f"        micro_batch_size={_or_own('arguments.micro_batch', file.micro_batch, 'micro_batch_size')},",
+        f"        global_batch_size={file.global_batch or 'recipe.data.global_batch_size'},",
     ]
-    if file.data:
+    if file.data and file.seed is not None:
         lines.append(f"        seed={file.seed},")
     if file.tokenizer:
         lines.append(f"        tokenizer=run.Config(AutoTokenizer, pretrained_model_name={file.tokenizer!r}),")
@@ -151,30 +153,42 @@ def _data(file: NemoFile) -> list[str]:
     return told
 
 
+def _or_own(argument: str, chosen: int | None, name: str) -> str:
+    """Return an argument's value in the file, in place of which the recipe's own stands where none was chosen."""
+    return argument if chosen else f"{argument} or recipe.data.{name}"
+
+
 def _length(file: NemoFile) -> list[str]:
     lines = [
         "    # The model has a length of its own.",
-        "    recipe.model.config.seq_length = arguments.sequence_length",
+        "    recipe.model.config.seq_length = recipe.data.seq_length",
         "    if arguments.activation_checkpointing:",
         '        recipe.model.config.recompute_granularity = "full"',
         '        recipe.model.config.recompute_method = "uniform"',
         "        recipe.model.config.recompute_num_layers = 1",
         "",
-        f"    recipe.trainer.max_steps = {file.steps}",
-        f"    recipe.trainer.val_check_interval = {min(file.checkpoint_every, file.steps)}",
     ]
+    if file.steps:
+        lines.append(f"    recipe.trainer.max_steps = {file.steps}")
+    if between := min(filter(None, (file.checkpoint_every, file.steps)), default=0):
+        lines.append(f"    recipe.trainer.val_check_interval = {between}")
     if not file.validation:
         lines.append("    recipe.trainer.limit_val_batches = 0")
-    return [
-        *lines,
-        f"    recipe.optim.config.lr = {file.learning_rate!r}",
-        "    # It rises for a tenth of the steps, then falls to a tenth.",
-        f"    recipe.optim.lr_scheduler.warmup_steps = {file.steps // 10}",
-        f"    recipe.optim.lr_scheduler.min_lr = {file.learning_rate!r} / 10",
-    ]
+    if file.learning_rate is not None:
+        lines.append(f"    recipe.optim.config.lr = {file.learning_rate!r}")
+        lines.append(f"    recipe.optim.lr_scheduler.min_lr = {file.learning_rate!r} / 10")
+    if file.steps:
+        lines += [
+            "    # A longer warm-up than a tenth of the steps would leave little of the learning rate.",
+            "    scheduler = recipe.optim.lr_scheduler",
+            f"    scheduler.warmup_steps = min(scheduler.warmup_steps, {file.steps // 10})",
+        ]
+    return lines
 
 
 def _precision(file: NemoFile) -> list[str]:
+    if file.precision is None:
+        return []
     name, kind, summed = _PRECISIONS[file.precision]
     return [
         "",
@@ -192,11 +206,13 @@ def _precision(file: NemoFile) -> list[str]:
 
 
 def _keep(file: NemoFile) -> list[str]:
-    lines = [
-        "",
-        "    # Checkpoints by steps, not by minutes; a start goes on from the newest one, if there is one.",
-        "    recipe.log.ckpt.train_time_interval = None",
-        f"    recipe.log.ckpt.every_n_train_steps = {file.checkpoint_every}",
+    lines = ["", "    # A start resumes from the newest checkpoint, if there is one."]
+    if file.checkpoint_every:
+        lines += [
+            "    recipe.log.ckpt.train_time_interval = None",
+            f"    recipe.log.ckpt.every_n_train_steps = {file.checkpoint_every}",
+        ]
+    lines += [
         "    recipe.log.ckpt.save_last = True",
         "    # Without the optimizer's state the last checkpoint could not be gone on from.",
         "    recipe.log.ckpt.save_optim_on_train_end = True",

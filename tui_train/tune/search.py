@@ -47,6 +47,7 @@ class Space(Struct, frozen=True, kw_only=True):
     """
 
     own: Setting
+    global_batch: int
     micro_batches: tuple[int, ...]
     precisions: tuple[str, ...]
     checkpointing: bool

@@ -25,22 +25,26 @@ _SILENT = {"WANDB_MODE": "disabled"}
 def space(profile: Profile, facts: Facts, resolved: Resolved, precisions: tuple[str, ...] = ()) -> Space:
     """Return what may be tried: with these precisions besides the profile's own; BadInput where nothing can be."""
     _refuse(profile, resolved)
-    recipe = profile.recipe
-    share, rest = divmod(recipe.global_batch, resolved.copies)
-    if rest or share % recipe.micro_batch:
-        raise BadInput("the global batch does not divide", "Mend that first: tui-train plan says how.")
+    recipe = resolved.settled.recipe
+    micro, whole = recipe.micro_batch, recipe.global_batch
+    if micro is None or whole is None:
+        remedy = "Set recipe.micro_batch and recipe.global_batch."
+        raise BadInput("the trainer's own batch is not known: there is nothing to start from", remedy)
+    share, rest = divmod(whole, resolved.copies)
+    if rest or share % micro:
+        raise BadInput("the global batch does not divide", "Fix that first: tui-train plan says how.")
     switch = "activation_checkpointing" in resolved.room.takes
-    own = Setting(recipe.micro_batch, recipe.activation_checkpointing and switch, recipe.precision)
+    own = Setting(micro, bool(recipe.activation_checkpointing and switch), recipe.precision or "")
     if precisions and "precision" not in resolved.room.takes:
         raise BadInput("the trainer is not told its precision: there is no other one to try", "Leave --precision out.")
-    known = tuple(dict.fromkeys((recipe.precision, *precisions)))
+    known = tuple(dict.fromkeys((own.precision, *precisions)))
     settings = [
-        Setting(micro, saving, precision)
-        for micro in _apart(share, recipe.micro_batch)
+        Setting(size, saving, precision)
+        for size in _apart(share, micro)
         for saving in ((False, True) if switch else (False,))
         for precision in known
     ]
-    foretold = {one: foretell(_with(profile, one), facts, _resolved(profile, one, facts)) for one in settings}
+    foretold = {one: foretell(facts, resolve(_with(profile, one, resolved), facts)) for one in settings}
     hopeless = frozenset(one for one, found in foretold.items() if _hopeless(found))
     bands: dict[Setting, Band] = {one: found.band for one, found in foretold.items() if found.band}
     # Steps are as large as the largest that may be tried: where nothing is foretold, none is far from the own one.
@@ -52,6 +56,7 @@ def space(profile: Profile, facts: Facts, resolved: Resolved, precisions: tuple[
     micros = {one.micro_batch for one in near if one not in hopeless}
     return Space(
         own=own,
+        global_batch=whole,
         micro_batches=tuple(sorted(micros)),
         precisions=known,
         checkpointing=switch,
@@ -60,31 +65,29 @@ def space(profile: Profile, facts: Facts, resolved: Resolved, precisions: tuple[
     )
 
 
-def trial_profile(profile: Profile, wanted: Setting, among: Space, copies: int) -> Profile:
-    """Return the short training that tries a setting.
+def trial_profile(profile: Profile, wanted: Setting, among: Space, resolved: Resolved, output: str) -> Profile:
+    """Return the short training that tries a setting and writes to `output`.
 
     All trials have one global batch, so that they can be compared: the least in which each micro batch comes twice, as
-    gradients are kept between, or the profile's own. Their output is a folder of their own, and no checkpoint is due.
+    gradients are kept between, or the profile's own. No checkpoint is due.
     """
-    share = profile.recipe.global_batch // copies
-    change = Change(
-        "trial",
-        "to see how fast it is",
-        (
-            ("recipe.global_batch", min(share, 2 * math.lcm(*among.micro_batches)) * copies),
-            ("recipe.lr_scaling", "none"),
-            ("recipe.steps", _STEPS),
-            ("recipe.checkpoint_every", _STEPS),
-            ("ladder.rungs", ()),
-            ("trainer.output", ""),
-            ("trainer.environment", {**profile.trainer.environment, **_SILENT}),
-        ),
-    )
-    return apply(change, _with(profile, wanted))
+    share = (resolved.settled.recipe.global_batch or 1) // resolved.copies
+    edits: dict[str, fields.Value] = {
+        "recipe.global_batch": min(share, 2 * math.lcm(*among.micro_batches)) * resolved.copies,
+        "recipe.lr_scaling": "none",
+        "ladder.rungs": (),
+        "trainer.output": output if resolved.own_output else "",
+        "trainer.environment": {**profile.trainer.environment, **_SILENT},
+    }
+    for name in ("steps", "checkpoint_every"):
+        if name in resolved.room.takes:
+            edits[f"recipe.{name}"] = _STEPS
+    return apply(Change("trial", "to see how fast it is", tuple(edits.items())), _with(profile, wanted, resolved))
 
 
-def change_to(found: Trial, own: Setting, first: Trial | None) -> Change | None:
+def change_to(found: Trial, among: Space, first: Trial | None) -> Change | None:
     """Return the change to a setting that was tried, None where the profile's own is as fast as far as one can tell."""
+    own = among.own
     one = found.setting
     if one == own or (first and found.rate * AS_FAST <= first.rate):
         return None
@@ -93,9 +96,11 @@ def change_to(found: Trial, own: Setting, first: Trial | None) -> Change | None:
         "recipe.activation_checkpointing": f"{'with' if one.checkpointing else 'without'} activation checkpointing",
         "recipe.precision": f"precision {one.precision}",
     }
-    differ = [edit for edit, before in zip(_edits(one), _edits(own), strict=True) if edit != before]
+    differ = [edit for edit in _edits(one) if edit not in _edits(own)]
     faster = f"{found.rate / first.rate:.2f} times as fast" if first and first.rate else "it fits, and was the fastest"
     title = ", ".join(titles[key] for key, _ in differ)
+    if one.micro_batch != own.micro_batch:
+        differ.append(("recipe.global_batch", among.global_batch))
     return Change(title, f"{faster} in short trials; the global batch stays", tuple(differ))
 
 
@@ -103,16 +108,19 @@ def _edits(one: Setting) -> tuple[tuple[str, fields.Value], ...]:
     return (
         ("recipe.micro_batch", one.micro_batch),
         ("recipe.activation_checkpointing", one.checkpointing),
-        ("recipe.precision", one.precision),
+        ("recipe.precision", one.precision or None),
     )
 
 
-def _with(profile: Profile, wanted: Setting) -> Profile:
-    return apply(Change("setting", "to be tried", _edits(wanted)), profile)
-
-
-def _resolved(profile: Profile, wanted: Setting, facts: Facts) -> Resolved:
-    return resolve(_with(profile, wanted), facts)
+def _with(profile: Profile, wanted: Setting, resolved: Resolved) -> Profile:
+    """Return the profile with a setting; what the trainer does not take, and a value it has by itself, is not set."""
+    edits = tuple(
+        (key, value)
+        for key, value in _edits(wanted)
+        if resolved.room.takes & {key.partition(".")[2], "total_batch" if key.endswith("micro_batch") else ""}
+        and value != fields.get(resolved.settled, key)
+    )
+    return apply(Change("setting", "to be tried", edits), profile)
 
 
 def _hopeless(found: Foretold) -> bool:

@@ -57,23 +57,21 @@ def tune(
         raise (Unavailable if wrong.machine else BadInput)(wrong.message, wrong.remedy)
     resolved = resolve(profile, facts)
     among = space(profile, facts, resolved, precisions)
-    told = "sequence_length" in resolved.room.takes
-    now = Tuned(
-        folder=rundir.new_folder(profile.name, trials_folder()), tokens=profile.recipe.sequence_length if told else 0
-    )
+    tokens = resolved.settled.recipe.sequence_length or 0
+    now = Tuned(folder=rundir.new_folder(profile.name, trials_folder()), tokens=tokens)
     watched = Watched(tuple(gpu.uuid for gpu in resolved.gpus) if resolved.device == "cuda" else (), deadline)
     while not cancelled() and (wanted := following(among, now.trials)):
         now = msgspec.structs.replace(now, trying=wanted)
         yield now
-        short = trial_profile(profile, wanted, among, resolved.copies)
         run = RunDir(now.folder / f"trial-{len(now.trials) + 1}")
+        short = trial_profile(profile, wanted, among, resolved, str(run.path / "output"))
         trial = tried(run, wanted, prepare(short, facts), watched, cancelled)
         if cancelled():
             break
         trials = (*now.trials, trial)
         first = next((one for one in trials if one.setting == among.own), None)
         found = best(trials)
-        change = change_to(found, among.own, first) if found else None
+        change = change_to(found, among, first) if found else None
         now = msgspec.structs.replace(now, trials=trials, change=change)
         _keep(now, profile)
     yield msgspec.structs.replace(now, trying=None)
@@ -86,7 +84,7 @@ def tried(run: RunDir, wanted: Setting, prepared: Prepared, watched: Watched, ca
         return Trial(setting=wanted, outcome="failed", why=wrong.message)
     plan = msgspec.json.encode(prepared.plan).decode()
     rundir.fill(run.path, (*prepared.files, File("plan.json", plan)))
-    return run_trial(run, wanted, prepared.profile.recipe.global_batch, watched, cancelled)
+    return run_trial(run, wanted, prepared.plan.global_batch, watched, cancelled)
 
 
 def _keep(now: Tuned, profile: Profile) -> None:

@@ -1,0 +1,35 @@
+"""Reads profiles of schema 1, in which every value of the recipe was passed, as what they meant."""
+
+from typing import Any
+
+from tui_train.presets import PLACEHOLDERS, Own, preset, takes
+
+_SIZES = ("layers", "hidden_size", "heads")
+# What schema 1 took for values that a file left out.
+_DEFAULTS: dict[str, Any] = {
+    "layers": 4, "hidden_size": 128, "heads": 4, "sequence_length": 128, "micro_batch": 8, "global_batch": 16,
+    "learning_rate": 3e-3, "precision": "fp32", "steps": 60, "activation_checkpointing": False,
+    "checkpoint_every": 20, "seed": 1,
+}  # fmt: skip
+
+
+def upgraded(data: dict[str, Any], own: Own) -> dict[str, Any]:
+    """Return the content of a profile file of schema 1 with the values that reached the trainer, and no others.
+
+    BadInput where it names no preset that can be used. Sections that are no tables are left for whoever checks them.
+    """
+    sections = {name: dict(value) for name, value in data.items() if isinstance(value, dict)}
+    trainer, nemo, recipe = (sections.get(name, {}) for name in ("trainer", "nemo", "recipe"))
+    own_size = nemo.pop("own_size", True)
+    kind, model = trainer.get("kind", "builtin"), trainer.get("model")
+    if kind == "script":
+        arguments = trainer.get("arguments", [])
+        words = tuple(word for word in arguments if isinstance(word, str)) if isinstance(arguments, list) else ()
+        reached = takes(preset(str(trainer.get("preset", "hf-trainer")), own), words)
+        passed = {PLACEHOLDERS[name].removeprefix("recipe.") for name in reached}
+    else:
+        keeps = model if kind == "builtin" else model or own_size or nemo.get("task") == "finetune"
+        passed = _DEFAULTS.keys() - set(_SIZES if keeps else ())
+    whole = {**{name: value for name, value in _DEFAULTS.items() if name in passed}, **recipe}
+    dropped = _DEFAULTS.keys() - passed
+    return {**data, **sections, "recipe": {name: value for name, value in whole.items() if name not in dropped}}
