@@ -17,6 +17,7 @@ from tui_train.checks import Finding, check
 from tui_train.errors import BadInput
 from tui_train.facts.samples import Samples
 from tui_train.facts.types import Facts
+from tui_train.plan import reach
 from tui_train.plan.resolve import Resolved, resolve
 from tui_train.profile import fields
 from tui_train.profile.types import Profile
@@ -123,7 +124,7 @@ class Step(Base):
             key = row.field.key
             row.display = choices.applies(key, self.profile, resolved)
             options = choices.options(key, self.profile, self.facts, resolved) if resolved else ()
-            row.show(fields.get(self.profile, key), options, choices.why_not(key, resolved) if resolved else "")
+            row.show(fields.get(self.profile, key), options, reach.why_not(key, self.profile, resolved))
         if resolved:
             self.refresh_rest(resolved)
         self.mark()

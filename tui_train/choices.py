@@ -9,31 +9,13 @@ from tui_train.facts import recipes
 from tui_train.facts.gpus import supports_bf16
 from tui_train.facts.images import ENGINES
 from tui_train.facts.types import Facts
-from tui_train.plan import nemo, strategies
+from tui_train.plan import nemo, reach, strategies
 from tui_train.plan.launchers import LAUNCHERS
-from tui_train.plan.resolve import MODEL_SIZE, Resolved, lacks
-from tui_train.presets import PLACEHOLDERS, presets
+from tui_train.plan.resolve import Resolved, lacks
+from tui_train.presets import presets
 from tui_train.profile import fields
 from tui_train.profile.types import Profile
 from tui_train.text import home, visible
-
-_SCRIPT_ONLY = frozenset({"trainer.script", "trainer.preset", "trainer.config"})
-# A script has them only where its preset, or an argument of the user's, passes them on.
-_PASSED_ON = {
-    "trainer.model": "model",
-    "trainer.data": "data",
-    "trainer.validation_data": "validation_data",
-    "trainer.test_data": "test_data",
-    "trainer.config": "config",
-}
-_SEVERAL_MACHINES = frozenset({"nodes.address", "nodes.port"})
-_CONTAINER_ONLY = frozenset({"container.image", "container.mounts", "container.shared_memory"})
-_BARE_ONLY = frozenset({"trainer.python"})
-_NOT_NEMO = _SCRIPT_ONLY | {"trainer.arguments", "trainer.working_directory"}
-
-
-# They are worked into other values, or into the environment.
-_OURS = frozenset({"recipe.lr_scaling", "recipe.lr_base_batch", "recipe.expandable_segments"})
 
 
 class Option(Struct, frozen=True):
@@ -61,49 +43,11 @@ def _unset(key: str, resolved: Resolved) -> Option:
 
 
 def applies(key: str, profile: Profile, resolved: Resolved | None = None) -> bool:
-    """Tell whether a field has a meaning for what trains; without `resolved` as for a preset that takes the usual."""
-    outside = _CONTAINER_ONLY if profile.container.engine == "none" else _BARE_ONLY
-    asked = {
-        "trainer.offload": profile.trainer.strategy != "ddp",
-        **dict.fromkeys(_SEVERAL_MACHINES, profile.nodes.count > 1),
-        **dict.fromkeys(outside, False),
-    }
-    return asked[key] if key in asked else _of_trainer(key, profile, resolved)
-
-
-def _of_trainer(key: str, profile: Profile, resolved: Resolved | None) -> bool:
-    if key.startswith("nemo."):
-        wanted = {"nemo.peft": "finetune"}.get(key, profile.nemo.task)
-        return profile.trainer.kind == "nemo" and profile.nemo.task == wanted
-    if profile.trainer.kind != "script":
-        return key not in (_SCRIPT_ONLY if profile.trainer.kind == "builtin" else _NOT_NEMO)
-    if key in _PASSED_ON:
-        return resolved is not None and _PASSED_ON[key] in resolved.room.takes
-    return key != "trainer.script" or resolved is None or resolved.preset.wants_script
-
-
-def why_not(key: str, resolved: Resolved) -> str:
-    """Return why a value does not reach the trainer, empty when it does."""
-    if key.startswith("communication."):
-        return _why_not_said(key, resolved.backend)
-    return _why_not_passed(key, resolved) if key.startswith("recipe.") and key not in _OURS else ""
-
-
-def _why_not_said(key: str, talks: str) -> str:
-    if not talks:
-        return "one process has nobody to talk to"
-    return f"these processes talk by {talks}" if key == "communication.debug" and talks != "nccl" else ""
-
-
-def _why_not_passed(key: str, resolved: Resolved) -> str:
-    names = {name for name, needed in PLACEHOLDERS.items() if needed == key}
-    if resolved.room.loads_model and MODEL_SIZE & names:
-        return "the model folder decides"
-    if not resolved.room.takes.isdisjoint(names):
-        return ""
-    if resolved.nemo and MODEL_SIZE & names:
-        return "the recipe's own (“Recipe's own size” on the Backend screen changes that)"
-    return "the script decides: its preset cannot pass it"
+    """Tell whether a field is shown: those of the recipe always, others where they have an effect or are chosen."""
+    section = key.partition(".")[0]
+    if section in {"recipe", "communication"} or key in fields.chosen(profile):
+        return True
+    return not reach.why_not(key, profile, resolved)
 
 
 def _device(_profile: Profile, facts: Facts, resolved: Resolved) -> tuple[Option, ...]:

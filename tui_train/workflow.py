@@ -7,7 +7,7 @@ import msgspec
 from msgspec import Struct
 
 from tui_train.checks import Finding, check
-from tui_train.errors import TuiTrainError, Unavailable
+from tui_train.errors import BadInput, TuiTrainError, Unavailable
 from tui_train.facts import images, probe
 from tui_train.facts.documents import documents
 from tui_train.facts.types import ContainerImage, Document, Facts, PathState
@@ -16,10 +16,11 @@ from tui_train.files import PRIVATE, write_beside
 from tui_train.memory import models, settings
 from tui_train.memory.models import ModelFolder
 from tui_train.places import last_profile
+from tui_train.plan.in_force import own_output
 from tui_train.plan.plan import plan
 from tui_train.plan.resolve import resolve, started
 from tui_train.plan.types import Plan
-from tui_train.presets import OwnPreset
+from tui_train.presets import Own, OwnPreset, preset
 from tui_train.presets.own import own_presets
 from tui_train.profile import fields, store
 from tui_train.profile.types import Profile
@@ -52,12 +53,22 @@ def named(profile: Profile) -> Named:
     """Return what the files are that a profile names; they are read now."""
     config = profile.trainer.config
     read = documents([config] if config else [])
+    own = own_presets()
     return Named(
-        paths=probe.paths(fields.paths_of(profile)),
+        paths=probe.paths((*fields.paths_of(profile), *_own_output(profile, read, own))),
         documents=read,
-        presets=own_presets(),
+        presets=own,
         models={path: models.folder(path) for path in settings.models_of(profile, read)},
     )
+
+
+def _own_output(profile: Profile, read: dict[str, Document], own: Own) -> tuple[str, ...]:
+    """Return the output folder that the profile's arguments or file name."""
+    try:
+        chosen = preset(profile.trainer.preset, own)
+    except BadInput:
+        return ()
+    return tuple(filter(None, (own_output(profile, chosen, read.get(profile.trainer.config)),)))
 
 
 def look(profile: Profile) -> Facts:

@@ -3,7 +3,19 @@
 import msgspec
 
 from tui_train.changes import Change
-from tui_train.checks import bridge, communication, container, hardware, launch, nemo, preset, recipe, taken, trainer
+from tui_train.checks import (
+    bridge,
+    communication,
+    container,
+    hardware,
+    launch,
+    nemo,
+    preset,
+    recipe,
+    taken,
+    trainer,
+    unused,
+)
 from tui_train.checks.finding import Check, Finding
 from tui_train.errors import BadInput
 from tui_train.facts.types import Facts
@@ -29,6 +41,7 @@ CHECKS: tuple[Check, ...] = (
     hardware.processes,
     launch.sharding,
     launch.machines,
+    unused.unused,
     recipe.batches,
     recipe.scaling,
     recipe.model,
@@ -45,6 +58,7 @@ CHECKS: tuple[Check, ...] = (
     trainer.secret_arguments,
     preset.module,
     preset.config,
+    preset.data,
     preset.own,
     preset.listed,
     recipe.fallbacks,
@@ -55,6 +69,7 @@ CHECKS: tuple[Check, ...] = (
     nemo.automodel,
     bridge.bridge,
     hardware.logout,
+    unused.older,
 )
 
 

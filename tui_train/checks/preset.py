@@ -7,6 +7,7 @@ from tui_train.checks.finding import Finding
 from tui_train.facts.types import Document, Facts
 from tui_train.plan.config_file import clashes
 from tui_train.plan.resolve import Resolved, started
+from tui_train.plan.values import FORMATS, data_format
 from tui_train.presets import presets
 from tui_train.profile.types import Profile
 from tui_train.text import home, visible
@@ -39,12 +40,8 @@ def config(profile: Profile, facts: Facts, resolved: Resolved) -> Iterator[Findi
         return
     state = facts.paths.get(path, "file")
     if "config" not in resolved.room.takes and resolved.preset.file is None:
-        message = (
-            f"the configuration {home(path)} is not passed: the preset “{visible(resolved.preset.label)}” takes none"
-        )
-        remedy = "Write {config} where it belongs in the arguments, or leave it empty."
-        yield Finding(level="warning", key=key, message=message, remedy=remedy)
-    elif state != "file":
+        return
+    if state != "file":
         what = {"missing": "does not exist", "unreadable": "cannot be read"}.get(state, "is no file")
         message = f"configuration: {visible(path)} {what}"
         yield Finding(level="error", key=key, message=message, remedy="Name a file that you may read.")
@@ -65,6 +62,28 @@ def _document(document: Document | None, path: str, resolved: Resolved) -> Itera
             message = f"{name} in {home(path)} is a single value, and the preset puts values below it"
             remedy = "Make it a table there, or choose another preset."
             yield Finding(level="error", key=key, message=message, remedy=remedy)
+        yield from _required(document, path, resolved)
+
+
+def _required(document: Document, path: str, resolved: Resolved) -> Iterator[Finding]:
+    """Values of the file without which the trainer would end without training."""
+    for name, wanted in (resolved.preset.file.required if resolved.preset.file else {}).items():
+        if document.values.get(name) != wanted:
+            text = f"{name}: {str(wanted).lower()}"
+            message = f"{home(path)} does not say {text}, without which {visible(resolved.preset.label)} trains nothing"
+            yield Finding(level="error", key="trainer.config", message=message, remedy=f"Write {text} into it.")
+
+
+def data(profile: Profile, _facts: Facts, resolved: Resolved) -> Iterator[Finding]:
+    """Files of data whose form is told by their ending, all of one form."""
+    trainer = profile.trainer
+    if trainer.kind != "script" or not trainer.data or "data_format" not in resolved.room.takes:
+        return
+    if not data_format(trainer.data):
+        message = f"the form of the data is not told by its name: {visible(trainer.data[0])}"
+        endings = ", ".join(f".{ending}" for ending in FORMATS)
+        remedy = f"Name files of one form, which end in one of {endings}."
+        yield Finding(level="error", key="trainer.data", message=message, remedy=remedy)
 
 
 def own(profile: Profile, facts: Facts, _resolved: Resolved) -> Iterator[Finding]:

@@ -34,9 +34,9 @@ def cards(profile: Profile, facts: Facts, resolved: Resolved) -> Iterator[Findin
         )
 
 
-def output(profile: Profile, facts: Facts, _resolved: Resolved) -> Iterator[Finding]:
+def output(profile: Profile, facts: Facts, resolved: Resolved) -> Iterator[Finding]:
     """The output folder of a live run: their checkpoints would replace each other."""
-    for words, other in _clashes(Taken(outputs=spelled(profile.trainer.output)), facts):
+    for words, other in _clashes(Taken(outputs=spelled(profile.trainer.output or resolved.own_output)), facts):
         remedy = f"{_END.format(visible(other.run))}, or name another output folder."
         yield Finding(level="error", key="trainer.output", message=words, remedy=remedy, machine=True, start=True)
 

@@ -85,12 +85,13 @@ def paths(profile: Profile, facts: Facts, resolved: Resolved) -> Iterator[Findin
             what = {"missing": "does not exist", "unreadable": "cannot be read"}.get(state, f"is no {kind}")
             message = f"{fields.field(key).label.lower()}: {visible(path)} {what}"
             yield Finding(level="error", key=key, message=message, remedy=f"Name a {kind} that you may read.")
-    if trainer.output and facts.paths.get(trainer.output) == "folder":
-        message = f"the output folder {visible(trainer.output)} is there already"
+    output = trainer.output or resolved.own_output
+    if output and facts.paths.get(output) == "folder":
+        message = f"the output folder {visible(output)} is there already"
         remedy = "The run resumes from the newest complete checkpoint in it. Name another one to start fresh."
         yield Finding(level="warning", key="trainer.output", message=message, remedy=remedy)
-    elif trainer.output and facts.paths.get(trainer.output) == "file":
-        message = f"the output folder {visible(trainer.output)} is a file"
+    elif output and facts.paths.get(output) == "file":
+        message = f"the output folder {visible(output)} is a file"
         yield Finding(level="error", key="trainer.output", message=message, remedy="Name another one.")
 
 

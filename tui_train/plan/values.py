@@ -68,7 +68,7 @@ def values(  # noqa: PLR0913 - each is a thing of its own
     return {
         "output": "" if own_output else output,
         "data": data,
-        "data_format": _format(trainer.data),
+        "data_format": data_format(trainer.data),
         "validation_data": trainer.validation_data,
         "test_data": trainer.test_data,
         "model": trainer.model,
@@ -81,7 +81,7 @@ def values(  # noqa: PLR0913 - each is a thing of its own
     }
 
 
-def _format(data: tuple[str, ...]) -> str:
+def data_format(data: tuple[str, ...]) -> str:
     """Return the name that the library datasets has for the form of files, empty where they have none or several."""
     found = {FORMATS.get(path.rpartition(".")[2].lower(), "") for path in data}
     return found.pop() if len(found) == 1 else ""

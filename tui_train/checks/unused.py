@@ -1,0 +1,54 @@
+"""Checks of choices that would not arrive: a wrong training would start without a word."""
+
+from collections.abc import Iterator
+
+from tui_train.changes import Change
+from tui_train.checks.finding import Finding
+from tui_train.facts.types import Facts
+from tui_train.plan import reach
+from tui_train.plan.resolve import Resolved
+from tui_train.profile import fields
+from tui_train.profile.types import SCHEMA, Profile
+
+# What is learned would be something else without them.
+_TRAINING = (
+    "recipe.",
+    "trainer.model",
+    "trainer.data",
+    "trainer.validation_data",
+    "trainer.test_data",
+    "trainer.config",
+)
+# Checks of their own say more.
+_SAID = frozenset({"trainer.offload", "trainer.arguments"})
+
+
+def unused(profile: Profile, _facts: Facts, resolved: Resolved) -> Iterator[Finding]:
+    """Chosen values that what trains does not take, each with a Change that unsets all of them."""
+    reasons = {key: reach.why_not(key, profile, resolved) for key in fields.chosen(profile) if key not in _SAID}
+    idle = {key: why for key, why in reasons.items() if why}
+    empty = Profile()
+    edits = tuple((key, fields.get(empty, key)) for key in idle)
+    change = Change("unset what is not used", ", ".join(fields.field(key).label.lower() for key in idle), edits)
+    for key, why in idle.items():
+        row = fields.field(key)
+        example = f", or write {{{key.partition('.')[2]}}} in the arguments where it belongs"
+        passable = profile.trainer.kind == "script" and key.startswith(_TRAINING)
+        yield Finding(
+            level="error" if key.startswith(_TRAINING) else "note" if key.startswith("communication.") else "warning",
+            key=key,
+            message=f"{row.label} ({key}) is set and not used: {why}",
+            remedy=f"Leave it out{example if passable else ''}.",
+            change=change,
+        )
+
+
+def older(profile: Profile, _facts: Facts, _resolved: Resolved) -> Iterator[Finding]:
+    """A profile that was written when each value was passed, chosen or not."""
+    if profile.schema < SCHEMA:
+        yield Finding(
+            level="note",
+            key="name",
+            message="this profile is of an older version, which passed every value: all of them count as chosen",
+            remedy="Unset what the trainer is to decide, and save it again.",
+        )
