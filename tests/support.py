@@ -8,6 +8,7 @@ import time
 from pathlib import Path
 
 from tui_train.facts.types import ContainerEngine, ContainerImage, Facts, Gpu, Machine, NemoRecipes, Toolchain
+from tui_train.presets import PLACEHOLDERS, presets, takes
 from tui_train.profile import fields
 from tui_train.profile.types import Profile
 from tui_train.runs import rundir
@@ -127,6 +128,31 @@ def profile(values=None, base=None):
     for key, value in (values or {}).items():
         made = fields.put(made, key, value)
     return made
+
+
+# A whole recipe, as of somebody who leaves nothing to the trainer.
+RECIPE = {
+    "recipe.layers": 4,
+    "recipe.hidden_size": 128,
+    "recipe.heads": 4,
+    "recipe.sequence_length": 128,
+    "recipe.micro_batch": 8,
+    "recipe.global_batch": 16,
+    "recipe.learning_rate": 3e-3,
+    "recipe.precision": "fp32",
+    "recipe.steps": 60,
+    "recipe.activation_checkpointing": False,
+    "recipe.checkpoint_every": 20,
+    "recipe.seed": 1,
+}
+
+
+def taken(values, own=None):
+    """A whole recipe with these values, without what the preset that they name does not take."""
+    chosen = own or presets()[values.get("trainer.preset", "hf-trainer")]
+    keys = {PLACEHOLDERS[name] for name in takes(chosen, tuple(values.get("trainer.arguments", ())))}
+    values = {**RECIPE, **values}
+    return {key: value for key, value in values.items() if not key.startswith("recipe.") or key in keys}
 
 
 def ready(chosen, found):

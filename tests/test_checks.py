@@ -11,7 +11,7 @@ from tui_train.facts.types import ContainerImage, Document, Facts, Flag, Gap, Gp
 from tui_train.plan.plan import plan
 from tui_train.presets import Argument, OwnPreset, Preset
 from tui_train.profile.fields import paths_of
-from tui_train.profile.types import Profile
+from tui_train.profile.types import SCHEMA, Profile
 from tui_train.workflow import prepare
 
 GIB = 2**30
@@ -25,8 +25,14 @@ FSDP2 = {"trainer.strategy": "fsdp2"}
 MACHINES = {"nodes.count": 2}
 
 
+def made_of(values):
+    """A profile of these values, `schema` among them, which no field is."""
+    rest = {key: value for key, value in values.items() if key != "schema"}
+    return msgspec.structs.replace(profile(rest), schema=values.get("schema", SCHEMA))
+
+
 def found(values, where):
-    return check(profile(values), where)
+    return check(made_of(values), where)
 
 
 def paths(**states):
@@ -48,7 +54,8 @@ def at_logout(**what):
     return msgspec.structs.replace(TWO, machine=msgspec.structs.replace(TWO.machine, logout=Logout(**what)))
 
 
-YAML = {"trainer.preset": "total-batch-yaml", "trainer.config": "/c.yaml"} | SCRIPT
+YAML = {"trainer.preset": "total-batch-yaml", "trainer.config": "/c.yaml", "ladder.rungs": ()} | SCRIPT
+BATCH_OF_TWO = {"recipe.micro_batch": 8, "recipe.global_batch": 16}
 
 # Values, facts, then what is found: level, key, a part of the words, and whether it is the machine that lacks it.
 FAULTS = {
@@ -102,7 +109,7 @@ FAULTS = {
     ),
     "a cure that nobody knows": (
         {"communication.without": ("p3p",)},
-        facts(),
+        TWO,
         "error",
         "communication.without",
         "nothing named p3p",
@@ -159,9 +166,9 @@ FAULTS = {
     "a configuration for a preset that takes none": (
         {"trainer.config": "/c.yaml"} | SCRIPT,
         facts(),
-        "warning",
+        "error",
         "trainer.config",
-        "/c.yaml is not passed",
+        "(trainer.config) is set and not used: “Hugging Face Trainer” does not take it",
         False,
     ),
     "a configuration that is not there": (
@@ -206,7 +213,7 @@ FAULTS = {
         False,
     ),
     "arguments that the script does not list": (
-        {"trainer.preset": "total-batch"} | SCRIPT,
+        {"trainer.preset": "total-batch", "ladder.rungs": ()} | SCRIPT,
         msgspec.structs.replace(facts(), help={"/t.py": ScriptHelp(flags=(Flag("--batch_size"), Flag("--bs")))}),
         "warning",
         "trainer.preset",
@@ -430,7 +437,7 @@ FAULTS = {
         False,
     ),
     "sharding of a script that may not use accelerate": (
-        FSDP2 | SCRIPT | {"trainer.preset": "total-batch"},
+        FSDP2 | SCRIPT | BATCH_OF_TWO | {"trainer.preset": "total-batch"},
         TWO,
         "warning",
         "trainer.strategy",
@@ -505,17 +512,17 @@ FAULTS = {
     "image without an engine": (
         inside("none"),
         facts(),
-        "note",
-        "container.engine",
-        "no container is chosen",
+        "warning",
+        "container.image",
+        "(container.image) is set and not used: no container is chosen",
         False,
     ),
     "python beside a container": (
         inside() | {"trainer.python": "/p"},
         boxed(),
-        "note",
-        "container.engine",
-        "/p is not used",
+        "warning",
+        "trainer.python",
+        "the image has its own Python",
         False,
     ),
     "no image": (inside(image=""), boxed(), "error", "container.image", "no image is named", False),
@@ -687,17 +694,131 @@ FAULTS = {
     "a micro batch of one's own": (
         SCRIPT | {"trainer.arguments": ("--a", "--per_device_train_batch_size", "2", "--b=1")},
         facts(),
-        "error",
+        "warning",
         "trainer.arguments",
-        "your own --per_device_train_batch_size 2 overrules the recipe: fallbacks could not keep the global batch",
+        "your own --per_device_train_batch_size 2 sets the batch: after out of memory it cannot be lowered",
         False,
     ),
     "a batch of one's own": (
-        SCRIPT | {"trainer.arguments": ("--per_device_train_batch_size=3", "--gradient_accumulation_steps=5")},
+        SCRIPT
+        | BATCH_OF_TWO
+        | {"trainer.arguments": ("--per_device_train_batch_size=3", "--gradient_accumulation_steps=5")},
         facts(),
         "error",
         "trainer.arguments",
-        "your own --gradient_accumulation_steps=5 --per_device_train_batch_size=3",
+        "your own --per_device_train_batch_size=3 --gradient_accumulation_steps=5 would overrule the batch",
+        False,
+    ),
+    "a learning rate of one's own": (
+        SCRIPT | {"trainer.arguments": ("--learning_rate=1", "--x"), "recipe.learning_rate": 1e-4},
+        facts(),
+        "error",
+        "trainer.arguments",
+        "your own --learning_rate=1 would overrule the learning rate that is set",
+        False,
+    ),
+    "a value that the preset does not pass": (
+        SCRIPT | {"recipe.layers": 12},
+        facts(),
+        "error",
+        "recipe.layers",
+        "Layers (recipe.layers) is set and not used: “Hugging Face Trainer” does not take it",
+        False,
+    ),
+    "data that the preset does not pass": (
+        SCRIPT | {"trainer.data": ("/a.jsonl",)},
+        paths(**{"a.jsonl": "file"}),
+        "error",
+        "trainer.data",
+        "is set and not used",
+        False,
+    ),
+    "a size beside a model folder": (
+        {"trainer.model": "/m", "recipe.hidden_size": 256},
+        paths(m="folder"),
+        "error",
+        "recipe.hidden_size",
+        "the model folder decides",
+        False,
+    ),
+    "a value of another trainer": (
+        {"nemo.recipe": "qwen25_500m"},
+        facts(),
+        "warning",
+        "nemo.recipe",
+        "only a NeMo recipe takes it",
+        False,
+    ),
+    "an address for one machine": (
+        {"nodes.address": "10.0.0.1"},
+        facts(),
+        "warning",
+        "nodes.address",
+        "one machine meets no others",
+        False,
+    ),
+    "a placeholder without a value": (
+        SCRIPT | {"trainer.preset": "custom", "trainer.arguments": ("--bs={micro_batch}",), "ladder.rungs": ()},
+        facts(),
+        "error",
+        "recipe.micro_batch",
+        "{micro_batch} in your arguments has no value",
+        False,
+    ),
+    "a batch that is not known": (
+        SCRIPT | {"trainer.preset": "total-batch"},
+        facts(),
+        "note",
+        "recipe.micro_batch",
+        "after out of memory the batch stays: the batch is not known",
+        False,
+    ),
+    "a global batch without a micro batch": (
+        SCRIPT | {"trainer.preset": "total-batch", "recipe.global_batch": 16},
+        facts(),
+        "error",
+        "recipe.micro_batch",
+        "a global batch of 16 needs a micro batch",
+        False,
+    ),
+    "a learning rate that cannot be scaled": (
+        SCRIPT | BATCH_OF_TWO | {"trainer.preset": "total-batch", "recipe.lr_scaling": "linear"},
+        facts(),
+        "error",
+        "recipe.lr_scaling",
+        "the trainer's own learning rate is not known",
+        False,
+    ),
+    "a reference batch without scaling": (
+        {"recipe.lr_base_batch": 8},
+        facts(),
+        "warning",
+        "recipe.lr_base_batch",
+        "changes nothing",
+        False,
+    ),
+    "a file that trains nothing": (
+        {"trainer.kind": "script", "trainer.preset": "llama-factory", "trainer.config": "/c.yaml"},
+        read(c=Document(values={"do_train": False})),
+        "error",
+        "trainer.config",
+        "/c.yaml does not say do_train: true",
+        False,
+    ),
+    "data of no known form": (
+        {"trainer.kind": "script", "trainer.preset": "trl", "trainer.data": ("/a.xml",)},
+        paths(**{"a.xml": "file"}),
+        "error",
+        "trainer.data",
+        "the form of the data is not told by its name",
+        False,
+    ),
+    "a profile of an older version": (
+        {"schema": 1},
+        facts(),
+        "note",
+        "name",
+        "all of them count as chosen",
         False,
     ),
     "a batch that is lowered by itself": (
@@ -743,6 +864,10 @@ MENDED = {
     "deepspeed for the built-in trainer", "machines at a port of root", "python for two machines",
     "engine that is not there", "engine that may not be used",
     "cards of a live run",
+    "a configuration for a preset that takes none", "image without an engine", "python beside a container",
+    "a learning rate of one's own", "a value that the preset does not pass", "data that the preset does not pass",
+    "a size beside a model folder", "a value of another trainer", "an address for one machine",
+    "a learning rate that cannot be scaled", "a reference batch without scaling",
     "shared memory that is none", "shared memory of apptainer", "argument that the container does not see",
 }  # fmt: skip
 
@@ -753,7 +878,7 @@ def test_what_a_finding_offers_mends_it(name):
     change = found(values, where)[0].change
     assert (change is not None) == (name in MENDED)
     if change:
-        mended = apply(change, profile(values))
+        mended = apply(change, made_of(values))
         assert check(mended, where) == ()
         assert plan(mended, where).attempts
         assert change.title
@@ -771,9 +896,10 @@ def test_what_a_finding_offers_mends_it(name):
         ({"hardware.gpus": UUIDS[1:]}, facts(gpus=(gpu(0), gpu(1, memory_total=2 * GIB)))),
         ({"hardware.device": "cpu", "hardware.gpus": ("GPU-gone",)}, facts()),
         (SCRIPT, paths(**{"t.py": "file"})),
-        (SCRIPT | {"recipe.hidden_size": 100, "trainer.preset": "custom", "recipe.precision": "fp16"}, facts()),
+        (SCRIPT | {"trainer.preset": "custom"}, facts()),
+        (SCRIPT | {"recipe.learning_rate": 1e-4}, facts()),
         ({"trainer.output": "/o"}, paths(o="missing")),
-        ({"trainer.model": "/m", "recipe.hidden_size": 100}, paths(m="folder")),
+        ({"trainer.model": "/m"}, paths(m="folder")),
         ({"trainer.secrets": ("HF_TOKEN",)}, facts()),
         ({"ladder.rungs": ("layers",), "ladder.consent": ("layers",)}, facts()),
         ({"ladder.rungs": (), "recipe.checkpoint_every": 61}, facts()),
@@ -868,11 +994,11 @@ BATCH = "--per_device_train_batch_size"
 @pytest.mark.parametrize(
     ("words", "left", "micro_batch", "global_batch"),
     [
-        (("--a", BATCH, "2", "--b=1"), ("--a", "--b=1"), 2, 16),
+        (("--a", BATCH, "2", "--b=1"), ("--a", "--b=1"), 2, 2),
         ((f"{BATCH}=3", "--gradient_accumulation_steps=5"), (), 3, 15),
         # argparse takes the last one, and transformers' parser dashes as well.
-        ((f"{BATCH}=2", "--a", BATCH, "4"), ("--a",), 4, 16),
-        (("--per-device-train-batch-size=2",), (), 2, 16),
+        ((f"{BATCH}=2", "--a", BATCH, "4"), ("--a",), 4, 4),
+        (("--per-device-train-batch-size=2",), (), 2, 2),
     ],
 )
 def test_a_batch_of_ones_own_goes_into_the_recipe(words, left, micro_batch, global_batch):
@@ -882,24 +1008,29 @@ def test_a_batch_of_ones_own_goes_into_the_recipe(words, left, micro_batch, glob
     assert mended.trainer.arguments == left
     assert (mended.recipe.micro_batch, mended.recipe.global_batch) == (micro_batch, global_batch)
     for rungs in ((), ("expandable_segments", "activation_checkpointing")):
-        assert found({"ladder.rungs": rungs} | values, facts())[0].level == "warning"
+        assert found({"ladder.rungs": rungs} | values, facts()) == ()
+    # Where the recipe sets it as well, one of both would be lost.
+    assert found(BATCH_OF_TWO | values, facts())[0].level == "error"
 
 
 @pytest.mark.parametrize("words", [(f"{BATCH}=many",), (BATCH,), (f"{BATCH}=", "7", "--k"), (f"{BATCH}=999999999",)])
 def test_a_batch_of_ones_own_that_is_not_plain_is_only_told(words):
     (finding,) = found(SCRIPT | {"trainer.arguments": words}, facts())
-    assert (finding.level, finding.change) == ("error", None)
+    assert (finding.level, finding.change) == ("warning", None)
 
 
 @pytest.mark.parametrize(
     "words", [(f"{BATCH}={{micro_batch}}",), (BATCH, "{micro_batch}"), (f"{BATCH}=2", BATCH, "{micro_batch}")]
 )
 def test_the_recipes_own_batch_may_be_named(words):
-    assert not [item for item in found(SCRIPT | {"trainer.arguments": words}, facts()) if "overrules" in item.message]
+    values = SCRIPT | BATCH_OF_TWO | {"trainer.arguments": words}
+    assert not [item for item in found(values, facts()) if "your own" in item.message]
 
 
 def test_a_batch_before_the_recipes_does_nothing():
-    (finding,) = found(SCRIPT | {"trainer.preset": "nanogpt", "trainer.arguments": ("--batch_size=2",)}, facts())
+    values = SCRIPT | {"trainer.preset": "nanogpt", "trainer.arguments": ("--batch_size=2",), "ladder.rungs": ()}
+    assert found(values, facts()) == (), "it holds where the recipe sets none"
+    (finding,) = found(values | BATCH_OF_TWO, facts())
     assert (finding.level, finding.change.edits) == ("warning", (("trainer.arguments", ()),))
     assert "does nothing" in finding.message
 
@@ -907,7 +1038,9 @@ def test_a_batch_before_the_recipes_does_nothing():
 def test_a_yaml_trainers_batch_among_the_arguments_is_found():
     values = SCRIPT | {"trainer.preset": "llama-factory", "trainer.script": "", "trainer.config": "/c.yaml"}
     values |= {"trainer.arguments": ("per_device_train_batch_size=2",)}
-    assert any("overrules" in item.message for item in found(values, read(c=Document(values={}))))
+    where = read(c=Document(values={"do_train": True}))
+    assert any("sets the batch" in item.message for item in found(values, where))
+    assert any("would overrule the batch" in item.message for item in found(values | BATCH_OF_TWO, where))
 
 
 def test_an_argument_that_depends_on_the_batch_does_not_say_it():
@@ -978,7 +1111,7 @@ def test_there_is_a_fault_for_every_check():
 
     for question in CHECKS:
         assert any(
-            [*question(profile(values), where, resolve(profile(values), where))]
+            [*question(made_of(values), where, resolve(made_of(values), where))]
             for name, (values, where, *_) in (FAULTS | NEMO_FAULTS).items()
             if name not in {"unknown preset", "a broken preset of one's own"}
         ), question.__name__

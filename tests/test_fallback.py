@@ -6,7 +6,7 @@ import subprocess
 import sys
 
 import pytest
-from support import SCRIPTS, UUIDS, bash, exported, facts, gpu, noted, plain_environment, profile, stub
+from support import SCRIPTS, UUIDS, bash, exported, facts, gpu, noted, plain_environment, profile, stub, taken
 from test_training import TINY, log_of, run_of
 
 from tui_train.diagnose.phase import phase as diagnosed
@@ -253,7 +253,7 @@ def hf_trained(folder, rungs, *words):
         "recipe.checkpoint_every": 2,
         "ladder.rungs": rungs,
     }
-    run, _ = exported(folder, profile(values), facts(gpus=(gpu(0),), **OLD))
+    run, _ = exported(folder, profile(taken(values)), facts(gpus=(gpu(0),), **OLD))
     done = bash(run, env=plain_environment(HF_HUB_OFFLINE="1"), timeout=240)
     assert done.returncode == 0, log_of(run, 1)
     state = json.loads((run.path / "output" / "checkpoint-4" / "trainer_state.json").read_text())

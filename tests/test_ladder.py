@@ -8,7 +8,7 @@ import pytest
 import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from support import facts, gpu, profile, ready
+from support import facts, gpu, profile, ready, taken
 
 from tui_train import show
 from tui_train.checks import check
@@ -33,7 +33,8 @@ def titles(chosen, found=CARDS):
 
 def tried(chosen, found=CARDS):
     """All attempts at a profile, its own first."""
-    return climb(chosen, resolve(chosen, found).room)
+    resolved = resolve(chosen, found)
+    return climb(resolved.settled, resolved.room)
 
 
 def climbed(chosen, found=CARDS, phase="loss"):
@@ -117,6 +118,7 @@ def test_the_global_batch_is_exact_on_every_rung(world, micro, steps, rungs, con
 LIBRARIES = {"bitsandbytes": "0.48", "liger-kernel": "0.6", "peft": "0.18"}
 OLD = facts(gpus=(gpu(0), gpu(1)), torch="2.7.1", packages=LIBRARIES)
 HF = {"trainer.kind": "script", "trainer.script": "/t.py", "trainer.preset": "hf-trainer"}
+DO_TRAIN = {"do_train": True}
 SHARES = {**HF, "trainer.launcher": "accelerate", "recipe.global_batch": 32, "ladder.rungs": ALL}
 
 
@@ -159,7 +161,7 @@ def test_every_way_down_ends_and_helps_the_phase_that_failed(micro, rungs, conse
     values = {**SHARES, "ladder.rungs": tuple(rungs), "ladder.consent": tuple(consent), "recipe.micro_batch": micro}
     values |= {"recipe.global_batch": micro * 6, "trainer.preset": preset}
     values |= {"trainer.kind": "builtin", "trainer.script": ""} if preset == "builtin" else {}
-    chosen = profile(values)
+    chosen = profile(taken(values))
     room = resolve(chosen, OLD).room
     usable = {name for name in rungs if not why_not(name, room)}
     usable -= {name for name in usable if RUNGS[name].changes_training and name not in consent}
@@ -269,7 +271,7 @@ def test_the_optimizer_of_your_file_stands(optimizer, able):
     chosen = profile({**values, "ladder.rungs": ("fused_optimizer",)})
     packages = {"llamafactory": "0.9.5"}
     found = facts(gpus=(gpu(0),), transformers="4.57.0", packages=packages)
-    document = Document(values={"optim": optimizer} if optimizer else {})
+    document = Document(values={**DO_TRAIN, **({"optim": optimizer} if optimizer else {})})
     found = msgspec.structs.replace(found, documents={"/t.yaml": document})
     made = plan(chosen, found)
     assert [attempt.rung for attempt in made.attempts] == ["", "fused_optimizer"][: 1 + able]
@@ -282,6 +284,7 @@ def test_the_optimizer_of_your_file_stands(optimizer, able):
 )
 def test_another_optimizer_or_method_begins_anew(name, word, suffix):
     values = {"trainer.preset": "trl", "ladder.rungs": (name, "micro_batch"), "ladder.consent": (name,)}
+    values["trainer.script"] = ""
     found = []
     for attempt in plan(profile({**SHARES, **values}), OLD).attempts:
         words = argv(attempt.command, "/run")
@@ -344,7 +347,7 @@ def filed(preset, told, rungs):
     values = {"trainer.kind": "script", "trainer.preset": preset, "trainer.config": "/t.yaml"}
     chosen = profile({**values, "ladder.rungs": rungs, "ladder.consent": rungs})
     found = facts(gpus=(gpu(0),), packages={"llamafactory": "0.9.5", "axolotl": "0.19.0", **LIBRARIES})
-    return chosen, msgspec.structs.replace(found, documents={"/t.yaml": Document(values=told)})
+    return chosen, msgspec.structs.replace(found, documents={"/t.yaml": Document(values={**DO_TRAIN, **told})})
 
 
 @pytest.mark.parametrize(
@@ -358,7 +361,7 @@ def filed(preset, told, rungs):
 def test_an_evaluation_takes_smaller_batches_of_its_own(preset, names):
     """The training keeps its micro batch, unless that is what the evaluation takes as well."""
     rungs = ("expandable_segments", "micro_batch", "activation_checkpointing", "eval_batch")
-    chosen = profile({**HF, "trainer.preset": preset, "ladder.rungs": rungs})
+    chosen = profile(taken({**HF, "trainer.preset": preset, "ladder.rungs": rungs}))
     tries = tried(chosen)
     way = [tries[0]]
     while "eval" in way[-1].then:
@@ -384,7 +387,7 @@ def test_offload_needs_a_host_that_holds_what_the_cards_hold(memory, able):
 
 @pytest.mark.parametrize("name", [name for name, found in RUNGS.items() if found.changes_training])
 def test_what_changes_the_training_needs_consent(name):
-    told = {"optimizer_8bit": SHARES, "lora": {**SHARES, "trainer.preset": "trl"}}
+    told = {"optimizer_8bit": SHARES, "lora": {**SHARES, "trainer.preset": "trl", "trainer.script": ""}}
     chosen = profile({**told.get(name, {}), "ladder.rungs": (name,)})
     assert titles(chosen, OLD) == ["as planned"]
     assert len(titles(profile({"ladder.consent": (name,)}, chosen), OLD)) == 2
@@ -394,15 +397,10 @@ def test_what_changes_the_training_needs_consent(name):
 
 def test_what_does_not_need_consent_leaves_the_training_alone():
     """Recipes may differ only in what the result does not depend on."""
-    for recipe in climbed(Profile()):
-        ours = {"micro_batch": 8, "activation_checkpointing": False, "expandable_segments": False}
-        assert profile({f"recipe.{name}": value for name, value in ours.items()}).recipe == Profile().recipe
-        changed = {
-            name
-            for name in Profile().recipe.__struct_fields__
-            if getattr(recipe, name) != getattr(Profile().recipe, name)
-        }
-        assert changed <= ours.keys()
+    first, *rest = climbed(Profile())
+    for recipe in rest:
+        changed = {name for name in recipe.__struct_fields__ if getattr(recipe, name) != getattr(first, name)}
+        assert changed <= {"micro_batch", "activation_checkpointing", "expandable_segments"}
 
 
 @pytest.mark.parametrize(("output", "wanted"), [("", "/run/output-2-layers"), ("/my/out", "/my/out-2-layers")])
@@ -442,7 +440,7 @@ def test_a_rung_that_the_preset_cannot_pass_is_left_out(preset, arguments, usabl
         "trainer.preset": preset,
         "trainer.arguments": arguments,
     }
-    chosen = profile({**values, "ladder.rungs": ALL, "ladder.consent": ALL})
+    chosen = profile(taken({**values, "ladder.rungs": ALL, "ladder.consent": ALL}))
     room = resolve(chosen, CARDS).room
     assert {name for name in ALL if not why_not(name, room)} == usable
     attempts = plan(chosen, CARDS).attempts
@@ -465,12 +463,13 @@ def test_every_preset_and_rung_fits_together():
         values = {"trainer.kind": "script", "trainer.script": "/t.py", "trainer.preset": name}
         if presets()[name].file:
             values["trainer.config"] = "/t.yaml"
-        chosen = profile({**(values if name != "builtin" else {}), "ladder.rungs": ALL, "ladder.consent": ALL})
-        made = plan(chosen, msgspec.structs.replace(CARDS, documents={"/t.yaml": Document()}))
+        values = values if name != "builtin" else {"trainer.preset": name}
+        chosen = profile(taken({**values, "ladder.rungs": ALL, "ladder.consent": ALL}))
+        made = plan(chosen, msgspec.structs.replace(CARDS, documents={"/t.yaml": Document(values=DO_TRAIN)}))
         files = {config.path: config.values for config in made.configs}
         assert len(files) == (len(made.attempts) if presets()[name].file else 0)
         told = [(attempt.command.parts, attempt.command.env) for attempt in made.attempts]
-        if files:
+        if files and presets()[name].file.needs_yours:
             # Each has a file of its own, so the words differ anyway: what is in them must as well.
             told = list(zip(files.values(), (env for _, env in told), strict=True))
         for before, after in pairwise(told):
@@ -605,7 +604,8 @@ def test_offload_is_for_what_is_sharded():
 
 
 def test_an_own_script_may_need_less_than_is_foretold():
-    values = {**LARGE, "trainer.kind": "script", "trainer.script": "/t.py", "trainer.preset": "hf-trainer"}
-    assert titles(profile({**values, "trainer.model": "meta-llama/Llama-3.1-8B"}))[:3] == [
+    named = ("--model_name_or_path=meta-llama/Llama-3.1-8B",)
+    values = taken({**HF, **LARGE, "trainer.arguments": named})
+    assert titles(profile(values))[:3] == [
         "as planned", "expandable segments", "micro batch 16 -> 8",
     ]  # fmt: skip

@@ -311,7 +311,7 @@ def test_what_makes_it_fit_keeps_the_global_batch():
     assert told(LARGE, where).band == "will not fit"
     change = fitting(where, resolve(chosen, where))
     mended = apply(change, chosen)
-    assert mended.recipe.global_batch == chosen.recipe.global_batch
+    assert mended.recipe.global_batch == resolve(chosen, where).settled.recipe.global_batch
     assert foretell(where, resolve(mended, where)).band != "will not fit"
     twice = apply(type(change)("", "", (("recipe.micro_batch", mended.recipe.micro_batch * 2),)), mended)
     assert foretell(where, resolve(twice, where)).band == "will not fit", "the largest that fits is taken"
@@ -382,7 +382,7 @@ def test_a_smaller_evaluation_batch_is_what_makes_an_evaluation_fit():
     assert change.edits == (("recipe.eval_batch", 1),)
     # Where the evaluation is not what is too large, its batch is left alone.
     other = profile({"recipe.micro_batch": 16, "trainer.arguments": (*LOADED, words[-1])}, chosen)
-    assert dict(fitting(where, resolve(other, where)).edits).keys() == {"recipe.micro_batch"}
+    assert dict(fitting(where, resolve(other, where)).edits).keys() == {"recipe.micro_batch", "recipe.global_batch"}
 
 
 @pytest.mark.parametrize(
@@ -395,7 +395,9 @@ def test_lora_is_foretold_as_it_will_train(preset, told_by_file, rank):
     where = msgspec.structs.replace(facts(gpus=(gpu(0),), packages=packages), documents={"/c.yaml": document})
     values = {"trainer.preset": preset, "trainer.config": "/c.yaml" if preset != "trl" else ""}
     values |= {"trainer.arguments": LOADED} if preset == "trl" else {}
-    chosen = profile(SCRIPT | values | {"recipe.micro_batch": 1})
+    values |= {"recipe.micro_batch": 1, "recipe.global_batch": 16, "recipe.sequence_length": 128}
+    values |= {"recipe.precision": "fp32", "recipe.activation_checkpointing": False}
+    chosen = profile(SCRIPT | values)
     full, lora = (told({"recipe.lora": yes}, where, chosen) for yes in (False, True))
     assert (full.asked.how.method, lora.asked.how.method, lora.asked.how.rank) == ("full", "lora", rank)
     assert lora.asked.how.targets == EVERY

@@ -49,7 +49,7 @@ def test_versions_and_kernels_tell_how_the_logits_are_treated(words, version, lo
 
 
 MISTRAL_IN = "Mistral-7B-v0.1"
-TRL = {"trainer.preset": "trl", "trainer.arguments": (f"--model_name_or_path={MISTRAL_IN}",)}
+TRL = {"trainer.preset": "trl", "trainer.script": "", "trainer.arguments": (f"--model_name_or_path={MISTRAL_IN}",)}
 QUANTIZED = {"trainer.arguments": (*TRL["trainer.arguments"], "--use_peft", "--load_in_4bit")}
 FACTORY = {"trainer.preset": "llama-factory", "trainer.model": "/m", "trainer.arguments": ()}
 AXOLOTL = {"trainer.preset": "axolotl", "trainer.model": "/m"}

@@ -5,7 +5,7 @@ import pytest
 import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from support import UUIDS, facts, gpu, profile, ready, toolchain
+from support import UUIDS, facts, gpu, profile, ready, taken, toolchain
 
 from tui_train.errors import BadInput, Unavailable
 from tui_train.facts.types import Facts
@@ -152,7 +152,8 @@ def test_a_python_whose_torch_can_use_the_cards_goes_before_one_that_cannot():
 
 
 def test_a_script_starts_in_its_own_folder_with_the_presets_words():
-    chosen = profile({"trainer.preset": "hf-trainer", "trainer.arguments": ("--model_name", "gpt2")} | SCRIPT)
+    mine = {"trainer.preset": "hf-trainer", "trainer.arguments": ("--model_name", "gpt2")} | SCRIPT
+    chosen = profile(taken(mine))
     command = plan(chosen, facts()).attempts[0].command
     assert command.cwd == "/src"
     assert words(chosen) == [
@@ -167,6 +168,16 @@ def test_a_script_starts_in_its_own_folder_with_the_presets_words():
         "--save_strategy=steps",
         "--save_steps=20",
         "--seed=1",
+        "--bf16=False",
+        "--fp16=False",
+        "--gradient_checkpointing=False",
+        "--model_name",
+        "gpt2",
+    ]
+    # What was not chosen is the script's own: only where it writes is this program's.
+    assert words(profile(mine))[2:] == [
+        "--enable_jit_checkpoint=True",
+        "--output_dir=/run/output",
         "--model_name",
         "gpt2",
     ]
@@ -175,11 +186,19 @@ def test_a_script_starts_in_its_own_folder_with_the_presets_words():
     assert plan(profile({"trainer.working_directory": "/w"}, chosen), facts()).attempts[0].command.cwd == "/w"
 
 
-@pytest.mark.parametrize(("precision", "flag"), [("bf16", "--bf16=True"), ("fp16", "--fp16=True"), ("fp32", None)])
-def test_precision_reaches_the_hf_trainer(precision, flag):
+@pytest.mark.parametrize(
+    ("precision", "flags"),
+    [
+        ("bf16", ["--bf16=True", "--fp16=False"]),
+        ("fp16", ["--bf16=False", "--fp16=True"]),
+        ("fp32", ["--bf16=False", "--fp16=False"]),
+        (None, []),
+    ],
+)
+def test_precision_reaches_the_hf_trainer(precision, flags):
     chosen = profile({"recipe.precision": precision, "recipe.activation_checkpointing": True} | SCRIPT)
     found = words(chosen, facts(gpus=(gpu(0),)))
-    assert [word for word in found if "16=" in word] == ([flag] if flag else [])
+    assert [word for word in found if "16=" in word] == flags
     assert "--gradient_checkpointing=True" in found
 
 
@@ -189,7 +208,8 @@ def test_the_total_batch_is_one_of_all_gpus():
         {"trainer.preset": "total-batch", "trainer.launcher": "torchrun", "trainer.arguments": mine} | SCRIPT
     )
     four = facts(gpus=[gpu(number, f"GPU-{number}") for number in range(4)])
-    chosen = profile({"recipe.micro_batch": 4, "recipe.global_batch": 16}, chosen)
+    assert words(chosen, four)[-2:] == list(mine)
+    chosen = profile({"recipe.micro_batch": 4, "recipe.global_batch": 16, "recipe.learning_rate": 3e-3}, chosen)
     assert words(chosen, four)[-4:] == ["--batch_size=16", "--lr=0.003", *mine]
     halved = profile({"recipe.micro_batch": 2}, chosen)
     assert words(halved, four)[-5:] == ["--batch_size=8", "--accumulation_steps=2", "--lr=0.003", *mine]
@@ -207,10 +227,17 @@ def test_custom_passes_what_is_typed_with_the_numbers_filled_in():
         "{}",
     )
     data = ("/a b", "/c")
-    chosen = profile({"trainer.preset": "custom", "trainer.arguments": mine, "trainer.data": data} | SCRIPT)
-    assert words(chosen)[2:] == ["-b", "8", "--in=/a b", "--in=/c", "--lr=0.003,fp32", "{nothing}", "{}"]
-    chosen = profile({"trainer.model": "/m"}, chosen)
-    assert words(chosen)[-2:] == ["--model=/m", "{}"]
+    chosen = profile(
+        taken(
+            {"trainer.preset": "custom", "trainer.arguments": mine, "trainer.data": data, "trainer.model": "/m"}
+            | SCRIPT
+        )
+    )
+    expected = ["-b", "8", "--in=/a b", "--in=/c", "--lr=0.003,fp32", "{nothing}", "--model=/m", "{}"]
+    assert words(chosen)[2:] == expected
+    for key, empty in (("trainer.model", ""), ("trainer.data", ()), ("recipe.micro_batch", None)):
+        with pytest.raises(BadInput, match="has no value: they would be left out"):
+            plan(profile({key: empty}, chosen), facts())
 
 
 def test_a_loaded_model_keeps_its_size():
@@ -313,18 +340,21 @@ def test_words_are_joined_without_a_seam():
 
 def test_only_what_reaches_the_training_is_said_of_it():
     two = {"trainer.launcher": "torchrun", "hardware.processes": 2, "hardware.device": "cpu"} | SCRIPT
-    hf = plan(profile(two), facts())
+    hf = plan(profile(taken(two)), facts())
     assert hf.numbers == ("learning rate 0.003", "60 steps")
     assert hf.attempts[0].batch == "micro batch 8 x accumulation 1 x 2 processes = global batch 16"
-    assert {"--per_device_train_batch_size=8", "--gradient_accumulation_steps=1"} <= {*words(profile(two))}
-    total = plan(profile({"trainer.preset": "total-batch"} | two), facts())
+    assert {"--per_device_train_batch_size=8", "--gradient_accumulation_steps=1"} <= {*words(profile(taken(two)))}
+    total = plan(profile(taken({"trainer.preset": "total-batch"} | two)), facts())
     assert total.numbers == ("learning rate 0.003",)
-    custom = profile({"trainer.preset": "custom", "recipe.global_batch": 15} | two)
+    custom = profile({"trainer.preset": "custom"} | two)
     assert plan(custom, facts()).numbers == ()
     assert plan(custom, facts()).attempts[0].batch == "2 processes, with the script's own batch"
-    for word in ("micro_batch", "global_batch", "accumulation"):
+    both = {"recipe.micro_batch": 8, "recipe.global_batch": 15}
+    for word in ("global_batch", "accumulation"):
         with pytest.raises(BadInput, match="not a multiple"):
-            plan(profile({"trainer.arguments": (f"--n={{{word}}}",)}, custom), facts())
+            plan(profile({"trainer.arguments": ("{micro_batch}", f"--n={{{word}}}"), **both}, custom), facts())
+    with pytest.raises(BadInput, match="is set and not used"):
+        plan(profile(both, custom), facts())
 
 
 def test_words_of_a_checkpoint_are_left_out_together():

@@ -13,7 +13,7 @@ from pathlib import Path
 import msgspec
 import pytest
 import yaml
-from support import SCRIPTS, bash, exported, facts, gpu, plain_environment, profile, ready, until
+from support import SCRIPTS, bash, exported, facts, gpu, plain_environment, profile, ready, taken, until
 
 from tui_train import places, preset_commands
 from tui_train.errors import BadInput, NotFound
@@ -35,7 +35,7 @@ from tui_train.runs.tail import Tail
 MINE = """\
 # all that is mine
 model_name: "a: b # c"
-output_dir: elsewhere
+do_train: true
 batch_size: 3
 training:
   batch_size: 32
@@ -71,7 +71,7 @@ PASSED = {
                       "learning_rate": 1e-5, "max_steps": 9, "save_steps": 3, "bf16": False,
                       "disable_gradient_checkpointing": True, "do_train": True},
     "nanogpt": ["--batch_size=4", "--gradient_accumulation_steps=8", "--block_size=64", "--learning_rate=1e-05",
-                "--max_iters=9", "--eval_interval=3", "--dtype=float32", "--compile=False", "--device=cpu",
+                "--max_iters=9", "--eval_interval=3", "--dtype=float32", "--device=cpu",
                 "--n_layer=4", "--n_head=4", "--n_embd=128"],
     "total-batch": ["--batch_size=8", "--accumulation_steps=4", "--lr=1e-05"],
     "total-batch-yaml": {"training.batch_size": 8, "training.accumulation_steps": 4, "training.use_ddp": True},
@@ -82,9 +82,9 @@ PASSED = {
 
 def chosen_for(name, folder, **more):
     """A profile with this preset, and facts that know its YAML file, which is written to the folder."""
-    values = {**RECIPE, "trainer.preset": name, "trainer.python": sys.executable, **more}
+    values = taken({**RECIPE, "trainer.preset": name, "trainer.python": sys.executable, **more})
     found = facts()
-    if presets()[name].file:
+    if (file := presets()[name].file) and file.needs_yours:
         (folder / "mine.yaml").write_text(MINE)
         values["trainer.config"] = str(folder / "mine.yaml")
         found = msgspec.structs.replace(found, documents={values["trainer.config"]: read(MINE.encode())})
@@ -297,7 +297,8 @@ def test_checkpoints_may_be_files_with_their_step_in_the_name(tmp_path):
     text = WHOLE + '[checkpoints]\nprefix = "it "\nsuffix = ".pt"\nresume = ["--from", "{checkpoint}"]\n'
     mine = OwnPreset(path="/p", preset=own_module.read(text, "mine"))
     found = msgspec.structs.replace(facts(), presets={"mine": mine})
-    run, _ = exported(tmp_path / "my run", profile({**RECIPE, "trainer.preset": "mine"}), found)
+    values = taken({**RECIPE, "trainer.preset": "mine"}, mine.preset)
+    run, _ = exported(tmp_path / "my run", profile(values), found)
     output = run.path / "output"
     output.mkdir()
     archive = b"PK\x03\x04" + bytes(50)
@@ -336,7 +337,7 @@ def test_a_training_by_a_yaml_file_climbs_down_with_another_file(tmp_path):
     found = msgspec.structs.replace(
         facts(), documents={str(config): document(str(config))}, presets={"my yaml": OwnPreset(path="/p", preset=own)}
     )
-    run, made = exported(tmp_path / "my run", profile(values), found)
+    run, made = exported(tmp_path / "my run", profile(taken(values, own)), found)
     assert bash(run).returncode == 0, log_of(run, 1)
     assert [attempt.out_of_memory for attempt in status(run).attempts] == [True, False]
     for number, total in ((1, 8), (2, 4)):
@@ -467,7 +468,7 @@ def test_a_broken_preset_names_its_file_and_key_and_hides_no_other(folder, text,
 
 def test_a_profile_may_name_a_preset_of_ones_own(folder):
     (folder / "good.toml").write_text(WHOLE)
-    text = 'name = "x"\n[trainer]\nkind = "script"\nscript = "/t.py"\npreset = "good"\n'
+    text = 'name = "x"\n[trainer]\nkind = "script"\nscript = "/t.py"\npreset = "good"\n[recipe]\nmicro_batch = 8\n'
     chosen = store.loads(text)
     found = msgspec.structs.replace(facts(), presets=own_presets())
     assert argv(plan(chosen, found).attempts[0].command, "/run")[-1] == "--bs=8"

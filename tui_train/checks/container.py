@@ -28,9 +28,6 @@ def engine(profile: Profile, facts: Facts, resolved: Resolved) -> Iterator[Findi
     """An engine that is there, answers, and can show the chosen cards."""
     name = profile.container.engine
     if name == "none":
-        if profile.container.image:
-            message = f"the image {profile.container.image} is named and no container is chosen: it is not used"
-            yield Finding(level="note", key="container.engine", message=message, remedy="Choose docker or podman.")
         return
     bare = Change(
         "no container", "trains with a Python of this machine", (("container.engine", "none"), ("container.image", ""))
@@ -44,9 +41,6 @@ def engine(profile: Profile, facts: Facts, resolved: Resolved) -> Iterator[Findi
         message = f"{name} cannot show the cards to a container: NVIDIA's Container Toolkit is not set up for it"
         remedy = f"Install nvidia-container-toolkit and {_INSTALL.get(name, 'set it up')}."
         yield Finding(level="error", key="container.engine", message=message, remedy=remedy, machine=True)
-    if profile.trainer.python:
-        message = f"{profile.trainer.python} is not used: in a container the image's own `python` trains"
-        yield Finding(level="note", key="container.engine", message=message, remedy="Nothing is to be done.")
 
 
 def image(profile: Profile, facts: Facts, _resolved: Resolved) -> Iterator[Finding]:

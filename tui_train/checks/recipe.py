@@ -9,6 +9,7 @@ from tui_train.facts.types import Facts
 from tui_train.memory.foretell import fitting, foretell
 from tui_train.memory.rungs import rung
 from tui_train.plan import batch
+from tui_train.plan.fallbacks import own_arguments
 from tui_train.plan.resolve import Resolved
 from tui_train.profile.types import Profile
 from tui_train.text import counted, size
@@ -49,7 +50,9 @@ def _unknown_batch(profile: Profile, resolved: Resolved) -> Iterator[Finding]:
     if recipe.global_batch is not None and resolved.settled.recipe.micro_batch is None:
         message = f"a global batch of {recipe.global_batch} needs a micro batch, and that of the script is not known"
         yield Finding(level="error", key="recipe.micro_batch", message=message, remedy="Set the micro batch.")
-    elif "micro_batch" in profile.ladder.rungs:
+    elif "micro_batch" in profile.ladder.rungs and not any(
+        own_arguments(name, profile, resolved.preset) for name in batch.TAKEN
+    ):
         message = f"after out of memory the batch stays: {resolved.room.refused['micro_batch']}"
         remedy = "Set both (recipe.micro_batch, recipe.global_batch), or take the fallback off the ladder."
         yield Finding(level="note", key="recipe.micro_batch", message=message, remedy=remedy)

@@ -244,7 +244,7 @@ def _batch(profile: Profile, resolved: Resolved, job: Job) -> str:
         processes = f"{counted(resolved.copies, 'copy', 'copies')} of the model"
     held = resolved.values["micro_batch"], resolved.values["global_batch"]
     if recipe.micro_batch is None:
-        return f"{processes}, with the batch of {held[0].source}"
+        return visible(f"{processes}, with {held[0].source} batch")
     # What an attempt changes is not the trainer's own any more.
     before = resolved.settled.recipe
     same = (recipe.micro_batch, recipe.global_batch) == (before.micro_batch, before.global_batch)

@@ -85,6 +85,7 @@ def read(text: str, source: str) -> Preset:
 
 def plain(message: str) -> str:
     """Return what msgspec says of a value with its key first."""
+    message = message.replace(" | null", "")
     found = re.fullmatch(r"(.*?) - at `\$\.?(.*)`", message, re.DOTALL)
     return visible(f"{found[2]}: {found[1].replace('`', '')}" if found else message)
 
