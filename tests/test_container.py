@@ -60,7 +60,7 @@ def built(folder, engine, values, **more):
         "trainer.preset": "custom",
         "trainer.launcher": "torchrun",
         "trainer.script": str(odd / "train.py"),
-        "trainer.arguments": (*values, "--model={model}"),
+        "trainer.arguments": (*values, "--model={model}", "--in={data}"),
         "trainer.environment": {f"HOSTILE_{number}": value for number, value in enumerate(values)},
         "trainer.data": (str(folder / "data, a.txt" if engine != "podman" else folder / "data a.txt"),),
         "trainer.model": str(folder / "hub/models--x--y/snapshots/abc"),
@@ -68,6 +68,8 @@ def built(folder, engine, values, **more):
         "trainer.secrets": ("HF_TOKEN",),
         "container.mounts": (f"{folder}:/mnt/all:ro",),
     }
+    if any("{steps}" in value for value in values):
+        chosen["recipe.steps"] = 60
     image = image_of(engine, folder)
     made = profile(chosen | inside(engine, image) | more)
     return made, boxed(engine, image, gpus=CARDS)

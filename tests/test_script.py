@@ -71,6 +71,7 @@ def built(folder, launcher, preset, values):
         "trainer.environment": {"PLAIN": "1", **{f"HOSTILE_{number}": next(turn) for number in range(3)}},
         "trainer.data": tuple(map(str, data)),
         "recipe.micro_batch": 2,
+        "recipe.global_batch": 16,
         # Each helps the phase that the stub tells of, so that every attempt is made.
         "ladder.rungs": ("micro_batch", "activation_checkpointing"),
     }
@@ -79,6 +80,8 @@ def built(folder, launcher, preset, values):
         chosen["trainer.output"] = str(folder / "out" / as_name(next(turn)))
     else:
         chosen["trainer.model"] = str(folder / "model" / as_name(next(turn)))
+    if any("{steps}" in word for word in chosen["trainer.arguments"]):
+        chosen["recipe.steps"] = 60
     return profile(chosen), facts(python=python)
 
 

@@ -67,6 +67,7 @@ class Card:
         told = {one: self.memory(one) * self.off for one in grid} if self.known else {}
         return grid, Space(
             own=self.own,
+            global_batch=64,
             micro_batches=self.micros,
             precisions=("bf16",),
             checkpointing=True,
@@ -182,7 +183,8 @@ def test_where_nothing_is_foretold_steps_stay_small():
 
 
 def test_too_slow_is_no_lack_of_memory():
-    among = space(profile({"recipe.global_batch": 8}), CARD, resolve(profile(), CARD))
+    chosen = profile({"recipe.global_batch": 8})
+    among = space(chosen, CARD, resolve(chosen, CARD))
     slow = Trial(setting=Setting(8, checkpointing=False, precision="fp32"), outcome="failed", why="no two steps")
     assert following(among, (measured(4, 10.0), slow, measured(2, 9.0))) is None
 
@@ -193,7 +195,8 @@ def test_trials_have_one_global_batch_and_a_folder_of_their_own():
     among = space(chosen, facts(), resolve(chosen, facts()))
     batches = set()
     for micro in among.micro_batches:
-        short = trial_profile(chosen, Setting(micro, checkpointing=False, precision="fp32"), among, 2)
+        one = Setting(micro, checkpointing=False, precision="fp32")
+        short = trial_profile(chosen, one, among, resolve(chosen, facts()), "/trial")
         made = ready(short, facts()).plan
         said = dict(word.split("=", 1) for word in argv(made.attempts[0].command, "/run") if "=" in word)
         assert len(made.attempts) == 1
@@ -232,15 +235,20 @@ def test_the_first_steps_do_not_count():
 
 def test_the_change_says_what_it_gains():
     own = measured(8, 100.0, saving=True)
-    change = change_to(measured(16, 150.0), own.setting, own)
+    among = Space(
+        own=own.setting, global_batch=32, micro_batches=(8,), precisions=("fp32",), checkpointing=True, bands={}
+    )
+    change = change_to(measured(16, 150.0), among, own)
     assert change.title == "micro batch 8 -> 16, without activation checkpointing"
     assert change.why.startswith("1.50 times as fast")
-    assert dict(change.edits) == {"recipe.micro_batch": 16, "recipe.activation_checkpointing": False}
-    assert change_to(own, own.setting, own) is None
+    assert dict(change.edits) == {
+        "recipe.micro_batch": 16, "recipe.activation_checkpointing": False, "recipe.global_batch": 32,
+    }  # fmt: skip
+    assert change_to(own, among, own) is None
     # What is as fast as far as one can tell is no gain.
-    assert change_to(measured(4, 100.5), own.setting, own) is None
+    assert change_to(measured(4, 100.5), among, own) is None
     lost = Trial(setting=own.setting, outcome="out of memory")
-    assert "it fits" in change_to(measured(4, 90.0), own.setting, lost).why
+    assert "it fits" in change_to(measured(4, 90.0), among, lost).why
 
 
 def test_words_of_a_trial_are_safe_to_show(tmp_path):
@@ -269,6 +277,7 @@ def tunes(folder, **values):
     more = ("--use_cpu=True", "--report_to=none", "--memory_for=2", "--fails_in_step=2")
     values = {**SCRIPT, "trainer.arguments": (*WORDS, *more), "trainer.output": str(folder / "mine"), **values}
     values |= {"trainer.python": sys.executable, "recipe.micro_batch": 4, "recipe.global_batch": 4}
+    values |= {"recipe.steps": 60}
     path = folder / "slow.toml"
     path.write_text(store.dumps(profile({"name": "slow", **values})))
     return path

@@ -19,6 +19,7 @@ from tui_train.facts.types import Facts
 from tui_train.places import expanded
 from tui_train.plan import container
 from tui_train.plan.types import VARIABLES, Attempt, Plan, argv
+from tui_train.presets import presets
 from tui_train.profile import fields, store
 from tui_train.profile.types import Profile
 from tui_train.report import Source
@@ -109,12 +110,14 @@ def new(name: str, like: str, edits: tuple[str, ...], *, force: bool) -> None:
 
 def keys() -> None:
     """List the keys."""
-    default = Profile()
+    default, ours = Profile(), presets()["builtin"].own
     rows = []
     for row in fields.FIELDS.values():
         value = fields.show(fields.get(default, row.key)) or row.empty or "none"
+        if row.optional:
+            value = f"the trainer's own; built-in trainer: {ours[row.key.removeprefix('recipe.')]}"
         rows.append((row.key, f"{row.help} [{value}]"))
-    click.echo("The keys of a profile, what they mean, and [what they are at first]:\n\n" + report.listed(rows))
+    click.echo("The keys of a profile, what they mean, and [their default]:\n\n" + report.listed(rows))
 
 
 def load(reference: str) -> Profile:
@@ -131,7 +134,12 @@ def edited(profile: Profile, edits: tuple[str, ...]) -> Profile:
         if not equals:
             raise BadInput(f"--set {visible(edit)} is not KEY=VALUE", "Write it as --set recipe.steps=100.")
         row = fields.field(key)
-        profile = fields.put(profile, key, fields.parse(row, text))
+        value = fields.parse(row, text)
+        before = fields.get(profile, key)
+        if isinstance(value, dict) and isinstance(before, dict) and value:
+            # Each NAME=VALUE is a value of its own; an empty text takes all of them away.
+            value = {**before, **value}
+        profile = fields.put(profile, key, value)
     store.check_preset(profile)
     return profile
 
