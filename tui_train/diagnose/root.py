@@ -8,6 +8,7 @@ from collections.abc import Iterator, Sequence
 import msgspec
 
 from tui_train.changes import Change
+from tui_train.diagnose import packages
 from tui_train.diagnose.holders import other_holder
 from tui_train.diagnose.phase import phase
 from tui_train.diagnose.progress import completed, last_step, steps
@@ -69,6 +70,9 @@ def diagnose(evidence: Evidence, profile: Profile | None = None, facts: Facts | 
     if best.signature.failure == "cuda_oom":
         evidence = msgspec.structs.replace(evidence, phase=evidence.phase or phase(evidence.lines, best.line))
         remedy = REMEDIES.get(evidence.phase, best.signature.remedy)
+        best = msgspec.structs.replace(best, signature=msgspec.structs.replace(best.signature, remedy=remedy))
+    if best.signature.failure == "missing_module":
+        remedy = packages.remedy(best.groups.get("module", ""))
         best = msgspec.structs.replace(best, signature=msgspec.structs.replace(best.signature, remedy=remedy))
     change = change_for(best.signature.change, evidence, profile, facts) if profile else None
     return _said(best, evidence, block, change)

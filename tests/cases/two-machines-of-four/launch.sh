@@ -260,7 +260,7 @@ find_port() { # the first machine must have the port at which the others meet it
     # 0A is a socket that listens; its address ends with its port.
     [ "${fields[3]-}" != 0A ] || [ "${fields[1]##*:}" != "$hex" ] \
       || refuse 75 "port $port of this machine is in use by another program: choose another for all machines (nodes.port), or end that one"
-  done 2> /dev/null < <(cat /proc/net/tcp /proc/net/tcp6)
+  done < <(cat /proc/net/tcp /proc/net/tcp6 2> /dev/null)
 }
 
 choose_cards() { # sets `cards` and `card_list`: each machine has its own
