@@ -251,7 +251,7 @@ def test_a_name_that_only_an_error_tells_is_not_to_be_installed(module, words):
         ("RuntimeError: Failure to acquire lock /nfs/cache/x.lock", "file_lock_timeout"),
         ("OSError: [Errno 37] No locks available", "file_lock_timeout"),
         (
-            "docker: Error response from daemon: failed to create shim task: OCI runtime create failed: runc create failed",
+            "docker: Error response from daemon: failed to create shim task: OCI runtime create failed: runc failed",
             "oci_runtime_failed",
         ),
         ("Error: OCI runtime error: crun: unknown version specified", "podman_failed"),

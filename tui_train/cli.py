@@ -41,6 +41,15 @@ class _Commands(click.Group):
     def invoke(self, ctx: click.Context) -> None:
         try:
             super().invoke(ctx)
+        except click.NoSuchOption as error:
+            from tui_train.profile.fields import similar_key
+
+            # A key of a profile is no option of its own.
+            key = similar_key(error.option_name.lstrip("-"))
+            if not (key and error.ctx and any("--set" in one.opts for one in error.ctx.command.params)):
+                raise
+            meant = [f"--set {key}=VALUE"]
+            raise click.NoSuchOption(error.option_name, possibilities=meant, ctx=error.ctx) from None
         except BrokenPipeError:
             # The reader is gone, `| head` for one: nobody is left to tell.
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

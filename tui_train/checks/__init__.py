@@ -3,7 +3,20 @@
 import msgspec
 
 from tui_train.changes import Change
-from tui_train.checks import bridge, communication, container, hardware, launch, nemo, preset, recipe, taken, trainer
+from tui_train.checks import (
+    bridge,
+    communication,
+    container,
+    hardware,
+    launch,
+    nemo,
+    preset,
+    recipe,
+    script,
+    taken,
+    trainer,
+    wandb,
+)
 from tui_train.checks.finding import Check, Finding
 from tui_train.errors import BadInput
 from tui_train.facts.types import Facts
@@ -46,6 +59,9 @@ CHECKS: tuple[Check, ...] = (
     preset.config,
     preset.own,
     preset.listed,
+    script.resumes,
+    script.local_rank,
+    wandb.key,
     recipe.fallbacks,
     recipe.memory,
     nemo.recipe,
