@@ -46,10 +46,10 @@ class _Commands(click.Group):
 
             # A key of a profile is no option of its own.
             key = similar_key(error.option_name.lstrip("-"))
-            if not (key and error.ctx and any("--set" in one.opts for one in error.ctx.command.params)):
+            takes_keys = error.ctx and any("--set" in one.opts for one in error.ctx.command.params)
+            if not key or not takes_keys or error.possibilities:
                 raise
-            meant = [f"--set {key}=VALUE"]
-            raise click.NoSuchOption(error.option_name, possibilities=meant, ctx=error.ctx) from None
+            raise click.UsageError(f"{error.message} Did you mean --set {key}=VALUE?", error.ctx) from None
         except BrokenPipeError:
             # The reader is gone, `| head` for one: nobody is left to tell.
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
