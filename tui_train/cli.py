@@ -47,7 +47,7 @@ class _Commands(click.Group):
             # A key of a profile is no option of its own.
             key = similar_key(error.option_name.lstrip("-"))
             takes_keys = error.ctx and any("--set" in one.opts for one in error.ctx.command.params)
-            if not key or not takes_keys or error.possibilities:
+            if not key or not takes_keys:
                 raise
             raise click.UsageError(f"{error.message} Did you mean --set {key}=VALUE?", error.ctx) from None
         except BrokenPipeError:
