@@ -43,8 +43,8 @@ def test_a_train_without_a_checkpoint_is_told_with_the_line_to_write(tmp_path):
     (finding,) = found(tmp_path, BARE)
     assert finding.level == "warning"
     assert finding.message.startswith("line 6 of the script passes no checkpoint on to train()")
-    assert finding.remedy == "Write there: my.train(resume_from_checkpoint=options.resume_from_checkpoint)"
-    line = finding.remedy.partition(": ")[2]
+    assert finding.remedy == "Write `my.train(resume_from_checkpoint=options.resume_from_checkpoint)` there."
+    line = finding.remedy.split("`")[1]
     assert not found(tmp_path, BARE.replace("my.train()", line)), "the line mends it"
 
 

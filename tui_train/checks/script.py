@@ -19,7 +19,7 @@ def resumes(profile: Profile, facts: Facts, resolved: Resolved) -> Iterator[Find
     effect = "a second start, and each fallback, trains from step 0 again"
     if found.bare_train:
         message = f"line {found.bare_train} of the script passes no checkpoint on to train(): {effect}"
-        yield Finding(level="warning", key=_KEY, message=message, remedy=f"Write there: {found.train_words}")
+        yield Finding(level="warning", key=_KEY, message=message, remedy=f"Write `{found.train_words}` there.")
     elif found.accelerates and not found.names_checkpoint:
         message = f"the script does not read {_RESUME}: {effect}"
         remedy = "Take that argument, and before the first step: accelerator.load_state(args.resume_from_checkpoint)"
@@ -32,7 +32,7 @@ def local_rank(profile: Profile, facts: Facts, resolved: Resolved) -> Iterator[F
     if found is None or not found.local_rank or found.reads_local_rank or resolved.launcher == "python":
         return
     message = f"line {found.local_rank} of the script takes --local_rank, which {resolved.launcher} does not pass"
-    remedy = 'Write there: default=int(os.environ.get("LOCAL_RANK", 0)), without required=True.'
+    remedy = 'Write `default=int(os.environ.get("LOCAL_RANK", 0))` there, without required=True.'
     yield Finding(level="warning", key=_KEY, message=message, remedy=remedy)
 
 
