@@ -160,8 +160,16 @@ class Looking(App[int]):
         if event.part == "paths":
             # Older answers may come later than newer ones: none of them is forgotten.
             paths, documents = {**facts.paths, **value.paths}, {**facts.documents, **value.documents}
-            models = {**facts.models, **value.models}
-            self.facts = replace(facts, paths=paths, documents=documents, presets=value.presets, models=models)
+            models, sources = {**facts.models, **value.models}, {**facts.sources, **value.sources}
+            self.facts = replace(
+                facts,
+                paths=paths,
+                documents=documents,
+                presets=value.presets,
+                models=models,
+                sources=sources,
+                wandb_key=value.wandb_key,
+            )
         elif event.part in {"help", "recipes"}:
             self.facts = replace(facts, **{event.part: {**getattr(facts, event.part), **value}})
         elif event.part == "machine":

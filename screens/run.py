@@ -153,7 +153,7 @@ Of any size, and all of it. The line below it says where you are.
             return
         samples = self._samples() if self._told.status.live else []
         idle = (time.monotonic() - self._busy) / 60 if samples else None
-        wrong = worries(self._told.progress, self._told.quiet, idle)
+        wrong = worries(self._told.progress, self._told.quiet, idle, self._told.anew)
         state = self.query_one("#state", Static)
         words = run_state(self.run, self._told, wrong)
         state.styles.height = len(words.plain.splitlines())

@@ -7,7 +7,18 @@ from test_nemo import FAULTS as NEMO_FAULTS
 
 from tui_train.changes import apply
 from tui_train.checks import CHECKS, check
-from tui_train.facts.types import ContainerImage, Document, Facts, Flag, Gap, GpuProcess, Logout, ScriptHelp, Taken
+from tui_train.facts.types import (
+    ContainerImage,
+    Document,
+    Facts,
+    Flag,
+    Gap,
+    GpuProcess,
+    Logout,
+    ScriptHelp,
+    Source,
+    Taken,
+)
 from tui_train.plan.plan import plan
 from tui_train.presets import Argument, OwnPreset, Preset
 from tui_train.profile.fields import paths_of
@@ -218,6 +229,30 @@ FAULTS = {
         "warning",
         "trainer.preset",
         "the script does not list --accumulation_steps, --lr",
+        False,
+    ),
+    "a script that loads no checkpoint": (
+        {"trainer.preset": "hf-trainer"} | SCRIPT,
+        msgspec.structs.replace(facts(), sources={"/t.py": Source(bare_train=7, train_words="trainer.train(last)")}),
+        "warning",
+        "trainer.script",
+        "line 7 of the script passes no checkpoint on",
+        False,
+    ),
+    "a script that waits for --local_rank": (
+        {"trainer.preset": "custom", "trainer.launcher": "torchrun"} | SCRIPT,
+        msgspec.structs.replace(facts(), sources={"/t.py": Source(local_rank=3)}),
+        "warning",
+        "trainer.script",
+        "line 3 of the script takes --local_rank",
+        False,
+    ),
+    "no key for wandb": (
+        {"trainer.preset": "hf-trainer", "trainer.arguments": ("--report_to=wandb",)} | SCRIPT,
+        msgspec.structs.replace(facts(packages={"wandb": "0.31.0"}), wandb_key=False),
+        "warning",
+        "trainer.secrets",
+        "no key for W&B was found",
         False,
     ),
     "no python at all": ({}, Facts(machine=facts().machine), "error", "trainer.python", "none was found", True),
@@ -853,7 +888,7 @@ def test_a_fault_is_found_and_only_that(name):
 
 MENDED = {
     "a broken preset of one's own",
-    "arguments that the script does not list",
+    "arguments that the script does not list", "no key for wandb",
     "cuda without a card", "cuda without a usable card", "python for two cards", "python for two processes",
     "more processes than cards", "fewer processes than cards", "batch that does not divide", "batch that is too small",
     "heads that do not divide", "hidden size below the heads", "fp16 on the cpu", "bf16 on an old card",

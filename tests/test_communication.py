@@ -111,6 +111,25 @@ def test_a_script_that_insists_on_nccl_talks_by_gloo(tmp_path, source, launcher,
 
 
 @pytest.mark.training
+@pytest.mark.parametrize(("launcher", "chosen"), [("torchrun", GLOO), ("accelerate", GLOO), ("torchrun", {})])
+def test_a_chosen_gloo_on_the_cpu_holds_for_a_script_that_insists_on_nccl(tmp_path, launcher, chosen):
+    """On a machine without cards; where Gloo is only what auto means there, the script's own word stays."""
+    script = tmp_path / "train.py"
+    script.write_text(PLAIN + SAYS)
+    values = {
+        "trainer.kind": "script", "trainer.preset": "custom", "trainer.python": sys.executable,
+        "trainer.script": str(script), **TORCHRUN, "trainer.launcher": launcher, **chosen,
+    }  # fmt: skip
+    here = msgspec.structs.replace(CPU, toolchains=(toolchain(python=sys.executable),))
+    run, made = exported(tmp_path / "run", profile(values), here)
+    assert made.backend == "gloo"
+    done = bash(run, env=plain_environment())
+    log = run.attempt_log(1).read_text()
+    assert (done.returncode == 0) == bool(chosen), log
+    assert log.count("it is gloo of 2, 4") == (2 if chosen else 0), log
+
+
+@pytest.mark.training
 def test_without_the_choice_nccl_stays_and_fails_here(tmp_path):
     """The test above can fail: the same script, not told of Gloo, asks for NCCL."""
     script = tmp_path / "train.py"

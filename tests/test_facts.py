@@ -509,7 +509,7 @@ def test_a_device_is_no_file_to_train_on():
 
 def test_an_interpreter_that_is_none(tmp_path):
     (tmp_path / "python").write_text("no program")
-    assert "Permission denied" in probe.toolchain(str(tmp_path / "python")).problem
+    assert "lacks the x-bit" in probe.toolchain(str(tmp_path / "python")).problem
     assert "No such file" in probe.toolchain(str(tmp_path / "missing")).problem
     assert "No such file" in probe.toolchain("no-such-python-anywhere").problem
 

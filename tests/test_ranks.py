@@ -13,9 +13,11 @@ from support import UUIDS, bash, exported, facts, plain_environment, profile
 
 import tui_train
 from tui_train import run_commands
+from tui_train.diagnose import of_run
 from tui_train.facts import probe
 from tui_train.runs.follow import ranks, watch
 from tui_train.runs.ranks import Planned, Rank, compare, parse, planned, summary
+from tui_train.runs.status import status
 from tui_train.wizard import wizard
 
 SHIM = os.path.join(os.path.dirname(tui_train.__file__), "target/shim/sitecustomize.py")  # noqa: PTH118, PTH120
@@ -237,12 +239,36 @@ def test_each_rank_of_a_group_shows_its_device_once(tmp_path, launcher, capsys):
 @pytest.mark.training
 def test_processes_that_do_not_know_each_other_are_found(tmp_path, capsys):
     run = made(tmp_path, script(tmp_path), 2, "torchrun")
-    trained(run)
+    trained(run, code=70)
+    assert status(run).state == "failed"
     told = [*watch(run, lambda: False)][-1]
     sentence = "the training sees 1 process, 2 were planned: the processes do not know each other"
     assert told.mismatch == (sentence,)
     run_commands.logs(str(run.path), None, follow=False)
     assert capsys.readouterr().err == f"error: {sentence}\n"
+    found = of_run(run)
+    assert (found.failure, found.change) == ("not_distributed_silent", None)
+    assert "rank 0/1" in found.line
+
+
+@pytest.mark.training
+def test_processes_that_compute_before_they_meet_are_a_group(tmp_path):
+    before = "torch.zeros(1, requires_grad=True).sum().backward()\n" + GROUP
+    run = made(tmp_path, script(tmp_path, before), 2, "torchrun")
+    log = trained(run)
+    assert log.count("rank 0/1 |") == 2
+    told = [*watch(run, lambda: False)][-1]
+    assert [(one.rank, one.world_size) for one in told.ranks] == [(0, 2), (1, 2)]
+    assert told.mismatch == ()
+    assert of_run(run) is None
+
+
+@pytest.mark.training
+def test_one_process_alone_is_no_failure_of_a_plan_of_one(tmp_path):
+    run = made(tmp_path, script(tmp_path), 1, "torchrun")
+    trained(run)
+    assert status(run).state == "finished"
+    assert of_run(run) is None
 
 
 @pytest.mark.training

@@ -41,6 +41,15 @@ class _Commands(click.Group):
     def invoke(self, ctx: click.Context) -> None:
         try:
             super().invoke(ctx)
+        except click.NoSuchOption as error:
+            from tui_train.profile.fields import similar_key
+
+            # A key of a profile is no option of its own.
+            key = similar_key(error.option_name.lstrip("-"))
+            takes_keys = error.ctx and any("--set" in one.opts for one in error.ctx.command.params)
+            if not key or not takes_keys:
+                raise
+            raise click.UsageError(f"{error.message} Did you mean --set {key}=VALUE?", error.ctx) from None
         except BrokenPipeError:
             # The reader is gone, `| head` for one: nobody is left to tell.
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

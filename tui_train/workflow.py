@@ -10,8 +10,10 @@ from tui_train.checks import Finding, check
 from tui_train.errors import BadInput, TuiTrainError, Unavailable
 from tui_train.facts import images, probe
 from tui_train.facts.documents import documents
-from tui_train.facts.types import ContainerImage, Document, Facts, PathState
+from tui_train.facts.sources import source
+from tui_train.facts.types import ContainerImage, Document, Facts, PathState, Source
 from tui_train.facts.variables import variables
+from tui_train.facts.wandb import has_key
 from tui_train.files import PRIVATE, write_beside
 from tui_train.memory import models, settings
 from tui_train.memory.models import ModelFolder
@@ -41,17 +43,19 @@ class Prepared(Struct, frozen=True, kw_only=True):
 
 
 class Named(Struct, frozen=True, kw_only=True):
-    """What the files are that a profile names: paths, documents, presets, as in Facts."""
+    """What the files are that a profile names: paths, documents, presets, sources, as in Facts."""
 
     paths: dict[str, PathState]
     documents: dict[str, Document]
     presets: dict[str, OwnPreset]
     models: dict[str, ModelFolder]
+    sources: dict[str, Source]
+    wandb_key: bool
 
 
 def named(profile: Profile) -> Named:
     """Return what the files are that a profile names; they are read now."""
-    config = profile.trainer.config
+    config, script = profile.trainer.config, profile.trainer.script
     read = documents([config] if config else [])
     own = own_presets()
     return Named(
@@ -59,6 +63,8 @@ def named(profile: Profile) -> Named:
         documents=read,
         presets=own,
         models={path: models.folder(path) for path in settings.models_of(profile, read)},
+        sources={script: source(script)} if script and profile.trainer.kind == "script" else {},
+        wandb_key=has_key(),
     )
 
 
@@ -82,6 +88,8 @@ def look(profile: Profile) -> Facts:
         documents=files.documents,
         presets=files.presets,
         models=files.models,
+        sources=files.sources,
+        wandb_key=files.wandb_key,
         variables=variables(),
         engines=images.engines() if inside else (),
         images=chosen_image(profile),

@@ -12,9 +12,11 @@ from tui_train.checks import (
     nemo,
     preset,
     recipe,
+    script,
     taken,
     trainer,
     unused,
+    wandb,
 )
 from tui_train.checks.finding import Check, Finding
 from tui_train.errors import BadInput
@@ -61,6 +63,9 @@ CHECKS: tuple[Check, ...] = (
     preset.data,
     preset.own,
     preset.listed,
+    script.resumes,
+    script.local_rank,
+    wandb.key,
     recipe.fallbacks,
     recipe.memory,
     nemo.recipe,

@@ -19,6 +19,7 @@ from tui_train.plan.in_force import in_force, settle
 from tui_train.presets import Preset, preset, takes
 from tui_train.profile import fields, store
 from tui_train.profile.types import Profile
+from tui_train.runs.anew import first_step
 from tui_train.runs.ranks import planned
 from tui_train.runs.rundir import RunDir
 from tui_train.runs.status import status
@@ -71,6 +72,8 @@ def of_run(run: RunDir, facts: Facts | None = None) -> Diagnosis | None:
         checkpoint=_checkpoint(profile, output) if profile else "",
         takes=_takes(profile, document) if profile else frozenset(),
         phase=attempt.phase,
+        resumed=attempt.resumed,
+        first_step=first_step(run.attempt_log(attempt.number), run.reading()) if attempt.resumed else 0,
         eval_batch=fallbacks.eval_batch(known, document) if profile and known else 0,
     )
     if profile is None:

@@ -8,6 +8,7 @@ from collections.abc import Iterator, Sequence
 import msgspec
 
 from tui_train.changes import Change
+from tui_train.diagnose import packages
 from tui_train.diagnose.holders import other_holder
 from tui_train.diagnose.phase import phase
 from tui_train.diagnose.progress import completed, last_step, steps
@@ -38,8 +39,8 @@ _SIGNALS = {
     11: "segfault",
     15: "sigterm",
 }
-_ALONE = re.compile(r"(?i)\bnum(ber of)? processes\W{0,3}1\b|\bWorld size: 1\b")
-_SEVERAL = re.compile(r"(?i)\bnum(ber of)? processes\W{0,3}([2-9]|\d\d)")
+_ALONE = re.compile(r"(?i)\bnum(ber of)? processes\W{0,3}1\b|\bWorld size: 1\b|\brank 0/1 \| host ")
+_SEVERAL = re.compile(r"(?i)\bnum(ber of)? processes\W{0,3}([2-9]|\d\d)|\brank \d+/([2-9]|\d\d+) \| host ")
 _ROOT = re.compile(r"^\s*(?P<name>host|rank|exitcode)\s*: (?P<value>\S+)")
 
 
@@ -55,9 +56,9 @@ def diagnose(evidence: Evidence, profile: Profile | None = None, facts: Facts | 
     """Return what failed and how it is mended, None where nothing did; `facts` may speak against a Change."""
     found = list(_hits(evidence))
     if evidence.exit_code == 0:
-        found = [hit for hit in found if hit.signature.done] + _silent(evidence.lines)
+        found = [hit for hit in found if hit.signature.done] + _silent(evidence)
     else:
-        found += _silent(evidence.lines)
+        found += _silent(evidence)
     found = _unmended(found, evidence)
     block = _root_block(evidence.lines)
     best = max(found, key=lambda hit: (hit.signature.strength, -hit.line.number), default=None)
@@ -69,6 +70,9 @@ def diagnose(evidence: Evidence, profile: Profile | None = None, facts: Facts | 
     if best.signature.failure == "cuda_oom":
         evidence = msgspec.structs.replace(evidence, phase=evidence.phase or phase(evidence.lines, best.line))
         remedy = REMEDIES.get(evidence.phase, best.signature.remedy)
+        best = msgspec.structs.replace(best, signature=msgspec.structs.replace(best.signature, remedy=remedy))
+    if best.signature.failure == "missing_module":
+        remedy = packages.remedy(best.groups.get("module", ""))
         best = msgspec.structs.replace(best, signature=msgspec.structs.replace(best.signature, remedy=remedy))
     change = change_for(best.signature.change, evidence, profile, facts) if profile else None
     return _said(best, evidence, block, change)
@@ -113,15 +117,21 @@ def _groups(match: re.Match[str], line: Line) -> dict[str, str] | None:
     return {**groups, **holder} if holder else None
 
 
-def _silent(lines: Sequence[Line]) -> list[Hit]:
-    """Return what fails without an error: a loss that became NaN, or processes that do not know each other."""
+def _silent(evidence: Evidence) -> list[Hit]:
+    """Return what fails without an error: a loss that became NaN, a checkpoint not loaded, processes each alone."""
+    lines = evidence.lines
     found, known = [], {signature.failure: signature for signature, _ in signatures()}
     points = list(steps(lines))
     bad = [line for line, broken in points if broken]
     if bad and points[-1][1]:
         found.append(Hit(msgspec.structs.replace(known["nan_loss"], strength=50), bad[0], {}))
+    if 0 < evidence.first_step < evidence.resumed:
+        groups = {"resumed": str(evidence.resumed), "first": str(evidence.first_step)}
+        found.append(Hit(known["resume_ignored"], Line(0, ""), groups))
     headers = [line for line in lines if _ALONE.search(line.text)]
     several = any(_SEVERAL.search(line.text) for line in lines)
+    if headers and not several and evidence.world_size > 1:
+        return [*found, Hit(known["not_distributed_silent"], headers[0], {})]
     trained = [line.number for line, _ in points]
     for first, second in itertools.pairwise(headers):
         # One process that trains twice says it again too, but not before it has made a step, nor as another rank.

@@ -1,4 +1,4 @@
-"""SIGNATURES: how each failure shows in a log, read from signatures.toml beside this module."""
+"""SIGNATURES: how each failure shows in a log, read from signatures.toml and the table of what tells a full card."""
 
 import functools
 import re
@@ -7,6 +7,7 @@ from pathlib import Path
 import msgspec
 
 from tui_train.diagnose.types import Signature
+from tui_train.memory.wordings import OUT_OF_MEMORY
 
 
 class _File(msgspec.Struct, frozen=True):
@@ -18,4 +19,8 @@ def signatures() -> tuple[tuple[Signature, tuple[re.Pattern[str], ...]], ...]:
     """Return each signature with its compiled expressions."""
     data = (Path(__file__).parent / "signatures.toml").read_bytes()
     found = msgspec.toml.decode(data, type=_File).signature
-    return tuple((entry, tuple(re.compile(text, re.MULTILINE) for text in entry.when)) for entry in found)
+    return tuple((entry, tuple(re.compile(text, re.MULTILINE) for text in _when(entry))) for entry in found)
+
+
+def _when(entry: Signature) -> tuple[str, ...]:
+    return (*entry.when, *(text for failure, text in OUT_OF_MEMORY if failure == entry.failure))

@@ -20,7 +20,8 @@ class Evidence(Struct, frozen=True, kw_only=True):
     memory.events. `free_disk` and `free_shm` are bytes. `lost` is an attempt that ended without anybody to see how.
     `checkpoint` is the newest whole one. `takes` names what the trainer can be passed, `cuda` says whether it
     was to train on GPUs. `phase` is where the GPU's memory ran out, as launch.sh read it, and `eval_batch` what the
-    trainer evaluates at a time by itself (0: as many as it trains on).
+    trainer evaluates at a time by itself (0: as many as it trains on). `resumed` is the step of the checkpoint that it
+    was given, and `first_step` the first one that it told; 0 where that is unknown.
     """
 
     lines: tuple[Line, ...]
@@ -37,6 +38,8 @@ class Evidence(Struct, frozen=True, kw_only=True):
     cuda: bool = False
     phase: str = ""
     eval_batch: int = 0
+    resumed: int = 0
+    first_step: int = 0
 
 
 class Diagnosis(Struct, frozen=True, kw_only=True):

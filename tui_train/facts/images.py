@@ -1,6 +1,7 @@
 """Finds out which container engines work here, and what the Python inside an image has; nothing is ever fetched."""
 
 import hashlib
+import re
 import secrets
 import shutil
 from collections.abc import Sequence
@@ -22,6 +23,9 @@ ENGINES = ("docker", "podman", "apptainer")
 _CDI_FOLDERS = ("/etc/cdi", "/var/run/cdi", "/run/cdi")
 _HOOKS = ("nvidia-container-runtime-hook", "nvidia-container-runtime")
 _NO_PYTHON = 127
+_RUNTIME = re.compile(r"OCI runtime|failed to (start|create) shim|\b(runc|crun)\b.{0,80}(not found|no such file|error)")
+# It works then, and says what the image lacks.
+_NOT_IN_IMAGE = re.compile(r"executable file [`'\"]?python|exec: \"python\"|[Pp]ython[`'\"]? not found")
 
 
 def engines(deadline: float = 8.0) -> tuple[ContainerEngine, ...]:
@@ -68,6 +72,7 @@ def image(engine: str, name: str, deadline: float = 60.0) -> ContainerImage:
                 write_beside(cached, msgspec.json.encode(asked).decode(), PRIVATE)
             return asked
     problem = "it has no `python` on its PATH" if answer.code == _NO_PYTHON else answer.ending()
+    problem = broken_runtime(answer.error) or problem
     return msgspec.structs.replace(known, id=found, problem=problem)
 
 
@@ -100,6 +105,15 @@ def _identity(engine: str, name: str) -> str | ContainerImage:
     if answer.code != 0:
         return msgspec.structs.replace(known, problem=answer.ending())
     return answer.out.decode("utf-8", "replace").strip().removeprefix("sha256:")
+
+
+def broken_runtime(error: bytes) -> str:
+    """Return in words that an engine's OCI runtime does not work, empty where what it wrote does not say so."""
+    lines = error.decode("utf-8", "replace").splitlines()
+    said = next((line for line in lines if _RUNTIME.search(line)), "")
+    if not said or _NOT_IN_IMAGE.search(said):
+        return ""
+    return f"the OCI runtime, which starts containers (runc or crun), does not work: {said.strip()[:200]}"
 
 
 def _docker(deadline: float) -> ContainerEngine:

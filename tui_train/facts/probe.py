@@ -159,6 +159,8 @@ def _asked(python: str, label: str, deadline: float) -> tuple[str, Toolchain]:
     What PATH leads to may be a shim that chooses by the current folder, so the child runs there, imports nothing from
     there, and the interpreter behind the shim is the one that is kept.
     """
+    if problem := _not_executable(Path(python)):
+        return python, Toolchain(python=python, label=label, problem=problem)
     answer = ask([python, "-B", "-c", RUN, source()], deadline, folder=None)
     for line in reversed(answer.out.splitlines()):
         told = decoded(line)
@@ -171,6 +173,20 @@ def _asked(python: str, label: str, deadline: float) -> tuple[str, Toolchain]:
         # It took the program for something else, and said it back.
         problem = "it is no Python"
     return python, Toolchain(python=python, label=label, problem=problem)
+
+
+def _not_executable(python: Path) -> str:
+    """Return why a path cannot be started as a program, empty where it may be one, or is not there."""
+    try:
+        if python.is_dir():
+            return "is a folder: name the Python in it, such as bin/python"
+        return (
+            "may not be run: it lacks the x-bit (chmod +x)"
+            if python.is_file() and not os.access(python, os.X_OK)
+            else ""
+        )
+    except (OSError, ValueError):
+        return ""
 
 
 class Told(msgspec.Struct):

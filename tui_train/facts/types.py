@@ -159,6 +159,24 @@ class ScriptHelp(Struct, frozen=True, kw_only=True):
     problem: str = ""
 
 
+class Source(Struct, frozen=True, kw_only=True):
+    """What a training script's text tells, lines from 1 and 0 for none; `problem` says why it tells nothing.
+
+    `bare_train` is the line of a trainer's train() that is passed no checkpoint, where none of them is, and
+    `train_words` how it should read. `accelerates`: it makes an Accelerator. `names_checkpoint`: it speaks of
+    resume_from_checkpoint. `local_rank` is the line of an argument --local_rank, `reads_local_rank`: it speaks of the
+    variable LOCAL_RANK.
+    """
+
+    bare_train: int = 0
+    train_words: str = ""
+    accelerates: bool = False
+    names_checkpoint: bool = False
+    local_rank: int = 0
+    reads_local_rank: bool = False
+    problem: str = ""
+
+
 class ContainerEngine(Struct, frozen=True, kw_only=True):
     """A container engine that is installed; `gpus` is whether it can show cards, `problem` why it cannot be used.
 
@@ -198,7 +216,7 @@ class Facts(Struct, frozen=True, kw_only=True):
     shapes of the models in its folders, `presets` the user's own by name, `help` what scripts list, by script or
     module, and `recipes` those of NeMo, by Python: only of those that the user has asked. `variables` are those of the
     environment, and of NCCL's files, that tell libraries how to communicate. `taken` is what live
-    runs have.
+    runs have. `sources` are what the texts of scripts tell, by path. `wandb_key`: this user has a key for W&B.
     """
 
     machine: Machine
@@ -213,6 +231,8 @@ class Facts(Struct, frozen=True, kw_only=True):
     recipes: dict[str, NemoRecipes] = {}
     taken: tuple[Taken, ...] = ()
     models: dict[str, ModelFolder] = {}
+    sources: dict[str, Source] = {}
+    wandb_key: bool = True
 
 
 class Verdict(Struct, frozen=True):

@@ -125,7 +125,7 @@ def settings(  # noqa: PLR0913 - each is a question of its own
         if chosen.interface:
             why = "exactly this interface: without its = it would mean all that begin so"
             found.append(Setting("NCCL_SOCKET_IFNAME", f"={chosen.interface}", why, "profile"))
-    if talks == "gloo" and cuda:
+    if talks == "gloo" and (cuda or chosen.backend == "gloo"):
         why = "has any script talk by Gloo, whatever it asks for"
         found += [Setting("TUI_TRAIN_BACKEND", "gloo", why, "profile")] if script else []
     if talks == "gloo" and nodes == 1 and not chosen.interface:

@@ -21,6 +21,8 @@ _SECRET = re.compile(
     r"(^|_)(TOKEN|SECRET|CREDENTIALS?|(API|ACCESS|PRIVATE)_?KEY|KEY)$|(PASSWORD|PASSWD|PASSPHRASE)$", re.IGNORECASE
 )
 
+_SIMILAR = 0.7
+
 # None: not chosen.
 Value = str | int | float | bool | tuple[str, ...] | dict[str, str] | None
 
@@ -32,13 +34,31 @@ def field(key: str) -> Field:
     """Return the row of a key; BadInput names the nearest key when there is none."""
     if key in FIELDS:
         return FIELDS[key]
-    raise BadInput(f"{visible(key)} is not a profile key", nearest(key, tuple(FIELDS)))
+    raise BadInput(f"{visible(key)} is not a profile key", nearest_key(key))
 
 
 def nearest(name: str, known: tuple[str, ...]) -> str:
     """Return a remedy that names the most similar known word."""
     close = difflib.get_close_matches(name, known, n=1, cutoff=0.6)
     return f"Did you mean {close[0]}?" if close else f"Known are: {', '.join(known)}."
+
+
+def nearest_key(key: str) -> str:
+    """Return a remedy that names the most similar of all keys; a section that two share makes them no more alike."""
+    close = similar_key(key)
+    return f"Did you mean {close}?" if close else "`tui-train keys` lists them."
+
+
+def similar_key(key: str) -> str:
+    """Return the key whose last word is most similar, empty where none is."""
+
+    def likeness(known: str) -> tuple[float, float]:
+        pairs = ((key.rpartition(".")[2], known.rpartition(".")[2]), (key, known))
+        last, whole = (difflib.SequenceMatcher(None, *pair).ratio() for pair in pairs)
+        return last, whole
+
+    best = max(FIELDS, key=likeness)
+    return best if likeness(best)[0] >= _SIMILAR else ""
 
 
 def get(profile: Profile, key: str) -> Value:

@@ -127,8 +127,8 @@ def _refuse_unknown(data: dict[str, Any], source: str) -> None:
 
 def _unknown(key: str, source: str) -> None:
     sections = tuple(dict.fromkeys(known.partition(".")[0] for known in fields.FIELDS))
-    known = tuple(fields.FIELDS) if "." in key else ("schema", *sections)
-    raise BadInput(f"{source}: {visible(key)} is not a key", fields.nearest(key, known))
+    remedy = fields.nearest_key(key) if "." in key else fields.nearest(key, ("schema", *sections))
+    raise BadInput(f"{source}: {visible(key)} is not a key", remedy)
 
 
 def _checked(profile: Profile, source: str, folder: Path) -> Profile:

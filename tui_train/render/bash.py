@@ -4,6 +4,7 @@ import shlex
 from importlib import resources
 
 from tui_train.memory.rungs import PHASES, WHERE
+from tui_train.memory.wordings import OUT_OF_MEMORY
 from tui_train.plan.types import Attempt, Part, Plan, Setting, Variable, Word, Wrapping, filled, needs_checkpoint
 from tui_train.text import visible
 
@@ -21,7 +22,7 @@ _EXPANSIONS = {
     "HUGGING_FACE_MOUNT": '"$hugging_face_mount"',
     "CARD_DEVICES": '"${cards[@]/#/--device=nvidia.com/gpu=}"',
 }
-_PARTS = ("processes.sh", "checkpoints.sh", "lock.sh", "fallback.sh", "supervisor.sh")
+_PARTS = ("processes.sh", "checkpoints.sh", "lock.sh", "outcome.sh", "fallback.sh", "supervisor.sh")
 _WIDTH = 46
 _LONGEST = 116
 # What shellcheck would say of the user's words, which are meant as they stand, and of functions called by name.
@@ -94,6 +95,10 @@ if [ -z "${{BASH_VERSINFO-}}" ] || [ "${{BASH_VERSINFO[0]}}${{BASH_VERSINFO[1]}}
   echo 'launch.sh: needs bash 4.4 or newer: start it as "bash launch.sh"' >&2
   exit 69
 fi
+if [ ! -f "${{BASH_SOURCE[0]-}}" ]; then
+  echo 'launch.sh: was read from a pipe and does not know its folder: start the file itself, "bash launch.sh"' >&2
+  exit 64
+fi
 set -uo pipefail
 # Variables of yours whose names this script uses as well reach the training as you set them.
 mapfile -d '' -t yours < <(env -0)
@@ -109,6 +114,7 @@ secrets=({secrets}) # taken from the environment of whoever starts this script, 
 cards=({cards})
 card_names=({names})
 nodes={plan.nodes} processes={plan.processes} # machines, and the training processes of each
+output={shlex.quote(plan.output)} # where it writes, empty for this folder
 grace={plan.grace} # seconds to save and end in, after a stop
 engine={engine}
 """
@@ -180,7 +186,7 @@ def _container(around: Wrapping) -> str:
 def _machines(plan: Plan) -> str:
     find = "yes # the one that leads to the first machine" if plan.find_interface else "no # one is named above"
     names = "NCCL_SOCKET_IFNAME GLOO_SOCKET_IFNAME" if plan.backend == "nccl" else "GLOO_SOCKET_IFNAME"
-    lines = [f"address={shlex.quote(plan.address)} # of the first machine", f"find_interface={find}"]
+    lines = [f"address={shlex.quote(plan.address)} port={plan.port} # of the first machine", f"find_interface={find}"]
     lines += ["interface=", f"interface_settings=({names}) # by what its name is told"]
     return "\n".join([*lines, f"no_resume={shlex.quote(_no_resume(plan))}", ""])
 
@@ -200,4 +206,6 @@ def _order(plan: Plan) -> str:
     for phase in PHASES:
         following = " ".join(str(attempt.then.get(phase, 0)) for attempt in plan.attempts)
         lines.append(f"after_{phase}=({following}) # {WHERE[phase]}")
-    return "\n".join([*lines, ""])
+    lines.append("# What says that it ran out: extended regular expressions.")
+    words = (f"  {shlex.quote(expression)}" for _, expression in OUT_OF_MEMORY)
+    return "\n".join([*lines, "out_of_memory=(", *words, ")", ""])

@@ -140,7 +140,7 @@ leave_container_to() { # leave_container_to MARK: refuses while a container of a
   [ "$engine" != apptainer ] || return 0
   names=$(timeout 60 "$engine" ps --filter "name=tui-train-$1-" --format '{{.Names}}' 2> /dev/null)
   [ -z "$names" ] || {
-    rm -rf -- "$own_dir/.lock"
+    rmdir "$at/heir"
     refuse 75 "a container of an earlier start still trains: end it first ($engine stop ${names//$'\n'/ })"
   }
 }

@@ -3,29 +3,28 @@
 read_end() { # read_end LOG: sets `phase` to where the GPU's memory ran out, empty where the log does not tell of that
   # A traceback goes from the outside in, and ends with its error: the innermost line that tells the phase decides.
   # `stranger` is another process that fills the card, `on_host` tells that the host's memory ran out.
-  local line trace=
+  local line trace='' pattern IFS='|'
+  pattern="(${out_of_memory[*]})"
   phase=''
   stranger=''
   on_host=no
   while IFS= read -r line || [ -n "$line" ]; do
+    if [[ $line =~ $pattern && $line != *WARNING* && $line != *Warning:* ]]; then
+      case ${trace:-none} in
+        none | yes) phase=${phase:-loss} ;;
+        *) phase=$trace ;;
+      esac
+      trace=
+      find_stranger "$line"
+      continue
+    fi
     case $line in
-      *"torch.OutOfMemoryError: "* | *"torch.cuda.OutOfMemoryError: "* | *"CUDA out of memory. "* | *"HIP out of memory. "* \
-        | *"CUDA error: out of memory"* | *"CUDA driver error: out of memory"* | *"cuda runtime error (2)"*"out of memory"* \
-        | *CUDA_ERROR_OUT_OF_MEMORY* | *hipErrorOutOfMemory* | *"Triton Error [CUDA]: out of memory"* \
-        | *BLAS_STATUS_ALLOC_FAILED* | *CUDNN_STATUS_ALLOC_FAILED* | *"Cuda failure "*"'out of memory'"*)
-        case ${trace:-none} in
-          none | yes) phase=${phase:-loss} ;;
-          *) phase=$trace ;;
-        esac
-        trace=
-        find_stranger "$line"
-        ;;
       *"DefaultCPUAllocator: "* | *"Cannot allocate memory"* | *"MemoryError"* | *oom-kill* | *oom_kill*) on_host=yes ;;
       *"exitcode "*": -9 "* | *"Signal 9 (SIGKILL)"* | *"killed by signal: Killed"*) on_host=yes ;;
       *"(most recent call last)"*) trace=yes ;;
       *) [ -z "$trace" ] || read_frame "$line" ;;
     esac
-  done < <(tail -c 4000000 -- "$1" | tr -d '\0')
+  done < <(tail -c 4000000 -- "$1" | tr -d '\0' | tr '\r' '\n')
 }
 
 read_frame() { # read_frame LINE: sets `trace` to the phase that a line of a traceback tells of

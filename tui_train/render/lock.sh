@@ -1,44 +1,54 @@
-# ---- one start at a time in a run folder -------------------------------------------------------------------------
+# ---- one start at a time in a run folder, and in an output folder ------------------------------------------------
 
-lock() {  # one start at a time in this folder; the lock of a dead one is taken over
-  local owner waited=0
-  while ! mkdir "$own_dir/.lock" 2>/dev/null; do
-    [ -d "$own_dir/.lock" ] || refuse 73 "cannot write in $own_dir: choose another folder, or free some space"
+lock() {  # lock FOLDER WORDS: makes FOLDER, which is there while this script runs; the one of a dead script is taken over
+  local at=$1 owner waited=0
+  while ! mkdir -- "$at" 2>/dev/null; do
+    [ -d "$at" ] || refuse 73 "cannot write in ${at%/*}: choose another folder, or free some space"
     owner=()
-    { read -r -a owner < "$own_dir/.lock/owner"; } 2>/dev/null
+    { read -r -a owner < "$at/owner"; } 2>/dev/null
     # The owner may be about to leave, or, where none is named, about to write its name.
     if [ "${owner[2]-}" = "$boot_id" ] && [ "$(start_ticks "${owner[0]}")" = "${owner[1]}" ]; then
-      [ "$waited" -lt 10 ] || refuse 75 "a training runs in this folder already (process ${owner[0]})"
+      [ "$waited" -lt 10 ] || refuse 75 "$2 already (process ${owner[0]})"
     elif { [ "${#owner[@]}" -gt 0 ] || [ "$waited" -ge 10 ]; } && inherit "${owner[*]}"; then
       return
     fi
     sleep 0.1
     waited=$((waited + 1))
   done
-  own || refuse 73 "cannot write in $own_dir"
+  own || refuse 73 "cannot write in ${at%/*}"
 }
 
-own() { printf '%s\n' "$$ $(start_ticks $$) $boot_id $run_id" > "$own_dir/.lock/$$" && mv "$own_dir/.lock/$$" "$own_dir/.lock/owner"; }
+lock_output() { # a folder beside the output folder keeps other runs out; where none can be made, nothing does
+  local real sum
+  # Of several machines only the first has one: the others write to the same folder, and mean to.
+  [ -n "$output" ] && [ "${node_rank:-0}" -eq 0 ] || return 0
+  real=$(readlink -m -- "$output") && mkdir -p -- "${real%/*}/" 2> /dev/null && [ -w "${real%/*}/" ] || return 0
+  sum=$(printf %s "$real" | cksum)
+  lock "${real%/*}/.tui-train-${sum// /-}" "a training writes to $output"
+}
+
+own() {
+  printf '%s\n' "$$ $(start_ticks $$) $boot_id $run_id" > "$at/$$" && mv "$at/$$" "$at/owner" && locks+=("$at")
+}
 
 inherit() { # inherit OWNER: takes the lock of a dead owner, which only one can; false where another one does
   local owner now=()
-  if ! mkdir "$own_dir/.lock/heir" 2>/dev/null; then
+  if ! mkdir "$at/heir" 2>/dev/null; then
     # An heir that died in these few lines would keep the folder shut.
-    [ "$waited" -lt 50 ] || rmdir "$own_dir/.lock/heir" 2>/dev/null
+    [ "$waited" -lt 50 ] || rmdir "$at/heir" 2>/dev/null
     return 1
   fi
-  { read -r -a now < "$own_dir/.lock/owner"; } 2>/dev/null
+  { read -r -a now < "$at/owner"; } 2>/dev/null
   if [ "${now[*]}" = "$1" ]; then
+    leave_to "${now[3]-}"
     own || {
-      rmdir "$own_dir/.lock/heir"
-      refuse 73 "cannot write in $own_dir: free some space"
+      rmdir "$at/heir"
+      refuse 73 "cannot write in ${at%/*}: free some space"
     }
-    rmdir "$own_dir/.lock/heir"
-    read -r -a owner <<< "$1"
-    leave_to "${owner[3]-}"
+    rmdir "$at/heir"
     return 0
   fi
-  rmdir "$own_dir/.lock/heir"
+  rmdir "$at/heir"
   return 1
 }
 
@@ -48,7 +58,7 @@ leave_to() { # leave_to MARK: refuses while processes of an earlier start, whose
   [ -z "$engine" ] || leave_container_to "$run_id"
   look
   [ "${#found[@]}" -eq 0 ] || {
-    rm -rf -- "$own_dir/.lock"
+    rmdir "$at/heir"
     refuse 75 "processes of an earlier start still train: end them first (kill ${found[*]})"
   }
   seen=()

@@ -42,6 +42,17 @@ name another output folder"
   esac
 }
 
+find_port() { # the first machine must have the port at which the others meet it
+  local fields hex
+  [ "$node_rank" -eq 0 ] || return 0
+  printf -v hex '%04X' "$port"
+  while read -r -a fields; do
+    # 0A is a socket that listens; its address ends with its port.
+    [ "${fields[3]-}" != 0A ] || [ "${fields[1]##*:}" != "$hex" ] \
+      || refuse 75 "port $port of this machine is in use by another program: choose another for all machines (nodes.port), or end that one"
+  done < <(cat /proc/net/tcp /proc/net/tcp6 2> /dev/null)
+}
+
 choose_cards() { # sets `cards` and `card_list`: each machine has its own
   local line listed card taken=, there=()
   if [ "${#cards[@]}" -eq 0 ]; then

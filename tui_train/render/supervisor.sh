@@ -19,7 +19,8 @@ TEXT
 Ctrl-C or `kill` of this script ends the training; a lost terminal does not.
 TUI_TRAIN_PYTHON=/path/to/python   trains with another Python (in a container: of its image)
 TUI_TRAIN_GRACE=60                 seconds that a training gets to save and end by itself
-Exit code: the training's own; 64 wrong usage, 69 something is missing, 73 cannot write, 75 already running.
+Exit code: the training's own; 64 wrong usage, 69 something is missing, 70 its processes did not train together,
+73 cannot write, 75 already running.
 TEXT
 }
 
@@ -62,12 +63,13 @@ run_attempt() {  # run_attempt FUNCTION LOG: sets `code`
   called=no
   [ -z "$engine" ] || name_container "$number"
   [ -z "$container_name" ] || named=",\"engine\":\"$engine\",\"container\":\"$container_name\""
+  find_step "$1"
   set -m # a process group of its own: the terminal's signals reach this script alone
   "$1" < /dev/null >> "$2" 2>&1 &
   child=$!
   leader=$child
   set +m
-  event attempt_started ",\"attempt\":$number,\"position\":$position,\"leader\":$leader$named"
+  event attempt_started ",\"attempt\":$number,\"position\":$position,\"leader\":$leader${resumed:+,\"resumed\":$resumed}$named"
   began=$SECONDS
   [ "$nodes" -eq 1 ] || begin_watch
   [ "$signals" -eq 0 ] || end_training
@@ -96,7 +98,7 @@ finish() {  # finish STATE CODE MESSAGE
 }
 
 climb() { # runs attempts: another one only after the GPU's memory ran out, by where it did
-  local position=$first number=1 code=0 log
+  local position=$first number=1 code=0 log anew
   [ "$first" -eq 1 ] || say "begins with attempt $first of ${#attempts[@]} (${titles[first - 1]}), where it was; --attempt=1 begins anew"
   while [ "$signals" -eq 0 ]; do
     next_log
@@ -105,17 +107,22 @@ climb() { # runs attempts: another one only after the GPU's memory ran out, by w
     say "attempt $number (${titles[position - 1]}) writes attempt-$number.log"
     run_attempt "${attempts[position - 1]}" "$log"
     [ "$signals" -gt 0 ] || [ "$code" -eq 0 ] || kill_all
-    phase='' hopeless='' next=0
-    [ "$signals" -gt 0 ] || [ "$code" -eq 0 ] || read_end "$log"
+    phase='' hopeless='' next=0 met=yes anew=
+    ! begins_anew "$log" || anew=',"began_anew":true'
+    if [ "$signals" -eq 0 ] && [ "$code" -ne 0 ]; then
+      read_end "$log"
+    elif [ "$signals" -eq 0 ] && trains_apart "$log"; then
+      met=no code=70
+    fi
     [ -z "$phase" ] || next_attempt
     [ "$nodes" -eq 1 ] || confer
     if [ -z "$phase" ] || [ "$signals" -gt 0 ]; then
-      event attempt_ended ",\"attempt\":$number,\"exit_code\":$code"
+      event attempt_ended ",\"attempt\":$number,\"exit_code\":$code$anew"
       [ "$signals" -eq 0 ] || break
       [ "$code" -ne 0 ] || finish finished 0 "finished"
       give_up "$log"
     fi
-    event attempt_ended ",\"attempt\":$number,\"exit_code\":$code,\"out_of_memory\":true,\"phase\":\"$phase\",\"next\":$next"
+    event attempt_ended ",\"attempt\":$number,\"exit_code\":$code,\"out_of_memory\":true,\"phase\":\"$phase\",\"next\":$next$anew"
     say "attempt $number ran out of GPU memory $where"
     [ -z "$hopeless" ] || finish failed "$code" "$hopeless: see attempt-$number.log"
     [ "$next" -gt 0 ] || finish failed "$code" "out of GPU memory $where, and nothing is left on the ladder that helps there: see attempt-$number.log"
@@ -127,6 +134,7 @@ climb() { # runs attempts: another one only after the GPU's memory ran out, by w
 
 give_up() { # give_up LOG: after a failure that needing less GPU memory does not mend
   local why="failed with exit code $code${apart:+ ($apart)}"
+  [ "$met" = yes ] || finish failed "$code" "its processes never formed a group: each trained alone, as rank 0 of 1: see ${1##*/}"
   [ "$code" -ne 137 ] && [ "$on_host" = no ] || why="$why; the host's memory may have run out: fewer data loader workers, no offload"
   finish failed "$code" "$why: see ${1##*/}"
 }
@@ -136,6 +144,8 @@ find_python() {
     /*) ;;
     */*) python=$PWD/$python ;;
   esac
+  [[ $python != /* || ! -d $python ]] || refuse 69 "$python is a folder: set TUI_TRAIN_PYTHON to the Python in it, such as bin/python"
+  [[ $python != /* || ! -f $python || -x $python ]] || refuse 69 "$python may not be run: it lacks the x-bit (chmod +x)"
   command -v -- "$python" > /dev/null || refuse 69 "there is no $python: set TUI_TRAIN_PYTHON to the Python that trains"
 }
 
@@ -199,8 +209,10 @@ main() {
   else
     find_python
   fi
-  lock
-  trap 'rm -rf -- "$own_dir/.lock"' EXIT
+  trap 'rm -rf -- "${locks[@]}"' EXIT
+  lock "$own_dir/.lock" "a training runs in this folder"
+  lock_output
+  [ "$nodes" -eq 1 ] || find_port
   trap 'on_stop INT 130' INT
   trap 'on_stop TERM 143' TERM
   [ "$nodes" -eq 1 ] || trap on_call USR1
@@ -233,6 +245,7 @@ stop_code=143
 child=
 container_name=
 leader=
+locks=() # folders that this script made, and removes at its end
 found=()
 users=()
 neighbours=() # processes that computed on the cards before this one began
@@ -240,6 +253,8 @@ card_wait=60
 declare -A seen=()
 checkpoint=
 choice=   # of a checkpoint, with several machines: = and the name that they agreed upon; any; or by --resume
+met=yes   # whether the processes of an attempt formed a group
+resumed=  # the step of the checkpoint from which an attempt goes on, empty where none is told
 apart=    # why several machines do not go on together
 called=no # whether the failure of another machine ended the attempt
 grace=${TUI_TRAIN_GRACE:-$grace}

@@ -6,9 +6,10 @@ from pathlib import Path
 
 from msgspec import Struct
 
+from tui_train.runs.anew import HEAD, first_step, sentence
 from tui_train.runs.lines import rank
 from tui_train.runs.progress import Progress, Reading, advance
-from tui_train.runs.ranks import MOST, Planned, Rank, compare, parse, planned
+from tui_train.runs.ranks import MOST, Planned, Rank, compare, joined, parse, planned
 from tui_train.runs.rundir import RunDir
 from tui_train.runs.status import AttemptStatus, Status, status
 from tui_train.runs.tail import Tail
@@ -24,7 +25,7 @@ class Told(Struct, frozen=True, kw_only=True):
 
     `attempt` is the newest one's number, `quiet` the whole minutes since it wrote something. `ranks` are the processes
     that said where they compute, `mismatch` says where that is not what was planned, `gpus` are the UUIDs of the
-    planned cards, `prefixes` the ranks that lines begin with.
+    planned cards, `prefixes` the ranks that lines begin with, `anew` says where a checkpoint was not loaded.
     """
 
     status: Status
@@ -37,6 +38,7 @@ class Told(Struct, frozen=True, kw_only=True):
     mismatch: tuple[str, ...] = ()
     gpus: tuple[str, ...] = ()
     prefixes: tuple[int, ...] = ()
+    anew: str = ""
 
 
 class Ranks:
@@ -53,7 +55,7 @@ class Ranks:
 
     def read(self, lines: Iterable[str] = ()) -> None:
         """Read on in the first 64 KiB, which a long log's tail leaves out, until every planned rank is known."""
-        if 0 < self._plan.world_size <= len(self.known):
+        if 0 < self._plan.world_size <= sum(rank.world_size == self._plan.world_size for rank in self.known):
             return
         piece = b""
         if len(self._head) < _HEAD:
@@ -66,8 +68,8 @@ class Ranks:
         begun = self._head.rfind(b"\n") + 1
         self._head += piece
         whole = self._head[begun : self._head.rfind(b"\n") + 1].decode(errors="replace").split("\n")
-        found = dict.fromkeys((*self.known, *parse([*whole, *lines], self._most)))
-        if len(found) > len(self.known):
+        found = joined(dict.fromkeys((*self.known, *parse([*whole, *lines], MOST))))
+        if found != self.known:
             self.known = tuple(sorted(found, key=lambda rank: rank.rank))[: self._most]
             self.mismatch = compare(self.known, self._plan)
 
@@ -124,7 +126,7 @@ def watch(run: RunDir, cancelled: Callable[[], bool]) -> Iterator[Told]:
         if newest and (reader is None or newest.number != reader.number):
             progress = reader.progress if reader else Progress()
             # It is shown before it is read: the end of a large log takes its time.
-            reader = _Reader(run.attempt_log(newest.number), newest.number, plan, progress)
+            reader = _Reader(run.attempt_log(newest.number), newest, plan, progress)
         elif reader:
             reader.read(reading)
         found = reader.found if reader else None
@@ -139,6 +141,7 @@ def watch(run: RunDir, cancelled: Callable[[], bool]) -> Iterator[Told]:
             mismatch=found.mismatch if found else (),
             gpus=plan.gpus,
             prefixes=tuple(sorted(reader.prefixes)) if reader else (),
+            anew=reader.anew if reader else "",
         )
         ended = not now.live and not (reader and reader.tail.behind)
         if ended or news != told:
@@ -161,8 +164,12 @@ def quiet(log: Path, started: float) -> int:
 class _Reader:
     """What one attempt's log has told so far."""
 
-    def __init__(self, log: Path, number: int, plan: Planned, progress: Progress) -> None:
-        self.number = number
+    def __init__(self, log: Path, attempt: AttemptStatus, plan: Planned, progress: Progress) -> None:
+        self.number = attempt.number
+        self.anew = ""
+        self._log = log
+        # To be compared with the first step, once; 0 when that is done.
+        self._resumed = attempt.resumed
         self.progress = progress
         self.tail = Tail(log, last=_REMEMBERED)
         self.found = Ranks(log, plan)
@@ -183,8 +190,18 @@ class _Reader:
         bar = self.tail.bar
         if lines or bar:
             self.progress = advance(self.progress, [*lines, bar], reading)
+            self._compare(reading)
         if self.progress.step and self._began[1] == 0:
             self._began = (time.monotonic(), self.progress.step)
+
+    def _compare(self, reading: Reading) -> None:
+        """Compare the first step with the checkpoint that was given, until a step is told or too much is written."""
+        if not self._resumed:
+            return
+        first = first_step(self._log, reading)
+        self.anew = sentence(first, self._resumed)
+        if first or self._log.stat().st_size > HEAD:
+            self._resumed = 0
 
     def left(self) -> float | None:
         """Return the seconds that the remaining steps take at the pace since the first that was seen."""

@@ -63,6 +63,13 @@ def parse(lines: Iterable[str], most: int = MOST) -> tuple[Rank, ...]:
     return tuple(sorted(found, key=lambda rank: rank.rank))
 
 
+def joined(ranks: Iterable[Rank]) -> tuple[Rank, ...]:
+    """Return the ranks of a group, where one was formed: a process that computed before says so as rank 0 of 1."""
+    found = tuple(ranks)
+    grouped = any(rank.world_size > 1 for rank in found)
+    return tuple(rank for rank in found if rank.world_size > 1 or not grouped)
+
+
 def compare(ranks: Sequence[Rank], plan: Planned) -> tuple[str, ...]:
     """Return in sentences where the ranks are not what was planned."""
     comparable = not any(uuid.startswith("MIG-") for uuid in plan.gpus)

@@ -21,7 +21,10 @@ from tui_train.text import visible
 
 
 class Event(Struct, frozen=True, kw_only=True):
-    """One line of events.jsonl; times are seconds since the epoch, an exit code is -1 where none belongs."""
+    """One line of events.jsonl; times are seconds since the epoch, an exit code is -1 where none belongs.
+
+    `resumed` is the step of the checkpoint that an attempt was given, `began_anew` tells that it did not load it.
+    """
 
     time: float
     event: str
@@ -35,6 +38,8 @@ class Event(Struct, frozen=True, kw_only=True):
     position: int = 0
     exit_code: int = -1
     out_of_memory: bool = False
+    resumed: int = 0
+    began_anew: bool = False
     phase: str = ""
     state: str = ""
     signal: str = ""

@@ -2,6 +2,7 @@
 
 from typing import Literal
 
+import msgspec
 from msgspec import Struct
 
 from tui_train.runs.processes import alive, boot_id, marked
@@ -14,7 +15,8 @@ LIVE: frozenset[str] = frozenset({"running", "stopping"})
 class AttemptStatus(Struct, frozen=True, kw_only=True):
     """One attempt: `position` is its place in the plan, from 1; `ended` and `exit_code` are None while it runs.
 
-    `phase` is where it ran out of GPU memory.
+    `phase` is where it ran out of GPU memory, `resumed` the step of the checkpoint that it was given (0: none), and
+    `began_anew` what launch.sh found at its end: it did not load that.
     """
 
     number: int
@@ -24,6 +26,8 @@ class AttemptStatus(Struct, frozen=True, kw_only=True):
     exit_code: int | None = None
     out_of_memory: bool = False
     phase: str = ""
+    resumed: int = 0
+    began_anew: bool = False
 
 
 class Status(Struct, frozen=True, kw_only=True):
@@ -94,16 +98,16 @@ def _attempts(events: tuple[Event, ...]) -> tuple[AttemptStatus, ...]:
     found: dict[int, AttemptStatus] = {}
     for event in events:
         if event.event == "attempt_started":
-            found[event.attempt] = AttemptStatus(number=event.attempt, position=event.position, started=event.time)
-        elif event.event == "attempt_ended" and event.attempt in found:
-            begun = found[event.attempt]
             found[event.attempt] = AttemptStatus(
-                number=begun.number,
-                position=begun.position,
-                started=begun.started,
+                number=event.attempt, position=event.position, started=event.time, resumed=event.resumed
+            )
+        elif event.event == "attempt_ended" and event.attempt in found:
+            found[event.attempt] = msgspec.structs.replace(
+                found[event.attempt],
                 ended=event.time,
                 exit_code=event.exit_code,
                 out_of_memory=event.out_of_memory,
                 phase=event.phase,
+                began_anew=event.began_anew,
             )
     return tuple(found.values())

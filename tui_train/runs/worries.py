@@ -12,13 +12,13 @@ BUSY = 5
 _ZEROS = 3
 
 
-def worries(progress: Progress, quiet: int, idle: float | None) -> tuple[str, ...]:
-    """Return in sentences what is wrong.
+def worries(progress: Progress, quiet: int, idle: float | None, anew: str = "") -> tuple[str, ...]:
+    """Return in sentences what is wrong; `anew` is one already, of a checkpoint that was not loaded.
 
     `quiet` are the minutes since the last output, `idle` those since one of its GPUs last worked, None where that is
     not known.
     """
-    return (*_loss(progress), *_standstill(quiet, idle))
+    return (*filter(None, (anew,)), *_loss(progress), *_standstill(quiet, idle))
 
 
 def _loss(progress: Progress) -> tuple[str, ...]:

@@ -26,7 +26,7 @@ FLAGS = re.compile(rb"\0((?:sm|compute)_[0-9]+[af]?(?: (?:sm|compute)_[0-9]+[af]
 OTHERS = (
     "nemo_toolkit", "nemo_run", "nemo_automodel", "megatron-bridge", "megatron-core", "deepspeed", "trl", "peft",
     "bitsandbytes", "flash-attn", "nvidia-nccl-cu12", "nvidia-nccl-cu13", "llamafactory", "axolotl", "lightning",
-    "liger-kernel",
+    "liger-kernel", "wandb",
 )  # fmt: skip
 
 

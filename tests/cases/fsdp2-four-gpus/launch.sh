@@ -14,6 +14,10 @@ if [ -z "${BASH_VERSINFO-}" ] || [ "${BASH_VERSINFO[0]}${BASH_VERSINFO[1]}" -lt 
   echo 'launch.sh: needs bash 4.4 or newer: start it as "bash launch.sh"' >&2
   exit 69
 fi
+if [ ! -f "${BASH_SOURCE[0]-}" ]; then
+  echo 'launch.sh: was read from a pipe and does not know its folder: start the file itself, "bash launch.sh"' >&2
+  exit 64
+fi
 set -uo pipefail
 # Variables of yours whose names this script uses as well reach the training as you set them.
 mapfile -d '' -t yours < <(env -0)
@@ -29,6 +33,7 @@ secrets=() # taken from the environment of whoever starts this script, never wri
 cards=(GPU-00000000-1111-2222-3333-444444444444 GPU-00000001-1111-2222-3333-444444444444 GPU-00000002-1111-2222-3333-444444444444 GPU-00000003-1111-2222-3333-444444444444)
 card_names=('NVIDIA A100-SXM4-80GB' 'NVIDIA A100-SXM4-80GB' 'NVIDIA A100-SXM4-80GB' 'NVIDIA A100-SXM4-80GB')
 nodes=1 processes=4 # machines, and the training processes of each
+output=/data/out/sft # where it writes, empty for this folder
 grace=60 # seconds to save and end in, after a stop
 engine= # no container
 
@@ -206,6 +211,27 @@ after_loss=(2 3 4 0 3 4) # in the forward or backward pass
 after_step=(5 3 4 0 6 0) # in the optimizer step
 after_load=(5 3 4 0 6 0) # while the model was loaded
 after_eval=(5 3 4 0 6 0) # in the evaluation
+# What says that it ran out: extended regular expressions.
+out_of_memory=(
+  '(^|: )(CUDA|HIP|XPU) out of memory'
+  '(ERROR|FATAL|CRITICAL)[^a-z]* (CUDA|HIP|XPU) out of memory'
+  '(CUDA|HIP|XPU) out of memory\. Tried to allocate'
+  '(^|[^A-Za-z.]|torch\.|cuda\.|memory\.)OutOfMemoryError(: |$)'
+  '(CUDA|[Cc]uda) (runtime |driver )?error:? (2: )?(\(2\))? ?:? ?out of memory'
+  'THCudaCheck FAIL.*out of memory'
+  'Triton Error \[CUDA\]: out of memory'
+  '(CUDA_ERROR_OUT_OF_MEMORY|cudaErrorMemoryAllocation|hipErrorOutOfMemory)'
+  'cudaMalloc failed:? out of memory'
+  'RESOURCE_EXHAUSTED: (Out of memory|OOM)'
+  'ResourceExhaustedError.*OOM'
+  'Error: out of memory( at .*ops\.c|$)'
+  'cupy.*[Oo]ut of memory allocating'
+  'Failed to allocate [^ ]+ bytes .*on (GPU|device)'
+  'ran out of GPU memory'
+  BLAS_STATUS_ALLOC_FAILED
+  CUDNN_STATUS_ALLOC_FAILED
+  'Cuda failure ([0-9]+ )?'"'"'out of memory'"'"''
+)
 
 # ---- which processes are this run's, and how they end; nothing below here depends on the plan --------------------
 
@@ -358,47 +384,57 @@ escape() { # makes `at` what stands between the double quotes of a YAML text
   at=${at//$'\t'/\\t}
 }
 
-# ---- one start at a time in a run folder -------------------------------------------------------------------------
+# ---- one start at a time in a run folder, and in an output folder ------------------------------------------------
 
-lock() {  # one start at a time in this folder; the lock of a dead one is taken over
-  local owner waited=0
-  while ! mkdir "$own_dir/.lock" 2>/dev/null; do
-    [ -d "$own_dir/.lock" ] || refuse 73 "cannot write in $own_dir: choose another folder, or free some space"
+lock() {  # lock FOLDER WORDS: makes FOLDER, which is there while this script runs; the one of a dead script is taken over
+  local at=$1 owner waited=0
+  while ! mkdir -- "$at" 2>/dev/null; do
+    [ -d "$at" ] || refuse 73 "cannot write in ${at%/*}: choose another folder, or free some space"
     owner=()
-    { read -r -a owner < "$own_dir/.lock/owner"; } 2>/dev/null
+    { read -r -a owner < "$at/owner"; } 2>/dev/null
     # The owner may be about to leave, or, where none is named, about to write its name.
     if [ "${owner[2]-}" = "$boot_id" ] && [ "$(start_ticks "${owner[0]}")" = "${owner[1]}" ]; then
-      [ "$waited" -lt 10 ] || refuse 75 "a training runs in this folder already (process ${owner[0]})"
+      [ "$waited" -lt 10 ] || refuse 75 "$2 already (process ${owner[0]})"
     elif { [ "${#owner[@]}" -gt 0 ] || [ "$waited" -ge 10 ]; } && inherit "${owner[*]}"; then
       return
     fi
     sleep 0.1
     waited=$((waited + 1))
   done
-  own || refuse 73 "cannot write in $own_dir"
+  own || refuse 73 "cannot write in ${at%/*}"
 }
 
-own() { printf '%s\n' "$$ $(start_ticks $$) $boot_id $run_id" > "$own_dir/.lock/$$" && mv "$own_dir/.lock/$$" "$own_dir/.lock/owner"; }
+lock_output() { # a folder beside the output folder keeps other runs out; where none can be made, nothing does
+  local real sum
+  # Of several machines only the first has one: the others write to the same folder, and mean to.
+  [ -n "$output" ] && [ "${node_rank:-0}" -eq 0 ] || return 0
+  real=$(readlink -m -- "$output") && mkdir -p -- "${real%/*}/" 2> /dev/null && [ -w "${real%/*}/" ] || return 0
+  sum=$(printf %s "$real" | cksum)
+  lock "${real%/*}/.tui-train-${sum// /-}" "a training writes to $output"
+}
+
+own() {
+  printf '%s\n' "$$ $(start_ticks $$) $boot_id $run_id" > "$at/$$" && mv "$at/$$" "$at/owner" && locks+=("$at")
+}
 
 inherit() { # inherit OWNER: takes the lock of a dead owner, which only one can; false where another one does
   local owner now=()
-  if ! mkdir "$own_dir/.lock/heir" 2>/dev/null; then
+  if ! mkdir "$at/heir" 2>/dev/null; then
     # An heir that died in these few lines would keep the folder shut.
-    [ "$waited" -lt 50 ] || rmdir "$own_dir/.lock/heir" 2>/dev/null
+    [ "$waited" -lt 50 ] || rmdir "$at/heir" 2>/dev/null
     return 1
   fi
-  { read -r -a now < "$own_dir/.lock/owner"; } 2>/dev/null
+  { read -r -a now < "$at/owner"; } 2>/dev/null
   if [ "${now[*]}" = "$1" ]; then
+    leave_to "${now[3]-}"
     own || {
-      rmdir "$own_dir/.lock/heir"
-      refuse 73 "cannot write in $own_dir: free some space"
+      rmdir "$at/heir"
+      refuse 73 "cannot write in ${at%/*}: free some space"
     }
-    rmdir "$own_dir/.lock/heir"
-    read -r -a owner <<< "$1"
-    leave_to "${owner[3]-}"
+    rmdir "$at/heir"
     return 0
   fi
-  rmdir "$own_dir/.lock/heir"
+  rmdir "$at/heir"
   return 1
 }
 
@@ -408,10 +444,51 @@ leave_to() { # leave_to MARK: refuses while processes of an earlier start, whose
   [ -z "$engine" ] || leave_container_to "$run_id"
   look
   [ "${#found[@]}" -eq 0 ] || {
-    rm -rf -- "$own_dir/.lock"
+    rmdir "$at/heir"
     refuse 75 "processes of an earlier start still train: end them first (kill ${found[*]})"
   }
   seen=()
+}
+
+# ---- what the beginning of a log tells: whether the processes met, and where they went on -------------------------
+
+find_step() { # find_step ATTEMPT: sets `resumed` to the step of the checkpoint that the attempt is given
+  local name
+  resumed=
+  name=$(print_checkpoint "$1")
+  [[ ! $name =~ ([0-9]{1,12})[^0-9]*$ ]] || resumed=$((10#${BASH_REMATCH[1]}))
+}
+
+print_checkpoint() { # print_checkpoint ATTEMPT: the name of the one that it is given
+  local dry_run=yes
+  "$1" > /dev/null 2>&1
+  printf '%s' "${checkpoint##*/}"
+}
+
+begins_anew() { # begins_anew LOG: true where a checkpoint was given and the first step is not past it; tells so
+  local line step='' bar='([0-9]{1,12})/[0-9]{1,12} \[[0-9:]+<' loss='(^|[^[:alpha:]_/-])([Ss]tep|[Ii]ter|[Ii]teration)s?[ :=]+([0-9]{1,12})'
+  [ -n "$resumed" ] || return 1
+  while IFS= read -r line || [ -n "$line" ]; do
+    case $line in
+      "start |"* | *[Rr]esum*) continue ;;
+      *"/"*"["*"<"*) [[ ! $line =~ $bar ]] || step=${BASH_REMATCH[1]} ;;
+      *oss*) [[ ! $line =~ $loss ]] || step=${BASH_REMATCH[3]} ;;
+    esac
+    [ "$((10#${step:-0}))" -eq 0 ] || break
+  done < <(head -c 262144 -- "$1" | tr -d '\0' | tr '\r' '\n')
+  [ "$((10#${step:-0}))" -gt 0 ] && [ "$((10#$step))" -lt "$resumed" ] || return 1
+  say "attempt $number was given the checkpoint of step $resumed and began at step $((10#$step)): the training does not load it"
+}
+
+trains_apart() { # trains_apart LOG: true where several processes were to train together, and each says that it is alone
+  local line alone=no
+  [ "$((nodes * processes))" -gt 1 ] || return 1
+  while IFS= read -r line || [ -n "$line" ]; do
+    [[ $line == *" | host "* ]] || continue
+    [[ ! $line =~ rank\ [0-9]+/([2-9]|[1-9][0-9]+)\ \|\ host\  ]] || return 1
+    [[ $line != *"rank 0/1 | host "* ]] || alone=yes
+  done < <(head -c 4000000 -- "$1" | tr -d '\0' | tr '\r' '\n')
+  [ "$alone" = yes ]
 }
 
 # ---- where the GPU's memory ran out, and what is tried after that ------------------------------------------------
@@ -419,29 +496,28 @@ leave_to() { # leave_to MARK: refuses while processes of an earlier start, whose
 read_end() { # read_end LOG: sets `phase` to where the GPU's memory ran out, empty where the log does not tell of that
   # A traceback goes from the outside in, and ends with its error: the innermost line that tells the phase decides.
   # `stranger` is another process that fills the card, `on_host` tells that the host's memory ran out.
-  local line trace=
+  local line trace='' pattern IFS='|'
+  pattern="(${out_of_memory[*]})"
   phase=''
   stranger=''
   on_host=no
   while IFS= read -r line || [ -n "$line" ]; do
+    if [[ $line =~ $pattern && $line != *WARNING* && $line != *Warning:* ]]; then
+      case ${trace:-none} in
+        none | yes) phase=${phase:-loss} ;;
+        *) phase=$trace ;;
+      esac
+      trace=
+      find_stranger "$line"
+      continue
+    fi
     case $line in
-      *"torch.OutOfMemoryError: "* | *"torch.cuda.OutOfMemoryError: "* | *"CUDA out of memory. "* | *"HIP out of memory. "* \
-        | *"CUDA error: out of memory"* | *"CUDA driver error: out of memory"* | *"cuda runtime error (2)"*"out of memory"* \
-        | *CUDA_ERROR_OUT_OF_MEMORY* | *hipErrorOutOfMemory* | *"Triton Error [CUDA]: out of memory"* \
-        | *BLAS_STATUS_ALLOC_FAILED* | *CUDNN_STATUS_ALLOC_FAILED* | *"Cuda failure "*"'out of memory'"*)
-        case ${trace:-none} in
-          none | yes) phase=${phase:-loss} ;;
-          *) phase=$trace ;;
-        esac
-        trace=
-        find_stranger "$line"
-        ;;
       *"DefaultCPUAllocator: "* | *"Cannot allocate memory"* | *"MemoryError"* | *oom-kill* | *oom_kill*) on_host=yes ;;
       *"exitcode "*": -9 "* | *"Signal 9 (SIGKILL)"* | *"killed by signal: Killed"*) on_host=yes ;;
       *"(most recent call last)"*) trace=yes ;;
       *) [ -z "$trace" ] || read_frame "$line" ;;
     esac
-  done < <(tail -c 4000000 -- "$1" | tr -d '\0')
+  done < <(tail -c 4000000 -- "$1" | tr -d '\0' | tr '\r' '\n')
 }
 
 read_frame() { # read_frame LINE: sets `trace` to the phase that a line of a traceback tells of
@@ -556,7 +632,8 @@ TEXT
 Ctrl-C or `kill` of this script ends the training; a lost terminal does not.
 TUI_TRAIN_PYTHON=/path/to/python   trains with another Python (in a container: of its image)
 TUI_TRAIN_GRACE=60                 seconds that a training gets to save and end by itself
-Exit code: the training's own; 64 wrong usage, 69 something is missing, 73 cannot write, 75 already running.
+Exit code: the training's own; 64 wrong usage, 69 something is missing, 70 its processes did not train together,
+73 cannot write, 75 already running.
 TEXT
 }
 
@@ -599,12 +676,13 @@ run_attempt() {  # run_attempt FUNCTION LOG: sets `code`
   called=no
   [ -z "$engine" ] || name_container "$number"
   [ -z "$container_name" ] || named=",\"engine\":\"$engine\",\"container\":\"$container_name\""
+  find_step "$1"
   set -m # a process group of its own: the terminal's signals reach this script alone
   "$1" < /dev/null >> "$2" 2>&1 &
   child=$!
   leader=$child
   set +m
-  event attempt_started ",\"attempt\":$number,\"position\":$position,\"leader\":$leader$named"
+  event attempt_started ",\"attempt\":$number,\"position\":$position,\"leader\":$leader${resumed:+,\"resumed\":$resumed}$named"
   began=$SECONDS
   [ "$nodes" -eq 1 ] || begin_watch
   [ "$signals" -eq 0 ] || end_training
@@ -633,7 +711,7 @@ finish() {  # finish STATE CODE MESSAGE
 }
 
 climb() { # runs attempts: another one only after the GPU's memory ran out, by where it did
-  local position=$first number=1 code=0 log
+  local position=$first number=1 code=0 log anew
   [ "$first" -eq 1 ] || say "begins with attempt $first of ${#attempts[@]} (${titles[first - 1]}), where it was; --attempt=1 begins anew"
   while [ "$signals" -eq 0 ]; do
     next_log
@@ -642,17 +720,22 @@ climb() { # runs attempts: another one only after the GPU's memory ran out, by w
     say "attempt $number (${titles[position - 1]}) writes attempt-$number.log"
     run_attempt "${attempts[position - 1]}" "$log"
     [ "$signals" -gt 0 ] || [ "$code" -eq 0 ] || kill_all
-    phase='' hopeless='' next=0
-    [ "$signals" -gt 0 ] || [ "$code" -eq 0 ] || read_end "$log"
+    phase='' hopeless='' next=0 met=yes anew=
+    ! begins_anew "$log" || anew=',"began_anew":true'
+    if [ "$signals" -eq 0 ] && [ "$code" -ne 0 ]; then
+      read_end "$log"
+    elif [ "$signals" -eq 0 ] && trains_apart "$log"; then
+      met=no code=70
+    fi
     [ -z "$phase" ] || next_attempt
     [ "$nodes" -eq 1 ] || confer
     if [ -z "$phase" ] || [ "$signals" -gt 0 ]; then
-      event attempt_ended ",\"attempt\":$number,\"exit_code\":$code"
+      event attempt_ended ",\"attempt\":$number,\"exit_code\":$code$anew"
       [ "$signals" -eq 0 ] || break
       [ "$code" -ne 0 ] || finish finished 0 "finished"
       give_up "$log"
     fi
-    event attempt_ended ",\"attempt\":$number,\"exit_code\":$code,\"out_of_memory\":true,\"phase\":\"$phase\",\"next\":$next"
+    event attempt_ended ",\"attempt\":$number,\"exit_code\":$code,\"out_of_memory\":true,\"phase\":\"$phase\",\"next\":$next$anew"
     say "attempt $number ran out of GPU memory $where"
     [ -z "$hopeless" ] || finish failed "$code" "$hopeless: see attempt-$number.log"
     [ "$next" -gt 0 ] || finish failed "$code" "out of GPU memory $where, and nothing is left on the ladder that helps there: see attempt-$number.log"
@@ -664,6 +747,7 @@ climb() { # runs attempts: another one only after the GPU's memory ran out, by w
 
 give_up() { # give_up LOG: after a failure that needing less GPU memory does not mend
   local why="failed with exit code $code${apart:+ ($apart)}"
+  [ "$met" = yes ] || finish failed "$code" "its processes never formed a group: each trained alone, as rank 0 of 1: see ${1##*/}"
   [ "$code" -ne 137 ] && [ "$on_host" = no ] || why="$why; the host's memory may have run out: fewer data loader workers, no offload"
   finish failed "$code" "$why: see ${1##*/}"
 }
@@ -673,6 +757,8 @@ find_python() {
     /*) ;;
     */*) python=$PWD/$python ;;
   esac
+  [[ $python != /* || ! -d $python ]] || refuse 69 "$python is a folder: set TUI_TRAIN_PYTHON to the Python in it, such as bin/python"
+  [[ $python != /* || ! -f $python || -x $python ]] || refuse 69 "$python may not be run: it lacks the x-bit (chmod +x)"
   command -v -- "$python" > /dev/null || refuse 69 "there is no $python: set TUI_TRAIN_PYTHON to the Python that trains"
 }
 
@@ -736,8 +822,10 @@ main() {
   else
     find_python
   fi
-  lock
-  trap 'rm -rf -- "$own_dir/.lock"' EXIT
+  trap 'rm -rf -- "${locks[@]}"' EXIT
+  lock "$own_dir/.lock" "a training runs in this folder"
+  lock_output
+  [ "$nodes" -eq 1 ] || find_port
   trap 'on_stop INT 130' INT
   trap 'on_stop TERM 143' TERM
   [ "$nodes" -eq 1 ] || trap on_call USR1
@@ -770,6 +858,7 @@ stop_code=143
 child=
 container_name=
 leader=
+locks=() # folders that this script made, and removes at its end
 found=()
 users=()
 neighbours=() # processes that computed on the cards before this one began
@@ -777,6 +866,8 @@ card_wait=60
 declare -A seen=()
 checkpoint=
 choice=   # of a checkpoint, with several machines: = and the name that they agreed upon; any; or by --resume
+met=yes   # whether the processes of an attempt formed a group
+resumed=  # the step of the checkpoint from which an attempt goes on, empty where none is told
 apart=    # why several machines do not go on together
 called=no # whether the failure of another machine ended the attempt
 grace=${TUI_TRAIN_GRACE:-$grace}

@@ -109,6 +109,7 @@ class Devices:
         self.group: tuple[int, int, str] | None = None
         self.card: int | None = None
         self.pid = 0
+        self.device = "?"
         self.shown = False
 
     def on_cuda(self, module: Any) -> None:
@@ -134,6 +135,10 @@ class Devices:
         device = named.get("device_id")
         if device is not None:
             self.card = device if isinstance(device, int) else device.index
+        if self.shown:
+            # It computed before it joined, and said then that it was alone.
+            self.shown = False
+            self.show(self.device)
         quietly(self._settle)
         if not self.shown:
             import atexit
@@ -169,7 +174,7 @@ class Devices:
         """Print the line in one write, since ranks share a log, and leave the script's modules as they were."""
         if self.shown:
             return
-        self.shown = True
+        self.shown, self.device = True, device
         self.calls.put_back()
         rank, world, backend = self.group or (0, 1, "none")
         sys.stderr.write(f"rank {rank}/{world} | host {os.uname().nodename} | device {device} | backend {backend}\n")

@@ -1,0 +1,270 @@
+"""What launch.sh refuses before it starts, and what it says of a training that did not do what it was to do."""
+
+import io
+import json
+import os
+import re
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+
+import msgspec
+import pytest
+from support import SCRIPTS, bash, exported, facts, plain_environment, profile, stub, until
+
+from tui_train import run_commands
+from tui_train.diagnose import Evidence, diagnose, of_run
+from tui_train.diagnose.reader import lines
+from tui_train.memory.wordings import OUT_OF_MEMORY
+from tui_train.runs.follow import watch
+from tui_train.runs.rundir import RunDir
+from tui_train.runs.status import status
+from tui_train.runs.worries import worries
+
+OURS = {"trainer.kind": "script", "trainer.preset": "custom", "trainer.python": sys.executable}
+SLEEPS = {**OURS, "trainer.script": str(SCRIPTS / "sleeper.py")}
+
+
+def test_a_script_that_is_read_from_a_pipe_is_refused(tmp_path):
+    run, _ = exported(tmp_path / "run", profile(SLEEPS), facts())
+    with run.script.open("rb") as file:
+        done = subprocess.run(["bash"], stdin=file, env=plain_environment(), capture_output=True, check=False)
+    assert (done.returncode, done.stdout) == (64, b"")
+    assert b"start the file itself" in done.stderr
+    assert "attempt-1.log" not in {path.name for path in run.path.iterdir()}
+
+
+def begun(run):
+    """launch.sh of a run, in the background, once its training is under way."""
+    process = subprocess.Popen(
+        ["bash", run.script], env=plain_environment(), stdout=subprocess.DEVNULL, start_new_session=True
+    )
+    until(lambda: status(run).attempts)
+    return process
+
+
+def ended(process):
+    process.send_signal(signal.SIGTERM)
+    return process.wait(30)
+
+
+def test_the_output_folder_of_a_live_run_is_refused_however_it_is_spelled(tmp_path):
+    output = tmp_path / "out"
+    (tmp_path / "link").symlink_to(tmp_path)
+    first, _ = exported(tmp_path / "one", profile({**SLEEPS, "trainer.output": str(output)}), facts())
+    other = {**SLEEPS, "trainer.output": f"{tmp_path}/link/./out"}
+    second, _ = exported(tmp_path / "two", profile(other), facts())
+    process = begun(first)
+    try:
+        done = bash(second)
+        assert done.returncode == 75, done.stdout
+        assert f"a training writes to {other['trainer.output']} already (process {process.pid})" in done.stderr.decode()
+        assert not second.events()
+    finally:
+        ended(process)
+    assert not [*tmp_path.glob(".tui-train*")], "it is released"
+    process = begun(second)
+    ended(process)
+    assert status(second).state == "stopped"
+
+
+def test_what_a_killed_run_left_of_its_output_folder_is_taken_over_once_nothing_trains(tmp_path):
+    chosen = profile({**SLEEPS, "trainer.output": str(tmp_path / "out")})
+    first, second = (exported(tmp_path / name, chosen, facts())[0] for name in ("one", "two"))
+    process = begun(first)
+    leader = until(lambda: status(first).leader)
+    process.kill()
+    process.wait()
+    try:
+        for _ in range(2):
+            done = bash(second)
+            assert done.returncode == 75, "also the second time"
+            assert "processes of an earlier start still train" in done.stderr.decode()
+    finally:
+        os.killpg(leader, signal.SIGKILL)
+    until(lambda: not status(first).leftover)
+    ended(begun(second))
+    assert status(second).state == "stopped"
+
+
+def test_a_port_that_another_program_has_by_now_is_named(tmp_path):
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1]
+        python = stub(tmp_path / "python")
+        meets = {"nodes.count": 2, "nodes.address": "127.0.0.1", "nodes.port": port}
+        chosen = {**SLEEPS, **meets, "trainer.launcher": "torchrun", "trainer.python": str(python)}
+        run, _ = exported(tmp_path / "run", profile(chosen), facts(python=python))
+        environment = plain_environment(STUB_NOTES=str(tmp_path / "notes"))
+        done = bash(run, "--node-rank=0", env=environment)
+        assert done.returncode == 75, done.stdout
+        assert f"port {port} of this machine is in use by another program" in done.stderr.decode()
+        assert not (tmp_path / "notes").exists()
+    bash(run, "--node-rank=0", env=environment)
+    assert (tmp_path / "notes").exists(), "a port that is free again is taken"
+
+
+@pytest.mark.parametrize("kind", ["folder", "file"])
+def test_a_python_that_cannot_be_run_is_named_as_that(tmp_path, kind):
+    run, _ = exported(tmp_path / "run", profile(SLEEPS), facts())
+    python = tmp_path / "python"
+    python.mkdir() if kind == "folder" else python.write_text("#!/bin/sh\n")
+    done = bash(run, env=plain_environment(TUI_TRAIN_PYTHON=str(python)))
+    assert done.returncode == 69
+    assert ("is a folder" if kind == "folder" else "lacks the x-bit") in done.stderr.decode()
+
+
+def of_text(text):
+    return diagnose(Evidence(lines=lines(io.BytesIO(text.encode())), exit_code=1))
+
+
+# ---- a full card, in any wording
+
+
+FULL = [
+    "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB.",
+    "RuntimeError: CUDA out of memory",
+    "RuntimeError: CUDA out of memory.",
+    "RuntimeError: CUDA out of memory. (simulated)",
+    "[rank1]: RuntimeError: HIP out of memory.",
+    "torch.cuda.OutOfMemoryError",
+    "CUDA out of memory.",
+    "ERROR: CUDA out of memory",
+    "RuntimeError: CUDA error: out of memory",
+    "  what():  CUDA error: out of memory",
+    "jaxlib.xla_extension.XlaRuntimeError: RESOURCE_EXHAUSTED: Out of memory allocating 2 bytes.",
+    "RuntimeError: CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling `cublasCreate(handle)`",
+    "Failed: Cuda failure 'out of memory'",
+]
+NOT_FULL = [
+    "hint: a larger batch may end in CUDA out of memory. Lower it then.",
+    "WARNING: CUDA out of memory. Trying again with less",
+    "java.lang.OutOfMemoryError: Java heap space",
+    "    except torch.OutOfMemoryError:",
+    "MemoryError: out of memory of nothing",
+]
+
+
+@pytest.fixture(scope="module")
+def reader(tmp_path_factory):
+    """A program that says of each line of a file whether launch.sh takes it for a full card."""
+    run, _ = exported(tmp_path_factory.mktemp("reader") / "run", profile(SLEEPS), facts())
+    text = run.script.read_text()
+    table = re.search(r"(?ms)^out_of_memory=\(.*?^\)", text)[0]
+    functions = [
+        re.search(rf"(?ms)^{name}\(\) {{.*?^}}", text)[0] for name in ("read_end", "read_frame", "find_stranger")
+    ]
+    path = run.path / "reader.sh"
+    path.write_text("\n".join(["set -u", table, *functions, 'read_end "$1"', 'echo "${phase:-none}"']))
+    return path
+
+
+def read_by_launch(reader, folder, line):
+    (folder / "log").write_text(f"{line}\n")
+    done = subprocess.run(["bash", reader, folder / "log"], capture_output=True, text=True, check=True)
+    return done.stdout.strip() != "none"
+
+
+@pytest.mark.parametrize("line", FULL + NOT_FULL)
+def test_launch_and_diagnosis_agree_on_what_a_full_card_says(reader, tmp_path, line):
+    found = of_text(f"{line}\n")
+    names = {failure for failure, _ in OUT_OF_MEMORY}
+    assert (found.failure in names) == (line in FULL), found
+    assert read_by_launch(reader, tmp_path, line) == (line in FULL)
+
+
+# ---- a checkpoint that is not loaded
+
+
+def trained(folder, steps, source, name):
+    """A training of the HF Trainer on the CPU that saves every other step; what launch.sh said."""
+    script = folder / "train.py"
+    script.write_text(source)
+    chosen = profile({
+        **OURS, "trainer.preset": "hf-trainer", "trainer.script": str(script), "trainer.output": str(folder / "out"),
+        "recipe.steps": steps, "recipe.checkpoint_every": 2, "recipe.micro_batch": 2, "recipe.global_batch": 2,
+    })  # fmt: skip
+    run, plan = exported(folder / name, chosen, facts())
+    run.plan_file.write_bytes(msgspec.json.encode(plan))
+    done = bash(run)
+    assert done.returncode == 0, run.attempt_log(1).read_text()
+    return run, done.stdout.decode()
+
+
+@pytest.mark.training
+@pytest.mark.parametrize("loads", [False, True])
+def test_a_checkpoint_that_the_script_does_not_load_is_told_afterwards(tmp_path, loads, capsys):
+    source = (SCRIPTS / "hf_trainer.py").read_text()
+    if not loads:
+        source = source.replace("train(resume_from_checkpoint=arguments.resume_from_checkpoint)", "train()")
+    trained(tmp_path, 4, source, "first")
+    shutil.rmtree(tmp_path / "first")
+    run, said = trained(tmp_path, 6, source, "second")
+    (attempt,) = status(run).attempts
+    assert attempt.resumed == 4
+    assert attempt.began_anew is not loads
+    events = [json.loads(line) for line in run.events_file.read_text().splitlines()]
+    assert [event.get("began_anew") for event in events if event["event"] == "attempt_ended"] == [
+        None if loads else True
+    ]
+    assert ("the training does not load it" in said) is not loads
+    told = [*watch(run, lambda: False)][-1]
+    assert (
+        any("step 4 and began at step 1" in words for words in worries(told.progress, 0, None, told.anew)) is not loads
+    )
+    found = of_run(run)
+    assert (found.failure if found else None) == (None if loads else "resume_ignored")
+    if not loads:
+        assert "trainer.train(resume_from_checkpoint=training_args.resume_from_checkpoint)" in found.remedy
+        run_commands._explain(RunDir(run.path))
+        assert "resume ignored" in capsys.readouterr().err
+
+
+# ---- what is advised
+
+
+@pytest.mark.parametrize(
+    ("module", "package"),
+    [
+        ("cv2", "opencv-python-headless"), ("yaml", "PyYAML"), ("PIL", "Pillow"), ("sklearn", "scikit-learn"),
+        ("flash_attn", "flash-attn --no-build-isolation"), ("datasets", "datasets"), ("lm_eval", "lm-eval"),
+    ],
+)  # fmt: skip
+def test_only_known_packages_are_advised(module, package):
+    assert f"pip install {package}`" in of_text(f"ModuleNotFoundError: No module named '{module}'\n").remedy
+
+
+@pytest.mark.parametrize("module", ["my_utils", "flash_attention_evil", "reqeusts"])
+@pytest.mark.parametrize("words", ["ModuleNotFoundError: No module named '{}'", "ImportError: please pip install {}"])
+def test_a_name_that_only_an_error_tells_is_not_to_be_installed(module, words):
+    found = of_text(words.format(module) + "\n")
+    assert found.failure == "missing_module"
+    assert "install" not in found.remedy
+    assert module not in found.remedy
+    assert "trainer.working_directory" in found.remedy
+
+
+@pytest.mark.parametrize(
+    ("line", "failure"),
+    [
+        ("RuntimeError: Failure to acquire lock /nfs/cache/x.lock", "file_lock_timeout"),
+        ("OSError: [Errno 37] No locks available", "file_lock_timeout"),
+        (
+            "docker: Error response from daemon: failed to create shim task: OCI runtime create failed: runc failed",
+            "oci_runtime_failed",
+        ),
+        ("Error: OCI runtime error: crun: unknown version specified", "podman_failed"),
+    ],
+)
+def test_locks_and_container_runtimes_have_their_class(line, failure):
+    assert of_text(f"{line}\n").failure == failure
+
+
+def test_a_lock_that_another_process_holds_is_named(tmp_path):
+    """By the library that datasets, transformers and torch's extensions lock with."""
+    (tmp_path / "other.py").write_text("import filelock; filelock.FileLock('x.lock').acquire(0.1)")
+    code = "import filelock, os, sys\nwith filelock.FileLock('x.lock'): os.system(sys.executable + ' other.py')"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False, cwd=tmp_path)
+    found = of_text(done.stderr)
+    assert (found.failure, "x.lock" in found.cause) == ("file_lock_timeout", True)

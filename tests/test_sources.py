@@ -1,0 +1,241 @@
+"""What is said before a start: scripts that load no checkpoint or wait for --local_rank, W&B without a key, typos."""
+
+import os
+import subprocess
+import sys
+
+import msgspec
+import pytest
+from support import SCRIPTS, facts, profile, toolchain
+
+from tui_train.changes import apply
+from tui_train.checks import check
+from tui_train.errors import BadInput
+from tui_train.facts import probe
+from tui_train.facts.images import broken_runtime
+from tui_train.facts.sources import read, source
+from tui_train.facts.types import Document
+from tui_train.facts.wandb import has_key
+from tui_train.profile import fields, store
+from tui_train.workflow import look
+
+PARSED = """
+from transformers import HfArgumentParser, Trainer, TrainingArguments
+options, = HfArgumentParser(TrainingArguments).parse_args_into_dataclasses()
+"""
+BARE = PARSED + "my = Trainer(model=None, args=options)\nmy.model.train()\nmy.train()\n"
+ACCELERATED = "from accelerate import Accelerator\naccelerator = Accelerator()\n"
+LOCAL_RANK = "import argparse\nparser = argparse.ArgumentParser()\nparser.add_argument('--local_rank', type=int)\n"
+
+
+def found(tmp_path, text, preset="hf-trainer", launcher="torchrun"):
+    """What the whole way from the file on says of a script."""
+    script = tmp_path / "train.py"
+    script.write_text(text)
+    chosen = profile({
+        "trainer.kind": "script", "trainer.preset": preset, "trainer.launcher": launcher, "trainer.script": str(script),
+        "trainer.python": sys.executable, "hardware.device": "cpu",
+    })  # fmt: skip
+    return [one for one in check(chosen, look(chosen)) if one.key == "trainer.script"]
+
+
+def test_a_train_without_a_checkpoint_is_told_with_the_line_to_write(tmp_path):
+    (finding,) = found(tmp_path, BARE)
+    assert finding.level == "warning"
+    assert finding.message.startswith("line 6 of the script passes no checkpoint on to train()")
+    assert finding.remedy == "Write `my.train(resume_from_checkpoint=options.resume_from_checkpoint)` there."
+    line = finding.remedy.split("`")[1]
+    assert not found(tmp_path, BARE.replace("my.train()", line)), "the line mends it"
+
+
+@pytest.mark.parametrize(
+    ("text", "line", "words"),
+    [
+        ("trainer.train()", 1, "trainer.train(resume_from_checkpoint=training_args.resume_from_checkpoint)"),
+        ("SFTTrainer(m).train()", 1, "trainer.train(resume_from_checkpoint=training_args.resume_from_checkpoint)"),
+        ("t = SFTTrainer(m, args=a)\nt.train()", 2, "t.train(resume_from_checkpoint=a.resume_from_checkpoint)"),
+        ("trainer.train(resume_from_checkpoint=last)", 0, ""),
+        ("trainer.train(last)", 0, ""),
+        ("trainer.train(**more)", 0, ""),
+        ("if last: trainer.train(resume_from_checkpoint=last)\nelse: trainer.train()", 0, ""),
+        ("model.train()", 0, ""),
+        ("model = make()\nmodel.train()", 0, ""),
+    ],
+)  # fmt: skip
+def test_what_a_text_tells_of_train(text, line, words):
+    told = read(text.encode())
+    assert (told.bare_train, told.train_words) == (line, words)
+
+
+def test_an_accelerate_script_that_never_reads_the_checkpoint(tmp_path):
+    (finding,) = found(tmp_path, ACCELERATED, "accelerate", "accelerate")
+    assert "does not read --resume_from_checkpoint" in finding.message
+    assert "accelerator.load_state(args.resume_from_checkpoint)" in finding.remedy
+    loads = ACCELERATED + "parser.add_argument('--resume_from_checkpoint')"
+    assert not found(tmp_path, loads, "accelerate", "accelerate")
+
+
+def test_nothing_is_said_where_no_such_checkpoint_is_passed_or_the_script_loads_it(tmp_path):
+    assert not found(tmp_path, BARE, "custom")
+    assert not found(tmp_path, BARE, "nanogpt")
+    for name in ("hf_trainer.py", "language_model.py", "stub.py"):
+        assert not found(tmp_path, (SCRIPTS / name).read_text()), name
+    assert not found(tmp_path, (SCRIPTS / "plain_accelerate.py").read_text(), "custom")
+
+
+def test_a_script_that_waits_for_local_rank(tmp_path):
+    (finding,) = found(tmp_path, LOCAL_RANK, "custom")
+    assert finding.message == "line 3 of the script takes --local_rank, which torchrun does not pass"
+    assert 'os.environ.get("LOCAL_RANK", 0)' in finding.remedy
+    (finding,) = found(tmp_path, LOCAL_RANK.replace("--local_rank", "--local-rank"), "custom", "accelerate")
+    assert "accelerate does not pass" in finding.message
+    mended = LOCAL_RANK.replace("type=int", 'type=int, default=int(os.environ.get("LOCAL_RANK", 0))')
+    assert not found(tmp_path, mended, "custom")
+    assert not found(tmp_path, LOCAL_RANK, "custom", "python")
+
+
+@pytest.mark.parametrize(
+    "data", [b"", b"\xff\xfe", b"if", b"\0", b"(" * 5000, b"-" * 500_000 + b"1", b"x." * 50_000 + b"train()"]
+)
+def test_any_text_is_read_without_an_end_of_the_program(data):
+    told = read(data)
+    assert told.problem or not told.bare_train
+
+
+def test_what_is_no_file_is_not_waited_for(tmp_path):
+    os.mkfifo(tmp_path / "pipe.py")
+    assert source(str(tmp_path / "pipe.py")).problem == "it is no file"
+    assert source(str(tmp_path)).problem
+    (tmp_path / "long.py").write_bytes(b"#" * (2**20 + 1))
+    assert source(str(tmp_path / "long.py")).problem == "it is longer than 1 MiB"
+
+
+# ---- W&B
+
+
+def reported(*, transformers="5.23.0", installed=True, config=None, **trainer):
+    """What is said of W&B, of which profile, on which machine."""
+    tool = toolchain(transformers=transformers, packages={"wandb": "0.31.0"} if installed else {})
+    named = {
+        "kind": "script",
+        "preset": "hf-trainer",
+        "script": "/t.py",
+        "config": "/c.yaml" if config else "",
+        **trainer,
+    }
+    chosen = profile({f"trainer.{key}": value for key, value in named.items()})
+    where = msgspec.structs.replace(facts(), toolchains=(tool,), wandb_key=False)
+    if config:
+        where = msgspec.structs.replace(where, documents={"/c.yaml": Document(values=config)})
+    return [one for one in check(chosen, where) if "W&B" in one.message], chosen, where
+
+
+@pytest.mark.parametrize(
+    ("told", "says"),
+    [
+        ({"arguments": ("--report_to=wandb",)}, True),
+        ({"arguments": ("--report_to", "all")}, True),
+        ({"arguments": ("--report_to", "tensorboard")}, False),
+        ({}, False),
+        ({"transformers": "4.57.6"}, True),
+        ({"transformers": "4.57.6", "arguments": ("--report_to=none",)}, False),
+        ({"transformers": "4.57.6", "environment": {"WANDB_DISABLED": "true"}}, False),
+        ({"arguments": ("--report_to=wandb",), "environment": {"WANDB_DISABLED": "true"}}, True),
+        ({"transformers": "4.57.6", "environment": {"WANDB_MODE": "offline"}}, False),
+        ({"transformers": "4.57.6", "secrets": ("WANDB_API_KEY",)}, False),
+        ({"transformers": "4.57.6", "installed": False}, False),
+        ({"transformers": "4.57.6", "preset": "custom"}, False),
+        ({"preset": "llama-factory", "config": {"report_to": ["wandb"]}}, True),
+        ({"preset": "axolotl", "config": {"wandb_project": "mine"}}, True),
+        ({"preset": "axolotl", "config": {"wandb_project": "mine", "wandb_mode": "offline"}}, False),
+    ],
+)
+def test_wandb_without_a_key_is_told_where_it_would_be_asked_for(told, says):
+    findings, chosen, where = reported(**told)
+    assert bool(findings) is says
+    if says:
+        assert apply(findings[0].change, chosen).trainer.environment["WANDB_MODE"] == "offline"
+        assert not [one for one in check(apply(findings[0].change, chosen), where) if "W&B" in one.message]
+        assert not [
+            one for one in check(chosen, msgspec.structs.replace(where, wandb_key=True)) if "W&B" in one.message
+        ]
+
+
+def test_where_wandb_has_its_key(tmp_path, monkeypatch):
+    for name in ("WANDB_API_KEY", "WANDB_MODE", "WANDB_BASE_URL", "NETRC", "WANDB_CONFIG_DIR"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    assert not has_key()
+    (tmp_path / ".netrc").write_text("machine github.com\n  login x\n")
+    assert not has_key()
+    (tmp_path / ".netrc").write_text(
+        "machine github.com\n  login x\nmachine api.wandb.ai\n  login user\n  password k\n"
+    )
+    assert has_key()
+    monkeypatch.setenv("WANDB_BASE_URL", "https://wandb.example:8080/x")
+    assert not has_key()
+    for name, value in (("WANDB_MODE", "offline"), ("WANDB_API_KEY", "k")):
+        with monkeypatch.context() as inner:
+            inner.setenv(name, value)
+            assert has_key()
+    (tmp_path / ".config/wandb").mkdir(parents=True)
+    (tmp_path / ".config/wandb/settings").write_text("[default]\napi_key = k\n")
+    assert has_key()
+
+
+# ---- a Python that is none, a container runtime that is broken, typos
+
+
+def test_a_folder_and_a_file_without_the_x_bit_are_named_as_that(tmp_path):
+    plain = tmp_path / "python"
+    plain.write_text("#!/bin/sh\n")
+    assert probe.toolchain(str(tmp_path)).problem == "is a folder: name the Python in it, such as bin/python"
+    chosen = profile({"trainer.python": str(plain)})
+    (finding,) = [one for one in check(chosen, look(chosen)) if one.key == "trainer.python"]
+    assert finding.message == f"{plain} may not be run: it lacks the x-bit (chmod +x)"
+
+
+@pytest.mark.parametrize(
+    ("said", "broken"),
+    [
+        ("docker: Error response from daemon: failed to create shim task: OCI runtime create failed: runc: x", True),
+        ("Error: OCI runtime error: crun: unknown version specified", True),
+        ("Error: crun: error opening file `/sys/fs/cgroup`: No such file or directory", True),
+        ('docker: … OCI runtime create failed: … exec: "python": executable file not found in $PATH', False),
+        ("Error: crun: executable file `python` not found in $PATH: OCI runtime attempted to invoke a command", False),
+        ("Traceback (most recent call last):", False),
+    ],
+)
+def test_a_broken_oci_runtime_is_told_from_what_an_image_lacks(said, broken):
+    assert broken_runtime(f"first\n{said}\n".encode()).startswith("the OCI runtime") is broken
+
+
+@pytest.mark.parametrize(
+    ("key", "remedy"),
+    [
+        ("recipe.warmup", "`tui-train keys` lists them."),
+        ("recipe.block", "`tui-train keys` lists them."),
+        ("recipe.stepz", "Did you mean recipe.steps?"),
+        ("steps", "Did you mean recipe.steps?"),
+        ("recipe.backend", "Did you mean communication.backend?"),
+        ("trainer.enviroment", "Did you mean trainer.environment?"),
+    ],
+)
+def test_the_nearest_of_all_keys_and_none_where_none_is_near(key, remedy):
+    with pytest.raises(BadInput) as caught:
+        fields.field(key)
+    assert caught.value.remedy == remedy
+    if key.startswith("recipe"):
+        with pytest.raises(BadInput) as caught:
+            store.loads(f"[recipe]\n{key.partition('.')[2]} = 1\n")
+        assert caught.value.remedy == remedy
+
+
+@pytest.mark.parametrize(("option", "words"), [("--stepz=3", "--set recipe.steps=VALUE"), ("--block=3", "")])
+def test_a_key_that_is_written_as_an_option(option, words):
+    done = subprocess.run(
+        [sys.executable, "-m", "tui_train", "plan", option, "x"], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 64
+    assert ("Did you mean" in done.stderr) is bool(words)
+    assert words in done.stderr

@@ -1,0 +1,56 @@
+"""The check of W&B: a training that reports there, and has no key."""
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from tui_train.changes import Change
+from tui_train.checks.finding import Finding
+from tui_train.facts.types import Facts, Toolchain
+from tui_train.facts.versions import older
+from tui_train.memory.settings import settings
+from tui_train.memory.trainers import on
+from tui_train.plan.resolve import Resolved
+from tui_train.profile.types import Profile
+
+_KEY = "WANDB_API_KEY"
+_SILENT = {"offline", "disabled", "dryrun"}
+
+
+def key(profile: Profile, facts: Facts, resolved: Resolved) -> Iterator[Finding]:
+    """A key for W&B where the script's version of transformers, or its words, have it report there."""
+    trainer, tool = profile.trainer, resolved.toolchain
+    if facts.wandb_key or trainer.kind != "script" or tool is None or "wandb" not in tool.packages:
+        return
+    told = settings(profile, facts.documents)
+    mode = trainer.environment.get("WANDB_MODE") or str(told.get("wandb_mode", ""))
+    if (
+        _KEY in trainer.secrets
+        or mode.lower() in _SILENT
+        or not (why := _reports(told, trainer.environment, resolved, tool))
+    ):
+        return
+    environment = {**trainer.environment, "WANDB_MODE": "offline"}
+    change = Change("wandb offline", "needs no key; sync it later", (("trainer.environment", environment),))
+    message = f"no key for W&B was found, and the training reports there: {why}"
+    remedy = f"Export {_KEY} where you start it and name it under secrets, run `wandb login`, or pass --report_to=none."
+    yield Finding(level="warning", key="trainer.secrets", message=message, remedy=remedy, change=change)
+
+
+def _reports(told: Mapping[str, Any], environment: Mapping[str, str], resolved: Resolved, tool: Toolchain) -> str:
+    """Return why a training reports to W&B, empty where it does not, or that is not known."""
+    wanted = told.get("report_to")
+    names = wanted if isinstance(wanted, list) else str(wanted or "").replace(",", " ").split()
+    if "wandb" in names:
+        return "report_to says so"
+    # Presets that save as transformers' Trainer does start one.
+    rule = resolved.preset.checkpoints
+    if rule is None or "trainer_state.json" not in rule.complete:
+        return ""
+    if told.get("wandb_project") or on(told, "use_wandb"):
+        return "its configuration names a project of W&B"
+    before = older(tool.transformers, "5")
+    if before and environment.get("WANDB_DISABLED", "").lower() in {"1", "true", "yes", "on"}:
+        return ""
+    if "all" in names:
+        return "report_to is all, and wandb is installed"
+    return f"transformers {tool.transformers} reports to all that is installed" if before and not names else ""

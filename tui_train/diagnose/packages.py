@@ -1,0 +1,40 @@
+"""PACKAGES: which package has a module that trainings import; a name that only a log tells is never one to install."""
+
+import re
+
+# An error names the module or the package: those of one name, and the others by either name.
+_SAME = (
+    "accelerate", "aiohttp", "albumentations", "apache-beam", "av", "axolotl", "bitsandbytes", "boto3",
+    "click", "comet-ml", "datasets", "decord", "deepspeed", "diffusers", "einops", "evaluate", "fairscale",
+    "faiss-cpu", "fire", "fsspec", "gradio", "h5py", "huggingface-hub", "hydra-core", "jinja2", "jsonlines",
+    "kernels", "lightning", "librosa", "llamafactory", "lm-eval", "loguru", "matplotlib", "mlflow", "msgpack",
+    "nemo-run", "neptune", "ninja", "nltk", "numpy", "omegaconf", "optimum", "packaging", "pandas", "peft",
+    "protobuf", "psutil", "pyarrow", "pydantic", "pytorch-lightning", "ray", "regex", "requests", "rich",
+    "rouge-score", "sacrebleu", "safetensors", "scikit-learn", "scipy", "seaborn", "sentencepiece",
+    "setuptools", "soundfile", "spacy", "tensorboard", "tensorboardx", "tiktoken", "timm", "tokenizers",
+    "torch", "torchaudio", "torchdata", "torchmetrics", "torchvision", "tqdm", "transformers", "triton",
+    "trl", "typer", "unsloth", "vllm", "wandb", "webdataset", "xformers", "zstandard",
+)  # fmt: skip
+_OTHER = {
+    "attr": "attrs", "bs4": "beautifulsoup4", "cv2": "opencv-python-headless", "dateutil": "python-dateutil",
+    "dotenv": "python-dotenv", "faiss": "faiss-cpu", "flash-attn": "flash-attn --no-build-isolation",
+    "git": "GitPython", "google.protobuf": "protobuf", "hydra": "hydra-core", "liger-kernel": "liger-kernel",
+    "mamba-ssm": "mamba-ssm --no-build-isolation", "nemo": "nemo_toolkit[nlp]", "nvitop": "nvitop", "pil": "Pillow",
+    "pillow": "Pillow", "pkg-resources": "setuptools", "pynvml": "nvidia-ml-py", "skimage": "scikit-image",
+    "sklearn": "scikit-learn", "transformer-engine": "transformer-engine[pytorch] --no-build-isolation",
+    "yaml": "PyYAML",
+    "pyyaml": "PyYAML", "zmq": "pyzmq",
+}  # fmt: skip
+PACKAGES: dict[str, str] = {**{name: name for name in _SAME}, **_OTHER}
+
+
+def remedy(module: str) -> str:
+    """Return what to do about a missing module; what an error calls it is never repeated as a package to install."""
+    package = PACKAGES.get(re.sub(r"[-_]+", "-", module).lower())
+    if package:
+        return f"Install it there: `PYTHON -m pip install {package}`, or choose the environment that has it."
+    return (
+        "If it is your own, start in its folder (trainer.working_directory) or put that on PYTHONPATH; else choose the "
+        "environment that has it, or see in the script's documentation which package that is: a package of the same "
+        "name may be somebody else's."
+    )

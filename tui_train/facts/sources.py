@@ -1,0 +1,90 @@
+"""Reads a training script, without running it: whether it loads a checkpoint, and what it expects of its launcher."""
+
+import ast
+import warnings
+from collections.abc import Iterator
+from pathlib import Path
+
+from tui_train.facts.types import Source
+from tui_train.text import visible
+
+_MOST = 2**20
+_RESUME = "resume_from_checkpoint"
+_LOCAL_RANK = {"--local_rank", "--local-rank"}
+_LONGEST = 100
+
+
+def source(path: str) -> Source:
+    """Return what a script's own text tells; `problem` where it cannot be read, or is no Python."""
+    try:
+        if not Path(path).is_file():
+            # A pipe or a terminal would be waited for.
+            return Source(problem="it is no file")
+        with Path(path).open("rb") as file:
+            data = file.read(_MOST + 1)
+    except (OSError, ValueError) as error:
+        return Source(problem=f"it cannot be read: {getattr(error, 'strerror', None) or error}")
+    return Source(problem="it is longer than 1 MiB") if len(data) > _MOST else read(data)
+
+
+def read(data: bytes) -> Source:
+    """Return what the text of a script tells."""
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            nodes = [*ast.walk(ast.parse(data))]
+            calls = [node for node in nodes if isinstance(node, ast.Call)]
+            line, words = _bare_train(nodes, calls)
+    except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
+        return Source(problem=visible(f"it is not Python: {str(error)[:200]}"))
+    return Source(
+        bare_train=line,
+        train_words=words,
+        accelerates=any(_called(call) == "Accelerator" for call in calls),
+        names_checkpoint=_RESUME.encode() in data,
+        local_rank=next((call.lineno for call in calls if _takes_local_rank(call)), 0),
+        reads_local_rank=b"LOCAL_RANK" in data,
+    )
+
+
+def _bare_train(nodes: list[ast.AST], calls: list[ast.Call]) -> tuple[int, str]:
+    """Return the line of a trainer's train() without a checkpoint and how it should read; 0 where one is passed."""
+    made = {text: call for node in nodes for text, call in _assigned(node) if _called(call).endswith("Trainer")}
+    bare: list[tuple[int, str]] = []
+    for call in calls:
+        if not isinstance(call.func, ast.Attribute) or call.func.attr != "train":
+            continue
+        text = ast.unparse(call.func.value)
+        direct = isinstance(call.func.value, ast.Call) and _called(call.func.value).endswith("Trainer")
+        if not (direct or text in made or text.lower().endswith("trainer")):
+            continue
+        if call.args or any(word.arg in {None, _RESUME} for word in call.keywords):
+            return 0, ""
+        bare.append((call.lineno, _better("trainer" if direct else text, made.get(text))))
+    return min(bare, default=(0, ""))
+
+
+def _better(trainer: str, made: ast.Call | None) -> str:
+    """Return the call that passes the checkpoint on, by the names that the script uses."""
+    arguments = next((ast.unparse(word.value) for word in made.keywords if word.arg == "args"), "") if made else ""
+    arguments = arguments if arguments.isidentifier() else "training_args"
+    trainer = trainer if len(trainer) <= _LONGEST else "trainer"
+    return f"{trainer}.train({_RESUME}={arguments}.{_RESUME})"
+
+
+def _assigned(node: ast.AST) -> Iterator[tuple[str, ast.Call]]:
+    """Yield each name that is given what a call returns."""
+    if isinstance(node, (ast.Assign, ast.AnnAssign)) and isinstance(node.value, ast.Call):
+        for target in node.targets if isinstance(node, ast.Assign) else [node.target]:
+            yield ast.unparse(target), node.value
+
+
+def _called(call: ast.Call) -> str:
+    """Return the last name of what is called."""
+    function = call.func
+    return function.attr if isinstance(function, ast.Attribute) else getattr(function, "id", "")
+
+
+def _takes_local_rank(call: ast.Call) -> bool:
+    words = {word.value for word in call.args if isinstance(word, ast.Constant) and isinstance(word.value, str)}
+    return _called(call) == "add_argument" and bool(words & _LOCAL_RANK)

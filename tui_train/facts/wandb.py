@@ -1,0 +1,37 @@
+"""Whether W&B would find a key of this user's, or needs none; the key itself is never kept."""
+
+import os
+import re
+from pathlib import Path
+
+_MOST = 1 << 16
+_SILENT = {"offline", "disabled", "dryrun"}
+_HOST = re.compile(r"(?m)^\s*machine\s+(\S+)")
+_SETTINGS = re.compile(r"(?m)^\s*(api_key|anonymous)\s*[=:]\s*\S")
+
+
+def has_key() -> bool:
+    """Tell whether a training that is started here and reports to W&B is asked for nothing.
+
+    Source: W&B's documentation of its variables: WANDB_API_KEY, then the netrc file, then its own settings.
+    """
+    if os.environ.get("WANDB_API_KEY") or os.environ.get("WANDB_MODE", "").lower() in _SILENT:
+        return True
+    server = os.environ.get("WANDB_BASE_URL", "https://api.wandb.ai")
+    host = server.partition("//")[2].partition("/")[0].partition(":")[0]
+    names = [os.environ.get("NETRC") or "~/.netrc", "~/_netrc"]
+    if any(host in _HOST.findall(_text(name)) for name in names):
+        return True
+    folder = os.environ.get("WANDB_CONFIG_DIR") or "~/.config/wandb"
+    return bool(_SETTINGS.search(_text(f"{folder}/settings")))
+
+
+def _text(name: str) -> str:
+    try:
+        path = Path(name).expanduser()
+        if not path.is_file():
+            return ""
+        with path.open("rb") as file:
+            return file.read(_MOST).decode("utf-8", "replace")
+    except (OSError, ValueError, RuntimeError):
+        return ""

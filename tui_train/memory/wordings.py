@@ -1,0 +1,24 @@
+"""OUT_OF_MEMORY: the one table of what says that the GPU's memory ran out; launch.sh and the diagnosis both read it."""
+
+# Failure by which the diagnosis names it, and a regular expression that bash (extended) and Python read alike.
+# Words alone are none: “CUDA out of memory” counts where an error begins with it, not where a hint speaks of it.
+OUT_OF_MEMORY: tuple[tuple[str, str], ...] = (
+    ("cuda_oom", r"(^|: )(CUDA|HIP|XPU) out of memory"),
+    ("cuda_oom", r"(ERROR|FATAL|CRITICAL)[^a-z]* (CUDA|HIP|XPU) out of memory"),
+    ("cuda_oom", r"(CUDA|HIP|XPU) out of memory\. Tried to allocate"),
+    ("cuda_oom", r"(^|[^A-Za-z.]|torch\.|cuda\.|memory\.)OutOfMemoryError(: |$)"),
+    ("cuda_oom", r"(CUDA|[Cc]uda) (runtime |driver )?error:? (2: )?(\(2\))? ?:? ?out of memory"),
+    ("cuda_oom", r"THCudaCheck FAIL.*out of memory"),
+    ("cuda_oom", r"Triton Error \[CUDA\]: out of memory"),
+    ("cuda_oom", r"(CUDA_ERROR_OUT_OF_MEMORY|cudaErrorMemoryAllocation|hipErrorOutOfMemory)"),
+    ("cuda_oom", r"cudaMalloc failed:? out of memory"),
+    ("cuda_oom", r"RESOURCE_EXHAUSTED: (Out of memory|OOM)"),
+    ("cuda_oom", r"ResourceExhaustedError.*OOM"),
+    ("cuda_oom", r"Error: out of memory( at .*ops\.c|$)"),
+    ("cuda_oom", r"cupy.*[Oo]ut of memory allocating"),
+    ("cuda_oom", r"Failed to allocate [^ ]+ bytes .*on (GPU|device)"),
+    ("cuda_oom", r"ran out of GPU memory"),
+    ("cublas_alloc", r"BLAS_STATUS_ALLOC_FAILED"),
+    ("cudnn_alloc", r"CUDNN_STATUS_ALLOC_FAILED"),
+    ("nccl_cuda_error", r"Cuda failure ([0-9]+ )?'out of memory'"),
+)

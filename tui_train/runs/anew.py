@@ -1,0 +1,32 @@
+"""Whether an attempt that was given a checkpoint went on from it: what the beginning of its log tells."""
+
+from pathlib import Path
+
+from tui_train.runs.lines import fold
+from tui_train.runs.progress import Progress, Reading, advance
+
+# The first step comes after a training's own preparations, and before much else is written.
+HEAD = 256 << 10
+
+
+def first_step(log: Path, reading: Reading) -> int:
+    """Return the first step that a log's beginning tells, 0 where it tells none."""
+    try:
+        with log.open("rb") as file:
+            pieces = file.read(HEAD).replace(b"\r", b"\n").split(b"\n")
+    except OSError:
+        return 0
+    for piece in pieces[:-1]:
+        lines = [line for line in fold(piece) if not line.startswith("start |") and "esum" not in line]
+        now = advance(Progress(), lines, reading)
+        # A bar of another length is of something else.
+        if now.step and (not reading.steps or now.steps == reading.steps):
+            return now.step
+    return 0
+
+
+def sentence(first: int, resumed: int) -> str:
+    """Return in words that a training which was given the checkpoint of a step began before it; empty where not."""
+    if not 0 < first < resumed:
+        return ""
+    return f"it was given the checkpoint of step {resumed} and began at step {first}: the script does not load it"
