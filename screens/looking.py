@@ -161,7 +161,14 @@ class Looking(App[int]):
             # Older answers may come later than newer ones: none of them is forgotten.
             paths, documents = {**facts.paths, **value.paths}, {**facts.documents, **value.documents}
             models = {**facts.models, **value.models}
-            self.facts = replace(facts, paths=paths, documents=documents, presets=value.presets, models=models)
+            self.facts = replace(
+                facts,
+                paths=paths,
+                documents=documents,
+                presets=value.presets,
+                models=models,
+                checkpoints={**facts.checkpoints, **value.checkpoints},
+            )
         elif event.part in {"help", "recipes"}:
             self.facts = replace(facts, **{event.part: {**getattr(facts, event.part), **value}})
         elif event.part == "machine":

@@ -8,9 +8,9 @@ from msgspec import Struct
 
 from tui_train.checks import Finding, check
 from tui_train.errors import TuiTrainError, Unavailable
-from tui_train.facts import images, probe
+from tui_train.facts import images, nemo_models, probe
 from tui_train.facts.documents import documents
-from tui_train.facts.types import ContainerImage, Document, Facts, PathState
+from tui_train.facts.types import ContainerImage, Document, Facts, NemoCheckpoint, PathState
 from tui_train.facts.variables import variables
 from tui_train.files import PRIVATE, write_beside
 from tui_train.memory import models, settings
@@ -46,6 +46,7 @@ class Named(Struct, frozen=True, kw_only=True):
     documents: dict[str, Document]
     presets: dict[str, OwnPreset]
     models: dict[str, ModelFolder]
+    checkpoints: dict[str, NemoCheckpoint]
 
 
 def named(profile: Profile) -> Named:
@@ -57,7 +58,15 @@ def named(profile: Profile) -> Named:
         documents=read,
         presets=own_presets(),
         models={path: models.folder(path) for path in settings.models_of(profile, read)},
+        checkpoints=_checkpoints(profile),
     )
+
+
+def _checkpoints(profile: Profile) -> dict[str, NemoCheckpoint]:
+    """Return what the NeMo checkpoint is that the profile begins with."""
+    model = profile.trainer.model
+    of_nemo = profile.trainer.kind == "nemo" and model and Path(model, "context").is_dir()
+    return {model: nemo_models.checkpoint(model)} if of_nemo else {}
 
 
 def look(profile: Profile) -> Facts:
@@ -71,6 +80,7 @@ def look(profile: Profile) -> Facts:
         documents=files.documents,
         presets=files.presets,
         models=files.models,
+        checkpoints=files.checkpoints,
         variables=variables(),
         engines=images.engines() if inside else (),
         images=chosen_image(profile),

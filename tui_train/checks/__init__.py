@@ -3,7 +3,19 @@
 import msgspec
 
 from tui_train.changes import Change
-from tui_train.checks import bridge, communication, container, hardware, launch, nemo, preset, recipe, taken, trainer
+from tui_train.checks import (
+    bridge,
+    communication,
+    container,
+    hardware,
+    launch,
+    nemo,
+    nemo_told,
+    preset,
+    recipe,
+    taken,
+    trainer,
+)
 from tui_train.checks.finding import Check, Finding
 from tui_train.errors import BadInput
 from tui_train.facts.types import Facts
@@ -51,6 +63,10 @@ CHECKS: tuple[Check, ...] = (
     nemo.recipe,
     nemo.data,
     nemo.parallel,
+    nemo_told.lora,
+    nemo_told.weights,
+    nemo_told.splits,
+    nemo_told.settings,
     nemo.automodel,
     bridge.bridge,
     hardware.logout,

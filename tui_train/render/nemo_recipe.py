@@ -47,6 +47,8 @@ def nemo_recipe(file: NemoFile) -> str:
         *_length(file),
         *_precision(file),
         *_keep(file),
+        *_without(file),
+        *_more(file),
         "    return recipe",
     ]
     return _HEAD.format(recipe=file.recipe) + tokenizer + _arguments(file) + "\n".join(body) + "\n" + _TAIL
@@ -131,8 +133,7 @@ def _data(file: NemoFile) -> list[str]:
     else:
         why = "Each of these stands for a .bin and a .idx file, as Megatron's preprocess_data.py writes them."
         kind = "PreTrainingDataModule"
-        prefixes = (path.removesuffix(".bin") for path in file.data)
-        lines = ["        paths=[", *(f"            {prefix!r}," for prefix in prefixes), "        ],"]
+        lines = _paths(file)
     lines += [
         "        seq_length=arguments.sequence_length,",
         "        micro_batch_size=arguments.micro_batch,",
@@ -149,6 +150,40 @@ def _data(file: NemoFile) -> list[str]:
             '    recipe.tokenizer = "data"',
         ]
     return told
+
+
+def _paths(file: NemoFile) -> list[str]:
+    if not file.validation_data:
+        return ["        paths=[", *_prefixes(file.data, 12), "        ],"]
+    test = file.test_data or file.validation_data
+    lines = ["        paths={"]
+    for name, paths in (("train", file.data), ("validation", file.validation_data), ("test", test)):
+        if name == "test" and not file.test_data:
+            lines.append("            # NeMo wants three, and evaluates nothing on this one in a training.")
+        lines += [f'            "{name}": [', *_prefixes(paths, 16), "            ],"]
+    return [*lines, "        },"]
+
+
+def _prefixes(paths: tuple[str, ...], indent: int) -> list[str]:
+    return [f"{' ' * indent}{path.removesuffix('.bin')!r}," for path in paths]
+
+
+def _without(file: NemoFile) -> list[str]:
+    if not file.without:
+        return []
+    why = "Transformer Engine" if len(file.without) == 1 else "Transformer Engine or Apex"
+    return [
+        "",
+        f"    # These ask for code of {why}, which the chosen Python does not have.",
+        *(f"    recipe.model.config.{name} = False" for name in file.without),
+    ]
+
+
+def _more(file: NemoFile) -> list[str]:
+    if not file.more:
+        return []
+    lines = ["", "    # Your own settings (nemo.set). A name that the recipe does not know ends it here."]
+    return [*lines, *(f"    recipe.{name} = {value!r}" for name, value in file.more)]
 
 
 def _length(file: NemoFile) -> list[str]:
