@@ -1,7 +1,8 @@
 """Runs in a Python with NeMo, on the CPU: starts generated files unmodified, with nemo_run's `run` replaced.
 
 usage: nemo_child.py WHAT TOKENIZER SCRIPT [ARGUMENT...], or nemo_child.py jobs FILE with several of these as JSON.
-WHAT is build (print the recipe's fields), dryrun (all its objects are made) or steps=N (it trains to step N, tiny).
+WHAT is build (print the recipe's fields), dryrun (all its objects are made) , steps=N (it trains to step N, tiny) or
+train (it trains with all settings as the file has them, but for the CPU).
 """
 
 import contextlib
@@ -12,7 +13,7 @@ from pathlib import Path
 
 import no_cuda  # before NeMo, which takes some of it when it is imported
 
-if sys.argv[1].startswith("steps="):
+if sys.argv[1].startswith("steps=") or sys.argv[1] == "train":
     no_cuda.pretend()
 
 import fiddle
@@ -90,12 +91,14 @@ def start(what, tokenizer, script, *rest):
         on_the_cpu(recipe, tokenizer)
         if what == "dryrun":
             NEMO_RUN(recipe, dryrun=True)
+        elif what == "train":
+            NEMO_RUN(recipe, **options)
         else:
             tiny(recipe, int(what.removeprefix("steps=")))
             NEMO_RUN(recipe, **options)
 
     nemo_run.run = instead
-    if what.startswith("steps="):
+    if what.startswith("steps=") or what == "train":
         without_a_gpu()
     sys.argv = [script, *rest]
     runpy.run_path(script, run_name="__main__")

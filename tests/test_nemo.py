@@ -24,7 +24,8 @@ from tui_train.target import nemo_recipes
 
 NEMO = {"trainer.kind": "nemo", "nemo.recipe": "qwen25_500m", "trainer.data": ("/a.bin",), "nemo.tokenizer": "/tok"}
 MOCK = NEMO | {"trainer.data": (), "nemo.mock_data": True}
-RECIPES = {"nemo_toolkit": "2.7.3", "nemo_run": "0.11.1"}
+RECIPES = {"nemo_toolkit": "2.7.3", "nemo_run": "0.11.1", "transformer-engine": "2.8.0"}
+BARE = {"nemo_toolkit": "2.7.3", "nemo_run": "0.11.1"}
 WITH_NEMO = facts(gpus=(gpu(0), gpu(1)), packages=RECIPES, python="/p")
 FINETUNE = NEMO | {
     "nemo.task": "finetune",

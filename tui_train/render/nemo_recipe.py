@@ -171,12 +171,19 @@ def _prefixes(paths: tuple[str, ...], indent: int) -> list[str]:
 def _without(file: NemoFile) -> list[str]:
     if not file.without:
         return []
-    why = "Transformer Engine" if len(file.without) == 1 else "Transformer Engine or Apex"
-    return [
+    neither = len(file.without) > 1
+    why = "Transformer Engine or Apex" if neither else "Transformer Engine"
+    lines = [
         "",
         f"    # These ask for code of {why}, which the chosen Python does not have.",
         *(f"    recipe.model.config.{name} = False" for name in file.without),
     ]
+    if neither:
+        lines += [
+            "    # PyTorch's AdamW takes the place of theirs: shared out over GPUs, its state could not be saved.",
+            "    recipe.optim.config.use_distributed_optimizer = False",
+        ]
+    return lines
 
 
 def _more(file: NemoFile) -> list[str]:
