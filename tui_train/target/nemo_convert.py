@@ -66,6 +66,7 @@ def without_transformer_engine() -> None:
     def named(source: Any, target: Any, mapping: dict[str, str], transforms: Any = (), **more: Any) -> Any:
         for one in transforms:
             one.source_key, one.target_key = plain(one.source_key), plain(one.target_key)
+        same_kind(source, target)
         names = {plain(here): plain(there) for here, there in mapping.items()}
         return apply(source, target, names, list(transforms), **more)
 
@@ -75,6 +76,14 @@ def without_transformer_engine() -> None:
 
     io.apply_transforms = named
     TransformerConfig.__post_init__ = plain_config
+
+
+def same_kind(source: Any, target: Any) -> None:
+    """Give the norms of NeMo's model the type of the other's weights: without Transformer Engine they are fp32."""
+    ours, other = (target, source) if hasattr(source, "dtype") and hasattr(source, "config_class") else (source, target)
+    for name, weight in ours.named_parameters():
+        if "layernorm" in name:
+            weight.data = weight.data.to(other.dtype)
 
 
 def plain(key: Any) -> Any:
