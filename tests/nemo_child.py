@@ -59,7 +59,7 @@ def tiny(recipe, steps):
     config.num_layers, config.hidden_size, config.ffn_hidden_size = 2, 96, 128
     config.num_attention_heads, config.num_query_groups, config.vocab_size = 12, 2, 512
     config.use_cpu_initialization, config.gradient_accumulation_fusion = True, False
-    config.bias_dropout_fusion = config.masked_softmax_fusion = config.bf16 = False
+    config.bias_dropout_fusion = config.bf16 = False
     config.params_dtype = config.pipeline_dtype = config.autocast_dtype = torch.float32
     recipe.data.num_workers = 0
     optim.bf16 = optim.use_distributed_optimizer = False
