@@ -316,7 +316,7 @@ print("PARTS", len(begun))
 
 def test_prepared_data_goes_on_where_it_was_interrupted(python, tokenizer, tmp_path):
     text = tmp_path / "text.txt"
-    text.write_text("\n\n".join(f"{number} the quick brown fox" for number in range(100)), encoding="utf-8")
+    text.write_text("\n\n".join(f"{number} the quick brown fox" for number in range(300)), encoding="utf-8")
 
     def prepared(name, most):
         folder = tmp_path / name
