@@ -20,7 +20,8 @@ from tui_train.profile.types import Profile
 from tui_train.text import counted, visible
 
 from .messages import AskRecipes, AskScript, Chosen, Complaint
-from .step import Step, row_of
+from .nemo_maker import NemoMaker
+from .step import row_of
 from .widgets.dialogs import Ask, AskText, Help
 from .widgets.picks import Pick, Picks
 from .widgets.rows import TextRow, row_id
@@ -35,6 +36,7 @@ _WHAT = (
     "nemo.peft",
     "nemo.mock_data",
     "nemo.tokenizer",
+    "nemo.set",
     "nemo.tensor_parallel",
     "nemo.pipeline_parallel",
     "nemo.context_parallel",
@@ -70,7 +72,7 @@ _REST = (
 )
 
 
-class Backend(Step):
+class Backend(NemoMaker):
     """The second step."""
 
     HELP = """Backend
@@ -82,6 +84,7 @@ Python: the interpreter that trains; O names another one than those found.
 H runs the script with --help and offers the arguments that it lists: only then is it run before the training.
 Container: trains in an image, by its own Python; V looks into the image, and whether it sees the chosen cards.
 NeMo: R shows its recipes to choose from, N asks the Python which it really has.
+P prepares text that is named as data, I imports a Hugging Face folder that is named as model.
 Communication: what NCCL can do without is a list of cures; take one only for the error that it names."""
     TITLE_OF_STEP = "Backend"
     KEYS = (*_WHAT, *_START, *_TALK, "communication.without", *_REST)
@@ -91,6 +94,8 @@ Communication: what NCCL can do without is a list of cures; take one only for th
         Binding("v", "validate", "Validate image"),
         Binding("r", "recipes", "Recipes"),
         Binding("n", "ask_recipes", "Ask NeMo"),
+        Binding("p", "prepare", "Prepare data"),
+        Binding("i", "import", "Import model"),
     ]
 
     def __init__(self) -> None:

@@ -169,6 +169,7 @@ class Looking(App[int]):
                 models=models,
                 sources=sources,
                 wandb_key=value.wandb_key,
+                checkpoints={**facts.checkpoints, **value.checkpoints},
             )
         elif event.part in {"help", "recipes"}:
             self.facts = replace(facts, **{event.part: {**getattr(facts, event.part), **value}})

@@ -1,7 +1,8 @@
 """Runs in a Python with NeMo, on the CPU: starts generated files unmodified, with nemo_run's `run` replaced.
 
 usage: nemo_child.py WHAT TOKENIZER SCRIPT [ARGUMENT...], or nemo_child.py jobs FILE with several of these as JSON.
-WHAT is build (print the recipe's fields), dryrun (all its objects are made) or steps=N (it trains to step N, tiny).
+WHAT is build (print the recipe's fields), dryrun (all its objects are made) , steps=N (it trains to step N, tiny) or
+train (it trains with all settings as the file has them, but for the CPU).
 """
 
 import contextlib
@@ -12,7 +13,7 @@ from pathlib import Path
 
 import no_cuda  # before NeMo, which takes some of it when it is imported
 
-if sys.argv[1].startswith("steps="):
+if sys.argv[1].startswith("steps=") or sys.argv[1] == "train":
     no_cuda.pretend()
 
 import fiddle
@@ -58,7 +59,7 @@ def tiny(recipe, steps):
     config.num_layers, config.hidden_size, config.ffn_hidden_size = 2, 96, 128
     config.num_attention_heads, config.num_query_groups, config.vocab_size = 12, 2, 512
     config.use_cpu_initialization, config.gradient_accumulation_fusion = True, False
-    config.bias_dropout_fusion = config.masked_softmax_fusion = config.bf16 = False
+    config.bias_dropout_fusion = config.bf16 = False
     config.params_dtype = config.pipeline_dtype = config.autocast_dtype = torch.float32
     recipe.data.num_workers = 0
     optim.bf16 = optim.use_distributed_optimizer = False
@@ -90,12 +91,14 @@ def start(what, tokenizer, script, *rest):
         on_the_cpu(recipe, tokenizer)
         if what == "dryrun":
             NEMO_RUN(recipe, dryrun=True)
+        elif what == "train":
+            NEMO_RUN(recipe, **options)
         else:
             tiny(recipe, int(what.removeprefix("steps=")))
             NEMO_RUN(recipe, **options)
 
     nemo_run.run = instead
-    if what.startswith("steps="):
+    if what.startswith("steps=") or what == "train":
         without_a_gpu()
     sys.argv = [script, *rest]
     runpy.run_path(script, run_name="__main__")

@@ -1,6 +1,7 @@
 """Makes what libraries ask of CUDA harmless in a process without a GPU; to be called before they are imported."""
 
 import contextlib
+import re
 
 import torch
 from torch.overrides import TorchFunctionMode
@@ -65,6 +66,11 @@ def pretend():
     cuda.manual_seed = torch.manual_seed
     cuda.nvtx.range_push = cuda.nvtx.range_pop = lambda *_, **__: 0
     torch.Tensor.cuda = torch.nn.Module.cuda = lambda self, *_, **__: self
+    # Megatron knows weights only by the names that their types have on a GPU.
+    named = torch.Tensor.type
+    torch.Tensor.type = lambda self, *to, **how: (
+        named(self, *to, **how) if to or how else re.sub(r"^torch\.(?!cuda)", "torch.cuda.", named(self))
+    )
     for name in ("FloatTensor", "LongTensor", "IntTensor", "BFloat16Tensor", "HalfTensor", "DoubleTensor"):
         setattr(cuda, name, getattr(torch, name))
     CudaIsCpu().__enter__()

@@ -7,6 +7,7 @@ import subprocess
 import sys
 import textwrap
 
+import msgspec
 import pytest
 import yaml
 from support import HOSTILE, boxed, facts, gpu, inside, profile, ready
@@ -14,17 +15,19 @@ from support import HOSTILE, boxed, facts, gpu, inside, profile, ready
 from tui_train import choices
 from tui_train.changes import apply
 from tui_train.checks import check
-from tui_train.facts import recipes
-from tui_train.facts.types import Facts
+from tui_train.facts import nemo_models, recipes
+from tui_train.facts.types import Facts, NemoCheckpoint
 from tui_train.plan import nemo
 from tui_train.plan.plan import plan
 from tui_train.plan.resolve import resolve
 from tui_train.plan.types import argv
+from tui_train.render.nemo_recipe import nemo_recipe
 from tui_train.target import nemo_recipes
 
 NEMO = {"trainer.kind": "nemo", "nemo.recipe": "qwen25_500m", "trainer.data": ("/a.bin",), "nemo.tokenizer": "/tok"}
 MOCK = NEMO | {"trainer.data": (), "nemo.mock_data": True}
-RECIPES = {"nemo_toolkit": "2.7.3", "nemo_run": "0.11.1"}
+RECIPES = {"nemo_toolkit": "2.7.3", "nemo_run": "0.11.1", "transformer-engine": "2.8.0"}
+BARE = {"nemo_toolkit": "2.7.3", "nemo_run": "0.11.1"}
 WITH_NEMO = facts(gpus=(gpu(0), gpu(1)), packages=RECIPES, python="/p")
 FINETUNE = NEMO | {
     "nemo.task": "finetune",
@@ -37,6 +40,13 @@ OWN = NEMO | {"nemo.own_size": False, "recipe.global_batch": 32}
 AUTOMODEL = facts(gpus=(gpu(0),), packages={"nemo_automodel": "0.7.0", "nemo_toolkit": "3.0.0"})
 BRIDGED = {"megatron-bridge": "0.3.1", "nemo_toolkit": "3.0.0"}
 BRIDGE = facts(gpus=(gpu(0), gpu(1)), packages=BRIDGED, python="/p")
+
+
+def with_checkpoint(model="Qwen2Model", **numbers):
+    """Facts of a machine on which the checkpoint of FINETUNE has this model and these sizes."""
+    found = facts(gpus=(gpu(0),), packages=RECIPES, paths={"/checkpoint/context": "folder"})
+    known = NemoCheckpoint(model=model, numbers=numbers)
+    return msgspec.structs.replace(found, checkpoints={"/checkpoint": known})
 
 
 # Values, facts, then what is found: level, key, a part of the words, and whether it is the machine that lacks it.
@@ -72,6 +82,122 @@ FAULTS = {
         "warning",
         "nemo.recipe",
         "ImportError: no modelopt",
+        False,
+    ),
+    "lora without transformer engine": (
+        FINETUNE,
+        facts(gpus=(gpu(0),), packages=BARE, python="/p"),
+        "error",
+        "nemo.peft",
+        "needs Transformer Engine, which /p does not have",
+        False,
+    ),
+    "hugging face folder for a recipe": (
+        FINETUNE,
+        facts(
+            gpus=(gpu(0),),
+            packages=RECIPES,
+            paths={"/checkpoint/config.json": "file", "/checkpoint/context": "missing"},
+        ),
+        "error",
+        "trainer.model",
+        "/checkpoint is a Hugging Face folder",
+        False,
+    ),
+    "checkpoint of nemo 1": (
+        FINETUNE,
+        facts(gpus=(gpu(0),), packages=RECIPES, paths={"/checkpoint/context": "missing"}),
+        "error",
+        "trainer.model",
+        "is no checkpoint of NeMo 2",
+        False,
+    ),
+    "checkpoint of another size": (
+        FINETUNE,
+        with_checkpoint(num_layers=28, hidden_size=1536, ffn_hidden_size=8960, num_attention_heads=12),
+        "error",
+        "trainer.model",
+        "num_layers 28 for 24, hidden_size 1536 for 896",
+        False,
+    ),
+    "checkpoint of another model": (
+        FINETUNE,
+        with_checkpoint("LlamaModel"),
+        "error",
+        "trainer.model",
+        "a LlamaModel for a Qwen2Model",
+        False,
+    ),
+    "test data alone": (
+        NEMO | {"trainer.test_data": ("/t.bin",)},
+        WITH_NEMO,
+        "error",
+        "trainer.test_data",
+        "only with validation data",
+        False,
+    ),
+    "test data in a pretraining": (
+        NEMO | {"trainer.validation_data": ("/v.bin",), "trainer.test_data": ("/t.bin",)},
+        WITH_NEMO,
+        "note",
+        "trainer.test_data",
+        "evaluates nothing on it",
+        False,
+    ),
+    "validation data of a finetune": (
+        FINETUNE | {"trainer.validation_data": ("/v.jsonl",)},
+        WITH_NEMO,
+        "error",
+        "trainer.validation_data",
+        "from the folder of its training data",
+        False,
+    ),
+    "validation data without its index": (
+        NEMO | {"trainer.validation_data": ("/v.bin",)},
+        facts(gpus=(gpu(0),), packages=RECIPES, paths={"/v.idx": "missing"}),
+        "error",
+        "trainer.validation_data",
+        "/v.idx",
+        False,
+    ),
+    "setting that the plan writes": (
+        NEMO | {"nemo.set": {"trainer.max_steps": "5"}},
+        WITH_NEMO,
+        "error",
+        "nemo.set",
+        "trainer.max_steps is written by the plan",
+        False,
+    ),
+    "part of a setting that the plan writes": (
+        NEMO | {"nemo.set": {"trainer.plugins.precision": "'32'"}},
+        WITH_NEMO,
+        "error",
+        "nemo.set",
+        "trainer.plugins.precision is written by the plan",
+        False,
+    ),
+    "setting that is no name": (
+        NEMO | {"nemo.set": {"model.config.x;import os": "5"}},
+        WITH_NEMO,
+        "error",
+        "nemo.set",
+        "is no setting of a recipe",
+        False,
+    ),
+    "setting that is no value": (
+        NEMO | {"nemo.set": {"model.config.normalization": "__import__('os').system('true')"}},
+        WITH_NEMO,
+        "error",
+        "nemo.set",
+        "is no value",
+        False,
+    ),
+    "setting for a bridge": (
+        NEMO | {"nemo.set": {"model.config.hidden_dropout": "0.1"}},
+        BRIDGE,
+        "error",
+        "nemo.set",
+        "only NeMo's own recipes",
         False,
     ),
     "recipe without lora": (
@@ -377,6 +503,14 @@ FAULTS = {
     ),
 }
 MENDED = {
+    "lora without transformer engine",
+    "test data alone",
+    "validation data of a finetune",
+    "setting that the plan writes",
+    "part of a setting that the plan writes",
+    "setting that is no name",
+    "setting that is no value",
+    "setting for a bridge",
     "recipe that this bridge does not have", "bridge with arguments", "tokens of a bridge split unevenly",
     "no recipe named", "recipe that NeMo is not known to have", "recipe that this NeMo does not have",
     "recipe without lora", "hyena with lora", "nemo without data", "mock data and data", "model split unevenly",
@@ -645,3 +779,57 @@ def test_asking_a_python_without_nemo_says_why():
     assert "ModuleNotFoundError" in told.problem
     assert "No module named 'megatron'" in recipes.recipes(sys.executable, "bridge").problem
     assert recipes.recipes("/nowhere/python").problem.startswith("it cannot be started")
+
+
+def test_what_needs_a_missing_library_is_off_and_nothing_else():
+    written = {}
+    for name, packages in {"bare": BARE, "apex": BARE | {"apex": "0.1"}, "whole": RECIPES}.items():
+        text = nemo_recipe(plan(profile(NEMO), facts(gpus=(gpu(0),), packages=packages)).nemo)
+        written[name] = set(re.findall(r"recipe\.([\w.]+) = False", text))
+    fused = {f"model.config.{name}" for name in ("masked_softmax_fusion", "persist_layer_norm", "apply_rope_fusion")}
+    assert written["bare"] - written["whole"] == fused | {"optim.config.use_distributed_optimizer"}
+    assert written["apex"] - written["whole"] == {"model.config.apply_rope_fusion"}
+
+
+@pytest.mark.parametrize(
+    ("typed", "line"),
+    [
+        ("0.1", "= 0.1"),
+        ("true", "= True"),
+        ("None", "= None"),
+        ("'RMSNorm'", "= 'RMSNorm'"),
+        ("[1, 'a\\n']", "= [1, 'a\\n']"),
+    ],
+)
+def test_a_setting_of_ones_own_is_written_as_a_value(typed, line):
+    made = plan(profile(NEMO | {"nemo.set": {"model.config.own": typed}}), WITH_NEMO)
+    assert f"    recipe.model.config.own {line}\n    return recipe\n" in nemo_recipe(made.nemo)
+
+
+def test_data_for_validation_and_test_is_told_by_path():
+    more = {"trainer.validation_data": ("/v 1.bin", "/v2.bin"), "trainer.test_data": ("/t.bin",)}
+    text = nemo_recipe(plan(profile(NEMO | more), WITH_NEMO).nemo)
+    told = re.search(r"paths=(\{.*?\n        \}),", text, re.DOTALL).group(1)
+    assert ast.literal_eval(told) == {"train": ["/a"], "validation": ["/v 1", "/v2"], "test": ["/t"]}
+
+
+def test_a_checkpoint_that_fits_another_recipe_offers_that_one():
+    sizes = nemo_models.sizes()["qwen25_1p5b"].numbers
+    found = with_checkpoint(**sizes)
+    finding = next(item for item in check(profile(FINETUNE), found) if item.key == "trainer.model")
+    assert apply(finding.change, profile(FINETUNE)).nemo.recipe in {"qwen25_1p5b", "qwen2_1p5b"}
+    own = FINETUNE | {"nemo.set": {f"model.config.{name}": str(size) for name, size in sizes.items()}}
+    assert not [item for item in check(profile(own), found) if item.key == "trainer.model"]
+
+
+def test_a_damaged_checkpoint_is_refused(tmp_path):
+    (tmp_path / "weights").mkdir()
+    (tmp_path / "context").mkdir()
+    assert "weights/.metadata" in nemo_models.checkpoint(str(tmp_path)).problem
+    (tmp_path / "weights" / ".metadata").touch()
+    (tmp_path / "context" / "io.json").touch()
+    assert nemo_models.checkpoint(str(tmp_path)).problem == ""
+    (tmp_path / "context" / "model.yaml").write_text("config: [")
+    assert "model.yaml" in nemo_models.checkpoint(str(tmp_path)).problem
+    (tmp_path / "context" / "model.yaml").write_text("_target_: a.b.LlamaModel\nconfig: {num_layers: 3}\n")
+    assert nemo_models.checkpoint(str(tmp_path)).numbers == {"num_layers": 3}

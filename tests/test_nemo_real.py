@@ -33,6 +33,7 @@ SETTINGS = {
 }
 MOCK = SETTINGS | {"nemo.mock_data": True}
 PACKAGES = {"nemo_toolkit": "2.7.3", "nemo_run": "0.11.1"}
+WITH_TE = PACKAGES | {"transformer-engine": "2.8.0"}
 
 pytestmark = [pytest.mark.nemo, pytest.mark.xdist_group("nemo"), pytest.mark.timeout(900)]
 
@@ -76,9 +77,9 @@ def tokenizer(python, tmp_path_factory):
     return str(folder)
 
 
-def written(folder, values, cards=1, paths=None):
+def written(folder, values, cards=1, paths=None, packages=PACKAGES):
     """A run folder as Export writes it, for a machine with NeMo and cards."""
-    found = facts(gpus=[gpu(n, f"GPU-{n}") for n in range(cards)], packages=PACKAGES, paths=paths)
+    found = facts(gpus=[gpu(n, f"GPU-{n}") for n in range(cards)], packages=packages, paths=paths)
     return exported(folder, profile(values), found)[0].path / "nemo_recipe.py"
 
 
@@ -104,6 +105,7 @@ OWN = SETTINGS | {
     "recipe.heads": 12,
     "nemo.tensor_parallel": 2,
     "nemo.pipeline_parallel": 2,
+    "nemo.set": {"model.config.hidden_dropout": "0.125", "data.num_workers": "3"},
 }
 FINETUNE = SETTINGS | {
     "nemo.task": "finetune",
@@ -124,7 +126,12 @@ def built(python, tokenizer, tmp_path_factory):
     wrong.write_text(wrong.read_text().replace("llm.qwen25_500m.", "llm.qwen25_500."))
     jobs = {
         "own": ["build", tokenizer, written(folder / "own", OWN, 4), *ARGUMENTS],
-        "finetune": ["build", tokenizer, written(folder / "finetune", FINETUNE, paths=paths)],
+        "finetune": ["build", tokenizer, written(folder / "finetune", FINETUNE, paths=paths, packages=WITH_TE)],
+        "unknown": [
+            "build",
+            tokenizer,
+            written(folder / "unknown", MOCK | {"nemo.set": {"model.config.no_such": "1"}}),
+        ],
         "wrong": ["build", tokenizer, wrong],
         "fp32": ["dryrun", tokenizer, written(folder / "fp32", mock | {"recipe.precision": "fp32"})],
         "bf16": ["dryrun", tokenizer, written(folder / "bf16", mock)],
@@ -167,6 +174,8 @@ def test_every_value_reaches_the_recipe(built):
         "model.config.num_attention_heads": "12",
         "model.config.num_query_groups": "12",
         "model.config.kv_channels": "8",
+        "model.config.hidden_dropout": "0.125",
+        "data.num_workers": "3",
         "model.config.seq_length": "32",
         "model.config.recompute_granularity": "full",
         "model.config.recompute_method": "uniform",
@@ -240,6 +249,137 @@ def test_it_trains_and_a_second_start_goes_on_from_the_checkpoint(python, tokeni
     assert "global_step: 2 " in second
     assert "global_step: 1 " not in second
     assert not list(tmp_path.glob("run/.nemo_run")), "it wrote to the home folder"
+
+
+def test_a_setting_that_the_recipe_does_not_have_ends_before_the_training(built):
+    assert "No parameter named 'no_such'" in built["unknown"]["error"]
+    assert "options" not in built["unknown"]
+
+
+def command(*words):
+    """Run this program; return what it printed."""
+    line = [sys.executable, "-m", "tui_train", "nemo", *map(str, words)]
+    done = subprocess.run(line, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False)
+    assert done.returncode == 0, done.stdout[-3000:]
+    return done.stdout
+
+
+def test_a_bf16_pretraining_on_prepared_chinese_text(python, tokenizer, tmp_path):
+    """The file as it is written, in bf16, on what `nemo prepare` made; only the CPU takes the place of the GPU."""
+    poem = "春眠不觉晓，处处闻啼鸟。夜来风雨声，花落知多少。"  # noqa: RUF001
+    (tmp_path / "诗.txt").write_text("\n\n".join(f"{number} {poem}" for number in range(60)), encoding="utf-8")
+    lines = [json.dumps({"text": f"{number} {poem}"}, ensure_ascii=False) for number in range(8)]
+    (tmp_path / "held.jsonl").write_text("\n".join(lines), encoding="utf-8")
+    asked = [tmp_path / "诗.txt", "--out", tmp_path / "poems", "--tokenizer", tokenizer, "--python", python]
+    printed = command("prepare", *asked, "--validation", tmp_path / "held.jsonl")
+    assert "poems_train.bin: 60 documents" in printed
+    assert "poems_validation.bin: 8 documents" in printed
+    assert not (tmp_path / "poems.preparing").exists()
+    mine = {
+        "trainer.data": (str(tmp_path / "poems_train.bin"),),
+        "trainer.validation_data": (str(tmp_path / "poems_validation.bin"),),
+        "nemo.tokenizer": tokenizer,
+        "nemo.own_size": False,
+        "recipe.layers": 2,
+        "recipe.hidden_size": 64,
+        "recipe.heads": 4,
+        "recipe.steps": 3,
+        "recipe.checkpoint_every": 2,
+        "nemo.set": {"model.config.vocab_size": "512", "trainer.limit_val_batches": "2"},
+    }
+    script = written(tmp_path / "run", SETTINGS | mine)
+    printed = child(python, script.parent, "train", tokenizer, script)
+    told = json.loads(next(line for line in printed.splitlines() if line.startswith("TOLD "))[5:])["fields"]
+    assert told["trainer.plugins.precision"] == "bf16-mixed"
+    assert "global_step: 2 " in printed
+    assert "val_loss" in printed
+    assert list(script.parent.glob("output/qwen25_500m/checkpoints/*-last"))
+
+
+DRIVER = """
+import os, sys
+from pathlib import Path
+sys.path.insert(0, sys.argv[1])
+import nemo_prepare
+nemo_prepare.PART, nemo_prepare.TOGETHER = 500, 100
+made, begun = nemo_prepare.Preparing.part, []
+def part(self, *words):
+    begun.append(words)
+    if len(begun) > int(sys.argv[3]):
+        os._exit(9)
+    return made(self, *words)
+nemo_prepare.Preparing.part = part
+nemo_prepare.main(Path(sys.argv[2]))
+print("PARTS", len(begun))
+"""
+
+
+def test_prepared_data_goes_on_where_it_was_interrupted(python, tokenizer, tmp_path):
+    text = tmp_path / "text.txt"
+    text.write_text("\n\n".join(f"{number} the quick brown fox" for number in range(300)), encoding="utf-8")
+
+    def prepared(name, most):
+        folder = tmp_path / name
+        folder.mkdir(exist_ok=True)
+        asked = {
+            "tokenizer": tokenizer,
+            "splits": {"train": [str(text)]},
+            "out": {"train": str(tmp_path / f"{name}-d")},
+        }
+        (folder / "question.json").write_text(json.dumps(asked))
+        program = Path(environments.__file__).parent.parent / "target"
+        line = [python, "-B", "-c", DRIVER, program, folder / "question.json", str(most)]
+        done = subprocess.run(line, stdout=subprocess.PIPE, text=True, check=False)
+        return done.returncode, done.stdout
+
+    code, printed = prepared("whole", 99)
+    parts = int(printed.rpartition("PARTS ")[2])
+    assert (code, parts > 4) == (0, True)
+    assert prepared("begun", 3)[0] == 9
+    assert not list(tmp_path.glob("begun-d.*")), "nothing is there before all is"
+    code, printed = prepared("begun", 99)
+    assert (code, int(printed.rpartition("PARTS ")[2])) == (0, parts - 3)
+    for ending in ("bin", "idx"):
+        assert (tmp_path / f"begun-d.{ending}").read_bytes() == (tmp_path / f"whole-d.{ending}").read_bytes()
+
+
+def test_a_model_is_imported_finetuned_and_exported_with_the_same_logits(python, tmp_path):
+    """A rate so small that the weights stay as they are: what transformers computes with them stays as well."""
+    script, model = TESTS / "scripts" / "logits.py", tmp_path / "hf"
+    subprocess.run([python, script, "make", model], check=True, capture_output=True)
+    command("import", model, tmp_path / "nemo", "--python", python)
+    data = tmp_path / "data"
+    data.mkdir()
+    for name in ("training", "validation"):
+        line = json.dumps({"input": "春眠", "output": "处处闻啼鸟"}, ensure_ascii=False)
+        (data / f"{name}.jsonl").write_text(f"{line}\n" * 16, encoding="utf-8")
+    sizes = {"num_layers": 2, "hidden_size": 64, "ffn_hidden_size": 128, "num_attention_heads": 4}
+    sizes |= {"num_query_groups": 2, "vocab_size": 512, "share_embeddings_and_output_weights": False}
+    mine = {
+        "nemo.task": "finetune",
+        "nemo.peft": "none",
+        "trainer.data": (str(data),),
+        "trainer.model": str(tmp_path / "nemo"),
+        "recipe.steps": 2,
+        "recipe.checkpoint_every": 2,
+        "recipe.learning_rate": 1e-10,
+        "nemo.set": {f"model.config.{name}": str(value) for name, value in sizes.items()},
+    }
+    run = written(tmp_path / "run", SETTINGS | mine)
+    assert "global_step: 1 " in child(python, run.parent, "train", "", run)
+    (last,) = run.parent.glob("output/qwen25_500m/checkpoints/*-last")
+    command("export", last, tmp_path / "back", "--python", python)
+    command("export", tmp_path / "nemo", tmp_path / "same", "--python", python)
+    differ = subprocess.run(
+        [python, script, "compare", model, tmp_path / "same", tmp_path / "back"],
+        check=True,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    same, trained = map(float, differ.stdout.split()[-2:])
+    assert same == 0
+    # The training computes, and keeps its weights, in bf16.
+    assert trained < 0.02
 
 
 def test_a_recipe_that_is_not_there_ends_at_once(built):

@@ -345,3 +345,65 @@ def env_create(  # noqa: PLR0913 - one for each option
     from tui_train.environments import commands
 
     commands.create(name, commands.Where(path, python, index_url), dry_run=dry_run, yes=yes)
+
+
+@cli.group("nemo")
+def nemo_group() -> None:
+    """Data and models for NeMo: text to .bin files, Hugging Face folders to NeMo checkpoints and back."""
+
+
+_PYTHON = click.option("--python", metavar="PATH", default="", help="Use the NeMo of this Python; else the first.")
+
+
+@nemo_group.command("prepare")
+@click.argument("files", nargs=-1, required=True, type=_FILE)
+@click.option("--out", required=True, type=_FILE, metavar="PREFIX", help="Write PREFIX_train.bin, PREFIX_train.idx ….")
+@click.option("--tokenizer", required=True, type=_FILE, metavar="FOLDER", help="The Hugging Face folder with it.")
+@click.option("--validation", multiple=True, type=_FILE, metavar="FILE", help="Text to validate on.")
+@click.option("--test", multiple=True, type=_FILE, metavar="FILE", help="Text to test on.")
+@click.option("--force", is_flag=True, help="Replace files that already exist.")
+@_PYTHON
+def nemo_prepare(  # noqa: PLR0913, PLR0917 - one for each option
+    files: tuple[Path, ...],
+    out: Path,
+    tokenizer: Path,
+    validation: tuple[Path, ...],
+    test: tuple[Path, ...],
+    python: str,
+    *,
+    force: bool,
+) -> None:
+    """Turn FILES into data for a NeMo pretraining.
+
+    A .jsonl has a document a line, its "text"; in other files, which are UTF-8 text, blank lines divide documents.
+    Started again after an interruption, it goes on where it was.
+    """
+    from tui_train import nemo_commands
+    from tui_train.nemo_files import Data
+
+    named = {"train": files, "validation": validation, "test": test}
+    splits = {name: tuple(map(nemo_commands.absolute, paths)) for name, paths in named.items()}
+    data = Data(splits=splits, tokenizer=nemo_commands.absolute(tokenizer), out=nemo_commands.absolute(out))
+    nemo_commands.prepare(data, python, force=force)
+
+
+@nemo_group.command("import")
+@click.argument("folder", type=_FILE)
+@click.argument("out", type=_FILE)
+@_PYTHON
+def nemo_import(folder: Path, out: Path, python: str) -> None:
+    """Write the NeMo checkpoint OUT of the Hugging Face folder FOLDER, by NeMo's own converter."""
+    from tui_train import nemo_commands
+
+    nemo_commands.convert("import", nemo_commands.absolute(folder), nemo_commands.absolute(out), python)
+
+
+@nemo_group.command("export")
+@click.argument("checkpoint", type=_FILE)
+@click.argument("out", type=_FILE)
+@_PYTHON
+def nemo_export(checkpoint: Path, out: Path, python: str) -> None:
+    """Write the Hugging Face folder OUT of a NeMo checkpoint, by NeMo's own converter."""
+    from tui_train import nemo_commands
+
+    nemo_commands.convert("export", nemo_commands.absolute(checkpoint), nemo_commands.absolute(out), python)

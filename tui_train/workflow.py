@@ -8,10 +8,10 @@ from msgspec import Struct
 
 from tui_train.checks import Finding, check
 from tui_train.errors import BadInput, TuiTrainError, Unavailable
-from tui_train.facts import images, probe
+from tui_train.facts import images, nemo_models, probe
 from tui_train.facts.documents import documents
 from tui_train.facts.sources import source
-from tui_train.facts.types import ContainerImage, Document, Facts, PathState, Source
+from tui_train.facts.types import ContainerImage, Document, Facts, NemoCheckpoint, PathState, Source
 from tui_train.facts.variables import variables
 from tui_train.facts.wandb import has_key
 from tui_train.files import PRIVATE, write_beside
@@ -51,6 +51,7 @@ class Named(Struct, frozen=True, kw_only=True):
     models: dict[str, ModelFolder]
     sources: dict[str, Source]
     wandb_key: bool
+    checkpoints: dict[str, NemoCheckpoint]
 
 
 def named(profile: Profile) -> Named:
@@ -65,6 +66,7 @@ def named(profile: Profile) -> Named:
         models={path: models.folder(path) for path in settings.models_of(profile, read)},
         sources={script: source(script)} if script and profile.trainer.kind == "script" else {},
         wandb_key=has_key(),
+        checkpoints=_checkpoints(profile),
     )
 
 
@@ -75,6 +77,13 @@ def _own_output(profile: Profile, read: dict[str, Document], own: Own) -> tuple[
     except BadInput:
         return ()
     return tuple(filter(None, (own_output(profile, chosen, read.get(profile.trainer.config)),)))
+
+
+def _checkpoints(profile: Profile) -> dict[str, NemoCheckpoint]:
+    """Return what the NeMo checkpoint is that the profile begins with."""
+    model = profile.trainer.model
+    of_nemo = profile.trainer.kind == "nemo" and model and Path(model, "context").is_dir()
+    return {model: nemo_models.checkpoint(model)} if of_nemo else {}
 
 
 def look(profile: Profile) -> Facts:
@@ -90,6 +99,7 @@ def look(profile: Profile) -> Facts:
         models=files.models,
         sources=files.sources,
         wandb_key=files.wandb_key,
+        checkpoints=files.checkpoints,
         variables=variables(),
         engines=images.engines() if inside else (),
         images=chosen_image(profile),

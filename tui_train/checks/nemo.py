@@ -53,12 +53,11 @@ def _weights(profile: Profile) -> Iterator[Finding]:
         return
     contained = profile.container.engine != "none"
     where = "the image's cache, which is empty" if contained else "$NEMO_HOME/models, and are there only if converted"
-    first = "" if contained else ", or convert the recipe's own first (`llm.import_ckpt`)"
     yield Finding(
         level="error" if contained else "warning",
         key="trainer.model",
         message=f"no model is named: the recipe looks for its weights in {where}",
-        remedy=f"Name the folder of a checkpoint that llm.import_ckpt converted (trainer.model){first}.",
+        remedy="Name a NeMo checkpoint (trainer.model); `tui-train nemo import` makes one of a Hugging Face folder.",
     )
 
 
@@ -98,7 +97,7 @@ def data(profile: Profile, facts: Facts, resolved: Resolved) -> Iterator[Finding
         yield Finding(level="warning", key="nemo.mock_data", message=message, remedy=remedy)
     elif not trainer.data:
         wants = {
-            "pretrain": "Name .bin files that Megatron's preprocess_data.py made (trainer.data).",
+            "pretrain": "Name .bin files (trainer.data); `tui-train nemo prepare` makes them of text.",
             "finetune": "Name the folder with training.jsonl (trainer.data).",
         }[chosen.task]
         message, remedy = "NeMo has no data of its own", f"{wants} Or try it with mock data."
@@ -126,15 +125,9 @@ def _vocabulary(profile: Profile) -> Iterator[Finding]:
 def _form(profile: Profile, facts: Facts) -> Iterator[Finding]:
     paths, task = profile.trainer.data, profile.nemo.task
     if task == "pretrain":
-        for path in paths:
-            if not path.endswith(".bin"):
-                message, remedy = f"data: {visible(path)} is no .bin file", "Name the .bin; its .idx lies beside it."
-                yield Finding(level="error", key="trainer.data", message=message, remedy=remedy)
-            elif facts.paths.get(index := f"{path.removesuffix('.bin')}.idx", "file") != "file":
-                message = f"data: {visible(index)}, the index of that .bin, cannot be read"
-                yield Finding(
-                    level="error", key="trainer.data", message=message, remedy="Prepare the data again, or copy it too."
-                )
+        for name in ("data", "validation_data", "test_data"):
+            for path in getattr(profile.trainer, name):
+                yield from _indexed(f"trainer.{name}", path, facts)
         return
     (folder, *others) = paths
     if others:
@@ -144,6 +137,19 @@ def _form(profile: Profile, facts: Facts) -> Iterator[Finding]:
         message = f"data: there is no training.jsonl in {visible(folder)}"
         remedy = 'Write one sample a line: {"input": "…", "output": "…"}.'
         yield Finding(level="error", key="trainer.data", message=message, remedy=remedy)
+
+
+def _indexed(key: str, path: str, facts: Facts) -> Iterator[Finding]:
+    """A .bin file with its index."""
+    if not path.endswith(".bin"):
+        message = f"data: {visible(path)} is no .bin file"
+        remedy = (
+            "Name the .bin; its .idx lies beside it. Text: `tui-train nemo prepare`; on the Backend screen, P does it."
+        )
+        yield Finding(level="error", key=key, message=message, remedy=remedy)
+    elif facts.paths.get(index := f"{path.removesuffix('.bin')}.idx", "file") != "file":
+        message = f"data: {visible(index)}, the index of that .bin, cannot be read"
+        yield Finding(level="error", key=key, message=message, remedy="Prepare the data again, or copy it too.")
 
 
 def parallel(profile: Profile, _facts: Facts, resolved: Resolved) -> Iterator[Finding]:

@@ -209,14 +209,22 @@ class NemoRecipes(Struct, frozen=True):
     problem: str = ""
 
 
+class NemoCheckpoint(Struct, frozen=True, kw_only=True):
+    """The class of a NeMo model and its sizes, by their names in NeMo; `problem` says why a checkpoint has none."""
+
+    model: str = ""
+    numbers: dict[str, int] = {}
+    problem: str = ""
+
+
 class Facts(Struct, frozen=True, kw_only=True):
     """All that plan and checks may know of the world.
 
     `paths` holds the state of each path that the profile names, `documents` what its YAML files hold, `models` the
-    shapes of the models in its folders, `presets` the user's own by name, `help` what scripts list, by script or
-    module, and `recipes` those of NeMo, by Python: only of those that the user has asked. `variables` are those of the
-    environment, and of NCCL's files, that tell libraries how to communicate. `taken` is what live
-    runs have. `sources` are what the texts of scripts tell, by path. `wandb_key`: this user has a key for W&B.
+    shapes of the models in its folders, `checkpoints` those of NeMo's, `presets` the user's own by name, `help` what
+    scripts list, by script or module, and `recipes` those of NeMo, by Python: only of those that the user has asked.
+    `variables` are those of the environment, and of NCCL's files, that tell libraries how to communicate. `taken` is
+    what live runs have. `sources` are what the texts of scripts say, by path. `wandb_key`: this user has a key for W&B.
     """
 
     machine: Machine
@@ -233,6 +241,7 @@ class Facts(Struct, frozen=True, kw_only=True):
     models: dict[str, ModelFolder] = {}
     sources: dict[str, Source] = {}
     wandb_key: bool = True
+    checkpoints: dict[str, NemoCheckpoint] = {}
 
 
 class Verdict(Struct, frozen=True):

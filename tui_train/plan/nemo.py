@@ -14,6 +14,7 @@ import msgspec
 
 from tui_train.facts.types import Facts, Gpu, Toolchain
 from tui_train.facts.versions import at_least
+from tui_train.plan import nemo_settings
 from tui_train.plan.batch import learning_rate
 from tui_train.plan.types import NemoFile, Part, Setting, in_run_dir
 from tui_train.presets import Argument, Preset
@@ -155,7 +156,7 @@ def preset(profile: Profile, found: Flavour | None) -> Preset:
 def takes(profile: Profile, found: Flavour | None) -> frozenset[str]:
     """Return the placeholder names whose values reach NeMo."""
     size = _SIZE if takes_size(profile, found) else frozenset()
-    return _WRITTEN | {"output"} | size
+    return _WRITTEN | {"output", "validation_data", "test_data"} | size
 
 
 def takes_size(profile: Profile, found: Flavour | None) -> bool:
@@ -195,7 +196,9 @@ def program(found: Flavour | None) -> tuple[Part, ...]:
     return (Part((in_run_dir(FILES[kind]),), f"{who} resumes by itself from its newest checkpoint"),)
 
 
-def file(profile: Profile, found: Flavour | None, gpus: tuple[Gpu, ...], facts: Facts) -> NemoFile:
+def file(
+    profile: Profile, found: Flavour | None, gpus: tuple[Gpu, ...], facts: Facts, toolchain: Toolchain | None
+) -> NemoFile:
     """Return what NeMo is told."""
     trainer, nemo, recipe = profile.trainer, profile.nemo, profile.recipe
     mine = takes_size(profile, found)
@@ -225,6 +228,10 @@ def file(profile: Profile, found: Flavour | None, gpus: tuple[Gpu, ...], facts: 
         steps=recipe.steps,
         checkpoint_every=recipe.checkpoint_every,
         seed=recipe.seed,
+        validation_data=trainer.validation_data,
+        test_data=trainer.test_data,
+        without=nemo_settings.unfused(toolchain) if found == "recipes" else (),
+        more=tuple((name, nemo_settings.value(text)) for name, text in nemo.set.items()),
     )
 
 

@@ -81,7 +81,7 @@ def plan(profile: Profile, facts: Facts) -> Plan:
         phases=resolved.room.phases,
         configs=(*configs, *(config for _, config in made if config)),
         programs=_programs(profile),
-        nemo=nemo.file(settled, resolved.nemo, resolved.gpus, facts) if resolved.nemo else None,
+        nemo=nemo.file(settled, resolved.nemo, resolved.gpus, facts, resolved.toolchain) if resolved.nemo else None,
         resumes_itself=resolved.nemo is not None,
         secrets=profile.trainer.secrets,
         backend=resolved.backend,

@@ -166,7 +166,8 @@ class NemoFile(Struct, frozen=True, kw_only=True):
     """The file by which NeMo is told the training, as data; None leaves a value to the recipe.
 
     `path` tells for which NeMo it is written. `model` is a folder of weights to begin with, `validation` whether there
-    is data for it; an empty `data` is mock data.
+    is data for it; an empty `data` is mock data. `without` names settings of the model that need libraries which
+    are not there, `more` are settings that the user named.
     """
 
     path: str
@@ -193,6 +194,10 @@ class NemoFile(Struct, frozen=True, kw_only=True):
     steps: int | None
     checkpoint_every: int | None
     seed: int | None
+    validation_data: tuple[str, ...] = ()
+    test_data: tuple[str, ...] = ()
+    without: tuple[str, ...] = ()
+    more: tuple[tuple[str, Plain], ...] = ()
 
 
 class Plan(Struct, frozen=True, kw_only=True):

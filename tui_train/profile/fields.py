@@ -1,6 +1,7 @@
 """FIELDS: what can be chosen, by key; reading a choice, putting it, and what was typed."""
 
 import difflib
+import keyword
 import re
 import shlex
 import shutil
@@ -147,17 +148,19 @@ def paths_of(profile: Profile) -> tuple[str, ...]:
     mounted = (mount.host for mount in map(mounts.parse, profile.container.mounts) if mount)
     image = profile.container.image if profile.container.engine == "apptainer" else ""
     plain = (trainer.script, trainer.config, trainer.working_directory, trainer.model, trainer.output)
-    weights = f"{trainer.model}/config.json" if trainer.model else ""
-    nemo = (profile.nemo.tokenizer, *nemo_files(profile), weights) if trainer.kind == "nemo" else ()
+    weights = tuple(f"{trainer.model}/{name}" for name in ("config.json", "context")) if trainer.model else ()
+    nemo = (profile.nemo.tokenizer, *nemo_files(profile), *weights) if trainer.kind == "nemo" else ()
     named = (*plain, *trainer.data, *trainer.validation_data, *trainer.test_data, *mounted, image, *nemo)
     return tuple(dict.fromkeys(path for path in named if path))
 
 
 def nemo_files(profile: Profile) -> tuple[str, ...]:
     """Return the files that NeMo opens where the profile names data: the index of a .bin, the .jsonl of a folder."""
+    trainer = profile.trainer
     if profile.nemo.task == "pretrain":
-        return tuple(f"{path.removesuffix('.bin')}.idx" for path in profile.trainer.data)
-    return tuple(f"{path}/{name}.jsonl" for path in profile.trainer.data for name in ("training", "validation"))
+        named = (*trainer.data, *trainer.validation_data, *trainer.test_data)
+        return tuple(f"{path.removesuffix('.bin')}.idx" for path in named)
+    return tuple(f"{path}/{name}.jsonl" for path in trainer.data for name in ("training", "validation"))
 
 
 def absolute(path: str, folder: Path) -> str:
@@ -223,6 +226,24 @@ def _table(row: Field, text: str, folder: Path) -> dict[str, str]:
     return table
 
 
+def _dotted(row: Field, text: str, folder: Path) -> dict[str, str]:
+    table = {}
+    for word in _words(row, text, folder):
+        name, equals, value = word.partition("=")
+        if not (equals and dotted(name)):
+            example = "Write it as model.config.hidden_dropout=0.1."
+            raise BadInput(f"{row.label}: {visible(word)!r} is not NAME.NAME=VALUE", example)
+        table[name] = value
+    return table
+
+
+def dotted(name: str) -> bool:
+    """Tell whether a name is two or more in Python with dots between, none of them private."""
+    parts = name.split(".")
+    plain = all(part.isidentifier() and part.isascii() and not keyword.iskeyword(part) for part in parts)
+    return plain and len(parts) > 1 and not any(part.startswith("_") for part in parts)
+
+
 _PARSERS: dict[FieldKind, Callable[[Field, str, Path], Value]] = {
     "choice": lambda _row, text, _folder: text.strip(),
     "text": lambda _row, text, _folder: text,
@@ -234,4 +255,5 @@ _PARSERS: dict[FieldKind, Callable[[Field, str, Path], Value]] = {
     "words": _words,
     "names": _names,
     "table": _table,
+    "dotted": _dotted,
 }

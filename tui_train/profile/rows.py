@@ -4,7 +4,9 @@ from typing import Literal
 
 from msgspec import Struct
 
-FieldKind = Literal["choice", "integer", "number", "switch", "text", "path", "paths", "words", "names", "table"]
+FieldKind = Literal[
+    "choice", "integer", "number", "switch", "text", "path", "paths", "words", "names", "table", "dotted"
+]
 
 
 class Field(Struct, frozen=True, kw_only=True):
@@ -191,6 +193,13 @@ ROWS = (
         label="Mock data",
         kind="switch",
         help="Trains on random tokens: only to see whether it runs.",
+    ),
+    Field(
+        key="nemo.set",
+        label="More settings",
+        kind="dotted",
+        help="Of the recipe, by dotted name: model.config.hidden_dropout=0.1. Values are written as in Python.",
+        empty="none",
     ),
     Field(
         key="nemo.tensor_parallel",

@@ -48,7 +48,10 @@ class Trainer(Struct, frozen=True, kw_only=True):
 
 
 class Nemo(Struct, frozen=True, kw_only=True):
-    """A NeMo recipe by name, what it begins with, and over how many GPUs each dimension of the model is split."""
+    """A NeMo recipe by name, what it begins with, and over how many GPUs each dimension of the model is split.
+
+    `set` has settings of the recipe by dotted name, each a value as in Python.
+    """
 
     recipe: str = ""
     task: Literal["pretrain", "finetune"] = "pretrain"
@@ -58,6 +61,7 @@ class Nemo(Struct, frozen=True, kw_only=True):
     tensor_parallel: int = 1
     pipeline_parallel: int = 1
     context_parallel: int = 1
+    set: dict[str, str] = {}
 
 
 class Container(Struct, frozen=True, kw_only=True):

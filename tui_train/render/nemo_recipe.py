@@ -47,6 +47,8 @@ def nemo_recipe(file: NemoFile) -> str:
         *_length(file),
         *_precision(file),
         *_keep(file),
+        *_without(file),
+        *_more(file),
         "    return recipe",
     ]
     return _HEAD.format(recipe=file.recipe) + tokenizer + _arguments(file) + "\n".join(body) + "\n" + _TAIL
@@ -133,8 +135,7 @@ def _data(file: NemoFile) -> list[str]:
     else:
         why = "Each of these stands for a .bin and a .idx file, as Megatron's preprocess_data.py writes them."
         kind = "PreTrainingDataModule"
-        prefixes = (path.removesuffix(".bin") for path in file.data)
-        lines = ["        paths=[", *(f"            {prefix!r}," for prefix in prefixes), "        ],"]
+        lines = _paths(file)
     lines += [
         f"        seq_length={_or_own('arguments.sequence_length', file.sequence_length, 'seq_length')},",
         f"        micro_batch_size={_or_own('arguments.micro_batch', file.micro_batch, 'micro_batch_size')},",
@@ -156,6 +157,47 @@ def _data(file: NemoFile) -> list[str]:
 def _or_own(argument: str, chosen: int | None, name: str) -> str:
     """Return an argument's value in the file, in place of which the recipe's own stands where none was chosen."""
     return argument if chosen else f"{argument} or recipe.data.{name}"
+
+
+def _paths(file: NemoFile) -> list[str]:
+    if not file.validation_data:
+        return ["        paths=[", *_prefixes(file.data, 12), "        ],"]
+    test = file.test_data or file.validation_data
+    lines = ["        paths={"]
+    for name, paths in (("train", file.data), ("validation", file.validation_data), ("test", test)):
+        if name == "test" and not file.test_data:
+            lines.append("            # NeMo wants three, and evaluates nothing on this one in a training.")
+        lines += [f'            "{name}": [', *_prefixes(paths, 16), "            ],"]
+    return [*lines, "        },"]
+
+
+def _prefixes(paths: tuple[str, ...], indent: int) -> list[str]:
+    return [f"{' ' * indent}{path.removesuffix('.bin')!r}," for path in paths]
+
+
+def _without(file: NemoFile) -> list[str]:
+    if not file.without:
+        return []
+    neither = len(file.without) > 1
+    why = "Transformer Engine or Apex" if neither else "Transformer Engine"
+    lines = [
+        "",
+        f"    # These ask for code of {why}, which the chosen Python does not have.",
+        *(f"    recipe.model.config.{name} = False" for name in file.without),
+    ]
+    if neither:
+        lines += [
+            "    # PyTorch's AdamW takes the place of theirs: shared out over GPUs, its state could not be saved.",
+            "    recipe.optim.config.use_distributed_optimizer = False",
+        ]
+    return lines
+
+
+def _more(file: NemoFile) -> list[str]:
+    if not file.more:
+        return []
+    lines = ["", "    # Your own settings (nemo.set). A name that the recipe does not know ends it here."]
+    return [*lines, *(f"    recipe.{name} = {value!r}" for name, value in file.more)]
 
 
 def _length(file: NemoFile) -> list[str]:

@@ -26,8 +26,10 @@ FLAGS = re.compile(rb"\0((?:sm|compute)_[0-9]+[af]?(?: (?:sm|compute)_[0-9]+[af]
 OTHERS = (
     "nemo_toolkit", "nemo_run", "nemo_automodel", "megatron-bridge", "megatron-core", "deepspeed", "trl", "peft",
     "bitsandbytes", "flash-attn", "nvidia-nccl-cu12", "nvidia-nccl-cu13", "llamafactory", "axolotl", "lightning",
-    "liger-kernel", "wandb",
+    "liger-kernel", "wandb", "transformer-engine", "apex",
 )  # fmt: skip
+# Those that are there where this can be imported.
+BUILT = {"transformer-engine": "transformer_engine", "apex": "scaled_masked_softmax_cuda"}
 
 
 def content(path: Path) -> bytes:
@@ -107,6 +109,10 @@ def others() -> dict[str, str]:
             found[name] = str(metadata.version(name))
         except (metadata.PackageNotFoundError, OSError, KeyError, ValueError):
             continue
+    # Images have these built, some without saying so where packages are listed. Another project is named apex as well.
+    for name, module in BUILT.items():
+        where = package(module)
+        found.pop(name, None) if where is None else found.setdefault(name, "unknown")
     return found
 
 

@@ -1,0 +1,85 @@
+"""Makes what NeMo trains on while the wizard goes on: data of the text that is named, a checkpoint of a folder."""
+
+from pathlib import Path
+
+from textual import work
+
+from tui_train import nemo_files
+from tui_train.errors import BadInput, TuiTrainError
+from tui_train.facts.types import Facts
+from tui_train.nemo_commands import progress
+from tui_train.nemo_files import Data, Told
+from tui_train.profile.types import Profile
+from tui_train.text import visible
+
+from .messages import Chosen, Complaint
+from .step import Step
+
+
+def preparable(profile: Profile) -> bool:
+    """Tell whether a NeMo pretraining names text in place of data."""
+    text = any(not path.endswith(".bin") for path in profile.trainer.data)
+    return profile.trainer.kind == "nemo" and profile.nemo.task == "pretrain" and text
+
+
+def importable(profile: Profile, facts: Facts | None) -> bool:
+    """Tell whether a NeMo training names a Hugging Face folder in place of a checkpoint."""
+    model = profile.trainer.model
+    return bool(
+        facts and profile.trainer.kind == "nemo" and model and facts.paths.get(f"{model}/config.json") == "file"
+    )
+
+
+class NemoMaker(Step):
+    """A step that prepares data and imports models, each in a child of NeMo's Python."""
+
+    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
+        """Offer to make what is not there yet."""
+        if action == "prepare":
+            return preparable(self.profile)
+        if action == "import":
+            return importable(self.profile, self.facts)
+        return super().check_action(action, parameters)
+
+    def action_prepare(self) -> None:
+        """Prepare the text that is named as data, and name what comes of it."""
+        trainer, tokenizer = self.profile.trainer, self.profile.nemo.tokenizer
+        if not tokenizer:
+            error = BadInput("no tokenizer is named", "Name its Hugging Face folder first (nemo.tokenizer).")
+            self.post_message(Complaint(error))
+            return
+        named = {"train": trainer.data, "validation": trainer.validation_data, "test": trainer.test_data}
+        splits = {name: tuple(Path(path) for path in paths) for name, paths in named.items()}
+        data = Data(splits=splits, tokenizer=Path(tokenizer), out=Path(trainer.data[0]).with_suffix(""))
+        self.notify("Preparing the data …", markup=False)
+        self._prepare(data, trainer.python)
+
+    @work(thread=True, exclusive=True, group="make", exit_on_error=False)
+    def _prepare(self, data: Data, python: str) -> None:
+        def say(told: Told) -> None:
+            self.app.call_from_thread(self.notify, f"{told.split}: {progress(told)}", timeout=2, markup=False)
+
+        try:
+            nemo_files.prepare(data, nemo_files.python(python), say)
+        except TuiTrainError as error:
+            self.post_message(Complaint(error))
+            return
+        keys = {"train": "trainer.data", "validation": "trainer.validation_data", "test": "trainer.test_data"}
+        for name, path in nemo_files.outputs(data).items():
+            self.post_message(Chosen(keys[name], (str(path),)))
+
+    def action_import(self) -> None:
+        """Import the Hugging Face folder that is named as model, and name the checkpoint that comes of it."""
+        source = Path(self.profile.trainer.model)
+        target = source.with_name(f"{source.name}-nemo")
+        self.notify(visible(f"Importing into {target} …"), markup=False)
+        self._import(source, target, self.profile.trainer.python)
+
+    @work(thread=True, exclusive=True, group="make", exit_on_error=False)
+    def _import(self, source: Path, target: Path, python: str) -> None:
+        try:
+            nemo_files.convert("import", source, target, nemo_files.python(python))
+        except TuiTrainError as error:
+            self.post_message(Complaint(error))
+            return
+        self.post_message(Chosen("trainer.model", str(target)))

@@ -1,0 +1,143 @@
+"""Checks of what a NeMo recipe is told besides its own: weights, LoRA, data for validation and test, settings."""
+
+from collections.abc import Iterator
+
+from tui_train.changes import Change
+from tui_train.checks.finding import Finding
+from tui_train.errors import BadInput
+from tui_train.facts.nemo_models import SIZES, sizes
+from tui_train.facts.types import Facts
+from tui_train.plan import nemo, nemo_settings
+from tui_train.plan.resolve import Resolved
+from tui_train.profile.types import Profile, Recipe
+from tui_train.text import visible
+
+
+def lora(profile: Profile, _facts: Facts, resolved: Resolved) -> Iterator[Finding]:
+    """LoRA, for which NeMo compares every layer with one of Transformer Engine."""
+    chosen, tools = profile.nemo, resolved.toolchain
+    if resolved.nemo != "recipes" or chosen.task != "finetune" or chosen.peft != "lora" or tools is None:
+        return
+    if "transformer-engine" in tools.packages:
+        return
+    yield Finding(
+        level="error",
+        key="nemo.peft",
+        message=f"LoRA in NeMo needs Transformer Engine, which {visible(tools.python)} does not have",
+        remedy=f"Train in an image, {nemo.IMAGES}, which has it; install it there (`pip install --no-build-isolation"
+        " 'transformer_engine[pytorch]'`: it is built with the CUDA toolkit); or finetune all weights.",
+        change=Change("finetune all weights", "without LoRA: it takes much more memory", (("nemo.peft", "none"),)),
+    )
+
+
+def weights(profile: Profile, facts: Facts, resolved: Resolved) -> Iterator[Finding]:
+    """Weights that a recipe can begin with: a NeMo checkpoint, of the recipe's own size."""
+    model = profile.trainer.model
+    if resolved.nemo != "recipes" or not model or facts.paths.get(model, "folder") != "folder":
+        return
+    if facts.paths.get(f"{model}/context", "folder") == "folder":
+        yield from _other_size(profile, facts)
+        return
+    if facts.paths.get(f"{model}/config.json") == "file":
+        made = f"{model.rstrip('/')}-nemo"
+        message = f"{visible(model)} is a Hugging Face folder, and a NeMo recipe begins with a NeMo checkpoint"
+        remedy = (
+            f"Convert it: tui-train nemo import {visible(model)} {visible(made)}; on the Backend screen, I does it."
+        )
+    else:
+        message = f"{visible(model)} is no checkpoint of NeMo 2: it has no folder context"
+        remedy = "Name one that has context and weights; checkpoints of NeMo 1 must be converted by NeMo itself."
+    yield Finding(level="error", key="trainer.model", message=message, remedy=remedy)
+
+
+def _other_size(profile: Profile, facts: Facts) -> Iterator[Finding]:
+    model, chosen = profile.trainer.model, profile.nemo
+    found = facts.checkpoints.get(model)
+    if found is None:
+        return
+    if found.problem:
+        message = f"{visible(model)} cannot be used: {visible(found.problem)}"
+        yield Finding(level="error", key="trainer.model", message=message, remedy="Name a whole checkpoint of NeMo 2.")
+        return
+    wanted = sizes().get(chosen.recipe)
+    if wanted is None:
+        return
+    own = {name: chosen.set.get(f"model.config.{name}") for name in SIZES}
+    differ = []
+    if found.model and found.model != wanted.model:
+        differ.append(f"a {found.model} for a {wanted.model}")
+    for name in SIZES:
+        here, there = found.numbers.get(name), own[name] or wanted.numbers.get(name)
+        if here is not None and there is not None and str(here) != str(there):
+            differ.append(f"{name} {here} for {there}")
+    if differ:
+        fitting = [name for name, one in sizes().items() if (one.model, one.numbers) == (found.model, found.numbers)]
+        change = None
+        if fitting and not any(own.values()):
+            why = "its model has the checkpoint's size"
+            change = Change(f"recipe {fitting[0]}", why, (("nemo.recipe", fitting[0]),))
+        yield Finding(
+            level="error",
+            key="trainer.model",
+            message=f"{visible(model)} does not fit {visible(chosen.recipe)}: {visible(', '.join(differ))}",
+            remedy="Name a checkpoint of the recipe's size, or the recipe of the checkpoint (nemo.recipe).",
+            change=change,
+        )
+
+
+def splits(profile: Profile, _facts: Facts, resolved: Resolved) -> Iterator[Finding]:
+    """Data for validation and test, which only NeMo's recipes to pretrain take by path."""
+    trainer = profile.trainer
+    given = tuple(key for key in ("validation_data", "test_data") if getattr(trainer, key))
+    if trainer.kind != "nemo" or not given:
+        return
+    none = Change(
+        "no data for validation and test", "it cannot be passed", tuple((f"trainer.{key}", ()) for key in given)
+    )
+    message = remedy = ""
+    if profile.nemo.mock_data:
+        message, remedy = "mock data leaves the data for validation and test unread", "Switch one of them off."
+    elif profile.nemo.task == "finetune":
+        message = "a finetune takes its validation and test data from the folder of its training data"
+        remedy = "Put them there as validation.jsonl and test.jsonl."
+    elif resolved.nemo == "bridge":
+        message, remedy = "Megatron-Bridge is told no data for validation or test", "Leave it out."
+    elif not trainer.validation_data:
+        message, remedy = "NeMo takes test data only with validation data", "Name both (trainer.validation_data)."
+    if message:
+        yield Finding(level="error", key=f"trainer.{given[0]}", message=message, remedy=remedy, change=none)
+    elif trainer.test_data:
+        message = "NeMo is told the test data, and evaluates nothing on it in a pretraining"
+        yield Finding(
+            level="note", key="trainer.test_data", message=message, remedy="Evaluate the checkpoint after it."
+        )
+
+
+def _sized(recipe: Recipe) -> bool:
+    """Tell whether sizes of the model were chosen in place of the recipe's."""
+    return any(size is not None for size in (recipe.layers, recipe.hidden_size, recipe.heads))
+
+
+def settings(profile: Profile, _facts: Facts, resolved: Resolved) -> Iterator[Finding]:
+    """Settings of the recipe that the user named: names and values that can be written, and that the plan does not."""
+    chosen = profile.nemo
+    if profile.trainer.kind != "nemo" or not chosen.set:
+        return
+    if resolved.nemo in {"bridge", "automodel"}:
+        change = Change("no more settings", "they cannot be passed", (("nemo.set", {}),))
+        message, remedy = "only NeMo's own recipes are told more settings", "Leave them out."
+        yield Finding(level="error", key="nemo.set", message=message, remedy=remedy, change=change)
+        return
+    for name, text in chosen.set.items():
+        rest = {key: one for key, one in chosen.set.items() if key != name}
+        change = Change("without that setting", "it cannot be passed", (("nemo.set", rest),))
+        why, remedy = nemo_settings.why_not(name, own_size=not _sized(profile.recipe))
+        if why:
+            message = f"{visible(name)} {why}"
+            yield Finding(level="error", key="nemo.set", message=message, remedy=remedy, change=change)
+            continue
+        try:
+            nemo_settings.value(text)
+        except BadInput as error:
+            message = f"{visible(name)}: {error.message}"
+            yield Finding(level="error", key="nemo.set", message=message, remedy=error.remedy, change=change)

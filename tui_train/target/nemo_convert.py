@@ -1,0 +1,147 @@
+"""Converts a model between a Hugging Face folder and a NeMo checkpoint, by NeMo's own converters.
+
+Runs in the training interpreter: nemo_convert.py import|export FROM TO. It needs no GPU and no Transformer Engine. Its
+last line is JSON: `finished`, or the `problem` that there is.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import warnings
+from pathlib import Path
+from typing import Any
+
+# The class in NeMo of each type of model in Hugging Face's config.json.
+MODELS = {
+    "baichuan": "Baichuan2Model",
+    "chatglm": "ChatGLMModel",
+    "deepseek_v2": "DeepSeekModel",
+    "deepseek_v3": "DeepSeekModel",
+    "gemma": "GemmaModel",
+    "gemma2": "Gemma2Model",
+    "gemma3_text": "Gemma3Model",
+    "gpt_oss": "GPTOSSModel",
+    "llama": "LlamaModel",
+    "mistral": "MistralModel",
+    "mixtral": "MixtralModel",
+    "nemotron": "NemotronModel",
+    "phi3": "Phi3Model",
+    "qwen2": "Qwen2Model",
+    "qwen3": "Qwen3Model",
+    "qwen3_moe": "Qwen3Model",
+    "starcoder2": "Starcoder2Model",
+}
+# Transformer Engine's layers hold the norm before them; without it the norm is a layer of its own.
+NORMS = {
+    "self_attention.linear_qkv.layer_norm_": "input_layernorm.",
+    "mlp.linear_fc1.layer_norm_": "pre_mlp_layernorm.",
+}
+
+
+def without_a_gpu() -> None:
+    """Let what NeMo asks of CUDA before it saves or loads be left out: what it converts is on the CPU anyway."""
+    import torch
+    from nemo.lightning.io import pl as saving
+
+    cuda: Any = torch.cuda
+    cuda.synchronize = lambda *_: None
+    cuda.current_device = lambda: torch.device("cpu")
+    cuda.Stream = lambda *_, **__: None
+    # It moves what was read to the GPU that is initialized.
+    setattr(saving, "_fix_tensors_device", lambda checkpoint: checkpoint)  # noqa: B010 - it is private there
+
+
+def without_transformer_engine() -> None:
+    """Have the converters name the layers as they are without it, and models leave out what only it can do.
+
+    The converters would leave the norms as new ones have them, and say nothing.
+    """
+    from megatron.core.transformer.transformer_config import TransformerConfig
+    from nemo.lightning import io
+
+    apply, checked = io.apply_transforms, TransformerConfig.__post_init__
+
+    def named(source: Any, target: Any, mapping: dict[str, str], transforms: Any = (), **more: Any) -> Any:
+        for one in transforms:
+            one.source_key, one.target_key = plain(one.source_key), plain(one.target_key)
+        same_kind(source, target)
+        names = {plain(here): plain(there) for here, there in mapping.items()}
+        return apply(source, target, names, list(transforms), **more)
+
+    def plain_config(config: Any) -> None:
+        config.apply_rope_fusion = config.masked_softmax_fusion = config.persist_layer_norm = False
+        checked(config)
+
+    io.apply_transforms = named
+    TransformerConfig.__post_init__ = plain_config
+
+
+def same_kind(source: Any, target: Any) -> None:
+    """Give the norms of NeMo's model the type of the other's weights: without Transformer Engine they are fp32."""
+    ours, other = (target, source) if hasattr(source, "dtype") and hasattr(source, "config_class") else (source, target)
+    for name, weight in ours.named_parameters():
+        if "layernorm" in name:
+            weight.data = weight.data.to(other.dtype)
+
+
+def plain(key: Any) -> Any:
+    """Return the name of a weight, or several, as it is without Transformer Engine."""
+    if isinstance(key, dict):
+        return {name: plain(one) for name, one in key.items()}
+    if isinstance(key, (tuple, list)):
+        return tuple(map(plain, key))
+    for fused, alone in NORMS.items():
+        key = key.replace(fused, alone)
+    return key
+
+
+def model(folder: Path) -> Any:
+    """Return NeMo's model for a Hugging Face folder; its size is read by the converter."""
+    from nemo.collections import llm
+
+    config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
+    kind = config.get("model_type")
+    if kind not in MODELS:
+        raise ValueError(f"NeMo is not known to convert models of the type {kind}")
+    # The converter takes another one of the same class, with the sizes that it reads.
+    return object.__new__(getattr(llm, MODELS[kind]))
+
+
+def convert(what: str, source: Path, target: Path) -> None:
+    """Do it."""
+    import torch
+    from nemo.collections import llm
+    from nemo.collections.llm.gpt.model.base import HAVE_TE
+
+    if not torch.cuda.is_available():
+        without_a_gpu()
+    if not HAVE_TE:
+        without_transformer_engine()
+    if what == "import":
+        llm.import_ckpt(model(source), f"hf://{source}", output_path=target)
+    else:
+        llm.export_ckpt(source, "hf", output_path=target)
+
+
+def main(what: str, source: str, target: str) -> None:
+    """Say in the last line what came of it."""
+    warnings.simplefilter("ignore")
+    # What NeMo starts has the usual output, and must not hold the one that is waited for.
+    answer = os.dup(1)
+    os.dup2(2, 1)
+    told: dict[str, object] = {"finished": True}
+    try:
+        convert(what, Path(source), Path(target))
+    except Exception as error:  # noqa: BLE001 - whatever NeMo raises is the answer
+        told = {"problem": f"{type(error).__name__}: {(str(error).strip() or '?').splitlines()[0]}"[:400]}
+    os.write(answer, (json.dumps(told) + "\n").encode())
+    # What NeMo leaves running must not keep it from ending.
+    os._exit(0)
+
+
+# Saving starts processes that import this file again.
+if __name__ == "__main__":
+    os.environ |= {"HF_HUB_OFFLINE": "1", "TRANSFORMERS_OFFLINE": "1"}
+    main(*sys.argv[1:])
