@@ -145,11 +145,15 @@ def require(prepared: Prepared, *, starts: bool = False) -> Plan:
     return prepared.plan
 
 
-def mended(profile: Profile, found: Facts) -> Profile:
-    """Make the changes that errors offer, and say them: defaults that do not fit this machine are our own."""
+def mended(profile: Profile, found: Facts, edits: tuple[str, ...]) -> Profile:
+    """Make the changes that errors offer, and say them: defaults that do not fit this machine are our own.
+
+    What the user's `edits` set is never changed.
+    """
+    chosen = {edit.partition("=")[0] for edit in edits}
     for _ in range(_MOST_CHANGES):
         errors = (finding.change for finding in check(profile, found) if finding.level == "error")
-        change = next(filter(None, errors), None)
+        change = next((one for one in errors if one and chosen.isdisjoint(key for key, _ in one.edits)), None)
         if change is None:
             break
         click.echo(f"changed: {change.title} ({change.why})")

@@ -9,6 +9,7 @@ import click
 import msgspec
 
 from tui_train import show
+from tui_train.checks import check
 from tui_train.commands import edited, load, mended, print_json, require, show_machines
 from tui_train.diagnose import of_run
 from tui_train.diagnose.command import words
@@ -57,8 +58,13 @@ def quickstart(edits: tuple[str, ...]) -> None:
     profile = edited(Profile(), edits)
     click.echo("1 Looking at this machine …")
     found = look(profile)
+    idle = next((finding for finding in check(profile, found) if finding.key == "hardware.device"), None)
+    profile, asked = mended(profile, found, edits), profile
+    on_cpu = ""
+    if idle and profile.hardware.device != asked.hardware.device:
+        on_cpu = f"! This trains on the CPU. {idle.message}.\n  {idle.remedy}"
+        click.echo(on_cpu)
     click.echo(show.facts(found, pick_toolchain(profile, found), ()).rstrip())
-    profile = mended(profile, found)
     prepared = prepare(profile, found)
     made = require(prepared, starts=True)
     click.echo(f"\n2 The plan\n{show.plan(made)}\n")
@@ -76,6 +82,8 @@ def quickstart(edits: tuple[str, ...]) -> None:
     click.echo(f"look again:  tui-train logs {name}   or   tui-train attach {name}")
     if now.state != "finished":
         click.echo(f"go on:       tui-train resume {name}")
+    if on_cpu:
+        click.echo(on_cpu)
     sys.exit(_code(now))
 
 

@@ -34,7 +34,8 @@ def facts(found: Facts, judged_for: Toolchain | None, chosen: tuple[str, ...]) -
     if machine.gpus:
         lines += ["", *_cards(machine, judged_for, chosen)]
     else:
-        lines += ["", "No GPU: training runs on the CPU."]
+        hidden = any(gap.hides for gap in machine.gaps)
+        lines += ["", "No GPU can be used as it is:" if hidden else "No GPU: training runs on the CPU."]
     lines += [f"! {visible(gap.what)}: {visible(gap.why)}\n  {visible(gap.remedy)}" for gap in machine.gaps]
     if not found.toolchains:
         return "\n".join(lines)

@@ -3,7 +3,19 @@
 import msgspec
 
 from tui_train.changes import Change
-from tui_train.checks import bridge, communication, container, hardware, launch, nemo, preset, recipe, taken, trainer
+from tui_train.checks import (
+    bridge,
+    communication,
+    container,
+    hardware,
+    idle,
+    launch,
+    nemo,
+    preset,
+    recipe,
+    taken,
+    trainer,
+)
 from tui_train.checks.finding import Check, Finding
 from tui_train.errors import BadInput
 from tui_train.facts.types import Facts
@@ -22,6 +34,9 @@ CHECKS: tuple[Check, ...] = (
     container.mounted,
     container.arguments,
     hardware.devices,
+    idle.all_cards,
+    idle.some_cards,
+    idle.all_but_one,
     taken.cards,
     taken.output,
     taken.port,

@@ -19,7 +19,6 @@ def devices(profile: Profile, facts: Facts, resolved: Resolved) -> Iterator[Find
     cards = dict(zip((gpu.uuid for gpu in facts.machine.gpus), resolved.verdicts, strict=True))
     labels = [visible(f"GPU {gpu.index} {gpu.name}") for gpu in facts.machine.gpus]
     names = dict(zip((gpu.uuid for gpu in facts.machine.gpus), labels, strict=True))
-    cpu = Change("train on the CPU", "there is no GPU to use", (("hardware.device", "cpu"), ("hardware.gpus", ())))
     if profile.hardware.device == "cpu":
         return
     for uuid in profile.hardware.gpus:
@@ -39,12 +38,6 @@ def devices(profile: Profile, facts: Facts, resolved: Resolved) -> Iterator[Find
             message = f"{names[gpu.uuid]} is busy: {visible(who)}"
             remedy = "Wait until it is free, or choose another card."
             yield Finding(level="warning", key="hardware.gpus", message=message, remedy=remedy)
-    if profile.hardware.device == "cuda" and not resolved.gpus and not profile.hardware.gpus:
-        pairs = zip(labels, resolved.verdicts, strict=True)
-        blocked = [f"{label}: {'; '.join(verdict.reasons)}" for label, verdict in pairs]
-        why = visible("; ".join(blocked)) or "; ".join(gap.why for gap in facts.machine.gaps) or "none was found"
-        message, remedy = f"no GPU here can train ({why})", "Choose the device auto or cpu."
-        yield Finding(level="error", key="hardware.device", message=message, remedy=remedy, change=cpu, machine=True)
 
 
 def unreadable(profile: Profile, facts: Facts, resolved: Resolved) -> Iterator[Finding]:

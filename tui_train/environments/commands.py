@@ -10,10 +10,10 @@ import click
 
 from tui_train import environments
 from tui_train.environments import create as making
-from tui_train.environments.wheels import Wheel, wheel
+from tui_train.environments.wheels import Wheel, of_machine
 from tui_train.errors import Unavailable
 from tui_train.facts import probe
-from tui_train.facts.gpus import judge, recommended
+from tui_train.facts.gpus import judge
 from tui_train.facts.recipes import recipes
 from tui_train.facts.types import Machine, Toolchain
 from tui_train.places import environments_folder, expanded
@@ -108,10 +108,7 @@ def _wheel(machine: Machine, index: str) -> Wheel:
         return Wheel("", "the build that pip finds without another index")
     if index:
         return Wheel(index, "the build in the index that was named")
-    verdicts = judge(machine.gpus)
-    chosen = recommended(machine.gpus, verdicts)
-    cards = [gpu for gpu in machine.gpus if gpu.uuid in chosen] or machine.gpus
-    return wheel(cards, machine.driver_cuda)
+    return of_machine(machine)
 
 
 def list_recipes(python: str, *, as_json: bool) -> None:

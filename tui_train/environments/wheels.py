@@ -7,7 +7,8 @@ from msgspec import Struct
 
 from tui_train.errors import Unavailable
 from tui_train.facts.capability import runs
-from tui_train.facts.types import Gpu
+from tui_train.facts.gpus import judge, recommended
+from tui_train.facts.types import Gpu, Machine, Toolchain
 
 _INDEX = "https://download.pytorch.org/whl/"
 # The CUDA builds of torch 2.13 and their code: `torch.cuda.PYTORCH_RELEASES_CODE_CC`. That of 13.0 is on PyPI itself.
@@ -19,10 +20,26 @@ _BUILDS: tuple[tuple[str, int, tuple[str, ...]], ...] = (
 
 
 class Wheel(Struct, frozen=True):
-    """A build of torch: its index (empty: the one that pip has anyway), and why it is this one."""
+    """A build of torch: its index (empty: the one that pip has anyway), and why it is this one.
+
+    `cuda` is the CUDA that it is for, such as "12.6" (empty: none), `arch_list` what it has code for.
+    """
 
     index: str
     why: str
+    cuda: str = ""
+    arch_list: tuple[str, ...] = ()
+
+    @property
+    def toolchain(self) -> Toolchain:
+        """A Python that has this build, to judge cards for."""
+        return Toolchain(python="", torch=f"for CUDA {self.cuda}", cuda=self.cuda or None, arch_list=self.arch_list)
+
+
+def of_machine(machine: Machine) -> Wheel:
+    """Return the build for the cards of a machine that a training would take; Unavailable as `wheel` raises it."""
+    chosen = recommended(machine.gpus, judge(machine.gpus))
+    return wheel([gpu for gpu in machine.gpus if gpu.uuid in chosen] or machine.gpus, machine.driver_cuda)
 
 
 def wheel(gpus: Sequence[Gpu], driver_cuda: str | None) -> Wheel:
@@ -39,15 +56,16 @@ def wheel(gpus: Sequence[Gpu], driver_cuda: str | None) -> Wheel:
     def covered(build: tuple[str, int, tuple[str, ...]]) -> int:
         return sum(runs(build[2], card) for card in cards)
 
-    tag, cuda, _ = best = max(fitting, key=covered)
-    what = f"for CUDA {tag[2:4]}.{tag[4:]}" if tag else f"for CUDA {cuda}"
+    tag, cuda, code = best = max(fitting, key=covered)
+    version = f"{tag[2:4]}.{tag[4:]}" if tag else str(cuda)
     if not covered(best):
         _refuse(cards, able=any(map(covered, _BUILDS)))
     has = f"{covered(best)} of {len(cards)} cards"
     if covered(best) == len(cards):
         has = "the card" if len(cards) == 1 else f"all {len(cards)} cards"
     lacking = "" if newest >= _BUILDS[0][1] else f"; the driver cannot run CUDA {_BUILDS[0][1]}"
-    return Wheel(f"{_INDEX}{tag}" if tag else "", f"the build {what} has code for {has}{lacking}")
+    why = f"the build for CUDA {version} has code for {has}{lacking}"
+    return Wheel(f"{_INDEX}{tag}" if tag else "", why, version, code)
 
 
 def _refuse(cards: Sequence[str], *, able: bool) -> NoReturn:

@@ -13,10 +13,11 @@ from tui_train.facts.sets import SLACK, busy, divided, in_step, recommended, set
 from tui_train.facts.types import Gpu, Toolchain, Verdict
 from tui_train.text import size
 
-__all__ = ["all_blocked", "busy", "judge", "recommended", "runs", "sets", "supports_bf16"]
+__all__ = ["all_blocked", "busy", "ever_had_code", "judge", "recommended", "runs", "sets", "supports_bf16"]
 
 _DISPLAY_MEMORY = 6 * 2**30
 _DISPLAY_SMS = 8
+_LAST_OF_KEPLER = 37
 
 
 def judge(
@@ -87,13 +88,21 @@ def _why_no_code(capability: str | None, toolchain: Toolchain, driver_cuda: str 
     return ""
 
 
+def ever_had_code(gpu: Gpu) -> bool:
+    """Return whether any PyTorch has, or had, code for a card; where its compute capability is not known, yes."""
+    device = number(gpu.compute_capability)
+    return device is None or device >= 50 or device == _LAST_OF_KEPLER
+
+
 def _wheel_for(capability: str) -> str:
     """Return in words which official PyTorch wheel has code for a card, from the tables of the releases up to 2.15."""
     device = number(capability) or 0
     if device in TEGRA or device == 110:
         return "take NVIDIA's own PyTorch for Jetson"
+    if device == _LAST_OF_KEPLER:
+        return "torch 2.5 for CUDA 11.8 was the last that had it"
     if device < 50:
-        return "torch 2.5 for CUDA 11.8 was the last that had it" if device == 37 else "no official wheel has it"
+        return "no official wheel has it"
     if device <= 70:
         return "a wheel for CUDA 12.6 (cu126) has it, up to torch 2.14"
     if device < 100:

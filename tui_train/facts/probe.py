@@ -40,12 +40,14 @@ def machine(deadline: float = 8.0) -> Machine:
             "The NVIDIA cards could not be read in time",
             f"the driver, or this machine, is too slow or hangs: no answer for {monotonic() - started:.0f} s",
             silent(deadline).remedy,
+            hides=True,
         )
     else:
         gap = Gap(
             "The NVIDIA cards cannot be read",
             answer.ending(),
             "See whether `nvidia-smi` works; if it does, please report this.",
+            hides=True,
         )
     return msgspec.structs.replace(host.read(), gaps=(gap,))
 

@@ -75,7 +75,7 @@ def of_nvidia_smi(host: str, text: str) -> Machine:
     if not gpus:
         # Beside cards such a line is what a login script says.
         said = f"nvidia-smi says: {strange[0][:200]}" if strange else "nvidia-smi lists no card there"
-        gaps = (Gap("No NVIDIA GPU", said, "Trainings run on the CPU there."),)
+        gaps = (Gap("No NVIDIA GPU", said, "Trainings run on the CPU there.", hides=bool(strange)),)
     return Machine(hostname=host, driver_version=driver, gpus=tuple(gpus), gaps=gaps)
 
 

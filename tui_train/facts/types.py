@@ -12,11 +12,15 @@ PathState = Literal["file", "folder", "missing", "unreadable"]
 
 
 class Gap(Struct, frozen=True):
-    """Something that could not be found out: what, why, and what the user can do about it."""
+    """Something that could not be found out: what, why, and what the user can do about it.
+
+    `hides`: there are cards that could train, and this keeps them from it.
+    """
 
     what: str
     why: str
     remedy: str
+    hides: bool = False
 
 
 class GpuProcess(Struct, frozen=True):
