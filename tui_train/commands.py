@@ -4,14 +4,14 @@ import re
 import shlex
 import sys
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import click
 import msgspec
 
 from tui_train import report, show
-from tui_train.changes import apply
-from tui_train.checks import check
+from tui_train.changes import Change, apply
+from tui_train.checks import Finding, check
 from tui_train.errors import BadInput, TuiTrainError, Unavailable
 from tui_train.facts import images, probe, saved
 from tui_train.facts.gpus import judge, recommended
@@ -30,6 +30,13 @@ from tui_train.workflow import Prepared, look, prepare
 _MOST_CHANGES = 5
 # JSON may carry these as they are, and a terminal would obey them; a line break only ever stands between values.
 _CONTROL = re.compile(r"[\x00-\x09\x0b-\x1f\x7f-\x9f\u200b-\u200f\u2028-\u202e\u2066-\u2069\ufeff]")
+
+
+class Mended(NamedTuple):
+    """An error, and the change that was made for it."""
+
+    finding: Finding
+    change: Change
 
 
 def facts(*, as_json: bool, source: Source, save: Path | None) -> None:
@@ -145,20 +152,22 @@ def require(prepared: Prepared, *, starts: bool = False) -> Plan:
     return prepared.plan
 
 
-def mended(profile: Profile, found: Facts, edits: tuple[str, ...]) -> Profile:
-    """Make the changes that errors offer, and say them: defaults that do not fit this machine are our own.
+def mended(profile: Profile, found: Facts, edits: tuple[str, ...]) -> tuple[Profile, tuple[Mended, ...]]:
+    """Make the changes that errors offer, and return them: defaults that do not fit this machine are our own.
 
     What the user's `edits` set is never changed.
     """
     chosen = {edit.partition("=")[0] for edit in edits}
+    made: list[Mended] = []
     for _ in range(_MOST_CHANGES):
-        errors = (finding.change for finding in check(profile, found) if finding.level == "error")
-        change = next((one for one in errors if one and chosen.isdisjoint(key for key, _ in one.edits)), None)
-        if change is None:
+        offers = (Mended(finding, finding.change) for finding in check(profile, found) if finding.change)
+        ours = (one for one in offers if one.finding.level == "error" and chosen.isdisjoint(dict(one.change.edits)))
+        one = next(ours, None)
+        if one is None:
             break
-        click.echo(f"changed: {change.title} ({change.why})")
-        profile = apply(change, profile)
-    return profile
+        made.append(one)
+        profile = apply(one.change, profile)
+    return profile, tuple(made)
 
 
 def _refusal(prepared: Prepared) -> int:

@@ -9,7 +9,6 @@ import click
 import msgspec
 
 from tui_train import show
-from tui_train.checks import check
 from tui_train.commands import edited, load, mended, print_json, require, show_machines
 from tui_train.diagnose import of_run
 from tui_train.diagnose.command import words
@@ -58,12 +57,13 @@ def quickstart(edits: tuple[str, ...]) -> None:
     profile = edited(Profile(), edits)
     click.echo("1 Looking at this machine …")
     found = look(profile)
-    idle = next((finding for finding in check(profile, found) if finding.key == "hardware.device"), None)
-    profile, asked = mended(profile, found, edits), profile
-    on_cpu = ""
-    if idle and profile.hardware.device != asked.hardware.device:
-        on_cpu = f"! This trains on the CPU. {idle.message}.\n  {idle.remedy}"
+    profile, faults = mended(profile, found, edits)
+    idle = next((fault.finding for fault in faults if ("hardware.device", "cpu") in fault.change.edits), None)
+    on_cpu = f"! This trains on the CPU, not on a card: {idle.message}.\n  {idle.remedy}" if idle else ""
+    if on_cpu:
         click.echo(on_cpu)
+    for fault in faults:
+        click.echo(f"changed: {fault.change.title} ({fault.change.why})")
     click.echo(show.facts(found, pick_toolchain(profile, found), ()).rstrip())
     prepared = prepare(profile, found)
     made = require(prepared, starts=True)

@@ -78,10 +78,10 @@ def create(name: str, where: Where, *, dry_run: bool, yes: bool) -> None:
         message = f"{visible(chosen)} is no Python 3.{wanted.oldest} to 3.{wanted.newest}, which {name} needs"
         raise Unavailable(message, "Name another one: --python /path/to/python3")
     machine = probe.machine()
-    plan = making.making(wanted, place, chosen, _wheel(machine, index), making.find_uv())
+    plan = making.making(wanted, place, chosen, build_for(machine, index), making.find_uv())
     click.echo(f"{wanted.name}: {wanted.about}")
     click.echo(f"into    {visible(str(place))}, {wanted.size}")
-    click.echo(f"torch   {_wheel(machine, index).why}")
+    click.echo(f"torch   {build_for(machine, index).why}")
     click.echo(f"rest    {counted(_pins(wanted), 'exact version')} from {visible(str(wanted.lock))}\n")
     for command in plan.commands:
         click.echo(making.shown(command))
@@ -102,7 +102,8 @@ def _pins(wanted: environments.Set) -> int:
     return sum("==" in line and not line.startswith("#") for line in wanted.lock.read_text("utf-8").splitlines())
 
 
-def _wheel(machine: Machine, index: str) -> Wheel:
+def build_for(machine: Machine, index: str) -> Wheel:
+    """Return the build of torch for a machine, from `index` or the one that is set; Unavailable where there is none."""
     index = index or os.environ.get(_INDEX, "")
     if index == "none":
         return Wheel("", "the build that pip finds without another index")

@@ -11,6 +11,7 @@ from tui_train.facts.gpus import judge, recommended
 from tui_train.facts.types import Gpu, Machine, Toolchain
 
 _INDEX = "https://download.pytorch.org/whl/"
+CPU_INDEX = f"{_INDEX}cpu"
 # The CUDA builds of torch 2.13 and their code: `torch.cuda.PYTORCH_RELEASES_CODE_CC`. That of 13.0 is on PyPI itself.
 _BUILDS: tuple[tuple[str, int, tuple[str, ...]], ...] = (
     ("", 13, ("sm_75", "sm_80", "sm_86", "sm_90", "sm_100", "sm_120")),
@@ -39,30 +40,34 @@ class Wheel(Struct, frozen=True):
 def of_machine(machine: Machine) -> Wheel:
     """Return the build for the cards of a machine that a training would take; Unavailable as `wheel` raises it."""
     chosen = recommended(machine.gpus, judge(machine.gpus))
-    return wheel([gpu for gpu in machine.gpus if gpu.uuid in chosen] or machine.gpus, machine.driver_cuda)
+    cards = [gpu for gpu in machine.gpus if gpu.uuid in chosen] or machine.gpus
+    return wheel(cards, machine.driver_cuda, [gpu for gpu in machine.gpus if gpu not in cards])
 
 
-def wheel(gpus: Sequence[Gpu], driver_cuda: str | None) -> Wheel:
+def wheel(gpus: Sequence[Gpu], driver_cuda: str | None, beside: Sequence[Gpu] = ()) -> Wheel:
     """Return the build with code for most of the cards that the driver can run; the CPU's where there are no cards.
 
-    Unavailable is raised where no build has code for any card.
+    Of builds as good for `gpus` it is the one for most of the cards `beside`. Unavailable is raised where no build has
+    code for any of `gpus`.
     """
     cards = [gpu.compute_capability for gpu in gpus if gpu.compute_capability]
+    more = [gpu.compute_capability for gpu in beside if gpu.compute_capability]
     if not cards:
-        return Wheel(f"{_INDEX}cpu", "no GPU was found: the build for the CPU, which is small")
+        return Wheel(CPU_INDEX, "no GPU was found: the build for the CPU, which is small")
     newest = int(major) if (major := (driver_cuda or "").partition(".")[0]).isdecimal() else 13
     fitting = [build for build in _BUILDS if build[1] <= newest] or [_BUILDS[-1]]
 
-    def covered(build: tuple[str, int, tuple[str, ...]]) -> int:
-        return sum(runs(build[2], card) for card in cards)
+    def covered(build: tuple[str, int, tuple[str, ...]]) -> tuple[int, int]:
+        return sum(runs(build[2], card) for card in cards), sum(runs(build[2], card) for card in more)
 
     tag, cuda, code = best = max(fitting, key=covered)
     version = f"{tag[2:4]}.{tag[4:]}" if tag else str(cuda)
-    if not covered(best):
-        _refuse(cards, able=any(map(covered, _BUILDS)))
-    has = f"{covered(best)} of {len(cards)} cards"
-    if covered(best) == len(cards):
-        has = "the card" if len(cards) == 1 else f"all {len(cards)} cards"
+    if not covered(best)[0]:
+        _refuse(cards, able=any(covered(build)[0] for build in _BUILDS))
+    able, count = sum(covered(best)), len(cards) + len(more)
+    has = f"{able} of {count} cards"
+    if able == count:
+        has = "the card" if count == 1 else f"all {count} cards"
     lacking = "" if newest >= _BUILDS[0][1] else f"; the driver cannot run CUDA {_BUILDS[0][1]}"
     why = f"the build for CUDA {version} has code for {has}{lacking}"
     return Wheel(f"{_INDEX}{tag}" if tag else "", why, version, code)
@@ -75,6 +80,6 @@ def _refuse(cards: Sequence[str], *, able: bool) -> NoReturn:
         raise Unavailable(message, "Update NVIDIA's driver, or name an index with a build: --index-url URL")
     remedy = (
         "A Jetson (8.7 is Orin, 7.2 Xavier) needs NVIDIA's own PyTorch for Jetson: name its index, --index-url URL."
-        f" To train on the CPU: --index-url {_INDEX}cpu"
+        f" To train on the CPU: --index-url {CPU_INDEX}"
     )
     raise Unavailable(f"no build of torch has code for compute capability {which}", remedy)

@@ -38,11 +38,11 @@ def all_idle(profile: Profile, facts: Facts, resolved: Resolved) -> Idle | None:
     if resolved.gpus or not (able or hidden):
         return None
     free = recommended(machine.gpus, judge(machine.gpus))
-    why = "; ".join([*_grouped(machine.gpus, facts, resolved), *(f"{gap.what}: {gap.why}" for gap in hidden)])
+    idle = tuple(gpu for gpu in machine.gpus if gpu.uuid in free) if free else machine.gpus
+    why = "; ".join([*_grouped(idle, facts, resolved), *(f"{gap.what}: {gap.why}" for gap in hidden)])
     remedy = " ".join(gap.remedy for gap in hidden)
     if not free:
-        return Idle(cards=machine.gpus, why=why, remedy=remedy)
-    idle = tuple(gpu for gpu in machine.gpus if gpu.uuid in free)
+        return Idle(cards=idle, why=why, remedy=remedy)
     python = next((tool.python for tool in _others(profile, facts, resolved) if _first(facts, tool)), "")
     try:
         return Idle(cards=idle, why=why, python=python, wheel=of_machine(machine), remedy=remedy)
