@@ -49,7 +49,7 @@ def facts(found: Facts, judged_for: Toolchain | None, chosen: tuple[str, ...]) -
 def _cards(machine: Machine, judged_for: Toolchain | None, chosen: tuple[str, ...]) -> list[str]:
     """Return the table of the cards, the sets that they make where there is more than one, and what blocks them all."""
     verdicts = judge(machine.gpus, judged_for, machine.driver_cuda)
-    rows: list[tuple[str, ...]] = [("GPU", "name", "memory free", "cc", "bus", "display", "verdict", "why")]
+    rows: list[tuple[str, ...]] = [("GPU", "name", "memory free", "cc", "bus", "display", "UUID", "verdict", "why")]
     for gpu, verdict in zip(machine.gpus, verdicts, strict=True):
         mark = "*" if gpu.uuid and gpu.uuid in chosen else " "
         display = {True: "yes", False: "no", None: "?"}[gpu.display_active]
@@ -58,7 +58,7 @@ def _cards(machine: Machine, judged_for: Toolchain | None, chosen: tuple[str, ..
         why = "; ".join(filter(None, (*verdict.reasons, verdict.busy and f"busy: {verdict.busy}")))
         rows.append((
             f"{mark}{gpu.index}", visible(gpu.name)[:40], memory, visible(gpu.compute_capability or "?"),
-            visible(gpu.pci_bus or "?"), display, kind, visible(why),
+            visible(gpu.pci_bus or "?"), display, visible(gpu.uuid or "?"), kind, visible(why),
         ))  # fmt: skip
     lines = [table(rows), *(["* = chosen for training"] if chosen else [])]
     offered = sets(machine.gpus, verdicts)

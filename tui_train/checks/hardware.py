@@ -4,8 +4,8 @@ from collections.abc import Iterator
 
 from tui_train.changes import Change
 from tui_train.checks.finding import Finding
-from tui_train.facts.gpus import supports_bf16
-from tui_train.facts.types import Facts
+from tui_train.facts.gpus import called, supports_bf16
+from tui_train.facts.types import Facts, Gpu
 from tui_train.plan.launchers import LAUNCHERS
 from tui_train.plan.resolve import Resolved
 from tui_train.profile.types import Profile
@@ -16,18 +16,21 @@ _MOST_FOR_NCCL = 32
 
 def devices(profile: Profile, facts: Facts, resolved: Resolved) -> Iterator[Finding]:
     """Cards that are chosen and cannot train, should not, or are busy."""
-    cards = dict(zip((gpu.uuid for gpu in facts.machine.gpus), resolved.verdicts, strict=True))
-    labels = [visible(f"GPU {gpu.index} {gpu.name}") for gpu in facts.machine.gpus]
-    names = dict(zip((gpu.uuid for gpu in facts.machine.gpus), labels, strict=True))
+    gpus = facts.machine.gpus
+    cards = dict(zip((gpu.uuid for gpu in gpus), resolved.verdicts, strict=True))
+    names = {gpu.uuid: visible(f"GPU {gpu.index} {gpu.name}") for gpu in gpus}
     if profile.hardware.device == "cpu":
         return
-    for uuid in profile.hardware.gpus:
-        verdict = cards.get(uuid)
-        reasons = "; ".join(verdict.reasons) if verdict else ""
-        if verdict is None:
-            message, remedy = f"the card {visible(uuid)} is not in this machine", "Choose the cards again."
+    for name in profile.hardware.gpus:
+        meant = called(gpus, name)
+        if len(meant) != 1:
+            message = f"the card {visible(name)} {'may be any of several' if meant else 'is not in this machine'}"
+            remedy = f"Choose the cards again{_listed(meant or gpus)}."
             yield Finding(level="error", key="hardware.gpus", message=message, remedy=remedy, machine=True)
-        elif verdict.kind == "blocked":
+            continue
+        uuid, verdict = meant[0].uuid, resolved.verdicts[gpus.index(meant[0])]
+        reasons = "; ".join(verdict.reasons)
+        if verdict.kind == "blocked":
             message, remedy = f"{names[uuid]} cannot train: {visible(reasons)}", "Leave it out."
             yield Finding(level="error", key="hardware.gpus", message=message, remedy=remedy, machine=True)
         elif verdict.kind == "spare" and len(profile.hardware.gpus) > 1:
@@ -38,6 +41,10 @@ def devices(profile: Profile, facts: Facts, resolved: Resolved) -> Iterator[Find
             message = f"{names[gpu.uuid]} is busy: {visible(who)}"
             remedy = "Wait until it is free, or choose another card."
             yield Finding(level="warning", key="hardware.gpus", message=message, remedy=remedy)
+
+
+def _listed(gpus: tuple[Gpu, ...]) -> str:
+    return ": " * bool(gpus) + "; ".join(f"GPU {gpu.index} {gpu.pci_bus} {gpu.uuid} {gpu.name}" for gpu in gpus)
 
 
 def unreadable(profile: Profile, facts: Facts, resolved: Resolved) -> Iterator[Finding]:

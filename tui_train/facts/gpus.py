@@ -5,6 +5,7 @@ Two verdicts leave a card out. `blocked` is a property of card, driver and PyTor
 card's name or for a monitor: names lie, and a good card may drive a monitor.
 """
 
+import re
 from collections.abc import Sequence
 from typing import Literal
 
@@ -13,10 +14,14 @@ from tui_train.facts.sets import SLACK, busy, divided, in_step, recommended, set
 from tui_train.facts.types import Gpu, Toolchain, Verdict
 from tui_train.text import size
 
-__all__ = ["all_blocked", "busy", "ever_had_code", "judge", "recommended", "runs", "sets", "supports_bf16"]
+__all__ = ["all_blocked", "busy", "called", "ever_had_code", "judge", "recommended", "runs", "sets", "supports_bf16"]
 
 _DISPLAY_MEMORY = 6 * 2**30
 _DISPLAY_SMS = 8
+_ADDRESS = re.compile(r"(?:[0-9a-f]{4,8}:)?[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]", re.IGNORECASE | re.ASCII)
+_KIND = re.compile(r"(?:GPU|MIG)-.", re.IGNORECASE)
+# Digits of no card's number.
+_LONG = 5
 _LAST_OF_KEPLER = 37
 
 
@@ -40,6 +45,31 @@ def judge(
         reasons = (reason, *unchecked) if reason else unchecked
         verdicts.append(Verdict(kind, reasons, who(gpu)))
     return tuple(verdicts)
+
+
+def called(gpus: Sequence[Gpu], name: str) -> tuple[Gpu, ...]:
+    """Return the cards that a name means: a UUID or its beginning, a PCI address, or a number; one, if it is plain."""
+    exact = tuple(gpu for gpu in gpus if gpu.uuid == name)
+    if exact:
+        return exact
+    if name.isdecimal() and name.isascii() and len(name) < _LONG:
+        return tuple(gpu for gpu in gpus if gpu.index == int(name))
+    if _ADDRESS.fullmatch(name):
+        return tuple(gpu for gpu in gpus if gpu.pci_bus and _at(gpu.pci_bus, name))
+    return tuple(gpu for gpu in gpus if _KIND.match(name) and gpu.uuid.lower().startswith(name.lower()))
+
+
+def _at(address: str, name: str) -> bool:
+    """Return whether a PCI address is the one of a name, whose domain may be shorter or missing."""
+    (domain, _, rest), (wanted, colon, short) = _split(address), _split(name)
+    return rest == short and (not colon or domain == wanted)
+
+
+def _split(address: str) -> tuple[str, str, str]:
+    """Return domain without its first zeros, a colon where there is a domain, and the rest, all in lower case."""
+    before, colon, rest = address.lower().rpartition(":")
+    domain, found, bus = before.rpartition(":")
+    return domain.lstrip("0"), found, f"{bus}{colon}{rest}"
 
 
 def all_blocked(gpus: Sequence[Gpu], verdicts: Sequence[Verdict], toolchain: Toolchain | None) -> str:
