@@ -25,7 +25,7 @@ from tui_train.report import Source
 from tui_train.runs import rundir
 from tui_train.text import visible
 from tui_train.validate import shown, validate
-from tui_train.workflow import Prepared, look, prepare
+from tui_train.workflow import Prepared, prepare
 
 _MOST_CHANGES = 5
 # JSON may carry these as they are, and a terminal would obey them; a line break only ever stands between values.
@@ -54,9 +54,9 @@ def facts(*, as_json: bool, source: Source, save: Path | None) -> None:
         click.echo(f"saved {visible(str(save))}, without names of users, hosts and home folders", err=as_json)
 
 
-def plan(reference: str, edits: tuple[str, ...], *, as_json: bool) -> None:
+def plan(reference: str, edits: tuple[str, ...], source: Source, *, as_json: bool) -> None:
     """Print the plan of a profile and its findings; errors among them go to stderr and end it."""
-    prepared = prepare(profile := edited(load(reference), edits), look(profile))
+    prepared = prepare(profile := edited(load(reference), edits), report.facts_for(profile, source))
     if as_json:
         print_json(_plan_data(prepared))
         if prepared.plan is None:
@@ -66,14 +66,17 @@ def plan(reference: str, edits: tuple[str, ...], *, as_json: bool) -> None:
     click.echo("\nfiles: " + ", ".join(file.path for file in prepared.files))
 
 
-def export(reference: str, folder: Path, edits: tuple[str, ...], *, force: bool) -> None:
+def export(reference: str, folder: Path, edits: tuple[str, ...], source: Source, *, force: bool) -> None:
     """Write the files of a profile's plan to a folder."""
-    prepared = prepare(profile := edited(load(reference), edits), look(profile))
+    prepared = prepare(profile := edited(load(reference), edits), report.facts_for(profile, source))
     made = require(prepared)
     paths = rundir.export(expanded(str(folder)).absolute(), prepared.files, overwrite=force)
     for path in paths:
         click.echo(visible(str(path)))
     script = visible(shlex.quote(str(paths[0])))
+    if source.machine or source.host:
+        click.echo(f"Copy {visible(str(paths[0].parent))} to {visible(source.host or 'that machine')}.")
+        script = "launch.sh"
     click.echo(f"Run it with: bash {script}" + (" --node-rank=N" if made.nodes > 1 else ""))
     show_machines(made)
 

@@ -4,6 +4,14 @@ from rich.text import Text
 from textual.widget import Widget
 
 from .. import STEPS
+from ..looking import Looking
+
+_MOST = 20
+
+
+def _short(name: str) -> str:
+    """Return the end of a name, where a file's own name stands."""
+    return name if len(name) <= _MOST else f"…{name[-_MOST:]}"
 
 
 class StepBar(Widget):
@@ -18,6 +26,8 @@ class StepBar(Widget):
     def render(self) -> Text:
         """Draw the line."""
         words = Text(" tui-train  ", "bold", no_wrap=True, overflow="ellipsis")
+        if isinstance(self.app, Looking) and self.app.elsewhere:
+            words.append(f"for {_short(self.app.elsewhere)}  ", "bold reverse")
         if self.title:
             return words.append(self.title)
         for number, step in enumerate(STEPS, start=1):

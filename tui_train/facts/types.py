@@ -202,7 +202,7 @@ class Facts(Struct, frozen=True, kw_only=True):
     shapes of the models in its folders, `presets` the user's own by name, `help` what scripts list, by script or
     module, and `recipes` those of NeMo, by Python: only of those that the user has asked. `variables` are those of the
     environment, and of NCCL's files, that tell libraries how to communicate. `taken` is what live
-    runs have.
+    runs have. `elsewhere` says of which other machine all this is; empty: of this one.
     """
 
     machine: Machine
@@ -217,6 +217,7 @@ class Facts(Struct, frozen=True, kw_only=True):
     recipes: dict[str, NemoRecipes] = {}
     taken: tuple[Taken, ...] = ()
     models: dict[str, ModelFolder] = {}
+    elsewhere: str = ""
 
 
 class Verdict(Struct, frozen=True):

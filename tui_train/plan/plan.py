@@ -35,6 +35,7 @@ from tui_train.plan.types import (
 )
 from tui_train.plan.values import SAMPLE, Value, accumulation, values, words
 from tui_train.presets import Argument, applies
+from tui_train.profile.fields import paths_of
 from tui_train.profile.types import Profile, Recipe
 from tui_train.text import counted
 
@@ -168,7 +169,10 @@ def _programs(profile: Profile) -> tuple[ProgramFile, ...]:
 
 
 def _notes(profile: Profile, facts: Facts, resolved: Resolved) -> tuple[str, ...]:
-    notes = [*left_out(profile, facts, resolved), *(nemo.notes(profile, resolved.nemo) if resolved.nemo else ())]
+    notes = [f"Made for another machine: {facts.elsewhere}."] if facts.elsewhere else []
+    if facts.elsewhere and not facts.paths and paths_of(profile):
+        notes.append("Whether its paths are there was not looked at.")
+    notes += [*left_out(profile, facts, resolved), *(nemo.notes(profile, resolved.nemo) if resolved.nemo else ())]
     if not resolved.preset.checkpoints and not resolved.nemo:
         notes.append(f"The preset “{resolved.preset.label}” cannot resume: each attempt starts from step 0.")
     if profile.nodes.count > 1:
