@@ -324,3 +324,23 @@ def test_make_run_says_that_its_torch_cannot_use_the_cards():
         said = subprocess.run(command, env=environment, cwd=root, capture_output=True, text=True, check=True).stdout
         assert bool(said) == bool(part)
         assert part in said
+
+
+@pytest.mark.parametrize("size", [(80, 24), (120, 40)], ids=str)
+async def test_the_wizard_goes_on_only_with_consent(monkeypatch, size):
+    where = facts(gpus=(gpu(0), gpu(1)), **CPU)
+    monkeypatch.setenv("TEXTUAL_ANIMATIONS", "none")
+    monkeypatch.setattr(live, "samples", lambda _cancelled: iter(()))
+    monkeypatch.setattr(probe, "machine", lambda *_, **__: where.machine)
+    monkeypatch.setattr(probe, "toolchains", lambda *_, **__: where.toolchains)
+    async with wizard().run_test(size=size) as pilot:
+        await keys("enter")(pilot)
+        text = " ".join(shows(pilot).split())
+        assert "the CPU would train, and 2 cards would stay idle" in text
+        assert "F2 mends it" in text
+        await keys("enter")(pilot)
+        assert "[1 Hardware]" in shows(pilot), "it does not go on"
+        await keys("f2")(pilot)
+        assert pilot.app.profile.hardware.device == "cpu"
+        await keys("enter")(pilot)
+        assert "[2 Backend]" in shows(pilot)
