@@ -13,14 +13,16 @@ import pytest
 from fake_driver import driver_environment
 from support import GIB, UUIDS, boxed, facts, gpu, inside, machine, profile, toolchain
 from test_packaging import copied
+from test_wizard import keys, shows
 
 from tui_train.changes import apply
 from tui_train.checks import check
 from tui_train.environments import of_make
 from tui_train.environments.wheels import of_machine
-from tui_train.facts import pci
+from tui_train.facts import live, pci, probe
 from tui_train.facts.types import Facts, Gap
 from tui_train.plan.plan import plan
+from tui_train.wizard import wizard
 
 CPU = {"cuda": None, "torch": "2.13.0+cpu", "arch_list": ()}
 CU126 = tuple(f"sm_{code}" for code in (50, 60, 70, 75, 80, 86, 90))
@@ -66,7 +68,7 @@ def test_the_cpu_beside_idle_cards_is_refused_until_it_is_chosen(more, said):
     (error,) = errors({}, where)
     assert said in error.message
     assert "2 cards would stay idle" in error.message
-    assert "tui-train env create hf (the build for CUDA 12.6 has code for all 2 cards" in error.remedy
+    assert "tui-train env create hf (torch for CUDA 12.6)" in error.remedy
     assert error.machine
     chosen = apply(error.change, profile())
     assert (chosen.hardware.device, check(chosen, where)) == ("cpu", ())
@@ -134,7 +136,7 @@ def test_cards_that_another_build_has_code_for_are_not_left_out_silently():
     (error,) = errors({}, where)
     assert error.key == "hardware.gpus"
     assert "GPU 1 Tesla V100-SXM2-32GB: this PyTorch" in error.message
-    assert "env create hf (the build for CUDA 12.6 has code for all 2 cards" in error.remedy
+    assert "env create hf (torch for CUDA 12.6)" in error.remedy
     named = apply(error.change, profile())
     assert named.hardware.gpus == UUIDS[:1]
     assert plan(named, where).gpus == UUIDS[:1]
@@ -184,7 +186,7 @@ def test_two_cards_and_a_torch_for_the_cpu(tmp_path):
     for words in (("plan", "quickstart"), ("export", "quickstart", str(tmp_path / "out")), ("run", "quickstart")):
         said = tui(*words, code=69).stderr
         assert "error: the CPU would train, and 2 cards would stay idle" in said
-        assert "tui-train env create hf (the build for CUDA 12.9 has code for all 2 cards" in said
+        assert "tui-train env create hf (torch for CUDA 12.9)" in said
         assert "hardware.device=cpu" in said
     assert not (tmp_path / "out").exists()
     consent = "--set=hardware.device=cpu"

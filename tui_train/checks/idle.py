@@ -74,7 +74,9 @@ def _ways(profile: Profile, idle: Idle) -> str:
         ways.append(f"Train with {idle.python} (trainer.python), which can use them.")
     elif idle.wheel:
         name = "nemo" if profile.trainer.kind == "nemo" else "hf"
-        ways.append(f"Make an environment that can use them: tui-train env create {name} ({idle.wheel.why}).")
+        ways.append(
+            f"Make an environment that can use them: tui-train env create {name} (torch for CUDA {idle.wheel.cuda})."
+        )
     return " ".join([*ways, idle.remedy]).strip() or "Fix what is said of them."
 
 

@@ -14,7 +14,18 @@ from tui_train.facts.sets import SLACK, busy, divided, in_step, recommended, set
 from tui_train.facts.types import Gpu, Toolchain, Verdict
 from tui_train.text import size
 
-__all__ = ["all_blocked", "busy", "called", "ever_had_code", "judge", "recommended", "runs", "sets", "supports_bf16"]
+__all__ = [
+    "all_blocked",
+    "busy",
+    "called",
+    "ever_had_code",
+    "judge",
+    "recommended",
+    "runs",
+    "sets",
+    "supports_bf16",
+    "why_no_code",
+]
 
 _DISPLAY_MEMORY = 6 * 2**30
 _DISPLAY_SMS = 8
@@ -100,22 +111,24 @@ def _why_blocked(gpu: Gpu, toolchain: Toolchain | None, driver_cuda: str | None)
         return "its compute mode is Exclusive Process, and a process holds it"
     if toolchain is None or toolchain.torch is None:
         return ""
-    return _why_no_code(gpu.compute_capability, toolchain, driver_cuda)
+    return ": ".join(filter(None, why_no_code(gpu, toolchain, driver_cuda)))
 
 
-def _why_no_code(capability: str | None, toolchain: Toolchain, driver_cuda: str | None) -> str:
+def why_no_code(gpu: Gpu, toolchain: Toolchain, driver_cuda: str | None) -> tuple[str, str]:
+    """Return why a PyTorch cannot use a card, and what could; both empty where it can, or where that is not known."""
+    capability = gpu.compute_capability
     if toolchain.cuda is None:
-        return "this PyTorch was built without CUDA" + (f": {_wheel_for(capability)}" if capability else "")
+        return "this PyTorch was built without CUDA", _wheel_for(capability) if capability else ""
     if capability and number(capability) and toolchain.arch_list and not runs(toolchain.arch_list, capability):
         lack = f"has no code for compute capability {capability}"
-        return f"this PyTorch ({toolchain.torch}) {lack}: {_wheel_for(capability)}"
+        return f"this PyTorch ({toolchain.torch}) {lack}", _wheel_for(capability)
     needs, has = _major(toolchain.cuda), _major(driver_cuda)
     if needs is not None and has is not None and needs > has:
         return (
-            f"this PyTorch ({toolchain.torch}) needs a driver for CUDA {needs}, this one is for CUDA {has}: "
-            f"update the driver, or install a PyTorch for CUDA {has}"
+            f"this PyTorch ({toolchain.torch}) needs a driver for CUDA {needs}, this one is for CUDA {has}",
+            f"update the driver, or install a PyTorch for CUDA {has}",
         )
-    return ""
+    return "", ""
 
 
 def ever_had_code(gpu: Gpu) -> bool:

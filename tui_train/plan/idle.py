@@ -7,7 +7,7 @@ from msgspec import Struct
 
 from tui_train.environments.wheels import Wheel, of_machine
 from tui_train.errors import Unavailable
-from tui_train.facts.gpus import ever_had_code, judge, recommended, sets
+from tui_train.facts.gpus import ever_had_code, judge, recommended, sets, why_no_code
 from tui_train.facts.types import CardSet, Facts, Gpu, Toolchain
 from tui_train.plan.resolve import Resolved, lacks
 from tui_train.profile.types import Profile
@@ -39,7 +39,7 @@ def all_idle(profile: Profile, facts: Facts, resolved: Resolved) -> Idle | None:
         return None
     free = recommended(machine.gpus, judge(machine.gpus))
     idle = tuple(gpu for gpu in machine.gpus if gpu.uuid in free) if free else machine.gpus
-    why = "; ".join([*_grouped(idle, facts, resolved), *(f"{gap.what}: {gap.why}" for gap in hidden)])
+    why = "; ".join([*_grouped(idle, facts, resolved, brief=bool(free)), *(f"{gap.what}: {gap.why}" for gap in hidden)])
     remedy = " ".join(gap.remedy for gap in hidden)
     if not free:
         return Idle(cards=idle, why=why, remedy=remedy)
@@ -66,7 +66,7 @@ def some_idle(profile: Profile, facts: Facts, resolved: Resolved) -> Idle | None
         if found and _better(found, now):
             idle = tuple(gpu for gpu in machine.gpus if gpu.uuid in set(found.uuids) - set(now.uuids))
             if idle:
-                why = "; ".join(_grouped(idle, facts, resolved))
+                why = "; ".join(_grouped(idle, facts, resolved, brief=True))
                 return Idle(cards=idle, why=why, python=python, wheel=wheel)
     return None
 
@@ -83,8 +83,11 @@ def left_out(profile: Profile, facts: Facts, resolved: Resolved) -> tuple[str, .
 
 
 def named(gpus: Sequence[Gpu]) -> str:
-    """Return cards in words: their numbers and names."""
-    return " and ".join(f"GPU {gpu.index} {gpu.name}".rstrip() for gpu in gpus)
+    """Return cards in words: their numbers and names, those of one name together."""
+    numbers: dict[str, list[str]] = {}
+    for gpu in gpus:
+        numbers.setdefault(gpu.name, []).append(str(gpu.index))
+    return ", ".join(f"GPU {' and '.join(found)} {name}".rstrip() for name, found in numbers.items())
 
 
 def _others(profile: Profile, facts: Facts, resolved: Resolved) -> Iterator[Toolchain]:
@@ -108,12 +111,17 @@ def _better(found: CardSet, now: CardSet) -> bool:
     return set(found.uuids) > set(now.uuids)
 
 
-def _grouped(cards: Sequence[Gpu], facts: Facts, resolved: Resolved) -> list[str]:
-    """Return the cards with the reasons why they do not train, those with the same reasons together."""
+def _grouped(cards: Sequence[Gpu], facts: Facts, resolved: Resolved, *, brief: bool = False) -> list[str]:
+    """Return the cards with the reasons why they do not train, those with the same reasons together.
+
+    `brief` leaves out which PyTorch could use them.
+    """
+    tool, driver = resolved.toolchain, facts.machine.driver_cuda
     reasons: dict[str, list[Gpu]] = {}
     for gpu, verdict in zip(facts.machine.gpus, resolved.verdicts, strict=True):
         if gpu not in cards:
             continue
-        told = "; ".join(filter(None, (*verdict.reasons, verdict.busy and f"busy: {verdict.busy}")))
+        lack = why_no_code(gpu, tool, driver)[0] if brief and tool and tool.torch else ""
+        told = lack or "; ".join(filter(None, (*verdict.reasons, verdict.busy and f"busy: {verdict.busy}")))
         reasons.setdefault(told or "the others do more without it", []).append(gpu)
     return [f"{named(group)}: {why}" for why, group in reasons.items()]
