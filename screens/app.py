@@ -153,8 +153,17 @@ class Wizard(Looking):
             "taken": profile.nodes != before.nodes,
         }
         parts = [part for part, differs in changed.items() if differs]
+        if self.elsewhere:
+            # One answer brings all that is known of it, and half a path is not worth asking a host for.
+            parts = ["machine"] if changed["paths"] or changed["toolchains"] else []
         self.expect(*parts)
         self.profile = profile
+        if self.elsewhere:
+            if parts and self._typing:
+                self._typing.stop()
+            if parts:
+                self._typing = self.set_timer(_TYPED, partial(self.look_at, *parts))
+            return
         if "images" in parts and self._typing:
             self._typing.stop()
         if "images" in parts and self._key == "container.image":

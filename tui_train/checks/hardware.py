@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 from tui_train.changes import Change
 from tui_train.checks.finding import Finding
-from tui_train.facts.gpus import called, supports_bf16
+from tui_train.facts.gpus import called, ever_had_code, supports_bf16, why_no_code
 from tui_train.facts.types import Facts, Gpu
 from tui_train.plan.launchers import LAUNCHERS
 from tui_train.plan.resolve import Resolved
@@ -32,6 +32,8 @@ def devices(profile: Profile, facts: Facts, resolved: Resolved) -> Iterator[Find
         reasons = "; ".join(verdict.reasons)
         if verdict.kind == "blocked":
             message, remedy = f"{names[uuid]} cannot train: {visible(reasons)}", "Leave it out."
+            if profile.container.engine == "none" and _lacks_code(meant[0], facts, resolved):
+                remedy = "Leave it out, or make an environment that can use it: tui-train env create hf."
             yield Finding(level="error", key="hardware.gpus", message=message, remedy=remedy, machine=True)
         elif verdict.kind == "spare" and len(profile.hardware.gpus) > 1:
             message = f"{names[uuid]} slows or limits the others: {visible(reasons)}"
@@ -41,6 +43,12 @@ def devices(profile: Profile, facts: Facts, resolved: Resolved) -> Iterator[Find
             message = f"{names[gpu.uuid]} is busy: {visible(who)}"
             remedy = "Wait until it is free, or choose another card."
             yield Finding(level="warning", key="hardware.gpus", message=message, remedy=remedy)
+
+
+def _lacks_code(gpu: Gpu, facts: Facts, resolved: Resolved) -> bool:
+    tool = resolved.toolchain
+    lacks = tool is not None and bool(why_no_code(gpu, tool, facts.machine.driver_cuda)[0])
+    return lacks and not gpu.problem and ever_had_code(gpu)
 
 
 def _listed(gpus: tuple[Gpu, ...]) -> str:
