@@ -20,6 +20,7 @@ from tui_train.errors import BadInput
 from tui_train.facts import remote, saved
 from tui_train.facts.types import Facts
 from tui_train.plan.plan import plan
+from tui_train.profile.fields import put
 from tui_train.report import Source
 from tui_train.wizard import wizard
 
@@ -276,6 +277,25 @@ async def test_the_wizard_shows_that_machine_and_exports(box, tmp_path, monkeypa
         assert not (tmp_path / "quickstart").exists()
         await keys("e", "enter")(pilot)
     assert UUIDS[1] in (tmp_path / "quickstart" / "launch.sh").read_text()
+
+
+async def test_a_path_there_is_asked_for_once_it_is_typed(box, monkeypatch):
+    asked = []
+    whole = report.facts_for
+    monkeypatch.setattr(report, "facts_for", lambda chosen, source: asked.append(chosen) or whole(chosen, source))
+    async with wizard(source=Source(machine=box)).run_test(size=(80, 24)) as pilot:
+        await keys("enter", "enter")(pilot)
+        before = len(asked)
+        for text in ("/d", "/da", "/data"):
+            pilot.app.become(put(pilot.app.profile, "trainer.data", (text,)), "trainer.data")
+            await pilot.pause()
+        assert "machine" in pilot.app.looking
+        for _ in range(60):
+            await pilot.pause(0.05)
+            if not pilot.app.looking:
+                break
+        assert [chosen.trainer.data for chosen in asked[before:]] == [("/data",)]
+        assert not pilot.app.looking
 
 
 async def test_a_machine_that_can_no_longer_be_read_is_no_machine_without_cards(box):
