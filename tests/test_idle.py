@@ -321,7 +321,7 @@ def test_make_run_says_that_its_torch_cannot_use_the_cards():
     """The check that ends it, with the torch of these tests."""
     command = [sys.executable, "-m", "tui_train.environments.of_make", "check"]
     root = str(Path(__file__).parents[1])
-    for on, part in (("two-3090", "tui-train env create hf"), ("no-cards", "")):
+    for on, part in (("two-3090", ": .venv/bin/tui-train env create hf"), ("no-cards", "")):
         environment = {**os.environ, "PYTHONPATH": root, **driver_environment(on)}
         said = subprocess.run(command, env=environment, cwd=root, capture_output=True, text=True, check=True).stdout
         assert bool(said) == bool(part)

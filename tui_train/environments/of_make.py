@@ -46,7 +46,9 @@ def check(facts: Facts) -> list[str]:
     profile = Profile()
     resolved = resolve(profile, facts)
     found = [*idle.all_cards(profile, facts, resolved), *idle.some_cards(profile, facts, resolved)]
-    return [line for finding in found for line in (f"! {finding.message}", f"  {finding.remedy}")]
+    lines = [line for finding in found for line in (f"! {finding.message}", f"  {finding.remedy}")]
+    # Where make runs it, the program is not on PATH.
+    return [line.replace("tui-train env", ".venv/bin/tui-train env") for line in lines]
 
 
 def main(arguments: list[str]) -> None:
