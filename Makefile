@@ -13,6 +13,7 @@ help:
 	@echo
 	@echo 'The first one makes .venv and installs into it. A torch that the Python has, or that .venv has, is taken.'
 	@echo '  PYTHON=python3.12      the Python to use (3.10 or newer; else python3, or another that is found)'
+	@echo '  Else the build of torch that has code for the NVIDIA cards and fits their driver; make run says which.'
 	@echo '  TORCH=2.9.1            another torch than the one in pyproject.toml: a version, or the path of a wheel'
 	@echo '  PIP_ARGS="--find-links …"   more arguments for pip, such as another index'
 

@@ -18,7 +18,6 @@ from textual.timer import Timer
 
 from tui_train.changes import apply
 from tui_train.errors import BadInput
-from tui_train.facts.types import Facts, Machine
 from tui_train.profile import fields
 from tui_train.profile.types import Profile
 from tui_train.text import visible
@@ -39,6 +38,7 @@ from .messages import (
 )
 
 if TYPE_CHECKING:
+    from tui_train.report import Source
     from tui_train.runs.rundir import RunDir
 
     from .step import Step
@@ -54,9 +54,9 @@ class Wizard(Looking):
     CSS_PATH = "app.tcss"
     BINDINGS: ClassVar[list[BindingType]] = [Binding("ctrl+q", "leave", "Quit", show=False, priority=True)]
 
-    def __init__(self, run: str = "") -> None:
-        """Open on Home, or on a run's folder."""
-        super().__init__()
+    def __init__(self, run: str = "", source: "Source | None" = None) -> None:
+        """Open on Home, or on a run's folder; for this machine, or for the one that is named."""
+        super().__init__(source)
         self._run = run
         self._before: list[Profile] = []
         self._key = ""
@@ -83,7 +83,7 @@ class Wizard(Looking):
         from tui_train.facts.ask import give_up
 
         give_up(now=False)
-        self.facts = Facts(machine=Machine(hostname=""))
+        self.facts = self.unknown
         self.action_look()
         self._warm()
 
@@ -153,8 +153,17 @@ class Wizard(Looking):
             "taken": profile.nodes != before.nodes,
         }
         parts = [part for part, differs in changed.items() if differs]
+        if self.elsewhere:
+            # One answer brings all that is known of it, and half a path is not worth asking a host for.
+            parts = ["machine"] if changed["paths"] or changed["toolchains"] else []
         self.expect(*parts)
         self.profile = profile
+        if self.elsewhere:
+            if parts and self._typing:
+                self._typing.stop()
+            if parts:
+                self._typing = self.set_timer(_TYPED, partial(self.look_at, *parts))
+            return
         if "images" in parts and self._typing:
             self._typing.stop()
         if "images" in parts and self._key == "container.image":
@@ -173,7 +182,8 @@ class Wizard(Looking):
             self.action_look()
         else:
             # Another run may have begun meanwhile.
-            self.glance("taken")
+            if not self.elsewhere:
+                self.glance("taken")
             if self.profile.trainer.config:
                 # It may have been edited meanwhile, and a copy of it trains.
                 self.look("paths")
@@ -259,7 +269,7 @@ class Wizard(Looking):
                 offered.add(binding.description)
                 about = f"Key {self.get_key_display(binding)}"
                 yield SystemCommand(binding.description, about, partial(self._act, binding.action, active.node))
-        yield SystemCommand("Look again", "Look at this machine and its Pythons anew", self.action_look)
+        yield SystemCommand("Look again", "Look at the machine and its Pythons anew", self.action_look)
         yield SystemCommand("Theme", "Change the colours", self.action_change_theme)
 
     async def _act(self, action: str, node: DOMNode) -> None:

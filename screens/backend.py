@@ -116,20 +116,18 @@ Communication: what NCCL can do without is a list of cures; take one only for th
         return [*groups, *cures, *(row_of(key) for key in _REST)]
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
-        """Offer what there is: a script's help, an image to look into, or a Python of this machine to name."""
-        container = self.profile.container
-        if action == "script_help":
-            return self.profile.trainer.kind == "script" and container.engine == "none"
-        if action == "validate":
-            return container.engine != "none" and bool(container.image)
-        if action == "other_python":
-            return container.engine == "none"
-        if action == "recipes":
-            return self.profile.trainer.kind == "nemo"
-        if action == "ask_recipes":
+        """Offer what there is: a script's help, an image to look into, a Python to name; nothing of another machine."""
+        container, kind = self.profile.container, self.profile.trainer.kind
+        bare = container.engine == "none"
+        offered = {
+            "script_help": bare and kind == "script" and not self.elsewhere,
+            "validate": not bare and bool(container.image) and not self.elsewhere,
+            "other_python": bare,
+            "recipes": kind == "nemo",
             # V asks an image: its Python is none of this machine.
-            return self.profile.trainer.kind == "nemo" and container.engine == "none"
-        return super().check_action(action, parameters)
+            "ask_recipes": bare and kind == "nemo" and not self.elsewhere,
+        }
+        return offered[action] if action in offered else super().check_action(action, parameters)
 
     def action_script_help(self) -> None:
         """Have the script run with --help."""

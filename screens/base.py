@@ -7,6 +7,7 @@ from rich.text import Text
 from textual.binding import Binding, BindingType
 from textual.screen import Screen
 
+from .looking import Looking
 from .messages import Shown
 
 
@@ -22,6 +23,11 @@ class Base(Screen[None]):
         Binding("question_mark", "app.help", show=False),
         Binding("q", "app.leave", "Quit"),
     ]
+
+    @property
+    def elsewhere(self) -> str:
+        """The other machine that all is for, in words; empty: this one."""
+        return self.app.elsewhere if isinstance(self.app, Looking) else ""
 
     @property
     def is_current(self) -> bool:

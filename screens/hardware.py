@@ -32,7 +32,7 @@ What this machine has, and what the training will use. A card is marked with its
   spare    works, but would slow or limit the others; pick it with Space if you want it
   blocked  cannot work with the chosen PyTorch; the reason stands beside it
 Where different cards make several sensible sets, the fastest is chosen; S takes the next one.
-Without a GPU everything still works, on the CPU."""
+Without an NVIDIA card everything still works, on the CPU. Beside cards the CPU trains only where you choose it."""
     TITLE_OF_STEP = "Hardware"
     LIVE = True
     KEYS = ("hardware.device", "hardware.gpus", "hardware.processes")
@@ -83,7 +83,9 @@ Without a GPU everything still works, on the CPU."""
         if blocked := all_blocked(machine.gpus, resolved.verdicts, resolved.toolchain):
             gaps = Text.assemble((f"! {visible(blocked)}\n", "bold"), gaps)
         if not machine.gpus and not looking:
-            gaps = Text.assemble(("No GPU was found: training runs on the CPU.\n", "bold"), gaps)
+            hidden = any(gap.hides for gap in machine.gaps)
+            words = "No GPU can be used as it is:\n" if hidden else "No GPU was found: training runs on the CPU.\n"
+            gaps = Text.assemble((words, "bold"), gaps)
         shown = self.query_one("#gaps", Static)
         shown.display = bool(gaps)
         shown.update(gaps)

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from msgspec.structs import replace
 from textual import on
@@ -13,11 +13,14 @@ from textual.worker import Worker, WorkerState, get_current_worker
 
 from tui_train.errors import TuiTrainError
 from tui_train.facts.samples import Samples, with_samples
-from tui_train.facts.types import Facts, Machine
+from tui_train.facts.types import Facts, Gap, Machine
 from tui_train.profile.types import Profile
 from tui_train.text import visible
 
 from .messages import AskRecipes, AskScript, Shown
+
+if TYPE_CHECKING:
+    from tui_train.report import Source
 
 _LIVE = "live"
 # A second one would only wait for the same answer.
@@ -88,6 +91,12 @@ def _images(profile: Profile) -> Any:
     return chosen_image(profile)
 
 
+def _whole(profile: Profile, source: "Source") -> Any:
+    from tui_train.report import facts_for
+
+    return facts_for(profile, source)
+
+
 # By the name of the part in Facts.
 _QUESTIONS: dict[str, Callable[[Profile], Any]] = {
     "machine": _machine,
@@ -108,16 +117,28 @@ class Looking(App[int]):
     looking: reactive[frozenset[str]] = reactive(frozenset, init=False, repaint=False)
     live: reactive[Samples] = reactive((), init=False, repaint=False)
 
-    def __init__(self) -> None:
-        """Begin with nothing asked."""
+    def __init__(self, source: "Source | None" = None) -> None:
+        """Begin with nothing asked, of this machine or of the one that is named."""
         super().__init__()
+        self._source = source if source and (source.machine or source.host) else None
         self._asked: dict[str, int] = {}
         self._found = Machine(hostname="")
         self._wanted = False
 
+    @property
+    def elsewhere(self) -> str:
+        """The other machine that all is for, in words; empty: this one."""
+        return visible(self._source.host or str(self._source.machine)) if self._source else ""
+
+    @property
+    def unknown(self) -> Facts:
+        """What is known before the first look; another machine that could not be asked is not one without cards."""
+        gap = Gap(f"{self.elsewhere} is not known", "it was not asked, or could not be", "Look again.", hides=True)
+        return Facts(machine=Machine(hostname="", gaps=(gap,) if self.elsewhere else ()), elsewhere=self.elsewhere)
+
     def action_look(self) -> None:
         """Look at everything anew."""
-        self.look(*_QUESTIONS)
+        self.look(*(("machine",) if self._source else _QUESTIONS))
 
     def look(self, *parts: str) -> None:
         """Look at some parts anew, unless that is under way."""
@@ -133,7 +154,8 @@ class Looking(App[int]):
     def look_at(self, *parts: str) -> None:
         """Look at parts that are expected, for the present profile."""
         for part in parts:
-            self.ask(part, partial(_QUESTIONS[part], self.profile))
+            question = _QUESTIONS[part] if self._source is None else partial(_whole, source=self._source)
+            self.ask(part, partial(question, self.profile))
 
     def expect(self, *parts: str) -> None:
         """Say that parts will be looked at, so that nothing is said to be missing before it is known."""
@@ -152,12 +174,14 @@ class Looking(App[int]):
 
     @on(Learned)
     def _learned(self, event: Learned) -> None:
-        facts = self.facts or Facts(machine=Machine(hostname=""))
+        facts = self.facts or self.unknown
         newest = event.asked == self._asked.get(event.part)
         if not newest and event.part != "paths":
             return
         value = event.value
-        if event.part == "paths":
+        if isinstance(value, Facts):
+            self.facts = replace(value, help=facts.help, recipes=facts.recipes)
+        elif event.part == "paths":
             # Older answers may come later than newer ones: none of them is forgotten.
             paths, documents = {**facts.paths, **value.paths}, {**facts.documents, **value.documents}
             models, sources = {**facts.models, **value.models}, {**facts.sources, **value.sources}
@@ -218,7 +242,7 @@ class Looking(App[int]):
         running = any(worker.group == _LIVE and worker.is_running for worker in self.workers)
         if not self._wanted:
             self.workers.cancel_group(self, _LIVE)
-        elif self._found.gpus and not running:
+        elif self._found.gpus and not running and self._source is None:
             self.run_worker(self._watch_cards, name=_LIVE, group=_LIVE, thread=True, exit_on_error=False)
 
     def _watch_cards(self) -> None:
@@ -239,7 +263,9 @@ class Looking(App[int]):
     def _worker_ended(self, event: Worker.StateChanged) -> None:
         if event.state == WorkerState.ERROR:
             self.looking -= {event.worker.group}
-            self.complain(TuiTrainError(f"{event.worker.name}: {event.worker.error}", "Please report this fault."))
+            error = event.worker.error
+            fault = TuiTrainError(f"{event.worker.name}: {error}", "Please report this fault.")
+            self.complain(error if isinstance(error, TuiTrainError) else fault)
 
     def complain(self, error: TuiTrainError) -> None:
         """Show an error with its remedy."""

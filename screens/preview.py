@@ -54,6 +54,7 @@ These files are what is run and what is exported, byte for byte. launch.sh needs
 Python, nothing of this program.
 Left and right change the file, up and down scroll. Enter writes the run folder and starts the training.
 S saves the profile, E exports the files to a folder, C copies the shown file to your terminal's clipboard (OSC 52).
+For another machine (--machine, --host) it only exports: copy the folder there.
 F2 mends what it can of the findings at the top; an error stops the start."""
     TITLE_OF_STEP = "Preview"
     BINDINGS: ClassVar[list[BindingType]] = [
@@ -137,8 +138,15 @@ F2 mends what it can of the findings at the top; an error stops the start."""
             self._draw()
             self.query_one("#body").scroll_home(animate=False)
 
+    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
+        """What is for another machine is not started here."""
+        return not self.elsewhere if action == "next" else super().check_action(action, parameters)
+
     def action_next(self) -> None:
         """Start what is shown."""
+        if self.elsewhere:
+            self.app.bell()
+            return
         if self.looking:
             self.app.bell()
             self.notify("This machine is being looked at: press Enter again when that is done.", markup=False)
@@ -242,7 +250,8 @@ F2 mends what it can of the findings at the top; an error stops the start."""
                 Ask(question, answers), lambda answer: self._export(folder, overwrite=True) if answer else None
             )
         else:
-            self.notify(visible(f"Written to {target}. Run it with: bash launch.sh"), markup=False)
+            there = f"Copy it to the machine of {self.elsewhere}. " if self.elsewhere else ""
+            self.notify(visible(f"Written to {target}. {there}Run it with: bash launch.sh"), markup=False)
 
 
 def _said(finding: Finding) -> Text:

@@ -134,6 +134,12 @@ Those that change the training ask for your consent; the others keep it the same
         style = "bold" if found.band == "will not fit" else ""
         self.query_one("#memory", Static).update(Text("\n".join(lines), style, no_wrap=True, overflow="ellipsis"))
 
+    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
+        """Tracing and trials run here, and say nothing of another machine."""
+        if action in {"trace", "tune"} and self.elsewhere:
+            return False
+        return super().check_action(action, parameters)
+
     def _refused(self) -> bool:
         """Say what is wrong with the profile, where it could not be trained."""
         wrong = next((finding for finding in self._found if finding.forbids), None)

@@ -297,6 +297,32 @@ FAULTS = {
         "it is lost",
         True,
     ),
+    "the cpu beside a card": (
+        {},
+        facts(gpus=(gpu(0),), cuda=None),
+        "error",
+        "hardware.device",
+        "1 card would stay idle",
+        True,
+    ),
+    "one card beside a better one": (
+        {},
+        facts(
+            gpus=(gpu(0, sm_clock_max=1500), gpu(1, compute_capability="12.0", sm_clock_max=1900)), arch_list=("sm_86",)
+        ),
+        "error",
+        "hardware.gpus",
+        "more could with another PyTorch",
+        True,
+    ),
+    "one of two cards by python": (
+        {"trainer.launcher": "python"},
+        TWO,
+        "error",
+        "trainer.launcher",
+        "2 are here to train on",
+        False,
+    ),
     "python for two cards": (
         {"hardware.gpus": UUIDS, "trainer.launcher": "python"},
         TWO,
@@ -898,7 +924,7 @@ MENDED = {
     "offload without sharding", "sharding on the cpu", "sharding by torchrun", "sharding over one process",
     "deepspeed for the built-in trainer", "machines at a port of root", "python for two machines",
     "engine that is not there", "engine that may not be used",
-    "cards of a live run",
+    "cards of a live run", "the cpu beside a card", "one card beside a better one", "one of two cards by python",
     "a configuration for a preset that takes none", "image without an engine", "python beside a container",
     "a learning rate of one's own", "a value that the preset does not pass", "data that the preset does not pass",
     "a size beside a model folder", "a value of another trainer", "an address for one machine",

@@ -27,6 +27,8 @@ from tui_train.runs.stop import stop as end
 
 TUI_TRAIN = [sys.executable, "-m", "tui_train"]
 SLEEPER = f"""\
+[hardware]
+device = "cpu"
 [trainer]
 kind = "script"
 preset = "custom"

@@ -78,7 +78,7 @@ def test_the_same_input_gives_the_same_output():
         ("torchrun", 0, 0, 1),
         ("torchrun", 0, 3, 3),
         ("accelerate", 0, 2, 2),
-        ("python", 2, 0, 1),
+        ("python", 1, 0, 1),
         ("torchrun", 1, 0, 1),
         ("torchrun", 2, 0, 2),
         ("accelerate", 2, 2, 2),

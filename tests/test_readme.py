@@ -20,7 +20,8 @@ ROOT = Path(__file__).parents[1]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 # What makes the README's trainings short; it stays in the profiles that its commands save.
 QUICK = ("layers=1", "hidden_size=16", "heads=2", "sequence_length=16", "steps=2", "checkpoint_every=1")
-SETTINGS = [word for edit in QUICK for word in ("--set", f"recipe.{edit}")]
+# Whatever cards the machine of the tests has, and whatever torch.
+SETTINGS = [word for edit in QUICK for word in ("--set", f"recipe.{edit}")] + ["--set", "hardware.device=cpu"]
 # A script as a user has it: it takes any arguments and does nothing.
 OWN_SCRIPT = "import sys\nprint(sys.argv)\n"
 

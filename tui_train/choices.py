@@ -10,6 +10,7 @@ from tui_train.facts.gpus import supports_bf16
 from tui_train.facts.images import ENGINES
 from tui_train.facts.types import Facts
 from tui_train.plan import nemo, reach, strategies
+from tui_train.plan.idle import all_idle
 from tui_train.plan.launchers import LAUNCHERS
 from tui_train.plan.resolve import Resolved, lacks
 from tui_train.presets import presets
@@ -50,13 +51,15 @@ def applies(key: str, profile: Profile, resolved: Resolved | None = None) -> boo
     return not reach.why_not(key, profile, resolved)
 
 
-def _device(_profile: Profile, facts: Facts, resolved: Resolved) -> tuple[Option, ...]:
+def _device(profile: Profile, facts: Facts, resolved: Resolved) -> tuple[Option, ...]:
     usable = any(verdict.kind != "blocked" for verdict in resolved.verdicts)
     reasons = {reason for verdict in resolved.verdicts for reason in verdict.reasons}
     why = "" if usable else ("no card here can train" if facts.machine.gpus else "no GPU was found")
     if why and len(reasons) == 1:
         why = visible(reasons.pop())
     found = "the GPUs" if usable else "the CPU: " + why
+    if all_idle(profile, facts, resolved):
+        found = f"the GPUs, but {why}"
     return (Option("auto", "auto", found), Option("cuda", "GPU", "", why), Option("cpu", "CPU", "slow, always works"))
 
 

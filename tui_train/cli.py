@@ -1,13 +1,19 @@
 """The command line: every wizard feature without a terminal UI. EXIT_CODES is the one table of exit codes."""
 
+import functools
 import os
 import sys
+from collections.abc import Callable
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from tui_train import __version__
 from tui_train.errors import BadInput, CannotWrite, NotFound, TuiTrainError, Unavailable
+
+if TYPE_CHECKING:
+    from tui_train.report import Source
 
 EXIT_CODES = (
     (0, "done"),
@@ -59,6 +65,28 @@ class _Commands(click.Group):
             ctx.exit(130)
 
 
+def _elsewhere(command: Callable[..., None]) -> Callable[..., None]:
+    """Add the options that name another machine, which become the one argument `source`."""
+
+    @click.option("--machine", metavar="FILE", type=_FILE, help="For the machine in that file (`facts --save`).")
+    @click.option("--host", metavar="NAME", default=None, help="For another host, asked over ssh.")
+    @functools.wraps(command)
+    def wrapped(*arguments: Any, machine: Path | None, host: str | None, **options: Any) -> None:
+        command(*arguments, source=_source(machine, host), **options)
+
+    return wrapped
+
+
+def _source(machine: Path | None, host: str | None, toolchain: Path | None = None) -> "Source":
+    from tui_train.report import Source
+
+    if machine and host is not None:
+        raise click.UsageError("--machine and --host exclude each other.")
+    if host is not None and (not host or host.startswith("-")):
+        raise click.UsageError("--host wants the name of a host.")
+    return Source(machine, toolchain, host or "")
+
+
 @click.group(
     cls=_Commands,
     invoke_without_command=True,
@@ -66,13 +94,16 @@ class _Commands(click.Group):
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 @click.version_option(__version__, message="tui-train %(version)s")
+@_elsewhere
 @click.pass_context
-def cli(context: click.Context) -> None:
+def cli(context: click.Context, source: "Source") -> None:
     """Take a GPU machine to a running, resumable training. Without a command: the wizard."""
     if context.invoked_subcommand is None:
         from tui_train.wizard import open_wizard
 
-        context.exit(open_wizard())
+        context.exit(open_wizard(source=source))
+    if source.machine or source.host:
+        raise click.UsageError(f"--machine and --host come after the command: {context.invoked_subcommand}.")
 
 
 @cli.command()
@@ -89,24 +120,20 @@ def cli(context: click.Context) -> None:
 def facts(*, as_json: bool, save: Path | None, machine: Path | None, host: str | None, toolchain: Path | None) -> None:
     """Print what this machine has: cards and whether they can train, host, Pythons."""
     from tui_train import commands
-    from tui_train.report import Source
 
-    if machine and host is not None:
-        raise click.UsageError("--machine and --host exclude each other.")
-    if host is not None and (not host or host.startswith("-")):
-        raise click.UsageError("--host wants the name of a host.")
-    commands.facts(as_json=as_json, source=Source(machine, toolchain, host or ""), save=save)
+    commands.facts(as_json=as_json, source=_source(machine, host, toolchain), save=save)
 
 
 @cli.command()
 @click.argument("profile")
 @_JSON
 @_SET
-def plan(profile: str, edits: tuple[str, ...], *, as_json: bool) -> None:
+@_elsewhere
+def plan(profile: str, edits: tuple[str, ...], source: "Source", *, as_json: bool) -> None:
     """Print what a profile would start, and what is wrong with it."""
     from tui_train import commands
 
-    commands.plan(profile, edits, as_json=as_json)
+    commands.plan(profile, edits, source, as_json=as_json)
 
 
 @cli.command()
@@ -117,14 +144,19 @@ def plan(profile: str, edits: tuple[str, ...], *, as_json: bool) -> None:
 @click.option("--measure", is_flag=True, help="Take two real steps with random weights.")
 @_JSON
 @_SET
-def estimate(profile: str, edits: tuple[str, ...], *, trace: bool, measure: bool, as_json: bool) -> None:
+@_elsewhere
+def estimate(  # noqa: PLR0913 - one for each option
+    profile: str, edits: tuple[str, ...], source: "Source", *, trace: bool, measure: bool, as_json: bool
+) -> None:
     """Print what memory a profile's training will take, by phase, and whether it fits."""
     from tui_train import estimate_commands
 
     if trace and measure:
         raise click.UsageError("--trace and --measure exclude each other.")
     how = "trace" if trace else "measure" if measure else ""
-    estimate_commands.estimate(profile, edits, how, as_json=as_json)
+    if how and (source.machine or source.host):
+        raise click.UsageError(f"--{how} runs on this machine: it says nothing of another one.")
+    estimate_commands.estimate(profile, edits, how, source, as_json=as_json)
 
 
 @cli.command()
@@ -139,12 +171,28 @@ def estimate(profile: str, edits: tuple[str, ...], *, trace: bool, measure: bool
 @click.option(
     "--seconds", type=click.IntRange(5, 3600), default=180, show_default=True, help="What a trial may take at most."
 )
+@click.option("--dry-run", is_flag=True, help="Show what would be tried, and try nothing.")
 @_JSON
 @_SET
-def tune(profile: str, edits: tuple[str, ...], precisions: tuple[str, ...], seconds: int, *, as_json: bool) -> None:
+@_elsewhere
+def tune(  # noqa: PLR0913 - one for each option
+    profile: str,
+    edits: tuple[str, ...],
+    precisions: tuple[str, ...],
+    seconds: int,
+    source: "Source",
+    *,
+    dry_run: bool,
+    as_json: bool,
+) -> None:
     """Find the fastest micro batch and activation checkpointing that fit, by a few short real trainings."""
     from tui_train import tune_commands
 
+    if dry_run:
+        tune_commands.dry_run(profile, edits, precisions, source, as_json=as_json)
+        return
+    if source.machine or source.host:
+        raise click.UsageError("trials run on this machine: for another one there is only --dry-run.")
     tune_commands.run(profile, edits, precisions, seconds, as_json=as_json)
 
 
@@ -153,11 +201,12 @@ def tune(profile: str, edits: tuple[str, ...], precisions: tuple[str, ...], seco
 @click.argument("folder", type=click.Path(file_okay=False, path_type=Path))
 @click.option("--force", is_flag=True, help="Overwrite files that stand there.")
 @_SET
-def export(profile: str, folder: Path, edits: tuple[str, ...], *, force: bool) -> None:
+@_elsewhere
+def export(profile: str, folder: Path, edits: tuple[str, ...], source: "Source", *, force: bool) -> None:
     """Write launch.sh and what it needs to FOLDER; it runs without tui-train."""
     from tui_train import commands
 
-    commands.export(profile, folder, edits, force=force)
+    commands.export(profile, folder, edits, source, force=force)
 
 
 @cli.command()

@@ -4,14 +4,14 @@ import re
 import shlex
 import sys
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import click
 import msgspec
 
 from tui_train import report, show
-from tui_train.changes import apply
-from tui_train.checks import check
+from tui_train.changes import Change, apply
+from tui_train.checks import Finding, check
 from tui_train.errors import BadInput, TuiTrainError, Unavailable
 from tui_train.facts import images, probe, saved
 from tui_train.facts.gpus import judge, recommended
@@ -26,11 +26,18 @@ from tui_train.report import Source
 from tui_train.runs import rundir
 from tui_train.text import visible
 from tui_train.validate import shown, validate
-from tui_train.workflow import Prepared, look, prepare
+from tui_train.workflow import Prepared, prepare
 
 _MOST_CHANGES = 5
 # JSON may carry these as they are, and a terminal would obey them; a line break only ever stands between values.
 _CONTROL = re.compile(r"[\x00-\x09\x0b-\x1f\x7f-\x9f\u200b-\u200f\u2028-\u202e\u2066-\u2069\ufeff]")
+
+
+class Mended(NamedTuple):
+    """An error, and the change that was made for it."""
+
+    finding: Finding
+    change: Change
 
 
 def facts(*, as_json: bool, source: Source, save: Path | None) -> None:
@@ -48,9 +55,9 @@ def facts(*, as_json: bool, source: Source, save: Path | None) -> None:
         click.echo(f"saved {visible(str(save))}, without names of users, hosts and home folders", err=as_json)
 
 
-def plan(reference: str, edits: tuple[str, ...], *, as_json: bool) -> None:
+def plan(reference: str, edits: tuple[str, ...], source: Source, *, as_json: bool) -> None:
     """Print the plan of a profile and its findings; errors among them go to stderr and end it."""
-    prepared = prepare(profile := edited(load(reference), edits), look(profile))
+    prepared = prepare(profile := edited(load(reference), edits), report.facts_for(profile, source))
     if as_json:
         print_json(_plan_data(prepared))
         if prepared.plan is None:
@@ -60,14 +67,17 @@ def plan(reference: str, edits: tuple[str, ...], *, as_json: bool) -> None:
     click.echo("\nfiles: " + ", ".join(file.path for file in prepared.files))
 
 
-def export(reference: str, folder: Path, edits: tuple[str, ...], *, force: bool) -> None:
+def export(reference: str, folder: Path, edits: tuple[str, ...], source: Source, *, force: bool) -> None:
     """Write the files of a profile's plan to a folder."""
-    prepared = prepare(profile := edited(load(reference), edits), look(profile))
+    prepared = prepare(profile := edited(load(reference), edits), report.facts_for(profile, source))
     made = require(prepared)
     paths = rundir.export(expanded(str(folder)).absolute(), prepared.files, overwrite=force)
     for path in paths:
         click.echo(visible(str(path)))
     script = visible(shlex.quote(str(paths[0])))
+    if source.machine or source.host:
+        click.echo(f"Copy {visible(str(paths[0].parent))} to {visible(source.host or 'that machine')}.")
+        script = "launch.sh"
     click.echo(f"Run it with: bash {script}" + (" --node-rank=N" if made.nodes > 1 else ""))
     show_machines(made)
 
@@ -153,16 +163,22 @@ def require(prepared: Prepared, *, starts: bool = False) -> Plan:
     return prepared.plan
 
 
-def mended(profile: Profile, found: Facts) -> Profile:
-    """Make the changes that errors offer, and say them: defaults that do not fit this machine are our own."""
+def mended(profile: Profile, found: Facts, edits: tuple[str, ...]) -> tuple[Profile, tuple[Mended, ...]]:
+    """Make the changes that errors offer, and return them: defaults that do not fit this machine are our own.
+
+    What the user's `edits` set is never changed.
+    """
+    chosen = {edit.partition("=")[0] for edit in edits}
+    made: list[Mended] = []
     for _ in range(_MOST_CHANGES):
-        errors = (finding.change for finding in check(profile, found) if finding.level == "error")
-        change = next(filter(None, errors), None)
-        if change is None:
+        offers = (Mended(finding, finding.change) for finding in check(profile, found) if finding.change)
+        ours = (one for one in offers if one.finding.level == "error" and chosen.isdisjoint(dict(one.change.edits)))
+        one = next(ours, None)
+        if one is None:
             break
-        click.echo(f"changed: {change.title} ({change.why})")
-        profile = apply(change, profile)
-    return profile
+        made.append(one)
+        profile = apply(one.change, profile)
+    return profile, tuple(made)
 
 
 def _refusal(prepared: Prepared) -> int:

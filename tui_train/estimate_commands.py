@@ -12,14 +12,14 @@ from tui_train.memory import trace as traces
 from tui_train.memory.foretell import Effect, Foretold, effects, foretell
 from tui_train.memory.trace import Counted
 from tui_train.plan.resolve import Resolved, resolve
+from tui_train.report import Source, facts_for
 from tui_train.text import size, table, visible
-from tui_train.workflow import look
 
 
-def estimate(reference: str, edits: tuple[str, ...], how: str, *, as_json: bool) -> None:
+def estimate(reference: str, edits: tuple[str, ...], how: str, source: Source, *, as_json: bool) -> None:
     """Print what each phase takes and whether it fits; `how` is "", "trace" or "measure"."""
     profile = edited(load(reference), edits)
-    facts = look(profile)
+    facts = facts_for(profile, source)
     resolved = resolve(profile, facts)
     found = foretell(facts, resolved)
     if found.estimate is None:

@@ -12,8 +12,9 @@ from tui_train.facts import probe, remote, saved
 from tui_train.facts.gpus import all_blocked, judge, recommended, sets
 from tui_train.facts.types import Facts, Toolchain
 from tui_train.plan.resolve import pick_toolchain
+from tui_train.profile import fields
 from tui_train.profile.types import Profile
-from tui_train.workflow import look
+from tui_train.workflow import elsewhere, look, named_python
 
 
 class Source(NamedTuple):
@@ -40,6 +41,17 @@ def facts_from(source: Source) -> tuple[Facts, Toolchain | None]:
     # Whether a card can train is a question to torch alone; the rest can be installed beside it.
     torch = next((tool for tool in found.toolchains if tool.torch and not tool.problem), None)
     return found, pick_toolchain(Profile(), found) or torch
+
+
+def facts_for(profile: Profile, source: Source) -> Facts:
+    """Return the facts that a plan of a profile needs, of this machine or of the one that is named."""
+    if source.machine:
+        return elsewhere(profile, saved.load_to_plan(source.machine))
+    if source.host:
+        config = profile.trainer.config
+        files = (config,) if config else ()
+        return elsewhere(profile, remote.to_plan(source.host, named_python(profile), fields.paths_of(profile), files))
+    return look(profile)
 
 
 def listed(rows: Sequence[tuple[str, str]]) -> str:

@@ -57,8 +57,14 @@ def quickstart(edits: tuple[str, ...]) -> None:
     profile = edited(Profile(), edits)
     click.echo("1 Looking at this machine …")
     found = look(profile)
+    profile, faults = mended(profile, found, edits)
+    idle = next((fault.finding for fault in faults if ("hardware.device", "cpu") in fault.change.edits), None)
+    on_cpu = f"! This trains on the CPU, not on a card: {idle.message}.\n  {idle.remedy}" if idle else ""
+    if on_cpu:
+        click.echo(on_cpu)
+    for fault in faults:
+        click.echo(f"changed: {fault.change.title} ({fault.change.why})")
     click.echo(show.facts(found, pick_toolchain(profile, found), ()).rstrip())
-    profile = mended(profile, found)
     prepared = prepare(profile, found)
     made = require(prepared, starts=True)
     click.echo(f"\n2 The plan\n{show.plan(made)}\n")
@@ -76,6 +82,8 @@ def quickstart(edits: tuple[str, ...]) -> None:
     click.echo(f"look again:  tui-train logs {name}   or   tui-train attach {name}")
     if now.state != "finished":
         click.echo(f"go on:       tui-train resume {name}")
+    if on_cpu:
+        click.echo(on_cpu)
     sys.exit(_code(now))
 
 

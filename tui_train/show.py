@@ -34,7 +34,8 @@ def facts(found: Facts, judged_for: Toolchain | None, chosen: tuple[str, ...]) -
     if machine.gpus:
         lines += ["", *_cards(machine, judged_for, chosen)]
     else:
-        lines += ["", "No GPU: training runs on the CPU."]
+        hidden = any(gap.hides for gap in machine.gaps)
+        lines += ["", "No GPU can be used as it is:" if hidden else "No GPU: training runs on the CPU."]
     lines += [f"! {visible(gap.what)}: {visible(gap.why)}\n  {visible(gap.remedy)}" for gap in machine.gaps]
     if not found.toolchains:
         return "\n".join(lines)
@@ -48,7 +49,7 @@ def facts(found: Facts, judged_for: Toolchain | None, chosen: tuple[str, ...]) -
 def _cards(machine: Machine, judged_for: Toolchain | None, chosen: tuple[str, ...]) -> list[str]:
     """Return the table of the cards, the sets that they make where there is more than one, and what blocks them all."""
     verdicts = judge(machine.gpus, judged_for, machine.driver_cuda)
-    rows: list[tuple[str, ...]] = [("GPU", "name", "memory free", "cc", "bus", "display", "verdict", "why")]
+    rows: list[tuple[str, ...]] = [("GPU", "name", "memory free", "cc", "bus", "display", "UUID", "verdict", "why")]
     for gpu, verdict in zip(machine.gpus, verdicts, strict=True):
         mark = "*" if gpu.uuid and gpu.uuid in chosen else " "
         display = {True: "yes", False: "no", None: "?"}[gpu.display_active]
@@ -57,7 +58,7 @@ def _cards(machine: Machine, judged_for: Toolchain | None, chosen: tuple[str, ..
         why = "; ".join(filter(None, (*verdict.reasons, verdict.busy and f"busy: {verdict.busy}")))
         rows.append((
             f"{mark}{gpu.index}", visible(gpu.name)[:40], memory, visible(gpu.compute_capability or "?"),
-            visible(gpu.pci_bus or "?"), display, kind, visible(why),
+            visible(gpu.pci_bus or "?"), display, visible(gpu.uuid or "?"), kind, visible(why),
         ))  # fmt: skip
     lines = [table(rows), *(["* = chosen for training"] if chosen else [])]
     offered = sets(machine.gpus, verdicts)

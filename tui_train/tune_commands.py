@@ -10,10 +10,12 @@ import msgspec
 from tui_train.commands import edited, load, print_json
 from tui_train.errors import TuiTrainError
 from tui_train.profile import fields
+from tui_train.report import Source, facts_for
 from tui_train.text import table, visible
 from tui_train.tune import words
 from tui_train.tune.search import MOST
-from tui_train.tune.tune import TABLE, Tuned, tune
+from tui_train.tune.space import settings_of
+from tui_train.tune.tune import TABLE, Tuned, allowed, tune
 from tui_train.workflow import look
 
 
@@ -43,6 +45,22 @@ def run(reference: str, edits: tuple[str, ...], precisions: tuple[str, ...], sec
     else:
         click.echo("\n".join(_told(reference, edits, now)))
     sys.exit(code or (0 if now.best else 1))
+
+
+def dry_run(
+    reference: str, edits: tuple[str, ...], precisions: tuple[str, ...], source: Source, *, as_json: bool
+) -> None:
+    """Print what may be tried, and of each what is expected of its memory."""
+    profile = edited(load(reference), edits)
+    among = allowed(profile, facts_for(profile, source), precisions)
+    expected = {one: among.bands.get(one, "not known") for one in settings_of(among)}
+    if as_json:
+        print_json([{"setting": one, "memory": band, "first": one == among.own} for one, band in expected.items()])
+        return
+    rows = [("micro batch", "checkpointing", "precision", "memory", "")]
+    rows += [(*words.named(one), band, "first" if one == among.own else "") for one, band in expected.items()]
+    click.echo(table(rows))
+    click.echo(f"At most {MOST} of them are tried: the profile's own first, then what the trials before it suggest.")
 
 
 def _told(reference: str, edits: tuple[str, ...], now: Tuned) -> list[str]:

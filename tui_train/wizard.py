@@ -10,19 +10,29 @@ from tui_train.errors import Unavailable
 if TYPE_CHECKING:
     from textual.app import App
 
+    from tui_train.report import Source
 
-def wizard(run: str = "") -> "App[int]":
-    """Return the wizard, opened on a run's folder when one is named."""
-    app: App[int] = import_module("tui_train.screens.app").Wizard(run)
+
+def wizard(run: str = "", source: "Source | None" = None) -> "App[int]":
+    """Return the wizard, opened on a run's folder when one is named, or for another machine."""
+    app: App[int] = import_module("tui_train.screens.app").Wizard(run, source)
     return app
 
 
-def open_wizard(run: str = "") -> int:
+def open_wizard(run: str = "", source: "Source | None" = None) -> int:
     """Show the wizard until it is left, and return its exit code; Unavailable where no terminal can show it."""
     if not terminal():
         remedy = "Use `tui-train quickstart`, `plan` or `run`; `tui-train --help` lists all commands."
         raise Unavailable("the wizard needs a terminal", remedy)
-    app = wizard(run)
+    if source and (source.machine or source.host):
+        from tui_train.profile.types import Profile
+        from tui_train.report import facts_for
+
+        # What keeps that machine from being known is said here, not by a wizard that knows nothing.
+        facts_for(Profile(), source)
+        app = wizard(run, source)
+    else:
+        app = wizard(run)
     code = app.run()
     return (app.return_code or 0) if code is None else code
 

@@ -107,6 +107,19 @@ def look(profile: Profile) -> Facts:
     )
 
 
+def elsewhere(profile: Profile, found: Facts) -> Facts:
+    """Return another machine's facts with what a plan needs besides, as far as it is on this one's disks.
+
+    A YAML file and a model's shape may be on both; where they are not here, a path there is no worse for it.
+    """
+    config = profile.trainer.config
+    read = found.documents or documents([config] if config else [])
+    folders = (path for path in settings.models_of(profile, read) if Path(path, "config.json").is_file())
+    return msgspec.structs.replace(
+        found, documents=read, presets=own_presets(), models={path: models.folder(path) for path in folders}
+    )
+
+
 def met_at(profile: Profile) -> int:
     """Return the port of this machine at which several machines are to meet; 0 where one trains alone."""
     return profile.nodes.port if profile.nodes.count > 1 else 0

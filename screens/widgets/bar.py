@@ -4,6 +4,16 @@ from rich.text import Text
 from textual.widget import Widget
 
 from .. import STEPS
+from ..looking import Looking
+
+# So that all steps have room beside it.
+_MOST = 17
+
+
+def _short(name: str) -> str:
+    """Return the beginning of a host's name, or of a file's own."""
+    own = name.rpartition("/")[2]
+    return own if len(own) <= _MOST else f"{own[: _MOST - 1]}…"
 
 
 class StepBar(Widget):
@@ -17,7 +27,10 @@ class StepBar(Widget):
 
     def render(self) -> Text:
         """Draw the line."""
-        words = Text(" tui-train  ", "bold", no_wrap=True, overflow="ellipsis")
+        words = Text(" ", "bold", no_wrap=True, overflow="ellipsis")
+        elsewhere = self.app.elsewhere if isinstance(self.app, Looking) else ""
+        words.append(f"for {_short(elsewhere)}" if elsewhere else "tui-train", "reverse" if elsewhere else "")
+        words.append("  ")
         if self.title:
             return words.append(self.title)
         for number, step in enumerate(STEPS, start=1):

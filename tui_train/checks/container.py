@@ -29,6 +29,10 @@ def engine(profile: Profile, facts: Facts, resolved: Resolved) -> Iterator[Findi
     name = profile.container.engine
     if name == "none":
         return
+    if facts.elsewhere:
+        message = f"what {name} has on another machine ({facts.elsewhere}) is not known here"
+        yield Finding(level="error", key="container.engine", message=message, remedy="Make this plan there.")
+        return
     bare = Change(
         "no container", "trains with a Python of this machine", (("container.engine", "none"), ("container.image", ""))
     )
@@ -46,7 +50,7 @@ def engine(profile: Profile, facts: Facts, resolved: Resolved) -> Iterator[Findi
 def image(profile: Profile, facts: Facts, _resolved: Resolved) -> Iterator[Finding]:
     """An image that is there and holds what trains."""
     chosen = profile.container
-    if chosen.engine == "none":
+    if chosen.engine == "none" or facts.elsewhere:
         return
     shown = visible(chosen.image)
     found = image_of(profile, facts)

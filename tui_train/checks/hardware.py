@@ -4,8 +4,8 @@ from collections.abc import Iterator
 
 from tui_train.changes import Change
 from tui_train.checks.finding import Finding
-from tui_train.facts.gpus import supports_bf16
-from tui_train.facts.types import Facts
+from tui_train.facts.gpus import called, ever_had_code, supports_bf16, why_no_code
+from tui_train.facts.types import Facts, Gpu
 from tui_train.plan.launchers import LAUNCHERS
 from tui_train.plan.resolve import Resolved
 from tui_train.profile.types import Profile
@@ -16,20 +16,24 @@ _MOST_FOR_NCCL = 32
 
 def devices(profile: Profile, facts: Facts, resolved: Resolved) -> Iterator[Finding]:
     """Cards that are chosen and cannot train, should not, or are busy."""
-    cards = dict(zip((gpu.uuid for gpu in facts.machine.gpus), resolved.verdicts, strict=True))
-    labels = [visible(f"GPU {gpu.index} {gpu.name}") for gpu in facts.machine.gpus]
-    names = dict(zip((gpu.uuid for gpu in facts.machine.gpus), labels, strict=True))
-    cpu = Change("train on the CPU", "there is no GPU to use", (("hardware.device", "cpu"), ("hardware.gpus", ())))
+    gpus = facts.machine.gpus
+    cards = dict(zip((gpu.uuid for gpu in gpus), resolved.verdicts, strict=True))
+    names = {gpu.uuid: visible(f"GPU {gpu.index} {gpu.name}") for gpu in gpus}
     if profile.hardware.device == "cpu":
         return
-    for uuid in profile.hardware.gpus:
-        verdict = cards.get(uuid)
-        reasons = "; ".join(verdict.reasons) if verdict else ""
-        if verdict is None:
-            message, remedy = f"the card {visible(uuid)} is not in this machine", "Choose the cards again."
+    for name in profile.hardware.gpus:
+        meant = called(gpus, name)
+        if len(meant) != 1:
+            message = f"the card {visible(name)} {'may be any of several' if meant else 'is not in this machine'}"
+            remedy = f"Choose the cards again{_listed(meant or gpus)}."
             yield Finding(level="error", key="hardware.gpus", message=message, remedy=remedy, machine=True)
-        elif verdict.kind == "blocked":
+            continue
+        uuid, verdict = meant[0].uuid, resolved.verdicts[gpus.index(meant[0])]
+        reasons = "; ".join(verdict.reasons)
+        if verdict.kind == "blocked":
             message, remedy = f"{names[uuid]} cannot train: {visible(reasons)}", "Leave it out."
+            if profile.container.engine == "none" and _lacks_code(meant[0], facts, resolved):
+                remedy = "Leave it out, or make an environment that can use it: tui-train env create hf."
             yield Finding(level="error", key="hardware.gpus", message=message, remedy=remedy, machine=True)
         elif verdict.kind == "spare" and len(profile.hardware.gpus) > 1:
             message = f"{names[uuid]} slows or limits the others: {visible(reasons)}"
@@ -39,12 +43,16 @@ def devices(profile: Profile, facts: Facts, resolved: Resolved) -> Iterator[Find
             message = f"{names[gpu.uuid]} is busy: {visible(who)}"
             remedy = "Wait until it is free, or choose another card."
             yield Finding(level="warning", key="hardware.gpus", message=message, remedy=remedy)
-    if profile.hardware.device == "cuda" and not resolved.gpus and not profile.hardware.gpus:
-        pairs = zip(labels, resolved.verdicts, strict=True)
-        blocked = [f"{label}: {'; '.join(verdict.reasons)}" for label, verdict in pairs]
-        why = visible("; ".join(blocked)) or "; ".join(gap.why for gap in facts.machine.gaps) or "none was found"
-        message, remedy = f"no GPU here can train ({why})", "Choose the device auto or cpu."
-        yield Finding(level="error", key="hardware.device", message=message, remedy=remedy, change=cpu, machine=True)
+
+
+def _lacks_code(gpu: Gpu, facts: Facts, resolved: Resolved) -> bool:
+    tool = resolved.toolchain
+    lacks = tool is not None and bool(why_no_code(gpu, tool, facts.machine.driver_cuda)[0])
+    return lacks and not gpu.problem and ever_had_code(gpu)
+
+
+def _listed(gpus: tuple[Gpu, ...]) -> str:
+    return ": " * bool(gpus) + "; ".join(f"GPU {gpu.index} {gpu.pci_bus} {gpu.uuid} {gpu.name}" for gpu in gpus)
 
 
 def unreadable(profile: Profile, facts: Facts, resolved: Resolved) -> Iterator[Finding]:

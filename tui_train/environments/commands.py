@@ -10,10 +10,10 @@ import click
 
 from tui_train import environments
 from tui_train.environments import create as making
-from tui_train.environments.wheels import Wheel, wheel
+from tui_train.environments.wheels import Wheel, of_machine
 from tui_train.errors import Unavailable
 from tui_train.facts import probe
-from tui_train.facts.gpus import judge, recommended
+from tui_train.facts.gpus import judge
 from tui_train.facts.recipes import recipes
 from tui_train.facts.types import Machine, Toolchain
 from tui_train.places import environments_folder, expanded
@@ -78,10 +78,10 @@ def create(name: str, where: Where, *, dry_run: bool, yes: bool) -> None:
         message = f"{visible(chosen)} is no Python 3.{wanted.oldest} to 3.{wanted.newest}, which {name} needs"
         raise Unavailable(message, "Name another one: --python /path/to/python3")
     machine = probe.machine()
-    plan = making.making(wanted, place, chosen, _wheel(machine, index), making.find_uv())
+    plan = making.making(wanted, place, chosen, build_for(machine, index), making.find_uv())
     click.echo(f"{wanted.name}: {wanted.about}")
     click.echo(f"into    {visible(str(place))}, {wanted.size}")
-    click.echo(f"torch   {_wheel(machine, index).why}")
+    click.echo(f"torch   {build_for(machine, index).why}")
     click.echo(f"rest    {counted(_pins(wanted), 'exact version')} from {visible(str(wanted.lock))}\n")
     for command in plan.commands:
         click.echo(making.shown(command))
@@ -102,16 +102,14 @@ def _pins(wanted: environments.Set) -> int:
     return sum("==" in line and not line.startswith("#") for line in wanted.lock.read_text("utf-8").splitlines())
 
 
-def _wheel(machine: Machine, index: str) -> Wheel:
+def build_for(machine: Machine, index: str) -> Wheel:
+    """Return the build of torch for a machine, from `index` or the one that is set; Unavailable where there is none."""
     index = index or os.environ.get(_INDEX, "")
     if index == "none":
         return Wheel("", "the build that pip finds without another index")
     if index:
         return Wheel(index, "the build in the index that was named")
-    verdicts = judge(machine.gpus)
-    chosen = recommended(machine.gpus, verdicts)
-    cards = [gpu for gpu in machine.gpus if gpu.uuid in chosen] or machine.gpus
-    return wheel(cards, machine.driver_cuda)
+    return of_machine(machine)
 
 
 def list_recipes(python: str, *, as_json: bool) -> None:

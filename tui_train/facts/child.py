@@ -24,6 +24,7 @@ def silent(seconds: float) -> Gap:
         "The NVIDIA driver does not answer",
         f"no answer for {seconds:.0f} s",
         "If `nvidia-smi` hangs as well, `sudo dmesg | grep -i xid` names the card; only a reboot helps.",
+        hides=True,
     )
 
 
@@ -35,7 +36,8 @@ def machine(deadline: float) -> Machine:
         try:
             answers.append(nvml.read(deadline * _SHARE))
         except Exception as error:  # noqa: BLE001  # whatever the driver's library does, the host's facts are wanted
-            gap = Gap("The NVIDIA cards cannot be read", f"{type(error).__name__}: {error}", "Please report this.")
+            why = f"{type(error).__name__}: {error}"
+            gap = Gap("The NVIDIA cards cannot be read", why, "Please report this.", hides=True)
             answers.append(nvml.Cards(gaps=(gap,)))
 
     thread = Thread(target=ask, daemon=True)

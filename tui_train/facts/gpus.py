@@ -5,6 +5,7 @@ Two verdicts leave a card out. `blocked` is a property of card, driver and PyTor
 card's name or for a monitor: names lie, and a good card may drive a monitor.
 """
 
+import re
 from collections.abc import Sequence
 from typing import Literal
 
@@ -13,10 +14,26 @@ from tui_train.facts.sets import SLACK, busy, divided, in_step, recommended, set
 from tui_train.facts.types import Gpu, Toolchain, Verdict
 from tui_train.text import size
 
-__all__ = ["all_blocked", "busy", "judge", "recommended", "runs", "sets", "supports_bf16"]
+__all__ = [
+    "all_blocked",
+    "busy",
+    "called",
+    "ever_had_code",
+    "judge",
+    "recommended",
+    "runs",
+    "sets",
+    "supports_bf16",
+    "why_no_code",
+]
 
 _DISPLAY_MEMORY = 6 * 2**30
 _DISPLAY_SMS = 8
+_ADDRESS = re.compile(r"(?:[0-9a-f]{4,8}:)?[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]", re.IGNORECASE | re.ASCII)
+_KIND = re.compile(r"(?:GPU|MIG)-.", re.IGNORECASE)
+# Digits of no card's number.
+_LONG = 5
+_LAST_OF_KEPLER = 37
 
 
 def judge(
@@ -39,6 +56,31 @@ def judge(
         reasons = (reason, *unchecked) if reason else unchecked
         verdicts.append(Verdict(kind, reasons, who(gpu)))
     return tuple(verdicts)
+
+
+def called(gpus: Sequence[Gpu], name: str) -> tuple[Gpu, ...]:
+    """Return the cards that a name means: a UUID or its beginning, a PCI address, or a number; one, if it is plain."""
+    exact = tuple(gpu for gpu in gpus if gpu.uuid == name)
+    if exact:
+        return exact
+    if name.isdecimal() and name.isascii() and len(name) < _LONG:
+        return tuple(gpu for gpu in gpus if gpu.index == int(name))
+    if _ADDRESS.fullmatch(name):
+        return tuple(gpu for gpu in gpus if gpu.pci_bus and _at(gpu.pci_bus, name))
+    return tuple(gpu for gpu in gpus if _KIND.match(name) and gpu.uuid.lower().startswith(name.lower()))
+
+
+def _at(address: str, name: str) -> bool:
+    """Return whether a PCI address is the one of a name, whose domain may be shorter or missing."""
+    (domain, _, rest), (wanted, colon, short) = _split(address), _split(name)
+    return rest == short and (not colon or domain == wanted)
+
+
+def _split(address: str) -> tuple[str, str, str]:
+    """Return domain without its first zeros, a colon where there is a domain, and the rest, all in lower case."""
+    before, colon, rest = address.lower().rpartition(":")
+    domain, found, bus = before.rpartition(":")
+    return domain.lstrip("0"), found, f"{bus}{colon}{rest}"
 
 
 def all_blocked(gpus: Sequence[Gpu], verdicts: Sequence[Verdict], toolchain: Toolchain | None) -> str:
@@ -69,22 +111,30 @@ def _why_blocked(gpu: Gpu, toolchain: Toolchain | None, driver_cuda: str | None)
         return "its compute mode is Exclusive Process, and a process holds it"
     if toolchain is None or toolchain.torch is None:
         return ""
-    return _why_no_code(gpu.compute_capability, toolchain, driver_cuda)
+    return ": ".join(filter(None, why_no_code(gpu, toolchain, driver_cuda)))
 
 
-def _why_no_code(capability: str | None, toolchain: Toolchain, driver_cuda: str | None) -> str:
+def why_no_code(gpu: Gpu, toolchain: Toolchain, driver_cuda: str | None) -> tuple[str, str]:
+    """Return why a PyTorch cannot use a card, and what could; both empty where it can, or where that is not known."""
+    capability = gpu.compute_capability
     if toolchain.cuda is None:
-        return "this PyTorch was built without CUDA" + (f": {_wheel_for(capability)}" if capability else "")
+        return "this PyTorch was built without CUDA", _wheel_for(capability) if capability else ""
     if capability and number(capability) and toolchain.arch_list and not runs(toolchain.arch_list, capability):
         lack = f"has no code for compute capability {capability}"
-        return f"this PyTorch ({toolchain.torch}) {lack}: {_wheel_for(capability)}"
+        return f"this PyTorch ({toolchain.torch}) {lack}", _wheel_for(capability)
     needs, has = _major(toolchain.cuda), _major(driver_cuda)
     if needs is not None and has is not None and needs > has:
         return (
-            f"this PyTorch ({toolchain.torch}) needs a driver for CUDA {needs}, this one is for CUDA {has}: "
-            f"update the driver, or install a PyTorch for CUDA {has}"
+            f"this PyTorch ({toolchain.torch}) needs a driver for CUDA {needs}, this one is for CUDA {has}",
+            f"update the driver, or install a PyTorch for CUDA {has}",
         )
-    return ""
+    return "", ""
+
+
+def ever_had_code(gpu: Gpu) -> bool:
+    """Return whether any PyTorch has, or had, code for a card; where its compute capability is not known, yes."""
+    device = number(gpu.compute_capability)
+    return device is None or device >= 50 or device == _LAST_OF_KEPLER
 
 
 def _wheel_for(capability: str) -> str:
@@ -92,8 +142,10 @@ def _wheel_for(capability: str) -> str:
     device = number(capability) or 0
     if device in TEGRA or device == 110:
         return "take NVIDIA's own PyTorch for Jetson"
+    if device == _LAST_OF_KEPLER:
+        return "torch 2.5 for CUDA 11.8 was the last that had it"
     if device < 50:
-        return "torch 2.5 for CUDA 11.8 was the last that had it" if device == 37 else "no official wheel has it"
+        return "no official wheel has it"
     if device <= 70:
         return "a wheel for CUDA 12.6 (cu126) has it, up to torch 2.14"
     if device < 100:

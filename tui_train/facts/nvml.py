@@ -67,7 +67,8 @@ def _read_all(on_bus: tuple[pci.Card, ...], ends: float, threads: list[Thread]) 
     try:
         count = int(pynvml.nvmlDeviceGetCount())
     except (pynvml.NVMLError, *NONSENSE) as error:
-        gap = Gap("The NVIDIA driver does not list its cards", str(error), "See what `nvidia-smi` says; reboot.")
+        what, remedy = "The NVIDIA driver does not list its cards", "See what `nvidia-smi` says; reboot."
+        gap = Gap(what, str(error), remedy, hides=True)
         return Cards((), (gap,), driver, driver_cuda)
     gpus = tuple(gpu for card in _asked(count, ends, threads) for gpu in card.gpus())
     gpus = _with_peers(gpus, ends, threads)

@@ -11,6 +11,9 @@ from tui_train.facts.types import Gap
 
 _NVIDIA = "0x10de"
 _ADDRESS = re.compile(r"[0-9A-Fa-f]{4,8}:[0-9A-Fa-f]{2}:[0-9A-Fa-f]{2}\.[0-7]", re.ASCII)
+_BUS = Path("/sys/bus/pci/devices")
+# They keep a card for a virtual machine: it is meant not to be used here.
+_OF_VIRTUAL_MACHINES = frozenset({"vfio-pci", "pci-stub", "xen-pciback"})
 _DRIVER_PAGE = "https://docs.nvidia.com/datacenter/tesla/driver-installation-guide/"
 
 
@@ -22,7 +25,7 @@ class Card(NamedTuple):
     driver: str
 
 
-def cards(root: Path = Path("/sys/bus/pci/devices")) -> tuple[Card, ...]:
+def cards(root: Path = _BUS) -> tuple[Card, ...]:
     """Return NVIDIA's display controllers in bus order, none where there is no PCI bus to read."""
     try:
         folders = sorted(root.iterdir())
@@ -40,7 +43,7 @@ def cards(root: Path = Path("/sys/bus/pci/devices")) -> tuple[Card, ...]:
     return tuple(found)
 
 
-def numa_node(address: str | None, root: Path = Path("/sys/bus/pci/devices")) -> int | None:
+def numa_node(address: str | None, root: Path = _BUS) -> int | None:
     """Return the NUMA node of the card at this PCI address, None where the machine has but one or does not tell."""
     if address is None or not _ADDRESS.fullmatch(address):
         return None
@@ -76,18 +79,21 @@ def _undriven(card: Card) -> Gap:
             "the driver holds it but does not show it to this session",
             "Ask for it where the session was given its cards (container, batch system); if it should be here, "
             "`dmesg | grep -i nvrm` says why the driver could not start it.",
+            hides=True,
         )
     if card.driver:
         return Gap(
             f"NVIDIA card {where} is not driven by NVIDIA's driver",
             f"the kernel driver `{card.driver}` holds it",
             "Nothing, if that is meant (a virtual machine's card); else bind it to the nvidia driver and reboot.",
+            hides=card.driver not in _OF_VIRTUAL_MACHINES,
         )
     return Gap(
         f"1 NVIDIA card without driver: {where}",
         "the installed driver does not know it: driver 590 and later, and NVIDIA's open kernel modules, "
         "drive Turing (GTX 16, RTX 20) and newer cards only",
         "For an older card install driver 580 with the proprietary kernel modules; else nothing.",
+        hides=True,
     )
 
 
@@ -105,23 +111,28 @@ def no_driver(kind: str, detail: str, found: Sequence[Card]) -> Gap:
             f"its library is installed, its kernel module is not running{there}",
             "`sudo modprobe nvidia` on the host says why; after a kernel or driver update reboot, and with Secure Boot "
             "sign the module.",
+            # Images for machines with cards have the library on machines without as well.
+            hides=bool(found) or not _has_bus(),
         )
     if kind == "mismatch":
         return Gap(
             "The NVIDIA driver was updated: reboot needed",
             "the running kernel module is of another version than the installed library",
             "Reboot; until then no program can use the cards. If this is a container, start it anew.",
+            hides=True,
         )
     if kind == "permission":
         return Gap(
             "The NVIDIA driver refuses this user",
             f"{detail}{there}",
             "Look at the rights of /dev/nvidia*; some hosts want you in the group `video` or `render`.",
+            hides=True,
         )
     return Gap(
         "The NVIDIA driver does not start",
         f"{detail}{there}",
         "See what `nvidia-smi` says. If this is a container, start it anew: the host may have taken its cards away.",
+        hides=True,
     )
 
 
@@ -138,6 +149,7 @@ def _no_library(found: Sequence[Card], there: str) -> Gap:
             "This container was started without GPUs",
             f"it has no NVIDIA driver library (libnvidia-ml.so.1){there}",
             "Start it with cards: `docker run --gpus all ...`, with the NVIDIA Container Toolkit on the host.",
+            hides=bool(found),
         )
     if not found:
         return Gap(
@@ -149,6 +161,7 @@ def _no_library(found: Sequence[Card], there: str) -> Gap:
         "The NVIDIA driver is not installed",
         f"there is no driver library (libnvidia-ml.so.1){there}",
         f"Install the driver ({_DRIVER_PAGE}) and reboot.",
+        hides=True,
     )
 
 
@@ -158,6 +171,14 @@ def in_container() -> bool:
     # systemd-nspawn, podman and LXC write the name of this variable in lower case.
     names = ("container", "KUBERNETES_SERVICE_HOST")
     return any(Path(mark).exists() for mark in marks) or any(os.environ.get(name) for name in names)
+
+
+def _has_bus(root: Path = _BUS) -> bool:
+    """Return whether there is a PCI bus to look at: an integrated chip's card is on none."""
+    try:
+        return any(root.iterdir())
+    except OSError:
+        return False
 
 
 def _short(address: str) -> str:

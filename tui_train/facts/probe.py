@@ -2,12 +2,12 @@
 
 import os
 import shutil
-import stat
 import sys
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from time import monotonic
+from typing import cast
 
 import msgspec
 
@@ -16,6 +16,7 @@ from tui_train.facts.ask import ask
 from tui_train.facts.child import silent
 from tui_train.facts.types import Gap, Machine, PathState, Toolchain
 from tui_train.places import environments_folder
+from tui_train.target.survey import state
 
 _ROOT = Path(__file__).resolve().parent.parent.parent
 _SOURCE = _ROOT / "tui_train" / "target" / "probe.py"
@@ -40,12 +41,14 @@ def machine(deadline: float = 8.0) -> Machine:
             "The NVIDIA cards could not be read in time",
             f"the driver, or this machine, is too slow or hangs: no answer for {monotonic() - started:.0f} s",
             silent(deadline).remedy,
+            hides=True,
         )
     else:
         gap = Gap(
             "The NVIDIA cards cannot be read",
             answer.ending(),
             "See whether `nvidia-smi` works; if it does, please report this.",
+            hides=True,
         )
     return msgspec.structs.replace(host.read(), gaps=(gap,))
 
@@ -79,7 +82,7 @@ def toolchains(extra: Sequence[str] = (), deadline: float = 8.0) -> tuple[Toolch
     of_prefix: dict[str, Toolchain] = {}
     for prefix, toolchain in asked:
         of_prefix.setdefault(prefix, toolchain)
-    return tuple(sorted(of_prefix.values(), key=_rank))
+    return tuple(sorted(of_prefix.values(), key=rank))
 
 
 def toolchain(python: str, deadline: float = 5.0) -> Toolchain:
@@ -91,26 +94,7 @@ def toolchain(python: str, deadline: float = 5.0) -> Toolchain:
 
 def paths(names: Iterable[str]) -> dict[str, PathState]:
     """Return the state of each path, as the profile spells it: `~` is the home, else relative to the current folder."""
-    return {name: _state(name) for name in names}
-
-
-def _state(name: str) -> PathState:
-    if not name:
-        return "missing"
-    try:
-        path = Path(name).expanduser()
-        mode = path.stat().st_mode
-    except (FileNotFoundError, NotADirectoryError):
-        return "missing"
-    except (OSError, ValueError, RuntimeError):
-        return "unreadable"
-    folder = stat.S_ISDIR(mode)
-    # A device or a pipe has no end, or is read once only.
-    if not folder and not stat.S_ISREG(mode):
-        return "unreadable"
-    if not os.access(path, os.R_OK | os.X_OK if folder else os.R_OK):
-        return "unreadable"
-    return "folder" if folder else "file"
+    return {name: cast("PathState", state(name)) for name in names}
 
 
 def source() -> str:
@@ -205,7 +189,7 @@ def decoded(line: bytes) -> Told | None:
         return None
 
 
-def _rank(toolchain: Toolchain) -> int:
+def rank(toolchain: Toolchain) -> int:
     """Return 0 for a Python with all that trains, more for each lack."""
     if toolchain.problem:
         return 3

@@ -1,19 +1,81 @@
 """Another host's facts, asked over ssh: from tui-train there, or from nvidia-smi where it is not installed."""
 
+import base64
 import re
+import shlex
+from importlib import resources
 from time import monotonic
 
+import msgspec
+
 from tui_train.errors import BadInput, Unavailable
+from tui_train.facts import documents, probe
 from tui_train.facts.ask import Answer, ask
 from tui_train.facts.saved import facts_of
-from tui_train.facts.types import Facts, Gap, Gpu, Machine
+from tui_train.facts.types import Document, Facts, Gap, Gpu, Machine, PathState, Toolchain
 from tui_train.text import visible
 
 _NAME = re.compile(r"[A-Za-z0-9_.@:%\[\]][A-Za-z0-9_.@:%\[\]-]*", re.ASCII)
 _FIELDS = "index,uuid,name,pci.bus_id,compute_cap,memory.total,memory.free,display_active,driver_version"
 _SMI = f"nvidia-smi --query-gpu={_FIELDS} --format=csv,noheader,nounits"
 _OF_SSH = 255
+_OF_HOST = ("kernel", "cpu_count", "memory_total", "memory_available", "shm_total", "shm_free")
 _CONNECT = 10
+
+
+class Survey(msgspec.Struct, kw_only=True):
+    """What a host says of itself and of what was asked; `files` are in base64."""
+
+    machine: Machine
+    toolchains: tuple[Toolchain, ...] = ()
+    paths: dict[str, PathState] = {}
+    files: dict[str, str | None] = {}
+
+    @property
+    def documents(self) -> dict[str, Document]:
+        """The files, read as YAML."""
+        gone = Document(problem="it cannot be read there")
+        return {
+            path: gone if text is None else documents.read(base64.b64decode(text)) for path, text in self.files.items()
+        }
+
+
+def to_plan(host: str, pythons: tuple[str, ...], paths: tuple[str, ...], files: tuple[str, ...]) -> Facts:
+    """Return a host's facts as a plan for it needs them: with these Pythons, paths and YAML files of it."""
+    found = facts(host)
+    more = survey(host, pythons, paths, files)
+    if more is None:
+        return msgspec.structs.replace(found, elsewhere=host)
+    asked = {tool.python for tool in more.toolchains} - {tool.python for tool in found.toolchains}
+    tools = (*found.toolchains, *(tool for tool in more.toolchains if tool.python in asked))
+    machine = found.machine
+    if machine.memory_total is None:
+        told = {name: getattr(more.machine, name) for name in _OF_HOST}
+        machine = msgspec.structs.replace(machine, **told)
+    return msgspec.structs.replace(
+        found,
+        machine=machine,
+        toolchains=tuple(sorted(tools, key=probe.rank)),
+        paths=more.paths,
+        documents=more.documents,
+        elsewhere=host,
+    )
+
+
+def survey(
+    host: str, pythons: tuple[str, ...], paths: tuple[str, ...], files: tuple[str, ...], deadline: float = 60.0
+) -> Survey | None:
+    """Return what a small program sent to a host finds there, None where there is no Python to run it."""
+    question = {"probe": probe.source(), "run": probe.RUN, "pythons": pythons, "paths": paths, "files": files}
+    program = resources.files("tui_train.target").joinpath("survey.py").read_text(encoding="utf-8")
+    words = ["python3", "-c", program, msgspec.json.encode(question).decode()]
+    answer = _ask(host, shlex.join(words), deadline)
+    for line in reversed(answer.out.splitlines()):
+        try:
+            return msgspec.json.decode(line, type=Survey)
+        except (msgspec.MsgspecError, ValueError):
+            continue
+    return None
 
 
 def facts(host: str, deadline: float = 40.0) -> Facts:
@@ -75,7 +137,7 @@ def of_nvidia_smi(host: str, text: str) -> Machine:
     if not gpus:
         # Beside cards such a line is what a login script says.
         said = f"nvidia-smi says: {strange[0][:200]}" if strange else "nvidia-smi lists no card there"
-        gaps = (Gap("No NVIDIA GPU", said, "Trainings run on the CPU there."),)
+        gaps = (Gap("No NVIDIA GPU", said, "Trainings run on the CPU there.", hides=bool(strange)),)
     return Machine(hostname=host, driver_version=driver, gpus=tuple(gpus), gaps=gaps)
 
 

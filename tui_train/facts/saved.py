@@ -16,6 +16,8 @@ from tui_train.text import visible
 
 _FORMAT = "tui-train machine 1"
 _MOST = 2**24
+# A part of a path that `masking` has put there.
+_MASKED = re.compile(r"/(?:user\d*|host)(?=/)")
 _HOME = re.compile(r"/(?:home|Users)/[^/\s'\":;,]+")
 # Numbers beyond this are no amount of anything.
 _LARGEST = 2**62
@@ -26,6 +28,7 @@ class Saved(Struct, kw_only=True):
     """A machine file as `tui-train facts --save` writes it, or its `--json`, which has the cards beside the host."""
 
     machine: Machine
+    format: str = ""
     gpus: tuple[Gpu, ...] | None = None
     toolchains: tuple[Toolchain, ...] = ()
 
@@ -74,9 +77,32 @@ def load_machine(path: Path) -> Facts:
     return facts_of(_read(path), visible(str(path)))
 
 
+def load_to_plan(path: Path) -> Facts:
+    """Return the facts in a machine file as a plan for that machine needs them: with Pythons that can be started."""
+    shown = visible(str(path))
+    saved = _saved(_read(path), shown)
+    tools = tuple(_with_whole_path(tool) for tool in saved.toolchains) if saved.format else saved.toolchains
+    return msgspec.structs.replace(_facts(saved), toolchains=tools, elsewhere=shown)
+
+
+def _with_whole_path(tool: Toolchain) -> Toolchain:
+    """Return a Python of a masked file, with a problem where its path is not whole: `~` is known there, a name not."""
+    if tool.problem or not _MASKED.search(tool.python):
+        return tool
+    problem = "has a path that the file leaves names out of: `tui-train facts --json > FILE` there leaves none out"
+    return msgspec.structs.replace(tool, problem=problem)
+
+
 def facts_of(data: bytes, source: str) -> Facts:
     """Return the facts in the JSON text of a machine file, which came from `source`; BadInput where it is none."""
-    saved = _decoded(data, Saved, source, "Make one with `tui-train facts --save FILE`.")
+    return _facts(_saved(data, source))
+
+
+def _saved(data: bytes, source: str) -> Saved:
+    return _decoded(data, Saved, source, "Make one with `tui-train facts --save FILE`.")
+
+
+def _facts(saved: Saved) -> Facts:
     machine = saved.machine if saved.gpus is None else msgspec.structs.replace(saved.machine, gpus=saved.gpus)
     return Facts(machine=machine, toolchains=saved.toolchains)
 

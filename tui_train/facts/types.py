@@ -12,11 +12,15 @@ PathState = Literal["file", "folder", "missing", "unreadable"]
 
 
 class Gap(Struct, frozen=True):
-    """Something that could not be found out: what, why, and what the user can do about it."""
+    """Something that could not be found out: what, why, and what the user can do about it.
+
+    `hides`: there are cards that could train, and this keeps them from it.
+    """
 
     what: str
     why: str
     remedy: str
+    hides: bool = False
 
 
 class GpuProcess(Struct, frozen=True):
@@ -225,6 +229,7 @@ class Facts(Struct, frozen=True, kw_only=True):
     scripts list, by script or module, and `recipes` those of NeMo, by Python: only of those that the user has asked.
     `variables` are those of the environment, and of NCCL's files, that tell libraries how to communicate. `taken` is
     what live runs have. `sources` are what the texts of scripts say, by path. `wandb_key`: this user has a key for W&B.
+    `elsewhere` says of which other machine all this is; empty: of this one.
     """
 
     machine: Machine
@@ -242,6 +247,7 @@ class Facts(Struct, frozen=True, kw_only=True):
     sources: dict[str, Source] = {}
     wandb_key: bool = True
     checkpoints: dict[str, NemoCheckpoint] = {}
+    elsewhere: str = ""
 
 
 class Verdict(Struct, frozen=True):

@@ -15,6 +15,7 @@ from tui_train.memory.ladder import Try, climb
 from tui_train.plan import batch, config_file, container, nemo
 from tui_train.plan.arguments import fill, plain
 from tui_train.plan.environment import SHIM, settings
+from tui_train.plan.idle import left_out
 from tui_train.plan.in_force import folder_of
 from tui_train.plan.launchers import LAUNCHERS
 from tui_train.plan.launchers.job import Job
@@ -35,6 +36,7 @@ from tui_train.plan.types import (
 )
 from tui_train.plan.values import SAMPLE, Value, accumulation, passed, values, words
 from tui_train.presets import PLACEHOLDERS, Argument, applies
+from tui_train.profile.fields import paths_of
 from tui_train.profile.types import Profile, Recipe
 from tui_train.text import counted, visible
 
@@ -87,7 +89,7 @@ def plan(profile: Profile, facts: Facts) -> Plan:
         backend=resolved.backend,
         container=container.wrapping(profile, jobs[0].gpus, outputs),
         log=Log(resolved.preset.log, recipe.steps or 0),
-        notes=_notes(profile, resolved),
+        notes=_notes(profile, facts, resolved),
     )
 
 
@@ -180,8 +182,11 @@ def _programs(profile: Profile) -> tuple[ProgramFile, ...]:
     return tuple(files)
 
 
-def _notes(profile: Profile, resolved: Resolved) -> tuple[str, ...]:
-    notes = [*(nemo.notes(profile, resolved.nemo) if resolved.nemo else ())]
+def _notes(profile: Profile, facts: Facts, resolved: Resolved) -> tuple[str, ...]:
+    notes = [f"Made for another machine: {facts.elsewhere}."] if facts.elsewhere else []
+    if facts.elsewhere and not facts.paths and paths_of(profile):
+        notes.append("Whether its paths are there was not looked at.")
+    notes += [*left_out(profile, facts, resolved), *(nemo.notes(profile, resolved.nemo) if resolved.nemo else ())]
     if not resolved.preset.checkpoints and not resolved.nemo:
         notes.append(f"The preset “{resolved.preset.label}” cannot resume: each attempt starts from step 0.")
     if profile.nodes.count > 1:

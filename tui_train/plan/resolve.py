@@ -5,7 +5,7 @@ from typing import Literal
 
 from msgspec import Struct
 
-from tui_train.facts.gpus import judge, recommended
+from tui_train.facts.gpus import called, judge, recommended
 from tui_train.facts.types import ContainerImage, Facts, Gpu, Toolchain, Verdict
 from tui_train.facts.versions import at_least
 from tui_train.memory.rungs import Room
@@ -191,5 +191,8 @@ def _unsharded(launcher: str, device: str, preset: Preset, toolchain: Toolchain 
 def _gpus(profile: Profile, cards: tuple[Gpu, ...], verdicts: tuple[Verdict, ...]) -> tuple[Gpu, ...]:
     if profile.hardware.device == "cpu":
         return ()
-    wanted = profile.hardware.gpus or recommended(cards, verdicts)
-    return tuple(card for card in cards if card.uuid and card.uuid in wanted)
+    if not profile.hardware.gpus:
+        wanted = recommended(cards, verdicts)
+        return tuple(card for card in cards if card.uuid and card.uuid in wanted)
+    meant = [found[0] for name in profile.hardware.gpus if len(found := called(cards, name)) == 1]
+    return tuple(card for card in cards if card.uuid and card in meant)

@@ -38,8 +38,8 @@ ROWS = (
     Field(
         key="hardware.gpus",
         label="GPUs",
-        kind="words",
-        help="UUIDs of the cards to train on, as `nvidia-smi -L` prints them.",
+        kind="names",
+        help="The cards to train on: number, PCI address, UUID or its beginning, as `tui-train facts` prints them.",
         empty="the recommended cards",
     ),
     Field(

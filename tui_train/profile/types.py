@@ -18,7 +18,7 @@ Scaling = Literal["none", "linear", "sqrt"]
 
 
 class Hardware(Struct, frozen=True, kw_only=True):
-    """Which devices train: `gpus` are UUIDs (empty: the recommended ones), `processes` is 0 for one per GPU."""
+    """Which devices train: `gpus` name the cards (empty: the recommended ones), `processes` is 0 for one per GPU."""
 
     device: Device = "auto"
     gpus: tuple[str, ...] = ()

@@ -108,7 +108,7 @@ done
 # The folder of this script; the dot keeps a newline at the end of its name.
 run_dir=$(readlink -f -- "${{BASH_SOURCE[0]}}" && echo .) || exit 69
 run_dir=${{run_dir%/*}}
-python={shlex.quote(plan.python)}
+python={_with_home(plan.python)}
 [ -z "${{TUI_TRAIN_PYTHON-}}" ] || python=$TUI_TRAIN_PYTHON
 secrets=({secrets}) # taken from the environment of whoever starts this script, never written down
 cards=({cards})
@@ -118,6 +118,11 @@ output={shlex.quote(plan.output)} # where it writes, empty for this folder
 grace={plan.grace} # seconds to save and end in, after a stop
 engine={engine}
 """
+
+
+def _with_home(path: str) -> str:
+    """Return a path quoted, with a home folder at its beginning that is known where the script runs."""
+    return f"~/{shlex.quote(path[2:])}" if path.startswith("~/") else shlex.quote(path)
 
 
 def _list(words: tuple[str, ...]) -> str:

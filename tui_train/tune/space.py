@@ -65,6 +65,13 @@ def space(profile: Profile, facts: Facts, resolved: Resolved, precisions: tuple[
     )
 
 
+def settings_of(among: Space) -> tuple[Setting, ...]:
+    """Return the settings that may be tried, the profile's own first."""
+    savings = (False, True) if among.checkpointing else (False,)
+    each = (Setting(m, saving, p) for p in among.precisions for saving in savings for m in among.micro_batches)
+    return tuple(dict.fromkeys((among.own, *(one for one in each if one not in among.hopeless))))
+
+
 def trial_profile(profile: Profile, wanted: Setting, among: Space, resolved: Resolved, output: str) -> Profile:
     """Return the short training that tries a setting and writes to `output`.
 

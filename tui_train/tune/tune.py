@@ -17,7 +17,7 @@ from tui_train.profile.types import Profile
 from tui_train.render import File
 from tui_train.runs import rundir
 from tui_train.runs.rundir import RunDir
-from tui_train.tune.search import Setting, Trial, best, following
+from tui_train.tune.search import Setting, Space, Trial, best, following
 from tui_train.tune.space import change_to, space, trial_profile
 from tui_train.tune.trial import Watched, run_trial
 from tui_train.workflow import Prepared, prepare
@@ -53,10 +53,8 @@ def tune(
     cancelled: Callable[[], bool] = lambda: False,
 ) -> Iterator[Tuned]:
     """Yield what is known before and after each trial; BadInput or Unavailable where none can be made."""
-    if wrong := next((finding for finding in check(profile, facts) if finding.forbids), None):
-        raise (Unavailable if wrong.machine else BadInput)(wrong.message, wrong.remedy)
+    among = allowed(profile, facts, precisions)
     resolved = resolve(profile, facts)
-    among = space(profile, facts, resolved, precisions)
     tokens = resolved.settled.recipe.sequence_length or 0
     now = Tuned(folder=rundir.new_folder(profile.name, trials_folder()), tokens=tokens)
     watched = Watched(tuple(gpu.uuid for gpu in resolved.gpus) if resolved.device == "cuda" else (), deadline)
@@ -75,6 +73,13 @@ def tune(
         now = msgspec.structs.replace(now, trials=trials, change=change)
         _keep(now, profile)
     yield msgspec.structs.replace(now, trying=None)
+
+
+def allowed(profile: Profile, facts: Facts, precisions: tuple[str, ...] = ()) -> Space:
+    """Return what may be tried with a profile; BadInput or Unavailable where nothing can be."""
+    if wrong := next((finding for finding in check(profile, facts) if finding.forbids), None):
+        raise (Unavailable if wrong.machine else BadInput)(wrong.message, wrong.remedy)
+    return space(profile, facts, resolve(profile, facts), precisions)
 
 
 def tried(run: RunDir, wanted: Setting, prepared: Prepared, watched: Watched, cancelled: Callable[[], bool]) -> Trial:

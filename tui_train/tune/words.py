@@ -16,7 +16,7 @@ def rows(now: Tuned) -> list[tuple[str, ...]]:
     """Return the trials as rows below HEAD; the one under way comes last."""
     found = [_row(number, trial, now) for number, trial in enumerate(now.trials, 1)]
     if now.trying:
-        found.append((str(len(found) + 1), *_named(now.trying), "…", "", ""))
+        found.append((str(len(found) + 1), *named(now.trying), "…", "", ""))
     return found
 
 
@@ -35,7 +35,8 @@ def verdict(now: Tuned) -> str:
     return f"No trial could be timed: {why}. Its log: {visible(last.log) or 'none'}"
 
 
-def _named(one: Setting) -> tuple[str, str, str]:
+def named(one: Setting) -> tuple[str, str, str]:
+    """Return a setting as three cells of a row."""
     return str(one.micro_batch), "yes" if one.checkpointing else "no", one.precision
 
 
@@ -44,4 +45,4 @@ def _row(number: int, trial: Trial, now: Tuned) -> tuple[str, ...]:
     speed = f"{rate:,.0f} tokens/s" if now.tokens else f"{rate:,.2f} samples/s"
     note = "best" if trial == now.best else visible(trial.why)
     memory = size(trial.memory) if trial.memory is not None else ""
-    return (str(number), *_named(trial.setting), speed if trial.outcome == "measured" else trial.outcome, memory, note)
+    return (str(number), *named(trial.setting), speed if trial.outcome == "measured" else trial.outcome, memory, note)

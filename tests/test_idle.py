@@ -1,0 +1,348 @@
+"""No card stays idle without a word: what is refused, what is consent, and what the quickstart and make say and do."""
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from importlib.util import find_spec
+from pathlib import Path
+
+import msgspec
+import pytest
+from fake_driver import driver_environment
+from support import GIB, UUIDS, boxed, facts, gpu, inside, machine, profile, toolchain
+from test_packaging import copied
+from test_wizard import keys, shows
+
+from tui_train.changes import apply
+from tui_train.checks import check
+from tui_train.environments import of_make
+from tui_train.environments.wheels import of_machine
+from tui_train.facts import live, pci, probe
+from tui_train.facts.types import Facts, Gap
+from tui_train.plan.plan import plan
+from tui_train.wizard import wizard
+
+CPU = {"cuda": None, "torch": "2.13.0+cpu", "arch_list": ()}
+CU126 = tuple(f"sm_{code}" for code in (50, 60, 70, 75, 80, 86, 90))
+HIDDEN = Gap("The NVIDIA driver is not loaded", "its module does not run", "`sudo modprobe nvidia`.", hides=True)
+GT_1030 = {"name": "NVIDIA GeForce GT 1030", "compute_capability": "6.1", "memory_total": 2 * GIB, "sm_count": 3}
+V100 = {"name": "Tesla V100-SXM2-32GB", "compute_capability": "7.0", "memory_total": 32 * GIB, "sm_count": 80}
+CLOCK = {"sm_clock_max": 1500}
+SMALL = tuple(f"--set=recipe.{edit}" for edit in ("layers=1", "hidden_size=16", "heads=2", "steps=2"))
+
+
+def errors(values, where):
+    return [finding for finding in check(profile(values), where) if finding.level == "error"]
+
+
+def hiding(*gaps):
+    found = facts()
+    return msgspec.structs.replace(found, machine=msgspec.structs.replace(found.machine, gaps=gaps))
+
+
+def tui(*words, on="two-3090", code=0):
+    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[1]), **driver_environment(on)}
+    command = [sys.executable, "-m", "tui_train", *words]
+    done = subprocess.run(
+        command, env=environment, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=150, check=False
+    )
+    assert done.returncode == code, done.stdout + done.stderr
+    return done
+
+
+# The CPU
+
+
+@pytest.mark.parametrize(
+    ("more", "said"),
+    [
+        (CPU, "was built without CUDA"),
+        ({"arch_list": ("sm_75",)}, "has no code for compute capability 7.0"),
+        ({"cuda": "13.0", "arch_list": ("sm_70",)}, "needs a driver for CUDA 13"),
+    ],
+)
+def test_the_cpu_beside_idle_cards_is_refused_until_it_is_chosen(more, said):
+    where = facts(gpus=(gpu(0, **V100), gpu(1, **V100)), **more)
+    (error,) = errors({}, where)
+    assert said in error.message
+    assert "2 cards would stay idle" in error.message
+    assert "tui-train env create hf (torch for CUDA 12.6)" in error.remedy
+    assert error.machine
+    chosen = apply(error.change, profile())
+    assert (chosen.hardware.device, check(chosen, where)) == ("cpu", ())
+    assert plan(chosen, where).device == "cpu"
+
+
+def test_another_python_that_can_use_the_cards_is_offered():
+    cards = (gpu(0), gpu(1))
+    tools = (toolchain("/cpu", **CPU), toolchain("/gpu"))
+    where = Facts(machine=machine(gpus=cards), toolchains=tools)
+    assert plan(profile(), where).python == "/gpu", "nothing is refused where the right one is taken anyway"
+    (error,) = errors({"trainer.python": "/cpu"}, where)
+    assert dict(error.change.edits) == {"trainer.python": "/gpu"}
+    assert "hardware.device=cpu" in error.remedy
+
+
+def test_an_image_is_chosen_not_an_environment():
+    (error,) = errors(inside(), boxed(gpus=(gpu(0),), **CPU))
+    assert "Choose an image" in error.remedy
+    assert "env create" not in error.remedy
+
+
+def test_a_driver_that_hides_its_cards_is_no_reason_for_the_cpu():
+    (error,) = errors({}, hiding(HIDDEN))
+    assert "The NVIDIA driver is not loaded: its module does not run" in error.message
+    assert "modprobe" in error.remedy
+    assert plan(apply(error.change, profile()), hiding(HIDDEN)).device == "cpu"
+
+
+def test_a_machine_without_cards_says_nothing():
+    assert check(profile(), hiding(Gap("No NVIDIA GPU", "none", "Trainings run on the CPU here."))) == ()
+
+
+CARD = (pci.Card("0000:01:00.0", "10de:2204", ""),)
+
+
+@pytest.mark.parametrize("kind", ["library", "module", "mismatch", "permission", "other"])
+def test_what_keeps_the_driver_from_starting_hides_the_cards_on_the_bus(kind):
+    assert pci.no_driver(kind, "detail", CARD).hides
+
+
+def test_a_driver_without_a_card_on_the_bus_hides_none(monkeypatch):
+    monkeypatch.setattr(pci, "_has_bus", lambda: True)
+    assert not pci.no_driver("module", "detail", ()).hides
+    assert not pci.no_driver("library", "detail", ()).hides
+    (gap,) = pci.not_shown((pci.Card("0000:01:00.0", "10de:2204", "vfio-pci"),), ())
+    assert not gap.hides
+
+
+def test_a_card_that_nothing_has_code_for_is_only_told():
+    where = facts(gpus=(gpu(0, name="NVIDIA GeForce GT 710", compute_capability="3.5"),))
+    assert check(profile(), where) == ()
+    (note,) = plan(profile(), where).notes
+    assert "GPU 0 NVIDIA GeForce GT 710" in note
+    assert "no official wheel has it" in note
+    chosen = profile({"hardware.device": "cuda"})
+    assert errors({"hardware.device": "cuda"}, where)[0].key == "hardware.device", chosen
+
+
+# Fewer and lesser cards
+
+
+def test_cards_that_another_build_has_code_for_are_not_left_out_silently():
+    where = facts(gpus=(gpu(0, **CLOCK), gpu(1, **V100, **CLOCK)), cuda="12.8", arch_list=("sm_75", "sm_86"))
+    (error,) = errors({}, where)
+    assert error.key == "hardware.gpus"
+    assert "GPU 1 Tesla V100-SXM2-32GB: this PyTorch" in error.message
+    assert "env create hf (torch for CUDA 12.6)" in error.remedy
+    named = apply(error.change, profile())
+    assert named.hardware.gpus == UUIDS[:1]
+    assert plan(named, where).gpus == UUIDS[:1]
+
+
+def test_the_worse_card_does_not_train_in_the_place_of_the_better():
+    new = {"name": "NVIDIA GeForce RTX 5090", "compute_capability": "12.0", "memory_total": 32 * GIB, "sm_count": 170}
+    old = {"name": "NVIDIA GeForce GTX 1080 Ti", "compute_capability": "6.1", "memory_total": 11 * GIB, "sm_count": 28}
+    cards = (gpu(0, **new, **CLOCK), gpu(1, **old, **CLOCK))
+    (error,) = errors({}, facts(gpus=cards, cuda="12.6", arch_list=CU126))
+    assert "GPU 0 NVIDIA GeForce RTX 5090" in error.message
+    made = plan(profile(), facts(gpus=cards))
+    assert made.gpus == UUIDS[:1]
+    assert "GPU 1 NVIDIA GeForce GTX 1080 Ti" in made.notes[0]
+
+
+def test_another_python_for_all_cards_is_offered():
+    cards = (gpu(0, **CLOCK), gpu(1, **V100, **CLOCK))
+    tools = (toolchain("/one", arch_list=("sm_86",)), toolchain("/both", arch_list=CU126))
+    (error,) = errors({}, Facts(machine=machine(gpus=cards), toolchains=tools))
+    assert dict(error.change.edits) == {"trainer.python": "/both"}
+
+
+def test_a_display_card_is_left_out_and_said():
+    cards = (gpu(0, **CLOCK), gpu(1, "GPU-display", **GT_1030, **CLOCK), gpu(2, UUIDS[1], **CLOCK))
+    for more in ({}, {"cuda": "12.6", "arch_list": CU126}):
+        where = facts(gpus=cards, **more)
+        assert check(profile(), where) == ()
+        made = plan(profile(), where)
+        assert made.gpus == UUIDS
+        assert made.notes[0].startswith("Left out: GPU 1 NVIDIA GeForce GT 1030: ")
+    assert not plan(profile({"hardware.gpus": UUIDS}), where).notes
+
+
+def test_plain_python_takes_the_first_of_several_cards_only_by_name():
+    where = facts(gpus=(gpu(0), gpu(1)))
+    (error,) = errors({"trainer.launcher": "python"}, where)
+    assert (error.key, dict(error.change.edits)) == ("trainer.launcher", {"trainer.launcher": "torchrun"})
+    assert errors({"trainer.launcher": "python", "hardware.gpus": UUIDS[1:]}, where) == []
+    assert errors({"trainer.launcher": "python"}, facts(gpus=(gpu(0),))) == []
+
+
+# As a user has it
+
+
+def test_two_cards_and_a_torch_for_the_cpu(tmp_path):
+    for words in (("plan", "quickstart"), ("export", "quickstart", str(tmp_path / "out")), ("run", "quickstart")):
+        said = tui(*words, code=69).stderr
+        assert "error: the CPU would train, and 2 cards would stay idle" in said
+        assert "tui-train env create hf (torch for CUDA 12.9)" in said
+        assert "hardware.device=cpu" in said
+    assert not (tmp_path / "out").exists()
+    consent = "--set=hardware.device=cpu"
+    assert "on the CPU" in tui("plan", "quickstart", consent).stdout
+    assert tui("export", "quickstart", str(tmp_path / "out"), consent).stderr == ""
+    assert (tmp_path / "out" / "launch.sh").exists()
+    assert "env create" in json.loads(tui("plan", "quickstart", "--json", code=69).stdout)["findings"][0]["remedy"]
+
+
+@pytest.mark.training
+def test_run_trains_on_the_cpu_where_it_is_chosen():
+    assert "done | step 2" in tui("run", "quickstart", "--set=hardware.device=cpu", *SMALL).stdout
+
+
+@pytest.mark.training
+@pytest.mark.parametrize("on", ["two-3090", "version-mismatch"])
+def test_the_quickstart_says_first_and_last_that_it_trains_on_the_cpu(on):
+    out = tui("quickstart", *SMALL, on=on).stdout
+    lines = out.splitlines()
+    assert lines[1].startswith("! This trains on the CPU, not on a card: ")
+    assert lines[-2:] == lines[1:3]
+    assert ("env create hf" if on == "two-3090" else "Reboot") in lines[-1]
+    assert "done | step 2" in out
+
+
+def test_the_quickstart_changes_nothing_that_was_chosen():
+    said = tui("quickstart", "--set=hardware.device=cuda", code=69)
+    assert "no GPU here can train" in said.stderr
+    assert "changed" not in said.stdout
+
+
+def test_a_driver_that_hangs_is_said():
+    assert "The NVIDIA driver does not answer" in tui("plan", "quickstart", on="init-hangs", code=69).stderr
+
+
+# make run
+
+
+def test_of_builds_as_good_the_one_for_the_small_card_too_is_taken():
+    cards = (gpu(0, **CLOCK), gpu(1, "GPU-display", **GT_1030, **CLOCK), gpu(2, UUIDS[1], **CLOCK))
+    found = of_machine(msgspec.structs.replace(machine(gpus=cards), driver_cuda="13.0"))
+    assert found.index.endswith("/cu126")
+    assert "all 3 cards" in found.why
+
+
+@pytest.mark.parametrize("pip", ["--index-url https://mine", "-f /wheels", "--find-links=/wheels --no-index"])
+def test_pip_arguments_that_name_an_index_win(pip):
+    words, *said = of_make.choose(machine(gpus=(gpu(0),)), pip)
+    assert words == ""
+    assert "CUDA 12.9" in said[-1]
+
+
+def test_cards_for_which_there_is_no_build_get_the_small_one_and_the_reason():
+    words, *said = of_make.choose(machine(gpus=(gpu(0, compute_capability="8.7"),)), "")
+    assert words == "--index-url https://download.pytorch.org/whl/cpu torch==2.13.0"
+    assert "NVIDIA's own PyTorch for Jetson" in " ".join(said)
+
+
+# Notes what it is told and installs nothing.
+PIP = """\
+import sys
+with open({notes!r}, "a") as notes:
+    notes.write(" ".join(sys.argv[1:]) + "\\n")
+"""
+
+
+@pytest.fixture
+def made(tmp_path):
+    """A checkout, and a Python path with a pip that notes, and what asks the driver."""
+    if not shutil.which("timeout"):
+        pytest.skip("NOT TESTED, for want of coreutils: what make run installs")
+    (tmp_path / "path" / "pip").mkdir(parents=True)
+    (tmp_path / "path" / "pip" / "__init__.py").touch()
+    (tmp_path / "path" / "pip" / "__main__.py").write_text(PIP.format(notes=str(tmp_path / "notes")))
+    for name in ("click", "msgspec", "platformdirs", "psutil", "pynvml", "yaml", "tomli", "tomli_w"):
+        if spec := find_spec(name):
+            where = Path(spec.origin)
+            where = where.parent if where.name == "__init__.py" else where
+            (tmp_path / "path" / where.name).symlink_to(where)
+    return copied(tmp_path), tmp_path
+
+
+def make_run(made, on, **variables):
+    """What make run tells, and what pip was told."""
+    tree, folder = made
+    left = {name: value for name, value in os.environ.items() if name not in {"TORCH", "PIP_ARGS", "PYTHON"}}
+    base = Path(sys.base_prefix, "bin", "python3")
+    told = {"PYTHONPATH": str(folder / "path"), "PYTHON": str(base), **driver_environment(on), **variables}
+    command = ["bash", ".ci/environment", "run"]
+    pipe, both = subprocess.PIPE, subprocess.STDOUT
+    done = subprocess.run(command, cwd=tree, env={**left, **told}, stdout=pipe, stderr=both, text=True, check=False)
+    assert done.returncode == 0, done.stdout
+    notes = [line for line in (folder / "notes").read_text().splitlines() if "install" in line]
+    (folder / "notes").unlink()
+    return done.stdout, [line.partition("--progress-bar off ")[2].strip() for line in notes if "-qq" in line]
+
+
+@pytest.mark.skipif(find_spec("torch") is None, reason="its absence elsewhere is what is tested")
+@pytest.mark.parametrize(
+    ("on", "torch", "why"),
+    [
+        ("two-3090", "--index-url https://download.pytorch.org/whl/cu129 torch==2.13.0", "the driver cannot run"),
+        ("seed-3090-gt1030-3090", "--index-url https://download.pytorch.org/whl/cu126 torch==2.13.0", "all 3 cards"),
+        ("p40-v100", "--index-url https://download.pytorch.org/whl/cu126 torch==2.13.0", "all 2 cards"),
+        ("4090-t400", "torch==2.13.0", "CUDA 13 has code"),
+    ],
+)
+def test_make_run_installs_the_torch_for_the_cards(made, on, torch, why):
+    said, asked = make_run(made, on)
+    assert asked == ["-e .", torch, "-e .[train]"]
+    assert why in said
+    assert "TORCH=" in said
+    assert "PIP_ARGS=" in said
+
+
+@pytest.mark.skipif(find_spec("torch") is None, reason="its absence elsewhere is what is tested")
+def test_make_run_takes_the_torch_that_is_named(made):
+    said, asked = make_run(made, "p40-v100", TORCH="2.9.1")
+    assert asked == ["-e .[train-libraries] torch==2.9.1"]
+    assert "Taking" not in said
+
+
+@pytest.mark.skipif(find_spec("torch") is None, reason="its absence elsewhere is what is tested")
+def test_make_run_leaves_the_choice_to_pip_where_there_is_no_card(made):
+    said, asked = make_run(made, "no-cards")
+    assert asked[-1] == "-e .[train]"
+    assert not any("torch==" in words for words in asked)
+    assert "Taking" not in said
+
+
+def test_make_run_says_that_its_torch_cannot_use_the_cards():
+    """The check that ends it, with the torch of these tests."""
+    command = [sys.executable, "-m", "tui_train.environments.of_make", "check"]
+    root = str(Path(__file__).parents[1])
+    for on, part in (("two-3090", ": .venv/bin/tui-train env create hf"), ("no-cards", "")):
+        environment = {**os.environ, "PYTHONPATH": root, **driver_environment(on)}
+        said = subprocess.run(command, env=environment, cwd=root, capture_output=True, text=True, check=True).stdout
+        assert bool(said) == bool(part)
+        assert part in said
+
+
+@pytest.mark.parametrize("size", [(80, 24), (120, 40)], ids=str)
+async def test_the_wizard_goes_on_only_with_consent(monkeypatch, size):
+    where = facts(gpus=(gpu(0), gpu(1)), **CPU)
+    monkeypatch.setenv("TEXTUAL_ANIMATIONS", "none")
+    monkeypatch.setattr(live, "samples", lambda _cancelled: iter(()))
+    monkeypatch.setattr(probe, "machine", lambda *_, **__: where.machine)
+    monkeypatch.setattr(probe, "toolchains", lambda *_, **__: where.toolchains)
+    async with wizard().run_test(size=size) as pilot:
+        await keys("enter")(pilot)
+        text = " ".join(shows(pilot).split())
+        assert "the CPU would train, and 2 cards would stay idle" in text
+        assert "F2 mends it" in text
+        await keys("enter")(pilot)
+        assert "[1 Hardware]" in shows(pilot), "it does not go on"
+        await keys("f2")(pilot)
+        assert pilot.app.profile.hardware.device == "cpu"
+        await keys("enter")(pilot)
+        assert "[2 Backend]" in shows(pilot)

@@ -1,0 +1,86 @@
+"""Checks that the CPU, or fewer or lesser cards than there are, train only where the user has said so."""
+
+from collections.abc import Iterator
+
+from tui_train.changes import Change
+from tui_train.checks.finding import Finding
+from tui_train.facts.gpus import recommended
+from tui_train.facts.types import Facts
+from tui_train.plan.idle import Idle, all_idle, named, some_idle
+from tui_train.plan.resolve import Resolved
+from tui_train.profile.types import Profile
+from tui_train.text import counted
+
+_CPU = "train on the CPU: hardware.device=cpu"
+
+
+def all_cards(profile: Profile, facts: Facts, resolved: Resolved) -> Iterator[Finding]:
+    """Cards that stay idle while the CPU trains."""
+    chosen = profile.hardware
+    if chosen.device == "cpu" or chosen.gpus or resolved.gpus:
+        return
+    idle = all_idle(profile, facts, resolved)
+    asked = chosen.device == "cuda"
+    if idle is None and not asked:
+        return
+    change = Change("train on the CPU", "no card can be used", (("hardware.device", "cpu"), ("hardware.gpus", ())))
+    if idle is None:
+        why = "; ".join(reason for verdict in resolved.verdicts for reason in verdict.reasons)
+        why = why or "; ".join(gap.why for gap in facts.machine.gaps) or "none was found"
+        message, remedy = f"no GPU here can train ({why})", "Choose the device auto or cpu."
+    else:
+        idles = (
+            f"{counted(len(idle.cards), 'card')} would stay idle" if idle.cards else "what cards there are stay idle"
+        )
+        message = f"no GPU here can train ({idle.why})" if asked else f"the CPU would train, and {idles}: {idle.why}"
+        remedy = f"{_ways(profile, idle)} Or {_CPU}."
+        change = _other_python(idle) or change
+    yield Finding(level="error", key="hardware.device", message=message, remedy=remedy, change=change, machine=True)
+
+
+def some_cards(profile: Profile, facts: Facts, resolved: Resolved) -> Iterator[Finding]:
+    """Cards that stay idle for want of a PyTorch with code for them, while fewer or lesser ones train."""
+    if profile.hardware.device == "cpu" or profile.hardware.gpus or not resolved.gpus:
+        return
+    if idle := some_idle(profile, facts, resolved):
+        taken = recommended(facts.machine.gpus, resolved.verdicts)
+        cards = [gpu for gpu in facts.machine.gpus if gpu.uuid in taken]
+        only = Change(f"train on {named(cards)} only", "this PyTorch has code for no more", (("hardware.gpus", taken),))
+        message = f"{named(cards)} would train alone, and more could with another PyTorch: {idle.why}"
+        remedy = f"{_ways(profile, idle)} Or name the cards: hardware.gpus={','.join(taken)}."
+        change = _other_python(idle) or only
+        yield Finding(level="error", key="hardware.gpus", message=message, remedy=remedy, change=change, machine=True)
+
+
+def all_but_one(profile: Profile, facts: Facts, resolved: Resolved) -> Iterator[Finding]:
+    """Cards that stay idle because plain python starts one process."""
+    chosen = profile.hardware
+    if resolved.launcher != "python" or chosen.device == "cpu" or chosen.gpus or chosen.processes > 1:
+        return
+    taken = recommended(facts.machine.gpus, resolved.verdicts)
+    if len(taken) > 1:
+        change = Change("use torchrun", "it starts one process per card", (("trainer.launcher", "torchrun"),))
+        message = f"plain python trains on one card, and {len(taken)} are here to train on"
+        remedy = f"Choose torchrun or accelerate; or name the one card, such as hardware.gpus={taken[0]}."
+        yield Finding(level="error", key="trainer.launcher", message=message, remedy=remedy, change=change)
+
+
+def _ways(profile: Profile, idle: Idle) -> str:
+    """Return in words what lets the cards train."""
+    if profile.container.engine != "none" and idle.wheel:
+        return "Choose an image whose PyTorch has code for them."
+    ways = []
+    if idle.python:
+        ways.append(f"Train with {idle.python} (trainer.python), which can use them.")
+    elif idle.wheel:
+        name = "nemo" if profile.trainer.kind == "nemo" else "hf"
+        ways.append(
+            f"Make an environment that can use them: tui-train env create {name} (torch for CUDA {idle.wheel.cuda})."
+        )
+    return " ".join([*ways, idle.remedy]).strip() or "Fix what is said of them."
+
+
+def _other_python(idle: Idle) -> Change | None:
+    if not idle.python:
+        return None
+    return Change(f"train with {idle.python}", "its PyTorch can use the cards", (("trainer.python", idle.python),))

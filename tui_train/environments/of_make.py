@@ -1,0 +1,68 @@
+"""What `.ci/environment` asks: which torch to install for the cards, and whether the one that it has can use them.
+
+`choose [PIP ARGUMENTS]` prints pip's words for torch, empty for its own choice, and below what to say of it; `check`
+prints why cards would stay idle, and nothing where none would.
+"""
+
+import sys
+
+from tui_train import environments
+from tui_train.checks import idle
+from tui_train.environments.commands import build_for
+from tui_train.environments.wheels import CPU_INDEX
+from tui_train.errors import Unavailable
+from tui_train.facts import probe
+from tui_train.facts.types import Facts, Machine
+from tui_train.plan.resolve import resolve
+from tui_train.profile.types import Profile
+from tui_train.text import visible
+
+_INDEXES = ("-i", "--index-url", "--extra-index-url", "-f", "--find-links", "--no-index")
+_OTHERWISE = 'Another: make run TORCH=VERSION, or PIP_ARGS="--index-url URL" for another place to take it from.'
+
+
+def choose(machine: Machine, pip: str) -> list[str]:
+    """Return pip's words for torch on this machine, then lines to say; empty words leave it to pip."""
+    hidden = [f"{gap.what}: {gap.why}. {gap.remedy}" for gap in machine.gaps if gap.hides]
+    if not machine.gpus:
+        return ["", *hidden] if hidden else [""]
+    cards = ", ".join(dict.fromkeys(gpu.name or f"GPU {gpu.index}" for gpu in machine.gpus))
+    driver = f"driver for CUDA {machine.driver_cuda}" if machine.driver_cuda else "driver"
+    said = [f"Cards: {cards}; {driver}"]
+    torch = environments.torch(environments.SETS["hf"])
+    try:
+        build = build_for(machine, "")
+        index, why = build.index, build.why
+    except Unavailable as error:
+        index, why = CPU_INDEX, f"{error.message}, so the build for the CPU. {error.remedy}"
+    if any(word.partition("=")[0] in _INDEXES for word in pip.split()):
+        return ["", *said, f"Right for them: {why}. But PIP_ARGS says where torch is taken from."]
+    where = f" from {index}" if index else ""
+    return [f"--index-url {index} {torch}" if index else torch, *said, f"Taking {torch}{where}: {why}.", _OTHERWISE]
+
+
+def check(facts: Facts) -> list[str]:
+    """Return why cards would stay idle in a training with what is installed here, and what to do."""
+    profile = Profile()
+    resolved = resolve(profile, facts)
+    found = [*idle.all_cards(profile, facts, resolved), *idle.some_cards(profile, facts, resolved)]
+    lines = [line for finding in found for line in (f"! {finding.message}", f"  {finding.remedy}")]
+    # Where make runs it, the program is not on PATH.
+    return [line.replace("tui-train env", ".venv/bin/tui-train env") for line in lines]
+
+
+def main(arguments: list[str]) -> None:
+    """Print what is asked for."""
+    machine = probe.machine()
+    if arguments[:1] == ["choose"]:
+        lines = choose(machine, " ".join(arguments[1:]))
+    elif machine.gpus or any(gap.hides for gap in machine.gaps):
+        lines = check(Facts(machine=machine, toolchains=probe.toolchains()))
+    else:
+        lines = []
+    for line in lines:
+        print(visible(line))  # noqa: T201 - it is what it is for
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

@@ -1,0 +1,128 @@
+"""Say in one line of JSON what a host has: its memory, its Pythons, the state of paths, and what files hold.
+
+Runs on another host, over ssh, in any Python 3.8 or later, standard library only; its text and the question, in JSON,
+are passed on the command line. `files` are given in base64, no more than 256 KiB of each.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import os
+import platform
+import shutil
+import stat
+import subprocess
+import sys
+from pathlib import Path
+
+MOST = 2**18
+PATIENCE = 10
+
+
+def state(name: str) -> str:
+    """Return whether a path is a file or a folder that may be read, missing, or unreadable."""
+    if not name:
+        return "missing"
+    try:
+        path = Path(name).expanduser()
+        mode = path.stat().st_mode
+    except (FileNotFoundError, NotADirectoryError):
+        return "missing"
+    except (OSError, ValueError, RuntimeError):
+        return "unreadable"
+    folder = stat.S_ISDIR(mode)
+    # A device or a pipe has no end, or is read once only.
+    if not folder and not stat.S_ISREG(mode):
+        return "unreadable"
+    if not os.access(path, os.R_OK | os.X_OK if folder else os.R_OK):
+        return "unreadable"
+    return "folder" if folder else "file"
+
+
+def content(name: str) -> str | None:
+    """Return the beginning of a file in base64, None where it cannot be read."""
+    if state(name) != "file":
+        return None
+    try:
+        with Path(name).expanduser().open("rb") as file:
+            return base64.b64encode(file.read(MOST)).decode("ascii")
+    except OSError:
+        return None
+
+
+def candidates(named: list[str]) -> dict[str, str]:
+    """Return the paths of Pythons to ask, each with what it is."""
+    home = Path.home()
+    data = os.environ.get("XDG_DATA_HOME") or str(home / ".local" / "share")
+    found = {str(Path(name).expanduser()): "chosen" for name in named}
+    for python in sorted(Path(data, "tui-train", "envs").glob("*/bin/python")):
+        found.setdefault(str(python), "env " + python.parent.parent.name)
+    try:
+        listed = (home / ".conda" / "environments.txt").read_text(encoding="utf-8", errors="replace").splitlines()
+    except OSError:
+        listed = []
+    for folder in filter(None, map(str.strip, listed)):
+        if Path(folder, "bin", "python").exists():
+            found.setdefault(str(Path(folder, "bin", "python")), "conda env (" + Path(folder).name + ")")
+    for name in ("python3", "python"):
+        where = shutil.which(name)
+        if where:
+            found.setdefault(where, "PATH")
+    return found
+
+
+def told(python: str, run: str, probe: str) -> dict[str, object] | None:
+    """Return what a Python says of itself, None where it says nothing."""
+    command = [python, "-B", "-c", run, probe]
+    try:
+        out = subprocess.run(
+            command, stdin=subprocess.DEVNULL, capture_output=True, timeout=PATIENCE, check=False
+        ).stdout
+        found = json.loads(out.splitlines()[-1])
+    except (OSError, ValueError, IndexError, subprocess.SubprocessError):
+        return None
+    return found if isinstance(found, dict) else None
+
+
+def toolchains(question: dict[str, object]) -> list[object]:
+    """Return what the Pythons have, those named and those found; of several that are one, the first."""
+    of_prefix: dict[object, object] = {}
+    named, run, probe = question["pythons"], question["run"], question["probe"]
+    for python, label in candidates(list(named) if isinstance(named, list) else []).items():
+        found = told(python, str(run), str(probe))
+        tool = found.get("toolchain") if found else None
+        if found and isinstance(tool, dict):
+            kept = found.get("executable") if label == "PATH" else python
+            of_prefix.setdefault(found.get("prefix"), {**tool, "python": kept or python, "label": label})
+    return list(of_prefix.values())
+
+
+def memory() -> dict[str, int]:
+    """Return the host's memory and shared memory in bytes, as far as it tells."""
+    found = {}
+    try:
+        with Path("/proc/meminfo").open(encoding="ascii") as lines:
+            kept = {line.partition(":")[0]: line.split()[1] for line in lines}
+        found = {"memory_total": int(kept["MemTotal"]) * 1024, "memory_available": int(kept["MemAvailable"]) * 1024}
+        shared = os.statvfs("/dev/shm")  # noqa: S108 - only reported
+        found.update(shm_total=shared.f_blocks * shared.f_frsize, shm_free=shared.f_bavail * shared.f_frsize)
+    except (OSError, LookupError, ValueError):
+        pass
+    return found
+
+
+def main(question: dict[str, list[str]]) -> None:
+    """Answer a question: `paths`, `files`, `pythons`, and how they are asked."""
+    machine = {"hostname": platform.node(), "kernel": platform.release(), "cpu_count": os.cpu_count() or 1, **memory()}
+    answer = {
+        "machine": machine,
+        "toolchains": toolchains(dict(question)) if question["probe"] else [],
+        "paths": {name: state(name) for name in question["paths"]},
+        "files": {name: content(name) for name in question["files"]},
+    }
+    print(json.dumps(answer))
+
+
+if __name__ == "__main__":
+    main(json.loads(sys.argv[1]))
