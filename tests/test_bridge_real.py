@@ -37,7 +37,6 @@ MOCK = SETTINGS | {"nemo.mock_data": True}
 OWN = SETTINGS | {
     "trainer.data": ("/data/a b.bin", "/data/c.bin"),
     "nemo.tokenizer": "/tokenizers/mine",
-    "nemo.own_size": False,
     "recipe.layers": 6,
     "recipe.hidden_size": 96,
     "recipe.heads": 12,

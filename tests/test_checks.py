@@ -783,7 +783,7 @@ FAULTS = {
         facts(),
         "error",
         "recipe.layers",
-        "Layers (recipe.layers) is set and not used: “Hugging Face Trainer” does not take it",
+        "Layers (recipe.layers) is set and not used: this preset does not pass it",
         False,
     ),
     "data that the preset does not pass": (

@@ -10,21 +10,24 @@ import textwrap
 import msgspec
 import pytest
 import yaml
-from support import HOSTILE, boxed, facts, gpu, inside, profile, ready
+from support import HOSTILE, RECIPE, boxed, facts, gpu, inside, profile, ready
 
 from tui_train import choices
 from tui_train.changes import apply
 from tui_train.checks import check
 from tui_train.facts import nemo_models, recipes
 from tui_train.facts.types import Facts, NemoCheckpoint
-from tui_train.plan import nemo
+from tui_train.plan import nemo, reach
 from tui_train.plan.plan import plan
 from tui_train.plan.resolve import resolve
 from tui_train.plan.types import argv
 from tui_train.render.nemo_recipe import nemo_recipe
 from tui_train.target import nemo_recipes
 
-NEMO = {"trainer.kind": "nemo", "nemo.recipe": "qwen25_500m", "trainer.data": ("/a.bin",), "nemo.tokenizer": "/tok"}
+SIZES = {"recipe.layers": 4, "recipe.hidden_size": 128, "recipe.heads": 4}
+NUMBERS = {key: value for key, value in RECIPE.items() if key not in SIZES}
+LEFT = {"trainer.kind": "nemo", "nemo.recipe": "qwen25_500m", "trainer.data": ("/a.bin",), "nemo.tokenizer": "/tok"}
+NEMO = LEFT | NUMBERS
 MOCK = NEMO | {"trainer.data": (), "nemo.mock_data": True}
 RECIPES = {"nemo_toolkit": "2.7.3", "nemo_run": "0.11.1", "transformer-engine": "2.8.0"}
 BARE = {"nemo_toolkit": "2.7.3", "nemo_run": "0.11.1"}
@@ -36,7 +39,7 @@ FINETUNE = NEMO | {
     "nemo.tokenizer": "",
 }
 FOUR = facts(gpus=[gpu(number, f"GPU-{number}") for number in range(4)], packages=RECIPES, python="/p")
-OWN = NEMO | {"nemo.own_size": False, "recipe.global_batch": 32}
+OWN = NEMO | SIZES | {"recipe.global_batch": 32}
 AUTOMODEL = facts(gpus=(gpu(0),), packages={"nemo_automodel": "0.7.0", "nemo_toolkit": "3.0.0"})
 BRIDGED = {"megatron-bridge": "0.3.1", "nemo_toolkit": "3.0.0"}
 BRIDGE = facts(gpus=(gpu(0), gpu(1)), packages=BRIDGED, python="/p")
@@ -591,14 +594,40 @@ def test_each_attempt_says_what_it_changes_and_the_global_batch_stays():
 
 
 def test_an_own_size_is_only_taken_where_no_weights_are_loaded():
-    mine = NEMO | {"nemo.own_size": False, "ladder.rungs": ("layers",), "ladder.consent": ("layers",)}
+    mine = NEMO | SIZES | {"ladder.rungs": ("layers",), "ladder.consent": ("layers",)}
     made = plan(profile(mine), WITH_NEMO)
     assert (made.nemo.layers, made.nemo.hidden_size, made.nemo.heads) == (4, 128, 4)
     assert [argv(attempt.command, "/run")[-1] for attempt in made.attempts] == ["--layers=4", "--layers=2"]
-    for more in ({"nemo.own_size": True}, {"trainer.model": "/m"}):
-        kept = plan(profile(mine | more), WITH_NEMO)
-        assert (kept.nemo.layers, len(kept.attempts)) == (0, 1)
-        assert choices.why_not("recipe.layers", resolve(profile(mine | more), WITH_NEMO))
+    kept = plan(profile({key: value for key, value in mine.items() if key not in SIZES}), WITH_NEMO)
+    assert (kept.nemo.layers, len(kept.attempts)) == (None, 1)
+    loads = profile(mine | {"trainer.model": "/m"})
+    assert {item.key for item in check(loads, WITH_NEMO) if "is set and not used" in item.message} == {*SIZES}
+    assert reach.why_not("recipe.layers", loads, resolve(loads, WITH_NEMO)) == "the model folder decides"
+
+
+@pytest.mark.parametrize("where", [WITH_NEMO, BRIDGE], ids=["recipes", "bridge"])
+def test_what_is_not_chosen_stays_the_recipes_own(where):
+    made = plan(profile(LEFT), where)
+    words = argv(made.attempts[0].command, "/run")
+    assert [word for word in words if word.startswith("--") and "recipe.py" not in word][-1] == "--output=/run/output"
+    assert (made.numbers, made.global_batch, made.steps) == ((), 0, 0)
+    assert made.attempts[0].batch.endswith("with the recipe's own batch")
+    text = written(LEFT, where)
+    for name in (".lr =", "min_lr", "warmup", "max_steps", "train_iters", "plugins =", "mixed_precision",
+                 "save_interval", "every_n_train_steps", "seed", "global_batch_size = "):  # fmt: skip
+        assert name not in text, name
+    one = written(LEFT | {"recipe.steps": 7}, where)
+    gone = {line.strip() for line in one.splitlines()} - {line.strip() for line in text.splitlines()}
+    assert any(line.endswith("= 7") for line in gone)
+    assert not [line for line in gone if ".lr =" in line or "precision" in line or "seed" in line]
+
+
+def test_hidden_size_and_heads_of_a_recipe_change_together():
+    (finding,) = check(profile(NEMO | {"recipe.hidden_size": 128}), WITH_NEMO)
+    assert (finding.level, finding.key) == ("error", "recipe.heads")
+    text = written(NEMO | {"recipe.layers": 2})
+    assert "num_layers = arguments.layers" in text
+    assert "hidden_size" not in text
 
 
 def written(values, where=WITH_NEMO):
@@ -635,7 +664,7 @@ def test_the_file_is_clean_python(tmp_path):
         NEMO,
         MOCK,
         FINETUNE,
-        NEMO | {"nemo.own_size": False},
+        NEMO | SIZES,
         NEMO | {"nemo.pipeline_parallel": 2, "recipe.precision": "bf16"},
     ]
     variants += [FINETUNE | {"nemo.peft": "none"}, MOCK | FINETUNE | {"trainer.data": (), "recipe.precision": "fp32"}]

@@ -99,7 +99,6 @@ def child(python, folder, *words):
 OWN = SETTINGS | {
     "trainer.data": ("/data/a b.bin", "/data/c.bin"),
     "nemo.tokenizer": "/tokenizers/mine",
-    "nemo.own_size": False,
     "recipe.layers": 6,
     "recipe.hidden_size": 96,
     "recipe.heads": 12,
@@ -279,7 +278,6 @@ def test_a_bf16_pretraining_on_prepared_chinese_text(python, tokenizer, tmp_path
         "trainer.data": (str(tmp_path / "poems_train.bin"),),
         "trainer.validation_data": (str(tmp_path / "poems_validation.bin"),),
         "nemo.tokenizer": tokenizer,
-        "nemo.own_size": False,
         "recipe.layers": 2,
         "recipe.hidden_size": 64,
         "recipe.heads": 4,

@@ -40,7 +40,7 @@ def options(key: str, profile: Profile, facts: Facts, resolved: Resolved) -> tup
 def _unset(key: str, resolved: Resolved) -> Option:
     """Return the choice of what holds where nothing is chosen."""
     held = resolved.values.get(key.removeprefix("recipe."))
-    return Option("", "not set", held.text if held and held.source else "")
+    return Option("", "not set", (held.words or fields.show(held.value)) if held and held.source else "")
 
 
 def applies(key: str, profile: Profile, resolved: Resolved | None = None) -> bool:

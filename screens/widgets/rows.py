@@ -79,6 +79,11 @@ class ChoiceRow(Row, can_focus=True):
         """Make the row; a tall one has a line for each value."""
         super().__init__(field)
         self.tall = tall
+        self._source = ""
+
+    def in_force(self, held: InForce) -> None:
+        """Keep where the value comes from that holds while none is chosen."""
+        self._source = held.source
 
     def show(self, value: Value, options: tuple[Option, ...], reason: str) -> None:
         """Show a value among its options."""
@@ -94,7 +99,8 @@ class ChoiceRow(Row, can_focus=True):
             if option.reason:
                 labels.setdefault(option.reason, []).append(option.label)
         reasons = [f"✗ {', '.join(those)}: {reason}." for reason, those in labels.items()]
-        return self.wrong or " ".join([self.field.help, *reasons])
+        source = f"Not set: {visible(self._source)}." if self._source else ""
+        return self.wrong or " ".join(filter(None, [self.field.help, source, *reasons]))
 
     def render(self) -> Text:
         """Draw all values, the chosen one marked."""

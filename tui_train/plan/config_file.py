@@ -60,6 +60,15 @@ def config_file(
     return ConfigFile(path, source, whole)
 
 
+def without_checkpoint(profile: Profile, chosen: Preset, facts: Facts) -> Plain:
+    """Return what the user's file says in place of a checkpoint to resume from, None where it says nothing."""
+    document, rule = facts.documents.get(profile.trainer.config), chosen.checkpoints
+    at: Any = document.values if document else {}
+    for name in rule.values[0].key.split(".") if rule and rule.values else ():
+        at = at.get(name) if isinstance(at, dict) else None
+    return at if isinstance(at, (str, bool, int, float)) else None
+
+
 def clashes(values: Mapping[str, Any], chosen: Preset) -> tuple[str, ...]:
     """Return the keys under which a user's file has a single value, where the preset needs a table."""
     found = []

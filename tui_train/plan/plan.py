@@ -54,10 +54,13 @@ def plan(profile: Profile, facts: Facts) -> Plan:
     jobs, configs = _jobs(tries, resolved, toolchain)
     recipe = settled.recipe
     outputs = tuple(_output(step.profile, settled, resolved.own_output) for step in tries)
-    paths = [config_file.path_of(profile, resolved.preset, number) for number in range(1, len(tries) + 1)]
-    made = [
-        _attempt(step, profile, resolved, job, facts, path) for step, job, path in zip(tries, jobs, paths, strict=True)
-    ]
+    made: list[tuple[Attempt, ConfigFile | None]] = []
+    for number, (step, job) in enumerate(zip(tries, jobs, strict=True), start=1):
+        path = config_file.path_of(profile, resolved.preset, number)
+        attempt, config = _attempt(step, profile, resolved, job, facts, path)
+        same = next((old for _, old in made if config and old and old.values == config.values), None)
+        made.append(_attempt(step, profile, resolved, job, facts, same.path) if same else (attempt, config))
+    written = {config.path: config for _, config in made if config}
     return Plan(
         name=profile.name,
         title=_title(profile, resolved),
@@ -81,7 +84,7 @@ def plan(profile: Profile, facts: Facts) -> Plan:
         numbers=_numbers(recipe, resolved),
         attempts=tuple(attempt for attempt, _ in made),
         phases=resolved.room.phases,
-        configs=(*configs, *(config for _, config in made if config)),
+        configs=(*configs, *written.values()),
         programs=_programs(profile),
         nemo=nemo.file(settled, resolved.nemo, resolved.gpus, facts, resolved.toolchain) if resolved.nemo else None,
         resumes_itself=resolved.nemo is not None,
@@ -236,7 +239,9 @@ def _attempt(  # noqa: PLR0913, PLR0917 - each is a thing of its own
             folder_of(step.profile, preset) or in_run_dir(""),
         ),
         checkpoints=CheckpointRule(output, rule.prefix, rule.complete, rule.suffix, rule.file) if rule else None,
-        fills=(path,) if config and config_file.holds_paths(preset) else (),
+        fills=((path, config_file.without_checkpoint(first, preset, facts)),)
+        if config and config_file.holds_paths(preset)
+        else (),
     )
     return attempt, config
 

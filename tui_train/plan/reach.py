@@ -27,7 +27,7 @@ def why_not(key: str, profile: Profile, resolved: Resolved | None = None) -> str
     if section == "communication":
         return _not_for_communication(key, resolved.backend) if resolved else ""
     if section == "recipe":
-        return _not_passed(key, resolved) if resolved and key not in _OURS else ""
+        return _not_passed(key, profile, resolved) if resolved and key not in _OURS else ""
     return _not_there(key, profile) or _not_for_trainer(key, profile, resolved)
 
 
@@ -73,7 +73,7 @@ def _not_for_communication(key: str, talks: str) -> str:
     return f"these processes talk by {talks}" if key == "communication.debug" and talks != "nccl" else ""
 
 
-def _not_passed(key: str, resolved: Resolved) -> str:
+def _not_passed(key: str, profile: Profile, resolved: Resolved) -> str:
     wanted = "recipe.learning_rate" if key == "recipe.lr_scaling" else key
     names = {name for name, needed in PLACEHOLDERS.items() if needed == wanted}
     if resolved.room.loads_model and MODEL_SIZE & names:
@@ -82,6 +82,5 @@ def _not_passed(key: str, resolved: Resolved) -> str:
         return ""
     if resolved.nemo and MODEL_SIZE & names:
         return "the weights decide"
-    if resolved.nemo:
-        return "a NeMo recipe does not take it"
-    return f"“{visible(resolved.preset.label)}” does not take it"
+    who = {"builtin": "the built-in trainer", "nemo": "a NeMo recipe"}.get(profile.trainer.kind)
+    return f"{who} does not take it" if who else "this preset does not pass it"

@@ -113,7 +113,8 @@ class Attempt(Struct, frozen=True, kw_only=True):
 
     `edits` are its values where they are not the profile's own, by key. `then` is the number of the attempt after it,
     by the phase in which the GPU's memory ran out; none where it is not in there. `fills` are files of the plan that
-    hold paths which only the running script knows: it puts them in (`filled`).
+    hold paths which only the running script knows: it puts them in (`filled`). Beside each stands the value that takes
+    the place of a checkpoint where there is none.
     """
 
     rung: str
@@ -123,7 +124,7 @@ class Attempt(Struct, frozen=True, kw_only=True):
     edits: dict[str, Value] = {}
     then: dict[str, int] = {}
     checkpoints: CheckpointRule | None = None
-    fills: tuple[str, ...] = ()
+    fills: tuple[tuple[str, Plain], ...] = ()
 
 
 class Wrapping(Struct, frozen=True, kw_only=True):

@@ -6,6 +6,7 @@ from importlib import resources
 from tui_train.memory.rungs import PHASES, WHERE
 from tui_train.memory.wordings import OUT_OF_MEMORY
 from tui_train.plan.types import Attempt, Part, Plan, Setting, Variable, Word, Wrapping, filled, needs_checkpoint
+from tui_train.render.config_yaml import yaml_value
 from tui_train.text import visible
 
 _EXPANSIONS = {
@@ -161,7 +162,8 @@ def _attempt(number: int, attempt: Attempt, shared: tuple[Setting, ...]) -> str:
         names = (rule.file,) if rule.file else (rule.prefix, rule.suffix, *rule.complete)
         words = " ".join(quote(word) for word in (rule.folder, *names))
         lines.append(f"  {'only_checkpoint' if rule.file else 'newest_checkpoint'} {words}")
-    lines += [f"  fill {shlex.quote(path)} {shlex.quote(filled(path))}" for path in attempt.fills]
+    for path, otherwise in attempt.fills:
+        lines.append(f"  fill {shlex.quote(path)} {shlex.quote(filled(path))} {shlex.quote(yaml_value(otherwise))}")
     own = [_setting(item, "    ") for item in attempt.command.env if item not in shared]
     lines += ["  local settings=(", '    "${shared[@]}"', *own, "  )"] if own else ['  local settings=("${shared[@]}")']
     parts = attempt.command.parts
