@@ -61,6 +61,9 @@ def resolve(profile: Profile, facts: Facts) -> Resolved:
         gpus = gpus[:1]
     flavour = nemo.flavour(toolchain) if profile.trainer.kind == "nemo" else None
     chosen, taken = _told(profile, flavour, facts)
+    if profile.trainer.kind == "script" and launcher == "accelerate":
+        # It is told the precision itself, for any script that goes through it.
+        taken |= {"precision"}
     loads_model = bool(profile.trainer.model) and "model" in taken
     copies = nemo.copies(profile, world_size)
     talks = communication.backend(profile.communication, cuda=device == "cuda", world_size=world_size)

@@ -27,6 +27,8 @@ def upgraded(data: dict[str, Any], own: Own) -> dict[str, Any]:
         words = tuple(word for word in arguments if isinstance(word, str)) if isinstance(arguments, list) else ()
         reached = takes(preset(str(trainer.get("preset", "hf-trainer")), own), words)
         passed = {PLACEHOLDERS[name].removeprefix("recipe.") for name in reached}
+        if trainer.get("launcher") == "accelerate" or trainer.get("strategy", "ddp") != "ddp":
+            passed.add("precision")
     else:
         keeps = model if kind == "builtin" else model or own_size or nemo.get("task") == "finetune"
         passed = _DEFAULTS.keys() - set(_SIZES if keeps else ())

@@ -51,7 +51,7 @@ shared=(
 # Attempt 1, as planned: micro batch 4 x accumulation 4 x 2 processes = global batch 32.
 attempt_1() {
   newest_checkpoint "$run_dir"/output checkpoint- '' trainer_state.json
-  fill config.yaml config.filled.yaml
+  fill config.yaml config.filled.yaml null
   local settings=(
     "${shared[@]}"
     # shows which device each process uses; TUI_TRAIN_SHOW_DEVICES=0 turns it off
@@ -73,7 +73,7 @@ attempt_1() {
 # Attempt 2, expandable segments: micro batch 4 x accumulation 4 x 2 processes = global batch 32.
 attempt_2() {
   newest_checkpoint "$run_dir"/output checkpoint- '' trainer_state.json
-  fill config-2.yaml config-2.filled.yaml
+  fill config.yaml config.filled.yaml null
   local settings=(
     "${shared[@]}"
     # the allocator grows its blocks: less memory lost to fragmentation
@@ -89,7 +89,7 @@ attempt_2() {
     # a restart would repeat the failure; what follows a failure stands below
     --max-restarts=0
     -m axolotl.cli.train
-    "$run_dir"/config-2.filled.yaml
+    "$run_dir"/config.filled.yaml
   )
   launch /data
 }
@@ -97,7 +97,7 @@ attempt_2() {
 # Attempt 3, micro batch 4 -> 2: micro batch 2 x accumulation 8 x 2 processes = global batch 32.
 attempt_3() {
   newest_checkpoint "$run_dir"/output checkpoint- '' trainer_state.json
-  fill config-3.yaml config-3.filled.yaml
+  fill config-3.yaml config-3.filled.yaml null
   local settings=(
     "${shared[@]}"
     # the allocator grows its blocks: less memory lost to fragmentation
@@ -121,7 +121,7 @@ attempt_3() {
 # Attempt 4, micro batch 2 -> 1: micro batch 1 x accumulation 16 x 2 processes = global batch 32.
 attempt_4() {
   newest_checkpoint "$run_dir"/output checkpoint- '' trainer_state.json
-  fill config-4.yaml config-4.filled.yaml
+  fill config-4.yaml config-4.filled.yaml null
   local settings=(
     "${shared[@]}"
     # the allocator grows its blocks: less memory lost to fragmentation
@@ -145,7 +145,7 @@ attempt_4() {
 # Attempt 5, activation checkpointing: micro batch 1 x accumulation 16 x 2 processes = global batch 32.
 attempt_5() {
   newest_checkpoint "$run_dir"/output checkpoint- '' trainer_state.json
-  fill config-5.yaml config-5.filled.yaml
+  fill config-5.yaml config-5.filled.yaml null
   local settings=(
     "${shared[@]}"
     # the allocator grows its blocks: less memory lost to fragmentation
@@ -319,7 +319,9 @@ whole() {  # whole FILE: false for an empty one, and for an archive, as torch.sa
   [ "$(tail -c 22 -- "$1" | head -c 4 | tr -d '\0')" = $'PK\005\006' ]
 }
 
-fill() {  # fill FROM TO: copies a file of the run folder, with the run's own paths in place of the marks
+# fill FROM TO OTHERWISE: copies a file of the run folder, with the run's own paths in place of the marks, and OTHERWISE
+# in place of a checkpoint where there is none
+fill() {
   local text at own=$run_dir/$2.new.$node_rank.$$ # several machines may fill it at once, in a folder that they share
   if [ "$dry_run" = yes ]; then
     printf '# %s is %s with the paths of this folder in it\n' "$2" "$1"
@@ -331,7 +333,7 @@ fill() {  # fill FROM TO: copies a file of the run folder, with the run's own pa
   text=${text//@TUI_TRAIN_RUN_DIR@/"$at"}
   at=$checkpoint
   escape
-  [ -n "$at" ] || text=${text//'"@TUI_TRAIN_CHECKPOINT@"'/null}
+  [ -n "$at" ] || text=${text//'"@TUI_TRAIN_CHECKPOINT@"'/"$3"}
   text=${text//@TUI_TRAIN_CHECKPOINT@/"$at"}
   if ! printf '%s\n' "$text" > "$own" || ! mv -f -- "$own" "$run_dir/$2"; then
     rm -f -- "$own"

@@ -37,8 +37,9 @@ def make_config(arguments):
 
     config.train.train_iters = 200
     config.train.global_batch_size = 32
-    config.train.micro_batch_size = arguments.micro_batch
     config.train.rampup_batch_size = None
+    if arguments.micro_batch:
+        config.train.micro_batch_size = arguments.micro_batch
     config.rng.seed = 1
     config.logger.log_interval = 10
     config.logger.tensorboard_dir = str(Path(arguments.output, "tensorboard"))
@@ -63,7 +64,7 @@ def make_config(arguments):
     dataset = getattr(configs, "GPTSFTDatasetConfig", None) or configs.FinetuningDatasetConfig
     config.dataset = dataset(
         dataset_root='/data/chats',
-        seq_length=arguments.sequence_length,
+        seq_length=arguments.sequence_length or config.dataset.seq_length,
         seed=1,
         do_validation=False,
         do_test=False,
@@ -74,15 +75,15 @@ def make_config(arguments):
     config.tokenizer.tokenizer_model = '/models/Llama-3.2-3B'
     config.tokenizer.vocab_size = None
     # The model has a length of its own.
-    config.model.seq_length = arguments.sequence_length
+    config.model.seq_length = config.dataset.seq_length
     if arguments.activation_checkpointing:
         config.model.recompute_granularity = "full"
         config.model.recompute_method = "uniform"
         config.model.recompute_num_layers = 1
 
     config.optimizer.lr = 0.0003
-    # It rises for a tenth of the steps, then falls to a tenth.
     config.optimizer.min_lr = 0.0003 / 10
+    # The recipe's warm-up and decay are those of its own number of steps.
     config.scheduler.lr_warmup_fraction = None
     config.scheduler.lr_warmup_iters = 20
     config.scheduler.lr_decay_iters = 200

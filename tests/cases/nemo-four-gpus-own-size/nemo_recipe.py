@@ -69,7 +69,7 @@ def make_recipe(arguments):
         tokenizer=run.Config(AutoTokenizer, pretrained_model_name='/models/Llama-3.2-1B'),
     )
     # The model has a length of its own.
-    recipe.model.config.seq_length = arguments.sequence_length
+    recipe.model.config.seq_length = recipe.data.seq_length
     if arguments.activation_checkpointing:
         recipe.model.config.recompute_granularity = "full"
         recipe.model.config.recompute_method = "uniform"
@@ -78,9 +78,10 @@ def make_recipe(arguments):
     recipe.trainer.max_steps = 200
     recipe.trainer.val_check_interval = 50
     recipe.optim.config.lr = 0.0003
-    # It rises for a tenth of the steps, then falls to a tenth.
-    recipe.optim.lr_scheduler.warmup_steps = 20
     recipe.optim.lr_scheduler.min_lr = 0.0003 / 10
+    # A longer warm-up than a tenth of the steps would leave little of the learning rate.
+    scheduler = recipe.optim.lr_scheduler
+    scheduler.warmup_steps = min(scheduler.warmup_steps, 20)
 
     recipe.trainer.plugins = run.Config(
         nl.MegatronMixedPrecision,
@@ -93,7 +94,7 @@ def make_recipe(arguments):
     recipe.optim.config.bf16 = True
     recipe.optim.config.fp16 = False
 
-    # Checkpoints by steps, not by minutes; a start goes on from the newest one, if there is one.
+    # A start resumes from the newest checkpoint, if there is one.
     recipe.log.ckpt.train_time_interval = None
     recipe.log.ckpt.every_n_train_steps = 50
     recipe.log.ckpt.save_last = True
@@ -101,6 +102,13 @@ def make_recipe(arguments):
     recipe.log.ckpt.save_optim_on_train_end = True
     recipe.resume.resume_if_exists = True
     recipe.resume.resume_ignore_no_checkpoint = True
+
+    # These ask for code of Transformer Engine or Apex, which the chosen Python does not have.
+    recipe.model.config.masked_softmax_fusion = False
+    recipe.model.config.persist_layer_norm = False
+    recipe.model.config.apply_rope_fusion = False
+    # PyTorch's AdamW takes the place of theirs: shared out over GPUs, its state could not be saved.
+    recipe.optim.config.use_distributed_optimizer = False
     return recipe
 
 

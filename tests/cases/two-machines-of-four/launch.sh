@@ -70,10 +70,11 @@ attempt_1() {
     --gradient_accumulation_steps=4
     --learning_rate=2e-05
     --max_steps=1000
-    --save_strategy=steps
-    --save_steps=20
+    --save_strategy=steps --save_steps=20
     --seed=1
+    --bf16=False
     --fp16=True
+    --gradient_checkpointing=False
   )
   [ -z "$checkpoint" ] || command+=(--resume_from_checkpoint="$checkpoint")
   launch /home/ada/demo
@@ -101,10 +102,11 @@ attempt_2() {
     --gradient_accumulation_steps=4
     --learning_rate=2e-05
     --max_steps=1000
-    --save_strategy=steps
-    --save_steps=20
+    --save_strategy=steps --save_steps=20
     --seed=1
+    --bf16=False
     --fp16=True
+    --gradient_checkpointing=False
   )
   [ -z "$checkpoint" ] || command+=(--resume_from_checkpoint="$checkpoint")
   launch /home/ada/demo
@@ -132,10 +134,11 @@ attempt_3() {
     --gradient_accumulation_steps=8
     --learning_rate=2e-05
     --max_steps=1000
-    --save_strategy=steps
-    --save_steps=20
+    --save_strategy=steps --save_steps=20
     --seed=1
+    --bf16=False
     --fp16=True
+    --gradient_checkpointing=False
   )
   [ -z "$checkpoint" ] || command+=(--resume_from_checkpoint="$checkpoint")
   launch /home/ada/demo
@@ -163,9 +166,9 @@ attempt_4() {
     --gradient_accumulation_steps=8
     --learning_rate=2e-05
     --max_steps=1000
-    --save_strategy=steps
-    --save_steps=20
+    --save_strategy=steps --save_steps=20
     --seed=1
+    --bf16=False
     --fp16=True
     --gradient_checkpointing=True
   )
@@ -667,7 +670,9 @@ whole() {  # whole FILE: false for an empty one, and for an archive, as torch.sa
   [ "$(tail -c 22 -- "$1" | head -c 4 | tr -d '\0')" = $'PK\005\006' ]
 }
 
-fill() {  # fill FROM TO: copies a file of the run folder, with the run's own paths in place of the marks
+# fill FROM TO OTHERWISE: copies a file of the run folder, with the run's own paths in place of the marks, and OTHERWISE
+# in place of a checkpoint where there is none
+fill() {
   local text at own=$run_dir/$2.new.$node_rank.$$ # several machines may fill it at once, in a folder that they share
   if [ "$dry_run" = yes ]; then
     printf '# %s is %s with the paths of this folder in it\n' "$2" "$1"
@@ -679,7 +684,7 @@ fill() {  # fill FROM TO: copies a file of the run folder, with the run's own pa
   text=${text//@TUI_TRAIN_RUN_DIR@/"$at"}
   at=$checkpoint
   escape
-  [ -n "$at" ] || text=${text//'"@TUI_TRAIN_CHECKPOINT@"'/null}
+  [ -n "$at" ] || text=${text//'"@TUI_TRAIN_CHECKPOINT@"'/"$3"}
   text=${text//@TUI_TRAIN_CHECKPOINT@/"$at"}
   if ! printf '%s\n' "$text" > "$own" || ! mv -f -- "$own" "$run_dir/$2"; then
     rm -f -- "$own"
