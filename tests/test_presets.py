@@ -14,6 +14,7 @@ import msgspec
 import pytest
 import yaml
 from support import SCRIPTS, bash, exported, facts, gpu, plain_environment, profile, ready, taken, until
+from test_in_force import FACTORY, filed
 
 from tui_train import places, preset_commands
 from tui_train.errors import BadInput, NotFound
@@ -21,7 +22,7 @@ from tui_train.facts.documents import document, read
 from tui_train.facts.script_help import ask_script, offered, parse
 from tui_train.facts.types import Document, Flag
 from tui_train.plan.plan import plan
-from tui_train.plan.types import argv
+from tui_train.plan.types import ConfigFile, argv
 from tui_train.presets import OwnPreset, preset, presets, takes, texts
 from tui_train.presets import own as own_module
 from tui_train.presets.own import own_presets
@@ -399,8 +400,6 @@ def test_a_yaml_file_is_read_bounded(tmp_path):
     [1e-4, 1e-05, 3e300, 0.1, 1, True, None, "1e-4", "no", "null", "1", "a: b", "x\ny\n", " ", "中", "", "'\"\\"],
 )
 def test_a_value_keeps_its_type(value):
-    from tui_train.plan.types import ConfigFile
-
     written = config_yaml(ConfigFile("c.yaml", "why", {"a": {"b": [value]}}))
     back = yaml.safe_load(written)["a"]["b"][0]
     assert (back, type(back)) == (value, type(value))
@@ -738,6 +737,49 @@ def test_trl_itself_understands_its_arguments(real, tmp_path):
               read.bf16, read.gradient_checkpointing, read.learning_rate, read.max_steps, read.resume_from_checkpoint]))
     """, *words[words.index("trl.scripts.sft") + 1 :])  # fmt: skip
     assert told == [4, 4, 64, False, False, 1e-5, 9, "/run/output/checkpoint-3"]
+
+
+@parsers
+def test_trl_itself_reads_the_data_and_what_was_not_chosen(real, tmp_path):
+    data = [tmp_path / name for name in ("a b.jsonl", "c.jsonl")]
+    for number, path in enumerate(data):
+        path.write_text(json.dumps({"text": f"sample {number}"}) + "\n")
+    values = {"trainer.kind": "script", "trainer.preset": "trl", "trainer.data": tuple(map(str, data)),
+              "trainer.python": sys.executable}  # fmt: skip
+    run, made = exported(tmp_path / "run", profile(values), facts(paths=dict.fromkeys(map(str, data), "file")))
+    words = argv(made.attempts[0].command, str(run.path))
+    told = parsed(real, """
+        import json, sys
+        from trl import DatasetMixtureConfig, SFTConfig, TrlParser, get_dataset
+        args, mixture = TrlParser((SFTConfig, DatasetMixtureConfig)).parse_args_and_config(sys.argv[1:] + ["--use_cpu"])
+        rows = get_dataset(mixture)["train"]["text"]
+        print(json.dumps([list(rows), args.learning_rate, args.max_steps, args.max_length, args.save_steps, args.seed]))
+    """, *words[words.index("trl.scripts.sft") + 1 :])  # fmt: skip
+    own = presets()["trl"].own
+    assert told == [["sample 0", "sample 1"], own["learning_rate"], -1, own["sequence_length"],
+                    own["checkpoint_every"], own["seed"]]  # fmt: skip
+
+
+@parsers
+def test_llama_factory_itself_reads_your_file_as_it_was(real, tmp_path):
+    text = FACTORY.replace("bf16: true", "bf16: false")
+    chosen, found = filed(tmp_path, "llama-factory", text)
+    values = {**plan(chosen, found).configs[0].values, "resume_from_checkpoint": None}
+    code = """
+        import json
+        from llamafactory.hparams.parser import _TRAIN_ARGS, read_args
+        from transformers import HfArgumentParser
+        model, data, training, *_ = HfArgumentParser(_TRAIN_ARGS).parse_dict(read_args())
+        print(json.dumps([training.per_device_train_batch_size, training.gradient_accumulation_steps, data.cutoff_len,
+              training.learning_rate, training.max_steps, training.num_train_epochs, training.output_dir,
+              model.disable_gradient_checkpointing, training.seed, training.save_steps]))
+    """
+    (tmp_path / "after.yaml").write_text(config_yaml(ConfigFile("c.yaml", "", values)))
+    before, after = (parsed(real, code, str(tmp_path / name)) for name in ("mine.yaml", "after.yaml"))
+    assert before == after
+    assert after[:7] == [2, 8, 4096, 1e-5, -1, 3.0, "saves/qwen"]
+    own = presets()["llama-factory"].own
+    assert after[-2:] == [own["seed"], own["checkpoint_every"]]
 
 
 @parsers

@@ -10,7 +10,7 @@ from msgspec import Struct
 
 from tui_train.errors import BadInput
 from tui_train.facts.types import Document
-from tui_train.presets import OWN, PLACEHOLDER, Preset
+from tui_train.presets import OWN, PLACEHOLDER, Preset, condition
 from tui_train.profile import fields
 from tui_train.profile.fields import Value
 from tui_train.profile.rows import Field
@@ -61,7 +61,7 @@ def in_force(profile: Profile, preset: Preset, document: Document | None, copies
     """
     said = _said(profile, preset, document, copies)
     default = "default" if profile.trainer.kind != "script" else f"{preset.label}'s default"
-    own = preset.own if _is_its_own(profile, preset) else {}
+    own = _defaults(preset, document) if _is_its_own(profile, preset) else {}
     values: dict[str, InForce] = {}
     for name in OWN - {"accumulation"}:
         chosen = getattr(profile.recipe, name)
@@ -101,6 +101,14 @@ def own_output(profile: Profile, preset: Preset, document: Document | None) -> s
     said = (look_up(option) for look_up, _ in _spoken(profile, preset, document) for option in options)
     path = next((value for value in said if isinstance(value, str) and value), "")
     return fields.absolute(path, Path(folder_of(profile, preset) or "/"))
+
+
+def _defaults(preset: Preset, document: Document | None) -> dict[str, Any]:
+    """Return the preset's defaults but for those that the user's file decides in another way, by a key of its own."""
+    without = preset.file.without if preset.file and document else ()
+    values = document.values if document else {}
+    decided = {condition(dropped.when) for dropped in without if _at(values, dropped.key) is not None}
+    return {name: value for name, value in preset.own.items() if name not in decided}
 
 
 def _is_its_own(profile: Profile, preset: Preset) -> bool:
