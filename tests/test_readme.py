@@ -21,7 +21,8 @@ README = (ROOT / "README.md").read_text(encoding="utf-8")
 # What makes the README's trainings short; it stays in the profiles that its commands save.
 QUICK = ("layers=1", "hidden_size=16", "heads=2", "sequence_length=16", "steps=2", "checkpoint_every=1")
 # Whatever cards the machine of the tests has, and whatever torch.
-SETTINGS = [word for edit in QUICK for word in ("--set", f"recipe.{edit}")] + ["--set", "hardware.device=cpu"]
+CPU = ["--set", "hardware.device=cpu"]
+SETTINGS = [word for edit in QUICK for word in ("--set", f"recipe.{edit}")] + CPU
 # A script as a user has it: it takes any arguments and does nothing.
 OWN_SCRIPT = "import sys\nprint(sys.argv)\n"
 
@@ -69,7 +70,9 @@ def run(words, folder):
     name, *rest = words
     if name == "tui-train":
         takes_edits = rest and any(param.name == "edits" for param in cli.cli.commands[rest[0]].params)
-        words = [sys.executable, "-m", "tui_train", *rest, *(SETTINGS if takes_edits else [])]
+        # Other trainers than the built-in one have numbers of their own.
+        ours = {"quickstart", "mine"} & {*rest} and not any("trainer.kind=" in word for word in rest)
+        words = [sys.executable, "-m", "tui_train", *rest, *((SETTINGS if ours else CPU) if takes_edits else [])]
     elif name == "bash":
         words = [*words, "--dry-run"]
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
@@ -172,6 +175,7 @@ def test_a_preset_of_your_own(tmp_path, monkeypatch):
     (places.presets_folder() / "mine.toml").write_text(text)
     (tmp_path / "train.py").write_text(OWN_SCRIPT)
     sets = [word for edit in ("kind=script", "script=train.py", "preset=mine") for word in ("--set", f"trainer.{edit}")]
+    sets += ["--set", "recipe.micro_batch=8", "--set", "recipe.global_batch=16"]
     code, out = run(["tui-train", "export", "quickstart", "own", *sets], tmp_path)
     assert code == 0, out
     script = (tmp_path / "own" / "launch.sh").read_text()

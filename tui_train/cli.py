@@ -425,7 +425,7 @@ def nemo_prepare(  # noqa: PLR0913, PLR0917 - one for each option
     """Turn FILES into data for a NeMo pretraining.
 
     A .jsonl has a document a line, its "text"; in other files, which are UTF-8 text, blank lines divide documents.
-    Started again after an interruption, it goes on where it was.
+    An interrupted one resumes when it is started again.
     """
     from tui_train import nemo_commands
     from tui_train.nemo_files import Data
