@@ -148,9 +148,12 @@ RECIPE = {
 
 
 def taken(values, own=None):
-    """A whole recipe with these values, without what the preset that they name does not take."""
+    """A whole recipe with these values, without what the preset that they name does not take; ours takes any."""
+    if values.get("trainer.kind") != "script":
+        return values
     chosen = own or presets()[values.get("trainer.preset", "hf-trainer")]
     keys = {PLACEHOLDERS[name] for name in takes(chosen, tuple(values.get("trainer.arguments", ())))}
+    keys |= {"recipe.precision"} if values.get("trainer.launcher") == "accelerate" else set()
     values = {**RECIPE, **values}
     return {key: value for key, value in values.items() if not key.startswith("recipe.") or key in keys}
 

@@ -264,7 +264,12 @@ CANNOT_RUN = {
     ),
     "no preset of a script": (["trainer.preset=builtin"], 65, "trainer.preset is 'builtin'", "Known are: accelerate"),
     "rung": (["ladder.rungs=micro-batch"], 65, "there is no fallback micro-batch", "Did you mean micro_batch?"),
-    "card": (["hardware.gpus=GPU-x"], 69, "the card GPU-x is not in this machine", "Choose the cards again."),
+    "card": (
+        ["hardware.device=auto", "hardware.gpus=GPU-x"],
+        69,
+        "the card GPU-x is not in this machine",
+        "Choose the cards again.",
+    ),
     "python": (["trainer.python=/no/python"], 69, "/no/python", "trainer.python"),
 }
 

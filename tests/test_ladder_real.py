@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 import msgspec
 import pytest
-from support import SCRIPTS, bash, exported, facts, gpu, plain_environment, profile, ready
+from support import SCRIPTS, bash, exported, facts, gpu, plain_environment, profile, ready, taken
 from test_training import TINY, log_of, losses
 
 from tui_train.presets import Checkpoints, OwnPreset, presets
@@ -101,7 +101,9 @@ def train(folder, cell, *, faults=(), micro=0):
     # The optimizer of a newer one is fused by itself.
     transformers = "4.57.0" if phase == "step" else "5.23.0"
     found = msgspec.structs.replace(facts(gpus=gpus, transformers=transformers), presets={"own": own})
-    run, plan = exported(folder / "run", profile(values), found)
+    run, plan = exported(
+        folder / "run", profile(taken(values, own.preset if trainer == "total-batch" else None)), found
+    )
     half = run.path / "output" / "checkpoint-99"
     half.mkdir(parents=True)
     (half / "model.safetensors").write_text("half")
@@ -242,7 +244,7 @@ def test_the_ladder_ends(tmp_path, trainer, launcher, phase):
 def test_an_older_trainer_resumes_with_the_micro_batch_that_it_is_told(tmp_path):
     """Its own choice is the checkpoint's, with the accumulation of the smaller one: another global batch."""
     values = {"trainer.kind": "script", "trainer.preset": "hf-trainer", "trainer.script": "/t.py"}
-    chosen = profile(values | {"recipe.micro_batch": 8, "ladder.rungs": ("micro_batch",)})
+    chosen = profile(taken(values) | {"recipe.micro_batch": 8, "ladder.rungs": ("micro_batch",)})
     run, plan = exported(tmp_path / "run", chosen, facts(transformers="5.1.0"))
     told = [{one.name: one.value for one in attempt.command.env} for attempt in plan.attempts]
     assert [names["TUI_TRAIN_MICRO_BATCH"] for names in told] == ["8", "4", "2", "1"]

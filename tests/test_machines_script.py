@@ -6,7 +6,7 @@ import socket
 import subprocess
 
 import pytest
-from support import bash, exported, facts, gpu, plain_environment, profile, stub
+from support import bash, exported, facts, gpu, plain_environment, profile, stub, taken
 
 PROFILE = {
     "trainer.launcher": "torchrun",
@@ -141,7 +141,7 @@ def resuming(tmp_path, **more):
         "nodes.address": "127.0.0.1",
         **more,
     }
-    return exported(tmp_path / "run", profile(values), facts(python=tmp_path / "python"))[0], tmp_path / "out"
+    return exported(tmp_path / "run", profile(taken(values)), facts(python=tmp_path / "python"))[0], tmp_path / "out"
 
 
 def test_machines_resume_only_together(tmp_path):
@@ -180,7 +180,7 @@ def test_machines_fill_the_same_file_at_once(tmp_path):
     (run.path / "c.yaml").write_text('a: "@TUI_TRAIN_RUN_DIR@"\n')
     text = run.script.read_text()
     assert "launch " in text
-    run.script.write_text(text.replace("  launch ", "  fill c.yaml c.filled.yaml\n  launch ", 1))
+    run.script.write_text(text.replace("  launch ", "  fill c.yaml c.filled.yaml null\n  launch ", 1))
     slow = tmp_path / "bin" / "mv"
     slow.parent.mkdir()
     slow.write_text(f'#!/bin/sh\ncase $* in *filled*) sleep 1 ;; esac\nexec {shutil.which("mv")} "$@"\n')

@@ -11,7 +11,7 @@ import subprocess
 import sys
 
 import pytest
-from support import SCRIPTS, bash, exported, facts, gpu, plain_environment, profile, ready
+from support import SCRIPTS, bash, exported, facts, gpu, plain_environment, profile, ready, taken
 from test_launchers import free_port, parsed
 
 from tui_train.plan.types import argv
@@ -54,7 +54,7 @@ def chosen(folder, trainer, **more):
         (folder / "train.py").write_text((SCRIPTS / "total_batch.py").read_text())
         values |= {"trainer.kind": "script", "trainer.script": str(folder / "train.py")}
         values |= {"trainer.arguments": ("--config", "steps.yaml", "--stage", "x")}
-    return profile(values)
+    return profile(taken(values))
 
 
 def log_of(run):

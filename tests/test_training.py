@@ -8,7 +8,7 @@ import sys
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
-from support import SCRIPTS, bash, exported, facts, plain_environment, profile, until
+from support import SCRIPTS, bash, exported, facts, plain_environment, profile, taken, until
 from test_launchers import free_port
 from test_matrix import together
 
@@ -38,7 +38,9 @@ TWO = {"hardware.processes": 2, "recipe.micro_batch": 4}
 
 def run_of(folder, *arguments, values=None, before=lambda _: None, code=0):
     """Train the tiny model through its exported script to the end."""
-    chosen = profile({**TINY, "trainer.python": sys.executable, "trainer.arguments": arguments, **(values or {})})
+    chosen = profile(
+        taken({**TINY, "trainer.python": sys.executable, "trainer.arguments": arguments, **(values or {})})
+    )
     run, plan = exported(folder / "my run", chosen, facts())
     before(run)
     done = bash(run, env=plain_environment(HF_HUB_OFFLINE="1"), timeout=240)
@@ -191,7 +193,7 @@ def test_a_stop_saves_where_it_was(tmp_path, trainer, launcher):
         script = {"trainer.kind": "script", "trainer.preset": trainer, "trainer.script": str(SCRIPTS / "hf_trainer.py")}
         values |= script
         words = ("--logging_steps=1", "--report_to=none")
-    chosen = profile({**TINY, "trainer.python": sys.executable, "trainer.arguments": words, **values})
+    chosen = profile(taken({**TINY, "trainer.python": sys.executable, "trainer.arguments": words, **values}))
     run, _ = exported(tmp_path / "run", chosen, facts())
     start(run)
     began = "step 2/" if trainer == "builtin" else "{'loss'"
