@@ -97,7 +97,7 @@ def running(terminal: Terminal, launcher: str = "") -> RunDir:
     rows = ("Hidden", "Heads", "Sequence", "Micro", "Global", "Learning", "LR scaling", "LR was", "Precision", "Steps")
     for row in rows:
         terminal.press("\x1b[B", f"› {row}")
-    terminal.press("0000", "600000")
+    terminal.press("600000", "600000")
     terminal.press("\r", "[4 Preview]")
     terminal.see("launch.sh")
     terminal.press("\r", "[5 Run]")

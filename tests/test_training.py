@@ -243,6 +243,8 @@ def test_a_failed_run_says_why_and_what_to_try(tmp_path):
         "trainer.script": script,
         "trainer.arguments": "--batch={micro_batch} --accumulation={accumulation}",
         "ladder.rungs": "",
+        "recipe.micro_batch": 8,
+        "recipe.global_batch": 16,
     }
     words = [word for key, value in chosen.items() for word in ("--set", f"{key}={value}")]
     command = [sys.executable, "-m", "tui_train", "run", "quickstart", *words]
@@ -250,5 +252,7 @@ def test_a_failed_run_says_why_and_what_to_try(tmp_path):
     assert done.returncode == 1
     assert re.search(r"failed +cuda oom", done.stderr)
     assert re.search(
-        r"^try it +tui-train run \S+/profile\.toml --set recipe\.micro_batch=4$", done.stderr, re.MULTILINE
+        r"^try it +tui-train run \S+/profile\.toml --set recipe\.micro_batch=4 --set recipe\.global_batch=16$",
+        done.stderr,
+        re.MULTILINE,
     )

@@ -277,7 +277,7 @@ def tunes(folder, **values):
     more = ("--use_cpu=True", "--report_to=none", "--memory_for=2", "--fails_in_step=2")
     values = {**SCRIPT, "trainer.arguments": (*WORDS, *more), "trainer.output": str(folder / "mine"), **values}
     values |= {"trainer.python": sys.executable, "recipe.micro_batch": 4, "recipe.global_batch": 4}
-    values |= {"recipe.steps": 60}
+    values |= {"recipe.steps": 60, "recipe.checkpoint_every": 60}
     path = folder / "slow.toml"
     path.write_text(store.dumps(profile({"name": "slow", **values})))
     return path
