@@ -117,7 +117,9 @@ F2 mends what it can of the findings at the top; an error stops the start."""
         if more > 0:
             lines.append(Text(f"  and {more} more", "dim"))
         if prepared.plan:
-            lines.append(Text(f"  {visible(prepared.plan.title)}\n  {visible(prepared.plan.attempts[0].batch)}"))
+            plan = prepared.plan
+            said = (plan.title, plan.attempts[0].batch, ", ".join(plan.numbers))
+            lines.append(Text("\n".join(f"  {visible(line)}" for line in said if line)))
         else:
             lines.append(
                 Text("  Nothing can be run before the errors are mended: F2 where it helps, else Esc and change it.")

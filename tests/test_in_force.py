@@ -8,6 +8,7 @@ import yaml
 from support import SCRIPTS, bash, exported, facts, gpu, plain_environment, profile
 
 from tui_train import commands, show
+from tui_train.changes import apply
 from tui_train.checks import check
 from tui_train.facts.documents import document
 from tui_train.plan.plan import plan
@@ -309,3 +310,17 @@ def test_trl_is_told_its_data():
     bare = plan(profile(values), TWO)
     assert bare.configs == ()
     assert "--config" not in argv(bare.attempts[0].command, "/run")
+
+
+def test_a_precision_of_a_file_is_checked_as_a_chosen_one_is(tmp_path):
+    old = facts(gpus=(gpu(0, compute_capability="7.5", name="NVIDIA T4"),), packages={"llamafactory": "0.9.5"})
+    chosen, found = filed(tmp_path, "llama-factory")
+    old = msgspec.structs.replace(old, documents=found.documents)
+    (finding,) = [item for item in check(chosen, old) if item.key == "recipe.precision"]
+    assert (finding.level, "bf16 (from mine.yaml)" in finding.message) == ("error", True)
+    fixed = apply(finding.change, chosen)
+    assert changed(found.documents[chosen.trainer.config].values, plan(fixed, old).configs[0].values).items() >= {
+        ("bf16", False), ("fp16", True),
+    }  # fmt: skip
+    trl = profile({"trainer.kind": "script", "trainer.preset": "trl", "trainer.model": "/m"})
+    assert [item.level for item in check(trl, old) if item.key == "recipe.precision"] == ["warning"]

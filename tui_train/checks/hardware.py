@@ -1,6 +1,7 @@
 """Checks of cards, processes and precision."""
 
 from collections.abc import Iterator
+from typing import Literal
 
 from tui_train.changes import Change
 from tui_train.checks.finding import Finding
@@ -109,18 +110,20 @@ def processes(profile: Profile, _facts: Facts, resolved: Resolved) -> Iterator[F
         yield Finding(level="error", key="hardware.processes", message=message, remedy=remedy, change=change)
 
 
-def precision(profile: Profile, _facts: Facts, resolved: Resolved) -> Iterator[Finding]:
-    """A precision that the devices have."""
-    precision, cuda = profile.recipe.precision, resolved.device == "cuda"
-    fp32 = Change("precision fp32", "works everywhere", (("recipe.precision", "fp32"),))
-    fp16 = Change("precision fp16", "works on older cards", (("recipe.precision", "fp16"),))
+def precision(_profile: Profile, _facts: Facts, resolved: Resolved) -> Iterator[Finding]:
+    """A precision that the devices have, whoever set it; a library's own default may adapt to them."""
+    held, cuda = resolved.values["precision"], resolved.device == "cuda"
     if "precision" not in resolved.room.takes:
         return
-    if precision == "fp16" and not cuda:
-        message, remedy = "fp16 does not train on the CPU", "Choose fp32 or bf16."
-        yield Finding(level="error", key="recipe.precision", message=message, remedy=remedy, change=fp32)
-    elif precision == "bf16" and cuda and not supports_bf16(resolved.gpus):
-        message = "not every chosen card has bf16 (it begins with compute capability 8.0)"
-        yield Finding(
-            level="error", key="recipe.precision", message=message, remedy="Choose fp16 or fp32.", change=fp16
-        )
+    whose = f" ({visible(held.source)})" if held.source else ""
+    level: Literal["error", "warning"] = "warning" if held.source.endswith("default") else "error"
+    if held.value == "fp16" and not cuda:
+        message, remedy, other = f"fp16{whose} does not train on the CPU", "Choose fp32 or bf16.", "fp32"
+    elif held.value == "bf16" and cuda and not supports_bf16(resolved.gpus):
+        message = f"not every chosen card has bf16{whose}: it begins with compute capability 8.0"
+        remedy, other = "Choose fp16 or fp32.", "fp16"
+    else:
+        return
+    why = "works everywhere" if other == "fp32" else "works on older cards"
+    change = Change(f"precision {other}", why, (("recipe.precision", other),))
+    yield Finding(level=level, key="recipe.precision", message=message, remedy=remedy, change=change)
