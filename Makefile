@@ -1,13 +1,14 @@
 # .ci/environment makes .venv and keeps it as pyproject.toml wants it; where nothing has changed it takes no time.
 
 .DEFAULT_GOAL := help
-.PHONY: help run environment test lint clean
+.PHONY: help run environment test test-all lint clean
 .NOTPARALLEL:
 export PYTHON TORCH PIP_ARGS
 
 help:
 	@echo 'make run     open the wizard; without a terminal, train the quickstart'
 	@echo 'make test    lint, check types and run every test, as .ci/run does'
+	@echo 'make test-all  what takes too long for that: the whole fallback ladder, real engines and NeMo'
 	@echo 'make lint    lint and check types only'
 	@echo 'make clean   remove what these made'
 	@echo
@@ -42,6 +43,12 @@ HEARING := $(shell env --default-signal=INT true 2> /dev/null && echo env --defa
 # Three at a time: much of what the tests start waits, even on two cores.
 test: lint
 	$(HEARING) .venv/bin/python -m pytest -n 3 --dist loadgroup
+
+# With TUI_TRAIN_TEST_BRIDGE, _AUTOMODEL and _DEEPSPEED naming a Python that has each, these are tested as well.
+test-all: environment
+	$(HEARING) TUI_TRAIN_TEST_LADDER=all TUI_TRAIN_TEST_REPEATS=20 .venv/bin/python -m pytest -n 3 --dist loadgroup \
+	  tests/test_ladder_real.py tests/test_survival.py tests/test_nemo_real.py tests/test_bridge_real.py \
+	  tests/test_launchers.py tests/test_engines.py
 
 clean:
 	@if [ -e .venv/.made-by-make ]; then rm -rf .venv; elif [ -e .venv ]; then \
