@@ -10,6 +10,7 @@ from support import SCRIPTS, bash, exported, facts, gpu, plain_environment, prof
 from tui_train import commands, show
 from tui_train.changes import apply
 from tui_train.checks import check
+from tui_train.errors import BadInput
 from tui_train.facts.documents import document
 from tui_train.plan.plan import plan
 from tui_train.plan.resolve import resolve
@@ -324,3 +325,79 @@ def test_a_precision_of_a_file_is_checked_as_a_chosen_one_is(tmp_path):
     }  # fmt: skip
     trl = profile({"trainer.kind": "script", "trainer.preset": "trl", "trainer.model": "/m"})
     assert [item.level for item in check(trl, old) if item.key == "recipe.precision"] == ["warning"]
+
+
+def fell(values, found=TWO):
+    """The rungs of the attempts at a profile."""
+    return [attempt.rung for attempt in plan(profile(values), found).attempts]
+
+
+SCRIPT = {"trainer.kind": "script", "trainer.script": "/t.py"}
+TRL = {"trainer.kind": "script", "trainer.preset": "trl", "trainer.model": "/m"}
+
+
+def test_a_batch_that_is_only_a_librarys_default_is_not_lowered_for_a_script_of_ones_own():
+    values = {**SCRIPT, "ladder.rungs": ("micro_batch",)}
+    assert fell(values) == [""]
+    (note,) = check(profile(values), TWO)
+    assert (note.level, note.key) == ("note", "recipe.micro_batch")
+    assert fell({**values, "recipe.micro_batch": 4, "recipe.global_batch": 8}) == ["", *["micro_batch"] * 2]
+    # Of a module the defaults are its own.
+    assert fell({**TRL, "ladder.rungs": ("micro_batch",)}) == ["", *["micro_batch"] * 3]
+
+
+def test_a_rung_that_your_own_words_would_undo_is_left_out():
+    words = ("--max_length=4096", "--gradient_checkpointing=False")
+    rungs = {"ladder.rungs": ("activation_checkpointing", "sequence_length"), "ladder.consent": ("sequence_length",)}
+    assert fell({**TRL, **rungs, "trainer.arguments": words}) == [""]
+    assert "sequence_length" in fell({**TRL, **rungs})
+
+
+def test_a_value_of_another_form_is_not_replaced(tmp_path):
+    text = AXOLOTL + "gradient_checkpointing: offload\n"
+    chosen, found = filed(tmp_path, "axolotl", text, **{"ladder.rungs": ("activation_checkpointing",)})
+    assert [attempt.rung for attempt in plan(chosen, found).attempts] == [""]
+    assert plan(chosen, found).configs[0].values["gradient_checkpointing"] == "offload"
+
+
+def test_a_configuration_among_the_arguments_is_not_passed_over():
+    (finding,) = [item for item in check(profile({**TRL, "trainer.arguments": ("--x", "--config", "/my.yaml")}), TWO)
+                  if item.level == "error"]  # fmt: skip
+    assert "is not read" in finding.message
+    fixed = apply(finding.change, profile({**TRL, "trainer.arguments": ("--x", "--config", "/my.yaml")}))
+    assert (fixed.trainer.config, fixed.trainer.arguments) == ("/my.yaml", ("--x",))
+
+
+@pytest.mark.parametrize(
+    ("values", "word"),
+    [
+        ({"recipe.precision": "fp16"}, "bf16=true"),
+        ({"recipe.activation_checkpointing": False}, "disable_gradient_checkpointing=false"),
+        ({"recipe.lora": True}, "finetuning_type=full"),
+        ({"recipe.learning_rate": 1e-4}, "learning_rate=5e-6"),
+    ],
+)
+def test_words_of_a_yaml_trainer_do_not_overrule_what_is_set(tmp_path, values, word):
+    chosen, found = filed(tmp_path, "llama-factory", **values, **{"trainer.arguments": (word,)})
+    assert any(f"your own {word} would overrule" in item.message for item in check(chosen, found))
+
+
+def test_a_profile_without_a_schema_says_how_it_is_read():
+    text = '[trainer]\nkind = "script"\nscript = "/t.py"\n'
+    (note,) = [item for item in check(store.loads(text), TWO) if item.key == "name"]
+    assert (note.level, "names no schema" in note.message) == ("note", True)
+    assert not [item for item in check(store.loads("schema = 2\n" + text), TWO) if item.key == "name"]
+    with pytest.raises(BadInput, match="recipe"):
+        store.loads("schema = 1\nrecipe = 3\n")
+
+
+def test_deepspeed_is_not_told_an_accumulation_that_nobody_knows():
+    values = {**SCRIPT, "trainer.preset": "custom", "trainer.strategy": "zero2", "trainer.launcher": "accelerate"}
+    found = facts(gpus=(gpu(0), gpu(1)), packages={"deepspeed": "0.19"})
+    assert any("is told the accumulation" in item.message for item in check(profile(values), found))
+
+
+def test_an_output_folder_that_is_not_passed_is_said():
+    values = {**SCRIPT, "trainer.preset": "custom", "trainer.output": "/out", "ladder.rungs": ()}
+    (finding,) = check(profile(values), TWO)
+    assert (finding.level, finding.key) == ("warning", "trainer.output")

@@ -1,5 +1,6 @@
 """What `tui-train nemo` does: data of text, a checkpoint of a Hugging Face folder, and a folder of a checkpoint."""
 
+import shlex
 import sys
 from pathlib import Path
 
@@ -34,8 +35,8 @@ def prepare(data: Data, python: str, *, force: bool) -> None:
         tokens = counted(has.get("tokens", 0), "token")
         click.echo(f"{visible(str(path))}: {counted(has.get('documents', 0), 'document')}, {tokens}")
     keys = {"train": "trainer.data", "validation": "trainer.validation_data", "test": "trainer.test_data"}
-    words = [f"--set {keys[name]}={visible(str(path))}" for name, path in made.items()]
-    click.echo(f"\nTrain on it: {' '.join(words)} --set nemo.tokenizer={visible(str(data.tokenizer))}")
+    words = [f"--set {keys[name]}={visible(_typed(path))}" for name, path in made.items()]
+    click.echo(f"\nTrain on it: {' '.join(words)} --set nemo.tokenizer={visible(shlex.quote(str(data.tokenizer)))}")
     few = counts.get("train", {}).get("documents", 0) < _FEW
     if few and "validation" not in made:
         click.echo(
@@ -43,6 +44,11 @@ def prepare(data: Data, python: str, *, force: bool) -> None:
             " (--validation, --test), or divide documents by blank lines.",
             err=True,
         )
+
+
+def _typed(path: Path) -> str:
+    """Return a path as a shell hands it to a list of paths, which is split as by a shell once more."""
+    return shlex.quote(shlex.quote(str(path)))
 
 
 def progress(told: Told) -> str:
@@ -58,7 +64,7 @@ def convert(what: str, source: Path, target: Path, python: str) -> None:
     nemo_files.convert(what, source, target, interpreter)
     click.echo(f"{visible(str(target))} is written")
     if what == "import":
-        click.echo(f"Finetune it: --set nemo.task=finetune --set trainer.model={visible(str(target))}")
+        click.echo(f"Finetune it: --set nemo.task=finetune --set trainer.model={visible(shlex.quote(str(target)))}")
 
 
 def absolute(path: Path) -> Path:

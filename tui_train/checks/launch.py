@@ -7,6 +7,7 @@ from tui_train.checks.finding import Finding
 from tui_train.facts.types import Facts
 from tui_train.plan.resolve import Resolved, lacks
 from tui_train.plan.strategies import why_not
+from tui_train.plan.values import accumulation
 from tui_train.profile.types import Profile
 from tui_train.text import visible
 
@@ -30,6 +31,10 @@ def sharding(profile: Profile, facts: Facts, resolved: Resolved) -> Iterator[Fin
     without_gpus = strategy.startswith("zero") and resolved.device != "cuda"
     if not without_gpus and (resolved.toolchain is None or lacks(profile, resolved.toolchain)):
         return  # as the check of the Python says
+    if strategy.startswith("zero") and accumulation(resolved.settled, resolved.copies) is None:
+        message = "DeepSpeed is told the accumulation, and that of the script is not known"
+        remedy = "Set the micro batch and the global batch (recipe.micro_batch, recipe.global_batch)."
+        yield Finding(level="error", key="recipe.global_batch", message=message, remedy=remedy)
     if reason := why_not(strategy, profile, facts, resolved):
         yield _refused(profile, resolved, reason)
     elif resolved.world_size == 1 and not trainer.offload:

@@ -1,5 +1,6 @@
 """Checks of what a NeMo recipe is told besides its own: weights, LoRA, data for validation and test, settings."""
 
+import shlex
 from collections.abc import Iterator
 
 from tui_train.changes import Change
@@ -41,9 +42,8 @@ def weights(profile: Profile, facts: Facts, resolved: Resolved) -> Iterator[Find
     if facts.paths.get(f"{model}/config.json") == "file":
         made = f"{model.rstrip('/')}-nemo"
         message = f"{visible(model)} is a Hugging Face folder, and a NeMo recipe begins with a NeMo checkpoint"
-        remedy = (
-            f"Convert it: tui-train nemo import {visible(model)} {visible(made)}; on the Backend screen, I does it."
-        )
+        words = shlex.join(["tui-train", "nemo", "import", model, made])
+        remedy = f"Convert it: {visible(words)}; on the Backend screen, I does it."
     else:
         message = f"{visible(model)} is no checkpoint of NeMo 2: it has no folder context"
         remedy = "Name one that has context and weights; checkpoints of NeMo 1 must be converted by NeMo itself."

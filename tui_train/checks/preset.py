@@ -6,9 +6,11 @@ from tui_train.changes import Change
 from tui_train.checks.finding import Finding
 from tui_train.facts.types import Document, Facts
 from tui_train.plan.config_file import clashes
+from tui_train.plan.fallbacks import Said, own_arguments
 from tui_train.plan.resolve import Resolved, started
 from tui_train.plan.values import FORMATS, data_format
 from tui_train.presets import presets
+from tui_train.profile.fields import Value
 from tui_train.profile.types import Profile
 from tui_train.text import home, visible
 
@@ -31,6 +33,8 @@ def config(profile: Profile, facts: Facts, resolved: Resolved) -> Iterator[Findi
     path, key = profile.trainer.config, "trainer.config"
     if profile.trainer.kind != "script":
         return
+    if own := own_arguments("config", profile, resolved.preset):
+        yield _own_config(profile, own[-1])
     if not path:
         if (resolved.preset.file and resolved.preset.file.needs_yours) or (
             resolved.preset.file is None and "config" in resolved.room.takes
@@ -47,6 +51,19 @@ def config(profile: Profile, facts: Facts, resolved: Resolved) -> Iterator[Findi
         yield Finding(level="error", key=key, message=message, remedy="Name a file that you may read.")
     elif resolved.preset.file:
         yield from _document(facts.documents.get(path), path, resolved)
+
+
+def _own_config(profile: Profile, own: Said) -> Finding:
+    """Return that a file among the arguments is not read here: what it says is not known, and could be overruled."""
+    trainer, words = profile.trainer, visible(" ".join(own.words))
+    left = tuple(word for at, word in enumerate(trainer.arguments) if not own.at <= at < own.at + len(own.words))
+    change = None
+    if own.value.startswith("/") and not trainer.config:
+        edits: tuple[tuple[str, Value], ...] = (("trainer.arguments", left), ("trainer.config", own.value))
+        change = Change("name it as the configuration", "its values are read, shown and kept", edits)
+    message = f"{words} among your arguments is not read: its values are not known, and fallbacks could overrule them"
+    remedy = "Name the file as the configuration (trainer.config)."
+    return Finding(level="error", key="trainer.arguments", message=message, remedy=remedy, change=change)
 
 
 def _document(document: Document | None, path: str, resolved: Resolved) -> Iterator[Finding]:

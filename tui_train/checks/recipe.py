@@ -9,7 +9,6 @@ from tui_train.facts.types import Facts
 from tui_train.memory.foretell import fitting, foretell
 from tui_train.memory.rungs import rung
 from tui_train.plan import batch
-from tui_train.plan.fallbacks import own_arguments
 from tui_train.plan.resolve import Resolved
 from tui_train.profile.types import Profile
 from tui_train.text import counted, size
@@ -26,6 +25,7 @@ def batches(profile: Profile, _facts: Facts, resolved: Resolved) -> Iterator[Fin
         yield from _unknown_batch(profile, resolved)
         return
     if batch.accumulation(whole, micro, world):
+        yield from _unknown_batch(profile, resolved)
         return
     nearest = batch.nearest_global(whole, micro, world)
     smaller = batch.nearest_micro(whole, micro, world)
@@ -50,10 +50,10 @@ def _unknown_batch(profile: Profile, resolved: Resolved) -> Iterator[Finding]:
     if recipe.global_batch is not None and resolved.settled.recipe.micro_batch is None:
         message = f"a global batch of {recipe.global_batch} needs a micro batch, and that of the script is not known"
         yield Finding(level="error", key="recipe.micro_batch", message=message, remedy="Set the micro batch.")
-    elif "micro_batch" in profile.ladder.rungs and not any(
-        own_arguments(name, profile, resolved.preset) for name in batch.TAKEN
-    ):
-        message = f"after out of memory the batch stays: {resolved.room.refused['micro_batch']}"
+        return
+    why = resolved.room.refused.get("micro_batch", "")
+    if "micro_batch" in profile.ladder.rungs and why.startswith("the batch is"):
+        message = f"after out of memory the batch stays: {why}"
         remedy = "Set both (recipe.micro_batch, recipe.global_batch), or take the fallback off the ladder."
         yield Finding(level="note", key="recipe.micro_batch", message=message, remedy=remedy)
 

@@ -44,11 +44,13 @@ def unused(profile: Profile, _facts: Facts, resolved: Resolved) -> Iterator[Find
 
 
 def older(profile: Profile, _facts: Facts, _resolved: Resolved) -> Iterator[Finding]:
-    """A profile that was written when each value was passed, chosen or not."""
-    if profile.schema < SCHEMA:
-        yield Finding(
-            level="note",
-            key="name",
-            message="this profile is of an older version, which passed every value: all of them count as chosen",
-            remedy="Unset what the trainer is to decide, and save it again.",
-        )
+    """A profile that was, or may have been, written when each value was passed, chosen or not."""
+    if profile.schema == SCHEMA:
+        return
+    if profile.schema:
+        message = "this profile is of an older version, which passed every value: all of them count as chosen"
+        remedy = "Unset what the trainer is to decide, and save it again."
+    else:
+        message = "this profile names no schema: what it leaves out is the trainer's own; in schema 1, tui-train's"
+        remedy = f"Write schema = {SCHEMA} into it, or schema = 1 for what that meant."
+    yield Finding(level="note", key="name", message=message, remedy=remedy)

@@ -119,6 +119,8 @@ def _takes(profile: Profile, document: Document | None) -> frozenset[str]:
 
 
 def _preset(profile: Profile) -> Preset | None:
+    if profile.trainer.kind == "nemo":
+        return None
     try:
         return preset("builtin" if profile.trainer.kind == "builtin" else profile.trainer.preset)
     except BadInput:

@@ -34,10 +34,15 @@ class Survey(msgspec.Struct, kw_only=True):
     @property
     def documents(self) -> dict[str, Document]:
         """The files, read as YAML."""
-        gone = Document(problem="it cannot be read there")
-        return {
-            path: gone if text is None else documents.read(base64.b64decode(text)) for path, text in self.files.items()
-        }
+        return {path: _document(text) for path, text in self.files.items()}
+
+
+def _document(text: str | None) -> Document:
+    """Return what a file holds that a host sent, as base64 in whatever it printed."""
+    try:
+        return documents.read(base64.b64decode(text or "-", validate=True))
+    except ValueError:
+        return Document(problem="it cannot be read there")
 
 
 def to_plan(host: str, pythons: tuple[str, ...], paths: tuple[str, ...], files: tuple[str, ...]) -> Facts:

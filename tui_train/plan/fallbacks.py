@@ -22,6 +22,8 @@ _REPLACED: dict[str, tuple[object, ...]] = {
     "eval_batch": (),
     "lora": (None, "full"),
 }
+# Fallbacks that change a value of the recipe, and bear its name.
+_VALUES = frozenset({"activation_checkpointing", "sequence_length", "layers"})
 _ONLY_GPUS = frozenset({"fused_optimizer", "fused_cross_entropy", "optimizer_8bit"})
 _FUSED = "the trainer's optimizer is fused already"
 _OF_BUILTIN = {"fused_optimizer": _FUSED, "eval_batch": "the trainer evaluates nothing"}
@@ -43,6 +45,9 @@ def refused(
     found = _OF_BUILTIN if profile.trainer.kind == "builtin" else {}
     found = found | {name: _why_not(name, profile, preset, tool, document) for name in _REPLACED.keys() & taken}
     found = found | dict.fromkeys(_ONLY_GPUS if not gpus else (), "only for GPUs")
+    for name in () if preset.yours_first else _VALUES & taken:
+        if own := own_arguments(name, profile, preset):
+            found[name] = f"your own {' '.join(own[0].words)} stands"
     found["micro_batch"] = _why_not_batch(profile, preset)
     return {name: why for name, why in found.items() if why}
 
@@ -138,7 +143,13 @@ def _options(name: str, preset: Preset) -> Iterator[str]:
         for before, word in pairwise(("", *argument.words)):
             if f"{{{name}}}" in word:
                 yield word.partition("=")[0] if "=" in word else before
-    yield from (value.key for value in (preset.file.values if preset.file else ()) if value.value == f"{{{name}}}")
+    told: set[str] = set()
+    for value in preset.file.values if preset.file else ():
+        # The first key of a condition says it; those beside it are what else it takes.
+        switches = condition(value.when) == name and "!" not in value.when and value.when not in told
+        if value.value == f"{{{name}}}" or (switches and name not in batch.TAKEN):
+            told.add(value.when)
+            yield value.key
 
 
 def _folded(option: str) -> str:

@@ -20,6 +20,7 @@ from tui_train.plan.types import NemoFile, Part, Setting, in_run_dir
 from tui_train.presets import Argument, Preset
 from tui_train.profile.fields import nemo_files
 from tui_train.profile.types import Nemo, Profile
+from tui_train.text import visible
 
 Flavour = Literal["recipes", "bridge", "automodel"]
 
@@ -202,7 +203,8 @@ def file(
     """Return what NeMo is told."""
     trainer, nemo, recipe = profile.trainer, profile.nemo, profile.recipe
     mine = takes_size(profile, found)
-    validating = nemo.task == "pretrain" or facts.paths.get(nemo_files(profile)[-1] if trainer.data else "") == "file"
+    there = facts.paths.get(nemo_files(profile)[-1] if trainer.data else "", "file" if facts.elsewhere else "missing")
+    validating = nemo.task == "pretrain" or there == "file"
     return NemoFile(
         path=FILES[found or "recipes"],
         recipe=nemo.recipe,
@@ -244,9 +246,13 @@ def settings(nemo: Nemo, gpus: tuple[Gpu, ...]) -> tuple[Setting, ...]:
     return (Setting("CUDA_DEVICE_MAX_CONNECTIONS", "1", why, "launcher"),)
 
 
-def notes(profile: Profile, found: Flavour | None) -> tuple[str, ...]:
+def notes(profile: Profile, found: Flavour | None, facts: Facts, toolchain: Toolchain | None) -> tuple[str, ...]:
     """Return what whoever reads the script must know."""
     said = []
+    if found == "recipes" and len(nemo_settings.unfused(toolchain)) > 1:
+        said.append("Without Transformer Engine and Apex the recipe's fused kernels are off: PyTorch's AdamW trains.")
+    if facts.elsewhere and profile.nemo.task == "finetune" and profile.trainer.data:
+        said.append(f"It validates on {visible(nemo_files(profile)[-1])}, which could not be looked for.")
     if profile.nemo.mock_data:
         said.append("MOCK DATA: it trains on random tokens, only to see whether it runs. Nothing useful is learnt.")
     if found == "bridge":

@@ -189,7 +189,8 @@ def _notes(profile: Profile, facts: Facts, resolved: Resolved) -> tuple[str, ...
     notes = [f"Made for another machine: {facts.elsewhere}."] if facts.elsewhere else []
     if facts.elsewhere and not facts.paths and paths_of(profile):
         notes.append("Whether its paths are there was not looked at.")
-    notes += [*left_out(profile, facts, resolved), *(nemo.notes(profile, resolved.nemo) if resolved.nemo else ())]
+    notes += left_out(profile, facts, resolved)
+    notes += nemo.notes(profile, resolved.nemo, facts, resolved.toolchain) if resolved.nemo else ()
     if not resolved.preset.checkpoints and not resolved.nemo:
         notes.append(f"The preset “{resolved.preset.label}” cannot resume: each attempt starts from step 0.")
     if profile.nodes.count > 1:

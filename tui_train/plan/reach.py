@@ -13,12 +13,13 @@ _PASSED_ON = {
     "trainer.validation_data": "validation_data",
     "trainer.test_data": "test_data",
     "trainer.config": "config",
+    "trainer.output": "output",
 }
 _SEVERAL_MACHINES = frozenset({"nodes.address", "nodes.port"})
 _CONTAINER_ONLY = frozenset({"container.image", "container.mounts", "container.shared_memory"})
 _NO_RECIPE = frozenset({"trainer.arguments", "trainer.working_directory"})
 # They are worked into other values, or into the environment.
-_OURS = frozenset({"recipe.lr_base_batch", "recipe.expandable_segments"})
+_OURS = frozenset({"recipe.lr_base_batch"})
 
 
 def why_not(key: str, profile: Profile, resolved: Resolved | None = None) -> str:
@@ -74,6 +75,8 @@ def _not_for_communication(key: str, talks: str) -> str:
 
 
 def _not_passed(key: str, profile: Profile, resolved: Resolved) -> str:
+    if key == "recipe.expandable_segments":
+        return "" if resolved.device == "cuda" else "only for GPUs"
     wanted = "recipe.learning_rate" if key == "recipe.lr_scaling" else key
     names = {name for name, needed in PLACEHOLDERS.items() if needed == wanted}
     if resolved.room.loads_model and MODEL_SIZE & names:

@@ -1,6 +1,7 @@
 """From what the user chose and what is, to what holds: which Python, which devices, how many processes."""
 
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Literal
 
 from msgspec import Struct
@@ -13,6 +14,7 @@ from tui_train.plan import communication, fallbacks, nemo
 from tui_train.plan.in_force import InForce, in_force, own_output, settle
 from tui_train.plan.nemo import Flavour
 from tui_train.presets import Preset, preset, takes
+from tui_train.profile.fields import absolute
 from tui_train.profile.types import Profile
 
 # What accelerate shards by FSDP2 with, and since when: `FSDP2_PYTORCH_VERSION` in its constants.
@@ -73,6 +75,11 @@ def resolve(profile: Profile, facts: Facts) -> Resolved:
     values = in_force(profile, chosen, document, copies)
     settled = settle(profile, values)
     refused = fallbacks.refused(settled, chosen, toolchain, document, gpus)
+    # What is set in another form, such as "offload", is the user's own, and another value would be a lesser one.
+    words = {name: held.words for name, held in values.items() if held.words and held.value is None}
+    refused |= {name: f"your own {text} stands" for name, text in words.items()}
+    if "micro_batch" not in refused and _guessed(profile, chosen, values):
+        refused["micro_batch"] = "the batch is a default that your script may not share: set micro and global batch"
     room = Room(
         world_size=copies,
         cuda=device == "cuda",
@@ -99,6 +106,13 @@ def resolve(profile: Profile, facts: Facts) -> Resolved:
         settled=settled,
         own_output=own_output(profile, chosen, document),
     )
+
+
+def _guessed(profile: Profile, chosen: Preset, values: Mapping[str, InForce]) -> bool:
+    """Tell whether the batch of a script of the user's is taken from the defaults of the library that it may use."""
+    sources = {values[name].source for name in ("micro_batch", "global_batch")}
+    own_script = profile.trainer.kind == "script" and started(profile, chosen) != chosen.module
+    return own_script and any(source.endswith("default") for source in sources)
 
 
 def started(profile: Profile, chosen: Preset) -> str:
@@ -150,7 +164,8 @@ def pick_toolchain(profile: Profile, facts: Facts) -> Toolchain | None:
         image = image_of(profile, facts)
         return image.toolchain if image else None
     if profile.trainer.python:
-        return next((found for found in facts.toolchains if found.python == profile.trainer.python), None)
+        named = profile.trainer.python
+        return next((found for found in facts.toolchains if named in {found.python, _whole(found.python)}), None)
     able = [found for found in facts.toolchains if not lacks(profile, found)]
     if profile.trainer.kind == "nemo":
         able.sort(key=nemo.order)
@@ -160,6 +175,11 @@ def pick_toolchain(profile: Profile, facts: Facts) -> Toolchain | None:
             if any(verdict.kind != "blocked" for verdict in judge(cards, found, driver)):
                 return found
     return next(iter(able), None)
+
+
+def _whole(python: str) -> str:
+    """Return a Python of a saved machine, whose home is masked, as a profile names it."""
+    return absolute(python, Path("/"))
 
 
 def _launcher(profile: Profile, gpus: tuple[Gpu, ...]) -> str:

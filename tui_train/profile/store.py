@@ -40,6 +40,10 @@ def loads(text: str, source: str = "the profile", folder: Path | None = None) ->
         raise BadInput(f"{source} has schema {schema}, this program knows {SCHEMA}", "Install a newer tui-train.")
     if schema == 1:
         data = _upgraded(data, source)
+    trainer = data.get("trainer")
+    if "schema" not in data and isinstance(trainer, dict) and trainer.get("kind") in {"script", "nemo"}:
+        # Before schema 2 what such a file left out was this program's; 0 has that said.
+        data = {**data, "schema": 0}
     _refuse_unknown(data, source)
     try:
         profile = msgspec.convert(data, Profile, strict=True)

@@ -18,6 +18,8 @@ def upgraded(data: dict[str, Any], own: Own) -> dict[str, Any]:
 
     BadInput where it names no preset that can be used. Sections that are no tables are left for whoever checks them.
     """
+    if not isinstance(data.get("recipe", {}), dict):
+        return data
     sections = {name: dict(value) for name, value in data.items() if isinstance(value, dict)}
     trainer, nemo, recipe = (sections.get(name, {}) for name in ("trainer", "nemo", "recipe"))
     own_size = nemo.pop("own_size", True)

@@ -14,7 +14,8 @@ print_checkpoint() { # print_checkpoint ATTEMPT: the name of the one that it is 
 }
 
 begins_anew() { # begins_anew LOG: true where a checkpoint was given and the first step is not past it; tells so
-  local line step='' bar='([0-9]{1,12})/[0-9]{1,12} \[[0-9:]+<' loss='(^|[^[:alpha:]_/-])([Ss]tep|[Ii]ter|[Ii]teration)s?[ :=]+([0-9]{1,12})'
+  # A bar with a label before its percentage is of something else: of loading, tokenizing, skipping.
+  local line step='' bar='^[[:space:]]*[0-9]{1,3}%\|.* ([0-9]{1,12})/[0-9]{1,12} \[[0-9:]+<' loss='(^|[^[:alpha:]_/-])([Ss]tep|[Ii]ter|[Ii]teration)s?[ :=]+([0-9]{1,12})'
   [ -n "$resumed" ] || return 1
   while IFS= read -r line || [ -n "$line" ]; do
     case $line in

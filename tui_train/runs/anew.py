@@ -1,5 +1,6 @@
 """Whether an attempt that was given a checkpoint went on from it: what the beginning of its log tells."""
 
+import re
 from pathlib import Path
 
 from tui_train.runs.lines import fold
@@ -7,6 +8,8 @@ from tui_train.runs.progress import Progress, Reading, advance
 
 # The first step comes after a training's own preparations, and before much else is written.
 HEAD = 256 << 10
+# A bar with a label before its percentage is of something else: of loading, tokenizing, skipping.
+_LABELLED = re.compile(r"[^\W\d_][^%|]*:\s+\d{1,3}%\|")
 
 
 def first_step(log: Path, reading: Reading) -> int:
@@ -17,12 +20,16 @@ def first_step(log: Path, reading: Reading) -> int:
     except OSError:
         return 0
     for piece in pieces[:-1]:
-        lines = [line for line in fold(piece) if not line.startswith("start |") and "esum" not in line]
+        lines = [line for line in fold(piece) if not _other(line)]
         now = advance(Progress(), lines, reading)
         # A bar of another length is of something else.
         if now.step and (not reading.steps or now.steps == reading.steps):
             return now.step
     return 0
+
+
+def _other(line: str) -> bool:
+    return line.startswith("start |") or "esum" in line or bool(_LABELLED.search(line))
 
 
 def sentence(first: int, resumed: int) -> str:

@@ -9,9 +9,11 @@ from tui_train.facts.types import Facts
 from tui_train.memory.foretell import Foretold, foretell
 from tui_train.memory.verdict import Band
 from tui_train.plan import batch
+from tui_train.plan.fallbacks import own_arguments
 from tui_train.plan.resolve import Resolved, resolve
 from tui_train.profile import fields
 from tui_train.profile.types import Profile
+from tui_train.text import visible
 from tui_train.tune.search import AS_FAST, Setting, Space, Trial
 
 # Micro batches that are closer to each other differ little in speed.
@@ -33,7 +35,8 @@ def space(profile: Profile, facts: Facts, resolved: Resolved, precisions: tuple[
     share, rest = divmod(whole, resolved.copies)
     if rest or share % micro:
         raise BadInput("the global batch does not divide", "Fix that first: tui-train plan says how.")
-    switch = "activation_checkpointing" in resolved.room.takes
+    saving = "activation_checkpointing"
+    switch = saving in resolved.room.takes and not own_arguments(saving, profile, resolved.preset)
     own = Setting(micro, bool(recipe.activation_checkpointing and switch), recipe.precision or "")
     if precisions and "precision" not in resolved.room.takes:
         raise BadInput("the trainer is not told its precision: there is no other one to try", "Leave --precision out.")
@@ -87,7 +90,7 @@ def trial_profile(profile: Profile, wanted: Setting, among: Space, resolved: Res
         "trainer.environment": {**profile.trainer.environment, **_SILENT},
     }
     for name in ("steps", "checkpoint_every"):
-        if name in resolved.room.takes:
+        if name in resolved.room.takes and not own_arguments(name, profile, resolved.preset):
             edits[f"recipe.{name}"] = _STEPS
     return apply(Change("trial", "to see how fast it is", tuple(edits.items())), _with(profile, wanted, resolved))
 
@@ -166,6 +169,11 @@ def _refuse(profile: Profile, resolved: Resolved) -> None:
     if not taken & {"micro_batch", "total_batch"} or not taken & {"accumulation", "total_accumulation", "global_batch"}:
         remedy = "Choose a preset that passes both, or say them in your arguments: {micro_batch}, {accumulation}."
         raise BadInput("the trainer is told neither micro batch nor accumulation: there is nothing to tune", remedy)
+    if said := [one for name in sorted(batch.TAKEN) for one in own_arguments(name, profile, resolved.preset)]:
+        remedy = "Take it from the arguments: tui-train plan offers to set it in the recipe."
+        raise BadInput(
+            f"your own {visible(' '.join(said[0].words))} sets the batch: trials could not change it", remedy
+        )
     if resolved.nemo:
         return
     if "output" not in taken:
