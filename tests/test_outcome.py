@@ -18,7 +18,9 @@ from tui_train import run_commands
 from tui_train.diagnose import Evidence, diagnose, of_run
 from tui_train.diagnose.reader import lines
 from tui_train.memory.wordings import OUT_OF_MEMORY
+from tui_train.runs.anew import first_step, sentence
 from tui_train.runs.follow import watch
+from tui_train.runs.progress import Reading
 from tui_train.runs.rundir import RunDir
 from tui_train.runs.status import status
 from tui_train.runs.worries import worries
@@ -175,6 +177,39 @@ def test_launch_and_diagnosis_agree_on_what_a_full_card_says(reader, tmp_path, l
 
 
 # ---- a checkpoint that is not loaded
+
+
+@pytest.mark.parametrize(
+    ("lines", "anew"),
+    [
+        ([" 50%|#####     | 500/1000 [00:01<00:02,  2.00it/s]", " 50%|#####     | 501/1000 [00:01<00:02]"], False),
+        (["  0%|          | 1/1000 [00:01<00:02,  2.00it/s]"], True),
+        (
+            ["Loading checkpoint shards:  50%|##  | 1/2 [00:01<00:01]", " 50%|### | 501/1000 [00:01<00:02]"],
+            False,
+        ),
+        (["Tokenizing train dataset: 100%|####| 40/40 [00:00<00:00, 9 examples/s]"], False),
+        (
+            [
+                "Map (num_proc=2): 100%|####| 40/40 [00:00<00:00]",
+                "Skipping the first batches:   2%| | 12/500 [00:00<00:01]",
+            ],
+            False,
+        ),
+        (["Map: 100%|####| 40/40 [00:00<00:00]", "{'loss': 2.1, 'epoch': 0.1}", "  0%|  | 2/1000 [00:01<00:02]"], True),
+        (["step 3 | loss 2.5"], True),
+        (["step 501 | loss 2.5"], False),
+    ],
+)
+def test_launch_and_run_agree_on_where_a_training_began(tmp_path, lines, anew):
+    run, _ = exported(tmp_path / "run", profile(SLEEPS), facts())
+    function = re.search(r"(?ms)^begins_anew\(\) {.*?^}", run.script.read_text())[0]
+    log = tmp_path / "log"
+    log.write_text("\n".join(lines) + "\n")
+    program = f'say() {{ :; }}; number=1; resumed=500; {function}\nbegins_anew "$1" && echo anew'
+    done = subprocess.run(["bash", "-c", program, "bash", log], capture_output=True, text=True, check=False)
+    assert (done.stdout.strip() == "anew") == anew
+    assert bool(sentence(first_step(log, Reading()), 500)) == anew
 
 
 def trained(folder, steps, source, name):

@@ -2,6 +2,7 @@
 # shellcheck disable=SC1003,SC2016,SC2034,SC2054,SC2191,SC2329
 # own size: NeMo recipe llama32_1b under torchrun, 4 processes on 4 GPUs
 # micro batch 4 x accumulation 4 x 2 copies of the model = global batch 32, learning rate 0.0003, 200 steps
+# Without Transformer Engine and Apex the recipe's fused kernels are off: PyTorch's AdamW trains.
 # MOCK DATA: it trains on random tokens, only to see whether it runs. Nothing useful is learnt.
 # Written by tui-train, without which it runs: it needs bash, coreutils and the Python below.
 #
@@ -376,16 +377,21 @@ lock() {  # lock FOLDER WORDS: makes FOLDER, which is there while this script ru
 }
 
 lock_output() { # a folder beside the output folder keeps other runs out; where none can be made, nothing does
-  local real sum
+  local real sum at owner=()
   # Of several machines only the first has one: the others write to the same folder, and mean to.
   [ -n "$output" ] && [ "${node_rank:-0}" -eq 0 ] || return 0
   real=$(readlink -m -- "$output") && mkdir -p -- "${real%/*}/" 2> /dev/null && [ -w "${real%/*}/" ] || return 0
   sum=$(printf %s "$real" | cksum)
-  lock "${real%/*}/.tui-train-${sum// /-}" "a training writes to $output"
+  at=${real%/*}/.tui-train-${sum// /-}
+  { read -r -a owner < "$at/owner"; } 2> /dev/null
+  # Whether another machine's training still runs cannot be seen from here.
+  [ -z "${owner[4]-}" ] || [ "${owner[2]}" = "$boot_id" ] || [ "${owner[4]}" = "$HOSTNAME" ] ||
+    refuse 75 "a training on ${owner[4]} writes to $output: wait for it, or, if that is over, remove $at"
+  lock "$at" "a training writes to $output"
 }
 
 own() {
-  printf '%s\n' "$$ $(start_ticks $$) $boot_id $run_id" > "$at/$$" && mv "$at/$$" "$at/owner" && locks+=("$at")
+  printf '%s\n' "$$ $(start_ticks $$) $boot_id $run_id $HOSTNAME" > "$at/$$" && mv "$at/$$" "$at/owner" && locks+=("$at")
 }
 
 inherit() { # inherit OWNER: takes the lock of a dead owner, which only one can; false where another one does
@@ -437,7 +443,8 @@ print_checkpoint() { # print_checkpoint ATTEMPT: the name of the one that it is 
 }
 
 begins_anew() { # begins_anew LOG: true where a checkpoint was given and the first step is not past it; tells so
-  local line step='' bar='([0-9]{1,12})/[0-9]{1,12} \[[0-9:]+<' loss='(^|[^[:alpha:]_/-])([Ss]tep|[Ii]ter|[Ii]teration)s?[ :=]+([0-9]{1,12})'
+  # A bar with a label before its percentage is of something else: of loading, tokenizing, skipping.
+  local line step='' bar='^[[:space:]]*[0-9]{1,3}%\|.* ([0-9]{1,12})/[0-9]{1,12} \[[0-9:]+<' loss='(^|[^[:alpha:]_/-])([Ss]tep|[Ii]ter|[Ii]teration)s?[ :=]+([0-9]{1,12})'
   [ -n "$resumed" ] || return 1
   while IFS= read -r line || [ -n "$line" ]; do
     case $line in
