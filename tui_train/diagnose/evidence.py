@@ -56,7 +56,8 @@ def of_run(run: RunDir, facts: Facts | None = None) -> Diagnosis | None:
     profile, plan = _profile(run), planned(_bytes(run.plan_file))
     output = profile.trainer.output if profile and profile.trainer.output else str(run.path / "output")
     document = documents.document(profile.trainer.config) if profile and profile.trainer.config else None
-    if profile and (known := _preset(profile)):
+    known = _preset(profile) if profile else None
+    if profile and known:
         # What failed is what was in force, whoever chose it.
         profile = settle(profile, in_force(profile, known, document, max(1, plan.world_size)))
     evidence = Evidence(
@@ -74,7 +75,7 @@ def of_run(run: RunDir, facts: Facts | None = None) -> Diagnosis | None:
         phase=attempt.phase,
         resumed=attempt.resumed,
         first_step=first_step(run.attempt_log(attempt.number), run.reading()) if attempt.resumed else 0,
-        eval_batch=fallbacks.eval_batch(known, document) if profile and known else 0,
+        eval_batch=fallbacks.eval_batch(known, document) if known else 0,
     )
     if profile is None:
         return diagnose(evidence, None, facts)
