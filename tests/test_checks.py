@@ -27,10 +27,12 @@ from tui_train.workflow import prepare
 
 GIB = 2**30
 # What finds no fault with them, so that one value can be wrong at a time.
-AT_HOME = {"trainer.kind": "script", "trainer.script": "/home/a/t.py"}
+AT_HOME = {"trainer.kind": "script", "trainer.script": "/home/a/t.py", "ladder.rungs": ()}
 TWO = facts(gpus=(gpu(0), gpu(1)))
 OLD = facts(gpus=(gpu(0, name="NVIDIA GeForce GTX 1080", compute_capability="7.5"),))
-SCRIPT = {"trainer.kind": "script", "trainer.script": "/t.py"}
+# Without a fallback to a smaller batch, for which it must be known.
+SCRIPT = {"trainer.kind": "script", "trainer.script": "/t.py", "ladder.rungs": ()}
+FALLS = SCRIPT | {"ladder.rungs": ("micro_batch",)}
 TORCHRUN = {"trainer.launcher": "torchrun"}
 FSDP2 = {"trainer.strategy": "fsdp2"}
 MACHINES = {"nodes.count": 2}
@@ -753,7 +755,7 @@ FAULTS = {
         False,
     ),
     "a micro batch of one's own": (
-        SCRIPT | {"trainer.arguments": ("--a", "--per_device_train_batch_size", "2", "--b=1")},
+        FALLS | {"trainer.arguments": ("--a", "--per_device_train_batch_size", "2", "--b=1")},
         facts(),
         "warning",
         "trainer.arguments",
@@ -761,7 +763,7 @@ FAULTS = {
         False,
     ),
     "a batch of one's own": (
-        SCRIPT
+        FALLS
         | BATCH_OF_TWO
         | {"trainer.arguments": ("--per_device_train_batch_size=3", "--gradient_accumulation_steps=5")},
         facts(),
@@ -827,7 +829,7 @@ FAULTS = {
         False,
     ),
     "a batch that is not known": (
-        SCRIPT | {"trainer.preset": "total-batch"},
+        FALLS | {"trainer.preset": "total-batch"},
         facts(),
         "note",
         "recipe.micro_batch",
@@ -1063,20 +1065,20 @@ BATCH = "--per_device_train_batch_size"
     ],
 )
 def test_a_batch_of_ones_own_goes_into_the_recipe(words, left, micro_batch, global_batch):
-    values = SCRIPT | {"trainer.arguments": words}
+    values = FALLS | {"trainer.arguments": words}
     (finding,) = found(values, facts())
     mended = apply(finding.change, profile(values))
     assert mended.trainer.arguments == left
     assert (mended.recipe.micro_batch, mended.recipe.global_batch) == (micro_batch, global_batch)
     for rungs in ((), ("expandable_segments", "activation_checkpointing")):
-        assert found({"ladder.rungs": rungs} | values, facts()) == ()
+        assert found(values | {"ladder.rungs": rungs}, facts()) == ()
     # Where the recipe sets it as well, one of both would be lost.
     assert found(BATCH_OF_TWO | values, facts())[0].level == "error"
 
 
 @pytest.mark.parametrize("words", [(f"{BATCH}=many",), (BATCH,), (f"{BATCH}=", "7", "--k"), (f"{BATCH}=999999999",)])
 def test_a_batch_of_ones_own_that_is_not_plain_is_only_told(words):
-    (finding,) = found(SCRIPT | {"trainer.arguments": words}, facts())
+    (finding,) = found(FALLS | {"trainer.arguments": words}, facts())
     assert (finding.level, finding.change) == ("warning", None)
 
 
@@ -1097,7 +1099,7 @@ def test_a_batch_before_the_recipes_does_nothing():
 
 
 def test_a_yaml_trainers_batch_among_the_arguments_is_found():
-    values = SCRIPT | {"trainer.preset": "llama-factory", "trainer.script": "", "trainer.config": "/c.yaml"}
+    values = FALLS | {"trainer.preset": "llama-factory", "trainer.script": "", "trainer.config": "/c.yaml"}
     values |= {"trainer.arguments": ("per_device_train_batch_size=2",)}
     where = read(c=Document(values={"do_train": True}))
     assert any("sets the batch" in item.message for item in found(values, where))
@@ -1108,7 +1110,7 @@ def test_an_argument_that_depends_on_the_batch_does_not_say_it():
     told = (Argument(words=("--bs={micro_batch}",)), Argument(words=("--no_sync",), when="accumulation!=1"))
     own = OwnPreset(path="/mine.toml", preset=Preset(label="Mine", about="", arguments=told))
     where = msgspec.structs.replace(facts(), presets={"mine": own})
-    values = SCRIPT | {"trainer.preset": "mine"}
+    values = FALLS | {"trainer.preset": "mine"}
     assert not [
         item for item in found(values | {"trainer.arguments": ("--no_sync",)}, where) if "your own" in item.message
     ]

@@ -27,6 +27,7 @@ from tui_train.runs.stop import stop as end
 
 TUI_TRAIN = [sys.executable, "-m", "tui_train"]
 SLEEPER = f"""\
+schema = 2
 [hardware]
 device = "cpu"
 [trainer]
