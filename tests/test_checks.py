@@ -665,7 +665,7 @@ FAULTS = {
         False,
     ),
     "script in a folder that hides the image": (
-        inside() | {"trainer.kind": "script", "trainer.script": "/opt/t.py"},
+        inside() | {"trainer.kind": "script", "trainer.script": "/opt/t.py", "ladder.rungs": ()},
         boxed(),
         "error",
         "trainer.script",
