@@ -269,7 +269,7 @@ class Wizard(Looking):
                 offered.add(binding.description)
                 about = f"Key {self.get_key_display(binding)}"
                 yield SystemCommand(binding.description, about, partial(self._act, binding.action, active.node))
-        yield SystemCommand("Look again", "Look at the machine and its Pythons anew", self.action_look)
+        yield SystemCommand("Look again", "Read the machine and its Pythons again", self.action_look)
         yield SystemCommand("Theme", "Change the colours", self.action_change_theme)
 
     async def _act(self, action: str, node: DOMNode) -> None:

@@ -1,4 +1,4 @@
-"""Checks of what a script's own text says: whether it goes on from a checkpoint, and how it learns its rank."""
+"""Checks of what a script's own text says: whether it loads a checkpoint, and how it reads its rank."""
 
 from collections.abc import Iterator
 

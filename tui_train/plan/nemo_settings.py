@@ -41,7 +41,7 @@ WRITTEN = {
     "log.ckpt.train_time_interval": "recipe.checkpoint_every",
     "resume.restore_config": "trainer.model",
 }
-# By these a run goes on from its newest checkpoint.
+# By these a run resumes from its newest checkpoint.
 _KEPT = ("log.ckpt.save_last", "log.ckpt.save_optim_on_train_end", "resume.resume_if_exists", "log.name", "log.ckpt")
 # Written where the sizes of the Recipe screen replace the recipe's own.
 _SIZES = {
@@ -89,7 +89,7 @@ def why_not(name: str, *, own_size: bool) -> tuple[str, str]:
         if _same(name, one):
             return "is written by the plan", f"Set {key} instead."
     if any(name == one or one.startswith(f"{name}.") for one in _KEPT):
-        return "is written by the plan: by it a run goes on from its newest checkpoint", "Leave it out."
+        return "is written by the plan: a run resumes by it", "Leave it out."
     return "", ""
 
 
