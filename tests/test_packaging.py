@@ -6,7 +6,6 @@ import re
 import subprocess
 import sys
 import sysconfig
-import time
 import zipfile
 from importlib.util import find_spec
 from pathlib import Path
@@ -152,9 +151,7 @@ def test_installed_facts(installed, hostile):
 @pytest.mark.packaging
 @pytest.mark.training
 def test_installed_quickstart(installed, hostile):
-    began = time.monotonic()
     out = run(installed / "tui-train", "quickstart", cwd=hostile)
-    assert time.monotonic() - began < 60
     first, last = map(float, re.search(r"loss from ([\d.]+) to ([\d.]+)", out).groups())
     assert last < first / 2
     assert "finished after" in out

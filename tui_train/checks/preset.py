@@ -6,7 +6,7 @@ from tui_train.changes import Change
 from tui_train.checks.finding import Finding
 from tui_train.facts.types import Document, Facts
 from tui_train.plan.config_file import clashes
-from tui_train.plan.fallbacks import Said, own_arguments
+from tui_train.plan.own_words import Said, own_arguments
 from tui_train.plan.resolve import Resolved, started
 from tui_train.plan.values import FORMATS, data_format
 from tui_train.presets import presets

@@ -10,8 +10,9 @@ from tui_train.errors import BadInput
 from tui_train.facts.types import Facts, PathState
 from tui_train.memory.settings import settings
 from tui_train.memory.trainers import on
-from tui_train.plan import batch, fallbacks, nemo
+from tui_train.plan import batch, nemo
 from tui_train.plan.in_force import InForce
+from tui_train.plan.own_words import Said, options, own_arguments
 from tui_train.plan.resolve import Resolved, lacks, started
 from tui_train.presets import PLACEHOLDER, PLACEHOLDERS, Preset
 from tui_train.profile import fields
@@ -140,7 +141,7 @@ def secret_arguments(profile: Profile, _facts: Facts, _resolved: Resolved) -> It
 def own_words(profile: Profile, _facts: Facts, resolved: Resolved) -> Iterator[Finding]:
     """Arguments of the user's own that set what the recipe sets as well, or a batch that fallbacks could not lower."""
     preset, chosen = resolved.preset, set(fields.chosen(profile))
-    found = {name: fallbacks.own_arguments(name, profile, preset) for name in PLACEHOLDERS}
+    found = {name: own_arguments(name, profile, preset) for name in PLACEHOLDERS}
     for name, said in found.items():
         key = PLACEHOLDERS[name]
         if not said or not key.startswith("recipe.") or name in batch.TAKEN or key not in chosen:
@@ -176,7 +177,7 @@ def _both(words: str, what: str, preset: Preset, change: Change | None) -> Findi
     )
 
 
-def _without(profile: Profile, said: Iterable[fallbacks.Said]) -> tuple[str, ...]:
+def _without(profile: Profile, said: Iterable[Said]) -> tuple[str, ...]:
     """Return the user's arguments without those that say something."""
     gone = {at for one in said for at in range(one.at, one.at + len(one.words))}
     return tuple(word for at, word in enumerate(profile.trainer.arguments) if at not in gone)
@@ -184,7 +185,7 @@ def _without(profile: Profile, said: Iterable[fallbacks.Said]) -> tuple[str, ...
 
 def lowered_batch(profile: Profile, facts: Facts, resolved: Resolved) -> Iterator[Finding]:
     """A trainer that lowers the batch by itself, which no accumulation makes up for."""
-    named = "per_device_train_batch_size" in fallbacks.options("micro_batch", resolved.preset)
+    named = "per_device_train_batch_size" in options("micro_batch", resolved.preset)
     if named and on(settings(profile, facts.documents), "auto_find_batch_size"):
         yield Finding(
             level="warning",
@@ -194,7 +195,7 @@ def lowered_batch(profile: Profile, facts: Facts, resolved: Resolved) -> Iterato
         )
 
 
-def _into_recipe(profile: Profile, resolved: Resolved, own: Mapping[str, tuple[fallbacks.Said, ...]]) -> Change | None:
+def _into_recipe(profile: Profile, resolved: Resolved, own: Mapping[str, tuple[Said, ...]]) -> Change | None:
     """Return what takes such words out and sets the recipe to what they say; None where that is not plain."""
     last = {name: said[-1].value for name, said in own.items()}
     each = [one for said in own.values() for one in said]

@@ -2,8 +2,7 @@
 
 import math
 import re
-from collections.abc import Iterator, Mapping
-from itertools import pairwise
+from collections.abc import Mapping
 from typing import Any
 
 from msgspec import Struct, structs
@@ -22,7 +21,7 @@ from tui_train.memory.types import (
     Optimizer,
     Sharding,
 )
-from tui_train.plan import fallbacks
+from tui_train.plan.own_words import arguments, own_arguments
 from tui_train.plan.resolve import Resolved
 from tui_train.plan.values import accumulation
 from tui_train.profile.types import Profile, Recipe
@@ -120,16 +119,9 @@ def settings(profile: Profile, documents: Mapping[str, Document]) -> dict[str, A
     """Return what is told to a script: the values of its YAML file, and over them those of the arguments."""
     document = documents.get(profile.trainer.config)
     usual = _USUAL.get(profile.trainer.preset, {})
-    told = dict(_arguments(profile.trainer.arguments, bare=bool(profile.trainer.config)))
+    own = arguments(profile.trainer.arguments, bare=bool(profile.trainer.config))
+    told = {said.option: said.value for said in own}
     return {**usual, **(document.values if document else {}), **told}
-
-
-def _arguments(words: tuple[str, ...], *, bare: bool) -> Iterator[tuple[str, str]]:
-    """Yield what arguments say by name; `bare`: those of YAML trainers do without dashes."""
-    for word, after in pairwise((*words, "--")):
-        name, equals, value = word.lstrip("-+").partition("=")
-        if name and (word.startswith("--") or (equals and bare)):
-            yield name.replace("-", "_"), value if equals else "true" if after.startswith("-") else after
 
 
 def _number(told: Mapping[str, Any], names: tuple[str, ...], usual: int) -> int:
@@ -255,7 +247,7 @@ def _caveats(profile: Profile, resolved: Resolved, told: Mapping[str, Any], *, k
     length = profile.recipe.sequence_length or _number(told, _LENGTH, 0)
     precision = profile.recipe.precision or on(told, "bf16", "fp16")
     first = own or resolved.preset.yours_first
-    batches = () if first else fallbacks.own_arguments("micro_batch", profile, resolved.preset)
+    batches = () if first else own_arguments("micro_batch", profile, resolved.preset)
     found = {
         "a batch of your own among the arguments: the recipe's is taken": bool(batches),
         "what its files are kept in: fp32 is taken, --dtype says otherwise": not known,

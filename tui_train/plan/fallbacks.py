@@ -1,12 +1,8 @@
 """Why a fallback is of no use to a trainer: a library that is not there, words of the user's own, the host's memory."""
 
-from collections.abc import Iterator
-from itertools import pairwise
-from typing import NamedTuple
-
 from tui_train.facts.types import Document, Gpu, Toolchain
 from tui_train.facts.versions import known_since
-from tui_train.plan import batch
+from tui_train.plan.own_words import at, own_arguments, own_batch
 from tui_train.presets import Preset, condition, takes
 from tui_train.profile.types import Profile
 from tui_train.text import size
@@ -27,14 +23,6 @@ _VALUES = frozenset({"activation_checkpointing", "sequence_length", "layers"})
 _ONLY_GPUS = frozenset({"fused_optimizer", "fused_cross_entropy", "optimizer_8bit"})
 _FUSED = "the trainer's optimizer is fused already"
 _OF_BUILTIN = {"fused_optimizer": _FUSED, "eval_batch": "the trainer evaluates nothing"}
-
-
-class Said(NamedTuple):
-    """Arguments of the user's own, from `at` on, that say a value."""
-
-    at: int
-    words: tuple[str, ...]
-    value: str
 
 
 def refused(
@@ -88,12 +76,8 @@ def _why_not(name: str, profile: Profile, preset: Preset, tool: Toolchain | None
 
 def _why_not_batch(profile: Profile, preset: Preset) -> str:
     """Return why a fallback cannot lower the micro batch of a settled profile and keep the global one."""
-    own = (
-        []
-        if preset.yours_first
-        else [one for name in sorted(batch.TAKEN) for one in own_arguments(name, profile, preset)]
-    )
-    if own:
+    own = own_batch(profile, preset)
+    if own and not preset.yours_first:
         return f"your own {' '.join(own[0].words)} stands"
     if profile.recipe.micro_batch is None or profile.recipe.global_batch is None:
         return "the batch is not known: set the micro batch and the global batch"
@@ -111,50 +95,5 @@ def yours(name: str, profile: Profile, preset: Preset, document: Document | None
     return ""
 
 
-def own_arguments(name: str, profile: Profile, preset: Preset) -> tuple[Said, ...]:
-    """Return the user's own arguments that say what the preset says by a placeholder, in one word or two."""
-    wanted = options(name, preset)
-    words = profile.trainer.arguments
-    found: list[Said] = []
-    for at, word in enumerate(words):
-        option, equals, value = word.partition("=")
-        if _folded(option) not in wanted or not (equals or option.startswith("-")):
-            continue
-        after = words[at + 1 : at + 2]
-        split = not equals and bool(after) and not after[0].startswith("--")
-        said = Said(at, (word, *after) if split else (word,), after[0] if split else value)
-        if f"{{{name}}}" in said.value:
-            # The last one holds.
-            found.clear()
-        else:
-            found.append(said)
-    return tuple(found)
-
-
-def options(name: str, preset: Preset) -> frozenset[str]:
-    """Return the options and keys by which a preset says a value, without dashes."""
-    return frozenset(map(_folded, _options(name, preset)))
-
-
-def _options(name: str, preset: Preset) -> Iterator[str]:
-    for argument in preset.arguments:
-        if condition(argument.when) == name and name not in batch.TAKEN:
-            yield argument.words[0].partition("=")[0]
-        for before, word in pairwise(("", *argument.words)):
-            if f"{{{name}}}" in word:
-                yield word.partition("=")[0] if "=" in word else before
-    told: set[str] = set()
-    for value in preset.file.values if preset.file else ():
-        # The first key of a condition says it; those beside it are what else it takes.
-        switches = condition(value.when) == name and "!" not in value.when and value.when not in told
-        if value.value == f"{{{name}}}" or (switches and name not in batch.TAKEN):
-            told.add(value.when)
-            yield value.key
-
-
-def _folded(option: str) -> str:
-    return option.lstrip("-+").replace("-", "_")
-
-
 def _told(document: Document | None, key: str) -> object:
-    return document.values.get(key) if document else None
+    return at(document.values, key) if document else None

@@ -1,15 +1,15 @@
 """The values that hold where the user chose none: those of arguments, the trainer's file, its defaults, or ours."""
 
-from collections.abc import Callable, Iterator, Mapping
-from itertools import pairwise
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import msgspec
 from msgspec import Struct
 
 from tui_train.errors import BadInput
 from tui_train.facts.types import Document
+from tui_train.plan.own_words import Rule, arguments, at, rules
 from tui_train.presets import OWN, PLACEHOLDER, Preset, condition
 from tui_train.profile import fields
 from tui_train.profile.fields import Value
@@ -40,15 +40,6 @@ class InForce(Struct, frozen=True):
         """The value and its source as shown, safe to show; the source alone where the value is not known."""
         value = self.words or fields.show(self.value)
         return visible(", ".join(filter(None, (value, self.source))))
-
-
-class _Rule(NamedTuple):
-    """How a preset says a value: by an option or key alone, or, where it has `wanted`, by this value of it."""
-
-    name: str
-    option: str
-    wanted: object = None
-    stands_for: str = ""
 
 
 _LookUp = Callable[[str], Any]
@@ -97,7 +88,7 @@ def own_output(profile: Profile, preset: Preset, document: Document | None) -> s
     """Return the output folder that the user's own arguments or file name, empty where they name none."""
     if profile.trainer.kind != "script":
         return ""
-    options = [rule.option for rule in _rules(preset) if rule.name == "output"]
+    options = [rule.option for rule in rules(preset) if rule.name == "output"]
     said = (look_up(option) for look_up, _ in _spoken(profile, preset, document) for option in options)
     path = next((value for value in said if isinstance(value, str) and value), "")
     return fields.absolute(path, Path(folder_of(profile, preset) or "/"))
@@ -107,7 +98,7 @@ def _defaults(preset: Preset, document: Document | None) -> dict[str, Any]:
     """Return the preset's defaults but for those that the user's file decides in another way, by a key of its own."""
     without = preset.file.without if preset.file and document else ()
     values = document.values if document else {}
-    decided = {condition(dropped.when) for dropped in without if _at(values, dropped.key) is not None}
+    decided = {condition(dropped.when) for dropped in without if at(values, dropped.key) is not None}
     return {name: value for name, value in preset.own.items() if name not in decided}
 
 
@@ -140,12 +131,12 @@ def _said(profile: Profile, preset: Preset, document: Document | None, copies: i
     """Return the values that the user's own arguments and file say, by name."""
     if profile.trainer.kind != "script":
         return {}
-    rules = list(_rules(preset))
+    known = list(rules(preset))
     spoken = _spoken(profile, preset, document)
     found: dict[str, InForce] = {}
     for name in sorted(OWN):
         for look_up, source in spoken:
-            if name not in found and (value := _value(name, rules, look_up, source, copies)):
+            if name not in found and (value := _value(name, known, look_up, source, copies)):
                 found[name] = value
     for look_up, source in spoken:
         if "steps" not in found and (epochs := next(filter(None, map(look_up, _EPOCHS)), None)):
@@ -153,59 +144,20 @@ def _said(profile: Profile, preset: Preset, document: Document | None, copies: i
     return found
 
 
-def _rules(preset: Preset) -> Iterator[_Rule]:
-    """Yield how a preset says values: each by which option or key, and those of conditions by which value of it."""
-    for argument in preset.arguments:
-        name, equals, meant = argument.when.partition("=")
-        option, given, value = argument.words[0].partition("=")
-        if equals and given and not name.endswith("!"):
-            yield _Rule(name, _folded(option), value, meant)
-        for before, word in pairwise(("", *argument.words)):
-            option, given, value = word.partition("=") if "=" in word else (before, "", word)
-            if (placeholder := PLACEHOLDER.fullmatch(value)) and option:
-                yield _Rule(placeholder[1], _folded(option))
-    for entry in preset.file.values if preset.file else ():
-        name, equals, meant = entry.when.partition("=")
-        if equals and not name.endswith("!"):
-            yield _Rule(name, entry.key, entry.value, meant)
-        elif isinstance(entry.value, str) and (placeholder := PLACEHOLDER.fullmatch(entry.value)):
-            yield _Rule(placeholder[1], entry.key)
-
-
 def _spoken(profile: Profile, preset: Preset, document: Document | None) -> list[tuple[_LookUp, str]]:
     """Return what finds the value of an option or key in the arguments, then in the file, each with its name."""
-    arguments = dict(_arguments(profile.trainer.arguments, bare=preset.file is not None))
-    found: list[tuple[_LookUp, str]] = [(arguments.get, "from your arguments")]
+    own = arguments(profile.trainer.arguments, bare=preset.file is not None)
+    values = {said.option: said.value for said in own if not PLACEHOLDER.search(said.value)}
+    found: list[tuple[_LookUp, str]] = [(values.get, "from your arguments")]
     if document and preset.file:
-        values = document.values
-        found.append((lambda key: _at(values, key), f"from {profile.trainer.config.rpartition('/')[2]}"))
+        whole = document.values
+        found.append((lambda key: at(whole, key), f"from {profile.trainer.config.rpartition('/')[2]}"))
     return found
 
 
-def _arguments(words: tuple[str, ...], *, bare: bool) -> Iterator[tuple[str, str]]:
-    """Yield what arguments say by option; `bare`: some trainers take theirs without dashes."""
-    for word, after in pairwise((*words, "--")):
-        option, equals, value = word.partition("=")
-        if not (option.startswith("--") or (equals and bare)) or PLACEHOLDER.search(word if equals else after):
-            continue
-        yield _folded(option), value if equals else "true" if after.startswith("--") else after
-
-
-def _folded(option: str) -> str:
-    return option.lstrip("-+").replace("-", "_")
-
-
-def _at(values: Mapping[str, Any], key: str) -> Any:
-    """Return the value at a key with dots between levels, None where there is none."""
-    at: Any = values
-    for name in key.split("."):
-        at = at.get(name) if isinstance(at, dict) else None
-    return at
-
-
-def _value(name: str, rules: list[_Rule], look_up: _LookUp, source: str, copies: int) -> InForce | None:
+def _value(name: str, known: list[Rule], look_up: _LookUp, source: str, copies: int) -> InForce | None:
     """Return a value of the recipe as one source says it, None where it does not."""
-    told = [(rule, value) for rule in rules if (value := look_up(rule.option)) is not None]
+    told = [(rule, value) for rule in known if rule.whole and (value := look_up(rule.option)) is not None]
     alone = [value for rule, value in told if rule.name == name and rule.wanted is None]
     if alone:
         return _read(name, alone[0], source, 1)

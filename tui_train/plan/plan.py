@@ -1,6 +1,5 @@
 """plan(): what will happen, from what the user chose and what is; pure, and refused when a check finds an error."""
 
-import re
 from collections.abc import Mapping
 from importlib import resources
 
@@ -19,6 +18,7 @@ from tui_train.plan.idle import left_out
 from tui_train.plan.in_force import folder_of
 from tui_train.plan.launchers import LAUNCHERS
 from tui_train.plan.launchers.job import Job
+from tui_train.plan.own_words import arguments
 from tui_train.plan.resolve import Resolved, resolve, started
 from tui_train.plan.types import (
     CHECKPOINT,
@@ -136,11 +136,13 @@ def _job(profile: Profile, resolved: Resolved, toolchain: Toolchain) -> Job:
     )
 
 
-def _clipping(arguments: tuple[str, ...]) -> float:
+def _clipping(words: tuple[str, ...]) -> float:
     """Return the gradient norm that the Hugging Face Trainer is told: it refuses a DeepSpeed that clips to another."""
-    words = " ".join(arguments)
-    found = re.findall(r"--max_grad_norm[= ](\d+(?:\.\d*)?(?:[eE][-+]?\d+)?)(?= |$)", words)
-    return float(found[-1]) if found else 1.0
+    told = [said.value for said in arguments(words) if said.option == "max_grad_norm"]
+    try:
+        return float(told[-1]) if told else 1.0
+    except ValueError:
+        return 1.0
 
 
 def _title(profile: Profile, resolved: Resolved) -> str:

@@ -9,7 +9,7 @@ from tui_train.facts.types import Facts
 from tui_train.memory.foretell import Foretold, foretell
 from tui_train.memory.verdict import Band
 from tui_train.plan import batch
-from tui_train.plan.fallbacks import own_arguments
+from tui_train.plan.own_words import own_arguments, own_batch
 from tui_train.plan.resolve import Resolved, resolve
 from tui_train.profile import fields
 from tui_train.profile.types import Profile
@@ -169,7 +169,7 @@ def _refuse(profile: Profile, resolved: Resolved) -> None:
     if not taken & {"micro_batch", "total_batch"} or not taken & {"accumulation", "total_accumulation", "global_batch"}:
         remedy = "Choose a preset that passes both, or say them in your arguments: {micro_batch}, {accumulation}."
         raise BadInput("the trainer is told neither micro batch nor accumulation: there is nothing to tune", remedy)
-    if said := [one for name in sorted(batch.TAKEN) for one in own_arguments(name, profile, resolved.preset)]:
+    if said := own_batch(profile, resolved.preset):
         remedy = "Take it from the arguments: tui-train plan offers to set it in the recipe."
         raise BadInput(
             f"your own {visible(' '.join(said[0].words))} sets the batch: trials could not change it", remedy
@@ -179,21 +179,8 @@ def _refuse(profile: Profile, resolved: Resolved) -> None:
     if "output" not in taken:
         remedy = "Say in your arguments how it is told its output folder: --the-option={output}."
         raise BadInput("the trainer is not told where to write: trials would write where your training does", remedy)
-    if own := _own_output(profile, resolved):
+    if own := own_arguments("output", profile, resolved.preset):
         remedy = "Take it from the arguments, and set trainer.output."
-        raise Unavailable(f"your own {own} says where it writes: trials would write there too", remedy)
-
-
-def _own_output(profile: Profile, resolved: Resolved) -> str:
-    """Return the user's own word for the output folder, by which a trial would write where the training does."""
-    preset = resolved.preset
-    words = [word for argument in preset.arguments for word in argument.words if "{output}" in word]
-    keys = [value.key for value in (preset.file.values if preset.file else ()) if "{output}" in str(value.value)]
-    options = {_option(word) for word in (*words, *keys)}
-    mine = (word for word in profile.trainer.arguments if "{output}" not in word)
-    return next((word for word in mine if _option(word) in options), "")
-
-
-def _option(word: str) -> str:
-    """Return the name that an option has, whichever of its spellings is used."""
-    return word.partition("=")[0].lstrip("-").replace("-", "_")
+        raise Unavailable(
+            f"your own {visible(' '.join(own[0].words))} says where it writes: trials would write there too", remedy
+        )
