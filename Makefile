@@ -37,8 +37,9 @@ lint: environment
 	.venv/bin/python -m pyright --pythonpath .venv/bin/python
 	lint-imports --no-logo
 
-# What a shell starts in the background ignores Ctrl-C, and so would all that the tests start and interrupt.
-HEARING := $(shell env --default-signal=INT true 2> /dev/null && echo env --default-signal=INT)
+# What a shell starts in the background ignores Ctrl-C, nohup a hang-up, and so would all that the tests start.
+DEFAULTS := env --default-signal=INT --default-signal=HUP
+HEARING := $(shell $(DEFAULTS) true 2> /dev/null && echo $(DEFAULTS))
 
 # Three at a time: much of what the tests start waits, even on two cores.
 test: lint

@@ -231,6 +231,9 @@ def trained(folder, steps, source, name):
 @pytest.mark.parametrize("loads", [False, True])
 def test_a_checkpoint_that_the_script_does_not_load_is_told_afterwards(tmp_path, loads, capsys):
     source = (SCRIPTS / "hf_trainer.py").read_text()
+    # A bar is drawn ten times a second, and its first steps are to be seen.
+    begin = "def on_step_begin(self, args, state, _control, **_more):\n"
+    source = source.replace(begin, f"{begin}        __import__('time').sleep(0.2)\n")
     if not loads:
         source = source.replace("train(resume_from_checkpoint=arguments.resume_from_checkpoint)", "train()")
     trained(tmp_path, 4, source, "first")
