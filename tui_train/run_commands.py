@@ -22,8 +22,9 @@ from tui_train.runs.follow import follow, ranks, wait
 from tui_train.runs.progress import Progress, advance
 from tui_train.runs.rundir import RunDir
 from tui_train.runs.start import nothing_left, start
-from tui_train.runs.status import AttemptStatus, Status, status
+from tui_train.runs.status import status
 from tui_train.runs.stop import stop as end
+from tui_train.supervisor.state import AttemptStatus, Status
 from tui_train.runs.tail import Tail
 from tui_train.text import duration, size, table, visible
 from tui_train.wizard import open_wizard, terminal

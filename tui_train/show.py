@@ -10,7 +10,7 @@ from tui_train.facts.types import Facts, Gpu, Machine, Toolchain
 from tui_train.memory.rungs import WHERE
 from tui_train.plan.types import Plan
 from tui_train.runs.rundir import RunDir
-from tui_train.runs.status import Status
+from tui_train.supervisor.state import Status
 from tui_train.text import counted, duration, size, table, visible
 
 _FEW = 2
@@ -152,4 +152,6 @@ def state(now: Status) -> str:
     """Return a run's state in words."""
     if now.state == "failed":
         return f"failed ({now.exit_code})"
+    if now.host:
+        return f"{now.state} on {visible(now.host)}"
     return f"lost, {counted(len(now.leftover), 'process', 'processes')} left" if now.leftover else now.state

@@ -11,8 +11,9 @@ from tui_train.runs.lines import rank
 from tui_train.runs.progress import Progress, Reading, advance
 from tui_train.runs.ranks import MOST, Planned, Rank, compare, joined, parse, planned
 from tui_train.runs.rundir import RunDir
-from tui_train.runs.status import AttemptStatus, Status, status
+from tui_train.runs.status import status
 from tui_train.runs.tail import Tail
+from tui_train.supervisor.state import AttemptStatus, Status
 
 _PAUSE = 0.15
 _SHOWN = 32 << 10

@@ -17,34 +17,9 @@ from tui_train.places import expanded, runs_folder
 from tui_train.plan.types import Log
 from tui_train.render import PROFILE, SCRIPT, File
 from tui_train.runs.progress import Reading
+from tui_train.supervisor import events
+from tui_train.supervisor.events import Event
 from tui_train.text import visible
-
-
-class Event(Struct, frozen=True, kw_only=True):
-    """One line of events.jsonl; times are seconds since the epoch, an exit code is -1 where none belongs.
-
-    `resumed` is the step of the checkpoint that an attempt was given, `began_anew` tells that it did not load it.
-    """
-
-    time: float
-    event: str
-    mark: str = ""
-    pid: int = 0
-    start_ticks: int = 0
-    boot_id: str = ""
-    grace: int = 20
-    attempt: int = 0
-    leader: int = 0
-    position: int = 0
-    exit_code: int = -1
-    out_of_memory: bool = False
-    resumed: int = 0
-    began_anew: bool = False
-    phase: str = ""
-    state: str = ""
-    signal: str = ""
-    engine: str = ""
-    container: str = ""
 
 
 class RunDir(Struct, frozen=True):
@@ -70,7 +45,7 @@ class RunDir(Struct, frozen=True):
     @property
     def events_file(self) -> Path:
         """What happened, one JSON object a line."""
-        return self.path / "events.jsonl"
+        return self.path / events.NAME
 
     @property
     def launcher_log(self) -> Path:
@@ -88,17 +63,7 @@ class RunDir(Struct, frozen=True):
 
     def events(self) -> tuple[Event, ...]:
         """Return what happened so far; a line that is not whole, or not ours, is passed over."""
-        try:
-            lines = self.events_file.read_bytes().splitlines()
-        except OSError:
-            return ()
-        found = []
-        for line in lines:
-            try:
-                found.append(msgspec.json.decode(line, type=Event))
-            except msgspec.MsgspecError:
-                continue
-        return tuple(found)
+        return events.read(str(self.path))
 
     def plan(self) -> dict[str, Any]:
         """Return the plan as data; empty where there is no plan.json, or none of ours."""

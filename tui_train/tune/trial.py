@@ -15,11 +15,12 @@ from tui_train.diagnose import of_run
 from tui_train.errors import TuiTrainError, Unavailable
 from tui_train.facts.live import samples
 from tui_train.files import writing
-from tui_train.runs.processes import marked
 from tui_train.runs.progress import Progress, advance
 from tui_train.runs.rundir import RunDir
-from tui_train.runs.status import Status, status
+from tui_train.runs.status import status
 from tui_train.runs.stop import stop
+from tui_train.supervisor import state
+from tui_train.supervisor.state import Status
 from tui_train.runs.tail import Tail
 from tui_train.runs.taken import one_at_a_time, refuse_clashes
 from tui_train.text import visible
@@ -213,7 +214,7 @@ class Memory:
         while not self._over.wait(_GLANCE):
             now = status(self._run)
             if now.mark:
-                held = sum(map(_resident, marked(now.mark, now.leader)))
+                held = sum(map(_resident, state.family(str(self._run.path), now).living()))
                 self.most = max(self.most or 0, held)
             memory = psutil.virtual_memory()
             self.low |= memory.available < _LEFT * memory.total

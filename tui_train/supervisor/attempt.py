@@ -1,0 +1,215 @@
+"""One attempt: started, watched, ended when asked to, and what its log says of its end."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import time
+from typing import Callable, NamedTuple
+
+from . import checkpoints, container, first_step, lock, memory_end, outcome, rejoin
+from .processes import MARK, Family, Process, process, send
+from .progress import Reading
+from .refused import APART, CANNOT_WRITE
+from .signals import default
+from .start import Start, say
+from .transport import NodeCommand, Task
+
+# What SIGKILL does not end in so long hangs in a driver.
+_ENDS = 10.0
+
+
+class Ended(NamedTuple):
+    """How an attempt ended: its exit code, the phase in which GPU memory ran out, and the attempt that follows.
+
+    `hopeless` says why less memory would not help, `on_host` that the host's memory may have run out, `apart` that its
+    processes each trained alone.
+    """
+
+    code: int
+    phase: str = ""
+    next: int = 0
+    hopeless: str = ""
+    on_host: bool = False
+    apart: bool = False
+
+
+def attempt(start: Start, position: int, number: int, log: str) -> Ended:
+    """Make one attempt, its output in `log`, and return how it ended."""
+    given = checkpoint(start, position)
+    resumed = checkpoints.step(given) if given else 0
+    name = container.name(start.planned.engine, start.mark, number)
+    try:
+        task: Task = start.transport.start(_command(start, position, log, given, name))
+    except OSError as error:
+        say("cannot write %s: %s" % (log, error.strerror))
+        return Ended(CANNOT_WRITE)
+    _adopt()
+    _tell_started(start, task, position, number, resumed, name)
+    family = Family(start.mark, task.leader, os.getpid())
+    code = _watch(start, task, family, name, log)
+    ended = _read(start, position, log, code, family)
+    ignored = first_step.ignored(log, resumed, _reading(start))
+    if ignored:
+        words = "attempt %d was given the checkpoint of step %d and began at step %d: the training does not load it"
+        say(words % (number, resumed, ignored))
+    more: dict[str, object] = {"ignored_checkpoint": True} if ignored else {}
+    if ended.phase:
+        more.update(out_of_memory=True, phase=ended.phase, next=ended.next)
+    start.journal.append("attempt_ended", attempt=number, exit_code=ended.code, **more)
+    return ended
+
+
+def checkpoint(start: Start, position: int) -> str:
+    """Return the checkpoint that an attempt goes on from, empty where there is none."""
+    rule = start.attempts[position - 1].checkpoints
+    # Several machines go on from one only where that was asked for on each.
+    if rule is None or (start.planned.nodes > 1 and not start.resume):
+        return ""
+    return checkpoints.newest(rule, start.run_dir)
+
+
+def _command(start: Start, position: int, log: str, given: str, name: str) -> NodeCommand:
+    words = ["bash", os.path.join(start.run_dir, "launch.sh"), "--plain", "--attempt=%d" % position]
+    if given:
+        words.append("--checkpoint=%s" % given)
+    if start.other_cards:
+        words.append("--cards=%s" % ",".join(start.cards))
+    if start.planned.nodes > 1:
+        words.append("--node-rank=%d" % start.node_rank)
+    environment = {**os.environ, **start.environment, MARK: start.mark}
+    if name:
+        environment["TUI_TRAIN_CONTAINER_NAME"] = name
+    return NodeCommand(tuple(words), environment, log)
+
+
+def _adopt() -> None:
+    """Become the parent of all descendants whose own parent ends, so that none is lost from sight."""
+    import ctypes
+
+    set_child_subreaper = 36
+    try:
+        ctypes.CDLL(None).prctl(set_child_subreaper, 1, 0, 0, 0)
+    except (OSError, AttributeError):
+        return
+
+
+def _tell_started(start: Start, task: Task, position: int, number: int, resumed: int, name: str) -> None:
+    more: dict[str, object] = {"resumed": resumed} if resumed else {}
+    if name:
+        more.update(engine=start.planned.engine, container=name)
+    leader = task.leader
+    start.journal.append(
+        "attempt_started",
+        attempt=number,
+        position=position,
+        leader=leader.pid,
+        leader_ticks=leader.ticks,
+        **more,
+    )
+
+
+def _watch(start: Start, task: Task, family: Family, name: str, log: str) -> int:
+    """Wait for the end of an attempt and return its exit code; a stop ends it, and so does a lost lock."""
+    engine = start.planned.engine
+    beat = time.monotonic()
+    while not start.signals.stop:
+        code = task.poll()
+        if code is None:
+            if time.monotonic() >= beat:
+                beat = time.monotonic() + lock.BEAT
+                _beat(start)
+            start.signals.wait(beat - time.monotonic())
+        elif name and container.lives(engine, name, lambda: bool(family.living())):
+            say("the client of %s is gone, its container trains on" % engine)
+            task = rejoin.rejoin(start.transport, engine, name, log, start.mark)
+            family.leader = task.leader
+        else:
+            if code != 0:
+                _kill(task, family)
+            if name:
+                container.remove(engine, name)
+            return code
+    return _end(start, task, family, name)
+
+
+def _beat(start: Start) -> None:
+    """Say that this start still runs; where another one has taken its place, this one stops."""
+    for held in start.locks:
+        if not held.beat():
+            say("another start has taken over %s: this one stops" % os.path.dirname(held.at))
+            os.kill(os.getpid(), signal.SIGTERM)
+
+
+def _end(start: Start, task: Task, family: Family, name: str) -> int:
+    """End an attempt: its launcher is asked first, for it knows its workers; then what it leaves; then all are killed."""
+    say("stopping (%s); a second Ctrl-C ends it at once" % start.signals.stop)
+    start.journal.append("stopping", signal=start.signals.stop)
+    deadline = time.monotonic() + start.grace
+    asked: set[int] = set()
+    family.living()
+    stopper = Process()
+    if name:
+        engine, leader = start.planned.engine, task.leader
+        stopper = _in_background(lambda: container.stop(engine, name, start.grace, lambda: leader.alive))
+        family.spare.add(stopper.pid)
+    else:
+        send(task.leader, signal.SIGTERM)
+    while time.monotonic() < deadline and not start.signals.at_once and (living := family.living()):
+        if task.poll() is not None:
+            for pid in living.keys() - asked:
+                send(Process(pid, living[pid]), signal.SIGTERM)
+            asked |= living.keys()
+        start.signals.wait(0.1)
+    _kill(task, family)
+    if name:
+        send(stopper, signal.SIGKILL)
+        container.remove(start.planned.engine, name)
+    code = task.poll()
+    return start.signals.code if code is None else code
+
+
+def _kill(task: Task, family: Family) -> None:
+    deadline = time.monotonic() + _ENDS
+    while family.signal(signal.SIGKILL) and time.monotonic() < deadline:
+        time.sleep(0.05)
+        task.poll()
+
+
+def _in_background(work: Callable[[], None]) -> Process:
+    """Do something in a child of its own, and return that child."""
+    pid = os.fork()
+    if pid == 0:
+        try:
+            default()
+            work()
+        finally:
+            os._exit(0)
+    return process(pid)
+
+
+def _reading(start: Start) -> Reading:
+    try:
+        return Reading(tuple(re.compile(text) for text in start.planned.expressions), start.planned.steps)
+    except (re.error, RecursionError, OverflowError):
+        return Reading()
+
+
+def _read(start: Start, position: int, log: str, code: int, family: Family) -> Ended:
+    """Return what a log says of the end of an attempt that nobody asked to end."""
+    if start.signals.stop:
+        return Ended(code)
+    if code == 0:
+        alone = outcome.trained_apart(log, start.planned.world_size)
+        return Ended(APART, apart=True) if alone else Ended(0)
+    told = memory_end.memory_end(log, family.seen)
+    if not told.phase:
+        return Ended(code, on_host=told.on_host)
+    hopeless = ""
+    if told.stranger:
+        hopeless = "another process (%s) fills the card: end it, or choose another card" % told.stranger
+    elif told.phase == "start":
+        hopeless = "a card was full or faulty before the training began: look at nvidia-smi"
+    following = start.attempts[position - 1].then.get(told.phase, 0) if start.falls_back and not hopeless else 0
+    return Ended(code, told.phase, following, hopeless, told.on_host)

@@ -1,0 +1,69 @@
+"""The supervisor's own command line: what launch.sh hands over to, and the remote control of a run."""
+
+from __future__ import annotations
+
+import sys
+from typing import Sequence
+
+from .refused import USAGE, Refused
+from .text import visible
+
+_USAGE = """usage: python3 RUN/supervisor COMMAND
+  status [--json]          how the run stands
+  stop [--now] [--json]    end it: it saves within its grace; with --now at once
+  tail [-n N] [--json]     the last lines of its newest log
+  follow [--json]          its logs as they are written, until it ends
+"""
+
+
+def main(words: Sequence[str], run_dir: str) -> int:
+    """Carry out a command for a run folder and return its exit code."""
+    try:
+        return _main(list(words), run_dir)
+    except Refused as refused:
+        sys.stderr.write("launch.sh: %s\n" % refused.message)
+        return refused.code
+    except BrokenPipeError:
+        return 0
+    except KeyboardInterrupt:
+        return 130
+
+
+def _main(words: list[str], run_dir: str) -> int:
+    name, rest = (words or [""])[0], words[1:]
+    if name == "launch":
+        from .launch import launch
+
+        return launch(run_dir, rest)
+    if name == "fill":
+        return _fill(rest, run_dir)
+    if name in ("status", "stop", "tail", "follow"):
+        return _view(name, rest, run_dir)
+    sys.stderr.write(_USAGE)
+    return 0 if name in ("help", "--help", "-h") else USAGE
+
+
+def _fill(words: list[str], run_dir: str) -> int:
+    from . import planned
+    from .fill import fill
+
+    if not words or not words[0].isdigit():
+        raise Refused(USAGE, "fill: which attempt?")
+    fill(planned.read(run_dir), int(words[0]), run_dir, words[1] if len(words) > 1 else "")
+    return 0
+
+
+def _view(name: str, words: list[str], run_dir: str) -> int:
+    from . import view
+
+    as_json = "--json" in words
+    words = [word for word in words if word != "--json"]
+    if name == "status" and not words:
+        return view.show_status(run_dir, as_json=as_json)
+    if name == "stop" and words in ([], ["--now"]):
+        return view.show_stop(run_dir, as_json=as_json, at_once=bool(words))
+    if name == "follow" and not words:
+        return view.show_follow(run_dir, as_json=as_json)
+    if name == "tail" and (not words or (len(words) == 2 and words[0] == "-n" and words[1].isdigit())):
+        return view.show_tail(run_dir, as_json=as_json, most=int(words[1]) if words else 20)
+    raise Refused(USAGE, "%s: unknown words %s" % (name, visible(" ".join(words))))

@@ -1,0 +1,210 @@
+"""`launch`: what is looked at before a training starts, its locks, and the start itself."""
+
+from __future__ import annotations
+
+import os
+import time
+import zlib
+from typing import NamedTuple, Sequence
+
+from . import commands, container, events, gpus, machines, planned, regular
+from .attempt import checkpoint
+from .events import Journal
+from .lock import NAME as LOCK
+from .lock import RESERVE, Lock, myself, output_lock
+from .planned import Planned
+from .processes import boot_id, process
+from .refused import CANNOT_WRITE, MISSING, USAGE, Refused
+from .run import run
+from .signals import Signals
+from .start import Start, say
+from .text import visible
+from .transport import Here
+
+_RESERVE = 16384
+
+
+class Options(NamedTuple):
+    """What the command line of launch.sh says, and the environment where it says nothing."""
+
+    attempt: str = ""
+    resume: bool = False
+    node_rank: str = ""
+    cards: str = ""
+
+
+def options(words: Sequence[str]) -> Options:
+    """Return the options; Refused for any other word."""
+    found = Options(node_rank=os.environ.get("TUI_TRAIN_NODE_RANK", ""))
+    found = found._replace(resume=bool(os.environ.get("TUI_TRAIN_RESUME")))
+    for word in words:
+        name, equals, value = word.partition("=")
+        if word == "--resume":
+            found = found._replace(resume=True)
+        elif equals and value and name in ("--attempt", "--node-rank", "--cards"):
+            found = found._replace(**{name[2:].replace("-", "_"): value})
+        else:
+            raise Refused(USAGE, "%s: see bash launch.sh --help" % visible(word))
+    return found
+
+
+def launch(run_dir: str, words: Sequence[str]) -> int:
+    """Run the training of a folder, supervised, and return the exit code; Refused says why it does not start."""
+    signals = Signals()
+    commands.interrupted = lambda: bool(signals.stop)
+    plan = planned.read(run_dir)
+    start = _start(run_dir, plan, options(words), signals)
+    held: list[Lock] = []
+    try:
+        _lock(start, held)
+        if plan.nodes > 1:
+            machines.find_port(plan, start.node_rank)
+        gpus.check(plan, start.cards, say)
+        if start.signals.stop:
+            return signals.code
+        return _supervised(start._replace(locks=tuple(held)), options(words))
+    finally:
+        for lock in reversed(held):
+            lock.release()
+
+
+def _start(run_dir: str, plan: Planned, told: Options, signals: Signals) -> Start:
+    rank = machines.node_rank(plan, told.node_rank) if plan.nodes > 1 else 0
+    if plan.nodes == 1 and (told.resume or told.node_rank) and not os.environ.get("TUI_TRAIN_NODE_RANK"):
+        raise Refused(USAGE, "--node-rank and --resume are for several machines, and this trains on one")
+    own_dir = os.path.join(run_dir, "node-%d" % rank) if rank else run_dir
+    cards = gpus.choose(plan, told.cards, rank)
+    environment = dict(container.prepare(plan, run_dir)) if plan.engine else {}
+    if plan.nodes > 1:
+        environment.update(machines.interface_environment(plan))
+    for name in plan.secrets:
+        if not os.environ.get(name):
+            raise Refused(MISSING, "%s is not set: export it, then start again" % visible(name))
+    mark = "%s-%d-%s" % (time.strftime("%Y%m%d-%H%M%S"), os.getpid(), os.urandom(3).hex())
+    start = Start(
+        planned=plan,
+        run_dir=run_dir,
+        own_dir=own_dir,
+        mark=mark,
+        cards=cards,
+        other_cards=bool(told.cards or rank),
+        node_rank=rank,
+        resume=told.resume,
+        grace=_grace(plan),
+        environment=environment,
+        journal=Journal(own_dir, os.path.join(own_dir, LOCK, RESERVE)),
+        locks=(),
+        signals=signals,
+        transport=Here(),
+    )
+    _number(told, start)
+    if plan.nodes > 1:
+        _agree(start, _number(told, start) or 1)
+    return start
+
+
+def _grace(plan: Planned) -> int:
+    told = os.environ.get("TUI_TRAIN_GRACE") or str(plan.grace)
+    if not told.isascii() or not told.isdigit() or len(told) > 9:
+        raise Refused(USAGE, "TUI_TRAIN_GRACE is %s: give whole seconds" % visible(told))
+    return int(told)
+
+
+def _number(told: Options, start: Start) -> int:
+    """Return the attempt that was asked for, 0 where none was."""
+    text, most = told.attempt, len(start.attempts)
+    if not text:
+        return 0
+    if not text.isascii() or not text.isdigit() or len(text) > 9 or not 1 <= int(text) <= most:
+        raise Refused(USAGE, "--attempt=%s: give a number from 1 to %d" % (visible(text), most))
+    return int(text)
+
+
+def _agree(start: Start, position: int) -> None:
+    """Refuse where each of several machines would find its own way to begin."""
+    rule = start.attempts[position - 1].checkpoints
+    if start.resume and not start.planned.resumes:
+        why = "finds its checkpoints by itself" if start.planned.resumes_itself else "cannot resume"
+        raise Refused(USAGE, "--resume: this training %s" % why)
+    if rule is None:
+        return
+    found = checkpoint(start._replace(resume=True), position)
+    if found and not start.resume:
+        words = "there is a checkpoint at %s: add --resume on every machine, whose output folder all must see, or name \
+another output folder"
+        raise Refused(USAGE, words % visible(found))
+    if start.resume and not found:
+        words = "--resume: this machine sees no complete checkpoint in %s, and all must see the same output folder"
+        raise Refused(MISSING, words % visible(rule.folder))
+
+
+def _lock(start: Start, held: list[Lock]) -> None:
+    """Take the locks of the run folder and of the output folder."""
+    try:
+        os.makedirs(start.own_dir, exist_ok=True)
+    except OSError as error:
+        raise Refused(CANNOT_WRITE, "cannot write in %s: %s" % (visible(start.run_dir), error.strerror)) from None
+    me = myself(start.mark, start.run_dir)
+    locks = [Lock(os.path.join(start.own_dir, LOCK), me, "a training runs in this folder")]
+    # Of several machines only the first has one for the output: the others write to the same folder, and mean to.
+    if start.planned.output and start.node_rank == 0:
+        beside = output_lock(start.planned.output, me)
+        locks += [beside] if beside else []
+    for lock in locks:
+        lock.take()
+        held.append(lock)
+
+
+def _supervised(start: Start, told: Options) -> int:
+    # A viewer believes whoever holds the folder itself open.
+    opened = os.open(start.own_dir, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    first = _number(told, start) or (_first(start) if start.planned.nodes == 1 else 1)
+    _keep_reserve(start)
+    me = process(os.getpid())
+    try:
+        start.journal.append(
+            "run_started",
+            mark=start.mark,
+            script=_sum(start.run_dir),
+            pid=me.pid,
+            start_ticks=me.ticks,
+            boot_id=boot_id(),
+            host=os.uname().nodename,
+            grace=start.grace,
+        )
+    except OSError as error:
+        raise Refused(CANNOT_WRITE, "cannot write events.jsonl: %s: free some space" % error.strerror) from None
+    outcome = run(start, first)
+    start.journal.append("run_ended", state=outcome.state, exit_code=outcome.code)
+    say(outcome.words)
+    os.close(opened)
+    return outcome.code
+
+
+def _keep_reserve(start: Start) -> None:
+    try:
+        regular.write_beside(start.journal.reserve, bytes(_RESERVE))
+    except OSError:
+        return
+
+
+def _sum(run_dir: str) -> str:
+    """Return what tells the plan of a folder from another one, or from itself before somebody edited it."""
+    found = 0
+    for name in ("launch.sh", planned.NAME):
+        found = zlib.crc32(regular.read(os.path.join(run_dir, name)), found)
+    return "%08x" % found
+
+
+def _first(start: Start) -> int:
+    """Return the attempt where an earlier start of this plan was, past what ran out of memory; 1 when all did."""
+    first, same, script = 1, False, _sum(start.run_dir)
+    for event in events.read(start.own_dir):
+        if event.event == "run_started":
+            same = event.script == script
+            first = first if same else 1
+        elif same and event.event == "attempt_started" and event.position:
+            first = event.position
+        elif same and event.event == "attempt_ended" and event.next >= 0:
+            first = event.next
+    return first if 1 <= first <= len(start.attempts) else 1

@@ -1,0 +1,231 @@
+"""One start at a time in a run folder, and in an output folder, also where several hosts share them.
+
+The lock is a folder; the file `owner` in it names who made it. An owner on this machine is asked for by its process.
+One elsewhere cannot be, so that it touches the file all the time: what was not touched for a while is left behind.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from typing import Any, NamedTuple
+
+from . import regular
+from .processes import Process, boot_id, process
+from .refused import BUSY, CANNOT_WRITE, Refused
+from .text import visible
+
+NAME = ".lock"
+RESERVE = "reserve"
+BEAT = 10.0
+# Clocks of a file server may lag, and a host may sleep for a moment.
+LEASE = 180.0
+# An owner may be about to leave, or, where none is named, about to write its name.
+_PATIENCE = 1.0
+_HEIR = 5.0
+_MOST = 4096
+
+
+class Owner(NamedTuple):
+    """Who holds a lock: a process, where it runs, and the mark of its run; `folder` is that run's."""
+
+    pid: int = 0
+    ticks: int = 0
+    boot: str = ""
+    namespace: int = 0
+    machine: str = ""
+    host: str = ""
+    mark: str = ""
+    folder: str = ""
+
+    @property
+    def near(self) -> bool:
+        """Whether its process can be seen from here: the same boot, and the same numbers of processes."""
+        return (self.boot, self.namespace) == (boot_id(), _namespace())
+
+    @property
+    def rebooted(self) -> bool:
+        """Whether this very machine has booted since, so that it is gone."""
+        return (self.machine, self.host) == (_machine(), os.uname().nodename) and self.boot != boot_id()
+
+    @property
+    def process(self) -> Process:
+        """Its process, which says something only where it is near."""
+        return Process(self.pid, self.ticks)
+
+
+_KINDS = {name: type(value) for name, value in Owner._field_defaults.items()}
+
+
+def myself(mark: str, folder: str) -> Owner:
+    """Return this process as an owner."""
+    me = process(os.getpid())
+    return Owner(me.pid, me.ticks, boot_id(), _namespace(), _machine(), os.uname().nodename, mark, folder)
+
+
+def owner(at: str) -> Owner | None:
+    """Return who a lock names; None where there is no lock, or where it does not say."""
+    try:
+        told: Any = json.loads(regular.read(os.path.join(at, "owner"), _MOST))
+    except (OSError, ValueError, RecursionError):
+        return None
+    if not isinstance(told, dict) or {name: type(value) for name, value in told.items()} != _KINDS:
+        return None
+    return Owner(**told)
+
+
+def holds(at: str, who: Owner) -> bool:
+    """Tell whether the owner of a lock still works: by its process where that is seen, else by its last touch."""
+    if who.near:
+        return who.process.alive
+    return not who.rebooted and _age(at) < LEASE
+
+
+def _age(at: str) -> float:
+    """Return how many seconds ago a lock was touched, by the clock of the disk it is on."""
+    probe = os.path.join(at, ".now.%s.%d" % (os.uname().nodename, os.getpid()))
+    try:
+        touched = os.stat(os.path.join(at, "owner")).st_mtime
+    except OSError:
+        return LEASE
+    try:
+        os.close(os.open(probe, os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_CLOEXEC, 0o600))
+        now = os.stat(probe).st_mtime
+        os.unlink(probe)
+    except OSError:
+        # Whoever may only read goes by the own clock.
+        now = time.time()
+    return max(0.0, now - touched)
+
+
+class Lock:
+    """A lock that this process holds until `release`; `beat` says every few seconds that it still does."""
+
+    def __init__(self, at: str, me: Owner, words: str) -> None:
+        self.at = at
+        self.me = me
+        self.words = words
+
+    def take(self) -> None:
+        """Make the lock, or take over a dead owner's; Refused where one lives, or where nothing can be written."""
+        waited = 0.0
+        while True:
+            try:
+                os.mkdir(self.at)
+            except FileExistsError:
+                if self._taken_over(waited):
+                    return
+            except OSError as error:
+                where = visible(os.path.dirname(self.at))
+                why = "%s: choose another folder, or free some space" % error.strerror
+                raise Refused(CANNOT_WRITE, "cannot write in %s: %s" % (where, why)) from None
+            else:
+                self._own()
+                return
+            time.sleep(0.1)
+            waited += 0.1
+
+    def _taken_over(self, waited: float) -> bool:
+        who = owner(self.at)
+        if who and holds(self.at, who):
+            if waited >= _PATIENCE:
+                raise Refused(BUSY, _busy(self.words, who, self.at))
+            return False
+        return (who is not None or waited >= _PATIENCE) and self._inherit(who, waited)
+
+    def _inherit(self, dead: Owner | None, waited: float) -> bool:
+        """Take the lock of a dead owner, which only one can; false where another one does."""
+        heir = os.path.join(self.at, "heir")
+        try:
+            os.mkdir(heir)
+        except OSError:
+            # An heir that died in these few lines would keep the folder shut.
+            if waited >= _HEIR:
+                _remove(os.rmdir, heir)
+            return False
+        try:
+            if owner(self.at) != dead:
+                return False
+            self._own()
+            return True
+        finally:
+            _remove(os.rmdir, heir)
+
+    def _own(self) -> None:
+        try:
+            regular.write_beside(os.path.join(self.at, "owner"), json.dumps(self.me._asdict()).encode())
+        except OSError as error:
+            where = visible(os.path.dirname(self.at))
+            raise Refused(CANNOT_WRITE, "cannot write in %s: %s" % (where, error.strerror)) from None
+
+    def beat(self) -> bool:
+        """Say that the owner still works; false where another one has taken the lock meanwhile."""
+        who = owner(self.at)
+        if who is not None and who != self.me:
+            return False
+        try:
+            os.utime(os.path.join(self.at, "owner"))
+        except OSError:
+            # The folder was moved, or the disk is away for a moment.
+            return True
+        return True
+
+    def release(self) -> None:
+        """Remove the lock where it is still this process's own."""
+        if owner(self.at) == self.me:
+            for name in _names(self.at):
+                _remove(os.unlink, os.path.join(self.at, name))
+            _remove(os.rmdir, self.at)
+
+
+def output_lock(output: str, me: Owner) -> Lock | None:
+    """Return the lock beside an output folder, which keeps other runs out of it; None where none can be made."""
+    import zlib
+
+    real = os.path.realpath(output)
+    parent = os.path.dirname(real)
+    try:
+        os.makedirs(parent, exist_ok=True)
+    except OSError:
+        return None
+    if not os.access(parent, os.W_OK):
+        return None
+    name = ".tui-train-%08x" % zlib.crc32(os.fsencode(real))
+    return Lock(os.path.join(parent, name), me, "a training writes to %s" % visible(output))
+
+
+def _busy(words: str, who: Owner, at: str) -> str:
+    if who.near:
+        return "%s already (process %d)" % (words, who.pid)
+    place = visible(who.host) if who.host != os.uname().nodename else "this machine, out of sight (a container?)"
+    remedy = "stop it there, or, if it is over, wait %d s" % LEASE
+    return "%s already, on %s (process %d): %s, or remove %s" % (words, place, who.pid, remedy, visible(at))
+
+
+def _names(at: str) -> list[str]:
+    try:
+        return os.listdir(at)
+    except OSError:
+        return []
+
+
+def _remove(how: Any, path: str) -> None:
+    try:
+        how(path)
+    except OSError:
+        return
+
+
+def _namespace() -> int:
+    try:
+        return os.stat("/proc/self/ns/pid").st_ino
+    except OSError:
+        return 0
+
+
+def _machine() -> str:
+    try:
+        return regular.read("/etc/machine-id", 64).decode("ascii", "replace").strip()
+    except OSError:
+        return ""

@@ -1,0 +1,170 @@
+"""plan.json as the supervisor needs it: the attempts, what follows after each, and what the machine must have."""
+
+from __future__ import annotations
+
+import json
+import os
+from typing import Any, Mapping, NamedTuple
+
+from . import regular
+from .refused import MISSING, Refused
+from .text import visible
+
+NAME = "plan.json"
+
+
+class Rule(NamedTuple):
+    """Where checkpoints are, how they are called, and which files only a complete one holds.
+
+    They are PREFIX + step + SUFFIX, or, where `file` is given, always that one.
+    """
+
+    folder: str = ""
+    prefix: str = ""
+    complete: tuple[str, ...] = ()
+    suffix: str = ""
+    file: str = ""
+
+
+class PlannedAttempt(NamedTuple):
+    """One try: `then` is the number of the attempt after it, by the phase in which GPU memory ran out.
+
+    `fills` are files of the plan that hold the run's own paths, each with what stands there without a checkpoint.
+    """
+
+    title: str = ""
+    batch: str = ""
+    then: Mapping[str, int] = {}
+    checkpoints: Rule | None = None
+    fills: tuple[tuple[str, object], ...] = ()
+
+
+class Planned(NamedTuple):
+    """All that the supervisor takes from a plan; see tui_train.plan.types.Plan for what each field means."""
+
+    name: str = ""
+    title: str = ""
+    python: str = ""
+    launcher: str = ""
+    device: str = ""
+    gpus: tuple[str, ...] = ()
+    gpu_names: tuple[str, ...] = ()
+    nodes: int = 1
+    world_size: int = 1
+    address: str = ""
+    port: int = 0
+    find_interface: bool = False
+    output: str = ""
+    grace: int = 20
+    attempts: tuple[PlannedAttempt, ...] = ()
+    resumes_itself: bool = False
+    secrets: tuple[str, ...] = ()
+    engine: str = ""
+    image: str = ""
+    folders: tuple[str, ...] = ()
+    backend: str = ""
+    expressions: tuple[str, ...] = ()
+    steps: int = 0
+    phases: tuple[str, ...] = ()
+
+    @property
+    def processes(self) -> int:
+        """How many training processes each machine starts."""
+        return self.world_size // self.nodes
+
+    @property
+    def resumes(self) -> bool:
+        """Whether a second start can be given a checkpoint."""
+        return any(attempt.checkpoints for attempt in self.attempts)
+
+
+def read(run_dir: str) -> Planned:
+    """Return the plan of a run folder; Refused where it is not there, or is none of ours."""
+    path = os.path.join(run_dir, NAME)
+    try:
+        return parse(json.loads(regular.read(path)), run_dir)
+    except OSError as error:
+        why = "%s: export the plan again, or run the command alone: bash launch.sh --plain" % error.strerror
+        raise Refused(MISSING, "cannot read %s: %s" % (visible(path), why)) from None
+    except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
+        raise Refused(MISSING, "%s is no plan of tui-train: export it again" % visible(path)) from None
+
+
+def parse(told: Any, run_dir: str) -> Planned:
+    """Return a plan's data as values, `run_dir` put in; ValueError, TypeError or KeyError where it is none."""
+    around = told.get("container") or {}
+    log = told.get("log") or {}
+    plain = {name: told[name] for name in _PLAIN if name in told}
+    for name, value in plain.items():
+        if type(value) is not type(Planned._field_defaults[name]):
+            raise TypeError(name)
+    attempts = tuple(_attempt(item, run_dir) for item in told["attempts"])
+    planned = Planned(
+        **plain,
+        gpus=_texts(told.get("gpus", ())),
+        gpu_names=_texts(told.get("gpu_names", ())),
+        secrets=_texts(told.get("secrets", ())),
+        phases=_texts(told.get("phases", ())),
+        attempts=attempts,
+        engine=_text(around.get("engine", "")),
+        image=_text(around.get("image", "")),
+        folders=tuple(_word(word, run_dir) for word in around.get("folders", ())),
+        expressions=_texts(log.get("expressions", ())),
+        steps=int(log.get("steps", 0)),
+    )
+    if not attempts or planned.nodes < 1 or planned.world_size < planned.nodes:
+        raise ValueError("no attempts, or no processes")
+    if any(not 0 <= number <= len(attempts) for attempt in attempts for number in attempt.then.values()):
+        raise ValueError("an attempt that is not there")
+    return planned
+
+
+_PLAIN = (
+    "name", "title", "python", "launcher", "device", "nodes", "world_size", "address", "port", "find_interface",
+    "output", "grace", "resumes_itself", "backend",
+)  # fmt: skip
+
+
+def _attempt(told: Any, run_dir: str) -> PlannedAttempt:
+    rule = told.get("checkpoints")
+    return PlannedAttempt(
+        title=_text(told["title"]),
+        batch=_text(told["batch"]),
+        then={_text(phase): int(number) for phase, number in (told.get("then") or {}).items()},
+        checkpoints=_rule(rule, run_dir) if rule else None,
+        fills=tuple((_text(path), otherwise) for path, otherwise in told.get("fills") or ()),
+    )
+
+
+def _rule(told: Any, run_dir: str) -> Rule:
+    return Rule(
+        folder=_word(told["folder"], run_dir),
+        prefix=_text(told["prefix"]),
+        complete=_texts(told["complete"]),
+        suffix=_text(told.get("suffix", "")),
+        file=_text(told.get("file", "")),
+    )
+
+
+def _word(word: Any, run_dir: str) -> str:
+    """Return a word of the plan; the run folder is the only variable that it may have here."""
+    if isinstance(word, str):
+        return word
+    pieces = (piece if isinstance(piece, str) else _variable(piece["variable"], run_dir) for piece in word["pieces"])
+    return "".join(pieces)
+
+
+def _variable(name: str, run_dir: str) -> str:
+    if name != "RUN_DIR":
+        raise ValueError(name)
+    return run_dir
+
+
+def _text(value: Any) -> str:
+    if not isinstance(value, str):
+        raise TypeError("not a text")
+    return value
+
+
+def _texts(values: Any) -> tuple[str, ...]:
+    return tuple(_text(value) for value in values)

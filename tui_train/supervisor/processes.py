@@ -1,0 +1,137 @@
+"""Which processes live: a process is its number and its start; a run's processes carry its mark."""
+
+from __future__ import annotations
+
+import os
+from typing import NamedTuple
+
+MARK = "TUI_TRAIN_RUN_ID"
+
+
+class Stat(NamedTuple):
+    """A living process: its parent, its group, and when it began, in clock ticks since boot."""
+
+    parent: int
+    group: int
+    ticks: int
+
+
+class Process(NamedTuple):
+    """One very process: no later one of the same number began at the same tick."""
+
+    pid: int = 0
+    ticks: int = 0
+
+    @property
+    def alive(self) -> bool:
+        """Whether it still lives here; a zombie does not."""
+        return self.pid > 0 and start_ticks(self.pid) == self.ticks
+
+
+def boot_id() -> str:
+    """Return what tells this boot of the machine from any other."""
+    with open("/proc/sys/kernel/random/boot_id", encoding="ascii") as file:
+        return file.read().strip()
+
+
+def start_ticks(pid: int) -> int | None:
+    """Return when a process began, in clock ticks since boot; None when it is gone or only a zombie is left."""
+    found = stat(pid)
+    return found.ticks if found else None
+
+
+def process(pid: int) -> Process:
+    """Return the very process that has this number now; one without a number where none has."""
+    ticks = start_ticks(pid)
+    return Process() if ticks is None else Process(pid, ticks)
+
+
+def stat(pid: int) -> Stat | None:
+    """Return what /proc says of a living process."""
+    try:
+        with open("/proc/%d/stat" % pid, "rb") as file:
+            fields = file.read().rpartition(b")")[2].split()
+    except OSError:
+        return None
+    if len(fields) < 20 or fields[0] in (b"Z", b"X"):
+        return None
+    return Stat(int(fields[1]), int(fields[2]), int(fields[19]))
+
+
+class Family:
+    """The processes of a run: those with its mark, those of its group, what these started, and who was one once.
+
+    A program may write over its mark, to show another title; whoever was seen once is known by its start. A group
+    counts only while its `leader` is that very process, for its number may be another's by now. All descendants of
+    `root` belong, but for `root` itself and those in `spare`.
+    """
+
+    def __init__(self, mark: str, leader: Process = Process(), root: int = 0) -> None:
+        self.mark = mark
+        self.leader = leader
+        self.root = root
+        self.spare: set[int] = set()
+        self.seen: dict[int, int] = {}
+
+    def living(self) -> dict[int, int]:
+        """Return the ticks of each living process of the run by its pid."""
+        stats = _all()
+        lead = stats.get(self.leader.pid)
+        group = self.leader.pid if lead and lead.ticks == self.leader.ticks else -1
+        found = {
+            pid
+            for pid, told in stats.items()
+            if told.group == group or self.seen.get(pid) == told.ticks or carries(pid, self.mark)
+        }
+        if self.root:
+            found |= {pid for pid, told in stats.items() if told.parent == self.root}
+        outside = self.spare | {self.root, os.getpid()}
+        found -= outside
+        while True:
+            grown = {pid for pid, told in stats.items() if told.parent in found and pid not in found} - outside
+            if not grown:
+                break
+            found |= grown
+        living = {pid: stats[pid].ticks for pid in found}
+        self.seen.update(living)
+        return living
+
+    def signal(self, number: int) -> dict[int, int]:
+        """Send a signal to every process of the run, and return them."""
+        living = self.living()
+        for pid, ticks in living.items():
+            send(Process(pid, ticks), number)
+        return living
+
+
+def send(to: Process, number: int) -> None:
+    """Send a signal to the very process; nothing where it is gone. PermissionError where it is another user's."""
+    if not to.alive:
+        return
+    try:
+        os.kill(to.pid, number)
+    except ProcessLookupError:
+        return
+
+
+def carries(pid: int, mark: str) -> bool:
+    """Tell whether a process has the mark of a run."""
+    return bool(mark) and ("%s=%s" % (MARK, mark)).encode() in _environment(pid)
+
+
+def _all() -> dict[int, Stat]:
+    found: dict[int, Stat] = {}
+    for name in os.listdir("/proc"):
+        if name.isdigit():
+            told = stat(int(name))
+            if told:
+                found[int(name)] = told
+    return found
+
+
+def _environment(pid: int) -> list[bytes]:
+    try:
+        with open("/proc/%d/environ" % pid, "rb") as file:
+            return file.read().split(b"\0")
+    except OSError:
+        return []

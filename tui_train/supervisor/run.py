@@ -1,0 +1,86 @@
+"""One start of a run: the attempts in their order, another one only after the GPU's memory ran out."""
+
+from __future__ import annotations
+
+import os
+from typing import NamedTuple
+
+from . import gpus, machines
+from .attempt import Ended, attempt
+from .memory_words import WHERE
+from .refused import APART, CANNOT_WRITE
+from .start import Start, say
+from .text import visible
+
+_CARD_WAIT = 60.0
+
+
+class Outcome(NamedTuple):
+    """How a start ended: state and exit code as run_ended has them, and a sentence."""
+
+    state: str
+    code: int
+    words: str
+
+
+def run(start: Start, first: int) -> Outcome:
+    """Make attempts from the first on until one ends for good."""
+    if first > 1 and start.falls_back:
+        words = "begins with attempt %d of %d (%s), where it was; --attempt=1 begins with the first"
+        say(words % (first, len(start.attempts), visible(start.attempts[first - 1].title)))
+    # Processes that computed on the cards before this run are not waited for.
+    neighbours = (gpus.users(start.cards) or ()) if start.falls_back else ()
+    position = first
+    while not start.signals.stop:
+        number = next_number(start.own_dir)
+        log = os.path.join(start.own_dir, "attempt-%d.log" % number)
+        try:
+            os.close(os.open(log, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644))
+        except OSError as error:
+            return Outcome("failed", CANNOT_WRITE, "cannot write %s: %s" % (visible(log), error.strerror))
+        say("attempt %d (%s) writes attempt-%d.log" % (number, visible(start.attempts[position - 1].title), number))
+        ended = attempt(start, position, number, log)
+        outcome = _outcome(start, ended, number)
+        if outcome:
+            return outcome
+        gpus.wait_until_free(start.cards, neighbours, _CARD_WAIT, say)
+        position = ended.next
+    return Outcome("stopped", start.signals.code, "stopped")
+
+
+def next_number(own_dir: str) -> int:
+    """Return the number of the first attempt that has no log yet: logs of an earlier start stay."""
+    number = 1
+    while os.path.lexists(os.path.join(own_dir, "attempt-%d.log" % number)):
+        number += 1
+    return number
+
+
+def _outcome(start: Start, ended: Ended, number: int) -> Outcome | None:
+    """Return how the start ends with an attempt; None where another one follows."""
+    log = "see attempt-%d.log" % number
+    if start.signals.stop:
+        return Outcome("stopped", start.signals.code, "stopped")
+    elsewhere = machines.stopped_elsewhere(start.planned, start.run_dir, start.node_rank)
+    if elsewhere is not None:
+        return Outcome("stopped", ended.code or 143, "stopped: machine %d was asked to stop" % elsewhere)
+    if ended.apart:
+        words = "its processes never formed a group: each trained alone, as rank 0 of 1: %s"
+        return Outcome("failed", APART, words % log)
+    if ended.code == 0:
+        return Outcome("finished", 0, "finished")
+    if not ended.phase:
+        why = "failed with exit code %d" % ended.code
+        if ended.code == 137 or ended.on_host:
+            why += "; the host's memory may have run out: fewer data loader workers, no offload"
+        return Outcome("failed", ended.code, "%s: %s" % (why, log))
+    where = WHERE.get(ended.phase, "")
+    say("attempt %d ran out of GPU memory %s" % (number, where))
+    if ended.hopeless:
+        return Outcome("failed", ended.code, "%s: %s" % (ended.hopeless, log))
+    if ended.next:
+        return None
+    why = "nothing is left on the ladder that helps there"
+    if start.planned.nodes > 1:
+        why = "machines that are started by hand have no fallbacks"
+    return Outcome("failed", ended.code, "out of GPU memory %s, and %s: %s" % (where, why, log))

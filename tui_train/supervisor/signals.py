@@ -1,0 +1,63 @@
+"""What asks a training to end: the first stop gives it its grace, and only an explicit second one ends it at once."""
+
+from __future__ import annotations
+
+import os
+import select
+import signal
+from types import FrameType
+
+# What a second Ctrl-C means, said by a program: end at once.
+AT_ONCE = signal.SIGUSR1
+
+
+class Signals:
+    """The signals that came: `stop` is the name of the first that asks to end, `code` the exit code that it means.
+
+    SIGTERM joins a stop that is under way, for several may ask; a second SIGINT comes from a person who will not wait.
+    """
+
+    def __init__(self) -> None:
+        self.stop = ""
+        self.code = 0
+        self.at_once = False
+        self._read, write = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
+        signal.set_wakeup_fd(write, warn_on_full_buffer=False)
+        # Whoever started this with Ctrl-C ignored, as a shell does in the background, keeps it so.
+        if signal.getsignal(signal.SIGINT) is not signal.SIG_IGN:
+            signal.signal(signal.SIGINT, self._on_stop)
+        for number in (signal.SIGTERM, AT_ONCE):
+            signal.signal(number, self._on_stop)
+        # A lost terminal ends neither this program nor the training; the end of a child wakes it.
+        for number in (signal.SIGHUP, signal.SIGPIPE, signal.SIGCHLD):
+            signal.signal(number, _nothing)
+
+    def _on_stop(self, number: int, _frame: FrameType | None) -> None:
+        again = bool(self.stop)
+        self.at_once |= number == AT_ONCE or (again and number == signal.SIGINT)
+        if not again:
+            self.stop = signal.Signals(number).name
+            self.code = 130 if number == signal.SIGINT else 143
+
+    def wait(self, seconds: float) -> None:
+        """Return when a signal comes, or after so many seconds."""
+        try:
+            select.select([self._read], [], [], max(0.0, seconds))
+            while os.read(self._read, 512):
+                pass
+        except (BlockingIOError, InterruptedError):
+            return
+
+
+def default() -> None:
+    """Give every signal its default again, for a child between fork and exec; what was ignored for us stays so."""
+    signal.set_wakeup_fd(-1)
+    numbers = [signal.SIGTERM, AT_ONCE, signal.SIGHUP, signal.SIGPIPE, signal.SIGCHLD, signal.SIGXFSZ]
+    if signal.getsignal(signal.SIGINT) is not signal.SIG_IGN:
+        numbers.append(signal.SIGINT)
+    for number in numbers:
+        signal.signal(number, signal.SIG_DFL)
+
+
+def _nothing(_number: int, _frame: FrameType | None) -> None:
+    pass

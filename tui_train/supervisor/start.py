@@ -1,0 +1,56 @@
+"""Start: all that one start of a run folder has, from its plan to the signals that it listens to."""
+
+from __future__ import annotations
+
+import os
+import select
+import time
+from typing import Mapping, NamedTuple
+
+from .events import Journal
+from .lock import Lock
+from .planned import Planned, PlannedAttempt
+from .signals import Signals
+from .transport import Here
+
+
+class Start(NamedTuple):
+    """One start: `own_dir` is where this machine's files go, `mark` names its processes, `cards` are its own.
+
+    `environment` is what an attempt gets besides what this process has; `grace` are the seconds to save and end in.
+    """
+
+    planned: Planned
+    run_dir: str
+    own_dir: str
+    mark: str
+    cards: tuple[str, ...]
+    other_cards: bool
+    node_rank: int
+    resume: bool
+    grace: int
+    environment: Mapping[str, str]
+    journal: Journal
+    locks: tuple[Lock, ...]
+    signals: Signals
+    transport: Here
+
+    @property
+    def attempts(self) -> tuple[PlannedAttempt, ...]:
+        """The attempts of the plan."""
+        return self.planned.attempts
+
+    @property
+    def falls_back(self) -> bool:
+        """Whether another attempt may follow: machines that are started by hand do not agree upon one."""
+        return self.planned.nodes == 1 and len(self.attempts) > 1
+
+
+def say(text: str) -> None:
+    """Print a line with the time; where a terminal takes none, it is dropped, for nothing may wait for a reader."""
+    line = ("%s launch.sh: %s\n" % (time.strftime("%H:%M:%S"), text)).encode(errors="replace")
+    try:
+        if select.select([], [1], [], 0.5)[1]:
+            os.write(1, line)
+    except (OSError, ValueError):
+        return

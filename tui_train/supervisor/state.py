@@ -1,0 +1,171 @@
+"""How a run stands: what its events say, and whether the process that wrote them still works."""
+
+from __future__ import annotations
+
+import os
+from typing import NamedTuple
+
+from . import events, lock
+from .events import Event
+from .processes import Family, Process, boot_id, carries
+
+LIVE = frozenset({"running", "stopping"})
+_ENDS = frozenset({"finished", "failed", "stopped"})
+
+
+class AttemptStatus(NamedTuple):
+    """One attempt: `position` is its place in the plan, from 1; `ended` and `exit_code` are None while it runs.
+
+    `phase` is where it ran out of GPU memory, `resumed` the step of the checkpoint that it was given (0: none), and
+    `ignored_checkpoint` what was found at its end: it did not load that.
+    """
+
+    number: int
+    position: int
+    started: float
+    ended: float | None = None
+    exit_code: int | None = None
+    out_of_memory: bool = False
+    phase: str = ""
+    resumed: int = 0
+    ignored_checkpoint: bool = False
+
+
+class Status(NamedTuple):
+    """A run's state (new, running, stopping, finished, failed, stopped, lost) and its attempts.
+
+    `host` is another machine on which it runs, empty for this one. `leftover` are processes that train on though what
+    started them is gone. `grace` is how many seconds its training gets to end by itself. `container` is the name, for
+    `engine`, of one that may train on although what started it is gone.
+    """
+
+    state: str
+    attempts: tuple[AttemptStatus, ...] = ()
+    started: float | None = None
+    ended: float | None = None
+    exit_code: int | None = None
+    pid: int = 0
+    ticks: int = 0
+    mark: str = ""
+    leader: int = 0
+    leader_ticks: int = 0
+    grace: int = 20
+    leftover: tuple[int, ...] = ()
+    engine: str = ""
+    container: str = ""
+    host: str = ""
+
+    @property
+    def live(self) -> bool:
+        """Whether its supervisor still works."""
+        return self.state in LIVE
+
+
+def read(run_dir: str) -> Status:
+    """Return how the run of a folder stands now."""
+    told = events.read(run_dir)
+    at = os.path.join(run_dir, lock.NAME)
+    owner = lock.owner(at)
+    last = next((event for event in told[::-1] if event.event == "run_started"), None)
+    if owner and (last is None or owner.mark != last.mark):
+        # Events were lost, or the start has not written its first: whoever holds the folder is the second witness.
+        witness = Event(mark=owner.mark, pid=owner.pid, start_ticks=owner.ticks, boot_id=owner.boot, host=owner.host)
+        if _works(run_dir, at, owner, witness):
+            return _status(run_dir, at, owner, witness, (), _attempts(told))
+    if last is None:
+        return Status("new", _attempts(told))
+    after = told[len(told) - told[::-1].index(last) :]
+    return _status(run_dir, at, owner, last, after, _attempts(told))
+
+
+def family(run_dir: str, now: Status) -> Family:
+    """Return the processes of a run; a leader that events.jsonl names counts only where it is this folder's."""
+    leader = Process(now.leader, now.leader_ticks)
+    ours = leader.alive and (carries(leader.pid, now.mark) or _writes_in(leader.pid, run_dir))
+    return Family(now.mark, leader if ours else Process())
+
+
+def _status(
+    run_dir: str,
+    at: str,
+    owner: lock.Owner | None,
+    last: Event,
+    after: tuple[Event, ...],
+    attempts: tuple[AttemptStatus, ...],
+) -> Status:
+    end = next((event for event in after if event.event == "run_ended" and event.state in _ENDS), None)
+    lead = next((event for event in after[::-1] if event.leader), Event())
+    newest = next((event for event in after[::-1] if event.event.startswith("attempt_")), None)
+    inside = newest if newest and newest.event == "attempt_started" and not end else Event()
+    now = Status(
+        state="lost",
+        attempts=attempts,
+        started=last.time or None,
+        ended=end.time if end else None,
+        exit_code=end.exit_code if end else None,
+        pid=last.pid,
+        ticks=last.start_ticks,
+        mark=last.mark,
+        leader=lead.leader,
+        leader_ticks=lead.leader_ticks,
+        grace=last.grace,
+        engine=inside.engine,
+        container=inside.container,
+    )
+    if end:
+        return now._replace(state=end.state)
+    if _works(run_dir, at, owner, last):
+        stopping = any(event.event == "stopping" for event in after)
+        host = owner.host if owner and not owner.near else ""
+        return now._replace(state="stopping" if stopping else "running", host=host)
+    left = family(run_dir, now).living() if last.boot_id == boot_id() else {}
+    return now._replace(leftover=tuple(sorted(left)))
+
+
+def _works(run_dir: str, at: str, owner: lock.Owner | None, last: Event) -> bool:
+    """Tell whether the supervisor of the last start still works, here or elsewhere."""
+    if owner and owner.mark == last.mark and not owner.near:
+        return lock.holds(at, owner)
+    if last.boot_id != boot_id() or not Process(last.pid, last.start_ticks).alive:
+        return False
+    return _holds_open(last.pid, run_dir)
+
+
+def _holds_open(pid: int, run_dir: str) -> bool:
+    """Tell whether a process has a folder open, as the supervisor has; another user's, which hides that, may."""
+    try:
+        wanted = os.stat(run_dir)
+        names = os.listdir("/proc/%d/fd" % pid)
+    except OSError:
+        return True
+    for name in names:
+        try:
+            found = os.stat("/proc/%d/fd/%s" % (pid, name))
+        except OSError:
+            continue
+        if (found.st_dev, found.st_ino) == (wanted.st_dev, wanted.st_ino):
+            return True
+    return False
+
+
+def _writes_in(pid: int, run_dir: str) -> bool:
+    try:
+        return os.path.dirname(os.readlink("/proc/%d/fd/1" % pid)) == os.path.realpath(run_dir)
+    except OSError:
+        return False
+
+
+def _attempts(told: tuple[Event, ...]) -> tuple[AttemptStatus, ...]:
+    found: dict[int, AttemptStatus] = {}
+    for event in told:
+        if event.event == "attempt_started":
+            found[event.attempt] = AttemptStatus(event.attempt, event.position, event.time, resumed=event.resumed)
+        elif event.event == "attempt_ended" and event.attempt in found:
+            found[event.attempt] = found[event.attempt]._replace(
+                ended=event.time,
+                exit_code=event.exit_code,
+                out_of_memory=event.out_of_memory,
+                phase=event.phase,
+                ignored_checkpoint=event.ignored_checkpoint,
+            )
+    return tuple(found.values())

@@ -1,0 +1,83 @@
+"""Ending a run from outside: its supervisor is asked first, and nothing with its mark is left behind."""
+
+from __future__ import annotations
+
+import re
+import signal
+import time
+from typing import Callable
+
+from . import container, state
+from .processes import Family, Process, send
+from .refused import BUSY, MISSING, Refused
+from .signals import AT_ONCE
+from .state import Status
+from .text import visible
+
+_PATIENCE = 40.0
+# As the supervisor names them: events.jsonl is a file that others may have written.
+_NAME = re.compile(r"tui-train-[\w.-]+", re.ASCII)
+
+
+def stop(run_dir: str, *, waiting: Callable[[], None] = lambda: None, at_once: bool = False) -> Status:
+    """End a run and every process of it, and return its state; `waiting` is called while it takes its time.
+
+    It gets its grace to save and end in, which another stop joins; `at_once` it does not.
+
+    Raises Refused when processes are left that cannot be ended, or when it runs elsewhere or is another user's.
+    """
+    try:
+        return _stop(run_dir, waiting, at_once)
+    except PermissionError:
+        remedy = "ask whoever started it to stop it"
+        raise Refused(MISSING, "the run belongs to another user: %s" % remedy) from None
+
+
+def _stop(run_dir: str, waiting: Callable[[], None], at_once: bool) -> Status:
+    now = state.read(run_dir)
+    if now.host:
+        words = "it runs on %s, which cannot be reached from here: stop it there (tui-train stop, or python3 supervisor stop)"
+        raise Refused(BUSY, words % visible(now.host))
+    family = state.family(run_dir, now)
+    if now.live:
+        supervisor = Process(now.pid, now.ticks)
+        family.living()
+        if at_once:
+            send(supervisor, AT_ONCE)
+        elif now.state != "stopping":
+            send(supervisor, signal.SIGTERM)
+        deadline = time.monotonic() + now.grace + _PATIENCE
+        while (now := state.read(run_dir)).live and time.monotonic() < deadline:
+            waiting()
+            time.sleep(0.1)
+        if now.live:
+            send(supervisor, signal.SIGKILL)
+            now = state.read(run_dir)
+    if now.container and not now.live:
+        _end_container(now)
+    left = _end(family, waiting, 0.0 if at_once else float(now.grace)) if now.mark else ()
+    if left:
+        pids = " ".join(map(str, left))
+        raise Refused(MISSING, "processes of the run are left, which nothing ends: %s" % pids)
+    return state.read(run_dir)
+
+
+def _end_container(now: Status) -> None:
+    """Stop and remove the container of a run whose supervisor is gone; what its engine does not end, signals do."""
+    if now.engine in container.OUTLIVE and _NAME.fullmatch(now.container):
+        container.stop(now.engine, now.container, now.grace, lambda: False)
+        container.remove(now.engine, now.container)
+
+
+def _end(family: Family, waiting: Callable[[], None], grace: float) -> tuple[int, ...]:
+    """Ask each once, then kill, whatever is left of a run whose supervisor is gone; return what cannot be ended."""
+    for number, seconds in ((signal.SIGTERM, grace), (signal.SIGKILL, _PATIENCE)):
+        asked: set[Process] = set()
+        deadline = time.monotonic() + seconds
+        while (living := family.living()) and time.monotonic() < deadline:
+            for process in {Process(pid, ticks) for pid, ticks in living.items()} - asked:
+                send(process, number)
+                asked.add(process)
+            waiting()
+            time.sleep(0.1)
+    return tuple(sorted(family.living()))

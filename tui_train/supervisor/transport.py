@@ -1,0 +1,100 @@
+"""How the command of a node is started: on this machine here; over ssh or by srun are two more of the same shape."""
+
+from __future__ import annotations
+
+import os
+from typing import Mapping, NamedTuple, Protocol
+
+from . import signals
+from .processes import Process, process
+
+
+class NodeCommand(NamedTuple):
+    """What one machine runs in an attempt: its words, its whole environment, and the file that all its output goes to."""
+
+    words: tuple[str, ...]
+    environment: Mapping[str, str]
+    log: str
+
+
+class Task(Protocol):
+    """A command of a node that was started."""
+
+    @property
+    def leader(self) -> Process:
+        """The process here that stands for it."""
+
+    def poll(self) -> int | None:
+        """Return its exit code, 128 + number where a signal ended it; None while it runs."""
+
+
+class Transport(Protocol):
+    """Starts commands of nodes."""
+
+    def start(self, command: NodeCommand) -> Task:
+        """Start a command; OSError where its log cannot be written."""
+
+
+class Here:
+    """This machine: a child in a session of its own, so that no terminal's signals reach it."""
+
+    def __init__(self) -> None:
+        self._codes: dict[int, int] = {}
+
+    def start(self, command: NodeCommand) -> LocalTask:
+        """Start a command as a child, its output straight to its log."""
+        log = os.open(command.log, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o644)
+        try:
+            pid = os.fork()
+            if pid == 0:
+                _become(command, log)
+        finally:
+            os.close(log)
+        # A child that is gone already has no start any more, and belongs to nobody else: it was not waited for.
+        return LocalTask(self, process(pid)._replace(pid=pid))
+
+    def code(self, pid: int) -> int | None:
+        """Return the exit code of a child; None while it runs. Orphans that came here are let go as well."""
+        while True:
+            try:
+                ended, status = os.waitpid(-1, os.WNOHANG)
+            except ChildProcessError:
+                break
+            if ended == 0:
+                break
+            signalled = os.WIFSIGNALED(status)
+            self._codes[ended] = 128 + os.WTERMSIG(status) if signalled else os.WEXITSTATUS(status)
+        return self._codes.get(pid)
+
+
+class LocalTask:
+    """A child of this process."""
+
+    def __init__(self, here: Here, leader: Process) -> None:
+        self._here = here
+        self._leader = leader
+
+    @property
+    def leader(self) -> Process:
+        """The child itself."""
+        return self._leader
+
+    def poll(self) -> int | None:
+        """Return its exit code, None while it runs."""
+        return self._here.code(self._leader.pid)
+
+
+def _become(command: NodeCommand, log: int) -> None:
+    """Become the command, in a child; never returns."""
+    try:
+        signals.default()
+        os.setsid()
+        nothing = os.open(os.devnull, os.O_RDONLY)
+        os.dup2(nothing, 0)
+        os.dup2(log, 1)
+        os.dup2(log, 2)
+        os.execvpe(command.words[0], command.words, dict(command.environment))
+    except BaseException as error:
+        os.write(2, ("launch.sh: cannot start %s: %s\n" % (command.words[0], error)).encode(errors="replace"))
+    finally:
+        os._exit(127)

@@ -1,0 +1,118 @@
+"""`status`, `stop`, `tail` and `follow` on a machine that has no tui-train."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import time
+from typing import Iterator
+
+from . import regular, state, stop
+from .lines import fold
+from .state import Status
+from .text import visible
+
+_TAIL = 1 << 20
+_LOOK = 0.3
+
+
+def show_status(run_dir: str, *, as_json: bool) -> int:
+    """Print how the run stands."""
+    now = state.read(run_dir)
+    _print(_data(now) if as_json else _words(now))
+    return 0
+
+
+def show_stop(run_dir: str, *, as_json: bool, at_once: bool) -> int:
+    """End the run, and print how it stands then."""
+    now = stop.stop(run_dir, at_once=at_once)
+    _print(_data(now) if as_json else _words(now))
+    return 0
+
+
+def show_tail(run_dir: str, *, as_json: bool, most: int) -> int:
+    """Print the last lines of the newest attempt's log."""
+    number = newest(run_dir)
+    try:
+        data = regular.read(_log(run_dir, number), _TAIL, end=True)
+    except OSError:
+        data = b""
+    lines = [shown for line in data.split(b"\n") for shown in fold(line)]
+    shown = lines[:-1] if lines and not lines[-1] else lines
+    for line in shown[-most:] if most else []:
+        _print({"attempt": number, "line": line} if as_json else line)
+    return 0
+
+
+def show_follow(run_dir: str, *, as_json: bool) -> int:
+    """Print the newest attempt's log and those after it as they are written, until the run has ended."""
+    for number, line in _followed(run_dir):
+        _print({"attempt": number, "line": line} if as_json else line)
+    return show_status(run_dir, as_json=as_json)
+
+
+def newest(run_dir: str) -> int:
+    """Return the number of the newest attempt that has a log, 0 where there is none."""
+    number = 0
+    while os.path.exists(_log(run_dir, number + 1)):
+        number += 1
+    return number
+
+
+def _followed(run_dir: str) -> Iterator[tuple[int, str]]:
+    number, offset, rest = max(1, newest(run_dir)), 0, b""
+    while True:
+        live = state.read(run_dir).live
+        data = _since(_log(run_dir, number), offset)
+        offset += len(data)
+        *whole, rest = (rest + data).split(b"\n")
+        for line in whole:
+            for shown in fold(line):
+                yield number, shown
+        if data:
+            continue
+        if newest(run_dir) > number:
+            number, offset, rest = number + 1, 0, b""
+        elif not live:
+            if rest:
+                yield from ((number, shown) for shown in fold(rest))
+            return
+        else:
+            time.sleep(_LOOK)
+
+
+def _since(path: str, offset: int) -> bytes:
+    try:
+        with open(path, "rb") as file:
+            file.seek(offset)
+            return file.read(_TAIL)
+    except OSError:
+        return b""
+
+
+def _log(run_dir: str, number: int) -> str:
+    return os.path.join(run_dir, "attempt-%d.log" % number)
+
+
+def _data(now: Status) -> dict[str, object]:
+    told = now._asdict()
+    told["attempts"] = [attempt._asdict() for attempt in now.attempts]
+    return told
+
+
+def _words(now: Status) -> str:
+    where = " on %s" % visible(now.host) if now.host else ""
+    words = [now.state + where]
+    if now.attempts:
+        words.append("attempt %d" % now.attempts[-1].number)
+    if now.exit_code is not None:
+        words.append("exit code %d" % now.exit_code)
+    if now.leftover:
+        words.append("processes that train on: %s" % ", ".join(map(str, now.leftover)))
+    return ", ".join(words)
+
+
+def _print(what: object) -> None:
+    sys.stdout.write((what if isinstance(what, str) else json.dumps(what)) + "\n")
+    sys.stdout.flush()
