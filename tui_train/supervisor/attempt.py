@@ -43,17 +43,23 @@ def attempt(start: Start, position: int, number: int, log: str) -> Ended:
     try:
         task: Task = start.transport.start(_command(start, position, log, given, name))
     except OSError as error:
-        say("cannot write %s: %s" % (log, error.strerror))
+        say(f"cannot write {log}: {error.strerror}")
         return Ended(CANNOT_WRITE)
     _adopt()
-    _tell_started(start, task, position, number, resumed, name)
+    told: dict[str, object] = {"resumed": resumed} if resumed else {}
+    if name:
+        told.update(engine=start.planned.engine, container=name)
+    leader, ticks = task.leader
+    start.journal.append(
+        "attempt_started", attempt=number, position=position, leader=leader, leader_ticks=ticks, **told
+    )
     family = Family(start.mark, task.leader, os.getpid())
     code = _watch(start, task, family, name, log)
     ended = _read(start, position, log, code, family)
     ignored = first_step.ignored(log, resumed, _reading(start))
     if ignored:
-        words = "attempt %d was given the checkpoint of step %d and began at step %d: the training does not load it"
-        say(words % (number, resumed, ignored))
+        where = f"the checkpoint of step {resumed} and began at step {ignored}"
+        say(f"attempt {number} was given {where}: the training does not load it")
     more: dict[str, object] = {"ignored_checkpoint": True} if ignored else {}
     if ended.phase:
         more.update(out_of_memory=True, phase=ended.phase, next=ended.next)
@@ -71,13 +77,13 @@ def checkpoint(start: Start, position: int) -> str:
 
 
 def _command(start: Start, position: int, log: str, given: str, name: str) -> NodeCommand:
-    words = ["bash", os.path.join(start.run_dir, "launch.sh"), "--plain", "--attempt=%d" % position]
+    words = ["bash", os.path.join(start.run_dir, "launch.sh"), "--plain", f"--attempt={position}"]
     if given:
-        words.append("--checkpoint=%s" % given)
+        words.append(f"--checkpoint={given}")
     if start.other_cards:
-        words.append("--cards=%s" % ",".join(start.cards))
+        words.append(f"--cards={','.join(start.cards)}")
     if start.planned.nodes > 1:
-        words.append("--node-rank=%d" % start.node_rank)
+        words.append(f"--node-rank={start.node_rank}")
     environment = {**os.environ, **start.environment, MARK: start.mark}
     if name:
         environment["TUI_TRAIN_CONTAINER_NAME"] = name
@@ -95,21 +101,6 @@ def _adopt() -> None:
         return
 
 
-def _tell_started(start: Start, task: Task, position: int, number: int, resumed: int, name: str) -> None:
-    more: dict[str, object] = {"resumed": resumed} if resumed else {}
-    if name:
-        more.update(engine=start.planned.engine, container=name)
-    leader = task.leader
-    start.journal.append(
-        "attempt_started",
-        attempt=number,
-        position=position,
-        leader=leader.pid,
-        leader_ticks=leader.ticks,
-        **more,
-    )
-
-
 def _watch(start: Start, task: Task, family: Family, name: str, log: str) -> int:
     """Wait for the end of an attempt and return its exit code; a stop ends it, and so does a lost lock."""
     engine = start.planned.engine
@@ -122,7 +113,7 @@ def _watch(start: Start, task: Task, family: Family, name: str, log: str) -> int
                 _beat(start)
             start.signals.wait(beat - time.monotonic())
         elif name and container.lives(engine, name, lambda: bool(family.living())):
-            say("the client of %s is gone, its container trains on" % engine)
+            say(f"the client of {engine} is gone, its container trains on")
             task = rejoin.rejoin(start.transport, engine, name, log, start.mark)
             family.leader = task.leader
         else:
@@ -138,13 +129,13 @@ def _beat(start: Start) -> None:
     """Say that this start still runs; where another one has taken its place, this one stops."""
     for held in start.locks:
         if not held.beat():
-            say("another start has taken over %s: this one stops" % os.path.dirname(held.at))
+            say(f"another start has taken over {os.path.dirname(held.at)}: this one stops")
             os.kill(os.getpid(), signal.SIGTERM)
 
 
 def _end(start: Start, task: Task, family: Family, name: str) -> int:
-    """End an attempt: its launcher is asked first, for it knows its workers; then what it leaves; then all are killed."""
-    say("stopping (%s); a second Ctrl-C ends it at once" % start.signals.stop)
+    """End an attempt: its launcher is asked first, for it knows its workers; then what it leaves; then all die."""
+    say(f"stopping ({start.signals.stop}); a second Ctrl-C ends it at once")
     start.journal.append("stopping", signal=start.signals.stop)
     deadline = time.monotonic() + start.grace
     asked: set[int] = set()
@@ -208,7 +199,7 @@ def _read(start: Start, position: int, log: str, code: int, family: Family) -> E
         return Ended(code, on_host=told.on_host)
     hopeless = ""
     if told.stranger:
-        hopeless = "another process (%s) fills the card: end it, or choose another card" % told.stranger
+        hopeless = f"another process ({told.stranger}) fills the card: end it, or choose another card"
     elif told.phase == "start":
         hopeless = "a card was full or faulty before the training began: look at nvidia-smi"
     following = start.attempts[position - 1].then.get(told.phase, 0) if start.falls_back and not hopeless else 0

@@ -21,7 +21,7 @@ def main(words: Sequence[str], run_dir: str) -> int:
     try:
         return _main(list(words), run_dir)
     except Refused as refused:
-        sys.stderr.write("launch.sh: %s\n" % refused.message)
+        sys.stderr.write(f"launch.sh: {refused.message}\n")
         return refused.code
     except BrokenPipeError:
         return 0
@@ -66,4 +66,4 @@ def _view(name: str, words: list[str], run_dir: str) -> int:
         return view.show_follow(run_dir, as_json=as_json)
     if name == "tail" and (not words or (len(words) == 2 and words[0] == "-n" and words[1].isdigit())):
         return view.show_tail(run_dir, as_json=as_json, most=int(words[1]) if words else 20)
-    raise Refused(USAGE, "%s: unknown words %s" % (name, visible(" ".join(words))))
+    raise Refused(USAGE, f"{name}: unknown words {visible(' '.join(words))}")

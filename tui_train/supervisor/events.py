@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import time
@@ -92,10 +93,8 @@ class Journal:
         try:
             self._write(line)
         except OSError:
-            try:
+            with contextlib.suppress(OSError):
                 os.unlink(self.reserve)
-            except OSError:
-                pass
             self._write(line)
 
     def _write(self, line: bytes) -> None:

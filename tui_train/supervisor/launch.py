@@ -7,13 +7,13 @@ import time
 import zlib
 from typing import NamedTuple, Sequence
 
-from . import commands, container, events, gpus, machines, planned, regular
+from . import commands, container, events, gpus, machines, planned, regular, state
 from .attempt import checkpoint
 from .events import Journal
 from .lock import NAME as LOCK
-from .lock import RESERVE, Lock, myself, output_lock
+from .lock import RESERVE, Lock, Owner, myself, output_lock
 from .planned import Planned
-from .processes import boot_id, process
+from .processes import Family, boot_id, process
 from .refused import CANNOT_WRITE, MISSING, USAGE, Refused
 from .run import run
 from .signals import Signals
@@ -44,7 +44,7 @@ def options(words: Sequence[str]) -> Options:
         elif equals and value and name in ("--attempt", "--node-rank", "--cards"):
             found = found._replace(**{name[2:].replace("-", "_"): value})
         else:
-            raise Refused(USAGE, "%s: see bash launch.sh --help" % visible(word))
+            raise Refused(USAGE, f"{visible(word)}: see bash launch.sh --help")
     return found
 
 
@@ -72,15 +72,15 @@ def _start(run_dir: str, plan: Planned, told: Options, signals: Signals) -> Star
     rank = machines.node_rank(plan, told.node_rank) if plan.nodes > 1 else 0
     if plan.nodes == 1 and (told.resume or told.node_rank) and not os.environ.get("TUI_TRAIN_NODE_RANK"):
         raise Refused(USAGE, "--node-rank and --resume are for several machines, and this trains on one")
-    own_dir = os.path.join(run_dir, "node-%d" % rank) if rank else run_dir
+    own_dir = os.path.join(run_dir, f"node-{rank}") if rank else run_dir
     cards = gpus.choose(plan, told.cards, rank)
     environment = dict(container.prepare(plan, run_dir)) if plan.engine else {}
     if plan.nodes > 1:
         environment.update(machines.interface_environment(plan))
     for name in plan.secrets:
         if not os.environ.get(name):
-            raise Refused(MISSING, "%s is not set: export it, then start again" % visible(name))
-    mark = "%s-%d-%s" % (time.strftime("%Y%m%d-%H%M%S"), os.getpid(), os.urandom(3).hex())
+            raise Refused(MISSING, f"{visible(name)} is not set: export it, then start again")
+    mark = f"{time.strftime('%Y%m%d-%H%M%S')}-{os.getpid()}-{os.urandom(3).hex()}"
     start = Start(
         planned=plan,
         run_dir=run_dir,
@@ -106,7 +106,7 @@ def _start(run_dir: str, plan: Planned, told: Options, signals: Signals) -> Star
 def _grace(plan: Planned) -> int:
     told = os.environ.get("TUI_TRAIN_GRACE") or str(plan.grace)
     if not told.isascii() or not told.isdigit() or len(told) > 9:
-        raise Refused(USAGE, "TUI_TRAIN_GRACE is %s: give whole seconds" % visible(told))
+        raise Refused(USAGE, f"TUI_TRAIN_GRACE is {visible(told)}: give whole seconds")
     return int(told)
 
 
@@ -116,7 +116,7 @@ def _number(told: Options, start: Start) -> int:
     if not text:
         return 0
     if not text.isascii() or not text.isdigit() or len(text) > 9 or not 1 <= int(text) <= most:
-        raise Refused(USAGE, "--attempt=%s: give a number from 1 to %d" % (visible(text), most))
+        raise Refused(USAGE, f"--attempt={visible(text)}: give a number from 1 to {most}")
     return int(text)
 
 
@@ -125,17 +125,16 @@ def _agree(start: Start, position: int) -> None:
     rule = start.attempts[position - 1].checkpoints
     if start.resume and not start.planned.resumes:
         why = "finds its checkpoints by itself" if start.planned.resumes_itself else "cannot resume"
-        raise Refused(USAGE, "--resume: this training %s" % why)
+        raise Refused(USAGE, f"--resume: this training {why}")
     if rule is None:
         return
     found = checkpoint(start._replace(resume=True), position)
     if found and not start.resume:
-        words = "there is a checkpoint at %s: add --resume on every machine, whose output folder all must see, or name \
-another output folder"
-        raise Refused(USAGE, words % visible(found))
+        remedy = "add --resume on every machine, whose output folder all must see, or name another output folder"
+        raise Refused(USAGE, f"there is a checkpoint at {visible(found)}: {remedy}")
     if start.resume and not found:
-        words = "--resume: this machine sees no complete checkpoint in %s, and all must see the same output folder"
-        raise Refused(MISSING, words % visible(rule.folder))
+        why = f"this machine sees no complete checkpoint in {visible(rule.folder)}"
+        raise Refused(MISSING, f"--resume: {why}, and all must see the same output folder")
 
 
 def _lock(start: Start, held: list[Lock]) -> None:
@@ -143,16 +142,29 @@ def _lock(start: Start, held: list[Lock]) -> None:
     try:
         os.makedirs(start.own_dir, exist_ok=True)
     except OSError as error:
-        raise Refused(CANNOT_WRITE, "cannot write in %s: %s" % (visible(start.run_dir), error.strerror)) from None
-    me = myself(start.mark, start.run_dir)
-    locks = [Lock(os.path.join(start.own_dir, LOCK), me, "a training runs in this folder")]
+        raise Refused(CANNOT_WRITE, f"cannot write in {visible(start.run_dir)}: {error.strerror}") from None
+    me = myself(start.mark, start.own_dir)
+    at = os.path.join(start.own_dir, LOCK)
+    locks = [Lock(at, me, "a training runs in this folder", lambda dead: _left(start.planned, dead))]
     # Of several machines only the first has one for the output: the others write to the same folder, and mean to.
     if start.planned.output and start.node_rank == 0:
-        beside = output_lock(start.planned.output, me)
+        beside = output_lock(start.planned.output, me, lambda dead: _left(start.planned, dead))
         locks += [beside] if beside else []
     for lock in locks:
         lock.take()
         held.append(lock)
+
+
+def _left(plan: Planned, dead: Owner) -> str:
+    """Return in words what still trains of an earlier start, whose supervisor is gone."""
+    names = container.left(plan.engine, dead.mark) if plan.engine else ()
+    if names:
+        return f"a container of an earlier start still trains: end it first ({plan.engine} stop {' '.join(names)})"
+    living = {*state.read(dead.folder).leftover, *Family(dead.mark).living()} if dead.near else set()
+    if living:
+        pids = " ".join(map(str, sorted(living)))
+        return f"processes of an earlier start still train: end them first (kill {pids})"
+    return ""
 
 
 def _supervised(start: Start, told: Options) -> int:
@@ -173,7 +185,7 @@ def _supervised(start: Start, told: Options) -> int:
             grace=start.grace,
         )
     except OSError as error:
-        raise Refused(CANNOT_WRITE, "cannot write events.jsonl: %s: free some space" % error.strerror) from None
+        raise Refused(CANNOT_WRITE, f"cannot write events.jsonl: {error.strerror}: free some space") from None
     outcome = run(start, first)
     start.journal.append("run_ended", state=outcome.state, exit_code=outcome.code)
     say(outcome.words)
@@ -193,7 +205,7 @@ def _sum(run_dir: str) -> str:
     found = 0
     for name in ("launch.sh", planned.NAME):
         found = zlib.crc32(regular.read(os.path.join(run_dir, name)), found)
-    return "%08x" % found
+    return f"{found:08x}"
 
 
 def _first(start: Start) -> int:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import os
 import time
-from typing import Any, NamedTuple
+from typing import Any, Callable, NamedTuple
 
 from . import regular
 from .processes import Process, boot_id, process
@@ -84,7 +84,7 @@ def holds(at: str, who: Owner) -> bool:
 
 def _age(at: str) -> float:
     """Return how many seconds ago a lock was touched, by the clock of the disk it is on."""
-    probe = os.path.join(at, ".now.%s.%d" % (os.uname().nodename, os.getpid()))
+    probe = os.path.join(at, f".now.{os.uname().nodename}.{os.getpid()}")
     try:
         touched = os.stat(os.path.join(at, "owner")).st_mtime
     except OSError:
@@ -102,10 +102,12 @@ def _age(at: str) -> float:
 class Lock:
     """A lock that this process holds until `release`; `beat` says every few seconds that it still does."""
 
-    def __init__(self, at: str, me: Owner, words: str) -> None:
+    def __init__(self, at: str, me: Owner, words: str, left_by: Callable[[Owner], str]) -> None:
+        """`left_by` says in words what still trains of an owner that is gone, empty where nothing does."""
         self.at = at
         self.me = me
         self.words = words
+        self.left_by = left_by
 
     def take(self) -> None:
         """Make the lock, or take over a dead owner's; Refused where one lives, or where nothing can be written."""
@@ -118,8 +120,8 @@ class Lock:
                     return
             except OSError as error:
                 where = visible(os.path.dirname(self.at))
-                why = "%s: choose another folder, or free some space" % error.strerror
-                raise Refused(CANNOT_WRITE, "cannot write in %s: %s" % (where, why)) from None
+                why = f"{error.strerror}: choose another folder, or free some space"
+                raise Refused(CANNOT_WRITE, f"cannot write in {where}: {why}") from None
             else:
                 self._own()
                 return
@@ -147,6 +149,9 @@ class Lock:
         try:
             if owner(self.at) != dead:
                 return False
+            left = self.left_by(dead) if dead else ""
+            if left:
+                raise Refused(BUSY, left)
             self._own()
             return True
         finally:
@@ -157,7 +162,7 @@ class Lock:
             regular.write_beside(os.path.join(self.at, "owner"), json.dumps(self.me._asdict()).encode())
         except OSError as error:
             where = visible(os.path.dirname(self.at))
-            raise Refused(CANNOT_WRITE, "cannot write in %s: %s" % (where, error.strerror)) from None
+            raise Refused(CANNOT_WRITE, f"cannot write in {where}: {error.strerror}") from None
 
     def beat(self) -> bool:
         """Say that the owner still works; false where another one has taken the lock meanwhile."""
@@ -179,7 +184,7 @@ class Lock:
             _remove(os.rmdir, self.at)
 
 
-def output_lock(output: str, me: Owner) -> Lock | None:
+def output_lock(output: str, me: Owner, left_by: Callable[[Owner], str]) -> Lock | None:
     """Return the lock beside an output folder, which keeps other runs out of it; None where none can be made."""
     import zlib
 
@@ -191,16 +196,16 @@ def output_lock(output: str, me: Owner) -> Lock | None:
         return None
     if not os.access(parent, os.W_OK):
         return None
-    name = ".tui-train-%08x" % zlib.crc32(os.fsencode(real))
-    return Lock(os.path.join(parent, name), me, "a training writes to %s" % visible(output))
+    name = f".tui-train-{zlib.crc32(os.fsencode(real)):08x}"
+    return Lock(os.path.join(parent, name), me, f"a training writes to {visible(output)}", left_by)
 
 
 def _busy(words: str, who: Owner, at: str) -> str:
     if who.near:
-        return "%s already (process %d)" % (words, who.pid)
+        return f"{words} already (process {who.pid})"
     place = visible(who.host) if who.host != os.uname().nodename else "this machine, out of sight (a container?)"
-    remedy = "stop it there, or, if it is over, wait %d s" % LEASE
-    return "%s already, on %s (process %d): %s, or remove %s" % (words, place, who.pid, remedy, visible(at))
+    remedy = f"stop it there, or, if it is over, wait {LEASE:.0f} s"
+    return f"{words} already, on {place} (process {who.pid}): {remedy}, or remove {visible(at)}"
 
 
 def _names(at: str) -> list[str]:

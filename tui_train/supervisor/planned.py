@@ -84,10 +84,10 @@ def read(run_dir: str) -> Planned:
     try:
         return parse(json.loads(regular.read(path)), run_dir)
     except OSError as error:
-        why = "%s: export the plan again, or run the command alone: bash launch.sh --plain" % error.strerror
-        raise Refused(MISSING, "cannot read %s: %s" % (visible(path), why)) from None
+        why = f"{error.strerror}: export the plan again, or run the command alone: bash launch.sh --plain"
+        raise Refused(MISSING, f"cannot read {visible(path)}: {why}") from None
     except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
-        raise Refused(MISSING, "%s is no plan of tui-train: export it again" % visible(path)) from None
+        raise Refused(MISSING, f"{visible(path)} is no plan of tui-train: export it again") from None
 
 
 def parse(told: Any, run_dir: str) -> Planned:

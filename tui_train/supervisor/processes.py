@@ -49,13 +49,16 @@ def process(pid: int) -> Process:
 def stat(pid: int) -> Stat | None:
     """Return what /proc says of a living process."""
     try:
-        with open("/proc/%d/stat" % pid, "rb") as file:
+        with open(f"/proc/{pid}/stat", "rb") as file:
             fields = file.read().rpartition(b")")[2].split()
     except OSError:
         return None
     if len(fields) < 20 or fields[0] in (b"Z", b"X"):
         return None
     return Stat(int(fields[1]), int(fields[2]), int(fields[19]))
+
+
+NOBODY = Process()
 
 
 class Family:
@@ -66,7 +69,7 @@ class Family:
     `root` belong, but for `root` itself and those in `spare`.
     """
 
-    def __init__(self, mark: str, leader: Process = Process(), root: int = 0) -> None:
+    def __init__(self, mark: str, leader: Process = NOBODY, root: int = 0) -> None:
         self.mark = mark
         self.leader = leader
         self.root = root
@@ -116,7 +119,7 @@ def send(to: Process, number: int) -> None:
 
 def carries(pid: int, mark: str) -> bool:
     """Tell whether a process has the mark of a run."""
-    return bool(mark) and ("%s=%s" % (MARK, mark)).encode() in _environment(pid)
+    return bool(mark) and (f"{MARK}={mark}").encode() in _environment(pid)
 
 
 def _all() -> dict[int, Stat]:
@@ -131,7 +134,7 @@ def _all() -> dict[int, Stat]:
 
 def _environment(pid: int) -> list[bytes]:
     try:
-        with open("/proc/%d/environ" % pid, "rb") as file:
+        with open(f"/proc/{pid}/environ", "rb") as file:
             return file.read().split(b"\0")
     except OSError:
         return []

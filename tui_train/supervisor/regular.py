@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import os
 import stat
@@ -34,7 +35,7 @@ def read(path: str, most: int = MOST, *, end: bool = False) -> bytes:
 
 def write_beside(path: str, data: bytes, mode: int = 0o644) -> None:
     """Write a file whole or not at all; OSError says why it could not."""
-    beside = "%s.new.%d" % (path, os.getpid())
+    beside = f"{path}.new.{os.getpid()}"
     try:
         descriptor = os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, mode)
         try:
@@ -45,8 +46,6 @@ def write_beside(path: str, data: bytes, mode: int = 0o644) -> None:
             os.close(descriptor)
         os.replace(beside, path)
     except OSError:
-        try:
+        with contextlib.suppress(OSError):
             os.unlink(beside)
-        except OSError:
-            pass
         raise

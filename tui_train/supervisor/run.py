@@ -26,19 +26,19 @@ class Outcome(NamedTuple):
 def run(start: Start, first: int) -> Outcome:
     """Make attempts from the first on until one ends for good."""
     if first > 1 and start.falls_back:
-        words = "begins with attempt %d of %d (%s), where it was; --attempt=1 begins with the first"
-        say(words % (first, len(start.attempts), visible(start.attempts[first - 1].title)))
+        which = f"attempt {first} of {len(start.attempts)} ({visible(start.attempts[first - 1].title)})"
+        say(f"begins with {which}, where it was; --attempt=1 begins with the first")
     # Processes that computed on the cards before this run are not waited for.
     neighbours = (gpus.users(start.cards) or ()) if start.falls_back else ()
     position = first
     while not start.signals.stop:
         number = next_number(start.own_dir)
-        log = os.path.join(start.own_dir, "attempt-%d.log" % number)
+        log = attempt_log(start.own_dir, number)
         try:
             os.close(os.open(log, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644))
         except OSError as error:
-            return Outcome("failed", CANNOT_WRITE, "cannot write %s: %s" % (visible(log), error.strerror))
-        say("attempt %d (%s) writes attempt-%d.log" % (number, visible(start.attempts[position - 1].title), number))
+            return Outcome("failed", CANNOT_WRITE, f"cannot write {visible(log)}: {error.strerror}")
+        say(f"attempt {number} ({visible(start.attempts[position - 1].title)}) writes attempt-{number}.log")
         ended = attempt(start, position, number, log)
         outcome = _outcome(start, ended, number)
         if outcome:
@@ -48,39 +48,44 @@ def run(start: Start, first: int) -> Outcome:
     return Outcome("stopped", start.signals.code, "stopped")
 
 
+def attempt_log(own_dir: str, number: int) -> str:
+    """Return where the output of an attempt goes, counted from 1 over every start of the folder."""
+    return os.path.join(own_dir, f"attempt-{number}.log")
+
+
 def next_number(own_dir: str) -> int:
     """Return the number of the first attempt that has no log yet: logs of an earlier start stay."""
     number = 1
-    while os.path.lexists(os.path.join(own_dir, "attempt-%d.log" % number)):
+    while os.path.lexists(attempt_log(own_dir, number)):
         number += 1
     return number
 
 
 def _outcome(start: Start, ended: Ended, number: int) -> Outcome | None:
     """Return how the start ends with an attempt; None where another one follows."""
-    log = "see attempt-%d.log" % number
+    log = f"see attempt-{number}.log"
     if start.signals.stop:
         return Outcome("stopped", start.signals.code, "stopped")
     elsewhere = machines.stopped_elsewhere(start.planned, start.run_dir, start.node_rank)
     if elsewhere is not None:
-        return Outcome("stopped", ended.code or 143, "stopped: machine %d was asked to stop" % elsewhere)
+        return Outcome("stopped", ended.code or 143, f"stopped: machine {elsewhere} was asked to stop")
     if ended.apart:
-        words = "its processes never formed a group: each trained alone, as rank 0 of 1: %s"
-        return Outcome("failed", APART, words % log)
+        words = "its processes never formed a group: each trained alone, as rank 0 of 1"
+        return Outcome("failed", APART, f"{words}: {log}")
     if ended.code == 0:
         return Outcome("finished", 0, "finished")
     if not ended.phase:
-        why = "failed with exit code %d" % ended.code
+        why = f"failed with exit code {ended.code}"
         if ended.code == 137 or ended.on_host:
             why += "; the host's memory may have run out: fewer data loader workers, no offload"
-        return Outcome("failed", ended.code, "%s: %s" % (why, log))
+        return Outcome("failed", ended.code, f"{why}: {log}")
     where = WHERE.get(ended.phase, "")
-    say("attempt %d ran out of GPU memory %s" % (number, where))
+    say(f"attempt {number} ran out of GPU memory {where}")
     if ended.hopeless:
-        return Outcome("failed", ended.code, "%s: %s" % (ended.hopeless, log))
+        return Outcome("failed", ended.code, f"{ended.hopeless}: {log}")
     if ended.next:
         return None
     why = "nothing is left on the ladder that helps there"
     if start.planned.nodes > 1:
         why = "machines that are started by hand have no fallbacks"
-    return Outcome("failed", ended.code, "out of GPU memory %s, and %s: %s" % (where, why, log))
+    return Outcome("failed", ended.code, f"out of GPU memory {where}, and {why}: {log}")

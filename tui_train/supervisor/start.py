@@ -48,7 +48,7 @@ class Start(NamedTuple):
 
 def say(text: str) -> None:
     """Print a line with the time; where a terminal takes none, it is dropped, for nothing may wait for a reader."""
-    line = ("%s launch.sh: %s\n" % (time.strftime("%H:%M:%S"), text)).encode(errors="replace")
+    line = f"{time.strftime('%H:%M:%S')} launch.sh: {text}\n".encode(errors="replace")
     try:
         if select.select([], [1], [], 0.5)[1]:
             os.write(1, line)

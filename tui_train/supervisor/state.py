@@ -7,7 +7,8 @@ from typing import NamedTuple
 
 from . import events, lock
 from .events import Event
-from .processes import Family, Process, boot_id, carries
+from .lock import Owner
+from .processes import Family, Process, carries
 
 LIVE = frozenset({"running", "stopping"})
 _ENDS = frozenset({"finished", "failed", "stopped"})
@@ -64,18 +65,27 @@ class Status(NamedTuple):
 def read(run_dir: str) -> Status:
     """Return how the run of a folder stands now."""
     told = events.read(run_dir)
-    at = os.path.join(run_dir, lock.NAME)
-    owner = lock.owner(at)
+    owner = lock.owner(os.path.join(run_dir, lock.NAME))
     last = next((event for event in told[::-1] if event.event == "run_started"), None)
-    if owner and (last is None or owner.mark != last.mark):
+    if last is None or (owner and owner.mark != last.mark):
         # Events were lost, or the start has not written its first: whoever holds the folder is the second witness.
-        witness = Event(mark=owner.mark, pid=owner.pid, start_ticks=owner.ticks, boot_id=owner.boot, host=owner.host)
-        if _works(run_dir, at, owner, witness):
-            return _status(run_dir, at, owner, witness, (), _attempts(told))
+        if owner and _works(run_dir, owner):
+            return _status(run_dir, owner, _witness(owner), (), _attempts(told))
+        owner = None
     if last is None:
         return Status("new", _attempts(told))
     after = told[len(told) - told[::-1].index(last) :]
-    return _status(run_dir, at, owner, last, after, _attempts(told))
+    return _status(run_dir, owner or _named(last), last, after, _attempts(told))
+
+
+def _witness(owner: Owner) -> Event:
+    return Event(mark=owner.mark, pid=owner.pid, start_ticks=owner.ticks, boot_id=owner.boot, host=owner.host)
+
+
+def _named(last: Event) -> Owner:
+    """Return who run_started names, as if a lock named it; one on another boot is gone."""
+    near = lock.myself("", "")
+    return near._replace(pid=last.pid, ticks=last.start_ticks, boot=last.boot_id, mark=last.mark, host=near.host)
 
 
 def family(run_dir: str, now: Status) -> Family:
@@ -86,12 +96,7 @@ def family(run_dir: str, now: Status) -> Family:
 
 
 def _status(
-    run_dir: str,
-    at: str,
-    owner: lock.Owner | None,
-    last: Event,
-    after: tuple[Event, ...],
-    attempts: tuple[AttemptStatus, ...],
+    run_dir: str, owner: Owner, last: Event, after: tuple[Event, ...], attempts: tuple[AttemptStatus, ...]
 ) -> Status:
     end = next((event for event in after if event.event == "run_ended" and event.state in _ENDS), None)
     lead = next((event for event in after[::-1] if event.leader), Event())
@@ -103,8 +108,8 @@ def _status(
         started=last.time or None,
         ended=end.time if end else None,
         exit_code=end.exit_code if end else None,
-        pid=last.pid,
-        ticks=last.start_ticks,
+        pid=owner.pid,
+        ticks=owner.ticks,
         mark=last.mark,
         leader=lead.leader,
         leader_ticks=lead.leader_ticks,
@@ -114,33 +119,30 @@ def _status(
     )
     if end:
         return now._replace(state=end.state)
-    if _works(run_dir, at, owner, last):
+    if _works(run_dir, owner):
         stopping = any(event.event == "stopping" for event in after)
-        host = owner.host if owner and not owner.near else ""
-        return now._replace(state="stopping" if stopping else "running", host=host)
-    left = family(run_dir, now).living() if last.boot_id == boot_id() else {}
+        return now._replace(state="stopping" if stopping else "running", host="" if owner.near else owner.host)
+    left = family(run_dir, now).living() if owner.near else {}
     return now._replace(leftover=tuple(sorted(left)))
 
 
-def _works(run_dir: str, at: str, owner: lock.Owner | None, last: Event) -> bool:
-    """Tell whether the supervisor of the last start still works, here or elsewhere."""
-    if owner and owner.mark == last.mark and not owner.near:
-        return lock.holds(at, owner)
-    if last.boot_id != boot_id() or not Process(last.pid, last.start_ticks).alive:
-        return False
-    return _holds_open(last.pid, run_dir)
+def _works(run_dir: str, owner: Owner) -> bool:
+    """Tell whether a supervisor still works: one here by its process, one elsewhere by its lock."""
+    if not owner.near:
+        return lock.holds(os.path.join(run_dir, lock.NAME), owner)
+    return owner.process.alive and _holds_open(owner.pid, run_dir)
 
 
 def _holds_open(pid: int, run_dir: str) -> bool:
     """Tell whether a process has a folder open, as the supervisor has; another user's, which hides that, may."""
     try:
         wanted = os.stat(run_dir)
-        names = os.listdir("/proc/%d/fd" % pid)
+        names = os.listdir(f"/proc/{pid}/fd")
     except OSError:
         return True
     for name in names:
         try:
-            found = os.stat("/proc/%d/fd/%s" % (pid, name))
+            found = os.stat(f"/proc/{pid}/fd/{name}")
         except OSError:
             continue
         if (found.st_dev, found.st_ino) == (wanted.st_dev, wanted.st_ino):
@@ -150,7 +152,7 @@ def _holds_open(pid: int, run_dir: str) -> bool:
 
 def _writes_in(pid: int, run_dir: str) -> bool:
     try:
-        return os.path.dirname(os.readlink("/proc/%d/fd/1" % pid)) == os.path.realpath(run_dir)
+        return os.path.dirname(os.readlink(f"/proc/{pid}/fd/1")) == os.path.realpath(run_dir)
     except OSError:
         return False
 

@@ -10,7 +10,7 @@ from .processes import Process, process
 
 
 class NodeCommand(NamedTuple):
-    """What one machine runs in an attempt: its words, its whole environment, and the file that all its output goes to."""
+    """What one machine runs in an attempt: its words, its whole environment, and the file of all its output."""
 
     words: tuple[str, ...]
     environment: Mapping[str, str]
@@ -93,8 +93,10 @@ def _become(command: NodeCommand, log: int) -> None:
         os.dup2(nothing, 0)
         os.dup2(log, 1)
         os.dup2(log, 2)
-        os.execvpe(command.words[0], command.words, dict(command.environment))
-    except BaseException as error:
-        os.write(2, ("launch.sh: cannot start %s: %s\n" % (command.words[0], error)).encode(errors="replace"))
+        os.execvpe(  # noqa: S606
+            command.words[0], command.words, dict(command.environment)
+        )
+    except BaseException as error:  # noqa: BLE001 - a fork must not return into its parent's code
+        os.write(2, (f"launch.sh: cannot start {command.words[0]}: {error}\n").encode(errors="replace"))
     finally:
         os._exit(127)

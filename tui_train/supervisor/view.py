@@ -10,6 +10,7 @@ from typing import Iterator
 
 from . import regular, state, stop
 from .lines import fold
+from .run import attempt_log
 from .state import Status
 from .text import visible
 
@@ -92,7 +93,7 @@ def _since(path: str, offset: int) -> bytes:
 
 
 def _log(run_dir: str, number: int) -> str:
-    return os.path.join(run_dir, "attempt-%d.log" % number)
+    return attempt_log(run_dir, number)
 
 
 def _data(now: Status) -> dict[str, object]:
@@ -102,14 +103,14 @@ def _data(now: Status) -> dict[str, object]:
 
 
 def _words(now: Status) -> str:
-    where = " on %s" % visible(now.host) if now.host else ""
+    where = f" on {visible(now.host)}" if now.host else ""
     words = [now.state + where]
     if now.attempts:
-        words.append("attempt %d" % now.attempts[-1].number)
+        words.append(f"attempt {now.attempts[-1].number}")
     if now.exit_code is not None:
-        words.append("exit code %d" % now.exit_code)
+        words.append(f"exit code {now.exit_code}")
     if now.leftover:
-        words.append("processes that train on: %s" % ", ".join(map(str, now.leftover)))
+        words.append(f"processes that train on: {', '.join(map(str, now.leftover))}")
     return ", ".join(words)
 
 
