@@ -13,6 +13,7 @@ from tui_train.profile import fields
 from tui_train.profile.types import Profile
 from tui_train.runs import rundir
 from tui_train.runs.rundir import RunDir
+from tui_train.supervisor.processes import Family, boot_id, process
 from tui_train.workflow import prepare
 
 GIB = 2**30
@@ -220,3 +221,17 @@ def until(condition, seconds=20.0, what=""):
             return value
         assert time.monotonic() < deadline, what or "it did not come true in time"
         time.sleep(0.02)
+
+
+def marked(mark, leader=0):
+    """The living processes of a run, but for its supervisor."""
+    return tuple(sorted(Family(mark, process(leader)).living()))
+
+
+def holder(folder):
+    """A process that stands for the supervisor of a run: it lives for two minutes and holds the folder open."""
+    opened = os.open(folder, os.O_RDONLY)
+    child = subprocess.Popen(["sleep", "120"], pass_fds=[opened], start_new_session=True)
+    os.close(opened)
+    me = process(child.pid)
+    return {"pid": me.pid, "start_ticks": me.ticks, "boot_id": boot_id(), "mark": "m"}

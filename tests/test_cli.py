@@ -15,15 +15,15 @@ from types import SimpleNamespace
 import click
 import pexpect
 import pytest
-from support import HOSTILE, SCRIPTS, facts, until
+from support import HOSTILE, SCRIPTS, facts, marked, until
 
 from tui_train import __main__, __version__, cli, run_commands, wizard
 from tui_train.profile.fields import FIELDS
 from tui_train.runs import rundir
-from tui_train.runs.processes import marked
 from tui_train.runs.progress import Progress
-from tui_train.runs.status import Status, status
+from tui_train.runs.status import status
 from tui_train.runs.stop import stop as end
+from tui_train.supervisor.state import Status
 
 TUI_TRAIN = [sys.executable, "-m", "tui_train"]
 SLEEPER = f"""\

@@ -13,13 +13,12 @@ from pathlib import Path
 import msgspec
 import pytest
 import rig
-from support import SCRIPTS, UUIDS, gpu, inside, machine, plain_environment, profile, until
+from support import SCRIPTS, UUIDS, gpu, inside, machine, marked, plain_environment, profile, until
 
 from tui_train.errors import Unavailable
 from tui_train.facts import images, probe
 from tui_train.runs import rundir
 from tui_train.runs.follow import wait
-from tui_train.runs.processes import marked
 from tui_train.runs.rundir import RunDir
 from tui_train.runs.start import start
 from tui_train.runs.status import status

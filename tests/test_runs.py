@@ -13,17 +13,17 @@ from pathlib import Path
 
 import pexpect
 import pytest
-from support import SCRIPTS, UUIDS, bash, exported, facts, gpu, plain_environment, profile, ready, stub, until
+from support import SCRIPTS, UUIDS, bash, exported, facts, gpu, marked, plain_environment, profile, ready, stub, until
 
 from tui_train.errors import BadInput, CannotWrite, NotFound, Unavailable
 from tui_train.places import runs_folder
 from tui_train.runs import rundir
 from tui_train.runs.follow import follow, wait, watch
-from tui_train.runs.processes import boot_id, marked, start_ticks
 from tui_train.runs.rundir import RunDir
 from tui_train.runs.start import start
 from tui_train.runs.status import status
 from tui_train.runs.stop import stop
+from tui_train.supervisor.processes import boot_id, start_ticks
 from tui_train.workflow import begin
 
 ROOT = pytest.mark.skipif(os.geteuid() != 0, reason="only root can mount, or be another user")

@@ -11,10 +11,9 @@ import uuid
 import psutil
 import pytest
 import ssh
-from support import SCRIPTS, exported, facts, profile, until
+from support import SCRIPTS, exported, facts, marked, profile, until
 from test_terminal import Terminal, terminals
 
-from tui_train.runs.processes import marked
 from tui_train.runs.rundir import all_runs
 from tui_train.runs.start import start
 from tui_train.runs.status import status

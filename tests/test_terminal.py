@@ -14,9 +14,8 @@ import psutil
 import pyte
 import pytest
 from fake_driver import MACHINES, driver_environment
-from support import until
+from support import marked, until
 
-from tui_train.runs.processes import marked
 from tui_train.runs.rundir import RunDir, all_runs
 from tui_train.runs.status import status
 

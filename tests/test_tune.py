@@ -10,7 +10,7 @@ from pathlib import Path
 
 import msgspec
 import pytest
-from support import GIB, SCRIPTS, facts, gpu, plain_environment, profile, ready, until
+from support import GIB, SCRIPTS, facts, gpu, marked, plain_environment, profile, ready, until
 
 from tests.fake_driver import MACHINES, driver_environment
 from tui_train.errors import TuiTrainError
@@ -21,7 +21,6 @@ from tui_train.plan.resolve import resolve
 from tui_train.plan.types import argv
 from tui_train.profile import store
 from tui_train.runs import rundir
-from tui_train.runs.processes import marked
 from tui_train.runs.rundir import RunDir
 from tui_train.runs.status import status
 from tui_train.tune import words

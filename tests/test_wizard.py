@@ -13,7 +13,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from support import GIB, UUIDS
+from support import GIB, UUIDS, holder, marked
 from textual.pilot import Pilot
 from textual.widgets import Input
 from tui_train.screens import tuning
@@ -41,7 +41,6 @@ from tui_train.profile import store
 from tui_train.profile.fields import put
 from tui_train.profile.types import Profile
 from tui_train.runs import rundir, taken
-from tui_train.runs.processes import boot_id, marked, start_ticks
 from tui_train.runs.status import status
 from tui_train.tune.search import Setting, Trial
 from tui_train.tune.tune import Tuned
@@ -193,8 +192,7 @@ def finished_run(tmp_path: Path, *, state: str = "finished", code: int = 0) -> r
 def live_run(tmp_path: Path) -> rundir.RunDir:
     """Return the folder of a run that was started again, by a process that lives."""
     run = finished_run(tmp_path)
-    me = {"pid": 1, "start_ticks": start_ticks(1), "boot_id": boot_id()}
-    event = {"time": 2000.0, "event": "run_started", "mark": "m", **me}
+    event = {"time": 2000.0, "event": "run_started", **holder(run.path)}
     run.events_file.write_bytes(run.events_file.read_bytes() + b"\n" + msgspec.json.encode(event))
     return run
 

@@ -4,7 +4,8 @@ import os
 import sys
 
 if sys.version_info < (3, 8):  # noqa: UP036 - any Python may be named, and an older one deserves a sentence
-    sys.stderr.write("launch.sh: needs Python 3.8 or newer here, and this is %d.%d\n" % sys.version_info[:2])
+    # An f-string would be an error of syntax there.
+    sys.stderr.write("launch.sh: needs Python 3.8 or newer here, and this is %d.%d\n" % sys.version_info[:2])  # noqa: UP031
     sys.exit(69)
 
 # The run folder comes last on the path, so that no file of the user's takes the place of a standard module.

@@ -8,7 +8,7 @@ from typing import NamedTuple
 from . import gpus, machines
 from .attempt import Ended, attempt
 from .memory_words import WHERE
-from .refused import APART, CANNOT_WRITE
+from .refused import CANNOT_WRITE
 from .start import Start, say
 from .text import visible
 
@@ -63,29 +63,32 @@ def next_number(own_dir: str) -> int:
 
 def _outcome(start: Start, ended: Ended, number: int) -> Outcome | None:
     """Return how the start ends with an attempt; None where another one follows."""
-    log = f"see attempt-{number}.log"
     if start.signals.stop:
         return Outcome("stopped", start.signals.code, "stopped")
     elsewhere = machines.stopped_elsewhere(start.planned, start.run_dir, start.node_rank)
     if elsewhere is not None:
         return Outcome("stopped", ended.code or 143, f"stopped: machine {elsewhere} was asked to stop")
-    if ended.apart:
-        words = "its processes never formed a group: each trained alone, as rank 0 of 1"
-        return Outcome("failed", APART, f"{words}: {log}")
     if ended.code == 0:
         return Outcome("finished", 0, "finished")
-    if not ended.phase:
-        why = f"failed with exit code {ended.code}"
-        if ended.code == 137 or ended.on_host:
-            why += "; the host's memory may have run out: fewer data loader workers, no offload"
-        return Outcome("failed", ended.code, f"{why}: {log}")
+    why = _out_of_memory(start, ended, number) if ended.phase else _failure(ended)
+    return Outcome("failed", ended.code, f"{why}: see attempt-{number}.log") if why else None
+
+
+def _failure(ended: Ended) -> str:
+    if ended.apart:
+        return "its processes never formed a group: each trained alone, as rank 0 of 1"
+    why = f"failed with exit code {ended.code}"
+    if ended.code == 137 or ended.on_host:
+        why += "; the host's memory may have run out: fewer data loader workers, no offload"
+    return why
+
+
+def _out_of_memory(start: Start, ended: Ended, number: int) -> str:
+    """Return why nothing follows an attempt that ran out of GPU memory, empty where an attempt does."""
     where = WHERE.get(ended.phase, "")
     say(f"attempt {number} ran out of GPU memory {where}")
-    if ended.hopeless:
-        return Outcome("failed", ended.code, f"{ended.hopeless}: {log}")
-    if ended.next:
-        return None
-    why = "nothing is left on the ladder that helps there"
+    if ended.hopeless or ended.next:
+        return ended.hopeless
     if start.planned.nodes > 1:
-        why = "machines that are started by hand have no fallbacks"
-    return Outcome("failed", ended.code, f"out of GPU memory {where}, and {why}: {log}")
+        return f"out of GPU memory {where}, and machines that are started by hand have no fallbacks"
+    return f"out of GPU memory {where}, and nothing is left on the ladder that helps there"
