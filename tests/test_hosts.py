@@ -1,0 +1,290 @@
+"""A run folder on a disk that several hosts share: who holds it is known by name, and only near processes are judged."""
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from support import SCRIPTS, bash, exported, facts, marked, plain_environment, profile, until
+
+from tui_train.errors import Unavailable
+from tui_train.runs.rundir import RunDir
+from tui_train.runs.status import status
+from tui_train.runs.stop import stop
+from tui_train.show import state
+from tui_train.supervisor import lock
+
+ROOT = pytest.mark.skipif(os.geteuid() != 0, reason="NOT TESTED: only root can make namespaces, or be another user")
+OTHER = ("unshare", "--uts", "--pid", "--net", "--mount-proc", "--fork", "--kill-child", "sh", "-c")
+
+
+def sleeping(*arguments, **more):
+    values = {
+        "name": "sleeper",
+        "hardware.device": "cpu",
+        "trainer.kind": "script",
+        "trainer.preset": "custom",
+        "trainer.script": str(SCRIPTS / "sleeper.py"),
+        "trainer.arguments": arguments,
+        "trainer.python": sys.executable,
+    }
+    return profile(values | more)
+
+
+@pytest.fixture
+def run(tmp_path):
+    return exported(tmp_path / "run", sleeping("--seconds=120"), facts())[0]
+
+
+@pytest.fixture
+def elsewhere():
+    """Start bash programs on "other hosts": a host name, process numbers and a network of their own."""
+    started = []
+
+    def start(program, name="node7"):
+        words = [*OTHER, f'hostname {name}; exec bash -c "$0"', program]
+        child = subprocess.Popen(words, env=plain_environment(), stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+        started.append(child)
+        return child
+
+    yield start
+    for child in started:
+        child.kill()
+        child.wait()
+
+
+def trains(folder):
+    return until(lambda: RunDir(folder).attempt_log(1).exists() and b"tick" in RunDir(folder).attempt_log(1).read_bytes())
+
+
+@ROOT
+def test_a_run_of_another_host_is_named_and_never_lost(run, elsewhere):
+    elsewhere(f"bash '{run.script}'")
+    trains(run.path)
+    now = status(run)
+    assert (now.state, now.host, state(now)) == ("running", "node7", "running on node7")
+    refused = bash(run)
+    assert refused.returncode == 75
+    assert "runs in this folder already, on node7" in refused.stderr.decode()
+    with pytest.raises(Unavailable, match="it runs on node7"):
+        stop(run)
+    assert status(run).state == "running"
+    assert len(status(run).attempts) == 1
+
+
+@ROOT
+def test_a_host_that_is_gone_loses_its_lock_in_the_end(run, elsewhere):
+    other = elsewhere(f"bash '{run.script}'")
+    trains(run.path)
+    other.kill()
+    other.wait()
+    owner = run.path / ".lock" / "owner"
+    assert status(run).state == "running", "nobody here can know yet"
+    long_ago = time.time() - lock.LEASE - 1
+    os.utime(owner, (long_ago, long_ago))
+    assert status(run).state == "lost"
+    again = subprocess.Popen(["bash", run.script], env=plain_environment(), stdout=subprocess.PIPE)
+    with again:
+        until(lambda: len(status(run).attempts) == 2)
+        assert status(run).host == ""
+        again.terminate()
+    assert status(run).state == "stopped"
+
+
+@ROOT
+def test_an_output_folder_that_another_host_writes_to_is_taken(tmp_path, elsewhere):
+    values = {"trainer.output": str(tmp_path / "shared" / "out"), "trainer.arguments": ("--seconds=60", "{output}")}
+    first, _ = exported(tmp_path / "first", sleeping(**values), facts())
+    second, _ = exported(tmp_path / "second", sleeping(**values), facts())
+    assert json.loads((first.path / "plan.json").read_text())["output"]
+    elsewhere(f"bash '{first.script}'")
+    trains(first.path)
+    refused = bash(second)
+    assert refused.returncode == 75
+    assert "on node7" in refused.stderr.decode()
+
+
+def test_the_beat_keeps_a_lock_and_a_machine_that_booted_again_loses_it(tmp_path, monkeypatch):
+    me = lock.myself("mark", str(tmp_path))
+    at = tmp_path / ".lock"
+    held = lock.Lock(str(at), me, "words", lambda dead: "")
+    held.take()
+    other = me._replace(boot="another", machine="another", host="node7")
+    (at / "owner").write_text(json.dumps(other._asdict()))
+    assert lock.holds(str(at), other)
+    assert not held.beat(), "another one has taken it"
+    assert not lock.holds(str(at), other._replace(machine=me.machine, host=me.host)), "it booted since"
+    monkeypatch.setattr(lock, "LEASE", -1.0)
+    assert not lock.holds(str(at), other)
+    (at / "owner").write_text(json.dumps(me._asdict()))
+    assert held.beat()
+    held.release()
+    assert not at.exists()
+
+
+@pytest.mark.parametrize("ticks", ["another start", "its own"])
+def test_a_stranger_with_a_number_of_the_run_is_left_alone(run, ticks):
+    """events.jsonl may be of last week, or of somebody else who names your processes."""
+    stranger = subprocess.Popen(["sleep", "100"], start_new_session=True)
+    try:
+        started = lock.process(stranger.pid).ticks
+        lines = [
+            {"event": "run_started", "mark": "m-1", "pid": 2**22 - 1, "start_ticks": 5, "boot_id": lock.boot_id()},
+            {
+                "event": "attempt_started", "attempt": 1, "position": 1,
+                "leader": stranger.pid, "leader_ticks": started if ticks == "its own" else started - 1,
+            },
+        ]  # fmt: skip
+        run.events_file.write_text("".join(json.dumps({"time": 1.0, **line}) + "\n" for line in lines))
+        now = status(run)
+        assert (now.state, now.leftover) == ("lost", ())
+        stop(run)
+        assert stranger.poll() is None
+    finally:
+        stranger.kill()
+        stranger.wait()
+
+
+@pytest.mark.parametrize("gone", ["truncated", "removed"])
+def test_events_that_are_lost_under_a_live_run(run, gone):
+    child = subprocess.Popen(["bash", run.script], env=plain_environment(), stdout=subprocess.DEVNULL)
+    with child:
+        trains(run.path)
+        if gone == "removed":
+            run.events_file.unlink()
+        else:
+            run.events_file.write_bytes(b"")
+        now = status(run)
+        assert (now.state, now.host) == ("running", "")
+        assert marked(now.mark)
+        assert stop(run).state == "stopped"
+        assert not marked(now.mark)
+
+
+def test_a_double_fork_with_a_cleared_environment_does_not_escape(tmp_path):
+    """The supervisor is the parent of every orphan of its training."""
+    script = tmp_path / "daemons.py"
+    script.write_text(
+        "import os, sys, time\n"
+        "if os.fork() == 0:\n"
+        "    os.setsid()\n"
+        "    if os.fork() == 0:\n"
+        "        os.execve('/bin/sleep', ['sleep', '654.25'], {})\n"
+        "    os._exit(0)\n"
+        "print('tick', flush=True)\n"
+        "time.sleep(600)\n"
+    )
+    run, _ = exported(tmp_path / "run", sleeping(**{"trainer.script": str(script)}), facts())
+    child = subprocess.Popen(
+        ["bash", run.script], env=plain_environment(TUI_TRAIN_GRACE="2"), stdout=subprocess.DEVNULL
+    )
+    with child:
+        trains(run.path)
+        until(escaped)
+        child.terminate()
+    assert child.returncode == 143
+    assert not escaped()
+
+
+def escaped():
+    listed = subprocess.run(["pgrep", "-f", "^sleep 654.25"], capture_output=True, check=False)
+    return listed.stdout.split()
+
+
+def test_an_exported_folder_may_move(run, tmp_path):
+    """Another path, and nothing of this program on it: python3 and bash suffice."""
+    moved = Path(shutil.move(run.path, tmp_path / "moved to\nanother place"))
+    child = subprocess.Popen(["bash", moved / "launch.sh"], env=plain_environment(), stdout=subprocess.DEVNULL)
+    with child:
+        trains(moved)
+        told = remote(moved, "status", "--json")
+        assert (told["state"], told["attempts"][0]["number"]) == ("running", 1)
+        assert remote(moved, "stop", "--json")["state"] == "stopped"
+    assert child.returncode == 143
+
+
+def remote(folder, *words, python=sys.executable):
+    done = subprocess.run(
+        [python, "-I", "-S", folder / "supervisor", *words], capture_output=True, check=True, timeout=60
+    )
+    return json.loads(done.stdout)
+
+
+@pytest.mark.skipif(shutil.which("python3.8") is None, reason="NOT TESTED: no Python 3.8")
+def test_the_oldest_python_is_remote_control_and_supervisor(run):
+    old = subprocess.run(
+        ["python3.8", "-c", "import sys; print(sys.executable)"], capture_output=True, text=True, check=False
+    ).stdout.strip()
+    if not old:
+        pytest.skip("NOT TESTED: no Python 3.8")
+    environment = plain_environment(TUI_TRAIN_PYTHON=old)
+    child = subprocess.Popen(["bash", run.script], env=environment, stdout=subprocess.DEVNULL)
+    with child:
+        trains(run.path)
+        assert "3.8" in os.readlink(f"/proc/{status(run).pid}/exe")
+        followed = subprocess.Popen(
+            [old, run.path / "supervisor", "follow", "--json"], stdout=subprocess.PIPE, text=True
+        )
+        with followed:
+            assert json.loads(followed.stdout.readline()) == {"attempt": 1, "line": "tick 1"}
+            assert remote(run.path, "stop", "--now", "--json", python=old)["exit_code"] == 143
+            assert json.loads(followed.stdout.read().splitlines()[-1])["state"] == "stopped"
+    assert child.returncode == 143
+
+
+@ROOT
+def test_another_user_runs_an_exported_folder(tmp_path):
+    run, _ = exported(tmp_path / "run", sleeping("--seconds=0.2", **{"trainer.python": "/usr/bin/python3"}), facts())
+    own = Path(subprocess.run(["mktemp", "-d"], capture_output=True, text=True, check=True).stdout.strip())
+    try:
+        theirs = Path(shutil.copytree(run.path, own / "run"))
+        script = Path(shutil.copy(SCRIPTS / "sleeper.py", own))
+        text = (theirs / "launch.sh").read_text().replace(str(SCRIPTS / "sleeper.py"), str(script))
+        (theirs / "launch.sh").write_text(text)
+        subprocess.run(["chown", "-R", "65534:65534", own], check=True)
+        words = ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups", "bash", theirs / "launch.sh"]
+        done = subprocess.run(words, env=plain_environment(HOME="/"), cwd="/", capture_output=True, check=False)
+        assert (done.returncode, done.stderr) == (0, b"")
+        assert status(RunDir(theirs)).state == "finished"
+    finally:
+        shutil.rmtree(own)
+
+
+@pytest.mark.parametrize("locale", ["C", "POSIX", "C.UTF-8", "nothing_of_the_kind"])
+def test_any_locale_will_do(tmp_path, locale):
+    run, _ = exported(tmp_path / "模型 é", sleeping("--seconds=0.1", "--word=模型", name="模型"), facts())
+    done = bash(run, env=plain_environment(LC_ALL=locale, LANG=locale))
+    assert done.returncode == 0, done.stderr
+    assert status(run).state == "finished"
+
+
+def test_two_stops_at_once_join_one_grace(tmp_path):
+    saved = tmp_path / "saved"
+    run, _ = exported(tmp_path / "run", sleeping(f"--save-on-term={saved}"), facts())
+    child = subprocess.Popen(["bash", run.script], env=plain_environment(), stdout=subprocess.DEVNULL)
+    with child:
+        trains(run.path)
+        stops = [
+            subprocess.Popen([sys.executable, run.path / "supervisor", "stop"], stdout=subprocess.DEVNULL)
+            for _ in range(4)
+        ]
+        child.send_signal(signal.SIGTERM)
+        assert [one.wait(60) for one in stops] == [0] * 4
+    assert saved.read_text() == "saved\n"
+    assert status(run).state == "stopped"
+
+
+def test_stop_at_once_is_asked_for(tmp_path):
+    run, _ = exported(tmp_path / "run", sleeping("--ignore-signals"), facts())
+    child = subprocess.Popen(
+        ["bash", run.script], env=plain_environment(TUI_TRAIN_GRACE="600"), stdout=subprocess.DEVNULL
+    )
+    with child:
+        trains(run.path)
+        assert remote(run.path, "stop", "--now", "--json")["state"] == "stopped"
+    assert child.returncode == 143
