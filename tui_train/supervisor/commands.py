@@ -1,0 +1,191 @@
+"""Other programs, asked for an answer: bounded in time and in what they say, and ended with all that they started."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import select
+import signal
+import time
+from typing import Callable, Mapping, NamedTuple, Sequence
+
+# Of each of its two outputs; what is beyond is read and dropped.
+_MOST = 1 << 20
+# Seconds between two looks whether it has ended, or whether we are to stop.
+_LOOK = 0.02
+# Seconds for a killed process to be gone; one that hangs in a driver never is.
+_DYING = 1.0
+
+
+def _never() -> bool:
+    return False
+
+
+# Set by whoever has signals to listen to: whether an answer is no longer of use.
+interrupted: Callable[[], bool] = _never
+
+# Children that even SIGKILL did not end: they hang in a driver, and are no part of a training.
+stuck: set[int] = set()
+
+
+class Answer(NamedTuple):
+    """What a program ended with, as a shell counts it, and what it said; None: there is none, or it was not in time."""
+
+    code: int | None
+    out: str
+    err: str
+
+
+def run(
+    words: Sequence[str],
+    seconds: float,
+    env: Mapping[str, str] | None = None,
+    *,
+    interruptible: bool = True,
+    waiting: Callable[[], object] = lambda: None,
+) -> Answer:
+    """Return what a program answers within so many seconds; `waiting` is called meanwhile, some 50 times a second.
+
+    One that is out of time is killed with its whole group; so is, where it is `interruptible`, one whose answer is no
+    longer of use (`interrupted`).
+    """
+    outputs = [_pipe(), _pipe()]
+    ends = [end for end, _ in outputs]
+    try:
+        pid = _spawn(words, os.environ if env is None else env, [end for _, end in outputs])
+    except OSError as error:
+        for end in ends:
+            os.close(end)
+        return Answer(None, "", str(error))
+    finally:
+        for _, end in outputs:
+            os.close(end)
+    heard = {end: bytearray() for end in ends}
+    code = None
+    try:
+        code = _listen(pid, heard, time.monotonic() + seconds, interruptible, waiting)
+    finally:
+        # Whatever is raised meanwhile, by a handler or by `waiting`, nothing is left running.
+        if code is None:
+            _kill(pid)
+        for end in ends:
+            os.close(end)
+    out, err = (bytes(heard[end]).decode("utf-8", "replace") for end in ends)
+    return Answer(code, out, err)
+
+
+def spawn(words: Sequence[str], env: Mapping[str, str]) -> tuple[int, int, int]:
+    """Start a program and return its number and the ends from which its output and its errors are read."""
+    outputs = [_pipe(), _pipe()]
+    try:
+        pid = _spawn(words, env, [end for _, end in outputs])
+    except OSError:
+        for end, _ in outputs:
+            os.close(end)
+        raise
+    finally:
+        for _, end in outputs:
+            os.close(end)
+    return pid, outputs[0][0], outputs[1][0]
+
+
+def exit_code(status: int) -> int:
+    """Return the exit code of a wait status as a shell counts it: 128 and the signal for one that was killed."""
+    return 128 + os.WTERMSIG(status) if os.WIFSIGNALED(status) else os.WEXITSTATUS(status)
+
+
+def _pipe() -> tuple[int, int]:
+    """Return the two ends of a pipe, none of which has a number that a standard stream may get."""
+    ends = os.pipe()
+    try:
+        read, write = (fcntl.fcntl(end, fcntl.F_DUPFD_CLOEXEC, 3) for end in ends)
+    finally:
+        for end in ends:
+            os.close(end)
+    return read, write
+
+
+def _spawn(words: Sequence[str], env: Mapping[str, str], outputs: Sequence[int]) -> int:
+    """Start a program in a group of its own, with nothing of ours open but its two outputs."""
+    actions: list[tuple[int, ...] | tuple[int, int, str, int, int]] = [
+        (os.POSIX_SPAWN_OPEN, 0, "/dev/null", os.O_RDONLY, 0)
+    ]
+    actions += [(os.POSIX_SPAWN_DUP2, end, number) for number, end in enumerate(outputs, start=1)]
+    actions += [(os.POSIX_SPAWN_CLOSE, number) for number in _inherited()]
+    # Python ignores these two, and whoever is started would inherit that.
+    ignored = [signal.SIGPIPE, signal.SIGXFSZ]
+    return os.posix_spawnp(words[0], list(words), dict(env), file_actions=actions, setpgroup=0, setsigdef=ignored)
+
+
+def _inherited() -> list[int]:
+    found = []
+    for name in os.listdir("/proc/self/fd"):
+        try:
+            if int(name) > 2 and os.get_inheritable(int(name)):
+                found.append(int(name))
+        except OSError:
+            continue
+    return found
+
+
+def _listen(
+    pid: int,
+    heard: dict[int, bytearray],
+    deadline: float,
+    interruptible: bool,
+    waiting: Callable[[], object],
+) -> int | None:
+    """Read both outputs until the program has ended; return its exit code, None where it did not in time."""
+    poller = select.poll()
+    unread = set(heard)
+    for end in unread:
+        poller.register(end, select.POLLIN)
+    while time.monotonic() < deadline and not (interruptible and interrupted()):
+        waiting()
+        if unread and _read(poller, heard, unread, _LOOK):
+            continue
+        # A program may leave others that keep its outputs open: these are not waited for.
+        code = _ended(pid, 0.0 if unread else _LOOK)
+        if code is not None:
+            while unread and _read(poller, heard, unread, 0.0):
+                pass
+            return code
+    return None
+
+
+def _read(poller: select.poll, heard: dict[int, bytearray], unread: set[int], seconds: float) -> bool:
+    """Read what there is within so many seconds; False where there was nothing."""
+    ready = poller.poll(seconds * 1000)
+    for end, _ in ready:
+        piece = os.read(end, 1 << 16)
+        if piece:
+            heard[end] += piece[: _MOST - len(heard[end])]
+        else:
+            poller.unregister(end)
+            unread.discard(end)
+    return bool(ready)
+
+
+def _ended(pid: int, seconds: float) -> int | None:
+    """Return a child's exit code, None while it lives after so many seconds."""
+    deadline = time.monotonic() + seconds
+    while True:
+        try:
+            ended, status = os.waitpid(pid, os.WNOHANG)
+        except ChildProcessError:
+            # Somebody else has collected it, and knows how it ended.
+            return 1
+        if ended:
+            return exit_code(status)
+        if time.monotonic() >= deadline:
+            return None
+        time.sleep(0.002)
+
+
+def _kill(pid: int) -> None:
+    try:
+        os.killpg(pid, signal.SIGKILL)
+    except (ProcessLookupError, PermissionError):
+        pass
+    if _ended(pid, _DYING) is None:
+        stuck.add(pid)

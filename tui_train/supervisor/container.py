@@ -1,0 +1,222 @@
+"""Containers: what only this machine knows of them, and how one is found, ended and removed by its name."""
+
+from __future__ import annotations
+
+import os
+import re
+import time
+from typing import Callable, Mapping
+
+from . import commands
+from .planned import Planned
+from .refused import CANNOT_WRITE, MISSING, Refused
+from .text import visible
+
+# Engines whose containers live beside whoever started them, and are stopped by name.
+OUTLIVE = frozenset({"docker", "podman"})
+# events.jsonl is a file that others may have written.
+_NAME = re.compile(r"tui-train-[\w.-]+", re.ASCII)
+# Seconds for an engine to answer.
+_ANSWER = 60.0
+_LINE_BREAKS = re.compile(r"[\r\n]")
+
+
+def prepare(planned: Planned, run_dir: str) -> Mapping[str, str]:
+    """Return the variables by which launch.sh is told of this machine: who you are to the engine, where caches lie.
+
+    The folders that are mounted are made. Raises Refused (69) where the engine or its image is not there, for nothing is
+    fetched unasked, or where it has no way to mount a folder; (73) where a folder cannot be made.
+    """
+    engine = planned.engine
+    _find_image(engine, planned.image)
+    caches = os.environ.get("XDG_CACHE_HOME") or os.path.join(os.path.expanduser("~"), ".cache")
+    cache = os.path.join(caches, "tui-train/container")
+    hugging_face = os.environ.get("HF_HOME") or os.path.join(caches, "huggingface")
+    told = {
+        "TUI_TRAIN_RUN_MOUNT": mount_word(engine, run_dir, run_dir),
+        "TUI_TRAIN_HUGGING_FACE_MOUNT": mount_word(engine, hugging_face, "/cache/huggingface"),
+        "TUI_TRAIN_CACHE_MOUNT": _home_word(cache) if engine == "apptainer" else mount_word(engine, cache, "/cache"),
+    }
+    if engine in OUTLIVE:
+        rootless = _is_rootless(engine)
+        told["TUI_TRAIN_CONTAINER_USER"] = _user_word(engine, rootless)
+        told["TUI_TRAIN_MEMLOCK"] = str(_memlock(rootless))
+        # What it said last must still be there where its client is gone.
+        told["TUI_TRAIN_REMOVE"] = "--rm=false"
+    for folder in (os.path.join(cache, "huggingface"), hugging_face, *planned.folders):
+        try:
+            os.makedirs(folder, exist_ok=True)
+        except OSError as error:
+            raise Refused(CANNOT_WRITE, "cannot make the folder %s: %s" % (visible(folder), error.strerror)) from None
+    return told
+
+
+def _find_image(engine: str, image: str) -> None:
+    if engine == "apptainer":
+        if not _is_there(engine):
+            raise Refused(MISSING, "there is no apptainer on this machine: install it")
+        if not os.path.exists(image):
+            raise Refused(MISSING, "there is no %s: build or copy it first" % visible(image))
+        return
+    if not _is_there(engine):
+        raise Refused(MISSING, "there is no %s on this machine: install it" % visible(engine))
+    answer = commands.run((engine, "ps", "-q"), _ANSWER)
+    if answer.code != 0:
+        said = visible((answer.err.strip() or "no word in %d s" % _ANSWER).splitlines()[-1])
+        raise Refused(MISSING, "%s does not answer: %s" % (engine, said))
+    if commands.run((engine, "image", "inspect", image), _ANSWER).code != 0:
+        where = "the image %s is not on this machine" % visible(image)
+        raise Refused(MISSING, "%s: %s pull %s" % (where, engine, visible(image)))
+
+
+def _is_there(program: str) -> bool:
+    folders = os.environ.get("PATH", os.defpath).split(os.pathsep)
+    paths = [os.path.join(folder or ".", program) for folder in folders]
+    return any(os.path.isfile(path) and os.access(path, os.X_OK) for path in paths)
+
+
+def _is_rootless(engine: str) -> bool:
+    if engine == "podman":
+        return os.geteuid() != 0
+    return "name=rootless" in commands.run(("docker", "info", "--format", "{{.SecurityOptions}}"), 20.0).out
+
+
+def _user_word(engine: str, rootless: bool) -> str:
+    """Return who the container runs as, so that what it writes is yours.
+
+    To an engine without root's rights its user is root inside, or, where it can keep the number, the same.
+    """
+    if rootless:
+        return "--user=0:0" if engine == "docker" else "--userns=keep-id"
+    return "--user=%d:%d" % (os.geteuid(), os.getegid())
+
+
+def _memlock(rootless: bool) -> int:
+    """Return how many bytes it may lock, -1 for any: without root's rights no more than you may yourself."""
+    if not rootless:
+        return -1
+    import resource
+
+    return resource.getrlimit(resource.RLIMIT_MEMLOCK)[1]
+
+
+def _home_word(cache: str) -> str:
+    if re.search("[:,]", cache):
+        why = "apptainer has no way to mount %s" % visible(cache)
+        raise Refused(MISSING, "%s: set XDG_CACHE_HOME to a folder without : and ," % why)
+    return "--home=%s:/cache" % cache
+
+
+def mount_word(engine: str, host: str, inside: str) -> str:
+    """Return the engine's word that mounts a path; Refused (69) where it has none."""
+    # Its `--mount` knows no quotes before version 5, its `--volume` no colons.
+    if engine == "podman":
+        if ":" not in host and not host.endswith("\\"):
+            return "--volume=%s:%s" % (host, inside)
+        if re.search('[,"\n\r]', host):
+            why = "podman has no way to mount %s" % visible(host)
+            raise Refused(MISSING, "%s: choose a folder without colons, commas and quotes" % why)
+        return "--mount=type=bind,src=%s,dst=%s" % (host, inside)
+    if "\r\n" in host:
+        why = "%s has no way to mount %s" % (engine, visible(host))
+        raise Refused(MISSING, "%s: choose a folder without line breaks" % why)
+    return "--mount=type=bind,%s,%s" % (_field("src=" + host), _field("dst=" + inside))
+
+
+def _field(field: str) -> str:
+    """Return a field of a line of CSV."""
+    return '"%s"' % field.replace('"', '""') if re.search('[,"\n\r]', field) else field
+
+
+def name(engine: str, mark: str, number: int) -> str:
+    """Return the name of the container of a start's attempt; empty where the engine names none."""
+    return "tui-train-%s-%d" % (mark, number) if engine in OUTLIVE else ""
+
+
+def is_ours(engine: str, container: str) -> bool:
+    """Tell whether a container is called as ours are, and its engine is one that knows it by name."""
+    return engine in OUTLIVE and bool(_NAME.fullmatch(container))
+
+
+def exit_code(engine: str, container: str) -> int | None:
+    """Return the exit code of a container that has ended; None where it runs, or is not there."""
+    asked = (engine, "container", "inspect", "--format", "{{.State.Running}} {{.State.ExitCode}}", container)
+    answer = commands.run(asked, _ANSWER, interruptible=False)
+    running, _, code = answer.out.strip().partition(" ")
+    return int(code) if answer.code == 0 and running == "false" and code.lstrip("-").isdigit() else None
+
+
+def lives(engine: str, container: str, alive: Callable[[], bool]) -> bool:
+    """Tell whether a container trains on, its client being gone; an engine that restarts is waited for.
+
+    That is as long as processes of the run are `alive`; one that is told to stop does not wait.
+    """
+    asked = (engine, "container", "inspect", "--format", "{{.State.Running}}", container)
+    while True:
+        answer = commands.run(asked, _ANSWER)
+        if answer.code == 0:
+            return answer.out.strip() == "true"
+        if commands.interrupted():
+            return alive()
+        if commands.run((engine, "ps", "-q"), _ANSWER).code == 0 or not alive():
+            return False
+        time.sleep(1.0)
+
+
+def outlives(engine: str, container: str, code: int, alive: Callable[[], bool]) -> bool:
+    """Tell whether a container must be rejoined after its client ended with this code, as a shell counts it.
+
+    So it is where it trains on, and where it has ended otherwise than its client says: then its last lines may be
+    missing from the log.
+    """
+    if lives(engine, container, alive):
+        return True
+    ended = exit_code(engine, container)
+    return ended is not None and ended != code
+
+
+def stop(
+    engine: str,
+    container: str,
+    grace: int,
+    client: Callable[[], bool] = lambda: False,
+    waiting: Callable[[], object] = lambda: None,
+) -> None:
+    """Ask a container to save and end within so many seconds, after which its engine kills it.
+
+    It is asked again as long as its client lives, for the container may only be about to begin.
+    """
+    asked = (engine, "stop", "-t", str(grace), container)
+    while commands.run(asked, grace + _ANSWER, interruptible=False, waiting=waiting).code != 0 and client():
+        time.sleep(0.5)
+
+
+def remove(engine: str, container: str, waiting: Callable[[], object] = lambda: None) -> None:
+    """Kill and remove a container; looks twice, for the engine may still be making what its killed client asked for."""
+    missed = 0
+    for _ in range(50):
+        commands.run((engine, "rm", "-f", container), _ANSWER, interruptible=False, waiting=waiting)
+        seen = commands.run((engine, "container", "inspect", container), _ANSWER, interruptible=False, waiting=waiting)
+        missed = 0 if seen.code == 0 else missed + 1
+        if missed == 2:
+            return
+        time.sleep(0.2)
+
+
+def left(engine: str, mark: str) -> tuple[str, ...]:
+    """Return the names of the containers of an earlier start that still train; those that have ended are removed."""
+    if engine not in OUTLIVE:
+        return ()
+    found = _called(engine, mark, "ps")
+    for ended in set(_called(engine, mark, "ps", "-a")) - set(found):
+        if exit_code(engine, ended) is not None:
+            commands.run((engine, "rm", ended), _ANSWER, interruptible=False)
+    return found
+
+
+def _called(engine: str, mark: str, *words: str) -> tuple[str, ...]:
+    beginning = name(engine, mark, 0)[:-1]
+    asked = (engine, *words, "--filter", "name=" + beginning, "--format", "{{.Names}}")
+    names = commands.run(asked, _ANSWER, interruptible=False).out.split()
+    # To the engine it is an expression, which may be found anywhere in a name.
+    return tuple(found for found in names if found.startswith(beginning) and _NAME.fullmatch(found))

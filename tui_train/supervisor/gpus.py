@@ -1,0 +1,145 @@
+"""The cards that a training gets: whether they are there, others in their place, and who computes on them."""
+
+from __future__ import annotations
+
+import re
+import time
+from typing import Callable, Collection, NamedTuple, Sequence
+
+from . import commands
+from .planned import Planned
+from .refused import MISSING, USAGE, Refused
+from .text import visible
+
+# A driver that wakes up takes its time; one that hangs never answers.
+_ANSWER = 30.0
+_UUID = re.compile(r"(GPU|MIG)-[0-9A-Za-z/-]+", re.ASCII)
+_LINE = re.compile(r"\s*(.*?): (.*?)\s*\(UUID: ([^)]+)\)")
+
+
+class Card(NamedTuple):
+    """A card as nvidia-smi lists it; a part of one (MIG) has `whole`, the UUID of that, and no card of its own."""
+
+    uuid: str
+    title: str
+    whole: str = ""
+
+
+def listed() -> tuple[Card, ...] | None:
+    """Return the cards of this machine; None where nvidia-smi does not answer."""
+    answer = commands.run(("nvidia-smi", "-L"), _ANSWER)
+    if answer.code != 0:
+        return None
+    found: list[Card] = []
+    whole = ""
+    for line in answer.out.splitlines():
+        told = _LINE.match(line)
+        if told and line.startswith("GPU "):
+            whole = told.group(3)
+            found.append(Card(whole, visible("%s %s" % (told.group(1), told.group(2)))))
+        elif told:
+            found.append(Card(told.group(3), visible(told.group(1)), whole))
+    return tuple(found)
+
+
+def choose(planned: Planned, option: str, node_rank: int) -> tuple[str, ...]:
+    """Return the UUIDs of the cards to train on: those of --cards, else the plan's, else all of another machine.
+
+    Raises Refused (64) where --cards does not name as many as the plan has, by their UUIDs; (69) where another machine
+    has another number of cards.
+    """
+    if option:
+        return _named(planned, option)
+    if not planned.gpus or node_rank == 0:
+        return planned.gpus
+    there = listed()
+    if there is None:
+        raise Refused(MISSING, "nvidia-smi does not answer: name the cards with --cards=UUID,…")
+    parted = {card.whole for card in there}
+    cards = tuple(card.uuid for card in there if not card.whole and card.uuid not in parted)
+    if len(cards) != planned.processes:
+        words = "each machine trains on %d cards, and this one has: %s; choose with --cards=UUID,…"
+        raise Refused(MISSING, words % (planned.processes, _words(there)))
+    return cards
+
+
+def _named(planned: Planned, option: str) -> tuple[str, ...]:
+    shown = "--cards=%s" % visible(option)
+    if not planned.gpus:
+        raise Refused(USAGE, "%s: this trains on the CPU" % shown)
+    cards = tuple(option.split(","))
+    if any(not card or re.search(r"\s", card) for card in cards):
+        raise Refused(USAGE, "%s names a card that is empty or has a space" % shown)
+    for card in cards:
+        if not _UUID.fullmatch(card):
+            there = listed()
+            known = "see nvidia-smi -L" if there is None else "there are %s" % _words(there)
+            why = "%s is no UUID (GPU-… or MIG-…), and a number means another card to other programs" % visible(card)
+            raise Refused(USAGE, "%s: %s: %s" % (shown, why, known))
+        if cards.count(card) > 1:
+            raise Refused(USAGE, "%s names %s twice" % (shown, card))
+    if len(cards) != planned.processes:
+        each = "each machine" if planned.nodes > 1 else "this"
+        raise Refused(USAGE, "--cards names %d, and %s trains on %d" % (len(cards), each, planned.processes))
+    return cards
+
+
+def check(planned: Planned, cards: Sequence[str], say: Callable[[str], object]) -> None:
+    """Refuse (69) where a card is not there: it may have been lost since the plan, which may be another machine's.
+
+    Where nvidia-smi does not answer, that is said, and the training goes on.
+    """
+    if not cards:
+        return
+    there = listed()
+    if there is None:
+        if not commands.interrupted():
+            say("nvidia-smi does not answer: the cards are not looked at first")
+        return
+    names = dict(zip(planned.gpus, planned.gpu_names))
+    known = {card.uuid for card in there}
+    for card in cards:
+        if card not in known:
+            words = "the card %s (%s) is not there: this machine has %s. Take others with --cards=UUID,…"
+            raise Refused(MISSING, words % (visible(card), visible(names.get(card, "chosen here")), _words(there)))
+
+
+def _words(cards: Sequence[Card]) -> str:
+    return ", ".join("%s %s" % (card.title, visible(card.uuid)) for card in cards) or "none"
+
+
+def users(cards: Sequence[str]) -> tuple[int, ...] | None:
+    """Return the processes that compute on these cards; None where nvidia-smi does not answer."""
+    if not cards:
+        return ()
+    asked = ("nvidia-smi", "--query-compute-apps=gpu_uuid,pid", "--format=csv,noheader")
+    answer = commands.run(asked, _ANSWER)
+    if answer.code != 0:
+        return None
+    pairs = (line.partition(",") for line in answer.out.splitlines())
+    return tuple(int(pid) for uuid, _, pid in pairs if uuid.strip() in cards and pid.strip().isdigit())
+
+
+def wait_until_free(
+    cards: Sequence[str], neighbours: Collection[int], seconds: float, say: Callable[[str], object]
+) -> None:
+    """Wait until nobody computes on the cards but the `neighbours`, who did so before.
+
+    The driver may hold the memory of a process for a while after its end. After so many seconds, or where nvidia-smi
+    does not answer, that is said, and the training goes on.
+    """
+    deadline = time.monotonic() + seconds
+    while cards and not commands.interrupted():
+        found = users(cards)
+        if found is None:
+            if not commands.interrupted():
+                say("nvidia-smi does not answer: goes on without a look whether the cards are empty")
+            return
+        left = [str(pid) for pid in found if pid not in neighbours]
+        if not left:
+            return
+        if time.monotonic() >= deadline:
+            words = "a card is not empty after %d s (process %s): goes on all the same"
+            say(words % (seconds, " ".join(left)))
+            return
+        time.sleep(0.5)

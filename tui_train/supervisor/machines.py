@@ -1,0 +1,132 @@
+"""Several machines that are started by hand: which one this is, and how it finds the first."""
+
+from __future__ import annotations
+
+import os
+import re
+from typing import Mapping
+
+from . import commands, events
+from .planned import Planned
+from .refused import BUSY, MISSING, USAGE, Refused
+from .text import visible
+
+_RANK = "TUI_TRAIN_NODE_RANK"
+# Seconds for a name server to answer, and for a clock to be wrong.
+_ANSWER = 30.0
+_SKEW = 5.0
+
+
+def node_rank(planned: Planned, option: str, environment: Mapping[str, str] = os.environ) -> int:
+    """Return which of the machines this is, 0 the first, as --node-rank or the environment says; Refused (64)."""
+    last = planned.nodes - 1
+    told = option or environment.get(_RANK, "")
+    if not told:
+        words = "%d machines train together: say which one this is, --node-rank=0 (the first) to --node-rank=%d"
+        raise Refused(USAGE, words % (planned.nodes, last))
+    if not told.isascii() or not told.isdigit() or len(told) > 6:
+        raise Refused(USAGE, "--node-rank=%s is no number from 0 to %d" % (visible(told), last))
+    if int(told) > last:
+        raise Refused(USAGE, "--node-rank=%d is not there: %d machines are 0 to %d" % (int(told), planned.nodes, last))
+    return int(told)
+
+
+def find_port(planned: Planned, rank: int = 0) -> None:
+    """Refuse (75) where another program has the port at which the others are to meet the first machine."""
+    if rank or not planned.port:
+        return
+    import errno
+    import socket
+
+    for family, place in ((socket.AF_INET6, "::"), (socket.AF_INET, "0.0.0.0")):  # noqa: S104 - as the training does
+        try:
+            with socket.socket(family, socket.SOCK_STREAM) as tried:
+                # As those do who train: what is left of a connection that has ended is not in the way.
+                tried.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+                if family == socket.AF_INET6:
+                    tried.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0)
+                tried.bind((place, planned.port))
+                tried.listen(1)
+                return
+        except OSError as error:
+            if error.errno == errno.EADDRINUSE:
+                words = "port %d of this machine is in use by another program: choose another for all machines \
+(nodes.port), or end that one"
+                raise Refused(BUSY, words % planned.port) from None
+            if error.errno == errno.EACCES:
+                words = "port %d may only be opened by root: choose one above 1023 for all machines (nodes.port)"
+                raise Refused(MISSING, words % planned.port) from None
+            # A machine without IPv6 has the other one.
+
+
+def interface_environment(planned: Planned, environment: Mapping[str, str] = os.environ) -> Mapping[str, str]:
+    """Return the variables that name the network interface by which the first machine is reached.
+
+    Each machine may name it differently. What whoever starts this has exported wins. Nothing where the plan names one,
+    or where none is known.
+
+    Raises Refused (69) where the address of the first machine is not known here, or is one that no other reaches.
+    """
+    if not planned.find_interface:
+        return {}
+    found = _interface(planned.address)
+    # To NCCL a name without its = would mean all that begin so.
+    told = {"NCCL_SOCKET_IFNAME": "=" + found} if planned.backend == "nccl" else {}
+    told["GLOO_SOCKET_IFNAME"] = found
+    return {name: value for name, value in told.items() if found and not environment.get(name)}
+
+
+def _interface(address: str) -> str:
+    ip, shown = _address(address), visible(address)
+    if not ip:
+        raise Refused(MISSING, "no address is known here for %s: use the IP address of the first machine" % shown)
+    if (ip.startswith("127.") or ip == "::1") and ip != address:
+        words = "%s is %s on this machine, where no other one reaches it: use its IP address"
+        raise Refused(MISSING, words % (shown, ip))
+    # On the first machine itself the route to its address leads nowhere: there the interface that has it counts.
+    own = commands.run(("ip", "-o", "addr", "show", "to", ip), _ANSWER).out.split()
+    if len(own) > 1:
+        return own[1].partition("@")[0]
+    route = re.search(r" dev (\S+)", commands.run(("ip", "-o", "route", "get", ip), _ANSWER).out)
+    return route.group(1) if route else ""
+
+
+def _address(name: str) -> str:
+    """Return the IP address of a name, empty where none is known.
+
+    Of a name with addresses of both kinds the older one, as the trainings' own libraries have it.
+    """
+    for database in ("ahostsv4", "ahosts"):
+        answer = commands.run(("getent", database, "--", name), _ANSWER)
+        if answer.code is None:
+            return _resolved(name)
+        if answer.code == 0 and answer.out.split():
+            return answer.out.split()[0]
+    return ""
+
+
+def _resolved(name: str) -> str:
+    """Return what `_address` does, where there is no getent: this has no limit of time."""
+    import socket
+
+    for family in (socket.AF_INET, socket.AF_UNSPEC):
+        try:
+            return str(socket.getaddrinfo(name, None, family)[0][4][0])
+        except (OSError, UnicodeError):
+            continue
+    return ""
+
+
+def stopped_elsewhere(planned: Planned, run_dir: str, rank: int) -> int | None:
+    """Return the machine whose training was asked to stop since this one's began, where all share the run folder."""
+    begun = max((told.time for told in _events(run_dir, rank) if told.event == "run_started"), default=0.0)
+    for other in range(planned.nodes):
+        if other != rank and any(
+            told.event == "stopping" and told.time > begun - _SKEW for told in _events(run_dir, other)
+        ):
+            return other
+    return None
+
+
+def _events(run_dir: str, rank: int) -> tuple[events.Event, ...]:
+    return events.read(os.path.join(run_dir, "node-%d" % rank) if rank else run_dir)

@@ -1,0 +1,130 @@
+"""A container whose client is gone: its log goes on from where it broke off, and it ends with the container's code."""
+
+from __future__ import annotations
+
+import os
+import select
+import sys
+import time
+
+from . import commands, container
+from .overlap import Source, pass_over
+from .processes import MARK
+from .text import visible
+from .transport import NodeCommand, Task, Transport
+
+# What an engine's own client ends with when it fails.
+_OF_ENGINE = 125
+_PIECE = 1 << 16
+
+
+def rejoin(transport: Transport, engine: str, name: str, log: str, mark: str) -> Task:
+    """Start what writes down the rest of a container's output, and ends as it does."""
+    folder = os.path.dirname(os.path.realpath(__file__))
+    words = (sys.executable, "-I", "-S", "-X", "utf8", folder, "rejoin", engine, name, log)
+    return transport.start(NodeCommand(words, {**os.environ, MARK: mark}, log))
+
+
+def main(engine: str, name: str, log: str) -> int:
+    """Append to a log what it lacks of a container's output, until that ends; return its exit code.
+
+    125 says that the engine does not answer: whoever asked looks whether the container lives, and asks again.
+    """
+    descriptor = os.open(log, os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC)
+    while True:
+        seen = _seen(engine, name, log)
+        if isinstance(seen, str):
+            if not _is_known(engine, name):
+                return _OF_ENGINE
+            words = "\nlaunch.sh: what the container said without its client cannot be read: %s\n"
+            _write(descriptor, (words % visible(seen)).encode())
+            return _wait(engine, name)
+        passed = _copy((engine, "logs", "--follow", name), descriptor, seen.passed, seen.begun)
+        # What it said last may come after the end of what follows it.
+        code = container.exit_code(engine, name)
+        if code is not None:
+            _copy((engine, "logs", name), descriptor, passed, b"")
+            return code
+        if not _is_known(engine, name):
+            return _OF_ENGINE
+        time.sleep(0.5)
+
+
+def _is_known(engine: str, name: str) -> bool:
+    return commands.run((engine, "container", "inspect", name), 60.0).code == 0
+
+
+def _wait(engine: str, name: str) -> int:
+    told = commands.run((engine, "wait", name), float("inf")).out.strip()
+    return int(told) if told.isdigit() else _OF_ENGINE
+
+
+class _Seen:
+    """What a log has of a container's output: bytes of each of its streams, and the beginning of a line of one."""
+
+    def __init__(self, passed: tuple[int, int], begun: bytes) -> None:
+        self.passed = passed
+        self.begun = begun
+
+
+def _seen(engine: str, name: str, log: str) -> _Seen | str:
+    """Return what a log has already; or, where the engine does not tell the container's output, why."""
+    try:
+        pid, *ends = commands.spawn((engine, "logs", name), os.environ)
+    except OSError as error:
+        return str(error)
+    own = os.open(log, os.O_RDONLY | os.O_CLOEXEC)
+    streams = [Source(end) for end in ends]
+    for stream in streams:
+        stream.together = streams
+    begun = pass_over(Source(own), streams)
+    passed = (streams[0].passed, streams[1].passed)
+    last = b""
+    for stream in streams:
+        while stream.need(1):
+            last = stream.peek(0, _PIECE)
+            stream.move(len(last))
+    for end in (own, *ends):
+        os.close(end)
+    code = commands.exit_code(os.waitpid(pid, 0)[1])
+    if code != 0:
+        return last.decode(errors="replace").strip() or "%s logs ended with exit code %d" % (engine, code)
+    return _Seen(passed, begun)
+
+
+def _copy(words: tuple[str, ...], log: int, passed: tuple[int, int], begun: bytes) -> tuple[int, int]:
+    """Append what the engine tells beyond these bytes of each stream; return how many it has told of each.
+
+    `begun` is in the log as well: the beginning of the next line of either.
+    """
+    try:
+        pid, *ends = commands.spawn(words, os.environ)
+    except OSError:
+        return passed
+    told = {ends[0]: 0, ends[1]: 0}
+    skip = {ends[0]: passed[0], ends[1]: passed[1]}
+    unread = list(ends)
+    while unread:
+        for end in select.select(unread, [], [])[0]:
+            piece = os.read(end, _PIECE)
+            if not piece:
+                unread.remove(end)
+                continue
+            new = piece[max(0, skip[end] - told[end]) :]
+            told[end] += len(piece)
+            if begun and new and (new.startswith(begun) or begun.startswith(new)):
+                new, begun = new[len(begun) :], begun[len(new) :]
+            _write(log, new)
+    for end in ends:
+        os.close(end)
+    os.waitpid(pid, 0)
+    return max(passed[0], told[ends[0]]), max(passed[1], told[ends[1]])
+
+
+def _write(log: int, text: bytes) -> None:
+    """Append to a log; what a full disk does not take is lost, and the training goes on."""
+    while text:
+        try:
+            text = text[os.write(log, text) :]
+        except OSError:
+            return
