@@ -112,7 +112,7 @@ def _watch(start: Start, task: Task, family: Family, name: str, log: str) -> int
                 beat = time.monotonic() + lock.BEAT
                 _beat(start)
             start.signals.wait(beat - time.monotonic())
-        elif name and container.lives(engine, name, lambda: bool(family.living())):
+        elif name and container.outlives(engine, name, code, lambda: bool(family.living())):
             say(f"the client of {engine} is gone, its container trains on")
             task = rejoin.rejoin(start.transport, engine, name, log, start.mark)
             family.leader = task.leader

@@ -35,6 +35,10 @@ def _main(words: list[str], run_dir: str) -> int:
         from .launch import launch
 
         return launch(run_dir, rest)
+    if name == "rejoin" and len(rest) == 3:
+        from .rejoin import main as rejoin
+
+        return rejoin(*rest)
     if name == "fill":
         return _fill(rest, run_dir)
     if name in ("status", "stop", "tail", "follow"):

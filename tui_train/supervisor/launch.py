@@ -25,7 +25,7 @@ _RESERVE = 16384
 
 
 class Options(NamedTuple):
-    """What the command line of launch.sh says, and the environment where it says nothing."""
+    """What the command line of launch.sh says."""
 
     attempt: str = ""
     resume: bool = False
@@ -35,8 +35,7 @@ class Options(NamedTuple):
 
 def options(words: Sequence[str]) -> Options:
     """Return the options; Refused for any other word."""
-    found = Options(node_rank=os.environ.get("TUI_TRAIN_NODE_RANK", ""))
-    found = found._replace(resume=bool(os.environ.get("TUI_TRAIN_RESUME")))
+    found = Options()
     for word in words:
         name, equals, value = word.partition("=")
         if word == "--resume":
@@ -70,7 +69,7 @@ def launch(run_dir: str, words: Sequence[str]) -> int:
 
 def _start(run_dir: str, plan: Planned, told: Options, signals: Signals) -> Start:
     rank = machines.node_rank(plan, told.node_rank) if plan.nodes > 1 else 0
-    if plan.nodes == 1 and (told.resume or told.node_rank) and not os.environ.get("TUI_TRAIN_NODE_RANK"):
+    if plan.nodes == 1 and (told.resume or told.node_rank):
         raise Refused(USAGE, "--node-rank and --resume are for several machines, and this trains on one")
     own_dir = os.path.join(run_dir, f"node-{rank}") if rank else run_dir
     cards = gpus.choose(plan, told.cards, rank)
@@ -89,7 +88,7 @@ def _start(run_dir: str, plan: Planned, told: Options, signals: Signals) -> Star
         cards=cards,
         other_cards=bool(told.cards or rank),
         node_rank=rank,
-        resume=told.resume,
+        resume=plan.nodes > 1 and (told.resume or bool(os.environ.get("TUI_TRAIN_RESUME"))),
         grace=_grace(plan),
         environment=environment,
         journal=Journal(own_dir, os.path.join(own_dir, LOCK, RESERVE)),
