@@ -299,7 +299,7 @@ Of any size, and all of it. The line below it says where you are.
     @work(thread=True, group="again", exit_on_error=False)
     def action_again(self) -> None:
         """Start the same script again."""
-        from tui_train.runs.start import start
+        from tui_train.runs.start import another_start, start
 
         try:
             start(self.run, resume=True)
@@ -307,6 +307,8 @@ Of any size, and all of it. The line below it says where you are.
             self.post_message(Complaint(error))
         else:
             self.app.call_from_thread(self._watch)
+            if words := another_start(self.run):
+                self.app.call_from_thread(self.notify, words, markup=False)
 
     def ask_before_leaving(self) -> bool:
         """Ask what becomes of a live run; false when there is nothing to ask."""

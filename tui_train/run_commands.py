@@ -21,11 +21,11 @@ from tui_train.runs import archive, rundir
 from tui_train.runs.follow import follow, ranks, wait
 from tui_train.runs.progress import Progress, advance
 from tui_train.runs.rundir import RunDir
-from tui_train.runs.start import nothing_left, start
+from tui_train.runs.start import another_start, nothing_left, start
 from tui_train.runs.status import status
 from tui_train.runs.stop import stop as end
-from tui_train.supervisor.state import AttemptStatus, Status
 from tui_train.runs.tail import Tail
+from tui_train.supervisor.state import AttemptStatus, Status
 from tui_train.text import duration, size, table, visible
 from tui_train.wizard import open_wizard, terminal
 from tui_train.workflow import begin, look, prepare
@@ -50,6 +50,8 @@ def resume(reference: str, *, detach: bool) -> None:
         click.echo(f"{visible(found.name)} has finished: nothing is left to train. Train anew: tui-train run {profile}")
         return
     start(found, resume=True)
+    if words := another_start(found):
+        click.echo(f"{visible(found.name)}: {words}")
     _watch(found, detach=detach)
 
 

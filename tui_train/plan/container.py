@@ -21,15 +21,15 @@ from tui_train.plan.types import (
 from tui_train.profile.fields import nemo_files
 from tui_train.profile.mounts import Mount, parse
 from tui_train.profile.types import Container, Profile
+from tui_train.supervisor.container import OUTLIVE, mount_word
 
 HOST_SHARED_MEMORY = "host"
 CACHE = "/cache"
 _STACK = 64 * 2**20
-_BREAKS_CSV = frozenset(',"\n\r')
 # A variable that is passed would hide the image's own, which some need to find their libraries.
-_SHIM = ("sh", "-c", 'export PYTHONPATH="$0${PYTHONPATH:+:$PYTHONPATH}"; exec "$@"')
-# Engines whose containers live beside whoever started them, and are stopped by name.
-NAMED = frozenset({"docker", "podman"})
+_WITH_SHIM = 'export PYTHONPATH="$0${PYTHONPATH:+:$PYTHONPATH}"; exec "$@"'
+# One stream: where its client is lost, what it said since is told from what stands in the log by where that ends.
+_ONE_STREAM = " 2>&1"
 
 
 def wrapping(profile: Profile, gpus: tuple[str, ...], outputs: tuple[Word, ...]) -> Wrapping | None:
@@ -40,8 +40,16 @@ def wrapping(profile: Profile, gpus: tuple[str, ...], outputs: tuple[Word, ...])
     inner = (*_cards(chosen.engine, gpus, several=profile.nodes.count > 1), *_mounts(profile, outputs))
     parts = (*_apptainer(), *inner) if chosen.engine == "apptainer" else (*_named(profile), *inner, *_passed(profile))
     plain = tuple(folder for folder in dict.fromkeys(outputs) if isinstance(folder, str))
-    before = (*_SHIM, in_run_dir("shim")) if profile.trainer.kind != "builtin" else ()
+    before = _before(chosen.engine, shim=profile.trainer.kind != "builtin")
     return Wrapping(engine=chosen.engine, image=chosen.image, parts=parts, folders=plain, before=before)
+
+
+def _before(engine: str, *, shim: bool) -> tuple[Word, ...]:
+    """Return the words inside the image before the command."""
+    more = _ONE_STREAM if engine in OUTLIVE else ""
+    if shim:
+        return ("sh", "-c", _WITH_SHIM + more, in_run_dir("shim"))
+    return ("sh", "-c", 'exec "$0" "$@"' + more) if more else ()
 
 
 def settings(container: Container) -> tuple[Setting, ...]:
@@ -81,23 +89,6 @@ def card_words(engine: str, gpus: tuple[str, ...]) -> tuple[str, ...]:
         return tuple(f"--device=nvidia.com/gpu={uuid}" for uuid in gpus)
     # docker reads the value as CSV: without the quotes inside the second card would be a field of its own.
     return ("--nv",) if engine == "apptainer" else ("--gpus", f'"device={",".join(gpus)}"')
-
-
-def mount_word(engine: str, mount: Mount) -> str | None:
-    """Return the word that mounts a path, None where the engine has no way to say it."""
-    mode = ",readonly" if mount.read_only else ""
-    if engine == "podman":
-        # Its `--mount` knows no quotes before version 5, its `--volume` no colons.
-        if ":" not in mount.host + mount.inside and not mount.host.endswith("\\"):
-            return f"--volume={mount.host}:{mount.inside}" + (":ro" if mount.read_only else "")
-        if _BREAKS_CSV & {*mount.host, *mount.inside}:
-            return None
-        return f"--mount=type=bind,src={mount.host},dst={mount.inside}" + (",ro=true" if mount.read_only else "")
-    if "\r\n" in mount.host + mount.inside:
-        return None
-    if engine == "apptainer":
-        mode = ",ro" if mount.read_only else ""
-    return f"--mount=type=bind,{_csv(f'src={mount.host}')},{_csv(f'dst={mount.inside}')}{mode}"
 
 
 def mounts(profile: Profile, outputs: Iterable[Word] = ()) -> tuple[Mount, ...]:
@@ -171,7 +162,7 @@ def _cards(engine: str, gpus: tuple[str, ...], *, several: bool) -> tuple[Part, 
     if not gpus:
         return ()
     why = "the chosen cards; the others are not even seen"
-    shown = _cards_of_each(engine) if several and engine in NAMED else card_words(engine, gpus)
+    shown = _cards_of_each(engine) if several and engine in OUTLIVE else card_words(engine, gpus)
     return (Part(shown, "the driver's libraries" if engine == "apptainer" else why),)
 
 
@@ -190,7 +181,7 @@ def _mounts(profile: Profile, outputs: tuple[Word, ...]) -> tuple[Part, ...]:
         Part((joined((Variable("HUGGING_FACE_MOUNT"),)),), "models and data sets that are on this machine already"),
     ]
     for mount in mounts(profile, outputs):
-        word = mount_word(profile.container.engine, mount)
+        word = _mount_word(profile, mount)
         why = "the script's folder: it may write beside itself" if mount.host == script else ""
         found += [Part((word,), why)] if word else []
     return tuple(found)
@@ -202,11 +193,8 @@ def _passed(profile: Profile) -> tuple[Part, ...]:
     return (mark, *((Part(names, "by name: their values are written nowhere"),) if names else ()))
 
 
-def _csv(field: str) -> str:
-    if not _BREAKS_CSV & {*field}:
-        return field
-    doubled = field.replace('"', '""')
-    return f'"{doubled}"'
+def _mount_word(profile: Profile, mount: Mount) -> str | None:
+    return mount_word(profile.container.engine, mount.host, mount.inside, read_only=mount.read_only)
 
 
 def unsayable(profile: Profile) -> tuple[str, ...]:
@@ -214,4 +202,4 @@ def unsayable(profile: Profile) -> tuple[str, ...]:
     trainer = profile.trainer
     outputs: tuple[Word, ...] = (trainer.output,) if trainer.output else ()
     found = mounts(profile, outputs)
-    return tuple(mount.host for mount in found if mount_word(profile.container.engine, mount) is None)
+    return tuple(mount.host for mount in found if _mount_word(profile, mount) is None)

@@ -5,42 +5,72 @@ import shutil
 import signal
 import subprocess
 import time
+from contextlib import suppress
+from typing import Any
 
 from tui_train.errors import Unavailable
 from tui_train.files import writing
-from tui_train.runs.processes import start_ticks
 from tui_train.runs.rundir import RunDir
 from tui_train.runs.status import status
 from tui_train.runs.taken import one_at_a_time, refuse_clashes
+from tui_train.supervisor.processes import start_ticks
 from tui_train.text import visible
 
 _ANEW = "To train anew, run its profile: tui-train run PROFILE, or its folder's profile.toml."
-# The driver may take its time to list the cards.
-_PATIENCE = 60.0
 _LEAST = 1 << 16
+# Seconds for a start that is broken off to end by itself.
+_LEAVES = 10.0
 # The shell between leaves at once, so that the run is nobody's child and no zombie stays; job control, so that the run
 # does not begin with the keyboard's signals ignored.
-_BETWEEN = 'set -m; "$0" "$1" < /dev/null >> "$2" 2>&1 & echo "$!"'
+_BETWEEN = 'set -m; log=$1; shift; "$0" "$@" < /dev/null >> "$log" 2>&1 & echo "$!"'
 
 
 def start(run: RunDir, *, resume: bool = False) -> None:
     """Start a run's launch.sh and return once it has reported itself; Unavailable carries what it said instead.
 
-    Several machines go on from a checkpoint only when that is meant: `resume`. A single one always does.
+    It is waited for as long as it lives, for drivers and container engines may take their time; where the waiting is
+    broken off (KeyboardInterrupt), it is ended. Several machines go on from a checkpoint only when that is meant:
+    `resume`. A single one always does.
     """
     if nothing_left(run):
         raise Unavailable(f"{visible(run.name)} has finished: there is nothing left to train", _ANEW)
     with one_at_a_time():
         refuse_clashes(run)
-        _start(run, resume=resume)
+        _start(run, resume=resume and resumption(run) == "told")
 
 
 def nothing_left(run: RunDir) -> bool:
     """Tell whether a run has finished that another start would only resume at its end."""
-    attempts = run.plan().get("attempts")
+    return resumption(run) in {"told", "by itself"} and status(run).state == "finished"
+
+
+def resumption(run: RunDir) -> str:
+    """Return how another start goes on: `told` its checkpoint, `by itself`, or `never`: it begins anew."""
+    planned = run.plan()
+    if planned.get("resumes_itself"):
+        return "by itself"
+    attempts: Any = planned.get("attempts")
     first = attempts[0] if isinstance(attempts, list) and attempts else {}
-    resumes = (isinstance(first, dict) and first.get("checkpoints")) or run.plan().get("resumes_itself")
-    return bool(resumes) and status(run).state == "finished"
+    return "told" if isinstance(first, dict) and first.get("checkpoints") else "never"
+
+
+def another_start(run: RunDir) -> str:
+    """Return in words what another start does that is more, or less, than going on; empty where it just goes on."""
+    how = resumption(run)
+    words = {
+        "by itself": "its trainer finds its newest checkpoint by itself.",
+        "never": "its trainer cannot resume: it begins with the first step.",
+    }
+    told = [words[how]] if how in words else []
+    if _nodes(run) > 1:
+        option = " --resume" if how == "told" else ""
+        told.append(f"Start it on the other machines as well: bash launch.sh --node-rank=N{option}")
+    return " ".join(told)
+
+
+def _nodes(run: RunDir) -> int:
+    nodes = run.plan().get("nodes")
+    return nodes if isinstance(nodes, int) else 1
 
 
 def _start(run: RunDir, *, resume: bool) -> None:
@@ -55,33 +85,52 @@ def _start(run: RunDir, *, resume: bool) -> None:
     with writing(run.launcher_log):
         run.launcher_log.touch()
         offset = run.launcher_log.stat().st_size
+    more = ["--resume"] if resume and _nodes(run) > 1 else []
     between = subprocess.run(
-        [bash, "-c", _BETWEEN, bash, str(run.script), str(run.launcher_log)],
+        [bash, "-c", _BETWEEN, bash, str(run.launcher_log), str(run.script), *more],
         cwd="/",
         # Of several machines, the one that plans is the first.
-        env={"TUI_TRAIN_NODE_RANK": "0", **({"TUI_TRAIN_RESUME": "1"} if resume else {}), **os.environ},
+        env={"TUI_TRAIN_NODE_RANK": "0", **os.environ},
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         check=True,
         text=True,
         start_new_session=True,
     )
-    pid = int(between.stdout)
-    deadline = time.monotonic() + _PATIENCE
-    while time.monotonic() < deadline:
-        gone = start_ticks(pid) is None
-        if any(event.event == "run_started" for event in run.events()[before:]):
-            return
-        if gone:
-            break
-        time.sleep(0.02)
-    if start_ticks(pid) is not None:
-        os.kill(pid, signal.SIGTERM)
+    if _has_begun(run, int(between.stdout), before):
+        return
     with run.launcher_log.open("rb") as log:
         log.seek(offset)
         said = visible(log.read(4000).decode(errors="replace").strip())
     if not said:
         # On a full disk it cannot even write that it cannot write.
         full = shutil.disk_usage(run.path).free < _LEAST
-        said = "it cannot write, the disk is full" if full else "launch.sh did not answer"
+        said = "it cannot write, the disk is full" if full else "launch.sh ended without a word"
     raise Unavailable(f"the run did not start: {said}", "Mend that, then start again.")
+
+
+def _has_begun(run: RunDir, pid: int, before: int) -> bool:
+    """Wait until a launch.sh reports itself, or ends: tell which. Ends it where the waiting is broken off."""
+    ticks = start_ticks(pid)
+    try:
+        while True:
+            # In this order: it may report itself and end between the two.
+            gone = ticks is None or start_ticks(pid) != ticks
+            if any(event.event == "run_started" for event in run.events()[before:]):
+                return True
+            if gone:
+                return False
+            time.sleep(0.02)
+    except BaseException:
+        _break_off(pid, ticks)
+        raise
+
+
+def _break_off(pid: int, ticks: int | None) -> None:
+    """End a launch.sh that is about to start, and wait for its end."""
+    deadline = time.monotonic() + _LEAVES
+    if ticks is not None and start_ticks(pid) == ticks:
+        with suppress(ProcessLookupError, PermissionError):
+            os.kill(pid, signal.SIGTERM)
+    while ticks is not None and start_ticks(pid) == ticks and time.monotonic() < deadline:
+        time.sleep(0.05)

@@ -18,7 +18,7 @@ OUTLIVE = frozenset({"docker", "podman"})
 _NAME = re.compile(r"tui-train-[\w.-]+", re.ASCII)
 # Seconds for an engine to answer.
 _ANSWER = 60.0
-_LINE_BREAKS = re.compile(r"[\r\n]")
+_BREAKS_CSV = re.compile('[,"\n\r]')
 
 
 def prepare(planned: Planned, run_dir: str) -> Mapping[str, str]:
@@ -33,9 +33,9 @@ def prepare(planned: Planned, run_dir: str) -> Mapping[str, str]:
     cache = os.path.join(caches, "tui-train/container")
     hugging_face = os.environ.get("HF_HOME") or os.path.join(caches, "huggingface")
     told = {
-        "TUI_TRAIN_RUN_MOUNT": mount_word(engine, run_dir, run_dir),
-        "TUI_TRAIN_HUGGING_FACE_MOUNT": mount_word(engine, hugging_face, "/cache/huggingface"),
-        "TUI_TRAIN_CACHE_MOUNT": _home_word(cache) if engine == "apptainer" else mount_word(engine, cache, "/cache"),
+        "TUI_TRAIN_RUN_MOUNT": _mounted(engine, run_dir, run_dir),
+        "TUI_TRAIN_HUGGING_FACE_MOUNT": _mounted(engine, hugging_face, "/cache/huggingface"),
+        "TUI_TRAIN_CACHE_MOUNT": _home_word(cache) if engine == "apptainer" else _mounted(engine, cache, "/cache"),
     }
     if engine in OUTLIVE:
         rootless = _is_rootless(engine)
@@ -107,25 +107,32 @@ def _home_word(cache: str) -> str:
     return "--home=%s:/cache" % cache
 
 
-def mount_word(engine: str, host: str, inside: str) -> str:
-    """Return the engine's word that mounts a path; Refused (69) where it has none."""
-    # Its `--mount` knows no quotes before version 5, its `--volume` no colons.
+def mount_word(engine: str, host: str, inside: str, *, read_only: bool = False) -> str | None:
+    """Return the engine's word that mounts a path, None where it has no way to say it."""
     if engine == "podman":
-        if ":" not in host and not host.endswith("\\"):
-            return "--volume=%s:%s" % (host, inside)
-        if re.search('[,"\n\r]', host):
-            why = "podman has no way to mount %s" % visible(host)
-            raise Refused(MISSING, "%s: choose a folder without colons, commas and quotes" % why)
-        return "--mount=type=bind,src=%s,dst=%s" % (host, inside)
-    if "\r\n" in host:
-        why = "%s has no way to mount %s" % (engine, visible(host))
-        raise Refused(MISSING, "%s: choose a folder without line breaks" % why)
-    return "--mount=type=bind,%s,%s" % (_field("src=" + host), _field("dst=" + inside))
+        # Its `--mount` knows no quotes before version 5, its `--volume` no colons.
+        if ":" not in host + inside and not host.endswith("\\"):
+            return "--volume=%s:%s%s" % (host, inside, ":ro" if read_only else "")
+        if _BREAKS_CSV.search(host + inside):
+            return None
+        return "--mount=type=bind,src=%s,dst=%s%s" % (host, inside, ",ro=true" if read_only else "")
+    if "\r\n" in host + inside:
+        return None
+    mode = (",ro" if engine == "apptainer" else ",readonly") if read_only else ""
+    return "--mount=type=bind,%s,%s%s" % (_field("src=" + host), _field("dst=" + inside), mode)
+
+
+def _mounted(engine: str, host: str, inside: str) -> str:
+    word = mount_word(engine, host, inside)
+    if word is None:
+        found = "line breaks" if engine != "podman" else "colons, commas and quotes"
+        raise Refused(MISSING, "%s has no way to mount %s: choose a folder without %s" % (engine, visible(host), found))
+    return word
 
 
 def _field(field: str) -> str:
     """Return a field of a line of CSV."""
-    return '"%s"' % field.replace('"', '""') if re.search('[,"\n\r]', field) else field
+    return '"%s"' % field.replace('"', '""') if _BREAKS_CSV.search(field) else field
 
 
 def name(engine: str, mark: str, number: int) -> str:

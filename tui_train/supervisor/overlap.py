@@ -9,6 +9,10 @@ from typing import Sequence
 _PIECE = 1 << 16
 # So much of what was passed stays within reach, for a wrong turn to be taken back.
 _BEHIND = 1 << 15
+# Nor is more than this read at once.
+_MOST = 1 << 20
+# So many bytes are not the same by chance.
+_SURE = 32
 # A line of fewer bytes is not enough to find a place again.
 _TELLING = 4
 
@@ -71,7 +75,7 @@ class Source:
 
 
 def pass_over(log: Source, streams: Sequence[Source]) -> bytes:
-    """Pass over what the log has of two streams, and return the end of the log that they do not have (yet).
+    """Pass over what the log has of two streams, and return the end of the log that they do not have yet.
 
     Each stream is in the log in its own order, and all that is in the log of one is its beginning. What comes from
     neither is left out, and so is a line that they do not have in these very bytes.
@@ -86,6 +90,8 @@ def pass_over(log: Source, streams: Sequence[Source]) -> bytes:
                 _move((log, streams[now]), found)
                 break
         else:
+            if not any(stream.need(1) for stream in streams):
+                return log.peek(0, log.need(_MOST))[:_MOST]
             taken = _wrong_turn(log, streams[1 - now], min(run, _BEHIND // 2))
             if taken:
                 _move((log, streams[now]), -taken)
@@ -96,12 +102,35 @@ def pass_over(log: Source, streams: Sequence[Source]) -> bytes:
             streams[now].move(-min(run, begun))
             log.move(-begun)
             run = 0
-            line = log.line()
-            if not line:
-                return log.peek(0, _BEHIND)
-            log.move(line)
+            log.move(log.line() or log.need(_MOST))
             _find(log, streams)
     return b""
+
+
+class Ahead:
+    """The end of a log that its streams did not have when they were read: they will tell it again.
+
+    An engine keeps a line to itself until it is whole, or long. The end of the log may be of another's words as well.
+    """
+
+    def __init__(self, begun: bytes) -> None:
+        self._begun = begun
+        self._held: dict[int, bytes] = {}
+
+    def new(self, stream: int, piece: bytes) -> bytes:
+        """Return what is new in the next bytes of a stream; those too few to judge by are kept for the next time."""
+        text = self._held.pop(stream, b"") + piece
+        if not self._begun or not text:
+            return text
+        same = len(os.path.commonprefix([text, self._begun]))
+        if same == len(text) and same < min(len(self._begun), _SURE):
+            self._held[stream] = text
+            return b""
+        if same < min(len(text), len(self._begun), _SURE):
+            return text
+        # What follows in the log where the two part is of somebody else, such as the last words of a client.
+        self._begun = self._begun[same:] if same == len(text) else b""
+        return text[same:]
 
 
 def _common(one: Source, other: Source) -> int:

@@ -8,7 +8,7 @@ import sys
 import time
 
 from . import commands, container
-from .overlap import Source, pass_over
+from .overlap import Ahead, Source, pass_over
 from .processes import MARK
 from .text import visible
 from .transport import NodeCommand, Task, Transport
@@ -101,6 +101,7 @@ def _copy(words: tuple[str, ...], log: int, passed: tuple[int, int], begun: byte
         pid, *ends = commands.spawn(words, os.environ)
     except OSError:
         return passed
+    ahead = Ahead(begun)
     told = {ends[0]: 0, ends[1]: 0}
     skip = {ends[0]: passed[0], ends[1]: passed[1]}
     unread = list(ends)
@@ -112,9 +113,7 @@ def _copy(words: tuple[str, ...], log: int, passed: tuple[int, int], begun: byte
                 continue
             new = piece[max(0, skip[end] - told[end]) :]
             told[end] += len(piece)
-            if begun and new and (new.startswith(begun) or begun.startswith(new)):
-                new, begun = new[len(begun) :], begun[len(new) :]
-            _write(log, new)
+            _write(log, ahead.new(end, new))
     for end in ends:
         os.close(end)
     os.waitpid(pid, 0)

@@ -19,10 +19,10 @@ from tui_train.runs.progress import Progress, advance
 from tui_train.runs.rundir import RunDir
 from tui_train.runs.status import status
 from tui_train.runs.stop import stop
-from tui_train.supervisor import state
-from tui_train.supervisor.state import Status
 from tui_train.runs.tail import Tail
 from tui_train.runs.taken import one_at_a_time, refuse_clashes
+from tui_train.supervisor import state
+from tui_train.supervisor.state import Status
 from tui_train.text import visible
 from tui_train.tune.search import Outcome, Setting, Trial
 
@@ -133,8 +133,8 @@ def _start(run: RunDir, deadline: float) -> subprocess.Popen[bytes]:
 
 
 def _wait_for_start(run: RunDir, process: subprocess.Popen[bytes], cancelled: Callable[[], bool]) -> None:
-    until = time.monotonic() + 60.0
-    while status(run).state == "new" and process.poll() is None and time.monotonic() < until and not cancelled():
+    """Wait until a trial reports itself, or ends; drivers and container engines may take their time."""
+    while status(run).state == "new" and process.poll() is None and not cancelled():
         time.sleep(_PAUSE)
 
 
