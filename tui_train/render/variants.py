@@ -11,9 +11,10 @@ from tui_train.render.quoting import Expansion, pieces, quoted
 # Names that the script has for itself.
 _TAKEN = frozenset(
     {
-        "attempt", "auto_resume", "become", "cache", "cache_mount", "cards", "checkpoint", "choose", "command", "devices",
-        "dry_run", "folder", "folders", "histchars", "hugging_face", "hugging_face_mount", "name", "node_rank", "option",
-        "own_cards", "plain", "python", "refuse", "run_dir", "run_mount", "settings", "title", "usage", "yours",
+        "attempt", "auto_resume", "become", "cache", "cache_mount", "cards", "checkpoint", "choose", "command",
+        "devices", "dry_run", "folder", "folders", "histchars", "hugging_face", "hugging_face_mount", "node_rank",
+        "option", "own_cards", "plain", "python", "refuse", "run_dir", "run_mount", "settings", "title", "usage",
+        "yours",
     }
 )  # fmt: skip
 _YES = "yes"
