@@ -15,7 +15,7 @@ from tui_train.checks import Finding
 from tui_train.errors import CannotWrite, TuiTrainError
 from tui_train.places import expanded
 from tui_train.profile import fields, store
-from tui_train.render import File
+from tui_train.render import File, listed
 from tui_train.runs import rundir
 from tui_train.runs.rundir import RunDir
 from tui_train.text import visible
@@ -50,8 +50,8 @@ class Preview(Step):
 
     HELP = """Preview
 
-These files are what is run and what is exported, byte for byte. launch.sh needs bash, coreutils and the training's
-Python, nothing of this program.
+These files are what is run and what is exported, byte for byte. They need bash, coreutils and the training's Python,
+nothing of this program. supervisor/ holds the modules that keep the run alive, plan.json is the plan for them.
 Left and right change the file, up and down scroll. Enter writes the run folder and starts the training.
 S saves the profile, E exports the files to a folder, C copies the shown file to your terminal's clipboard (OSC 52).
 For another machine (--machine, --host) it only exports: copy the folder there.
@@ -70,6 +70,7 @@ F2 mends what it can of the findings at the top; an error stops the start."""
         """Begin with the first file."""
         super().__init__()
         self._prepared: Prepared | None = None
+        self._files: tuple[File, ...] = ()
         self._file = 0
         self._starting = False
 
@@ -92,7 +93,8 @@ F2 mends what it can of the findings at the top; an error stops the start."""
         prepared = prepare(self.profile, self.facts)
         if prepared != self._prepared:
             self._prepared = prepared
-            self._file = min(self._file, max(0, len(prepared.files) - 1))
+            self._files = listed(prepared.files)
+            self._file = min(self._file, max(0, len(self._files) - 1))
             self._draw()
         self.refresh_bindings()
 
@@ -126,17 +128,17 @@ F2 mends what it can of the findings at the top; an error stops the start."""
             )
         self.query_one("#findings", Static).update(Text("\n").join(lines))
         names = Text(" ", no_wrap=True, overflow="ellipsis")
-        for position, file in enumerate(prepared.files):
+        for position, file in enumerate(self._files):
             here = position == self._file
             name = visible(file.path)
             names.append(f"[{name}]" if here else f" {name} ", "bold reverse" if here else "dim")
         self.query_one("#files", Static).update(names)
-        self.query_one("#file", Static).update(_highlighted(prepared.files[self._file]) if prepared.files else "")
+        self.query_one("#file", Static).update(_highlighted(self._files[self._file]) if self._files else "")
 
     def action_file(self, by: int) -> None:
         """Show the next file."""
-        if self._prepared and self._prepared.files:
-            self._file = (self._file + by) % len(self._prepared.files)
+        if self._files:
+            self._file = (self._file + by) % len(self._files)
             self._draw()
             self.query_one("#body").scroll_home(animate=False)
 
@@ -184,8 +186,8 @@ F2 mends what it can of the findings at the top; an error stops the start."""
 
     def action_copy(self) -> None:
         """Copy the shown file to the terminal's clipboard, which works over SSH."""
-        if self._prepared and self._prepared.files:
-            file = self._prepared.files[self._file]
+        if self._files:
+            file = self._files[self._file]
             self.app.copy_to_clipboard(file.text)
             self.notify(f"{visible(file.path)} was sent to your terminal's clipboard.", markup=False)
 

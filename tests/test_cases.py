@@ -10,23 +10,38 @@ from pathlib import Path
 
 import msgspec
 import pytest
+from support import engine_stub, noted, plain_environment, stub
 
 from tui_train.facts.types import Facts
+from tui_train.plan.container import NAMED, words
+from tui_train.plan.types import argv, expand, in_run_dir
 from tui_train.profile import store
+from tui_train.render import PLAN, SUPERVISOR
+from tui_train.render.launch import launch_script
 from tui_train.workflow import prepare
 
 CASES = sorted(path.parent for path in (Path(__file__).parent / "cases").glob("*/profile.toml"))
 UPDATE = os.environ.get("TUI_TRAIN_UPDATE_CASES") == "1"
 
 
-def rendered(case):
-    """The files of a case, but for those that are copied as they are."""
+def made(case):
+    """What a case becomes."""
     profile = store.load(str(case / "profile.toml"))
     found = msgspec.json.decode((case / "facts.json").read_bytes(), type=Facts)
     prepared = prepare(profile, found)
     assert prepared.plan is not None, prepared.findings
-    copied = {program.path for program in prepared.plan.programs}
-    return {file.path: file.text for file in prepared.files if file.path not in copied}
+    return prepared
+
+
+def rendered(case):
+    """The files of a case, but for those that are copied as they are, and the plan as data."""
+    prepared = made(case)
+    copied = {program.path for program in prepared.plan.programs} | {PLAN}
+    return {
+        file.path: file.text
+        for file in prepared.files
+        if file.path not in copied and not file.path.startswith(SUPERVISOR)
+    }
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
@@ -49,6 +64,82 @@ def test_the_expected_scripts_are_clean():
         [Path(sys.executable).with_name("shellcheck"), "--norc", *scripts], capture_output=True, text=True, check=False
     )
     assert checked.returncode == 0, checked.stdout[:3000]
+
+
+CHECKPOINT = "/a b/checkpoint-7"
+RANK = "--node-rank=1"
+# What the supervisor knows of a machine.
+MACHINE = {
+    "CONTAINER": "name-1",
+    "USER": "--user=7:8",
+    "MEMLOCK": "512",
+    "RUN_MOUNT": "--volume=a:b",
+    "CACHE_MOUNT": "--volume=c:d",
+    "HUGGING_FACE_MOUNT": "--volume=e:f",
+}
+TOLD = {f"TUI_TRAIN_{name}": value for name, value in MACHINE.items()}
+TOLD |= {"TUI_TRAIN_CONTAINER_NAME": TOLD["TUI_TRAIN_CONTAINER"], "TUI_TRAIN_CONTAINER_USER": TOLD["TUI_TRAIN_USER"]}
+
+
+def standing(plan):
+    """The plan with the folders of this test's machine in place of those of the case's."""
+    attempts = tuple(
+        msgspec.structs.replace(attempt, command=msgspec.structs.replace(attempt.command, cwd=in_run_dir("")))
+        for attempt in plan.attempts
+    )
+    container = plan.container and msgspec.structs.replace(plan.container, folders=())
+    return msgspec.structs.replace(plan, attempts=attempts, container=container)
+
+
+@pytest.mark.parametrize("checkpoint", ["", CHECKPOINT])
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+def test_each_attempt_starts_what_the_plan_says(tmp_path, case, checkpoint):
+    """Its words, its variables and its folder, as they arrive in the process that launch.sh --plain becomes."""
+    run = tmp_path.resolve() / "run"
+    plan = standing(made(case).plan)
+    (run / "supervisor").mkdir(parents=True)
+    (run / "supervisor/__main__.py").write_text("")  # it has nothing to fill in here
+    (run / "launch.sh").write_text(launch_script(plan))
+    engine = plan.container.engine if plan.container else ""
+    environment = plain_environment(STUB_NOTES=str(tmp_path / "notes"), XDG_CACHE_HOME=str(tmp_path))
+    environment |= dict.fromkeys(plan.secrets, "x")
+    if engine:
+        engine_stub(tmp_path / "bin" / engine)
+        environment |= {**TOLD, "PATH": f"{tmp_path / 'bin'}:{environment['PATH']}"}
+    else:
+        environment["TUI_TRAIN_PYTHON"] = str(stub(tmp_path / "python"))
+    values = {"RUN_DIR": str(run), "PYTHONPATH": "", "NODE_RANK": "1", "CARDS": ",".join(plan.gpus), **MACHINE}
+    several = [RANK, f"--cards={values['CARDS']}"] if plan.nodes > 1 else []
+    given = [f"--checkpoint={checkpoint}"] if checkpoint and plan.attempts[0].checkpoints else []
+    for number, attempt in enumerate(plan.attempts, start=1):
+        started = ["bash", run / "launch.sh", "--plain", f"--attempt={number}", *given, *several]
+        subprocess.run(started, env=environment, check=True, stdout=subprocess.DEVNULL)
+        note = noted(tmp_path / "notes")[-1]
+        told = [f"{setting.name}={expand(setting.value, values)}" for setting in attempt.command.env]
+        if engine:
+            wanted = words(plan.container, attempt.command, values | {"CHECKPOINT": checkpoint if given else ""})
+            assert note["argv"][1:] == wanted[1:]
+            assert note["cwd"] == "/"
+            continue
+        assert note["argv"][1:] == argv(attempt.command, str(run), checkpoint if given else "", node_rank=1)[1:]
+        assert note["cwd"] == str(run)
+        assert {*told} <= {f"{name}={value}" for name, value in note["env"].items()}
+        others = {setting.name for other in plan.attempts for setting in other.command.env}
+        assert not (others - {setting.name for setting in attempt.command.env}) & {*note["env"]}
+
+
+def test_the_cases_have_more_than_one_engine_and_trainer():
+    plans = [made(case).plan for case in CASES]
+    assert {plan.launcher for plan in plans} == {"python", "torchrun", "accelerate"}
+    assert any(plan.container and plan.container.engine in NAMED for plan in plans)
+    assert any(plan.nodes > 1 for plan in plans)
+
+
+def test_ordinary_scripts_are_short():
+    """They are read by people: about a hundred lines, with containers and many attempts a few more."""
+    lengths = {case.name: len((case / "launch.sh").read_text().splitlines()) for case in CASES}
+    assert max(lengths.values()) <= 130, lengths
+    assert sorted(lengths.values())[len(lengths) // 2] <= 105, lengths
 
 
 def test_an_update_must_be_asked_for():

@@ -1,12 +1,14 @@
 """launch.sh hands every word, variable and folder to the training unchanged, whatever they hold."""
 
 import itertools
+import json
 import re
 import shutil
 import subprocess
 import sys
 from pathlib import Path
 
+import msgspec
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -26,19 +28,18 @@ from support import (
     until,
 )
 
+from tui_train.plan.plan import plan
 from tui_train.plan.types import argv, expand
 from tui_train.profile.store import loads
-from tui_train.render import PROFILE, SCRIPT
+from tui_train.render import PLAN, PROFILE, SCRIPT
+from tui_train.render.launch import launch_script
 from tui_train.runs import rundir
 from tui_train.runs.start import start
 
 WAYS = [(launcher, preset) for preset in ("builtin", "hf-trainer", "total-batch", "custom")
         for launcher in ("torchrun", "python", "accelerate")]  # fmt: skip
 OOM = {"STUB_SAYS": "torch.OutOfMemoryError: CUDA out of memory. Tried", "STUB_CODE": "1"}
-COREUTILS = {
-    "cat", "cksum", "date", "env", "head", "mkdir", "mv", "nice", "readlink", "rm", "rmdir", "sleep", "tail",
-    "timeout", "tr",
-}  # fmt: skip
+COREUTILS = {"env", "nice", "readlink"}
 
 
 def as_name(value):
@@ -95,16 +96,25 @@ def assert_same(note, command, run, environment, checkpoint=""):
     assert found == {name: value for name, value in wanted.items() if name not in OF_BASH}
 
 
+def plain(run, *arguments, attempt=1, env=None):
+    """Run an attempt of a run folder's launch.sh without the supervisor."""
+    return bash(run, "--plain", f"--attempt={attempt}", *arguments, env=env)
+
+
+def each(run, plan, env, *arguments):
+    """Run every attempt without the supervisor, and return how each ended."""
+    return [plain(run, *arguments, attempt=number, env=env) for number in range(1, len(plan.attempts) + 1)]
+
+
 def assert_handed_over(folder, launcher, preset, values, run_name):
-    """Export a hostile profile, run it to the end of its ladder, and compare each attempt with the plan."""
+    """Export a hostile profile, run each of its attempts, and compare it with the plan."""
     folder = folder.resolve()
     chosen, found = built(folder, launcher, preset, values)
     run, plan = exported(folder / run_name, chosen, found)
     environment = plain_environment(STUB_NOTES=str(folder / "notes"), MINE=values[0], **OOM)
-    done = bash(run, env=environment)
+    for done in each(run, plan, environment):
+        assert (done.returncode, done.stderr) == (1, b"")
     notes = noted(folder / "notes")
-    assert done.returncode == 1, done.stderr.decode()
-    assert len(notes) == len(plan.attempts)
     for note, attempt in zip(notes, plan.attempts, strict=True):
         assert_same(note, attempt.command, run, environment)
     assert not [*folder.rglob("pwned")]
@@ -115,16 +125,15 @@ def assert_handed_over(folder, launcher, preset, values, run_name):
 
 def test_variables_of_yours_that_the_script_has_too_reach_the_training_as_they_are(tmp_path):
     chosen, found = built(tmp_path, "torchrun", "custom", ["x"])
-    run, _ = exported(tmp_path / "run", chosen, found)
-    text = run.script.read_text()
-    own = {*re.findall(r"\b([a-z_]+)=", text), *re.findall(r"\blocal ([a-z_ ]+)$", text, re.MULTILINE)}
-    names = {"entry", "yours", *(name for words in own for name in words.split())}
-    assert {"python", "grace", "found", "seen", "yours", "entry", "parents", "code", "run_id"} <= names
-    yours = {name: f"it's\nmine {name}" for name in names}
-    done = bash(run, env=plain_environment(STUB_NOTES=str(tmp_path / "notes"), **yours))
-    assert (done.returncode, done.stderr) == (0, b"")
-    (note,) = noted(tmp_path / "notes")
-    assert {name: value for name, value in note["env"].items() if name in names} == yours
+    run, plan = exported(tmp_path / "run", profile({"trainer.secrets": ("HF_TOKEN",)}, chosen), found)
+    names = {*re.findall(r"\b([a-z][a-z0-9_]*)\+?=", run.script.read_text())} | {"yours", "option"}
+    assert {"python", "run_dir", "micro_batch", "batch", "settings", "command", "title", "dry_run"} <= names
+    yours = {name: f"it's\nmine {name} $(touch pwned)" for name in names} | {"HF_TOKEN": "1"}
+    for done in each(run, plan, plain_environment(STUB_NOTES=str(tmp_path / "notes"), **yours)):
+        assert (done.returncode, done.stderr) == (0, b"")
+    for note in noted(tmp_path / "notes"):
+        assert {name: value for name, value in note["env"].items() if name in yours} == yours
+    assert not [*tmp_path.rglob("pwned")]
 
 
 @pytest.mark.parametrize("number", range(len(HOSTILE)), ids=lambda number: ascii(HOSTILE[number]))
@@ -181,8 +190,9 @@ def test_preview_export_and_run_folder_hold_the_same_bytes(tmp_path, monkeypatch
     chosen, found = built(tmp_path, "accelerate", "builtin", ["tab\tand\rreturn", "中\n文", "🚀"])
     prepared = ready(chosen, found)
     rundir.export(tmp_path / "export", prepared.files)
-    run = rundir.create("x", prepared.files, b"{}")
-    assert {file.path for file in prepared.files} >= {SCRIPT, PROFILE, "accelerate.yaml", "trainer/train.py"}
+    run = rundir.create("x", prepared.files)
+    files = {SCRIPT, PROFILE, PLAN, "accelerate.yaml", "trainer/train.py", "supervisor/__init__.py"}
+    assert {file.path for file in prepared.files} >= files
     for file in prepared.files:
         shown = file.text.encode()
         assert (tmp_path / "export" / file.path).read_bytes() == shown
@@ -220,23 +230,18 @@ def checkpoint(folder, step, *files):
 
 
 @pytest.mark.parametrize("preset", ["builtin", "hf-trainer"])
-def test_it_resumes_from_the_newest_complete_checkpoint(tmp_path, preset):
+def test_it_resumes_from_the_checkpoint_that_it_is_given(tmp_path, preset):
     folder = tmp_path.resolve()
     chosen, found = built(folder, "torchrun", preset, ["it's $(touch pwned)", "中 文"])
-    output = folder / "my *out"
-    run, plan = exported(folder / "run", profile({"trainer.output": str(output)}, chosen), found)
+    run, plan = exported(folder / "run", chosen, found)
     environment = plain_environment(STUB_NOTES=str(folder / "notes"))
-    every = plan.attempts[0].checkpoints.complete
-    checkpoint(output, 8, *every)
-    newest = checkpoint(output, 20, *every)
-    kept = [checkpoint(output, 100, *every[1:]), checkpoint(output, 30), checkpoint(output, "40-tmp", *every)]
-    (checkpoint(output, 50, *every) / every[0]).write_text("")
-    bash(run, env=environment)
+    given = "/my *out/it's \n$(touch pwned)/checkpoint-20"
+    each(run, plan, environment, f"--checkpoint={given}")
     assert "--resume" in " ".join(argv(plan.attempts[0].command, str(run.path), "x"))
-    assert_same(noted(folder / "notes")[0], plan.attempts[0].command, run, environment, str(newest))
-    shown = bash(run, "--dry-run", env=environment).stdout
-    assert b"checkpoint-20" in shown
-    assert all(path.is_dir() for path in kept)
+    for note, attempt in zip(noted(folder / "notes"), plan.attempts, strict=True):
+        assert_same(note, attempt.command, run, environment, given)
+    assert b"checkpoint-20" in bash(run, "--dry-run", f"--checkpoint={given}", env=environment).stdout
+    assert b"--resume" not in bash(run, "--dry-run", env=environment).stdout
 
 
 def test_it_needs_bash_and_coreutils_only(tmp_path):
@@ -248,14 +253,10 @@ def test_it_needs_bash_and_coreutils_only(tmp_path):
     folder = tmp_path.resolve()
     chosen, found = built(folder, "python", "builtin", ["x"])
     run, plan = exported(folder / "run", chosen, found)
-    environment = plain_environment(STUB_NOTES=str(folder / "notes"), PATH=str(tools), **OOM)
-    done = bash(run, env=environment)
-    assert (done.returncode, done.stderr) == (1, b"")
+    environment = plain_environment(STUB_NOTES=str(folder / "notes"), PATH=str(tools))
+    for done in (*each(run, plan, environment), bash(run, "--dry-run", env=environment)):
+        assert (done.returncode, done.stderr) == (0, b"")
     assert len(noted(folder / "notes")) == len(plan.attempts) > 1
-    assert run.events()[-1].state == "failed"
-    again = bash(run, env=environment | {"STUB_CODE": "0"})
-    assert (again.returncode, again.stderr) == (0, b"")
-    assert bash(run, "--dry-run", env=environment).stderr == b""
 
 
 # fmt: off
@@ -278,8 +279,8 @@ def test_variables_of_the_user_may_have_any_name(tmp_path):
         chosen, found = built(folder, "python", "builtin", ["x"])
         run, plan = exported(folder / f"run-{number}", profile({"trainer.environment": table}, chosen), found)
         environment = plain_environment(STUB_NOTES=str(folder / f"notes-{number}"), **around, **OOM)
-        done = bash(run, env=environment)
-        assert (done.returncode, done.stderr) == (1, b"")
+        for done in each(run, plan, environment):
+            assert (done.returncode, done.stderr) == (1, b"")
         for note, attempt in zip(noted(folder / f"notes-{number}"), plan.attempts, strict=True):
             assert_same(note, attempt.command, run, environment)
 
@@ -294,7 +295,7 @@ def test_it_finds_its_folder_however_it_is_named(tmp_path, given):
     environment = plain_environment(STUB_NOTES=str(folder / "notes"), CDPATH=str(folder / "elsewhere"))
     (folder / "a link").symlink_to(run.script)
     where = run.path if given.endswith("launch.sh") and "run dir" not in given else folder
-    done = subprocess.run(["bash", given], cwd=where, env=environment, capture_output=True, check=False)
+    done = subprocess.run(["bash", given, "--plain"], cwd=where, env=environment, capture_output=True, check=False)
     assert (done.returncode, done.stderr) == (0, b"")
     assert_same(noted(folder / "notes")[0], plan.attempts[0].command, run, environment)
 
@@ -306,11 +307,12 @@ def test_a_secret_must_be_there_and_is_written_nowhere(tmp_path):
     run, _ = exported(folder / "run", profile({"trainer.secrets": ("HF_TOKEN", "DB_KEY")}, chosen), found)
     environment = plain_environment(STUB_NOTES=str(folder / "notes"), DB_KEY=value, **OOM)
     for lacking in (environment, environment | {"HF_TOKEN": ""}):
-        done = bash(run, env=lacking)
-        assert done.returncode == 69
-        assert done.stderr.decode() == "launch.sh: HF_TOKEN is not set: export it, then start again\n"
+        for done in (bash(run, env=lacking), plain(run, env=lacking)):
+            assert done.returncode == 69
+            assert done.stderr.decode() == "launch.sh: HF_TOKEN is not set: export it, then start again\n"
         assert not run.events_file.exists()
-    done = bash(run, env=environment | {"HF_TOKEN": value})
+        assert not (folder / "notes").exists()
+    done = plain(run, env=environment | {"HF_TOKEN": value})
     assert done.returncode == 1
     assert noted(folder / "notes")[0]["env"]["HF_TOKEN"] == value
     shown = bash(run, "--dry-run", env=environment | {"HF_TOKEN": value})
@@ -325,26 +327,112 @@ def test_another_python_can_be_named_where_it_is_started(tmp_path):
     run, plan = exported(folder / "run", chosen, found)
     other = stub(folder / "other = $(touch pwned)" / "python")
     environment = plain_environment(STUB_NOTES=str(folder / "notes"), TUI_TRAIN_PYTHON=str(other))
-    assert bash(run, env=environment).returncode == 0
+    assert plain(run, env=environment).returncode == 0
     assert noted(folder / "notes")[0]["argv"] == [str(other), *argv(plan.attempts[0].command, str(run.path))[1:]]
     words = noted(folder / "notes")[0]["argv"][1:]
     relative = environment | {"TUI_TRAIN_PYTHON": "./other = $(touch pwned)/python"}
-    subprocess.run(["bash", run.script], cwd=folder, env=relative, check=True, stdout=subprocess.DEVNULL)
+    started = ["bash", run.script, "--plain"]
+    subprocess.run(started, cwd=folder, env=relative, check=True, stdout=subprocess.DEVNULL)
     assert noted(folder / "notes")[1]["argv"][1:] == words
-    done = bash(run, env=environment | {"TUI_TRAIN_PYTHON": "/nowhere/python"})
-    assert done.returncode == 69
-    assert b"there is no /nowhere/python" in done.stderr
+    (folder / "no-x").write_text("")
+    for wrong in ("/nowhere/python", str(folder), str(folder / "no-x"), "no-such-python"):
+        for arguments in ((), ("--plain",)):
+            done = bash(run, *arguments, env=environment | {"TUI_TRAIN_PYTHON": wrong})
+            said = f"launch.sh: there is no {wrong}: set TUI_TRAIN_PYTHON to the Python that trains\n"
+            assert (done.returncode, done.stderr.decode()) == (69, said)
+    shown = bash(run, "--dry-run", env=environment | {"TUI_TRAIN_PYTHON": "/nowhere/python"})
+    assert (shown.returncode, b"/nowhere/python" in shown.stdout) == (0, True)
+
+
+def test_a_python_below_your_home_is_found_in_any_home(tmp_path):
+    folder = tmp_path.resolve()
+    python = stub(folder / "a home" / "my env" / "python")
+    made = plan(profile(), facts(python=python))
+    (folder / "launch.sh").write_text(launch_script(msgspec.structs.replace(made, python="~/my env/python")))
+    environment = plain_environment(HOME=str(folder / "a home"), STUB_NOTES=str(folder / "notes"))
+    subprocess.run(["bash", folder / "launch.sh", "--plain"], env=environment, check=True, stdout=subprocess.DEVNULL)
+    assert noted(folder / "notes")[0]["argv"][0] == str(python)
 
 
 @pytest.mark.parametrize(
-    ("arguments", "code"), [(["--help"], 0), (["-h"], 0), (["--nonsense"], 64), (["--dry-run", "x"], 64)]
+    ("arguments", "code"),
+    [
+        (["--help"], 0),
+        (["-h"], 0),
+        (["--nonsense"], 64),
+        (["--dry-run", "x"], 64),
+        (["--attempt="], 64),
+        (["--cards=x"], 64),
+    ],
 )
 def test_its_own_arguments(tmp_path, arguments, code):
+    """--help is the head of the file, which a wrong option shows as well."""
     run, _ = exported(tmp_path, profile(), facts())
     done = bash(run, *arguments)
     assert done.returncode == code
-    assert b"usage: bash launch.sh" in (done.stdout if code == 0 else done.stderr)
+    said = (done.stdout if code == 0 else done.stderr).decode()
+    head = run.script.read_text().partition("\n\n")[0].splitlines()[1:]
+    assert said.splitlines() == [line.removeprefix("#").removeprefix(" ") for line in head]
+    assert "bash launch.sh --plain" in said
     assert not run.events_file.exists()
+
+
+@pytest.mark.parametrize("number", ["0", "6", "x", "-1", "01", "1x", "99999999999999999999", "1 2", "$(touch pwned)"])
+def test_an_attempt_must_be_there(tmp_path, number):
+    run, _ = exported(tmp_path, profile(), facts())
+    for arguments in ((), ("--plain",), ("--dry-run",)):
+        done = bash(run, *arguments, f"--attempt={number}")
+        assert (done.returncode, done.stdout) == (64, b"")
+        assert done.stderr.decode() == f"launch.sh: there is no attempt {number} of 5\n"
+
+
+SUPERVISOR = """
+import json, os, sys
+print(json.dumps([sys.argv, sys.flags.isolated, sys.flags.no_site, sys.flags.utf8_mode, os.getcwd(), dict(os.environ)]))
+sys.exit(7)
+"""
+
+
+def test_it_hands_over_to_the_supervisor_beside_it(tmp_path):
+    """With every word, in the caller's folder and environment; --plain and --dry-run need none."""
+    folder = tmp_path.resolve() / "run\n"
+    run, _ = exported(folder, profile(), facts())
+    (folder / "supervisor/__main__.py").write_text(SUPERVISOR)
+    words = ["--attempt=3", "--resume"]
+    yours = plain_environment(run_dir="it's\nmine", python="mine")
+    done = subprocess.run(["bash", run.script, *words], env=yours, cwd=tmp_path, capture_output=True, check=False)
+    assert (done.returncode, done.stderr) == (7, b"")
+    given, *flags, where, environment = json.loads(done.stdout)
+    assert given == [f"{folder}/supervisor", "launch", *words]
+    assert flags == [1, 1, 1]
+    assert where == str(tmp_path)
+    assert {name: value for name, value in environment.items() if name not in OF_BASH} == {
+        name: value for name, value in yours.items() if name not in OF_BASH
+    }
+
+
+def test_alone_it_runs_the_planned_command_and_says_what_is_missing(tmp_path):
+    folder = tmp_path.resolve()
+    python = stub(folder / "python")
+    _, plan = exported(folder / "run", profile(), facts(python=python))
+    alone = folder / "elsewhere"
+    alone.mkdir()
+    shutil.copy(folder / "run/launch.sh", alone)
+    environment = plain_environment(STUB_NOTES=str(folder / "notes"), STUB_CODE="3")
+    done = subprocess.run(["bash", alone / "launch.sh"], env=environment, capture_output=True, check=False)
+    assert done.returncode == 3
+    (line,) = done.stderr.decode().splitlines()
+    assert line.startswith("launch.sh: there is no supervisor/ beside it: nothing falls back or resumes")
+    assert noted(folder / "notes")[0]["argv"] == argv(plan.attempts[0].command, str(alone))
+    done = subprocess.run(["bash", alone / "launch.sh", "--plain"], env=environment, capture_output=True, check=False)
+    assert (done.returncode, done.stderr) == (3, b"")
+
+
+def test_read_from_a_pipe_it_refuses(tmp_path):
+    run, _ = exported(tmp_path, profile(), facts())
+    done = subprocess.run(["bash"], input=run.script.read_bytes(), capture_output=True, check=False)
+    assert (done.returncode, done.stdout) == (64, b"")
+    assert b"was read from a pipe" in done.stderr
 
 
 def test_sh_is_told_to_be_bash(tmp_path):
@@ -355,13 +443,16 @@ def test_sh_is_told_to_be_bash(tmp_path):
 
 
 @pytest.mark.parametrize("uuids", [UUIDS[:1], UUIDS])
-def test_gpus_are_chosen_by_uuid(tmp_path, uuids):
+def test_gpus_are_chosen_by_uuid_and_others_where_it_is_started(tmp_path, uuids):
     folder = tmp_path.resolve()
     python = stub(folder / "python")
     found = facts(python=python, gpus=[gpu(number) for number in range(len(uuids))])
     run, _ = exported(folder / "run", profile({"trainer.launcher": "torchrun"}), found)
-    bash(run, env=plain_environment(STUB_NOTES=str(folder / "notes"), CUDA_VISIBLE_DEVICES="7"))
-    note = noted(folder / "notes")[0]
+    environment = plain_environment(STUB_NOTES=str(folder / "notes"), CUDA_VISIBLE_DEVICES="7")
+    plain(run, env=environment)
+    plain(run, "--cards=GPU-x,GPU-y", env=environment)
+    note, other = noted(folder / "notes")
+    assert other["env"]["CUDA_VISIBLE_DEVICES"] == "GPU-x,GPU-y"
     assert note["env"]["CUDA_VISIBLE_DEVICES"] == ",".join(uuids)
     assert note["env"]["CUDA_DEVICE_ORDER"] == "PCI_BUS_ID"
     assert f"--nproc-per-node={len(uuids)}" in note["argv"]
@@ -391,9 +482,45 @@ def machines(folder, gpus=2, **more):
     [
         ([], 64, "3 machines train together: say which one this is, --node-rank=0 (the first) to --node-rank=2"),
         (["--node-rank=3"], 64, "--node-rank=3 is not there: 3 machines are 0 to 2"),
-        (["--node-rank=x"], 64, "--node-rank=x is no number from 0 to 2"),
-        (["--node-rank=99999999999999999999"], 64, "is no number from 0 to 2"),
-        (["--node-rank="], 64, "usage:"),
+        (["--node-rank=x"], 64, "--node-rank=x is not there: 3 machines are 0 to 2"),
+        (["--node-rank=99999999999999999999"], 64, "is not there: 3 machines are 0 to 2"),
+        (["--node-rank="], 64, "--node-rank=N"),
+        (
+            ["--node-rank=1"],
+            64,
+            "the cards in this script are those of the first machine: name the ones here, --cards=",
+        ),
+    ],
+)
+def test_a_machine_must_be_named(tmp_path, arguments, code, part):
+    run, _, environment = machines(tmp_path)
+    done = bash(run, "--plain", *arguments, env=environment)
+    assert done.returncode == code
+    assert part in done.stderr.decode()
+    assert not (tmp_path / "notes").exists()
+
+
+def test_each_machine_starts_its_own_part(tmp_path):
+    folder = tmp_path.resolve()
+    run, made, environment = machines(folder)
+    for rank, cards, more in (
+        (0, UUIDS, {}),
+        (1, ("GPU-a", "GPU-b"), {}),
+        (2, ("GPU-c",), {"TUI_TRAIN_NODE_RANK": "2"}),
+    ):
+        words = [*([] if more else [f"--node-rank={rank}"]), *([f"--cards={','.join(cards)}"] if rank else [])]
+        assert plain(run, *words, env=environment | more).returncode == 0
+        note = noted(folder / "notes")[-1]
+        assert note["env"]["CUDA_VISIBLE_DEVICES"] == ",".join(cards)
+        assert note["argv"] == argv(made.attempts[0].command, str(run.path), node_rank=rank)
+    shown = bash(run, "--node-rank=1", "--cards=GPU-a,GPU-b", "--dry-run", env=environment).stdout
+    assert b"CUDA_VISIBLE_DEVICES=GPU-a\\,GPU-b" in shown
+    assert b"--node-rank=1" in shown
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "part"),
+    [
         (["--node-rank=1", "--cards=GPU-a"], 64, "--cards names 1, and each machine trains on 2"),
         (["--node-rank=1", "--cards=GPU,GPU-"], 69, "the card GPU (chosen here) is not there"),
         (["--node-rank=1", "--cards=GPU-a,GPU-a"], 64, "--cards=GPU-a,GPU-a names GPU-a twice"),
@@ -402,7 +529,7 @@ def machines(folder, gpus=2, **more):
         (["--node-rank=0"], 69, f"the card {UUIDS[0]} (NVIDIA GeForce RTX 3090) is not there"),
     ],
 )
-def test_a_machine_must_be_named(tmp_path, arguments, code, part):
+def test_cards_that_are_not_there_are_refused(tmp_path, arguments, code, part):
     run, _, environment = machines(tmp_path)
     done = bash(run, *arguments, env=environment)
     assert done.returncode == code
@@ -452,15 +579,15 @@ def test_cards_are_never_guessed(tmp_path, there, told):
     assert (done.returncode, b"name the cards with --cards=UUID" in done.stderr) == (69, True)
 
 
-def test_cards_and_ranks_mean_nothing_on_one_machine(tmp_path):
+def test_ranks_mean_nothing_on_one_machine_and_cards_nothing_on_the_cpu(tmp_path):
     run, _ = exported(tmp_path / "one", profile(), facts())
     for word in ("--node-rank=0", "--cards=GPU-a"):
         done = bash(run, word)
-        assert done.returncode == 64
-        assert b"are for several machines, and this trains on one" in done.stderr
+        assert (done.returncode, b"--attempt=N" in done.stderr) == (64, True)
+        assert b"--node-rank" not in done.stderr
+        assert b"--cards" not in done.stderr
     run, *_ = machines(tmp_path, gpus=0)
-    done = bash(run, "--node-rank=1", "--cards=GPU-a")
-    assert (done.returncode, b"this trains on the CPU" in done.stderr) == (64, True)
+    assert bash(run, "--node-rank=1", "--cards=GPU-a").returncode == 64
 
 
 def test_scripts_for_machines_and_shards_are_clean(tmp_path, shellcheck):

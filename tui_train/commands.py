@@ -22,6 +22,7 @@ from tui_train.plan.types import VARIABLES, Attempt, Plan, argv
 from tui_train.presets import presets
 from tui_train.profile import fields, store
 from tui_train.profile.types import Profile
+from tui_train.render import listed
 from tui_train.report import Source
 from tui_train.runs import rundir
 from tui_train.text import visible
@@ -64,19 +65,20 @@ def plan(reference: str, edits: tuple[str, ...], source: Source, *, as_json: boo
             sys.exit(_refusal(prepared))
         return
     click.echo(show.plan(require(prepared)))
-    click.echo("\nfiles: " + ", ".join(file.path for file in prepared.files))
+    click.echo("\nfiles: " + ", ".join(file.path for file in listed(prepared.files)))
 
 
 def export(reference: str, folder: Path, edits: tuple[str, ...], source: Source, *, force: bool) -> None:
     """Write the files of a profile's plan to a folder."""
     prepared = prepare(profile := edited(load(reference), edits), report.facts_for(profile, source))
     made = require(prepared)
-    paths = rundir.export(expanded(str(folder)).absolute(), prepared.files, overwrite=force)
-    for path in paths:
-        click.echo(visible(str(path)))
+    target = expanded(str(folder)).absolute()
+    paths = rundir.export(target, prepared.files, overwrite=force)
+    for file in listed(prepared.files):
+        click.echo(visible(f"{target}/{file.path}"))
     script = visible(shlex.quote(str(paths[0])))
     if source.machine or source.host:
-        click.echo(f"Copy {visible(str(paths[0].parent))} to {visible(source.host or 'that machine')}.")
+        click.echo(f"Copy {visible(str(target))} to {visible(source.host or 'that machine')}.")
         script = "launch.sh"
     click.echo(f"Run it with: bash {script}" + (" --node-rank=N" if made.nodes > 1 else ""))
     show_machines(made)

@@ -169,7 +169,7 @@ def prepare(profile: Profile, facts: Facts) -> Prepared:
 
 def begin(prepared: Prepared, made: Plan) -> RunDir:
     """Write the run folder of these very files and start it; whoever chose here may `remember` what was chosen."""
-    run = rundir.create(made.name, prepared.files, msgspec.json.encode(made))
+    run = rundir.create(made.name, prepared.files)
     try:
         start(run)
     except TuiTrainError:

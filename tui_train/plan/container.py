@@ -162,11 +162,11 @@ def _cards(engine: str, gpus: tuple[str, ...], *, several: bool) -> tuple[Part, 
     if not gpus:
         return ()
     why = "the chosen cards; the others are not even seen"
-    shown = _cards_of_each(engine) if several and engine in OUTLIVE else card_words(engine, gpus)
+    shown = cards_of_each(engine) if several and engine in OUTLIVE else card_words(engine, gpus)
     return (Part(shown, "the driver's libraries" if engine == "apptainer" else why),)
 
 
-def _cards_of_each(engine: str) -> tuple[Word, ...]:
+def cards_of_each(engine: str) -> tuple[Word, ...]:
     """Return `card_words` of several machines, each of which has cards of its own."""
     if engine == "podman":
         return (joined((Variable("CARD_DEVICES"),)),)

@@ -1,20 +1,25 @@
 """render(): the plan as files; what Preview shows, Export writes and Run starts are these very strings."""
 
+from collections.abc import Iterable
+from functools import cache
 from importlib import resources
 
+import msgspec
 from msgspec import Struct
 
 from tui_train.plan.types import Plan
 from tui_train.profile.store import dumps
 from tui_train.profile.types import Profile
 from tui_train.render.automodel import automodel_yaml
-from tui_train.render.bash import launch_script
 from tui_train.render.config_yaml import config_yaml
+from tui_train.render.launch import launch_script
 from tui_train.render.megatron_bridge import megatron_bridge
 from tui_train.render.nemo_recipe import nemo_recipe
 
 SCRIPT = "launch.sh"
 PROFILE = "profile.toml"
+PLAN = "plan.json"
+SUPERVISOR = "supervisor/"
 _NEMO = {"nemo_recipe.py": nemo_recipe, "megatron_bridge.py": megatron_bridge, "automodel.yaml": automodel_yaml}
 
 
@@ -34,10 +39,34 @@ def render(plan: Plan, profile: Profile) -> tuple[File, ...]:
         *_nemo(plan),
         *(File(program.path, package.joinpath(program.resource).read_text("utf-8")) for program in plan.programs),
         File(PROFILE, dumps(profile)),
+        File(PLAN, msgspec.json.encode(plan).decode()),
+        *_supervisor(),
     )
+
+
+def listed(files: Iterable[File]) -> tuple[File, ...]:
+    """Return the files as people are shown them: the supervisor as one, the plan's data as what it is."""
+    found = tuple(files)
+    modules = [file for file in found if file.path.startswith(SUPERVISOR)]
+    lines = "".join(f"{file.path}  {file.text.partition(chr(10))[0].strip(chr(34))}\n" for file in modules)
+    plain = tuple(
+        File(PLAN, "The plan as data, for supervisor/ and for viewers.\n") if file.path == PLAN else file
+        for file in found
+        if not file.path.startswith(SUPERVISOR)
+    )
+    return (*plain, *((File(SUPERVISOR, lines),) if modules else ()))
 
 
 def _nemo(plan: Plan) -> tuple[File, ...]:
     if plan.nemo is None:
         return ()
     return (File(plan.nemo.path, _NEMO[plan.nemo.path](plan.nemo)),)
+
+
+@cache
+def _supervisor() -> tuple[File, ...]:
+    """Return the modules of the supervisor, which is copied into every run folder."""
+    modules = (item for item in resources.files("tui_train.supervisor").iterdir() if item.name.endswith(".py"))
+    return tuple(
+        File(SUPERVISOR + item.name, item.read_text("utf-8")) for item in sorted(modules, key=lambda item: item.name)
+    )

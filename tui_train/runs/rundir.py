@@ -15,7 +15,7 @@ from tui_train.errors import CannotWrite, NotFound
 from tui_train.files import write_beside, writing
 from tui_train.places import expanded, runs_folder
 from tui_train.plan.types import Log
-from tui_train.render import PROFILE, SCRIPT, File
+from tui_train.render import PLAN, PROFILE, SCRIPT, File
 from tui_train.runs.progress import Reading
 from tui_train.supervisor import events
 from tui_train.supervisor.events import Event
@@ -55,7 +55,7 @@ class RunDir(Struct, frozen=True):
     @property
     def plan_file(self) -> Path:
         """The plan as data, for viewers."""
-        return self.path / "plan.json"
+        return self.path / PLAN
 
     def attempt_log(self, number: int) -> Path:
         """All output of one attempt, counted from 1 over every start of the folder."""
@@ -89,14 +89,14 @@ class RunDir(Struct, frozen=True):
         return [str(attempt.get("title", "")) if isinstance(attempt, dict) else "" for attempt in attempts]
 
 
-def create(name: str, files: Sequence[File], plan: bytes) -> RunDir:
+def create(name: str, files: Sequence[File]) -> RunDir:
     """Write a new run folder, whole or not at all, and return it; CannotWrite says why it could not."""
     parent = runs_folder()
     with writing(parent):
         parent.mkdir(parents=True, exist_ok=True, mode=0o700)
         beside = Path(tempfile.mkdtemp(dir=parent, prefix=".new-"))
     try:
-        fill(beside, (*files, File("plan.json", plan.decode())))
+        fill(beside, files)
         with writing(parent):
             return RunDir(_first_free(name, parent, beside.rename))
     except BaseException:

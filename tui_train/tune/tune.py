@@ -14,7 +14,6 @@ from tui_train.files import PRIVATE, write_beside
 from tui_train.places import trials_folder
 from tui_train.plan.resolve import resolve
 from tui_train.profile.types import Profile
-from tui_train.render import File
 from tui_train.runs import rundir
 from tui_train.runs.rundir import RunDir
 from tui_train.tune.search import Setting, Space, Trial, best, following
@@ -87,8 +86,7 @@ def tried(run: RunDir, wanted: Setting, prepared: Prepared, watched: Watched, ca
     if prepared.plan is None:
         wrong = next(finding for finding in prepared.findings if finding.forbids)
         return Trial(setting=wanted, outcome="failed", why=wrong.message)
-    plan = msgspec.json.encode(prepared.plan).decode()
-    rundir.fill(run.path, (*prepared.files, File("plan.json", plan)))
+    rundir.fill(run.path, prepared.files)
     return run_trial(run, wanted, prepared.plan.global_batch, watched, cancelled)
 
 

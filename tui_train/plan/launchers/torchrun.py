@@ -20,7 +20,7 @@ def parts(job: Job) -> tuple[Part, ...]:
         found += _flag(job, "--master-addr", job.address, "where the others reach the first one")
         found += _flag(job, "--master-port", str(job.port), "a free port of the first one")
     found += _flag(job, "--nproc-per-node", str(job.processes), "never auto: that counts every visible card")
-    why = "a restart would repeat the failure; what follows a failure stands below"
+    why = "a restart would repeat the failure: the next attempt changes something"
     return (*found, *_flag(job, "--max-restarts", "0", why))
 
 

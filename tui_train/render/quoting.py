@@ -1,0 +1,93 @@
+"""Words as bash reads them back: no other module quotes anything for a shell."""
+
+import re
+from collections.abc import Iterable
+from itertools import groupby
+
+from msgspec import Struct
+
+from tui_train.plan.types import Variable, Word
+
+_PLAIN = re.compile(r"[A-Za-z0-9_@%+=:./-]+")
+_EXPANSIONS = {
+    "RUN_DIR": "$run_dir",
+    "CHECKPOINT": "$checkpoint",
+    "PYTHONPATH": "${PYTHONPATH:+:$PYTHONPATH}",
+    "NODE_RANK": "$node_rank",
+    "CARDS": "$cards",
+    "CONTAINER": "${TUI_TRAIN_CONTAINER_NAME:-tui-train-plain-$$}",
+    "USER": "${TUI_TRAIN_CONTAINER_USER:---user=$(id -u):$(id -g)}",
+    "MEMLOCK": "${TUI_TRAIN_MEMLOCK:--1}",
+    "RUN_MOUNT": "$run_mount",
+    "CACHE_MOUNT": "$cache_mount",
+    "HUGGING_FACE_MOUNT": "$hugging_face_mount",
+    "CARD_DEVICES": "${devices[@]/#/--device=nvidia.com/gpu=}",
+}
+_NAMED = {"\n": "\\n", "\t": "\\t", "\r": "\\r", "'": "\\'", "\\": "\\\\"}
+
+
+class Expansion(Struct, frozen=True):
+    """What bash expands inside double quotes, such as `$micro_batch`."""
+
+    text: str
+
+
+Piece = str | Variable | Expansion
+
+
+def pieces(word: Word) -> tuple[str | Variable, ...]:
+    """Return what a word is made of; an empty one of nothing."""
+    if isinstance(word, str):
+        return (word,) if word else ()
+    return word.pieces
+
+
+def quoted(*parts: Word | Piece) -> str:
+    """Return the word that these make, without spaces, in the plainest quotes that keep it; nothing is invisible."""
+    flat = [piece for part in parts for piece in _pieces(part)]
+    if all(isinstance(piece, str) for piece in flat):
+        return _literal("".join(map(str, flat)))
+    runs = groupby(flat, key=lambda piece: not isinstance(piece, str) or piece.isprintable())
+    return "".join(_double(run) if shown else f"$'{_escaped(''.join(map(str, run)))}'" for shown, run in runs)
+
+
+def _pieces(part: Word | Piece) -> tuple[Piece, ...]:
+    return (part,) if isinstance(part, Variable | Expansion) else pieces(part)
+
+
+def _literal(text: str) -> str:
+    if _PLAIN.fullmatch(text):
+        return text
+    if not text.isprintable():
+        return f"$'{_escaped(text)}'"
+    if text.isascii() and not {*text} & {*"'\\$`"}:
+        return f"'{text}'"
+    return f'"{_inside(text)}"'
+
+
+def _double(run: Iterable[Piece]) -> str:
+    """Return text and variables between one pair of double quotes."""
+    made = ""
+    for piece in run:
+        if isinstance(piece, str):
+            # What follows a name without braces must not be taken for more of it.
+            if re.match(r"[A-Za-z0-9_\[]", piece):
+                made = re.sub(r"\$([a-z_][a-z0-9_]*)$", r"${\1}", made)
+            made += _inside(piece)
+        else:
+            made += _EXPANSIONS[piece.variable] if isinstance(piece, Variable) else piece.text
+    return f'"{made}"'
+
+
+def _inside(text: str) -> str:
+    """Return text as it stands between double quotes."""
+    return re.sub(r'([\\"$`])', r"\\\1", text)
+
+
+def _escaped(text: str) -> str:
+    """Return text as it stands between $' and ', what cannot be shown as its bytes, which any locale reads alike."""
+    return "".join(_NAMED.get(char) or (char if char.isprintable() else _bytes(char)) for char in text)
+
+
+def _bytes(char: str) -> str:
+    return "".join(f"\\x{byte:02x}" for byte in char.encode("utf-8", "surrogateescape"))
