@@ -13,11 +13,12 @@ import pytest
 from support import engine_stub, noted, plain_environment, stub
 
 from tui_train.facts.types import Facts
-from tui_train.plan.container import NAMED, words
+from tui_train.plan.container import words
 from tui_train.plan.types import argv, expand, in_run_dir
 from tui_train.profile import store
 from tui_train.render import PLAN, SUPERVISOR
 from tui_train.render.launch import launch_script
+from tui_train.supervisor.container import OUTLIVE
 from tui_train.workflow import prepare
 
 CASES = sorted(path.parent for path in (Path(__file__).parent / "cases").glob("*/profile.toml"))
@@ -131,7 +132,7 @@ def test_each_attempt_starts_what_the_plan_says(tmp_path, case, checkpoint):
 def test_the_cases_have_more_than_one_engine_and_trainer():
     plans = [made(case).plan for case in CASES]
     assert {plan.launcher for plan in plans} == {"python", "torchrun", "accelerate"}
-    assert any(plan.container and plan.container.engine in NAMED for plan in plans)
+    assert any(plan.container and plan.container.engine in OUTLIVE for plan in plans)
     assert any(plan.nodes > 1 for plan in plans)
 
 

@@ -77,7 +77,7 @@ choose() { # what attempt $attempt starts
     ${expandable_segments:+--env=PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True}
     --workdir=/home/ada/nemo
     nvcr.io/nvidia/nemo:25.04
-    sh -c "export PYTHONPATH=\"\$0\${PYTHONPATH:+:\$PYTHONPATH}\"; exec \"\$@\"" "$run_dir/shim"
+    sh -c "export PYTHONPATH=\"\$0\${PYTHONPATH:+:\$PYTHONPATH}\"; exec \"\$@\" 2>&1" "$run_dir/shim"
     "$python" -m torch.distributed.run       # torchrun, of this very Python
     --standalone                             # one host: picks a free port itself
     --local-addr=127.0.0.1                   # works where the host name does not resolve
