@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 import time
@@ -235,3 +236,12 @@ def holder(folder):
     os.close(opened)
     me = process(child.pid)
     return {"pid": me.pid, "start_ticks": me.ticks, "boot_id": boot_id(), "mark": "m"}
+
+
+def old_python():
+    """The oldest Python that the supervisor runs on; None where there is none here."""
+    found = [*Path("~/.pyenv/versions").expanduser().glob("3.8.*/bin/python3.8"), shutil.which("python3.8")]
+    for python in filter(None, found):
+        if subprocess.run([python, "-c", ""], capture_output=True, check=False).returncode == 0:
+            return str(python)
+    return None

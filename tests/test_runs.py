@@ -23,7 +23,8 @@ from tui_train.runs.rundir import RunDir
 from tui_train.runs.start import start
 from tui_train.runs.status import status
 from tui_train.runs.stop import stop
-from tui_train.supervisor.processes import boot_id, start_ticks
+from tui_train.supervisor import lock
+from tui_train.supervisor.processes import start_ticks
 from tui_train.workflow import begin
 
 ROOT = pytest.mark.skipif(os.geteuid() != 0, reason="only root can mount, or be another user")
@@ -160,7 +161,7 @@ def test_a_second_start_begins_where_the_first_was(made):
     assert positions(run)[5:] == [1, 2]
 
 
-def test_where_every_attempt_ran_out_of_memory_a_second_start_begins_anew(made):
+def test_where_every_attempt_ran_out_of_memory_a_second_start_begins_with_the_first(made):
     run = made("--out-of-memory=0.01", *CLIMBING, **TWO_ATTEMPTS)
     for _ in range(2):
         assert bash(run).returncode == 1
@@ -280,7 +281,7 @@ def test_ctrl_c_ends_everything(made, tmp_path):
     terminal.expect(pexpect.EOF)
     terminal.close()
     assert terminal.exitstatus == 130
-    assert b"again to kill at once" in terminal.before
+    assert b"a second Ctrl-C ends it at once" in terminal.before
     now = status(run)
     assert (now.state, now.exit_code) == ("stopped", 130)
     assert gone(run)
@@ -469,8 +470,11 @@ def test_a_number_alone_is_no_process(made, changes):
     assert status(run).state == "running"
     pid = status(run).pid
     before = run.events_file.read_text()
+    aside = (run.path / ".lock").rename(run.path / "aside")
     told(run, **changes)
     assert status(run).state == "lost"
+    aside.rename(run.path / ".lock")
+    assert (status(run).state, status(run).pid) == ("running", pid), "the lock names it as well"
     run.events_file.write_text(before)
     assert status(run).pid == pid
     assert stop(run).state == "stopped"
@@ -503,19 +507,25 @@ def test_a_second_start_while_it_runs_is_refused(made):
     assert stop(run).state == "stopped"
 
 
-@pytest.mark.parametrize(
-    "owner",
-    ["99999999 1 BOOT", "1 1 BOOT", "PID TICKS 00000000-0000-0000-0000-000000000000", "", "rubbish", None],
-    ids=["dead", "another process", "another boot", "empty", "rubbish", "none"],
-)
+DEAD = {
+    "dead": {"pid": 99999999},
+    "another process": {"ticks": 1},
+    "another boot": {"boot": "00000000-0000-0000-0000-000000000000"},
+    "empty": "",
+    "rubbish": "rubbish",
+    "deep": "[" * 5000,
+    "none": None,
+}
+
+
+@pytest.mark.parametrize("owner", DEAD.values(), ids=DEAD)
 def test_the_lock_of_a_dead_one_is_taken_over(made, owner):
     run = made("--seconds=0.1")
     (run.path / ".lock").mkdir()
+    if isinstance(owner, dict):
+        owner = json.dumps(lock.myself("m", str(run.path))._asdict() | owner)
     if owner is not None:
-        words = {"BOOT": boot_id(), "PID": str(os.getpid()), "TICKS": str(start_ticks(os.getpid()))}
-        for word, value in words.items():
-            owner = owner.replace(word, value)
-        (run.path / ".lock" / "owner").write_text(owner + "\n")
+        (run.path / ".lock" / "owner").write_text(owner)
     assert bash(run).returncode == 0
     assert gone(run)
 
@@ -543,7 +553,7 @@ def test_the_lock_of_one_that_is_just_starting_is_left_alone(made):
     process = subprocess.Popen(["bash", run.script], env=plain_environment(), stderr=subprocess.PIPE)
     with process:
         time.sleep(0.4)
-        (run.path / ".lock" / "owner").write_text(f"{os.getpid()} {start_ticks(os.getpid())} {boot_id()}\n")
+        (run.path / ".lock" / "owner").write_text(json.dumps(lock.myself("m", str(run.path))._asdict()))
         assert f"already (process {os.getpid()})" in process.stderr.read().decode()
     assert process.returncode == 75
     assert not run.events_file.exists()
@@ -578,7 +588,7 @@ def test_a_folder_that_is_a_file(made, tmp_path, monkeypatch):
     (tmp_path / "state").write_text("")
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
     with pytest.raises(CannotWrite) as caught:
-        rundir.create("x", ready(sleeping(), facts()).files, b"{}")
+        rundir.create("x", ready(sleeping(), facts()).files)
     assert caught.value.remedy == "A part of the path is a file: choose another place."
     with pytest.raises(CannotWrite):
         rundir.export(tmp_path / "state" / "x", ready(sleeping(), facts()).files)
@@ -603,14 +613,14 @@ def test_a_full_disk(mounted, monkeypatch):
     folder = mounted("-t", "tmpfs", "-o", "size=64k", "tmpfs")
     monkeypatch.setenv("XDG_STATE_HOME", str(folder))
     with pytest.raises(CannotWrite) as caught:
-        rundir.create("x", ready(profile(), facts()).files, b"{}")
+        rundir.create("x", ready(profile(), facts()).files)
     assert caught.value.remedy.startswith("The disk is full")
     assert [*runs_folder().iterdir()] == []
 
 
 @ROOT
 def test_a_disk_that_is_full_when_the_script_starts(mounted):
-    folder = mounted("-t", "tmpfs", "-o", "size=128k", "tmpfs")
+    folder = mounted("-t", "tmpfs", "-o", "size=1m", "tmpfs")
     run, _ = exported(folder / "run", sleeping("--seconds=0.1"), facts())
     with contextlib.suppress(OSError), (folder / "filler").open("wb", buffering=0) as file:
         while True:
@@ -629,7 +639,7 @@ def test_a_disk_that_is_full_when_the_script_starts(mounted):
 @ROOT
 def test_a_disk_that_fills_up_meanwhile(mounted, tmp_path):
     """How it ended is known all the same."""
-    folder = mounted("-t", "tmpfs", "-o", "size=256k", "tmpfs")
+    folder = mounted("-t", "tmpfs", "-o", "size=2m", "tmpfs")
     go = tmp_path / "go on"
     run, _ = exported(folder / "run", sleeping(f"--until={go}", "--code=3"), facts())
     start(run)
@@ -703,7 +713,7 @@ def test_runs_are_found_by_id_beginning_last_and_folder(tmp_path, monkeypatch):
 
     def created(stamp, name):
         monkeypatch.setattr(rundir.time, "strftime", lambda _: stamp)
-        return rundir.create(name, files, b"{}")
+        return rundir.create(name, files)
 
     first, second = created("20260101-000000", "Ä b/c"), created("20260101-000000", "Ä b/c")
     third = created("20260102-000000", "中文")
@@ -789,9 +799,9 @@ def test_nothing_is_started_beside_what_an_earlier_start_left(made):
 def test_a_stale_lock_has_one_heir(made):
     run = made("--seconds=3")
     for _ in range(4):
-        lock = run.path / ".lock"
-        lock.mkdir(exist_ok=True)
-        (lock / "owner").write_text("4000000 1 gone\n")
+        (run.path / ".lock").mkdir(exist_ok=True)
+        dead = lock.myself("m", str(run.path))._replace(pid=4000000)
+        (run.path / ".lock" / "owner").write_text(json.dumps(dead._asdict()))
         starters = [
             subprocess.Popen(
                 ["bash", str(run.script)], env=plain_environment(), stdin=subprocess.DEVNULL,

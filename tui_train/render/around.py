@@ -2,9 +2,9 @@
 
 from tui_train.plan.container import card_words, cards_of_each
 from tui_train.plan.types import Part, Plan, Wrapping
-from tui_train.supervisor.container import OUTLIVE
 from tui_train.render.quoting import Expansion, quoted
 from tui_train.render.variants import Line, Variants
+from tui_train.supervisor.container import OUTLIVE
 
 _REMOVE = Expansion("${TUI_TRAIN_REMOVE:---rm}")
 _NAMES_OF_INTERFACES = {"nccl": ("NCCL_SOCKET_IFNAME", "GLOO_SOCKET_IFNAME")}

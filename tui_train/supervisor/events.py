@@ -75,8 +75,8 @@ def _event(line: bytes) -> tuple[Event, ...]:
 
 def _fits(value: Any, kind: type) -> bool:
     if kind is float:
-        return type(value) in (int, float) and -_MOST < value < _MOST
-    return type(value) is kind and (kind is not int or -_MOST < value < _MOST)
+        return isinstance(value, (int, float)) and type(value) is not bool and -_MOST < value < _MOST
+    return type(value) is kind and (not isinstance(value, int) or -_MOST < value < _MOST)
 
 
 class Journal:

@@ -37,11 +37,15 @@ def options(words: Sequence[str]) -> Options:
     """Return the options; Refused for any other word."""
     found = Options()
     for word in words:
-        name, equals, value = word.partition("=")
+        name, _, value = word.partition("=")
         if word == "--resume":
             found = found._replace(resume=True)
-        elif equals and value and name in ("--attempt", "--node-rank", "--cards"):
-            found = found._replace(**{name[2:].replace("-", "_"): value})
+        elif name == "--attempt" and value:
+            found = found._replace(attempt=value)
+        elif name == "--node-rank" and value:
+            found = found._replace(node_rank=value)
+        elif name == "--cards" and value:
+            found = found._replace(cards=value)
         else:
             raise Refused(USAGE, f"{visible(word)}: see bash launch.sh --help")
     return found

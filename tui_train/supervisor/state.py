@@ -72,8 +72,10 @@ def read(run_dir: str) -> Status:
         if owner and _works(run_dir, owner):
             return _status(run_dir, owner, _witness(owner), (), _attempts(told))
         owner = None
-    if last is None:
+    if last is None and not any(event.event == "run_ended" for event in told):
         return Status("new", _attempts(told))
+    if last is None:
+        return _status(run_dir, _named(Event()), Event(), told, _attempts(told))
     after = told[len(told) - told[::-1].index(last) :]
     return _status(run_dir, owner or _named(last), last, after, _attempts(told))
 
