@@ -1,8 +1,12 @@
-"""What every test gets: folders of its own for profiles and runs."""
+"""What every test gets: folders of its own for profiles and runs; and the engines that some get."""
 
+import shutil
 import signal
+import tempfile
+from pathlib import Path
 
 import pytest
+import rig
 
 # Whoever starts tests in the background leaves Ctrl-C ignored, in every process that they start.
 signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -14,6 +18,42 @@ def own_folders(tmp_path_factory, monkeypatch):
     home = tmp_path_factory.mktemp("xdg")
     for name in ("CONFIG", "STATE", "CACHE", "DATA"):
         monkeypatch.setenv(f"XDG_{name}_HOME", str(home / name.lower()))
+
+
+@pytest.fixture(scope="session", params=["docker", "podman"])
+def engines(request):
+    """An engine that is started for these tests alone, and its name."""
+    if why := rig.missing(request.param):
+        pytest.skip(f"NOT TESTED: no real {request.param}: {why}")
+    # Not below pytest's own folder: the path of a socket is short.
+    folder = Path(tempfile.mkdtemp(prefix="tui-train-"))
+    folder.chmod(0o755)
+    made = {"docker": rig.Docker, "podman": rig.Podman}[request.param](folder)
+    yield request.param, made
+    made.close()
+    shutil.rmtree(folder, ignore_errors=True)
+
+
+@pytest.fixture
+def engine(engines, monkeypatch):
+    """The engine's name, with the environment that leads to it; whatever runs in it is ended afterwards."""
+    name, made = engines
+    for variable, value in made.environment.items():
+        monkeypatch.setenv(variable, value)
+    monkeypatch.setenv("TUI_TRAIN_GRACE", "5")
+    yield name
+    if left := made.run("ps", "-aq").stdout.split():
+        made.run("rm", "-f", *left)
+
+
+@pytest.fixture
+def containers(engine, engines):
+    """Return the names of all containers there are, running or not."""
+
+    def names():
+        return engines[1].run("ps", "-a", "--format", "{{.Names}}").stdout.split()
+
+    return names
 
 
 def pytest_terminal_summary(terminalreporter):

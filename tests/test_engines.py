@@ -31,42 +31,6 @@ LIBRARIES = sysconfig.get_path("purelib")
 NOBODY = 65534
 
 
-@pytest.fixture(scope="module", params=["docker", "podman"])
-def engines(request):
-    """An engine that is started for these tests alone, and its name."""
-    if why := rig.missing(request.param):
-        pytest.skip(f"NOT TESTED: no real {request.param}: {why}")
-    # Not below pytest's own folder: the path of a socket is short.
-    folder = Path(tempfile.mkdtemp(prefix="tui-train-"))
-    folder.chmod(0o755)
-    made = {"docker": rig.Docker, "podman": rig.Podman}[request.param](folder)
-    yield request.param, made
-    made.close()
-    shutil.rmtree(folder, ignore_errors=True)
-
-
-@pytest.fixture
-def engine(engines, monkeypatch):
-    """The engine's name, with the environment that leads to it; whatever runs in it is ended afterwards."""
-    name, made = engines
-    for variable, value in made.environment.items():
-        monkeypatch.setenv(variable, value)
-    monkeypatch.setenv("TUI_TRAIN_GRACE", "5")
-    yield name
-    if left := made.run("ps", "-aq").stdout.split():
-        made.run("rm", "-f", *left)
-
-
-@pytest.fixture
-def containers(engine, engines):
-    """Return the names of all containers there are, running or not."""
-
-    def names():
-        return engines[1].run("ps", "-a", "--format", "{{.Names}}").stdout.split()
-
-    return names
-
-
 def made(folder, engine, values):
     """Export a profile that trains in the test image."""
     chosen = profile(inside(engine, rig.IMAGE) | values)
