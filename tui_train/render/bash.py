@@ -3,10 +3,9 @@
 import shlex
 from importlib import resources
 
-from tui_train.memory.rungs import PHASES, WHERE
-from tui_train.memory.wordings import OUT_OF_MEMORY
-from tui_train.plan.types import Attempt, Part, Plan, Setting, Variable, Word, Wrapping, filled, needs_checkpoint
-from tui_train.render.config_yaml import yaml_value
+from tui_train.plan.types import Attempt, Part, Plan, Setting, Variable, Word, Wrapping, needs_checkpoint
+from tui_train.supervisor.fill import filled, yaml_value
+from tui_train.supervisor.memory_words import OUT_OF_MEMORY, PHASES, WHERE
 from tui_train.text import visible
 
 _EXPANSIONS = {
