@@ -63,6 +63,11 @@ def last_of(versions: Iterable[str]) -> str:
     return _plain(_last(versions))
 
 
+def unstyled(text: str) -> str:
+    """Return a text without what moves a terminal's cursor, or colours."""
+    return _ANSI.sub("", text) if "\x1b" in text else text
+
+
 def rank(shown: str) -> int | None:
     """Return the rank that a line says it comes from, None where it does not."""
     found = _RANK.match(shown)

@@ -8,6 +8,7 @@ from itertools import takewhile
 from typing import NamedTuple
 
 from .holders import stranger
+from .lines import unstyled
 from .progress import Progress, advance
 from .tracebacks import ECHO, MEMORY, LoggedError, read_errors
 
@@ -61,7 +62,7 @@ def _last_lines(log: str) -> list[str]:
         return []
     if begin:
         data = data[data.find(b"\n") + 1 :]
-    return data.replace(b"\0", b"").replace(b"\r", b"\n").decode("utf-8", "replace").split("\n")
+    return unstyled(data.replace(b"\0", b"").replace(b"\r", b"\n").decode("utf-8", "replace")).split("\n")
 
 
 def _deciding(errors: Sequence[LoggedError], root: int | None) -> LoggedError | None:

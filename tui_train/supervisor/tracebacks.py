@@ -14,7 +14,8 @@ _BEGIN = "(most recent call last)"
 # torch prints so what no one caught, in a group of processes.
 _HOOK = re.compile(r"\[rank\d{1,6}\]: \W{0,300}Traceback")
 _RULE = re.compile(r"^\s*[│|╭╰+]")
-_GROUP = re.compile(r"^\s+(?:\| |\+-)[ +|-]*")
+# What stands before the lines of a group of errors.
+_GROUP = re.compile(r"^\s+(?:\| ?|\+[-+]*)")
 # The line that ends a traceback: a name with a capital letter or a path before it, and mostly a message.
 _ERROR = re.compile(r"^(?P<name>(?:[A-Za-z_]\w*\.)+[A-Za-z_]\w*|[A-Z]\w*)(?:\(\w+\))?(?::(?P<message> .*)?)?$")
 _SURE = re.compile(r"(?:Error|Exception|Interrupt|Exit|Fault|Failed|Iteration|Timeout|Expired|Warning)$")
@@ -26,7 +27,7 @@ _ASIDE = re.compile(
     r"|Exception in thread|--- Logging error ---|Unhandled exception in thread)"
 )
 _TEARDOWN = re.compile(
-    r"multiprocess(?:ing)?/(?:resource_tracker|popen_\w+)\.py|[ /](?:_run_finalizers|_exit_function|_shutdown_workers)\b"
+    r"multiprocess(?:ing)?/(?:resource_tracker|popen_\w+)\.py|[ /](?:_run_finalizers|_exit_function|_shutdown_\w+)"
     r"|_pin_memory_loop|/wandb/|/threading\.py\", line \d+, in _shutdown|/weakref\.py\", line \d+, in _exitfunc"
 )
 # Errors of what only watches over processes, or that a process meets because another one is gone.
@@ -135,6 +136,7 @@ def read_errors(lines: Iterable[str]) -> list[LoggedError]:
 
 def _read(stream: _Stream, place: int, line: str, text: str) -> LoggedError | None:
     """Take a line, and return the error that it ends, if it does."""
+    text = _GROUP.sub("", text)
     framed = not text.strip() or text[:1].isspace() or _RULE.match(text) is not None
     if _BEGIN in text:
         stream.inside = stream.in_frame = True
@@ -145,7 +147,7 @@ def _read(stream: _Stream, place: int, line: str, text: str) -> LoggedError | No
         stream.chained = _CAUSE if text.startswith(_CAUSE) else _CONTEXT
     elif stream.inside and framed:
         stream.in_frame = True
-        stream.frames.append(_GROUP.sub("", text).rstrip(" │"))
+        stream.frames.append(text.rstrip(" │"))
     elif _ASIDE.match(text):
         stream.aside = place
     elif stream.inside:
