@@ -24,6 +24,7 @@ from tui_train.runs.follow import Told, watch
 from tui_train.runs.rundir import RunDir
 from tui_train.runs.stop import stop
 from tui_train.runs.worries import BUSY, worries
+from tui_train.supervisor.curve import Curve
 from tui_train.text import visible
 
 from .base import Base
@@ -143,7 +144,7 @@ Of any size, and all of it. The line below it says where you are.
             if not told.status.live:
                 self._explain()
         self.watch_live()
-        if before is None or told.progress.points != before.progress.points:
+        if before is None or told.progress.curve != before.progress.curve:
             self._draw_plot()
         self.refresh_bindings()
 
@@ -241,7 +242,7 @@ Of any size, and all of it. The line below it says where you are.
         cards.update(Text("\n".join(f" {line}" for line in lines), "dim", no_wrap=True, overflow="ellipsis"))
 
     def _draw_plot(self) -> None:
-        self.query_one(LossPlot).draw(self._told.progress.points if self._told else ())
+        self.query_one(LossPlot).draw(self._told.progress.curve if self._told else Curve())
 
     @property
     def going(self) -> bool:

@@ -18,7 +18,7 @@ import pytest
 from support import exported, facts, gpu, profile
 
 from tui_train.facts import recipes
-from tui_train.runs.progress import Progress, Reading, advance
+from tui_train.supervisor.progress import Progress, Reading, advance
 
 TESTS = Path(__file__).parent
 SETTINGS = {
@@ -269,7 +269,7 @@ def test_it_trains_goes_on_and_is_finetuned(tmp_path):
     assert first.learning_rate > 0
     second = child(script.parent, "steps=3", script)
     assert "successfully loaded checkpoint" in second
-    assert [point.step for point in progress(made, second).points] == [3]
+    assert [point.step for point in progress(made, second).curve.points()] == [3]
 
     tokenizer, data = tmp_path / "tokenizer", tmp_path / "data"
     python = os.environ["TUI_TRAIN_TEST_BRIDGE"]
@@ -289,6 +289,6 @@ def test_it_trains_goes_on_and_is_finetuned(tmp_path):
     printed = child(tuned.parent, "steps=3", tuned)
     assert f"Loading base model weights from: {script.parent}/output" in printed
     assert "validation loss at iteration 3" in printed
-    losses = [point.loss for point in progress(made, printed).points]
+    losses = [point.loss for point in progress(made, printed).curve.points()]
     assert losses[2] < losses[1] == losses[0]  # the first step is one of a learning rate of 0
     assert {path.name for path in data.iterdir()} == {"training.jsonl", "validation.jsonl"}

@@ -20,9 +20,9 @@ from support import HOSTILE, SCRIPTS, facts, marked, until
 from tui_train import __main__, __version__, cli, run_commands, wizard
 from tui_train.profile.fields import FIELDS
 from tui_train.runs import rundir
-from tui_train.runs.progress import Progress
 from tui_train.runs.status import status
 from tui_train.runs.stop import stop as end
+from tui_train.supervisor.progress import Progress
 from tui_train.supervisor.state import Status
 
 TUI_TRAIN = [sys.executable, "-m", "tui_train"]
@@ -517,7 +517,7 @@ def test_following_keeps_two_points_however_many_there_were(monkeypatch, capsys)
     monkeypatch.setattr(run_commands, "follow", lambda run, on_attempt: iter(lines))
     monkeypatch.setattr(run_commands, "wait", lambda run: None)
     progress, _ = run_commands._stream(rundir.RunDir(Path("/nowhere")))
-    assert [point.step for point in progress.points] == [1, 500]
+    assert [point.step for point in progress.curve.points()] == [1, 500]
     assert capsys.readouterr().out.splitlines() == lines
 
 

@@ -25,8 +25,8 @@ from tui_train.presets import preset
 from tui_train.profile.fields import put
 from tui_train.profile.store import dumps
 from tui_train.profile.types import Profile
-from tui_train.runs.lines import rank
 from tui_train.runs.rundir import RunDir
+from tui_train.supervisor.lines import rank
 
 # As the built-in trainer would train, every value named.
 WHOLE = support.profile(support.RECIPE)

@@ -8,12 +8,12 @@ import sys
 import pytest
 from support import SCRIPTS, UUIDS, bash, exported, facts, gpu, noted, plain_environment, profile, stub, taken
 from test_training import TINY, log_of, run_of
-
 from tui_train.diagnose.phase import phase as diagnosed
+
 from tui_train.diagnose.reader import lines_of
-from tui_train.memory.rungs import WHERE
 from tui_train.plan.types import argv
 from tui_train.runs.status import status
+from tui_train.supervisor.memory_words import WHERE
 
 OLD = {"torch": "2.7.1", "transformers": "4.57.0", "packages": {}}
 MANY = {

@@ -10,8 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tui_train.runs import logfile
-from tui_train.runs.lines import LONGEST, RANK, Run, fold, rank, styled
 from tui_train.runs.logfile import Line, LogFile
+from tui_train.supervisor.lines import LONGEST, RANK, Run, fold, rank, styled
 
 PIECES = [*"\x1b[31m;0K\t\r\x07]", "\x1b[1;31m", "\x1b[m", "\x1b[0m", "ab", "中", "\x1b[A"]
 # Short blocks show in few bytes what long ones show in many.

@@ -17,13 +17,13 @@ from support import SCRIPTS, bash, exported, facts, plain_environment, profile, 
 from tui_train import run_commands
 from tui_train.diagnose import Evidence, diagnose, of_run
 from tui_train.diagnose.reader import lines
-from tui_train.memory.wordings import OUT_OF_MEMORY
-from tui_train.runs.anew import first_step, sentence
 from tui_train.runs.follow import watch
-from tui_train.runs.progress import Reading
 from tui_train.runs.rundir import RunDir
 from tui_train.runs.status import status
 from tui_train.runs.worries import worries
+from tui_train.supervisor.first_step import first_step, sentence
+from tui_train.supervisor.memory_words import OUT_OF_MEMORY
+from tui_train.supervisor.progress import Reading
 
 OURS = {"trainer.kind": "script", "trainer.preset": "custom", "trainer.python": sys.executable}
 SLEEPS = {**OURS, "trainer.script": str(SCRIPTS / "sleeper.py")}

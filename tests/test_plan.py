@@ -6,6 +6,7 @@ import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from support import UUIDS, facts, gpu, profile, ready, taken, toolchain
+from tui_train.render.bash import launch_script
 
 from tui_train.errors import BadInput, Unavailable
 from tui_train.facts.types import Facts
@@ -15,7 +16,6 @@ from tui_train.plan.types import CHECKPOINT, Command, Part, argv, expand, in_run
 from tui_train.presets import PLACEHOLDERS, preset, presets, takes, texts
 from tui_train.presets.own import read
 from tui_train.profile.types import Profile
-from tui_train.render.bash import launch_script
 
 SCRIPT = {"trainer.kind": "script", "trainer.script": "/src/my train.py"}
 

@@ -28,10 +28,11 @@ from tui_train.presets import own as own_module
 from tui_train.presets.own import own_presets
 from tui_train.profile import store
 from tui_train.render.config_yaml import config_yaml
-from tui_train.runs.progress import Point, Progress, advance
 from tui_train.runs.rundir import RunDir
 from tui_train.runs.status import status
 from tui_train.runs.tail import Tail
+from tui_train.supervisor.curve import Point
+from tui_train.supervisor.progress import Progress, advance
 
 MINE = """\
 # all that is mine
@@ -247,7 +248,7 @@ def test_logs_are_read_as_the_preset_says(tmp_path, name, lines, expected):
     chosen, found = chosen_for(name, tmp_path)
     (tmp_path / "plan.json").write_bytes(msgspec.json.encode(plan(chosen, found)))
     progress = advance(Progress(), lines, RunDir(tmp_path).reading())
-    assert (progress.points, progress.step, progress.steps) == expected
+    assert (progress.curve.points(), progress.step, progress.steps) == expected
 
 
 @pytest.mark.parametrize("log", [{"expressions": ["("]}, {"expressions": 5}, {"steps": "x"}, [], None, "x"])
@@ -283,7 +284,7 @@ def test_a_training_like_nanogpt_goes_on_from_its_one_checkpoint(tmp_path):
     for number in (1, 2):
         progress = advance(progress, Tail(run.attempt_log(number)).lines(), run.reading())
     assert (progress.step, progress.steps) == (9, 9)
-    assert [point.step for point in progress.points if point.step] == [*range(1, 10)]
+    assert [point.step for point in progress.curve.points() if point.step] == [*range(1, 10)]
     assert progress.last.loss == pytest.approx(math.pow(0.9, 18), abs=1e-4)
     # Cut off in the middle of writing, it is none.
     whole = (run.path / "output" / "ckpt.pt").read_bytes()

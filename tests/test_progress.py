@@ -5,8 +5,9 @@ import time
 
 import pytest
 
-from tui_train.runs.progress import Point, Progress, advance
 from tui_train.runs.tail import Tail
+from tui_train.supervisor.curve import Point
+from tui_train.supervisor.progress import Progress, advance
 
 BUILTIN = """\
 rank 0/1 | host box | device cpu | backend none
@@ -55,7 +56,7 @@ HF = (
 def test_the_built_in_trainer():
     found = advance(Progress(), BUILTIN.splitlines())
     assert (found.step, found.steps) == (2, 60)
-    assert found.points == (Point(1, 5.5689101), Point(2, 5.1223001))
+    assert found.curve.points() == (Point(1, 5.5689101), Point(2, 5.1223001))
     assert (found.first, found.last) == (Point(1, 5.5689101), Point(2, 5.1223001))
     assert found.learning_rate == pytest.approx(0.001)
     assert found.tokens_per_second == pytest.approx(11711)
@@ -63,14 +64,14 @@ def test_the_built_in_trainer():
 
 def test_steps_that_are_told_again_replace_what_came_after():
     found = advance(Progress(), (BUILTIN + "step 3/60 | loss 4.9 |\nstep 4/60 | loss 4.8 |\n" + RESUMED).splitlines())
-    assert found.points == (Point(1, 5.5689101), Point(2, 5.1223001), Point(3, 4.5))
+    assert found.curve.points() == (Point(1, 5.5689101), Point(2, 5.1223001), Point(3, 4.5))
     assert (found.step, found.tokens_per_second) == (3, 900)
 
 
 @pytest.mark.parametrize("number", ["nan", "inf", "-inf", "NaN"])
 def test_a_loss_that_is_no_number(number):
     found = advance(Progress(), [f"step 1/2 | loss {number} | lr 1.0e-3 | grad_norm nan | tokens/s 5"])
-    assert not math.isfinite(found.points[0].loss)
+    assert not math.isfinite(found.curve.points()[0].loss)
 
 
 def test_lines_may_come_one_by_one_or_all_at_once():
@@ -87,7 +88,7 @@ def test_the_hf_trainer_in_old_and_new_wording(tmp_path):
     tail = Tail(log)
     found = advance(Progress(), tail.lines())
     assert (found.step, found.steps) == (6, 12)
-    assert found.points == (Point(2, 3.911), Point(4, 3.905), Point(6, 3.894))
+    assert found.curve.points() == (Point(2, 3.911), Point(4, 3.905), Point(6, 3.894))
     assert found.learning_rate == pytest.approx(2.917e-05)
     assert found.gradient_norm == pytest.approx(0.8228)
     # The bar at work is ahead of the last line.
@@ -114,7 +115,7 @@ def test_the_hf_trainer_in_old_and_new_wording(tmp_path):
 )
 def test_only_what_is_progress_counts(line, step, steps):
     found = advance(Progress(), [line])
-    assert (found.step, found.steps, found.points) == (step, steps, ())
+    assert (found.step, found.steps, found.curve.points()) == (step, steps, ())
 
 
 @pytest.mark.parametrize(
@@ -185,13 +186,13 @@ def test_a_long_line_takes_no_time():
 
 def test_hf_without_bars_still_tells_the_losses():
     found = advance(Progress(), ["{'loss': 2.5, 'epoch': 0.1}", "{'loss': 2.25, 'epoch': 0.2}", "{'train_loss': 1.0}"])
-    assert [point.loss for point in found.points] == [2.5, 2.25]
+    assert [point.loss for point in found.curve.points()] == [2.5, 2.25]
 
 
 def test_a_loss_that_is_none_is_a_loss():
     told = advance(Progress(), ["{'loss': 3.0, 'epoch': 0.1}", "{'loss': nan, 'grad_norm': nan, 'epoch': 0.2}"])
     assert math.isnan(told.last.loss)
-    assert [point.step for point in told.points] == [0, 1]
+    assert [point.step for point in told.curve.points()] == [0, 1]
 
 
 def test_a_bar_of_something_else_is_not_the_training():

@@ -13,10 +13,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tui_train.runs import scan as scanning
-from tui_train.runs.lines import RANK, fold
 from tui_train.runs.logfile import LogFile
 from tui_train.runs.scan import Scan
 from tui_train.runs.search import Filtered, find
+from tui_train.supervisor.lines import RANK, fold
 
 LINES = ["loss 1", "LOSS 2", "\x1b[1mlo\x1b[0mss 3", "x\rloss 4", "loss 5\rx", "", "é loss"]
 

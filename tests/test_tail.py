@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tui_train.runs.lines import LONGEST, fold
 from tui_train.runs.tail import Tail
+from tui_train.supervisor.lines import LONGEST, fold
 
 BAR = b"\r 17%|\xe2\x96\x88\xe2\x96\x8b        | 2/12 [00:00<00:01,  5.51it/s]"
 SHOWN = " 17%|█▋        | 2/12 [00:00<00:01,  5.51it/s]"

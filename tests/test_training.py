@@ -12,12 +12,12 @@ from support import SCRIPTS, bash, exported, facts, plain_environment, profile, 
 from test_launchers import free_port
 from test_matrix import together
 
-from tui_train.runs.progress import Progress, advance
 from tui_train.runs.rundir import RunDir
 from tui_train.runs.start import start
 from tui_train.runs.status import status
 from tui_train.runs.stop import stop
 from tui_train.runs.tail import Tail
+from tui_train.supervisor.progress import Progress, advance
 
 pytestmark = pytest.mark.training
 
@@ -77,7 +77,7 @@ def test_plain_python(undisturbed):
     now = status(run)
     assert (now.state, len(now.attempts)) == ("finished", 1)
     progress = advance(Progress(), Tail(run.attempt_log(1)).lines())
-    assert (progress.step, progress.steps, len(progress.points)) == (8, 8, 8)
+    assert (progress.step, progress.steps, len(progress.curve.points())) == (8, 8, 8)
     assert progress.tokens_per_second > 0
     assert re.search(r"^rank 0/1 \| .* device cpu", log_of(run, 1), re.MULTILINE)
 
@@ -176,7 +176,7 @@ def test_a_script_with_the_hf_trainer(tmp_path):
     lines = [*Tail(run.attempt_log(2)).lines()]
     progress = advance(Progress(), lines)
     assert (progress.step, progress.steps) == (6, 6)
-    assert progress.points
+    assert progress.curve.points()
     # It went on after step 4, and did not begin anew.
     assert sum(line.startswith("{'loss'") for line in lines) == 2
 
@@ -230,7 +230,7 @@ def test_a_script_whose_batch_size_is_the_total(tmp_path):
         assert all(words in log_of(run, number) for words in told)
         assert {*re.findall(r"samples (\d+)", log_of(run, number))} == {"8"}
     found = advance(Progress(), Tail(run.attempt_log(2)).lines())
-    assert [point.step for point in found.points] == [1, 2, 3, 4]
+    assert [point.step for point in found.curve.points()] == [1, 2, 3, 4]
     assert found.last.loss == pytest.approx(math.pow(0.8, 6), abs=1e-5)
 
 

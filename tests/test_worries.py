@@ -7,12 +7,14 @@ import time
 import pytest
 
 from tui_train.runs.follow import quiet
-from tui_train.runs.progress import Point, Progress
 from tui_train.runs.worries import worries
+from tui_train.supervisor import curve
+from tui_train.supervisor.curve import Point
+from tui_train.supervisor.progress import Progress
 
 
 def losses(*values):
-    return Progress(points=tuple(Point(step, value) for step, value in enumerate(values, 1)))
+    return Progress(curve=curve.of(Point(step, value) for step, value in enumerate(values, 1)))
 
 
 @pytest.mark.parametrize(

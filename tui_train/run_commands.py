@@ -19,12 +19,13 @@ from tui_train.profile import store
 from tui_train.profile.types import Profile
 from tui_train.runs import archive, rundir
 from tui_train.runs.follow import follow, ranks, wait
-from tui_train.runs.progress import Progress, advance
 from tui_train.runs.rundir import RunDir
 from tui_train.runs.start import another_start, nothing_left, start
 from tui_train.runs.status import status
 from tui_train.runs.stop import stop as end
 from tui_train.runs.tail import Tail
+from tui_train.supervisor import curve
+from tui_train.supervisor.progress import Progress, advance
 from tui_train.supervisor.state import AttemptStatus, Status
 from tui_train.text import duration, size, table, visible
 from tui_train.wizard import open_wizard, terminal
@@ -236,9 +237,8 @@ def _explain(found: RunDir) -> None:
 
 def _ends(progress: Progress) -> Progress:
     """Return the progress with its first and last point only: however long the run, a line costs the same."""
-    if len(progress.points) <= 2:
-        return progress
-    return msgspec.structs.replace(progress, points=(progress.points[0], progress.points[-1]))
+    first, last = progress.first, progress.last
+    return progress._replace(curve=curve.of((first, last))) if first and last and first != last else progress
 
 
 def _find(reference: str) -> RunDir:

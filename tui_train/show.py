@@ -7,9 +7,9 @@ from tui_train.checks import Finding
 from tui_train.facts.gpus import all_blocked, judge, sets
 from tui_train.facts.samples import Sample
 from tui_train.facts.types import Facts, Gpu, Machine, Toolchain
-from tui_train.memory.rungs import WHERE
 from tui_train.plan.types import Plan
 from tui_train.runs.rundir import RunDir
+from tui_train.supervisor.memory_words import WHERE
 from tui_train.supervisor.state import Status
 from tui_train.text import counted, duration, size, table, visible
 

@@ -1,15 +1,11 @@
 """Words for people: untrusted text made safe, and sizes and durations in short form."""
 
-import re
 from collections.abc import Sequence
 from pathlib import Path
 
-_CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u200b-\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff\ufeff]+")
+from tui_train.supervisor.text import visible
 
-
-def visible(text: str) -> str:
-    """Return `text` with every control, direction-changing or undecodable character shown as an escape, on one line."""
-    return _CONTROL.sub(lambda match: match.group().encode("unicode_escape", "surrogatepass").decode("ascii"), text)
+__all__ = ["counted", "duration", "home", "size", "table", "visible"]
 
 
 def home(path: str) -> str:

@@ -17,9 +17,9 @@ from textual.message import Message
 from textual.strip import Strip
 from textual.widget import Widget
 
-from tui_train.runs.lines import Run, fold, styled
 from tui_train.runs.logfile import Line, LogFile
 from tui_train.runs.search import Filtered
+from tui_train.supervisor.lines import Run, fold, styled
 
 _EVERY = 0.1  # seconds between two looks for what is new
 _WHEEL = 3

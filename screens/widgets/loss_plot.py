@@ -1,10 +1,8 @@
 """The loss over the steps."""
 
-from collections.abc import Sequence
-
 from textual_plotext import PlotextPlot
 
-from tui_train.runs.progress import Point
+from tui_train.supervisor.curve import Curve
 
 _MOST_POINTS = 400
 _TICKS = 6
@@ -14,14 +12,12 @@ _HIGHEST = 1e30  # what is beyond, or no number, cannot be drawn
 class LossPlot(PlotextPlot):
     """Is there from the second point on, unless it is hidden."""
 
-    def draw(self, points: Sequence[Point]) -> None:
+    def draw(self, curve: Curve) -> None:
         """Draw the points that can be drawn, and of very many only some."""
-        points = [point for point in points if abs(point.loss) < _HIGHEST and point.step < _HIGHEST]
-        self.display = len(points) > 1 and not self.has_class("hidden")
-        if len(points) < 2:
+        shown = [point for point in curve.thinned(_MOST_POINTS) if abs(point.loss) < _HIGHEST]
+        self.display = len(shown) > 1 and not self.has_class("hidden")
+        if len(shown) < 2:
             return
-        every = max(1, len(points) // _MOST_POINTS)
-        shown = [*points[::every], *points[-1:]]
         self.plt.clear_data()
         self.plt.clear_figure()
         self.plt.plot([point.step for point in shown], [point.loss for point in shown], marker="braille")

@@ -9,10 +9,10 @@ import msgspec
 
 from tui_train.diagnose.evidence import of_reference
 from tui_train.diagnose.types import Diagnosis
-from tui_train.memory.rungs import WHERE
 from tui_train.profile import fields
 from tui_train.runs.rundir import RunDir
 from tui_train.runs.status import status
+from tui_train.supervisor.memory_words import WHERE
 from tui_train.text import visible
 
 _STATES = {

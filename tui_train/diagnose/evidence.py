@@ -1,7 +1,6 @@
 """Gathering what is known of a log or a run; the only part of the diagnosis that reads the disk."""
 
 import os
-import re
 import shutil
 from pathlib import Path
 
@@ -19,10 +18,13 @@ from tui_train.plan.in_force import in_force, settle
 from tui_train.presets import Preset, preset, takes
 from tui_train.profile import fields, store
 from tui_train.profile.types import Profile
-from tui_train.runs.anew import first_step
-from tui_train.runs.ranks import planned
+from tui_train.runs import ranks
 from tui_train.runs.rundir import RunDir
 from tui_train.runs.status import status
+from tui_train.supervisor import planned
+from tui_train.supervisor.checkpoints import newest
+from tui_train.supervisor.first_step import first_step
+from tui_train.supervisor.refused import Refused
 from tui_train.text import visible
 
 # As plan/nemo.py passes them, or writes them into its file.
@@ -53,7 +55,7 @@ def of_run(run: RunDir, facts: Facts | None = None) -> Diagnosis | None:
         return None
     attempt = now.attempts[-1]
     code = attempt.exit_code if attempt.exit_code is not None and attempt.exit_code >= 0 else None
-    profile, plan = _profile(run), planned(_bytes(run.plan_file))
+    profile, plan = _profile(run), ranks.planned(_bytes(run.plan_file))
     output = profile.trainer.output if profile and profile.trainer.output else str(run.path / "output")
     document = documents.document(profile.trainer.config) if profile and profile.trainer.config else None
     known = _preset(profile) if profile else None
@@ -70,11 +72,11 @@ def of_run(run: RunDir, facts: Facts | None = None) -> Diagnosis | None:
         free_shm=_free("/dev/shm"),  # noqa: S108 - what is free there, nothing is written
         world_size=max(1, plan.world_size),
         cuda=bool(plan.gpus),
-        checkpoint=_checkpoint(profile, output) if profile else "",
+        checkpoint=_checkpoint(run, attempt.position),
         takes=_takes(profile, document) if profile else frozenset(),
         phase=attempt.phase,
         resumed=attempt.resumed,
-        first_step=first_step(run.attempt_log(attempt.number), run.reading()) if attempt.resumed else 0,
+        first_step=first_step(str(run.attempt_log(attempt.number)), run.reading()) if attempt.resumed else 0,
         eval_batch=fallbacks.eval_batch(known, document) if known else 0,
     )
     if profile is None:
@@ -128,19 +130,14 @@ def _preset(profile: Profile) -> Preset | None:
         return None
 
 
-def _checkpoint(profile: Profile, output: str) -> str:
-    """Return the newest whole checkpoint in the output folder, empty where there is none, or none that is known."""
-    chosen = _preset(profile) if profile.trainer.kind != "nemo" else None
-    shape = chosen.checkpoints if chosen else None
-    if shape is None or not shape.prefix:
-        return ""
-    name = re.compile(re.escape(shape.prefix) + r"(\d+)" + re.escape(shape.suffix))
+def _checkpoint(run: RunDir, position: int) -> str:
+    """Return the newest complete checkpoint of the attempt at a position of the ladder, empty where none is known."""
     try:
-        found = [(int(match[1]), path) for path in Path(output).iterdir() if (match := name.fullmatch(path.name))]
-    except OSError:
+        attempts = planned.read(str(run.path)).attempts
+    except Refused:
         return ""
-    whole = [(step, str(path)) for step, path in found if all((path / part).exists() for part in shape.complete)]
-    return max(whole, default=(0, ""))[1]
+    rule = attempts[position - 1].checkpoints if 0 < position <= len(attempts) else None
+    return newest(rule, str(run.path)) if rule else ""
 
 
 def _bytes(path: Path) -> bytes:

@@ -11,6 +11,7 @@ from typing import Any, BinaryIO
 
 from tui_train.diagnose.types import Line
 from tui_train.errors import BadInput, NotFound
+from tui_train.supervisor.lines import origin
 from tui_train.text import visible
 
 _BLOCK = 128 * 1024
@@ -23,10 +24,6 @@ _LAYOUT = frozenset(b"\t\n\r\b\f\v\a\x1b")
 _ESCAPE = re.compile(rb"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)|[@-Z\\-_])")
 # Literals, for they are found much faster than an expression.
 _WORDS = (b"rror:", b"Killed", b"CANCELLED", b"kill event", b"Xid")
-_PREFIX = re.compile(
-    r"\s*(?:(?:\[(?:rank|default|trainer)(?P<a>\d{1,6})(?:\|\d+)?\]:|(?P<b>\d{1,6}):(?= )|\[rank (?P<c>\d{1,6})\]"
-    r"|\((?:\w+ )?pid=\d+[^)]{0,80}\)|\[(?:\d+,)?(?P<d>\d{1,6})\]<std(?:out|err)>:)\s?)"
-)
 
 
 def lines_of(path: str) -> tuple[Line, ...]:
@@ -121,14 +118,6 @@ def _split(number: int, block: bytes) -> Iterator[tuple[int, bytes]]:
 def _cleaned(number: int, raw: bytes) -> Iterable[Line]:
     """Return what a terminal would have shown of a line, a carriage return beginning it anew."""
     for piece in _ESCAPE.sub(b"", raw).split(b"\r"):
-        text = piece.decode("utf-8", "replace").replace("\0", "")
-        rank = None
-        for _ in range(3):
-            match = _PREFIX.match(text)
-            if not match:
-                break
-            told = next((value for value in match.groups() if value), None)
-            rank = int(told) if told else rank
-            text = text[match.end() :]
+        rank, text = origin(piece.decode("utf-8", "replace").replace("\0", ""))
         if text.strip():
             yield Line(number, text.rstrip(), rank)

@@ -7,9 +7,10 @@ from tui_train.checks import check
 from tui_train.diagnose.types import Evidence
 from tui_train.errors import BadInput
 from tui_train.facts.types import Facts
-from tui_train.memory.rungs import PHASES, Room, helps, rung, why_not
+from tui_train.memory.rungs import Room, helps, rung, why_not
 from tui_train.plan.batch import nearest_global
 from tui_train.profile.types import Profile
+from tui_train.supervisor.memory_words import PHASES
 
 _PORTS = 1000
 # Rungs of the ladder that keep the training the same, the most helpful first.

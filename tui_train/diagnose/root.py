@@ -9,14 +9,14 @@ import msgspec
 
 from tui_train.changes import Change
 from tui_train.diagnose import packages
-from tui_train.diagnose.holders import other_holder
-from tui_train.diagnose.phase import phase
 from tui_train.diagnose.progress import completed, last_step, steps
 from tui_train.diagnose.remedies import REMEDIES, change_for
 from tui_train.diagnose.signatures import signatures
 from tui_train.diagnose.types import Diagnosis, Evidence, Line, Signature
 from tui_train.facts.types import Facts
 from tui_train.profile.types import Profile
+from tui_train.supervisor.holders import other_holder
+from tui_train.supervisor.tracebacks import phase_of
 from tui_train.text import size, visible
 
 # A line that only tells: a log record below ERROR, a Python warning, a line of a traceback's source (│: boxed).
@@ -26,6 +26,8 @@ _TELLS = re.compile(
     r"|^\s*[│╭╰]|^\[W\d|^W\d{4} |^\[NeMo [WI] |^\s+(?:#|raise |print\(|if |return )|NCCL INFO|^\s*File \""
 )
 _FRAME = re.compile(r'\s+File "')
+_BEGIN = "(most recent call last)"
+_FRAMES = 400
 _RECOVERED = 5
 _LONGEST = 500
 # With fewer bytes free a disk, or /dev/shm, counts as full.
@@ -68,7 +70,7 @@ def diagnose(evidence: Evidence, profile: Profile | None = None, facts: Facts | 
         return None
     best = _decided(best, evidence)
     if best.signature.failure == "cuda_oom":
-        evidence = msgspec.structs.replace(evidence, phase=evidence.phase or phase(evidence.lines, best.line))
+        evidence = msgspec.structs.replace(evidence, phase=evidence.phase or _phase(evidence.lines, best.line))
         remedy = REMEDIES.get(evidence.phase, best.signature.remedy)
         best = msgspec.structs.replace(best, signature=msgspec.structs.replace(best.signature, remedy=remedy))
     if best.signature.failure == "missing_module":
@@ -114,7 +116,19 @@ def _groups(match: re.Match[str], line: Line) -> dict[str, str] | None:
     if "held" not in groups:
         return groups
     holder = other_holder(line.text)
-    return {**groups, **holder} if holder else None
+    return {**groups, "pid": holder.pid, "held": holder.held} if holder else None
+
+
+def _phase(lines: Sequence[Line], failed: Line) -> str:
+    """Return the phase that the traceback before a line tells, empty where none does."""
+    at = next((index for index, line in enumerate(lines) if line is failed), 0)
+    frames: list[str] = []
+    for line in reversed(lines[max(0, at - _FRAMES) : at]):
+        if line.rank == failed.rank and _BEGIN in line.text:
+            return phase_of(reversed(frames))
+        if line.rank == failed.rank:
+            frames.append(line.text)
+    return ""
 
 
 def _silent(evidence: Evidence) -> list[Hit]:

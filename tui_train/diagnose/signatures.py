@@ -7,7 +7,7 @@ from pathlib import Path
 import msgspec
 
 from tui_train.diagnose.types import Signature
-from tui_train.memory.wordings import OUT_OF_MEMORY
+from tui_train.supervisor.memory_words import OUT_OF_MEMORY
 
 
 class _File(msgspec.Struct, frozen=True):

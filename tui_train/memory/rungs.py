@@ -9,16 +9,9 @@ from tui_train.errors import BadInput
 from tui_train.plan.batch import smaller_micro
 from tui_train.profile.fields import nearest
 from tui_train.profile.types import Profile
+from tui_train.supervisor.memory_words import PHASES
 from tui_train.text import visible
 
-# Where memory runs out, in words.
-WHERE = {
-    "loss": "in the forward or backward pass",
-    "step": "in the optimizer step",
-    "load": "while the model was loaded",
-    "eval": "in the evaluation",
-}
-PHASES = tuple(WHERE)
 _ACTIVATIONS = frozenset({"loss"})
 _EVERYWHERE = frozenset(PHASES)
 _STATES = frozenset({"loss", "step", "eval"})

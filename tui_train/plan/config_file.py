@@ -7,10 +7,11 @@ from typing import Any
 from tui_train.facts.types import Facts
 from tui_train.plan.arguments import fill, plain
 from tui_train.plan.resolve import Resolved
-from tui_train.plan.types import CHECKPOINT, ConfigFile, Plain, Word, filled, in_run_dir, joined, marked
+from tui_train.plan.types import CHECKPOINT, ConfigFile, Plain, Word, in_run_dir, joined, marked
 from tui_train.plan.values import Value, words
 from tui_train.presets import PLACEHOLDER, Argument, Preset, applies, texts_in
 from tui_train.profile.types import Profile
+from tui_train.supervisor.fill import filled
 from tui_train.text import home
 
 

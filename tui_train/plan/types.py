@@ -6,6 +6,7 @@ from typing import Any, Literal, get_args
 from msgspec import Struct
 
 from tui_train.profile.fields import Value
+from tui_train.supervisor import fill
 
 Origin = Literal["profile", "machine", "launcher", "ladder", "container"]
 
@@ -48,7 +49,7 @@ NODE_RANK = Variable("NODE_RANK")
 CARDS = Variable("CARDS")
 
 # They stand in files for what only the running script knows.
-MARKS = {"RUN_DIR": "@TUI_TRAIN_RUN_DIR@", "CHECKPOINT": "@TUI_TRAIN_CHECKPOINT@"}
+MARKS = {"RUN_DIR": fill.RUN_DIR, "CHECKPOINT": fill.CHECKPOINT}
 
 
 def in_run_dir(path: str, before: str = "") -> Joined:
@@ -113,8 +114,8 @@ class Attempt(Struct, frozen=True, kw_only=True):
 
     `edits` are its values where they are not the profile's own, by key. `then` is the number of the attempt after it,
     by the phase in which the GPU's memory ran out; none where it is not in there. `fills` are files of the plan that
-    hold paths which only the running script knows: it puts them in (`filled`). Beside each stands the value that takes
-    the place of a checkpoint where there is none.
+    hold paths which only the running machine knows: supervisor/fill.py puts them in. Beside each stands the value that
+    takes the place of a checkpoint where there is none.
     """
 
     rung: str
@@ -261,12 +262,6 @@ def argv(command: Command, run_dir: str, checkpoint: str = "", node_rank: int = 
 def needs_checkpoint(part: Part) -> bool:
     """Tell whether a part is only there when a checkpoint is."""
     return part.resumes or any(isinstance(word, Joined) and CHECKPOINT in word.pieces for word in part.words)
-
-
-def filled(path: str) -> str:
-    """Return where the script writes a file of the plan with its own paths put in: `config.filled.yaml`."""
-    stem, dot, ending = path.rpartition(".")
-    return f"{stem}.filled{dot}{ending}"
 
 
 def marked(word: Word) -> str:

@@ -4,7 +4,7 @@ from typing import Any
 
 import yaml
 
-from tui_train.plan.types import MARKS, ConfigFile, Plain
+from tui_train.plan.types import MARKS, ConfigFile
 from tui_train.text import visible
 
 
@@ -39,12 +39,6 @@ def config_yaml(config: ConfigFile) -> str:
     """Return the configuration as YAML, for any reader of YAML 1.1 or 1.2."""
     text = yaml.dump(_quoted(config.values), Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=10_000)
     return f"# {visible(config.why)}\n{text}"
-
-
-def yaml_value(value: Plain) -> str:
-    """Return a value as YAML in one line."""
-    text = yaml.dump(_quoted(value), Dumper=_Dumper, default_flow_style=True, allow_unicode=False, width=10_000)
-    return text.removesuffix("\n").removesuffix("\n...")
 
 
 def _quoted(value: Any) -> Any:

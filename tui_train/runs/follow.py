@@ -6,13 +6,13 @@ from pathlib import Path
 
 from msgspec import Struct
 
-from tui_train.runs.anew import HEAD, first_step, sentence
-from tui_train.runs.lines import rank
-from tui_train.runs.progress import Progress, Reading, advance
 from tui_train.runs.ranks import MOST, Planned, Rank, compare, joined, parse, planned
 from tui_train.runs.rundir import RunDir
 from tui_train.runs.status import status
 from tui_train.runs.tail import Tail
+from tui_train.supervisor.first_step import HEAD, first_step, sentence
+from tui_train.supervisor.lines import rank
+from tui_train.supervisor.progress import Progress, Reading, advance
 from tui_train.supervisor.state import AttemptStatus, Status
 
 _PAUSE = 0.15
@@ -199,7 +199,7 @@ class _Reader:
         """Compare the first step with the checkpoint that was given, until a step is told or too much is written."""
         if not self._resumed:
             return
-        first = first_step(self._log, reading)
+        first = first_step(str(self._log), reading)
         self.anew = sentence(first, self._resumed)
         if first or self._log.stat().st_size > HEAD:
             self._resumed = 0

@@ -16,9 +16,9 @@ from tui_train.files import write_beside, writing
 from tui_train.places import expanded, runs_folder
 from tui_train.plan.types import Log
 from tui_train.render import PLAN, PROFILE, SCRIPT, File
-from tui_train.runs.progress import Reading
 from tui_train.supervisor import events
 from tui_train.supervisor.events import Event
+from tui_train.supervisor.progress import Reading
 from tui_train.text import visible
 
 

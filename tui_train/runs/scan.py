@@ -17,8 +17,8 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
-from tui_train.runs.lines import fold
 from tui_train.runs.logfile import BLOCK, Line, LogFile
+from tui_train.supervisor.lines import fold
 
 WINDOW = 4 << 20
 _PAUSE = 0.2

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from pathlib import Path
 
-from tui_train.runs.lines import bar, fold, last_of
+from tui_train.supervisor.lines import bar, fold, last_of
 
 _PIECE = 1 << 20
 _SEEN = 1 << 16

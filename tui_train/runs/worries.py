@@ -3,7 +3,7 @@
 import math
 from itertools import takewhile
 
-from tui_train.runs.progress import Progress
+from tui_train.supervisor.progress import Progress
 
 # So many minutes without a line are no standstill yet: an evaluation, a checkpoint or a compilation takes them.
 PATIENCE = 3
@@ -22,9 +22,8 @@ def worries(progress: Progress, quiet: int, idle: float | None, anew: str = "") 
 
 
 def _loss(progress: Progress) -> tuple[str, ...]:
-    newest = progress.points[::-1]
-    broken = [*takewhile(lambda point: not math.isfinite(point.loss), newest)]
-    zero = [*takewhile(lambda point: point.loss == 0, newest)]
+    broken = [*takewhile(lambda point: not math.isfinite(point.loss), progress.curve.backwards())]
+    zero = [*takewhile(lambda point: point.loss == 0, progress.curve.backwards())]
     if broken:
         return (f"the loss is {broken[0].loss} since step {broken[-1].step}: it learns nothing any more",)
     if len(zero) >= _ZEROS:

@@ -1,4 +1,4 @@
-"""Words for people: untrusted text made safe."""
+"""Untrusted text made safe to show."""
 
 from __future__ import annotations
 

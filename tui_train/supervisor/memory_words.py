@@ -1,6 +1,18 @@
-"""OUT_OF_MEMORY: the one table of what says that the GPU's memory ran out; launch.sh and the diagnosis both read it."""
+"""What says that the GPU's memory ran out, and where it did."""
 
-# Failure by which the diagnosis names it, and a regular expression that bash (extended) and Python read alike.
+from __future__ import annotations
+
+# Where memory runs out, in words. The ladder has attempts for the phases; nothing on it helps at the very start.
+WHERE = {
+    "loss": "in the forward or backward pass",
+    "step": "in the optimizer step",
+    "load": "while the model was loaded",
+    "eval": "in the evaluation",
+    "start": "where the processes first meet",
+}
+PHASES = tuple(phase for phase in WHERE if phase != "start")
+
+# Failure by which the diagnosis names it, and a regular expression.
 # Words alone are none: “CUDA out of memory” counts where an error begins with it, not where a hint speaks of it.
 OUT_OF_MEMORY: tuple[tuple[str, str], ...] = (
     ("cuda_oom", r"(^|: )(CUDA|HIP|XPU) out of memory"),
@@ -18,6 +30,8 @@ OUT_OF_MEMORY: tuple[tuple[str, str], ...] = (
     ("cuda_oom", r"cupy.*[Oo]ut of memory allocating"),
     ("cuda_oom", r"Failed to allocate [^ ]+ bytes .*on (GPU|device)"),
     ("cuda_oom", r"ran out of GPU memory"),
+    # By accelerate, whose own search for a batch that fits hides what it met.
+    ("cuda_oom", r"No executable batch size found, reached zero"),
     ("cublas_alloc", r"BLAS_STATUS_ALLOC_FAILED"),
     ("cudnn_alloc", r"CUDNN_STATUS_ALLOC_FAILED"),
     ("nccl_cuda_error", r"Cuda failure ([0-9]+ )?'out of memory'"),

@@ -1,13 +1,15 @@
 """What the lines of most trainers, their progress bars and a preset tell: step, loss, learning rate and so on."""
 
+from __future__ import annotations
+
 import ast
 import math
 import re
 from collections.abc import Iterable
+from typing import NamedTuple
 
-from msgspec import Struct
-
-from tui_train.runs.lines import without_rank
+from .curve import Curve, Growing, Point
+from .lines import without_rank
 
 _NUMBER = r"[-+]?(?:\d+\.?\d*(?:e[-+]?\d+)?|nan|inf)"
 _IS = r"[ :=\[]{1,4}"
@@ -38,9 +40,11 @@ _TQDM = re.compile(r"^(?:(?:epoch|train|step|iter)[^|]*:)?\s*\d+%\|.*?\b(\d+)/(\
 # An expression of a preset sees no more of a line, and our own no more than this: the longest takes it too long.
 _MOST = 500
 _LONGEST = 4000
+# A number of more digits is no count of steps.
+_MOST_DIGITS = 15
 
 
-class Reading(Struct, frozen=True):
+class Reading(NamedTuple):
     """How a run's lines are read besides: its preset's expressions, and how many steps its plan has (0: unknown)."""
 
     expressions: tuple[re.Pattern[str], ...] = ()
@@ -50,37 +54,33 @@ class Reading(Struct, frozen=True):
 USUAL = Reading()
 
 
-class Point(Struct, frozen=True):
-    """The loss at a step."""
-
-    step: int
-    loss: float
-
-
-class Progress(Struct, frozen=True, kw_only=True):
-    """How far a training is; 0 and None are "not told yet". `points` are in the order of the steps."""
+class Progress(NamedTuple):
+    """How far a training is; 0 and None are "not told yet". `told` says that its lines tell steps, not a bar alone."""
 
     step: int = 0
     steps: int = 0
     tokens_per_second: float | None = None
     learning_rate: float | None = None
     gradient_norm: float | None = None
-    points: tuple[Point, ...] = ()
+    curve: Curve = Curve()
     told: bool = False
 
     @property
     def first(self) -> Point | None:
         """The first loss that was told."""
-        return self.points[0] if self.points else None
+        return self.curve.first
 
     @property
     def last(self) -> Point | None:
         """The newest loss that was told."""
-        return self.points[-1] if self.points else None
+        return self.curve.last
 
 
 def advance(progress: Progress, lines: Iterable[str], reading: Reading = USUAL) -> Progress:
-    """Return the progress after more lines; a step that is told again (after a resume) replaces what came after it."""
+    """Return the progress after more lines; a step that is told again (after a resume) replaces what came after it.
+
+    It costs as much as there are new lines, however long the curve is.
+    """
     told = _Told(progress, reading.steps)
     for line in lines:
         found = next(filter(None, (_found_in(expression, line) for expression in reading.expressions)), None)
@@ -100,54 +100,57 @@ class _Told:
         self.rate = progress.tokens_per_second
         self.lr = progress.learning_rate
         self.norm = progress.gradient_norm
-        self.points = list(progress.points)
+        self.points = Growing(progress.curve)
         self.told = progress.told
 
     def own(self, told: dict[str, str]) -> None:
         """Take what an expression of the preset found."""
         numbers = {name: _float(text) for name, text in told.items()}
-        for name in ("step", "steps"):
-            if math.isfinite(numbers.get(name, math.nan)):
-                setattr(self, name, int(numbers[name]))
-        if "loss" in numbers:
-            _add(self.points, self.step, numbers["loss"])
-        self.lr = numbers.get("lr", self.lr)
-        self.norm = numbers.get("grad_norm", self.norm)
-        self.rate = numbers.get("tokens_per_second", self.rate)
+        self.step = _whole(numbers.get("step"), self.step)
+        self.steps = _whole(numbers.get("steps"), self.steps)
+        self._add(numbers.get("loss"))
+        self.lr = _or(numbers.get("lr"), self.lr)
+        self.norm = _or(numbers.get("grad_norm"), self.norm)
+        self.rate = _or(numbers.get("tokens_per_second"), self.rate)
 
     def known(self, line: str) -> None:
         """Take what a line of a known form tells."""
         line = without_rank(line)[:_LONGEST]
         if line.startswith("start ") and (found := _START.match(line)):
-            self.step, self.steps = int(found[1]), int(found[2])
+            self._counts(found)
         elif "'" in line and (found := _DICT.search(line)):
             self._dictionary(_hf(found[0]))
         elif "[" in line and (found := _TQDM.search(line)):
             # A bar may be of something else, where the training tells its steps in lines.
             if not self.told:
-                self.step, self.steps = int(found[1]), int(found[2])
+                self._counts(found)
             self._values(line[found.end() :])
         elif "oss" in line and _LOSS.search(line) and self._stepped(line):
             self._values(line)
         elif "skipped=" in line and (found := _DEEPSPEED.search(line)):
-            self.step, self.lr = int(found[1]), _float(found[2])
+            self.step = _whole(_count(found[1]), self.step)
+            self.lr = _or(_float(found[2]), self.lr)
+
+    def _counts(self, found: re.Match[str]) -> None:
+        """Take a step and the number of steps; neither where one is too long for a count."""
+        step, steps = _count(found[1]), _count(found[2])
+        if step is not None and steps is not None:
+            self.step, self.steps = step, steps
 
     def _stepped(self, line: str) -> bool:
         """Take the step that a line tells; false where it tells none."""
-        if found := _NEMO.search(line):
-            iteration, last, step = (int(number) for number in found.groups())
-            self.step, self.steps = step + 1, max(self.steps, step - iteration + last + 1)
-        elif found := _AUTOMODEL.search(line):
-            self.step = int(found[1]) + 1
-        elif found := _STEP.search(line):
-            self.step, self.steps = int(found[1]), int(found[2] or self.steps)
-        self.told |= bool(found)
-        return bool(found)
+        told = _nemo(line) or _automodel(line) or _usual(line)
+        if told is None:
+            return False
+        step, steps, nemo = told
+        self.step, self.steps = step, max(self.steps, steps) if nemo else steps or self.steps
+        self.told = True
+        return True
 
     def _values(self, text: str) -> None:
         """Take the loss and what else is told of the present step."""
-        if found := _LOSS.search(text):
-            _add(self.points, self.step, _float(found[1]))
+        found = _LOSS.search(text)
+        self._add(_float(found[1]) if found else None)
         self.lr = _search(_LR, text, self.lr)
         self.norm = _search(_NORM, text, self.norm)
         self.rate = _search(_RATE, text, self.rate)
@@ -157,8 +160,11 @@ class _Told:
         self.lr = told.get("learning_rate", self.lr)
         self.norm = told.get("grad_norm", self.norm)
         self.rate = told.get("tokens_per_second", self.rate)
-        if "loss" in told:
-            _add(self.points, self.step, told["loss"])
+        self._add(told.get("loss"))
+
+    def _add(self, loss: float | None) -> None:
+        if loss is not None:
+            self.points.add(self.step, loss)
 
     def progress(self) -> Progress:
         """Return it."""
@@ -168,7 +174,7 @@ class _Told:
             tokens_per_second=self.rate,
             learning_rate=self.lr,
             gradient_norm=self.norm,
-            points=tuple(self.points),
+            curve=self.points.curve(),
             told=self.told,
         )
 
@@ -179,17 +185,31 @@ def _found_in(expression: re.Pattern[str], line: str) -> dict[str, str]:
     return {name: text for name, text in found.groupdict().items() if text} if found else {}
 
 
-def _add(points: list[Point], step: int, loss: float) -> None:
-    if not step and points:
-        step = points[-1].step + 1  # nobody tells them: counted
-    while points and points[-1].step >= step > 0:
-        points.pop()
-    points.append(Point(step, loss))
+def _nemo(line: str) -> tuple[int, int, bool] | None:
+    """Return what NeMo tells: the step, counted from 1, and how many there are as far as is known by now."""
+    found = _NEMO.search(line)
+    numbers = [_count(text) for text in found.groups()] if found else []
+    if not numbers or None in numbers:
+        return None
+    iteration, last, step = (number or 0 for number in numbers)
+    return step + 1, step - iteration + last + 1, True
+
+
+def _automodel(line: str) -> tuple[int, int, bool] | None:
+    found = _AUTOMODEL.search(line)
+    step = _count(found[1]) if found else None
+    return None if step is None else (step + 1, 0, False)
+
+
+def _usual(line: str) -> tuple[int, int, bool] | None:
+    found = _STEP.search(line)
+    step = _count(found[1]) if found else None
+    return None if found is None or step is None else (step, _count(found[2] or "0") or 0, False)
 
 
 def _search(pattern: re.Pattern[str], line: str, otherwise: float | None) -> float | None:
     found = pattern.search(line)
-    return _float(found[1]) if found else otherwise
+    return _or(_float(found[1]), otherwise) if found else otherwise
 
 
 def _hf(text: str) -> dict[str, float]:
@@ -198,17 +218,29 @@ def _hf(text: str) -> dict[str, float]:
         told = ast.literal_eval(_BARE.sub(r": '\1'", text))
     except (ValueError, SyntaxError, MemoryError, RecursionError):
         return {}
-    values = {}
-    for name, value in told.items():
-        try:
-            values[str(name)] = float(value)
-        except (TypeError, ValueError):
-            continue
-    return values
+    values = {str(name): _float(value if isinstance(value, str) else repr(value)) for name, value in told.items()}
+    return {name: value for name, value in values.items() if value is not None}
 
 
-def _float(text: str) -> float:
+def _float(text: str) -> float | None:
+    """Return the number in a text; None for what is none, or too long for one, but not for `inf` itself."""
     try:
-        return float(text)
+        value = float(text)
     except ValueError:
-        return math.nan
+        return None
+    return None if math.isinf(value) and "inf" not in text.lower() else value
+
+
+def _count(text: str) -> int | None:
+    """Return a number of steps, None for what has too many digits for one."""
+    digits = text.lstrip("0") or "0"
+    return int(digits) if len(digits) <= _MOST_DIGITS else None
+
+
+def _whole(value: float | None, otherwise: int) -> int:
+    """Return a number of steps, `otherwise` for what cannot be one."""
+    return int(value) if value is not None and abs(value) < 10**_MOST_DIGITS else otherwise
+
+
+def _or(value: float | None, otherwise: float | None) -> float | None:
+    return otherwise if value is None else value

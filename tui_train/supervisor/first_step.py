@@ -1,10 +1,11 @@
-"""Whether an attempt that was given a checkpoint went on from it: what the beginning of its log tells."""
+"""Whether an attempt that was given a checkpoint resumed from it: what the beginning of its log tells."""
+
+from __future__ import annotations
 
 import re
-from pathlib import Path
 
-from tui_train.runs.lines import fold
-from tui_train.runs.progress import Progress, Reading, advance
+from .lines import fold
+from .progress import Progress, Reading, advance
 
 # The first step comes after a training's own preparations, and before much else is written.
 HEAD = 256 << 10
@@ -12,14 +13,14 @@ HEAD = 256 << 10
 _LABELLED = re.compile(r"[^\W\d_][^%|]*:\s+\d{1,3}%\|")
 
 
-def first_step(log: Path, reading: Reading) -> int:
+def first_step(log: str, reading: Reading) -> int:
     """Return the first step that a log's beginning tells, 0 where it tells none."""
     try:
-        with log.open("rb") as file:
-            pieces = file.read(HEAD).replace(b"\r", b"\n").split(b"\n")
+        with open(log, "rb") as file:
+            head = file.read(HEAD)
     except OSError:
         return 0
-    for piece in pieces[:-1]:
+    for piece in head.replace(b"\0", b"").replace(b"\r", b"\n").split(b"\n")[:-1]:
         lines = [line for line in fold(piece) if not _other(line)]
         now = advance(Progress(), lines, reading)
         # A bar of another length is of something else.
@@ -28,8 +29,10 @@ def first_step(log: Path, reading: Reading) -> int:
     return 0
 
 
-def _other(line: str) -> bool:
-    return line.startswith("start |") or "esum" in line or bool(_LABELLED.search(line))
+def ignored(log: str, resumed: int, reading: Reading) -> int:
+    """Return the first step that a log tells where that is before the step of the given checkpoint, else 0."""
+    first = first_step(log, reading) if resumed > 0 else 0
+    return first if first < resumed else 0
 
 
 def sentence(first: int, resumed: int) -> str:
@@ -37,3 +40,7 @@ def sentence(first: int, resumed: int) -> str:
     if not 0 < first < resumed:
         return ""
     return f"it was given the checkpoint of step {resumed} and began at step {first}: the script does not load it"
+
+
+def _other(line: str) -> bool:
+    return line.startswith("start |") or "esum" in line or bool(_LABELLED.search(line))

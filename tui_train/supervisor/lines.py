@@ -1,10 +1,12 @@
 """One line of a log as a terminal would leave it: carriage returns folded, colours told apart, all else harmless."""
 
+from __future__ import annotations
+
 import re
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
-from tui_train.text import visible
+from .text import visible
 
 LONGEST = 1 << 16
 _ANSI = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)|[PX^_][^\x1b]*\x1b\\|[@-Z\\-_])")
@@ -17,6 +19,11 @@ _TAB = 8
 _MOST_COLOURS = 200
 # Of the processes of a training: torch names itself so in a traceback, torchrun with --tee and NeMo-Run in every line.
 _RANK = re.compile(r"(?:\S{1,80}/\d+ )?\[(?:rank|default)?(\d{1,5})\]:")
+# What programs that start processes write before each of their lines, one inside the other.
+_ORIGIN = re.compile(
+    r"\s*(?:(?:(?:\S{1,80}/\d+ )?\[(?:rank|default|trainer)(?P<a>\d{1,6})(?:\|\d+)?\]:|(?P<b>\d{1,6}):(?= )"
+    r"|\[rank (?P<c>\d{1,6})\]|\((?:\w+ )?pid=\d+[^)]{0,80}\)|\[(?:\d+,)?(?P<d>\d{1,6})\]<std(?:out|err)>:)\s?)"
+)
 RANK = r"^(?:\S{1,80}/\d+ )?\[(?:rank|default)?%d\]:"
 
 
@@ -56,6 +63,11 @@ def last_of(versions: Iterable[str]) -> str:
     return _plain(_last(versions))
 
 
+def unstyled(text: str) -> str:
+    """Return a text without what moves a terminal's cursor, or colours."""
+    return _ANSI.sub("", text) if "\x1b" in text else text
+
+
 def rank(shown: str) -> int | None:
     """Return the rank that a line says it comes from, None where it does not."""
     found = _RANK.match(shown)
@@ -66,6 +78,19 @@ def without_rank(shown: str) -> str:
     """Return a line without the rank that it begins with."""
     found = _RANK.match(shown) if "]:" in shown else None
     return shown[found.end() :].lstrip() if found else shown
+
+
+def origin(text: str) -> tuple[int | None, str]:
+    """Return the rank that a line says it comes from, None where it does not, and what it says then."""
+    rank = None
+    for _ in range(3):
+        match = _ORIGIN.match(text)
+        if not match:
+            break
+        told = next((value for value in match.groups() if value), None)
+        rank = int(told) if told else rank
+        text = text[match.end() :]
+    return rank, text
 
 
 def _left(text: str) -> list[str]:
@@ -90,7 +115,7 @@ def _runs(version: str) -> Iterator[Run]:
     """Yield the parts of a version between its colours; together they are what `_plain` returns."""
     colour, column = "", 0
     parts = _COLOUR.split(version[:LONGEST])
-    for text, switched in zip(parts[::2], [*parts[1::2], ""], strict=True):
+    for text, switched in zip(parts[::2], [*parts[1::2], ""]):
         if text:
             begin = column % _TAB
             expanded = (" " * begin + _ANSI.sub("", text)).expandtabs(_TAB)[begin:]

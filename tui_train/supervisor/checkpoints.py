@@ -1,0 +1,72 @@
+"""Which checkpoint is the newest complete one."""
+
+from __future__ import annotations
+
+import os
+import re
+
+from .planned import Rule
+
+_NUMBER = re.compile(r"(\d+)\D*$", re.ASCII)
+_DIGITS = re.compile(r"\d+", re.ASCII)
+# More digits are no step.
+_MOST_DIGITS = 12
+# How a zip archive begins, and how its last record does, which has this many bytes where the archive has no comment.
+_ARCHIVE = b"PK\3\4"
+_END = b"PK\5\6"
+_END_SIZE = 22
+
+
+def newest(rule: Rule, run_dir: str) -> str:
+    """Return the path of the newest complete checkpoint, empty where there is none; a relative folder is the run's."""
+    folder = os.path.join(run_dir, rule.folder)
+    if rule.file:
+        path = os.path.join(folder, rule.file)
+        return path if whole(path) else ""
+    try:
+        names = sorted(os.listdir(folder))
+    except OSError:
+        return ""
+    found = ((_step(name, rule), os.path.join(folder, name)) for name in names)
+    # The highest step first, and only as many are looked into as it takes.
+    for _, path in sorted(((number, path) for number, path in found if number >= 0), key=lambda pair: -pair[0]):
+        if _complete(path, rule):
+            return path
+    return ""
+
+
+def step(path: str) -> int:
+    """Return the step in the name of a checkpoint, 0 where it has none."""
+    found = _NUMBER.search(os.path.basename(path.rstrip("/")))
+    return int(found[1][-_MOST_DIGITS:]) if found else 0
+
+
+def whole(path: str) -> bool:
+    """Tell whether a file is not empty and, if it is an archive as torch.save writes it, has its end."""
+    try:
+        if not os.path.isfile(path):
+            return False
+        with open(path, "rb") as file:
+            begin = file.read(len(_ARCHIVE))
+            if begin != _ARCHIVE:
+                return begin != b""
+            file.seek(max(0, os.path.getsize(path) - _END_SIZE))
+            return file.read(len(_END)) == _END
+    except OSError:
+        return False
+
+
+def _step(name: str, rule: Rule) -> int:
+    """Return the step of a checkpoint by its name, -1 for what is no checkpoint."""
+    begin, end = len(rule.prefix), len(name) - len(rule.suffix)
+    if not (name.startswith(rule.prefix) and name.endswith(rule.suffix) and end > begin):
+        return -1
+    digits = name[begin:end]
+    return int(digits) if _DIGITS.fullmatch(digits) else -1
+
+
+def _complete(path: str, rule: Rule) -> bool:
+    if not os.path.isdir(path):
+        return not rule.complete and whole(path)
+    parts = (os.path.join(path, part) for part in rule.complete)
+    return all(os.path.isdir(part) or whole(part) for part in parts)

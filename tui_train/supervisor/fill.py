@@ -1,0 +1,96 @@
+"""Configuration files with the paths that only the running machine knows."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from typing import TYPE_CHECKING, Any
+
+from .refused import Refused
+
+if TYPE_CHECKING:
+    from .planned import Planned
+
+# They stand in files of the plan for what only the running machine knows, in texts between double quotes.
+RUN_DIR = "@TUI_TRAIN_RUN_DIR@"
+CHECKPOINT = "@TUI_TRAIN_CHECKPOINT@"
+_SHORT = {"\\": "\\\\", '"': '\\"', "\n": "\\n", "\t": "\\t"}
+
+
+def filled(path: str) -> str:
+    """Return where a file of the plan is written with the paths put in: `config.filled.yaml`."""
+    stem, dot, ending = path.rpartition(".")
+    return f"{stem}.filled{dot}{ending}"
+
+
+def fill(planned: Planned, attempt: int, run_dir: str, checkpoint: str) -> None:
+    """Write the files of an attempt, counted from 1, with its paths put in, each whole or not at all.
+
+    Where there is no checkpoint, the value that the plan names takes its place. Refused: 69 where a file of the plan
+    cannot be read, 73 where one cannot be written.
+    """
+    for path, otherwise in planned.attempts[attempt - 1].fills:
+        source, target = os.path.join(run_dir, path), os.path.join(run_dir, filled(path))
+        try:
+            with open(source, encoding="utf-8", errors="surrogateescape", newline="") as file:
+                text = file.read()
+        except OSError as error:
+            raise Refused(69, f"{source} cannot be read: {error.strerror}") from None
+        _write(target, _put_in(text, run_dir, checkpoint, otherwise))
+
+
+def yaml_value(value: Any) -> str:
+    """Return a value, as JSON has it, as YAML 1.1 and 1.2 in one line."""
+    if value is None:
+        return "null"
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, float):
+        return _number(value)
+    if isinstance(value, (list, tuple)):
+        return f"[{', '.join(yaml_value(one) for one in value)}]"
+    if isinstance(value, dict):
+        return f"{{{', '.join(f'{yaml_value(str(name))}: {yaml_value(one)}' for name, one in value.items())}}}"
+    return str(value) if isinstance(value, int) else f'"{_escaped(str(value))}"'
+
+
+def _number(value: float) -> str:
+    # YAML 1.1 reads an exponent only behind a point, and with its sign.
+    digits, exponent, power = repr(value).partition("e")
+    if digits.lstrip("-") in {"inf", "nan"}:
+        return digits.replace("inf", ".inf").replace("nan", ".nan")
+    if "." not in digits:
+        digits += ".0"
+    return f"{digits}{exponent}{power if power[:1] in {'', '-', '+'} else '+' + power}"
+
+
+def _put_in(text: str, run_dir: str, checkpoint: str, otherwise: object) -> str:
+    if not checkpoint:
+        text = text.replace(f'"{CHECKPOINT}"', yaml_value(otherwise))
+    # Piece by piece: a path may hold what looks like a mark.
+    pieces = (piece.replace(CHECKPOINT, _escaped(checkpoint)) for piece in text.split(RUN_DIR))
+    return _escaped(run_dir).join(pieces)
+
+
+def _escaped(text: str) -> str:
+    """Return a text as it stands between the double quotes of YAML; bytes that are no text stay as they are."""
+    return "".join(_SHORT.get(char) or _escape(char) for char in text)
+
+
+def _escape(char: str) -> str:
+    if char.isprintable() or "\udc80" <= char <= "\udcff":
+        return char
+    return f"\\U{ord(char):08x}" if ord(char) > 0xFFFF else f"\\u{ord(char):04x}"
+
+
+def _write(target: str, text: str) -> None:
+    # Several machines may write it at once, in a folder that they share.
+    beside = f"{target}.new.{os.uname().nodename}.{os.getpid()}"
+    try:
+        with open(beside, "w", encoding="utf-8", errors="surrogateescape", newline="") as file:
+            file.write(text)
+        os.replace(beside, target)
+    except OSError as error:
+        with contextlib.suppress(OSError):
+            os.unlink(beside)
+        raise Refused(73, f"{target} cannot be written: {error.strerror}") from None
