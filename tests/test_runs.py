@@ -578,7 +578,7 @@ def test_a_folder_that_is_a_file(made, tmp_path, monkeypatch):
     (tmp_path / "state").write_text("")
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
     with pytest.raises(CannotWrite) as caught:
-        rundir.create("x", ready(sleeping(), facts()).files, b"{}")
+        rundir.create("x", ready(sleeping(), facts()).files)
     assert caught.value.remedy == "A part of the path is a file: choose another place."
     with pytest.raises(CannotWrite):
         rundir.export(tmp_path / "state" / "x", ready(sleeping(), facts()).files)
@@ -603,7 +603,7 @@ def test_a_full_disk(mounted, monkeypatch):
     folder = mounted("-t", "tmpfs", "-o", "size=64k", "tmpfs")
     monkeypatch.setenv("XDG_STATE_HOME", str(folder))
     with pytest.raises(CannotWrite) as caught:
-        rundir.create("x", ready(profile(), facts()).files, b"{}")
+        rundir.create("x", ready(profile(), facts()).files)
     assert caught.value.remedy.startswith("The disk is full")
     assert [*runs_folder().iterdir()] == []
 
@@ -703,7 +703,7 @@ def test_runs_are_found_by_id_beginning_last_and_folder(tmp_path, monkeypatch):
 
     def created(stamp, name):
         monkeypatch.setattr(rundir.time, "strftime", lambda _: stamp)
-        return rundir.create(name, files, b"{}")
+        return rundir.create(name, files)
 
     first, second = created("20260101-000000", "Ä b/c"), created("20260101-000000", "Ä b/c")
     third = created("20260102-000000", "中文")

@@ -127,7 +127,7 @@ def test_variables_of_yours_that_the_script_has_too_reach_the_training_as_they_a
     chosen, found = built(tmp_path, "torchrun", "custom", ["x"])
     run, plan = exported(tmp_path / "run", profile({"trainer.secrets": ("HF_TOKEN",)}, chosen), found)
     names = {*re.findall(r"\b([a-z][a-z0-9_]*)\+?=", run.script.read_text())} | {"yours", "option"}
-    assert {"python", "run_dir", "micro_batch", "batch", "settings", "command", "title", "dry_run"} <= names
+    assert {"python", "run_dir", "batch", "settings", "command", "title", "dry_run"} <= names
     yours = {name: f"it's\nmine {name} $(touch pwned)" for name in names} | {"HF_TOKEN": "1"}
     for done in each(run, plan, plain_environment(STUB_NOTES=str(tmp_path / "notes"), **yours)):
         assert (done.returncode, done.stderr) == (0, b"")
