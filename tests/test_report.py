@@ -138,7 +138,7 @@ def run(tmp_path, monkeypatch):
         }
     )
     prepared = ready(chosen, facts())
-    run = rundir.create("planted", prepared.files, b"{}")
+    run = rundir.create("planted", prepared.files)
     # As one that was written by hand, which no check has seen.
     values = {"MY_TOKEN": second, "HARMLESS": "stays here"}
     text = store.dumps(profile({"trainer.environment": values}, chosen))
