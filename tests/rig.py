@@ -20,7 +20,7 @@ LEFT_OUT = ("test", "site-packages", "idlelib", "tkinter", "ensurepip", "lib2to3
 
 def missing(engine):
     """Why an engine cannot be started here, in words; empty where it can."""
-    needed = {"docker": ("docker", "dockerd", "runc"), "podman": ("podman", "runc", "conmon")}[engine]
+    needed = {"docker": ("docker", "dockerd", "runc"), "podman": ("podman", "runc", "conmon", "catatonit")}[engine]
     found = [name for name in needed if not shutil.which(name, path=f"{os.environ['PATH']}:/usr/sbin:/sbin")]
     if found:
         return f"{', '.join(found)} is not installed"

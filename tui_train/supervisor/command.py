@@ -41,10 +41,6 @@ def _main(words: list[str], run_dir: str) -> int:
         return rejoin(*rest)
     if name == "fill":
         return _fill(rest, run_dir)
-    if name == "rejoin" and len(rest) == 3:
-        from .rejoin import main as rejoin
-
-        return rejoin(*rest)
     if name in ("status", "stop", "tail", "follow"):
         return _view(name, rest, run_dir)
     sys.stderr.write(_USAGE)

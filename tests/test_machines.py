@@ -1,0 +1,221 @@
+"""Several machines that are started by hand: which one this is, the port, and the way to the first one."""
+
+import json
+import os
+import shutil
+import socket
+import subprocess
+import sys
+import time
+
+import pytest
+
+from tui_train.supervisor import machines
+from tui_train.supervisor.planned import Planned
+from tui_train.supervisor.refused import Refused
+
+TWO = Planned(nodes=2, world_size=2, address="first", find_interface=True, backend="gloo")
+THREE = Planned(nodes=3, world_size=6)
+
+
+@pytest.mark.parametrize(
+    ("option", "environment", "rank"),
+    [("0", "", 0), ("2", "", 2), ("02", "", 2), ("", "1", 1), ("2", "1", 2)],
+)
+def test_which_machine_this_is(option, environment, rank):
+    assert machines.node_rank(THREE, option, {"TUI_TRAIN_NODE_RANK": environment}) == rank
+
+
+@pytest.mark.parametrize(
+    ("option", "part"),
+    [
+        ("", "3 machines train together: say which one this is, --node-rank=0 (the first) to --node-rank=2"),
+        ("3", "--node-rank=3 is not there: 3 machines are 0 to 2"),
+        ("x", "--node-rank=x is no number from 0 to 2"),
+        ("-1", "is no number from 0 to 2"),
+        ("٣", "is no number from 0 to 2"),
+        ("9" * 20, "is no number from 0 to 2"),
+        ("\x1b[31m", r"--node-rank=\x1b[31m is no number"),
+    ],
+)
+def test_a_machine_must_be_named(option, part):
+    with pytest.raises(Refused) as refused:
+        machines.node_rank(THREE, option, {})
+    assert (refused.value.code, part in refused.value.message) == (64, True), refused.value.message
+
+
+# ---- the port at which the others meet the first machine
+
+
+def planned_at(port):
+    return TWO._replace(port=port)
+
+
+@pytest.mark.parametrize(
+    ("family", "place"), [(socket.AF_INET, "127.0.0.1"), (socket.AF_INET, ""), (socket.AF_INET6, "::1")]
+)
+def test_a_port_that_is_taken_after_the_export(family, place):
+    """On the first machine alone: the others only go there."""
+    with socket.socket(family, socket.SOCK_STREAM) as other:
+        try:
+            other.bind((place, 0))
+        except OSError:
+            pytest.skip("NOT TESTED: IPv6 is off")
+        other.listen(1)
+        port = other.getsockname()[1]
+        with pytest.raises(Refused) as refused:
+            machines.find_port(planned_at(port), 0)
+        assert refused.value.code == 75
+        assert f"port {port} of this machine is in use by another program: choose another" in refused.value.message
+        machines.find_port(planned_at(port), 1)
+    machines.find_port(planned_at(port), 0)
+    machines.find_port(planned_at(0), 0)
+
+
+def test_a_port_that_a_connection_goes_out_from_is_taken_too():
+    """Nothing listens there, and still no training can."""
+    with socket.create_server(("127.0.0.1", 0)) as server, socket.create_connection(server.getsockname()) as client:
+        port = client.getsockname()[1]
+        with pytest.raises(Refused, match="in use by another program"):
+            machines.find_port(planned_at(port), 0)
+
+
+def test_what_is_left_of_a_connection_is_not_in_the_way():
+    """A port where a training has just ended is free for the next one."""
+    server = socket.create_server(("127.0.0.1", 0))
+    port = server.getsockname()[1]
+    with server, socket.create_connection(("127.0.0.1", port)) as client:
+        accepted, _ = server.accept()
+        accepted.close()
+        client.recv(1)
+    time.sleep(0.1)
+    left = subprocess.run(["cat", "/proc/net/tcp"], capture_output=True, text=True, check=True).stdout
+    assert f":{port:04X} " in left
+    machines.find_port(planned_at(port), 0)
+
+
+# ---- the interface by which the first machine is reached
+
+
+@pytest.fixture
+def network(tmp_path, monkeypatch):
+    """Return what puts an `ip` and a `getent` on PATH that say these."""
+    folder = tmp_path / "bin"
+    folder.mkdir()
+    monkeypatch.setenv("PATH", f"{folder}:{os.environ['PATH']}")
+
+    def say(known="", addresses="", route=""):
+        (folder / "getent").write_text(f"#!/bin/sh\n[ -n '{known}' ] || exit 2\necho '{known}   STREAM x'\n")
+        (folder / "ip").write_text(
+            f"#!/bin/sh\ncase $* in *addr*) echo '{addresses}' ;; *route*) echo '{route}' ;; esac\n"
+        )
+        for file in folder.iterdir():
+            file.chmod(0o755)
+
+    return say
+
+
+@pytest.mark.parametrize(
+    ("answers", "interface"),
+    [
+        ({"known": "10.9.9.9", "route": "10.9.9.9 via 10.1.1.1 dev eth7 src 10.1.1.5 uid 0 \\    cache"}, "eth7"),
+        ({"known": "10.9.9.9", "addresses": "3: bond0.5@bond0    inet 10.9.9.9/24 scope global bond0.5"}, "bond0.5"),
+        ({"known": "10.9.9.9"}, ""),
+    ],
+    ids=["another machine", "this machine", "no route is told"],
+)
+def test_the_interface_that_leads_to_the_first_machine(network, answers, interface):
+    network(**answers)
+    told = {"GLOO_SOCKET_IFNAME": interface} if interface else {}
+    assert machines.interface_environment(TWO, {}) == told
+    assert machines.interface_environment(TWO._replace(find_interface=False), {}) == {}
+
+
+def test_nccl_is_told_only_where_it_is_used_and_what_is_exported_wins(network):
+    network(known="10.9.9.9", route="10.9.9.9 dev eth7 src 10.1.1.5")
+    nccl = TWO._replace(backend="nccl")
+    gloo = {"GLOO_SOCKET_IFNAME": "eth7"}
+    assert machines.interface_environment(nccl, {}) == {"NCCL_SOCKET_IFNAME": "=eth7", **gloo}
+    assert machines.interface_environment(TWO, {}) == gloo
+    assert machines.interface_environment(nccl, {"NCCL_SOCKET_IFNAME": "ib"}) == gloo
+    assert machines.interface_environment(TWO, {"GLOO_SOCKET_IFNAME": "mine"}) == {}
+
+
+@pytest.mark.parametrize(
+    ("known", "said"),
+    [
+        ("127.0.1.1", "first is 127.0.1.1 on this machine"),
+        ("::1", "first is ::1 on this machine"),
+        ("", "no address is known here for first"),
+    ],
+)
+def test_an_address_that_leads_nowhere_is_refused(network, known, said):
+    """Debian's /etc/hosts gives a machine's own name the address 127.0.1.1: the others would wait for minutes."""
+    network(known)
+    with pytest.raises(Refused) as refused:
+        machines.interface_environment(TWO, {})
+    assert refused.value.code == 69
+    assert said in refused.value.message
+    assert "IP address" in refused.value.message
+
+
+def test_a_machine_without_these_tools_asks_its_library(tmp_path, monkeypatch):
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert machines.interface_environment(TWO._replace(address="127.0.0.1"), {}) == {}
+    with pytest.raises(Refused, match=r"no address is known here for no\.such\.invalid"):
+        machines.interface_environment(TWO._replace(address="no.such.invalid"), {})
+
+
+def test_an_address_is_no_option():
+    with pytest.raises(Refused, match="no address is known here for --help"):
+        machines.interface_environment(TWO._replace(address="--help"), {})
+
+
+IN_A_NETWORK = """
+ip link add eth-a type veth peer name x; ip link set eth-a up; ip link set x up
+ip link add ib-b type veth peer name y; ip link set ib-b up; ip link set y up
+ip addr add 10.99.0.1/24 dev eth-a; ip addr add 10.98.0.1/24 dev ib-b; ip addr add fd00::1/64 dev ib-b nodad
+exec "$@"
+"""
+ASKED = """
+import json, sys
+from tui_train.supervisor import machines
+from tui_train.supervisor.planned import Planned
+two = Planned(nodes=2, world_size=2, find_interface=True, backend="gloo")
+print(json.dumps([machines.interface_environment(two._replace(address=one), {}) for one in sys.argv[1:]]))
+"""
+
+
+def test_in_a_network_of_its_own():
+    """By the real tools: addresses of this machine, one that a route leads to, and one that none does."""
+    inside = ["unshare", "--map-root-user", "--net"]
+    tried = [*inside, "ip", "link", "add", "x", "type", "veth", "peer", "name", "y"]
+    if not shutil.which("ip") or subprocess.run(tried, check=False, capture_output=True).returncode:
+        pytest.skip("NOT TESTED: no network namespaces, or no ip")
+    addresses = ["10.99.0.1", "10.98.0.7", "fd00::1", "fd00::7", "192.0.2.1"]
+    words = [*inside, "sh", "-c", IN_A_NETWORK, "sh", sys.executable, "-c", ASKED, *addresses]
+    told = json.loads(subprocess.run(words, capture_output=True, text=True, check=True).stdout)
+    assert [one.get("GLOO_SOCKET_IFNAME", "") for one in told] == ["eth-a", "ib-b", "ib-b", "ib-b", ""]
+
+
+# ---- a stop on another machine
+
+
+def happened(folder, *events):
+    folder.mkdir(exist_ok=True)
+    lines = (json.dumps({"event": event, "time": at}) + "\n" for event, at in events)
+    (folder / "events.jsonl").write_text("".join(lines))
+
+
+def test_a_stop_on_another_machine_is_seen_in_a_folder_that_they_share(tmp_path):
+    began = ("run_started", 1000.0)
+    happened(tmp_path, began)
+    happened(tmp_path / "node-1", began, ("stopping", 1100.0))
+    happened(tmp_path / "node-2", ("run_started", 10.0), ("stopping", 20.0), began)
+    assert machines.stopped_elsewhere(THREE, str(tmp_path), 0) == 1
+    assert machines.stopped_elsewhere(THREE, str(tmp_path), 2) == 1
+    # Its own stop is no other's, and that of an earlier start is over.
+    assert machines.stopped_elsewhere(THREE, str(tmp_path), 1) is None
+    happened(tmp_path, began, ("stopping", 1200.0))
+    assert machines.stopped_elsewhere(THREE, str(tmp_path), 1) == 0
+    assert machines.stopped_elsewhere(THREE, str(tmp_path / "a folder of its own"), 1) is None
