@@ -6,7 +6,6 @@ import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from support import UUIDS, facts, gpu, profile, ready, taken, toolchain
-from tui_train.render.bash import launch_script
 
 from tui_train.errors import BadInput, Unavailable
 from tui_train.facts.types import Facts
