@@ -6,7 +6,9 @@ import sys
 import time
 
 if "launch" in sys.argv and any(word.endswith("/supervisor") for word in sys.argv):
-    os.execv(sys.executable, [sys.executable, *sys.argv[1:]])
+    os.execv(  # noqa: S606
+        sys.executable, [sys.executable, *sys.argv[1:]]
+    )
 with open("/proc/self/environ", "rb") as file:
     pairs = [os.fsdecode(entry).partition("=") for entry in file.read().split(b"\0") if entry]
 told = {"argv": sys.argv, "env": {name: value for name, _, value in pairs}, "cwd": os.getcwd()}
