@@ -6,7 +6,6 @@ import contextlib
 import errno
 import os
 import stat
-from contextlib import suppress
 
 # An events.jsonl of a year of starts has some 100 kB.
 MOST = 16 << 20
