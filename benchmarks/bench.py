@@ -1,4 +1,4 @@
-"""Figures of the wizard as ratios measured in one run: first screen, keys, producer under viewers, a large log.
+"""Figures as ratios measured in one run: first screen, keys, the supervisor, producer under viewers, a large log.
 
 Usage: python benchmarks/bench.py [--quick] [--only NAME]. Times are of this machine at this moment: compare ratios.
 """
@@ -38,6 +38,12 @@ for number in range({lines}):
     sys.stdout.flush()
 with open({result!r}, "a") as file:
     file.write(f"{{time.perf_counter() - begin}} {{time.process_time() - used}}\\n")
+"""
+BEGUN = """
+import time
+with open({result!r}, "a") as file:
+    file.write(f"{{time.time()}}\\n")
+time.sleep({seconds})
 """
 STREAM = """
 import os, sys, time
@@ -142,6 +148,44 @@ def started(script: Path, env: dict[str, str]) -> None:
     options = [word for edit in edits for word in ("--set", edit)]
     command = [sys.executable, "-m", "tui_train", "run", "quickstart", "--detach", *options]
     subprocess.run(command, env={**os.environ, **env}, stdout=subprocess.DEVNULL, check=True)
+
+
+def supervisor(times: int, env: dict[str, str], folder: Path) -> None:
+    """Print how much later a training begins under its supervisor than by itself, and the memory of that one.
+
+    The first start of a folder, which no other one is compared with, compiles what lies in it.
+    """
+    script, result, run = folder / "begun.py", folder / "begun.txt", folder / "supervised"
+    script.write_text(BEGUN.format(result=str(result), seconds=0))
+    words = ["quickstart", "--set", "trainer.kind=script", "--set", "trainer.preset=custom"]
+    words += ["--set", f"trainer.script={script}", str(run)]
+    export = [sys.executable, "-m", "tui_train", "export", *words]
+    subprocess.run(export, env={**os.environ, **env}, stdout=subprocess.DEVNULL, check=True)
+    launch = ["bash", str(run / "launch.sh")]
+    kinds = {"bare": [sys.executable, str(script)], "--plain": [*launch, "--plain"], "supervised": launch}
+    first = _begins(launch, result)
+    later: dict[str, list[float]] = {kind: [] for kind in kinds}
+    for _ in range(times):
+        for kind, command in kinds.items():
+            later[kind].append(_begins(command, result))
+    bare = statistics.median(later["bare"])
+    plain, supervised = (1000 * (statistics.median(later[kind]) - bare) for kind in ("--plain", "supervised"))
+    print(
+        f"start, bare command {1000 * bare:.0f} ms, --plain +{plain:.0f}, supervised +{supervised:.0f} (goal 100), "
+        f"the first time +{1000 * (first - bare):.0f}"
+    )
+    script.write_text(BEGUN.format(result=str(result), seconds=2))
+    with subprocess.Popen(launch, stdout=subprocess.DEVNULL) as process:
+        time.sleep(1.5)
+        print(f"memory of the supervisor {psutil.Process(process.pid).memory_info().rss / 2**20:.1f} MiB (goal 20)")
+
+
+def _begins(command: list[str], result: Path) -> float:
+    """Return how many seconds after its start a command has begun the training."""
+    result.unlink(missing_ok=True)
+    begin = time.time()
+    subprocess.run(command, stdout=subprocess.DEVNULL, check=True)
+    return float(result.read_text()) - begin
 
 
 def viewers(count: int, env: dict[str, str]) -> list[Terminal]:
@@ -270,10 +314,10 @@ def _ms(found: list[float]) -> str:
 
 
 def main() -> None:
-    """Run all three."""
+    """Run all, or the one that was named."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--quick", action="store_true", help="fewer repetitions")
-    parser.add_argument("--only", choices=("first", "keys", "producer", "stream", "large"), help="this one alone")
+    parser.add_argument("--only", choices=("first", "keys", "supervisor", "producer", "stream", "large"), help="this one alone")
     given = parser.parse_args()
     quick = given.quick
     # An installed program has its bytecode; a checkout where this is set would compile at every start.
@@ -284,6 +328,7 @@ def main() -> None:
         measured = {
             "first": lambda: first_screen(3 if quick else 9, env),
             "keys": lambda: keys(10 if quick else 40, env),
+            "supervisor": lambda: supervisor(5 if quick else 15, env, folder),
             "producer": lambda: producer(1 if quick else 7, 200_000 if quick else 1_000_000, env, folder),
             "stream": lambda: stream(10 if quick else 30, 100_000, env, folder),
             "large": lambda: large(1 if quick else 5, env, folder),

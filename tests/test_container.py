@@ -94,8 +94,9 @@ def ran(folder, engine, values, **more):
     engine_stub(folder / "bin" / engine)
     environment = plain_environment(STUB_NOTES=str(folder / "notes"), HF_TOKEN=SECRET)
     environment |= {"PATH": f"{folder / 'bin'}:{environment['PATH']}", "XDG_CACHE_HOME": str(folder / "cache")}
-    done = bash(run, env=environment)
-    assert done.returncode == 0, done.stderr.decode()
+    environment["TUI_TRAIN_RUN_ID"] = "the-mark"
+    done = bash(run, "--plain", env=environment)
+    assert (done.returncode, done.stderr) == (0, b"")
     assert not [*folder.rglob("pwned")]
     (note,) = noted(folder / "notes")
     return run, made, note, environment
@@ -105,7 +106,9 @@ def ran(folder, engine, values, **more):
 @pytest.mark.parametrize("at", [0, 8, 16])
 def test_the_engine_is_handed_exactly_what_the_plan_says(tmp_path, engine, at):
     run, made, note, _ = ran(tmp_path, engine, HOSTILE[at : at + 8])
-    values, known = values_of(run, tmp_path.resolve(), run.events()[1].container)
+    name = next((word.removeprefix("--name=") for word in note["argv"] if word.startswith("--name=")), "")
+    assert engine == "apptainer" or re.fullmatch(r"tui-train-plain-[0-9]+", name)
+    values, known = values_of(run, tmp_path.resolve(), name)
     for name, (host, within) in zip(("RUN_MOUNT", "CACHE_MOUNT", "HUGGING_FACE_MOUNT"), known, strict=True):
         values[name] = container.mount_word(engine, Mount(host, within))
     if engine == "apptainer":
@@ -114,7 +117,9 @@ def test_the_engine_is_handed_exactly_what_the_plan_says(tmp_path, engine, at):
     assert note["argv"][1:] == wanted[1:]
     assert note["argv"][0].endswith(f"/{engine}")
     mark = "APPTAINERENV_TUI_TRAIN_RUN_ID" if engine == "apptainer" else "TUI_TRAIN_RUN_ID"
-    assert note["env"][mark] == run.events()[0].mark
+    assert note["env"][mark] == "the-mark"
+    assert note["cwd"] == "/"
+    assert all((tmp_path.resolve() / place).is_dir() for place in ("cache/huggingface", "out put"))
     if engine == "apptainer":
         for setting in made.attempts[0].command.env:
             assert note["env"][f"APPTAINERENV_{setting.name}"] == setting.value
@@ -233,12 +238,23 @@ def test_a_docker_client_reads_what_is_meant(tmp_path, daemon, at):
     chosen, found = built(folder, "docker", values)
     run, planned = exported(folder / 'run, "a" 中', chosen, found)
     environment |= plain_environment(HF_TOKEN=SECRET, XDG_CACHE_HOME=str(folder / "cache, 2"))
-    done = bash(run, env=environment)
+    mounts = {
+        "RUN": Mount(str(run.path), str(run.path)),
+        "CACHE": Mount(str(folder / "cache, 2/tui-train/container"), "/cache"),
+        "HUGGING_FACE": Mount(str(folder / "cache, 2/huggingface"), "/cache/huggingface"),
+    }
+    environment |= {f"TUI_TRAIN_{name}_MOUNT": container.mount_word("docker", mount) for name, mount in mounts.items()}
+    environment |= {
+        "TUI_TRAIN_RUN_ID": "the-mark",
+        "TUI_TRAIN_CONTAINER_NAME": "the-name",
+        "TUI_TRAIN_REMOVE": "--rm=false",
+    }
+    done = bash(run, "--plain", env=environment)
     assert done.returncode != 0
-    assert "this is only a test" in run.attempt_log(1).read_text()
+    assert b"this is only a test" in done.stderr
     ((name, body),) = made
     host = body["HostConfig"]
-    assert name == run.events()[1].container
+    assert name == "the-name"
     assert body["Image"] == "nvcr.io/nvidia/nemo:25.04"
     (asked,) = host["DeviceRequests"]
     assert asked["DeviceIDs"] == [*UUIDS]
@@ -249,7 +265,7 @@ def test_a_docker_client_reads_what_is_meant(tmp_path, daemon, at):
         "memlock": (-1, -1),
         "stack": (67108864, 67108864),
     }
-    assert (host["Init"], host["AutoRemove"], host["SecurityOpt"]) == (True, True, ["label=disable"])
+    assert (host["Init"], host["AutoRemove"], host["SecurityOpt"]) == (True, False, ["label=disable"])
     assert body["User"] == f"{os.getuid()}:{os.getgid()}"
     script = folder / "it's 中文 $(touch pwned)"
     assert body["WorkingDir"] == str(script)
@@ -269,7 +285,7 @@ def test_a_docker_client_reads_what_is_meant(tmp_path, daemon, at):
     assert inner[0] == "python"
     variables = dict(entry.split("=", 1) for entry in body["Env"])
     wanted = {setting.name: setting.value for setting in planned.attempts[0].command.env}
-    assert variables == wanted | {"HF_TOKEN": SECRET, "TUI_TRAIN_RUN_ID": run.events()[0].mark}
+    assert variables == wanted | {"HF_TOKEN": SECRET, "TUI_TRAIN_RUN_ID": "the-mark"}
     assert variables["CUDA_VISIBLE_DEVICES"] == ",".join(UUIDS)
 
 
@@ -277,8 +293,9 @@ def test_a_size_of_shared_memory_excludes_the_machines(tmp_path, daemon):
     made, environment = daemon
     chosen = profile(inside(container__shared_memory="16g") | {"hardware.gpus": UUIDS[:1], "nodes.count": 1})
     run, _ = exported(tmp_path / "run", chosen, boxed(gpus=CARDS))
-    bash(run, env=environment | plain_environment())
+    bash(run, "--plain", env=environment | plain_environment(XDG_CACHE_HOME=str(tmp_path)))
     host = made[0][1]["HostConfig"]
+    assert host["AutoRemove"] is True
     assert host["ShmSize"] == 16 * 2**30
     assert host["IpcMode"] in {"", "private"}
     assert host["DeviceRequests"][0]["DeviceIDs"] == [UUIDS[0]]
@@ -323,6 +340,34 @@ def test_each_machine_shows_its_container_its_own_cards(tmp_path, engine):
             assert last[last.index("--gpus") + 1] == f'"device={",".join(cards)}"'
     told = container.words(made.container, made.attempts[0].command, {name: f"${name}" for name in VARIABLES})
     assert "--env=CUDA_VISIBLE_DEVICES=$CARDS" in told
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_other_cards_are_shown_where_they_are_chosen(tmp_path, engine):
+    folder = tmp_path.resolve()
+    chosen, found = built(folder, engine, ["x"])
+    run, _ = exported(folder / "run", chosen, found)
+    shown = bash(run, "--dry-run", "--cards=GPU-a,GPU-b", env=plain_environment()).stdout.decode()
+    assert not [uuid for uuid in UUIDS if uuid in shown]
+    assert "CUDA_VISIBLE_DEVICES=GPU-a\\,GPU-b" in shown
+    if engine == "podman":
+        assert "--device=nvidia.com/gpu=GPU-a --device=nvidia.com/gpu=GPU-b" in shown
+    elif engine == "docker":
+        assert '--gpus \\"device=GPU-a\\,GPU-b\\"' in shown
+
+
+def test_the_host_needs_a_python_for_the_supervisor(tmp_path):
+    run, _ = exported(tmp_path / "run", profile(inside()), boxed())
+    (tmp_path / "bin").mkdir()
+    for name in ("bash", "readlink"):
+        (tmp_path / "bin" / name).symlink_to(shutil.which(name))
+    said = "launch.sh: needs Python 3.8 or newer as python3 on this machine, outside the container; --plain does not\n"
+    done = bash(run, env=plain_environment(PATH=str(tmp_path / "bin")))
+    assert (done.returncode, done.stderr.decode()) == (69, said)
+    (tmp_path / "bin/python3").write_text("#!/bin/sh\nexit 1\n")
+    (tmp_path / "bin/python3").chmod(0o755)
+    done = bash(run, env=plain_environment(PATH=str(tmp_path / "bin")))
+    assert (done.returncode, done.stderr.decode()) == (69, said)
 
 
 def test_on_the_cpu_no_card_is_asked_for():

@@ -12,6 +12,7 @@ import sys
 import time
 from pathlib import Path
 
+import msgspec
 import pytest
 import support
 
@@ -329,7 +330,7 @@ def test_a_log_of_any_kind_is_read(tmp_path):
     assert of_log("/dev/null", 0) is None
 
 
-def failed(folder, edits, *, phase="loss", **values):
+def failed(folder, edits, *, phase="loss", position=1, **values):
     """A run whose only attempt, with these edits of the profile in its plan, ran out of GPU memory."""
     run = RunDir(folder)
     run.script.write_text("")
@@ -342,7 +343,7 @@ def failed(folder, edits, *, phase="loss", **values):
     ended = {"attempt": 1, "exit_code": 1, "out_of_memory": True, "phase": phase}
     events = [
         {"time": 1.0, "event": "run_started", "mark": "m", "pid": 2**22 + 7},
-        {"time": 2.0, "event": "attempt_started", "attempt": 1, "position": 1},
+        {"time": 2.0, "event": "attempt_started", "attempt": 1, "position": position},
         {"time": 3.0, "event": "attempt_ended", **ended},
         {"time": 4.0, "event": "run_ended", "state": "failed", "exit_code": 1},
     ]
@@ -398,9 +399,12 @@ def test_a_run_is_diagnosed_with_its_profile(tmp_path):
         (tmp_path / "out" / name).mkdir(parents=True)
     trained = put(put(Profile(), "recipe.precision", "fp16"), "trainer.output", str(tmp_path / "out"))
     run.profile.write_text(dumps(trained))
+    run.plan_file.write_bytes(
+        msgspec.json.encode(support.ready(put(trained, "recipe.precision", "fp32"), support.facts()).plan)
+    )
     assert of_run(run).evidence == ("exit code 1",)
     for part in preset("builtin").checkpoints.complete:
-        (tmp_path / "out/checkpoint-12" / part).touch()
+        (tmp_path / "out/checkpoint-12" / part).write_text("whole")
     found = of_run(run)
     assert found.evidence[-1] == f"the newest checkpoint is {tmp_path}/out/checkpoint-12"
     assert found.failure == "nan_loss"
@@ -408,6 +412,24 @@ def test_a_run_is_diagnosed_with_its_profile(tmp_path):
     events[-1].update(state="stopped", exit_code=143)
     run.events_file.write_text("".join(json.dumps(event) + "\n" for event in events))
     assert of_run(run) is None
+
+
+@pytest.mark.parametrize("position", [1, 2])
+def test_the_checkpoint_is_that_of_the_attempt_that_failed(tmp_path, position):
+    """What another optimizer, method or sharding saved lies in a folder of its own."""
+    output, rungs = tmp_path / "out", ("layers",)
+    values = {**support.RECIPE, "trainer.output": str(output), "ladder.rungs": rungs, "ladder.consent": rungs}
+    prepared = support.ready(support.profile(values), support.facts())
+    run = failed(tmp_path, {}, position=position)
+    run.profile.write_text(dumps(support.profile(values)))
+    run.plan_file.write_bytes(msgspec.json.encode(prepared.plan))
+    folders = [output, tmp_path / "out-2-layers"]
+    for number, folder in enumerate(folders, start=1):
+        (folder / f"checkpoint-{number}0").mkdir(parents=True)
+        for part in preset("builtin").checkpoints.complete:
+            (folder / f"checkpoint-{number}0" / part).write_text("whole")
+    shown = f"the newest checkpoint is {folders[position - 1]}/checkpoint-{position}0"
+    assert shown in of_run(run).evidence
 
 
 FAILED = "step 1\nTraceback (most recent call last):\ntorch.OutOfMemoryError: CUDA out of memory. Tried to\n"

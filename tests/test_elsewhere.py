@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -62,8 +63,9 @@ def test_the_script_is_for_the_machine_in_the_file(box, tmp_path):
     assert f"Copy {out} to that machine." in said
     assert said.endswith("Run it with: bash launch.sh\n")
     script = (out / "launch.sh").read_text()
-    assert f"cards=({UUIDS[1]})" in script
-    assert "python=/opt/train/bin/python" in script
+    assert re.search(rf"^cards={UUIDS[1]} ", script, re.MULTILINE)
+    assert UUIDS[0] not in script
+    assert "python=${TUI_TRAIN_PYTHON:-/opt/train/bin/python}" in script
     assert "# Made for another machine" in script
     assert "RTX 3090: fits" in tui("estimate", "quickstart", "--machine", box).stdout
 

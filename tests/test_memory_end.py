@@ -147,7 +147,7 @@ ENDED_BY_MEMORY = {
         "[rank0]: ncclUnhandledCudaError: Call to CUDA function failed.\n[rank0]: Last error:\n"
         "[rank0]: Cuda failure 2 'out of memory'"
     ),
-    "in C++": "terminate called after throwing an instance of 'c10::Error'\n  what():  CUDA out of memory. Tried to allocate",
+    "in C++": "terminate called after throwing an instance of 'c10::Error'\n  what():  CUDA error: out of memory",
     "colours": FULL.replace("torch.OutOf", "\x1b[1;31mtorch\x1b[0m.OutOf").replace("Traceback", "\x1b[31mTraceback"),
     "an error after which it got on, then the end": f"{KEY}\n{STEPS}\n{FULL}",
     "no batch that fits": traceback("RuntimeError: No executable batch size found, reached zero."),

@@ -1,7 +1,7 @@
 """Cards are named as people name them, and the plan has their whole UUIDs."""
 
 import pytest
-from support import UUIDS, exported, facts, gpu, profile
+from support import UUIDS, bash, exported, facts, gpu, plain_environment, profile
 from test_idle import tui
 
 from tui_train.checks import check
@@ -51,7 +51,8 @@ def test_the_plan_and_the_script_have_the_whole_uuids(tmp_path):
         assert plan(chosen, WHERE).gpus == UUIDS[1:]
     run, made = exported(tmp_path / "run", profile({"hardware.gpus": ("1", "0")}), WHERE)
     assert made.gpus == UUIDS
-    assert f"CUDA_VISIBLE_DEVICES={','.join(UUIDS)}" in run.script.read_text()
+    shown = bash(run, "--dry-run", env=plain_environment()).stdout.decode()
+    assert f"CUDA_VISIBLE_DEVICES={','.join(UUIDS)}" in shown.replace("\\,", ",")
     assert made.launcher == "torchrun"
 
 

@@ -21,7 +21,7 @@ from tui_train.runs.follow import watch
 from tui_train.runs.rundir import RunDir
 from tui_train.runs.status import status
 from tui_train.runs.worries import worries
-from tui_train.supervisor.first_step import first_step, sentence
+from tui_train.supervisor import first_step
 from tui_train.supervisor.memory_words import OUT_OF_MEMORY
 from tui_train.supervisor.progress import Reading
 
@@ -180,7 +180,7 @@ def test_launch_and_diagnosis_agree_on_what_a_full_card_says(reader, tmp_path, l
 
 
 @pytest.mark.parametrize(
-    ("lines", "anew"),
+    ("lines", "ignored"),
     [
         ([" 50%|#####     | 500/1000 [00:01<00:02,  2.00it/s]", " 50%|#####     | 501/1000 [00:01<00:02]"], False),
         (["  0%|          | 1/1000 [00:01<00:02,  2.00it/s]"], True),
@@ -201,15 +201,10 @@ def test_launch_and_diagnosis_agree_on_what_a_full_card_says(reader, tmp_path, l
         (["step 501 | loss 2.5"], False),
     ],
 )
-def test_launch_and_run_agree_on_where_a_training_began(tmp_path, lines, anew):
-    run, _ = exported(tmp_path / "run", profile(SLEEPS), facts())
-    function = re.search(r"(?ms)^begins_anew\(\) {.*?^}", run.script.read_text())[0]
+def test_where_a_training_began(tmp_path, lines, ignored):
     log = tmp_path / "log"
     log.write_text("\n".join(lines) + "\n")
-    program = f'say() {{ :; }}; number=1; resumed=500; {function}\nbegins_anew "$1" && echo anew'
-    done = subprocess.run(["bash", "-c", program, "bash", log], capture_output=True, text=True, check=False)
-    assert (done.stdout.strip() == "anew") == anew
-    assert bool(sentence(first_step(log, Reading()), 500)) == anew
+    assert bool(first_step.ignored(str(log), 500, Reading())) == ignored
 
 
 def trained(folder, steps, source, name):
@@ -241,9 +236,9 @@ def test_a_checkpoint_that_the_script_does_not_load_is_told_afterwards(tmp_path,
     run, said = trained(tmp_path, 6, source, "second")
     (attempt,) = status(run).attempts
     assert attempt.resumed == 4
-    assert attempt.began_anew is not loads
+    assert attempt.ignored_checkpoint is not loads
     events = [json.loads(line) for line in run.events_file.read_text().splitlines()]
-    assert [event.get("began_anew") for event in events if event["event"] == "attempt_ended"] == [
+    assert [event.get("ignored_checkpoint") for event in events if event["event"] == "attempt_ended"] == [
         None if loads else True
     ]
     assert ("the training does not load it" in said) is not loads

@@ -6,7 +6,6 @@ import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from support import UUIDS, facts, gpu, profile, ready, taken, toolchain
-from tui_train.render.bash import launch_script
 
 from tui_train.errors import BadInput, Unavailable
 from tui_train.facts.types import Facts
@@ -16,6 +15,7 @@ from tui_train.plan.types import CHECKPOINT, Command, Part, argv, expand, in_run
 from tui_train.presets import PLACEHOLDERS, preset, presets, takes, texts
 from tui_train.presets.own import read
 from tui_train.profile.types import Profile
+from tui_train.render.launch import launch_script
 
 SCRIPT = {"trainer.kind": "script", "trainer.script": "/src/my train.py"}
 
@@ -364,7 +364,7 @@ def test_words_of_a_checkpoint_are_left_out_together():
     made = plan(Profile(), facts())
     attempt = msgspec.structs.replace(made.attempts[0], command=command)
     script = launch_script(msgspec.structs.replace(made, attempts=(attempt,)))
-    assert '  [ -z "$checkpoint" ] || command+=(--resume "$checkpoint")\n' in script
+    assert '    ${checkpoint:+--resume "$checkpoint"}\n' in script
 
 
 MACHINES = {"nodes.count": 3, "nodes.address": "10.0.0.1", "nodes.port": 29511, "recipe.global_batch": 96}

@@ -179,8 +179,9 @@ def test_a_preset_of_your_own(tmp_path, monkeypatch):
     code, out = run(["tui-train", "export", "quickstart", "own", *sets], tmp_path)
     assert code == 0, out
     script = (tmp_path / "own" / "launch.sh").read_text()
-    assert "--bs=8 --accumulate=2" in script
-    assert "newest_checkpoint" in script
+    assert "micro_batch=8 accumulation=2" in script
+    assert '"--bs=$micro_batch" "--accumulate=$accumulation"' in script
+    assert "${checkpoint:+" in script
     assert "--amp" not in script
     expression = re.compile(own.read(text, "README").log[0])
     assert expression.search("it 5 of 60, loss 1.25e-1").groupdict() == {"step": "5", "steps": "60", "loss": "1.25e-1"}

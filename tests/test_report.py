@@ -9,12 +9,14 @@ import sys
 import tarfile
 from pathlib import Path
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from support import SCRIPTS, facts, profile, ready
 
 from tui_train import secrets
+from tui_train.facts.types import Facts
 from tui_train.profile import store
 from tui_train.runs import archive, rundir
 
@@ -138,7 +140,7 @@ def run(tmp_path, monkeypatch):
         }
     )
     prepared = ready(chosen, facts())
-    run = rundir.create("planted", prepared.files, b"{}")
+    run = rundir.create("planted", prepared.files)
     # As one that was written by hand, which no check has seen.
     values = {"MY_TOKEN": second, "HARMLESS": "stays here"}
     text = store.dumps(profile({"trainer.environment": values}, chosen))
@@ -252,3 +254,28 @@ def test_a_run_of_only_a_script(tmp_path):
     (tmp_path / "run" / "launch.sh").write_text("#!/bin/bash\n")
     report(tmp_path / "run", tmp_path / "x.tar.gz")
     assert {*contents(tmp_path / "x.tar.gz")} == {"machine.json", "about.json", "launch.sh"}
+
+
+CASES = sorted(path.parent for path in (Path(__file__).parent / "cases").glob("*/facts.json"))
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+def test_every_file_that_a_plan_becomes_is_there(case, tmp_path):
+    found = msgspec.json.decode((case / "facts.json").read_bytes(), type=Facts)
+    prepared = ready(store.load(str(case / "profile.toml")), found)
+    run = rundir.RunDir(tmp_path)
+    rundir.fill(tmp_path, prepared.files)
+    run.plan_file.write_bytes(msgspec.json.encode(prepared.plan))
+    archived = {entry.name for entry in archive.entries(run, "{}")}
+    assert {file.path for file in prepared.files if not file.path.startswith("supervisor/")} <= archived
+
+
+@pytest.mark.parametrize("path", ["/etc/passwd", "../secret", "a/../../secret", "", ".", "secret/"])
+@pytest.mark.parametrize("named", ["configs", "programs"])
+def test_a_plan_that_names_files_of_others_does_not_get_them(tmp_path, path, named):
+    (tmp_path / "secret").write_text("mine")
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / "launch.sh").write_text("#!/bin/bash\n")
+    (tmp_path / "run" / "plan.json").write_text(json.dumps({named: [{"path": path}]}))
+    found = archive.entries(rundir.RunDir(tmp_path / "run"), "{}")
+    assert {entry.name for entry in found} == {"machine.json", "about.json", "launch.sh", "plan.json"}

@@ -2,6 +2,7 @@
 
 import itertools
 import json
+import os
 import re
 import shutil
 import subprocess
@@ -29,7 +30,7 @@ from support import (
 )
 
 from tui_train.plan.plan import plan
-from tui_train.plan.types import argv, expand
+from tui_train.plan.types import Command, Part, Setting, argv, expand, in_run_dir
 from tui_train.profile.store import loads
 from tui_train.render import PLAN, PROFILE, SCRIPT
 from tui_train.render.launch import launch_script
@@ -127,13 +128,26 @@ def test_variables_of_yours_that_the_script_has_too_reach_the_training_as_they_a
     chosen, found = built(tmp_path, "torchrun", "custom", ["x"])
     run, plan = exported(tmp_path / "run", profile({"trainer.secrets": ("HF_TOKEN",)}, chosen), found)
     names = {*re.findall(r"\b([a-z][a-z0-9_]*)\+?=", run.script.read_text())} | {"yours", "option"}
-    assert {"python", "run_dir", "micro_batch", "batch", "settings", "command", "title", "dry_run"} <= names
+    assert {"python", "run_dir", "batch", "settings", "command", "title", "dry_run"} <= names
     yours = {name: f"it's\nmine {name} $(touch pwned)" for name in names} | {"HF_TOKEN": "1"}
     for done in each(run, plan, plain_environment(STUB_NOTES=str(tmp_path / "notes"), **yours)):
         assert (done.returncode, done.stderr) == (0, b"")
     for note in noted(tmp_path / "notes"):
         assert {name: value for name, value in note["env"].items() if name in yours} == yours
     assert not [*tmp_path.rglob("pwned")]
+
+
+@pytest.mark.parametrize("locale", ["C", "C.UTF-8"])
+def test_bytes_of_any_kind_in_your_variables_arrive(tmp_path, locale):
+    chosen, found = built(tmp_path, "python", "builtin", ["中\n\u202e é"])
+    run, plan = exported(tmp_path.resolve() / "run 中\n", chosen, found)
+    odd = os.fsdecode(bytes(range(1, 256)) + b"\n\n")
+    environment = plain_environment(STUB_NOTES=str(tmp_path / "notes"), micro_batch=odd, ODD=odd, LC_ALL=locale, _x="")
+    environment["not.a-name"] = odd
+    done = plain(run, env=environment)
+    assert (done.returncode, done.stderr) == (0, b"")
+    (note,) = noted(tmp_path / "notes")
+    assert_same(note, plan.attempts[0].command, run, environment)
 
 
 @pytest.mark.parametrize("number", range(len(HOSTILE)), ids=lambda number: ascii(HOSTILE[number]))
@@ -426,6 +440,63 @@ def test_alone_it_runs_the_planned_command_and_says_what_is_missing(tmp_path):
     assert noted(folder / "notes")[0]["argv"] == argv(plan.attempts[0].command, str(alone))
     done = subprocess.run(["bash", alone / "launch.sh", "--plain"], env=environment, capture_output=True, check=False)
     assert (done.returncode, done.stderr) == (3, b"")
+
+
+WORDS = (
+    "--a=1",
+    "--a=2",
+    "--a=",
+    "--b",
+    "-c",
+    "x",
+    "y z",
+    "it's $x",
+    "",
+    "--config=a,b",
+    "{c}",
+    "中’",
+    "a=1",
+    "--b=\n",
+    "=",
+)
+PARTS = st.lists(
+    st.builds(
+        lambda words, resumes: Part(tuple(words), resumes=resumes),
+        st.lists(st.sampled_from(WORDS), min_size=1, max_size=2),
+        st.booleans(),
+    ),
+    max_size=5,
+)
+
+
+@settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(attempts=st.lists(st.tuples(PARTS, st.sampled_from(WORDS)), min_size=1, max_size=4))
+def test_whatever_attempts_differ_in_each_is_what_the_plan_says(tmp_path_factory, attempts):
+    """One command and a table stand for any attempts, even where they have nothing in common."""
+    folder = tmp_path_factory.mktemp("any").resolve()
+    python = stub(folder / "python")
+    base = plan(profile(), facts(python=python))
+    made = []
+    for parts, value in attempts:
+        env = (Setting("ALL", value, "", "ladder"), *([Setting("SOME", value, "", "ladder")] if "a" in value else []))
+        command = Command((Part((str(python),)), *parts), env, in_run_dir(""))
+        made.append(msgspec.structs.replace(base.attempts[0], command=command))
+    (folder / "launch.sh").write_text(launch_script(msgspec.structs.replace(base, attempts=tuple(made))))
+    for number, attempt in enumerate(made, start=1):
+        for checkpoint in ("", "/c 1"):
+            started = ["bash", folder / "launch.sh", "--plain", f"--attempt={number}"]
+            started += [f"--checkpoint={checkpoint}"] if checkpoint and "--checkpoint=?*" in launch_text(folder) else []
+            subprocess.run(
+                started, env=plain_environment(STUB_NOTES=str(folder / "notes")), check=True, stdout=subprocess.DEVNULL
+            )
+            note = noted(folder / "notes")[-1]
+            assert note["argv"] == argv(attempt.command, str(folder), checkpoint)
+            found = {name: note["env"][name] for name in ("ALL", "SOME") if name in note["env"]}
+            assert found == {setting.name: setting.value for setting in attempt.command.env}
+
+
+def launch_text(folder):
+    return (folder / "launch.sh").read_text()
 
 
 def test_read_from_a_pipe_it_refuses(tmp_path):

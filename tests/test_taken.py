@@ -253,7 +253,7 @@ def test_a_stop_tells_of_memory_that_stays_taken(begun, tmp_path, monkeypatch, h
 
 def test_what_has_finished_is_not_started_again_to_do_nothing(tmp_path):
     prepared = ready(profile(), facts())
-    run = rundir.create("done", prepared.files, msgspec.json.encode(prepared.plan))
+    run = rundir.create("done", prepared.files)
     lines = [
         {"time": 1.0, "event": "run_started", "mark": "x", "pid": 1},
         {"time": 2.0, "event": "run_ended", "state": "finished", "exit_code": 0},

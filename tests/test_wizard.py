@@ -171,7 +171,7 @@ def finished_run(tmp_path: Path, *, state: str = "finished", code: int = 0) -> r
     """Return the folder of a run that ended long ago, after an out-of-memory on its first attempt."""
     facts = Facts(machine=HOST, toolchains=(CUDA,))
     prepared = prepare(Profile(), facts)
-    made = rundir.create("quickstart", prepared.files, msgspec.json.encode(prepared.plan))
+    made = rundir.create("quickstart", prepared.files)
     run = rundir.RunDir(made.path.rename(made.path.parent / "20260101-120000-quickstart"))
     events = [
         {"time": 1000.0, "event": "run_started", "mark": "m", "pid": 1, "start_ticks": 0, "boot_id": "none"},

@@ -49,7 +49,7 @@ def settings(
     grace = resolved.preset.stop.grace
     torch = resolved.toolchain.torch if resolved.toolchain else None
     if job.world_size > 1 and grace > _TORCH_GRACE and at_least(torch, "2.12"):
-        why = "seconds that processes get to save in when it is stopped; torch gives them 30"
+        why = "seconds to save in, after a stop; torch itself gives 30"
         settings.append(Setting("TORCH_ELASTIC_SHUTDOWN_TIMEOUT", str(grace), why, "launcher"))
     settings += container.settings(profile.container)
     settings += nemo.settings(profile.nemo, resolved.gpus) if resolved.nemo else ()

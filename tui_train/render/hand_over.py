@@ -5,7 +5,7 @@ from tui_train.render.head import resumes
 from tui_train.render.variants import Line
 
 _FUNCTIONS = r"""usage() { sed -n '2,/^$/s/^# \{0,1\}//p' "${BASH_SOURCE[0]}"; } # the head of this file
-become() { eval "$yours" 2> /dev/null; cd -- "$1" && exec "${@:2}"; exit 69; } # become FOLDER COMMAND...
+become() { eval "$yours" 2> /dev/null; cd -- "$1" && exec "${@:2}"; exit 69; } # the command $2... in the folder $1
 """
 _OLD_PYTHON = """\
   python3 -I -S -c 'import sys; sys.exit(sys.version_info < (3, 8))' 2> /dev/null ||
@@ -88,7 +88,7 @@ def _dry_run(plan: Plan, settings: tuple[Line, ...]) -> list[str]:
 
 def _supervised(plan: Plan) -> list[str]:
     return [
-        'elif [ -z "$plain" ] && [ -d "$run_dir/supervisor" ]; then',
+        'elif [ -z "$plain" ] && [ -d "$run_dir/supervisor" ]; then # it starts this script again, with --plain',
         *([_OLD_PYTHON] if plan.container else []),
         f'  become . {_host(plan)} -I -S -X utf8 "$run_dir/supervisor" launch "$@"',
         'elif [ -z "$plain" ]; then',

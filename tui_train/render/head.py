@@ -60,7 +60,7 @@ def _start(plan: Plan) -> str:
     if plan.nodes > 1:
         return "run the part of this machine"
     newest = plan.attempts[0].checkpoints or plan.resumes_itself
-    return "run it; a second start " + ("resumes from the newest complete checkpoint" if newest else "starts over")
+    return "run it; started again, it " + ("resumes from the newest complete checkpoint" if newest else "starts over")
 
 
 def resumes(plan: Plan) -> bool:

@@ -46,7 +46,7 @@ def _values(plan: Plan, values: Sequence[Value]) -> list[str]:
     if len(plan.attempts) == 1:
         return [f"  title={quoted(plan.attempts[0].title)}"]
     first = [f"  {line}" for line in _packed([_set(it.name, it.values[0]) for it in values])]
-    lines = [*first, "  case $attempt in"]
+    lines = [*first, "  case $attempt in # each changes the values above"]
     for number, attempt in enumerate(plan.attempts, start=1):
         title = _set("title", attempt.title)
         words = [_set(it.name, it.values[number - 1]) for it in values if it.values[number - 1] != it.values[0]]
@@ -87,11 +87,14 @@ def _array(name: str, lines: Sequence[Line]) -> list[str]:
 
 
 def _with_values(lines: Sequence[Line]) -> list[Line]:
-    """Return lines in which an option stands with its value, where these are words of their own."""
+    """Return lines in which Python stands with its script, and an option with its value."""
     made: list[Line] = []
     for line in lines:
-        if made and made[-1].waits and not line.is_option and not line.why:
-            made[-1] = Line(f"{made[-1].words} {line.words}", made[-1].why)
+        before = made[-1] if made else Line("")
+        if before.words == '"$python"':
+            made[-1] = Line(f"{before.words} {line.words}", before.why or line.why)
+        elif before.waits and not line.is_option and not line.why:
+            made[-1] = Line(f"{before.words} {line.words}", before.why)
         else:
             made.append(line)
     return made
@@ -106,7 +109,5 @@ def _commented(line: Line) -> list[str]:
     words = f"    {line.words}"
     if not line.why:
         return [words]
-    why = f" # {visible(line.why)}"
-    if len(words) + len(why) > _LONGEST:
-        return [f"   {why}", words]
-    return [f"{words:<{min(_COLUMN, _LONGEST - len(why))}}{why}"]
+    beside = f"{words:<{_COLUMN}} # {visible(line.why)}"
+    return [beside] if len(beside) <= _LONGEST else [f"    # {visible(line.why)}", words]

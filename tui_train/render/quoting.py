@@ -8,7 +8,7 @@ from msgspec import Struct
 
 from tui_train.plan.types import Variable, Word
 
-_PLAIN = re.compile(r"[A-Za-z0-9_@%+=:./-]+")
+_PLAIN = re.compile(r"[A-Za-z0-9_@%+:./-][A-Za-z0-9_@%+=:./-]*")
 _EXPANSIONS = {
     "RUN_DIR": "$run_dir",
     "CHECKPOINT": "$checkpoint",

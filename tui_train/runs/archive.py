@@ -19,6 +19,7 @@ from tui_train.files import PRIVATE, write_beside
 from tui_train.profile import store
 from tui_train.runs.rundir import RunDir
 from tui_train.runs.status import status
+from tui_train.supervisor.fill import filled
 
 # What a log says first, and what it says last, is what tells; in bytes.
 HEAD = 1 << 16
@@ -33,6 +34,18 @@ class Entry(Struct, frozen=True):
     name: str
     text: str
     masked: dict[str, int] = {}
+
+
+class _Named(Struct, frozen=True):
+    path: str
+
+
+class _Files(Struct, frozen=True):
+    """The files that a plan names."""
+
+    configs: tuple[_Named, ...] = ()
+    programs: tuple[_Named, ...] = ()
+    nemo: _Named | None = None
 
 
 def entries(run: RunDir, machine: str) -> tuple[Entry, ...]:
@@ -77,10 +90,22 @@ def _texts(run: RunDir) -> Iterator[tuple[str, str]]:
     for folder in (run.path, *sorted(run.path.glob("node-*"))):
         logs = sorted(folder.glob("attempt-*.log"), key=lambda path: (len(path.name), path.name))
         plain = ("profile.toml", "plan.json", "launch.sh", "events.jsonl", "launch.log")
-        written = sorted({*folder.glob("*.yaml"), *folder.glob("nemo_recipe.py")})
+        written = sorted({*folder.glob("*.yaml"), *(folder / name for name in _rendered(run))})
         for path in (*(folder / name for name in plain), *written, *logs):
             if (text := _ends(path)) is not None:
                 yield str(path.relative_to(run.path)), text
+
+
+def _rendered(run: RunDir) -> set[str]:
+    """Return the names of the files that the plan has beside launch.sh; not of supervisor/, which is this program's."""
+    try:
+        files = msgspec.convert(run.plan(), _Files)
+    except msgspec.ValidationError:
+        return set()
+    configs = [config.path for config in files.configs]
+    programs = [program.path for program in files.programs]
+    names = (*configs, *map(filled, configs), *programs, *([files.nemo.path] if files.nemo else ()))
+    return {name for name in names if name and not {"", ".", ".."} & {*name.split("/")}}
 
 
 def _ends(path: Path) -> str | None:

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import os
-import re
 import signal
 import time
 from typing import Callable, NamedTuple
 
-from . import checkpoints, container, first_step, lock, memory_end, outcome, rejoin
+from . import checkpoints, container, lock
 from .processes import MARK, Family, Process, process, send
-from .progress import Reading
 from .refused import APART, CANNOT_WRITE
 from .signals import default
 from .start import Start, say
@@ -56,7 +54,7 @@ def attempt(start: Start, position: int, number: int, log: str) -> Ended:
     family = Family(start.mark, task.leader, os.getpid())
     code = _watch(start, task, family, name, log)
     ended = _read(start, position, log, code, family)
-    ignored = first_step.ignored(log, resumed, _reading(start))
+    ignored = _first_step(start, log, resumed)
     if ignored:
         where = f"the checkpoint of step {resumed} and began at step {ignored}"
         say(f"attempt {number} was given {where}: the training does not load it")
@@ -114,6 +112,8 @@ def _watch(start: Start, task: Task, family: Family, name: str, log: str) -> int
             start.signals.wait(beat - time.monotonic())
         elif name and container.outlives(engine, name, code, lambda: bool(family.living())):
             say(f"the client of {engine} is gone, its container trains on")
+            from . import rejoin
+
             task = rejoin.rejoin(start.transport, engine, name, log, start.mark)
             family.leader = task.leader
         else:
@@ -180,15 +180,27 @@ def _in_background(work: Callable[[], None]) -> Process:
     return process(pid)
 
 
-def _reading(start: Start) -> Reading:
+def _first_step(start: Start, log: str, resumed: int) -> int:
+    """Return the step at which an attempt began that did not load its checkpoint, else 0."""
+    if not resumed:
+        return 0
+    import re
+
+    from . import first_step
+    from .progress import Reading
+
     try:
-        return Reading(tuple(re.compile(text) for text in start.planned.expressions), start.planned.steps)
+        reading = Reading(tuple(re.compile(text) for text in start.planned.expressions), start.planned.steps)
     except (re.error, RecursionError, OverflowError):
-        return Reading()
+        reading = Reading()
+    return first_step.ignored(log, resumed, reading)
 
 
 def _read(start: Start, position: int, log: str, code: int, family: Family) -> Ended:
     """Return what a log says of the end of an attempt that nobody asked to end."""
+    # What reads logs is not imported before there is one: a training begins earlier.
+    from . import memory_end, outcome
+
     if start.signals.stop:
         return Ended(code)
     if code == 0:

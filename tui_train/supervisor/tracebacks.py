@@ -28,7 +28,7 @@ _ASIDE = re.compile(
 )
 _TEARDOWN = re.compile(
     r"multiprocess(?:ing)?/(?:resource_tracker|popen_\w+)\.py|[ /](?:_run_finalizers|_exit_function|_shutdown_\w+)"
-    r"|_pin_memory_loop|/wandb/|/threading\.py\", line \d+, in _shutdown|/weakref\.py\", line \d+, in _exitfunc"
+    r"|_pin_memory_loop|/wandb/sdk/|/threading\.py\", line \d+, in _shutdown|/weakref\.py\", line \d+, in _exitfunc"
 )
 # Errors of what only watches over processes, or that a process meets because another one is gone.
 _WATCHES = frozenset({

@@ -2,7 +2,7 @@
 # fp16: the built-in trainer under accelerate, 2 processes on 2 GPUs
 # micro batch 4 x accumulation 8 x 2 processes = global batch 64, learning rate 0.0006, 5000 steps
 #
-#   bash launch.sh             run it; a second start resumes from the newest complete checkpoint
+#   bash launch.sh             run it; started again, it resumes from the newest complete checkpoint
 #   bash launch.sh --plain     only run the command below, in the foreground
 #   bash launch.sh --dry-run   only print what would be started
 #   python3 supervisor status  how it is; besides status: stop, tail, follow
@@ -31,7 +31,7 @@ cards+=,GPU-ff67d0d7-648f-d302-c50e-49297407cd04 # NVIDIA GeForce RTX 2080 Ti
 choose() { # what attempt $attempt starts
   expandable_segments='' output=/data/out/fp16 layers=12 micro_batch=4 accumulation=8
   activation_checkpointing=''
-  case $attempt in
+  case $attempt in # each changes the values above
     1) title='as planned' ;;
     2) title='expandable segments' expandable_segments=yes ;;
     3) title='micro batch 4 -> 2' expandable_segments=yes micro_batch=2 accumulation=16 ;;
@@ -54,7 +54,7 @@ choose() { # what attempt $attempt starts
     OMP_NUM_THREADS=16                       # processor cores shared among the processes
     CUDA_DEVICE_ORDER=PCI_BUS_ID             # numbers as nvidia-smi prints them, for tools that show any
     "CUDA_VISIBLE_DEVICES=$cards"            # the chosen cards by UUID, which is right under any order
-    TORCH_ELASTIC_SHUTDOWN_TIMEOUT=60    # seconds that processes get to save in when it is stopped; torch gives them 30
+    TORCH_ELASTIC_SHUTDOWN_TIMEOUT=60        # seconds to save in, after a stop; torch itself gives 30
     # the allocator grows its blocks: less memory lost to fragmentation
     ${expandable_segments:+PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True}
   )
@@ -73,7 +73,7 @@ choose() { # what attempt $attempt starts
 }
 
 usage() { sed -n '2,/^$/s/^# \{0,1\}//p' "${BASH_SOURCE[0]}"; } # the head of this file
-become() { eval "$yours" 2> /dev/null; cd -- "$1" && exec "${@:2}"; exit 69; } # become FOLDER COMMAND...
+become() { eval "$yours" 2> /dev/null; cd -- "$1" && exec "${@:2}"; exit 69; } # the command $2... in the folder $1
 
 attempt=1 plain='' dry_run='' checkpoint=''
 for option in "$@"; do
@@ -101,7 +101,7 @@ if [ -n "$dry_run" ]; then
     printf '%s\n' "$(printf '%q ' "${command[@]}")"
   done
   exit
-elif [ -z "$plain" ] && [ -d "$run_dir/supervisor" ]; then
+elif [ -z "$plain" ] && [ -d "$run_dir/supervisor" ]; then # it starts this script again, with --plain
   become . "$python" -I -S -X utf8 "$run_dir/supervisor" launch "$@"
 elif [ -z "$plain" ]; then
   echo 'launch.sh: there is no supervisor/ beside it: nothing falls back or resumes, and only Ctrl-C stops it' >&2

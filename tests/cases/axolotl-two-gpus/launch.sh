@@ -2,7 +2,7 @@
 # finetune small: axolotl.cli.train under torchrun, 2 processes on 2 GPUs
 # micro batch 4 x accumulation 4 x 2 processes = global batch 32, learning rate 2e-05, 2000 steps
 #
-#   bash launch.sh             run it; a second start resumes from the newest complete checkpoint
+#   bash launch.sh             run it; started again, it resumes from the newest complete checkpoint
 #   bash launch.sh --plain     only run the command below, in the foreground
 #   bash launch.sh --dry-run   only print what would be started
 #   python3 supervisor status  how it is; besides status: stop, tail, follow
@@ -30,7 +30,7 @@ cards+=,GPU-ff67d0d7-648f-d302-c50e-49297407cd04 # NVIDIA GeForce RTX 3090
 
 choose() { # what attempt $attempt starts
   expandable_segments='' config="$run_dir/config.filled.yaml"
-  case $attempt in
+  case $attempt in # each changes the values above
     1) title='as planned' ;;
     2) title='expandable segments' expandable_segments=yes ;;
     3) title='micro batch 4 -> 2' expandable_segments=yes config="$run_dir/config-3.filled.yaml" ;;
@@ -62,7 +62,7 @@ choose() { # what attempt $attempt starts
 }
 
 usage() { sed -n '2,/^$/s/^# \{0,1\}//p' "${BASH_SOURCE[0]}"; } # the head of this file
-become() { eval "$yours" 2> /dev/null; cd -- "$1" && exec "${@:2}"; exit 69; } # become FOLDER COMMAND...
+become() { eval "$yours" 2> /dev/null; cd -- "$1" && exec "${@:2}"; exit 69; } # the command $2... in the folder $1
 
 attempt=1 plain='' dry_run='' checkpoint=''
 for option in "$@"; do
@@ -92,7 +92,7 @@ if [ -n "$dry_run" ]; then
     printf '%s\n' "$(printf '%q ' "${command[@]}")"
   done
   exit
-elif [ -z "$plain" ] && [ -d "$run_dir/supervisor" ]; then
+elif [ -z "$plain" ] && [ -d "$run_dir/supervisor" ]; then # it starts this script again, with --plain
   become . "$python" -I -S -X utf8 "$run_dir/supervisor" launch "$@"
 elif [ -z "$plain" ]; then
   echo 'launch.sh: there is no supervisor/ beside it: nothing falls back or resumes, and only Ctrl-C stops it' >&2

@@ -3,7 +3,7 @@
 # micro batch 4 x accumulation 4 x 2 copies of the model = global batch 32, learning rate 0.0003, 200 steps
 # Megatron-Bridge takes the place of NeMo's recipes, which this Python does not have.
 #
-#   bash launch.sh             run it; a second start resumes from the newest complete checkpoint
+#   bash launch.sh             run it; started again, it resumes from the newest complete checkpoint
 #   bash launch.sh --plain     only run the command below, in the foreground
 #   bash launch.sh --dry-run   only print what would be started
 #   python3 supervisor status  how it is; besides status: stop, tail, follow
@@ -32,7 +32,7 @@ cards+=,GPU-5e1b7c20-77aa-4b1c-8f3d-a10000000003 # NVIDIA A100-SXM4-80GB
 
 choose() { # what attempt $attempt starts
   expandable_segments='' micro_batch=4 activation_checkpointing=''
-  case $attempt in
+  case $attempt in # each changes the values above
     1) title='as planned' ;;
     2) title='expandable segments' expandable_segments=yes ;;
     3) title='micro batch 4 -> 2' expandable_segments=yes micro_batch=2 ;;
@@ -65,7 +65,7 @@ choose() { # what attempt $attempt starts
 }
 
 usage() { sed -n '2,/^$/s/^# \{0,1\}//p' "${BASH_SOURCE[0]}"; } # the head of this file
-become() { eval "$yours" 2> /dev/null; cd -- "$1" && exec "${@:2}"; exit 69; } # become FOLDER COMMAND...
+become() { eval "$yours" 2> /dev/null; cd -- "$1" && exec "${@:2}"; exit 69; } # the command $2... in the folder $1
 
 attempt=1 plain='' dry_run=''
 for option in "$@"; do
@@ -92,7 +92,7 @@ if [ -n "$dry_run" ]; then
     printf '%s\n' "$(printf '%q ' "${command[@]}")"
   done
   exit
-elif [ -z "$plain" ] && [ -d "$run_dir/supervisor" ]; then
+elif [ -z "$plain" ] && [ -d "$run_dir/supervisor" ]; then # it starts this script again, with --plain
   become . "$python" -I -S -X utf8 "$run_dir/supervisor" launch "$@"
 elif [ -z "$plain" ]; then
   echo 'launch.sh: there is no supervisor/ beside it: nothing falls back or resumes, and only Ctrl-C stops it' >&2

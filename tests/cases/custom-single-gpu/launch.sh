@@ -3,7 +3,7 @@
 # micro batch 12 x accumulation 40 x 1 process = global batch 480
 # The preset “Custom” cannot resume: each attempt starts from step 0.
 #
-#   bash launch.sh             run it; a second start starts over
+#   bash launch.sh             run it; started again, it starts over
 #   bash launch.sh --plain     only run the command below, in the foreground
 #   bash launch.sh --dry-run   only print what would be started
 #   python3 supervisor status  how it is; besides status: stop, tail, follow
@@ -29,7 +29,7 @@ cards=GPU-ff67d0d7-648f-d302-c50e-49297407cd04   # NVIDIA GeForce RTX 3090
 
 choose() { # what attempt $attempt starts
   expandable_segments='' micro_batch=12 accumulation=40
-  case $attempt in
+  case $attempt in # each changes the values above
     1) title='as planned' ;;
     2) title='expandable segments' expandable_segments=yes ;;
     3) title='micro batch 12 -> 6' expandable_segments=yes micro_batch=6 accumulation=80 ;;
@@ -48,8 +48,7 @@ choose() { # what attempt $attempt starts
     "PYTHONPATH=$run_dir/shim${PYTHONPATH:+:$PYTHONPATH}"
   )
   command=(
-    "$python"
-    '/home/ada/nano gpt/train.py'
+    "$python" '/home/ada/nano gpt/train.py'
     config/train_shakespeare.py              # yours, from here on
     "--batch_size=$micro_batch" "--gradient_accumulation_steps=$accumulation" --block_size=1024
     "--out_dir=$run_dir/output" "--note=it's 5 o'clock"
@@ -57,7 +56,7 @@ choose() { # what attempt $attempt starts
 }
 
 usage() { sed -n '2,/^$/s/^# \{0,1\}//p' "${BASH_SOURCE[0]}"; } # the head of this file
-become() { eval "$yours" 2> /dev/null; cd -- "$1" && exec "${@:2}"; exit 69; } # become FOLDER COMMAND...
+become() { eval "$yours" 2> /dev/null; cd -- "$1" && exec "${@:2}"; exit 69; } # the command $2... in the folder $1
 
 attempt=1 plain='' dry_run=''
 for option in "$@"; do
@@ -84,7 +83,7 @@ if [ -n "$dry_run" ]; then
     printf '%s\n' "$(printf '%q ' "${command[@]}")"
   done
   exit
-elif [ -z "$plain" ] && [ -d "$run_dir/supervisor" ]; then
+elif [ -z "$plain" ] && [ -d "$run_dir/supervisor" ]; then # it starts this script again, with --plain
   become . "$python" -I -S -X utf8 "$run_dir/supervisor" launch "$@"
 elif [ -z "$plain" ]; then
   echo 'launch.sh: there is no supervisor/ beside it: nothing falls back or resumes, and only Ctrl-C stops it' >&2

@@ -3,7 +3,7 @@
 # 2 processes, with the script's own batch
 # The preset “Custom” cannot resume: each attempt starts from step 0.
 #
-#   bash launch.sh             run it; a second start starts over
+#   bash launch.sh             run it; started again, it starts over
 #   bash launch.sh --plain     only run the command below, in the foreground
 #   bash launch.sh --dry-run   only print what would be started
 #   python3 supervisor status  how it is; besides status: stop, tail, follow
@@ -30,7 +30,7 @@ cards+=,GPU-ff67d0d7-648f-d302-c50e-49297407cd04 # NVIDIA GeForce RTX 3090
 
 choose() { # what attempt $attempt starts
   expandable_segments=''
-  case $attempt in
+  case $attempt in # each changes the values above
     1) title='as planned' ;;
     2) title='expandable segments' expandable_segments=yes ;;
   esac
@@ -41,7 +41,8 @@ choose() { # what attempt $attempt starts
     CUDA_DEVICE_ORDER=PCI_BUS_ID             # numbers as nvidia-smi prints them, for tools that show any
     "CUDA_VISIBLE_DEVICES=$cards"            # the chosen cards by UUID, which is right under any order
     TUI_TRAIN_BACKEND=gloo                   # has any script talk by Gloo, whatever it asks for
-    GLOO_SOCKET_IFNAME=lo      # one host: Gloo needs no other interface, and some host names resolve to none that works
+    # one host: Gloo needs no other interface, and some host names resolve to none that works
+    GLOO_SOCKET_IFNAME=lo
     # the allocator grows its blocks: less memory lost to fragmentation
     ${expandable_segments:+PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True}
     # shows which device each process uses; TUI_TRAIN_SHOW_DEVICES=0 turns it off
@@ -57,7 +58,7 @@ choose() { # what attempt $attempt starts
 }
 
 usage() { sed -n '2,/^$/s/^# \{0,1\}//p' "${BASH_SOURCE[0]}"; } # the head of this file
-become() { eval "$yours" 2> /dev/null; cd -- "$1" && exec "${@:2}"; exit 69; } # become FOLDER COMMAND...
+become() { eval "$yours" 2> /dev/null; cd -- "$1" && exec "${@:2}"; exit 69; } # the command $2... in the folder $1
 
 attempt=1 plain='' dry_run=''
 for option in "$@"; do
@@ -84,7 +85,7 @@ if [ -n "$dry_run" ]; then
     printf '%s\n' "$(printf '%q ' "${command[@]}")"
   done
   exit
-elif [ -z "$plain" ] && [ -d "$run_dir/supervisor" ]; then
+elif [ -z "$plain" ] && [ -d "$run_dir/supervisor" ]; then # it starts this script again, with --plain
   become . "$python" -I -S -X utf8 "$run_dir/supervisor" launch "$@"
 elif [ -z "$plain" ]; then
   echo 'launch.sh: there is no supervisor/ beside it: nothing falls back or resumes, and only Ctrl-C stops it' >&2

@@ -3,7 +3,7 @@
 # micro batch 2 x accumulation 8 x 1 process = global batch 16, learning rate 0.0001, 1000 steps
 # Without Transformer Engine and Apex the recipe's fused kernels are off: PyTorch's AdamW trains.
 #
-#   bash launch.sh             run it; a second start resumes from the newest complete checkpoint
+#   bash launch.sh             run it; started again, it resumes from the newest complete checkpoint
 #   bash launch.sh --plain     only run the command below, in the foreground
 #   bash launch.sh --dry-run   only print what would be started
 #   python3 supervisor status  how it is; besides status: stop, tail, follow
@@ -29,7 +29,7 @@ cards=GPU-8f6b1f3e-0c3a-4f06-9a5e-6000ada00001   # NVIDIA RTX 6000 Ada Generatio
 
 choose() { # what attempt $attempt starts
   expandable_segments='' micro_batch=2 activation_checkpointing=''
-  case $attempt in
+  case $attempt in # each changes the values above
     1) title='as planned' ;;
     2) title='expandable segments' expandable_segments=yes ;;
     3) title='micro batch 2 -> 1' expandable_segments=yes micro_batch=1 ;;
@@ -47,15 +47,14 @@ choose() { # what attempt $attempt starts
     "PYTHONPATH=$run_dir/shim${PYTHONPATH:+:$PYTHONPATH}"
   )
   command=(
-    "$python"
-    "$run_dir/nemo_recipe.py"                # NeMo resumes by itself from its newest checkpoint
+    "$python" "$run_dir/nemo_recipe.py"      # NeMo resumes by itself from its newest checkpoint
     --output=/results/continual_learning "--micro-batch=$micro_batch" --sequence-length=2048
     ${activation_checkpointing:+--activation-checkpointing}
   )
 }
 
 usage() { sed -n '2,/^$/s/^# \{0,1\}//p' "${BASH_SOURCE[0]}"; } # the head of this file
-become() { eval "$yours" 2> /dev/null; cd -- "$1" && exec "${@:2}"; exit 69; } # become FOLDER COMMAND...
+become() { eval "$yours" 2> /dev/null; cd -- "$1" && exec "${@:2}"; exit 69; } # the command $2... in the folder $1
 
 attempt=1 plain='' dry_run=''
 for option in "$@"; do
@@ -82,7 +81,7 @@ if [ -n "$dry_run" ]; then
     printf '%s\n' "$(printf '%q ' "${command[@]}")"
   done
   exit
-elif [ -z "$plain" ] && [ -d "$run_dir/supervisor" ]; then
+elif [ -z "$plain" ] && [ -d "$run_dir/supervisor" ]; then # it starts this script again, with --plain
   become . "$python" -I -S -X utf8 "$run_dir/supervisor" launch "$@"
 elif [ -z "$plain" ]; then
   echo 'launch.sh: there is no supervisor/ beside it: nothing falls back or resumes, and only Ctrl-C stops it' >&2

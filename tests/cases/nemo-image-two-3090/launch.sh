@@ -3,7 +3,7 @@
 # micro batch 2 x accumulation 8 x 2 processes = global batch 32
 # The preset “Custom” cannot resume: each attempt starts from step 0.
 #
-#   bash launch.sh             run it; a second start starts over
+#   bash launch.sh             run it; started again, it starts over
 #   bash launch.sh --plain     only run the command below, in the foreground
 #   bash launch.sh --dry-run   only print what would be started
 #   python3 supervisor status  how it is; besides status: stop, tail, follow
@@ -38,7 +38,7 @@ hugging_face_mount=${TUI_TRAIN_HUGGING_FACE_MOUNT:---mount=type=bind,src=$huggin
 
 choose() { # what attempt $attempt starts
   expandable_segments=''
-  case $attempt in
+  case $attempt in # each changes the values above
     1) title='as planned' ;;
     2) title='expandable segments' expandable_segments=yes ;;
   esac
@@ -50,7 +50,8 @@ choose() { # what attempt $attempt starts
     "--name=${TUI_TRAIN_CONTAINER_NAME:-tui-train-plain-$$}" # by which it is stopped, even when its client is gone
     --pull=never                             # nothing is fetched unasked
     "${TUI_TRAIN_CONTAINER_USER:---user=$(id -u):$(id -g)}" # what it writes is yours
-    --ipc=host                # shares the machine's /dev/shm: the engine's own is 64 MB, too small for workers and NCCL
+    # shares the machine's /dev/shm: the engine's own is 64 MB, too small for workers and NCCL
+    --ipc=host
     "--ulimit=memlock=${TUI_TRAIN_MEMLOCK:--1}" # memory that network cards reach must be locked
     --ulimit=stack=67108864                  # as NVIDIA's images ask for
     --security-opt=label=disable             # SELinux would deny what is mounted; relabelling would change your files
@@ -90,7 +91,7 @@ choose() { # what attempt $attempt starts
 }
 
 usage() { sed -n '2,/^$/s/^# \{0,1\}//p' "${BASH_SOURCE[0]}"; } # the head of this file
-become() { eval "$yours" 2> /dev/null; cd -- "$1" && exec "${@:2}"; exit 69; } # become FOLDER COMMAND...
+become() { eval "$yours" 2> /dev/null; cd -- "$1" && exec "${@:2}"; exit 69; } # the command $2... in the folder $1
 
 attempt=1 plain='' dry_run=''
 for option in "$@"; do
@@ -114,7 +115,7 @@ if [ -n "$dry_run" ]; then
     printf '%s\n' "$(printf '%q ' "${command[@]}")"
   done
   exit
-elif [ -z "$plain" ] && [ -d "$run_dir/supervisor" ]; then
+elif [ -z "$plain" ] && [ -d "$run_dir/supervisor" ]; then # it starts this script again, with --plain
   python3 -I -S -c 'import sys; sys.exit(sys.version_info < (3, 8))' 2> /dev/null ||
     refuse 69 'needs Python 3.8 or newer as python3 on this machine, outside the container; --plain does not'
   become . python3 -I -S -X utf8 "$run_dir/supervisor" launch "$@"

@@ -2,7 +2,7 @@
 # quickstart: the built-in trainer under python, 1 process on the CPU
 # micro batch 8 x accumulation 2 x 1 process = global batch 16, learning rate 0.003, 60 steps
 #
-#   bash launch.sh             run it; a second start resumes from the newest complete checkpoint
+#   bash launch.sh             run it; started again, it resumes from the newest complete checkpoint
 #   bash launch.sh --plain     only run the command below, in the foreground
 #   bash launch.sh --dry-run   only print what would be started
 #   python3 supervisor status  how it is; besides status: stop, tail, follow
@@ -27,7 +27,7 @@ python=${TUI_TRAIN_PYTHON:-/opt/train/bin/python}
 
 choose() { # what attempt $attempt starts
   micro_batch=8 accumulation=2 activation_checkpointing=''
-  case $attempt in
+  case $attempt in # each changes the values above
     1) title='as planned' ;;
     2) title='micro batch 8 -> 4' micro_batch=4 accumulation=4 ;;
     3) title='micro batch 4 -> 2' micro_batch=2 accumulation=8 ;;
@@ -41,8 +41,7 @@ choose() { # what attempt $attempt starts
     CUDA_VISIBLE_DEVICES=                    # trains on the CPU: hides every card
   )
   command=(
-    "$python"
-    "$run_dir/trainer/train.py"
+    "$python" "$run_dir/trainer/train.py"
     "--data=$run_dir/sample.txt" "--output=$run_dir/output" --layers=4 --hidden-size=128 --heads=4
     --sequence-length=128 "--micro-batch=$micro_batch" "--accumulation=$accumulation"
     --expect-world-size=1 --expect-device=cpu --learning-rate=0.003 --precision=fp32 --steps=60
@@ -53,7 +52,7 @@ choose() { # what attempt $attempt starts
 }
 
 usage() { sed -n '2,/^$/s/^# \{0,1\}//p' "${BASH_SOURCE[0]}"; } # the head of this file
-become() { eval "$yours" 2> /dev/null; cd -- "$1" && exec "${@:2}"; exit 69; } # become FOLDER COMMAND...
+become() { eval "$yours" 2> /dev/null; cd -- "$1" && exec "${@:2}"; exit 69; } # the command $2... in the folder $1
 
 attempt=1 plain='' dry_run='' checkpoint=''
 for option in "$@"; do
@@ -80,7 +79,7 @@ if [ -n "$dry_run" ]; then
     printf '%s\n' "$(printf '%q ' "${command[@]}")"
   done
   exit
-elif [ -z "$plain" ] && [ -d "$run_dir/supervisor" ]; then
+elif [ -z "$plain" ] && [ -d "$run_dir/supervisor" ]; then # it starts this script again, with --plain
   become . "$python" -I -S -X utf8 "$run_dir/supervisor" launch "$@"
 elif [ -z "$plain" ]; then
   echo 'launch.sh: there is no supervisor/ beside it: nothing falls back or resumes, and only Ctrl-C stops it' >&2

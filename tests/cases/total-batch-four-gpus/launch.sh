@@ -3,7 +3,7 @@
 # micro batch 8 x accumulation 2 x 4 processes = global batch 64, learning rate 0.0002
 # The preset “Total batch” cannot resume: each attempt starts from step 0.
 #
-#   bash launch.sh             run it; a second start starts over
+#   bash launch.sh             run it; started again, it starts over
 #   bash launch.sh --plain     only run the command below, in the foreground
 #   bash launch.sh --dry-run   only print what would be started
 #   python3 supervisor status  how it is; besides status: stop, tail, follow
@@ -32,7 +32,7 @@ cards+=,GPU-00000003-1111-2222-3333-444444444444 # NVIDIA A100-SXM4-80GB
 
 choose() { # what attempt $attempt starts
   expandable_segments='' batch_size=32 accumulation=2
-  case $attempt in
+  case $attempt in # each changes the values above
     1) title='as planned' ;;
     2) title='expandable segments' expandable_segments=yes ;;
     3) title='micro batch 8 -> 4' expandable_segments=yes batch_size=16 accumulation=4 ;;
@@ -64,7 +64,7 @@ choose() { # what attempt $attempt starts
 }
 
 usage() { sed -n '2,/^$/s/^# \{0,1\}//p' "${BASH_SOURCE[0]}"; } # the head of this file
-become() { eval "$yours" 2> /dev/null; cd -- "$1" && exec "${@:2}"; exit 69; } # become FOLDER COMMAND...
+become() { eval "$yours" 2> /dev/null; cd -- "$1" && exec "${@:2}"; exit 69; } # the command $2... in the folder $1
 
 attempt=1 plain='' dry_run=''
 for option in "$@"; do
@@ -91,7 +91,7 @@ if [ -n "$dry_run" ]; then
     printf '%s\n' "$(printf '%q ' "${command[@]}")"
   done
   exit
-elif [ -z "$plain" ] && [ -d "$run_dir/supervisor" ]; then
+elif [ -z "$plain" ] && [ -d "$run_dir/supervisor" ]; then # it starts this script again, with --plain
   become . "$python" -I -S -X utf8 "$run_dir/supervisor" launch "$@"
 elif [ -z "$plain" ]; then
   echo 'launch.sh: there is no supervisor/ beside it: nothing falls back or resumes, and only Ctrl-C stops it' >&2

@@ -39,7 +39,7 @@ cards+=,GPU-00000003-1111-2222-3333-444444444444 # NVIDIA A100-SXM4-80GB
 choose() { # what attempt $attempt starts
   expandable_segments='' config_file="$run_dir/accelerate.yaml" micro_batch=2 accumulation=4
   gradient_checkpointing=False
-  case $attempt in
+  case $attempt in # each changes the values above
     1) title='as planned' ;;
     2) title='expandable segments' expandable_segments=yes ;;
     3) title='micro batch 2 -> 1'
@@ -54,7 +54,7 @@ choose() { # what attempt $attempt starts
     OMP_NUM_THREADS=8                        # processor cores shared among the processes
     CUDA_DEVICE_ORDER=PCI_BUS_ID             # numbers as nvidia-smi prints them, for tools that show any
     "CUDA_VISIBLE_DEVICES=$cards"            # the chosen cards by UUID, which is right under any order
-    TORCH_ELASTIC_SHUTDOWN_TIMEOUT=60    # seconds that processes get to save in when it is stopped; torch gives them 30
+    TORCH_ELASTIC_SHUTDOWN_TIMEOUT=60        # seconds to save in, after a stop; torch itself gives 30
     # the allocator grows its blocks: less memory lost to fragmentation
     ${expandable_segments:+PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True}
     # shows which device each process uses; TUI_TRAIN_SHOW_DEVICES=0 turns it off
@@ -75,7 +75,7 @@ choose() { # what attempt $attempt starts
 }
 
 usage() { sed -n '2,/^$/s/^# \{0,1\}//p' "${BASH_SOURCE[0]}"; } # the head of this file
-become() { eval "$yours" 2> /dev/null; cd -- "$1" && exec "${@:2}"; exit 69; } # become FOLDER COMMAND...
+become() { eval "$yours" 2> /dev/null; cd -- "$1" && exec "${@:2}"; exit 69; } # the command $2... in the folder $1
 
 attempt=1 plain='' dry_run='' checkpoint='' own_cards='' node_rank=${TUI_TRAIN_NODE_RANK-}
 for option in "$@"; do
@@ -108,7 +108,7 @@ if [ -n "$dry_run" ]; then
     printf '%s\n' "$(printf '%q ' "${command[@]}")"
   done
   exit
-elif [ -z "$plain" ] && [ -d "$run_dir/supervisor" ]; then
+elif [ -z "$plain" ] && [ -d "$run_dir/supervisor" ]; then # it starts this script again, with --plain
   become . "$python" -I -S -X utf8 "$run_dir/supervisor" launch "$@"
 elif [ -z "$plain" ]; then
   echo 'launch.sh: there is no supervisor/ beside it: nothing falls back or resumes, and only Ctrl-C stops it' >&2
