@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -50,8 +51,6 @@ def sleeping(folder, engine, *arguments, **more):
         "trainer.preset": "custom",
         "trainer.script": str(folder / "mine/sleeper.py"),
         "trainer.arguments": arguments,
-        "recipe.global_batch": 2,
-        "recipe.micro_batch": 2,
     }
     return made(folder / "run, 中", engine, values | more)
 
@@ -163,17 +162,24 @@ def client_of(run):
     return run.events()[1].leader
 
 
+def ticks(run):
+    """The numbers that the newest attempt has told, in order."""
+    return [int(number) for number in re.findall(rb"tick (\d+)\n", newest_log(run))]
+
+
 def test_it_trains_on_without_its_client(tmp_path, engine, containers):
-    """The run goes on, its log as well, and it ends with the training's own code."""
+    """The run goes on, its log without a gap, and it ends with the training's own code."""
     run = sleeping(tmp_path, engine, "--seconds=5", "--code=7")
     start(run)
     training(run)
     os.kill(client_of(run), signal.SIGKILL)
-    before = newest_log(run).count(b"tick")
-    until(lambda: newest_log(run).count(b"tick") > before + 10)
+    before = len(ticks(run))
+    until(lambda: len(ticks(run)) > before + 10)
     assert status(run).state == "running"
     now = wait(run)
     assert (now.state, now.exit_code, len(now.attempts)) == ("failed", 7, 1)
+    told = ticks(run)
+    assert told == list(range(told[0], told[0] + len(told)))
     assert gone(run, containers)
 
 
