@@ -67,7 +67,7 @@ def _checked(plan: Plan) -> list[str]:
         lines += [
             "case $python in /*) ;; */*) python=$PWD/$python ;; esac",
             '[ -n "$dry_run" ] || command -v -- "$python" > /dev/null ||',
-            '  refuse 69 "there is no $python: set TUI_TRAIN_PYTHON to the Python that trains"',
+            '  refuse 69 "cannot run $python: set TUI_TRAIN_PYTHON to the Python that trains, such as env/bin/python"',
         ]
     return lines
 
