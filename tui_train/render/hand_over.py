@@ -55,7 +55,8 @@ def _checked(plan: Plan) -> list[str]:
     if plan.nodes > 1:
         which = f"say which one this is, --node-rank=0 (the first) to --node-rank={last}"
         lines += [
-            f"[ -n \"$node_rank\" ] || refuse 64 '{plan.nodes} machines train together: {which}'",
+            '[ -n "$node_rank" ] ||',
+            f"  refuse 64 '{plan.nodes} machines train together: {which}'",
             f"[[ $node_rank =~ ^[0-9]{{1,4}}$ && $((10#$node_rank)) -le {last} ]] ||",
             f'  refuse 64 "--node-rank=$node_rank is not there: {plan.nodes} machines are 0 to {last}"',
             "node_rank=$((10#$node_rank))",
