@@ -317,7 +317,8 @@ def main() -> None:
     """Run all, or the one that was named."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--quick", action="store_true", help="fewer repetitions")
-    parser.add_argument("--only", choices=("first", "keys", "supervisor", "producer", "stream", "large"), help="this one alone")
+    kinds = ("first", "keys", "supervisor", "producer", "stream", "large")
+    parser.add_argument("--only", choices=kinds, help="this one alone")
     given = parser.parse_args()
     quick = given.quick
     # An installed program has its bytecode; a checkout where this is set would compile at every start.

@@ -371,6 +371,28 @@ def test_the_host_needs_a_python_for_the_supervisor(tmp_path):
     assert (done.returncode, done.stderr.decode()) == (69, said)
 
 
+@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize("own", [{}, {"NCCL_SOCKET_IFNAME": "mine"}])
+def test_the_interface_that_is_found_reaches_the_container(tmp_path, engine, own):
+    folder = tmp_path.resolve()
+    several = {"nodes.count": 2, "nodes.address": "10.0.0.1", "recipe.global_batch": 64, "trainer.environment": own}
+    found = boxed(engine, image_of(engine, folder), gpus=CARDS)
+    run, _ = exported(folder / "run", profile(inside(engine, image_of(engine, folder)) | several), found)
+    engine_stub(folder / "bin" / engine)
+    environment = plain_environment(STUB_NOTES=str(folder / "notes"), XDG_CACHE_HOME=str(folder / "cache"))
+    environment |= {"PATH": f"{folder / 'bin'}:{environment['PATH']}"}
+    environment |= {"NCCL_SOCKET_IFNAME": "=eth7", "GLOO_SOCKET_IFNAME": "eth7"}
+    done = bash(run, "--plain", "--node-rank=0", env=environment)
+    assert (done.returncode, done.stderr) == (0, b"")
+    (note,) = noted(folder / "notes")
+    if engine == "apptainer":
+        assert note["env"]["APPTAINERENV_NCCL_SOCKET_IFNAME"] == own.get("NCCL_SOCKET_IFNAME", "=eth7")
+        assert note["argv"][note["argv"].index(image_of(engine, folder)) + 1] == "python"
+        return
+    last = [word for word in note["argv"] if word.startswith("--env=NCCL_SOCKET_IFNAME")][-1]
+    assert last == ("--env=NCCL_SOCKET_IFNAME=mine" if own else "--env=NCCL_SOCKET_IFNAME")
+
+
 def test_on_the_cpu_no_card_is_asked_for():
     for engine in ENGINES:
         image = "/x.sif" if engine == "apptainer" else "x"
@@ -461,7 +483,7 @@ def test_an_engine_without_roots_rights_is_its_user(tmp_path):
 def test_what_is_not_there_is_said_first(tmp_path, stub, said):
     run, _ = exported(tmp_path / "run", profile(inside()), boxed())
     (tmp_path / "bin").mkdir()
-    for name in ("bash", "readlink", "date", "timeout", "id"):
+    for name in ("bash", "readlink", "python3"):
         (tmp_path / "bin" / name).symlink_to(shutil.which(name))
     (tmp_path / "bin/python3").symlink_to(Path(sys.executable).resolve())
     if stub:

@@ -1,4 +1,4 @@
-"""A run folder on a disk that several hosts share: who holds it is known by name, and only near processes are judged."""
+"""A run folder on a disk that hosts share: who holds it is known by name, and only near processes are judged."""
 
 import json
 import os
@@ -223,7 +223,7 @@ def test_the_oldest_python_is_remote_control_and_supervisor(run):
     child = subprocess.Popen(["bash", run.script], env=environment, stdout=subprocess.DEVNULL)
     with child:
         trains(run.path)
-        assert "3.8" in os.readlink(f"/proc/{status(run).pid}/exe")
+        assert "3.8" in str(Path(f"/proc/{status(run).pid}/exe").readlink())
         followed = subprocess.Popen(
             [old, run.path / "supervisor", "follow", "--json"], stdout=subprocess.PIPE, text=True
         )

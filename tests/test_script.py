@@ -29,10 +29,11 @@ from support import (
     until,
 )
 
+from tui_train import supervisor
 from tui_train.plan.plan import plan
-from tui_train.plan.types import Command, Part, Setting, argv, expand, in_run_dir
+from tui_train.plan.types import Command, Part, Plan, Setting, argv, expand, in_run_dir
 from tui_train.profile.store import loads
-from tui_train.render import PLAN, PROFILE, SCRIPT
+from tui_train.render import PLAN, PROFILE, SCRIPT, SUPERVISOR, listed
 from tui_train.render.launch import launch_script
 from tui_train.runs import rundir
 from tui_train.runs.start import start
@@ -211,6 +212,23 @@ def test_preview_export_and_run_folder_hold_the_same_bytes(tmp_path, monkeypatch
         shown = file.text.encode()
         assert (tmp_path / "export" / file.path).read_bytes() == shown
         assert (run.path / file.path).read_bytes() == shown
+
+
+def test_people_are_shown_the_supervisor_as_one_entry(tmp_path):
+    prepared = ready(profile(), facts())
+    shown = listed(prepared.files)
+    assert shown[0].path == SCRIPT
+    assert shown[-1].path == SUPERVISOR
+    modules = [file for file in prepared.files if file.path.startswith(SUPERVISOR)]
+    assert [line.partition("  ")[0] for line in shown[-1].text.splitlines()] == [file.path for file in modules]
+    assert {file.path for file in shown} == {file.path for file in prepared.files if file not in modules} | {SUPERVISOR}
+    (data,) = (file for file in shown if file.path == PLAN)
+    assert len(data.text.splitlines()) == 1
+    # What is written is whole.
+    run, made = exported(tmp_path / "run", profile(), facts())
+    assert msgspec.json.decode(run.plan_file.read_bytes(), type=Plan) == made
+    for module in Path(supervisor.__file__).parent.glob("*.py"):
+        assert (run.path / SUPERVISOR / module.name).read_text() == module.read_text()
 
 
 @pytest.mark.parametrize(("launcher", "preset"), WAYS)
@@ -400,7 +418,7 @@ def test_an_attempt_must_be_there(tmp_path, number):
         assert done.stderr.decode() == f"launch.sh: there is no attempt {number} of 5\n"
 
 
-SUPERVISOR = """
+TELLS = """
 import json, os, sys
 print(json.dumps([sys.argv, sys.flags.isolated, sys.flags.no_site, sys.flags.utf8_mode, os.getcwd(), dict(os.environ)]))
 sys.exit(7)
@@ -411,7 +429,7 @@ def test_it_hands_over_to_the_supervisor_beside_it(tmp_path):
     """With every word, in the caller's folder and environment; --plain and --dry-run need none."""
     folder = tmp_path.resolve() / "run\n"
     run, _ = exported(folder, profile(), facts())
-    (folder / "supervisor/__main__.py").write_text(SUPERVISOR)
+    (folder / "supervisor/__main__.py").write_text(TELLS)
     words = ["--attempt=3", "--resume"]
     yours = plain_environment(run_dir="it's\nmine", python="mine")
     done = subprocess.run(["bash", run.script, *words], env=yours, cwd=tmp_path, capture_output=True, check=False)

@@ -5,8 +5,9 @@ import os
 import sys
 import time
 
-if "launch" in sys.argv and any(word.endswith("/supervisor") for word in sys.argv):
-    os.execv(sys.executable, [sys.executable, *sys.argv[1:]])
+if sys.argv[1:5] == ["-I", "-S", "-X", "utf8"]:
+    # So the supervisor is started, which a real interpreter runs as well.
+    os.execv(sys.executable, [sys.executable, *sys.argv[1:]])  # noqa: S606
 with open("/proc/self/environ", "rb") as file:
     pairs = [os.fsdecode(entry).partition("=") for entry in file.read().split(b"\0") if entry]
 told = {"argv": sys.argv, "env": {name: value for name, _, value in pairs}, "cwd": os.getcwd()}

@@ -46,8 +46,9 @@ def wrapped(plan: Plan, around: Wrapping, made: Variants) -> tuple[Line, ...]:
     inner = [Line(quoted(around.image))]
     if around.before:
         inner.append(Line(" ".join(quoted(word) for word in around.before)))
-    folder = Line(f"{'--workdir' if named else '--pwd'}={made.folder}")
-    return (*outer, *_interfaces(plan, named=named), *(made.settings if named else ()), folder, *inner, *made.command)
+    folder = Line(quoted("--workdir=" if named else "--pwd=", made.folder))
+    passed = (*_interfaces(plan, named=True), *made.settings) if named else ()
+    return (*outer, *passed, folder, *inner, *made.command)
 
 
 def settings(plan: Plan, around: Wrapping, made: Variants) -> tuple[Line, ...]:
@@ -55,7 +56,7 @@ def settings(plan: Plan, around: Wrapping, made: Variants) -> tuple[Line, ...]:
     if around.engine in OUTLIVE:
         return ()
     mark = Line('"APPTAINERENV_TUI_TRAIN_RUN_ID=${TUI_TRAIN_RUN_ID-}"')
-    return (*made.settings, mark, *_interfaces(plan, named=False))
+    return (*_interfaces(plan, named=False), *made.settings, mark)
 
 
 def _line(part: Part, plan: Plan, around: Wrapping) -> Line:
@@ -66,7 +67,7 @@ def _line(part: Part, plan: Plan, around: Wrapping) -> Line:
 
 
 def _interfaces(plan: Plan, *, named: bool) -> tuple[Line, ...]:
-    """Return the words by which the network interface that each machine found reaches the container."""
+    """Return the words by which the network interface that each machine found reaches the container; before yours."""
     if not plan.find_interface:
         return ()
     names = _NAMES_OF_INTERFACES.get(plan.backend, ("GLOO_SOCKET_IFNAME",))

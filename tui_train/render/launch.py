@@ -16,7 +16,7 @@ _PACKED = 100
 def launch_script(plan: Plan) -> str:
     """Return the whole text of launch.sh."""
     made = variants(plan, around.prefix(plan))
-    settings, command, before, folder = made.settings, made.command, [], made.folder
+    settings, command, before, folder = made.settings, made.command, [], quoted(made.folder)
     if plan.container:
         settings = around.settings(plan, plan.container, made)
         command = around.wrapped(plan, plan.container, made)

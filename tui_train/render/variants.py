@@ -50,7 +50,7 @@ class Variants(Struct, frozen=True):
     values: tuple[Value, ...]
     settings: tuple[Line, ...]
     command: tuple[Line, ...]
-    folder: str
+    folder: Word | Expansion
 
 
 class _Slot(Struct, frozen=True):
@@ -115,7 +115,7 @@ def variants(plan: Plan, prefix: str = "") -> Variants:
     settings = _slots([[_setting(item, plan) for item in command.env] for command in commands])
     made = _lines(settings, names, prefix=prefix), _lines(_slots([it.parts for it in commands]), names, python=True)
     folders = tuple(command.cwd for command in commands)
-    folder = quoted(folders[0] if len({*folders}) == 1 else Expansion(f"${names.value(folders, 'working_directory')}"))
+    folder = folders[0] if len({*folders}) == 1 else Expansion(f"${names.value(folders, 'working_directory')}")
     return Variants(tuple(names.made.values()), *made, folder)
 
 

@@ -7,6 +7,7 @@ import os
 import select
 import signal
 import time
+from contextlib import suppress
 from typing import Callable, Mapping, NamedTuple, Sequence
 
 # Of each of its two outputs; what is beyond is read and dropped.
@@ -183,9 +184,7 @@ def _ended(pid: int, seconds: float) -> int | None:
 
 
 def _kill(pid: int) -> None:
-    try:
+    with suppress(ProcessLookupError, PermissionError):
         os.killpg(pid, signal.SIGKILL)
-    except (ProcessLookupError, PermissionError):
-        pass
     if _ended(pid, _DYING) is None:
         stuck.add(pid)

@@ -24,8 +24,8 @@ _BREAKS_CSV = re.compile('[,"\n\r]')
 def prepare(planned: Planned, run_dir: str) -> Mapping[str, str]:
     """Return the variables by which launch.sh is told of this machine: who you are to the engine, where caches lie.
 
-    The folders that are mounted are made. Raises Refused (69) where the engine or its image is not there, for nothing is
-    fetched unasked, or where it has no way to mount a folder; (73) where a folder cannot be made.
+    The folders that are mounted are made. Raises Refused (69) where the engine or its image is not there, for nothing
+    is fetched unasked, or where it has no way to mount a folder; (73) where a folder cannot be made.
     """
     engine = planned.engine
     _find_image(engine, planned.image)
@@ -47,7 +47,7 @@ def prepare(planned: Planned, run_dir: str) -> Mapping[str, str]:
         try:
             os.makedirs(folder, exist_ok=True)
         except OSError as error:
-            raise Refused(CANNOT_WRITE, "cannot make the folder %s: %s" % (visible(folder), error.strerror)) from None
+            raise Refused(CANNOT_WRITE, f"cannot make the folder {visible(folder)}: {error.strerror}") from None
     return told
 
 
@@ -56,17 +56,17 @@ def _find_image(engine: str, image: str) -> None:
         if not _is_there(engine):
             raise Refused(MISSING, "there is no apptainer on this machine: install it")
         if not os.path.exists(image):
-            raise Refused(MISSING, "there is no %s: build or copy it first" % visible(image))
+            raise Refused(MISSING, f"there is no {visible(image)}: build or copy it first")
         return
     if not _is_there(engine):
-        raise Refused(MISSING, "there is no %s on this machine: install it" % visible(engine))
+        raise Refused(MISSING, f"there is no {visible(engine)} on this machine: install it")
     answer = commands.run((engine, "ps", "-q"), _ANSWER)
     if answer.code != 0:
-        said = visible((answer.err.strip() or "no word in %d s" % _ANSWER).splitlines()[-1])
-        raise Refused(MISSING, "%s does not answer: %s" % (engine, said))
+        said = visible((answer.err.strip() or f"no word in {_ANSWER:.0f} s").splitlines()[-1])
+        raise Refused(MISSING, f"{engine} does not answer: {said}")
     if commands.run((engine, "image", "inspect", image), _ANSWER).code != 0:
-        where = "the image %s is not on this machine" % visible(image)
-        raise Refused(MISSING, "%s: %s pull %s" % (where, engine, visible(image)))
+        where = f"the image {visible(image)} is not on this machine"
+        raise Refused(MISSING, f"{where}: {engine} pull {visible(image)}")
 
 
 def _is_there(program: str) -> bool:
@@ -88,7 +88,7 @@ def _user_word(engine: str, rootless: bool) -> str:
     """
     if rootless:
         return "--user=0:0" if engine == "docker" else "--userns=keep-id"
-    return "--user=%d:%d" % (os.geteuid(), os.getegid())
+    return f"--user={os.geteuid()}:{os.getegid()}"
 
 
 def _memlock(rootless: bool) -> int:
@@ -102,9 +102,9 @@ def _memlock(rootless: bool) -> int:
 
 def _home_word(cache: str) -> str:
     if re.search("[:,]", cache):
-        why = "apptainer has no way to mount %s" % visible(cache)
-        raise Refused(MISSING, "%s: set XDG_CACHE_HOME to a folder without : and ," % why)
-    return "--home=%s:/cache" % cache
+        why = f"apptainer has no way to mount {visible(cache)}"
+        raise Refused(MISSING, f"{why}: set XDG_CACHE_HOME to a folder without : and ,")
+    return f"--home={cache}:/cache"
 
 
 def mount_word(engine: str, host: str, inside: str, *, read_only: bool = False) -> str | None:
@@ -112,32 +112,33 @@ def mount_word(engine: str, host: str, inside: str, *, read_only: bool = False) 
     if engine == "podman":
         # Its `--mount` knows no quotes before version 5, its `--volume` no colons.
         if ":" not in host + inside and not host.endswith("\\"):
-            return "--volume=%s:%s%s" % (host, inside, ":ro" if read_only else "")
+            return f"--volume={host}:{inside}{':ro' if read_only else ''}"
         if _BREAKS_CSV.search(host + inside):
             return None
-        return "--mount=type=bind,src=%s,dst=%s%s" % (host, inside, ",ro=true" if read_only else "")
+        return f"--mount=type=bind,src={host},dst={inside}{',ro=true' if read_only else ''}"
     if "\r\n" in host + inside:
         return None
     mode = (",ro" if engine == "apptainer" else ",readonly") if read_only else ""
-    return "--mount=type=bind,%s,%s%s" % (_field("src=" + host), _field("dst=" + inside), mode)
+    return f"--mount=type=bind,{_field('src=' + host)},{_field('dst=' + inside)}{mode}"
 
 
 def _mounted(engine: str, host: str, inside: str) -> str:
     word = mount_word(engine, host, inside)
     if word is None:
         found = "line breaks" if engine != "podman" else "colons, commas and quotes"
-        raise Refused(MISSING, "%s has no way to mount %s: choose a folder without %s" % (engine, visible(host), found))
+        raise Refused(MISSING, f"{engine} has no way to mount {visible(host)}: choose a folder without {found}")
     return word
 
 
 def _field(field: str) -> str:
     """Return a field of a line of CSV."""
-    return '"%s"' % field.replace('"', '""') if _BREAKS_CSV.search(field) else field
+    quoted = field.replace('"', '""')
+    return f'"{quoted}"' if _BREAKS_CSV.search(field) else field
 
 
 def name(engine: str, mark: str, number: int) -> str:
     """Return the name of the container of a start's attempt; empty where the engine names none."""
-    return "tui-train-%s-%d" % (mark, number) if engine in OUTLIVE else ""
+    return f"tui-train-{mark}-{number}" if engine in OUTLIVE else ""
 
 
 def is_ours(engine: str, container: str) -> bool:

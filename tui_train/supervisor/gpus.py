@@ -36,7 +36,7 @@ def listed() -> tuple[Card, ...] | None:
         told = _LINE.match(line)
         if told and line.startswith("GPU "):
             whole = told.group(3)
-            found.append(Card(whole, visible("%s %s" % (told.group(1), told.group(2)))))
+            found.append(Card(whole, visible(f"{told.group(1)} {told.group(2)}")))
         elif told:
             found.append(Card(told.group(3), visible(told.group(1)), whole))
     return tuple(found)
@@ -64,23 +64,23 @@ def choose(planned: Planned, option: str, node_rank: int) -> tuple[str, ...]:
 
 
 def _named(planned: Planned, option: str) -> tuple[str, ...]:
-    shown = "--cards=%s" % visible(option)
+    shown = f"--cards={visible(option)}"
     if not planned.gpus:
-        raise Refused(USAGE, "%s: this trains on the CPU" % shown)
+        raise Refused(USAGE, f"{shown}: this trains on the CPU")
     cards = tuple(option.split(","))
     if any(not card or re.search(r"\s", card) for card in cards):
-        raise Refused(USAGE, "%s names a card that is empty or has a space" % shown)
+        raise Refused(USAGE, f"{shown} names a card that is empty or has a space")
     for card in cards:
         if not _UUID.fullmatch(card):
             there = listed()
-            known = "see nvidia-smi -L" if there is None else "there are %s" % _words(there)
-            why = "%s is no UUID (GPU-… or MIG-…), and a number means another card to other programs" % visible(card)
-            raise Refused(USAGE, "%s: %s: %s" % (shown, why, known))
+            known = "see nvidia-smi -L" if there is None else f"there are {_words(there)}"
+            why = f"{visible(card)} is no UUID (GPU-… or MIG-…), and a number means another card to other programs"
+            raise Refused(USAGE, f"{shown}: {why}: {known}")
         if cards.count(card) > 1:
-            raise Refused(USAGE, "%s names %s twice" % (shown, card))
+            raise Refused(USAGE, f"{shown} names {card} twice")
     if len(cards) != planned.processes:
         each = "each machine" if planned.nodes > 1 else "this"
-        raise Refused(USAGE, "--cards names %d, and %s trains on %d" % (len(cards), each, planned.processes))
+        raise Refused(USAGE, f"--cards names {len(cards)}, and {each} trains on {planned.processes}")
     return cards
 
 
@@ -105,7 +105,7 @@ def check(planned: Planned, cards: Sequence[str], say: Callable[[str], object]) 
 
 
 def _words(cards: Sequence[Card]) -> str:
-    return ", ".join("%s %s" % (card.title, visible(card.uuid)) for card in cards) or "none"
+    return ", ".join(f"{card.title} {visible(card.uuid)}" for card in cards) or "none"
 
 
 def users(cards: Sequence[str]) -> tuple[int, ...] | None:

@@ -25,9 +25,9 @@ def node_rank(planned: Planned, option: str, environment: Mapping[str, str] = os
         words = "%d machines train together: say which one this is, --node-rank=0 (the first) to --node-rank=%d"
         raise Refused(USAGE, words % (planned.nodes, last))
     if not told.isascii() or not told.isdigit() or len(told) > 6:
-        raise Refused(USAGE, "--node-rank=%s is no number from 0 to %d" % (visible(told), last))
+        raise Refused(USAGE, f"--node-rank={visible(told)} is no number from 0 to {last}")
     if int(told) > last:
-        raise Refused(USAGE, "--node-rank=%d is not there: %d machines are 0 to %d" % (int(told), planned.nodes, last))
+        raise Refused(USAGE, f"--node-rank={int(told)} is not there: {planned.nodes} machines are 0 to {last}")
     return int(told)
 
 
@@ -79,7 +79,7 @@ def interface_environment(planned: Planned, environment: Mapping[str, str] = os.
 def _interface(address: str) -> str:
     ip, shown = _address(address), visible(address)
     if not ip:
-        raise Refused(MISSING, "no address is known here for %s: use the IP address of the first machine" % shown)
+        raise Refused(MISSING, f"no address is known here for {shown}: use the IP address of the first machine")
     if (ip.startswith("127.") or ip == "::1") and ip != address:
         words = "%s is %s on this machine, where no other one reaches it: use its IP address"
         raise Refused(MISSING, words % (shown, ip))
@@ -129,4 +129,4 @@ def stopped_elsewhere(planned: Planned, run_dir: str, rank: int) -> int | None:
 
 
 def _events(run_dir: str, rank: int) -> tuple[events.Event, ...]:
-    return events.read(os.path.join(run_dir, "node-%d" % rank) if rank else run_dir)
+    return events.read(os.path.join(run_dir, f"node-{rank}") if rank else run_dir)

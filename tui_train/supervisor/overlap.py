@@ -122,7 +122,7 @@ class Ahead:
         text = self._held.pop(stream, b"") + piece
         if not self._begun or not text:
             return text
-        same = len(os.path.commonprefix([text, self._begun]))
+        same = len(os.path.commonprefix([text, self._begun]))  # noqa: RUF071 - bytes, not paths
         if same == len(text) and same < min(len(self._begun), _SURE):
             self._held[stream] = text
             return b""
@@ -143,7 +143,7 @@ def _common(one: Source, other: Source) -> int:
             return same
         left, right = one.peek(same, same + piece), other.peek(same, same + piece)
         if left != right:
-            return same + len(os.path.commonprefix([left, right]))
+            return same + len(os.path.commonprefix([left, right]))  # noqa: RUF071 - bytes, not paths
         same += piece
         piece = min(4 * piece, _PIECE)
 

@@ -88,7 +88,7 @@ def _seen(engine: str, name: str, log: str) -> _Seen | str:
         os.close(end)
     code = commands.exit_code(os.waitpid(pid, 0)[1])
     if code != 0:
-        return last.decode(errors="replace").strip() or "%s logs ended with exit code %d" % (engine, code)
+        return last.decode(errors="replace").strip() or f"{engine} logs ended with exit code {code}"
     return _Seen(passed, begun)
 
 
