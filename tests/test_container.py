@@ -35,6 +35,7 @@ from tui_train.plan.plan import plan
 from tui_train.plan.types import VARIABLES
 from tui_train.profile import mounts
 from tui_train.profile.mounts import Mount
+from tui_train.supervisor.container import mount_word
 
 DOCKER = shutil.which("docker")
 CARDS = (gpu(0), gpu(1))
@@ -110,7 +111,7 @@ def test_the_engine_is_handed_exactly_what_the_plan_says(tmp_path, engine, at):
     assert engine == "apptainer" or re.fullmatch(r"tui-train-plain-[0-9]+", name)
     values, known = values_of(run, tmp_path.resolve(), name)
     for name, (host, within) in zip(("RUN_MOUNT", "CACHE_MOUNT", "HUGGING_FACE_MOUNT"), known, strict=True):
-        values[name] = container.mount_word(engine, Mount(host, within))
+        values[name] = mount_word(engine, host, within)
     if engine == "apptainer":
         values["CACHE_MOUNT"] = f"--home={known[1][0]}:/cache"
     wanted = container.words(made.container, made.attempts[0].command, values)
@@ -239,11 +240,11 @@ def test_a_docker_client_reads_what_is_meant(tmp_path, daemon, at):
     run, planned = exported(folder / 'run, "a" 中', chosen, found)
     environment |= plain_environment(HF_TOKEN=SECRET, XDG_CACHE_HOME=str(folder / "cache, 2"))
     mounts = {
-        "RUN": Mount(str(run.path), str(run.path)),
-        "CACHE": Mount(str(folder / "cache, 2/tui-train/container"), "/cache"),
-        "HUGGING_FACE": Mount(str(folder / "cache, 2/huggingface"), "/cache/huggingface"),
+        "RUN": (str(run.path), str(run.path)),
+        "CACHE": (str(folder / "cache, 2/tui-train/container"), "/cache"),
+        "HUGGING_FACE": (str(folder / "cache, 2/huggingface"), "/cache/huggingface"),
     }
-    environment |= {f"TUI_TRAIN_{name}_MOUNT": container.mount_word("docker", mount) for name, mount in mounts.items()}
+    environment |= {f"TUI_TRAIN_{name}_MOUNT": mount_word("docker", *paths) for name, paths in mounts.items()}
     environment |= {
         "TUI_TRAIN_RUN_ID": "the-mark",
         "TUI_TRAIN_CONTAINER_NAME": "the-name",
@@ -453,7 +454,7 @@ def test_mounts_are_read(text, mount):
     ],
 )
 def test_a_mount_in_the_words_of_an_engine(engine, path, word):
-    assert container.mount_word(engine, Mount(path, "/x")) == word
+    assert mount_word(engine, path, "/x") == word
 
 
 def test_an_engine_without_roots_rights_is_its_user(tmp_path):
@@ -484,6 +485,7 @@ def test_what_is_not_there_is_said_first(tmp_path, stub, said):
     (tmp_path / "bin").mkdir()
     for name in ("bash", "readlink", "python3"):
         (tmp_path / "bin" / name).symlink_to(shutil.which(name))
+    (tmp_path / "bin/python3").symlink_to(Path(sys.executable).resolve())
     if stub:
         engine_stub(tmp_path / "bin/docker")
     done = bash(run, env=plain_environment(PATH=str(tmp_path / "bin"), STUB_NOTES=str(tmp_path), **(stub or {})))

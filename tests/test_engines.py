@@ -132,7 +132,7 @@ def test_what_does_not_listen_is_killed(tmp_path, engine, containers, monkeypatc
     assert gone(run, containers)
 
 
-def test_a_second_signal_kills_at_once(tmp_path, engine, containers, monkeypatch):
+def test_a_second_interrupt_kills_at_once(tmp_path, engine, containers, monkeypatch):
     monkeypatch.setenv("TUI_TRAIN_GRACE", "60")
     run = sleeping(tmp_path, engine, "--ignore-signals")
     start(run)
@@ -141,7 +141,7 @@ def test_a_second_signal_kills_at_once(tmp_path, engine, containers, monkeypatch
     os.kill(pid, signal.SIGTERM)
     until(lambda: status(run).state == "stopping")
     began = time.monotonic()
-    os.kill(pid, signal.SIGTERM)
+    os.kill(pid, signal.SIGINT)
     assert wait(run).state == "stopped"
     assert time.monotonic() - began < 20
     assert gone(run, containers)
@@ -194,7 +194,7 @@ def test_it_is_stopped_without_its_client(tmp_path, engine, containers):
 
 
 @pytest.mark.parametrize("client_too", [False, True])
-def test_it_is_stopped_without_its_launch_script(tmp_path, engine, containers, client_too):
+def test_it_is_stopped_without_its_supervisor(tmp_path, engine, containers, client_too):
     run = sleeping(tmp_path, engine, f"--save-on-term={tmp_path}/mine/saved")
     start(run)
     training(run)
@@ -212,6 +212,20 @@ def test_it_is_stopped_without_its_launch_script(tmp_path, engine, containers, c
     assert (tmp_path / "mine/saved").read_text() == "saved\n"
     assert containers() == []
     assert not marked(now.mark)
+
+
+def test_a_container_that_nobody_watched_to_its_end_is_removed_by_the_next_start(tmp_path, engine, containers):
+    run = sleeping(tmp_path, engine, "--seconds=3")
+    start(run)
+    training(run)
+    now = status(run)
+    os.kill(now.pid, signal.SIGKILL)
+    os.kill(client_of(run), signal.SIGKILL)
+    until(lambda: not marked(now.mark))
+    assert until(containers) == [now.container]
+    start(run)
+    assert wait(run).state == "finished"
+    assert gone(run, containers)
 
 
 def test_what_it_writes_belongs_to_whoever_starts_it(engine, containers, tmp_path_factory):

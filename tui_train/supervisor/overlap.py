@@ -122,7 +122,7 @@ class Ahead:
         text = self._held.pop(stream, b"") + piece
         if not self._begun or not text:
             return text
-        same = len(os.path.commonprefix([text, self._begun]))  # noqa: RUF071 - bytes, not paths
+        same = _same(text, self._begun)
         if same == len(text) and same < min(len(self._begun), _SURE):
             self._held[stream] = text
             return b""
@@ -143,9 +143,19 @@ def _common(one: Source, other: Source) -> int:
             return same
         left, right = one.peek(same, same + piece), other.peek(same, same + piece)
         if left != right:
-            return same + len(os.path.commonprefix([left, right]))  # noqa: RUF071 - bytes, not paths
+            return same + _same(left, right)
         same += piece
         piece = min(4 * piece, _PIECE)
+
+
+def _same(one: bytes, other: bytes) -> int:
+    """Return with how many bytes both begin."""
+    most = min(len(one), len(other))
+    same = 0
+    while most > same:
+        middle = (same + most + 1) // 2
+        same, most = (middle, most) if one[same:middle] == other[same:middle] else (same, middle - 1)
+    return same
 
 
 def _move(sources: Sequence[Source], count: int) -> None:

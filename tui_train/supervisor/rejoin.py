@@ -36,8 +36,8 @@ def main(engine: str, name: str, log: str) -> int:
         if isinstance(seen, str):
             if not _is_known(engine, name):
                 return _OF_ENGINE
-            words = "\nlaunch.sh: what the container said without its client cannot be read: %s\n"
-            _write(descriptor, (words % visible(seen)).encode())
+            words = f"\nlaunch.sh: what the container said without its client cannot be read: {visible(seen)}\n"
+            _write(descriptor, words.encode())
             return _wait(engine, name)
         passed = _copy((engine, "logs", "--follow", name), descriptor, seen.passed, seen.begun)
         # What it said last may come after the end of what follows it.
