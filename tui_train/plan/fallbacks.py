@@ -2,6 +2,7 @@
 
 from tui_train.facts.types import Document, Gpu, Toolchain
 from tui_train.facts.versions import known_since
+from tui_train.memory.rungs import RUNGS
 from tui_train.plan.own_words import at, own_arguments, own_batch
 from tui_train.presets import Preset, condition, takes
 from tui_train.profile.types import Profile
@@ -21,6 +22,7 @@ _REPLACED: dict[str, tuple[object, ...]] = {
 # Fallbacks that change a value of the recipe, and bear its name.
 _VALUES = frozenset({"activation_checkpointing", "sequence_length", "layers"})
 _ONLY_GPUS = frozenset({"fused_optimizer", "fused_cross_entropy", "optimizer_8bit"})
+BY_HAND = "machines that are started by hand do not fall back: nobody decides for all of them"
 _FUSED = "the trainer's optimizer is fused already"
 _OF_BUILTIN = {"fused_optimizer": _FUSED, "eval_batch": "the trainer evaluates nothing"}
 
@@ -29,6 +31,8 @@ def refused(
     profile: Profile, preset: Preset, tool: Toolchain | None, document: Document | None, gpus: tuple[Gpu, ...]
 ) -> dict[str, str]:
     """Return what is refused to a trainer with this preset, Python and file on these GPUs, and why."""
+    if profile.nodes.count > 1:
+        return dict.fromkeys(RUNGS, BY_HAND)
     taken = takes(preset, profile.trainer.arguments)
     found = _OF_BUILTIN if profile.trainer.kind == "builtin" else {}
     found = found | {name: _why_not(name, profile, preset, tool, document) for name in _REPLACED.keys() & taken}

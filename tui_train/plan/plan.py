@@ -199,7 +199,9 @@ def _notes(profile: Profile, facts: Facts, resolved: Resolved) -> tuple[str, ...
         last = profile.nodes.count - 1
         ranks = "--node-rank=1 on the other" if last == 1 else f"--node-rank=1 to {last} on the others"
         notes.append(f"Start it on each machine, from this folder or a copy: --node-rank=0 on the first, {ranks}.")
-        notes.append("Out of GPU memory, they fall back together where they share the folder; from copies they stop.")
+        notes.append(
+            "There are no fallbacks: machines that are started by hand have nobody who decides for all of them."
+        )
         if resolved.preset.checkpoints or resolved.nemo:
             notes.append("To resume, all machines need the output folder on a disk that they share.")
         if resolved.preset.checkpoints and not resolved.nemo:

@@ -10,6 +10,7 @@ become() { eval "$yours" 2> /dev/null; cd -- "$1" && exec "${@:2}"; exit 69; } #
 _OLD_PYTHON = """\
   python3 -I -S -c 'import sys; sys.exit(sys.version_info < (3, 8))' 2> /dev/null ||
     refuse 69 'needs Python 3.8 or newer as python3 on this machine, outside the container; --plain does not'"""
+_CHECKPOINT = '[ -n "$plain" ] || checkpoint=$({} -I -S "$run_dir/supervisor" checkpoint "$attempt" 2> /dev/null)'
 _ALONE = "there is no supervisor/ beside it: nothing falls back or resumes, and only Ctrl-C stops it"
 _SETTINGS = 'env "${settings[@]}" '
 
@@ -77,6 +78,7 @@ def _dry_run(plan: Plan, settings: tuple[Line, ...]) -> list[str]:
     lines = [
         'if [ -n "$dry_run" ]; then',
         f"  for ((attempt = 1; attempt <= {len(plan.attempts)}; attempt++)); do",
+        *([f"    {_CHECKPOINT.format(_host(plan))}"] if _resumes(plan) else []),
         "    choose",
         '    printf \'# attempt %s: %s\\ncd -- %q\\n\' "$attempt" "$title" "$folder"',
     ]
@@ -120,6 +122,10 @@ def _plain(plan: Plan, settings: tuple[Line, ...]) -> list[str]:
         "# env, for bash keeps some names to itself; nice, for env would take a Python in a folder a=b for a variable."
     )
     return [*lines, f'become "$folder" {_SETTINGS}nice -n 0 "${{command[@]}}"']
+
+
+def _resumes(plan: Plan) -> bool:
+    return plan.nodes == 1 and any(attempt.checkpoints for attempt in plan.attempts)
 
 
 def _host(plan: Plan) -> str:

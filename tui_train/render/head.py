@@ -55,7 +55,7 @@ def _usage(plan: Plan) -> list[tuple[str, str]]:
     if several and rule:
         lines.append(("--resume", "resume from the newest complete checkpoint: say it on all machines"))
     if resumes(plan):
-        lines.append(("--checkpoint=PATH", "with --plain or --dry-run: resume from there"))
+        lines.append(("--checkpoint=PATH", "with --plain: resume from there"))
     return [
         *lines,
         ("TUI_TRAIN_PYTHON=PATH", f"train with another Python{' of the image' if plan.container else ''}"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from typing import Sequence
 
@@ -35,6 +36,8 @@ def _main(words: list[str], run_dir: str) -> int:
         from .launch import launch
 
         return launch(run_dir, rest)
+    if name == "checkpoint" and len(rest) == 1:
+        return _checkpoint(rest[0], run_dir)
     if name == "rejoin" and len(rest) == 3:
         from .rejoin import main as rejoin
 
@@ -45,6 +48,16 @@ def _main(words: list[str], run_dir: str) -> int:
         return _view(name, rest, run_dir)
     sys.stderr.write(_USAGE)
     return 0 if name in ("help", "--help", "-h") else USAGE
+
+
+def _checkpoint(attempt: str, run_dir: str) -> int:
+    """Print the checkpoint that an attempt would be given now, nothing where there is none."""
+    from . import checkpoints, planned
+
+    attempts = planned.read(run_dir).attempts
+    rule = attempts[int(attempt) - 1].checkpoints if attempt.isdigit() and 0 < int(attempt) <= len(attempts) else None
+    sys.stdout.buffer.write(os.fsencode(checkpoints.newest(rule, run_dir) if rule else ""))
+    return 0
 
 
 def _fill(words: list[str], run_dir: str) -> int:

@@ -8,7 +8,7 @@
 #   python3 supervisor status  how it is; besides status: stop, tail, follow
 #   --attempt=N                begin with attempt N of 9
 #   --cards=UUID,…             train on these cards, as nvidia-smi -L prints them
-#   --checkpoint=PATH          with --plain or --dry-run: resume from there
+#   --checkpoint=PATH          with --plain: resume from there
 #   TUI_TRAIN_PYTHON=PATH      train with another Python
 #   TUI_TRAIN_GRACE=SECONDS    to save and end in, after a stop; else 60
 #
@@ -95,6 +95,7 @@ case $python in /*) ;; */*) python=$PWD/$python ;; esac
 
 if [ -n "$dry_run" ]; then
   for ((attempt = 1; attempt <= 9; attempt++)); do
+    [ -n "$plain" ] || checkpoint=$("$python" -I -S "$run_dir/supervisor" checkpoint "$attempt" 2> /dev/null)
     choose
     printf '# attempt %s: %s\ncd -- %q\n' "$attempt" "$title" "$folder"
     printf 'export%s\n' "$(printf ' %q' "${settings[@]}")"

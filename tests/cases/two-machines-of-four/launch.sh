@@ -3,7 +3,7 @@
 # each of 2 machines
 # micro batch 2 x accumulation 4 x 8 processes = global batch 64, learning rate 2e-05, 1000 steps
 # Start it on each machine, from this folder or a copy: --node-rank=0 on the first, --node-rank=1 on the other.
-# Out of GPU memory, they fall back together where they share the folder; from copies they stop.
+# There are no fallbacks: machines that are started by hand have nobody who decides for all of them.
 # To resume, all machines need the output folder on a disk that they share.
 # It resumes only where it is asked to, on all of them: with --resume.
 #
@@ -12,10 +12,9 @@
 #   bash launch.sh --dry-run   only print what would be started
 #   python3 supervisor status  how it is; besides status: stop, tail, follow
 #   --node-rank=N              which of the 2 machines this is, 0 is the first: always needed
-#   --attempt=N                begin with attempt N of 4
 #   --cards=UUID,…             train on these cards, as nvidia-smi -L prints them
 #   --resume                   resume from the newest complete checkpoint: say it on all machines
-#   --checkpoint=PATH          with --plain or --dry-run: resume from there
+#   --checkpoint=PATH          with --plain: resume from there
 #   TUI_TRAIN_PYTHON=PATH      train with another Python
 #   TUI_TRAIN_GRACE=SECONDS    to save and end in, after a stop; else 60
 #
@@ -38,17 +37,7 @@ cards+=,GPU-00000002-1111-2222-3333-444444444444 # NVIDIA A100-SXM4-80GB
 cards+=,GPU-00000003-1111-2222-3333-444444444444 # NVIDIA A100-SXM4-80GB
 
 choose() { # what attempt $attempt starts
-  expandable_segments='' config_file="$run_dir/accelerate.yaml" micro_batch=2 accumulation=4
-  gradient_checkpointing=False
-  case $attempt in # each changes the values above
-    1) title='as planned' ;;
-    2) title='expandable segments' expandable_segments=yes ;;
-    3) title='micro batch 2 -> 1'
-      expandable_segments=yes config_file="$run_dir/accelerate-2.yaml" micro_batch=1 accumulation=8 ;;
-    4) title='activation checkpointing'
-      expandable_segments=yes config_file="$run_dir/accelerate-2.yaml" micro_batch=1 accumulation=8
-      gradient_checkpointing=True ;;
-  esac
+  title='as planned'
   folder=/home/ada/demo
   settings=(
     PYTHONUNBUFFERED=1                       # every line reaches the log at once
@@ -56,21 +45,18 @@ choose() { # what attempt $attempt starts
     CUDA_DEVICE_ORDER=PCI_BUS_ID             # numbers as nvidia-smi prints them, for tools that show any
     "CUDA_VISIBLE_DEVICES=$cards"            # the chosen cards by UUID, which is right under any order
     TORCH_ELASTIC_SHUTDOWN_TIMEOUT=60        # seconds to save in, after a stop; torch itself gives 30
-    # the allocator grows its blocks: less memory lost to fragmentation
-    ${expandable_segments:+PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True}
     # shows which device each process uses; TUI_TRAIN_SHOW_DEVICES=0 turns it off
     "PYTHONPATH=$run_dir/shim${PYTHONPATH:+:$PYTHONPATH}"
   )
   command=(
     "$python" -m accelerate.commands.launch  # accelerate launch, of this very Python
-    "--config_file=$config_file"             # else your default_config.yaml would leak in
+    "--config_file=$run_dir/accelerate.yaml" # else your default_config.yaml would leak in
     "--machine_rank=$node_rank"              # 0 is the first machine
     --rdzv_backend=static --same_network     # read from here only: the first one waits at its port
     /home/ada/demo/trainer_evaluate_demo.py
-    --output_dir=/shared/out/sft "--per_device_train_batch_size=$micro_batch"
-    "--gradient_accumulation_steps=$accumulation" --learning_rate=2e-05 --max_steps=1000
-    --save_strategy=steps --save_steps=20 --seed=1 --bf16=False --fp16=True
-    "--gradient_checkpointing=$gradient_checkpointing"
+    --output_dir=/shared/out/sft --per_device_train_batch_size=2 --gradient_accumulation_steps=4
+    --learning_rate=2e-05 --max_steps=1000 --save_strategy=steps --save_steps=20 --seed=1
+    --bf16=False --fp16=True --gradient_checkpointing=False
     ${checkpoint:+"--resume_from_checkpoint=$checkpoint"} # only where there is a complete checkpoint
   )
 }
@@ -92,7 +78,7 @@ for option in "$@"; do
     *) usage >&2; exit 64 ;;
   esac
 done
-[[ $attempt =~ ^[1-9][0-9]{0,2}$ && $attempt -le 4 ]] || refuse 64 "there is no attempt $attempt of 4"
+[[ $attempt =~ ^[1-9][0-9]{0,2}$ && $attempt -le 1 ]] || refuse 64 "there is no attempt $attempt of 1"
 [ -n "$node_rank" ] ||
   refuse 64 '2 machines train together: say which one this is, --node-rank=0 (the first) to --node-rank=1'
 [[ $node_rank =~ ^[0-9]{1,4}$ && $((10#$node_rank)) -le 1 ]] ||
@@ -103,7 +89,7 @@ case $python in /*) ;; */*) python=$PWD/$python ;; esac
   refuse 69 "cannot run $python: set TUI_TRAIN_PYTHON to the Python that trains, such as env/bin/python"
 
 if [ -n "$dry_run" ]; then
-  for ((attempt = 1; attempt <= 4; attempt++)); do
+  for ((attempt = 1; attempt <= 1; attempt++)); do
     choose
     printf '# attempt %s: %s\ncd -- %q\n' "$attempt" "$title" "$folder"
     printf 'export%s\n' "$(printf ' %q' "${settings[@]}")"
