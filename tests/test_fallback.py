@@ -8,11 +8,10 @@ import sys
 import pytest
 from support import SCRIPTS, UUIDS, bash, exported, facts, gpu, noted, plain_environment, profile, stub, taken
 from test_training import TINY, log_of, run_of
-from tui_train.diagnose.phase import phase as diagnosed
 
-from tui_train.diagnose.reader import lines_of
 from tui_train.plan.types import argv
 from tui_train.runs.status import status
+from tui_train.supervisor.memory_end import memory_end
 from tui_train.supervisor.memory_words import WHERE
 
 OLD = {"torch": "2.7.1", "transformers": "4.57.0", "packages": {}}
@@ -92,9 +91,7 @@ def test_the_phase_is_read_from_the_traceback(tmp_path, tracebacks, where):
     ended = [json.loads(line) for line in run.events_file.read_text().splitlines() if "attempt_ended" in line]
     assert {event["phase"] for event in ended} == {PHASES[where]}
     # A log without a run tells it as well.
-    read = lines_of(str(run.attempt_log(1)))
-    failed = next(line for line in reversed(read) if "CUDA out of memory" in line.text)
-    assert (diagnosed(read, failed) or "loss") == PHASES[where]
+    assert memory_end(str(run.attempt_log(1)), ()).phase == PHASES[where]
 
 
 @pytest.mark.parametrize("where", ["step", "evaluation"])
@@ -214,7 +211,8 @@ def test_a_card_that_stays_full_does_not_hold_it_for_ever(tmp_path):
     busy = CARDS + f"[ \"$left\" -lt 1 ] || echo '{UUIDS[1]}, 88'\n"
     python = stub(tmp_path / "python")
     run, plan = exported(tmp_path / "run", profile(MANY), facts(python=python, gpus=[gpu(0), gpu(1)], **OLD))
-    run.script.write_text(run.script.read_text().replace("\ncard_wait=60\n", "\ncard_wait=0\n"))
+    module = run.path / "supervisor" / "run.py"
+    module.write_text(module.read_text().replace("\n_CARD_WAIT = 60.0\n", "\n_CARD_WAIT = 0.0\n"))
     (tmp_path / "bin").mkdir()
     (tmp_path / "bin" / "nvidia-smi").write_text(f"#!/bin/bash\n{busy}\n")
     (tmp_path / "bin" / "nvidia-smi").chmod(0o755)

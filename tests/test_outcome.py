@@ -3,7 +3,6 @@
 import io
 import json
 import os
-import re
 import shutil
 import signal
 import socket
@@ -22,6 +21,7 @@ from tui_train.runs.rundir import RunDir
 from tui_train.runs.status import status
 from tui_train.runs.worries import worries
 from tui_train.supervisor import first_step
+from tui_train.supervisor.memory_end import memory_end
 from tui_train.supervisor.memory_words import OUT_OF_MEMORY
 from tui_train.supervisor.progress import Reading
 
@@ -34,7 +34,7 @@ def test_a_script_that_is_read_from_a_pipe_is_refused(tmp_path):
     with run.script.open("rb") as file:
         done = subprocess.run(["bash"], stdin=file, env=plain_environment(), capture_output=True, check=False)
     assert (done.returncode, done.stdout) == (64, b"")
-    assert b"start the file itself" in done.stderr
+    assert b"does not know its folder" in done.stderr
     assert "attempt-1.log" not in {path.name for path in run.path.iterdir()}
 
 
@@ -114,7 +114,7 @@ def test_a_python_that_cannot_be_run_is_named_as_that(tmp_path, kind):
     python.mkdir() if kind == "folder" else python.write_text("#!/bin/sh\n")
     done = bash(run, env=plain_environment(TUI_TRAIN_PYTHON=str(python)))
     assert done.returncode == 69
-    assert ("is a folder" if kind == "folder" else "lacks the x-bit") in done.stderr.decode()
+    assert f"cannot run {python}: set TUI_TRAIN_PYTHON" in done.stderr.decode()
 
 
 def of_text(text):
@@ -148,32 +148,13 @@ NOT_FULL = [
 ]
 
 
-@pytest.fixture(scope="module")
-def reader(tmp_path_factory):
-    """A program that says of each line of a file whether launch.sh takes it for a full card."""
-    run, _ = exported(tmp_path_factory.mktemp("reader") / "run", profile(SLEEPS), facts())
-    text = run.script.read_text()
-    table = re.search(r"(?ms)^out_of_memory=\(.*?^\)", text)[0]
-    functions = [
-        re.search(rf"(?ms)^{name}\(\) {{.*?^}}", text)[0] for name in ("read_end", "read_frame", "find_stranger")
-    ]
-    path = run.path / "reader.sh"
-    path.write_text("\n".join(["set -u", table, *functions, 'read_end "$1"', 'echo "${phase:-none}"']))
-    return path
-
-
-def read_by_launch(reader, folder, line):
-    (folder / "log").write_text(f"{line}\n")
-    done = subprocess.run(["bash", reader, folder / "log"], capture_output=True, text=True, check=True)
-    return done.stdout.strip() != "none"
-
-
 @pytest.mark.parametrize("line", FULL + NOT_FULL)
-def test_launch_and_diagnosis_agree_on_what_a_full_card_says(reader, tmp_path, line):
+def test_the_supervisor_and_the_diagnosis_agree_on_what_a_full_card_says(tmp_path, line):
     found = of_text(f"{line}\n")
     names = {failure for failure, _ in OUT_OF_MEMORY}
     assert (found.failure in names) == (line in FULL), found
-    assert read_by_launch(reader, tmp_path, line) == (line in FULL)
+    (tmp_path / "log").write_text(f"{line}\n")
+    assert bool(memory_end(str(tmp_path / "log"), ()).phase) == (line in FULL)
 
 
 # ---- a checkpoint that is not loaded

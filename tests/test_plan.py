@@ -364,7 +364,7 @@ def test_words_of_a_checkpoint_are_left_out_together():
     made = plan(Profile(), facts())
     attempt = msgspec.structs.replace(made.attempts[0], command=command)
     script = launch_script(msgspec.structs.replace(made, attempts=(attempt,)))
-    assert '    ${checkpoint:+--resume "$checkpoint"}\n' in script
+    assert ' ${checkpoint:+--resume "$checkpoint"}\n' in script
 
 
 MACHINES = {"nodes.count": 3, "nodes.address": "10.0.0.1", "nodes.port": 29511, "recipe.global_batch": 96}

@@ -55,7 +55,8 @@ def _checked(plan: Plan) -> list[str]:
     if plan.nodes > 1:
         which = f"say which one this is, --node-rank=0 (the first) to --node-rank={last}"
         lines += [
-            f"[ -n \"$node_rank\" ] || refuse 64 '{plan.nodes} machines train together: {which}'",
+            '[ -n "$node_rank" ] ||',
+            f"  refuse 64 '{plan.nodes} machines train together: {which}'",
             f"[[ $node_rank =~ ^[0-9]{{1,4}}$ && $((10#$node_rank)) -le {last} ]] ||",
             f'  refuse 64 "--node-rank=$node_rank is not there: {plan.nodes} machines are 0 to {last}"',
             "node_rank=$((10#$node_rank))",
@@ -67,7 +68,7 @@ def _checked(plan: Plan) -> list[str]:
         lines += [
             "case $python in /*) ;; */*) python=$PWD/$python ;; esac",
             '[ -n "$dry_run" ] || command -v -- "$python" > /dev/null ||',
-            '  refuse 69 "there is no $python: set TUI_TRAIN_PYTHON to the Python that trains"',
+            '  refuse 69 "cannot run $python: set TUI_TRAIN_PYTHON to the Python that trains, such as env/bin/python"',
         ]
     return lines
 

@@ -1,9 +1,12 @@
 """The beginning of launch.sh: what it is and how it is used, where it lies, which Python and cards it takes."""
 
+import textwrap
+
 from tui_train.plan.types import Plan, needs_checkpoint
 from tui_train.render.quoting import quoted
 from tui_train.text import visible
 
+_WIDTH = 116
 _TOP = """\
 case ${BASH_VERSION-} in
   '' | [0-3].* | 4.[0-3].*) echo 'launch.sh: needs bash 4.4 or newer: start it as "bash launch.sh"' >&2; exit 69 ;;
@@ -18,17 +21,21 @@ run_dir=${run_dir%/*}"""
 
 def comments(plan: Plan) -> list[str]:
     """Return the head comment, which --help prints as well."""
+    sizes = ", ".join((plan.attempts[0].batch, *plan.numbers))
     lines = [
-        f"{plan.name}: {plan.title}",
-        ", ".join((plan.attempts[0].batch, *plan.numbers)),
-        *plan.notes,
+        *(row for line in (f"{plan.name}: {plan.title}", sizes, *plan.notes) for row in _wrapped(line)),
         "",
         *(f"  {name:<26} {what}" for name, what in _usage(plan)),
         "",
         "Exit code: the training's own; 64 wrong usage, 69 something is missing, 70 the processes trained apart,",
-        f"73 cannot write, 75 already running. Needs bash, coreutils and {_needs(plan)}.",
+        f"73 cannot write, 75 already running. Needs bash, coreutils{_needs(plan)}.",
     ]
-    return ["#!/usr/bin/env bash", *(f"# {visible(line)}".rstrip() for line in lines), ""]
+    return ["#!/usr/bin/env bash", *(f"# {line}".rstrip() for line in lines), ""]
+
+
+def _wrapped(line: str) -> list[str]:
+    """Return a line that is safe to show on as many as it needs; a long path stays whole."""
+    return textwrap.wrap(visible(line), _WIDTH, break_long_words=False, break_on_hyphens=False)
 
 
 def _usage(plan: Plan) -> list[tuple[str, str]]:
@@ -70,7 +77,7 @@ def resumes(plan: Plan) -> bool:
 
 
 def _needs(plan: Plan) -> str:
-    return f"{plan.container.engine}, its image, and python3" if plan.container else "the Python below"
+    return f", {plan.container.engine} with the image, and python3" if plan.container else " and the Python below"
 
 
 def top(plan: Plan) -> list[str]:

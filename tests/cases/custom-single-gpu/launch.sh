@@ -73,7 +73,7 @@ done
 [[ $attempt =~ ^[1-9][0-9]{0,2}$ && $attempt -le 5 ]] || refuse 64 "there is no attempt $attempt of 5"
 case $python in /*) ;; */*) python=$PWD/$python ;; esac
 [ -n "$dry_run" ] || command -v -- "$python" > /dev/null ||
-  refuse 69 "there is no $python: set TUI_TRAIN_PYTHON to the Python that trains"
+  refuse 69 "cannot run $python: set TUI_TRAIN_PYTHON to the Python that trains, such as env/bin/python"
 
 if [ -n "$dry_run" ]; then
   for ((attempt = 1; attempt <= 5; attempt++)); do

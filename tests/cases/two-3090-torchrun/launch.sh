@@ -89,7 +89,7 @@ done
 [ -n "$dry_run${HF_TOKEN-}" ] || refuse 69 'HF_TOKEN is not set: export it, then start again'
 case $python in /*) ;; */*) python=$PWD/$python ;; esac
 [ -n "$dry_run" ] || command -v -- "$python" > /dev/null ||
-  refuse 69 "there is no $python: set TUI_TRAIN_PYTHON to the Python that trains"
+  refuse 69 "cannot run $python: set TUI_TRAIN_PYTHON to the Python that trains, such as env/bin/python"
 
 if [ -n "$dry_run" ]; then
   for ((attempt = 1; attempt <= 5; attempt++)); do

@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# two machines of four: /home/ada/demo/trainer_evaluate_demo.py under accelerate with zero2, 4 processes on 4 GPUs of each of 2 machines
+# two machines of four: /home/ada/demo/trainer_evaluate_demo.py under accelerate with zero2, 4 processes on 4 GPUs of
+# each of 2 machines
 # micro batch 2 x accumulation 4 x 8 processes = global batch 64, learning rate 2e-05, 1000 steps
 # Start it on each machine, from this folder or a copy: --node-rank=0 on the first, --node-rank=1 on the other.
 # Out of GPU memory, they fall back together where they share the folder; from copies they stop.
@@ -92,13 +93,14 @@ for option in "$@"; do
   esac
 done
 [[ $attempt =~ ^[1-9][0-9]{0,2}$ && $attempt -le 4 ]] || refuse 64 "there is no attempt $attempt of 4"
-[ -n "$node_rank" ] || refuse 64 '2 machines train together: say which one this is, --node-rank=0 (the first) to --node-rank=1'
+[ -n "$node_rank" ] ||
+  refuse 64 '2 machines train together: say which one this is, --node-rank=0 (the first) to --node-rank=1'
 [[ $node_rank =~ ^[0-9]{1,4}$ && $((10#$node_rank)) -le 1 ]] ||
   refuse 64 "--node-rank=$node_rank is not there: 2 machines are 0 to 1"
 node_rank=$((10#$node_rank))
 case $python in /*) ;; */*) python=$PWD/$python ;; esac
 [ -n "$dry_run" ] || command -v -- "$python" > /dev/null ||
-  refuse 69 "there is no $python: set TUI_TRAIN_PYTHON to the Python that trains"
+  refuse 69 "cannot run $python: set TUI_TRAIN_PYTHON to the Python that trains, such as env/bin/python"
 
 if [ -n "$dry_run" ]; then
   for ((attempt = 1; attempt <= 4; attempt++)); do
