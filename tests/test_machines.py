@@ -9,6 +9,7 @@ import sys
 import time
 
 import pytest
+from support import bash, exported, facts, noted, plain_environment, profile, stub, taken, until
 
 from tui_train.supervisor import machines
 from tui_train.supervisor.planned import Planned
@@ -219,3 +220,78 @@ def test_a_stop_on_another_machine_is_seen_in_a_folder_that_they_share(tmp_path)
     happened(tmp_path, began, ("stopping", 1200.0))
     assert machines.stopped_elsewhere(THREE, str(tmp_path), 1) == 0
     assert machines.stopped_elsewhere(THREE, str(tmp_path / "a folder of its own"), 1) is None
+
+
+# ---- the whole of it
+
+
+def resuming(tmp_path, **more):
+    """A run folder for a script of Hugging Face on two machines, its output folder, and an environment."""
+    (tmp_path / "train.py").write_text("")
+    values = {
+        "trainer.kind": "script",
+        "trainer.launcher": "torchrun",
+        "trainer.preset": "hf-trainer",
+        "trainer.python": str(stub(tmp_path / "python")),
+        "trainer.script": str(tmp_path / "train.py"),
+        "trainer.output": str(tmp_path / "out"),
+        "hardware.processes": 1,
+        "nodes.count": 2,
+        "nodes.address": "127.0.0.1",
+        "recipe.global_batch": 16,
+        **more,
+    }
+    run, made = exported(tmp_path / "run", profile(taken(values)), facts(python=tmp_path / "python"))
+    return run, made, plain_environment(STUB_NOTES=str(tmp_path / "notes"))
+
+
+def test_a_taken_port_is_said_before_anything_starts(tmp_path):
+    run, made, environment = resuming(tmp_path)
+    with socket.create_server(("127.0.0.1", made.port)):
+        done = bash(run, "--node-rank=0", env=environment)
+        assert done.returncode == 75
+        assert f"port {made.port} of this machine is in use by another program" in done.stderr.decode()
+        assert not run.events_file.exists()
+        assert bash(run, "--node-rank=1", env=environment).returncode == 0
+    assert bash(run, "--node-rank=0", env=environment).returncode == 0
+
+
+def test_machines_resume_only_together(tmp_path):
+    """One that sees no checkpoint would begin with the first step while the others go on: each has to see one."""
+    run, _, environment = resuming(tmp_path)
+    output = tmp_path / "out"
+    alone = bash(run, "--node-rank=1", "--resume", env=environment)
+    assert alone.returncode == 69
+    assert f"this machine sees no complete checkpoint in {output}" in alone.stderr.decode()
+    assert bash(run, "--node-rank=1", env=environment).returncode == 0
+    (output / "checkpoint-20").mkdir(parents=True)
+    (output / "checkpoint-20" / "trainer_state.json").write_text("{}")
+    unasked = bash(run, "--node-rank=0", env=environment)
+    assert unasked.returncode == 64
+    assert f"there is a checkpoint at {output}/checkpoint-20: add --resume on every" in unasked.stderr.decode()
+    assert not run.events_file.exists()
+    assert bash(run, "--node-rank=0", "--resume", env=environment).returncode == 0
+    assert f"--resume_from_checkpoint={output}/checkpoint-20" in noted(tmp_path / "notes")[-1]["argv"]
+
+
+def test_what_cannot_resume_says_so(tmp_path):
+    run, _, environment = resuming(tmp_path, **{"trainer.preset": "custom"})
+    done = bash(run, "--node-rank=0", "--resume", env=environment)
+    assert (done.returncode, b"--resume: this training cannot resume" in done.stderr) == (64, True)
+    one, _ = exported(tmp_path / "one", profile(), facts())
+    done = bash(one, "--resume")
+    assert (done.returncode, b"this trains on one" in done.stderr) == (64, True)
+
+
+def test_resume_of_what_cannot_resume_begins_with_the_first_step(tmp_path, monkeypatch):
+    """As `tui-train resume` and R start it: with a sentence, and without the option that would be refused."""
+    run, _, environment = resuming(tmp_path, **{"trainer.preset": "custom"})
+    for name, value in environment.items():
+        monkeypatch.setenv(name, value)
+    command = [sys.executable, "-m", "tui_train", "resume", "--detach", str(run.path)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+    assert done.returncode == 0, done.stderr
+    assert "cannot resume: it begins with the first step" in done.stdout
+    assert "bash launch.sh --node-rank=N\n" in done.stdout
+    until(lambda: run.events()[-1].event == "run_ended")
+    assert run.events()[-1].state == "finished"

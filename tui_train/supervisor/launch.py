@@ -90,7 +90,7 @@ def _start(run_dir: str, plan: Planned, told: Options, signals: Signals) -> Star
         own_dir=own_dir,
         mark=mark,
         cards=cards,
-        other_cards=bool(told.cards or rank),
+        other_cards=cards != plan.gpus,
         node_rank=rank,
         resume=plan.nodes > 1 and (told.resume or bool(os.environ.get("TUI_TRAIN_RESUME"))),
         grace=_grace(plan),

@@ -6,6 +6,7 @@ import os
 import select
 import sys
 import time
+from typing import NamedTuple
 
 from . import commands, container
 from .overlap import Ahead, Source, pass_over
@@ -59,12 +60,11 @@ def _wait(engine: str, name: str) -> int:
     return int(told) if told.isdigit() else _OF_ENGINE
 
 
-class _Seen:
+class _Seen(NamedTuple):
     """What a log has of a container's output: bytes of each of its streams, and the beginning of a line of one."""
 
-    def __init__(self, passed: tuple[int, int], begun: bytes) -> None:
-        self.passed = passed
-        self.begun = begun
+    passed: tuple[int, int]
+    begun: bytes
 
 
 def _seen(engine: str, name: str, log: str) -> _Seen | str:
