@@ -7,7 +7,7 @@ import signal
 import time
 from typing import Callable, NamedTuple
 
-from . import checkpoints, container, lock
+from . import checkpoints, commands, container, lock
 from .processes import MARK, Family, Process, process, send
 from .refused import APART, CANNOT_WRITE
 from .signals import default
@@ -52,6 +52,8 @@ def attempt(start: Start, position: int, number: int, log: str) -> Ended:
         "attempt_started", attempt=number, position=position, leader=leader, leader_ticks=ticks, **told
     )
     family = Family(start.mark, task.leader, os.getpid())
+    # What hangs in a driver since it was asked is a child as well, and no part of the training.
+    family.spare |= commands.stuck
     code = _watch(start, task, family, name, log)
     ended = _read(start, position, log, code, family)
     ignored = _first_step(start, log, resumed)

@@ -55,17 +55,21 @@ def launch(run_dir: str, words: Sequence[str]) -> int:
     """Run the training of a folder, supervised, and return the exit code; Refused says why it does not start."""
     signals = Signals()
     commands.interrupted = lambda: bool(signals.stop)
-    plan = planned.read(run_dir)
-    start = _start(run_dir, plan, options(words), signals)
     held: list[Lock] = []
     try:
+        start = _start(run_dir, planned.read(run_dir), options(words), signals)
         _lock(start, held)
-        if plan.nodes > 1:
-            machines.find_port(plan, start.node_rank)
-        gpus.check(plan, start.cards, say)
-        if start.signals.stop:
+        if start.planned.nodes > 1:
+            machines.find_port(start.planned, start.node_rank)
+        gpus.check(start.planned, start.cards, say)
+        if signals.stop:
             return signals.code
         return _supervised(start._replace(locks=tuple(held)), options(words))
+    except Refused:
+        # A program that was asked does not answer where it is ended by a stop.
+        if signals.stop:
+            return signals.code
+        raise
     finally:
         for lock in reversed(held):
             lock.release()
