@@ -111,12 +111,12 @@ def test_an_attempt_without_files_writes_none(tmp_path):
 
 
 def test_what_cannot_be_done_is_refused_and_leaves_nothing(tmp_path):
-    with pytest.raises(Refused, match="config.yaml cannot be read") as refused:
+    with pytest.raises(Refused, match=r"config\.yaml cannot be read") as refused:
         fill(planned(("config.yaml", None)), 2, str(tmp_path), "")
     assert refused.value.code == 69
     (tmp_path / "config.yaml").write_text("x: 1\n")
     (tmp_path / "config.filled.yaml" / "taken").mkdir(parents=True)
-    with pytest.raises(Refused, match="config.filled.yaml cannot be written") as refused:
+    with pytest.raises(Refused, match=r"config\.filled\.yaml cannot be written") as refused:
         fill(planned(("config.yaml", None)), 2, str(tmp_path), "")
     assert refused.value.code == 73
     assert {path.name for path in tmp_path.iterdir()} == {"config.filled.yaml", "config.yaml"}
