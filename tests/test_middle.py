@@ -1,5 +1,6 @@
 """Large logs: nothing between head and tail that a signature is about gets lost, in bounded memory."""
 
+import contextlib
 import io
 import subprocess
 import sys
@@ -7,6 +8,7 @@ import sys
 import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
+from hypothesis.errors import Unsatisfiable
 
 from tui_train.diagnose import Evidence, diagnose
 from tui_train.diagnose.anchors import anchors, any_of, plain
@@ -38,7 +40,7 @@ def around(text, before=BEFORE, after=AFTER):
     ("text", "failure"),
     [
         (
-            "[rank3]:[E1120 22:05:01 x.cpp:616] [Rank 3] Watchdog caught collective operation timeout: WorkNCCL(SeqNum=12)",
+            "[rank3]:[E1120 22:05:01 x.cpp:616] [Rank 3] Watchdog caught collective operation timeout: Work(Seq=1)",
             "nccl_timeout",
         ),
         ("Failed to initialize NVML: Driver/library version mismatch", "driver_library_mismatch"),
@@ -50,7 +52,7 @@ def around(text, before=BEFORE, after=AFTER):
     ],
 )
 def test_a_cause_in_the_middle_is_found(text, failure):
-    whole = around(text, after=repeated(FRAMES, 860_000) + STACK.format("main", "ValueError: no end"))
+    whole = around(text, after=repeated(FRAMES, 860_000) + STACK.format("main", "RuntimeError: no end"))
     found = said(whole)
     assert found.failure == failure
     assert found.line_number == whole[: whole.index(text[:20])].count("\n") + 1
@@ -159,14 +161,15 @@ def test_what_an_expression_matches_is_looked_at(part):
     for number in range(part, len(known), 8):
 
         @settings(
-            max_examples=3, deadline=None, database=None, derandomize=True, phases=[Phase.generate],
-            suppress_health_check=list(HealthCheck),
+            max_examples=3, deadline=None, database=None, phases=[Phase.generate],
+            suppress_health_check=[HealthCheck.filter_too_much],
         )  # fmt: skip
-        @given(st.from_regex(known[number].pattern).filter(lambda text: "\n" not in text.strip("\n")), st.just(number))
+        @given(st.from_regex(known[number].pattern), st.just(number))
         def looked_at(text, number):
             assert number in _candidates(plain(text.encode("utf-8", "replace"))), text
 
-        looked_at()
+        with contextlib.suppress(Unsatisfiable):  # some only look ahead for what must not be there
+            looked_at()
 
 
 @given(st.sets(st.binary(min_size=1, max_size=4), min_size=1), st.binary())

@@ -3,7 +3,6 @@
 import io
 import json
 import os
-import re
 import shutil
 import signal
 import socket
@@ -21,8 +20,10 @@ from tui_train.runs.follow import watch
 from tui_train.runs.rundir import RunDir
 from tui_train.runs.status import status
 from tui_train.runs.worries import worries
-from tui_train.supervisor.first_step import first_step, sentence
+from tui_train.supervisor.first_step import first_step, ignored, sentence
+from tui_train.supervisor.memory_end import memory_end
 from tui_train.supervisor.memory_words import OUT_OF_MEMORY
+from tui_train.supervisor.outcome import trained_apart
 from tui_train.supervisor.progress import Reading
 
 OURS = {"trainer.kind": "script", "trainer.preset": "custom", "trainer.python": sys.executable}
@@ -148,32 +149,13 @@ NOT_FULL = [
 ]
 
 
-@pytest.fixture(scope="module")
-def reader(tmp_path_factory):
-    """A program that says of each line of a file whether launch.sh takes it for a full card."""
-    run, _ = exported(tmp_path_factory.mktemp("reader") / "run", profile(SLEEPS), facts())
-    text = run.script.read_text()
-    table = re.search(r"(?ms)^out_of_memory=\(.*?^\)", text)[0]
-    functions = [
-        re.search(rf"(?ms)^{name}\(\) {{.*?^}}", text)[0] for name in ("read_end", "read_frame", "find_stranger")
-    ]
-    path = run.path / "reader.sh"
-    path.write_text("\n".join(["set -u", table, *functions, 'read_end "$1"', 'echo "${phase:-none}"']))
-    return path
-
-
-def read_by_launch(reader, folder, line):
-    (folder / "log").write_text(f"{line}\n")
-    done = subprocess.run(["bash", reader, folder / "log"], capture_output=True, text=True, check=True)
-    return done.stdout.strip() != "none"
-
-
 @pytest.mark.parametrize("line", FULL + NOT_FULL)
-def test_launch_and_diagnosis_agree_on_what_a_full_card_says(reader, tmp_path, line):
+def test_ladder_and_diagnosis_agree_on_what_a_full_card_says(tmp_path, line):
     found = of_text(f"{line}\n")
     names = {failure for failure, _ in OUT_OF_MEMORY}
     assert (found.failure in names) == (line in FULL), found
-    assert read_by_launch(reader, tmp_path, line) == (line in FULL)
+    (tmp_path / "log").write_text(f"{line}\n")
+    assert bool(memory_end(str(tmp_path / "log"), ()).phase) == (line in FULL)
 
 
 # ---- a checkpoint that is not loaded
@@ -201,15 +183,35 @@ def test_launch_and_diagnosis_agree_on_what_a_full_card_says(reader, tmp_path, l
         (["step 501 | loss 2.5"], False),
     ],
 )
-def test_launch_and_run_agree_on_where_a_training_began(tmp_path, lines, anew):
-    run, _ = exported(tmp_path / "run", profile(SLEEPS), facts())
-    function = re.search(r"(?ms)^begins_anew\(\) {.*?^}", run.script.read_text())[0]
+def test_where_a_training_began(tmp_path, lines, anew):
     log = tmp_path / "log"
     log.write_text("\n".join(lines) + "\n")
-    program = f'say() {{ :; }}; number=1; resumed=500; {function}\nbegins_anew "$1" && echo anew'
-    done = subprocess.run(["bash", "-c", program, "bash", log], capture_output=True, text=True, check=False)
-    assert (done.stdout.strip() == "anew") == anew
-    assert bool(sentence(first_step(log, Reading()), 500)) == anew
+    first = first_step(str(log), Reading())
+    assert bool(sentence(first, 500)) == anew
+    assert ignored(str(log), 500, Reading()) == (first if anew else 0)
+    assert ignored(str(log), 0, Reading()) == 0
+
+
+RANK = "rank {} | host box | device cpu | backend {}\n"
+
+
+@pytest.mark.parametrize(
+    ("said", "world_size", "apart"),
+    [
+        (RANK.format("0/1", "none") * 2, 2, True),
+        (RANK.format("0/1", "none"), 1, False),
+        (RANK.format("0/1", "none") + RANK.format("1/2", "gloo"), 2, False),
+        (RANK.format("0/1", "none") + RANK.format("3/16", "gloo"), 16, False),
+        (RANK.format("0/2", "gloo"), 2, False),
+        ("", 2, False),
+        (f"\0\r{RANK.format('0/1', 'none')}", 2, True),
+        ("x" * 4_000_000 + RANK.format("0/1", "none"), 2, False),
+    ],
+)
+def test_processes_that_train_apart(tmp_path, said, world_size, apart):
+    (tmp_path / "log").write_text(said)
+    assert trained_apart(str(tmp_path / "log"), world_size) is apart
+    assert trained_apart(str(tmp_path / "none"), world_size) is False
 
 
 def trained(folder, steps, source, name):
