@@ -9,9 +9,11 @@ import pytest
 from support import SCRIPTS, UUIDS, bash, exported, facts, gpu, noted, plain_environment, profile, stub, taken
 from test_training import TINY, log_of, run_of
 
+from tui_train.diagnose import of_log
+from tui_train.diagnose.remedies import REMEDIES
+from tui_train.diagnose.signatures import signatures
 from tui_train.plan.types import argv
 from tui_train.runs.status import status
-from tui_train.supervisor.memory_end import memory_end
 from tui_train.supervisor.memory_words import WHERE
 
 OLD = {"torch": "2.7.1", "transformers": "4.57.0", "packages": {}}
@@ -23,6 +25,7 @@ MANY = {
     "recipe.micro_batch": 2,
     "ladder.rungs": ("fused_optimizer", "eval_batch", "micro_batch", "sharding"),
 }
+HALVE = next(signature.remedy for signature, _ in signatures() if signature.failure == "cuda_oom")
 PLAIN = "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB."
 
 
@@ -91,7 +94,7 @@ def test_the_phase_is_read_from_the_traceback(tmp_path, tracebacks, where):
     ended = [json.loads(line) for line in run.events_file.read_text().splitlines() if "attempt_ended" in line]
     assert {event["phase"] for event in ended} == {PHASES[where]}
     # A log without a run tells it as well.
-    assert memory_end(str(run.attempt_log(1)), ()).phase == PHASES[where]
+    assert of_log(str(run.attempt_log(1)), 1).remedy == REMEDIES.get(PHASES[where], HALVE)
 
 
 @pytest.mark.parametrize("where", ["step", "evaluation"])

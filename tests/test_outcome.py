@@ -20,9 +20,10 @@ from tui_train.runs.follow import watch
 from tui_train.runs.rundir import RunDir
 from tui_train.runs.status import status
 from tui_train.runs.worries import worries
-from tui_train.supervisor import first_step
+from tui_train.supervisor.first_step import first_step, ignored, sentence
 from tui_train.supervisor.memory_end import memory_end
 from tui_train.supervisor.memory_words import OUT_OF_MEMORY
+from tui_train.supervisor.outcome import trained_apart
 from tui_train.supervisor.progress import Reading
 
 OURS = {"trainer.kind": "script", "trainer.preset": "custom", "trainer.python": sys.executable}
@@ -149,7 +150,7 @@ NOT_FULL = [
 
 
 @pytest.mark.parametrize("line", FULL + NOT_FULL)
-def test_the_supervisor_and_the_diagnosis_agree_on_what_a_full_card_says(tmp_path, line):
+def test_ladder_and_diagnosis_agree_on_what_a_full_card_says(tmp_path, line):
     found = of_text(f"{line}\n")
     names = {failure for failure, _ in OUT_OF_MEMORY}
     assert (found.failure in names) == (line in FULL), found
@@ -161,7 +162,7 @@ def test_the_supervisor_and_the_diagnosis_agree_on_what_a_full_card_says(tmp_pat
 
 
 @pytest.mark.parametrize(
-    ("lines", "ignored"),
+    ("lines", "loses"),
     [
         ([" 50%|#####     | 500/1000 [00:01<00:02,  2.00it/s]", " 50%|#####     | 501/1000 [00:01<00:02]"], False),
         (["  0%|          | 1/1000 [00:01<00:02,  2.00it/s]"], True),
@@ -182,10 +183,35 @@ def test_the_supervisor_and_the_diagnosis_agree_on_what_a_full_card_says(tmp_pat
         (["step 501 | loss 2.5"], False),
     ],
 )
-def test_where_a_training_began(tmp_path, lines, ignored):
+def test_where_a_training_began(tmp_path, lines, loses):
     log = tmp_path / "log"
     log.write_text("\n".join(lines) + "\n")
-    assert bool(first_step.ignored(str(log), 500, Reading())) == ignored
+    first = first_step(str(log), Reading())
+    assert bool(sentence(first, 500)) == loses
+    assert ignored(str(log), 500, Reading()) == (first if loses else 0)
+    assert ignored(str(log), 0, Reading()) == 0
+
+
+RANK = "rank {} | host box | device cpu | backend {}\n"
+
+
+@pytest.mark.parametrize(
+    ("said", "world_size", "apart"),
+    [
+        (RANK.format("0/1", "none") * 2, 2, True),
+        (RANK.format("0/1", "none"), 1, False),
+        (RANK.format("0/1", "none") + RANK.format("1/2", "gloo"), 2, False),
+        (RANK.format("0/1", "none") + RANK.format("3/16", "gloo"), 16, False),
+        (RANK.format("0/2", "gloo"), 2, False),
+        ("", 2, False),
+        (f"\0\r{RANK.format('0/1', 'none')}", 2, True),
+        ("x" * 4_000_000 + RANK.format("0/1", "none"), 2, False),
+    ],
+)
+def test_processes_that_train_apart(tmp_path, said, world_size, apart):
+    (tmp_path / "log").write_text(said)
+    assert trained_apart(str(tmp_path / "log"), world_size) is apart
+    assert trained_apart(str(tmp_path / "none"), world_size) is False
 
 
 def trained(folder, steps, source, name):

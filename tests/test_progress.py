@@ -1,13 +1,17 @@
 """Progress: what the lines of the built-in trainer, of HF Trainer and of tqdm tell."""
 
 import math
+import re
 import time
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from tui_train.runs.tail import Tail
+from tui_train.supervisor import curve
 from tui_train.supervisor.curve import Point
-from tui_train.supervisor.progress import Progress, advance
+from tui_train.supervisor.progress import Progress, Reading, advance
 
 BUILTIN = """\
 rank 0/1 | host box | device cpu | backend none
@@ -198,3 +202,89 @@ def test_a_loss_that_is_none_is_a_loss():
 def test_a_bar_of_something_else_is_not_the_training():
     told = advance(Progress(), ["step 5/1000 | loss 2.0", "100%|##########| 100/100 [00:01<00:00, 99.0it/s]"])
     assert (told.step, told.steps) == (5, 1000)
+
+
+LONG = "9" * 400
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        f"step {LONG}/60 | loss 2.0",
+        f"step 5/60 | loss {LONG}",
+        f"step 5/60 | loss 1e{LONG}",
+        f"{{'loss': {LONG}, 'grad_norm': {LONG}, 'epoch': 0.1}}",
+        f"{{'loss': '{LONG}'}}",
+        f" 17%|#| {LONG}/{LONG} [00:00<00:01,  5.51it/s]",
+        f"start | step {LONG} of {LONG}",
+        f"epoch 0, iteration {LONG}/{LONG} | global_step: {LONG} | reduced_train_loss: 2.0",
+        f"step {LONG} | epoch 0 | loss 6.2",
+        f"step={LONG}, skipped=0, lr=[{LONG}]",
+        "{'loss': " + "9" * 5000 + "}",
+    ],
+)
+def test_a_number_without_end_is_not_told(line):
+    before = advance(Progress(), ["step 4/60 | loss 2.5 | lr 1.0e-03"])
+    found = advance(before, [line])
+    assert (found.curve.points(), found.learning_rate) == ((Point(4, 2.5),), 1e-3)
+    assert (found.step, found.steps) in {(4, 60), (5, 60)}
+
+
+def test_a_number_without_end_of_a_presets_own_is_not_told():
+    reading = Reading((re.compile(r"s=(?P<step>\S+) l=(?P<loss>\S+) r=(?P<lr>\S+)"),))
+    found = advance(Progress(step=4), [f"s={LONG} l={LONG} r={LONG}", "s=nan l=inf r=-", "s=1e300 l=2.5 r=1"], reading)
+    assert found.step == 4
+    assert [point.loss for point in found.curve.points()] == [2.5]
+
+
+def work(begun, times):
+    """How many seconds it takes to read on, a loss at a time."""
+    progress = Progress(curve=begun)
+    begin = time.perf_counter()
+    for number in range(times):
+        progress = advance(progress, [f"step {10**6 + number} | loss 2.0"])
+    seconds = time.perf_counter() - begin
+    assert progress.curve.size == begun.size + times
+    return seconds
+
+
+def test_to_advance_costs_what_is_new_however_long_the_curve():
+    short, long = (curve.of(Point(step, 2.0) for step in range(1, size)) for size in (1000, 200_000))
+    assert min(work(long, 500) for _ in range(3)) < 5 * min(work(short, 500) for _ in range(3))
+
+
+def test_an_earlier_state_of_a_curve_stays_what_it_was():
+    early = advance(Progress(), [f"step {step} | loss 2.0" for step in range(1, 1500)])
+    points = early.curve.points()
+    resumed = advance(early, ["step 700 | loss 1.0"])
+    other = advance(early, ["step 1500 | loss 3.0"])
+    assert early.curve.points() == points
+    assert resumed.curve.points() == (*points[:699], Point(700, 1.0))
+    assert other.curve.points() == (*points, Point(1500, 3.0))
+    assert early.curve != other.curve
+    assert early.curve == advance(early, ["nothing"]).curve
+
+
+@given(st.lists(st.integers(1, 2000), max_size=60), st.integers(0, 1600), st.integers(1, 50))
+def test_a_curve_is_its_points(steps, before, most):
+    expected = [Point(step, 0.5) for step in range(1, before + 1)]
+    found = curve.of(expected)
+    growing = curve.Growing(found)
+    for step in steps:
+        growing.add(step, 1.0)
+        while expected and expected[-1].step >= step:
+            expected.pop()
+        expected.append(Point(step, 1.0))
+    found = growing.curve()
+    assert found.points() == tuple(expected)
+    assert [*found.backwards()] == expected[::-1]
+    assert (found.size, found.first, found.last) == (
+        len(expected),
+        *(expected[:1] or [None]),
+        *(expected[-1:] or [None]),
+    )
+    thin = found.thinned(most)
+    assert len(thin) <= most + 1
+    assert thin[:1] + thin[-1:] == expected[:1] + expected[-1:]
+    assert {*thin} <= {*expected}
+    assert found.size > most or thin == expected

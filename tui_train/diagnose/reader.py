@@ -1,14 +1,14 @@
-"""Reading a log of any size in bounded memory: its head, its tail, and between them what looks like a failure."""
+"""Reading a log of any size in bounded memory: its head, its tail, and between them what signatures are about."""
 
 import codecs
 import gzip
-import re
 import zlib
 from collections import deque
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any, BinaryIO
 
+from tui_train.diagnose.middle import ESCAPE, Middle, Numbered
 from tui_train.diagnose.types import Line
 from tui_train.errors import BadInput, NotFound
 from tui_train.supervisor.lines import origin
@@ -16,14 +16,10 @@ from tui_train.text import visible
 
 _BLOCK = 128 * 1024
 _TAIL_BLOCKS = 4
-_MOST = 500
 _LONGEST = 1500
 _SAMPLE = 4096
 # What programs print besides letters: it moves the cursor, or colours.
 _LAYOUT = frozenset(b"\t\n\r\b\f\v\a\x1b")
-_ESCAPE = re.compile(rb"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)|[@-Z\\-_])")
-# Literals, for they are found much faster than an expression.
-_WORDS = (b"rror:", b"Killed", b"CANCELLED", b"kill event", b"Xid")
 
 
 def lines_of(path: str) -> tuple[Line, ...]:
@@ -73,21 +69,19 @@ def _text(file: Any, name: str, *, unpacked: bool = False) -> Any:
 
 
 def lines(file: BinaryIO) -> tuple[Line, ...]:
-    """Return head, tail and the suspicious lines of a stream, in order, numbered as in the whole of it."""
-    head: list[tuple[int, bytes]] = []
-    first: list[tuple[int, bytes]] = []
-    latest: deque[tuple[int, bytes]] = deque(maxlen=_MOST)
+    """Return head and tail of a stream, and of what lies between the lines that matter; numbered as in the whole."""
+    head: list[Numbered] = []
     tail: deque[tuple[int, bytes]] = deque()
+    middle = Middle()
     for number, block in _blocks(file):
         if number == 1 and not head:
             head = list(_split(number, block))
             continue
         tail.append((number, block))
         if len(tail) > _TAIL_BLOCKS:
-            for line in _suspicious(*tail.popleft()):
-                (first if len(first) < _MOST else latest).append(line)
+            middle.read(_split(*tail.popleft()))
     last = [line for numbered in tail for line in _split(*numbered)]
-    return tuple(line for number, raw in (*head, *first, *latest, *last) for line in _cleaned(number, raw))
+    return tuple(line for number, raw in (*head, *middle.kept(), *last) for line in _cleaned(number, raw))
 
 
 def _blocks(file: BinaryIO) -> Iterator[tuple[int, bytes]]:
@@ -103,13 +97,7 @@ def _blocks(file: BinaryIO) -> Iterator[tuple[int, bytes]]:
         yield number, rest
 
 
-def _suspicious(number: int, block: bytes) -> Iterator[tuple[int, bytes]]:
-    """Yield the lines of a block that speak of a failure; most blocks hold none and cost next to nothing."""
-    if any(word in block for word in _WORDS):
-        yield from (line for line in _split(number, block) if any(word in line[1] for word in _WORDS))
-
-
-def _split(number: int, block: bytes) -> Iterator[tuple[int, bytes]]:
+def _split(number: int, block: bytes) -> Iterator[Numbered]:
     """Yield (number, line) with each line cut to a length."""
     for offset, line in enumerate(block.split(b"\n")):
         yield number + offset, line if len(line) <= _LONGEST else line[: _LONGEST // 2] + b" " + line[-_LONGEST // 2 :]
@@ -117,7 +105,7 @@ def _split(number: int, block: bytes) -> Iterator[tuple[int, bytes]]:
 
 def _cleaned(number: int, raw: bytes) -> Iterable[Line]:
     """Return what a terminal would have shown of a line, a carriage return beginning it anew."""
-    for piece in _ESCAPE.sub(b"", raw).split(b"\r"):
+    for piece in ESCAPE.sub(b"", raw).split(b"\r"):
         rank, text = origin(piece.decode("utf-8", "replace").replace("\0", ""))
         if text.strip():
             yield Line(number, text.rstrip(), rank)

@@ -11,7 +11,7 @@ from tui_train.changes import Change
 from tui_train.diagnose import packages
 from tui_train.diagnose.progress import completed, last_step, steps
 from tui_train.diagnose.remedies import REMEDIES, change_for
-from tui_train.diagnose.signatures import signatures
+from tui_train.diagnose.signatures import TELLS, signatures
 from tui_train.diagnose.types import Diagnosis, Evidence, Line, Signature
 from tui_train.facts.types import Facts
 from tui_train.profile.types import Profile
@@ -19,12 +19,6 @@ from tui_train.supervisor.holders import other_holder
 from tui_train.supervisor.tracebacks import phase_of
 from tui_train.text import size, visible
 
-# A line that only tells: a log record below ERROR, a Python warning, a line of a traceback's source (│: boxed).
-_TELLS = re.compile(
-    r"^\W{0,3}(?:\S{1,60} ){0,5}?\W?(?:INFO|WARNING|(?<!NCCL )WARN|DEBUG|warning)\b"
-    r"|(?:User|Future|Deprecation|Runtime|Import)?Warning:"
-    r"|^\s*[│╭╰]|^\[W\d|^W\d{4} |^\[NeMo [WI] |^\s+(?:#|raise |print\(|if |return )|NCCL INFO|^\s*File \""
-)
 _FRAME = re.compile(r'\s+File "')
 _BEGIN = "(most recent call last)"
 _FRAMES = 400
@@ -87,7 +81,7 @@ def _hits(evidence: Evidence) -> Iterator[Hit]:
     for text in texts:
         # What follows `File "…"` and is indented deeper is code that a traceback quotes.
         quoting = text.startswith("    ") and quoting
-        told = bool(_TELLS.search(text))
+        told = bool(TELLS.search(text))
         telling.append(told or quoting)
         quoting = quoting or _FRAME.match(text) is not None
     starts, place = [], 0

@@ -1,0 +1,162 @@
+"""The lines between the head and the tail of a large log that a signature may be about, in bounded memory."""
+
+import functools
+import re
+from collections import deque
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from tui_train.diagnose.anchors import Anchors, anchors, any_of, best, plain
+from tui_train.diagnose.signatures import TELLS, signatures
+from tui_train.supervisor.lines import origin
+
+# So many of the first and of the latest lines are kept of each expression; more of one kind say nothing new.
+_OF_EACH = 3
+# Of a long traceback its innermost frames, and of all so many.
+_FRAMES = 40
+_TRACEBACKS = 30
+_STEPS = 60
+# What lines are like is remembered of so many kinds.
+_KINDS = 1 << 16
+_BEGIN = b"(most recent call last)"
+_CHAINED = b"The above exception was the direct cause", b"During handling of the above exception"
+ESCAPE = re.compile(rb"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)|[@-Z\\-_])")
+_LOSS = b"loss"
+
+Numbered = tuple[int, bytes]
+
+
+class _Expression(NamedTuple):
+    """An expression of a signature, and what a line must hold for it; `warning`: the line may only warn."""
+
+    pattern: re.Pattern[str]
+    anchors: Anchors
+    warning: bool
+
+
+@functools.cache
+def _expressions() -> tuple[_Expression, ...]:
+    """Return all that are about one line; tracebacks, which others are about, are kept as a whole."""
+    return tuple(
+        _Expression(expression, anchors(expression.pattern), signature.warning)
+        for signature, expressions in signatures()
+        for expression in expressions
+        if r"\n" not in expression.pattern
+    )
+
+
+@functools.cache
+def _by_word() -> dict[bytes, tuple[int, ...]]:
+    """Return the numbers of the expressions by words of which a line that they match in holds one."""
+    words = {word for expression in _expressions() for word in best(expression.anchors)}
+    short: list[bytes] = []
+    for word in sorted(words, key=lambda word: (len(word), word)):
+        if not any(shorter in word for shorter in short):
+            short.append(word)
+    found: dict[bytes, list[int]] = {}
+    for number, expression in enumerate(_expressions()):
+        for word in {next(one for one in short if one in word) for word in best(expression.anchors)}:
+            found.setdefault(word, []).append(number)
+    return {word: tuple(numbers) for word, numbers in found.items()}
+
+
+@functools.cache
+def _any_word() -> re.Pattern[bytes]:
+    """Return an expression for any of the words."""
+    return re.compile(any_of(_by_word()))
+
+
+def _candidates(line: bytes) -> tuple[int, ...]:
+    """Return the numbers of the expressions that may match in a plain line."""
+    if _any_word().search(line) is None:
+        return ()
+    numbers = {number for word, numbers in _by_word().items() if word in line for number in numbers}
+    known = _expressions()
+    return tuple(
+        number
+        for number in sorted(numbers)
+        if all(any(word in line for word in words) for words in known[number].anchors)
+    )
+
+
+class Middle:
+    """The lines to keep of what was read so far."""
+
+    def __init__(self) -> None:
+        """Begin with none."""
+        self._kinds: dict[int, tuple[int, ...]] = {}
+        self._first: dict[int, list[Numbered]] = {}
+        self._latest: dict[int, deque[Numbered]] = {}
+        self._tracebacks: deque[list[Numbered]] = deque(maxlen=_TRACEBACKS)
+        self._earliest: list[list[Numbered]] = []
+        self._steps: deque[Numbered] = deque(maxlen=_STEPS)
+        self._open: list[Numbered] = []
+        self._frames: deque[Numbered] = deque(maxlen=_FRAMES)
+
+    def read(self, lines: Iterator[Numbered]) -> None:
+        """Take more lines."""
+        kinds = self._kinds
+        for number, line in lines:
+            kind = plain(line)
+            known = kinds.get(hash(kind))
+            if known is None:
+                known = self._learn(kind)
+            if known:
+                self._match(known, number, line)
+            if self._open or _BEGIN in line:
+                self._follow(number, line)
+            elif _LOSS in kind:
+                self._steps.append((number, line))
+
+    def kept(self) -> list[Numbered]:
+        """Return the lines that matter, in order."""
+        every: dict[int, bytes] = dict(self._steps)
+        for lines in (*self._first.values(), *self._latest.values(), *self._earliest, *self._tracebacks):
+            every.update(lines)
+        every.update((*self._open, *self._frames))
+        return sorted(every.items())
+
+    def _learn(self, kind: bytes) -> tuple[int, ...]:
+        if len(self._kinds) >= _KINDS:
+            self._kinds.clear()
+        found = self._kinds[hash(kind)] = _candidates(ESCAPE.sub(b"", kind).replace(b"\0", b""))
+        return found
+
+    def _match(self, numbers: tuple[int, ...], number: int, line: bytes) -> None:
+        """Keep a line in which an expression matches."""
+        raw = ESCAPE.sub(b"", line).replace(b"\0", b"").decode("utf-8", "replace")
+        text = "\n".join(origin(piece)[1].rstrip() for piece in raw.split("\r"))
+        known = _expressions()
+        tells = None
+        for which in numbers:
+            expression = known[which]
+            if expression.pattern.search(text) is None:
+                continue
+            if not expression.warning:
+                tells = bool(TELLS.search(text)) if tells is None else tells
+                if tells:
+                    continue
+            first = self._first.setdefault(which, [])
+            if len(first) < _OF_EACH:
+                first.append((number, line))
+            else:
+                self._latest.setdefault(which, deque(maxlen=_OF_EACH)).append((number, line))
+
+    def _follow(self, number: int, line: bytes) -> None:
+        """Take a line of a traceback: its begin, a frame, or what ends it."""
+        if _BEGIN in line:
+            self._close()
+            self._open = [(number, line)]
+            return
+        text = origin(ESCAPE.sub(b"", line).decode("utf-8", "replace"))[1]
+        self._frames.append((number, line))
+        if text[:1].strip() and not text.startswith(("│", "|", "╭", "╰", "+")):
+            self._close()
+
+    def _close(self) -> None:
+        if not self._open:
+            return
+        whole = [*self._open, *self._frames]
+        (self._earliest if len(self._earliest) < _TRACEBACKS else self._tracebacks).append(whole)
+        self._open = []
+        self._frames.clear()
