@@ -1,18 +1,28 @@
-"""Writing files so that a reader never sees half of one and a failure leaves the old one."""
+"""Reading files that others may have made, with limits; writing that never shows half a file or loses the old one."""
 
 import errno
 import os
-import tempfile
+import pwd
+import secrets
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
+from stat import S_ISBLK, S_ISCHR, S_ISDIR, S_ISFIFO, S_ISREG, S_ISSOCK
+from typing import BinaryIO
 
 from tui_train.errors import CannotWrite
-from tui_train.text import visible
+from tui_train.text import size, visible
 
 # What its user chose is nobody else's business.
 PRIVATE = 0o600
 
+_KINDS = (
+    (S_ISDIR, "a folder"),
+    (S_ISFIFO, "a pipe"),
+    (S_ISCHR, "a device"),
+    (S_ISBLK, "a device"),
+    (S_ISSOCK, "a socket"),
+)
 _REMEDIES = {
     errno.ENOSPC: "The disk is full: free some space, or choose another place.",
     errno.EDQUOT: "Your quota is used up: free some space, or choose another place.",
@@ -22,6 +32,103 @@ _REMEDIES = {
     errno.ENOTDIR: "A part of the path is a file: choose another place.",
     errno.ENAMETOOLONG: "Choose a shorter name.",
 }
+# Of file systems without hard links.
+_NO_LINKS = {errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK}
+
+
+def open_regular(path: Path | str, folder: int | None = None) -> BinaryIO:
+    """Open a regular file, unbuffered; OSError for a pipe, a device or a folder, which is never waited for.
+
+    With the descriptor of a `folder`, `path` is a name in it, and a link is refused.
+    """
+    follows = folder is None
+    try:
+        # Even to open a device may do something.
+        _refuse_other(os.stat(path, dir_fd=folder, follow_symlinks=follows).st_mode, path)
+        flags = os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC | (0 if follows else os.O_NOFOLLOW)
+        file = os.open(path, flags, dir_fd=folder)
+    except ValueError as error:
+        # A NUL byte in a path that a file names.
+        raise OSError(errno.EINVAL, str(error), str(path)) from None
+    try:
+        _refuse_other(os.fstat(file).st_mode, path)
+        return os.fdopen(file, "rb", buffering=0)
+    except BaseException:
+        os.close(file)
+        raise
+
+
+def _refuse_other(mode: int, path: Path | str) -> None:
+    if not S_ISREG(mode):
+        kind = next((words for is_kind, words in _KINDS if is_kind(mode)), "a link")
+        raise OSError(errno.EINVAL, f"it is {kind}, not a regular file", str(path))
+
+
+def read_regular(path: Path | str, most: int, folder: int | None = None) -> bytes:
+    """Return all bytes of a regular file as `open_regular` opens it; OSError where there are more than `most`."""
+    data = read_start(path, most + 1, folder)
+    if len(data) > most:
+        limit = size(most) if most >= 1 << 20 else f"{most >> 10} KiB"
+        raise OSError(errno.EFBIG, f"it is larger than {limit}", str(path))
+    return data
+
+
+def read_start(path: Path | str, most: int, folder: int | None = None) -> bytes:
+    """Return the first bytes of a regular file, at most `most`; OSError where it cannot be read."""
+    pieces, left = [], most
+    with open_regular(path, folder) as file:
+        while left > 0 and (piece := file.read(left)):
+            pieces.append(piece)
+            left -= len(piece)
+    return b"".join(pieces)
+
+
+def reason(error: OSError | UnicodeError) -> str:
+    """Return in words why a file could not be read, to stand after its name and a colon."""
+    if isinstance(error, UnicodeError):
+        return "it is not UTF-8 text"
+    words = error.strerror or str(error)
+    return visible(words[:1].lower() + words[1:])
+
+
+@contextmanager
+def folder_at(path: Path | str, inside: int | None = None, *, listed: bool = False) -> Iterator[int]:
+    """Give the descriptor of a folder; one that is `inside` another, by its descriptor, may be no link.
+
+    One that is to be `listed` or locked has to be readable.
+    """
+    flags = os.O_DIRECTORY | os.O_CLOEXEC | (os.O_RDONLY if listed else os.O_PATH)
+    flags |= 0 if inside is None else os.O_NOFOLLOW
+    folder = os.open(path, flags, dir_fd=inside)
+    try:
+        yield folder
+    finally:
+        os.close(folder)
+
+
+def others(folder: int) -> str:
+    """Return who owns the folder of a descriptor, where that is neither this user nor root; empty otherwise.
+
+    Some network disks and containers show all owners as one other: whoever owns what is written there now is this user.
+    """
+    owner = os.fstat(folder).st_uid
+    if owner in {0, os.geteuid()}:
+        return ""
+    name = f".{secrets.token_hex(8)}"
+    os.mkdir(name, PRIVATE, dir_fd=folder)
+    try:
+        mine = os.stat(name, dir_fd=folder, follow_symlinks=False).st_uid
+    finally:
+        os.rmdir(name, dir_fd=folder)
+    return "" if mine == owner else user(owner)
+
+
+def user(uid: int) -> str:
+    """Return a user's name, or the number where it has none."""
+    try:
+        return pwd.getpwuid(uid).pw_name
+    except KeyError:
+        return f"user {uid}"
 
 
 @contextmanager
@@ -42,14 +149,63 @@ def write_beside(path: Path, text: str | bytes, mode: int = 0o644) -> None:
     """Write a file beside its place and rename it there, creating its folder; CannotWrite leaves the old one."""
     with writing(path):
         path.parent.mkdir(parents=True, exist_ok=True)
-        handle, beside = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name[:40]}.")
+        with folder_at(path.parent) as folder:
+            _write(folder, path.name, text, mode, replace=True)
+
+
+def write_new(path: Path, text: str | bytes, mode: int = 0o644) -> bool:
+    """Write a file that is whole at once and was not there before; false where something already is."""
+    with writing(path):
+        path.parent.mkdir(parents=True, exist_ok=True)
         try:
-            with os.fdopen(handle, "wb") as file:
-                file.write(text.encode() if isinstance(text, str) else text)
-                file.flush()
-                os.fsync(file.fileno())
-            Path(beside).chmod(mode)
-            Path(beside).replace(path)
-        except BaseException:
-            Path(beside).unlink(missing_ok=True)
+            with folder_at(path.parent) as folder:
+                _write(folder, path.name, text, mode, replace=False)
+        except FileExistsError:
+            return False
+    return True
+
+
+def write_inside(folder: int, name: str, text: str, mode: int = 0o644) -> None:
+    """Write `name`, a relative path, beneath the folder of a descriptor, replacing it; no link leads out of there."""
+    first, slash, rest = name.partition("/")
+    if not slash:
+        _write(folder, name, text, mode, replace=True)
+        return
+    with suppress(FileExistsError):
+        os.mkdir(first, dir_fd=folder)
+    with folder_at(first, folder) as inner:
+        write_inside(inner, rest, text, mode)
+
+
+def _write(folder: int, name: str, text: str | bytes, mode: int, *, replace: bool) -> None:
+    """Write a file beside `name` in a folder, then put it there; FileExistsError where it may not `replace` one."""
+    beside = f".{name[:40]}.{secrets.token_hex(6)}"
+    handle = os.open(
+        beside, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW, PRIVATE, dir_fd=folder
+    )
+    try:
+        with os.fdopen(handle, "wb") as file:
+            file.write(text.encode() if isinstance(text, str) else text)
+            file.flush()
+            os.fchmod(file.fileno(), mode)
+            os.fsync(file.fileno())
+        if replace:
+            os.replace(beside, name, src_dir_fd=folder, dst_dir_fd=folder)
+        else:
+            _put(folder, beside, name)
+    finally:
+        # Renamed, it is gone already.
+        with suppress(FileNotFoundError):
+            os.unlink(beside, dir_fd=folder)
+
+
+def _put(folder: int, beside: str, name: str) -> None:
+    """Give a whole file the name that nothing has yet; FileExistsError where something has it."""
+    try:
+        os.link(beside, name, src_dir_fd=folder, dst_dir_fd=folder)
+    except OSError as error:
+        if error.errno not in _NO_LINKS:
             raise
+        # The name is taken first, so that of two at once one fails.
+        os.close(os.open(name, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, PRIVATE, dir_fd=folder))
+        os.replace(beside, name, src_dir_fd=folder, dst_dir_fd=folder)

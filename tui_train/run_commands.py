@@ -4,6 +4,7 @@ import os
 import shlex
 import sys
 from pathlib import Path
+from typing import Any
 
 import click
 import msgspec
@@ -19,6 +20,7 @@ from tui_train.profile import store
 from tui_train.profile.types import Profile
 from tui_train.runs import archive, rundir
 from tui_train.runs.follow import follow, ranks, wait
+from tui_train.runs.listing import Listed, read_runs
 from tui_train.runs.progress import Progress, advance
 from tui_train.runs.rundir import RunDir
 from tui_train.runs.start import nothing_left, start
@@ -89,14 +91,22 @@ def quickstart(edits: tuple[str, ...]) -> None:
 
 def runs(*, as_json: bool) -> None:
     """List the runs."""
-    known = [(found, status(found)) for found in rundir.all_runs()]
+    known = read_runs()
     if as_json:
-        print_json([{"run": found.name, "path": str(found.path), **msgspec.to_builtins(now)} for found, now in known])
+        print_json([_run_data(listed) for listed in known])
     elif known:
-        rows = [("run", "state", "started", "took", "attempts"), *(show.run_row(found, now) for found, now in known)]
-        click.echo(table(rows))
+        click.echo(table([("run", "state", "started", "took", "attempts"), *map(show.run_row, known)]))
+        for listed in known:
+            if listed.damage:
+                where = visible(str(listed.run.path))
+                click.echo(f"! {visible(listed.run.name)} is damaged: {listed.damage}\n  See {where}.", err=True)
     else:
         click.echo("No runs yet: tui-train quickstart makes one.")
+
+
+def _run_data(listed: Listed) -> dict[str, Any]:
+    told = msgspec.to_builtins(listed.status) if listed.status else {"state": "damaged"}
+    return {"run": listed.run.name, "path": str(listed.run.path), **told, "damage": listed.damage}
 
 
 def logs(reference: str, attempt: int | None, *, follow: bool) -> None:

@@ -6,11 +6,12 @@ from pathlib import Path
 
 from msgspec import Struct
 
+from tui_train.files import open_regular, read_regular
 from tui_train.runs.anew import HEAD, first_step, sentence
 from tui_train.runs.lines import rank
 from tui_train.runs.progress import Progress, Reading, advance
 from tui_train.runs.ranks import MOST, Planned, Rank, compare, joined, parse, planned
-from tui_train.runs.rundir import RunDir
+from tui_train.runs.rundir import MOST_PLAN, RunDir
 from tui_train.runs.status import AttemptStatus, Status, status
 from tui_train.runs.tail import Tail
 
@@ -60,7 +61,7 @@ class Ranks:
         piece = b""
         if len(self._head) < _HEAD:
             try:
-                with self._path.open("rb") as file:
+                with open_regular(self._path) as file:
                     file.seek(len(self._head))
                     piece = file.read(_HEAD - len(self._head))
             except OSError:
@@ -214,6 +215,6 @@ class _Reader:
 
 def _planned(run: RunDir) -> Planned:
     try:
-        return planned(run.plan_file.read_bytes())
+        return planned(read_regular(run.plan_file, MOST_PLAN))
     except OSError:
         return Planned()

@@ -1,23 +1,36 @@
 """RunDir: every path and event name of a run folder, the one interface between a training and its viewers."""
 
+import os
 import re
 import shutil
 import tempfile
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import msgspec
-from msgspec import Struct
+from msgspec import Meta, Struct
 
-from tui_train.errors import CannotWrite, NotFound
-from tui_train.files import write_beside, writing
+from tui_train.errors import AlreadyExists, CannotWrite, NotFound
+from tui_train.files import folder_at, others, read_regular, reason, write_inside, writing
+from tui_train.parse import Unparsable, json_as, json_table
 from tui_train.places import expanded, runs_folder
 from tui_train.plan.types import Log
 from tui_train.render import PROFILE, SCRIPT, File
+from tui_train.runs import leftovers
+from tui_train.runs.order import NUMBER, next_number, number_of
 from tui_train.runs.progress import Reading
 from tui_train.text import visible
+
+# A plan has some hundred lines, and an attempt some events.
+MOST_PLAN = 16 << 20
+_MOST_EVENTS = 16 << 20
+
+Count = Annotated[int, Meta(ge=0, le=2**53)]
+Pid = Annotated[int, Meta(ge=0, le=2**31 - 1)]
+# Of any age that `time.localtime` knows.
+Time = Annotated[float, Meta(ge=0, le=1e11)]
 
 
 class Event(Struct, frozen=True, kw_only=True):
@@ -26,19 +39,19 @@ class Event(Struct, frozen=True, kw_only=True):
     `resumed` is the step of the checkpoint that an attempt was given, `began_anew` tells that it did not load it.
     """
 
-    time: float
+    time: Time
     event: str
     mark: str = ""
-    pid: int = 0
-    start_ticks: int = 0
+    pid: Pid = 0
+    start_ticks: Count = 0
     boot_id: str = ""
-    grace: int = 20
-    attempt: int = 0
-    leader: int = 0
-    position: int = 0
-    exit_code: int = -1
+    grace: Annotated[int, Meta(ge=0, le=10**6)] = 20
+    attempt: Count = 0
+    leader: Pid = 0
+    position: Count = 0
+    exit_code: Annotated[int, Meta(ge=-(2**31), le=2**31)] = -1
     out_of_memory: bool = False
-    resumed: int = 0
+    resumed: Count = 0
     began_anew: bool = False
     phase: str = ""
     state: str = ""
@@ -88,32 +101,49 @@ class RunDir(Struct, frozen=True):
 
     def events(self) -> tuple[Event, ...]:
         """Return what happened so far; a line that is not whole, or not ours, is passed over."""
+        return self.read_events()[0]
+
+    def read_events(self) -> tuple[tuple[Event, ...], str]:
+        """Return what happened so far, and why not all of it can be read; a line still being written is no damage."""
+        name = self.events_file.name
         try:
-            lines = self.events_file.read_bytes().splitlines()
-        except OSError:
-            return ()
-        found = []
-        for line in lines:
+            data = read_regular(self.events_file, _MOST_EVENTS)
+        except FileNotFoundError:
+            return (), ""
+        except OSError as error:
+            return (), f"{name}: {reason(error)}"
+        found, problem = [], ""
+        *whole, rest = data.split(b"\n")
+        for number, line in enumerate((*whole, rest), 1):
             try:
-                found.append(msgspec.json.decode(line, type=Event))
-            except msgspec.MsgspecError:
-                continue
-        return tuple(found)
+                found.append(json_as(line, Event))
+            except Unparsable as error:
+                if not problem and line.strip() and number <= len(whole):
+                    problem = f"{name}, line {number}: {error}"
+        return tuple(found), problem
 
     def plan(self) -> dict[str, Any]:
         """Return the plan as data; empty where there is no plan.json, or none of ours."""
+        return self.read_plan()[0]
+
+    def read_plan(self) -> tuple[dict[str, Any], str]:
+        """Return the plan as data, and why it cannot be read; empty where there is none."""
+        name = self.plan_file.name
         try:
-            data: Any = msgspec.json.decode(self.plan_file.read_bytes())
-        except (OSError, msgspec.DecodeError):
-            return {}
-        return data if isinstance(data, dict) else {}
+            return json_table(read_regular(self.plan_file, MOST_PLAN)), ""
+        except FileNotFoundError:
+            return {}, ""
+        except OSError as error:
+            return {}, f"{name}: {reason(error)}"
+        except Unparsable as error:
+            return {}, f"{name}: {error}"
 
     def reading(self) -> Reading:
         """Return how the plan says that the training's own lines are read; what is none of ours is passed over."""
         try:
             log = msgspec.convert(self.plan().get("log", {}), Log)
             return Reading(tuple(re.compile(expression) for expression in log.expressions), log.steps)
-        except (msgspec.ValidationError, re.error, RecursionError, OverflowError):
+        except (msgspec.ValidationError, re.error, ValueError, RecursionError, OverflowError):
             return Reading()
 
     def titles(self) -> list[str]:
@@ -129,10 +159,12 @@ def create(name: str, files: Sequence[File], plan: bytes) -> RunDir:
     parent = runs_folder()
     with writing(parent):
         parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-        beside = Path(tempfile.mkdtemp(dir=parent, prefix=".new-"))
+        leftovers.remove(parent)
+        number = next_number(run.path for run in all_runs())
+        beside = Path(tempfile.mkdtemp(dir=parent, prefix=leftovers.HALF_MADE))
     try:
-        fill(beside, (*files, File("plan.json", plan.decode())))
-        with writing(parent):
+        with writing(beside), leftovers.held(beside):
+            fill(beside, (*files, File("plan.json", plan.decode()), File(NUMBER, f"{number}\n")))
             return RunDir(_first_free(name, parent, beside.rename))
     except BaseException:
         shutil.rmtree(beside, ignore_errors=True)
@@ -140,18 +172,38 @@ def create(name: str, files: Sequence[File], plan: bytes) -> RunDir:
 
 
 def fill(folder: Path, files: Sequence[File]) -> None:
-    """Write files into a folder; launch.sh becomes executable."""
+    """Write files into a folder that is made where it is not there, never through a link in it."""
+    with writing(folder):
+        folder.mkdir(parents=True, exist_ok=True)
+        with folder_at(folder) as opened:
+            _write(opened, folder, files)
+
+
+def _write(opened: int, folder: Path, files: Sequence[File]) -> None:
+    """Write files into an open folder; launch.sh becomes executable."""
     for file in files:
-        write_beside(folder / file.path, file.text, 0o755 if file.path == SCRIPT else 0o644)
+        with writing(folder / file.path):
+            write_inside(opened, file.path, file.text, 0o755 if file.path == SCRIPT else 0o644)
 
 
 def export(folder: Path, files: Sequence[File], *, overwrite: bool = False) -> tuple[Path, ...]:
-    """Write the plan's files to a folder and return their paths; CannotWrite when one stands there already."""
+    """Write the plan's files to a folder and return their paths; AlreadyExists when one of them is there.
+
+    CannotWrite where the folder is another user's, or a link in it leads elsewhere.
+    """
     targets = tuple(folder / file.path for file in files)
-    standing = [visible(str(target)) for target in targets if target.exists()]
-    if standing and not overwrite:
-        raise CannotWrite(f"{standing[0]} stands already", "Choose another folder, or allow overwriting (--force).")
-    fill(folder, files)
+    with writing(folder):
+        folder.mkdir(parents=True, exist_ok=True)
+        with folder_at(folder) as opened:
+            if owner := others(opened):
+                message = f"{visible(str(folder))} belongs to {visible(owner)}, who could change what you start from it"
+                raise CannotWrite(message, "Name a folder that does not exist yet, or one of your own.")
+            existing = [visible(str(target)) for target in targets if os.path.lexists(target)]
+            if existing and not overwrite:
+                raise AlreadyExists(
+                    f"{existing[0]} already exists", "Choose another folder, or allow overwriting (--force)."
+                )
+            _write(opened, folder, files)
     return targets
 
 
@@ -170,7 +222,7 @@ def find(reference: str) -> RunDir:
     if len(matching) == 1:
         return matching[0]
     if matching:
-        raise NotFound(f"{visible(reference)} fits {len(matching)} runs", f"Say which: {matching[0].name}, ….")
+        raise NotFound(f"{visible(reference)} fits {len(matching)} runs", f"Say which: {visible(matching[0].name)}, ….")
     raise NotFound(f"there is no run {visible(reference)}", "See `tui-train runs`.")
 
 
@@ -180,7 +232,7 @@ def all_runs() -> tuple[RunDir, ...]:
         folders = [path for path in runs_folder().iterdir() if path.name[0] != "." and _is_run(path)]
     except OSError:
         return ()
-    return tuple(RunDir(path) for path in sorted(folders, key=lambda path: path.name, reverse=True))
+    return tuple(RunDir(path) for path in sorted(folders, key=_order, reverse=True))
 
 
 def _is_run(folder: Path) -> bool:
@@ -189,6 +241,11 @@ def _is_run(folder: Path) -> bool:
     except OSError:
         # A folder of somebody else's hides itself, not all the others.
         return False
+
+
+def _order(folder: Path) -> tuple[int, str]:
+    """Return what runs are ordered by; names begin with the local time, which goes back with clocks and zones."""
+    return number_of(folder), folder.name
 
 
 def new_folder(name: str, parent: Path) -> Path:
@@ -210,4 +267,4 @@ def _first_free(name: str, parent: Path, make: Callable[[Path], object]) -> Path
                 continue
             raise
         return folder
-    raise CannotWrite(f"no free name in {parent}", "Remove old ones.")
+    raise CannotWrite(f"no free name in {visible(str(parent))}", "Remove old ones.")

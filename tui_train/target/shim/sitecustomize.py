@@ -333,7 +333,7 @@ def hidden(folder: str) -> Any:
     passed = {os.path.realpath(folder)}
     while True:
         spec = PathFinder.find_spec(NAME, [path for path in sys.path if os.path.realpath(path or ".") not in passed])
-        if spec is None or not quietly(_is_a_copy, spec.origin):
+        if spec is None or not spec.origin or not quietly(_is_a_copy, spec.origin):
             return spec
         passed.add(os.path.realpath(os.path.dirname(spec.origin)))  # noqa: PTH120
 
