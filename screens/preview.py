@@ -221,7 +221,7 @@ F2 mends what it can of the findings at the top; an error stops the start."""
                     self.post_message(Become(profile))
                     self.notify(visible(f"Replaced {name}"), markup=False)
 
-        self.app.push_screen(Ask(f"A profile named {visible(name)} stands already. Replace it?", answers), answered)
+        self.app.push_screen(Ask(f"A profile named {visible(name)} already exists. Replace it?", answers), answered)
 
     def action_export(self) -> None:
         """Ask for a folder, then write the files there."""

@@ -213,7 +213,7 @@ def test_saving_never_overwrites_unasked():
     path = store.save(first)
     assert path == profiles_folder() / "my run.toml"
     before = path.read_bytes()
-    with pytest.raises(CannotWrite, match="stands already"):
+    with pytest.raises(CannotWrite, match="already exists"):
         store.save(profile({"recipe.steps": 6}, first))
     assert path.read_bytes() == before
     store.save(profile({"recipe.steps": 6}, first), overwrite=True)
@@ -254,7 +254,7 @@ def test_a_profile_that_cannot_be_read(tmp_path):
     (tmp_path / "latin.toml").write_bytes(b"name = '\xe9'")
     with pytest.raises(BadInput, match="not UTF-8"):
         store.load(str(tmp_path / "latin.toml"))
-    with pytest.raises(BadInput, match="is a directory"):
+    with pytest.raises(BadInput, match="is a folder, not a regular file"):
         store.load(str(tmp_path / ""))
     with pytest.raises((BadInput, NotFound)):
         store.load("~nobody-of-that-name/x.toml")

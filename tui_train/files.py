@@ -165,16 +165,19 @@ def write_new(path: Path, text: str | bytes, mode: int = 0o644) -> bool:
     return True
 
 
-def write_inside(folder: int, name: str, text: str, mode: int = 0o644) -> None:
-    """Write `name`, a relative path, beneath the folder of a descriptor, replacing it; no link leads out of there."""
+def write_inside(folder: int, name: str, text: str, mode: int = 0o644, *, replace: bool = True) -> None:
+    """Write `name`, a relative path, beneath the folder of a descriptor; no link leads out of there.
+
+    FileExistsError where something is there that it may not `replace`.
+    """
     first, slash, rest = name.partition("/")
     if not slash:
-        _write(folder, name, text, mode, replace=True)
+        _write(folder, name, text, mode, replace=replace)
         return
     with suppress(FileExistsError):
         os.mkdir(first, dir_fd=folder)
     with folder_at(first, folder) as inner:
-        write_inside(inner, rest, text, mode)
+        write_inside(inner, rest, text, mode, replace=replace)
 
 
 def _write(folder: int, name: str, text: str | bytes, mode: int, *, replace: bool) -> None:

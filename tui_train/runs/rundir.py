@@ -179,11 +179,20 @@ def fill(folder: Path, files: Sequence[File]) -> None:
             _write(opened, folder, files)
 
 
-def _write(opened: int, folder: Path, files: Sequence[File]) -> None:
+def _write(opened: int, folder: Path, files: Sequence[File], *, replace: bool = True) -> None:
     """Write files into an open folder; launch.sh becomes executable."""
     for file in files:
+        mode = 0o755 if file.path == SCRIPT else 0o644
         with writing(folder / file.path):
-            write_inside(opened, file.path, file.text, 0o755 if file.path == SCRIPT else 0o644)
+            try:
+                write_inside(opened, file.path, file.text, mode, replace=replace)
+            except FileExistsError:
+                raise _exists(folder / file.path) from None
+
+
+def _exists(path: Path) -> AlreadyExists:
+    remedy = "Choose another folder, or allow overwriting (--force)."
+    return AlreadyExists(f"{visible(str(path))} already exists", remedy)
 
 
 def export(folder: Path, files: Sequence[File], *, overwrite: bool = False) -> tuple[Path, ...]:
@@ -198,12 +207,10 @@ def export(folder: Path, files: Sequence[File], *, overwrite: bool = False) -> t
             if owner := others(opened):
                 message = f"{visible(str(folder))} belongs to {visible(owner)}, who could change what you start from it"
                 raise CannotWrite(message, "Name a folder that does not exist yet, or one of your own.")
-            existing = [visible(str(target)) for target in targets if os.path.lexists(target)]
+            existing = next((target for target in targets if os.path.lexists(target)), None)
             if existing and not overwrite:
-                raise AlreadyExists(
-                    f"{existing[0]} already exists", "Choose another folder, or allow overwriting (--force)."
-                )
-            _write(opened, folder, files)
+                raise _exists(existing)
+            _write(opened, folder, files, replace=overwrite)
     return targets
 
 
