@@ -29,18 +29,20 @@ EVENT = b'{"time":1700000000,"event":"run_started","pid":1}\n'
 DEEP = b"[" * 5000
 
 
-def tui_train(*arguments, seconds=20, user=None, **environment):
+# Root may read what nobody may, unless it gives that up.
+POWERLESS = ("setpriv", "--bounding-set=-all", "--inh-caps=-all") if os.geteuid() == 0 else ()
+
+
+def tui_train(*arguments, seconds=20, powerless=False):
     """Run the command line in a process of its own, within so many seconds."""
-    command = [sys.executable, "-m", "tui_train", *arguments]
+    command = [*(POWERLESS if powerless else ()), sys.executable, "-m", "tui_train", *arguments]
     return subprocess.run(
         command,
-        env={**os.environ, **environment},
         stdin=subprocess.DEVNULL,
         capture_output=True,
         text=True,
         timeout=seconds,
         check=False,
-        user=user,
     )
 
 
@@ -384,3 +386,46 @@ def test_a_run_that_is_not_there_is_told_with_names_made_visible():
     with pytest.raises(NotFound) as caught:
         rundir.find("20260101")
     assert "\x1b" not in caught.value.remedy
+
+
+ENDED = (
+    b'{"time":1700000000,"event":"run_started","pid":1}\n'
+    b'{"time":1700000001,"event":"attempt_started","attempt":1,"position":1}\n'
+    b'{"time":1700000002,"event":"attempt_ended","attempt":1,"exit_code":0}\n'
+    b'{"time":1700000003,"event":"run_ended","state":"finished","exit_code":0}\n'
+)
+
+
+def unreadable_log(path, kind):
+    if kind == "mode":
+        path.write_bytes(b"line\n" * 1000)
+        path.chmod(0)
+    elif kind == "folder":
+        path.mkdir()
+    elif kind == "pipe":
+        os.mkfifo(path)
+    elif kind == "endless":
+        path.symlink_to("/dev/zero")
+    else:
+        path.symlink_to(path)
+
+
+@pytest.mark.parametrize("kind", ["mode", "folder", "pipe", "endless", "loop"])
+@pytest.mark.parametrize("command", [("logs",), ("logs", "--follow"), ("attach",)])
+def test_a_log_that_cannot_be_read_is_told_at_once(kind, command):
+    run = new_run()
+    run.events_file.write_bytes(ENDED)
+    unreadable_log(run.attempt_log(1), kind)
+    done = tui_train(command[0], "last", *command[1:], seconds=15, powerless=True)
+    told = done.stdout + done.stderr
+    assert "attempt-1.log" in told or "attempt 1" in told, told
+    assert any(word in told for word in ("ermission", "folder", "pipe", "device", "level")), told
+    assert done.returncode == (BadInput.exit_code if command == ("logs",) else 0), told
+
+
+def test_logs_of_a_run_whose_events_cannot_be_read_say_so():
+    run = new_run()
+    run.events_file.write_bytes(b"no event\n")
+    done = tui_train("logs", run.name)
+    assert done.returncode == BadInput.exit_code
+    assert "damaged: events.jsonl, line 1" in done.stderr

@@ -83,6 +83,24 @@ def read_start(path: Path | str, most: int, folder: int | None = None) -> bytes:
     return b"".join(pieces)
 
 
+def regular_size(path: Path) -> tuple[int, int]:
+    """Return which regular file a path leads to (0: none) and its size in bytes."""
+    try:
+        told = path.stat()
+    except (OSError, ValueError):
+        return 0, 0
+    return (told.st_ino, told.st_size) if S_ISREG(told.st_mode) else (0, 0)
+
+
+def unreadable(path: Path) -> str:
+    """Return why a regular file cannot be read now; empty where it can."""
+    try:
+        with open_regular(path):
+            return ""
+    except OSError as error:
+        return reason(error)
+
+
 def reason(error: OSError | UnicodeError) -> str:
     """Return in words why a file could not be read, to stand after its name and a colon."""
     if isinstance(error, UnicodeError):

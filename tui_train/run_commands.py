@@ -15,12 +15,13 @@ from tui_train.diagnose import of_run
 from tui_train.diagnose.command import words
 from tui_train.errors import BadInput, CannotWrite, TuiTrainError, Unavailable
 from tui_train.facts import saved
+from tui_train.files import unreadable
 from tui_train.plan.resolve import pick_toolchain
 from tui_train.profile import store
 from tui_train.profile.types import Profile
 from tui_train.runs import archive, rundir
 from tui_train.runs.follow import follow, ranks, wait
-from tui_train.runs.listing import Listed, read_runs
+from tui_train.runs.listing import Listed, read_run, read_runs
 from tui_train.runs.progress import Progress, advance
 from tui_train.runs.rundir import RunDir
 from tui_train.runs.start import nothing_left, start
@@ -113,6 +114,8 @@ def logs(reference: str, attempt: int | None, *, follow: bool) -> None:
     """Print the attempts' logs, lines safe to show."""
     found = _find(reference)
     now = status(found)
+    if not now.attempts and (damage := read_run(found).damage):
+        raise BadInput(f"{visible(found.name)} is damaged: {damage}", f"See {visible(str(found.path))}.")
     if not now.attempts and not now.live:
         remedy = f"Start it: bash {visible(str(found.script))}"
         raise BadInput(f"{visible(found.name)} has no attempts yet, so nothing is logged", remedy)
@@ -122,14 +125,26 @@ def logs(reference: str, attempt: int | None, *, follow: bool) -> None:
     if not numbers:
         raise BadInput(f"{visible(found.name)} has no such attempt", "See `tui-train runs`.")
     for number in numbers:
-        tail = Tail(found.attempt_log(number))
-        while tail.behind:
-            if whole := tail.read():
-                click.echo("\n".join(whole))
-        if tail.unfinished:
-            click.echo(tail.unfinished)
+        _print(Tail(found.attempt_log(number)))
     if not now.live:
         _warn(found, numbers[-1])
+    _require_readable(found, *numbers)
+
+
+def _print(tail: Tail) -> None:
+    while tail.behind:
+        if whole := tail.read():
+            click.echo("\n".join(whole))
+    if tail.unfinished:
+        click.echo(tail.unfinished)
+
+
+def _require_readable(found: RunDir, *attempts: int) -> None:
+    """Raise BadInput where the log of an attempt cannot be read."""
+    for number in attempts:
+        log = found.attempt_log(number)
+        if problem := unreadable(log):
+            raise BadInput(f"cannot read {visible(str(log))}: {problem}", f"See its rights: ls -ld {visible(str(log))}")
 
 
 def attach(reference: str) -> None:
@@ -219,8 +234,11 @@ def _stream(found: RunDir, *, ours: bool = False) -> tuple[Progress, Status]:
             raise
         _interrupted(found)
     ended = wait(found)
-    _warn(found, number)
-    _explain(found)
+    if number and (problem := unreadable(found.attempt_log(number))):
+        click.echo(f"the log of attempt {number} cannot be read: {problem}", err=True)
+    else:
+        _warn(found, number)
+        _explain(found)
     return progress, ended
 
 

@@ -3,6 +3,7 @@
 import re
 from pathlib import Path
 
+from tui_train.files import read_start
 from tui_train.runs.lines import fold
 from tui_train.runs.progress import Progress, Reading, advance
 
@@ -15,8 +16,7 @@ _LABELLED = re.compile(r"[^\W\d_][^%|]*:\s+\d{1,3}%\|")
 def first_step(log: Path, reading: Reading) -> int:
     """Return the first step that a log's beginning tells, 0 where it tells none."""
     try:
-        with log.open("rb") as file:
-            pieces = file.read(HEAD).replace(b"\r", b"\n").split(b"\n")
+        pieces = read_start(log, HEAD).replace(b"\r", b"\n").split(b"\n")
     except OSError:
         return 0
     for piece in pieces[:-1]:

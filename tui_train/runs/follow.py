@@ -183,7 +183,7 @@ class _Reader:
         if self._begun and self.tail.behind > _SHOWN:
             self.tail.skip(_SHOWN)
         self._begun = True
-        lines = [*self.tail.lines()] if self.tail.behind else []
+        lines = [*self.tail.lines()] if self.tail.behind or self.tail.problem else []
         self.found.read(lines)
         if len(self.prefixes) < MOST:
             told = (rank(line) for line in lines if "]:" in line)
@@ -201,7 +201,7 @@ class _Reader:
             return
         first = first_step(self._log, reading)
         self.anew = sentence(first, self._resumed)
-        if first or self._log.stat().st_size > HEAD:
+        if first or self.tail.size() > HEAD:
             self._resumed = 0
 
     def left(self) -> float | None:
