@@ -7,6 +7,7 @@ from typing import Any
 import msgspec
 import tomli_w
 
+from tui_train import secrets
 from tui_train.errors import AlreadyExists, BadInput, NotFound
 from tui_train.files import PRIVATE, read_regular, reason, write_beside, write_new
 from tui_train.parse import Unparsable, toml_table
@@ -101,7 +102,7 @@ def save(profile: Profile, *, overwrite: bool = False) -> Path:
             "Use letters, digits, spaces and . + - _ only, begin with a letter or digit, and leave .toml away.",
         )
     check_preset(profile)
-    for name in filter(fields.looks_secret, profile.trainer.environment):
+    for name in secret_entries(profile):
         remedy = "Name it under trainer.secrets, and export it where you start the run."
         raise BadInput(f"{visible(name)} looks like a secret, and profiles are files: it is not saved", remedy)
     path = profiles_folder() / f"{profile.name}.toml"
@@ -111,6 +112,16 @@ def save(profile: Profile, *, overwrite: bool = False) -> Path:
         message = f"a profile named {profile.name} already exists"
         raise AlreadyExists(message, "Choose another name, or replace it (--force).")
     return path
+
+
+def secret_entries(profile: Profile) -> tuple[str, ...]:
+    """Return the names of what looks like a secret among the environment, and surely is one among the arguments."""
+    trainer = profile.trainer
+    entries = (
+        name for name, value in trainer.environment.items() if fields.looks_secret(name) or secrets.formed(value)
+    )
+    words = (name or "an argument" for name, _, sure in secrets.in_words(trainer.arguments) if sure)
+    return (*entries, *words)
 
 
 def check_preset(profile: Profile) -> None:
