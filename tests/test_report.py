@@ -289,7 +289,7 @@ def test_the_archive_has_what_tells_and_no_secret(run, tmp_path):
 def test_nothing_is_overwritten_unasked_and_a_failure_leaves_nothing(run, tmp_path):
     target = tmp_path / "mine.tar.gz"
     target.write_text("mine")
-    assert "is there already" in report(run.name, target, code=73)
+    assert "already exists" in report(run.name, target, code=73)
     assert target.read_text() == "mine"
     report(run.name, target, "--force")
     assert "launch.sh" in contents(target)

@@ -1,6 +1,7 @@
 """Reading files that others may have made, with limits; writing that never shows half a file or loses the old one."""
 
 import errno
+import io
 import os
 import pwd
 import secrets
@@ -8,7 +9,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from stat import S_ISBLK, S_ISCHR, S_ISDIR, S_ISFIFO, S_ISREG, S_ISSOCK
-from typing import BinaryIO
 
 from tui_train.errors import CannotWrite
 from tui_train.text import size, visible
@@ -36,7 +36,7 @@ _REMEDIES = {
 _NO_LINKS = {errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK}
 
 
-def open_regular(path: Path | str, folder: int | None = None) -> BinaryIO:
+def open_regular(path: Path | str, folder: int | None = None) -> io.FileIO:
     """Open a regular file, unbuffered; OSError for a pipe, a device or a folder, which is never waited for.
 
     With the descriptor of a `folder`, `path` is a name in it, and a link is refused.
@@ -52,7 +52,7 @@ def open_regular(path: Path | str, folder: int | None = None) -> BinaryIO:
         raise OSError(errno.EINVAL, str(error), str(path)) from None
     try:
         _refuse_other(os.fstat(file).st_mode, path)
-        return os.fdopen(file, "rb", buffering=0)
+        return io.FileIO(file)
     except BaseException:
         os.close(file)
         raise

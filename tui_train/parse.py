@@ -24,7 +24,7 @@ class Unparsable(ValueError):
         self.form = form
 
 
-def json_as(data: bytes, kind: type[_Kind]) -> _Kind:
+def json_as(data: bytes | str, kind: type[_Kind]) -> _Kind:
     """Return JSON in UTF-8 as a value of `kind`; Unparsable says why it is none."""
     try:
         return msgspec.json.decode(data, type=kind)

@@ -13,7 +13,7 @@ from tui_train import show
 from tui_train.commands import edited, load, mended, print_json, require, show_machines
 from tui_train.diagnose import of_run
 from tui_train.diagnose.command import words
-from tui_train.errors import BadInput, CannotWrite, TuiTrainError, Unavailable
+from tui_train.errors import BadInput, TuiTrainError, Unavailable
 from tui_train.facts import saved
 from tui_train.files import unreadable
 from tui_train.plan.resolve import pick_toolchain
@@ -178,11 +178,11 @@ def report(reference: str, file: Path | None, *, force: bool) -> None:
     if path.is_dir():
         path /= f"{name}.tar.gz"
     if not force and os.path.lexists(path):
-        raise CannotWrite(f"{visible(str(path))} is there already", "Choose another name, or replace it (--force).")
+        raise archive.exists(path)
     click.echo("Looking at this machine …")
     machine = saved.machine_file(look(_profile_of(found)))
     files = archive.entries(found, machine)
-    archive.write(path, name, files)
+    archive.write(path, name, files, replace=force)
     rows = [(visible(entry.name), _amount(entry.text), str(sum(entry.masked.values()) or "-")) for entry in files]
     click.echo(table([("file", "size", "masked"), *rows]))
     kinds = archive.counted_kinds(files)

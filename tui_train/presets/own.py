@@ -26,7 +26,7 @@ from tui_train.presets import (
 from tui_train.text import home, visible
 
 # A preset is some lines; more than this is something else.
-_MOST = 1 << 18
+MOST = 1 << 18
 _GROUPS = {"step", "steps", "loss", "lr", "tokens_per_second"}
 _MODULE = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*", re.ASCII)
 _FILE = re.compile(r"[A-Za-z0-9][\w.-]*\.ya?ml", re.ASCII)
@@ -59,7 +59,7 @@ def _own(file: Path) -> OwnPreset:
         problem = f"{home(path)}: {visible(file.stem)} is the name of a shipped preset, which stays: rename the file"
         return OwnPreset(path=path, problem=problem)
     try:
-        return OwnPreset(path=path, preset=read(read_regular(file, _MOST).decode("utf-8-sig"), home(path)))
+        return OwnPreset(path=path, preset=read(read_regular(file, MOST).decode("utf-8-sig"), home(path)))
     except BadInput as error:
         return OwnPreset(path=path, problem=error.message)
     except UnicodeDecodeError:
