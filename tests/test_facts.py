@@ -623,8 +623,12 @@ def marking(prefix, mark):
     python = prefix / "bin" / "python"
     real = python.resolve()
     python.unlink()
-    executable(python, f'#!/bin/sh\ntouch "{mark}"\nexec "{real}" "$@"\n')
+    executable(python, f'#!/bin/sh\n: > "{mark}"\nexec "{real}" "$@"\n')
     return python
+
+
+def site_of(prefix):
+    return next(prefix.glob("lib/python*/site-packages"))
 
 
 def theirs(path):
@@ -634,18 +638,15 @@ def theirs(path):
 @pytest.mark.parametrize(
     ("spoil", "why"),
     [
-        (lambda prefix: theirs(prefix), "belongs to"),
+        (theirs, "belongs to"),
         (lambda prefix: theirs(prefix / "bin"), "belongs to"),
         (lambda prefix: theirs(prefix / "bin" / "python"), "belongs to"),
         (lambda prefix: theirs(prefix / "pyvenv.cfg"), "belongs to"),
         (lambda prefix: prefix.chmod(0o777), "others may write"),
         (lambda prefix: (prefix / "bin").chmod(0o777), "others may write"),
         (lambda prefix: (prefix / "bin" / "python").chmod(0o757), "others may write"),
-        (lambda prefix: next(prefix.glob("lib/python*/site-packages")).chmod(0o777), "others may write"),
-        (
-            lambda prefix: theirs(Path(executable(next(prefix.glob("lib/python*/site-packages")) / "x.pth", ""))),
-            "belongs",
-        ),
+        (lambda prefix: site_of(prefix).chmod(0o777), "others may write"),
+        (lambda prefix: theirs(Path(executable(site_of(prefix) / "x.pth", ""))), "belongs"),
     ],
 )
 def test_a_python_here_that_others_could_have_put_is_named_and_not_started(bare, tmp_path, spoil, why):

@@ -171,10 +171,14 @@ def write_beside(path: Path, text: str | bytes, mode: int = 0o644) -> None:
             _write(folder, path.name, text, mode, replace=True)
 
 
-def write_new(path: Path, text: str | bytes, mode: int = 0o644) -> bool:
-    """Write a file that is whole at once and was not there before; false where something already is."""
+def write_new(path: Path, text: str | bytes, mode: int = 0o644, *, parents: bool = True) -> bool:
+    """Write a file that is whole at once and was not there before; false where something already is.
+
+    Its folder is made where it is not there, unless `parents` is false.
+    """
     with writing(path):
-        path.parent.mkdir(parents=True, exist_ok=True)
+        if parents:
+            path.parent.mkdir(parents=True, exist_ok=True)
         try:
             with folder_at(path.parent) as folder:
                 _write(folder, path.name, text, mode, replace=False)

@@ -57,7 +57,7 @@ def save(path: Path, facts: Facts) -> None:
     """Write a machine file that was not there before; CannotWrite otherwise."""
     text = machine_file(facts)
     refuse_to_overwrite(path)
-    if not write_new(path, text):
+    if not write_new(path, text, parents=False):
         raise _exists(path)
 
 
