@@ -16,7 +16,7 @@ from support import HOSTILE, bash, facts, noted, plain_environment, profile, rea
 
 from tui_train import secrets, show
 from tui_train.errors import TuiTrainError
-from tui_train.facts import saved
+from tui_train.facts import probe, saved
 from tui_train.facts.documents import read as read_document
 from tui_train.facts.probe import decoded
 from tui_train.facts.sources import read as read_source
@@ -26,7 +26,7 @@ from tui_train.memory import models
 from tui_train.places import presets_folder, profiles_folder
 from tui_train.presets import texts
 from tui_train.presets.own import own_presets
-from tui_train.profile import store
+from tui_train.profile import fields, store
 from tui_train.runs import archive, rundir
 from tui_train.runs.anew import first_step
 from tui_train.runs.follow import ranks
@@ -120,7 +120,7 @@ def originals():
         "config": json.dumps(config).encode(),
         "weights": len(header).to_bytes(8, "little") + header,
         "log": LOG,
-        "secrets": b"https://u:p4ssword@h/x?sig=abc HF_TOKEN=hf_" + b"aB1" * 9 + b' {"password": "x"} --token a\n',
+        "secrets": b"https://u:p4ssword@h/x?sig=abc HF_TOKEN=hf_" + b"aB1" * 11 + b' {"password": "x"} --token a\n',
         "netrc": b"machine api.wandb.ai login user password 0123456789\nNCCL_DEBUG=INFO # x\n",
         "script of a run": plan.encode(),
     }  # fmt: skip
@@ -273,7 +273,7 @@ def test_hostile_values_reach_the_training_as_they_are_or_are_refused(tmp_path, 
         except TuiTrainError:
             continue
         assert (again.trainer.arguments, again.trainer.environment) == (words, values["trainer.environment"]), values
-        prepared = prepare(again, facts(python=str(python)))
+        prepared = prepare(again, facts(python=str(python), paths=probe.paths(fields.paths_of(again))))
         if prepared.plan is None:
             assert prepared.findings, values
             continue

@@ -37,7 +37,8 @@ _FORMS = {
         r"|(?m:^)(?:[A-Za-z0-9+/=]{1,80}\r?\n){0,80}-----END [A-Z0-9 ]{0,20}PRIVATE KEY-----"
     ),
     "tokens": re.compile(
-        # After a word's beginning, or a colour's end.
+        # Long ones anywhere, others after a word's beginning or a colour's end.
+        r"hf_[A-Za-z0-9]{30,}|gh[pousr]_[A-Za-z0-9]{36,}|"
         r"(?:(?<![A-Za-z0-9])|(?<=[\d\[]m))(?:hf_(?:(?=[a-z]*[A-Z0-9])[A-Za-z0-9]{8,}|[a-z]{20,})|api_org_[A-Za-z0-9]{16,}|sk-[A-Za-z0-9_-]{16,}|gh[pousr]_[A-Za-z0-9]{16,}"
         r"|github_pat_[A-Za-z0-9_]{16,}|glpat-[A-Za-z0-9_-]{16,}|xox[abeoprs]-[A-Za-z0-9-]{10,}|A[KS]IA[A-Z0-9]{12,}"
         r"|AIza[A-Za-z0-9_-]{30,}|npm_[A-Za-z0-9]{30,}|dapi[0-9a-f]{32}|pypi-Ag[A-Za-z0-9_-]{14,}|lin_api_[A-Za-z0-9]{16,}"
