@@ -47,9 +47,9 @@ test: lint
 
 # With TUI_TRAIN_TEST_BRIDGE, _AUTOMODEL and _DEEPSPEED naming a Python that has each, these are tested as well.
 test-all: environment
-	$(HEARING) TUI_TRAIN_TEST_LADDER=all TUI_TRAIN_TEST_REPEATS=20 .venv/bin/python -m pytest -n 3 --dist loadgroup \
+	$(HEARING) TUI_TRAIN_TEST_LADDER=all TUI_TRAIN_TEST_REPEATS=20 TUI_TRAIN_TEST_FUZZ=20000 .venv/bin/python -m pytest -n 3 --dist loadgroup \
 	  tests/test_ladder_real.py tests/test_survival.py tests/test_nemo_real.py tests/test_bridge_real.py \
-	  tests/test_launchers.py tests/test_engines.py
+	  tests/test_launchers.py tests/test_engines.py tests/test_fuzz.py
 
 clean:
 	@if [ -e .venv/.made-by-make ]; then rm -rf .venv; elif [ -e .venv ]; then \

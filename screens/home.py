@@ -91,12 +91,11 @@ All screens: Enter next, Esc back, F1 or ? help, Ctrl+P all actions, Q quit."""
             return
         from tui_train import show
         from tui_train.profile import store
-        from tui_train.runs.rundir import all_runs
-        from tui_train.runs.status import status
+        from tui_train.runs.listing import read_runs
 
-        found = [(run, status(run)) for run in all_runs()[:_MOST_RUNS]]
-        runs = tuple((str(run.path), *show.run_row(run, now)) for run, now in found)
-        going = frozenset(str(run.path) for run, now in found if now.live or now.leftover)
+        found = read_runs(_MOST_RUNS)
+        runs = tuple((str(one.run.path), *show.run_row(one), one.damage) for one in found)
+        going = frozenset(str(one.run.path) for one in found if one.going)
         self.post_message(Found(store.names(), runs, going))
 
     @on(Found)
@@ -210,6 +209,6 @@ def _options(profiles: tuple[str, ...], runs: Rows, going: frozenset[str]) -> li
 
 def _rows(runs: Rows) -> list[Option]:
     return [
-        Option(f"  {state:<16} {started:<17} {took:<12} {name}", id=f"run:{folder}")
-        for folder, name, state, started, took, _attempts in runs
+        Option(f"  {state:<16} {started:<17} {took:<12} {name}{f': {damage}' if damage else ''}", id=f"run:{folder}")
+        for folder, name, state, started, took, _attempts, damage in runs
     ]

@@ -12,7 +12,7 @@ from textual.containers import VerticalScroll
 from textual.widgets import Static
 
 from tui_train.checks import Finding
-from tui_train.errors import CannotWrite, TuiTrainError
+from tui_train.errors import AlreadyExists, CannotWrite, TuiTrainError
 from tui_train.places import expanded
 from tui_train.profile import fields, store
 from tui_train.render import File, listed
@@ -201,18 +201,15 @@ F2 mends what it can of the findings at the top; an error stops the start."""
         try:
             profile = fields.put(self.profile, "name", name)
             path = store.save(profile)
-        except CannotWrite as error:
-            self._replace(error, name)
+        except AlreadyExists:
+            self._replace(name)
         except TuiTrainError as error:
             self.post_message(Complaint(error))
         else:
             self.post_message(Become(profile))
             self.notify(visible(f"Saved {path}"), markup=False)
 
-    def _replace(self, error: CannotWrite, name: str) -> None:
-        if name not in store.names():
-            self.post_message(Complaint(error))
-            return
+    def _replace(self, name: str) -> None:
         answers = (("", "No, keep it"), ("yes", "Yes, replace it"))
 
         def answered(answer: str | None) -> None:
@@ -226,7 +223,7 @@ F2 mends what it can of the findings at the top; an error stops the start."""
                     self.post_message(Become(profile))
                     self.notify(visible(f"Replaced {name}"), markup=False)
 
-        self.app.push_screen(Ask(f"A profile named {visible(name)} stands already. Replace it?", answers), answered)
+        self.app.push_screen(Ask(f"A profile named {visible(name)} already exists. Replace it?", answers), answered)
 
     def action_export(self) -> None:
         """Ask for a folder, then write the files there."""
@@ -244,15 +241,14 @@ F2 mends what it can of the findings at the top; an error stops the start."""
             return
         try:
             rundir.export(target, self._prepared.files, overwrite=overwrite)
-        except CannotWrite as error:
-            if overwrite or not target.is_dir():
-                self.post_message(Complaint(error))
-                return
+        except AlreadyExists as error:
             answers = (("", "No, keep what is there"), ("yes", "Yes, overwrite"))
             question = f"{visible(error.message)}. Overwrite the plan's files there?"
             self.app.push_screen(
                 Ask(question, answers), lambda answer: self._export(folder, overwrite=True) if answer else None
             )
+        except CannotWrite as error:
+            self.post_message(Complaint(error))
         else:
             there = f"Copy it to the machine of {self.elsewhere}. " if self.elsewhere else ""
             self.notify(visible(f"Written to {target}. {there}Run it with: bash launch.sh"), markup=False)

@@ -746,6 +746,22 @@ FAULTS = {
         "--hub looks like a secret",
         False,
     ),
+    "password in a URL among the arguments": (
+        SCRIPT | {"trainer.preset": "custom", "trainer.arguments": ("--data=https://u:pass1234@h/x",)},
+        facts(),
+        "error",
+        "trainer.arguments",
+        "--data looks like a secret",
+        False,
+    ),
+    "variable whose value is a secret": (
+        {"trainer.environment": {"DATA_URL": "https://h/x?sig=abcdef"}},
+        facts(),
+        "error",
+        "trainer.environment",
+        "DATA_URL looks like a secret",
+        False,
+    ),
     "what may be a secret among the arguments": (
         SCRIPT | {"trainer.preset": "custom", "trainer.arguments": ("--wandb_api_key=correct horse",)},
         facts(),
@@ -920,7 +936,7 @@ MENDED = {
     "cuda without a card", "cuda without a usable card", "python for two cards", "python for two processes",
     "more processes than cards", "fewer processes than cards", "batch that does not divide", "batch that is too small",
     "heads that do not divide", "hidden size below the heads", "fp16 on the cpu", "bf16 on an old card",
-    "variable that is a secret", "nccl on the cpu", "gloo on gpus",
+    "variable that is a secret", "variable whose value is a secret", "nccl on the cpu", "gloo on gpus",
     "a variable that does nothing", "rung twice", "rung without consent", "unknown preset",
     "more memory than the card has", "a micro batch of one's own", "a batch of one's own",
     "offload without sharding", "sharding on the cpu", "sharding by torchrun", "sharding over one process",
@@ -1047,7 +1063,7 @@ def test_arguments_that_are_no_secrets(words):
 def test_a_secret_argument_is_never_said():
     values = SCRIPT | {"trainer.preset": "custom", "trainer.arguments": ("--password=correct horse", "ghp_" + "x" * 36)}
     said = found(values, facts())
-    assert [item.level for item in said] == ["error", "warning"]
+    assert [item.level for item in said] == ["error", "error"]
     assert not [item for item in said if "horse" in item.message + item.remedy or "xxx" in item.message]
 
 

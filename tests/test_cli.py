@@ -165,7 +165,7 @@ def test_export_overwrites_only_when_told(tmp_path):
     tui("export", "mine.toml", "out")
     before = (tmp_path / "out" / "launch.sh").read_bytes()
     said = refused("export", "mine.toml", "out", "--set", "name=other", code=73)
-    assert "launch.sh stands already" in said
+    assert "launch.sh already exists" in said
     assert "--force" in said
     assert (tmp_path / "out" / "launch.sh").read_bytes() == before
     tui("export", "mine.toml", "out", "--set", "name=other", "--force")
@@ -364,7 +364,7 @@ def test_profiles_are_saved_and_listed(tmp_path):
     assert [row["name"] for row in listed] == ["first", "second"]
     assert Path(listed[0]["path"]).is_file()
     assert "first  " in tui("profiles").stdout
-    assert "stands already" in refused("new", "first", code=73)
+    assert "already exists" in refused("new", "first", code=73)
     tui("new", "first", "--force")
     assert "cannot be a profile's name" in refused("new", "../first", code=65)
     plan = told("plan", "second")["plan"]

@@ -617,6 +617,61 @@ def test_toolchains_are_found_once_and_the_best_comes_first(bare, monkeypatch, t
     assert not list(tmp_path.rglob("torch/__pycache__"))
 
 
+def marking(prefix, mark):
+    """Make an environment whose Python leaves a mark when it is started."""
+    environment(prefix, "2.13.0", "13.0", "sm_75")
+    python = prefix / "bin" / "python"
+    real = python.resolve()
+    python.unlink()
+    executable(python, f'#!/bin/sh\n: > "{mark}"\nexec "{real}" "$@"\n')
+    return python
+
+
+def site_of(prefix):
+    return next(prefix.glob("lib/python*/site-packages"))
+
+
+def theirs(path):
+    os.chown(path, 65534, 65534, follow_symlinks=False)
+
+
+@pytest.mark.parametrize(
+    ("spoil", "why"),
+    [
+        (theirs, "belongs to"),
+        (lambda prefix: theirs(prefix / "bin"), "belongs to"),
+        (lambda prefix: theirs(prefix / "bin" / "python"), "belongs to"),
+        (lambda prefix: theirs(prefix / "pyvenv.cfg"), "belongs to"),
+        (lambda prefix: prefix.chmod(0o777), "others may write"),
+        (lambda prefix: (prefix / "bin").chmod(0o777), "others may write"),
+        (lambda prefix: (prefix / "bin" / "python").chmod(0o757), "others may write"),
+        (lambda prefix: site_of(prefix).chmod(0o777), "others may write"),
+        (lambda prefix: theirs(Path(executable(site_of(prefix) / "x.pth", ""))), "belongs"),
+    ],
+)
+def test_a_python_here_that_others_could_have_put_is_named_and_not_started(bare, tmp_path, spoil, why):
+    if "belongs" in why and os.geteuid():
+        pytest.skip("NOT TESTED: files of another user, which takes root")
+    mark = tmp_path / "started"
+    python = marking(bare / ".venv", mark)
+    spoil(bare / ".venv")
+    (here,) = [tool for tool in probe.toolchains() if tool.label == ".venv here"]
+    assert why in here.problem
+    assert "trainer.python" in here.problem
+    assert not mark.exists()
+    # Named, it is started.
+    (named,) = [tool for tool in probe.toolchains([str(python)]) if tool.label == "chosen"]
+    assert not named.problem
+    assert mark.exists()
+
+
+def test_a_python_here_that_is_ones_own_is_started(bare, tmp_path):
+    mark = tmp_path / "started"
+    marking(bare / ".venv", mark)
+    assert not [tool for tool in probe.toolchains() if tool.label == ".venv here" and tool.problem]
+    assert mark.exists()
+
+
 def test_a_shim_on_path_gives_the_interpreter_behind_it(bare, monkeypatch, tmp_path):
     real = environment(tmp_path / "real", "2.13.0+cpu")
     executable(tmp_path / "shims" / "python3", f'#!/bin/sh\n[ "$PWD" = "{bare}" ] && exec "{real}/bin/python" "$@"\n')

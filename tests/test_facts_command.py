@@ -104,7 +104,7 @@ def test_bad_files_have_exit_codes_of_their_own(tmp_path):
     error = tui("--toolchain", "bad.json", code=65)
     assert "cuda" in error
     assert '"arch_list": [' in error
-    assert "no file" in tui("--toolchain", ".", code=66)
+    assert "it is a folder" in tui("--toolchain", ".", code=65)
     assert "not there" in tui("--machine", "missing.json", code=66)
     assert "cannot be used" in tui("--machine", "bad.json", code=65)
     assert "exclude" in tui("--machine", "bad.json", "--host", "box", code=64)
@@ -135,10 +135,10 @@ def test_a_saved_machine_is_the_same_elsewhere(tmp_path):
         "use",
     ]
     before = (tmp_path / "box.json").read_bytes()
-    assert "is there already" in tui("--save", "box.json", code=73)
+    assert "already exists" in tui("--save", "box.json", code=73)
     assert (tmp_path / "box.json").read_bytes() == before
     (tmp_path / "link").symlink_to("nowhere")
-    assert "is there already" in tui("--save", "link", code=73)
+    assert "already exists" in tui("--save", "link", code=73)
     assert "cannot write" in tui("--machine", "box.json", "--save", "no/such/folder", code=73)
     # What --json prints is a machine file as well.
     (tmp_path / "printed.json").write_text(json.dumps(first))

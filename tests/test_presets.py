@@ -395,12 +395,12 @@ def test_a_yaml_that_cannot_be_the_base_says_why(text, problem):
 
 
 def test_a_yaml_file_is_read_bounded(tmp_path):
-    assert document(str(tmp_path)).problem == "it is no file"
+    assert "it is a folder" in document(str(tmp_path)).problem
     assert document(str(tmp_path / "none")).problem == "it does not exist"
     (tmp_path / "big").write_bytes(b"# " + b"x" * 2**20)
-    assert document(str(tmp_path / "big")).problem == "it is longer than 1 MiB"
+    assert document(str(tmp_path / "big")).problem.endswith("it is larger than 1 MiB")
     os.mkfifo(tmp_path / "pipe")
-    assert document(str(tmp_path / "pipe")).problem == "it is no file"
+    assert "it is a pipe" in document(str(tmp_path / "pipe")).problem
     assert read(b"") == Document()
 
 

@@ -1,5 +1,6 @@
 """Profiles: what is written is read back, what is typed is meant, and nothing unknown or out of range gets in."""
 
+import re
 import string
 from pathlib import Path
 
@@ -213,7 +214,7 @@ def test_saving_never_overwrites_unasked():
     path = store.save(first)
     assert path == profiles_folder() / "my run.toml"
     before = path.read_bytes()
-    with pytest.raises(CannotWrite, match="stands already"):
+    with pytest.raises(CannotWrite, match="already exists"):
         store.save(profile({"recipe.steps": 6}, first))
     assert path.read_bytes() == before
     store.save(profile({"recipe.steps": 6}, first), overwrite=True)
@@ -254,7 +255,7 @@ def test_a_profile_that_cannot_be_read(tmp_path):
     (tmp_path / "latin.toml").write_bytes(b"name = '\xe9'")
     with pytest.raises(BadInput, match="not UTF-8"):
         store.load(str(tmp_path / "latin.toml"))
-    with pytest.raises(BadInput, match="is a directory"):
+    with pytest.raises(BadInput, match="is a folder, not a regular file"):
         store.load(str(tmp_path / ""))
     with pytest.raises((BadInput, NotFound)):
         store.load("~nobody-of-that-name/x.toml")
@@ -294,6 +295,23 @@ def test_a_secret_is_not_saved(name):
         store.save(profile({"name": "one", "trainer.environment": {name: "hf_x"}}))
     assert "trainer.secrets" in refused.value.remedy
     assert store.names() == ()
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        {"trainer.environment": {"DATA_URL": "https://u:pass1234@h/x"}},
+        {"trainer.environment": {"DB_PASS": "hunter22"}},
+        {"trainer.arguments": ("--url=https://h/x?access_token=pass1234",)},
+        {"trainer.arguments": ("--password", "pass1234")},
+    ],
+)
+def test_a_value_that_is_a_secret_is_neither_saved_nor_remembered(values):
+    chosen = profile({"name": "one"} | values)
+    with pytest.raises(BadInput, match="looks like a secret"):
+        store.save(chosen)
+    remember(chosen)
+    assert not {"pass1234", "hunter22"} & set(re.findall(r"\w+", last_profile().read_text()))
 
 
 def test_the_last_profile_is_kept_without_secrets_and_for_its_user_only():

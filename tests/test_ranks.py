@@ -319,6 +319,22 @@ def test_a_module_of_the_same_name_that_fails_is_told_by_python(tmp_path):
     assert "ZeroDivisionError" in done.stderr
 
 
+def test_a_run_inside_a_run_starts_python_once_and_runs_the_module_behind_both(tmp_path):
+    with open(SHIM) as file:  # noqa: PTH123
+        text = file.read()
+    folders = [tmp_path / name for name in ("inner", "outer", "mine")]
+    for folder in folders:
+        folder.mkdir()
+    for folder in folders[:2]:
+        (folder / "sitecustomize.py").write_text(text)
+    (folders[2] / "sitecustomize.py").write_text("print('mine')\n")
+    environment = plain_environment(PYTHONPATH=os.pathsep.join(map(str, folders)))
+    command = [sys.executable, "-c", "import sitecustomize; print(sitecustomize.__file__)"]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
+    assert done.stdout.split() == ["mine", f"{folders[2]}/sitecustomize.py"]
+    assert done.stderr == ""
+
+
 def test_a_second_one_on_the_path_adds_nothing(tmp_path):
     (tmp_path / "other").mkdir()
     with open(SHIM) as file:  # noqa: PTH123

@@ -24,7 +24,8 @@ HF = "hf_" + "AbCdEfGhIj" * 3
 PLANTED = {
     "tokens": [
         HF, "sk-proj-" + "x1Y2" * 8, "ghp_" + "a1B2" * 9, "AKIA" + "ABCDEFGH12345678", "glpat-" + "a" * 20,
-        "eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiIxMjM0In0.abcDEF_-123",
+        "eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiIxMjM0In0.abcDEF_-123", "npm_" + "a1B2" * 9, "dapi" + "0a1b" * 8,
+        "pypi-AgEIcHlwaS5vcmcCJDAw" + "M" * 20, "lin_api_" + "a1B2" * 10, "sk_live_" + "a1B2" * 6, "r8_" + "a1B2" * 9,
     ],
     "keys of wandb": ["0123456789abcdef0123456789abcdef01234567"],
     "values": ["correct horse battery", "it's $HOME\\n\"quoted\" 中文", "p4ss;w0rd&more"],
@@ -52,6 +53,24 @@ LINES = {
     "client_secret: plain-value-8": "plain-value-8",
     'PGPASSWORD = "plain \\" value 9"': "value 9",
     "trainer.api_key=plain-value-10": "plain-value-10",
+    "GET https://host/x?access_token=plainvalue11&page=2": "plainvalue11",
+    "https://host/x?page=2&apiKey=plainvalue12": "plainvalue12",
+    "https://account.blob.core.windows.net/c?sv=2021-06-08&sig=abc%2Bdef%3D&se=2026": "abc%2Bdef",
+    "https://s3.amazonaws.com/b/k?X-Amz-Expires=60&X-Amz-Signature=00112233445566778899": "00112233445566778899",
+    "https://storage.googleapis.com/b/k?GoogleAccessId=x&Signature=abcdef%2Fghi": "abcdef%2Fghi",
+    "https://host/maps?key=abcdefghijklmnop0123": "abcdefghijklmnop0123",
+    "cloning https://x-oauth-0123456789abcdef01234@example.org/x.git": "0123456789abcdef01234",
+    "postgres://u:p@ss@wrd1@db/x": "ss@wrd1",
+    '{"accessToken": "plainvalue13"}': "plainvalue13",
+    "clientSecret=plainvalue14": "plainvalue14",
+    "AccountName=x;AccountKey=Zm9vYmFyYmF6cXV1eA==;EndpointSuffix=core.windows.net": "Zm9vYmFyYmF6cXV1eA",
+    "DB_PASS=hunter22": "hunter22",
+    "export GITLAB_PAT=plainvalue15": "plainvalue15",
+    "db-pass: plainvalue16": "plainvalue16",
+    "+trainer.dbPass=plainvalue17": "plainvalue17",
+    "\x1b[32mHF_TO\x1b[0mKEN=\x1b[1mplain\x1b[0mvalue18": "value18",
+    "\\u001b[32mmy_password\\u001b[0m: plainvalue19": "plainvalue19",
+    "Authorization: \x1b[1mBearer\x1b[0m abc.def-ghi2": "abc.def-ghi2",
 }
 HARMLESS = [
     "step 5/60 | loss 5.5 | lr 1e-3 | tokens/s 512",
@@ -65,6 +84,11 @@ HARMLESS = [
     "token: None, use_auth_token=True, key=value",
     "sk-learn, risk-management-of-all, hf_home, hf_transfer, GPU-ac50e9bd-5330-6ce2-2d4b-8f95df663b60",
     "past_key_values, image_token=IMG",
+    "forward_pass=slow, n_pass: 3, file_pat=*.json, two-pass: yes it is",
+    "https://host/x?page=2&image_token=IMG&key=7 and https://host/x?sort_key=name",
+    "docker://nvcr.io-nvidia-nemo-25.04-with-more@sha256:0123",
+    "\x1b[32mstep 5\x1b[0m | loss 5.5, \x1b]0;title\x07 tokens/s \x1b[1m512\x1b[0m",
+    "input_signature=(a), signature: def f(x), monkeyPatch=on, sortKey=length",
 ]
 
 
@@ -92,6 +116,48 @@ def test_what_is_no_secret_stays(line):
     assert secrets.mask(line) == (line, {})
 
 
+@pytest.mark.parametrize("token", PLANTED["tokens"])
+def test_colours_within_a_token_do_not_hide_it(token):
+    for colour in ("\x1b[31m", "\x1b[0m", "\x1b[38;5;196m", "\\u001b[1m"):
+        for at in (1, len(token) // 2, len(token) - 3):
+            text, found = secrets.mask(f"a\nx {token[:at]}{colour}{token[at:]} y\nb")
+            assert token[-8:] not in text, (token, colour, at)
+            assert token[:12] not in text, (token, colour, at)
+            assert found
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["--hub", HF],
+        ["--url=https://u:pass1234@h/x"],
+        ["--url", "https://h/x?access_token=plainvalue"],
+        ["data=https://h/x?sig=abcdef"],
+        ["--header", "Authorization: Bearer abcdef"],
+        ["--password", "hunter2"],
+        ["db.pass_word=x", "db_pass=hunter2"],
+        ["--pw", "hf_\x1b[1m" + HF[3:]],
+    ],
+)
+def test_what_is_surely_a_secret_among_arguments(words):
+    assert [sure for _, _, sure in secrets.in_words(words)] == [True]
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["--url=https://h/x?page=2"],
+        ["--pass", "2"],
+        ["--image", "docker://nemo@sha256:0123"],
+        ["trainer.max_token=512"],
+        ["--sort_key=length"],
+        ["--repo", "git@github.com:a/b.git"],
+    ],
+)
+def test_arguments_that_are_no_secrets(words):
+    assert [*secrets.in_words(words)] == []
+
+
 def test_half_a_key_is_masked_too():
     begin, end = KEY[:60], KEY[40:]
     assert "b3BlbnNz" not in secrets.mask(begin)[0]
@@ -115,6 +181,12 @@ def test_known_values_are_gone_from_any_text(text, values):
         "-----BEGIN PRIVATE KEY-----" * 9000,
         "a" * 2**20,
         "eyJ" * 200_000,
+        "\x1b[" * 200_000,
+        "\x1b]" * 200_000,
+        "\x1b[1m" * 200_000,
+        "?a=" * 200_000,
+        "?key=" + "a&" * 200_000,
+        "a://" + "b:" * 200_000,
     ],
 )
 def test_no_text_takes_long(text):
@@ -219,7 +291,7 @@ def test_the_archive_has_what_tells_and_no_secret(run, tmp_path):
 def test_nothing_is_overwritten_unasked_and_a_failure_leaves_nothing(run, tmp_path):
     target = tmp_path / "mine.tar.gz"
     target.write_text("mine")
-    assert "is there already" in report(run.name, target, code=73)
+    assert "already exists" in report(run.name, target, code=73)
     assert target.read_text() == "mine"
     report(run.name, target, "--force")
     assert "launch.sh" in contents(target)

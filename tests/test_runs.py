@@ -736,7 +736,7 @@ def test_runs_are_found_by_id_beginning_last_and_folder(tmp_path, monkeypatch):
 def test_export_never_overwrites_unasked(tmp_path):
     files = ready(sleeping(), facts()).files
     (tmp_path / "profile.toml").write_text("mine")
-    with pytest.raises(CannotWrite, match="stands already"):
+    with pytest.raises(CannotWrite, match="already exists"):
         rundir.export(tmp_path, files)
     assert [path.name for path in tmp_path.iterdir()] == ["profile.toml"]
     assert (tmp_path / "profile.toml").read_text() == "mine"

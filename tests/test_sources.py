@@ -104,10 +104,10 @@ def test_any_text_is_read_without_an_end_of_the_program(data):
 
 def test_what_is_no_file_is_not_waited_for(tmp_path):
     os.mkfifo(tmp_path / "pipe.py")
-    assert source(str(tmp_path / "pipe.py")).problem == "it is no file"
+    assert "it is a pipe" in source(str(tmp_path / "pipe.py")).problem
     assert source(str(tmp_path)).problem
     (tmp_path / "long.py").write_bytes(b"#" * (2**20 + 1))
-    assert source(str(tmp_path / "long.py")).problem == "it is longer than 1 MiB"
+    assert source(str(tmp_path / "long.py")).problem.endswith("it is larger than 1 MiB")
 
 
 # ---- W&B

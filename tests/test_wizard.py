@@ -435,7 +435,7 @@ async def test_saving_asks_before_it_replaces(machine: Any) -> None:
     app = wizard()
     async with app.run_test(size=(80, 24), notifications=True) as pilot:
         await keys("enter", "enter", "enter", "enter", "s", "enter")(pilot)
-        assert "stands already" in shows(pilot)
+        assert "already exists" in shows(pilot)
         await keys("down", "enter")(pilot)
         assert "Replaced" in shows(pilot)
 

@@ -111,7 +111,10 @@ def profiles(*, as_json: bool) -> None:
     if as_json:
         print_json(known)
     else:
-        click.echo("\n".join(f"{row['name']}  {row['path']}" for row in known) or "No profiles yet: tui-train new NAME")
+        click.echo(
+            "\n".join(f"{visible(row['name'])}  {visible(row['path'])}" for row in known)
+            or "No profiles yet: tui-train new NAME"
+        )
 
 
 def new(name: str, like: str, edits: tuple[str, ...], *, force: bool) -> None:

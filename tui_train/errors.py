@@ -4,7 +4,8 @@
     ├── BadInput      65  a profile, a value or a file that cannot be used as it is
     ├── NotFound      66  a run, a profile or a file that is not there
     ├── Unavailable   69  the machine lacks something, or the plan cannot run here
-    └── CannotWrite   73  no permission, no space, or something already stands there
+    └── CannotWrite   73  no permission, no space, not the user's own folder
+        └── AlreadyExists  something is there, and nobody allowed to overwrite it
 
 The numbers are those of sysexits.h, so that they do not meet the exit codes of a training.
 """
@@ -43,3 +44,7 @@ class CannotWrite(TuiTrainError):
     """A file or folder could not be written, or would be overwritten."""
 
     exit_code = 73
+
+
+class AlreadyExists(CannotWrite):
+    """A file would be overwritten, and nobody has allowed that."""

@@ -1,15 +1,15 @@
 """What `tui-train presets` does: the list of presets with what they take, or the text of one."""
 
-from pathlib import Path
 from typing import Any
 
 import click
 import msgspec
 
-from tui_train.errors import NotFound
+from tui_train.errors import BadInput, NotFound
+from tui_train.files import read_regular, reason
 from tui_train.places import presets_folder
 from tui_train.presets import PLACEHOLDERS, OwnPreset, Preset, presets, takes, texts
-from tui_train.presets.own import own_presets
+from tui_train.presets.own import MOST, own_presets
 from tui_train.report import listed
 from tui_train.text import home, visible
 
@@ -53,7 +53,11 @@ def text(name: str) -> None:
     if found is None:
         known = ", ".join([*presets(), *own_presets()])
         raise NotFound(f"there is no preset {visible(name)}", f"Known are: {visible(known)}.")
-    for line in Path(found.path).read_text(encoding="utf-8", errors="replace").splitlines():
+    try:
+        lines = read_regular(found.path, MOST).decode("utf-8", "replace").splitlines()
+    except OSError as error:
+        raise BadInput(f"cannot read {home(found.path)}: {reason(error)}", "Give a TOML file there.") from None
+    for line in lines:
         click.echo(visible(line.expandtabs()))
 
 

@@ -4,6 +4,7 @@ import os
 import shlex
 import sys
 from pathlib import Path
+from typing import Any
 
 import click
 import msgspec
@@ -12,13 +13,15 @@ from tui_train import show
 from tui_train.commands import edited, load, mended, print_json, require, show_machines
 from tui_train.diagnose import of_run
 from tui_train.diagnose.command import words
-from tui_train.errors import BadInput, CannotWrite, TuiTrainError, Unavailable
+from tui_train.errors import BadInput, TuiTrainError, Unavailable
 from tui_train.facts import saved
+from tui_train.files import unreadable
 from tui_train.plan.resolve import pick_toolchain
 from tui_train.profile import store
 from tui_train.profile.types import Profile
 from tui_train.runs import archive, rundir
 from tui_train.runs.follow import follow, ranks, wait
+from tui_train.runs.listing import Listed, read_run, read_runs
 from tui_train.runs.rundir import RunDir
 from tui_train.runs.start import another_start, nothing_left, start
 from tui_train.runs.status import status
@@ -93,20 +96,30 @@ def quickstart(edits: tuple[str, ...]) -> None:
 
 def runs(*, as_json: bool) -> None:
     """List the runs."""
-    known = [(found, status(found)) for found in rundir.all_runs()]
+    known = read_runs()
     if as_json:
-        print_json([{"run": found.name, "path": str(found.path), **msgspec.to_builtins(now)} for found, now in known])
+        print_json([_run_data(listed) for listed in known])
     elif known:
-        rows = [("run", "state", "started", "took", "attempts"), *(show.run_row(found, now) for found, now in known)]
-        click.echo(table(rows))
+        click.echo(table([("run", "state", "started", "took", "attempts"), *map(show.run_row, known)]))
+        for listed in known:
+            if listed.damage:
+                where = visible(str(listed.run.path))
+                click.echo(f"! {visible(listed.run.name)} is damaged: {listed.damage}\n  See {where}.", err=True)
     else:
         click.echo("No runs yet: tui-train quickstart makes one.")
+
+
+def _run_data(listed: Listed) -> dict[str, Any]:
+    told = msgspec.to_builtins(listed.status) if listed.status else {"state": "damaged"}
+    return {"run": listed.run.name, "path": str(listed.run.path), **told, "damage": listed.damage}
 
 
 def logs(reference: str, attempt: int | None, *, follow: bool) -> None:
     """Print the attempts' logs, lines safe to show."""
     found = _find(reference)
     now = status(found)
+    if not now.attempts and (damage := read_run(found).damage):
+        raise BadInput(f"{visible(found.name)} is damaged: {damage}", f"See {visible(str(found.path))}.")
     if not now.attempts and not now.live:
         remedy = f"Start it: bash {visible(str(found.script))}"
         raise BadInput(f"{visible(found.name)} has no attempts yet, so nothing is logged", remedy)
@@ -116,14 +129,26 @@ def logs(reference: str, attempt: int | None, *, follow: bool) -> None:
     if not numbers:
         raise BadInput(f"{visible(found.name)} has no such attempt", "See `tui-train runs`.")
     for number in numbers:
-        tail = Tail(found.attempt_log(number))
-        while tail.behind:
-            if whole := tail.read():
-                click.echo("\n".join(whole))
-        if tail.unfinished:
-            click.echo(tail.unfinished)
+        _print(Tail(found.attempt_log(number)))
     if not now.live:
         _warn(found, numbers[-1])
+    _require_readable(found, *numbers)
+
+
+def _print(tail: Tail) -> None:
+    while tail.behind:
+        if whole := tail.read():
+            click.echo("\n".join(whole))
+    if tail.unfinished:
+        click.echo(tail.unfinished)
+
+
+def _require_readable(found: RunDir, *attempts: int) -> None:
+    """Raise BadInput where the log of an attempt cannot be read."""
+    for number in attempts:
+        log = found.attempt_log(number)
+        if problem := unreadable(log):
+            raise BadInput(f"cannot read {visible(str(log))}: {problem}", f"See its rights: ls -ld {visible(str(log))}")
 
 
 def attach(reference: str) -> None:
@@ -157,11 +182,11 @@ def report(reference: str, file: Path | None, *, force: bool) -> None:
     if path.is_dir():
         path /= f"{name}.tar.gz"
     if not force and os.path.lexists(path):
-        raise CannotWrite(f"{visible(str(path))} is there already", "Choose another name, or replace it (--force).")
+        raise archive.exists(path)
     click.echo("Looking at this machine …")
     machine = saved.machine_file(look(_profile_of(found)))
     files = archive.entries(found, machine)
-    archive.write(path, name, files)
+    archive.write(path, name, files, replace=force)
     rows = [(visible(entry.name), _amount(entry.text), str(sum(entry.masked.values()) or "-")) for entry in files]
     click.echo(table([("file", "size", "masked"), *rows]))
     kinds = archive.counted_kinds(files)
@@ -213,8 +238,11 @@ def _stream(found: RunDir, *, ours: bool = False) -> tuple[Progress, Status]:
             raise
         _interrupted(found)
     ended = wait(found)
-    _warn(found, number)
-    _explain(found)
+    if number and (problem := unreadable(found.attempt_log(number))):
+        click.echo(f"the log of attempt {number} cannot be read: {problem}", err=True)
+    else:
+        _warn(found, number)
+        _explain(found)
     return progress, ended
 
 

@@ -8,7 +8,7 @@ from tui_train.facts.gpus import all_blocked, judge, sets
 from tui_train.facts.samples import Sample
 from tui_train.facts.types import Facts, Gpu, Machine, Toolchain
 from tui_train.plan.types import Plan
-from tui_train.runs.rundir import RunDir
+from tui_train.runs.listing import Listed
 from tui_train.supervisor.memory_words import WHERE
 from tui_train.supervisor.state import Status
 from tui_train.text import counted, duration, size, table, visible
@@ -141,11 +141,17 @@ def _way_down(made: Plan, phase: str) -> str:
     return f"attempts {', '.join(map(str, way))}" if len(way) > 1 else "no fallback helps there"
 
 
-def run_row(run: RunDir, now: Status) -> tuple[str, ...]:
+def run_row(listed: Listed) -> tuple[str, ...]:
     """Return a run as a row: id, state, when, how long, attempts."""
+    now, name = listed.status, visible(listed.run.name)
+    if now is None:
+        return (name, "damaged", "-", "-", "-")
     started = time.strftime("%Y-%m-%d %H:%M", time.localtime(now.started)) if now.started else "-"
-    took = duration((now.ended or time.time()) - now.started) if now.started and (now.ended or now.live) else "-"
-    return (visible(run.name), state(now), started, took, str(len(now.attempts)))
+    # The clock may have been set back since.
+    seconds = max(0.0, (now.ended or time.time()) - now.started) if now.started else 0.0
+    took = duration(seconds) if now.started and (now.ended or now.live) else "-"
+    damaged = ", damaged" if listed.damage else ""
+    return (name, f"{state(now)}{damaged}", started, took, str(len(now.attempts)))
 
 
 def state(now: Status) -> str:

@@ -6,6 +6,7 @@ from pathlib import Path
 import msgspec
 from msgspec import Struct
 
+from tui_train import secrets
 from tui_train.checks import Finding, check
 from tui_train.errors import BadInput, TuiTrainError, Unavailable
 from tui_train.facts import images, nemo_models, probe
@@ -181,9 +182,13 @@ def begin(prepared: Prepared, made: Plan) -> RunDir:
 
 def remember(profile: Profile) -> None:
     """Keep the profile without secrets for the next session, if it can be written; nothing else depends on it."""
-    values = {name: value for name, value in profile.trainer.environment.items() if not fields.looks_secret(name)}
+    hidden = store.secret_entries(profile)
+    values = {name: value for name, value in profile.trainer.environment.items() if name not in hidden}
+    kept = fields.put(profile, "trainer.environment", values)
+    if any(sure for _, _, sure in secrets.in_words(profile.trainer.arguments)):
+        kept = fields.put(kept, "trainer.arguments", ())
     try:
-        write_beside(last_profile(), store.dumps(fields.put(profile, "trainer.environment", values)), PRIVATE)
+        write_beside(last_profile(), store.dumps(kept), PRIVATE)
     except TuiTrainError:
         return
 

@@ -244,6 +244,8 @@ class LogPane(Vertical):
         whole, view = self.log_file.size(), self._view
         share = "following" if view.following else f"{100 * view.bottom // max(1, whole)} %"
         yield f" {self.log_file.path.name}  " + (f"{size(whole)}, " if whole >= 1 << 20 else "") + share
+        problem = self.log_file.problem()
+        yield f"cannot be read: {visible(problem)}" if problem else ""
         yield self._says
         yield "wrapped" if view.wrapping else ""
         yield f"rank {self.rank}" if self.rank is not None else ""

@@ -99,12 +99,12 @@ def paths(profile: Profile, facts: Facts, resolved: Resolved) -> Iterator[Findin
 def environment(profile: Profile, _facts: Facts, _resolved: Resolved) -> Iterator[Finding]:
     """Variables that may be set, and secrets by name only."""
     trainer = profile.trainer
-    for name in trainer.environment:
+    for name, value in trainer.environment.items():
         if name in _OURS:
             message, remedy = f"{name} is set by the plan", f"Remove it from the environment: {_OURS[name]}."
             yield Finding(level="error", key="trainer.environment", message=message, remedy=remedy)
-        elif fields.looks_secret(name):
-            rest = {key: value for key, value in trainer.environment.items() if key != name}
+        elif fields.looks_secret(name) or secrets.formed(value):
+            rest = {other: text for other, text in trainer.environment.items() if other != name}
             edits: tuple[tuple[str, fields.Value], ...] = (
                 ("trainer.environment", rest),
                 ("trainer.secrets", tuple(dict.fromkeys((*trainer.secrets, name)))),

@@ -3,12 +3,12 @@
 import math
 import re
 from collections.abc import Iterable
-from pathlib import Path
 from typing import Any
 
 import yaml
 
 from tui_train.facts.types import Document
+from tui_train.files import read_regular, reason
 from tui_train.text import visible
 
 _MOST = 2**20
@@ -34,16 +34,11 @@ def documents(paths: Iterable[str]) -> dict[str, Document]:
 def document(path: str) -> Document:
     """Return what one YAML file holds, `problem` where it cannot be used as the base of another."""
     try:
-        if not Path(path).is_file():
-            # A pipe or a terminal would be waited for.
-            return Document(problem="it is no file" if Path(path).exists() else "it does not exist")
-        with Path(path).open("rb") as file:
-            data = file.read(_MOST + 1)
-    except (OSError, ValueError) as error:
-        return Document(problem=f"it cannot be read: {str(getattr(error, 'strerror', None) or error).lower()}")
-    if len(data) > _MOST:
-        return Document(problem="it is longer than 1 MiB")
-    return read(data)
+        return read(read_regular(path, _MOST))
+    except FileNotFoundError:
+        return Document(problem="it does not exist")
+    except OSError as error:
+        return Document(problem=f"it cannot be read: {reason(error)}")
 
 
 def read(data: bytes) -> Document:

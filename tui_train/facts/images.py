@@ -16,10 +16,13 @@ from tui_train.errors import TuiTrainError, Unavailable
 from tui_train.facts.ask import Answer, ask
 from tui_train.facts.probe import RUN, decoded, source
 from tui_train.facts.types import ContainerEngine, ContainerImage
-from tui_train.files import PRIVATE, write_beside
+from tui_train.files import PRIVATE, read_regular, write_beside
+from tui_train.parse import Unparsable, json_as, json_table
 from tui_train.places import images_folder
+from tui_train.supervisor import regular
 
 ENGINES = ("docker", "podman", "apptainer")
+_MOST_KEPT = 1 << 20
 _CDI_FOLDERS = ("/etc/cdi", "/var/run/cdi", "/run/cdi")
 _HOOKS = ("nvidia-container-runtime-hook", "nvidia-container-runtime")
 _NO_PYTHON = 127
@@ -59,8 +62,8 @@ def image(engine: str, name: str, deadline: float = 60.0) -> ContainerImage:
     if isinstance(found, ContainerImage):
         return found
     cached = images_folder() / f"{hashlib.sha256(f'{found}{source()}'.encode()).hexdigest()[:32]}.json"
-    with suppress(OSError, msgspec.MsgspecError):
-        kept = msgspec.json.decode(cached.read_bytes(), type=ContainerImage)
+    with suppress(OSError, Unparsable):
+        kept = json_as(read_regular(cached, _MOST_KEPT), ContainerImage)
         return msgspec.structs.replace(kept, engine=engine, name=name)
     answer = run(engine, name, ("python", "-B", "-c", RUN, source()), deadline)
     for line in reversed(answer.out.splitlines()):
@@ -172,14 +175,13 @@ def _cdi() -> bool:
     for folder in _CDI_FOLDERS:
         with suppress(OSError):
             for path in Path(folder).iterdir():
-                if path.suffix in {".json", ".yaml", ".yml"} and b"nvidia.com/gpu" in path.read_bytes():
+                if path.suffix in {".json", ".yaml", ".yml"} and b"nvidia.com/gpu" in regular.read(path, _MOST_KEPT):
                     return True
     return False
 
 
 def _json(text: bytes) -> dict[str, Any]:
     try:
-        told: Any = msgspec.json.decode(text)
-    except (msgspec.MsgspecError, ValueError):
+        return json_table(text)
+    except Unparsable:
         return {}
-    return told if isinstance(told, dict) else {}

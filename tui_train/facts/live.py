@@ -6,11 +6,10 @@ import subprocess
 from collections.abc import Callable, Iterator
 from time import monotonic
 
-import msgspec
-
 from tui_train.facts import probe
 from tui_train.facts.ask import GIVEN_UP
 from tui_train.facts.samples import SILENT, Samples, with_problem
+from tui_train.parse import Unparsable, json_as
 
 # How soon the reader hears of a new sample, or that it is no longer wanted.
 _GLANCE = 0.1
@@ -82,8 +81,8 @@ class _Child:
             self.end()
         # What the driver's library may print itself is no sample.
         for line in reversed(lines):
-            with contextlib.suppress(msgspec.MsgspecError, ValueError):
-                now = msgspec.json.decode(line, type=Samples)
+            with contextlib.suppress(Unparsable):
+                now = json_as(line, Samples)
                 self._told = True
                 return now
         return None

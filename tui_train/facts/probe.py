@@ -14,8 +14,11 @@ import msgspec
 from tui_train.facts import host
 from tui_train.facts.ask import ask
 from tui_train.facts.child import silent
+from tui_train.facts.trust import distrust
 from tui_train.facts.types import Gap, Machine, PathState, Toolchain
+from tui_train.parse import Unparsable, json_as
 from tui_train.places import environments_folder
+from tui_train.supervisor import regular
 from tui_train.target.survey import state
 
 _ROOT = Path(__file__).resolve().parent.parent.parent
@@ -24,7 +27,9 @@ _SOURCE = _ROOT / "tui_train" / "target" / "probe.py"
 RUN = "import sys; sys.path[:] = [p for p in sys.path if p]; exec(compile(sys.argv[1], 'probe.py', 'exec'))"
 _TOO_OLD = (b"SyntaxError", b"ImportError: cannot import name 'metadata'")
 _ON_PATH = "PATH"
+_HERE = {".venv": ".venv here", "venv": "venv here"}
 _AT_ONCE = 8
+_MOST_NOTED = 1 << 18
 
 
 def machine(deadline: float = 8.0) -> Machine:
@@ -33,8 +38,8 @@ def machine(deadline: float = 8.0) -> Machine:
     command, changes = child_command("tui_train.facts.child", "machine", f"{deadline * 0.75:.2f}")
     answer = ask(command, deadline, changes)
     try:
-        return msgspec.json.decode(answer.out, type=Machine)
-    except msgspec.MsgspecError:
+        return json_as(answer.out, Machine)
+    except Unparsable:
         pass
     if answer.late:
         gap = Gap(
@@ -78,11 +83,18 @@ def toolchains(extra: Sequence[str] = (), deadline: float = 8.0) -> tuple[Toolch
     for label, python in (*((("chosen", python)) for python in extra), *_candidates()):
         found.setdefault(str(Path(python).expanduser().absolute()), label)
     with ThreadPoolExecutor(_AT_ONCE) as pool:
-        asked = list(pool.map(lambda entry: _asked(entry[0], entry[1], ends - monotonic()), found.items()))
+        asked = list(pool.map(lambda entry: _trusted(entry[0], entry[1], ends - monotonic()), found.items()))
     of_prefix: dict[str, Toolchain] = {}
     for prefix, toolchain in asked:
         of_prefix.setdefault(prefix, toolchain)
     return tuple(sorted(of_prefix.values(), key=rank))
+
+
+def _trusted(python: str, label: str, deadline: float) -> tuple[str, Toolchain]:
+    """Return what `_asked` does; one that only lies here is not started where others could have put it there."""
+    if label in _HERE.values() and (problem := distrust(Path(python).parent.parent)):
+        return python, Toolchain(python=python, label=label, problem=problem)
+    return _asked(python, label, deadline)
 
 
 def toolchain(python: str, deadline: float = 5.0) -> Toolchain:
@@ -110,9 +122,9 @@ def _candidates() -> Iterator[tuple[str, str]]:
         prefix = os.environ.get(variable)
         if prefix:
             yield f"{kind} ({Path(prefix).name})", str(Path(prefix) / "bin" / "python")
-    for name in (".venv", "venv"):
+    for name, label in _HERE.items():
         if Path(name, "pyvenv.cfg").exists() or Path(name, "bin", "python").exists():
-            yield f"{name} here", str(Path(name, "bin", "python"))
+            yield label, str(Path(name, "bin", "python"))
     yield from _made_here()
     for name in ("python3", "python"):
         python = shutil.which(name)
@@ -131,7 +143,7 @@ def _made_here() -> Iterator[tuple[str, str]]:
 def _conda_environments() -> list[str]:
     """Return the folders that conda notes in the user's home, one a line."""
     try:
-        noted = Path("~/.conda/environments.txt").expanduser().read_text(encoding="utf-8", errors="replace")
+        noted = regular.read(Path("~/.conda/environments.txt").expanduser(), _MOST_NOTED).decode("utf-8", "replace")
     except (OSError, RuntimeError):
         return []
     return [line.strip() for line in noted.splitlines() if line.strip()]
@@ -184,8 +196,8 @@ class Told(msgspec.Struct):
 def decoded(line: bytes) -> Told | None:
     """Return what a line of the probe's output says, None for what is none."""
     try:
-        return msgspec.json.decode(line, type=Told)
-    except (msgspec.MsgspecError, ValueError):
+        return json_as(line, Told)
+    except Unparsable:
         return None
 
 

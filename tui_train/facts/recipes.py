@@ -7,6 +7,7 @@ import msgspec
 
 from tui_train.facts.ask import ask
 from tui_train.facts.types import Facts, NemoRecipes
+from tui_train.parse import Unparsable, json_as
 
 # The import alone takes 12 s on an idle machine.
 DEADLINE = 180.0
@@ -30,8 +31,8 @@ def read(printed: str) -> NemoRecipes | None:
     """Return the recipes that an interpreter has printed, None where it printed none."""
     for line in reversed(printed.splitlines()):
         try:
-            told = msgspec.json.decode(line, type=_Told)
-        except (msgspec.MsgspecError, ValueError):
+            told = json_as(line, _Told)
+        except Unparsable:
             continue
         none = "it was imported, and has none of them: a library that they need is missing or too new"
         return NemoRecipes(told.recipes, told.problem or ("" if told.recipes else none))

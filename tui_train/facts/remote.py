@@ -13,6 +13,7 @@ from tui_train.facts import documents, probe
 from tui_train.facts.ask import Answer, ask
 from tui_train.facts.saved import facts_of
 from tui_train.facts.types import Document, Facts, Gap, Gpu, Machine, PathState, Toolchain
+from tui_train.parse import Unparsable, json_as
 from tui_train.text import visible
 
 _NAME = re.compile(r"[A-Za-z0-9_.@:%\[\]][A-Za-z0-9_.@:%\[\]-]*", re.ASCII)
@@ -77,8 +78,8 @@ def survey(
     answer = _ask(host, shlex.join(words), deadline)
     for line in reversed(answer.out.splitlines()):
         try:
-            return msgspec.json.decode(line, type=Survey)
-        except (msgspec.MsgspecError, ValueError):
+            return json_as(line, Survey)
+        except Unparsable:
             continue
     return None
 

@@ -9,9 +9,9 @@ from typing import Any, TypeVar
 import msgspec
 from msgspec import Struct
 
-from tui_train.errors import BadInput, CannotWrite, NotFound
+from tui_train.errors import AlreadyExists, BadInput, NotFound
 from tui_train.facts.types import Facts, Gpu, Machine, Toolchain
-from tui_train.files import writing
+from tui_train.files import read_regular, reason, write_new
 from tui_train.text import visible
 
 _FORMAT = "tui-train machine 1"
@@ -57,19 +57,18 @@ def save(path: Path, facts: Facts) -> None:
     """Write a machine file that was not there before; CannotWrite otherwise."""
     text = machine_file(facts)
     refuse_to_overwrite(path)
-    with writing(path), path.open("x", encoding="utf-8") as file:
-        try:
-            file.write(text)
-            file.flush()
-        except BaseException:
-            path.unlink()
-            raise
+    if not write_new(path, text, parents=False):
+        raise _exists(path)
 
 
 def refuse_to_overwrite(path: Path) -> None:
     """Raise CannotWrite where something stands at `path` already."""
     if os.path.lexists(path):
-        raise CannotWrite(f"{visible(str(path))} is there already", "Choose another name, or remove it first.")
+        raise _exists(path)
+
+
+def _exists(path: Path) -> AlreadyExists:
+    return AlreadyExists(f"{visible(str(path))} already exists", "Choose another name, or remove it first.")
 
 
 def load_machine(path: Path) -> Facts:
@@ -126,17 +125,12 @@ def load_toolchain(path: Path) -> Toolchain:
 def _read(path: Path) -> bytes:
     shown = visible(str(path))
     try:
-        if not path.is_file():
-            what = "is no file" if path.exists() else "is not there"
-            raise NotFound(f"{shown} {what}", "Name a file that is.")
-        with path.open("rb") as file:
-            data = file.read(_MOST + 1)
-    except (OSError, ValueError) as error:
-        why = getattr(error, "strerror", None) or str(error)
-        raise BadInput(f"{shown} cannot be read: {why}", "See its rights, or name another.") from error
-    if len(data) > _MOST:
-        raise BadInput(f"{shown} is larger than {_MOST // 2**20} MiB", "Name a file that `tui-train facts` wrote.")
-    return data
+        return read_regular(path, _MOST)
+    except FileNotFoundError:
+        raise NotFound(f"{shown} is not there", "Name a file that is.") from None
+    except OSError as error:
+        remedy = "Name a file that `tui-train facts` wrote, and that you may read."
+        raise BadInput(f"{shown} cannot be read: {reason(error)}", remedy) from error
 
 
 def _decoded(data: bytes, kind: type[_Kind], source: str, remedy: str) -> _Kind:

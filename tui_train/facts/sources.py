@@ -3,9 +3,9 @@
 import ast
 import warnings
 from collections.abc import Iterator
-from pathlib import Path
 
 from tui_train.facts.types import Source
+from tui_train.files import read_regular, reason
 from tui_train.text import visible
 
 _MOST = 2**20
@@ -17,14 +17,9 @@ _LONGEST = 100
 def source(path: str) -> Source:
     """Return what a script's own text tells; `problem` where it cannot be read, or is no Python."""
     try:
-        if not Path(path).is_file():
-            # A pipe or a terminal would be waited for.
-            return Source(problem="it is no file")
-        with Path(path).open("rb") as file:
-            data = file.read(_MOST + 1)
-    except (OSError, ValueError) as error:
-        return Source(problem=f"it cannot be read: {getattr(error, 'strerror', None) or error}")
-    return Source(problem="it is longer than 1 MiB") if len(data) > _MOST else read(data)
+        return read(read_regular(path, _MOST))
+    except OSError as error:
+        return Source(problem=f"it cannot be read: {reason(error)}")
 
 
 def read(data: bytes) -> Source:

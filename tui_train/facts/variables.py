@@ -5,6 +5,7 @@ import re
 from pathlib import Path
 
 from tui_train.facts.types import Inherited
+from tui_train.supervisor import regular
 
 _NAMES = re.compile(
     r"NCCL_|TORCH_NCCL_|TORCH_DIST_|GLOO_|ACCELERATE_|NVTE_|MASTER_|PYTORCH_(CUDA_)?ALLOC_|CUDA_DEVICE_MAX"
@@ -28,9 +29,8 @@ def variables() -> tuple[Inherited, ...]:
 
 def _names_in(file: str) -> list[str]:
     try:
-        with Path(file).expanduser().open("rb") as opened:
-            text = opened.read(_MOST).decode("utf-8", "replace")
-    except (OSError, ValueError, RuntimeError):
+        text = regular.read(Path(file).expanduser(), _MOST).decode("utf-8", "replace")
+    except (OSError, RuntimeError):
         return []
     lines = (line.partition("#")[0].partition("=") for line in text.splitlines())
     return [name.strip() for name, equals, _ in lines if equals and name.strip()]

@@ -4,6 +4,8 @@ import os
 import re
 from pathlib import Path
 
+from tui_train.supervisor import regular
+
 _MOST = 1 << 16
 _SILENT = {"offline", "disabled", "dryrun"}
 _HOST = re.compile(r"(?m)^\s*machine\s+(\S+)")
@@ -28,10 +30,6 @@ def has_key() -> bool:
 
 def _text(name: str) -> str:
     try:
-        path = Path(name).expanduser()
-        if not path.is_file():
-            return ""
-        with path.open("rb") as file:
-            return file.read(_MOST).decode("utf-8", "replace")
-    except (OSError, ValueError, RuntimeError):
+        return regular.read(Path(name).expanduser(), _MOST).decode("utf-8", "replace")
+    except (OSError, RuntimeError):
         return ""

@@ -2,13 +2,17 @@
 
 import math
 import struct
+from io import BufferedReader
 from pathlib import Path
 from typing import Any
 
 import msgspec
 from msgspec import Struct
 
+from tui_train.files import read_regular
 from tui_train.memory.dimensions import Dimensions, types
+from tui_train.parse import json_table
+from tui_train.supervisor.regular import open_regular
 from tui_train.text import visible
 
 _MOST_CONFIG = 2**20
@@ -125,7 +129,7 @@ def parameters(path: Path) -> int:
 
 def _count(path: Path) -> int:
     """Return how many numbers a safetensors file holds, by its header: 8 bytes of length, then JSON."""
-    with path.open("rb") as file:
+    with open_regular(path) as raw, BufferedReader(raw) as file:
         (length,) = struct.unpack("<Q", file.read(8))
         if length > _MOST_HEADER:
             raise ValueError(f"the header of {path.name} is longer than 64 MiB")
@@ -144,13 +148,4 @@ def _count(path: Path) -> int:
 
 
 def _json(path: Path, most: int) -> dict[str, Any]:
-    if path.exists() and not path.is_file():
-        raise ValueError("it is no file")
-    with path.open("rb") as file:
-        data = file.read(most + 1)
-    if len(data) > most:
-        raise ValueError(f"it is longer than {most // 2**20} MiB")
-    found = msgspec.json.decode(data)
-    if not isinstance(found, dict):
-        raise TypeError("it holds no names with values")
-    return found
+    return json_table(read_regular(path, most))

@@ -10,6 +10,7 @@ from tui_train.facts.ask import Answer, ask
 from tui_train.memory.dimensions import Dimensions
 from tui_train.memory.estimate import PACKED
 from tui_train.memory.types import ALSO, BYTES, EVERY, How
+from tui_train.parse import Unparsable, json_as
 
 DEADLINE = 120.0
 # A model of 70 billion parameters takes minutes on a slow machine; whoever waits can end it.
@@ -113,8 +114,8 @@ def measure(python: str, asked: dict[str, Any], card: str = "") -> Counted:
 def _counted(answer: Answer) -> Counted:
     for line in reversed(answer.out.splitlines()):
         try:
-            return msgspec.json.decode(line, type=Counted)
-        except (msgspec.MsgspecError, ValueError):
+            return json_as(line, Counted)
+        except Unparsable:
             continue
     return Counted(problem=answer.ending())
 

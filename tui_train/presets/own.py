@@ -6,6 +6,8 @@ from pathlib import Path
 import msgspec
 
 from tui_train.errors import BadInput
+from tui_train.files import read_regular, reason
+from tui_train.parse import Unparsable, toml_table
 from tui_train.places import presets_folder
 from tui_train.presets import (
     OWN,
@@ -24,7 +26,7 @@ from tui_train.presets import (
 from tui_train.text import home, visible
 
 # A preset is some lines; more than this is something else.
-_MOST = 1 << 18
+MOST = 1 << 18
 _GROUPS = {"step", "steps", "loss", "lr", "tokens_per_second"}
 _MODULE = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*", re.ASCII)
 _FILE = re.compile(r"[A-Za-z0-9][\w.-]*\.ya?ml", re.ASCII)
@@ -57,27 +59,23 @@ def _own(file: Path) -> OwnPreset:
         problem = f"{home(path)}: {visible(file.stem)} is the name of a shipped preset, which stays: rename the file"
         return OwnPreset(path=path, problem=problem)
     try:
-        with file.open("rb") as opened:
-            data = opened.read(_MOST + 1)
-        if len(data) > _MOST:
-            return OwnPreset(path=path, problem=f"{home(path)} is too long for a preset")
-        return OwnPreset(path=path, preset=read(data.decode("utf-8-sig"), home(path)))
+        return OwnPreset(path=path, preset=read(read_regular(file, MOST).decode("utf-8-sig"), home(path)))
     except BadInput as error:
         return OwnPreset(path=path, problem=error.message)
     except UnicodeDecodeError:
         return OwnPreset(path=path, problem=f"{home(path)} is not UTF-8 text")
     except OSError as error:
-        return OwnPreset(path=path, problem=f"{home(path)} cannot be read: {(error.strerror or '').lower()}")
+        return OwnPreset(path=path, problem=f"{home(path)} cannot be read: {reason(error)}")
 
 
 def read(text: str, source: str) -> Preset:
     """Return the preset in a TOML text; BadInput names `source` and the key that is wrong."""
     try:
-        found = msgspec.toml.decode(text, type=Preset)
+        found = msgspec.convert(toml_table(text), Preset)
     except msgspec.ValidationError as error:
-        raise BadInput(f"{source}: {plain(str(error))}", "Mend that value.") from None
-    except msgspec.DecodeError as error:
-        raise BadInput(f"{source} is not TOML: {visible(str(error))}", "Mend that line.") from None
+        raise BadInput(f"{source}: {plain(str(error))}", "Fix that value.") from None
+    except Unparsable as error:
+        raise BadInput(f"{source} is not TOML: {error}", "Fix that line.") from None
     for key, problem in _problems(found):
         raise BadInput(f"{source}: {key}: {visible(problem)}", "Mend that value.")
     return found

@@ -11,6 +11,7 @@ from typing import cast
 
 import msgspec
 
+from tui_train import secrets
 from tui_train.errors import BadInput
 from tui_train.places import expanded
 from tui_train.profile import mounts
@@ -102,7 +103,7 @@ def check(row: Field, value: Value) -> None:
 
 def looks_secret(name: str) -> bool:
     """Tell whether a variable's name is one that secrets have, such as HF_TOKEN or PGPASSWORD."""
-    return bool(_SECRET.search(name))
+    return bool(_SECRET.search(name)) or secrets.named(name)
 
 
 def repr_text(value: Value) -> str:

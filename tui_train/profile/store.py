@@ -7,8 +7,10 @@ from typing import Any
 import msgspec
 import tomli_w
 
-from tui_train.errors import BadInput, CannotWrite, NotFound
-from tui_train.files import PRIVATE, write_beside
+from tui_train import secrets
+from tui_train.errors import AlreadyExists, BadInput, NotFound
+from tui_train.files import PRIVATE, read_regular, reason, write_beside, write_new
+from tui_train.parse import Unparsable, toml_table
 from tui_train.places import expanded, profiles_folder
 from tui_train.presets import presets
 from tui_train.presets.own import own_names, own_presets, plain
@@ -17,6 +19,8 @@ from tui_train.profile.types import SCHEMA, Profile
 from tui_train.profile.upgrade import upgraded
 from tui_train.text import visible
 
+# A profile has some hundred lines at most.
+_MOST = 1 << 20
 _NAME = re.compile(r"(?!.*\.toml$)[^\W_][\w .+-]{0,79}")
 
 
@@ -32,9 +36,9 @@ def dumps(profile: Profile) -> str:
 def loads(text: str, source: str = "the profile", folder: Path | None = None) -> Profile:
     """Return the profile in a TOML text; relative paths are taken from `folder`, `source` names it in a BadInput."""
     try:
-        data: dict[str, Any] = msgspec.toml.decode(text)
-    except msgspec.DecodeError as error:
-        raise BadInput(f"{source} is not TOML: {visible(str(error))}", "Mend that line.") from None
+        data = toml_table(text)
+    except Unparsable as error:
+        raise BadInput(f"{source} is not TOML: {error}", "Fix that line.") from None
     schema = data.get("schema", SCHEMA)
     if isinstance(schema, int) and schema > SCHEMA:
         raise BadInput(f"{source} has schema {schema}, this program knows {SCHEMA}", "Install a newer tui-train.")
@@ -63,15 +67,15 @@ def load(reference: str) -> Profile:
     """Return the profile of a path or of a saved name; NotFound lists the saved ones."""
     path = path_of(reference)
     try:
-        text = path.read_text(encoding="utf-8-sig")
+        text = read_regular(path, _MOST).decode("utf-8-sig")
     except FileNotFoundError:
-        known = ", ".join(names()) or "none yet"
+        known = visible(", ".join(names())) or "none yet"
         raise NotFound(f"there is no profile {visible(reference)}", f"Saved profiles: {known}.") from None
     except UnicodeDecodeError:
         raise BadInput(f"{visible(str(path))} is not UTF-8 text", "Give a TOML profile.") from None
     except OSError as error:
-        why = (error.strerror or "").lower()
-        raise BadInput(f"cannot read {visible(str(path))}: {why}", "Give a TOML file that you may read.") from None
+        message = f"cannot read {visible(str(path))}: {reason(error)}"
+        raise BadInput(message, "Give a TOML file that you may read.") from None
     return loads(text, visible(str(path)), path.parent.absolute())
 
 
@@ -98,16 +102,26 @@ def save(profile: Profile, *, overwrite: bool = False) -> Path:
             "Use letters, digits, spaces and . + - _ only, begin with a letter or digit, and leave .toml away.",
         )
     check_preset(profile)
-    for name in filter(fields.looks_secret, profile.trainer.environment):
+    for name in secret_entries(profile):
         remedy = "Name it under trainer.secrets, and export it where you start the run."
         raise BadInput(f"{visible(name)} looks like a secret, and profiles are files: it is not saved", remedy)
     path = profiles_folder() / f"{profile.name}.toml"
-    if path.exists() and not overwrite:
-        raise CannotWrite(
-            f"a profile named {profile.name} stands already", "Choose another name, or replace it (--force)."
-        )
-    write_beside(path, dumps(profile), PRIVATE)
+    if overwrite:
+        write_beside(path, dumps(profile), PRIVATE)
+    elif not write_new(path, dumps(profile), PRIVATE):
+        message = f"a profile named {profile.name} already exists"
+        raise AlreadyExists(message, "Choose another name, or replace it (--force).")
     return path
+
+
+def secret_entries(profile: Profile) -> tuple[str, ...]:
+    """Return the names of what looks like a secret among the environment, and surely is one among the arguments."""
+    trainer = profile.trainer
+    entries = (
+        name for name, value in trainer.environment.items() if fields.looks_secret(name) or secrets.formed(value)
+    )
+    words = (name or "an argument" for name, _, sure in secrets.in_words(trainer.arguments) if sure)
+    return (*entries, *words)
 
 
 def check_preset(profile: Profile) -> None:

@@ -1,25 +1,29 @@
 """A run as one file for a colleague or a bug report: what tells how it went, without its secrets."""
 
+import fnmatch
 import io
 import os
 import platform
 import tarfile
 from collections import Counter
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
-from stat import S_ISREG
+from typing import BinaryIO
 
 import msgspec
 from msgspec import Struct
 
 from tui_train import __version__, secrets
-from tui_train.errors import TuiTrainError
+from tui_train.errors import AlreadyExists, TuiTrainError
 from tui_train.facts.saved import masking
-from tui_train.files import PRIVATE, write_beside
+from tui_train.files import PRIVATE, folder_at, write_beside, write_new
 from tui_train.profile import store
 from tui_train.runs.rundir import RunDir
 from tui_train.runs.status import status
 from tui_train.supervisor.fill import filled
+from tui_train.supervisor.regular import open_regular
+from tui_train.text import visible
 
 # What a log says first, and what it says last, is what tells; in bytes.
 HEAD = 1 << 16
@@ -55,7 +59,7 @@ def entries(run: RunDir, machine: str) -> tuple[Entry, ...]:
     return (*found, *(clean(name, text) for name, text in _texts(run)))
 
 
-def write(path: Path, name: str, files: tuple[Entry, ...]) -> None:
+def write(path: Path, name: str, files: tuple[Entry, ...], *, replace: bool = False) -> None:
     """Write an archive (tar.gz) whose files lie in the folder `name`, whole or not at all."""
     packed = io.BytesIO()
     with tarfile.open(fileobj=packed, mode="w:gz") as archive:
@@ -65,7 +69,15 @@ def write(path: Path, name: str, files: tuple[Entry, ...]) -> None:
             told = tarfile.TarInfo(f"{name}/{entry.name}")
             told.size, told.mode = len(data), 0o644
             archive.addfile(told, io.BytesIO(data))
-    write_beside(path, packed.getvalue(), PRIVATE)
+    if replace:
+        write_beside(path, packed.getvalue(), PRIVATE)
+    elif not write_new(path, packed.getvalue(), PRIVATE):
+        raise exists(path)
+
+
+def exists(path: Path) -> AlreadyExists:
+    """Return that an archive would overwrite something."""
+    return AlreadyExists(f"{visible(str(path))} already exists", "Choose another name, or replace it (--force).")
 
 
 def name_of(run: RunDir) -> str:
@@ -86,14 +98,28 @@ def _about(run: RunDir) -> str:
 
 
 def _texts(run: RunDir) -> Iterator[tuple[str, str]]:
-    """Yield the run folder's own files, those of other machines among them, by their names in it."""
-    for folder in (run.path, *sorted(run.path.glob("node-*"))):
-        logs = sorted(folder.glob("attempt-*.log"), key=lambda path: (len(path.name), path.name))
-        plain = ("profile.toml", "plan.json", "launch.sh", "events.jsonl", "launch.log")
-        written = sorted({*folder.glob("*.yaml"), *(folder / name for name in _rendered(run))})
-        for path in (*(folder / name for name in plain), *written, *logs):
-            if (text := _ends(path)) is not None:
-                yield str(path.relative_to(run.path)), text
+    """Yield the run folder's own files, those of other machines among them, by their names in it.
+
+    All are opened by the folder's descriptor and no link is followed, so that none leads out of it meanwhile.
+    """
+    rendered = _rendered(run)
+    with suppress(OSError), folder_at(run.path, listed=True) as folder:
+        yield from _texts_in(folder, "", rendered)
+        for name in _names(folder, "node-*"):
+            with suppress(OSError), folder_at(name, folder, listed=True) as inner:
+                yield from _texts_in(inner, f"{name}/", rendered)
+
+
+def _texts_in(folder: int, before: str, rendered: set[str]) -> Iterator[tuple[str, str]]:
+    logs = sorted(_names(folder, "attempt-*.log"), key=lambda name: (len(name), name))
+    plain = ("profile.toml", "plan.json", "launch.sh", "events.jsonl", "launch.log")
+    for name in (*plain, *sorted({*_names(folder, "*.yaml"), *rendered}), *logs):
+        if (text := _ends(name, folder)) is not None:
+            yield f"{before}{name}", text
+
+
+def _names(folder: int, pattern: str) -> list[str]:
+    return sorted(fnmatch.filter(os.listdir(folder), pattern))
 
 
 def _rendered(run: RunDir) -> set[str]:
@@ -108,23 +134,29 @@ def _rendered(run: RunDir) -> set[str]:
     return {name for name in names if name and not {"", ".", ".."} & {*name.split("/")}}
 
 
-def _ends(path: Path) -> str | None:
+def _ends(name: str, folder: int) -> str | None:
     """Return a file's text, of a long one its head and its tail in whole lines; None for what is no file of its own."""
+    first, slash, rest = name.partition("/")
+    if slash:
+        with suppress(OSError), folder_at(first, folder) as inner:
+            return _ends(rest, inner)
+        return None
     try:
-        told = path.lstat()
-        if not S_ISREG(told.st_mode):
-            return None
-        with path.open("rb") as file:
-            if told.st_size <= HEAD + TAIL:
-                return file.read(HEAD + TAIL).decode("utf-8", "replace")
-            head = _whole(file.read(HEAD), first=True)
-            file.seek(-TAIL, os.SEEK_END)
-            tail = _whole(file.read(TAIL), first=False)
+        with open_regular(name, folder) as file:
+            length = os.fstat(file.fileno()).st_size
+            if length <= HEAD + TAIL:
+                return _piece(file, HEAD + TAIL, 0).decode("utf-8", "replace")
+            head = _whole(_piece(file, HEAD, 0), first=True)
+            tail = _whole(_piece(file, TAIL, length - TAIL), first=False)
     except OSError:
         return None
-    left_out = told.st_size - len(head) - len(tail)
+    left_out = length - len(head) - len(tail)
     middle = f"\n[… {left_out} bytes are left out here …]\n".encode()
     return (head + middle + tail).decode("utf-8", "replace")
+
+
+def _piece(file: BinaryIO, length: int, begin: int) -> bytes:
+    return os.pread(file.fileno(), length, begin)
 
 
 def _whole(piece: bytes, *, first: bool) -> bytes:

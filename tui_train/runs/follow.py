@@ -6,13 +6,15 @@ from pathlib import Path
 
 from msgspec import Struct
 
+from tui_train.files import read_regular
 from tui_train.runs.ranks import MOST, Planned, Rank, compare, joined, parse, planned
-from tui_train.runs.rundir import RunDir
+from tui_train.runs.rundir import MOST_PLAN, RunDir
 from tui_train.runs.status import status
 from tui_train.runs.tail import Tail
 from tui_train.supervisor.first_step import HEAD, first_step, sentence
 from tui_train.supervisor.lines import rank
 from tui_train.supervisor.progress import Progress, Reading, advance
+from tui_train.supervisor.regular import open_regular
 from tui_train.supervisor.state import AttemptStatus, Status
 
 _PAUSE = 0.15
@@ -61,7 +63,7 @@ class Ranks:
         piece = b""
         if len(self._head) < _HEAD:
             try:
-                with self._path.open("rb") as file:
+                with open_regular(self._path) as file:
                     file.seek(len(self._head))
                     piece = file.read(_HEAD - len(self._head))
             except OSError:
@@ -183,7 +185,7 @@ class _Reader:
         if self._begun and self.tail.behind > _SHOWN:
             self.tail.skip(_SHOWN)
         self._begun = True
-        lines = [*self.tail.lines()] if self.tail.behind else []
+        lines = [*self.tail.lines()] if self.tail.behind or self.tail.problem else []
         self.found.read(lines)
         if len(self.prefixes) < MOST:
             told = (rank(line) for line in lines if "]:" in line)
@@ -201,7 +203,7 @@ class _Reader:
             return
         first = first_step(str(self._log), reading)
         self.anew = sentence(first, self._resumed)
-        if first or self._log.stat().st_size > HEAD:
+        if first or self.tail.size() > HEAD:
             self._resumed = 0
 
     def left(self) -> float | None:
@@ -215,6 +217,6 @@ class _Reader:
 
 def _planned(run: RunDir) -> Planned:
     try:
-        return planned(run.plan_file.read_bytes())
+        return planned(read_regular(run.plan_file, MOST_PLAN))
     except OSError:
         return Planned()

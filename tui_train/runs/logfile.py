@@ -6,6 +6,9 @@ from itertools import takewhile
 from pathlib import Path
 from typing import BinaryIO, NamedTuple
 
+from tui_train.files import regular_size, unreadable
+from tui_train.supervisor.regular import open_regular
+
 # A line that is longer than this is cut where a block of this many bytes ends without a newline in it. So the cuts can
 # be found from any place of the file, and a line below this length is never cut.
 BLOCK = 1 << 16
@@ -46,16 +49,16 @@ class LogFile:
 
     def stamp(self) -> tuple[int, int]:
         """Return which file it is (0: none) and its size: what differs when something was written."""
-        try:
-            found = self.path.stat()
-        except OSError:
-            return 0, 0
-        return found.st_ino, found.st_size
+        return regular_size(self.path)
+
+    def problem(self) -> str:
+        """Return why it cannot be read, though something is there; empty where it can."""
+        return unreadable(self.path) if os.path.lexists(self.path) else ""
 
     def forward(self, offset: int) -> Iterator[Line]:
         """Yield the lines from the one that holds the byte at `offset` on, to the present end."""
         try:
-            with self.path.open("rb", buffering=0) as file:
+            with open_regular(self.path) as file:
                 size = os.fstat(file.fileno()).st_size
                 if 0 <= offset < size:
                     yield from _lines(file, _start(file, offset), size)
@@ -77,7 +80,7 @@ class LogFile:
     def window(self, begin: int, length: int) -> bytes:
         """Return bytes as they are, fewer at the end and none where they cannot be read."""
         try:
-            with self.path.open("rb", buffering=0) as file:
+            with open_regular(self.path) as file:
                 return os.pread(file.fileno(), length, begin)
         except OSError:
             return b""

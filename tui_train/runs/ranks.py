@@ -3,9 +3,9 @@
 import re
 from collections.abc import Iterable, Sequence
 
-import msgspec
 from msgspec import Struct
 
+from tui_train.parse import Unparsable, json_as
 from tui_train.text import counted, visible
 
 MOST = 1024
@@ -45,8 +45,8 @@ class Planned(Struct, frozen=True, kw_only=True):
 def planned(data: bytes) -> Planned:
     """Return what a plan.json says of processes and devices; a foreign one promises nothing."""
     try:
-        return msgspec.json.decode(data, type=Planned)
-    except (msgspec.MsgspecError, UnicodeDecodeError):
+        return json_as(data, Planned)
+    except Unparsable:
         return Planned()
 
 

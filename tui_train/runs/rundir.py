@@ -1,25 +1,38 @@
 """RunDir: every path and event name of a run folder, the one interface between a training and its viewers."""
 
+import os
 import re
 import shutil
 import tempfile
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import msgspec
-from msgspec import Struct
+from msgspec import Meta, Struct
 
-from tui_train.errors import CannotWrite, NotFound
-from tui_train.files import write_beside, writing
+from tui_train.errors import AlreadyExists, CannotWrite, NotFound
+from tui_train.files import folder_at, others, read_regular, reason, write_inside, writing
+from tui_train.parse import Unparsable, json_table
 from tui_train.places import expanded, runs_folder
 from tui_train.plan.types import Log
 from tui_train.render import PLAN, PROFILE, SCRIPT, File
+from tui_train.runs import leftovers
+from tui_train.runs.order import NUMBER, next_number, number_of
 from tui_train.supervisor import events
 from tui_train.supervisor.events import Event
 from tui_train.supervisor.progress import Reading
 from tui_train.text import visible
+
+# A plan has some hundred lines, and an attempt some events.
+MOST_PLAN = 16 << 20
+_MOST_EVENTS = 16 << 20
+
+Count = Annotated[int, Meta(ge=0, le=2**53)]
+Pid = Annotated[int, Meta(ge=0, le=2**31 - 1)]
+# Of any age that `time.localtime` knows.
+Time = Annotated[float, Meta(ge=0, le=1e11)]
 
 
 class RunDir(Struct, frozen=True):
@@ -63,22 +76,34 @@ class RunDir(Struct, frozen=True):
 
     def events(self) -> tuple[Event, ...]:
         """Return what happened so far; a line that is not whole, or not ours, is passed over."""
-        return events.read(str(self.path))
+        return self.read_events()[0]
+
+    def read_events(self) -> tuple[tuple[Event, ...], str]:
+        """Return what happened so far, and why not all of it can be read; a line still being written is no damage."""
+        return events.read_with_damage(str(self.path))
 
     def plan(self) -> dict[str, Any]:
         """Return the plan as data; empty where there is no plan.json, or none of ours."""
+        return self.read_plan()[0]
+
+    def read_plan(self) -> tuple[dict[str, Any], str]:
+        """Return the plan as data, and why it cannot be read; empty where there is none."""
+        name = self.plan_file.name
         try:
-            data: Any = msgspec.json.decode(self.plan_file.read_bytes())
-        except (OSError, msgspec.DecodeError):
-            return {}
-        return data if isinstance(data, dict) else {}
+            return json_table(read_regular(self.plan_file, MOST_PLAN)), ""
+        except FileNotFoundError:
+            return {}, ""
+        except OSError as error:
+            return {}, f"{name}: {reason(error)}"
+        except Unparsable as error:
+            return {}, f"{name}: {error}"
 
     def reading(self) -> Reading:
         """Return how the plan says that the training's own lines are read; what is none of ours is passed over."""
         try:
             log = msgspec.convert(self.plan().get("log", {}), Log)
             return Reading(tuple(re.compile(expression) for expression in log.expressions), log.steps)
-        except (msgspec.ValidationError, re.error, RecursionError, OverflowError):
+        except (msgspec.ValidationError, re.error, ValueError, RecursionError, OverflowError):
             return Reading()
 
     def titles(self) -> list[str]:
@@ -94,10 +119,12 @@ def create(name: str, files: Sequence[File]) -> RunDir:
     parent = runs_folder()
     with writing(parent):
         parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-        beside = Path(tempfile.mkdtemp(dir=parent, prefix=".new-"))
+        leftovers.remove(parent)
+        number = next_number(run.path for run in all_runs())
+        beside = Path(tempfile.mkdtemp(dir=parent, prefix=leftovers.HALF_MADE))
     try:
-        fill(beside, files)
-        with writing(parent):
+        with writing(beside), leftovers.held(beside):
+            fill(beside, (*files, File(NUMBER, f"{number}\n")))
             return RunDir(_first_free(name, parent, beside.rename))
     except BaseException:
         shutil.rmtree(beside, ignore_errors=True)
@@ -105,18 +132,45 @@ def create(name: str, files: Sequence[File]) -> RunDir:
 
 
 def fill(folder: Path, files: Sequence[File]) -> None:
-    """Write files into a folder; launch.sh becomes executable."""
+    """Write files into a folder that is made where it is not there, never through a link in it."""
+    with writing(folder):
+        folder.mkdir(parents=True, exist_ok=True)
+        with folder_at(folder) as opened:
+            _write(opened, folder, files)
+
+
+def _write(opened: int, folder: Path, files: Sequence[File], *, replace: bool = True) -> None:
+    """Write files into an open folder; launch.sh becomes executable."""
     for file in files:
-        write_beside(folder / file.path, file.text, 0o755 if file.path == SCRIPT else 0o644)
+        mode = 0o755 if file.path == SCRIPT else 0o644
+        with writing(folder / file.path):
+            try:
+                write_inside(opened, file.path, file.text, mode, replace=replace)
+            except FileExistsError:
+                raise _exists(folder / file.path) from None
+
+
+def _exists(path: Path) -> AlreadyExists:
+    remedy = "Choose another folder, or allow overwriting (--force)."
+    return AlreadyExists(f"{visible(str(path))} already exists", remedy)
 
 
 def export(folder: Path, files: Sequence[File], *, overwrite: bool = False) -> tuple[Path, ...]:
-    """Write the plan's files to a folder and return their paths; CannotWrite when one stands there already."""
+    """Write the plan's files to a folder and return their paths; AlreadyExists when one of them is there.
+
+    CannotWrite where the folder is another user's, or a link in it leads elsewhere.
+    """
     targets = tuple(folder / file.path for file in files)
-    standing = [visible(str(target)) for target in targets if target.exists()]
-    if standing and not overwrite:
-        raise CannotWrite(f"{standing[0]} stands already", "Choose another folder, or allow overwriting (--force).")
-    fill(folder, files)
+    with writing(folder):
+        folder.mkdir(parents=True, exist_ok=True)
+        with folder_at(folder) as opened:
+            if owner := others(opened):
+                message = f"{visible(str(folder))} belongs to {visible(owner)}, who could change what you start from it"
+                raise CannotWrite(message, "Name a folder that does not exist yet, or one of your own.")
+            existing = next((target for target in targets if os.path.lexists(target)), None)
+            if existing and not overwrite:
+                raise _exists(existing)
+            _write(opened, folder, files, replace=overwrite)
     return targets
 
 
@@ -135,7 +189,7 @@ def find(reference: str) -> RunDir:
     if len(matching) == 1:
         return matching[0]
     if matching:
-        raise NotFound(f"{visible(reference)} fits {len(matching)} runs", f"Say which: {matching[0].name}, ….")
+        raise NotFound(f"{visible(reference)} fits {len(matching)} runs", f"Say which: {visible(matching[0].name)}, ….")
     raise NotFound(f"there is no run {visible(reference)}", "See `tui-train runs`.")
 
 
@@ -145,7 +199,7 @@ def all_runs() -> tuple[RunDir, ...]:
         folders = [path for path in runs_folder().iterdir() if path.name[0] != "." and _is_run(path)]
     except OSError:
         return ()
-    return tuple(RunDir(path) for path in sorted(folders, key=lambda path: path.name, reverse=True))
+    return tuple(RunDir(path) for path in sorted(folders, key=_order, reverse=True))
 
 
 def _is_run(folder: Path) -> bool:
@@ -154,6 +208,11 @@ def _is_run(folder: Path) -> bool:
     except OSError:
         # A folder of somebody else's hides itself, not all the others.
         return False
+
+
+def _order(folder: Path) -> tuple[int, str]:
+    """Return what runs are ordered by; names begin with the local time, which goes back with clocks and zones."""
+    return number_of(folder), folder.name
 
 
 def new_folder(name: str, parent: Path) -> Path:
@@ -175,4 +234,4 @@ def _first_free(name: str, parent: Path, make: Callable[[Path], object]) -> Path
                 continue
             raise
         return folder
-    raise CannotWrite(f"no free name in {parent}", "Remove old ones.")
+    raise CannotWrite(f"no free name in {visible(str(parent))}", "Remove old ones.")

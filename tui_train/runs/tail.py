@@ -3,7 +3,9 @@
 from collections.abc import Iterator
 from pathlib import Path
 
+from tui_train.files import reason, regular_size
 from tui_train.supervisor.lines import bar, fold, last_of
+from tui_train.supervisor.regular import open_regular
 
 _PIECE = 1 << 20
 _SEEN = 1 << 16
@@ -17,16 +19,15 @@ class Tail:
         self.path = path
         self.offset = 0
         self.skipped = 0
+        # Why the last read failed, in words.
+        self.problem = ""
         self._rest = b""
         if last is not None:
             self.skip(last)
 
     def size(self) -> int:
         """Return the file's size in bytes, 0 while there is none."""
-        try:
-            return self.path.stat().st_size
-        except OSError:
-            return 0
+        return regular_size(self.path)[1]
 
     def read(self) -> list[str]:
         """Return the whole lines of the next piece (at most 1 MiB), safe to show; `behind` tells of more."""
@@ -62,20 +63,25 @@ class Tail:
 
     @property
     def behind(self) -> int:
-        """Bytes that are written and not yet read."""
+        """Bytes that are written and not yet read; 0 while they cannot be read, see `problem`."""
+        if self.problem:
+            return 0
         size = self.size()
         return size - self.offset if size >= self.offset else size
 
     def _piece(self) -> bytes:
         try:
-            with self.path.open("rb") as file:
+            with open_regular(self.path) as file:
                 if self.size() < self.offset:
                     # Someone emptied it, to free some space.
                     self.offset, self._rest = 0, b""
                 file.seek(self.offset)
                 piece = file.read(_PIECE)
-        except OSError:
+        except OSError as error:
+            # One that is not there yet has nothing to read.
+            self.problem = "" if isinstance(error, FileNotFoundError) else reason(error)
             return b""
+        self.problem = ""
         self.offset += len(piece)
         return piece
 

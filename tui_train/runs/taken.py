@@ -8,8 +8,8 @@ from tui_train.errors import Unavailable
 from tui_train.facts.taken import busy, clash, spellings
 from tui_train.facts.types import Taken
 from tui_train.places import runs_folder, trials_folder
+from tui_train.runs.listing import read_run
 from tui_train.runs.rundir import RunDir, all_runs
-from tui_train.runs.status import status
 from tui_train.text import visible
 
 _NEWEST = 32
@@ -17,7 +17,7 @@ _NEWEST = 32
 
 def taken(port: int = 0) -> tuple[Taken, ...]:
     """Return what live runs have, those included whose processes are left; and `port`, where another program has it."""
-    found = [wants(run) for run in (*all_runs(), *_trials()) if (now := status(run)).live or now.leftover]
+    found = [wants(run) for run in (*all_runs(), *_trials()) if read_run(run).going]
     if port and all(one.port != port for one in found) and busy(port):
         found.append(Taken(port=port))
     return tuple(found)

@@ -11,8 +11,10 @@ from typing import Any, NamedTuple
 from . import regular
 
 NAME = "events.jsonl"
-# What other programs read as a whole number.
-_MOST = 2**63
+# What other programs read as a whole number; what the system calls a process; of what age a calendar knows.
+_MOST = 2**53
+_LIMITS = {"pid": 2**31, "leader": 2**31, "grace": 10**9}
+_LATEST = 1e11
 
 
 class Event(NamedTuple):
@@ -53,30 +55,46 @@ _TYPES = {name: type(value) for name, value in Event._field_defaults.items()}
 
 def read(folder: str) -> tuple[Event, ...]:
     """Return what happened so far; a line that is not whole, or not ours, is passed over."""
+    return read_with_damage(folder)[0]
+
+
+def read_with_damage(folder: str) -> tuple[tuple[Event, ...], str]:
+    """Return what happened so far, and why not all of it can be read; a line still being written is no damage."""
     try:
         data = regular.read(os.path.join(folder, NAME), end=True)
-    except OSError:
-        return ()
-    return tuple(event for line in data.split(b"\n") if line.strip() for event in _event(line))
+    except FileNotFoundError:
+        return (), ""
+    except OSError as error:
+        return (), f"{NAME}: {error.strerror}"
+    found, damage = [], ""
+    *whole, rest = data.split(b"\n")
+    for number, line in enumerate((*whole, rest), 1):
+        event = _event(line)
+        if event:
+            found.append(event)
+        elif not damage and line.strip() and number <= len(whole):
+            damage = f"{NAME}, line {number}: it is no event"
+    return tuple(found), damage
 
 
-def _event(line: bytes) -> tuple[Event, ...]:
+def _event(line: bytes) -> Event | None:
     try:
         told = json.loads(line)
     except (ValueError, RecursionError):
-        return ()
+        return None
     if not isinstance(told, dict) or not isinstance(told.get("event"), str):
-        return ()
+        return None
     known = {name: value for name, value in told.items() if name in _TYPES}
-    if not all(_fits(value, _TYPES[name]) for name, value in known.items()):
-        return ()
-    return (Event(**known),)
+    if not all(_fits(name, value) for name, value in known.items()):
+        return None
+    return Event(**known)
 
 
-def _fits(value: Any, kind: type) -> bool:
+def _fits(name: str, value: Any) -> bool:
+    kind = _TYPES[name]
     if kind is float:
-        return isinstance(value, (int, float)) and type(value) is not bool and -_MOST < value < _MOST
-    return type(value) is kind and (not isinstance(value, int) or -_MOST < value < _MOST)
+        return isinstance(value, (int, float)) and type(value) is not bool and 0 <= value < _LATEST
+    return type(value) is kind and (not isinstance(value, int) or -1 <= value < _LIMITS.get(name, _MOST))
 
 
 class Journal:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 
+from . import regular
 from .lines import fold
 from .progress import Progress, Reading, advance
 
@@ -16,8 +17,7 @@ _LABELLED = re.compile(r"[^\W\d_][^%|]*:\s+\d{1,3}%\|")
 def first_step(log: str, reading: Reading) -> int:
     """Return the first step that a log's beginning tells, 0 where it tells none."""
     try:
-        with open(log, "rb") as file:
-            head = file.read(HEAD)
+        head = regular.read(log, HEAD)
     except OSError:
         return 0
     for piece in head.replace(b"\0", b"").replace(b"\r", b"\n").split(b"\n")[:-1]:

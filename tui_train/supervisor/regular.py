@@ -1,36 +1,62 @@
-"""Files that others may have written: read from regular files only, and never more than a limit."""
+"""Files that others may have written: opened only where they are regular ones, and read no further than a limit."""
 
 from __future__ import annotations
 
 import contextlib
 import errno
+import io
 import os
-import stat
+from stat import S_ISBLK, S_ISCHR, S_ISDIR, S_ISFIFO, S_ISREG, S_ISSOCK
 
 # An events.jsonl of a year of starts has some 100 kB.
 MOST = 16 << 20
+_KINDS = (
+    (S_ISDIR, "a folder"),
+    (S_ISFIFO, "a pipe"),
+    (S_ISCHR, "a device"),
+    (S_ISBLK, "a device"),
+    (S_ISSOCK, "a socket"),
+)
 
 
-def read(path: str, most: int = MOST, *, end: bool = False) -> bytes:
-    """Return a file's bytes, no more than `most`: its beginning, or its `end`.
+def open_regular(path: str | os.PathLike[str], folder: int | None = None) -> io.FileIO:
+    """Open a regular file, unbuffered; OSError for a pipe, a device or a folder, which is never waited for.
 
-    Raises OSError where there is no such file, or where it is none to read from: a folder, a pipe, a device.
+    With the descriptor of a `folder`, `path` is a name in it, and a link is refused.
     """
-    # A pipe without a writer would block.
-    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    follows = folder is None
     try:
-        found = os.fstat(descriptor)
-        if not stat.S_ISREG(found.st_mode):
-            raise OSError(errno.EINVAL, "not a regular file", path)
-        if end and found.st_size > most:
-            os.lseek(descriptor, -most, os.SEEK_END)
-        pieces = []
-        while most > 0 and (piece := os.read(descriptor, min(most, 1 << 20))):
+        # Even to open a device may do something.
+        _refuse_other(os.stat(path, dir_fd=folder, follow_symlinks=follows).st_mode, path)
+        flags = os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC | (0 if follows else os.O_NOFOLLOW)
+        file = os.open(path, flags, dir_fd=folder)
+    except ValueError as error:
+        # A NUL byte in a path that a file names.
+        raise OSError(errno.EINVAL, str(error), str(path)) from None
+    try:
+        _refuse_other(os.fstat(file).st_mode, path)
+        return io.FileIO(file)
+    except BaseException:
+        os.close(file)
+        raise
+
+
+def _refuse_other(mode: int, path: str | os.PathLike[str]) -> None:
+    if not S_ISREG(mode):
+        kind = next((words for is_kind, words in _KINDS if is_kind(mode)), "a link")
+        raise OSError(errno.EINVAL, f"it is {kind}, not a regular file", str(path))
+
+
+def read(path: str | os.PathLike[str], most: int = MOST, folder: int | None = None, *, end: bool = False) -> bytes:
+    """Return the first bytes of a regular file, at most `most`, or the last; OSError where it cannot be read."""
+    pieces, left = [], most
+    with open_regular(path, folder) as file:
+        if end:
+            file.seek(-min(most, os.fstat(file.fileno()).st_size), os.SEEK_END)
+        while left > 0 and (piece := file.read(left)):
             pieces.append(piece)
-            most -= len(piece)
-        return b"".join(pieces)
-    finally:
-        os.close(descriptor)
+            left -= len(piece)
+    return b"".join(pieces)
 
 
 def write_beside(path: str, data: bytes, mode: int = 0o644) -> None:

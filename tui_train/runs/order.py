@@ -1,0 +1,25 @@
+"""The order of runs: each folder keeps a number, since clocks are set back and names have the local time."""
+
+from collections.abc import Iterable
+from pathlib import Path
+
+from tui_train.files import read_regular
+
+NUMBER = ".number"
+_LARGEST = 10**9
+_MOST = 16
+
+
+def number_of(folder: Path) -> int:
+    """Return a run's number; 0, which is older than all, where the folder has none."""
+    try:
+        text = read_regular(folder / NUMBER, _MOST).strip()
+    except OSError:
+        return 0
+    number = int(text) if text.isdigit() else 0
+    return number if number < _LARGEST else 0
+
+
+def next_number(folders: Iterable[Path]) -> int:
+    """Return a number that makes a new run the newest of all."""
+    return max(map(number_of, folders), default=0) + 1
