@@ -4,6 +4,7 @@ Usage: python benchmarks/bench.py [--quick] [--only NAME]. Times are of this mac
 """
 
 import argparse
+import io
 import os
 import pty
 import select
@@ -19,6 +20,8 @@ from fcntl import ioctl
 from pathlib import Path
 
 import psutil
+
+from tui_train.diagnose.reader import lines
 
 HELLO = """
 from textual.app import App
@@ -309,6 +312,22 @@ def large(gigabytes: int, env: dict[str, str], folder: Path) -> None:
         (run / "attempt-1.log").unlink()
 
 
+def diagnosed(megabytes: int) -> None:
+    """Print how fast a large log is read for a diagnosis, beside what it takes to split it into lines."""
+    steps = b"".join(
+        b"step %d | loss %.4f | lr 5.0e-04 | tokens/s 10711\n" % (step, 1 / step) for step in range(1, 20_000)
+    )
+    log = steps * (megabytes * 2**20 // len(steps))
+    lines(io.BytesIO(steps))  # its expressions are compiled once
+    begin = time.perf_counter()
+    lines(io.BytesIO(log))
+    read = time.perf_counter()
+    log.split(b"\n")
+    split = time.perf_counter() - read
+    rate, ratio = len(log) / 1e6 / (read - begin), (read - begin) / split
+    print(f"diagnose reads a large log at {rate:.0f} MB/s, {ratio:.0f} times as long as it takes to split")
+
+
 def _ms(found: list[float]) -> str:
     return f"{statistics.median(found) * 1000:.0f} ms"
 
@@ -317,7 +336,7 @@ def main() -> None:
     """Run all, or the one that was named."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--quick", action="store_true", help="fewer repetitions")
-    kinds = ("first", "keys", "supervisor", "producer", "stream", "large")
+    kinds = ("first", "keys", "supervisor", "producer", "stream", "large", "diagnose")
     parser.add_argument("--only", choices=kinds, help="this one alone")
     given = parser.parse_args()
     quick = given.quick
@@ -333,6 +352,7 @@ def main() -> None:
             "producer": lambda: producer(1 if quick else 7, 200_000 if quick else 1_000_000, env, folder),
             "stream": lambda: stream(10 if quick else 30, 100_000, env, folder),
             "large": lambda: large(1 if quick else 5, env, folder),
+            "diagnose": lambda: diagnosed(20 if quick else 100),
         }
         for kind, measure in measured.items():
             if given.only in {None, kind}:

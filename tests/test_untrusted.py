@@ -47,7 +47,7 @@ def tui_train(*arguments, seconds=20, powerless=False):
 
 
 def new_run(name="x"):
-    return rundir.create(name, ready(profile({"hardware.device": "cpu"}), facts()).files, b"{}")
+    return rundir.create(name, ready(profile({"hardware.device": "cpu"}), facts()).files)
 
 
 def fifo(path):

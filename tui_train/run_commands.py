@@ -110,7 +110,7 @@ def runs(*, as_json: bool) -> None:
 
 
 def _run_data(listed: Listed) -> dict[str, Any]:
-    told = msgspec.to_builtins(listed.status) if listed.status else {"state": "damaged"}
+    told = listed.status.data() if listed.status else {"state": "damaged"}
     return {"run": listed.run.name, "path": str(listed.run.path), **told, "damage": listed.damage}
 
 

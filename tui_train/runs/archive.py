@@ -92,7 +92,7 @@ def _about(run: RunDir) -> str:
         "python": platform.python_version(),
         "system": platform.platform(),
         "run": run.name,
-        "status": msgspec.to_builtins(now),
+        "status": now.data(),
     }
     return msgspec.json.format(msgspec.json.encode(told), indent=2).decode() + "\n"
 

@@ -56,6 +56,10 @@ class Status(NamedTuple):
     container: str = ""
     host: str = ""
 
+    def data(self) -> dict[str, object]:
+        """Return it as plain data, for JSON."""
+        return {**self._asdict(), "attempts": [attempt._asdict() for attempt in self.attempts]}
+
     @property
     def live(self) -> bool:
         """Whether its supervisor still works."""

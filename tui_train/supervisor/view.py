@@ -21,14 +21,14 @@ _LOOK = 0.3
 def show_status(run_dir: str, *, as_json: bool) -> int:
     """Print how the run stands."""
     now = state.read(run_dir)
-    _print(_data(now) if as_json else _words(now))
+    _print(now.data() if as_json else _words(now))
     return 0
 
 
 def show_stop(run_dir: str, *, as_json: bool, at_once: bool) -> int:
     """End the run, and print how it stands then."""
     now = stop.stop(run_dir, at_once=at_once)
-    _print(_data(now) if as_json else _words(now))
+    _print(now.data() if as_json else _words(now))
     return 0
 
 
@@ -94,12 +94,6 @@ def _since(path: str, offset: int) -> bytes:
 
 def _log(run_dir: str, number: int) -> str:
     return attempt_log(run_dir, number)
-
-
-def _data(now: Status) -> dict[str, object]:
-    told = now._asdict()
-    told["attempts"] = [attempt._asdict() for attempt in now.attempts]
-    return told
 
 
 def _words(now: Status) -> str:
