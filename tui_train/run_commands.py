@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 import click
-import msgspec
 
 from tui_train import show
 from tui_train.commands import edited, load, mended, print_json, require, show_machines

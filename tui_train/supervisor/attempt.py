@@ -16,6 +16,7 @@ from .transport import NodeCommand, Task
 
 # What SIGKILL does not end in so long hangs in a driver.
 _ENDS = 10.0
+_KILLED = 128 + signal.SIGKILL
 
 
 class Ended(NamedTuple):
@@ -209,7 +210,8 @@ def _read(start: Start, position: int, log: str, code: int, family: Family) -> E
         alone = outcome.trained_apart(log, start.planned.world_size)
         return Ended(APART, apart=True) if alone else Ended(0)
     told = memory_end.memory_end(log, family.seen)
-    if not told.phase:
+    # Whoever was killed had no error of its own.
+    if not told.phase or code == _KILLED:
         return Ended(code, on_host=told.on_host)
     hopeless = ""
     if told.stranger:

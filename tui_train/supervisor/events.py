@@ -61,12 +61,12 @@ def read(folder: str) -> tuple[Event, ...]:
 def read_with_damage(folder: str) -> tuple[tuple[Event, ...], str]:
     """Return what happened so far, and why not all of it can be read; a line still being written is no damage."""
     try:
-        data = regular.read(os.path.join(folder, NAME), end=True)
+        data = regular.read(os.path.join(folder, NAME), regular.MOST + 1, end=True)
     except FileNotFoundError:
         return (), ""
     except OSError as error:
         return (), f"{NAME}: {error.strerror}"
-    found, damage = [], ""
+    found, damage = [], f"{NAME}: it is larger than {regular.MOST >> 20} MiB" if len(data) > regular.MOST else ""
     *whole, rest = data.split(b"\n")
     for number, line in enumerate((*whole, rest), 1):
         event = _event(line)
