@@ -220,9 +220,9 @@ def test_a_profile_that_cannot_be_used(tmp_path, name):
 def test_a_profile_that_is_not_there(tmp_path):
     assert "Saved profiles: none yet." in refused("plan", "mine", code=66)
     assert "there is no profile" in refused("run", "./mine.toml", code=66)
-    assert "is a directory" in refused("plan", "./", code=65)
+    assert "it is a folder" in refused("plan", "./", code=65)
     assert "nobody" in refused("plan", "~nobody-of-that-name/x.toml", code=65)
-    assert "is a directory" in refused("plan", f"{tmp_path}/", code=65)
+    assert "it is a folder" in refused("plan", f"{tmp_path}/", code=65)
 
 
 @pytest.mark.parametrize(
@@ -509,8 +509,8 @@ def test_a_folder_is_a_run_where_no_id_is_meant(mine):
 def test_a_plan_of_another_shape_is_passed_over(mine, text):
     tui("run", mine)
     newest().plan_file.write_text(text)
-    tui("resume", "last")
-    assert "— attempt 2: " in tui("attach", "last").stdout
+    assert "plan.json is no plan of tui-train: export it again" in refused("resume", "last", code=69)
+    assert "tick 1" in tui("attach", "last").stdout
 
 
 def test_following_keeps_two_points_however_many_there_were(monkeypatch, capsys):

@@ -198,7 +198,8 @@ def _plan_data(prepared: Prepared) -> dict[str, Any]:
         data["plan"] = msgspec.to_builtins(made)
         for attempt, told in zip(made.attempts, data["plan"]["attempts"], strict=True):
             told["argv"] = _words(made, attempt)
-        data["files"] = {file.path: file.text for file in prepared.files}
+        # The supervisor is the same in every run, and long; its modules are told by what they are for.
+        data["files"] = {file.path: file.text for file in listed(prepared.files)}
     return data
 
 
