@@ -219,9 +219,9 @@ def test_a_profile_that_cannot_be_used(tmp_path, name):
 def test_a_profile_that_is_not_there(tmp_path):
     assert "Saved profiles: none yet." in refused("plan", "mine", code=66)
     assert "there is no profile" in refused("run", "./mine.toml", code=66)
-    assert "is a directory" in refused("plan", "./", code=65)
+    assert "it is a folder" in refused("plan", "./", code=65)
     assert "nobody" in refused("plan", "~nobody-of-that-name/x.toml", code=65)
-    assert "is a directory" in refused("plan", f"{tmp_path}/", code=65)
+    assert "it is a folder" in refused("plan", f"{tmp_path}/", code=65)
 
 
 @pytest.mark.parametrize(
