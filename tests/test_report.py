@@ -236,6 +236,11 @@ def run(tmp_path, monkeypatch):
     (run.path / "output").mkdir()
     (run.path / "output" / "model.bin").write_text("weights")
     (run.path / "attempt-9.log").symlink_to("/etc/passwd")
+    os.mkfifo(run.path / "attempt-8.log")
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    (elsewhere / "launch.log").write_text("of another folder\n")
+    (run.path / "node-2").symlink_to(elsewhere)
     return run
 
 
