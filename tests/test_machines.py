@@ -238,11 +238,17 @@ def resuming(tmp_path, **more):
         "hardware.processes": 1,
         "nodes.count": 2,
         "nodes.address": "127.0.0.1",
+        "nodes.port": free_port(),
         "recipe.global_batch": 16,
         **more,
     }
     run, made = exported(tmp_path / "run", profile(taken(values)), facts(python=tmp_path / "python"))
     return run, made, plain_environment(STUB_NOTES=str(tmp_path / "notes"))
+
+
+def free_port():
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        return server.getsockname()[1]
 
 
 def test_a_taken_port_is_said_before_anything_starts(tmp_path):

@@ -10,7 +10,7 @@ become() { eval "$yours" 2> /dev/null; cd -- "$1" && exec "${@:2}"; exit 69; } #
 _OLD_PYTHON = """\
   python3 -I -S -c 'import sys; sys.exit(sys.version_info < (3, 8))' 2> /dev/null ||
     refuse 69 'needs Python 3.8 or newer as python3 on this machine, outside the container; --plain does not'"""
-_CHECKPOINT = '[ -n "$plain" ] || checkpoint=$({} -I -S "$run_dir/supervisor" checkpoint "$attempt" 2> /dev/null)'
+_ASK = '$({} -I -S -X utf8 "$run_dir/supervisor" checkpoint "$attempt" 2> /dev/null)'
 _ALONE = "there is no supervisor/ beside it: nothing falls back or resumes, and only Ctrl-C stops it"
 _SETTINGS = 'env "${settings[@]}" '
 
@@ -78,12 +78,15 @@ def _dry_run(plan: Plan, settings: tuple[Line, ...]) -> list[str]:
     lines = [
         'if [ -n "$dry_run" ]; then',
         f"  for ((attempt = 1; attempt <= {len(plan.attempts)}; attempt++)); do",
-        *([f"    {_CHECKPOINT.format(_host(plan))}"] if _resumes(plan) else []),
+        *(['    [ -n "$plain" ] || checkpoint=' + _ASK.format(_host(plan))] if _resumes(plan) else []),
         "    choose",
         '    printf \'# attempt %s: %s\\ncd -- %q\\n\' "$attempt" "$title" "$folder"',
     ]
     if _fills(plan):
         lines.append("    echo '# *.filled.* are copies of the files beside it, with the paths of this folder in them'")
+    if plan.nodes > 1 and plan.gpus:
+        first = "# these cards are the first machine's: name the ones here, --cards=UUID,…"
+        lines.append(f'    [ "$node_rank" -eq 0 ] || [ -n "$own_cards" ] || echo "{first}"')
     if settings:
         lines.append("    printf 'export%s\\n' \"$(printf ' %q' \"${settings[@]}\")\"")
     return [*lines, "    printf '%s\\n' \"$(printf '%q ' \"${command[@]}\")\"", "  done", "  exit"]
