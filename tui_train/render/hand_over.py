@@ -10,7 +10,7 @@ become() { eval "$yours" 2> /dev/null; cd -- "$1" && exec "${@:2}"; exit 69; } #
 _OLD_PYTHON = """\
   python3 -I -S -c 'import sys; sys.exit(sys.version_info < (3, 8))' 2> /dev/null ||
     refuse 69 'needs Python 3.8 or newer as python3 on this machine, outside the container; --plain does not'"""
-_ASK = '$({} -I -S -X utf8 "$run_dir/supervisor" checkpoint "$attempt" 2> /dev/null)'
+_ASK = '$({} -I -S -X utf8 -B "$run_dir/supervisor" checkpoint "$attempt" 2> /dev/null)'
 _ALONE = "there is no supervisor/ beside it: nothing falls back or resumes, and only Ctrl-C stops it"
 _SETTINGS = 'env "${settings[@]}" '
 

@@ -11,7 +11,6 @@ if sys.version_info < (3, 8):  # noqa: UP036 - any Python may be named, and an o
 # The run folder comes last on the path, so that no file of the user's takes the place of a standard module.
 _FOLDER = os.path.dirname(os.path.realpath(__file__))
 sys.path = [*(entry for entry in sys.path if os.path.realpath(entry) != _FOLDER), os.path.dirname(_FOLDER)]
-sys.dont_write_bytecode = False
 
 if __name__ == "__main__":
     from supervisor.command import main  # type: ignore[import-not-found,unused-ignore]

@@ -73,7 +73,7 @@ case $python in /*) ;; */*) python=$PWD/$python ;; esac
 
 if [ -n "$dry_run" ]; then
   for ((attempt = 1; attempt <= 5; attempt++)); do
-    [ -n "$plain" ] || checkpoint=$("$python" -I -S -X utf8 "$run_dir/supervisor" checkpoint "$attempt" 2> /dev/null)
+    [ -n "$plain" ] || checkpoint=$("$python" -I -S -X utf8 -B "$run_dir/supervisor" checkpoint "$attempt" 2> /dev/null)
     choose
     printf '# attempt %s: %s\ncd -- %q\n' "$attempt" "$title" "$folder"
     printf 'export%s\n' "$(printf ' %q' "${settings[@]}")"
