@@ -36,6 +36,7 @@ from .messages import (
     OpenRun,
     OpenStep,
 )
+from .textual_fixes import fix_textual
 
 if TYPE_CHECKING:
     from tui_train.report import Source
@@ -43,6 +44,7 @@ if TYPE_CHECKING:
 
     from .step import Step
 
+fix_textual()
 _UNDO = 100
 _TYPED = 0.7  # seconds without a key
 
@@ -87,7 +89,7 @@ class Wizard(Looking):
         self.action_look()
         self._warm()
 
-    @work(thread=True, exit_on_error=False)
+    @work(thread=True)
     def _warm(self) -> None:
         """Import the steps while nobody waits for them."""
         for step in STEPS:
@@ -226,16 +228,19 @@ class Wizard(Looking):
     def _leave(self) -> None:
         from tui_train.facts.ask import give_up
 
-        self._remember()
-        give_up()
-        self.exit(0)
+        try:
+            self._remember()
+        finally:
+            # Whatever fails, the wizard can be left.
+            give_up()
+            self.exit(0)
 
     def _keep(self) -> None:
         """Remember the profile while nobody waits for it, so that a lost connection does not lose it."""
         if self._kept != self._remembered:
             self._keep_now()
 
-    @work(thread=True, group="keep", exit_on_error=False)
+    @work(thread=True, group="keep")
     def _keep_now(self) -> None:
         self._remember()
 

@@ -62,7 +62,7 @@ class Stuck(Exception):
 def random_events(seed: int, count: int) -> list[Event]:
     """Return the events of a session; the last part of each says whether the wizard may draw before the next."""
     chance = random.Random(f"events {seed}")
-    return [(*_event(chance), chance.random() < 0.6) for _ in range(count)]
+    return [(*_event(chance), chance.random() < 0.4) for _ in range(count)]
 
 
 def _event(chance: random.Random) -> Event:

@@ -111,7 +111,7 @@ class LogPane(Vertical):
         if filtered:
             filtered.close()
 
-    @work(thread=True, group="listen", exit_on_error=False)
+    @work(thread=True, group="listen")
     def _listen(self, search: Search) -> None:
         for found in search.news():
             self.post_message(Told(search, found))
