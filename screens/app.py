@@ -9,6 +9,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from rich.text import Text
 from textual import on, work
 from textual.app import SystemCommand
 from textual.binding import Binding, BindingType
@@ -228,12 +229,13 @@ class Wizard(Looking):
     def _leave(self) -> None:
         from tui_train.facts.ask import give_up
 
+        lost = None
         try:
             self._remember()
-        finally:
-            # Whatever fails, the wizard can be left.
-            give_up()
-            self.exit(0)
+        except Exception as error:  # noqa: BLE001 - whatever fails, the wizard can be left
+            lost = Text(visible(f"tui-train: the last values could not be kept: {error}"))
+        give_up()
+        self.exit(0, message=lost)
 
     def _keep(self) -> None:
         """Remember the profile while nobody waits for it, so that a lost connection does not lose it."""

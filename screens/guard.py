@@ -8,6 +8,7 @@ from typing import Any
 
 from rich.text import Text
 from textual.app import App
+from textual.css.query import NoMatches
 from textual.dom import DOMNode
 from textual.geometry import Region, Size
 from textual.message import Message
@@ -37,11 +38,15 @@ class Guarded(App[int]):
     # Textual ends the message loop of whatever raises, and then the app. Neither has a public hook; all messages of
     # all widgets pass here.
     async def _dispatch_message(self, message: Message) -> None:
-        await self._guarded(super()._dispatch_message, message)
+        await self._guarded(self, super()._dispatch_message, message)
 
-    async def _guarded(self, dispatch: Callable[[Message], Awaitable[None]], message: Message) -> None:
+    async def _guarded(self, of: DOMNode, dispatch: Callable[[Message], Awaitable[None]], message: Message) -> None:
         try:
             await dispatch(message)
+        except NoMatches as error:
+            # A screen that is closed loses its parts first, while its messages are still handled.
+            if not self._exit and not any(getattr(node, "_pruning", False) for node in of.ancestors_with_self):
+                self._handle_exception(error)
         except Exception as error:  # noqa: BLE001 - whatever it is, the next key is to work
             self._handle_exception(error)
 
@@ -58,7 +63,7 @@ class Guarded(App[int]):
         if "_dispatch_message" in vars(widget):
             return
         guards = {
-            "_dispatch_message": partial(self._guarded, widget._dispatch_message),
+            "_dispatch_message": partial(self._guarded, widget, widget._dispatch_message),
             "render_lines": partial(self._lines, widget.render_lines),
             "get_content_width": partial(self._extent, widget.get_content_width),
             "get_content_height": partial(self._extent, widget.get_content_height),

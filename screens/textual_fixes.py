@@ -5,7 +5,9 @@ from typing import Any
 
 from textual.await_complete import AwaitComplete
 from textual.content import Content
+from textual.geometry import Offset
 from textual.screen import Screen
+from textual.widget import Widget
 from textual.widgets import OptionList
 
 _FIXED = "_tui_train_fixed"
@@ -19,6 +21,7 @@ def fix_textual() -> None:
     _fix_pages()
     _fix_dismiss()
     _fix_narrow_text()
+    _fix_click_on_removed()
 
 
 def _fix_pages() -> None:
@@ -54,3 +57,15 @@ def _fix_narrow_text() -> None:
         return wrap(self, max(1, width), *arguments, **named)
 
     Content._wrap_and_format = fixed  # type: ignore[method-assign]
+
+
+def _fix_click_on_removed() -> None:
+    widget_at = Screen.get_widget_and_offset_at
+
+    @wraps(widget_at)
+    def fixed(self: Screen[Any], x: int, y: int) -> tuple[Widget | None, Offset | None]:
+        # Until the next layout it finds what has just been removed, whose parent, in which text is selected, is gone.
+        widget, offset = widget_at(self, x, y)
+        return (None, None) if widget is not None and widget.parent is None else (widget, offset)
+
+    Screen.get_widget_and_offset_at = fixed  # type: ignore[method-assign]
