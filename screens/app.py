@@ -13,6 +13,7 @@ from rich.text import Text
 from textual import on, work
 from textual.app import SystemCommand
 from textual.binding import Binding, BindingType
+from textual.command import CommandPalette
 from textual.dom import DOMNode
 from textual.screen import Screen
 from textual.timer import Timer
@@ -278,6 +279,11 @@ class Wizard(Looking):
                 yield SystemCommand(binding.description, about, partial(self._act, binding.action, active.node))
         yield SystemCommand("Look again", "Read the machine and its Pythons again", self.action_look)
         yield SystemCommand("Theme", "Change the colours", self.action_change_theme)
+
+    def action_command_palette(self) -> None:
+        """Open the palette, without Textual's fixed id: the one before may still be closing, and ids are unique."""
+        if not CommandPalette.is_open(self):
+            self.push_screen(CommandPalette())
 
     async def _act(self, action: str, node: DOMNode) -> None:
         await self.run_action(action, node)

@@ -23,7 +23,9 @@ from tui_train.text import visible
 # Seconds until the same fault is shown again: one in a timer comes ten times a second.
 _AGAIN = 30.0
 _SHOWN = 20.0
-_LONGEST = 100
+_HEAD = "Internal error: "
+_SHORTEST = 12
+_MARGIN = 6  # of a notice: its border, padding, and a scroll bar beside it
 
 
 class Guarded(App[int]):
@@ -103,7 +105,7 @@ class Guarded(App[int]):
         if now - self._faults.get(name, -_AGAIN) < _AGAIN:
             return
         self._faults[name] = now
-        self._last_fault = _line(error, record(error))
+        self._last_fault = _line(error, record(error), self.size.width)
         if not self._running or self._exit:
             return
         self.notify(self._last_fault, severity="error", timeout=_SHOWN, markup=False)
@@ -127,7 +129,9 @@ class Guarded(App[int]):
             self._exit_renderables.append(Text(f"tui-train: {self._last_fault}"))
 
 
-def _line(error: BaseException, file: str) -> str:
+def _line(error: BaseException, file: str, width: int) -> str:
+    """Return what failed and the file to report it with, in one line where the terminal has room for it."""
+    report = f"; report: {visible(file)}"
+    room = max(_SHORTEST, width - _MARGIN - len(_HEAD) - len(report))
     words = visible(" ".join(f"{type(error).__name__}: {error}".split()))
-    words = words if len(words) <= _LONGEST else f"{words[: _LONGEST - 1]}…"
-    return f"Internal error, please report it: {words}. Details: {visible(file)}"
+    return _HEAD + (words if len(words) <= room else f"{words[: room - 1]}…") + report

@@ -39,7 +39,7 @@ from .widgets.why import Why
 
 _RETRY = 30.0  # seconds, for a long log is read from its start
 _MOST_ATTEMPTS = 100
-_UNREAD = "step, loss and state cannot be read any further (an internal error); the log below can"
+_UNREAD = "step and loss can no longer be read; the log below is still followed"
 _ROOM = 34  # rows, for a diagnosis, the plot and some of the log
 
 

@@ -19,11 +19,11 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from random_worlds import World, world
-from textual import events, on
+from textual import events
 from textual.drivers.headless_driver import HeadlessDriver
 from textual.geometry import Size
 from textual.keys import _character_to_key
-from textual.worker import Worker, WorkerState
+from textual.worker import WorkerFailed
 from tui_train.screens.app import Wizard
 
 from tui_train.errors import TuiTrainError
@@ -104,14 +104,10 @@ class Driven(Wizard):
         return self._driver
 
     def _handle_exception(self, error: Exception) -> None:
-        self.faults.append(fault_of(error))
+        cause = error.error if isinstance(error, WorkerFailed) else error
+        if not isinstance(cause, TuiTrainError):
+            self.faults.append(fault_of(cause))
         super()._handle_exception(error)
-
-    @on(Worker.StateChanged)
-    def _note_worker(self, event: Worker.StateChanged) -> None:
-        error = event.worker.error
-        if event.state == WorkerState.ERROR and error and not isinstance(error, TuiTrainError):
-            self.faults.append(fault_of(error))
 
 
 def fault_of(error: BaseException) -> Fault:

@@ -92,11 +92,11 @@ async def shown(pilot: Pilot[Any]) -> str:
     """Return the notices, when one is about the fault; and what it names is written, and what is on the screen."""
     app = pilot.app
     await settle(pilot)
-    (notice,) = [notice for notice in app._notifications if INJECTED in notice.message]
+    (notice,) = [notice for notice in app._notifications if "RuntimeError" in notice.message]
     assert notice.severity == "error"
     assert "\n" not in notice.message
-    assert notice.message.startswith("Internal error, please report it: RuntimeError: an injected fault. Details: ")
-    named = notice.message.rpartition("Details: ")[2]
+    assert notice.message.startswith("Internal error: RuntimeError: an i")
+    named = notice.message.rpartition("; report: ")[2]
     assert Path(named).expanduser() == faults_log()
     written = faults_log().read_text()
     assert "Traceback" in written
@@ -256,7 +256,7 @@ async def test_a_fault_in_an_action_and_in_a_timer(machine: Any) -> None:
         timer = app.set_interval(0.01, failing)
         await pilot.pause(0.3)
         timer.stop()
-        assert len([notice for notice in app._notifications if INJECTED in notice.message]) == 1, "it is said once"
+        assert len([notice for notice in app._notifications if "RuntimeError" in notice.message]) == 1, "it is said once"
         assert faults_log().read_text().count("Traceback") == 1
         await usable(pilot)
 
@@ -292,7 +292,7 @@ async def test_a_run_that_cannot_be_followed_says_so_and_shows_its_log(machine: 
             app.open_run(finished_run(tmp_path))
             await shown(pilot)
         text = shows(pilot)
-        assert "cannot be read any further" in text
+        assert "can no longer be read" in text
         assert "step 60/60" in text, "the newest attempt's log"
         await usable(pilot)
 
@@ -310,7 +310,7 @@ async def test_a_file_of_faults_that_cannot_be_written(machine: Any, tmp_path: P
     async with opened(app) as pilot:
         with mock.patch.object(Home, "action_new", failing):
             await keys("n")(pilot)
-        assert "Details: not written (" in [*app._notifications][0].message
+        assert "; report: not written (" in [*app._notifications][0].message
     assert not (tmp_path / "elsewhere").exists()
 
 
