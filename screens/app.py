@@ -282,7 +282,7 @@ class Wizard(Looking):
 
     def action_command_palette(self) -> None:
         """Open the palette, without Textual's fixed id: the one before may still be closing, and ids are unique."""
-        if not CommandPalette.is_open(self):
+        if not isinstance(self.screen, CommandPalette):
             self.push_screen(CommandPalette())
 
     async def _act(self, action: str, node: DOMNode) -> None:

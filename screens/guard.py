@@ -65,7 +65,7 @@ class Guarded(App[int]):
         if "_dispatch_message" in vars(widget):
             return
         guards = {
-            "_dispatch_message": partial(self._guarded, widget, widget._dispatch_message),
+            "_dispatch_message": partial(self._guarded, widget, widget._dispatch_message),  # noqa: SLF001
             "render_lines": partial(self._lines, widget.render_lines),
             "get_content_width": partial(self._extent, widget.get_content_width),
             "get_content_height": partial(self._extent, widget.get_content_height),

@@ -55,7 +55,7 @@ class World(NamedTuple):
 @functools.cache
 def read_machine(name: str) -> Machine:
     """Return what the real probe reads from a machine's driver, in a process of its own."""
-    code = "import sys, msgspec\nfrom tui_train.facts import probe\nprint(msgspec.json.encode(probe.machine()).decode())"
+    code = "import msgspec\nfrom tui_train.facts import probe\nprint(msgspec.json.encode(probe.machine()).decode())"
     try:
         environment = driver_environment(name)
     except pytest.skip.Exception:
