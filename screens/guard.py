@@ -7,6 +7,7 @@ from functools import partial
 from typing import Any
 
 from rich.text import Text
+from textual._context import active_message_pump
 from textual.app import App
 from textual.css.query import NoMatches
 from textual.dom import DOMNode
@@ -14,7 +15,7 @@ from textual.geometry import Region, Size
 from textual.message import Message
 from textual.strip import Strip
 from textual.widget import Widget
-from textual.worker import WorkerFailed
+from textual.worker import NoActiveWorker, WorkerFailed, get_current_worker
 
 from tui_train.errors import TuiTrainError
 from tui_train.faults import record
@@ -40,15 +41,11 @@ class Guarded(App[int]):
     # Textual ends the message loop of whatever raises, and then the app. Neither has a public hook; all messages of
     # all widgets pass here.
     async def _dispatch_message(self, message: Message) -> None:
-        await self._guarded(self, super()._dispatch_message, message)
+        await self._guarded(super()._dispatch_message, message)
 
-    async def _guarded(self, of: DOMNode, dispatch: Callable[[Message], Awaitable[None]], message: Message) -> None:
+    async def _guarded(self, dispatch: Callable[[Message], Awaitable[None]], message: Message) -> None:
         try:
             await dispatch(message)
-        except NoMatches as error:
-            # A screen that is closed loses its parts first, while its messages are still handled.
-            if not self._exit and not any(getattr(node, "_pruning", False) for node in of.ancestors_with_self):
-                self._handle_exception(error)
         except Exception as error:  # noqa: BLE001 - whatever it is, the next key is to work
             self._handle_exception(error)
 
@@ -65,7 +62,7 @@ class Guarded(App[int]):
         if "_dispatch_message" in vars(widget):
             return
         guards = {
-            "_dispatch_message": partial(self._guarded, widget, widget._dispatch_message),  # noqa: SLF001
+            "_dispatch_message": partial(self._guarded, widget._dispatch_message),  # noqa: SLF001
             "render_lines": partial(self._lines, widget.render_lines),
             "get_content_width": partial(self._extent, widget.get_content_width),
             "get_content_height": partial(self._extent, widget.get_content_height),
@@ -90,6 +87,8 @@ class Guarded(App[int]):
         cause = error.error if isinstance(error, WorkerFailed) else error
         if isinstance(cause, TuiTrainError):
             self.complain(cause)
+            return
+        if isinstance(cause, NoMatches) and (self._exit or _closing()):
             return
         if self._exception is None and not self._exit:
             # What tests end with.
@@ -127,6 +126,15 @@ class Guarded(App[int]):
             # It could not be begun, or not go on: the terminal is restored, and gets one line, no traceback.
             self._return_code = TuiTrainError.exit_code
             self._exit_renderables.append(Text(f"tui-train: {self._last_fault}"))
+
+
+def _closing() -> bool:
+    """Tell whether what runs belongs to a closed screen: it loses its parts first, while its messages are handled."""
+    try:
+        node: object = get_current_worker().node
+    except NoActiveWorker:
+        node = active_message_pump.get(None)
+    return isinstance(node, DOMNode) and any(getattr(part, "_pruning", False) for part in node.ancestors_with_self)
 
 
 def _line(error: BaseException, file: str, width: int) -> str:

@@ -23,10 +23,7 @@ from textual import events
 from textual.drivers.headless_driver import HeadlessDriver
 from textual.geometry import Size
 from textual.keys import _character_to_key
-from textual.worker import WorkerFailed
 from tui_train.screens.app import Wizard
-
-from tui_train.errors import TuiTrainError
 
 # Seconds of processor time that one event may take: more is a loop that does not end.
 _STUCK = 20.0
@@ -103,11 +100,9 @@ class Driven(Wizard):
         self._driver = Screenless(self, mouse=mouse, size=size)
         return self._driver
 
-    def _handle_exception(self, error: Exception) -> None:
-        cause = error.error if isinstance(error, WorkerFailed) else error
-        if not isinstance(cause, TuiTrainError):
-            self.faults.append(fault_of(cause))
-        super()._handle_exception(error)
+    def _fault(self, error: BaseException) -> None:
+        self.faults.append(fault_of(error))
+        super()._fault(error)
 
 
 def fault_of(error: BaseException) -> Fault:

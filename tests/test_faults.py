@@ -3,15 +3,19 @@
 import ast
 import asyncio
 import contextlib
+import io
 import os
+import sys
 from collections.abc import AsyncIterator, Callable, Iterator
 from inspect import Parameter, signature
 from pathlib import Path
 from typing import Any
 from unittest import mock
 
+import pexpect
 import pytest
 import random_events
+from test_terminal import Terminal
 from test_wizard import SEED, finished_run, keys, machine, settle, shows
 from textual.message import Message
 from textual.pilot import Pilot
@@ -322,3 +326,36 @@ def test_the_file_of_faults_has_no_secrets_and_does_not_grow_for_ever() -> None:
     assert len(written) < 2000
     assert "RuntimeError" in written
     assert "abcdefghij" not in written
+
+
+INJECT = f"""
+import sys
+from tui_train.screens.app import Wizard
+from tui_train.screens.home import Home
+from tui_train.__main__ import main
+def failing(*_):
+    raise RuntimeError({INJECTED!r})
+"""
+
+
+@pytest.mark.parametrize(
+    ("change", "pressed", "code"),
+    [("Home.action_new = failing", "nq", 0), ("Wizard.CSS_PATH = '/nowhere.tcss'", "", 70)],
+    ids=["while it runs", "before it can"],
+)
+def test_the_terminal_is_restored_without_a_traceback(change: str, pressed: str, code: int) -> None:
+    terminal = Terminal(command=[sys.executable, "-c", f"{INJECT}\n{change}\nsys.argv = ['tui-train']\nmain()"])
+    terminal.child.logfile_read = written = io.BytesIO()
+    if pressed:
+        terminal.see("New training")
+        terminal.press(pressed[0], "Internal error: Runt")
+        terminal.child.send(pressed[1])
+    terminal.child.expect(pexpect.EOF, timeout=60)
+    terminal.child.close()
+    seen = written.getvalue()
+    assert terminal.child.exitstatus == code
+    assert b"Traceback" not in seen
+    assert seen.rfind(b"\x1b[?1049l") >= seen.rfind(b"\x1b[?1049h")
+    assert "Traceback" in faults_log().read_text()
+    if code:
+        assert b"tui-train: Internal error: Styl" in seen
