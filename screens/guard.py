@@ -88,8 +88,8 @@ class Guarded(App[int]):
         if isinstance(cause, TuiTrainError):
             self.complain(cause)
             return
-        if isinstance(cause, NoMatches) and (self._exit or _closing()):
-            return
+        if isinstance(cause, NoMatches) and (self._exit or _closing() or (self._last_fault and self._nothing_shown())):
+            return  # what is looked for is gone, or never came for a reason that was shown
         if self._exception is None and not self._exit:
             # What tests end with.
             self._exception = error
@@ -112,9 +112,11 @@ class Guarded(App[int]):
 
     def _leave_empty_screen(self) -> None:
         """Go back from a screen that could not be composed: it has neither words nor keys."""
-        screen = self.screen
-        if len(self.screen_stack) > 1 and screen.is_mounted and not screen.query("*").exclude(".-textual-system"):
+        if len(self.screen_stack) > 1 and self.screen.is_mounted and self._nothing_shown():
             self.pop_screen()
+
+    def _nothing_shown(self) -> bool:
+        return bool(self.screen_stack) and not self.screen.query("*").exclude(".-textual-system")
 
     def complain(self, error: TuiTrainError) -> None:
         """Show an error with its remedy."""
