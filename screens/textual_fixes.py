@@ -29,8 +29,7 @@ def _fix_pages() -> None:
 
     @wraps(move_page)
     def fixed(self: OptionList, direction: Any) -> None:
-        # Lines are laid out when the list is drawn: a page key that comes before meets none of them, or old ones.
-        self._update_lines()
+        # A list has no lines until it has a size: a page key that comes before has nowhere to go.
         if (self.highlighted or 0) in self._index_to_line:
             move_page(self, direction)
 
