@@ -9,9 +9,11 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from rich.text import Text
 from textual import on, work
 from textual.app import SystemCommand
 from textual.binding import Binding, BindingType
+from textual.command import CommandPalette
 from textual.dom import DOMNode
 from textual.screen import Screen
 from textual.timer import Timer
@@ -36,6 +38,7 @@ from .messages import (
     OpenRun,
     OpenStep,
 )
+from .textual_fixes import fix_textual
 
 if TYPE_CHECKING:
     from tui_train.report import Source
@@ -43,6 +46,7 @@ if TYPE_CHECKING:
 
     from .step import Step
 
+fix_textual()
 _UNDO = 100
 _TYPED = 0.7  # seconds without a key
 
@@ -87,7 +91,7 @@ class Wizard(Looking):
         self.action_look()
         self._warm()
 
-    @work(thread=True, exit_on_error=False)
+    @work(thread=True)
     def _warm(self) -> None:
         """Import the steps while nobody waits for them."""
         for step in STEPS:
@@ -226,16 +230,20 @@ class Wizard(Looking):
     def _leave(self) -> None:
         from tui_train.facts.ask import give_up
 
-        self._remember()
+        lost = None
+        try:
+            self._remember()
+        except Exception as error:  # noqa: BLE001 - whatever fails, the wizard can be left
+            lost = Text(visible(f"tui-train: the last values could not be kept: {error}"))
         give_up()
-        self.exit(0)
+        self.exit(0, message=lost)
 
     def _keep(self) -> None:
         """Remember the profile while nobody waits for it, so that a lost connection does not lose it."""
         if self._kept != self._remembered:
             self._keep_now()
 
-    @work(thread=True, group="keep", exit_on_error=False)
+    @work(thread=True, group="keep")
     def _keep_now(self) -> None:
         self._remember()
 
@@ -271,6 +279,11 @@ class Wizard(Looking):
                 yield SystemCommand(binding.description, about, partial(self._act, binding.action, active.node))
         yield SystemCommand("Look again", "Read the machine and its Pythons again", self.action_look)
         yield SystemCommand("Theme", "Change the colours", self.action_change_theme)
+
+    def action_command_palette(self) -> None:
+        """Open the palette, without Textual's fixed id: the one before may still be closing, and ids are unique."""
+        if not isinstance(self.screen, CommandPalette):
+            self.push_screen(CommandPalette())
 
     async def _act(self, action: str, node: DOMNode) -> None:
         await self.run_action(action, node)

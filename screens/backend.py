@@ -199,7 +199,7 @@ Communication: what NCCL can do without is a list of cures; take one only for th
         gpus = tuple(gpu.uuid for gpu in resolved.gpus) if resolved and resolved.device == "cuda" else ()
         self._validate(self.profile, gpus)
 
-    @work(thread=True, exclusive=True, group="validate", exit_on_error=False)
+    @work(thread=True, exclusive=True, group="validate")
     def _validate(self, profile: Profile, gpus: tuple[str, ...]) -> None:
         from tui_train.validate import shown, validate
 

@@ -4,8 +4,10 @@ import re
 from typing import ClassVar
 
 from rich.text import Text
+from textual import on
 from textual.binding import Binding, BindingType
 from textual.screen import Screen
+from textual.worker import Worker, WorkerState
 
 from .looking import Looking
 from .messages import Shown
@@ -38,6 +40,14 @@ class Base(Screen[None]):
     def on_screen_resume(self) -> None:
         """Tell what this screen wants to know."""
         self.post_message(Shown(live=self.LIVE))
+
+    @on(Worker.StateChanged)
+    def _worker_ended(self, event: Worker.StateChanged) -> None:
+        if event.state == WorkerState.ERROR:
+            self.recover(event.worker.group)
+
+    def recover(self, group: str) -> None:
+        """Stop waiting for a worker of this screen that failed; the app shows why."""
 
     def help_text(self) -> Text:
         """Return what F1 shows."""

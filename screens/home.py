@@ -84,7 +84,7 @@ All screens: Enter next, Esc back, F1 or ? help, Ctrl+P all actions, Q quit."""
         """Look again when the screen is shown again."""
         self.look()
 
-    @work(thread=True, exclusive=True, group="home", exit_on_error=False)
+    @work(thread=True, exclusive=True, group="home")
     def look(self) -> None:
         """Find the profiles and runs; nothing is drawn when nothing changed."""
         if self.app.screen is not self:
@@ -183,7 +183,7 @@ All screens: Enter next, Esc back, F1 or ? help, Ctrl+P all actions, Q quit."""
 
         self.app.push_screen(Ask(f"Stop {name}?", answers), answered)
 
-    @work(thread=True, group="stop", exit_on_error=False)
+    @work(thread=True, group="stop")
     def _stop(self, folder: str) -> None:
         from tui_train.runs import rundir
         from tui_train.runs.stop import stop

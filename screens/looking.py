@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec.structs import replace
 from textual import on
-from textual.app import App
 from textual.message import Message
 from textual.reactive import reactive
 from textual.worker import Worker, WorkerState, get_current_worker
@@ -17,6 +16,7 @@ from tui_train.facts.types import Facts, Gap, Machine
 from tui_train.profile.types import Profile
 from tui_train.text import visible
 
+from .guard import Guarded
 from .messages import AskRecipes, AskScript, Shown
 
 if TYPE_CHECKING:
@@ -109,7 +109,7 @@ _QUESTIONS: dict[str, Callable[[Profile], Any]] = {
 }
 
 
-class Looking(App[int]):
+class Looking(Guarded):
     """An app that looks: `looking` are the parts of `facts` that are being asked for, `live` what the cards do now."""
 
     profile: reactive[Profile] = reactive(Profile, init=False, repaint=False)
@@ -170,7 +170,7 @@ class Looking(App[int]):
         def answer() -> None:
             self.post_message(Learned(asked, part, question()))
 
-        self.run_worker(answer, name=part, group=part, thread=True, exclusive=True, exit_on_error=False)
+        self.run_worker(answer, name=part, group=part, thread=True, exclusive=True)
 
     @on(Learned)
     def _learned(self, event: Learned) -> None:
@@ -243,7 +243,7 @@ class Looking(App[int]):
         if not self._wanted:
             self.workers.cancel_group(self, _LIVE)
         elif self._found.gpus and not running and self._source is None:
-            self.run_worker(self._watch_cards, name=_LIVE, group=_LIVE, thread=True, exit_on_error=False)
+            self.run_worker(self._watch_cards, name=_LIVE, group=_LIVE, thread=True)
 
     def _watch_cards(self) -> None:
         from tui_train.facts.live import samples
@@ -263,10 +263,3 @@ class Looking(App[int]):
     def _worker_ended(self, event: Worker.StateChanged) -> None:
         if event.state == WorkerState.ERROR:
             self.looking -= {event.worker.group}
-            error = event.worker.error
-            fault = TuiTrainError(f"{event.worker.name}: {error}", "Please report this fault.")
-            self.complain(error if isinstance(error, TuiTrainError) else fault)
-
-    def complain(self, error: TuiTrainError) -> None:
-        """Show an error with its remedy."""
-        self.notify(visible(f"{error.message}. {error.remedy}"), severity="error", timeout=10, markup=False)

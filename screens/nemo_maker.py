@@ -54,7 +54,7 @@ class NemoMaker(Step):
         self.notify("Preparing the data …", markup=False)
         self._prepare(data, trainer.python)
 
-    @work(thread=True, exclusive=True, group="make", exit_on_error=False)
+    @work(thread=True, exclusive=True, group="make")
     def _prepare(self, data: Data, python: str) -> None:
         def say(told: Told) -> None:
             self.app.call_from_thread(self.notify, f"{told.split}: {progress(told)}", timeout=2, markup=False)
@@ -75,7 +75,7 @@ class NemoMaker(Step):
         self.notify(visible(f"Importing into {target} …"), markup=False)
         self._import(source, target, self.profile.trainer.python)
 
-    @work(thread=True, exclusive=True, group="make", exit_on_error=False)
+    @work(thread=True, exclusive=True, group="make")
     def _import(self, source: Path, target: Path, python: str) -> None:
         try:
             nemo_files.convert("import", source, target, nemo_files.python(python))

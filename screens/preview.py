@@ -162,7 +162,7 @@ F2 mends what it can of the findings at the top; an error stops the start."""
         self._starting = True
         self._start(prepared)
 
-    @work(thread=True, group="start", exit_on_error=False)
+    @work(thread=True, group="start")
     def _start(self, prepared: Prepared) -> None:
         assert prepared.plan is not None  # noqa: S101 - action_next has looked
         try:
@@ -183,6 +183,11 @@ F2 mends what it can of the findings at the top; an error stops the start."""
     def _not_started(self, error: TuiTrainError) -> None:
         self._starting = False
         self.post_message(Complaint(error))
+
+    def recover(self, group: str) -> None:
+        """Let the plan be started again."""
+        if group == "start":
+            self._starting = False
 
     def action_copy(self) -> None:
         """Copy the shown file to the terminal's clipboard, which works over SSH."""

@@ -185,12 +185,17 @@ Those that change the training ask for your consent; the others keep it the same
         else:
             self.app.push_screen(Tuning(self.profile, self.facts, resolved))
 
-    @work(thread=True, exclusive=True, group="trace", exit_on_error=False)
+    @work(thread=True, exclusive=True, group="trace")
     def _trace(self, asked: object, python: str, question: dict[str, Any]) -> None:
         worker = get_current_worker()
         told = trace.trace(python, question, lambda: worker.is_cancelled)
         if not worker.is_cancelled:
             self.app.call_from_thread(self._traced, asked, told)
+
+    def recover(self, group: str) -> None:
+        """Let the memory be counted again."""
+        if group == "trace":
+            self._traced(None, None)
 
     def _traced(self, asked: object, told: Counted | None) -> None:
         self._tracing = None

@@ -38,6 +38,9 @@ from .widgets.loss_plot import LossPlot
 from .widgets.run_state import run_state
 from .widgets.why import Why
 
+_RETRY = 30.0  # seconds, for a long log is read from its start
+_MOST_ATTEMPTS = 100
+_UNREAD = "step and loss can no longer be read; the log below is still followed"
 _ROOM = 34  # rows, for a diagnosis, the plot and some of the log
 
 
@@ -108,6 +111,7 @@ Of any size, and all of it. The line below it says where you are.
         self._cards: tuple[str, ...] = ()
         self._busy = time.monotonic()
         self._remedy: tuple[Profile, Change] | None = None
+        self._unread = False
 
     def compose(self) -> ComposeResult:
         """State, plot, log, keys."""
@@ -125,11 +129,24 @@ Of any size, and all of it. The line below it says where you are.
         self.query_one("#state", Static).update(f"{visible(self.run.name)}: reading …")
         self._watch()
 
-    @work(thread=True, exclusive=True, group="watch", exit_on_error=False)
+    @work(thread=True, exclusive=True, group="watch")
     def _watch(self) -> None:
         worker = get_current_worker()
         for told in watch(self.run, lambda: worker.is_cancelled):
             self.post_message(News(told))
+
+    def recover(self, group: str) -> None:
+        """Say that the run is no longer followed, show its newest log all the same, and follow it again later."""
+        if group != "watch":
+            return
+        self._unread = True
+        self._show_state()
+        if self._told is None:
+            self._open(max((attempt for attempt in range(1, _MOST_ATTEMPTS) if self._has_log(attempt)), default=0))
+        self.set_timer(_RETRY, self._watch)
+
+    def _has_log(self, attempt: int) -> bool:
+        return self.run.attempt_log(attempt).is_file()
 
     @on(News)
     def _show(self, event: News) -> None:
@@ -150,17 +167,20 @@ Of any size, and all of it. The line below it says where you are.
 
     def _show_state(self) -> None:
         """Say how the run stands, and what is wrong with it; the lines about a failure belong here as well."""
+        state = self.query_one("#state", Static)
+        unread = (_UNREAD,) if self._unread else ()
         if self._told is None:
+            if unread:
+                state.update(Text(f" {visible(self.run.name)}\n ! {_UNREAD}", "bold red"))
             return
         samples = self._samples() if self._told.status.live else []
         idle = (time.monotonic() - self._busy) / 60 if samples else None
         wrong = worries(self._told.progress, self._told.quiet, idle, self._told.anew)
-        state = self.query_one("#state", Static)
-        words = run_state(self.run, self._told, wrong)
+        words = run_state(self.run, self._told, (*unread, *wrong))
         state.styles.height = len(words.plain.splitlines())
         state.update(words, layout=False)
 
-    @work(thread=True, exclusive=True, group="explain", exit_on_error=False)
+    @work(thread=True, exclusive=True, group="explain")
     def _explain(self) -> None:
         """Find out why an ended run failed."""
         worker = get_current_worker()
@@ -285,7 +305,7 @@ Of any size, and all of it. The line below it says where you are.
 
         self.app.push_screen(Ask("Stop this training?", answers), answered)
 
-    @work(thread=True, group="stop", exit_on_error=False)
+    @work(thread=True, group="stop")
     def _stop(self, *, leave: bool = False) -> None:
         try:
             stop(self.run)
@@ -297,7 +317,7 @@ Of any size, and all of it. The line below it says where you are.
             else:
                 self.app.call_from_thread(self.notify, "Stopped; no process of it is left.")
 
-    @work(thread=True, group="again", exit_on_error=False)
+    @work(thread=True, group="again")
     def action_again(self) -> None:
         """Start the same script again."""
         from tui_train.runs.start import another_start, start

@@ -90,7 +90,7 @@ Enter takes the change to the fastest; Ctrl+Z takes it back. Esc ends the trial 
             self.app.screen_stack[-2].post_message(Mend(self._now.change))
         self.app.pop_screen()
 
-    @work(thread=True, exclusive=True, group="tune", exit_on_error=False)
+    @work(thread=True, exclusive=True, group="tune")
     def _tune(self) -> None:
         worker = get_current_worker()
         precisions = ("bf16",) if self._precise else ()
@@ -108,11 +108,16 @@ Enter takes the change to the fastest; Ctrl+Z takes it back. Esc ends the trial 
         self._show()
 
     def _failed(self, error: TuiTrainError) -> None:
-        self._trying = False
-        if self._now:
-            self._now = msgspec.structs.replace(self._now, trying=None)
         self.post_message(Complaint(error))
-        self._show()
+        self.recover("tune")
+
+    def recover(self, group: str) -> None:
+        """Show what the trials came to that were made, and let Enter take it or try again."""
+        if group == "tune":
+            self._trying = False
+            if self._now:
+                self._now = msgspec.structs.replace(self._now, trying=None)
+            self._show()
 
     def _show(self) -> None:
         resolved, recipe = self._resolved, self._resolved.settled.recipe

@@ -1181,7 +1181,7 @@ async def test_what_cannot_be_tuned_says_why(machine: Any) -> None:
         await keys("enter", "enter", "enter")(pilot)
         pilot.app.become(put(pilot.app.profile, "recipe.global_batch", 13))
         await pilot.press("f4")
-        await until_shown(pilot, "the global batch 13 is not a           ")
+        await until_shown(pilot, "the global batch 13 is not a multiple")
         assert "[3 Recipe]" in shows(pilot)
 
 

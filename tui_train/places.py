@@ -52,3 +52,8 @@ def last_profile() -> Path:
 def images_folder() -> Path:
     """Return the folder that keeps what images were found to hold, which may not exist yet."""
     return platformdirs.user_cache_path(_NAME) / "images"
+
+
+def faults_log() -> Path:
+    """Return the file that keeps the faults of the program itself, which may not exist."""
+    return platformdirs.user_state_path(_NAME) / "faults.log"

@@ -83,8 +83,14 @@ def _own_output(profile: Profile, read: dict[str, Document], own: Own) -> tuple[
 def _checkpoints(profile: Profile) -> dict[str, NemoCheckpoint]:
     """Return what the NeMo checkpoint is that the profile begins with."""
     model = profile.trainer.model
-    of_nemo = profile.trainer.kind == "nemo" and model and Path(model, "context").is_dir()
-    return {model: nemo_models.checkpoint(model)} if of_nemo else {}
+    if profile.trainer.kind != "nemo" or not model:
+        return {}
+    try:
+        found = Path(model, "context").is_dir()
+    except OSError:
+        # A name that no file system takes: too long, for one.
+        return {}
+    return {model: nemo_models.checkpoint(model)} if found else {}
 
 
 def look(profile: Profile) -> Facts:

@@ -85,7 +85,7 @@ def _dry_run(plan: Plan, settings: tuple[Line, ...]) -> list[str]:
     if _fills(plan):
         lines.append("    echo '# *.filled.* are copies of the files beside it, with the paths of this folder in them'")
     if plan.nodes > 1 and plan.gpus:
-        first = "# these cards are the first machine's: name the ones here, --cards=UUID,…"
+        first = "# these cards are the first machine's"
         lines.append(f'    [ "$node_rank" -eq 0 ] || [ -n "$own_cards" ] || echo "{first}"')
     if settings:
         lines.append("    printf 'export%s\\n' \"$(printf ' %q' \"${settings[@]}\")\"")

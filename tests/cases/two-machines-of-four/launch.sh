@@ -92,7 +92,7 @@ if [ -n "$dry_run" ]; then
   for ((attempt = 1; attempt <= 1; attempt++)); do
     choose
     printf '# attempt %s: %s\ncd -- %q\n' "$attempt" "$title" "$folder"
-    [ "$node_rank" -eq 0 ] || [ -n "$own_cards" ] || echo "# these cards are the first machine's: name the ones here, --cards=UUID,…"
+    [ "$node_rank" -eq 0 ] || [ -n "$own_cards" ] || echo "# these cards are the first machine's"
     printf 'export%s\n' "$(printf ' %q' "${settings[@]}")"
     printf '%s\n' "$(printf '%q ' "${command[@]}")"
   done

@@ -1,0 +1,70 @@
+"""Faults of Textual 8.2 that a fast key or a narrow terminal meets, each fixed in its own method."""
+
+from functools import wraps
+from typing import Any
+
+from textual.await_complete import AwaitComplete
+from textual.content import Content
+from textual.geometry import Offset
+from textual.screen import Screen
+from textual.widget import Widget
+from textual.widgets import OptionList
+
+_FIXED = "_tui_train_fixed"
+
+
+def fix_textual() -> None:
+    """Put the fixes in place, once."""
+    if getattr(OptionList, _FIXED, False):
+        return
+    setattr(OptionList, _FIXED, True)
+    _fix_pages()
+    _fix_dismiss()
+    _fix_narrow_text()
+    _fix_click_on_removed()
+
+
+def _fix_pages() -> None:
+    move_page = OptionList._move_page
+
+    @wraps(move_page)
+    def fixed(self: OptionList, direction: Any) -> None:
+        # A list has no lines until it has a size: a page key that comes before has nowhere to go.
+        if (self.highlighted or 0) in self._index_to_line:
+            move_page(self, direction)
+
+    OptionList._move_page = fixed  # type: ignore[method-assign]
+
+
+def _fix_dismiss() -> None:
+    dismiss = Screen.dismiss
+
+    @wraps(dismiss)
+    def fixed(self: Screen[Any], result: Any = None) -> AwaitComplete:
+        # A second Enter or click may still be queued: it would close the screen below, or end the wizard on the last.
+        return dismiss(self, result) if self.is_active else AwaitComplete()
+
+    Screen.dismiss = fixed  # type: ignore[method-assign]
+
+
+def _fix_narrow_text() -> None:
+    wrap = Content._wrap_and_format
+
+    @wraps(wrap)
+    def fixed(self: Content, width: int, *arguments: Any, **named: Any) -> Any:
+        # Where no column is left it divides by the width: range() with a step of 0.
+        return wrap(self, max(1, width), *arguments, **named)
+
+    Content._wrap_and_format = fixed  # type: ignore[method-assign]
+
+
+def _fix_click_on_removed() -> None:
+    widget_at = Screen.get_widget_and_offset_at
+
+    @wraps(widget_at)
+    def fixed(self: Screen[Any], x: int, y: int) -> tuple[Widget | None, Offset | None]:
+        # Until the next layout it finds what has just been removed, whose parent, in which text is selected, is gone.
+        widget, offset = widget_at(self, x, y)
+        return (None, None) if widget is not None and widget.parent is None else (widget, offset)
+
+    Screen.get_widget_and_offset_at = fixed  # type: ignore[method-assign]

@@ -1,0 +1,193 @@
+"""Where random events happen: a machine with or without cards, profiles and runs, in folders of their own."""
+
+import contextlib
+import functools
+import json
+import os
+import random
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import NamedTuple
+from unittest import mock
+
+import msgspec
+import pytest
+from fake_driver import driver_environment
+from support import HOSTILE, profile, stub
+from test_wizard import CPU, CUDA, DOCKER, SEED, finished_run
+
+from tui_train.errors import CannotWrite, TuiTrainError
+from tui_train.facts import images, live, probe, saved
+from tui_train.facts.samples import Sample, Samples
+from tui_train.facts.types import Facts, Machine, Toolchain
+from tui_train.profile import store
+from tui_train.report import Source
+from tui_train.runs import rundir
+from tui_train.runs.processes import boot_id, start_ticks
+from tui_train.workflow import remember
+
+_MACHINES = ("seed-3090-gt1030-3090", "two-3090", "strange-names", "64-cards", "one-card-lost", "no-cards")
+_LOGS = (
+    "",
+    "".join(f"step {n}/60 | loss {1 + 4 / n:.7f} | lr 1.000e-03 | tokens/s 9000\n" for n in range(1, 61)),
+    "\n".join(HOSTILE) * 20,
+    "a" * 100_000 + "\n" + "[rank1]: 中文 \x1b[31mred\x1b[0m \x1b[2J\n" * 500,
+    "step 1/9 | loss nan\nstep 2/9 | loss inf\nstep 3/9 | loss 1e308\n",
+    "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 9.00 GiB.\n",
+)
+
+
+class World(NamedTuple):
+    """What the wizard is opened with, the terminal's first size, and how much is animated."""
+
+    run: str
+    source: Source | None
+    size: tuple[int, int]
+    animations: str
+
+    def arguments(self) -> tuple[str, Source | None]:
+        return self.run, self.source
+
+
+@functools.cache
+def read_machine(name: str) -> Machine:
+    """Return what the real probe reads from a machine's driver, in a process of its own."""
+    code = "import msgspec\nfrom tui_train.facts import probe\nprint(msgspec.json.encode(probe.machine()).decode())"
+    try:
+        environment = driver_environment(name)
+    except pytest.skip.Exception:
+        return SEED  # no compiler here
+    command = [sys.executable, "-c", code]
+    root = {"PYTHONPATH": str(Path(__file__).parents[1])}
+    done = subprocess.run(command, env={**os.environ, **environment, **root}, capture_output=True, check=True)
+    return msgspec.json.decode(done.stdout, type=Machine)
+
+
+@contextlib.contextmanager
+def world(seed: int, folder: Path) -> Iterator[World]:
+    """Make what belongs to a seed, for as long as the wizard is used there."""
+    chance = random.Random(f"world {seed}")
+    name = chance.choices(_MACHINES, (10, 10, 10, 1, 10, 10))[0]
+    machine = CPU if chance.random() < 0.4 else read_machine(name)
+    fake = stub(folder / "python")
+    tools = (msgspec.structs.replace(CUDA, python=str(fake)), Toolchain(python="/nowhere/python3", version="3.11.2"))
+    variables = {f"XDG_{name}_HOME": str(folder / name.lower()) for name in ("CONFIG", "STATE", "CACHE", "DATA")}
+    variables |= {
+        "HOME": str(folder),
+        "STUB_NOTES": str(folder / "notes"),
+        "STUB_CODE": chance.choice("01"),
+        "STUB_SAYS": chance.choice(("step 1/4 | loss 2.0", "torch.OutOfMemoryError: CUDA out of memory.")),
+    }
+    with contextlib.ExitStack() as stack:
+        stack.enter_context(mock.patch.dict(os.environ, variables))
+        for target, name, value in (
+            (probe, "machine", lambda *_args, **_named: machine),
+            (probe, "toolchains", lambda *_args, **_named: tools if chance.random() < 0.8 else tools[1:]),
+            (images, "engines", lambda: (DOCKER,)),
+            (live, "samples", _samples(machine, random.Random(seed))),
+            (rundir, "export", _fenced(folder)),
+        ):
+            stack.enter_context(mock.patch.object(target, name, value))
+        stack.enter_context(contextlib.chdir(folder) if sys.version_info >= (3, 11) else _in(folder))
+        _profiles(chance, folder)
+        runs = _runs(chance, folder, stack)
+        saved.save(folder / "machine.json", Facts(machine=SEED, toolchains=(CUDA,)))
+        source = Source(machine=folder / "machine.json") if chance.random() < 0.05 else None
+        yield World(
+            run=str(chance.choice(runs).path) if runs and chance.random() < 0.3 else "",
+            source=source,
+            size=(chance.choice((20, 80, 120, 200)), chance.choice((5, 24, 40, 60))),
+            animations=chance.choice(("none", "full")),
+        )
+
+
+@contextlib.contextmanager
+def _in(folder: Path) -> Iterator[None]:
+    before = Path.cwd()
+    os.chdir(folder)
+    try:
+        yield
+    finally:
+        os.chdir(before)
+
+
+def _fenced(folder: Path) -> Callable[..., None]:
+    """Return an export that refuses what lies elsewhere: a random path may be anywhere."""
+    export = rundir.export
+
+    def fenced(target: Path, *arguments: object, **named: object) -> None:
+        if not Path(os.path.normpath(target)).is_relative_to(folder):
+            raise CannotWrite("this is not a folder of the test", "Choose another one.")
+        export(target, *arguments, **named)  # type: ignore[arg-type]
+
+    return fenced
+
+
+def _samples(machine: Machine, chance: random.Random) -> Callable[[Callable[[], bool]], Iterator[Samples]]:
+    def samples(cancelled: Callable[[], bool]) -> Iterator[Samples]:
+        while not cancelled():
+            yield tuple(
+                Sample(
+                    uuid=gpu.uuid,
+                    memory_free=chance.randrange(1 << 34),
+                    use=chance.choice((None, 0, 97)),
+                    problem=chance.choice(("", "", "", "it has fallen off the bus [b]\x1b[2J")),
+                )
+                for gpu in machine.gpus
+            )
+            for _ in range(10):
+                # As often as real cards are sampled.
+                if not cancelled():
+                    time.sleep(0.1)
+
+    return samples
+
+
+def _profiles(chance: random.Random, folder: Path) -> None:
+    script = folder / "train.py"
+    script.write_text("import argparse\n")
+    images_of = {"container.engine": "docker", "container.image": DOCKER.images[0]}
+    kinds: tuple[dict[str, object], ...] = (
+        {},
+        {"trainer.kind": "script", "trainer.script": str(script)},
+        {"trainer.kind": "script", "trainer.script": "/nowhere.py", "trainer.arguments": HOSTILE[:20]},
+        {"trainer.kind": "nemo"},
+        {"trainer.kind": "nemo", "trainer.data": ("text.txt",), "nemo.tokenizer": "/tokenizer"},
+        images_of,
+        {"hardware.device": "cpu", "recipe.micro_batch": 3, "recipe.global_batch": 7},
+        {"nodes.count": 2, "nodes.address": "host"},
+    )
+    for number in range(chance.choice((0, 2, 40))):
+        with contextlib.suppress(TuiTrainError):
+            store.save(profile({"name": f"mine-{number}", **chance.choice(kinds)}))
+    if chance.random() < 0.5:
+        with contextlib.suppress(TuiTrainError):
+            remember(profile(chance.choice(kinds)))
+
+
+def _runs(chance: random.Random, folder: Path, stack: contextlib.ExitStack) -> list[rundir.RunDir]:
+    made = []
+    for number in range(chance.choice((0, 1, 3))):
+        state, code = chance.choice((("finished", 0), ("failed", 1)))
+        run = finished_run(folder, state=state, code=code)
+        run = rundir.RunDir(run.path.rename(run.path.with_name(f"2026010{number + 1}-120000-run")))
+        run.attempt_log(2).write_text(chance.choice(_LOGS))
+        if chance.random() < 0.4:
+            _revive(run, stack)
+        made.append(run)
+    return made
+
+
+def _revive(run: rundir.RunDir, stack: contextlib.ExitStack) -> None:
+    """Let a process of the test, which may be ended, be the one that leads the run."""
+    mark = f"random-{os.getpid()}-{run.name}"
+    environment = {**os.environ, "TUI_TRAIN_RUN_ID": mark}
+    leader = subprocess.Popen(["sleep", "600"], env=environment, start_new_session=True)
+    stack.callback(leader.wait)
+    stack.callback(leader.kill)
+    now = {"pid": leader.pid, "start_ticks": start_ticks(leader.pid), "boot_id": boot_id()}
+    event = {"time": time.time(), "event": "run_started", "mark": mark, **now}
+    run.events_file.write_bytes(run.events_file.read_bytes() + b"\n" + json.dumps(event).encode() + b"\n")
