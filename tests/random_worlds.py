@@ -26,7 +26,7 @@ from tui_train.facts.types import Facts, Machine, Toolchain
 from tui_train.profile import store
 from tui_train.report import Source
 from tui_train.runs import rundir
-from tui_train.runs.processes import boot_id, start_ticks
+from tui_train.supervisor.processes import boot_id, start_ticks
 from tui_train.workflow import remember
 
 _MACHINES = ("seed-3090-gt1030-3090", "two-3090", "strange-names", "64-cards", "one-card-lost", "no-cards")
@@ -185,7 +185,9 @@ def _revive(run: rundir.RunDir, stack: contextlib.ExitStack) -> None:
     """Let a process of the test, which may be ended, be the one that leads the run."""
     mark = f"random-{os.getpid()}-{run.name}"
     environment = {**os.environ, "TUI_TRAIN_RUN_ID": mark}
-    leader = subprocess.Popen(["sleep", "600"], env=environment, start_new_session=True)
+    opened = os.open(run.path, os.O_RDONLY)
+    leader = subprocess.Popen(["sleep", "600"], env=environment, start_new_session=True, pass_fds=[opened])
+    os.close(opened)
     stack.callback(leader.wait)
     stack.callback(leader.kill)
     now = {"pid": leader.pid, "start_ticks": start_ticks(leader.pid), "boot_id": boot_id()}

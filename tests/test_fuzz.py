@@ -13,7 +13,6 @@ import warnings
 
 import pytest
 from support import HOSTILE, bash, facts, noted, plain_environment, profile, ready, stub
-from tui_train.runs.anew import first_step
 
 from tui_train import secrets, show
 from tui_train.errors import TuiTrainError
@@ -36,6 +35,7 @@ from tui_train.runs.ranks import parse, planned
 from tui_train.runs.rundir import RunDir
 from tui_train.runs.tail import Tail
 from tui_train.runs.taken import wants
+from tui_train.supervisor.first_step import first_step
 from tui_train.workflow import prepare
 
 HOW_MANY = int(os.environ.get("TUI_TRAIN_TEST_FUZZ", "600"))
@@ -196,7 +196,7 @@ class Places:
         there = [line.start for line in file.forward(0)]
         assert there == [line.start for line in file.backward(file.size())][::-1]
         parse(shown)
-        first_step(log, self.run.reading())
+        first_step(str(log), self.run.reading())
         ranks(self.run, 1)
         text = data.decode("utf-8", "replace")
         masked, _ = secrets.mask(text)

@@ -23,9 +23,11 @@ class Task(Protocol):
     @property
     def leader(self) -> Process:
         """The process here that stands for it."""
+        ...
 
     def poll(self) -> int | None:
         """Return its exit code, 128 + number where a signal ended it; None while it runs."""
+        ...
 
 
 class Transport(Protocol):
@@ -33,6 +35,7 @@ class Transport(Protocol):
 
     def start(self, command: NodeCommand) -> Task:
         """Start a command; OSError where its log cannot be written."""
+        ...
 
 
 class Here:
