@@ -143,7 +143,11 @@ Of any size, and all of it. The line below it says where you are.
         self._show_state()
         if self._told is None:
             self._open(max((attempt for attempt in range(1, _MOST_ATTEMPTS) if self._has_log(attempt)), default=0))
-        self.set_timer(_RETRY, self._watch)
+        self.set_timer(_RETRY, self._follow_again)
+
+    def _follow_again(self) -> None:
+        self._unread = False
+        self._watch()
 
     def _has_log(self, attempt: int) -> bool:
         return self.run.attempt_log(attempt).is_file()

@@ -221,12 +221,11 @@ async def _go_home(app: Wizard) -> list[Fault]:
 def play(seed: int, played: Sequence[Event]) -> list[Fault]:
     """Play events in the world of a seed, and return what went wrong."""
     try:
-        with (
-            tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder,
-            world(seed, Path(folder)) as found,
-            _watched(),
-            _seldom_collected(),
-        ):
+        with contextlib.ExitStack() as stack:
+            folder = stack.enter_context(tempfile.TemporaryDirectory(ignore_cleanup_errors=True))
+            found = stack.enter_context(world(seed, Path(folder)))
+            stack.enter_context(_watched())
+            stack.enter_context(_seldom_collected())
             return asyncio.run(_play(found, played))
     finally:
         # The wizard keeps all that it has imported out of the collector's sight, and here the session before as well.

@@ -76,6 +76,7 @@ def test_files_are_checkpoints_where_nothing_else_is_asked_of_them(tmp_path):
         (archive(), True), (archive()[:-1], False), (archive()[:2000], False), (b"PK\3\4", False), (b"", False),
         (b"\x80\x02pickle", True), (b"PK", True),
     ],
+    ids=["archive", "its last byte is missing", "its end is missing", "its begin", "empty", "pickle", "two letters"],
 )  # fmt: skip
 def test_the_one_file_must_be_whole(tmp_path, data, is_whole):
     (tmp_path / "ckpt.pt").write_bytes(data)

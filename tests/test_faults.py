@@ -12,21 +12,24 @@ from pathlib import Path
 from typing import Any
 from unittest import mock
 
+import msgspec
 import pexpect
 import pytest
 import random_events
 from test_terminal import Terminal
-from test_wizard import SEED, finished_run, keys, machine, settle, shows
+from test_wizard import SEED, finished_run, keys, machine, settle, shows, until_shown
 from textual.message import Message
 from textual.pilot import Pilot
 from textual.worker import Worker
 from tui_train.screens import looking
+from tui_train.screens import run as run_module
 from tui_train.screens.hardware import Hardware
 from tui_train.screens.home import Home
 from tui_train.screens.messages import OpenRun, OpenStep
 from tui_train.screens.widgets.dialogs import Ask, AskText
 from tui_train.screens.widgets.keys import Keys
 from tui_train.screens.widgets.picks import Picks
+from tui_train.screens.widgets.run_state import run_state
 
 from tui_train.errors import BadInput
 from tui_train.faults import fault_file, record
@@ -300,6 +303,38 @@ async def test_a_run_that_cannot_be_followed_says_so_and_shows_its_log(machine: 
         assert "can no longer be read" in text
         assert "step 57/60" in text, "the newest attempt's log"
         await usable(pilot)
+
+
+async def test_a_run_whose_numbers_end_the_reader_is_not_shown_as_if_it_were_followed(
+    machine: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As from a loss of 400 digits: what was read before stays, and says that nothing follows."""
+    original = run_module.watch
+
+    def watch(*arguments: Any) -> Iterator[Any]:
+        yield next(iter(original(*arguments)))
+        failing()
+
+    monkeypatch.setattr(run_module, "watch", watch)
+    monkeypatch.setattr(run_module, "_RETRY", 0.3)
+    app: Any = wizard()
+    async with opened(app) as pilot:
+        app.open_run(finished_run(tmp_path))
+        await shown(pilot)
+        assert "can no longer be read" in shows(pilot)
+        monkeypatch.setattr(run_module, "watch", original)
+        await until_shown(pilot, "step 60/60 █")
+        assert "can no longer be read" not in shows(pilot), "it is read again"
+
+
+@pytest.mark.parametrize(
+    ("step", "steps"), [(10**400, 9), (9, 10**400), (10**400, 10**400)], ids=["beyond", "few", "all"]
+)
+def test_a_bar_is_drawn_for_any_numbers(step: int, steps: int, tmp_path: Path) -> None:
+    run = finished_run(tmp_path)
+    told = next(iter(run_module.watch(run, lambda: False)))
+    told = msgspec.structs.replace(told, progress=msgspec.structs.replace(told.progress, step=step, steps=steps))
+    assert ("█" * 10 in run_state(run, told, ()).plain) == (step >= steps)
 
 
 @pytest.mark.parametrize("broken", ["a link", "a pipe", "no folder"])

@@ -33,7 +33,8 @@ def run_state(run: RunDir, told: Told, wrong: tuple[str, ...]) -> Text:
 def _numbers(told: Told) -> Iterator[Text]:
     progress = told.progress
     if progress.steps:
-        done = round(_BAR * min(1.0, progress.step / progress.steps))
+        # A log may name numbers whose quotient no float holds.
+        done = _BAR if progress.step >= progress.steps else round(_BAR * (progress.step / progress.steps))
         yield Text(f"step {progress.step}/{progress.steps} ").append("█" * done + "░" * (_BAR - done))
     elif progress.step:
         yield Text(f"step {progress.step}")
