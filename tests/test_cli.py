@@ -188,7 +188,7 @@ def test_hostile_values_are_planned_as_they_are(tmp_path):
 
 BAD_FILES = {
     "unknown key": ("[recipe]\nlayer = 2", "recipe.layer is not a key", "Did you mean recipe.layers?"),
-    "wrong type": ("[recipe]\nlayers = '2'", "recipe.layers: Expected int, got str", "Mend that value."),
+    "wrong type": ("[recipe]\nlayers = '2'", "recipe.layers: Expected int, got str", "Fix that value."),
     "invalid TOML": ("[recipe\n", "is not TOML", "line 1"),
     "newer schema": ("schema = 3", "has schema 3", "Install a newer tui-train."),
     "out of limits": ("[recipe]\nsteps = 0", "recipe.steps is 0", "from 1 to 1000000000"),
@@ -439,6 +439,16 @@ def test_a_detached_run_is_watched_and_stopped(mine):
     assert viewer.returncode == 143
     assert status(run).state == "stopped"
     assert not marked(status(run).mark)
+
+
+def test_a_stop_without_time_to_save_is_asked_for(mine, monkeypatch):
+    monkeypatch.setenv("TUI_TRAIN_GRACE", "600")
+    tui("run", mine, "--detach", *arguments("--ignore-signals"))
+    run = newest()
+    until(lambda: b"tick" in run.attempt_log(1).read_bytes() if run.attempt_log(1).exists() else False)
+    began = time.monotonic()
+    assert tui("stop", "last", "--now").stdout == "stopped; no process of it is left\n"
+    assert time.monotonic() - began < 60
 
 
 def test_a_viewer_ends_without_harm(mine):

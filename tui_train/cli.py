@@ -285,11 +285,12 @@ def attach(run: str) -> None:
 
 @cli.command()
 @click.argument("run")
-def stop(run: str) -> None:
+@click.option("--now", is_flag=True, help="At once, without time to save.")
+def stop(run: str, *, now: bool) -> None:
     """End RUN and every process of it."""
     from tui_train import run_commands
 
-    run_commands.stop(run)
+    run_commands.stop(run, at_once=now)
 
 
 @cli.command()

@@ -50,7 +50,7 @@ def resume(reference: str, *, detach: bool) -> None:
         raise Unavailable(f"{visible(found.name)} is running", f"Watch it: tui-train attach {visible(found.name)}")
     if nothing_left(found):
         profile = visible(shlex.quote(str(found.profile)))
-        click.echo(f"{visible(found.name)} has finished: nothing is left to train. Train anew: tui-train run {profile}")
+        click.echo(f"{visible(found.name)} has finished: nothing is left to train. Train again: tui-train run {profile}")
         return
     start(found, resume=True)
     if words := another_start(found):
@@ -158,19 +158,18 @@ def attach(reference: str) -> None:
     sys.exit(_code(_stream(found)[1]))
 
 
-def stop(reference: str) -> None:
-    """End a run."""
+def stop(reference: str, *, at_once: bool) -> None:
+    """End a run; `at_once` without time to save."""
     found = _find(reference)
     before = status(found)
     if not before.live and not before.leftover and not before.container:
         click.echo(f"{visible(found.name)} is not running: {show.state(before)}")
         return
-    click.echo(f"{show.state(_end(found, before))}; no process of it is left")
+    ended = end(found, at_once=True) if at_once else _end(found, before)
+    click.echo(f"{show.state(ended)}; no process of it is left")
     nodes = found.plan().get("nodes")
     if isinstance(nodes, int) and nodes > 1:
-        click.echo(
-            f"It was one of {nodes} machines: the others end where they share its folder; else stop launch.sh there."
-        )
+        click.echo(f"It was one of {nodes} machines: stop launch.sh on the others as well.")
 
 
 def report(reference: str, file: Path | None, *, force: bool) -> None:
@@ -300,9 +299,9 @@ def _interrupted(found: RunDir) -> None:
 
 def _end(found: RunDir, now: Status) -> Status:
     """End a run; Ctrl-C meanwhile takes its grace away."""
-    click.echo(f"stopping {visible(found.name)}: it gets {now.grace} s to save and end; Ctrl-C kills it at once")
+    click.echo(f"stopping {visible(found.name)}: it gets {now.grace} s to save and end; Ctrl-C ends it at once")
     try:
         return end(found)
     except KeyboardInterrupt:
-        click.echo("\nkilling …")
+        click.echo("\nending it at once …")
         return end(found, at_once=True)

@@ -39,7 +39,7 @@ def engine(profile: Profile, facts: Facts, resolved: Resolved) -> Iterator[Findi
     found = next((known for known in facts.engines if known.name == name), None)
     reason = found.problem if found else "it is not installed"
     if reason:
-        message, remedy = f"{name} cannot be used: {reason}", "Mend that, or choose another engine or none."
+        message, remedy = f"{name} cannot be used: {reason}", "Fix that, or choose another engine or none."
         yield Finding(level="error", key="container.engine", message=message, remedy=remedy, change=bare, machine=True)
     elif found and resolved.gpus and not found.gpus:
         message = f"{name} cannot show the cards to a container: NVIDIA's Container Toolkit is not set up for it"

@@ -73,7 +73,7 @@ def _document(document: Document | None, path: str, resolved: Resolved) -> Itera
         yield Finding(level="error", key=key, message=message, remedy="Wait a moment, or look again.")
     elif document.problem:
         message = f"the configuration {home(path)} cannot be used: {document.problem}"
-        yield Finding(level="error", key=key, message=message, remedy="Mend that file, or name another one.")
+        yield Finding(level="error", key=key, message=message, remedy="Fix that file, or name another one.")
     else:
         for name in clashes(document.values, resolved.preset):
             message = f"{name} in {home(path)} is a single value, and the preset puts values below it"

@@ -222,7 +222,7 @@ def preset(name: str, own: Own | None = None) -> Preset:
         if found.preset:
             return found.preset
         raise BadInput(
-            f"the preset {visible(name)} cannot be used: {found.problem}", "Mend that file, or choose another."
+            f"the preset {visible(name)} cannot be used: {found.problem}", "Fix that file, or choose another."
         )
     known = [*presets(), *(other for other, found in mine.items() if found.preset and other not in presets())]
     raise BadInput(f"there is no preset {visible(name)}", f"Known are: {visible(', '.join(known))}.")

@@ -77,7 +77,7 @@ def read(text: str, source: str) -> Preset:
     except Unparsable as error:
         raise BadInput(f"{source} is not TOML: {error}", "Fix that line.") from None
     for key, problem in _problems(found):
-        raise BadInput(f"{source}: {key}: {visible(problem)}", "Mend that value.")
+        raise BadInput(f"{source}: {key}: {visible(problem)}", "Fix that value.")
     return found
 
 

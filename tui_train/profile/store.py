@@ -52,7 +52,7 @@ def loads(text: str, source: str = "the profile", folder: Path | None = None) ->
     try:
         profile = msgspec.convert(data, Profile, strict=True)
     except msgspec.ValidationError as error:
-        raise BadInput(f"{source}: {plain(str(error))}", "Mend that value.") from None
+        raise BadInput(f"{source}: {plain(str(error))}", "Fix that value.") from None
     return _checked(profile, source, folder or Path.cwd())
 
 

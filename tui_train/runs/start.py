@@ -16,7 +16,7 @@ from tui_train.runs.taken import one_at_a_time, refuse_clashes
 from tui_train.supervisor.processes import start_ticks
 from tui_train.text import visible
 
-_ANEW = "To train anew, run its profile: tui-train run PROFILE, or its folder's profile.toml."
+_FROM_STEP_0 = "To train from step 0 again, run its profile: tui-train run PROFILE, or its folder's profile.toml."
 _LEAST = 1 << 16
 # Seconds for a start that is broken off to end by itself.
 _LEAVES = 10.0
@@ -33,7 +33,7 @@ def start(run: RunDir, *, resume: bool = False) -> None:
     `resume`. A single one always does.
     """
     if nothing_left(run):
-        raise Unavailable(f"{visible(run.name)} has finished: there is nothing left to train", _ANEW)
+        raise Unavailable(f"{visible(run.name)} has finished: there is nothing left to train", _FROM_STEP_0)
     with one_at_a_time():
         refuse_clashes(run)
         _start(run, resume=resume and resumption(run) == "told")
@@ -45,7 +45,7 @@ def nothing_left(run: RunDir) -> bool:
 
 
 def resumption(run: RunDir) -> str:
-    """Return how another start goes on: `told` its checkpoint, `by itself`, or `never`: it begins anew."""
+    """Return how another start goes on: `told` its checkpoint, `by itself`, or `never`: from step 0."""
     planned = run.plan()
     if planned.get("resumes_itself"):
         return "by itself"
@@ -106,7 +106,7 @@ def _start(run: RunDir, *, resume: bool) -> None:
         # On a full disk it cannot even write that it cannot write.
         full = shutil.disk_usage(run.path).free < _LEAST
         said = "it cannot write, the disk is full" if full else "launch.sh ended without a word"
-    raise Unavailable(f"the run did not start: {said}", "Mend that, then start again.")
+    raise Unavailable(f"the run did not start: {said}", "Fix that, then start again.")
 
 
 def _has_begun(run: RunDir, pid: int, before: int) -> bool:
