@@ -49,8 +49,8 @@ def resume(reference: str, *, detach: bool) -> None:
     if status(found).live:
         raise Unavailable(f"{visible(found.name)} is running", f"Watch it: tui-train attach {visible(found.name)}")
     if nothing_left(found):
-        profile = visible(shlex.quote(str(found.profile)))
-        click.echo(f"{visible(found.name)} has finished: nothing is left to train. Train again: tui-train run {profile}")
+        again = f"tui-train run {visible(shlex.quote(str(found.profile)))}"
+        click.echo(f"{visible(found.name)} has finished: nothing is left to train. Train again: {again}")
         return
     start(found, resume=True)
     if words := another_start(found):
