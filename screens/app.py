@@ -222,8 +222,11 @@ class Wizard(Looking):
     def action_leave(self) -> None:
         """Leave the wizard; a live run that is being watched asks first."""
         asks = getattr(self.screen, "ask_before_leaving", None)
-        if asks is not None and asks():
-            return
+        try:
+            if asks is not None and asks():
+                return
+        except Exception as error:  # noqa: BLE001 - whatever fails, the wizard can be left
+            self._handle_exception(error)
         self._leave()
 
     @on(LeaveWizard)
@@ -233,7 +236,7 @@ class Wizard(Looking):
         lost = None
         try:
             self._remember()
-        except Exception as error:  # noqa: BLE001 - whatever fails, the wizard can be left
+        except Exception as error:  # noqa: BLE001 - as above
             lost = Text(visible(f"tui-train: the last values could not be kept: {error}"))
         give_up()
         self.exit(0, message=lost)

@@ -34,6 +34,8 @@ from tui_train.screens.widgets.run_state import run_state
 from tui_train.errors import BadInput
 from tui_train.faults import fault_file, record
 from tui_train.places import faults_log
+from tui_train.profile.fields import put
+from tui_train.profile.types import Profile
 from tui_train.wizard import wizard
 
 __all__ = ["machine"]  # a fixture
@@ -267,6 +269,21 @@ async def test_a_fault_in_an_action_and_in_a_timer(machine: Any) -> None:
         assert [*app._notifications][1:] == [], "it is said once"
         assert faults_log().read_text().count("Traceback") == 1
         await usable(pilot)
+
+
+@pytest.mark.parametrize("part", ["tui_train.workflow.remember", "tui_train.screens.run.RunScreen.ask_before_leaving"])
+async def test_the_wizard_can_be_left_whatever_fails(machine: Any, tmp_path: Path, capsys: Any, part: str) -> None:
+    app: Any = wizard()
+    async with opened(app) as pilot:
+        app.open_run(finished_run(tmp_path))
+        app.become(put(Profile(), "recipe.layers", 7))
+        await keys()(pilot)
+        with mock.patch(part, failing):
+            await pilot.press("q")
+            await pilot.pause()
+    assert app.return_code == 0
+    lost = "could not be kept: an injected fault" in capsys.readouterr().err
+    assert lost == ("remember" in part)
 
 
 async def test_an_error_with_a_remedy_is_no_fault(machine: Any) -> None:

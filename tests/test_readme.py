@@ -144,6 +144,7 @@ def test_places(monkeypatch):
     folders = [places.profiles_folder(), places.presets_folder()]
     cache = places.images_folder()
     known = [*(folder / "NAME.toml" for folder in folders), places.runs_folder(), places.last_profile()]
+    known.append(places.faults_log())
     assert told == [*known, places.environments_folder(), cache, cache.parent / "container"]
 
 
