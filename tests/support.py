@@ -232,9 +232,9 @@ def marked(mark, leader=0):
 def holder(folder):
     """A process that stands for the supervisor of a run: it lives for two minutes and holds the folder open."""
     opened = os.open(folder, os.O_RDONLY)
-    child = subprocess.Popen(["sleep", "120"], pass_fds=[opened], start_new_session=True)
+    os.set_inheritable(opened, True)
+    me = process(os.posix_spawnp("sleep", ["sleep", "120"], os.environ, setsid=True))
     os.close(opened)
-    me = process(child.pid)
     return {"pid": me.pid, "start_ticks": me.ticks, "boot_id": boot_id(), "mark": "m"}
 
 

@@ -350,7 +350,7 @@ async def test_a_run_whose_numbers_end_the_reader_is_not_shown_as_if_it_were_fol
 def test_a_bar_is_drawn_for_any_numbers(step: int, steps: int, tmp_path: Path) -> None:
     run = finished_run(tmp_path)
     told = next(iter(run_module.watch(run, lambda: False)))
-    told = msgspec.structs.replace(told, progress=msgspec.structs.replace(told.progress, step=step, steps=steps))
+    told = msgspec.structs.replace(told, progress=told.progress._replace(step=step, steps=steps))
     assert ("█" * 10 in run_state(run, told, ()).plain) == (step >= steps)
 
 

@@ -290,3 +290,113 @@ def test_stop_at_once_is_asked_for(tmp_path):
         trains(run.path)
         assert remote(run.path, "stop", "--now", "--json")["state"] == "stopped"
     assert child.returncode == 143
+
+
+def patched(run, module, old, new):
+    """Change a module of the run folder's own supervisor."""
+    path = run.path / "supervisor" / module
+    assert old in path.read_text()
+    path.write_text(path.read_text().replace(old, new))
+
+
+@pytest.mark.parametrize("ends", ["stopped", "failed"])
+def test_a_folder_that_is_moved_under_a_live_run(tmp_path, ends):
+    go = tmp_path / "go"
+    run, _ = exported(tmp_path / "run", sleeping(f"--until={go}", "--code=7"), facts())
+    child = subprocess.Popen(["bash", run.script], env=plain_environment(), stdout=subprocess.DEVNULL)
+    with child:
+        until(lambda: marked(status(run).mark) if status(run).mark else ())
+        until(lambda: status(run).leader)
+        mark = status(run).mark
+        moved = RunDir(Path(shutil.move(run.path, tmp_path / "moved")))
+        assert status(moved).state == "running"
+        if ends == "stopped":
+            child.terminate()
+        else:
+            go.touch()
+    assert child.returncode == (143 if ends == "stopped" else 7)
+    assert (status(moved).state, status(moved).exit_code) == (ends, child.returncode)
+    assert not marked(mark)
+
+
+def test_a_copy_of_a_live_folder_has_no_power_over_it(run, tmp_path):
+    child = subprocess.Popen(["bash", run.script], env=plain_environment(), stdout=subprocess.DEVNULL)
+    with child:
+        trains(run.path)
+        copy = RunDir(Path(shutil.copytree(run.path, tmp_path / "copy")))
+        assert (status(copy).state, status(copy).leftover) == ("lost", ())
+        stop(copy, at_once=True)
+        assert status(run).state == "running"
+        assert stop(run).state == "stopped"
+
+
+def test_a_lock_that_is_removed_under_a_live_run_is_made_again(run):
+    patched(run, "lock.py", "BEAT = 10.0", "BEAT = 0.2")
+    child = subprocess.Popen(["bash", run.script], env=plain_environment(), stdout=subprocess.DEVNULL)
+    with child:
+        trains(run.path)
+        shutil.rmtree(run.path / ".lock")
+        until((run.path / ".lock" / "owner").exists)
+        assert bash(run).returncode == 75
+        assert stop(run).state == "stopped"
+
+
+@pytest.mark.parametrize("lock_is", ["removed", "garbled"])
+def test_what_a_killed_supervisor_left_is_seen_without_its_lock(run, lock_is):
+    child = subprocess.Popen(["bash", run.script], env=plain_environment(), stdout=subprocess.DEVNULL)
+    with child:
+        trains(run.path)
+        child.kill()
+    if lock_is == "removed":
+        shutil.rmtree(run.path / ".lock")
+    else:
+        (run.path / ".lock" / "owner").write_text("garbage")
+    refused = bash(run)
+    assert (refused.returncode, b"still train" in refused.stderr) == (75, True)
+    assert stop(run).leftover == ()
+
+
+def test_an_owner_of_a_later_version_is_believed(run):
+    me = lock.myself("m", str(run.path))
+    (run.path / ".lock").mkdir()
+    (run.path / ".lock" / "owner").write_text(json.dumps(me._asdict() | {"more": [1]}))
+    refused = bash(run)
+    assert (refused.returncode, f"already (process {me.pid})" in refused.stderr.decode()) == (75, True)
+
+
+def test_the_script_that_is_started_is_what_runs(run):
+    edited = run.path / "train\n.sh"
+    edited.write_text(run.script.read_text().replace("--seconds=120", "--seconds=0.1"))
+    run.script.unlink()
+    done = subprocess.run(["bash", edited], env=plain_environment(), capture_output=True, check=False, timeout=60)
+    assert (done.returncode, done.stderr) == (0, b"")
+    assert status(run).state == "finished"
+
+
+def test_a_stop_while_it_starts_is_heard(run, tmp_path):
+    """nvidia-smi may take its time before the run reports itself."""
+    patched(run, "launch.py", "    gpus.check(", "    import time; time.sleep(3); gpus.check(")
+    child = subprocess.Popen(["bash", run.script], env=plain_environment(), stdout=subprocess.DEVNULL)
+    with child:
+        until(lambda: status(run).live)
+        stop(run)
+    assert child.returncode == 143
+    assert not run.attempt_log(1).exists()
+
+
+def test_a_suspended_supervisor_is_stopped_as_any(run):
+    child = subprocess.Popen(["bash", run.script], env=plain_environment(), stdout=subprocess.DEVNULL)
+    with child:
+        trains(run.path)
+        child.send_signal(signal.SIGSTOP)
+        assert stop(run).state == "stopped"
+    assert child.returncode == 143
+
+
+def test_a_torn_cache_of_compiled_modules_is_made_again(run):
+    subprocess.run(["bash", run.script, "--attempt=1"], env=plain_environment(TUI_TRAIN_GRACE="x"), check=False)
+    cached = [*(run.path / "supervisor" / "__pycache__").iterdir()]
+    assert cached
+    for path in cached:
+        path.write_bytes(path.read_bytes()[:40])
+    assert remote(run.path, "status", "--json")["state"] == "new"

@@ -42,7 +42,7 @@ def values(row):
         "paths": st.lists(path.filter(bool), max_size=3).map(tuple),
         "words": st.lists(TEXT, max_size=4).map(tuple),
         "names": st.lists(NAME, max_size=3).map(tuple),
-        "dotted": st.dictionaries(NAME.map(lambda name: f"model.{name.lower()}x"), TEXT, max_size=3),
+        "dotted": st.dictionaries(NAME.map(lambda name: f"model.a{name.lower()}x"), TEXT, max_size=3),
         "table": st.dictionaries(NAME, TEXT, max_size=3),
     }[row.kind]
 

@@ -100,7 +100,7 @@ def test_two_processes_climb_down_after_out_of_memory_and_learn_the_same(tmp_pat
     assert same(losses(run.path / "output"), undisturbed)
 
 
-def test_two_machines_fall_back_together_and_learn_the_same(tmp_path, undisturbed):
+def test_machines_that_are_started_by_hand_have_one_attempt(tmp_path):
     """Memory runs out on the second one; the first sees only that its peer is gone."""
     values = {
         **TINY,
@@ -114,17 +114,12 @@ def test_two_machines_fall_back_together_and_learn_the_same(tmp_path, undisturbe
     }
     run, plan = exported(tmp_path / "my run", profile(values), facts())
     there = RunDir(run.path / "node-1")
+    assert len(plan.attempts) == 1
     codes, said = together([run, run])
-    assert codes == [0, 0], said
-    for machine in (run, there):
-        attempts = [(attempt.position, attempt.out_of_memory) for attempt in status(machine).attempts]
-        assert attempts == [(1, True), (2, False)]
-    assert "OutOfMemoryError" not in log_of(run, 1)
+    assert all(codes), said
+    assert [(attempt.position, attempt.out_of_memory) for attempt in status(there).attempts] == [(1, True)]
+    assert len(status(run).attempts) == 1
     assert "OutOfMemoryError" in log_of(there, 1)
-    assert "batch | micro 2 x accumulation 2 x world 2 = global 8" in log_of(run, 2)
-    assert (plan.micro_batch, plan.global_batch) == (4, 8)
-    assert f"resumed from {run.path}/output/checkpoint-3 at step 3" in log_of(run, 2)
-    assert same(losses(run.path / "output"), undisturbed)
 
 
 def test_a_half_written_checkpoint_is_passed_over_and_kept(tmp_path, undisturbed):

@@ -96,7 +96,7 @@ def _supervised(plan: Plan) -> list[str]:
     return [
         'elif [ -z "$plain" ] && [ -d "$run_dir/supervisor" ]; then # it starts this script again, with --plain',
         *([_OLD_PYTHON] if plan.container else []),
-        f'  become . {_host(plan)} -I -S -X utf8 "$run_dir/supervisor" launch "$@"',
+        f'  become . {_host(plan)} -I -S -X utf8 "$run_dir/supervisor" launch "$script" "$@"',
         'elif [ -z "$plain" ]; then',
         f"  echo 'launch.sh: {_ALONE}' >&2",
         "fi",

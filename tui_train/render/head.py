@@ -15,8 +15,8 @@ yours=$(declare -px) # your variables, which reach the training as you set them,
 set -u
 refuse() { printf 'launch.sh: %s\\n' "$2" >&2; exit "$1"; }
 [ -f "${BASH_SOURCE[0]-}" ] || refuse 64 'was read from a pipe and does not know its folder: start "bash launch.sh"'
-run_dir=$(readlink -f -- "${BASH_SOURCE[0]}" && echo .) || exit 69 # the dot keeps a newline at the end of its name
-run_dir=${run_dir%/*}"""
+script=$(readlink -f -- "${BASH_SOURCE[0]}" && echo .) || exit 69 # the dot keeps a newline at the end of its name
+script=${script%??} run_dir=${script%/*}"""
 
 
 def comments(plan: Plan) -> list[str]:

@@ -11,7 +11,7 @@ from . import checkpoints, commands, container, lock
 from .processes import MARK, Family, Process, process, send
 from .refused import APART, CANNOT_WRITE
 from .signals import default
-from .start import Start, say
+from .start import Start, say, tell
 from .transport import NodeCommand, Task
 
 # What SIGKILL does not end in so long hangs in a driver.
@@ -45,17 +45,23 @@ def attempt(start: Start, position: int, number: int, log: str) -> Ended:
         say(f"cannot write {log}: {error.strerror}")
         return Ended(CANNOT_WRITE)
     _adopt()
+    # Read now, while the training starts: the folder may be moved, or replaced by a newer one, until it has ended.
+    from . import first_step, memory_end, outcome, rejoin  # noqa: F401
+
     told: dict[str, object] = {"resumed": resumed} if resumed else {}
     if name:
         told.update(engine=start.planned.engine, container=name)
     leader, ticks = task.leader
-    start.journal.append(
-        "attempt_started", attempt=number, position=position, leader=leader, leader_ticks=ticks, **told
-    )
+    tell(start, "attempt_started", attempt=number, position=position, leader=leader, leader_ticks=ticks, **told)
     family = Family(start.mark, task.leader, os.getpid())
     # What hangs in a driver since it was asked is a child as well, and no part of the training.
     family.spare |= commands.stuck
-    code = _watch(start, task, family, name, log)
+    try:
+        code = _watch(start, task, family, name, log)
+    except BaseException:
+        # Nothing trains on with nobody to keep it.
+        _kill(task, family)
+        raise
     ended = _read(start, position, log, code, family)
     ignored = _first_step(start, log, resumed)
     if ignored:
@@ -64,7 +70,7 @@ def attempt(start: Start, position: int, number: int, log: str) -> Ended:
     more: dict[str, object] = {"ignored_checkpoint": True} if ignored else {}
     if ended.phase:
         more.update(out_of_memory=True, phase=ended.phase, next=ended.next)
-    start.journal.append("attempt_ended", attempt=number, exit_code=ended.code, **more)
+    tell(start, "attempt_ended", attempt=number, exit_code=ended.code, **more)
     return ended
 
 
@@ -78,7 +84,7 @@ def checkpoint(start: Start, position: int) -> str:
 
 
 def _command(start: Start, position: int, log: str, given: str, name: str) -> NodeCommand:
-    words = ["bash", os.path.join(start.run_dir, "launch.sh"), "--plain", f"--attempt={position}"]
+    words = ["bash", start.script, "--plain", f"--attempt={position}"]
     if given:
         words.append(f"--checkpoint={given}")
     if start.other_cards:
@@ -105,14 +111,11 @@ def _adopt() -> None:
 def _watch(start: Start, task: Task, family: Family, name: str, log: str) -> int:
     """Wait for the end of an attempt and return its exit code; a stop ends it, and so does a lost lock."""
     engine = start.planned.engine
-    beat = time.monotonic()
     while not start.signals.stop:
         code = task.poll()
         if code is None:
-            if time.monotonic() >= beat:
-                beat = time.monotonic() + lock.BEAT
-                _beat(start)
-            start.signals.wait(beat - time.monotonic())
+            _beat(start)
+            start.signals.wait(lock.BEAT)
         elif name and container.outlives(engine, name, code, lambda: bool(family.living())):
             say(f"the client of {engine} is gone, its container trains on")
             from . import rejoin
@@ -131,7 +134,7 @@ def _watch(start: Start, task: Task, family: Family, name: str, log: str) -> int
 def _beat(start: Start) -> None:
     """Say that this start still runs; where another one has taken its place, this one stops."""
     for held in start.locks:
-        if not held.beat():
+        if not held.beat() and not start.signals.stop:
             say(f"another start has taken over {os.path.dirname(held.at)}: this one stops")
             os.kill(os.getpid(), signal.SIGTERM)
 
@@ -139,7 +142,6 @@ def _beat(start: Start) -> None:
 def _end(start: Start, task: Task, family: Family, name: str) -> int:
     """End an attempt: its launcher is asked first, for it knows its workers; then what it leaves; then all die."""
     say(f"stopping ({start.signals.stop}); a second Ctrl-C ends it at once")
-    start.journal.append("stopping", signal=start.signals.stop)
     deadline = time.monotonic() + start.grace
     asked: set[int] = set()
     family.living()
@@ -150,11 +152,13 @@ def _end(start: Start, task: Task, family: Family, name: str) -> int:
         family.spare.add(stopper.pid)
     else:
         send(task.leader, signal.SIGTERM)
+    tell(start, "stopping", signal=start.signals.stop)
     while time.monotonic() < deadline and not start.signals.at_once and (living := family.living()):
         if task.poll() is not None:
             for pid in living.keys() - asked:
                 send(Process(pid, living[pid]), signal.SIGTERM)
             asked |= living.keys()
+        _beat(start)
         start.signals.wait(0.1)
     _kill(task, family)
     if name:

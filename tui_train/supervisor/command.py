@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import sys
 from typing import Sequence
@@ -19,10 +20,15 @@ _USAGE = """usage: python3 RUN/supervisor COMMAND
 
 def main(words: Sequence[str], run_dir: str) -> int:
     """Carry out a command for a run folder and return its exit code."""
+    for stream in (sys.stdout, sys.stderr):
+        if stream is not None and hasattr(stream, "reconfigure"):
+            stream.reconfigure(errors="backslashreplace")
     try:
         return _main(list(words), run_dir)
     except Refused as refused:
-        sys.stderr.write(f"launch.sh: {refused.message}\n")
+        # Where there is no stderr to write to, the exit code says it.
+        with contextlib.suppress(OSError):
+            os.write(2, f"launch.sh: {refused.message}\n".encode(errors="replace"))
         return refused.code
     except BrokenPipeError:
         return 0
@@ -35,7 +41,9 @@ def _main(words: list[str], run_dir: str) -> int:
     if name == "launch":
         from .launch import launch
 
-        return launch(run_dir, rest)
+        if not rest:
+            raise Refused(USAGE, "launch: which script?")
+        return launch(run_dir, rest[0], rest[1:])
     if name == "checkpoint" and len(rest) == 1:
         return _checkpoint(rest[0], run_dir)
     if name == "rejoin" and len(rest) == 3:
@@ -64,9 +72,10 @@ def _fill(words: list[str], run_dir: str) -> int:
     from . import planned
     from .fill import fill
 
-    if not words or not words[0].isdigit():
-        raise Refused(USAGE, "fill: which attempt?")
-    fill(planned.read(run_dir), int(words[0]), run_dir, words[1] if len(words) > 1 else "")
+    plan = planned.read(run_dir)
+    if not words or not words[0].isdigit() or not 1 <= int(words[0]) <= len(plan.attempts):
+        raise Refused(USAGE, f"fill: which attempt, 1 to {len(plan.attempts)}?")
+    fill(plan, int(words[0]), run_dir, words[1] if len(words) > 1 else "")
     return 0
 
 

@@ -18,6 +18,8 @@ OUTLIVE = frozenset({"docker", "podman"})
 _NAME = re.compile(r"tui-train-[\w.-]+", re.ASCII)
 # Seconds for an engine to answer.
 _ANSWER = 60.0
+# And for it to have removed a container, however it hangs.
+_REMOVES = 90.0
 _BREAKS_CSV = re.compile('[,"\n\r]')
 
 
@@ -202,7 +204,8 @@ def stop(
 def remove(engine: str, container: str, waiting: Callable[[], object] = lambda: None) -> None:
     """Kill and remove a container; looks twice, for the engine may still be making what its killed client asked for."""
     missed = 0
-    for _ in range(50):
+    deadline = time.monotonic() + _REMOVES
+    while time.monotonic() < deadline:
         commands.run((engine, "rm", "-f", container), _ANSWER, interruptible=False, waiting=waiting)
         seen = commands.run((engine, "container", "inspect", container), _ANSWER, interruptible=False, waiting=waiting)
         missed = 0 if seen.code == 0 else missed + 1

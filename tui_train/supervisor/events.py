@@ -13,7 +13,7 @@ from . import regular
 NAME = "events.jsonl"
 # What other programs read as a whole number; what the system calls a process; of what age a calendar knows.
 _MOST = 2**53
-_LIMITS = {"pid": 2**31, "leader": 2**31, "grace": 10**9}
+_LIMITS = {"inode": 2**64, "pid": 2**31, "leader": 2**31, "grace": 10**9}
 _LATEST = 1e11
 
 
@@ -21,7 +21,8 @@ class Event(NamedTuple):
     """One line; `time` is in seconds since the epoch, `uptime` since that machine booted, an exit code of -1 is none.
 
     `resumed` is the step of the checkpoint that an attempt was given, `ignored_checkpoint` tells that it did not load
-    it. `next` is the attempt that follows after an out-of-memory, 0 for none.
+    it. `inode` is that of the run folder, which no copy of it has. `next` is the attempt that follows after an
+    out-of-memory, 0 for none.
     """
 
     time: float = 0.0
@@ -35,6 +36,7 @@ class Event(NamedTuple):
     host: str = ""
     grace: int = 20
     attempt: int = 0
+    inode: int = 0
     leader: int = 0
     leader_ticks: int = 0
     position: int = 0
@@ -94,15 +96,25 @@ def _fits(name: str, value: Any) -> bool:
     kind = _TYPES[name]
     if kind is float:
         return isinstance(value, (int, float)) and type(value) is not bool and 0 <= value < _LATEST
+    if kind is str:
+        return regular.is_text(value)
     return type(value) is kind and (not isinstance(value, int) or -1 <= value < _LIMITS.get(name, _MOST))
 
 
 class Journal:
-    """events.jsonl, as the supervisor writes it; `reserve` is a file that is given up where the disk is full."""
+    """events.jsonl, as the supervisor writes it: in the folder that it holds open, wherever that is moved.
+
+    `reserve` is a file below it that is given up where the disk is full.
+    """
 
     def __init__(self, folder: str, reserve: str) -> None:
-        self.path = os.path.join(folder, NAME)
+        self.path = folder
         self.reserve = reserve
+        self._folder = -1
+
+    def hold(self) -> None:
+        """Open the folder, by which viewers know who writes there; OSError where it is not there."""
+        self._folder = os.open(self.path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
 
     def append(self, event: str, **told: object) -> None:
         """Add a line; OSError where even the last reserve does not suffice."""
@@ -112,11 +124,12 @@ class Journal:
             self._write(line)
         except OSError:
             with contextlib.suppress(OSError):
-                os.unlink(self.reserve)
+                os.unlink(self.reserve, dir_fd=self._folder)
             self._write(line)
 
     def _write(self, line: bytes) -> None:
-        descriptor = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o644)
+        flags = os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW
+        descriptor = os.open(NAME, flags, 0o644, dir_fd=self._folder)
         try:
             # A line that a full disk or a power cut left torn would swallow this one.
             size = os.fstat(descriptor).st_size

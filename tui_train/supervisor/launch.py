@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import time
 import zlib
-from typing import NamedTuple, Sequence
+from typing import Collection, NamedTuple, Sequence
 
 from . import commands, container, events, gpus, machines, planned, regular, state
 from .attempt import checkpoint
@@ -14,10 +14,10 @@ from .lock import NAME as LOCK
 from .lock import RESERVE, Lock, Owner, myself, output_lock
 from .planned import Planned
 from .processes import Family, boot_id, process
-from .refused import CANNOT_WRITE, MISSING, USAGE, Refused
+from .refused import BUSY, CANNOT_WRITE, MISSING, USAGE, Refused
 from .run import run
 from .signals import Signals
-from .start import Start, say
+from .start import Start, say, tell
 from .text import visible
 from .transport import Here
 
@@ -51,20 +51,21 @@ def options(words: Sequence[str]) -> Options:
     return found
 
 
-def launch(run_dir: str, words: Sequence[str]) -> int:
-    """Run the training of a folder, supervised, and return the exit code; Refused says why it does not start."""
+def launch(run_dir: str, script: str, words: Sequence[str]) -> int:
+    """Run a script's training, supervised, and return the exit code; Refused says why it does not start."""
     signals = Signals()
     commands.interrupted = lambda: bool(signals.stop)
     held: list[Lock] = []
     try:
-        start = _start(run_dir, planned.read(run_dir), options(words), signals)
+        told = options(words)
+        start = _start(run_dir, script, told, signals)
         _lock(start, held)
         if start.planned.nodes > 1:
             machines.find_port(start.planned, start.node_rank)
         gpus.check(start.planned, start.cards, say)
         if signals.stop:
             return signals.code
-        return _supervised(start._replace(locks=tuple(held)), options(words))
+        return _supervised(start._replace(locks=tuple(held)), _number(told, start))
     except Refused:
         # A program that was asked does not answer where it is ended by a stop.
         if signals.stop:
@@ -75,7 +76,8 @@ def launch(run_dir: str, words: Sequence[str]) -> int:
             lock.release()
 
 
-def _start(run_dir: str, plan: Planned, told: Options, signals: Signals) -> Start:
+def _start(run_dir: str, script: str, told: Options, signals: Signals) -> Start:
+    plan = planned.read(run_dir)
     rank = machines.node_rank(plan, told.node_rank) if plan.nodes > 1 else 0
     if plan.nodes == 1 and (told.resume or told.node_rank):
         raise Refused(USAGE, "--node-rank and --resume are for several machines, and this trains on one")
@@ -91,6 +93,7 @@ def _start(run_dir: str, plan: Planned, told: Options, signals: Signals) -> Star
     start = Start(
         planned=plan,
         run_dir=run_dir,
+        script=script,
         own_dir=own_dir,
         mark=mark,
         cards=cards,
@@ -99,14 +102,14 @@ def _start(run_dir: str, plan: Planned, told: Options, signals: Signals) -> Star
         resume=plan.nodes > 1 and (told.resume or bool(os.environ.get("TUI_TRAIN_RESUME"))),
         grace=_grace(plan),
         environment=environment,
-        journal=Journal(own_dir, os.path.join(own_dir, LOCK, RESERVE)),
+        journal=Journal(own_dir, os.path.join(LOCK, RESERVE)),
         locks=(),
         signals=signals,
         transport=Here(),
     )
-    _number(told, start)
+    number = _number(told, start)
     if plan.nodes > 1:
-        _agree(start, _number(told, start) or 1)
+        _agree(start, number or 1)
     return start
 
 
@@ -158,8 +161,13 @@ def _lock(start: Start, held: list[Lock]) -> None:
         beside = output_lock(start.planned.output, me, lambda dead: _left(start.planned, dead))
         locks += [beside] if beside else []
     for lock in locks:
-        lock.take()
+        lock.take(commands.interrupted)
         held.append(lock)
+    # A viewer believes whoever holds the folder itself open.
+    start.journal.hold()
+    living = state.left_over(start.own_dir)
+    if living:
+        raise Refused(BUSY, _train_on(living))
 
 
 def _left(plan: Planned, dead: Owner) -> str:
@@ -167,24 +175,25 @@ def _left(plan: Planned, dead: Owner) -> str:
     names = container.left(plan.engine, dead.mark) if plan.engine else ()
     if names:
         return f"a container of an earlier start still trains: end it first ({plan.engine} stop {' '.join(names)})"
-    living = {*state.read(dead.folder).leftover, *Family(dead.mark).living()} if dead.near else set()
-    if living:
-        pids = " ".join(map(str, sorted(living)))
-        return f"processes of an earlier start still train: end them first (kill {pids})"
-    return ""
+    living = {*state.left_over(dead.folder), *Family(dead.mark).living()} if dead.near else set()
+    return _train_on(living) if living else ""
 
 
-def _supervised(start: Start, told: Options) -> int:
-    # A viewer believes whoever holds the folder itself open.
-    opened = os.open(start.own_dir, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    first = _number(told, start) or (_first(start) if start.planned.nodes == 1 else 1)
+def _train_on(living: Collection[int]) -> str:
+    pids = " ".join(map(str, sorted(living)))
+    return f"processes of an earlier start still train: end them first (kill {pids})"
+
+
+def _supervised(start: Start, number: int) -> int:
+    first = number or (_first(start) if start.planned.nodes == 1 else 1)
     _keep_reserve(start)
     me = process(os.getpid())
     try:
         start.journal.append(
             "run_started",
             mark=start.mark,
-            script=_sum(start.run_dir),
+            script=_sum(start),
+            inode=os.stat(start.own_dir).st_ino,
             pid=me.pid,
             start_ticks=me.ticks,
             boot_id=boot_id(),
@@ -194,30 +203,29 @@ def _supervised(start: Start, told: Options) -> int:
     except OSError as error:
         raise Refused(CANNOT_WRITE, f"cannot write events.jsonl: {error.strerror}: free some space") from None
     outcome = run(start, first)
-    start.journal.append("run_ended", state=outcome.state, exit_code=outcome.code)
+    tell(start, "run_ended", state=outcome.state, exit_code=outcome.code)
     say(outcome.words)
-    os.close(opened)
     return outcome.code
 
 
 def _keep_reserve(start: Start) -> None:
     try:
-        regular.write_beside(start.journal.reserve, bytes(_RESERVE))
+        regular.write_beside(os.path.join(start.own_dir, start.journal.reserve), bytes(_RESERVE))
     except OSError:
         return
 
 
-def _sum(run_dir: str) -> str:
+def _sum(start: Start) -> str:
     """Return what tells the plan of a folder from another one, or from itself before somebody edited it."""
     found = 0
-    for name in ("launch.sh", planned.NAME):
-        found = zlib.crc32(regular.read(os.path.join(run_dir, name)), found)
+    for path in (start.script, os.path.join(start.run_dir, planned.NAME)):
+        found = zlib.crc32(regular.read(path), found)
     return f"{found:08x}"
 
 
 def _first(start: Start) -> int:
     """Return the attempt where an earlier start of this plan was, past what ran out of memory; 1 when all did."""
-    first, same, script = 1, False, _sum(start.run_dir)
+    first, same, script = 1, False, _sum(start)
     for event in events.read(start.own_dir):
         if event.event == "run_started":
             same = event.script == script

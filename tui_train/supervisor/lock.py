@@ -6,6 +6,7 @@ One elsewhere cannot be, so that it touches the file all the time: what was not 
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import time
@@ -24,6 +25,7 @@ LEASE = 180.0
 # An owner may be about to leave, or, where none is named, about to write its name.
 _PATIENCE = 1.0
 _HEIR = 5.0
+_LONGEST = 30.0
 _MOST = 4096
 
 
@@ -47,7 +49,8 @@ class Owner(NamedTuple):
     @property
     def rebooted(self) -> bool:
         """Whether this very machine has booted since, so that it is gone."""
-        return (self.machine, self.host) == (_machine(), os.uname().nodename) and self.boot != boot_id()
+        here = (_machine(), os.uname().nodename)
+        return bool(self.machine) and (self.machine, self.host) == here and self.boot != boot_id()
 
     @property
     def process(self) -> Process:
@@ -70,9 +73,13 @@ def owner(at: str) -> Owner | None:
         told: Any = json.loads(regular.read(os.path.join(at, "owner"), _MOST))
     except (OSError, ValueError, RecursionError):
         return None
-    if not isinstance(told, dict) or {name: type(value) for name, value in told.items()} != _KINDS:
+    if not isinstance(told, dict) or not told.keys() >= {"pid", "ticks", "boot", "mark"}:
         return None
-    return Owner(**told)
+    # A later version may say more.
+    known = {name: value for name, value in told.items() if name in _KINDS}
+    if any(type(value) is not _KINDS[name] for name, value in known.items()):
+        return None
+    return Owner(**known) if all(regular.is_text(value) for value in known.values() if isinstance(value, str)) else None
 
 
 def holds(at: str, who: Owner) -> bool:
@@ -100,7 +107,7 @@ def _age(at: str) -> float:
 
 
 class Lock:
-    """A lock that this process holds until `release`; `beat` says every few seconds that it still does."""
+    """A lock that this process holds until `release`; `beat` says now and then that it still does."""
 
     def __init__(self, at: str, me: Owner, words: str, left_by: Callable[[Owner], str]) -> None:
         """`left_by` says in words what still trains of an owner that is gone, empty where nothing does."""
@@ -108,73 +115,92 @@ class Lock:
         self.me = me
         self.words = words
         self.left_by = left_by
+        self._beaten = 0.0
 
-    def take(self) -> None:
-        """Make the lock, or take over a dead owner's; Refused where one lives, or where nothing can be written."""
-        waited = 0.0
-        while True:
-            try:
-                os.mkdir(self.at)
-            except FileExistsError:
-                if self._taken_over(waited):
-                    return
-            except OSError as error:
-                where = visible(os.path.dirname(self.at))
-                why = f"{error.strerror}: choose another folder, or free some space"
-                raise Refused(CANNOT_WRITE, f"cannot write in {where}: {why}") from None
-            else:
-                self._own()
+    def take(self, interrupted: Callable[[], bool] = lambda: False) -> None:
+        """Make the lock, or take over a dead owner's.
+
+        Raises Refused where one lives, where nothing can be written, or where it is no longer wanted (`interrupted`).
+        """
+        begun = time.monotonic()
+        while not self._made():
+            waited = time.monotonic() - begun
+            if interrupted() or waited >= _LONGEST:
+                raise Refused(BUSY, f"{visible(self.at)} cannot be taken over: remove it, if nothing trains there")
+            who = owner(self.at)
+            if who and holds(self.at, who):
+                if waited >= _PATIENCE:
+                    raise Refused(BUSY, _busy(self.words, who, self.at))
+            elif (who is not None or waited >= _PATIENCE) and self._inherit(who, waited):
                 return
             time.sleep(0.1)
-            waited += 0.1
 
-    def _taken_over(self, waited: float) -> bool:
-        who = owner(self.at)
-        if who and holds(self.at, who):
-            if waited >= _PATIENCE:
-                raise Refused(BUSY, _busy(self.words, who, self.at))
-            return False
-        return (who is not None or waited >= _PATIENCE) and self._inherit(who, waited)
+    def _made(self) -> bool:
+        """Make the lock with its owner in it, at once; false where there is one."""
+        beside = f"{self.at}.{os.uname().nodename}.{os.getpid()}"
+        try:
+            os.mkdir(beside)
+            self._own(beside)
+            # An empty folder is of one that was about to leave, and gives way.
+            os.rename(beside, self.at)
+        except OSError as error:
+            _remove(os.unlink, os.path.join(beside, "owner"))
+            _remove(os.rmdir, beside)
+            if error.errno in (errno.EEXIST, errno.ENOTEMPTY, errno.ENOTDIR):
+                return False
+            raise self._cannot_write(error) from None
+        return True
 
     def _inherit(self, dead: Owner | None, waited: float) -> bool:
         """Take the lock of a dead owner, which only one can; false where another one does."""
+        left = self.left_by(dead) if dead else ""
+        if left:
+            raise Refused(BUSY, left)
         heir = os.path.join(self.at, "heir")
         try:
             os.mkdir(heir)
-        except OSError:
+        except FileExistsError:
             # An heir that died in these few lines would keep the folder shut.
             if waited >= _HEIR:
                 _remove(os.rmdir, heir)
             return False
+        except FileNotFoundError:
+            return False
+        except OSError as error:
+            raise self._cannot_write(error) from None
         try:
             if owner(self.at) != dead:
                 return False
-            left = self.left_by(dead) if dead else ""
-            if left:
-                raise Refused(BUSY, left)
-            self._own()
-            return True
+            self._own(self.at)
+        except OSError as error:
+            raise self._cannot_write(error) from None
         finally:
             _remove(os.rmdir, heir)
+        return True
 
-    def _own(self) -> None:
-        try:
-            regular.write_beside(os.path.join(self.at, "owner"), json.dumps(self.me._asdict()).encode())
-        except OSError as error:
-            where = visible(os.path.dirname(self.at))
-            raise Refused(CANNOT_WRITE, f"cannot write in {where}: {error.strerror}") from None
+    def _own(self, folder: str) -> None:
+        regular.write_beside(os.path.join(folder, "owner"), json.dumps(self.me._asdict()).encode())
+
+    def _cannot_write(self, error: OSError) -> Refused:
+        why = f"{error.strerror}: choose another folder, or free some space"
+        return Refused(CANNOT_WRITE, f"cannot write in {visible(os.path.dirname(self.at))}: {why}")
 
     def beat(self) -> bool:
-        """Say that the owner still works; false where another one has taken the lock meanwhile."""
-        who = owner(self.at)
-        if who is not None and who != self.me:
-            return False
-        try:
-            os.utime(os.path.join(self.at, "owner"))
-        except OSError:
-            # The folder was moved, or the disk is away for a moment.
+        """Say every few seconds that the owner still works; false where another one has taken the lock meanwhile."""
+        if time.monotonic() - self._beaten < BEAT:
             return True
-        return True
+        self._beaten = time.monotonic()
+        who = owner(self.at)
+        try:
+            if who is None and not os.path.lexists(self.at):
+                # Somebody removed it; where the whole folder was moved, it is there as well.
+                return not os.path.isdir(os.path.dirname(self.at)) or self._made()
+            if who == self.me:
+                os.utime(os.path.join(self.at, "owner"))
+        except (OSError, Refused):
+            # The disk is away for a moment.
+            return True
+        return who is None or who == self.me
 
     def release(self) -> None:
         """Remove the lock where it is still this process's own."""
@@ -196,7 +222,8 @@ def output_lock(output: str, me: Owner, left_by: Callable[[Owner], str]) -> Lock
         return None
     if not os.access(parent, os.W_OK):
         return None
-    name = f".tui-train-{zlib.crc32(os.fsencode(real)):08x}"
+    # By its name alone, for hosts may see the folder around it at different paths.
+    name = f".tui-train-{zlib.crc32(os.fsencode(os.path.basename(real))):08x}"
     return Lock(os.path.join(parent, name), me, f"a training writes to {visible(output)}", left_by)
 
 

@@ -86,7 +86,7 @@ def read(run_dir: str) -> Planned:
     except OSError as error:
         why = f"{error.strerror}: export the plan again, or run the command alone: bash launch.sh --plain"
         raise Refused(MISSING, f"cannot read {visible(path)}: {why}") from None
-    except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
+    except (ValueError, TypeError, KeyError, AttributeError, OverflowError, RecursionError):
         raise Refused(MISSING, f"{visible(path)} is no plan of tui-train: export it again") from None
 
 
@@ -98,6 +98,8 @@ def parse(told: Any, run_dir: str) -> Planned:
     for name, value in plain.items():
         if type(value) is not type(Planned._field_defaults[name]):
             raise TypeError(name)
+        if isinstance(value, str):
+            _text(value)
     attempts = tuple(_attempt(item, run_dir) for item in told["attempts"])
     planned = Planned(
         **plain,
@@ -112,7 +114,7 @@ def parse(told: Any, run_dir: str) -> Planned:
         expressions=_texts(log.get("expressions", ())),
         steps=int(log.get("steps", 0)),
     )
-    if not attempts or planned.nodes < 1 or planned.world_size < planned.nodes:
+    if planned.grace < 0 or not attempts or planned.nodes < 1 or planned.world_size < planned.nodes:
         raise ValueError("no attempts, or no processes")
     if any(not 0 <= number <= len(attempts) for attempt in attempts for number in attempt.then.values()):
         raise ValueError("an attempt that is not there")
@@ -161,10 +163,12 @@ def _variable(name: str, run_dir: str) -> str:
 
 
 def _text(value: Any) -> str:
-    if not isinstance(value, str):
+    if not regular.is_text(value):
         raise TypeError("not a text")
-    return value
+    return str(value)
 
 
 def _texts(values: Any) -> tuple[str, ...]:
+    if not isinstance(values, (list, tuple)):
+        raise TypeError("not a list")
     return tuple(_text(value) for value in values)

@@ -59,6 +59,17 @@ def read(path: str | os.PathLike[str], most: int = MOST, folder: int | None = No
     return b"".join(pieces)
 
 
+def is_text(value: object) -> bool:
+    """Tell whether a value of JSON is a text that files and processes may bear: UTF-8, without NUL."""
+    if not isinstance(value, str) or "\0" in value:
+        return False
+    try:
+        value.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
 def write_beside(path: str, data: bytes, mode: int = 0o644) -> None:
     """Write a file whole or not at all; OSError says why it could not."""
     beside = f"{path}.new.{os.getpid()}"

@@ -26,7 +26,7 @@ class Signals:
         # Whoever started this with Ctrl-C ignored, as a shell does in the background, keeps it so.
         if signal.getsignal(signal.SIGINT) is not signal.SIG_IGN:
             signal.signal(signal.SIGINT, self._on_stop)
-        for number in (signal.SIGTERM, AT_ONCE):
+        for number in (signal.SIGTERM, signal.SIGQUIT, AT_ONCE):
             signal.signal(number, self._on_stop)
         # A lost terminal ends neither this program nor the training; the end of a child wakes it.
         for number in (signal.SIGHUP, signal.SIGPIPE, signal.SIGCHLD):
@@ -37,7 +37,7 @@ class Signals:
         self.at_once |= number == AT_ONCE or (again and number == signal.SIGINT)
         if not again:
             self.stop = signal.Signals(number).name
-            self.code = 130 if number == signal.SIGINT else 143
+            self.code = 143 if number == AT_ONCE else 128 + number
 
     def wait(self, seconds: float) -> None:
         """Return when a signal comes, or after so many seconds."""
@@ -52,7 +52,7 @@ class Signals:
 def default() -> None:
     """Give every signal its default again, for a child between fork and exec; what was ignored for us stays so."""
     signal.set_wakeup_fd(-1)
-    numbers = [signal.SIGTERM, AT_ONCE, signal.SIGHUP, signal.SIGPIPE, signal.SIGCHLD, signal.SIGXFSZ]
+    numbers = [signal.SIGTERM, signal.SIGQUIT, AT_ONCE, signal.SIGHUP, signal.SIGPIPE, signal.SIGCHLD, signal.SIGXFSZ]
     if signal.getsignal(signal.SIGINT) is not signal.SIG_IGN:
         numbers.append(signal.SIGINT)
     for number in numbers:

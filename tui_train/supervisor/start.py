@@ -15,13 +15,15 @@ from .transport import Here
 
 
 class Start(NamedTuple):
-    """One start: `own_dir` is where this machine's files go, `mark` names its processes, `cards` are its own.
+    """One start of `script`: `own_dir` is where this machine's files go, `mark` names its processes.
 
-    `environment` is what an attempt gets besides what this process has; `grace` are the seconds to save and end in.
+    `cards` are this machine's own. `environment` is what an attempt gets besides what this process has; `grace` are
+    the seconds to save and end in.
     """
 
     planned: Planned
     run_dir: str
+    script: str
     own_dir: str
     mark: str
     cards: tuple[str, ...]
@@ -44,6 +46,14 @@ class Start(NamedTuple):
     def falls_back(self) -> bool:
         """Whether another attempt may follow: machines that are started by hand do not agree upon one."""
         return self.planned.nodes == 1 and len(self.attempts) > 1
+
+
+def tell(start: Start, event: str, **told: object) -> None:
+    """Add to events.jsonl what happened; where that cannot be written, it is said, and the training goes on."""
+    try:
+        start.journal.append(event, **told)
+    except OSError as error:
+        say(f"cannot write {event} to events.jsonl: {error.strerror or error}")
 
 
 def say(text: str) -> None:

@@ -55,6 +55,7 @@ class Status(NamedTuple):
     engine: str = ""
     container: str = ""
     host: str = ""
+    inode: int = 0
 
     def data(self) -> dict[str, object]:
         """Return it as plain data, for JSON."""
@@ -97,8 +98,27 @@ def _named(last: Event) -> Owner:
 def family(run_dir: str, now: Status) -> Family:
     """Return the processes of a run; a leader that events.jsonl names counts only where it is this folder's."""
     leader = Process(now.leader, now.leader_ticks)
+    if not _original(run_dir, now):
+        return Family("")
     ours = leader.alive and (carries(leader.pid, now.mark) or _writes_in(leader.pid, run_dir))
     return Family(now.mark, leader if ours else Process())
+
+
+def left_over(run_dir: str) -> tuple[int, ...]:
+    """Return the processes of the last start that live, whoever holds the folder now."""
+    told = events.read(run_dir)
+    last = next((event for event in told[::-1] if event.event == "run_started"), None)
+    if last is None:
+        return ()
+    return _status(run_dir, _named(last), last, told[len(told) - told[::-1].index(last) :], ()).leftover
+
+
+def _original(run_dir: str, now: Status) -> bool:
+    """Tell whether this is the folder that the run was started in, and no copy of it."""
+    try:
+        return now.inode in (0, os.stat(run_dir).st_ino)
+    except OSError:
+        return False
 
 
 def _status(
@@ -117,6 +137,7 @@ def _status(
         pid=owner.pid,
         ticks=owner.ticks,
         mark=last.mark,
+        inode=last.inode,
         leader=lead.leader,
         leader_ticks=lead.leader_ticks,
         grace=last.grace,

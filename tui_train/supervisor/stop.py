@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import signal
 import time
 from typing import Callable
@@ -15,8 +14,6 @@ from .state import Status
 from .text import visible
 
 _PATIENCE = 40.0
-# As the supervisor names them: events.jsonl is a file that others may have written.
-_NAME = re.compile(r"tui-train-[\w.-]+", re.ASCII)
 
 
 def stop(run_dir: str, *, waiting: Callable[[], None] = lambda: None, at_once: bool = False) -> Status:
@@ -46,6 +43,8 @@ def _stop(run_dir: str, waiting: Callable[[], None], at_once: bool) -> Status:
             send(supervisor, AT_ONCE)
         elif now.state != "stopping":
             send(supervisor, signal.SIGTERM)
+        # One that was suspended would never hear of it.
+        send(supervisor, signal.SIGCONT)
         deadline = time.monotonic() + now.grace + _PATIENCE
         while (now := state.read(run_dir)).live and time.monotonic() < deadline:
             waiting()
@@ -58,13 +57,13 @@ def _stop(run_dir: str, waiting: Callable[[], None], at_once: bool) -> Status:
     left = _end(family, waiting, 0.0 if at_once else float(now.grace)) if now.mark else ()
     if left:
         pids = " ".join(map(str, left))
-        raise Refused(MISSING, f"processes of the run are left, which nothing ends: {pids}")
+        raise Refused(MISSING, f"processes of the run are left ({pids}): end them: kill -9 {pids}")
     return state.read(run_dir)
 
 
 def _end_container(now: Status) -> None:
     """Stop and remove the container of a run whose supervisor is gone; what its engine does not end, signals do."""
-    if now.engine in container.OUTLIVE and _NAME.fullmatch(now.container):
+    if container.is_ours(now.engine, now.container):
         container.stop(now.engine, now.container, now.grace, lambda: False)
         container.remove(now.engine, now.container)
 

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import os
-from typing import Mapping, NamedTuple, Protocol
+import signal
+from typing import Iterable, Mapping, NamedTuple, Protocol
 
-from . import signals
+from . import commands, signals
 from .processes import Process, process
 
 
@@ -42,16 +43,21 @@ class Here:
     """This machine: a child in a session of its own, so that no terminal's signals reach it."""
 
     def __init__(self) -> None:
-        self._codes: dict[int, int] = {}
+        # None while it runs. Only of commands that were started here: numbers of orphans come again.
+        self._codes: dict[int, int | None] = {}
 
     def start(self, command: NodeCommand) -> LocalTask:
         """Start a command as a child, its output straight to its log."""
         log = os.open(command.log, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o644)
+        # A signal that came to the child before it has defaults would be lost there.
+        before = signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
         try:
             pid = os.fork()
             if pid == 0:
-                _become(command, log)
+                _become(command, log, before)
+            self._codes[pid] = None
         finally:
+            signal.pthread_sigmask(signal.SIG_SETMASK, before)
             os.close(log)
         # A child that is gone already has no start any more, and belongs to nobody else: it was not waited for.
         return LocalTask(self, process(pid)._replace(pid=pid))
@@ -65,8 +71,8 @@ class Here:
                 break
             if ended == 0:
                 break
-            signalled = os.WIFSIGNALED(status)
-            self._codes[ended] = 128 + os.WTERMSIG(status) if signalled else os.WEXITSTATUS(status)
+            if ended in self._codes:
+                self._codes[ended] = commands.exit_code(status)
         return self._codes.get(pid)
 
 
@@ -87,10 +93,11 @@ class LocalTask:
         return self._here.code(self._leader.pid)
 
 
-def _become(command: NodeCommand, log: int) -> None:
+def _become(command: NodeCommand, log: int, mask: Iterable[int]) -> None:
     """Become the command, in a child; never returns."""
     try:
         signals.default()
+        signal.pthread_sigmask(signal.SIG_SETMASK, mask)
         os.setsid()
         nothing = os.open(os.devnull, os.O_RDONLY)
         os.dup2(nothing, 0)

@@ -22,8 +22,8 @@ yours=$(declare -px) # your variables, which reach the training as you set them,
 set -u
 refuse() { printf 'launch.sh: %s\n' "$2" >&2; exit "$1"; }
 [ -f "${BASH_SOURCE[0]-}" ] || refuse 64 'was read from a pipe and does not know its folder: start "bash launch.sh"'
-run_dir=$(readlink -f -- "${BASH_SOURCE[0]}" && echo .) || exit 69 # the dot keeps a newline at the end of its name
-run_dir=${run_dir%/*}
+script=$(readlink -f -- "${BASH_SOURCE[0]}" && echo .) || exit 69 # the dot keeps a newline at the end of its name
+script=${script%??} run_dir=${script%/*}
 python=${TUI_TRAIN_PYTHON:-/opt/train/bin/python}
 cards=GPU-ac50e9bd-5330-6ce2-2d4b-8f95df663b60   # NVIDIA GeForce RTX 3090
 cards+=,GPU-ff67d0d7-648f-d302-c50e-49297407cd04 # NVIDIA GeForce RTX 3090
@@ -91,7 +91,7 @@ if [ -n "$dry_run" ]; then
   done
   exit
 elif [ -z "$plain" ] && [ -d "$run_dir/supervisor" ]; then # it starts this script again, with --plain
-  become . "$python" -I -S -X utf8 "$run_dir/supervisor" launch "$@"
+  become . "$python" -I -S -X utf8 "$run_dir/supervisor" launch "$script" "$@"
 elif [ -z "$plain" ]; then
   echo 'launch.sh: there is no supervisor/ beside it: nothing falls back or resumes, and only Ctrl-C stops it' >&2
 fi
