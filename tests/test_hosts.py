@@ -395,7 +395,7 @@ def test_a_suspended_supervisor_is_stopped_as_any(run):
 
 def test_a_torn_cache_of_compiled_modules_is_made_again(run):
     subprocess.run(["bash", run.script, "--attempt=1"], env=plain_environment(TUI_TRAIN_GRACE="x"), check=False)
-    cached = [*(run.path / "supervisor" / "__pycache__").iterdir()]
+    cached = [*(run.path / "supervisor" / "__pycache__").glob("[a-z]*")]
     assert cached
     for path in cached:
         path.write_bytes(path.read_bytes()[:40])
