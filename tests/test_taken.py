@@ -66,7 +66,9 @@ def test_a_card_is_had_by_one_run_at_a_time(begun):
 
 def test_a_trial_has_its_card_as_well(begun):
     """It lies in a folder of its own, in which every first trial has the same name."""
-    moved = begun(CARDS, hardware__gpus=UUIDS[:1]).path
+    run = begun(CARDS, hardware__gpus=UUIDS[:1])
+    until(lambda: status(run).leader)
+    moved = run.path
     trial = trials_folder() / "20260101-120000-x" / "trial-1"
     trial.parent.mkdir(parents=True)
     moved.rename(trial)

@@ -21,8 +21,9 @@ _USAGE = """usage: python3 RUN/supervisor COMMAND
 def main(words: Sequence[str], run_dir: str) -> int:
     """Carry out a command for a run folder and return its exit code."""
     for stream in (sys.stdout, sys.stderr):
-        if stream is not None and hasattr(stream, "reconfigure"):
-            stream.reconfigure(errors="backslashreplace")
+        reconfigure = getattr(stream, "reconfigure", None)
+        if reconfigure:
+            reconfigure(errors="backslashreplace")
     try:
         return _main(list(words), run_dir)
     except Refused as refused:

@@ -157,8 +157,9 @@ def _lock(start: Start, held: list[Lock]) -> None:
     at = os.path.join(start.own_dir, LOCK)
     locks = [Lock(at, me, "a training runs in this folder", lambda dead: _left(start.planned, dead))]
     # Of several machines only the first has one for the output: the others write to the same folder, and mean to.
-    if start.planned.output and start.node_rank == 0:
-        beside = output_lock(start.planned.output, me, lambda dead: _left(start.planned, dead))
+    if start.node_rank == 0:
+        output = start.planned.output or os.path.join(start.run_dir, "output")
+        beside = output_lock(output, me, lambda dead: _left(start.planned, dead))
         locks += [beside] if beside else []
     for lock in locks:
         lock.take(commands.interrupted)
@@ -202,7 +203,7 @@ def _supervised(start: Start, number: int) -> int:
         )
     except OSError as error:
         raise Refused(CANNOT_WRITE, f"cannot write events.jsonl: {error.strerror}: free some space") from None
-    outcome = run(start, first)
+    outcome = run(start, first, asked=bool(number))
     tell(start, "run_ended", state=outcome.state, exit_code=outcome.code)
     say(outcome.words)
     return outcome.code

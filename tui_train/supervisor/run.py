@@ -23,9 +23,9 @@ class Outcome(NamedTuple):
     words: str
 
 
-def run(start: Start, first: int) -> Outcome:
-    """Make attempts from the first on until one ends for good."""
-    if first > 1 and start.falls_back:
+def run(start: Start, first: int, *, asked: bool = False) -> Outcome:
+    """Make attempts until one ends for good, from the first on, which was `asked` for or is where it was."""
+    if first > 1 and start.falls_back and not asked:
         which = f"attempt {first} of {len(start.attempts)} ({visible(start.attempts[first - 1].title)})"
         say(f"begins with {which}, where it was; --attempt=1 begins with the first")
     # Processes that computed on the cards before this run are not waited for.
@@ -38,7 +38,8 @@ def run(start: Start, first: int) -> Outcome:
             os.close(os.open(log, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644))
         except OSError as error:
             return Outcome("failed", CANNOT_WRITE, f"cannot write {visible(log)}: {error.strerror}")
-        say(f"attempt {number} ({visible(start.attempts[position - 1].title)}) writes attempt-{number}.log")
+        which = f"attempt {position} of {len(start.attempts)} ({visible(start.attempts[position - 1].title)})"
+        say(f"{which} writes attempt-{number}.log")
         ended = attempt(start, position, number, log)
         outcome = _outcome(start, ended, number)
         if outcome:
