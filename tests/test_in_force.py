@@ -115,6 +115,15 @@ def test_only_what_is_chosen_differs(tmp_path, name, values, wanted):
     assert {key: value for key, value in after.items() if key not in OURS} == wanted
 
 
+def test_a_global_batch_that_is_no_longer_the_files_is_said(tmp_path):
+    chosen, found = filed(tmp_path, "llama-factory", **{"recipe.micro_batch": 1})
+    note = "The global batch is 16, no longer 32 (from mine.yaml): only the micro batch was chosen."
+    assert note in plan(chosen, found).notes
+    for values in ({}, {"recipe.micro_batch": 2}, {"recipe.micro_batch": 1, "recipe.global_batch": 32}):
+        chosen, found = filed(tmp_path, "llama-factory", **values)
+        assert not any("no longer" in note for note in plan(chosen, found).notes)
+
+
 def test_what_holds_is_shown_with_where_it_comes_from(tmp_path):
     chosen, found = filed(tmp_path, "llama-factory")
     said = show.plan(plan(chosen, found))

@@ -75,6 +75,25 @@ def settle(profile: Profile, values: Mapping[str, InForce]) -> Profile:
     return msgspec.structs.replace(profile, recipe=recipe)
 
 
+def other_global_batch(profile: Profile, preset: Preset, document: Document | None, copies: int) -> str:
+    """Return in words that the trainer's own global batch is another one than the chosen micro batch leads to.
+
+    Empty where it is the same, is not known, or was chosen.
+    """
+    recipe = profile.recipe
+    if recipe.micro_batch is None or recipe.global_batch is not None:
+        return ""
+    unset = msgspec.structs.replace(profile, recipe=msgspec.structs.replace(recipe, micro_batch=None))
+    own = in_force(unset, preset, document, copies)["global_batch"]
+    now = in_force(profile, preset, document, copies)["global_batch"]
+    if not own.source.startswith("from ") or not (isinstance(own.value, int) and isinstance(now.value, int)):
+        return ""
+    if own.value == now.value:
+        return ""
+    why = "only the micro batch was chosen"
+    return f"The global batch is {now.value}, no longer {own.value} ({visible(own.source)}): {why}."
+
+
 def folder_of(profile: Profile, preset: Preset) -> str:
     """Return the folder in which a script starts, empty for the run folder."""
     trainer = profile.trainer

@@ -15,7 +15,7 @@ from tui_train.plan import batch, config_file, container, nemo
 from tui_train.plan.arguments import fill, plain
 from tui_train.plan.environment import SHIM, settings
 from tui_train.plan.idle import left_out
-from tui_train.plan.in_force import folder_of
+from tui_train.plan.in_force import folder_of, other_global_batch
 from tui_train.plan.launchers import LAUNCHERS
 from tui_train.plan.launchers.job import Job
 from tui_train.plan.own_words import arguments
@@ -192,6 +192,8 @@ def _notes(profile: Profile, facts: Facts, resolved: Resolved) -> tuple[str, ...
     if facts.elsewhere and not facts.paths and paths_of(profile):
         notes.append("Whether its paths are there was not looked at.")
     notes += left_out(profile, facts, resolved)
+    document = facts.documents.get(profile.trainer.config)
+    notes += filter(None, [other_global_batch(profile, resolved.preset, document, resolved.copies)])
     notes += nemo.notes(profile, resolved.nemo, facts, resolved.toolchain) if resolved.nemo else ()
     if not resolved.preset.checkpoints and not resolved.nemo:
         notes.append(f"The preset “{resolved.preset.label}” cannot resume: each attempt starts from step 0.")
