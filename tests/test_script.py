@@ -435,7 +435,7 @@ def test_it_hands_over_to_the_supervisor_beside_it(tmp_path):
     done = subprocess.run(["bash", run.script, *words], env=yours, cwd=tmp_path, capture_output=True, check=False)
     assert (done.returncode, done.stderr) == (7, b"")
     given, *flags, where, environment = json.loads(done.stdout)
-    assert given == [f"{folder}/supervisor", "launch", *words]
+    assert given == [f"{folder}/supervisor", "launch", f"{folder}/launch.sh", *words]
     assert flags == [1, 1, 1]
     assert where == str(tmp_path)
     assert {name: value for name, value in environment.items() if name not in OF_BASH} == {
