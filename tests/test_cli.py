@@ -719,7 +719,7 @@ def test_a_second_ctrl_c_takes_the_grace_away(mine, monkeypatch):
     terminal.expect("it gets 60 s to save and end")
     until(lambda: status(newest()).state == "stopping")
     terminal.sendintr()
-    terminal.expect("killing")
+    terminal.expect("ending it at once")
     terminal.expect(pexpect.EOF)
     terminal.close()
     assert time.monotonic() - began < 20

@@ -233,7 +233,9 @@ def test_a_lost_client_loses_no_line(tmp_path, engine, containers, wrapped, end)
     until(lambda: len(steps(log)[0]) > before + 50)
     assert ended(task) == 7
     assert steps(log) == ({b"%05d" % step: 1 for step in range(400)},) * 2
-    assert log.read_bytes().endswith(b"no end of line")
+    # Of two streams, the engine decides which comes last.
+    assert log.read_bytes().count(b"no end of line") == 1
+    assert log.read_bytes().endswith(b"no end of line") or wrapped != ONE_STREAM
     assert not container.outlives(engine, NAME, 7, lambda: True)
     container.remove(engine, NAME)
     assert containers() == []
