@@ -90,6 +90,8 @@ def test_a_host_that_is_gone_loses_its_lock_in_the_end(run, elsewhere):
     for owner in (run.path / ".lock" / "owner", *run.path.glob(".tui-train-*/owner")):
         os.utime(owner, (long_ago, long_ago))
     assert status(run).state == "lost"
+    # The kernel ends the processes of that host one by one.
+    until(lambda: not marked(status(run).mark))
     again = subprocess.Popen(["bash", run.script], env=plain_environment(), stdout=subprocess.DEVNULL)
     with again:
         until(lambda: len(status(run).attempts) == 2)
