@@ -159,7 +159,7 @@ def exit_code(engine: str, container: str) -> int | None:
 def lives(engine: str, container: str, alive: Callable[[], bool]) -> bool:
     """Tell whether a container trains on, its client being gone; an engine that restarts is waited for.
 
-    That is as long as processes of the run are `alive`; one that is told to stop does not wait.
+    That is as long as processes of the run are `alive`; a start that is asked to stop does not wait.
     """
     asked = (engine, "container", "inspect", "--format", "{{.State.Running}}", container)
     while True:
