@@ -214,10 +214,13 @@ def noted(folder):
 
 
 def until(condition, seconds=20.0, what=""):
-    """Wait for a condition, and return its value; fail when it does not come true."""
+    """Wait for a condition, and return its value; fail when it does not come true. A file may not be there yet."""
     deadline = time.monotonic() + seconds
     while True:
-        value = condition()
+        try:
+            value = condition()
+        except FileNotFoundError:
+            value = None
         if value:
             return value
         assert time.monotonic() < deadline, what or "it did not come true in time"

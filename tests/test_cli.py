@@ -445,7 +445,7 @@ def test_a_stop_without_time_to_save_is_asked_for(mine, monkeypatch):
     monkeypatch.setenv("TUI_TRAIN_GRACE", "600")
     tui("run", mine, "--detach", *arguments("--ignore-signals"))
     run = newest()
-    until(lambda: b"tick" in run.attempt_log(1).read_bytes() if run.attempt_log(1).exists() else False)
+    until(lambda: b"tick" in run.attempt_log(1).read_bytes())
     began = time.monotonic()
     assert tui("stop", "last", "--now").stdout == "stopped; no process of it is left\n"
     assert time.monotonic() - began < 60
