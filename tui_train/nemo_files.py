@@ -18,7 +18,11 @@ from tui_train.facts import probe
 from tui_train.facts.types import Toolchain
 from tui_train.files import write_beside, writing
 from tui_train.plan import nemo
+from tui_train.supervisor import regular
 from tui_train.text import home, visible
+
+# Of a line of a child; its own have some hundred bytes.
+_LONGEST = 1 << 16
 
 
 class Told(Struct):
@@ -65,7 +69,7 @@ def prepare(data: Data, interpreter: str, say: Callable[[Told], None], *, force:
     made = outputs(data)
     work = data.out.parent / f"{data.out.name}.preparing"
     asked = work / "question.json"
-    begun = asked.is_file() and asked.read_bytes() == question
+    begun = _holds(asked, question)
     there = [
         path for data_file in made.values() for path in (data_file, data_file.with_suffix(".idx")) if path.exists()
     ]
@@ -84,6 +88,14 @@ def prepare(data: Data, interpreter: str, say: Callable[[Told], None], *, force:
     told = _child(interpreter, "nemo_prepare.py", (str(asked),), say)
     shutil.rmtree(work, ignore_errors=True)
     return told
+
+
+def _holds(path: Path, data: bytes) -> bool:
+    """Tell whether a regular file holds just this."""
+    try:
+        return regular.read(path, len(data) + 1) == data
+    except OSError:
+        return False
 
 
 def _question(data: Data) -> bytes:
@@ -150,7 +162,7 @@ def _child(interpreter: str, program: str, words: Sequence[str], say: Callable[[
             raise Unavailable(why, "Name another Python: --python PATH") from None
         last = Told()
         try:
-            for line in process.stdout or ():
+            while line := process.stdout.readline(_LONGEST) if process.stdout else b"":
                 last = _line(line) or last
                 if last.total:
                     say(last)
@@ -162,8 +174,8 @@ def _child(interpreter: str, program: str, words: Sequence[str], say: Callable[[
             remedy = last.remedy or "It is NeMo that refuses it: is the model complete, and of a kind that it knows?"
             raise Unavailable(visible(last.problem), visible(remedy))
         if not last.finished:
-            log.seek(0)
-            said = log.read()[-4000:].decode("utf-8", "replace").strip().splitlines()
+            log.seek(max(0, log.seek(0, os.SEEK_END) - 4000))
+            said = log.read(4000).decode("utf-8", "replace").strip().splitlines()
             ending = visible(said[-1][:300]) if said else "it said nothing"
             why = f"it ended with exit code {process.returncode}: {ending}"
             raise Unavailable(why, "Start it again; data that was prepared is kept.")

@@ -270,7 +270,7 @@ def _ends(progress: Progress) -> Progress:
 def _find(reference: str) -> RunDir:
     """Return a run as rundir.find does, and where no id begins so, that of a folder of this name."""
     known = (run.name for run in rundir.all_runs())
-    is_folder = reference and RunDir(Path(reference)).script.is_file()
+    is_folder = reference and rundir.is_run(Path(reference))
     if is_folder and reference != "last" and not any(name.startswith(reference) for name in known):
         return rundir.find(f"./{reference}" if "/" not in reference else reference)
     return rundir.find(reference)

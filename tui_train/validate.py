@@ -20,7 +20,8 @@ def below(package, folder):
 there = any((folder / (sys.argv[1] + ".py")).is_file() for folder in below("nemo", "collections/llm/recipes"))
 named = re.compile(r"\\b" + re.escape(sys.argv[1]) + r"_(pretrain|sft|peft)_config\\b")
 for folder in below("megatron", "bridge/recipes"):
-    there = there or any(named.search(file.read_text("utf-8", "replace")) for file in folder.rglob("*.py"))
+    files = (file for file in folder.rglob("*.py") if file.is_file() and file.stat().st_size < 1 << 22)
+    there = there or any(named.search(file.read_text("utf-8", "replace")) for file in files)
 print("there" if there else "missing")
 """
 

@@ -1,7 +1,6 @@
 """A log with its search, its filter and a line that says where one is."""
 
 from collections.abc import Iterator
-from contextlib import suppress
 from pathlib import Path
 from typing import ClassVar
 
@@ -114,10 +113,8 @@ class LogPane(Vertical):
 
     @work(thread=True, group="listen")
     def _listen(self, search: Search) -> None:
-        # One that was ended before this thread came to it has a closed pipe, and no news.
-        with suppress(ValueError):
-            for found in search.news():
-                self.post_message(Told(search, found))
+        for found in search.news():
+            self.post_message(Told(search, found))
 
     @on(Told)
     def _told(self, event: Told) -> None:

@@ -19,9 +19,9 @@ from tui_train.presets import Preset, preset, takes
 from tui_train.profile import fields, store
 from tui_train.profile.types import Profile
 from tui_train.runs import ranks
-from tui_train.runs.rundir import RunDir
+from tui_train.runs.rundir import MOST_PLAN, RunDir
 from tui_train.runs.status import status
-from tui_train.supervisor import planned
+from tui_train.supervisor import planned, regular
 from tui_train.supervisor.checkpoints import newest
 from tui_train.supervisor.first_step import first_step
 from tui_train.supervisor.refused import Refused
@@ -142,7 +142,7 @@ def _checkpoint(run: RunDir, position: int) -> str:
 
 def _bytes(path: Path) -> bytes:
     try:
-        return path.read_bytes()
+        return regular.read(path, MOST_PLAN)
     except OSError:
         return b""
 
@@ -168,7 +168,9 @@ def of_reference(reference: str, exit_code: int | None) -> tuple[str, RunDir | N
     """Return the safe name of a log, or of a run by id, `last` or folder, that run, and what failed in it."""
     from tui_train.runs import rundir
 
-    if reference == "-" or Path(reference).is_file() or ("/" in reference and not Path(reference).is_dir()):
+    # Unlike those of Path, these answer for a path of any length.
+    is_file, is_folder = os.path.isfile(reference), os.path.isdir(reference)  # noqa: PTH112, PTH113
+    if reference == "-" or is_file or ("/" in reference and not is_folder):
         return visible(reference), None, of_log(reference, exit_code)
     run = rundir.find(reference)
     return visible(run.name), run, of_run(run)

@@ -1,17 +1,22 @@
 """Reading a log of any size in bounded memory: its head, its tail, and between them what signatures are about."""
 
 import codecs
+import errno
 import gzip
+import io
+import os
+import re
 import zlib
 from collections import deque
 from collections.abc import Iterable, Iterator
-from pathlib import Path
 from typing import Any, BinaryIO
 
 from tui_train.diagnose.middle import ESCAPE, Middle, Numbered
 from tui_train.diagnose.types import Line
 from tui_train.errors import BadInput, NotFound
+from tui_train.files import reason
 from tui_train.supervisor.lines import origin
+from tui_train.supervisor.regular import open_regular
 from tui_train.text import visible
 
 _BLOCK = 128 * 1024
@@ -20,23 +25,61 @@ _LONGEST = 1500
 _SAMPLE = 4096
 # What programs print besides letters: it moves the cursor, or colours.
 _LAYOUT = frozenset(b"\t\n\r\b\f\v\a\x1b")
+# A pipe that a shell has opened for us, as in `diagnose <(zcat log.gz)`, is like standard input.
+_GIVEN = re.compile(r"(?:/dev|/proc/self)/fd/(\d{1,9})", re.ASCII)
+_HOLE = 1 << 20
 
 
 def lines_of(path: str) -> tuple[Line, ...]:
     """Return the lines of a log that matter, `-` being standard input; NotFound or BadInput where it cannot be read."""
     name = "standard input" if path == "-" else visible(path)
     try:
-        if path == "-":
-            # It is not ours to close.
-            return lines(_text(open(0, "rb", closefd=False), name))
-        with Path(path).open("rb") as file:
+        with _opened(path) as file:
             return lines(_text(file, name))
     except FileNotFoundError:
         raise NotFound(f"there is no log {name}", "Name a log file, or a run: see `tui-train runs`.") from None
     except (EOFError, zlib.error, gzip.BadGzipFile):
         raise BadInput(f"{name} is no whole gzip file", "Name the log that it was made of.") from None
     except OSError as error:
-        raise BadInput(f"{name} cannot be read: {error.strerror}", "Name a log that you may read.") from None
+        raise BadInput(f"{name} cannot be read: {reason(error)}", "Name a log that you may read.") from None
+
+
+def _opened(path: str) -> BinaryIO:
+    """Open a regular file, or a stream that is open for us already; OSError where it is neither."""
+    given = _GIVEN.fullmatch("/dev/fd/0" if path in {"-", "/dev/stdin"} else path)
+    if given is None:
+        return io.BufferedReader(_Dense(path))
+    # It is not ours to close.
+    return open(int(given[1]), "rb", closefd=False)
+
+
+class _Dense(io.RawIOBase):
+    """A regular file without its large holes, whatever size they pretend: they hold zeros, and no end of a line."""
+
+    def __init__(self, path: str) -> None:
+        self._file = open_regular(path)
+
+    def readable(self) -> bool:
+        """Return true, which a buffer asks for."""
+        return True
+
+    def readinto(self, buffer: Any) -> int | None:
+        """Fill a buffer; 0 at the end."""
+        at = self._file.tell()
+        try:
+            data = os.lseek(self._file.fileno(), at, os.SEEK_DATA)
+        except OSError as error:
+            if error.errno == errno.ENXIO:
+                return 0
+            # A file system that knows of no holes.
+            data = at
+        self._file.seek(data if data - at > _HOLE else at)
+        return self._file.readinto(buffer)
+
+    def close(self) -> None:
+        """Close the file itself."""
+        self._file.close()
+        super().close()
 
 
 class _Begun:

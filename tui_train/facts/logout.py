@@ -9,7 +9,9 @@ import re
 from pathlib import Path
 
 from tui_train.facts.types import Logout
+from tui_train.supervisor import regular
 
+_MOST = 1 << 20
 _FOLDERS = ("etc", "run", "usr/local/lib", "usr/lib")
 _LINE = re.compile(r"^\s*#?\s*(KillUserProcesses|KillOnlyUsers|KillExcludeUsers|RemoveIPC)\s*=(.*)$")
 _TRUE = frozenset({"1", "yes", "y", "true", "t", "on"})
@@ -57,7 +59,7 @@ def _listed(folder: Path) -> list[Path]:
 
 def _values(file: Path, *, defaults: bool) -> dict[str, str]:
     try:
-        lines = file.read_text(encoding="utf-8", errors="replace").splitlines()
+        lines = regular.read(file, _MOST).decode("utf-8", "replace").splitlines()
     except OSError:
         return {}
     found = [(line.lstrip().startswith("#"), match) for line in lines if (match := _LINE.match(line))]

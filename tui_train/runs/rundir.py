@@ -178,7 +178,7 @@ def find(reference: str) -> RunDir:
     """Return a run by its id, by the beginning of one, by `last`, or by a folder; NotFound when there is none."""
     if "/" in reference or reference in {".", ".."}:
         folder = expanded(reference).absolute()
-        if (folder / SCRIPT).is_file():
+        if is_run(folder):
             return RunDir(folder)
         raise NotFound(f"{visible(str(folder))} is no run folder: it has no {SCRIPT}", "See `tui-train runs`.")
     known = all_runs()
@@ -196,16 +196,17 @@ def find(reference: str) -> RunDir:
 def all_runs() -> tuple[RunDir, ...]:
     """Return all runs in the runs folder, newest first."""
     try:
-        folders = [path for path in runs_folder().iterdir() if path.name[0] != "." and _is_run(path)]
+        folders = [path for path in runs_folder().iterdir() if path.name[0] != "." and is_run(path)]
     except OSError:
         return ()
     return tuple(RunDir(path) for path in sorted(folders, key=_order, reverse=True))
 
 
-def _is_run(folder: Path) -> bool:
+def is_run(folder: Path) -> bool:
+    """Tell whether a folder is a run's; not where its name is none or it may not be looked into."""
     try:
         return (folder / SCRIPT).is_file()
-    except OSError:
+    except (OSError, ValueError):
         # A folder of somebody else's hides itself, not all the others.
         return False
 

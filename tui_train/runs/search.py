@@ -57,13 +57,21 @@ class Search:
     def news(self) -> Iterator[Found]:
         """Yield what it tells until it has looked through all that was there; blocks, so it belongs in a thread."""
         try:
-            for line in self._out:
+            # One that was ended while it wrote leaves half a line.
+            while (line := self._line()).endswith(b"\n"):
                 found = msgspec.json.decode(line, type=Found)
                 yield found
                 if found.done:
                     return
         finally:
             self._over.set()
+
+    def _line(self) -> bytes:
+        try:
+            return self._out.readline()
+        except ValueError:
+            # It was cancelled before anybody listened.
+            return b""
 
     def cancel(self) -> None:
         """End it now; its news end as well."""

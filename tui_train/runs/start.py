@@ -6,14 +6,16 @@ import signal
 import subprocess
 import time
 from contextlib import suppress
+from pathlib import Path
 from typing import Any
 
 from tui_train.errors import Unavailable
-from tui_train.files import writing
+from tui_train.files import reason, writing
 from tui_train.runs.rundir import RunDir
 from tui_train.runs.status import status
 from tui_train.runs.taken import one_at_a_time, refuse_clashes
 from tui_train.supervisor.processes import start_ticks
+from tui_train.supervisor.regular import open_regular
 from tui_train.text import visible
 
 _FROM_STEP_0 = "To train from step 0 again, run its profile: tui-train run PROFILE, or its folder's profile.toml."
@@ -84,7 +86,7 @@ def _start(run: RunDir, *, resume: bool) -> None:
     before = len(run.events())
     with writing(run.launcher_log):
         run.launcher_log.touch()
-        offset = run.launcher_log.stat().st_size
+        offset = _size(run.launcher_log)
     more = ["--resume"] if resume and _nodes(run) > 1 else []
     between = subprocess.run(
         [bash, "-c", _BETWEEN, bash, str(run.launcher_log), str(run.script), *more],
@@ -99,14 +101,31 @@ def _start(run: RunDir, *, resume: bool) -> None:
     )
     if _has_begun(run, int(between.stdout), before):
         return
-    with run.launcher_log.open("rb") as log:
-        log.seek(offset)
-        said = visible(log.read(4000).decode(errors="replace").strip())
+    said = _said(run.launcher_log, offset)
     if not said:
         # On a full disk it cannot even write that it cannot write.
         full = shutil.disk_usage(run.path).free < _LEAST
         said = "it cannot write, the disk is full" if full else "launch.sh ended without a word"
     raise Unavailable(f"the run did not start: {said}", "Fix that, then start again.")
+
+
+def _size(log: Path) -> int:
+    """Return the size of launch.sh's log; Unavailable for a pipe or the like, at which launch.sh would wait."""
+    try:
+        with open_regular(log) as file:
+            return os.fstat(file.fileno()).st_size
+    except OSError as error:
+        raise Unavailable(f"cannot use {visible(str(log))}: {reason(error)}", "Remove it, then start again.") from None
+
+
+def _said(log: Path, offset: int) -> str:
+    """Return what launch.sh has written from an offset on, safe to show."""
+    try:
+        with open_regular(log) as file:
+            file.seek(offset)
+            return visible(file.read(4000).decode(errors="replace").strip())
+    except OSError as error:
+        return f"{visible(str(log))} cannot be read: {reason(error)}"
 
 
 def _has_begun(run: RunDir, pid: int, before: int) -> bool:

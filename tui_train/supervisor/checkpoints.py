@@ -6,6 +6,7 @@ import os
 import re
 
 from .planned import Rule
+from .regular import open_regular
 
 _NUMBER = re.compile(r"(\d+)\D*$", re.ASCII)
 _DIGITS = re.compile(r"\d+", re.ASCII)
@@ -44,13 +45,11 @@ def step(path: str) -> int:
 def whole(path: str) -> bool:
     """Tell whether a file is not empty and, if it is an archive as torch.save writes it, has its end."""
     try:
-        if not os.path.isfile(path):
-            return False
-        with open(path, "rb") as file:
+        with open_regular(path) as file:
             begin = file.read(len(_ARCHIVE))
             if begin != _ARCHIVE:
                 return begin != b""
-            file.seek(max(0, os.path.getsize(path) - _END_SIZE))
+            file.seek(max(0, os.fstat(file.fileno()).st_size - _END_SIZE))
             return file.read(len(_END)) == _END
     except OSError:
         return False

@@ -6,6 +6,7 @@ import contextlib
 import os
 from typing import TYPE_CHECKING, Any
 
+from . import regular
 from .refused import Refused
 
 if TYPE_CHECKING:
@@ -32,8 +33,7 @@ def fill(planned: Planned, attempt: int, run_dir: str, checkpoint: str) -> None:
     for path, otherwise in planned.attempts[attempt - 1].fills:
         source, target = os.path.join(run_dir, path), os.path.join(run_dir, filled(path))
         try:
-            with open(source, encoding="utf-8", errors="surrogateescape", newline="") as file:
-                text = file.read()
+            text = regular.read(source).decode("utf-8", "surrogateescape")
         except OSError as error:
             raise Refused(69, f"{source} cannot be read: {error.strerror}") from None
         _write(target, _put_in(text, run_dir, checkpoint, otherwise))

@@ -10,6 +10,7 @@ from typing import NamedTuple
 from .holders import stranger
 from .lines import unstyled
 from .progress import Progress, advance
+from .regular import open_regular
 from .tracebacks import ECHO, MEMORY, LoggedError, read_errors
 
 _END = 4_000_000
@@ -54,7 +55,7 @@ def memory_end(log: str, own: Container[int]) -> MemoryEnd:
 def _last_lines(log: str) -> list[str]:
     """Return the lines at a log's end, however it is written; none where it cannot be read."""
     try:
-        with open(log, "rb") as file:
+        with open_regular(log) as file:
             begin = max(0, file.seek(0, 2) - _END)
             file.seek(begin)
             data = file.read(_END)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import re
 
+from . import regular
+
 # Every rank says where it computes before the first step.
 _HEAD = 4_000_000
 _TOGETHER = re.compile(rb"rank \d+/(?:[2-9]|[1-9]\d+) \| host ")
@@ -15,8 +17,7 @@ def trained_apart(log: str, world_size: int) -> bool:
     if world_size < 2:
         return False
     try:
-        with open(log, "rb") as file:
-            head = file.read(_HEAD).replace(b"\0", b"")
+        head = regular.read(log, _HEAD).replace(b"\0", b"")
     except OSError:
         return False
     return _TOGETHER.search(head) is None and _ALONE.search(head) is not None

@@ -9,13 +9,16 @@ import time
 from typing import Iterator
 
 from . import regular, state, stop
-from .lines import fold
+from .lines import LONGEST, fold
+from .refused import MISSING, Refused
 from .run import attempt_log
 from .state import Status
 from .text import visible
 
 _TAIL = 1 << 20
 _LOOK = 0.3
+# A progress bar that never ends its line is shown as often, in seconds.
+_BAR = 10.0
 
 
 def show_status(run_dir: str, *, as_json: bool) -> int:
@@ -37,8 +40,10 @@ def show_tail(run_dir: str, *, as_json: bool, most: int) -> int:
     number = newest(run_dir)
     try:
         data = regular.read(_log(run_dir, number), _TAIL, end=True)
-    except OSError:
+    except FileNotFoundError:
         data = b""
+    except OSError as error:
+        raise Refused(MISSING, _unreadable(run_dir, number, error)) from None
     lines = [shown for line in data.split(b"\n") for shown in fold(line)]
     shown = lines[:-1] if lines and not lines[-1] else lines
     for line in shown[-most:] if most else []:
@@ -56,40 +61,66 @@ def show_follow(run_dir: str, *, as_json: bool) -> int:
 def newest(run_dir: str) -> int:
     """Return the number of the newest attempt that has a log, 0 where there is none."""
     number = 0
-    while os.path.exists(_log(run_dir, number + 1)):
+    while os.path.lexists(_log(run_dir, number + 1)):
         number += 1
     return number
 
 
 def _followed(run_dir: str) -> Iterator[tuple[int, str]]:
-    number, offset, rest = max(1, newest(run_dir)), 0, b""
+    number, offset, rest, problem = max(1, newest(run_dir)), 0, b"", ""
+    shown_at = time.monotonic()
     while True:
         live = state.read(run_dir).live
-        data = _since(_log(run_dir, number), offset)
+        before, data = problem, b""
+        try:
+            data, problem = _since(_log(run_dir, number), offset), ""
+        except OSError as error:
+            problem = _unreadable(run_dir, number, error)
+        if problem and problem != before:
+            sys.stderr.write(f"launch.sh: {problem}\n")
         offset += len(data)
-        *whole, rest = (rest + data).split(b"\n")
+        whole, rest = _pieces(rest + data)
+        if not whole and time.monotonic() - shown_at > _BAR and (at := rest.rfind(b"\r")) > 0:
+            whole, rest = [rest[:at]], rest[at:]
         for line in whole:
+            shown_at = time.monotonic()
             for shown in fold(line):
                 yield number, shown
         if data:
             continue
-        if newest(run_dir) > number:
+        if newest(run_dir) > number or not live:
+            yield from ((number, shown) for shown in (fold(rest) if rest else ()))
+            if newest(run_dir) == number:
+                return
             number, offset, rest = number + 1, 0, b""
-        elif not live:
-            if rest:
-                yield from ((number, shown) for shown in fold(rest))
-            return
         else:
             time.sleep(_LOOK)
 
 
+def _pieces(data: bytes) -> tuple[list[bytes], bytes]:
+    """Return the lines of some output, and the beginning of the next one; what has no end for too long is cut."""
+    *whole, rest = data.split(b"\n")
+    while len(rest) > LONGEST:
+        # A progress bar that draws itself again and again is cut between two of its states.
+        at = rest.rfind(b"\r", 1, LONGEST)
+        at = at if at > 0 else LONGEST
+        whole.append(rest[:at])
+        rest = rest[at:]
+    return whole, rest
+
+
 def _since(path: str, offset: int) -> bytes:
+    """Return the next piece of a log, empty where there is none yet; OSError where it cannot be read."""
     try:
-        with open(path, "rb") as file:
+        with regular.open_regular(path) as file:
             file.seek(offset)
             return file.read(_TAIL)
-    except OSError:
+    except FileNotFoundError:
         return b""
+
+
+def _unreadable(run_dir: str, number: int, error: OSError) -> str:
+    return f"{visible(_log(run_dir, number))} cannot be read: {error.strerror}"
 
 
 def _log(run_dir: str, number: int) -> str:

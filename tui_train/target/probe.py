@@ -22,6 +22,7 @@ FLAG = re.compile(r"^\s*(?:parser\.add_argument\(\s*|)['\"](--[a-z][a-z_-]*)['\"
 FLAGS = re.compile(rb"\0((?:sm|compute)_[0-9]+[af]?(?: (?:sm|compute)_[0-9]+[af]?)*)\0")
 
 
+_MOST = 1 << 24
 # Libraries whose presence or version decides what can be generated.
 OTHERS = (
     "nemo_toolkit", "nemo_run", "nemo_automodel", "megatron-bridge", "megatron-core", "deepspeed", "trl", "peft",
@@ -35,7 +36,11 @@ BUILT = {"transformer-engine": "transformer_engine", "apex": "scaled_masked_soft
 def content(path: Path) -> bytes:
     """Return what a file holds, nothing where it cannot be read."""
     try:
-        return path.read_bytes()
+        # A pipe or a device in its place is never waited for.
+        if not path.is_file():
+            return b""
+        with path.open("rb") as file:
+            return file.read(_MOST)
     except OSError:
         return b""
 

@@ -58,11 +58,8 @@ def candidates(named: list[str]) -> dict[str, str]:
     found = {str(Path(name).expanduser()): "chosen" for name in named}
     for python in sorted(Path(data, "tui-train", "envs").glob("*/bin/python")):
         found.setdefault(str(python), "env " + python.parent.parent.name)
-    try:
-        listed = (home / ".conda" / "environments.txt").read_text(encoding="utf-8", errors="replace").splitlines()
-    except OSError:
-        listed = []
-    for folder in filter(None, map(str.strip, listed)):
+    kept = base64.b64decode(content(str(home / ".conda" / "environments.txt")) or "")
+    for folder in filter(None, map(str.strip, kept.decode("utf-8", "replace").splitlines())):
         if Path(folder, "bin", "python").exists():
             found.setdefault(str(Path(folder, "bin", "python")), "conda env (" + Path(folder).name + ")")
     for name in ("python3", "python"):

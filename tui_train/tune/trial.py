@@ -14,13 +14,13 @@ from msgspec import Struct
 from tui_train.diagnose import of_run
 from tui_train.errors import TuiTrainError, Unavailable
 from tui_train.facts.live import samples
-from tui_train.files import writing
+from tui_train.files import reason, writing
 from tui_train.runs.rundir import RunDir
 from tui_train.runs.status import status
 from tui_train.runs.stop import stop
 from tui_train.runs.tail import Tail
 from tui_train.runs.taken import one_at_a_time, refuse_clashes
-from tui_train.supervisor import state
+from tui_train.supervisor import regular, state
 from tui_train.supervisor.progress import Progress, advance
 from tui_train.supervisor.state import Status
 from tui_train.text import visible
@@ -173,7 +173,10 @@ def _failed(now: Status) -> bool:
 
 def _what_failed(run: RunDir, now: Status) -> tuple[Outcome, str]:
     if now.state == "new":
-        said = run.launcher_log.read_bytes()[-1000:].decode(errors="replace").strip()
+        try:
+            said = regular.read(run.launcher_log, 1000, end=True).decode(errors="replace").strip()
+        except OSError as error:
+            said = f"{run.launcher_log} cannot be read: {reason(error)}"
         return "failed", visible(said)
     try:
         found = of_run(run) if _failed(now) else None
