@@ -47,6 +47,8 @@ def lines_of(path: str) -> tuple[Line, ...]:
 def _opened(path: str) -> BinaryIO:
     """Open a regular file, or a stream that is open for us already; OSError where it is neither."""
     given = _GIVEN.fullmatch("/dev/fd/0" if path in {"-", "/dev/stdin"} else path)
+    if path == os.devnull:
+        return io.BytesIO()
     if given is None:
         return io.BufferedReader(_Dense(path))
     # It is not ours to close.
