@@ -353,6 +353,9 @@ def test_half_made_folders_are_removed_later_and_never_while_they_are_made(monke
 
 def test_runs_that_were_never_started_are_removed_after_a_day(monkeypatch):
     never, started, used = new_run("never"), new_run("started"), new_run("used")
+    killed, spoke = new_run("killed"), new_run("spoke")
+    killed.launcher_log.touch()
+    spoke.launcher_log.write_text("launch.sh: no card\n")
     started.events_file.write_bytes(EVENT)
     mine = runs_folder() / "my own folder"
     exported = rundir.export(mine, ready(profile({"hardware.device": "cpu"}), facts()).files)
@@ -363,7 +366,8 @@ def test_runs_that_were_never_started_are_removed_after_a_day(monkeypatch):
     monkeypatch.setattr(leftovers.time, "time", lambda: real() + 2 * 86400)
     leftovers.remove(runs_folder())
     assert not never.path.exists()
-    assert all(path.exists() for path in (started.path, used.path, *exported))
+    assert not killed.path.exists()
+    assert all(path.exists() for path in (started.path, used.path, spoke.path, *exported))
 
 
 @AS_ROOT

@@ -6,7 +6,7 @@ import sys
 from pathlib import Path
 from typing import NoReturn
 
-from tui_train.errors import BadInput, TuiTrainError
+from tui_train.errors import BadInput, LeftBySignal, TuiTrainError
 
 
 def main() -> None:
@@ -19,6 +19,9 @@ def main() -> None:
                 signal.signal(number, _leave)
     try:
         sys.exit(_start(sys.argv[1:]))
+    except KeyboardInterrupt:
+        # While modules are imported; a command that has begun does more about it.
+        sys.exit(130)
     except TuiTrainError as error:
         _end(error)
     except (OSError, UnicodeError) as error:
@@ -26,7 +29,7 @@ def main() -> None:
 
 
 def _leave(number: int, _frame: object) -> NoReturn:
-    raise SystemExit(128 + number)
+    raise LeftBySignal(128 + number)
 
 
 def _write_anything() -> None:

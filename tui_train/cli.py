@@ -23,9 +23,10 @@ EXIT_CODES = (
     (Unavailable.exit_code, "the machine lacks something, or the plan cannot run here"),
     (TuiTrainError.exit_code, "a fault of this program"),
     (CannotWrite.exit_code, "a file cannot be written, or would be overwritten"),
-    (130, "stopped by Ctrl-C"),
+    (129, "ended by a lost terminal (SIGHUP)"),
+    (130, "ended by Ctrl-C"),
     (137, "the run was lost: what started it was killed"),
-    (143, "stopped"),
+    (143, "the run was stopped, or the command ended by SIGTERM"),
 )
 
 _EPILOG = (

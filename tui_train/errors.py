@@ -4,6 +4,7 @@
     ├── BadInput      65  a profile, a value or a file that cannot be used as it is
     ├── NotFound      66  a run, a profile or a file that is not there
     ├── Unavailable   69  the machine lacks something, or the plan cannot run here
+    ├── Interrupted       a signal came while a run started: 128 and its number
     └── CannotWrite   73  no permission, no space, not the user's own folder
         └── AlreadyExists  something is there, and nobody allowed to overwrite it
 
@@ -38,6 +39,18 @@ class Unavailable(TuiTrainError):
     """This machine cannot do what was asked."""
 
     exit_code = 69
+
+
+class Interrupted(TuiTrainError):
+    """A signal came while a run started, which was not started or is ended; `exit_code` is 128 and its number."""
+
+    def __init__(self, message: str, remedy: str, exit_code: int) -> None:
+        super().__init__(message, remedy)
+        self.exit_code = exit_code
+
+
+class LeftBySignal(SystemExit):
+    """A signal asked this program to leave; `code` is 128 and its number."""
 
 
 class CannotWrite(TuiTrainError):

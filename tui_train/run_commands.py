@@ -3,6 +3,8 @@
 import os
 import shlex
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +14,7 @@ from tui_train import show
 from tui_train.commands import edited, load, mended, print_json, require, show_machines
 from tui_train.diagnose import of_run
 from tui_train.diagnose.command import words
-from tui_train.errors import BadInput, TuiTrainError, Unavailable
+from tui_train.errors import BadInput, LeftBySignal, TuiTrainError, Unavailable
 from tui_train.facts import saved
 from tui_train.files import unreadable
 from tui_train.plan.resolve import pick_toolchain
@@ -20,6 +22,7 @@ from tui_train.profile import store
 from tui_train.profile.types import Profile
 from tui_train.runs import archive, rundir
 from tui_train.runs.follow import follow, ranks, wait
+from tui_train.runs.interrupts import Interrupts, deferred
 from tui_train.runs.listing import Listed, read_run, read_runs
 from tui_train.runs.rundir import RunDir
 from tui_train.runs.start import another_start, nothing_left, start
@@ -36,11 +39,13 @@ from tui_train.workflow import begin, look, prepare
 
 def run(reference: str, edits: tuple[str, ...], *, detach: bool) -> None:
     """Start a profile's run, and follow it unless detached."""
-    prepared = prepare(profile := edited(load(reference), edits), look(profile))
-    made = require(prepared, starts=True)
-    started = begin(prepared, made)
-    show_machines(made)
-    _watch(started, detach=detach)
+    with _before_a_start():
+        prepared = prepare(profile := edited(load(reference), edits), look(profile))
+        made = require(prepared, starts=True)
+    with deferred(click.echo) as interrupts:
+        started = begin(prepared, made, interrupts)
+        show_machines(made)
+        _watch(started, interrupts, detach=detach)
 
 
 def resume(reference: str, *, detach: bool) -> None:
@@ -52,10 +57,11 @@ def resume(reference: str, *, detach: bool) -> None:
         again = f"tui-train run {visible(shlex.quote(str(found.profile)))}"
         click.echo(f"{visible(found.name)} has finished: nothing is left to train. Train again: {again}")
         return
-    start(found, resume=True)
-    if words := another_start(found):
-        click.echo(f"{visible(found.name)}: {words}")
-    _watch(found, detach=detach)
+    with deferred(click.echo) as interrupts:
+        start(found, resume=True, interrupts=interrupts)
+        if words := another_start(found):
+            click.echo(f"{visible(found.name)}: {words}")
+        _watch(found, interrupts, detach=detach)
 
 
 def quickstart(edits: tuple[str, ...]) -> None:
@@ -74,9 +80,10 @@ def quickstart(edits: tuple[str, ...]) -> None:
     prepared = prepare(profile, found)
     made = require(prepared, starts=True)
     click.echo(f"\n2 The plan\n{show.plan(made)}\n")
-    begun = begin(prepared, made)
-    click.echo(f"3 Running in {visible(str(begun.path))}")
-    progress, now = _stream(begun, ours=True)
+    with deferred(click.echo) as interrupts:
+        begun = begin(prepared, made, interrupts)
+        click.echo(f"3 Running in {visible(str(begun.path))}")
+        progress, now = _keep(begun, interrupts)
     took = f" after {duration(now.ended - now.started)}" if now.ended and now.started else ""
     click.echo(f"\n4 {show.state(now)}{took}")
     if progress.first and progress.last:
@@ -204,15 +211,49 @@ def _profile_of(found: RunDir) -> Profile:
         return Profile()
 
 
-def _watch(started: RunDir, *, detach: bool) -> None:
+@contextmanager
+def _before_a_start() -> Iterator[None]:
+    """Say that nothing was started where a signal ends the command in here."""
+    try:
+        yield
+    except (KeyboardInterrupt, LeftBySignal):
+        # A lost terminal takes no words.
+        with suppress(OSError):
+            click.echo("\nthe run was not started", err=True)
+        raise
+
+
+def _watch(started: RunDir, interrupts: Interrupts, *, detach: bool) -> None:
     name = visible(started.name)
     if detach:
-        click.echo(f"{name} runs. Watch it: tui-train attach {name}; end it: tui-train stop {name}")
+        with suppress(OSError):
+            click.echo(f"{name} runs. {_remote(name)}")
+        if interrupts.number:
+            # It came when the run had started, which only whoever sent it can want to end.
+            sys.exit(interrupts.exit_code)
         return
     click.echo(f"{name} runs in {visible(str(started.path))}; a lost connection does not end it.")
-    now = _stream(started, ours=True)[1]
+    now = _keep(started, interrupts)[1]
     click.echo(f"{name}: {show.state(now)}")
     sys.exit(_code(now))
+
+
+def _remote(name: str) -> str:
+    return f"Watch it: tui-train attach {name}; end it: tui-train stop {name}"
+
+
+def _keep(started: RunDir, interrupts: Interrupts) -> tuple[Progress, Status]:
+    """Print the lines of a run that was started here until it ends; whoever leaves before is told what goes on."""
+    try:
+        # From here on signals mean what they say; one that came meanwhile comes now.
+        interrupts.release()
+        return _stream(started, ours=True)
+    except (KeyboardInterrupt, LeftBySignal):
+        now, name = status(started), visible(started.name)
+        words = f"{name} goes on. {_remote(name)}" if now.state == "running" else f"{name}: {show.state(now)}"
+        with suppress(OSError):
+            click.echo(words, err=True)
+        raise
 
 
 def _stream(found: RunDir, *, ours: bool = False) -> tuple[Progress, Status]:

@@ -29,8 +29,10 @@ from tui_train.profile import fields, store
 from tui_train.profile.types import Profile
 from tui_train.render import File, render
 from tui_train.runs import rundir
+from tui_train.runs.interrupts import NONE, Interrupts
 from tui_train.runs.rundir import RunDir
 from tui_train.runs.start import start
+from tui_train.runs.status import status
 from tui_train.runs.taken import taken
 
 
@@ -174,14 +176,16 @@ def prepare(profile: Profile, facts: Facts) -> Prepared:
     return Prepared(profile=profile, findings=findings, plan=made, files=render(made, profile))
 
 
-def begin(prepared: Prepared, made: Plan) -> RunDir:
+def begin(prepared: Prepared, made: Plan, interrupts: Interrupts = NONE) -> RunDir:
     """Write the run folder of these very files and start it; whoever chose here may `remember` what was chosen."""
+    interrupts.check("")
     run = rundir.create(made.name, prepared.files)
     try:
-        start(run)
+        start(run, interrupts=interrupts)
     except TuiTrainError:
-        # It never ran: nothing is lost with it, and it would stand in every list.
-        shutil.rmtree(run.path, ignore_errors=True)
+        # Where it never ran, nothing is lost with it, and it would be in every list.
+        if status(run).state == "new":
+            shutil.rmtree(run.path, ignore_errors=True)
         raise
     return run
 

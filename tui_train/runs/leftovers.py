@@ -17,7 +17,8 @@ _HOUR = 3600
 # Where folders cannot be locked, as on some network disks, age alone has to do; and a run is started in seconds.
 _DAY = 24 * _HOUR
 _MADE_HERE = re.compile(r"\d{8}-\d{6}-[a-z0-9-]+")
-_STARTED = ("events.jsonl", "launch.log", "attempt-1.log")
+_LAUNCHER_LOG = "launch.log"
+_STARTED = ("events.jsonl", ".lock", "attempt-1.log")
 # In which what made a folder writes the last of its files.
 _MOMENT = 5
 
@@ -60,9 +61,13 @@ def _left_over(parent: int, name: str) -> bool:
 
 
 def _never_started(folder: int, changed: float) -> bool:
-    """Tell whether nothing was put into a run's folder since it was made."""
+    """Tell whether nothing was put into a run's folder since it was made, but for the log of a start without a word."""
     names = set(os.listdir(folder))
     if NUMBER not in names or names.intersection(_STARTED):
         return False
-    made = os.stat(NUMBER, dir_fd=folder, follow_symlinks=False).st_mtime
-    return abs(changed - made) < _MOMENT
+    last = NUMBER
+    if _LAUNCHER_LOG in names:
+        last = _LAUNCHER_LOG
+        if os.stat(last, dir_fd=folder, follow_symlinks=False).st_size:
+            return False
+    return abs(changed - os.stat(last, dir_fd=folder, follow_symlinks=False).st_mtime) < _MOMENT

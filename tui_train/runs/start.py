@@ -5,16 +5,19 @@ import shutil
 import signal
 import subprocess
 import time
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from tui_train.errors import Unavailable
+from tui_train.errors import Interrupted, Unavailable
 from tui_train.files import reason, writing
+from tui_train.runs.interrupts import NONE, Interrupts
 from tui_train.runs.rundir import RunDir
 from tui_train.runs.status import status
+from tui_train.runs.stop import stop
 from tui_train.runs.taken import one_at_a_time, refuse_clashes
-from tui_train.supervisor.processes import start_ticks
+from tui_train.supervisor.processes import Process, send, start_ticks
 from tui_train.supervisor.regular import open_regular
 from tui_train.text import visible
 
@@ -22,23 +25,27 @@ _FROM_STEP_0 = "To train from step 0 again, run its profile: tui-train run PROFI
 _LEAST = 1 << 16
 # Seconds for a start that is broken off to end by itself.
 _LEAVES = 10.0
+_LOOK = 0.02
 # The shell between leaves at once, so that the run is nobody's child and no zombie stays; job control, so that the run
 # does not begin with the keyboard's signals ignored.
 _BETWEEN = 'set -m; log=$1; shift; "$0" "$@" < /dev/null >> "$log" 2>&1 & echo "$!"'
 
 
-def start(run: RunDir, *, resume: bool = False) -> None:
+def start(run: RunDir, *, resume: bool = False, interrupts: Interrupts = NONE) -> None:
     """Start a run's launch.sh and return once it has reported itself; Unavailable carries what it said instead.
 
     It is waited for as long as it lives, for drivers and container engines may take their time; where the waiting is
-    broken off (KeyboardInterrupt), it is ended. Several machines go on from a checkpoint only when that is meant:
-    `resume`. A single one always does.
+    broken off (KeyboardInterrupt), it is ended. So it is where a signal is noted before it has reported itself: then
+    Interrupted says that it was not started, or how it ended. Several machines resume from a checkpoint only when that
+    is meant: `resume`. A single one always does.
     """
     if nothing_left(run):
         raise Unavailable(f"{visible(run.name)} has finished: there is nothing left to train", _FROM_STEP_0)
-    with one_at_a_time():
+    known = run.name if run.events() else ""
+    with one_at_a_time(lambda: interrupts.check(known)):
         refuse_clashes(run)
-        _start(run, resume=resume and resumption(run) == "told")
+        interrupts.check(known)
+        _start(run, interrupts, resume=resume and resumption(run) == "told")
 
 
 def nothing_left(run: RunDir) -> bool:
@@ -75,7 +82,7 @@ def _nodes(run: RunDir) -> int:
     return nodes if isinstance(nodes, int) else 1
 
 
-def _start(run: RunDir, *, resume: bool) -> None:
+def _start(run: RunDir, interrupts: Interrupts, *, resume: bool) -> None:
     bash = shutil.which("bash")
     if bash is None:
         raise Unavailable("bash was not found", "Install bash.")
@@ -99,8 +106,9 @@ def _start(run: RunDir, *, resume: bool) -> None:
         text=True,
         start_new_session=True,
     )
-    if _has_begun(run, int(between.stdout), before):
+    if _has_begun(run, int(between.stdout), before, interrupts):
         return
+    interrupts.check(run.name if before else "")
     said = _said(run.launcher_log, offset)
     if not said:
         # On a full disk it cannot even write that it cannot write.
@@ -128,28 +136,68 @@ def _said(log: Path, offset: int) -> str:
         return f"{visible(str(log))} cannot be read: {reason(error)}"
 
 
-def _has_begun(run: RunDir, pid: int, before: int) -> bool:
-    """Wait until a launch.sh reports itself, or ends: tell which. Ends it where the waiting is broken off."""
-    ticks = start_ticks(pid)
+def _has_begun(run: RunDir, pid: int, before: int, interrupts: Interrupts) -> bool:
+    """Wait until a launch.sh reports itself, or ends: tell which. Ends it where the waiting is broken off.
+
+    Raises Interrupted where a signal was noted and it had reported itself when it ended.
+    """
+    launcher = Process(pid, start_ticks(pid) or 0)
+
+    def reported() -> bool:
+        return any(event.event == "run_started" for event in run.events()[before:])
+
     try:
         while True:
             # In this order: it may report itself and end between the two.
-            gone = ticks is None or start_ticks(pid) != ticks
-            if any(event.event == "run_started" for event in run.events()[before:]):
+            gone = not launcher.alive
+            if reported():
                 return True
             if gone:
                 return False
-            time.sleep(0.02)
+            if interrupts.number:
+                break
+            time.sleep(_LOOK)
     except BaseException:
-        _break_off(pid, ticks)
+        _break_off(launcher, NONE, lambda: False)
         raise
+    _break_off(launcher, interrupts, reported)
+    if not reported():
+        return False
+    state = _ended(run, interrupts)
+    remedy = f"Resume it: tui-train resume {visible(run.name)}"
+    raise Interrupted(
+        f"{visible(run.name)} has {state} ({interrupts.name} while it started)", remedy, interrupts.exit_code
+    )
 
 
-def _break_off(pid: int, ticks: int | None) -> None:
-    """End a launch.sh that is about to start, and wait for its end."""
-    deadline = time.monotonic() + _LEAVES
-    if ticks is not None and start_ticks(pid) == ticks:
-        with suppress(ProcessLookupError, PermissionError):
-            os.kill(pid, signal.SIGTERM)
-    while ticks is not None and start_ticks(pid) == ticks and time.monotonic() < deadline:
-        time.sleep(0.05)
+def _break_off(launcher: Process, interrupts: Interrupts, reported: Callable[[], bool]) -> None:
+    """End a launch.sh that is about to start, and wait for its end, or until it has `reported` itself after all.
+
+    It is killed where it does not listen, or where another signal comes.
+    """
+    for number in (signal.SIGTERM, signal.SIGKILL):
+        deadline = time.monotonic() + _LEAVES
+        with suppress(PermissionError):
+            send(launcher, number)
+        while launcher.alive and time.monotonic() < deadline and not (interrupts.again and number == signal.SIGTERM):
+            if reported():
+                return
+            time.sleep(_LOOK)
+
+
+def _ended(run: RunDir, interrupts: Interrupts) -> str:
+    """End a run that had started when a signal came, and return its state; another signal takes its grace away."""
+    interrupts.say(f"stopping {visible(run.name)}: it gets its time to save; Ctrl-C ends it at once")
+
+    def waiting() -> None:
+        if interrupts.again:
+            raise _AgainError
+
+    try:
+        return stop(run, waiting=waiting, at_once=interrupts.again).state
+    except _AgainError:
+        return stop(run, at_once=True).state
+
+
+class _AgainError(Exception):
+    """Another signal came."""

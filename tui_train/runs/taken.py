@@ -1,7 +1,8 @@
 """What live runs of this user have taken, and the start of one at a time, so that two cannot miss each other."""
 
 import fcntl
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 
 from tui_train.errors import Unavailable
@@ -13,6 +14,7 @@ from tui_train.runs.rundir import RunDir, all_runs
 from tui_train.text import visible
 
 _NEWEST = 32
+_LOOK = 0.05
 
 
 def taken(port: int = 0) -> tuple[Taken, ...]:
@@ -57,8 +59,11 @@ def remedy(other: Taken) -> str:
 
 
 @contextmanager
-def one_at_a_time() -> Iterator[None]:
-    """Keep other starts of this user waiting; where that cannot be done, they are not."""
+def one_at_a_time(waiting: Callable[[], None] = lambda: None) -> Iterator[None]:
+    """Keep other starts of this user waiting; where that cannot be done, they are not.
+
+    `waiting` is called while another one starts; what it raises ends the waiting.
+    """
     try:
         file = (runs_folder() / ".starting").open("ab")
     except OSError:
@@ -67,5 +72,16 @@ def one_at_a_time() -> Iterator[None]:
     with file:
         # Some network file systems have no locks.
         with suppress(OSError):
-            fcntl.flock(file, fcntl.LOCK_EX)
+            while not _locked(file.fileno()):
+                waiting()
+                time.sleep(_LOOK)
         yield
+
+
+def _locked(file: int) -> bool:
+    """Tell whether a file could be locked; OSError where there are no locks."""
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True

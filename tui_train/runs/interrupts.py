@@ -1,0 +1,75 @@
+"""Signals that come while a run starts: noted instead of obeyed, so that what is printed about the run stays true."""
+
+import signal
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from types import FrameType
+
+from tui_train.errors import Interrupted
+from tui_train.text import visible
+
+_NUMBERS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+
+
+class Interrupts:
+    """The signals that came: the `number` of the first, 0 for none, and whether another one came `again`.
+
+    `say` prints what is done about one.
+    """
+
+    def __init__(self, say: Callable[[str], None] = lambda _: None) -> None:
+        self.number = 0
+        self.again = False
+        self.say = say
+        self._handlers: dict[int, Callable[[int, FrameType | None], object] | int | None] = {}
+
+    @property
+    def name(self) -> str:
+        """How the first one is called, such as Ctrl-C."""
+        return "Ctrl-C" if self.number == signal.SIGINT else signal.Signals(self.number).name
+
+    @property
+    def exit_code(self) -> int:
+        """What a command ends with that obeys it."""
+        return 128 + self.number
+
+    def check(self, run: str) -> None:
+        """Raise Interrupted where a signal came before a run was started."""
+        if self.number:
+            remedy = f"Nothing of it runs. Resume it: tui-train resume {visible(run)}" if run else "Nothing of it runs."
+            raise Interrupted(f"the run was not started ({self.name})", remedy, self.exit_code)
+
+    def note(self, number: int, _frame: FrameType | None) -> None:
+        """Remember a signal."""
+        self.again = bool(self.number)
+        self.number = self.number or number
+
+    def install(self) -> None:
+        """Note signals from now on; one that is ignored, as under nohup, stays so."""
+        for number in _NUMBERS:
+            if signal.getsignal(number) is not signal.SIG_IGN:
+                self._handlers[number] = signal.signal(number, self.note)
+
+    def release(self, *, again: bool = True) -> None:
+        """Handle signals as before; what was noted is sent `again`."""
+        while self._handlers:
+            number, handler = self._handlers.popitem()
+            signal.signal(number, handler)
+        if self.number and again:
+            signal.raise_signal(self.number)
+
+
+NONE = Interrupts()
+
+
+@contextmanager
+def deferred(say: Callable[[str], None] = lambda _: None) -> Iterator[Interrupts]:
+    """Note SIGINT, SIGTERM and SIGHUP until the end, or until `release`; only the main thread can."""
+    found = Interrupts(say)
+    if threading.current_thread() is threading.main_thread():
+        found.install()
+    try:
+        yield found
+    finally:
+        found.release(again=False)
