@@ -209,17 +209,21 @@ def happened(folder, *events):
 
 
 def test_a_stop_on_another_machine_is_seen_in_a_folder_that_they_share(tmp_path):
-    began = ("run_started", 1000.0)
+    """Whatever their clocks say: those of the second are an hour behind."""
+    folder, began = str(tmp_path), ("run_started", 4000.0)
     happened(tmp_path, began)
-    happened(tmp_path / "node-1", began, ("stopping", 1100.0))
-    happened(tmp_path / "node-2", ("run_started", 10.0), ("stopping", 20.0), began)
-    assert machines.stopped_elsewhere(THREE, str(tmp_path), 0) == 1
-    assert machines.stopped_elsewhere(THREE, str(tmp_path), 2) == 1
+    happened(tmp_path / "node-1", ("run_started", 400.0))
+    earlier = (("run_started", 10.0), ("stopping", 20.0), began)
+    happened(tmp_path / "node-2", *earlier)
+    before = [machines.stops(THREE, folder, rank) for rank in range(3)]
+    happened(tmp_path / "node-1", ("run_started", 400.0), ("stopping", 500.0))
     # Its own stop is no other's, and that of an earlier start is over.
-    assert machines.stopped_elsewhere(THREE, str(tmp_path), 1) is None
-    happened(tmp_path, began, ("stopping", 1200.0))
-    assert machines.stopped_elsewhere(THREE, str(tmp_path), 1) == 0
-    assert machines.stopped_elsewhere(THREE, str(tmp_path / "a folder of its own"), 1) is None
+    seen = [machines.stopped_elsewhere(THREE, folder, rank, before[rank]) for rank in range(3)]
+    assert seen == [1, None, 1]
+    happened(tmp_path, began, ("stopping", 4200.0))
+    assert machines.stopped_elsewhere(THREE, folder, 1, before[1]) == 0
+    alone = str(tmp_path / "a folder of its own")
+    assert machines.stopped_elsewhere(THREE, alone, 1, machines.stops(THREE, alone, 1)) is None
 
 
 # ---- the whole of it

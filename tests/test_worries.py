@@ -6,7 +6,8 @@ import time
 
 import pytest
 
-from tui_train.runs.follow import quiet
+from tui_train.runs import follow
+from tui_train.runs.follow import Silence
 from tui_train.runs.worries import worries
 from tui_train.supervisor import curve
 from tui_train.supervisor.curve import Point
@@ -51,9 +52,22 @@ def test_a_standstill(quiet, idle, said):
 
 def test_silence_is_that_of_the_log(tmp_path):
     log, now = tmp_path / "log", time.time()
-    assert quiet(log, now - 130) == 2
+    assert Silence(log, now - 130).minutes() == 2
     log.write_bytes(b"")
-    assert quiet(log, now - 130) == 0
+    assert Silence(log, now - 130).minutes() == 0
     os.utime(log, (now - 400, now - 400))
-    assert quiet(log, now - 1000) == 6
-    assert quiet(log, now - 130) == 2
+    assert Silence(log, now - 1000).minutes() == 6
+    assert Silence(log, now - 130).minutes() == 2
+
+
+@pytest.mark.parametrize("by", [7200, -7200])
+def test_a_clock_that_is_set_makes_no_silence(tmp_path, monkeypatch, by):
+    log, real, passed = tmp_path / "log", time.time, time.monotonic
+    log.write_bytes(b"")
+    silence = Silence(log, real() - 1000)
+    monkeypatch.setattr(follow.time, "time", lambda: real() + by)
+    assert silence.minutes() == 0
+    monkeypatch.setattr(follow.time, "monotonic", lambda: passed() + 200)
+    assert silence.minutes() == 3
+    log.write_bytes(b"a line\n")
+    assert silence.minutes() == 0

@@ -84,7 +84,7 @@ def quickstart(edits: tuple[str, ...]) -> None:
         begun = begin(prepared, made, interrupts)
         click.echo(f"3 Running in {visible(str(begun.path))}")
         progress, now = _keep(begun, interrupts)
-    took = f" after {duration(now.ended - now.started)}" if now.ended and now.started else ""
+    took = "" if now.seconds is None else f" after {duration(now.seconds)}"
     click.echo(f"\n4 {show.state(now)}{took}")
     if progress.first and progress.last:
         rate = f", {progress.tokens_per_second:,.0f} tokens/s" if progress.tokens_per_second else ""

@@ -147,9 +147,7 @@ def run_row(listed: Listed) -> tuple[str, ...]:
     if now is None:
         return (name, "damaged", "-", "-", "-")
     started = time.strftime("%Y-%m-%d %H:%M", time.localtime(now.started)) if now.started else "-"
-    # The clock may have been set back since.
-    seconds = max(0.0, (now.ended or time.time()) - now.started) if now.started else 0.0
-    took = duration(seconds) if now.started and (now.ended or now.live) else "-"
+    took = "-" if now.seconds is None else duration(now.seconds)
     damaged = ", damaged" if listed.damage else ""
     return (name, f"{state(now)}{damaged}", started, took, str(len(now.attempts)))
 

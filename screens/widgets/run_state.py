@@ -1,6 +1,5 @@
 """The lines that say how a run stands: its state, its numbers, its attempts, and what is wrong with it."""
 
-import time
 from collections.abc import Iterator
 
 from rich.text import Text
@@ -19,8 +18,8 @@ def run_state(run: RunDir, told: Told, wrong: tuple[str, ...]) -> Text:
     now = told.status
     words = Text(no_wrap=True, overflow="ellipsis")
     words.append(f" {visible(run.name)}  ").append(show.state(now), "bold")
-    if now.started:
-        words.append(f"  {duration((now.ended or time.time()) - now.started)}")
+    if now.seconds is not None:
+        words.append(f"  {duration(now.seconds)}")
     words.append("\n ").append(Text("  ").join(_numbers(told))).append("\n ")
     _attempts(words, told)
     first, *others = told.mismatch or ("",)

@@ -138,7 +138,7 @@ def watch(run: RunDir, cancelled: Callable[[], bool]) -> Iterator[Told]:
             progress=reader.progress if reader else Progress(),
             title=titles[newest.position - 1] if newest and 0 < newest.position <= len(titles) else "",
             attempt=reader.number if reader else 0,
-            quiet=quiet(run.attempt_log(newest.number), newest.started) if newest and now.live else 0,
+            quiet=reader.silence.minutes() if reader and now.live else 0,
             seconds_left=reader.left() if reader else None,
             ranks=found.known if found else (),
             mismatch=found.mismatch if found else (),
@@ -155,13 +155,33 @@ def watch(run: RunDir, cancelled: Callable[[], bool]) -> Iterator[Told]:
         time.sleep(_PAUSE)
 
 
-def quiet(log: Path, started: float) -> int:
-    """Return for how many whole minutes a log was not written to, at most since its attempt `started`."""
-    try:
-        written = log.stat().st_mtime
-    except OSError:
-        written = started
-    return max(0, int(time.time() - max(written, started)) // 60)
+class Silence:
+    """How long a log was not written to, at most since its attempt `started`.
+
+    What was before the first look is known by the log's date, what comes after it by a clock that nobody sets.
+    """
+
+    def __init__(self, log: Path, started: float) -> None:
+        """Look at it for the first time."""
+        self._log = log
+        self._state = self._look()
+        written = self._state[1] / 1e9 if self._state else started
+        self._before = max(0.0, time.time() - max(written, started))
+        self._since = time.monotonic()
+
+    def minutes(self) -> int:
+        """Return the whole minutes until now."""
+        state = self._look()
+        if state != self._state:
+            self._state, self._before, self._since = state, 0.0, time.monotonic()
+        return int(self._before + time.monotonic() - self._since) // 60
+
+    def _look(self) -> tuple[int, int] | None:
+        try:
+            found = self._log.stat()
+        except OSError:
+            return None
+        return found.st_size, found.st_mtime_ns
 
 
 class _Reader:
@@ -176,6 +196,7 @@ class _Reader:
         self.progress = progress
         self.tail = Tail(log, last=_REMEMBERED)
         self.found = Ranks(log, plan)
+        self.silence = Silence(log, attempt.started)
         self.prefixes: set[int] = set()
         self._begun = False
         self._began = (0.0, 0)

@@ -106,6 +106,7 @@ def _start(run_dir: str, script: str, told: Options, signals: Signals) -> Start:
         locks=(),
         signals=signals,
         transport=Here(),
+        stops=machines.stops(plan, run_dir, rank),
     )
     number = _number(told, start)
     if plan.nodes > 1:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from typing import Mapping
+from typing import Mapping, Sequence
 
 from . import commands, events
 from .planned import Planned
@@ -12,9 +12,8 @@ from .refused import BUSY, MISSING, USAGE, Refused
 from .text import visible
 
 _RANK = "TUI_TRAIN_NODE_RANK"
-# Seconds for a name server to answer, and for a clock to be wrong.
+# Seconds for a name server to answer.
 _ANSWER = 30.0
-_SKEW = 5.0
 
 
 def node_rank(planned: Planned, option: str, environment: Mapping[str, str] = os.environ) -> int:
@@ -117,16 +116,20 @@ def _resolved(name: str) -> str:
     return ""
 
 
-def stopped_elsewhere(planned: Planned, run_dir: str, rank: int) -> int | None:
-    """Return the machine whose training was asked to stop since this one's began, where all share the run folder."""
-    begun = max((told.time for told in _events(run_dir, rank) if told.event == "run_started"), default=0.0)
-    for other in range(planned.nodes):
-        if other != rank and any(
-            told.event == "stopping" and told.time > begun - _SKEW for told in _events(run_dir, other)
-        ):
-            return other
-    return None
+def stops(planned: Planned, run_dir: str, rank: int) -> tuple[int, ...]:
+    """Return how often each machine's training was asked to stop so far, where all share the run folder; 0 for `rank`.
+
+    They are counted, for the clocks of machines differ.
+    """
+    return tuple(0 if other == rank else _stops(run_dir, other) for other in range(planned.nodes))
 
 
-def _events(run_dir: str, rank: int) -> tuple[events.Event, ...]:
-    return events.read(os.path.join(run_dir, f"node-{rank}") if rank else run_dir)
+def stopped_elsewhere(planned: Planned, run_dir: str, rank: int, before: Sequence[int]) -> int | None:
+    """Return the machine whose training was asked to stop more often than `before`."""
+    now = stops(planned, run_dir, rank)
+    return next((other for other, count in enumerate(now) if count > before[other]), None)
+
+
+def _stops(run_dir: str, rank: int) -> int:
+    folder = os.path.join(run_dir, f"node-{rank}") if rank else run_dir
+    return sum(told.event == "stopping" for told in events.read(folder))

@@ -66,7 +66,7 @@ def _outcome(start: Start, ended: Ended, number: int) -> Outcome | None:
     """Return how the start ends with an attempt; None where another one follows."""
     if start.signals.stop:
         return Outcome("stopped", start.signals.code, "stopped")
-    elsewhere = machines.stopped_elsewhere(start.planned, start.run_dir, start.node_rank)
+    elsewhere = machines.stopped_elsewhere(start.planned, start.run_dir, start.node_rank, start.stops)
     if elsewhere is not None:
         return Outcome("stopped", ended.code or 143, f"stopped: machine {elsewhere} was asked to stop")
     if ended.code == 0:

@@ -18,7 +18,7 @@ class Start(NamedTuple):
     """One start of `script`: `own_dir` is where this machine's files go, `mark` names its processes.
 
     `cards` are this machine's own. `environment` is what an attempt gets besides what this process has; `grace` are
-    the seconds to save and end in.
+    the seconds to save and end in. `stops` is how often each machine had been asked to stop before.
     """
 
     planned: Planned
@@ -36,6 +36,7 @@ class Start(NamedTuple):
     locks: tuple[Lock, ...]
     signals: Signals
     transport: Here
+    stops: tuple[int, ...]
 
     @property
     def attempts(self) -> tuple[PlannedAttempt, ...]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from typing import NamedTuple
 
-from . import events, lock
+from . import durations, events, lock
 from .events import Event
 from .lock import Owner
 from .processes import Family, Process, carries
@@ -15,7 +15,7 @@ _ENDS = frozenset({"finished", "failed", "stopped"})
 
 
 class AttemptStatus(NamedTuple):
-    """One attempt: `position` is its place in the plan, from 1; `ended` and `exit_code` are None while it runs.
+    """One attempt: `position` is its place in the plan, from 1; `ended`, `seconds`, `exit_code` are None while it runs.
 
     `phase` is where it ran out of GPU memory, `resumed` the step of the checkpoint that it was given (0: none), and
     `ignored_checkpoint` what was found at its end: it did not load that.
@@ -30,6 +30,7 @@ class AttemptStatus(NamedTuple):
     phase: str = ""
     resumed: int = 0
     ignored_checkpoint: bool = False
+    seconds: float | None = None
 
 
 class Status(NamedTuple):
@@ -37,7 +38,8 @@ class Status(NamedTuple):
 
     `host` is another machine on which it runs, empty for this one. `leftover` are processes that train on though what
     started them is gone. `grace` is how many seconds its training gets to end by itself. `container` is the name, for
-    `engine`, of one that may train on although what started it is gone.
+    `engine`, of one that may train on although what started it is gone. `seconds` is how long the last start took, or
+    has taken so far, None where that is not known: `started` and `ended` are dates, by a clock that may be set.
     """
 
     state: str
@@ -56,6 +58,7 @@ class Status(NamedTuple):
     container: str = ""
     host: str = ""
     inode: int = 0
+    seconds: float | None = None
 
     def data(self) -> dict[str, object]:
         """Return it as plain data, for JSON."""
@@ -145,12 +148,13 @@ def _status(
         container=inside.container,
     )
     if end:
-        return now._replace(state=end.state)
+        return now._replace(state=end.state, seconds=durations.between(last, end) if last.time else None)
+    seconds = durations.since(last, near=owner.near) if last.time else None
     if _works(run_dir, owner):
-        stopping = any(event.event == "stopping" for event in after)
-        return now._replace(state="stopping" if stopping else "running", host="" if owner.near else owner.host)
+        state = "stopping" if any(event.event == "stopping" for event in after) else "running"
+        return now._replace(state=state, host="" if owner.near else owner.host, seconds=seconds)
     left = family(run_dir, now).living() if owner.near else {}
-    return now._replace(leftover=tuple(sorted(left)))
+    return now._replace(leftover=tuple(sorted(left)), seconds=seconds if left else None)
 
 
 def _works(run_dir: str, owner: Owner) -> bool:
@@ -186,8 +190,10 @@ def _writes_in(pid: int, run_dir: str) -> bool:
 
 def _attempts(told: tuple[Event, ...]) -> tuple[AttemptStatus, ...]:
     found: dict[int, AttemptStatus] = {}
+    begun: dict[int, Event] = {}
     for event in told:
         if event.event == "attempt_started":
+            begun[event.attempt] = event
             found[event.attempt] = AttemptStatus(event.attempt, event.position, event.time, resumed=event.resumed)
         elif event.event == "attempt_ended" and event.attempt in found:
             found[event.attempt] = found[event.attempt]._replace(
@@ -196,5 +202,6 @@ def _attempts(told: tuple[Event, ...]) -> tuple[AttemptStatus, ...]:
                 out_of_memory=event.out_of_memory,
                 phase=event.phase,
                 ignored_checkpoint=event.ignored_checkpoint,
+                seconds=durations.between(begun[event.attempt], event),
             )
     return tuple(found.values())
