@@ -173,6 +173,17 @@ def test_what_a_training_got_over_is_no_failure():
     assert said("OSError: [Errno 28] No space left on device\n", None).failure == "disk_full"
 
 
+FULL = "CUDA out of memory. Tried to allocate 20.00 MiB"
+MISTAKE = "Traceback (most recent call last):\n  File \"train.py\", line 20, in main\nKeyError: 'a'\n"
+
+
+@pytest.mark.parametrize("begin", ["", "[rank1]: "])
+def test_memory_that_was_caught_is_not_what_ended_it(begin):
+    mistake = "".join(begin + line for line in MISTAKE.splitlines(keepends=True))
+    assert said(f"{FULL}, skipping this batch\n{mistake}").failure == "user_exception"
+    assert said(f"{mistake}{begin}torch.OutOfMemoryError: {FULL}\n").failure == "cuda_oom"
+
+
 def test_what_lies_beside_the_log_decides():
     killed = "  exitcode  : -9 (pid: 12)\n"
     assert "by somebody" in said(killed, oom_kills=0).cause

@@ -236,7 +236,7 @@ def test_a_lost_terminal_with_a_shell_does_not_end_it(made):
     run = made("--seconds=1.5")
     shell = pexpect.spawn("bash", ["--norc", "-i"], env=plain_environment(TERM="dumb"), timeout=20)
     shell.sendline(f"bash '{run.script}'")
-    shell.expect("writes attempt-1.log")
+    shell.expect("attempt-1.log")
     training(run)
     hang_up(shell)
     assert status(run).state == "running"

@@ -387,25 +387,30 @@ def test_a_python_below_your_home_is_found_in_any_home(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("arguments", "code"),
+    ("arguments", "named"),
     [
-        (["--help"], 0),
-        (["-h"], 0),
-        (["--nonsense"], 64),
-        (["--dry-run", "x"], 64),
-        (["--attempt="], 64),
-        (["--cards=x"], 64),
+        (["--nonsense"], "--nonsense"),
+        (["--dry-run", "x"], "x"),
+        (["--attempt="], "--attempt="),
+        (["--cards=x"], "--cards=x"),
+        (["%s; touch pwned"], "%s; touch pwned"),
     ],
 )
-def test_its_own_arguments(tmp_path, arguments, code):
-    """--help is the head of the file, which a wrong option shows as well."""
+def test_an_option_that_it_does_not_have_is_named(tmp_path, arguments, named):
     run, _ = exported(tmp_path, profile(), facts())
     done = bash(run, *arguments)
-    assert done.returncode == code
-    said = (done.stdout if code == 0 else done.stderr).decode()
+    assert (done.returncode, done.stdout, done.stderr.count(b"\n")) == (64, b"", 1)
+    assert f" {named}: " in done.stderr.decode()
+    assert not run.events_file.exists()
+
+
+@pytest.mark.parametrize("argument", ["--help", "-h"])
+def test_its_help_is_the_head_of_the_file(tmp_path, argument):
+    run, _ = exported(tmp_path, profile(), facts())
+    done = bash(run, argument)
     head = run.script.read_text().partition("\n\n")[0].splitlines()[1:]
-    assert said.splitlines() == [line.removeprefix("#").removeprefix(" ") for line in head]
-    assert "bash launch.sh --plain" in said
+    assert done.stdout.decode().splitlines() == [line.removeprefix("#").removeprefix(" ") for line in head]
+    assert (done.returncode, done.stderr) == (0, b"")
     assert not run.events_file.exists()
 
 
@@ -573,7 +578,7 @@ def machines(folder, gpus=2, **more):
         (["--node-rank=3"], 64, "--node-rank=3 is not there: 3 machines are 0 to 2"),
         (["--node-rank=x"], 64, "--node-rank=x is not there: 3 machines are 0 to 2"),
         (["--node-rank=99999999999999999999"], 64, "is not there: 3 machines are 0 to 2"),
-        (["--node-rank="], 64, "--node-rank=N"),
+        (["--node-rank="], 64, "--node-rank="),
         (
             ["--node-rank=1"],
             64,
@@ -679,9 +684,11 @@ def test_ranks_mean_nothing_on_one_machine_and_cards_nothing_on_the_cpu(tmp_path
     run, _ = exported(tmp_path / "one", profile(), facts())
     for word in ("--node-rank=0", "--cards=GPU-a"):
         done = bash(run, word)
-        assert (done.returncode, b"--attempt=N" in done.stderr) == (64, True)
-        assert b"--node-rank" not in done.stderr
-        assert b"--cards" not in done.stderr
+        assert (done.returncode, word.encode() in done.stderr) == (64, True)
+    options = bash(run, "--help").stdout
+    assert b"--attempt=N" in options
+    assert b"--node-rank" not in options
+    assert b"--cards" not in options
     run, *_ = machines(tmp_path, gpus=0)
     assert bash(run, "--node-rank=1", "--cards=GPU-a").returncode == 64
 

@@ -3,6 +3,7 @@
 import json
 import math
 import re
+import shutil
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
@@ -80,6 +81,23 @@ def test_plain_python(undisturbed):
     assert (progress.step, progress.steps, len(progress.curve.points())) == (8, 8, 8)
     assert progress.tokens_per_second > 0
     assert re.search(r"^rank 0/1 \| .* device cpu", log_of(run, 1), re.MULTILINE)
+
+
+def test_started_again_it_says_from_where_it_resumes_and_that_nothing_was_left(tmp_path, undisturbed):
+    run = RunDir(tmp_path / "again")
+    shutil.copytree(undisturbed[0].path, run.path)
+    newest = str(run.path / "output" / "checkpoint-6")
+    done = bash(run, env=plain_environment(HF_HUB_OFFLINE="1"), timeout=240)
+    begun, ended = done.stdout.decode().splitlines()
+    assert newest in begun
+    assert str(run.attempt_log(2)) in begun
+    assert "no checkpoint newer" in ended
+    assert newest in ended
+    command = [sys.executable, "-I", "-S", run.path / "supervisor", "status"]
+    words, log = subprocess.run(command, capture_output=True, check=True, text=True).stdout.splitlines()
+    assert words.startswith("finished, ")
+    assert {"resumed from step 6", "step 8 of 8"} <= {*words.split(", ")}
+    assert log == f"log: {run.attempt_log(2)}"
 
 
 @pytest.mark.parametrize(("launcher", "where"), [("torchrun", "forward"), ("accelerate", "backward")])

@@ -16,7 +16,8 @@ from tui_train.diagnose.types import Diagnosis, Evidence, Line, Signature
 from tui_train.facts.types import Facts
 from tui_train.profile.types import Profile
 from tui_train.supervisor.holders import other_holder
-from tui_train.supervisor.tracebacks import phase_of
+from tui_train.supervisor.memory_end import deciding
+from tui_train.supervisor.tracebacks import OTHER, phase_of, read_errors
 from tui_train.text import size, visible
 
 _FRAME = re.compile(r'\s+File "')
@@ -55,7 +56,7 @@ def diagnose(evidence: Evidence, profile: Profile | None = None, facts: Facts | 
         found = [hit for hit in found if hit.signature.done] + _silent(evidence)
     else:
         found += _silent(evidence)
-    found = _unmended(found, evidence)
+    found = _uncaught(_unmended(found, evidence), evidence)
     block = _root_block(evidence.lines)
     best = max(found, key=lambda hit: (hit.signature.strength, -hit.line.number), default=None)
     if (evidence.exit_code or evidence.lost) and (best is None or best.signature.strength < 10):
@@ -163,6 +164,19 @@ def _unmended(found: list[Hit], evidence: Evidence) -> list[Hit]:
 
     kept = [hit for hit in found if hit.signature.done or not over(hit)]
     return kept if kept or not evidence.exit_code else found
+
+
+def _uncaught(found: list[Hit], evidence: Evidence) -> list[Hit]:
+    """Leave out GPU memory that ran out and was caught: a later error of another kind ended the training."""
+    if evidence.phase or not any(hit.signature.failure == "cuda_oom" for hit in found):
+        return found
+    # As the reader of errors tells ranks apart.
+    texts = [line.text if line.rank is None else f"[rank{line.rank}]: {line.text}" for line in evidence.lines]
+    last = deciding(texts, read_errors(texts))
+    if last is None or last.kind != OTHER:
+        return found
+    end = evidence.lines[last.place].number
+    return [hit for hit in found if hit.signature.failure != "cuda_oom" or hit.line.number > end]
 
 
 def _root_block(lines: Sequence[Line]) -> dict[str, str]:

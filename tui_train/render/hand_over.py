@@ -10,6 +10,7 @@ become() { eval "$yours" 2> /dev/null; cd -- "$1" && exec "${@:2}"; exit 69; } #
 _OLD_PYTHON = """\
   python3 -I -S -c 'import sys; sys.exit(sys.version_info < (3, 8))' 2> /dev/null ||
     refuse 69 'needs Python 3.8 or newer as python3 on this machine, outside the container; --plain does not'"""
+_UNKNOWN = '*) refuse 64 "there is no option $option: see bash launch.sh --help" ;;'
 _ASK = '$({} -I -S -X utf8 -B "$run_dir/supervisor" checkpoint "$attempt" 2> /dev/null)'
 _ALONE = "there is no supervisor/ beside it: nothing falls back or resumes, and only Ctrl-C stops it"
 _SETTINGS = 'env "${settings[@]}" '
@@ -44,7 +45,7 @@ def _options(plan: Plan) -> list[str]:
         lines.append(f"--cards=?*) cards=${{option#*=}}{' own_cards=yes' if own else ''} ;;")
     if several:
         lines.append("--node-rank=?*) node_rank=${option#*=} ;;")
-    lines += ["--resume) ;; # the supervisor's", "--help | -h) usage; exit ;;", "*) usage >&2; exit 64 ;;"]
+    lines += ["--resume) ;; # the supervisor's", "--help | -h) usage; exit ;;", _UNKNOWN]
     return [first, 'for option in "$@"; do', "  case $option in", *(f"    {line}" for line in lines), "  esac", "done"]
 
 

@@ -190,6 +190,8 @@ def find(reference: str) -> RunDir:
         return matching[0]
     if matching:
         raise NotFound(f"{visible(reference)} fits {len(matching)} runs", f"Say which: {visible(matching[0].name)}, ….")
+    if reference and (Path(reference) / SCRIPT).is_file():
+        return RunDir(Path(reference).absolute())
     raise NotFound(f"there is no run {visible(reference)}", "See `tui-train runs`.")
 
 

@@ -30,8 +30,7 @@ def stop(run: RunDir, *, waiting: Callable[[], None] = lambda: None, at_once: bo
     try:
         end(str(run.path), waiting=waiting, at_once=at_once)
     except Refused as refused:
-        message, _, remedy = refused.message.partition(": ")
-        raise Unavailable(message, remedy[:1].upper() + remedy[1:] + ".") from None
+        raise Unavailable(refused.why, refused.remedy[:1].upper() + refused.remedy[1:] + ".") from None
     if before and run.plan().get("gpus"):
         _look_at_cards(before, waiting)
     return status(run)

@@ -8,10 +8,12 @@ import time
 from typing import Callable, NamedTuple
 
 from . import checkpoints, commands, container, lock
+from .planned import reading
 from .processes import MARK, Family, Process, process, send
 from .refused import APART, CANNOT_WRITE
 from .signals import default
 from .start import Start, say, tell
+from .text import visible
 from .transport import NodeCommand, Task
 
 # What SIGKILL does not end in so long hangs in a driver.
@@ -23,7 +25,7 @@ class Ended(NamedTuple):
     """How an attempt ended: its exit code, the phase in which GPU memory ran out, and the attempt that follows.
 
     `hopeless` says why less memory would not help, `on_host` that the host's memory may have run out, `apart` that its
-    processes each trained alone.
+    processes each trained alone. `given` is the checkpoint from which it was to resume.
     """
 
     code: int
@@ -32,12 +34,15 @@ class Ended(NamedTuple):
     hopeless: str = ""
     on_host: bool = False
     apart: bool = False
+    given: str = ""
 
 
 def attempt(start: Start, position: int, number: int, log: str) -> Ended:
     """Make one attempt, its output in `log`, and return how it ended."""
     given = checkpoint(start, position)
     resumed = checkpoints.step(given) if given else 0
+    begins = f"resumes from {visible(given)} and writes" if given else "writes"
+    say(f"{name_of(start, position)} {begins} {visible(log)}")
     name = container.name(start.planned.engine, start.mark, number)
     try:
         task: Task = start.transport.start(_command(start, position, log, given, name))
@@ -71,16 +76,24 @@ def attempt(start: Start, position: int, number: int, log: str) -> Ended:
     if ended.phase:
         more.update(out_of_memory=True, phase=ended.phase, next=ended.next)
     tell(start, "attempt_ended", attempt=number, exit_code=ended.code, **more)
-    return ended
+    return ended._replace(given=given)
+
+
+def name_of(start: Start, position: int) -> str:
+    """Return what an attempt of the plan is called in messages."""
+    return f"attempt {position} of {len(start.attempts)} ({visible(start.attempts[position - 1].title)})"
 
 
 def checkpoint(start: Start, position: int) -> str:
-    """Return the checkpoint that an attempt goes on from, empty where there is none."""
+    """Return the checkpoint that an attempt resumes from, empty where there is none."""
+    # Several machines resume from one only where that was asked for on each.
+    return "" if start.planned.nodes > 1 and not start.resume else newest(start, position)
+
+
+def newest(start: Start, position: int) -> str:
+    """Return the newest complete checkpoint that an attempt could load, empty where there is none."""
     rule = start.attempts[position - 1].checkpoints
-    # Several machines go on from one only where that was asked for on each.
-    if rule is None or (start.planned.nodes > 1 and not start.resume):
-        return ""
-    return checkpoints.newest(rule, start.run_dir)
+    return checkpoints.newest(rule, start.run_dir) if rule else ""
 
 
 def _command(start: Start, position: int, log: str, given: str, name: str) -> NodeCommand:
@@ -191,16 +204,9 @@ def _first_step(start: Start, log: str, resumed: int) -> int:
     """Return the step at which an attempt began that did not load its checkpoint, else 0."""
     if not resumed:
         return 0
-    import re
-
     from . import first_step
-    from .progress import Reading
 
-    try:
-        reading = Reading(tuple(re.compile(text) for text in start.planned.expressions), start.planned.steps)
-    except (re.error, RecursionError, OverflowError):
-        reading = Reading()
-    return first_step.ignored(log, resumed, reading)
+    return first_step.ignored(log, resumed, reading(start.planned))
 
 
 def _read(start: Start, position: int, log: str, code: int, family: Family) -> Ended:

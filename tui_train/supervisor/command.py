@@ -93,4 +93,4 @@ def _view(name: str, words: list[str], run_dir: str) -> int:
         return view.show_follow(run_dir, as_json=as_json)
     if name == "tail" and (not words or (len(words) == 2 and words[0] == "-n" and words[1].isdigit())):
         return view.show_tail(run_dir, as_json=as_json, most=int(words[1]) if words else 20)
-    raise Refused(USAGE, f"{name}: unknown words {visible(' '.join(words))}")
+    raise Refused(USAGE, f"{name} does not take {visible(' '.join(words))}", "see python3 supervisor help")

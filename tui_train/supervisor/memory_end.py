@@ -44,12 +44,13 @@ def memory_end(log: str, own: Container[int]) -> MemoryEnd:
     """Return whether GPU memory ended the training of a log; `own` are the process ids of the run's own processes."""
     lines = _last_lines(log)
     on_host = any(_ON_HOST.search(line) is not None and "WARNING" not in line for line in lines)
-    errors = [error for error in read_errors(lines) if error.kind != ECHO]
-    rank, code = _root_cause(lines)
-    last = _deciding(errors, rank)
+    errors = read_errors(lines)
+    last = deciding(lines, errors)
+    _, code = _root_cause(lines)
     if last is None or last.kind != MEMORY or code in _KILLED or _went_on(lines[last.place + 1 :]):
         return MemoryEnd(on_host=on_host)
-    return MemoryEnd(_phase(errors[: errors.index(last) + 1]), stranger(last.message, own), on_host)
+    before = [error for error in errors[: errors.index(last) + 1] if error.kind != ECHO]
+    return MemoryEnd(_phase(before), stranger(last.message, own), on_host)
 
 
 def _last_lines(log: str) -> list[str]:
@@ -66,12 +67,14 @@ def _last_lines(log: str) -> list[str]:
     return unstyled(data.replace(b"\0", b"").replace(b"\r", b"\n").decode("utf-8", "replace")).split("\n")
 
 
-def _deciding(errors: Sequence[LoggedError], root: int | None) -> LoggedError | None:
-    """Return the error that ended the training, None where none is told.
+def deciding(lines: Sequence[str], found: Sequence[LoggedError]) -> LoggedError | None:
+    """Return which of the errors found in a log's lines ended the training, None where none is told.
 
     What torch's own hook printed was not caught: of those the rank decides that torchrun saw end first, else any that
     ran out of memory, for the others fail because it is gone. Else the last one decides.
     """
+    errors = [error for error in found if error.kind != ECHO]
+    root, _ = _root_cause(lines)
     last = {error.rank: error for error in errors if error.uncaught}
     if root in last:
         return last[root]

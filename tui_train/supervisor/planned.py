@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import json
 import os
-from typing import Any, Mapping, NamedTuple
+from typing import TYPE_CHECKING, Any, Mapping, NamedTuple
 
 from . import regular
 from .refused import MISSING, Refused
 from .text import visible
+
+if TYPE_CHECKING:
+    from .progress import Reading
 
 NAME = "plan.json"
 
@@ -33,7 +36,6 @@ class PlannedAttempt(NamedTuple):
     """
 
     title: str = ""
-    batch: str = ""
     then: Mapping[str, int] = {}
     checkpoints: Rule | None = None
     fills: tuple[tuple[str, object], ...] = ()
@@ -42,11 +44,6 @@ class PlannedAttempt(NamedTuple):
 class Planned(NamedTuple):
     """All that the supervisor takes from a plan; see tui_train.plan.types.Plan for what each field means."""
 
-    name: str = ""
-    title: str = ""
-    python: str = ""
-    launcher: str = ""
-    device: str = ""
     gpus: tuple[str, ...] = ()
     gpu_names: tuple[str, ...] = ()
     nodes: int = 1
@@ -65,7 +62,6 @@ class Planned(NamedTuple):
     backend: str = ""
     expressions: tuple[str, ...] = ()
     steps: int = 0
-    phases: tuple[str, ...] = ()
 
     @property
     def processes(self) -> int:
@@ -90,6 +86,18 @@ def read(run_dir: str) -> Planned:
         raise Refused(MISSING, f"{visible(path)} is no plan of tui-train: export it again") from None
 
 
+def reading(plan: Planned) -> Reading:
+    """Return how the plan says that its log is read; the usual way where its expressions are none."""
+    import re
+
+    from .progress import Reading
+
+    try:
+        return Reading(tuple(re.compile(text) for text in plan.expressions), plan.steps)
+    except (re.error, RecursionError, OverflowError):
+        return Reading()
+
+
 def parse(told: Any, run_dir: str) -> Planned:
     """Return a plan's data as values, `run_dir` put in; ValueError, TypeError or KeyError where it is none."""
     around = told.get("container") or {}
@@ -106,7 +114,6 @@ def parse(told: Any, run_dir: str) -> Planned:
         gpus=_texts(told.get("gpus", ())),
         gpu_names=_texts(told.get("gpu_names", ())),
         secrets=_texts(told.get("secrets", ())),
-        phases=_texts(told.get("phases", ())),
         attempts=attempts,
         engine=_text(around.get("engine", "")),
         image=_text(around.get("image", "")),
@@ -121,17 +128,13 @@ def parse(told: Any, run_dir: str) -> Planned:
     return planned
 
 
-_PLAIN = (
-    "name", "title", "python", "launcher", "device", "nodes", "world_size", "address", "port", "find_interface",
-    "output", "grace", "resumes_itself", "backend",
-)  # fmt: skip
+_PLAIN = ("nodes", "world_size", "address", "port", "find_interface", "output", "grace", "resumes_itself", "backend")
 
 
 def _attempt(told: Any, run_dir: str) -> PlannedAttempt:
     rule = told.get("checkpoints")
     return PlannedAttempt(
         title=_text(told["title"]),
-        batch=_text(told["batch"]),
         then={_text(phase): int(number) for phase, number in (told.get("then") or {}).items()},
         checkpoints=_rule(rule, run_dir) if rule else None,
         fills=tuple((_text(path), otherwise) for path, otherwise in told.get("fills") or ()),

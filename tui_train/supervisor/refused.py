@@ -11,9 +11,15 @@ BUSY = 75
 
 
 class Refused(Exception):
-    """Nothing was started, or nothing can go on: `code` is the exit code, `message` says why and what to do."""
+    """Nothing was started, or nothing can go on: the exit code, what is wrong, and what to do where it has a remedy."""
 
-    def __init__(self, code: int, message: str) -> None:
-        super().__init__(message)
+    def __init__(self, code: int, why: str, remedy: str = "") -> None:
+        super().__init__(why, remedy)
         self.code = code
-        self.message = message
+        self.why = why
+        self.remedy = remedy
+
+    @property
+    def message(self) -> str:
+        """What is wrong and what to do, on one line."""
+        return f"{self.why}: {self.remedy}" if self.remedy else self.why

@@ -6,7 +6,7 @@ import os
 from typing import NamedTuple
 
 from . import gpus, machines
-from .attempt import Ended, attempt
+from .attempt import Ended, attempt, name_of, newest
 from .memory_words import WHERE
 from .refused import CANNOT_WRITE
 from .start import Start, say
@@ -26,8 +26,7 @@ class Outcome(NamedTuple):
 def run(start: Start, first: int, *, asked: bool = False) -> Outcome:
     """Make attempts until one ends for good, from the first on, which was `asked` for or is where it was."""
     if first > 1 and start.falls_back and not asked:
-        which = f"attempt {first} of {len(start.attempts)} ({visible(start.attempts[first - 1].title)})"
-        say(f"begins with {which}, where it was; --attempt=1 begins with the first")
+        say(f"begins with {name_of(start, first)}, where it was; --attempt=1 begins with the first")
     # Processes that computed on the cards before this run are not waited for.
     neighbours = (gpus.users(start.cards) or ()) if start.falls_back else ()
     position = first
@@ -38,10 +37,8 @@ def run(start: Start, first: int, *, asked: bool = False) -> Outcome:
             os.close(os.open(log, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644))
         except OSError as error:
             return Outcome("failed", CANNOT_WRITE, f"cannot write {visible(log)}: {error.strerror}")
-        which = f"attempt {position} of {len(start.attempts)} ({visible(start.attempts[position - 1].title)})"
-        say(f"{which} writes attempt-{number}.log")
         ended = attempt(start, position, number, log)
-        outcome = _outcome(start, ended, number)
+        outcome = _outcome(start, ended, position, number)
         if outcome:
             return outcome
         gpus.wait_until_free(start.cards, neighbours, _CARD_WAIT, say)
@@ -62,7 +59,7 @@ def next_number(own_dir: str) -> int:
     return number
 
 
-def _outcome(start: Start, ended: Ended, number: int) -> Outcome | None:
+def _outcome(start: Start, ended: Ended, position: int, number: int) -> Outcome | None:
     """Return how the start ends with an attempt; None where another one follows."""
     if start.signals.stop:
         return Outcome("stopped", start.signals.code, "stopped")
@@ -70,9 +67,15 @@ def _outcome(start: Start, ended: Ended, number: int) -> Outcome | None:
     if elsewhere is not None:
         return Outcome("stopped", ended.code or 143, f"stopped: machine {elsewhere} was asked to stop")
     if ended.code == 0:
-        return Outcome("finished", 0, "finished")
+        return Outcome("finished", 0, _finished(ended, newest(start, position)))
     why = _out_of_memory(start, ended, number) if ended.phase else _failure(ended)
     return Outcome("failed", ended.code, f"{why}: see attempt-{number}.log") if why else None
+
+
+def _finished(ended: Ended, checkpoint: str) -> str:
+    if checkpoint and checkpoint == ended.given:
+        return f"finished with no checkpoint newer than {visible(checkpoint)}, from which it resumed"
+    return f"finished; its newest checkpoint: {visible(checkpoint)}" if checkpoint else "finished"
 
 
 def _failure(ended: Ended) -> str:

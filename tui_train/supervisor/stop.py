@@ -27,14 +27,14 @@ def stop(run_dir: str, *, waiting: Callable[[], None] = lambda: None, at_once: b
         return _stop(run_dir, waiting, at_once)
     except PermissionError:
         remedy = "ask whoever started it to stop it"
-        raise Refused(MISSING, f"the run belongs to another user: {remedy}") from None
+        raise Refused(MISSING, "the run belongs to another user", remedy) from None
 
 
 def _stop(run_dir: str, waiting: Callable[[], None], at_once: bool) -> Status:
     now = state.read(run_dir)
     if now.host:
         remedy = "stop it there (tui-train stop, or python3 supervisor stop in its folder)"
-        raise Refused(BUSY, f"it runs on {visible(now.host)}, which cannot be reached from here: {remedy}")
+        raise Refused(BUSY, f"it runs on {visible(now.host)}, which cannot be reached from here", remedy)
     family = state.family(run_dir, now)
     if now.live:
         supervisor = Process(now.pid, now.ticks)
@@ -57,7 +57,7 @@ def _stop(run_dir: str, waiting: Callable[[], None], at_once: bool) -> Status:
     left = _end(family, waiting, 0.0 if at_once else float(now.grace)) if now.mark else ()
     if left:
         pids = " ".join(map(str, left))
-        raise Refused(MISSING, f"processes of the run are left ({pids}): end them: kill -9 {pids}")
+        raise Refused(MISSING, f"processes of the run are left ({pids})", f"end them: kill -9 {pids}")
     return state.read(run_dir)
 
 

@@ -8,14 +8,16 @@ import sys
 import time
 from typing import Iterator
 
-from . import regular, state, stop
+from . import planned, regular, state, stop
 from .lines import LONGEST, fold
+from .progress import Progress, advance
 from .refused import MISSING, Refused
 from .run import attempt_log
 from .state import Status
 from .text import visible
 
 _TAIL = 1 << 20
+_END = 64 << 10
 _LOOK = 0.3
 # A progress bar that never ends its line is shown as often, in seconds.
 _BAR = 10.0
@@ -24,14 +26,14 @@ _BAR = 10.0
 def show_status(run_dir: str, *, as_json: bool) -> int:
     """Print how the run stands."""
     now = state.read(run_dir)
-    _print(now.data() if as_json else _words(now))
+    _print(now.data() if as_json else _words(now, run_dir))
     return 0
 
 
 def show_stop(run_dir: str, *, as_json: bool, at_once: bool) -> int:
     """End the run, and print how it stands then."""
     now = stop.stop(run_dir, at_once=at_once)
-    _print(now.data() if as_json else _words(now))
+    _print(now.data() if as_json else _words(now, run_dir))
     return 0
 
 
@@ -127,16 +129,30 @@ def _log(run_dir: str, number: int) -> str:
     return attempt_log(run_dir, number)
 
 
-def _words(now: Status) -> str:
-    where = f" on {visible(now.host)}" if now.host else ""
-    words = [now.state + where]
-    if now.attempts:
-        words.append(f"attempt {now.attempts[-1].number}")
+def _words(now: Status, run_dir: str) -> str:
+    words = [f"{now.state} on {visible(now.host)}" if now.host else now.state]
     if now.exit_code is not None:
         words.append(f"exit code {now.exit_code}")
     if now.leftover:
         words.append(f"processes that train on: {', '.join(map(str, now.leftover))}")
-    return ", ".join(words)
+    if not now.attempts:
+        return ", ".join(words)
+    newest = now.attempts[-1]
+    log = _log(run_dir, newest.number)
+    words += [f"resumed from step {newest.resumed}"] if newest.resumed else []
+    return "\n".join((", ".join(words + _progress(run_dir, log)), f"log: {visible(log)}"))
+
+
+def _progress(run_dir: str, log: str) -> list[str]:
+    """Return in words how far the end of a log says that its training is."""
+    try:
+        reading = planned.reading(planned.read(run_dir))
+        pieces = regular.read(log, _END, end=True).replace(b"\r", b"\n").split(b"\n")
+    except (OSError, Refused):
+        return []
+    now = advance(Progress(), [line for piece in pieces[:-1] for line in fold(piece)], reading)
+    words = [f"step {now.step} of {now.steps}" if now.steps else f"step {now.step}"] if now.step else []
+    return [*words, f"loss {now.last.loss:.4g}"] if now.last else words
 
 
 def _print(what: object) -> None:

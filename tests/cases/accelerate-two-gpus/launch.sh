@@ -85,7 +85,7 @@ for option in "$@"; do
     --cards=?*) cards=${option#*=} ;;
     --resume) ;; # the supervisor's
     --help | -h) usage; exit ;;
-    *) usage >&2; exit 64 ;;
+    *) refuse 64 "there is no option $option: see bash launch.sh --help" ;;
   esac
 done
 [[ $attempt =~ ^[1-9][0-9]{0,2}$ && $attempt -le 9 ]] || refuse 64 "there is no attempt $attempt of 9"

@@ -63,7 +63,7 @@ for option in "$@"; do
     --checkpoint=?*) checkpoint=${option#*=} ;;
     --resume) ;; # the supervisor's
     --help | -h) usage; exit ;;
-    *) usage >&2; exit 64 ;;
+    *) refuse 64 "there is no option $option: see bash launch.sh --help" ;;
   esac
 done
 [[ $attempt =~ ^[1-9][0-9]{0,2}$ && $attempt -le 5 ]] || refuse 64 "there is no attempt $attempt of 5"
