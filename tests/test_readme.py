@@ -1,4 +1,4 @@
-"""The README tells the truth: its commands run, its tables are the program's own, its links lead somewhere."""
+"""README and docs/ are right: their commands run, their tables are the program's own, their links lead somewhere."""
 
 import inspect
 import os
@@ -17,8 +17,9 @@ from tui_train.presets import own, presets
 from tui_train.runs import rundir
 
 ROOT = Path(__file__).parents[1]
-README = (ROOT / "README.md").read_text(encoding="utf-8")
-# What makes the README's trainings short; it stays in the profiles that its commands save.
+PAGES = {path: path.read_text(encoding="utf-8") for path in (ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")))}
+TEXT = "\n".join(PAGES.values())
+# What makes the trainings short; it stays in the profiles that its commands save.
 QUICK = ("layers=1", "hidden_size=16", "heads=2", "sequence_length=16", "steps=2", "checkpoint_every=1")
 # Whatever cards the machine of the tests has, and whatever torch.
 CPU = ["--set", "hardware.device=cpu"]
@@ -28,16 +29,16 @@ OWN_SCRIPT = "import sys\nprint(sys.argv)\n"
 
 
 def commands():
-    """All commands in the README's code blocks, in order, as words."""
-    for block in re.findall(r"^```sh\n(.*?)^```$", README, re.DOTALL | re.MULTILINE):
+    """All commands in the code blocks, in order, as words."""
+    for block in re.findall(r"^```sh\n(.*?)^```$", TEXT, re.DOTALL | re.MULTILINE):
         for line in block.splitlines():
             if words := shlex.split(line, comments=True):
                 yield words
 
 
 def table(heading, number=0):
-    """The rows of the README's table under that heading (the first such one is 0), as lists of their cells."""
-    lines = README.split(heading)[number + 1].splitlines()
+    """The rows of the table under that heading (the first such one is 0), as lists of their cells."""
+    lines = TEXT.split(heading)[number + 1].splitlines()
     rows = []
     for line in lines[2:]:
         if not line.startswith("|"):
@@ -66,7 +67,7 @@ def usage(name, command):
 
 
 def run(words, folder):
-    """Run one of the README's commands, trainings made short; return its exit code and what it printed."""
+    """Run one of the commands, trainings made short; return its exit code and what it printed."""
     name, *rest = words
     if name == "tui-train":
         takes_edits = rest and any(param.name == "edits" for param in cli.cli.commands[rest[0]].params)
@@ -92,7 +93,8 @@ def test_commands_without_the_wizard_run(tmp_path):
             code, out = run(words, tmp_path)
             assert code == 0, f"{shlex.join(words)}\n{out}"
             done.append(words[1])
-    made = {path.name for path in rundir.all_runs()[-1].path.iterdir()}
+    quickstart = next(run for run in rundir.all_runs() if run.name.endswith("quickstart"))
+    made = {path.name for path in quickstart.path.iterdir()}
     assert {cells[0].strip("`/") for cells in table("| File | What it is |", 1)} <= made
     assert {"facts", "quickstart", "new", "plan", "run", "export", "my-run/launch.sh"} <= set(done)
 
@@ -128,7 +130,7 @@ def test_table_of_commands():
 
 
 def test_commands_with_json():
-    told = re.search(r"^(.*) take `--json`", README, re.MULTILINE).group(1)
+    told = re.search(r"^(.*) take `--json`", TEXT, re.MULTILINE).group(1)
     having = [name for name, command in cli.cli.commands.items() if any(p.name == "as_json" for p in command.params)]
     assert sorted(re.findall(r"`(\w+)`", told)) == sorted(having)
 
@@ -171,7 +173,7 @@ def test_files_of_a_run(tmp_path):
 
 def test_a_preset_of_your_own(tmp_path, monkeypatch):
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
-    text = re.search(r"^```toml\n(.*?)^```$", README, re.DOTALL | re.MULTILINE).group(1)
+    text = re.search(r"^```toml\n(.*?)^```$", TEXT, re.DOTALL | re.MULTILINE).group(1)
     places.presets_folder().mkdir(parents=True)
     (places.presets_folder() / "mine.toml").write_text(text)
     (tmp_path / "train.py").write_text(OWN_SCRIPT)
@@ -195,6 +197,10 @@ def test_table_of_presets():
 
 
 def test_links_lead_somewhere():
-    links = re.findall(r"\]\(([^)#]+)", README)
+    links = [(path, link) for path, text in PAGES.items() for link in re.findall(r"\]\(([^)#]+)", text)]
     assert links
-    assert [link for link in links if "://" not in link and not (ROOT / link).exists()] == []
+    assert [link for path, link in links if "://" not in link and not (path.parent / link).exists()] == []
+
+
+def test_the_readme_is_short():
+    assert len(PAGES[ROOT / "README.md"].splitlines()) < 150
