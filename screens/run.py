@@ -155,14 +155,14 @@ Of any size, and all of it. The line below it says where you are.
     @on(News)
     def _show(self, event: News) -> None:
         told = event.told
-        before = self._told
+        before, going = self._told, self.going
         self._told = told
         if told.attempt != (before.attempt if before else 0):
             self._open(told.attempt)
         self._show_state()
-        if before is None or told.status.live != before.status.live:
+        if before is None or self.going != going:
             self.post_message(Explained(None, None))
-            if not told.status.live:
+            if not self.going:
                 self._explain()
         self.watch_live()
         if before is None or told.progress.curve != before.progress.curve:
@@ -271,7 +271,7 @@ Of any size, and all of it. The line below it says where you are.
     @property
     def going(self) -> bool:
         """Whether the training goes on."""
-        return self._told is None or self._told.status.live
+        return self._told is None or self._told.status.live or self._told.status.trains_on
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
         """Only a live run can be stopped, only an ended one started again."""
@@ -312,14 +312,15 @@ Of any size, and all of it. The line below it says where you are.
     @work(thread=True, group="stop")
     def _stop(self, *, leave: bool = False) -> None:
         try:
-            stop(self.run)
+            ended = stop(self.run)
         except TuiTrainError as error:
             self.post_message(Complaint(error))
         else:
             if leave:
                 self.post_message(LeaveWizard())
             else:
-                self.app.call_from_thread(self.notify, "Stopped; no process of it is left.")
+                words = visible(show.after_stop(ended))
+                self.app.call_from_thread(self.notify, f"{words[:1].upper()}{words[1:]}.", markup=False)
 
     @work(thread=True, group="again")
     def action_again(self) -> None:

@@ -173,7 +173,7 @@ def stop(reference: str, *, at_once: bool) -> None:
         click.echo(f"{visible(found.name)} is not running: {show.state(before)}")
         return
     ended = end(found, at_once=True) if at_once else _end(found, before)
-    click.echo(f"{show.state(ended)}; no process of it is left")
+    click.echo(show.after_stop(ended))
     nodes = found.plan().get("nodes")
     if isinstance(nodes, int) and nodes > 1:
         click.echo(f"It was one of {nodes} machines: stop launch.sh on the others as well.")

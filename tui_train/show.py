@@ -154,8 +154,17 @@ def run_row(listed: Listed) -> tuple[str, ...]:
 
 def state(now: Status) -> str:
     """Return a run's state in words."""
-    if now.state == "failed":
-        return f"failed ({now.exit_code})"
     if now.host:
         return f"{now.state} on {visible(now.host)}"
-    return f"lost, {counted(len(now.leftover), 'process', 'processes')} left" if now.leftover else now.state
+    words = f"failed ({now.exit_code})" if now.state == "failed" else now.state
+    return words + (f", {counted(len(now.leftover), 'process', 'processes')} left" if now.leftover else "")
+
+
+def after_stop(now: Status) -> str:
+    """Return how a run stands after a stop, and what is known of its processes."""
+    if now.leftover:
+        return state(now)
+    if now.sure:
+        return f"{state(now)}; no process of it is left"
+    unseen = "one that cleared its environment and left its group would not be"
+    return f"{state(now)}; no process of it was found ({unseen}, for its supervisor was killed)"

@@ -8,7 +8,8 @@ from tui_train import show
 from tui_train.runs.follow import Told
 from tui_train.runs.ranks import summary
 from tui_train.runs.rundir import RunDir
-from tui_train.text import duration, visible
+from tui_train.supervisor.state import Status
+from tui_train.text import counted, duration, visible
 
 _BAR = 10
 
@@ -24,7 +25,7 @@ def run_state(run: RunDir, told: Told, wrong: tuple[str, ...]) -> Text:
     _attempts(words, told)
     first, *others = told.mismatch or ("",)
     mismatch = (first + (f" (and {len(others)} more)" if others else ""),) if first else ()
-    for sentence in (*mismatch, *wrong):
+    for sentence in (*mismatch, *_unkept(now), *wrong):
         words.append(f"\n ! {sentence}", "bold red")
     return words
 
@@ -49,11 +50,23 @@ def _numbers(told: Told) -> Iterator[Text]:
         yield Text(f"norm {progress.gradient_norm:.3g}")
 
 
+def _unkept(now: Status) -> tuple[str, ...]:
+    """Return what to do about processes that nobody keeps."""
+    if not now.leftover:
+        return ()
+    many = counted(len(now.leftover), "process runs", "processes run")
+    why = "Its supervisor was killed" if now.state == "lost" else "The training has ended"
+    return (f"{why}: {many} on without it. X ends them.",)
+
+
 def _attempts(words: Text, told: Told) -> None:
+    now = told.status
+    newest = now.attempts[-1] if now.attempts else None
     for attempt in told.status.attempts:
-        mark = "▸" if attempt.ended is None else "✓" if attempt.exit_code == 0 else "✗"
+        goes_on = attempt == newest and (now.live or now.trains_on) and attempt.ended is None
+        mark = "▸" if goes_on else "✓" if attempt.exit_code == 0 else "✗"
         why = " (out of memory)" if attempt.out_of_memory else ""
-        words.append(f"{mark} attempt {attempt.number}{why}  ", "bold" if attempt.ended is None else "dim")
+        words.append(f"{mark} attempt {attempt.number}{why}  ", "bold" if goes_on else "dim")
     if told.title:
         words.append(visible(told.title), "dim")
     if told.ranks:

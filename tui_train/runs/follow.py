@@ -18,6 +18,7 @@ from tui_train.supervisor.regular import open_regular
 from tui_train.supervisor.state import AttemptStatus, Status
 
 _PAUSE = 0.15
+_SELDOM = 1.0
 _SHOWN = 32 << 10
 _REMEMBERED = 4 << 20
 _HEAD = 64 << 10
@@ -115,7 +116,7 @@ def wait(run: RunDir) -> Status:
 
 
 def watch(run: RunDir, cancelled: Callable[[], bool]) -> Iterator[Told]:
-    """Yield what is new about a run's newest attempt, about seven times a second at most, until the run has ended.
+    """Yield what is new about a run's newest attempt, about seven times a second at most, until nothing of it trains.
 
     Of what is written faster than it is read, the end is looked at: a training may write as fast as it likes.
     """
@@ -138,7 +139,7 @@ def watch(run: RunDir, cancelled: Callable[[], bool]) -> Iterator[Told]:
             progress=reader.progress if reader else Progress(),
             title=titles[newest.position - 1] if newest and 0 < newest.position <= len(titles) else "",
             attempt=reader.number if reader else 0,
-            quiet=reader.silence.minutes() if reader and now.live else 0,
+            quiet=reader.silence.minutes() if reader and (now.live or now.trains_on) else 0,
             seconds_left=reader.left() if reader else None,
             ranks=found.known if found else (),
             mismatch=found.mismatch if found else (),
@@ -146,13 +147,14 @@ def watch(run: RunDir, cancelled: Callable[[], bool]) -> Iterator[Told]:
             prefixes=tuple(sorted(reader.prefixes)) if reader else (),
             anew=reader.anew if reader else "",
         )
-        ended = not now.live and not (reader and reader.tail.behind)
+        ended = not now.live and not now.trains_on and not (reader and reader.tail.behind)
         if ended or news != told:
             yield news
         told = news
         if ended:
             return
-        time.sleep(_PAUSE)
+        # To look for what a supervisor left takes longer than to ask whether it lives.
+        time.sleep(_SELDOM if now.trains_on else _PAUSE)
 
 
 class Silence:

@@ -42,7 +42,7 @@ def _look_at_cards(pids: frozenset[int], waiting: Callable[[], None]) -> None:
     while held := _held(pids):
         if time.monotonic() > deadline:
             remedy = "Wait a minute; if nvidia-smi shows it then, it hangs in the driver, and only a reboot helps."
-            raise Unavailable(f"no process of the run is left, but {held[0]}", remedy)
+            raise Unavailable(f"no process of the run was found, but {held[0]}", remedy)
         waiting()
         time.sleep(0.5)
 

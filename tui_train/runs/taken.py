@@ -9,7 +9,7 @@ from tui_train.errors import Unavailable
 from tui_train.facts.taken import busy, clash, spellings
 from tui_train.facts.types import Taken
 from tui_train.places import runs_folder, trials_folder
-from tui_train.runs.listing import read_run
+from tui_train.runs.listing import Listed, read_run
 from tui_train.runs.rundir import RunDir, all_runs
 from tui_train.text import visible
 
@@ -18,11 +18,16 @@ _LOOK = 0.05
 
 
 def taken(port: int = 0) -> tuple[Taken, ...]:
-    """Return what live runs have, those included whose processes are left; and `port`, where another program has it."""
-    found = [wants(run) for run in (*all_runs(), *_trials()) if read_run(run).going]
+    """Return what runs have that train, also without a supervisor; and `port`, where another program has it."""
+    found = [wants(run) for run in (*all_runs(), *_trials()) if _trains(read_run(run))]
     if port and all(one.port != port for one in found) and busy(port):
         found.append(Taken(port=port))
     return tuple(found)
+
+
+def _trains(listed: Listed) -> bool:
+    """Tell whether a run trains; what a finished one left, a TensorBoard for one, does not."""
+    return listed.status is not None and (listed.status.live or listed.status.trains_on)
 
 
 def _trials() -> Iterator[RunDir]:

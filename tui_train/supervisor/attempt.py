@@ -7,7 +7,7 @@ import signal
 import time
 from typing import Callable, NamedTuple
 
-from . import checkpoints, commands, container, lock
+from . import cgroup, checkpoints, commands, container, lock
 from .planned import reading
 from .processes import MARK, Family, Process, process, send
 from .refused import APART, CANNOT_WRITE
@@ -19,13 +19,17 @@ from .transport import NodeCommand, Task
 # What SIGKILL does not end in so long hangs in a driver.
 _ENDS = 10.0
 _KILLED = 128 + signal.SIGKILL
+# Seconds in which what a training has started ends after it.
+_LEAVE = 2.0
+_MOST_LEFT = 1000
 
 
 class Ended(NamedTuple):
     """How an attempt ended: its exit code, the phase in which GPU memory ran out, and the attempt that follows.
 
     `hopeless` says why less memory would not help, `on_host` that the host's memory may have run out, `apart` that its
-    processes each trained alone. `given` is the checkpoint from which it was to resume.
+    processes each trained alone; `stopped` that it was asked to end before it had. `given` is the checkpoint from which
+    it was to resume. `left` are the processes that it left, as run_ended names them.
     """
 
     code: int
@@ -35,6 +39,8 @@ class Ended(NamedTuple):
     on_host: bool = False
     apart: bool = False
     given: str = ""
+    stopped: bool = False
+    left: str = ""
 
 
 def attempt(start: Start, position: int, number: int, log: str) -> Ended:
@@ -44,11 +50,15 @@ def attempt(start: Start, position: int, number: int, log: str) -> Ended:
     begins = f"resumes from {visible(given)} and writes" if given else "writes"
     say(f"{name_of(start, position)} {begins} {visible(log)}")
     name = container.name(start.planned.engine, start.mark, number)
+    # A container is in a cgroup that its engine makes.
+    box = "" if name else cgroup.make(start.mark, number)
     try:
-        task: Task = start.transport.start(_command(start, position, log, given, name))
+        started = start.transport.start(_command(start, position, log, given, name)._replace(cgroup=box))
     except OSError as error:
+        cgroup.remove(box, start.mark)
         say(f"cannot write {log}: {error.strerror}")
         return Ended(CANNOT_WRITE)
+    task: Task = started
     _adopt()
     # Read now, while the training starts: the folder may be moved, or replaced by a newer one, until it has ended.
     from . import first_step, memory_end, outcome, rejoin  # noqa: F401
@@ -56,18 +66,24 @@ def attempt(start: Start, position: int, number: int, log: str) -> Ended:
     told: dict[str, object] = {"resumed": resumed} if resumed else {}
     if name:
         told.update(engine=start.planned.engine, container=name)
+    if box and started.enclosed:
+        told.update(cgroup=box)
     leader, ticks = task.leader
     tell(start, "attempt_started", attempt=number, position=position, leader=leader, leader_ticks=ticks, **told)
     family = Family(start.mark, task.leader, os.getpid())
     # What hangs in a driver since it was asked is a child as well, and no part of the training.
     family.spare |= commands.stuck
     try:
-        code = _watch(start, task, family, name, log)
+        code, stopped = _watch(start, task, family, name, log)
     except BaseException:
         # Nothing trains on with nobody to keep it.
         _kill(task, family)
         raise
-    ended = _read(start, position, log, code, family)
+    left = _left(task, family)
+    cgroup.remove(box, start.mark)
+    asked = stopped or (start.signals.stop and code != 0)
+    ended = Ended(code) if asked else _read(start, position, log, code, family)
+    ended = ended._replace(stopped=stopped, left=left)
     ignored = _first_step(start, log, resumed)
     if ignored:
         where = f"the checkpoint of step {resumed} and began at step {ignored}"
@@ -121,11 +137,16 @@ def _adopt() -> None:
         return
 
 
-def _watch(start: Start, task: Task, family: Family, name: str, log: str) -> int:
-    """Wait for the end of an attempt and return its exit code; a stop ends it, and so does a lost lock."""
+def _watch(start: Start, task: Task, family: Family, name: str, log: str) -> tuple[int, bool]:
+    """Wait for the end of an attempt and return its exit code, and whether it was asked to end before it had.
+
+    A stop asks it to, and so does a lost lock.
+    """
     engine = start.planned.engine
-    while not start.signals.stop:
+    while True:
         code = task.poll()
+        if start.signals.stop and (code is None or name):
+            return _end(start, task, family, name), True
         if code is None:
             _beat(start)
             start.signals.wait(lock.BEAT)
@@ -140,8 +161,7 @@ def _watch(start: Start, task: Task, family: Family, name: str, log: str) -> int
                 _kill(task, family)
             if name:
                 container.remove(engine, name)
-            return code
-    return _end(start, task, family, name)
+            return code, False
 
 
 def _beat(start: Start) -> None:
@@ -188,6 +208,17 @@ def _kill(task: Task, family: Family) -> None:
         task.poll()
 
 
+def _left(task: Task, family: Family) -> str:
+    """Return the processes that live on a moment after the end of an attempt, as `pid:ticks`, and say which."""
+    deadline = time.monotonic() + _LEAVE
+    while (living := family.living()) and time.monotonic() < deadline:
+        time.sleep(0.05)
+        task.poll()
+    if living:
+        say(f"the training has ended and left processes that go on: {' '.join(map(str, sorted(living)))}")
+    return " ".join(f"{pid}:{ticks}" for pid, ticks in sorted(living.items())[:_MOST_LEFT])
+
+
 def _in_background(work: Callable[[], None]) -> Process:
     """Do something in a child of its own, and return that child."""
     pid = os.fork()
@@ -214,8 +245,6 @@ def _read(start: Start, position: int, log: str, code: int, family: Family) -> E
     # What reads logs is not imported before there is one: a training begins earlier.
     from . import memory_end, outcome
 
-    if start.signals.stop:
-        return Ended(code)
     if code == 0:
         alone = outcome.trained_apart(log, start.planned.world_size)
         return Ended(APART, apart=True) if alone else Ended(0)

@@ -22,7 +22,7 @@ class Event(NamedTuple):
 
     `resumed` is the step of the checkpoint that an attempt was given, `ignored_checkpoint` tells that it did not load
     it. `inode` is that of the run folder, which no copy of it has. `next` is the attempt that follows after an
-    out-of-memory, 0 for none.
+    out-of-memory, 0 for none. `cgroup` is an attempt's own; `left` are processes that it left, as `pid:ticks`.
     """
 
     time: float = 0.0
@@ -50,6 +50,8 @@ class Event(NamedTuple):
     signal: str = ""
     engine: str = ""
     container: str = ""
+    cgroup: str = ""
+    left: str = ""
 
 
 _TYPES = {name: type(value) for name, value in Event._field_defaults.items()}

@@ -205,7 +205,8 @@ def _supervised(start: Start, number: int) -> int:
     except OSError as error:
         raise Refused(CANNOT_WRITE, f"cannot write events.jsonl: {error.strerror}: free some space") from None
     outcome = run(start, first, asked=bool(number))
-    tell(start, "run_ended", state=outcome.state, exit_code=outcome.code)
+    more = {"left": outcome.left} if outcome.left else {}
+    tell(start, "run_ended", state=outcome.state, exit_code=outcome.code, **more)
     say(outcome.words)
     return outcome.code
 

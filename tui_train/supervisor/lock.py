@@ -91,17 +91,22 @@ def holds(at: str, who: Owner) -> bool:
 
 def _age(at: str) -> float:
     """Return how many seconds ago a lock was touched, by the clock of the disk it is on."""
-    probe = os.path.join(at, f".now.{os.uname().nodename}.{os.getpid()}")
+    # Not in the lock itself, which its owner empties and removes.
+    beside = os.path.dirname(at)
+    probe = os.path.join(beside, f".now.{os.uname().nodename}.{os.getpid()}")
     try:
         touched = os.stat(os.path.join(at, "owner")).st_mtime
+        ours = os.stat(beside).st_uid == os.geteuid()
     except OSError:
         return LEASE
     try:
+        if not ours:
+            raise PermissionError
         os.close(os.open(probe, os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_CLOEXEC, 0o600))
         now = os.stat(probe).st_mtime
         os.unlink(probe)
     except OSError:
-        # Whoever may only read goes by the own clock.
+        # Whoever may only read, or looks at somebody else's folder, goes by the own clock.
         now = time.time()
     return max(0.0, now - touched)
 

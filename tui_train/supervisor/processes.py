@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 from typing import NamedTuple
 
+from . import cgroup
+
 MARK = "TUI_TRAIN_RUN_ID"
 
 
@@ -66,13 +68,14 @@ class Family:
 
     A program may write over its mark, to show another title; whoever was seen once is known by its start. A group
     counts only while its `leader` is that very process, for its number may be another's by now. All descendants of
-    `root` belong, but for `root` itself and those in `spare`.
+    `root` belong, but for `root` itself and those in `spare`; so do all in the run's `cgroup`, where it has one.
     """
 
-    def __init__(self, mark: str, leader: Process = NOBODY, root: int = 0) -> None:
+    def __init__(self, mark: str, leader: Process = NOBODY, root: int = 0, cgroup: str = "") -> None:
         self.mark = mark
         self.leader = leader
         self.root = root
+        self.cgroup = cgroup
         self.spare: set[int] = set()
         self.seen: dict[int, int] = {}
 
@@ -86,6 +89,8 @@ class Family:
             for pid, told in stats.items()
             if told.group == group or self.seen.get(pid) == told.ticks or carries(pid, self.mark)
         }
+        if self.cgroup:
+            found |= cgroup.members(self.cgroup, self.mark) & stats.keys()
         if self.root:
             found |= {pid for pid, told in stats.items() if told.parent == self.root}
         outside = self.spare | {self.root, os.getpid()}

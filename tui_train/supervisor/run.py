@@ -16,11 +16,12 @@ _CARD_WAIT = 60.0
 
 
 class Outcome(NamedTuple):
-    """How a start ended: state and exit code as run_ended has them, and a sentence."""
+    """How a start ended: state, exit code and the processes `left` as run_ended has them, and a sentence."""
 
     state: str
     code: int
     words: str
+    left: str = ""
 
 
 def run(start: Start, first: int, *, asked: bool = False) -> Outcome:
@@ -40,7 +41,7 @@ def run(start: Start, first: int, *, asked: bool = False) -> Outcome:
         ended = attempt(start, position, number, log)
         outcome = _outcome(start, ended, position, number)
         if outcome:
-            return outcome
+            return outcome._replace(left=ended.left)
         gpus.wait_until_free(start.cards, neighbours, _CARD_WAIT, say)
         position = ended.next
     return Outcome("stopped", start.signals.code, "stopped")
@@ -61,7 +62,8 @@ def next_number(own_dir: str) -> int:
 
 def _outcome(start: Start, ended: Ended, position: int, number: int) -> Outcome | None:
     """Return how the start ends with an attempt; None where another one follows."""
-    if start.signals.stop:
+    # What had finished when a stop came is finished.
+    if ended.stopped or (start.signals.stop and ended.code != 0):
         return Outcome("stopped", start.signals.code, "stopped")
     elsewhere = machines.stopped_elsewhere(start.planned, start.run_dir, start.node_rank, start.stops)
     if elsewhere is not None:

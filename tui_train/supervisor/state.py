@@ -40,6 +40,7 @@ class Status(NamedTuple):
     started them is gone. `grace` is how many seconds its training gets to end by itself. `container` is the name, for
     `engine`, of one that may train on although what started it is gone. `seconds` is how long the last start took, or
     has taken so far, None where that is not known: `started` and `ended` are dates, by a clock that may be set.
+    `cgroup` is the newest attempt's own, empty for none; `left` are the processes that there were at the end.
     """
 
     state: str
@@ -59,6 +60,8 @@ class Status(NamedTuple):
     host: str = ""
     inode: int = 0
     seconds: float | None = None
+    cgroup: str = ""
+    left: tuple[Process, ...] = ()
 
     def data(self) -> dict[str, object]:
         """Return it as plain data, for JSON."""
@@ -68,6 +71,19 @@ class Status(NamedTuple):
     def live(self) -> bool:
         """Whether its supervisor still works."""
         return self.state in LIVE
+
+    @property
+    def trains_on(self) -> bool:
+        """Whether processes train on though their supervisor is gone."""
+        return self.state == "lost" and bool(self.leftover)
+
+    @property
+    def sure(self) -> bool:
+        """Whether `leftover` are all for certain: the supervisor, parent of all orphans, saw the end, or a cgroup does.
+
+        Otherwise a process that cleared its environment and left its group is not seen.
+        """
+        return self.ended is not None or bool(self.cgroup)
 
 
 def read(run_dir: str) -> Status:
@@ -104,7 +120,9 @@ def family(run_dir: str, now: Status) -> Family:
     if not _original(run_dir, now):
         return Family("")
     ours = leader.alive and (carries(leader.pid, now.mark) or _writes_in(leader.pid, run_dir))
-    return Family(now.mark, leader if ours else Process())
+    found = Family(now.mark, leader if ours else Process(), cgroup=now.cgroup)
+    found.seen.update(now.left)
+    return found
 
 
 def left_over(run_dir: str) -> tuple[int, ...]:
@@ -146,15 +164,29 @@ def _status(
         grace=last.grace,
         engine=inside.engine,
         container=inside.container,
+        cgroup=lead.cgroup,
+        left=_left(end) if end else (),
     )
     if end:
-        return now._replace(state=end.state, seconds=durations.between(last, end) if last.time else None)
+        now = now._replace(state=end.state, seconds=durations.between(last, end) if last.time else None)
+        left = family(run_dir, now).living() if owner.near and now.left else {}
+        return now._replace(leftover=tuple(sorted(left)))
     seconds = durations.since(last, near=owner.near) if last.time else None
     if _works(run_dir, owner):
         state = "stopping" if any(event.event == "stopping" for event in after) else "running"
         return now._replace(state=state, host="" if owner.near else owner.host, seconds=seconds)
     left = family(run_dir, now).living() if owner.near else {}
     return now._replace(leftover=tuple(sorted(left)), seconds=seconds if left else None)
+
+
+def _left(end: Event) -> tuple[Process, ...]:
+    """Return the processes that run_ended names; what is none is passed over."""
+    found = (word.partition(":") for word in end.left.split())
+    return tuple(Process(int(pid), int(ticks)) for pid, _, ticks in found if _number(pid) and _number(ticks))
+
+
+def _number(text: str) -> bool:
+    return text.isascii() and text.isdigit() and len(text) < 16
 
 
 def _works(run_dir: str, owner: Owner) -> bool:

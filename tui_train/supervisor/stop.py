@@ -6,7 +6,7 @@ import signal
 import time
 from typing import Callable
 
-from . import container, state
+from . import cgroup, container, state
 from .processes import Family, Process, send
 from .refused import BUSY, MISSING, Refused
 from .signals import AT_ONCE
@@ -58,6 +58,7 @@ def _stop(run_dir: str, waiting: Callable[[], None], at_once: bool) -> Status:
     if left:
         pids = " ".join(map(str, left))
         raise Refused(MISSING, f"processes of the run are left ({pids})", f"end them: kill -9 {pids}")
+    cgroup.remove(now.cgroup, now.mark)
     return state.read(run_dir)
 
 

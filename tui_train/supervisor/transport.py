@@ -6,16 +6,20 @@ import os
 import signal
 from typing import Iterable, Mapping, NamedTuple, Protocol
 
-from . import commands, signals
+from . import cgroup, commands, signals
 from .processes import Process, process
 
 
 class NodeCommand(NamedTuple):
-    """What one machine runs in an attempt: its words, its whole environment, and the file of all its output."""
+    """What one machine runs in an attempt: its words, its whole environment, and the file of all its output.
+
+    `cgroup` is where it is to run, empty for no cgroup of its own.
+    """
 
     words: tuple[str, ...]
     environment: Mapping[str, str]
     log: str
+    cgroup: str = ""
 
 
 class Task(Protocol):
@@ -51,16 +55,23 @@ class Here:
         log = os.open(command.log, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o644)
         # A signal that came to the child before it has defaults would be lost there.
         before = signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
+        # It starts nothing before it is in its cgroup.
+        ready, go = os.pipe2(os.O_CLOEXEC)
         try:
             pid = os.fork()
             if pid == 0:
+                os.close(go)
+                os.read(ready, 1)
                 _become(command, log, before)
             self._codes[pid] = None
+            enclosed = bool(command.cgroup) and cgroup.enter(command.cgroup, pid)
         finally:
+            os.close(ready)
+            os.close(go)
             signal.pthread_sigmask(signal.SIG_SETMASK, before)
             os.close(log)
         # A child that is gone already has no start any more, and belongs to nobody else: it was not waited for.
-        return LocalTask(self, process(pid)._replace(pid=pid))
+        return LocalTask(self, process(pid)._replace(pid=pid), enclosed=enclosed)
 
     def code(self, pid: int) -> int | None:
         """Return the exit code of a child; None while it runs. Orphans that came here are let go as well."""
@@ -77,11 +88,12 @@ class Here:
 
 
 class LocalTask:
-    """A child of this process."""
+    """A child of this process; `enclosed` tells whether it runs in the cgroup that was made for it."""
 
-    def __init__(self, here: Here, leader: Process) -> None:
+    def __init__(self, here: Here, leader: Process, *, enclosed: bool) -> None:
         self._here = here
         self._leader = leader
+        self.enclosed = enclosed
 
     @property
     def leader(self) -> Process:

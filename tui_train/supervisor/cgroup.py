@@ -1,0 +1,91 @@
+"""A cgroup for each attempt, where the system grants one: who is in it belongs to the run, whatever else it changes."""
+
+from __future__ import annotations
+
+import os
+from typing import Iterator
+
+_MOST = 1 << 20
+
+
+def make(mark: str, number: int) -> str:
+    """Make an empty cgroup (version 2) below this process's own, and return its folder; empty where that is refused."""
+    for mount, root in _mounts():
+        own = _own()
+        inside = own if root == "/" else own[len(root) :] if own.startswith(root) else ""
+        if not inside.startswith("/") or ".." in inside.split("/"):
+            continue
+        folder = os.path.join(mount, inside.lstrip("/"), f"{_begin(mark)}{number}")
+        try:
+            os.mkdir(folder)
+        except OSError:
+            continue
+        return folder
+    return ""
+
+
+def enter(folder: str, pid: int) -> bool:
+    """Move a process into a cgroup; false where that is refused."""
+    try:
+        with open(os.path.join(folder, "cgroup.procs"), "w", encoding="ascii") as file:
+            file.write(str(pid))
+    except OSError:
+        return False
+    return True
+
+
+def members(folder: str, mark: str) -> set[int]:
+    """Return the processes in a run's cgroup; none where a folder is no cgroup of that run."""
+    if not _is_ours(folder, mark):
+        return set()
+    found: set[int] = set()
+    for inner, _, _ in os.walk(folder):
+        found.update(int(word) for word in _text(os.path.join(inner, "cgroup.procs")).split() if word.isdigit())
+    return found - {0}
+
+
+def remove(folder: str, mark: str) -> None:
+    """Remove a run's cgroup that nobody is in; one with processes stays, and names them."""
+    if not _is_ours(folder, mark):
+        return
+    for inner, _, _ in os.walk(folder, topdown=False):
+        try:
+            os.rmdir(inner)
+        except OSError:
+            return
+
+
+def _is_ours(folder: str, mark: str) -> bool:
+    """Tell whether a folder, which a file names, is a cgroup of this run: only its name and place say so."""
+    parent, name = os.path.split(folder)
+    if not mark or not name.startswith(_begin(mark)) or ".." in parent.split("/"):
+        return False
+    return any(os.path.join(parent, "").startswith(os.path.join(mount, "")) for mount, _ in _mounts())
+
+
+def _begin(mark: str) -> str:
+    return f"tui-train-{mark}-"
+
+
+def _own() -> str:
+    """Return this process's cgroup of version 2, empty where there is none."""
+    lines = _text("/proc/self/cgroup").splitlines()
+    return next((line[3:] for line in lines if line.startswith("0::")), "")
+
+
+def _mounts() -> Iterator[tuple[str, str]]:
+    """Yield where cgroups of version 2 are mounted, and which of them is the root there."""
+    for line in _text("/proc/self/mountinfo").splitlines():
+        before, _, after = line.partition(" - ")
+        fields = before.split()
+        # What is escaped there, a space for one, no system has in this path.
+        if after.startswith("cgroup2 ") and len(fields) > 4 and "\\" not in before:
+            yield fields[4], fields[3]
+
+
+def _text(path: str) -> str:
+    try:
+        with open(path, encoding="utf-8", errors="replace") as file:
+            return file.read(_MOST)
+    except OSError:
+        return ""
