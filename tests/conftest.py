@@ -1,5 +1,6 @@
 """What every test gets: folders of its own for profiles and runs; and the engines that some get."""
 
+import os
 import shutil
 import signal
 import tempfile
@@ -7,6 +8,7 @@ from pathlib import Path
 
 import pytest
 import rig
+import warm
 
 # Whoever starts tests in the background leaves Ctrl-C ignored, in every process that they start.
 signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -18,6 +20,21 @@ def own_folders(tmp_path_factory, monkeypatch):
     home = tmp_path_factory.mktemp("xdg")
     for name in ("CONFIG", "STATE", "CACHE", "DATA"):
         monkeypatch.setenv(f"XDG_{name}_HOME", str(home / name.lower()))
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _warm(tmp_path_factory):
+    """Where the workers share the servers of warm.py, which the first that needs one starts."""
+    base = tmp_path_factory.getbasetemp()
+    warm.shared[:] = [base.parent if "PYTEST_XDIST_WORKER" in os.environ else base]
+    yield
+    warm.close()
+
+
+@pytest.fixture(scope="session")
+def warm_python(_warm):
+    """A Python that has imported what trains."""
+    return warm.training()
 
 
 @pytest.fixture(scope="session", params=["docker", "podman"])

@@ -15,6 +15,7 @@ from types import SimpleNamespace
 import click
 import pexpect
 import pytest
+import warm
 from support import HOSTILE, SCRIPTS, facts, marked, until
 
 from tui_train import __main__, __version__, cli, run_commands, show, wizard
@@ -60,8 +61,8 @@ def one_python(tools, tmp_path, monkeypatch):
 
 
 def tui(*arguments, code=0, **more):
-    """Run a command to its end; nothing it says is ever a traceback."""
-    done = subprocess.run([*TUI_TRAIN, *arguments], capture_output=True, text=True, timeout=100, check=False, **more)
+    """Run a command to its end, in a Python that has imported it; nothing it says is ever a traceback."""
+    done = subprocess.run(warm.program(*arguments), capture_output=True, text=True, timeout=100, check=False, **more)
     assert "Traceback" not in done.stderr + done.stdout, done.stderr
     assert done.returncode == code, done.stdout + done.stderr
     return done

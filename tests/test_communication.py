@@ -1,7 +1,6 @@
 """Communication: what a profile asks for reaches the processes, and what has no effect is said."""
 
 import os
-import sys
 
 import msgspec
 import pytest
@@ -81,7 +80,7 @@ def variables_of(values, where):
         (TRAINER, "accelerate", "hf-trainer"),
     ],
 )
-def test_a_script_that_insists_on_nccl_talks_by_gloo(tmp_path, source, launcher, preset):
+def test_a_script_that_insists_on_nccl_talks_by_gloo(tmp_path, warm_python, source, launcher, preset):
     """What reaches the process group is Gloo, on a machine that says it has CUDA; and the run shows it."""
     script = tmp_path / "train.py"
     script.write_text(source + SAYS)
@@ -89,11 +88,11 @@ def test_a_script_that_insists_on_nccl_talks_by_gloo(tmp_path, source, launcher,
         "trainer.kind": "script",
         "trainer.preset": preset,
         "trainer.launcher": launcher,
-        "trainer.python": sys.executable,
+        "trainer.python": warm_python,
         "trainer.script": str(script),
     }
     run, made = exported(tmp_path / "run", profile({**values, **GLOO}), msgspec.structs.replace(TWO, toolchains=(
-        toolchain(python=sys.executable),)))  # fmt: skip
+        toolchain(python=warm_python),)))  # fmt: skip
     assert made.backend == "gloo"
     fake = {"PYTHONPATH": str(SCRIPTS / "fake_cuda"), "TORCH_CPP_LOG_LEVEL": "ERROR"}
     done = bash(run, "--plain", env=plain_environment(**fake))
@@ -109,15 +108,15 @@ def test_a_script_that_insists_on_nccl_talks_by_gloo(tmp_path, source, launcher,
 
 @pytest.mark.training
 @pytest.mark.parametrize(("launcher", "chosen"), [("torchrun", GLOO), ("accelerate", GLOO), ("torchrun", {})])
-def test_a_chosen_gloo_on_the_cpu_holds_for_a_script_that_insists_on_nccl(tmp_path, launcher, chosen):
+def test_a_chosen_gloo_on_the_cpu_holds_for_a_script_that_insists_on_nccl(tmp_path, warm_python, launcher, chosen):
     """On a machine without cards; where Gloo is only what auto means there, the script's own word stays."""
     script = tmp_path / "train.py"
     script.write_text(PLAIN + SAYS)
     values = {
-        "trainer.kind": "script", "trainer.preset": "custom", "trainer.python": sys.executable,
+        "trainer.kind": "script", "trainer.preset": "custom", "trainer.python": warm_python,
         "trainer.script": str(script), **TORCHRUN, "trainer.launcher": launcher, **chosen,
     }  # fmt: skip
-    here = msgspec.structs.replace(CPU, toolchains=(toolchain(python=sys.executable),))
+    here = msgspec.structs.replace(CPU, toolchains=(toolchain(python=warm_python),))
     run, made = exported(tmp_path / "run", profile(values), here)
     assert made.backend == "gloo"
     done = bash(run, "--plain", env=plain_environment())
@@ -127,15 +126,16 @@ def test_a_chosen_gloo_on_the_cpu_holds_for_a_script_that_insists_on_nccl(tmp_pa
 
 
 @pytest.mark.training
-def test_without_the_choice_nccl_stays_and_fails_here(tmp_path):
+def test_without_the_choice_nccl_stays_and_fails_here(tmp_path, warm_python):
     """The test above can fail: the same script, not told of Gloo, asks for NCCL."""
     script = tmp_path / "train.py"
     script.write_text(PLAIN + SAYS)
     values = {
         "trainer.kind": "script", "trainer.preset": "custom", "trainer.launcher": "torchrun",
-        "trainer.python": sys.executable, "trainer.script": str(script),
+        "trainer.python": warm_python, "trainer.script": str(script),
     }  # fmt: skip
-    run, made = exported(tmp_path / "run", profile(values), TWO)
+    found = msgspec.structs.replace(TWO, toolchains=(toolchain(python=warm_python),))
+    run, made = exported(tmp_path / "run", profile(values), found)
     assert made.backend == "nccl"
     done = bash(run, "--plain", env=plain_environment(PYTHONPATH=str(SCRIPTS / "fake_cuda")))
     assert done.returncode

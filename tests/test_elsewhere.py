@@ -11,6 +11,7 @@ from pathlib import Path
 import msgspec
 import pytest
 import ssh as secure_shell
+import warm
 from fake_driver import driver_environment
 from support import GIB, UUIDS, facts, gpu, inside, machine, profile, toolchain
 from test_wizard import keys, settle, shows
@@ -38,7 +39,7 @@ BOX = Facts(
 def tui(*words, code=0, **more):
     environment = {**os.environ, "PYTHONPATH": str(ROOT), **more}
     done = subprocess.run(
-        [sys.executable, "-m", "tui_train", *map(str, words)],
+        warm.program(*words),
         env=environment, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=150, check=False,
     )  # fmt: skip
     assert "Traceback" not in done.stderr, done.stderr

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import msgspec
 import pytest
+import warm
 from support import facts, gpu, machine
 
 from tui_train import environments, places
@@ -140,7 +141,7 @@ def test_a_set_that_is_not_there_is_said():
 
 
 def cli(*words, **more):
-    command = [sys.executable, "-m", "tui_train", *words]
+    command = warm.program(*words)
     environment = {**os.environ, "PYTHONPATH": str(ROOT), **more}
     return subprocess.run(
         command, env=environment, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False, timeout=120

@@ -4,12 +4,12 @@ import json
 import os
 import re
 import subprocess
-import sys
 import time
 from pathlib import Path
 
 import msgspec
 import pytest
+import warm
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from support import GIB, UUIDS, facts, gpu, machine, toolchain
@@ -40,7 +40,7 @@ def here(tmp_path, monkeypatch):
 def tui(*arguments, code=0, on="", **environment):
     """Run `tui-train facts` on a machine; nothing it says is ever a traceback."""
     done = subprocess.run(
-        [sys.executable, "-m", "tui_train", "facts", *arguments],
+        warm.program("facts", *arguments),
         env={**os.environ, "PYTHONPATH": str(ROOT), **(driver_environment(on) if on else {}), **environment},
         stdin=subprocess.DEVNULL,
         capture_output=True,

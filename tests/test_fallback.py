@@ -3,9 +3,9 @@
 import json
 import re
 import subprocess
-import sys
 
 import pytest
+import warm
 from support import SCRIPTS, UUIDS, bash, exported, facts, gpu, noted, plain_environment, profile, stub, taken
 from test_training import TINY, log_of, run_of
 
@@ -32,7 +32,7 @@ PLAIN = "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB.
 @pytest.fixture(scope="module")
 def tracebacks():
     """What torch prints when its memory runs out in each phase."""
-    done = subprocess.run([sys.executable, SCRIPTS / "out_of_memory.py"], capture_output=True, check=True, timeout=120)
+    done = subprocess.run([warm.training(), SCRIPTS / "out_of_memory.py"], capture_output=True, check=True, timeout=120)
     return json.loads(done.stdout)
 
 
@@ -232,6 +232,14 @@ def test_without_nvidia_smi_it_goes_on_and_says_so(tmp_path):
     assert "nvidia-smi does not answer: goes on without a look whether the cards are empty" in told
 
 
+@pytest.fixture(scope="module", autouse=True)
+def _python(warm_python):
+    """They train with a Python that has imported the libraries."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setitem(TINY, "trainer.python", warm_python)
+        yield
+
+
 @pytest.mark.training
 def test_the_batch_is_left_alone_where_nothing_helps_the_optimizer_step(tmp_path):
     run, plan = run_of(tmp_path, "--simulate-oom-at-step=2", "--simulate-oom-in=step", code=1)
@@ -247,14 +255,13 @@ def hf_trained(folder, rungs, *words):
         "trainer.kind": "script",
         "trainer.preset": "hf-trainer",
         "trainer.launcher": "python",
-        "trainer.python": sys.executable,
         "trainer.script": str(SCRIPTS / "hf_trainer.py"),
         "trainer.arguments": ("--logging_steps=1", "--report_to=none", *words),
         "recipe.steps": 4,
         "recipe.checkpoint_every": 2,
         "ladder.rungs": rungs,
     }
-    run, _ = exported(folder, profile(taken(values)), facts(gpus=(gpu(0),), **OLD))
+    run, _ = exported(folder, profile(taken(values)), facts(python=TINY["trainer.python"], gpus=(gpu(0),), **OLD))
     done = bash(run, env=plain_environment(HF_HUB_OFFLINE="1"), timeout=240)
     assert done.returncode == 0, log_of(run, 1)
     state = json.loads((run.path / "output" / "checkpoint-4" / "trainer_state.json").read_text())

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import msgspec
 import pytest
+import warm
 from fake_driver import driver_environment
 from support import GIB, UUIDS, boxed, facts, gpu, inside, machine, profile, toolchain
 from test_packaging import copied
@@ -44,7 +45,7 @@ def hiding(*gaps):
 
 def tui(*words, on="two-3090", code=0):
     environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[1]), **driver_environment(on)}
-    command = [sys.executable, "-m", "tui_train", *words]
+    command = warm.program(*words)
     done = subprocess.run(
         command, env=environment, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=150, check=False
     )

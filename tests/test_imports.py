@@ -4,8 +4,6 @@ import subprocess
 import sys
 from pathlib import Path
 
-import pytest
-
 import tui_train
 
 ROOT = Path(tui_train.__file__).parents[1]
@@ -36,10 +34,56 @@ def test_the_whole_core_needs_neither_screens_nor_what_trains():
     assert not loaded & FOREIGN
 
 
-@pytest.mark.parametrize("name", CORE)
-def test_each_module_can_be_imported_first(name):
+# Each in a fork, which has none of the others; what they all stand on is there already.
+EACH = """
+import importlib, os, sys
+import click, collections.abc, contextlib, dataclasses, json, msgspec, pathlib, re, subprocess, typing
+for name in NAMES:
+    read, write = os.pipe()
+    if not os.fork():
+        try:
+            importlib.import_module(name)
+            told = " ".join(sys.modules)
+        except BaseException as error:
+            told = f"! {error!r}"
+        with os.fdopen(write, "w") as pipe:
+            pipe.write(told)
+        os._exit(0)
+    os.close(write)
+    with os.fdopen(read) as pipe:
+        print(name, pipe.read())
+    os.wait()
+"""
+
+
+def imported_first(names, folder=ROOT):
+    """What is loaded after each of some modules was imported before any other, by their names."""
+    code = EACH.replace("NAMES", repr(names))
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=folder, check=True)
+    lines = [line.split() for line in done.stdout.splitlines()]
+    assert [name for name, *_ in lines] == names
+    return {name: loaded for name, *loaded in lines}
+
+
+def test_each_module_can_be_imported_first():
     """Alone, so that no other one hides a circle, and with nothing foreign."""
-    assert not modules_after(f"import {name}") & FOREIGN
+    for name, loaded in imported_first(CORE).items():
+        assert name in loaded, f"{name}: {' '.join(loaded)}"
+        assert not {other.partition(".")[0] for other in loaded} & FOREIGN, name
+        assert not any(other.startswith("tui_train.screens") for other in loaded), name
+
+
+def test_the_test_would_see_a_circle_and_a_foreign_import(tmp_path):
+    for name, text in {
+        "one": "import two\nvalue = two.value",
+        "two": "import one\nvalue = 1",
+        "far": "import numpy",
+    }.items():
+        (tmp_path / f"{name}.py").write_text(text)
+    found = imported_first(["one", "two", "far"], tmp_path)
+    assert "one" in found["one"]
+    assert found["two"][0] == "!"
+    assert "numpy" in found["far"]
 
 
 def test_the_version_is_told_at_once():

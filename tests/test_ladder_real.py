@@ -80,7 +80,6 @@ def train(folder, cell, *, faults=(), micro=0):
     cards = phase != "loss"
     values = {
         **TINY,
-        "trainer.python": sys.executable,
         "trainer.launcher": launcher,
         "trainer.arguments": WORDS.get(trainer, ()),
         "hardware.processes": world,
@@ -100,7 +99,9 @@ def train(folder, cell, *, faults=(), micro=0):
     gpus = tuple(gpu(index) for index in range(world)) if cards else ()
     # The optimizer of a newer one is fused by itself.
     transformers = "4.57.0" if phase == "step" else "5.23.0"
-    found = msgspec.structs.replace(facts(gpus=gpus, transformers=transformers), presets={"own": own})
+    found = msgspec.structs.replace(
+        facts(python=TINY["trainer.python"], gpus=gpus, transformers=transformers), presets={"own": own}
+    )
     run, plan = exported(
         folder / "run", profile(taken(values, own.preset if trainer == "total-batch" else None)), found
     )
@@ -148,6 +149,15 @@ def learned(trainer, run):
         return losses(run.path / "output")
     newest = max(run.path.glob("output/checkpoint-*/trainer_state.json"), key=lambda path: path.stat().st_mtime_ns)
     return {entry["step"]: entry["loss"] for entry in json.loads(newest.read_text())["log_history"] if "loss" in entry}
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _python(warm_python):
+    """They train with a Python that has imported the libraries; where all are asked for, with one that has not."""
+    with pytest.MonkeyPatch.context() as patch:
+        if os.environ.get("TUI_TRAIN_TEST_LADDER") != "all":
+            patch.setitem(TINY, "trainer.python", warm_python)
+        yield
 
 
 @pytest.fixture(scope="module")

@@ -57,6 +57,10 @@ def chosen(folder, trainer, **more):
     return profile(taken(values))
 
 
+def here(**more):
+    return facts(python=BASE["trainer.python"], **more)
+
+
 def log_of(run):
     return "\n".join(Tail(run.attempt_log(1)).lines())
 
@@ -71,6 +75,14 @@ def assert_as_planned(plan, logs):
     assert set(re.findall(r"backend (\w+)", text)) == {backend}, text
     steps = re.findall(r"samples (\d+)", text) or re.findall(r"^batch \| .* = global (\d+)$", text, re.MULTILINE)
     assert set(steps) == {str(plan.global_batch)}, text
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _python(warm_python):
+    """They train with a Python that has imported the libraries."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setitem(BASE, "trainer.python", warm_python)
+        yield
 
 
 CELLS = [
@@ -89,7 +101,7 @@ CELLS = [
 def test_the_training_is_what_was_planned(tmp_path, trainer, launcher):
     """What is missing among the cells, test_training.py trains."""
     more = {"trainer.launcher": launcher, "hardware.processes": 1 if launcher == "python" else 2}
-    run, plan = exported(tmp_path / "run", chosen(tmp_path, trainer, **more), facts())
+    run, plan = exported(tmp_path / "run", chosen(tmp_path, trainer, **more), here())
     done = bash(run, env=plain_environment(HF_HUB_OFFLINE="1"), timeout=240)
     assert done.returncode == 0, log_of(run)
     assert_as_planned(plan, [log_of(run)])
@@ -101,7 +113,7 @@ def test_the_training_is_what_was_planned(tmp_path, trainer, launcher):
 def test_accelerate_hands_the_precision_over(tmp_path):
     """A script that leaves it to accelerate gets it from the configuration."""
     more = {"trainer.launcher": "accelerate", "hardware.processes": 2, "recipe.precision": "bf16"}
-    run, _ = exported(tmp_path / "run", chosen(tmp_path, "accelerate", **more), facts())
+    run, _ = exported(tmp_path / "run", chosen(tmp_path, "accelerate", **more), here())
     assert bash(run, timeout=240).returncode == 0
     assert "precision bf16" in log_of(run)
 
@@ -138,8 +150,8 @@ def test_two_machines_train_together(tmp_path, launcher, trainer, processes, sha
         "nodes.port": free_port(),
     }
     profiled = chosen(tmp_path, trainer, **more)
-    first, plan = exported(tmp_path / "first", profiled, facts())
-    second = first if shared else exported(tmp_path / "second", profiled, facts())[0]
+    first, plan = exported(tmp_path / "first", profiled, here())
+    second = first if shared else exported(tmp_path / "second", profiled, here())[0]
     assert (plan.world_size, plan.nodes, plan.processes) == (2 * processes, 2, processes)
     codes, said = together([first, second])
     there = RunDir(second.path / "node-1")
@@ -150,7 +162,7 @@ def test_two_machines_train_together(tmp_path, launcher, trainer, processes, sha
     assert [status(run).state for run in (first, there)] == ["finished", "finished"]
     if trainer == "builtin":
         # Without the shared disk, one machine would begin anew while the other goes on.
-        alone, _ = exported(tmp_path / "alone", profiled, facts())
+        alone, _ = exported(tmp_path / "alone", profiled, here())
         assert [bash(first, "--node-rank=0").returncode, bash(alone, "--node-rank=1", "--resume").returncode] == [
             64,
             69,
@@ -173,8 +185,8 @@ def test_the_built_in_trainer_learns_the_same_when_it_is_sharded(tmp_path):
     """With the variables that accelerate launch makes of our configuration, but on the CPU; it resumes too."""
     values = {**BASE, "trainer.launcher": "accelerate", "trainer.strategy": "fsdp2", "recipe.steps": 4}
     values |= {"recipe.layers": 2, "recipe.checkpoint_every": 2}
-    prepared = ready(profile(values), facts(gpus=(gpu(0), gpu(1))))
-    run, _ = exported(tmp_path / "run", profile(values), facts(gpus=(gpu(0), gpu(1))))
+    prepared = ready(profile(values), here(gpus=(gpu(0), gpu(1))))
+    run, _ = exported(tmp_path / "run", profile(values), here(gpus=(gpu(0), gpu(1))))
     words = argv(prepared.plan.attempts[0].command, str(run.path))
     variables = parsed("accelerate", [words[3:]])["found"][0]["env"]
     assert variables["ACCELERATE_USE_FSDP"] == "true"
@@ -185,7 +197,7 @@ def test_the_built_in_trainer_learns_the_same_when_it_is_sharded(tmp_path):
         words = [word for word in trainer if not word.startswith("--output=")]
         torchrun = ["-m", "torch.distributed.run", "--standalone", "--local-addr=127.0.0.1", "--nproc-per-node=2"]
         done = subprocess.run(
-            [sys.executable, *torchrun, SCRIPTS / "fsdp_on_cpu.py", *words, f"--output={output}", *more],
+            [BASE["trainer.python"], *torchrun, SCRIPTS / "fsdp_on_cpu.py", *words, f"--output={output}", *more],
             env=plain_environment(**{**variables, **ours, "ACCELERATE_USE_FSDP": sharded}),
             capture_output=True, text=True, timeout=240, check=False,
         )  # fmt: skip

@@ -11,6 +11,7 @@ from importlib import resources
 import msgspec
 import psutil
 import pytest
+import warm
 from support import GIB, facts, gpu, profile
 
 from tui_train.changes import apply
@@ -460,7 +461,7 @@ def test_a_damaged_folder_is_a_problem_in_words(tmp_path, spoil):
 
 
 def command(*words):
-    return subprocess.run([sys.executable, "-m", "tui_train", "estimate", *words], capture_output=True, text=True,
+    return subprocess.run(warm.program("estimate", *words), capture_output=True, text=True,
                           check=False)  # fmt: skip
 
 

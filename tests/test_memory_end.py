@@ -5,6 +5,7 @@ import subprocess
 import sys
 
 import pytest
+import warm
 from support import SCRIPTS
 
 from tui_train.supervisor.holders import other_holder
@@ -257,7 +258,7 @@ def test_a_line_that_repeats_the_error_keeps_its_phase(tmp_path):
 @pytest.fixture(scope="module")
 def tracebacks():
     """What torch prints when its memory runs out in each phase."""
-    done = subprocess.run([sys.executable, SCRIPTS / "out_of_memory.py"], capture_output=True, check=True, timeout=120)
+    done = subprocess.run([warm.training(), SCRIPTS / "out_of_memory.py"], capture_output=True, check=True, timeout=120)
     return json.loads(done.stdout)
 
 

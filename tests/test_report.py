@@ -5,12 +5,12 @@ import os
 import platform
 import re
 import subprocess
-import sys
 import tarfile
 from pathlib import Path
 
 import msgspec
 import pytest
+import warm
 from hypothesis import given
 from hypothesis import strategies as st
 from support import SCRIPTS, facts, profile, ready
@@ -245,7 +245,7 @@ def run(tmp_path, monkeypatch):
 
 
 def report(*arguments, code=0, folder=None, **environment):
-    words = [sys.executable, "-m", "tui_train", "report", *map(str, arguments)]
+    words = warm.program("report", *arguments)
     env = {**os.environ, "PYTHONPATH": str(SCRIPTS.parents[1]), **environment}
     done = subprocess.run(
         words, env=env, cwd=folder, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False

@@ -6,6 +6,7 @@ import sys
 
 import msgspec
 import pytest
+import warm
 from support import SCRIPTS, facts, profile, toolchain
 
 from tui_train.changes import apply
@@ -233,9 +234,7 @@ def test_the_nearest_of_all_keys_and_none_where_none_is_near(key, remedy):
 
 @pytest.mark.parametrize(("option", "words"), [("--stepz=3", "--set recipe.steps=VALUE"), ("--block=3", "")])
 def test_a_key_that_is_written_as_an_option(option, words):
-    done = subprocess.run(
-        [sys.executable, "-m", "tui_train", "plan", option, "x"], capture_output=True, text=True, check=False
-    )
+    done = subprocess.run(warm.program("plan", option, "x"), capture_output=True, text=True, check=False)
     assert done.returncode == 64
     assert ("Did you mean" in done.stderr) is bool(words)
     assert words in done.stderr

@@ -31,15 +31,23 @@ ENVIRONMENT |= {"HTTPS_PROXY": "http://127.0.0.1:9", "HTTP_PROXY": "http://127.0
 
 
 @pytest.fixture(scope="module")
-def script(tmp_path_factory):
-    """The trainer as a run has it: a copy in a folder of the user's choice."""
+def script(tmp_path_factory, warm_python):
+    """The trainer as a run has it: a copy in a folder of the user's choice; a Python that has the libraries beside."""
     folder = tmp_path_factory.mktemp("a run") / "trainer"
+    (folder.parent / "python").symlink_to(warm_python)
     shutil.copytree(TARGET / "trainer", folder, ignore=shutil.ignore_patterns("__pycache__"))
     return folder / "train.py"
 
 
-def start(script, output, *arguments, launcher=(), data=SAMPLE, **variables):
-    argv = [sys.executable, *launcher, str(script), f"--data={data}", f"--output={output}", *arguments]
+def start(script, output, *arguments, launcher=(), data=SAMPLE, python=None, **variables):
+    argv = [
+        python or script.parents[1] / "python",
+        *launcher,
+        str(script),
+        f"--data={data}",
+        f"--output={output}",
+        *arguments,
+    ]
     pipe = subprocess.PIPE
     environment = os.environ | ENVIRONMENT | variables
     environment = {name: value for name, value in environment.items() if value is not None}
@@ -121,7 +129,7 @@ def test_told_to_end_it_saves_first(script, tmp_path, launcher):
     """All ranks in the same step, though a signal reaches each at another moment."""
     output = tmp_path / "out"
     words = (*TINY, "--micro-batch=4", "--accumulation=1", "--checkpoint-every=100000", "--steps=100000")
-    process = start(script, output, *words, launcher=launcher)
+    process = start(script, output, *words, launcher=launcher, python=sys.executable if launcher else None)
     for line in process.stdout:
         if line.startswith("step 3/"):
             break
@@ -165,10 +173,8 @@ print(json.dumps(losses))
 """
 
 
-def test_the_losses_are_those_of_the_textbook_loop(whole):
-    out = subprocess.check_output(
-        [sys.executable, "-c", TEXTBOOK, str(SAMPLE)], text=True, env=os.environ | ENVIRONMENT
-    )
+def test_the_losses_are_those_of_the_textbook_loop(whole, warm_python):
+    out = subprocess.check_output([warm_python, "-c", TEXTBOOK, str(SAMPLE)], text=True, env=os.environ | ENVIRONMENT)
     assert same([*losses(whole[0]).values()], json.loads(out))
 
 
@@ -192,13 +198,15 @@ def test_losses_do_not_depend_on_the_micro_batch(script, whole, tmp_path):
 
 
 def test_activation_checkpointing_is_switched_on(script, tmp_path):
+    """By a function that is not about to go."""
     code = (
-        "import sys, model; from arguments import parse\n"
+        "import sys, warnings, model; from arguments import parse\n"
+        "warnings.simplefilter('error', FutureWarning)\n"
         "for flags in [], ['--activation-checkpointing']:\n"
         "    parts = model.build(parse(sys.argv[1:] + flags), None).modules()\n"
         "    print(any(getattr(part, 'gradient_checkpointing', False) for part in parts))"
     )
-    argv = [sys.executable, "-W", "error::FutureWarning", "-c", code, f"--data={SAMPLE}", f"--output={tmp_path}"]
+    argv = [script.parents[1] / "python", "-c", code, f"--data={SAMPLE}", f"--output={tmp_path}"]
     assert subprocess.check_output([*argv, *TINY], cwd=script.parent, text=True).split() == ["False", "True"]
 
 
@@ -270,7 +278,7 @@ def test_a_loss_that_is_no_number_ends_with_3(script, tmp_path):
 def test_a_checkpoint_is_complete_whenever_it_can_be_seen(script, whole, tmp_path):
     """Killed in the middle of writing one, a training leaves only complete ones, and goes on from the newest."""
     arguments = ["--micro-batch=8", "--accumulation=1", "--checkpoint-every=1"]
-    process = start(script, tmp_path, *TINY, *arguments)
+    process = start(script, tmp_path, *TINY, *arguments, python=sys.executable)
     caught = None
     while caught is None:
         assert process.poll() is None, "it was never seen to write the later checkpoints"
@@ -389,7 +397,13 @@ def test_a_local_model_that_cannot_be_used(script, whole, tmp_path):
             (tmp_path / name / "model.safetensors").write_bytes(weights)
     # One process for all of them, since its imports are what takes long.
     code = "import sys, train; print([train.main([*sys.argv[2:], '--model=' + name]) for name in sys.argv[1].split()])"
-    argv = [sys.executable, "-c", code, " ".join(str(tmp_path / name) for name in cases), f"--data={SAMPLE}"]
+    argv = [
+        script.parents[1] / "python",
+        "-c",
+        code,
+        " ".join(str(tmp_path / name) for name in cases),
+        f"--data={SAMPLE}",
+    ]
     argv += [f"--output={tmp_path}", "--sequence-length=32"]
     done = subprocess.run(
         argv, cwd=script.parent, env=os.environ | ENVIRONMENT, capture_output=True, text=True, check=True

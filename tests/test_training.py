@@ -23,6 +23,7 @@ from tui_train.supervisor.progress import Progress, advance
 pytestmark = pytest.mark.training
 
 TINY = {
+    "trainer.python": sys.executable,
     "recipe.layers": 2,
     "recipe.hidden_size": 32,
     "recipe.heads": 2,
@@ -34,15 +35,23 @@ TINY = {
     "recipe.checkpoint_every": 3,
     "ladder.rungs": ("micro_batch",),
 }
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _python(warm_python):
+    """All but a few of these train with a Python that has imported the libraries."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setitem(TINY, "trainer.python", warm_python)
+        yield
+
+
 TWO = {"hardware.processes": 2, "recipe.micro_batch": 4}
 
 
 def run_of(folder, *arguments, values=None, before=lambda _: None, code=0):
     """Train the tiny model through its exported script to the end."""
-    chosen = profile(
-        taken({**TINY, "trainer.python": sys.executable, "trainer.arguments": arguments, **(values or {})})
-    )
-    run, plan = exported(folder / "my run", chosen, facts())
+    chosen = taken({**TINY, "trainer.arguments": arguments, **(values or {})})
+    run, plan = exported(folder / "my run", profile(chosen), facts(python=chosen["trainer.python"]))
     before(run)
     done = bash(run, env=plain_environment(HF_HUB_OFFLINE="1"), timeout=240)
     assert done.returncode == code, done.stdout.decode() + log_of(run, 1)
@@ -123,14 +132,13 @@ def test_machines_that_are_started_by_hand_have_one_attempt(tmp_path):
     values = {
         **TINY,
         "recipe.micro_batch": 4,
-        "trainer.python": sys.executable,
         "trainer.launcher": "torchrun",
         "trainer.arguments": ("--simulate-oom-at-step=5", "--simulate-oom-above-micro-batch=2"),
         "nodes.count": 2,
         "nodes.address": "127.0.0.1",
         "nodes.port": free_port(),
     }
-    run, plan = exported(tmp_path / "my run", profile(values), facts())
+    run, plan = exported(tmp_path / "my run", profile(values), facts(python=TINY["trainer.python"]))
     there = RunDir(run.path / "node-1")
     assert len(plan.attempts) == 1
     codes, said = together([run, run])
@@ -206,8 +214,10 @@ def test_a_stop_saves_where_it_was(tmp_path, trainer, launcher):
         script = {"trainer.kind": "script", "trainer.preset": trainer, "trainer.script": str(SCRIPTS / "hf_trainer.py")}
         values |= script
         words = ("--logging_steps=1", "--report_to=none")
-    chosen = profile(taken({**TINY, "trainer.python": sys.executable, "trainer.arguments": words, **values}))
-    run, _ = exported(tmp_path / "run", chosen, facts())
+    # A signal reaches real processes here, and a fork of the warm one elsewhere.
+    values["trainer.python"] = sys.executable if launcher == "torchrun" else TINY["trainer.python"]
+    chosen = profile(taken({**TINY, "trainer.arguments": words, **values}))
+    run, _ = exported(tmp_path / "run", chosen, facts(python=values["trainer.python"]))
     start(run)
     began = "step 2/" if trainer == "builtin" else "{'loss'"
     until(lambda: began in log_of(run, 1), 120)

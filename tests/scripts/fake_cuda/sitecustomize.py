@@ -35,4 +35,7 @@ class Finder:
         return spec
 
 
-sys.meta_path.insert(0, Finder())
+if "torch" in sys.modules:
+    fake(sys.modules["torch"])
+else:
+    sys.meta_path.insert(0, Finder())

@@ -139,6 +139,9 @@ class Finder:
         return spec
 
 
-sys.meta_path.insert(0, Finder())
+if "torch" in sys.modules:
+    limit(sys.modules["torch"])
+else:
+    sys.meta_path.insert(0, Finder())
 # The plan may be for cards that are not here.
 sys.argv = ["--expect-device=cpu" if word == "--expect-device=cuda" else word for word in sys.argv]
