@@ -1,5 +1,6 @@
 """What the plan gives torchrun and accelerate launch, read by their own parsers: the installed ones, and older ones."""
 
+import importlib
 import itertools
 import json
 import os
@@ -8,15 +9,21 @@ import socket
 import subprocess
 import sys
 from pathlib import Path
+from typing import get_args
 
+import msgspec
 import pytest
 from support import SCRIPTS, UUIDS, facts, gpu, plain_environment, profile, ready
 
 from tui_train.checks import check
+from tui_train.choices import options
 from tui_train.facts import probe
-from tui_train.plan.launchers import torchrun
+from tui_train.plan.launchers import LAUNCHERS, automatic, that_shard, torchrun
 from tui_train.plan.launchers.job import Job
+from tui_train.plan.plan import plan
+from tui_train.plan.resolve import resolve
 from tui_train.plan.types import argv
+from tui_train.profile.types import Launcher, Strategy
 
 BUILT = Path(__file__).parent / ".built"
 HF = {"trainer.kind": "script", "trainer.script": "/t.py", "trainer.preset": "hf-trainer"}
@@ -104,18 +111,18 @@ def test_accelerate_understands_every_configuration(tmp_path, older, version):
     assert len(cases) > 100
     told = parsed("accelerate", [words for *_, words in cases], "" if version == "installed" else older(version))
     assert version in {"installed", told["version"]}
-    for (number, plan, words), found in zip(cases, told["found"], strict=True):
+    for (number, made, words), found in zip(cases, told["found"], strict=True):
         strategy, offload, cards, precision, nodes = WAYS[number]
         assert "refused" not in found, (WAYS[number], found)
         assert found["ignored"] == []
-        several = strategy != "ddp" or plan.world_size > 1
+        several = strategy != "ddp" or made.world_size > 1
         how = {"ddp": "multi_gpu" if several else "simple", "fsdp2": "multi_gpu"}.get(strategy, "deepspeed")
         assert found["launcher"] == f"{how}_launcher", WAYS[number]
         env = found["env"]
         assert env["ACCELERATE_MIXED_PRECISION"] == {"fp32": "no"}.get(precision, precision)
         assert env.get("CUDA_VISIBLE_DEVICES") == (",".join(UUIDS[:cards]) if cards and nodes == 1 else None)
         if several:
-            assert (found["processes"], found["machines"]) == (str(plan.processes), nodes)
+            assert (found["processes"], found["machines"]) == (str(made.processes), nodes)
         if nodes > 1:
             assert (found["rank"], found["address"], found["static"]) == (1, "127.0.0.1", "static")
             assert f"main_process_port: {found['port']}\n" in config_of(words)
@@ -148,10 +155,10 @@ def test_torchrun_understands_every_command(tmp_path):
     cases = [*planned(tmp_path, "torchrun")]
     assert len(cases) >= 12
     told = parsed("torchrun", [words for *_, words in cases])
-    for (number, plan, _), found in zip(cases, told["found"], strict=True):
+    for (number, made, _), found in zip(cases, told["found"], strict=True):
         nodes = WAYS[number][-1]
         assert "refused" not in found, (WAYS[number], found)
-        assert (found["nodes"], found["processes"]) == ([nodes, nodes], plan.processes)
+        assert (found["nodes"], found["processes"]) == ([nodes, nodes], made.processes)
         assert (found["restarts"], found["script"]) == (0, "/t.py")
         if nodes == 1:
             assert (found["rendezvous"], found["address"]) == ("c10d", "127.0.0.1")
@@ -259,3 +266,57 @@ def test_deepspeed_trains_as_it_is_told(tmp_path, stage, offload):
     losses = [float(loss) for loss in re.findall(r"^step \d/4 \| loss (\S+) \| samples 8$", done.stdout, re.MULTILINE)]
     assert len(losses) == 4
     assert losses[-1] < losses[0]
+
+
+STRATEGIES = get_args(Strategy)
+
+
+@pytest.mark.parametrize("name", LAUNCHERS)
+@pytest.mark.parametrize("strategy", STRATEGIES)
+@pytest.mark.parametrize("nodes", [1, 2])
+def test_a_launcher_can_do_what_it_declares(name, strategy, nodes):
+    launcher = LAUNCHERS[name]
+    able = strategy in {"ddp", *launcher.SHARDS}
+    assert (name in that_shard(strategy)) == (strategy in launcher.SHARDS)
+    if not able or (nodes > 1 and not launcher.SEVERAL):
+        assert automatic(nodes, strategy) != name
+        return
+    job = Job(
+        python="/py",
+        processes=1,
+        gpus=tuple(UUIDS[:1]),
+        precision="bf16",
+        strategy=strategy,
+        nodes=nodes,
+        address="10.0.0.1",
+        port=29500,
+    )
+    told = " ".join(map(str, (*launcher.parts(job), *launcher.configs(job))))
+    assert job.python in told
+    assert (job.address in told) == (nodes > 1)
+    assert (launcher.configs(job) != launcher.configs(msgspec.structs.replace(job, strategy="ddp"))) == (
+        strategy != "ddp"
+    )
+
+
+def test_the_names_in_a_profile_are_the_launchers():
+    assert get_args(Launcher) == tuple(LAUNCHERS)
+    assert all(automatic(processes, strategy) in LAUNCHERS for processes in (1, 2) for strategy in STRATEGIES)
+
+
+def test_a_launcher_is_added_by_a_module_and_an_entry(tmp_path, monkeypatch):
+    text = Path(torchrun.__file__).read_text()
+    module = tmp_path / "toy_launcher.py"
+    module.write_text(text.replace("torch.distributed.run", "toy.run").replace('"torchrun"', '"toy"'))
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setitem(LAUNCHERS, "toy", importlib.import_module("toy_launcher"))
+    chosen = profile({"hardware.processes": 2})
+    chosen = msgspec.structs.replace(chosen, trainer=msgspec.structs.replace(chosen.trainer, launcher="toy"))
+    made = plan(chosen, facts(python="/py"))
+    assert argv(made.attempts[0].command, "/run")[:3] == ["/py", "-m", "toy.run"]
+    assert "under toy" in made.title
+    assert [finding for finding in check(chosen, facts(python="/py")) if finding.level == "error"] == []
+    (offered,) = [
+        it for it in options("trainer.launcher", chosen, facts(), resolve(chosen, facts())) if it.value == "toy"
+    ]
+    assert offered.reason == ""

@@ -100,11 +100,11 @@ def _launcher(profile: Profile, _facts: Facts, resolved: Resolved) -> tuple[Opti
         reason = ""
         if not launcher.SEVERAL and devices > 1:
             reason = f"starts one process, and {devices} are chosen"
-        elif name == "accelerate" and profile.trainer.kind == "nemo":
-            reason = "NeMo runs under python and torchrun"
-        elif name == "accelerate" and tool and not tool.accelerate:
+        elif not launcher.STARTS_RECIPES and profile.trainer.kind == "nemo":
+            reason = "NeMo starts its processes itself"
+        elif "accelerate" in launcher.NEEDS and tool and not tool.accelerate:
             reason = "the chosen Python has no accelerate"
-        elif name != "accelerate" and profile.trainer.strategy != "ddp":
+        elif profile.trainer.strategy not in {"ddp", *launcher.SHARDS}:
             reason = f"does not start {profile.trainer.strategy}"
         found.append(Option(name, launcher.LABEL, launcher.ABOUT, reason))
     return tuple(found)

@@ -7,6 +7,7 @@ from tui_train.checks.finding import Finding
 from tui_train.facts.gpus import recommended
 from tui_train.facts.types import Facts
 from tui_train.plan.idle import Idle, all_idle, named, some_idle
+from tui_train.plan.launchers import LAUNCHERS
 from tui_train.plan.resolve import Resolved
 from tui_train.profile.types import Profile
 from tui_train.text import counted
@@ -55,7 +56,7 @@ def some_cards(profile: Profile, facts: Facts, resolved: Resolved) -> Iterator[F
 def all_but_one(profile: Profile, facts: Facts, resolved: Resolved) -> Iterator[Finding]:
     """Cards that stay idle because plain python starts one process."""
     chosen = profile.hardware
-    if resolved.launcher != "python" or chosen.device == "cpu" or chosen.gpus or chosen.processes > 1:
+    if LAUNCHERS[resolved.launcher].SEVERAL or chosen.device == "cpu" or chosen.gpus or chosen.processes > 1:
         return
     taken = recommended(facts.machine.gpus, resolved.verdicts)
     if len(taken) > 1:

@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from tui_train.changes import Change
 from tui_train.checks.finding import Finding
 from tui_train.facts.types import Facts
+from tui_train.plan.launchers import that_shard
 from tui_train.plan.resolve import Resolved, lacks
 from tui_train.plan.strategies import why_not
 from tui_train.plan.values import accumulation
@@ -52,10 +53,9 @@ def sharding(profile: Profile, facts: Facts, resolved: Resolved) -> Iterator[Fin
 
 def _refused(profile: Profile, resolved: Resolved, reason: str) -> Finding:
     trainer, change = profile.trainer, _DDP
-    if resolved.device == "cuda" and trainer.launcher not in {"auto", "accelerate"}:
-        change = Change(
-            "use accelerate", f"it is what starts {trainer.strategy}", (("trainer.launcher", "accelerate"),)
-        )
+    able = that_shard(trainer.strategy)
+    if resolved.device == "cuda" and trainer.launcher not in ("auto", *able):
+        change = Change(f"use {able[0]}", f"it is what starts {trainer.strategy}", (("trainer.launcher", able[0]),))
     elif resolved.device == "cuda" and "fsdp2" in resolved.preset.strategies:
         change = Change("strategy fsdp2", "the trainer can be sharded by it", (("trainer.strategy", "fsdp2"),))
     message = f"{trainer.strategy} cannot be used: {visible(reason)}"

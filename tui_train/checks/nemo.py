@@ -9,6 +9,7 @@ from tui_train.checks.finding import Finding
 from tui_train.facts import recipes
 from tui_train.facts.types import Facts
 from tui_train.plan import nemo
+from tui_train.plan.launchers import LAUNCHERS
 from tui_train.plan.resolve import Resolved
 from tui_train.profile.fields import nearest
 from tui_train.profile.types import Profile, Recipe
@@ -249,9 +250,9 @@ def abilities(profile: Profile, _facts: Facts, resolved: Resolved) -> Iterator[F
         message, remedy = "NeMo trains on NVIDIA GPUs only", "Choose the built-in trainer, or a machine with GPUs."
         change = Change("the built-in trainer", "it trains on the CPU as well", (("trainer.kind", "builtin"),))
         yield Finding(level="error", key="trainer.kind", message=message, remedy=remedy, change=change, machine=True)
-    if resolved.launcher == "accelerate":
-        change = Change("launcher auto", "NeMo runs under python and torchrun", (("trainer.launcher", "auto"),))
-        message, remedy = "accelerate cannot start NeMo, which has a launcher's work built in", "Choose auto."
+    if not LAUNCHERS[resolved.launcher].STARTS_RECIPES:
+        change = Change("launcher auto", "NeMo starts its processes itself", (("trainer.launcher", "auto"),))
+        message, remedy = f"{resolved.launcher} cannot start NeMo, which starts its processes itself", "Choose auto."
         yield Finding(level="error", key="trainer.launcher", message=message, remedy=remedy, change=change)
     if profile.trainer.arguments and resolved.nemo in {"recipes", "bridge"}:
         none = Change("no more arguments", "the recipe's file takes none", (("trainer.arguments", ()),))

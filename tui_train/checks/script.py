@@ -4,6 +4,7 @@ from collections.abc import Iterator
 
 from tui_train.checks.finding import Finding
 from tui_train.facts.types import Facts, Source
+from tui_train.plan.launchers import LAUNCHERS
 from tui_train.plan.resolve import Resolved, started
 from tui_train.profile.types import Profile
 
@@ -29,7 +30,7 @@ def resumes(profile: Profile, facts: Facts, resolved: Resolved) -> Iterator[Find
 def local_rank(profile: Profile, facts: Facts, resolved: Resolved) -> Iterator[Finding]:
     """A script that waits for --local_rank, which only torch.distributed.launch passed."""
     found = _source(profile, facts, resolved)
-    if found is None or not found.local_rank or found.reads_local_rank or resolved.launcher == "python":
+    if found is None or not found.local_rank or found.reads_local_rank or not LAUNCHERS[resolved.launcher].SEVERAL:
         return
     message = f"line {found.local_rank} of the script takes --local_rank, which {resolved.launcher} does not pass"
     remedy = 'Write `default=int(os.environ.get("LOCAL_RANK", 0))` there, without required=True.'

@@ -5,13 +5,15 @@ from typing import NamedTuple
 
 from tui_train.facts.types import Toolchain
 from tui_train.facts.versions import known_since, older
+from tui_train.plan.launchers import LAUNCHERS
+from tui_train.profile.types import Launcher
 
 
 class Run(NamedTuple):
     """What decides whether a variable is read: the libraries, the launcher, and by what the processes talk."""
 
     toolchain: Toolchain | None
-    launcher: str
+    launcher: Launcher
     backend: str
     nemo: bool = False
 
@@ -29,7 +31,9 @@ def _gloo(_run: Run) -> str:
 
 
 def _master(run: Run) -> str:
-    return "torchrun takes it from its arguments only (nodes.address, nodes.port)" if run.launcher == "torchrun" else ""
+    launcher = LAUNCHERS[run.launcher]
+    words = f"{launcher.LABEL} takes it from its arguments only (nodes.address, nodes.port)"
+    return words if launcher.ADDRESS_IN_WORDS else ""
 
 
 def _transformer_engine(_run: Run) -> str:

@@ -12,10 +12,11 @@ from tui_train.facts.versions import at_least
 from tui_train.memory.rungs import Room
 from tui_train.plan import communication, fallbacks, nemo
 from tui_train.plan.in_force import InForce, in_force, own_output, settle
+from tui_train.plan.launchers import LAUNCHERS, automatic, that_shard
 from tui_train.plan.nemo import Flavour
 from tui_train.presets import Preset, preset, takes
 from tui_train.profile.fields import absolute
-from tui_train.profile.types import Profile
+from tui_train.profile.types import Launcher, Profile
 
 # What accelerate shards by FSDP2 with, and since when: `FSDP2_PYTORCH_VERSION` in its constants.
 FSDP2 = (("torch", "2.6"), ("accelerate", "1.6"))
@@ -38,7 +39,7 @@ class Resolved(Struct, frozen=True, kw_only=True):
     processes: int
     world_size: int
     copies: int
-    launcher: str
+    launcher: Launcher
     backend: str
     preset: Preset
     nemo: Flavour | None = None
@@ -56,15 +57,15 @@ def resolve(profile: Profile, facts: Facts) -> Resolved:
     gpus = _gpus(profile, cards, verdicts)
     device: Literal["cpu", "cuda"] = "cuda" if gpus or profile.hardware.device == "cuda" else "cpu"
     launcher = _launcher(profile, gpus)
-    default = len(gpus) if device == "cuda" and launcher != "python" else 1
+    starts = LAUNCHERS[launcher]
+    default = len(gpus) if device == "cuda" and starts.SEVERAL else 1
     processes = profile.hardware.processes or max(default, 1)
     world_size = processes * profile.nodes.count
-    if device == "cuda" and launcher == "python" and not profile.hardware.gpus:
+    if device == "cuda" and not starts.SEVERAL and not profile.hardware.gpus:
         gpus = gpus[:1]
     flavour = nemo.flavour(toolchain) if profile.trainer.kind == "nemo" else None
     chosen, taken = _told(profile, flavour, facts)
-    if profile.trainer.kind == "script" and launcher == "accelerate":
-        # It is told the precision itself, for any script that goes through it.
+    if profile.trainer.kind == "script" and starts.SETS_PRECISION:
         taken |= {"precision"}
     loads_model = bool(profile.trainer.model) and "model" in taken
     copies = nemo.copies(profile, world_size)
@@ -133,7 +134,7 @@ def lacks(profile: Profile, toolchain: Toolchain) -> str:
     if toolchain.problem:
         return toolchain.problem
     wanted = {"torch": toolchain.torch}
-    if profile.trainer.kind == "builtin" or _launcher(profile, ()) == "accelerate":
+    if profile.trainer.kind == "builtin" or "accelerate" in LAUNCHERS[_launcher(profile, ())].NEEDS:
         wanted["accelerate"] = toolchain.accelerate
     if profile.trainer.kind == "builtin":
         wanted["transformers"] = toolchain.transformers
@@ -182,12 +183,10 @@ def _whole(python: str) -> str:
     return absolute(python, Path("/"))
 
 
-def _launcher(profile: Profile, gpus: tuple[Gpu, ...]) -> str:
+def _launcher(profile: Profile, gpus: tuple[Gpu, ...]) -> Launcher:
     if profile.trainer.launcher != "auto":
         return profile.trainer.launcher
-    if profile.trainer.strategy != "ddp":
-        return "accelerate"
-    return "torchrun" if max(len(gpus), profile.hardware.processes, profile.nodes.count) > 1 else "python"
+    return automatic(max(len(gpus), profile.hardware.processes, profile.nodes.count, 1), profile.trainer.strategy)
 
 
 def _too_old_to_shard(toolchain: Toolchain) -> str:
@@ -198,13 +197,13 @@ def _too_old_to_shard(toolchain: Toolchain) -> str:
     return f"has {old[0]}" if old else ""
 
 
-def _unsharded(launcher: str, device: str, preset: Preset, toolchain: Toolchain | None, talks: str) -> str:
+def _unsharded(launcher: Launcher, device: str, preset: Preset, toolchain: Toolchain | None, talks: str) -> str:
     if device != "cuda":
         return "only for GPUs"
     if "fsdp2" not in preset.strategies:
         return "only for trainers known to go through accelerate"
-    if launcher != "accelerate":
-        return "only under accelerate"
+    if launcher not in (able := that_shard("fsdp2")):
+        return f"only under {' or '.join(able)}"
     torch = toolchain.torch if toolchain else None
     if talks == "gloo" and (why := communication.why_no_gloo(nemo=False, sharded=True, torch=torch)):
         return why

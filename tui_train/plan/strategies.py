@@ -1,12 +1,13 @@
 """STRATEGIES: how the model is held by the GPUs, and why one of them cannot be used here."""
 
 from tui_train.facts.types import Facts
+from tui_train.plan.launchers import that_shard
 from tui_train.plan.resolve import Resolved, lacks, pick_toolchain
 from tui_train.profile import fields
-from tui_train.profile.types import Profile
+from tui_train.profile.types import Profile, Strategy
 
 # Each strategy, and what it shares out among the GPUs.
-STRATEGIES = {
+STRATEGIES: dict[Strategy, str] = {
     "ddp": "each GPU holds all of the model",
     "fsdp2": "PyTorch's own: each GPU holds a share",
     "zero1": "DeepSpeed: a share of the optimizer's state",
@@ -15,14 +16,14 @@ STRATEGIES = {
 }
 
 
-def why_not(strategy: str, profile: Profile, facts: Facts, resolved: Resolved) -> str:
+def why_not(strategy: Strategy, profile: Profile, facts: Facts, resolved: Resolved) -> str:
     """Return why a strategy cannot be used with the rest of the profile, empty where it can."""
     if strategy == "ddp":
         return ""
     if resolved.device != "cuda":
         return "needs GPUs: accelerate shards none on the CPU"
-    if profile.trainer.launcher not in {"auto", "accelerate"}:
-        return f"needs the launcher accelerate, and {profile.trainer.launcher} is chosen"
+    if profile.trainer.launcher not in ("auto", *(able := that_shard(strategy))):
+        return f"needs the launcher {' or '.join(able)}, and {profile.trainer.launcher} is chosen"
     known = resolved.preset.strategies
     if known and strategy not in known:
         return f"the {resolved.preset.label.lower()} takes {', '.join(known)} only"

@@ -1,8 +1,10 @@
 """ROWS: one row a choice, from which come the TOML key, `--set`, the form row, its limits and its help."""
 
-from typing import Literal
+from typing import Literal, get_args
 
 from msgspec import Struct
+
+from tui_train.profile.types import Launcher, Strategy
 
 FieldKind = Literal[
     "choice", "integer", "number", "switch", "text", "path", "paths", "words", "names", "table", "dotted"
@@ -61,14 +63,14 @@ ROWS = (
         key="trainer.launcher",
         label="Launcher",
         kind="choice",
-        options=("auto", "python", "torchrun", "accelerate"),
+        options=("auto", *get_args(Launcher)),
         help="What starts the training processes; auto: python for one, torchrun for several, accelerate to shard.",
     ),
     Field(
         key="trainer.strategy",
         label="Sharding",
         kind="choice",
-        options=("ddp", "fsdp2", "zero1", "zero2", "zero3"),
+        options=get_args(Strategy),
         help="What each GPU holds: all of the model (ddp), or a share of it (accelerate only; zero is DeepSpeed's).",
     ),
     Field(

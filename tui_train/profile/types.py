@@ -9,7 +9,7 @@ SCHEMA = 2
 
 Device = Literal["auto", "cuda", "cpu"]
 Kind = Literal["builtin", "script", "nemo"]
-Launcher = Literal["auto", "python", "torchrun", "accelerate"]
+Launcher = Literal["python", "torchrun", "accelerate"]
 Strategy = Literal["ddp", "fsdp2", "zero1", "zero2", "zero3"]
 Engine = Literal["none", "docker", "podman", "apptainer"]
 Backend = Literal["auto", "nccl", "gloo"]
@@ -29,7 +29,7 @@ class Trainer(Struct, frozen=True, kw_only=True):
     """What trains, how it is launched, and what it reads and writes; an empty path means the default in its help."""
 
     kind: Kind = "builtin"
-    launcher: Launcher = "auto"
+    launcher: Literal["auto", Launcher] = "auto"
     strategy: Strategy = "ddp"
     offload: bool = False
     python: str = ""

@@ -6,10 +6,16 @@ accelerate starts unconnected single processes and exits with 0.
 
 from tui_train.plan.launchers.job import Job
 from tui_train.plan.types import NODE_RANK, ConfigFile, Part, Plain, Setting, in_run_dir, joined
+from tui_train.profile.types import Strategy
 
 LABEL: str = "accelerate"
 ABOUT: str = "one process per device; configuration generated"
 SEVERAL: bool = True
+SHARDS: frozenset[Strategy] = frozenset({"fsdp2", "zero1", "zero2", "zero3"})
+NEEDS: tuple[str, ...] = ("accelerate",)
+SETS_PRECISION: bool = True
+ADDRESS_IN_WORDS: bool = False
+STARTS_RECIPES: bool = False
 
 CONFIG = "accelerate.yaml"
 

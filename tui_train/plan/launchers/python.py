@@ -2,10 +2,16 @@
 
 from tui_train.plan.launchers.job import Job
 from tui_train.plan.types import ConfigFile, Part, Setting
+from tui_train.profile.types import Strategy
 
 LABEL: str = "python"
 ABOUT: str = "one process on one device"
 SEVERAL: bool = False
+SHARDS: frozenset[Strategy] = frozenset()
+NEEDS: tuple[str, ...] = ()
+SETS_PRECISION: bool = False
+ADDRESS_IN_WORDS: bool = False
+STARTS_RECIPES: bool = True
 
 
 def parts(job: Job) -> tuple[Part, ...]:

@@ -2,10 +2,16 @@
 
 from tui_train.plan.launchers.job import Job
 from tui_train.plan.types import NODE_RANK, ConfigFile, Part, Setting, Variable, Word, joined
+from tui_train.profile.types import Strategy
 
 LABEL: str = "torchrun"
 ABOUT: str = "one process per device; PyTorch's own"
 SEVERAL: bool = True
+SHARDS: frozenset[Strategy] = frozenset()
+NEEDS: tuple[str, ...] = ()
+SETS_PRECISION: bool = False
+ADDRESS_IN_WORDS: bool = True
+STARTS_RECIPES: bool = True
 
 
 def parts(job: Job) -> tuple[Part, ...]:
