@@ -37,7 +37,30 @@ _LOGS = (
     "a" * 100_000 + "\n" + "[rank1]: 中文 \x1b[31mred\x1b[0m \x1b[2J\n" * 500,
     "step 1/9 | loss nan\nstep 2/9 | loss inf\nstep 3/9 | loss 1e308\n",
     "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 9.00 GiB.\n",
+    f"step {'9' * 400}/{'9' * 400} | loss {'9' * 400} | lr 1e-{'9' * 400} | tokens/s {'9' * 400}\n" * 3,
+    f"step 1/9 | loss 2.0\nstep {'9' * 400}/9 | loss -1e{'9' * 400}\n step 3/{'9' * 400} | loss 1.0\n",
+    "\r".join(f" {n}%|###   | {n}/100 [00:{n:02}<99:59, 1.00s/it]" for n in range(100)),
+    f"\r 17%|## | {'9' * 400}/{'9' * 400} [{'9' * 400}:01<00:01, {'9' * 400}.51it/s]" * 40,
+    "x" * 300_000,
 )
+# What may lie in the place of any file of a run: what it holds, or what makes it.
+_DEEP = b"[" * 5000
+_EVENT = b'{"time":1700000000,"event":"run_started","pid":1}\n'
+_DAMAGE: dict[str, bytes | Callable[[Path], object]] = {
+    "empty": b"",
+    "bytes": b'\xff\xfe\x00\xed\xa0\x80{"time":1,"event":"\xff"}\n' * 30,
+    "deep": _DEEP + b"\n",
+    "deep inside": b'{"time":1,"event":"a","x":' + _DEEP + b"\n",
+    "torn": _EVENT + b'{"time":1700000009,"event":"attempt_sta',
+    "digits": _EVENT.replace(b"1700000000", b"9" * 400) + _EVENT.replace(b":1}", b":" + b"9" * 400 + b"}"),
+    "other types": b'{"time":"x","event":7}\n{"attempts":{},"gpus":7,"log":[1],"nodes":"x","output":[]}\n[]\n',
+    "pipe": os.mkfifo,
+    "folder": Path.mkdir,
+    "no rights": lambda path: (path.write_bytes(_EVENT), path.chmod(0)),
+    "loop": lambda path: path.symlink_to(path),
+    "endless": lambda path: path.symlink_to("/dev/zero"),
+    "gone": lambda path: None,
+}
 
 
 class World(NamedTuple):
@@ -177,8 +200,22 @@ def _runs(chance: random.Random, folder: Path, stack: contextlib.ExitStack) -> l
         run.attempt_log(2).write_text(chance.choice(_LOGS))
         if chance.random() < 0.4:
             _revive(run, stack)
+        if chance.random() < 0.5:
+            _damage(chance, run)
         made.append(run)
     return made
+
+
+def _damage(chance: random.Random, run: rundir.RunDir) -> None:
+    """Let something else be in the place of some files of a run; which stay so, whoever looks at them."""
+    places = (run.events_file, run.plan_file, run.profile, run.attempt_log(1), run.attempt_log(2), run.launcher_log)
+    for path in chance.sample(places, chance.choice((1, 1, 2, 6))):
+        path.unlink(missing_ok=True)
+        damage = _DAMAGE[chance.choice([*_DAMAGE])]
+        if isinstance(damage, bytes):
+            path.write_bytes(damage)
+        else:
+            damage(path)
 
 
 def _revive(run: rundir.RunDir, stack: contextlib.ExitStack) -> None:
