@@ -6,6 +6,7 @@ import signal
 import tempfile
 from pathlib import Path
 
+import counting
 import pytest
 import rig
 import warm
@@ -73,8 +74,16 @@ def containers(engine, engines):
     return names
 
 
+def pytest_collection_modifyitems(items):
+    """Count what is tried by a test for each try."""
+    counting.mark(items)
+
+
 def pytest_terminal_summary(terminalreporter):
-    """Say what this machine could not test, once each: a skipped test alone is easily overlooked."""
+    """Say how often what was tried, and what this machine could not test: a skipped test alone is easily overlooked."""
+    reports = [report for kind in ("passed", "failed") for report in terminalreporter.stats.get(kind, ())]
+    for line in counting.table(reports):
+        terminalreporter.write_line(line)
     reasons = {str(report.longrepr[2]) for report in terminalreporter.stats.get("skipped", ()) if report.longrepr}
     for reason in sorted(reason for reason in reasons if "NOT TESTED" in reason):
         terminalreporter.write_line(reason.removeprefix("Skipped: "), red=True, bold=True)
