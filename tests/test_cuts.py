@@ -1,0 +1,203 @@
+"""Whatever ends a wizard, its terminal or its connection at any moment, the run goes on and the terminal is as before.
+
+TUI_TRAIN_TEST_CUTS is how many are cut, TUI_TRAIN_TEST_SEED the seed of their moments.
+"""
+
+import contextlib
+import io
+import os
+import random
+import signal
+import sys
+import termios
+import time
+import uuid
+
+import psutil
+import pytest
+import ssh
+from counting import tries
+from support import exported, facts, marked, until
+from test_survival import XDG, sleeping, with_word, wizards
+from test_terminal import Terminal
+
+from tui_train.runs.rundir import all_runs
+from tui_train.runs.start import start
+from tui_train.runs.status import status
+from tui_train.runs.stop import stop
+from tui_train.workflow import remember
+
+pytestmark = pytest.mark.training
+HOW_MANY = int(os.environ.get("TUI_TRAIN_TEST_CUTS", "7"))
+SEED = int(os.environ.get("TUI_TRAIN_TEST_SEED", "1"))
+# One in so many is cut while it starts a run.
+STARTS = 5
+HERE = ("kill", "terminate", "hang up", "close")
+AFAR = ("client", "server", "key")
+# Seconds until which a wizard is cut: it shows its first screen in one or two of them.
+LATEST = 3.5
+# What is switched on and has to be off again: the other screen, mouse, focus, pasting; and the cursor, hidden.
+MODES = (b"1049", b"1000", b"1003", b"1004", b"2004")
+
+
+def opened(words, way, box):
+    """Open a wizard here, or on a host over ssh."""
+    command = [sys.executable, "-m", "tui_train", *words]
+    if way in AFAR:
+        kept = {name: os.environ[name] for name in XDG} | {"TEXTUAL_ANIMATIONS": "none"}
+        command = [*box, "-tt", "box", ssh.command(command, kept)]
+    terminal = Terminal(command=command)
+    terminal.child.logfile_read = io.BytesIO()
+    return terminal
+
+
+def remote():
+    """The wizards over ssh, however far they have come: the processes with this test's folder below an sshd."""
+    return [process for process in wizards(os.environ["XDG_STATE_HOME"]) if under_sshd(process)]
+
+
+def under_sshd(process):
+    with contextlib.suppress(psutil.Error):
+        return any(parent.name().startswith("sshd") for parent in process.parents())
+    return False
+
+
+def cut(terminal, way):
+    """End it in one way, and wait until it is gone."""
+    child = terminal.child
+    if way in {"kill", "client"}:
+        child.kill(signal.SIGKILL)
+    elif way == "terminate":
+        child.kill(signal.SIGTERM)
+    elif way == "hang up":
+        child.kill(signal.SIGHUP)
+    elif way == "close":
+        child.ptyproc.fileobj.close()
+    elif way == "key":
+        child.send("\r~.")
+    else:
+        for process in {parent for one in remote() for parent in one.parents()}:
+            # The one that listens is our child.
+            with contextlib.suppress(psutil.Error):
+                if process.name().startswith("sshd") and process.ppid() != os.getpid():
+                    process.kill()
+    if way not in AFAR:
+        until(lambda: not child.isalive(), 30, f"the wizard goes on after it was cut: {way}")
+    else:
+        until(lambda: not remote(), 30, f"the wizard goes on after its connection was cut: {way}")
+
+
+def restored(terminal):
+    """The terminal takes lines and echoes them, and each mode that was switched on is off."""
+    flags = termios.tcgetattr(terminal.child.child_fd)[3]
+    assert flags & termios.ECHO, "it does not echo"
+    assert flags & termios.ICANON, "it takes no lines"
+    terminal.text()
+    written = terminal.child.logfile_read.getvalue()
+    left = [mode for mode in MODES if written.rfind(b"\x1b[?%sh" % mode) > written.rfind(b"\x1b[?%sl" % mode)]
+    assert not left, f"modes are left on: {left}"
+    assert written.rfind(b"\x1b[?25h") >= written.rfind(b"\x1b[?25l"), "the cursor is hidden"
+
+
+def watch(terminal, seconds):
+    """Read what it shows for a time, as a terminal does."""
+    until_ = time.monotonic() + seconds
+    while time.monotonic() < until_:
+        terminal.text()
+
+
+@pytest.fixture
+def box(tmp_path):
+    with ssh.server(tmp_path, what="that runs survive whatever cuts a connection") as words:
+        yield words
+
+
+@pytest.fixture
+def word():
+    """A word that the processes of this test's runs have among theirs, which are ended after it."""
+    made = f"--word={uuid.uuid4().hex}"
+    yield made
+    for run in all_runs():
+        with contextlib.suppress(Exception):
+            stop(run, at_once=True)
+    for pid in with_word(made):
+        os.kill(pid, signal.SIGKILL)
+
+
+@pytest.mark.timeout(600 + HOW_MANY * 30)
+def test_a_run_and_the_terminal_survive_whatever_ends_a_viewer(tmp_path, box, word, record_property):
+    run, _ = exported(tmp_path / "run", sleeping("--seconds=36000", word), facts())
+    start(run)
+    log = run.attempt_log(1)
+    leader = status(run).pid
+    try:
+        with tries(record_property, "cuts of a viewer") as made:
+            for number in range(HOW_MANY - HOW_MANY // STARTS):
+                chance = random.Random(f"cut {SEED} {number}")
+                way, moment = (*HERE, *AFAR)[number % 7], chance.uniform(0.0, LATEST)
+                with made.one(f"cut {number}, seed {SEED}: {way} after {moment:.2f} s"):
+                    terminal = opened(("attach", str(run.path)), way, box)
+                    try:
+                        watch(terminal, moment)
+                        cut(terminal, way)
+                        if way in {"terminate", "hang up"}:
+                            restored(terminal)
+                        before = log.stat().st_size
+                        until(lambda before=before: log.stat().st_size > before)
+                        assert (status(run).state, status(run).pid) == ("running", leader)
+                        assert len(with_word(word)) == 1
+                    finally:
+                        terminal.child.close(force=True)
+    finally:
+        assert stop(run).state == "stopped"
+    ticks = [int(line.split()[1]) for line in log.read_text().splitlines() if line.startswith("tick ")]
+    assert ticks == [*range(1, len(ticks) + 1)], "lines are lost"
+    assert [event.event for event in run.events()].count("attempt_started") == 1
+
+
+def settled(word):
+    """What has become of a start that was cut: its run when it trains, None when nothing of it is left."""
+
+    def known():
+        live = [run for run in all_runs() if status(run).live]
+        if live:
+            return status(live[0]).attempts and len(with_word(word)) == 1 and [live[0]]
+        # A launch.sh that has begun either reports itself or ends.
+        begun = [process for process in psutil.process_iter(["cmdline"]) if "launch.sh" in str(process.info["cmdline"])]
+        ours = [process for process in begun if os.environ["XDG_STATE_HOME"] in str(process.info["cmdline"])]
+        return not ours and not with_word(word) and [None]
+
+    return until(known, 60)[0]
+
+
+@pytest.mark.timeout(600 + HOW_MANY * 60)
+def test_a_start_that_is_cut_is_a_run_or_nothing(box, word, record_property):
+    remember(sleeping("--seconds=600", word))
+    with tries(record_property, "cuts of a start") as made:
+        for number in range(max(1, HOW_MANY // STARTS)):
+            chance = random.Random(f"start {SEED} {number}")
+            way, moment = chance.choice((*HERE, *AFAR)), chance.uniform(0.0, 2.0)
+            with made.one(f"start {number}, seed {SEED}: {way} after {moment:.2f} s"):
+                terminal = opened((), way, box)
+                try:
+                    terminal.see("New training")
+                    terminal.press("\r", "[1 Hardware]")
+                    terminal.see("No GPU")
+                    terminal.press("\r", "[2 Backend]")
+                    terminal.press("\r", "[3 Recipe]")
+                    terminal.press("\r", "[4 Preview]")
+                    terminal.see("launch.sh")
+                    terminal.child.send("\r")
+                    watch(terminal, moment)
+                    cut(terminal, way)
+                    if way in {"terminate", "hang up"}:
+                        restored(terminal)
+                    run = settled(word)
+                    if run:
+                        before = run.attempt_log(1).stat().st_size
+                        until(lambda run=run, before=before: run.attempt_log(1).stat().st_size > before)
+                        assert stop(run).state == "stopped"
+                        assert marked(status(run).mark) == ()
+                    assert with_word(word) == []
+                finally:
+                    terminal.child.close(force=True)
