@@ -8,7 +8,8 @@ export PYTHON TORCH PIP_ARGS
 help:
 	@echo 'make run     open the wizard; without a terminal, train the quickstart'
 	@echo 'make test    lint, check types and run every test, as .ci/run does'
-	@echo 'make test-all  what takes too long for that: the whole fallback ladder, real engines, NeMo, 100,000 random events'
+	@echo 'make test-all  what takes too long for that: the whole fallback ladder, real engines, NeMo, 100,000 random events,'
+	@echo '                thousands of hostile values, stops, races and cut connections, with a table of what failed'
 	@echo 'make lint    lint and check types only'
 	@echo 'make clean   remove what these made'
 	@echo
@@ -48,9 +49,11 @@ test: lint
 # With TUI_TRAIN_TEST_BRIDGE, _AUTOMODEL and _DEEPSPEED naming a Python that has each, these are tested as well.
 test-all: environment
 	$(HEARING) TUI_TRAIN_TEST_LADDER=all TUI_TRAIN_TEST_REPEATS=20 TUI_TRAIN_TEST_FUZZ=20000 TUI_TRAIN_TEST_EVENTS=100000 \
+	  TUI_TRAIN_TEST_CUTS=150 TUI_TRAIN_TEST_STOPS=80 TUI_TRAIN_TEST_VALUES=2000 TUI_TRAIN_TEST_RACES=200 \
 	  .venv/bin/python -m pytest -n 3 --dist loadgroup \
 	  tests/test_ladder_real.py tests/test_survival.py tests/test_nemo_real.py tests/test_bridge_real.py \
-	  tests/test_launchers.py tests/test_engines.py tests/test_rejoin.py tests/test_fuzz.py tests/test_random_events.py
+	  tests/test_launchers.py tests/test_engines.py tests/test_rejoin.py tests/test_fuzz.py tests/test_random_events.py \
+	  tests/test_cuts.py tests/test_stops.py tests/test_values.py tests/test_races.py
 
 clean:
 	@if [ -e .venv/.made-by-make ]; then rm -rf .venv; elif [ -e .venv ]; then \

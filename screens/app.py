@@ -2,6 +2,7 @@
 
 import gc
 import os
+import sys
 import threading
 from collections.abc import Iterable
 from functools import partial
@@ -25,6 +26,7 @@ from tui_train.profile.types import Profile
 from tui_train.text import visible
 
 from . import STEPS
+from .ended import listen
 from .home import Home
 from .looking import Looking
 from .messages import (
@@ -70,6 +72,12 @@ class Wizard(Looking):
         self._typing: Timer | None = None
         if os.environ.get("SSH_CONNECTION"):
             self.animation_level = "none"
+
+    async def run_async(self, *, headless: bool = False, **how: Any) -> int | None:
+        """Run until it is left, or ended from outside."""
+        if not headless:
+            listen(self.leave, sys.__stderr__.fileno() if sys.__stderr__ else 2)
+        return await super().run_async(headless=headless, **how)
 
     def get_default_screen(self) -> Screen[None]:
         """Begin on Home."""
@@ -231,6 +239,10 @@ class Wizard(Looking):
 
     @on(LeaveWizard)
     def _leave(self) -> None:
+        self.leave()
+
+    def leave(self, code: int = 0) -> None:
+        """Keep the last values and end, with an exit code."""
         from tui_train.facts.ask import give_up
 
         lost = None
@@ -239,7 +251,7 @@ class Wizard(Looking):
         except Exception as error:  # noqa: BLE001 - as above
             lost = Text(visible(f"tui-train: the last values could not be kept: {error}"))
         give_up()
-        self.exit(0, message=lost)
+        self.exit(code, message=lost)
 
     def _keep(self) -> None:
         """Remember the profile while nobody waits for it, so that a lost connection does not lose it."""

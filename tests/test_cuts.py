@@ -201,3 +201,5 @@ def test_a_start_that_is_cut_is_a_run_or_nothing(box, word, record_property):
                     assert with_word(word) == []
                 finally:
                     terminal.child.close(force=True)
+                    for run in all_runs():
+                        stop(run, at_once=True)

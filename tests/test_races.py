@@ -1,4 +1,4 @@
-"""Many at once: of those that want one thing exactly one gets it. TUI_TRAIN_TEST_RACES is how many races there are altogether."""
+"""Many at once: of those that want one thing exactly one gets it; TUI_TRAIN_TEST_RACES says how many races."""
 
 import json
 import os

@@ -6,6 +6,7 @@ from unittest import mock
 
 import pytest
 import random_events
+from counting import PROPERTY
 from random_events import Fault, describe, play
 from tui_train.screens.home import Home
 
@@ -19,12 +20,13 @@ _FIRST = int(os.environ.get("TUI_TRAIN_TEST_SEED", "1"))
 
 @pytest.mark.timeout(300 + _EVENTS)
 @pytest.mark.parametrize("part", range(_PARTS))
-def test_random_events_bring_no_fault(part: int) -> None:
+def test_random_events_bring_no_fault(part: int, record_property: Any) -> None:
     failed = []
     for seed in range(_FIRST + part * _SESSIONS, _FIRST + (part + 1) * _SESSIONS):
         every = dict(enumerate(random_events.random_events(seed, _SESSION)))
         if faults := play(seed, [*every.values()]):
             failed.append(describe(seed, every, faults[0]))
+    record_property(PROPERTY, ["random events in the wizard", _SESSIONS * _SESSION, len(failed)])
     assert not failed, "\n".join(failed)
 
 

@@ -90,6 +90,7 @@ def goes_on(run, word):
     assert with_word(word) == []
 
 
+@pytest.mark.tries("killed wizards")
 @pytest.mark.parametrize("number", SURVIVALS)
 def test_a_run_survives_its_killed_wizard(terminals, last, number):
     del number
@@ -130,6 +131,7 @@ def wizards(home):
 CUTS = {"client": cut_client, "server": cut_server, "key": cut_by_key}
 
 
+@pytest.mark.tries("dropped ssh sessions")
 @pytest.mark.parametrize("number", SURVIVALS)
 def test_a_run_survives_a_dropped_ssh_session(terminals, last, tmp_path, number):
     with ssh.server(tmp_path, what="that runs survive a dropped ssh session") as words:
@@ -155,6 +157,7 @@ WAYS = [
 STOPS = [*itertools.islice(itertools.cycle(WAYS), REPEATS or len(WAYS))]
 
 
+@pytest.mark.tries("stops of every launcher")
 @pytest.mark.parametrize(
     "number", range(len(STOPS)), ids=lambda number: f"{number}-{STOPS[number][0]}{STOPS[number][1][0]}"
 )

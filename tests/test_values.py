@@ -30,8 +30,8 @@ PIECES = (
     "$(touch pwned)", "`touch pwned`", "$((1+1))", "${HOME}", "$'\\n'", '"$(touch pwned)"', "'; touch pwned; '",
     "\n touch pwned \n", "|| touch pwned", ">pwned", "<(touch pwned)", "\\\n", "\\$(touch pwned)", "'\\''", '\\"',
     "EOF", "\nEOF\ntouch pwned\n", "-rf", "--", "--plain", "-c 'touch pwned'", "{a,b}", "{1..9}", "a=b", "\r\n",
-    "\x1b]0;x\x07", "e\u0301", "中文", "👩🏽‍🔬", "x" * 50, "@TUI_TRAIN_RUN_DIR@", "$run_dir", "${settings[@]}", "%(x)s", "\u00a0",
-    "!$", "!!",
+    "\x1b]0;x\x07", "e\u0301", "中文", "👩🏽‍🔬", "x" * 50, "@TUI_TRAIN_RUN_DIR@", "$run_dir", "${settings[@]}", "%(x)s",
+    "\u00a0", "!$", "!!",
 )  # fmt: skip
 
 

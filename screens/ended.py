@@ -1,0 +1,48 @@
+"""A wizard that is asked to end from outside, or whose terminal is gone, leaves as by its own key: nothing is lost."""
+
+import asyncio
+import os
+import signal
+import termios
+import threading
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from types import FrameType
+from typing import NoReturn
+
+# Seconds for it to leave by itself: after that the terminal is restored, and the process ends.
+_PATIENCE = 5.0
+# The other screen, mouse, focus and pasting off; the cursor shown.
+_OFF = b"\x1b[?1000l\x1b[?1003l\x1b[?1015l\x1b[?1006l\x1b[?2004l\x1b[?1004l\x1b[<u\x1b[?1049l\x1b[?25h"
+
+
+def listen(leave: Callable[[int], None], terminal: int) -> None:
+    """Call `leave` with an exit code when the process is asked to end; from the main thread, in the loop it runs in."""
+    loop = asyncio.get_running_loop()
+    before = None
+    with suppress(termios.error, OSError):
+        before = termios.tcgetattr(terminal)
+    asked: list[int] = []
+
+    def end(number: int, _frame: FrameType | None) -> None:
+        if asked:
+            return
+        asked.append(number)
+        # The loop may wait for a terminal that takes nothing, or a thread for a disk.
+        threading.Thread(target=_give_up, args=(terminal, before, 128 + number), daemon=True).start()
+        loop.call_soon_threadsafe(leave, 128 + number)
+
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, end)
+
+
+def _give_up(terminal: int, before: "list[int | list[bytes | int]] | None", code: int) -> NoReturn:
+    time.sleep(_PATIENCE)
+    with suppress(termios.error, OSError):
+        if before is not None:
+            termios.tcsetattr(terminal, termios.TCSANOW, before)
+        os.set_blocking(terminal, False)
+        os.write(terminal, _OFF)
+        os.set_blocking(terminal, True)
+    os._exit(code)
