@@ -302,3 +302,28 @@ def test_a_search_that_ends_within_a_line_has_no_more_news(tmp_path):
     search._out = os.fdopen(read, "rb")
     assert [found.percent for found in search.news()] == [5]
     search.cancel()
+
+
+# ---- what threads read at once
+
+THREADS = """
+import sys, threading
+sys.setswitchinterval(1e-7)
+import msgspec
+from tui_train.parse import built
+inner = [msgspec.defstruct(f"I{n}", [(f"a{k}", int, 0) for k in range(20)]) for n in range(60)]
+Big = msgspec.defstruct("Big", [(f"f{n}", kind, msgspec.field(default_factory=kind)) for n, kind in enumerate(inner)])
+data = {f"f{n}": {"a1": 1} for n in range(60)}
+barrier = threading.Barrier(4)
+def one():
+    barrier.wait()
+    msgspec.convert(data, built(Big))
+threads = [threading.Thread(target=one) for _ in range(4)]
+for thread in threads: thread.start()
+for thread in threads: thread.join()
+"""
+
+
+def test_threads_that_read_one_type_for_the_first_time_do_not_end_the_process():
+    children = [subprocess.Popen([sys.executable, "-c", THREADS]) for _ in range(10)]
+    assert [child.wait(60) for child in children] == [0] * 10

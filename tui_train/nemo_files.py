@@ -17,6 +17,7 @@ from tui_train.errors import BadInput, CannotWrite, NotFound, Unavailable
 from tui_train.facts import probe
 from tui_train.facts.types import Toolchain
 from tui_train.files import write_beside, writing
+from tui_train.parse import built
 from tui_train.plan import nemo
 from tui_train.supervisor import regular
 from tui_train.text import home, visible
@@ -187,7 +188,7 @@ def _line(line: bytes) -> Told | None:
     if not line.startswith(b"{"):
         return None
     try:
-        return msgspec.json.decode(line, type=Told)
+        return msgspec.json.decode(line, type=built(Told))
     except (msgspec.MsgspecError, ValueError):
         return None
 

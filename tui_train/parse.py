@@ -1,5 +1,6 @@
 """Parsing of JSON and TOML that others may have written: whatever it is, it is a value or a reason in words."""
 
+import threading
 from typing import Any, TypeVar
 
 import msgspec
@@ -10,6 +11,8 @@ _Kind = TypeVar("_Kind")
 # Nothing that is read here has half as many levels.
 _DEEPEST = 64
 _LONGEST = 200
+_BUILDING = threading.Lock()
+_BUILT: set[Any] = set()
 
 
 class Unparsable(ValueError):
@@ -24,10 +27,22 @@ class Unparsable(ValueError):
         self.form = form
 
 
+def built(kind: type[_Kind]) -> type[_Kind]:
+    """Return a type that msgspec may fill, whatever other threads do.
+
+    What it keeps of a type it makes at the first use; another thread that uses the type meanwhile ends the process.
+    """
+    with _BUILDING:
+        if kind not in _BUILT:
+            msgspec.json.Decoder(kind)
+            _BUILT.add(kind)
+    return kind
+
+
 def json_as(data: bytes | str, kind: type[_Kind]) -> _Kind:
     """Return JSON in UTF-8 as a value of `kind`; Unparsable says why it is none."""
     try:
-        return msgspec.json.decode(data, type=kind)
+        return msgspec.json.decode(data, type=built(kind))
     except msgspec.ValidationError as error:
         raise Unparsable(_short(error), form=False) from None
     except UnicodeDecodeError:

@@ -13,6 +13,7 @@ from tui_train.diagnose.types import Diagnosis, Evidence
 from tui_train.errors import BadInput, TuiTrainError
 from tui_train.facts import documents
 from tui_train.facts.types import Document, Facts
+from tui_train.parse import built
 from tui_train.plan import fallbacks
 from tui_train.plan.in_force import in_force, settle
 from tui_train.presets import Preset, preset, takes
@@ -96,8 +97,8 @@ def _tried(profile: Profile, run: RunDir, position: int) -> Change:
     attempts = run.plan().get("attempts")
     told = attempts[position - 1] if isinstance(attempts, list) and 0 < position <= len(attempts) else None
     try:
-        change = Change("as tried", "", tuple(msgspec.convert(told, _Tried).edits.items()))
-        msgspec.convert(msgspec.to_builtins(apply(change, profile)), Profile)
+        change = Change("as tried", "", tuple(msgspec.convert(told, built(_Tried)).edits.items()))
+        msgspec.convert(msgspec.to_builtins(apply(change, profile)), built(Profile))
     except (msgspec.ValidationError, BadInput, RecursionError):
         return Change("as tried", "", ())
     return change

@@ -7,6 +7,7 @@ from pathlib import Path
 import msgspec
 
 from tui_train.diagnose.types import Signature
+from tui_train.parse import built
 from tui_train.supervisor.memory_words import OUT_OF_MEMORY
 
 # A line that only tells: a log record below ERROR, a Python warning, a line of a traceback's source (│: boxed).
@@ -25,7 +26,7 @@ class _File(msgspec.Struct, frozen=True):
 def signatures() -> tuple[tuple[Signature, tuple[re.Pattern[str], ...]], ...]:
     """Return each signature with its compiled expressions."""
     data = (Path(__file__).parent / "signatures.toml").read_bytes()
-    found = msgspec.toml.decode(data, type=_File).signature
+    found = msgspec.toml.decode(data, type=built(_File)).signature
     return tuple((entry, tuple(re.compile(text, re.MULTILINE) for text in _when(entry))) for entry in found)
 
 

@@ -12,6 +12,7 @@ from msgspec import Struct
 from tui_train.errors import AlreadyExists, BadInput, NotFound
 from tui_train.facts.types import Facts, Gpu, Machine, Toolchain
 from tui_train.files import read_regular, reason, write_new
+from tui_train.parse import built
 from tui_train.text import visible
 
 _FORMAT = "tui-train machine 1"
@@ -135,7 +136,7 @@ def _read(path: Path) -> bytes:
 
 def _decoded(data: bytes, kind: type[_Kind], source: str, remedy: str) -> _Kind:
     try:
-        found = msgspec.json.decode(data, type=kind)
+        found = msgspec.json.decode(data, type=built(kind))
         largest = max((abs(number) for number in _numbers(msgspec.to_builtins(found))), default=0)
     except (msgspec.MsgspecError, ValueError, RecursionError) as error:
         raise BadInput(f"{source} cannot be used: {visible(str(error))[:300]}", remedy) from error

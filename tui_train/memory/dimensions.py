@@ -8,6 +8,8 @@ from typing import Any, Literal
 import msgspec
 from msgspec import Struct
 
+from tui_train.parse import built
+
 
 class Dimensions(Struct, frozen=True, kw_only=True):
     """The shape of a decoder, as transformers builds one of its `type`; `exact` is the parameter count of its files.
@@ -110,7 +112,7 @@ class _Tables(Struct, frozen=True):
 @functools.cache
 def _tables() -> _Tables:
     text = resources.files("tui_train").joinpath("memory/models.toml").read_text("utf-8")
-    return msgspec.toml.decode(text, type=_Tables)
+    return msgspec.toml.decode(text, type=built(_Tables))
 
 
 def types() -> dict[str, dict[str, Any]]:
@@ -125,7 +127,7 @@ def known() -> dict[str, Dimensions]:
     found = {}
     for name, row in tables.models.items():
         values = {"name": name, **tables.types[row["type"]], **{key: row[key] for key in row if key != "also"}}
-        found[name] = msgspec.convert(values, Dimensions)
+        found[name] = msgspec.convert(values, built(Dimensions))
     return found
 
 

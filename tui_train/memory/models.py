@@ -11,7 +11,7 @@ from msgspec import Struct
 
 from tui_train.files import read_regular
 from tui_train.memory.dimensions import Dimensions, types
-from tui_train.parse import json_table
+from tui_train.parse import built, json_table
 from tui_train.supervisor.regular import open_regular
 from tui_train.text import visible
 
@@ -97,7 +97,7 @@ def dimensions(config: dict[str, Any], name: str = "") -> Dimensions:
         values["positions"] = number("n_positions", usual=1024)
     if kind == "falcon" and config.get("new_decoder_architecture"):
         values["kv"] = number("num_kv_heads")
-    return msgspec.convert(values | _variant(kind, config), Dimensions)
+    return msgspec.convert(values | _variant(kind, config), built(Dimensions))
 
 
 def _variant(kind: str, config: dict[str, Any]) -> dict[str, Any]:
@@ -138,7 +138,7 @@ def _count(path: Path) -> int:
     for name, described in header.items():
         if name == "__metadata__":
             continue
-        tensor = msgspec.json.decode(described, type=_Tensor)
+        tensor = msgspec.json.decode(described, type=built(_Tensor))
         if tensor.dtype not in _PLAIN:
             raise ValueError(f"{name} in {path.name} is {tensor.dtype}: quantized weights are not modelled")
         if min(tensor.shape, default=1) < 0 or not (count := math.prod(tensor.shape)) <= _MOST:

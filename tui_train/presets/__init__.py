@@ -10,6 +10,7 @@ import msgspec
 from msgspec import Struct
 
 from tui_train.errors import BadInput
+from tui_train.parse import built
 from tui_train.text import visible
 
 PLACEHOLDER = re.compile(r"\{([a-z][a-z0-9_]*)\}")
@@ -202,7 +203,7 @@ def texts_in(value: Any) -> Iterator[str]:
 @functools.cache
 def presets() -> dict[str, Preset]:
     """Return the shipped presets by name; `builtin` is the built-in trainer's own."""
-    return {name: msgspec.toml.decode(text, type=Preset) for name, text in texts().items()}
+    return {name: msgspec.toml.decode(text, type=built(Preset)) for name, text in texts().items()}
 
 
 @functools.cache

@@ -7,7 +7,7 @@ import msgspec
 
 from tui_train.errors import BadInput
 from tui_train.files import read_regular, reason
-from tui_train.parse import Unparsable, toml_table
+from tui_train.parse import Unparsable, built, toml_table
 from tui_train.places import presets_folder
 from tui_train.presets import (
     OWN,
@@ -71,7 +71,7 @@ def _own(file: Path) -> OwnPreset:
 def read(text: str, source: str) -> Preset:
     """Return the preset in a TOML text; BadInput names `source` and the key that is wrong."""
     try:
-        found = msgspec.convert(toml_table(text), Preset)
+        found = msgspec.convert(toml_table(text), built(Preset))
     except msgspec.ValidationError as error:
         raise BadInput(f"{source}: {plain(str(error))}", "Fix that value.") from None
     except Unparsable as error:

@@ -10,7 +10,7 @@ import tomli_w
 from tui_train import secrets
 from tui_train.errors import AlreadyExists, BadInput, NotFound
 from tui_train.files import PRIVATE, read_regular, reason, write_beside, write_new
-from tui_train.parse import Unparsable, toml_table
+from tui_train.parse import Unparsable, built, toml_table
 from tui_train.places import expanded, profiles_folder
 from tui_train.presets import presets
 from tui_train.presets.own import own_names, own_presets, plain
@@ -50,7 +50,7 @@ def loads(text: str, source: str = "the profile", folder: Path | None = None) ->
         data = {**data, "schema": 0}
     _refuse_unknown(data, source)
     try:
-        profile = msgspec.convert(data, Profile, strict=True)
+        profile = msgspec.convert(data, built(Profile), strict=True)
     except msgspec.ValidationError as error:
         raise BadInput(f"{source}: {plain(str(error))}", "Fix that value.") from None
     return _checked(profile, source, folder or Path.cwd())

@@ -18,6 +18,7 @@ from tui_train import __version__, secrets
 from tui_train.errors import AlreadyExists, TuiTrainError
 from tui_train.facts.saved import masking
 from tui_train.files import PRIVATE, folder_at, write_beside, write_new
+from tui_train.parse import built
 from tui_train.profile import store
 from tui_train.runs.rundir import RunDir
 from tui_train.runs.status import status
@@ -125,7 +126,7 @@ def _names(folder: int, pattern: str) -> list[str]:
 def _rendered(run: RunDir) -> set[str]:
     """Return the names of the files that the plan has beside launch.sh; not of supervisor/, which is this program's."""
     try:
-        files = msgspec.convert(run.plan(), _Files)
+        files = msgspec.convert(run.plan(), built(_Files))
     except msgspec.ValidationError:
         return set()
     configs = [config.path for config in files.configs]

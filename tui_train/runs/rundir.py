@@ -14,7 +14,7 @@ from msgspec import Meta, Struct
 
 from tui_train.errors import AlreadyExists, CannotWrite, NotFound
 from tui_train.files import folder_at, others, read_regular, reason, write_inside, writing
-from tui_train.parse import Unparsable, json_table
+from tui_train.parse import Unparsable, built, json_table
 from tui_train.places import expanded, runs_folder
 from tui_train.plan.types import Log
 from tui_train.render import PLAN, PROFILE, SCRIPT, File
@@ -101,7 +101,7 @@ class RunDir(Struct, frozen=True):
     def reading(self) -> Reading:
         """Return how the plan says that the training's own lines are read; what is none of ours is passed over."""
         try:
-            log = msgspec.convert(self.plan().get("log", {}), Log)
+            log = msgspec.convert(self.plan().get("log", {}), built(Log))
             return Reading(tuple(re.compile(expression) for expression in log.expressions), log.steps)
         except (msgspec.ValidationError, re.error, ValueError, RecursionError, OverflowError):
             return Reading()

@@ -15,6 +15,7 @@ import msgspec
 from msgspec import Struct
 
 from tui_train.facts.probe import child_command
+from tui_train.parse import built
 from tui_train.runs.logfile import Line, LogFile
 
 _ENTRY = 8
@@ -59,7 +60,7 @@ class Search:
         try:
             # One that was ended while it wrote leaves half a line.
             while (line := self._line()).endswith(b"\n"):
-                found = msgspec.json.decode(line, type=Found)
+                found = msgspec.json.decode(line, type=built(Found))
                 yield found
                 if found.done:
                     return
