@@ -244,7 +244,16 @@ def test_a_real_process(tmp_path, handled, after, phase):
         (("main",), "loss"),
     ],
 )
-@pytest.mark.parametrize("written", [str, lambda text: by(1, text), lambda text: tee(3, text)])
+@pytest.mark.parametrize(
+    "written",
+    [
+        str,
+        lambda text: by(1, text),
+        lambda text: tee(3, text),
+        lambda text: f"\r 40%|████      | 4/10 [00:00<00:00, 20.03it/s]{by(1, text)}",
+    ],
+    ids=["plain", "hook", "tee", "behind a bar"],
+)
 def test_the_phase_is_that_of_the_innermost_frame(tmp_path, frames, phase, written):
     assert end(tmp_path, f"{FULL}\n{STEPS}\n{written(traceback(OOM, *frames))}\n{SUMMARY}").phase == phase
     assert phase in WHERE
