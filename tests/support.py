@@ -8,6 +8,8 @@ import sys
 import time
 from pathlib import Path
 
+import pytest
+
 from tui_train.facts.types import ContainerEngine, ContainerImage, Facts, Gpu, Machine, NemoRecipes, Toolchain
 from tui_train.presets import PLACEHOLDERS, presets, takes
 from tui_train.profile import fields
@@ -178,6 +180,24 @@ def plain_environment(**more):
     """An environment without this machine's own settings."""
     kept = {name: os.environ[name] for name in ("PATH", "HOME") if name in os.environ}
     return {**kept, "LC_ALL": "C.UTF-8", **more}
+
+
+def alone(requirement, what, temporary):
+    """Where a package lies without what it needs, installed once; skips what is tested where it cannot be."""
+    folder = Path(__file__).parent / ".built" / requirement.replace("==", "-")
+    if not folder.is_dir():
+        command = [sys.executable, "-m", "pip", "install", "-q", "--no-deps", "--target", temporary / "lib"]
+        done = subprocess.run([*command, requirement], capture_output=True, text=True, check=False)
+        if done.returncode != 0:
+            pytest.skip(f"NOT TESTED: {what}: {requirement} cannot be installed: {done.stderr[-300:]}")
+        folder.parent.mkdir(exist_ok=True)
+        own = f"{folder}.{os.getpid()}"
+        subprocess.run(["cp", "-r", temporary / "lib", own], check=True)
+        try:
+            Path(own).rename(folder)
+        except OSError:  # another worker was first
+            shutil.rmtree(own)
+    return str(folder)
 
 
 def bash(run, *arguments, env=None, timeout=120):

@@ -15,6 +15,7 @@ from pathlib import Path
 import msgspec
 import pytest
 import support
+import warm
 
 from tui_train.changes import apply
 from tui_train.diagnose import Evidence, command, diagnose, of_log, of_run
@@ -90,7 +91,7 @@ REAL = {
 
 def python(code, **more):
     return subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, timeout=120, check=False, **more
+        [warm.training(), "-c", code], capture_output=True, text=True, timeout=120, check=False, **more
     )
 
 
@@ -154,7 +155,7 @@ def test_the_root_comes_before_its_echoes(tmp_path):
         "if dist.get_rank() == 1: raise RuntimeError('CUDA out of memory. Tried to allocate 3.00 GiB')\n"
         "dist.all_reduce(torch.ones(1))\n"
     )
-    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2", str(script)]
+    command = [warm.training(), "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2", str(script)]
     environment = {**os.environ, "GLOO_SOCKET_IFNAME": "lo"}
     done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False, env=environment)
     found = said(done.stdout + done.stderr, done.returncode)

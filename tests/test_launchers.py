@@ -13,7 +13,8 @@ from typing import get_args
 
 import msgspec
 import pytest
-from support import SCRIPTS, UUIDS, facts, gpu, plain_environment, profile, ready
+import warm
+from support import SCRIPTS, UUIDS, alone, facts, gpu, plain_environment, profile, ready
 
 from tui_train.checks import check
 from tui_train.choices import options
@@ -25,7 +26,6 @@ from tui_train.plan.resolve import resolve
 from tui_train.plan.types import argv
 from tui_train.profile.types import Launcher, Strategy
 
-BUILT = Path(__file__).parent / ".built"
 HF = {"trainer.kind": "script", "trainer.script": "/t.py", "trainer.preset": "hf-trainer"}
 WAYS = [*itertools.product(
     ("ddp", "fsdp2", "zero1", "zero2", "zero3"), (False, True), (0, 1, 2), ("fp32", "bf16", "fp16"), (1, 2),
@@ -76,8 +76,9 @@ def parsed(tool, lines, path=""):
     environment = plain_environment(
         CUDA_VISIBLE_DEVICES="", HF_HOME="/nowhere", **({"PYTHONPATH": path} if path else {})
     )
+    python = sys.executable if path else warm.training()
     done = subprocess.run(
-        [sys.executable, SCRIPTS / "parse.py"], input=json.dumps({"tool": tool, "lines": lines}), env=environment,
+        [python, SCRIPTS / "parse.py"], input=json.dumps({"tool": tool, "lines": lines}), env=environment,
         capture_output=True, text=True, timeout=300, check=False,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
@@ -89,17 +90,7 @@ def older(tmp_path_factory):
     """Where another version of accelerate lies, installed beside this one's other libraries."""
 
     def make(version):
-        folder = BUILT / f"accelerate-{version}"
-        if not folder.is_dir():
-            beside = tmp_path_factory.mktemp("pip") / "lib"
-            command = [sys.executable, "-m", "pip", "install", "-q", "--no-deps", "--target", beside]
-            done = subprocess.run([*command, f"accelerate=={version}"], capture_output=True, text=True, check=False)
-            if done.returncode != 0:
-                pytest.skip(f"NOT TESTED: accelerate {version}, which cannot be installed: {done.stderr[-300:]}")
-            BUILT.mkdir(exist_ok=True)
-            subprocess.run(["cp", "-r", beside, f"{folder}.{os.getpid()}"], check=True)
-            Path(f"{folder}.{os.getpid()}").rename(folder)
-        return str(folder)
+        return alone(f"accelerate=={version}", f"accelerate {version}", tmp_path_factory.mktemp("pip"))
 
     return make
 

@@ -67,7 +67,7 @@ def test_known_shapes_have_as_many_parameters_as_transformers_gives_them():
              "Qwen3-0.6B", "Phi-3-mini-4k", "starcoder2-3b", "Mixtral-8x7B"]  # fmt: skip
     shapes = [by_name(name) for name in names]
     rows = json.dumps([traces.configuration(shape) for shape in shapes])
-    done = subprocess.run([sys.executable, "-c", COUNT, rows], capture_output=True, text=True, check=True)
+    done = subprocess.run([warm.training(), "-c", COUNT, rows], capture_output=True, text=True, check=True)
     assert [int(line) for line in done.stdout.split()] == [shape.parameters for shape in shapes]
 
 
@@ -100,12 +100,12 @@ def test_what_is_foretold_is_what_two_real_steps_take(sizes, batch, more, error)
     model = own(*sizes)
     how = How(micro_batch=batch[0], sequence_length=batch[1], optimizer="adamw_fused", **more)
     question = traces.question(model, how)
-    measured = traces.measure(sys.executable, question)
+    measured = traces.measure(warm.training(), question)
     assert not measured.problem
     assert measured.parameters == model.parameters
     most = measured.peak[1]
     assert estimate(model, how).peak.total == pytest.approx(most, rel=error)
-    traced = traces.trace(sys.executable, question)
+    traced = traces.trace(warm.training(), question)
     assert traced.peak[1] == pytest.approx(most, rel=0.02), traced.problem
 
 
@@ -113,7 +113,7 @@ def test_what_is_foretold_is_what_two_real_steps_take(sizes, batch, more, error)
 def counted():
     """Ask what a trace counts, by phases."""
     folder = resources.files("tui_train") / "target" / "memory"
-    command = [sys.executable, "-c", COUNTING, str(folder)]
+    command = [warm.training(), "-c", COUNTING, str(folder)]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as child:
 
         def ask(question):
@@ -302,7 +302,7 @@ def test_a_trace_counts_what_is_trained_not_what_the_files_hold(tmp_path):
     chosen = profile({"trainer.model": str(tmp_path)})
     where = msgspec.structs.replace(facts(), models={str(tmp_path): folder(str(tmp_path))})
     found = asked(where, resolve(chosen, where))
-    told = traces.trace(sys.executable, traces.question(found.model, found.how, found.folder))
+    told = traces.trace(warm.training(), traces.question(found.model, found.how, found.folder))
     assert told.peak[1] == pytest.approx(estimate(found.model, found.how).peak.total, rel=0.1)
 
 
@@ -480,8 +480,8 @@ def test_the_command_prints_phases_and_json():
 def test_a_trace_that_fails_or_is_cancelled_says_so():
     question = traces.question(Dimensions(type="nothing", layers=1, hidden=8, heads=1, ffn=8, vocab=8), How(
         micro_batch=1, sequence_length=8))  # fmt: skip
-    assert "nothing" in traces.trace(sys.executable, question).problem
-    assert traces.trace(sys.executable, question, lambda: True).problem
+    assert "nothing" in traces.trace(warm.training(), question).problem
+    assert traces.trace(warm.training(), question, lambda: True).problem
     assert "cannot be started" in traces.trace("/no/python", question).problem
 
 

@@ -2,10 +2,10 @@
 
 import json
 import subprocess
-import sys
 from importlib import resources
 
 import pytest
+import warm
 from msgspec.structs import replace
 
 from tui_train.memory.dimensions import Dimensions, by_name
@@ -83,7 +83,7 @@ dist.destroy_process_group()
 @pytest.mark.training
 def test_only_fsdps_first_version_holds_the_gradients_of_frozen_layers_inputs():
     target = str(resources.files("tui_train").joinpath("target/memory"))
-    words = [sys.executable, "-W", "ignore", "-c", REAL, target]
+    words = [warm.training(), "-c", REAL, target]
     done = subprocess.run(words, capture_output=True, text=True, check=True)
     alone, first, second = json.loads(done.stdout.splitlines()[-1])
     assert second == pytest.approx(alone, abs=1)

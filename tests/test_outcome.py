@@ -11,6 +11,7 @@ import sys
 
 import msgspec
 import pytest
+import warm
 from support import SCRIPTS, bash, exported, facts, plain_environment, profile, stub, until
 
 from tui_train import run_commands
@@ -219,10 +220,11 @@ def trained(folder, steps, source, name):
     script = folder / "train.py"
     script.write_text(source)
     chosen = profile({
-        **OURS, "trainer.preset": "hf-trainer", "trainer.script": str(script), "trainer.output": str(folder / "out"),
+        **OURS, "trainer.preset": "hf-trainer", "trainer.python": warm.training(), "trainer.script": str(script),
+        "trainer.output": str(folder / "out"),
         "recipe.steps": steps, "recipe.checkpoint_every": 2, "recipe.micro_batch": 2, "recipe.global_batch": 2,
     })  # fmt: skip
-    run, plan = exported(folder / name, chosen, facts())
+    run, plan = exported(folder / name, chosen, facts(python=warm.training()))
     run.plan_file.write_bytes(msgspec.json.encode(plan))
     done = bash(run)
     assert done.returncode == 0, run.attempt_log(1).read_text()

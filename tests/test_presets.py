@@ -12,6 +12,7 @@ from pathlib import Path
 
 import msgspec
 import pytest
+import warm
 import yaml
 from support import SCRIPTS, bash, exported, facts, gpu, plain_environment, profile, ready, taken, until
 from test_in_force import FACTORY, filed
@@ -85,7 +86,7 @@ PASSED = {
 def chosen_for(name, folder, **more):
     """A profile with this preset, and facts that know its YAML file, which is written to the folder."""
     values = taken({**RECIPE, "trainer.preset": name, "trainer.python": sys.executable, **more})
-    found = facts()
+    found = facts(python=values["trainer.python"])
     if (file := presets()[name].file) and file.needs_yours:
         (folder / "mine.yaml").write_text(MINE)
         values["trainer.config"] = str(folder / "mine.yaml")
@@ -148,6 +149,7 @@ def noted_run(folder, name, launcher, **more):
         name,
         project,
         **{
+            "trainer.python": warm.training(),
             "trainer.script": str(project / "train.py"),
             "trainer.launcher": launcher,
             "trainer.environment": variables,
@@ -272,6 +274,7 @@ def log_of(run, number):
 def test_a_training_like_nanogpt_goes_on_from_its_one_checkpoint(tmp_path):
     (tmp_path / "mine.py").write_text("batch_size = 99\nmemory_for = 2\nfails_at = 6\n")
     values = {
+        "trainer.python": warm.training(),
         "trainer.script": str(SCRIPTS / "nano.py"),
         "trainer.arguments": (str(tmp_path / "mine.py"),),
         "recipe.learning_rate": 0.05,
@@ -345,7 +348,9 @@ def test_a_training_by_a_yaml_file_climbs_down_with_another_file(tmp_path):
         "recipe.learning_rate": 0.1,
     }
     found = msgspec.structs.replace(
-        facts(), documents={str(config): document(str(config))}, presets={"my yaml": OwnPreset(path="/p", preset=own)}
+        facts(python=warm.training()),
+        documents={str(config): document(str(config))},
+        presets={"my yaml": OwnPreset(path="/p", preset=own)},
     )
     run, made = exported(tmp_path / "my run", profile(taken(values, own)), found)
     assert bash(run).returncode == 0, log_of(run, 1)
@@ -669,6 +674,7 @@ def test_the_hf_trainer_itself_understands_its_evaluation_batch(tmp_path):
 @parsers
 def test_trl_itself_understands_lora_and_its_evaluation_batch(real, tmp_path):
     chosen, found = chosen_for("trl", tmp_path, **{"trainer.script": "", **FALLEN})
+    # A Python that has imported transformers without peft says that there is none.
     words = argv(plan(chosen, found).attempts[0].command, "/run")
     told = parsed(real, """
         import json, sys
@@ -678,13 +684,13 @@ def test_trl_itself_understands_lora_and_its_evaluation_batch(real, tmp_path):
         lora = get_peft_config(model)
         print(json.dumps([read.per_device_eval_batch_size, read.eval_accumulation_steps, model.use_peft,
               model.lora_target_modules, lora.target_modules, lora.r, SFTConfig.per_device_eval_batch_size]))
-    """, *words[words.index("trl.scripts.sft") + 1 :])  # fmt: skip
+    """, *words[words.index("trl.scripts.sft") + 1 :], python=sys.executable)  # fmt: skip
     assert told == [1, 8, True, "all-linear", "all-linear", 16, presets()["trl"].eval_batch]
 
 
-def parsed(real, code, *words):
+def parsed(real, code, *words, python=None):
     environment = plain_environment(PYTHONPATH=str(real), DISABLE_VERSION_CHECK="1", HF_HUB_OFFLINE="1")
-    command = [sys.executable, "-c", textwrap.dedent(code), *words]
+    command = [python or warm.training(), "-c", textwrap.dedent(code), *words]
     done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False, timeout=200)
     assert done.returncode == 0, done.stderr[-2000:]
     return json.loads(done.stdout.splitlines()[-1])

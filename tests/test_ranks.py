@@ -9,6 +9,7 @@ from types import SimpleNamespace
 
 import msgspec
 import pytest
+import warm
 from support import UUIDS, bash, exported, facts, plain_environment, profile
 
 import tui_train
@@ -49,18 +50,19 @@ def script(tmp_path, before=""):
     return path
 
 
-def made(tmp_path, source, processes=1, launcher="python", **values):
-    """A run folder for a script on the CPU, with its plan as data."""
+def made(tmp_path, source, processes=1, launcher="python", python=None, **values):
+    """A run folder for a script on the CPU, with its plan as data; `python` is the real one where it is given."""
+    python = python or warm.training()
     chosen = profile({
         "trainer.kind": "script",
         "trainer.preset": "custom",
         "trainer.launcher": launcher,
-        "trainer.python": sys.executable,
+        "trainer.python": python,
         "trainer.script": str(source),
         "hardware.processes": processes,
         **{key.replace("__", "."): value for key, value in values.items()},
     })  # fmt: skip
-    run, plan = exported(tmp_path / "run", chosen, facts())
+    run, plan = exported(tmp_path / "run", chosen, facts(python=python))
     run.plan_file.write_bytes(msgspec.json.encode(plan))
     return run
 
@@ -211,7 +213,7 @@ def test_in_a_few_words():
 
 @pytest.mark.training
 def test_plain_python_shows_its_device_once_at_the_first_gradients(tmp_path):
-    run = made(tmp_path, script(tmp_path))
+    run = made(tmp_path, script(tmp_path), python=sys.executable)
     log = trained(run)
     host = os.uname().nodename
     assert lines(log) == [f"rank 0/1 | host {host} | device cpu | backend none"]
@@ -225,7 +227,7 @@ def test_plain_python_shows_its_device_once_at_the_first_gradients(tmp_path):
 @pytest.mark.parametrize("launcher", ["torchrun", "accelerate"])
 def test_each_rank_of_a_group_shows_its_device_once(tmp_path, launcher, capsys):
     before = GROUP if launcher == "torchrun" else "from accelerate import Accelerator; Accelerator()"
-    run = made(tmp_path, script(tmp_path, before), 2, launcher)
+    run = made(tmp_path, script(tmp_path, before), 2, launcher, python=sys.executable)
     log = trained(run)
     host = os.uname().nodename
     assert lines(log) == [f"rank {number}/2 | host {host} | device cpu | backend gloo" for number in (0, 1)]
@@ -287,7 +289,7 @@ def test_the_python_path_and_a_module_of_the_same_name_stay(tmp_path):
     mine.mkdir()
     (mine / "sitecustomize.py").write_text("import builtins, os\nbuiltins.mine = os.environ['PYTHONPATH']\n")
     before = "import builtins, sitecustomize; print('mine', builtins.mine, sitecustomize.__file__)"
-    run = made(tmp_path, script(tmp_path, before))
+    run = made(tmp_path, script(tmp_path, before), python=sys.executable)
     log = trained(run, PYTHONPATH=str(mine))
     assert f"mine {run.path}/shim:{mine} {mine}/sitecustomize.py" in log
     assert len(lines(log)) == 1
@@ -302,7 +304,7 @@ def test_it_can_be_turned_off(tmp_path):
 @pytest.mark.training
 def test_a_script_that_fails_at_an_import_fails_as_before(tmp_path):
     source = script(tmp_path, "import nothing_of_this_name")
-    run = made(tmp_path, source)
+    run = made(tmp_path, source, python=sys.executable)
     log = trained(run, code=1)
     alone = subprocess.run(
         [sys.executable, source], env=plain_environment(), capture_output=True, text=True, check=False

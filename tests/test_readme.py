@@ -5,12 +5,12 @@ import os
 import re
 import shlex
 import subprocess
-import sys
 from pathlib import Path
 
 import click
 import msgspec
 import pytest
+import warm
 
 from tui_train import cli, places
 from tui_train.presets import own, presets
@@ -73,7 +73,7 @@ def run(words, folder):
         takes_edits = rest and any(param.name == "edits" for param in cli.cli.commands[rest[0]].params)
         # Other trainers than the built-in one have numbers of their own.
         ours = {"quickstart", "mine"} & {*rest} and not any("trainer.kind=" in word for word in rest)
-        words = [sys.executable, "-m", "tui_train", *rest, *((SETTINGS if ours else CPU) if takes_edits else [])]
+        words = warm.program(*rest, *((SETTINGS if ours else CPU) if takes_edits else []))
     elif name == "bash":
         words = [*words, "--dry-run"]
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}

@@ -2,6 +2,7 @@
 
 import json
 import os
+import resource
 import signal
 import subprocess
 import sys
@@ -68,6 +69,13 @@ def test_it_does_not_live_on_without_its_process(script):
         pid = int(process.stdout.readline())
         process.kill()
     until(lambda: is_gone(pid), what="it lives on")
+
+
+def test_its_limits_are_those_of_its_process(script, tmp_path):
+    text = "open('big', 'wb').write(bytes(99999))"
+    limits = {"preexec_fn": lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (4096, 4096))}
+    done = subprocess.run([warm.training(), script(text)], cwd=tmp_path, check=False, stderr=subprocess.PIPE, **limits)
+    assert b"OSError" in done.stderr
 
 
 def test_the_real_one_takes_what_it_cannot(tmp_path):

@@ -1,11 +1,11 @@
 """Pythons that have imported already what takes longer than what is tested: the training libraries, or this program.
 
 `training()` and `program()` are executables that take the place of `python` in a profile or a command. Each start is a
-process like any other, with the arguments, the environment, the parent and the files that it was given; but the script
+process like any other, with the arguments, environment, parent, limits and files that it was given; but the script
 runs in a fork of a server, which has imported the modules. Signals reach the fork; each of the two ends with the other,
 and the process with the fork's exit code or signal. What a server cannot stand for, the real Python does: any option
-but -u, a variable that an interpreter reads as it starts. Tests of what is imported, of process trees and of what lives
-on after whom take the real one.
+but -u and -B, a variable that an interpreter reads as it starts. Tests of what is imported, of process trees and of
+what outlives whom take the real one.
 
 As a program, this is the server: python warm.py FOLDER KIND FILE
 """
@@ -18,6 +18,7 @@ import importlib
 import io
 import os
 import random
+import resource
 import runpy
 import selectors
 import signal
@@ -59,8 +60,9 @@ def real():
     posix.execv({real!r}, [{real!r}, *sys.argv[1:]])
 
 words = sys.argv[1:]
-unbuffered = words[:1] == ["-u"]
-words = words[unbuffered:]
+options = set()
+while words[:1] in (["-u"], ["-B"]):
+    options.add(words.pop(0))
 late = (b"PYTHONDONTWRITEBYTECODE", b"PYTHONPATH", b"PYTHONUNBUFFERED")
 early = [name for name in posix.environ if name.startswith((b"PYTHON", b"LD_")) and name not in late]
 if early or not words or (words[0].startswith("-") and words[0] not in ("-m", "-c")):
@@ -77,8 +79,8 @@ for number in passed - ignored:
     _signal.signal(number, lambda number, _: server.send(bytes([number])))
 mask = posix.umask(0)
 posix.umask(mask)
-unbuffered = unbuffered or b"PYTHONUNBUFFERED" in posix.environ
-me = (sys.argv[0], unbuffered, words, posix.environ, posix.getcwdb(), posix.getppid(), mask, ignored)
+unbuffered = "-u" in options or b"PYTHONUNBUFFERED" in posix.environ
+me = (sys.argv[0], unbuffered, words, posix.environ, posix.getcwdb(), posix.getpid(), posix.getppid(), mask, ignored)
 told = repr(me).encode()
 files = b"".join(number.to_bytes(4, sys.byteorder) for number in (0, 1, 2))
 server.sendmsg([len(told).to_bytes(8, "big")], [(_socket.SOL_SOCKET, _socket.SCM_RIGHTS, files)])
@@ -231,12 +233,15 @@ class Server:
 
 def become(kind, told, files):
     """Make this fork what the client was started as; return what runs it."""
-    executable, unbuffered, words, environment, folder, parent, mask, ignored = ast.literal_eval(told.decode())
+    executable, unbuffered, words, environment, folder, pid, parent, mask, ignored = ast.literal_eval(told.decode())
     os.setsid()
     for number, file in enumerate(files):
         os.dup2(file, number)
         os.close(file)
     os.umask(mask)
+    for name in [name for name in dir(resource) if name.startswith("RLIMIT_")]:
+        limit = getattr(resource, name)
+        resource.setrlimit(limit, resource.prlimit(pid, limit))
     os.chdir(folder)
     os.environ.clear()
     os.environb.update(environment)
@@ -253,7 +258,8 @@ def become(kind, told, files):
     if kind == "training":
         # What a launcher starts is to be as quick.
         sys.executable = executable
-    sys.dont_write_bytecode = bool(os.environ.get("PYTHONDONTWRITEBYTECODE"))
+    # Of -B as well, which only those ask for whose folder is not to be written to.
+    sys.dont_write_bytecode = True
     os.getppid = lambda: parent
     random.seed()
     is_module, is_code = words[0] == "-m", words[0] == "-c"
