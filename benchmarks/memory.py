@@ -1,4 +1,4 @@
-"""Compare what is foretold of GPU memory with what others measured: `python benchmarks/memory.py FILE.csv`.
+"""Compare what is predicted of GPU memory with what others measured: `python benchmarks/memory.py FILE.csv`.
 
 FILE has the columns model, gpus, gpu, mode, lora_r, dtype, amp, micro_bs, seq, grad_ckpt, attn, optimizer, kernels,
 parallel, peak_alloc_gib, nvidia_smi_gib, outcome and source. `--trace` asks the trace as well (in this Python, which
@@ -17,26 +17,26 @@ from pathlib import Path
 import msgspec
 from memory_rows import GIB, Case, asked, card, read
 
-from tui_train.memory import foretell as profiles
+from tui_train.memory import predict as profiles
 from tui_train.memory import trace as traces
 from tui_train.memory.estimate import estimate
 from tui_train.memory.verdict import verdict
 from tui_train.plan.resolve import resolve
 
 
-def foretell(case: Case) -> Case:
+def predict(case: Case) -> Case:
     """Return the case with the closed form's answer, and with what `tui-train estimate` says of a profile for it."""
     if case.model is None or case.how is None or case.left_out:
         return case
     found = estimate(case.model, case.how)
     told = verdict(found, card(case.row), case.how)
     profile, facts = asked(case.row, case.how)
-    by_profile = profiles.foretell(facts, resolve(profile, facts))
+    by_profile = profiles.predict(facts, resolve(profile, facts))
     if by_profile.estimate is None:
         raise AssertionError(by_profile.why_not)
     return msgspec.structs.replace(
         case,
-        foretold=found.peak.total / GIB,
+        predicted=found.peak.total / GIB,
         verdict=told.band,
         by_profile=by_profile.estimate.peak.total / GIB,
         profile_verdict=by_profile.band or "",
@@ -80,7 +80,7 @@ def summary(name: str, errors: Iterable[float], within: float) -> str:
 def report(cases: list[Case], *, rows: bool) -> None:
     """Print the tables."""
     tables = (
-        ("Closed form", "foretold", 0.15),
+        ("Closed form", "predicted", 0.15),
         ("Closed form, by a profile", "by_profile", 0.15),
         ("Trace", "traced", 0.10),
     )
@@ -92,7 +92,7 @@ def report(cases: list[Case], *, rows: bool) -> None:
         for source in sorted({case.source for case, _ in errors}):
             print(summary(source, (error for case, error in errors if case.source == source), within))
         print(summary("all", (error for _, error in errors), within))
-        print("\nMisses\n\n| Model | Training | foretold/measured GiB | error |\n|---|---|---|---|")
+        print("\nMisses\n\n| Model | Training | predicted/measured GiB | error |\n|---|---|---|---|")
         for case, error in sorted(errors, key=lambda item: -abs(item[1])):
             if abs(error) > within or rows:
                 how = f"{case.row['gpus']} GPU, {case.row['mode']}, {case.row['kernels']}, batch {case.row['micro_bs']}"
@@ -110,13 +110,13 @@ def report(cases: list[Case], *, rows: bool) -> None:
 
 
 def main() -> None:
-    """Read, foretell, print."""
+    """Read, predict, print."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("file", type=Path)
     parser.add_argument("--trace", action="store_true")
     parser.add_argument("--rows", action="store_true")
     arguments = parser.parse_args()
-    cases = [foretell(case) for case in read(arguments.file)]
+    cases = [predict(case) for case in read(arguments.file)]
     if arguments.trace:
         with ThreadPoolExecutor(3) as pool:
             cases = list(pool.map(trace, cases))

@@ -19,7 +19,7 @@ NUMBERS = {"bfloat16": "bf16", "float16": "fp16", "float32": "fp32"}
 
 
 class Case(Struct, frozen=True, kw_only=True):
-    """A row: what was measured, and what is foretold; `left_out` says why nothing is."""
+    """A row: what was measured, and what is predicted; `left_out` says why nothing is."""
 
     row: dict[str, str]
     source: str
@@ -27,7 +27,7 @@ class Case(Struct, frozen=True, kw_only=True):
     how: How | None = None
     measured: float | None = None
     left_out: str = ""
-    foretold: float | None = None
+    predicted: float | None = None
     by_profile: float | None = None
     traced: float | None = None
     verdict: str = ""

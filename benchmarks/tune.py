@@ -23,7 +23,7 @@ from tui_train.workflow import look, prepare
 
 
 def grid(profile: Profile, facts: Facts, folder: Path) -> tuple[Tuned, str]:
-    """Return the trials of every setting that is not foretold to be too large for sure."""
+    """Return the trials of every setting that is not predicted to be too large for sure."""
     resolved = resolve(profile, facts)
     among = space(profile, facts, resolved)
     cards = tuple(gpu.uuid for gpu in resolved.gpus) if resolved.device == "cuda" else ()

@@ -53,9 +53,9 @@ class Home(Base):
 
     HELP = """Home
 
-Start a new training, begin with a saved profile, or open a run: a live one goes on while nobody watches.
+Start a new training, begin with a saved profile, or open a run: a live one continues without a viewer.
 
-Enter opens what is marked, up and down move. N starts anew. S ends the marked run and all its processes.
+Enter opens what is marked, up and down move. N starts a new one. S ends the marked run and all its processes.
 All screens: Enter next, Esc back, F1 or ? help, Ctrl+P all actions, Q quit."""
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("n", "new", "New"),

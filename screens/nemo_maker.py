@@ -8,7 +8,7 @@ from tui_train import nemo_files
 from tui_train.errors import BadInput, TuiTrainError
 from tui_train.facts.types import Facts
 from tui_train.nemo_commands import progress
-from tui_train.nemo_files import Data, Told
+from tui_train.nemo_files import Data, Progress
 from tui_train.profile.types import Profile
 from tui_train.text import visible
 
@@ -56,7 +56,7 @@ class NemoMaker(Step):
 
     @work(thread=True, exclusive=True, group="make")
     def _prepare(self, data: Data, python: str) -> None:
-        def say(told: Told) -> None:
+        def say(told: Progress) -> None:
             self.app.call_from_thread(self.notify, f"{told.split}: {progress(told)}", timeout=2, markup=False)
 
         try:

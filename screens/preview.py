@@ -124,7 +124,7 @@ F2 mends what it can of the findings at the top; an error stops the start."""
             lines.append(Text("\n".join(f"  {visible(line)}" for line in said if line)))
         else:
             lines.append(
-                Text("  Nothing can be run before the errors are mended: F2 where it helps, else Esc and change it.")
+                Text("  Nothing can be run before the errors are fixed: F2 where it helps, else Esc and change it.")
             )
         self.query_one("#findings", Static).update(Text("\n").join(lines))
         names = Text(" ", no_wrap=True, overflow="ellipsis")
@@ -261,7 +261,7 @@ F2 mends what it can of the findings at the top; an error stops the start."""
 
 def _said(finding: Finding) -> Text:
     mark = {"error": "!", "warning": "·", "note": " "}[finding.level]
-    more = "  F2 mends it." if finding.change else ""
+    more = "  F2 fixes it." if finding.change else ""
     style = "bold" if finding.level == "error" else ""
     return Text(f"{mark} {visible(finding.message)}. {visible(finding.remedy)}{more}", style)
 

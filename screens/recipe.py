@@ -13,7 +13,7 @@ from textual.worker import get_current_worker
 
 from tui_train.errors import BadInput, TuiTrainError
 from tui_train.memory import trace, words
-from tui_train.memory.foretell import Foretold, effects, foretell
+from tui_train.memory.predict import Prediction, effects, predict
 from tui_train.memory.rungs import RUNGS, rung, why_not
 from tui_train.memory.trace import Counted
 from tui_train.plan import batch
@@ -37,7 +37,7 @@ class Recipe(Step):
 
 Micro batch is what one process takes at a time, global batch what one optimizer step sees. Their quotient over all
 processes is the accumulation; it must divide exactly.
-The lines at the top foretell what each GPU will hold, at once and by sums; F3 counts it with the model's own code
+The lines at the top predict what each GPU will hold, at once and by sums; F3 counts it with the model's own code
 in the Python that trains, in some seconds and without a GPU. Neither knows what other programs take of a card later.
 F4 tries micro batches in short real trainings and offers the fastest.
 The ladder says what is tried when a GPU runs out of memory, from top to bottom: Space picks a rung, [ and ] move it.
@@ -70,7 +70,7 @@ Those that change the training ask for your consent; the others keep it the same
     def __init__(self) -> None:
         """Begin with nothing traced."""
         super().__init__()
-        self._foretold: Foretold | None = None
+        self._prediction: Prediction | None = None
         self._counted: dict[object, Counted] = {}
         self._tracing: object = None
 
@@ -124,7 +124,7 @@ Those that change the training ask for your consent; the others keep it the same
     def _show_memory(self, resolved: Resolved) -> None:
         if self.facts is None:
             return
-        self._foretold = found = foretell(self.facts, resolved)
+        self._prediction = found = predict(self.facts, resolved)
         changes = effects(self.facts, resolved)
         counted = self._counted.get(found.asked)
         lines = (
@@ -156,9 +156,9 @@ Those that change the training ask for your consent; the others keep it the same
         if self._refused():
             return
         resolved = self._resolved(self.facts) if self.facts else None
-        asked = self._foretold.asked if self._foretold else None
+        asked = self._prediction.asked if self._prediction else None
         if resolved is None or resolved.toolchain is None or asked is None or asked.model is None or asked.how is None:
-            why = self._foretold.why_not if self._foretold else ""
+            why = self._prediction.why_not if self._prediction else ""
             error = BadInput(f"there is nothing to trace{why and ': '}{why}", "Name a model, and a Python that trains.")
             self.post_message(Complaint(error))
         elif why := trace.uncovered(asked.model, asked.how):

@@ -20,7 +20,7 @@ from tui_train.facts.samples import Samples
 from tui_train.facts.types import Facts
 from tui_train.profile import store
 from tui_train.profile.types import Profile
-from tui_train.runs.follow import Told, watch
+from tui_train.runs.follow import RunNews, watch
 from tui_train.runs.rundir import RunDir
 from tui_train.runs.stop import stop
 from tui_train.runs.worries import BUSY, worries
@@ -47,7 +47,7 @@ _ROOM = 34  # rows, for a diagnosis, the plot and some of the log
 class News(Message):
     """Something about the run has changed."""
 
-    def __init__(self, told: Told) -> None:
+    def __init__(self, told: RunNews) -> None:
         """Carry what is new."""
         super().__init__()
         self.told = told
@@ -68,7 +68,7 @@ class RunScreen(Base):
 
     HELP = """Run
 
-The training writes to files of its run folder and needs nobody to watch: D leaves it running, and Home opens it again,
+The training writes to files of its run folder and needs no viewer: D leaves it running, and Home opens it again,
 also after a lost connection. X ends it and every process of it.
 R starts an ended run again, from its newest complete checkpoint. When it failed, it says why and what to do; where a
 change of the profile may help, F2 makes it and opens the preview, from which Enter runs it. P shows or hides the plot.
@@ -106,7 +106,7 @@ Of any size, and all of it. The line below it says where you are.
         """Show a run."""
         super().__init__()
         self.run = run
-        self._told: Told | None = None
+        self._told: RunNews | None = None
         self._shown = 0
         self._cards: tuple[str, ...] = ()
         self._busy = time.monotonic()
@@ -170,7 +170,7 @@ Of any size, and all of it. The line below it says where you are.
         self.refresh_bindings()
 
     def _show_state(self) -> None:
-        """Say how the run stands, and what is wrong with it; the lines about a failure belong here as well."""
+        """Say the run's state, and what is wrong with it; the lines about a failure belong here as well."""
         state = self.query_one("#state", Static)
         unread = (_UNREAD,) if self._unread else ()
         if self._told is None:
@@ -179,7 +179,7 @@ Of any size, and all of it. The line below it says where you are.
             return
         samples = self._samples() if self._told.status.live else []
         idle = (time.monotonic() - self._busy) / 60 if samples else None
-        wrong = worries(self._told.progress, self._told.quiet, idle, self._told.anew)
+        wrong = worries(self._told.progress, self._told.quiet, idle, self._told.not_resumed)
         words = run_state(self.run, self._told, (*unread, *wrong))
         state.styles.height = len(words.plain.splitlines())
         state.update(words, layout=False)

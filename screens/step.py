@@ -176,10 +176,10 @@ class Step(Base):
         if not (focused and focused.wrong):
             for finding in self._said()[:1]:
                 mark = "!" if finding.level == "error" else "·"
-                more = "  F2 mends it." if finding.change else ""
+                more = "  F2 fixes it." if finding.change else ""
                 text = Text(f"{mark} {finding.message}. {finding.remedy}{more}", "bold")
         elif self.fixable():
-            text.append("  F2 mends it.")
+            text.append("  F2 fixes it.")
         self.query_one("#hint", Static).update(text)
 
     def focused_row(self) -> Row | None:

@@ -889,7 +889,7 @@ FAULTS = {
         paths(**{"a.xml": "file"}),
         "error",
         "trainer.data",
-        "the form of the data is not told by its name",
+        "the format of the data is not known",
         False,
     ),
     "a profile of an older version": (
@@ -913,7 +913,7 @@ FAULTS = {
         facts(gpus=(gpu(0),)),
         "warning",
         "recipe.micro_batch",
-        "are foretold, and GPU 0",
+        "are estimated, and GPU 0",
         False,
     ),
     "unknown preset": (SCRIPT | {"trainer.preset": "hf"}, facts(), "error", "trainer.preset", "no preset hf", False),

@@ -340,7 +340,7 @@ async def test_the_wizard_goes_on_only_with_consent(monkeypatch, size):
         await keys("enter")(pilot)
         text = " ".join(shows(pilot).split())
         assert "the CPU would train, and 2 cards would stay idle" in text
-        assert "F2 mends it" in text
+        assert "F2 fixes it" in text
         await keys("enter")(pilot)
         assert "[1 Hardware]" in shows(pilot), "it does not go on"
         await keys("f2")(pilot)

@@ -586,7 +586,7 @@ def test_deepspeed_is_told_the_accumulation_of_each_attempt():
     [
         ({}, facts(), ("sharding", "offload"), "only for GPUs"),
         ({"trainer.launcher": "torchrun"}, SHARED, ("sharding", "offload"), "only under accelerate"),
-        ({}, facts(gpus=(gpu(0),)), ("sharding",), "one process has nobody to share with"),
+        ({}, facts(gpus=(gpu(0),)), ("sharding",), "one process cannot share"),
         ({}, facts(gpus=(gpu(0), gpu(1)), accelerate="1.5.2"), ("sharding", "offload"), "fsdp2 needs 1.6"),
         (
             {"trainer.kind": "script", "trainer.script": "/t.py", "trainer.preset": "custom"},

@@ -1,4 +1,4 @@
-"""What memory is foretold: shapes, sums against real steps, verdicts, and what a profile says of them."""
+"""What memory is predicted: shapes, sums against real steps, verdicts, and what a profile says of them."""
 
 import json
 import os
@@ -19,8 +19,8 @@ from tui_train.facts.types import Document
 from tui_train.memory import trace as traces
 from tui_train.memory.dimensions import Dimensions, by_name, known, types
 from tui_train.memory.estimate import estimate
-from tui_train.memory.foretell import effects, fitting, foretell
 from tui_train.memory.models import ModelFolder, folder
+from tui_train.memory.predict import effects, fitting, predict
 from tui_train.memory.settings import asked
 from tui_train.memory.types import EVERY, How
 from tui_train.memory.verdict import judge
@@ -58,7 +58,7 @@ def own(layers, hidden, heads):
 
 def told(values, where, base=None):
     chosen = profile(values, base)
-    return foretell(where, resolve(chosen, where))
+    return predict(where, resolve(chosen, where))
 
 
 def test_known_shapes_have_as_many_parameters_as_transformers_gives_them():
@@ -268,7 +268,7 @@ def test_it_is_quick_enough_to_type_by():
     resolved = resolve(chosen, where)
     started = time.process_time()
     for _ in range(20):
-        foretell(where, resolved)
+        predict(where, resolved)
         effects(where, resolved)
     assert (time.process_time() - started) / 20 < 0.005
 
@@ -313,9 +313,9 @@ def test_what_makes_it_fit_keeps_the_global_batch():
     change = fitting(where, resolve(chosen, where))
     mended = apply(change, chosen)
     assert mended.recipe.global_batch == resolve(chosen, where).settled.recipe.global_batch
-    assert foretell(where, resolve(mended, where)).band != "will not fit"
+    assert predict(where, resolve(mended, where)).band != "will not fit"
     twice = apply(type(change)("", "", (("recipe.micro_batch", mended.recipe.micro_batch * 2),)), mended)
-    assert foretell(where, resolve(twice, where)).band == "will not fit", "the largest that fits is taken"
+    assert predict(where, resolve(twice, where)).band == "will not fit", "the largest that fits is taken"
 
 
 @pytest.mark.parametrize(
@@ -377,7 +377,7 @@ def test_a_smaller_evaluation_batch_is_what_makes_an_evaluation_fit():
     where = facts(gpus=(gpu(0),))
     words = (*EVALUATES, "--max_length=2048")
     chosen = profile(SCRIPT | {"trainer.arguments": words, "recipe.micro_batch": 1, "recipe.global_batch": 16})
-    found = foretell(where, resolve(chosen, where))
+    found = predict(where, resolve(chosen, where))
     assert (found.band, found.estimate.peak.name) == ("will not fit", "eval")
     change = fitting(where, resolve(chosen, where))
     assert change.edits == (("recipe.eval_batch", 1),)
@@ -469,7 +469,7 @@ def test_the_command_prints_phases_and_json():
     done = command("quickstart", "--set", "recipe.layers=3")
     assert done.returncode == 0
     assert max(map(len, done.stdout.splitlines())) <= 80
-    assert "Foretold at most" in done.stdout
+    assert "Estimated: at most" in done.stdout
     data = json.loads(command("quickstart", "--json", "--measure").stdout)
     assert data["peak"]["bytes"] == pytest.approx(max(data["measure"]["phases"].values()), rel=0.15)
     failed = command("quickstart", "--set", "trainer.kind=script", "--set", "trainer.script=/t.py")

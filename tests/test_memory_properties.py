@@ -5,8 +5,8 @@ from hypothesis import strategies as st
 from support import GIB, UUIDS, facts, gpu, profile
 
 from tui_train.checks import check
-from tui_train.memory.foretell import foretell
 from tui_train.memory.ladder import climb
+from tui_train.memory.predict import predict
 from tui_train.memory.rungs import RUNGS
 from tui_train.plan.resolve import resolve
 
@@ -81,7 +81,7 @@ def may_rise(before, after):
 def test_no_rung_raises_what_it_is_there_to_lower_nor_makes_a_profile_wrong(made):
     chosen, where = made
     tries = climb(chosen, resolve(chosen, where).room)
-    found = [foretell(where, resolve(each.profile, where)) for each in tries]
+    found = [predict(where, resolve(each.profile, where)) for each in tries]
     for before, attempt in zip(found, tries, strict=True):
         for phase, place in attempt.then.items():
             after, changed = found[place], tries[place]

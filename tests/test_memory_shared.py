@@ -1,4 +1,4 @@
-"""What FSDP holds of a model whose layers are frozen and recomputed: foretold, and really so with torch's own."""
+"""What FSDP holds of a model whose layers are frozen and recomputed: predicted, and really so with torch's own."""
 
 import json
 import subprocess

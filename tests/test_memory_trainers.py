@@ -5,8 +5,8 @@ from msgspec.structs import replace
 from support import GIB, UUIDS, facts, gpu, profile
 
 from tui_train.memory.dimensions import by_name
-from tui_train.memory.foretell import foretell
 from tui_train.memory.models import ModelFolder
+from tui_train.memory.predict import predict
 from tui_train.plan.resolve import resolve
 
 MISTRAL = by_name("mistralai/Mistral-7B-v0.1")
@@ -19,7 +19,7 @@ def told(words, more=(), **values):
     chosen = {"trainer.kind": "script", "trainer.script": "/t.py", "recipe.precision": "bf16",
               "trainer.arguments": ("--model_name_or_path=mistralai/Mistral-7B-v0.1", *words)}  # fmt: skip
     made = profile(chosen | dict(more))
-    return foretell(where, resolve(made, where)).asked.how
+    return predict(where, resolve(made, where)).asked.how
 
 
 def test_a_profile_tells_which_fsdp_shares_out_and_how_layers_are_recomputed():

@@ -144,7 +144,7 @@ FAULTS = {
         WITH_NEMO,
         "note",
         "trainer.test_data",
-        "evaluates nothing on it",
+        "does not evaluate on it",
         False,
     ),
     "validation data of a finetune": (
@@ -461,7 +461,7 @@ FAULTS = {
         BRIDGE,
         "error",
         "trainer.model",
-        "goes on from a checkpoint",
+        "starts from a checkpoint",
         False,
     ),
     "bridge with weights of Hugging Face": (

@@ -834,7 +834,7 @@ def test_llama_factory_itself_understands_lora_and_its_evaluation_batch(real, tm
               finetuning.finetuning_type, finetuning.lora_target, finetuning.lora_rank,
               usual.per_device_eval_batch_size, method.finetuning_type]))
     """, str(tmp_path / "config.yaml"))  # fmt: skip
-    # Where nothing is said it trains LoRA: what memory is foretold, and whether there is a fallback, go by that.
+    # Where nothing is said it trains LoRA: what memory is predicted, and whether there is a fallback, go by that.
     assert told == [1, 8, "lora", ["all"], 8, presets()["llama-factory"].eval_batch, "lora"]
 
 

@@ -129,7 +129,7 @@ def test_another_precision_is_tried_only_when_it_is_named():
         ({"recipe.global_batch": 64}, [1, 2, 4, 8, 16, 32, 64]),
         ({"recipe.global_batch": 60, "recipe.micro_batch": 4}, [1, 2, 4, 6, 10, 15, 30, 60]),
         ({"recipe.global_batch": 34, "recipe.micro_batch": 17}, [1, 2, 17, 34]),
-        # On the CPU what is foretold not to fit is not tried: the host would end other programs.
+        # On the CPU what is predicted not to fit is not tried: the host would end other programs.
         ({"recipe.global_batch": 2**14, "recipe.sequence_length": 8192}, [1, 2, 4, 8, 16]),
     ],
 )
@@ -147,8 +147,8 @@ def test_micro_batches_divide_and_lie_apart(values, micros):
     [
         ({"nodes.count": 2, "nodes.address": "h", "recipe.global_batch": 32}, "on one machine"),
         ({**SCRIPT, "trainer.arguments": ("--x",)}, "neither micro batch nor accumulation"),
-        ({**SCRIPT, "trainer.arguments": WORDS[1:]}, "not told where to write"),
-        ({**SCRIPT, "trainer.preset": "total-batch"}, "not told where to write"),
+        ({**SCRIPT, "trainer.arguments": WORDS[1:]}, "not passed an output folder"),
+        ({**SCRIPT, "trainer.preset": "total-batch"}, "not passed an output folder"),
         ({**SCRIPT, "trainer.preset": "hf-trainer", "trainer.arguments": ("--output_dir", "/my")}, "own --output_dir"),
         ({**SCRIPT, "trainer.preset": "hf-trainer", "trainer.arguments": ("--output-dir=/my",)}, "own --output-dir"),
         ({**FILE, "trainer.arguments": ("output_dir=/my",)}, "own output_dir=/my"),
@@ -161,8 +161,8 @@ def test_what_cannot_be_tuned_is_refused(values, said):
         space(chosen, facts(), resolve(chosen, facts()))
 
 
-def test_an_own_script_may_need_less_than_is_foretold():
-    """It is tried although nothing of it is foretold to fit, about as large as it is."""
+def test_an_own_script_may_need_less_than_is_predicted():
+    """It is tried although nothing of it is predicted to fit, about as large as it is."""
     values = {
         **SCRIPT,
         "trainer.preset": "hf-trainer",
@@ -174,10 +174,10 @@ def test_an_own_script_may_need_less_than_is_foretold():
     assert following(among, ()) == among.own
 
 
-def test_where_nothing_is_foretold_steps_stay_small():
+def test_where_nothing_is_predicted_steps_stay_small():
     chosen = profile({**SCRIPT, "trainer.arguments": WORDS, "recipe.micro_batch": 4, "recipe.global_batch": 4096})
     assert space(chosen, CARD, resolve(chosen, CARD)).micro_batches == (1, 2, 4, 8, 16, 32)
-    with pytest.raises(TuiTrainError, match="not told its precision"):
+    with pytest.raises(TuiTrainError, match="not passed a precision"):
         space(chosen, CARD, resolve(chosen, CARD), ("bf16",))
 
 

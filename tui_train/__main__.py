@@ -51,7 +51,7 @@ def _unforeseen(error: OSError | UnicodeError) -> TuiTrainError:
         Path.cwd()
     except OSError:
         return BadInput("the current folder is not there any more", "Change to another one, with cd.")
-    return TuiTrainError(visible(f"{type(error).__name__}: {error}"), "If that is not yours to mend, report it.")
+    return TuiTrainError(visible(f"{type(error).__name__}: {error}"), "If you cannot fix that, report it.")
 
 
 def _start(arguments: list[str]) -> int:

@@ -200,7 +200,7 @@ def tune(  # noqa: PLR0913 - one for each option
 @cli.command()
 @click.argument("profile")
 @click.argument("folder", type=click.Path(file_okay=False, path_type=Path))
-@click.option("--force", is_flag=True, help="Overwrite files that stand there.")
+@click.option("--force", is_flag=True, help="Overwrite existing files.")
 @_SET
 @_elsewhere
 def export(profile: str, folder: Path, edits: tuple[str, ...], source: "Source", *, force: bool) -> None:
@@ -298,7 +298,7 @@ def stop(run: str, *, now: bool) -> None:
 @click.argument("run")
 @click.option("--detach", is_flag=True, help="Start it and return at once.")
 def resume(run: str, *, detach: bool) -> None:
-    """Start RUN's script again: it goes on from the newest complete checkpoint."""
+    """Start RUN's script again: it resumes from the newest complete checkpoint."""
     from tui_train import run_commands
 
     run_commands.resume(run, detach=detach)
@@ -307,7 +307,7 @@ def resume(run: str, *, detach: bool) -> None:
 @cli.command()
 @click.argument("run")
 @click.argument("file", required=False, type=_FILE)
-@click.option("--force", is_flag=True, help="Replace a file that stands there.")
+@click.option("--force", is_flag=True, help="Replace an existing file.")
 def report(run: str, file: Path | None, *, force: bool) -> None:
     """Write RUN to one archive for a colleague or a bug report, without secrets."""
     from tui_train import run_commands

@@ -1,4 +1,4 @@
-"""What `tui-train estimate` does: what a training's memory is foretold to be, and whether it fits."""
+"""What `tui-train estimate` does: what a training's memory is predicted to be, and whether it fits."""
 
 from typing import Any
 
@@ -9,7 +9,7 @@ from tui_train.checks import check
 from tui_train.commands import edited, load, print_json
 from tui_train.errors import Unavailable
 from tui_train.memory import trace as traces
-from tui_train.memory.foretell import Effect, Foretold, effects, foretell
+from tui_train.memory.predict import Effect, Prediction, effects, predict
 from tui_train.memory.trace import Counted
 from tui_train.plan.resolve import Resolved, resolve
 from tui_train.report import Source, facts_for
@@ -21,9 +21,9 @@ def estimate(reference: str, edits: tuple[str, ...], how: str, source: Source, *
     profile = edited(load(reference), edits)
     facts = facts_for(profile, source)
     resolved = resolve(profile, facts)
-    found = foretell(facts, resolved)
+    found = predict(facts, resolved)
     if found.estimate is None:
-        raise Unavailable(f"the memory cannot be foretold: {found.why_not}", "Change the profile, or measure a run.")
+        raise Unavailable(f"the memory cannot be estimated: {found.why_not}", "Change the profile, or measure a run.")
     for finding in check(profile, facts):
         if finding.forbids:
             click.echo(show.finding(finding), err=True)
@@ -37,7 +37,7 @@ def estimate(reference: str, edits: tuple[str, ...], how: str, source: Source, *
         click.echo("\n".join(_counted(how, counted)))
 
 
-def count(found: Foretold, resolved: Resolved, how: str) -> Counted:
+def count(found: Prediction, resolved: Resolved, how: str) -> Counted:
     """Return what a child counts or measures; Unavailable says why it cannot."""
     model, asked, tool = found.asked.model, found.asked.how, resolved.toolchain
     if model is None or asked is None or tool is None:
@@ -46,7 +46,7 @@ def count(found: Foretold, resolved: Resolved, how: str) -> Counted:
     if how == "measure" and (asked.packed or asked.sharding not in {"", "ddp"}):
         why = "two steps on one card say nothing of shared-out or packed weights"
     if how == "measure" and found.band == "will not fit":
-        why = "two steps are foretold not to fit, and what runs out of memory may end other programs"
+        why = "by the estimate two steps do not fit, and running out of memory may end other programs"
     if why:
         raise Unavailable(f"it cannot be done: {why}", "Take the estimate, or start the training.")
     question = traces.question(model, asked, found.asked.folder)
@@ -59,7 +59,7 @@ def count(found: Foretold, resolved: Resolved, how: str) -> Counted:
     return told
 
 
-def _lines(found: Foretold, changes: tuple[Effect, ...]) -> list[str]:
+def _lines(found: Prediction, changes: tuple[Effect, ...]) -> list[str]:
     """Return the table of phases, the peak, the verdicts and the changes."""
     estimate, model = found.estimate, found.asked.model
     if estimate is None or model is None:
@@ -75,7 +75,7 @@ def _lines(found: Foretold, changes: tuple[Effect, ...]) -> list[str]:
         f"{visible(model.name)}: {estimate.parameters / 1e6:,.1f} M parameters, {estimate.trained / 1e6:,.1f} M learn",
         *_training(found),
     ]
-    lines += ["", table(rows), "", f"Foretold at most {size(peak.total)} of tensors (±{error:.0%}), in: {peak.name}."]
+    lines += ["", table(rows), "", f"Estimated: at most {size(peak.total)} of tensors (±{error:.0%}), in: {peak.name}."]
     for place, verdict in found.places:
         lines.append(f"{visible(place.name)}: {verdict.band} ({size(verdict.left)} left for tensors)")
     lines += [f"Not modelled: {visible(words)}." for words in estimate.caveats]
@@ -85,7 +85,7 @@ def _lines(found: Foretold, changes: tuple[Effect, ...]) -> list[str]:
     return lines
 
 
-def _training(found: Foretold) -> list[str]:
+def _training(found: Prediction) -> list[str]:
     """Return what the sums are of, in one line."""
     how = found.asked.how
     if how is None:
@@ -114,7 +114,7 @@ def _counted(how: str, told: Counted) -> list[str]:
     return lines
 
 
-def _data(found: Foretold, changes: tuple[Effect, ...], how: str, told: Counted | None) -> dict[str, Any]:
+def _data(found: Prediction, changes: tuple[Effect, ...], how: str, told: Counted | None) -> dict[str, Any]:
     estimate = found.estimate
     if estimate is None:
         return {}

@@ -7,7 +7,7 @@ from pathlib import Path
 import click
 
 from tui_train import nemo_files
-from tui_train.nemo_files import Data, Told
+from tui_train.nemo_files import Data, Progress
 from tui_train.places import expanded
 from tui_train.text import counted, home, visible
 
@@ -21,7 +21,7 @@ def prepare(data: Data, python: str, *, force: bool) -> None:
     click.echo(f"Preparing with {home(interpreter)} …", err=True)
     terminal = sys.stderr.isatty()
 
-    def say(told: Told) -> None:
+    def say(told: Progress) -> None:
         line = f"{told.split}: {progress(told)}"
         click.echo(f"\r\x1b[K{line}" if terminal else line, nl=not terminal, err=True)
 
@@ -51,7 +51,7 @@ def _typed(path: Path) -> str:
     return shlex.quote(shlex.quote(str(path)))
 
 
-def progress(told: Told) -> str:
+def progress(told: Progress) -> str:
     """Return in words how far it is."""
     share = 100 * told.done // told.total if told.total else 100
     return f"{share} %, {counted(told.documents, 'document')}, {counted(told.tokens, 'token')}"

@@ -26,7 +26,7 @@ from tui_train.text import home, visible
 _LONGEST = 1 << 16
 
 
-class Told(Struct):
+class Progress(Struct):
     """A line of a child: how far it is, or what came of it."""
 
     split: str = ""
@@ -64,7 +64,7 @@ def outputs(data: Data) -> dict[str, Path]:
     return {name: data.out.parent / f"{data.out.name}_{name}.bin" for name, files in data.splits.items() if files}
 
 
-def prepare(data: Data, interpreter: str, say: Callable[[Told], None], *, force: bool = False) -> Told:
+def prepare(data: Data, interpreter: str, say: Callable[[Progress], None], *, force: bool = False) -> Progress:
     """Make .bin and .idx files of text, going on where an earlier one was interrupted; return what they have."""
     question = _question(data)
     made = outputs(data)
@@ -143,7 +143,7 @@ def convert(what: str, source: Path, target: Path, interpreter: str) -> None:
         shutil.rmtree(beside, ignore_errors=True)
 
 
-def _child(interpreter: str, program: str, words: Sequence[str], say: Callable[[Told], None]) -> Told:
+def _child(interpreter: str, program: str, words: Sequence[str], say: Callable[[Progress], None]) -> Progress:
     """Run a program of ours in a Python, pass on its progress, return its last line; Unavailable with its problem."""
     path = str(resources.files("tui_train").joinpath(f"target/{program}"))
     with tempfile.TemporaryDirectory(prefix="tui-train-") as folder, tempfile.TemporaryFile() as log:
@@ -161,7 +161,7 @@ def _child(interpreter: str, program: str, words: Sequence[str], say: Callable[[
         except OSError as error:
             why = f"{visible(interpreter)} cannot be started: {error.strerror}"
             raise Unavailable(why, "Name another Python: --python PATH") from None
-        last = Told()
+        last = Progress()
         try:
             while line := process.stdout.readline(_LONGEST) if process.stdout else b"":
                 last = _line(line) or last
@@ -183,12 +183,12 @@ def _child(interpreter: str, program: str, words: Sequence[str], say: Callable[[
         return last
 
 
-def _line(line: bytes) -> Told | None:
+def _line(line: bytes) -> Progress | None:
     """Return what a line tells, None where it is a library's."""
     if not line.startswith(b"{"):
         return None
     try:
-        return msgspec.json.decode(line, type=built(Told))
+        return msgspec.json.decode(line, type=built(Progress))
     except (msgspec.MsgspecError, ValueError):
         return None
 

@@ -16,7 +16,7 @@ def expanded(path: str) -> Path:
         return Path(path).expanduser()
     except RuntimeError:
         user = visible(path.partition("/")[0])
-        raise BadInput(f"{user} is nobody's home folder", "Write the path from / on.") from None
+        raise BadInput(f"{user}: no such user", "Write the path from / on.") from None
 
 
 def profiles_folder() -> Path:

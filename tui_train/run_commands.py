@@ -296,7 +296,7 @@ def _explain(found: RunDir) -> None:
     try:
         diagnosis = of_run(found)
     except TuiTrainError as error:
-        click.echo(f"why it ended cannot be told: {error}", err=True)
+        click.echo(f"why it ended is not known: {error}", err=True)
         return
     if diagnosis:
         click.echo(words(diagnosis, found), err=True)

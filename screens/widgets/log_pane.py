@@ -20,7 +20,7 @@ from tui_train.text import counted, size, visible
 from .log_view import Hit, LogView
 
 
-class Told(Message):
+class SearchNews(Message):
     """A search has found something, or has got on."""
 
     def __init__(self, search: Search, found: Found) -> None:
@@ -114,10 +114,10 @@ class LogPane(Vertical):
     @work(thread=True, group="listen")
     def _listen(self, search: Search) -> None:
         for found in search.news():
-            self.post_message(Told(search, found))
+            self.post_message(SearchNews(search, found))
 
-    @on(Told)
-    def _told(self, event: Told) -> None:
+    @on(SearchNews)
+    def _told(self, event: SearchNews) -> None:
         found = event.found
         if self._filtered and event.search is self._filtered.search:
             self._share = "" if found.done or found.error else f", {found.percent} % searched"

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from rich.text import Text
 
 from tui_train import show
-from tui_train.runs.follow import Told
+from tui_train.runs.follow import RunNews
 from tui_train.runs.ranks import summary
 from tui_train.runs.rundir import RunDir
 from tui_train.supervisor.state import Status
@@ -14,7 +14,7 @@ from tui_train.text import counted, duration, visible
 _BAR = 10
 
 
-def run_state(run: RunDir, told: Told, wrong: tuple[str, ...]) -> Text:
+def run_state(run: RunDir, told: RunNews, wrong: tuple[str, ...]) -> Text:
     """Return the lines; `wrong` are sentences, one line each."""
     now = told.status
     words = Text(no_wrap=True, overflow="ellipsis")
@@ -30,7 +30,7 @@ def run_state(run: RunDir, told: Told, wrong: tuple[str, ...]) -> Text:
     return words
 
 
-def _numbers(told: Told) -> Iterator[Text]:
+def _numbers(told: RunNews) -> Iterator[Text]:
     progress = told.progress
     if progress.steps:
         # A log may name numbers whose quotient no float holds.
@@ -59,7 +59,7 @@ def _unkept(now: Status) -> tuple[str, ...]:
     return (f"{why}: {many} on without it. X ends them.",)
 
 
-def _attempts(words: Text, told: Told) -> None:
+def _attempts(words: Text, told: RunNews) -> None:
     now = told.status
     newest = now.attempts[-1] if now.attempts else None
     for attempt in told.status.attempts:

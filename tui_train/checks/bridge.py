@@ -32,7 +32,7 @@ def bridge(profile: Profile, facts: Facts, resolved: Resolved) -> Iterator[Findi
         yield Finding(
             level="error",
             key="trainer.model",
-            message="no model is named: a finetune by Megatron-Bridge goes on from a checkpoint",
+            message="no model is named: a finetune by Megatron-Bridge starts from a checkpoint",
             remedy=f"Name its folder (trainer.model). From Hugging Face: {convert}.",
         )
     elif model and not at_least(found, _READS_HF) and facts.paths.get(f"{model}/config.json") == "file":

@@ -66,7 +66,7 @@ def unreadable(profile: Profile, facts: Facts, resolved: Resolved) -> Iterator[F
     for gpu in boards.values():
         if gpu.problem:
             message = f"NCCL opens every card of this machine, and GPU {gpu.index} cannot be opened: {gpu.problem}"
-            remedy = f"Mend or remove that card, {ways}"
+            remedy = f"Repair or remove that card, {ways}"
             yield Finding(level="warning", key="hardware.gpus", message=message, remedy=remedy)
     if len(boards) > _MOST_FOR_NCCL:
         message = f"NCCL fails on a machine of more than {_MOST_FOR_NCCL} cards, and this one has {len(boards)}"

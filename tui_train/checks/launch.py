@@ -33,7 +33,7 @@ def sharding(profile: Profile, facts: Facts, resolved: Resolved) -> Iterator[Fin
     if not without_gpus and (resolved.toolchain is None or lacks(profile, resolved.toolchain)):
         return  # as the check of the Python says
     if strategy.startswith("zero") and accumulation(resolved.settled, resolved.copies) is None:
-        message = "DeepSpeed is told the accumulation, and that of the script is not known"
+        message = "DeepSpeed needs the accumulation, and the script's is not known"
         remedy = "Set the micro batch and the global batch (recipe.micro_batch, recipe.global_batch)."
         yield Finding(level="error", key="recipe.global_batch", message=message, remedy=remedy)
     if reason := why_not(strategy, profile, facts, resolved):
@@ -70,7 +70,7 @@ def machines(profile: Profile, _facts: Facts, _resolved: Resolved) -> Iterator[F
     if nodes.count == 1:
         return
     if not nodes.address:
-        message = f"{nodes.count} machines train together, and it is not said where the first one is reached"
+        message = f"{nodes.count} machines train together, and the address of the first one is missing"
         remedy = "Name its IP address (nodes.address), as the others see it."
         yield Finding(level="error", key="nodes.address", message=message, remedy=remedy)
     elif any(letter.isspace() or not letter.isprintable() for letter in nodes.address):

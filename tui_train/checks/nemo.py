@@ -178,7 +178,10 @@ def parallel(profile: Profile, _facts: Facts, resolved: Resolved) -> Iterator[Fi
         change = Change(
             "no pipeline", "each GPU holds all layers, or a share of each", (("nemo.pipeline_parallel", 1),)
         )
-        message, remedy = "AutoModel is told no pipeline by tui-train", "Split it by tensor parallel, or not at all."
+        message, remedy = (
+            "tui-train passes no pipeline settings to AutoModel",
+            "Use tensor parallelism, or none.",
+        )
         yield Finding(level="error", key="nemo.pipeline_parallel", message=message, remedy=remedy, change=change)
 
 
@@ -274,8 +277,8 @@ def automodel(profile: Profile, _facts: Facts, resolved: Resolved) -> Iterator[F
         remedy=f"For recipes: tui-train env create nemo, or an image {nemo.IMAGES}.",
     )
     if profile.nemo.task != "finetune":
-        change = Change("finetune", "AutoModel goes on from a model's weights", (("nemo.task", "finetune"),))
-        message, remedy = "AutoModel is told only to finetune", "Choose finetune, or a Python with recipes."
+        change = Change("finetune", "AutoModel starts from a model's weights", (("nemo.task", "finetune"),))
+        message, remedy = "tui-train uses AutoModel only to finetune", "Choose finetune, or a Python with recipes."
         yield Finding(level="error", key="nemo.task", message=message, remedy=remedy, change=change)
     if not profile.trainer.model:
         message, remedy = "AutoModel needs a model to begin with", "Name a Hugging Face folder (trainer.model)."

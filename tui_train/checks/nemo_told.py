@@ -101,13 +101,13 @@ def splits(profile: Profile, _facts: Facts, resolved: Resolved) -> Iterator[Find
         message = "a finetune takes its validation and test data from the folder of its training data"
         remedy = "Put them there as validation.jsonl and test.jsonl."
     elif resolved.nemo == "bridge":
-        message, remedy = "Megatron-Bridge is told no data for validation or test", "Leave it out."
+        message, remedy = "Megatron-Bridge gets no data for validation or test", "Leave it out."
     elif not trainer.validation_data:
         message, remedy = "NeMo takes test data only with validation data", "Name both (trainer.validation_data)."
     if message:
         yield Finding(level="error", key=f"trainer.{given[0]}", message=message, remedy=remedy, change=none)
     elif trainer.test_data:
-        message = "NeMo is told the test data, and evaluates nothing on it in a pretraining"
+        message = "NeMo gets the test data, and does not evaluate on it in a pretraining"
         yield Finding(
             level="note", key="trainer.test_data", message=message, remedy="Evaluate the checkpoint after it."
         )
@@ -125,7 +125,7 @@ def settings(profile: Profile, _facts: Facts, resolved: Resolved) -> Iterator[Fi
         return
     if resolved.nemo in {"bridge", "automodel"}:
         change = Change("no more settings", "they cannot be passed", (("nemo.set", {}),))
-        message, remedy = "only NeMo's own recipes are told more settings", "Leave them out."
+        message, remedy = "only NeMo's own recipes take more settings", "Leave them out."
         yield Finding(level="error", key="nemo.set", message=message, remedy=remedy, change=change)
         return
     for name, text in chosen.set.items():

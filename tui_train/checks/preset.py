@@ -97,7 +97,7 @@ def data(profile: Profile, _facts: Facts, resolved: Resolved) -> Iterator[Findin
     if trainer.kind != "script" or not trainer.data or "data_format" not in resolved.room.takes:
         return
     if not data_format(trainer.data):
-        message = f"the form of the data is not told by its name: {visible(trainer.data[0])}"
+        message = f"the format of the data is not known from its name: {visible(trainer.data[0])}"
         endings = ", ".join(f".{ending}" for ending in FORMATS)
         remedy = f"Name files of one form, which end in one of {endings}."
         yield Finding(level="error", key="trainer.data", message=message, remedy=remedy)

@@ -6,7 +6,7 @@ from tui_train.changes import Change
 from tui_train.checks.finding import Finding
 from tui_train.errors import BadInput
 from tui_train.facts.types import Facts
-from tui_train.memory.foretell import fitting, foretell
+from tui_train.memory.predict import fitting, predict
 from tui_train.memory.rungs import rung
 from tui_train.plan import batch
 from tui_train.plan.resolve import Resolved
@@ -114,7 +114,7 @@ def fallbacks(profile: Profile, _facts: Facts, resolved: Resolved) -> Iterator[F
         once = Change(
             "each rung once", "a second time has nothing to add", (("ladder.rungs", tuple(dict.fromkeys(rungs))),)
         )
-        message, remedy = "a fallback stands twice on the ladder", "Name each once."
+        message, remedy = "a fallback is twice on the ladder", "Name each once."
         yield Finding(level="error", key="ladder.rungs", message=message, remedy=remedy, change=once)
     every, steps = resolved.settled.recipe.checkpoint_every, resolved.settled.recipe.steps
     if rungs and resolved.preset.checkpoints and every and steps and every > steps:
@@ -128,8 +128,8 @@ def _or(values: tuple[int, ...]) -> str:
 
 
 def memory(_profile: Profile, facts: Facts, resolved: Resolved) -> Iterator[Finding]:
-    """A training that is foretold not to fit on the chosen card with the least room."""
-    found = foretell(facts, resolved)
+    """A training that is predicted not to fit on the chosen card with the least room."""
+    found = predict(facts, resolved)
     if found.estimate is None or found.band != "will not fit":
         return
     place, verdict = found.places[0]
@@ -138,7 +138,7 @@ def memory(_profile: Profile, facts: Facts, resolved: Resolved) -> Iterator[Find
     yield Finding(
         level="warning",
         key="recipe.micro_batch",
-        message=f"{size(verdict.needed)} are foretold, and {place.name} has {size(verdict.left)} left for tensors",
+        message=f"{size(verdict.needed)} are estimated, and {place.name} has {size(verdict.left)} left for tensors",
         remedy=remedy,
         change=change,
     )

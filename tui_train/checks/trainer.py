@@ -21,7 +21,7 @@ from tui_train.text import visible
 
 _OURS = {
     "CUDA_VISIBLE_DEVICES": "choose the cards on the Hardware screen (hardware.gpus)",
-    "CUDA_DEVICE_ORDER": "it stands beside the cards' UUIDs already",
+    "CUDA_DEVICE_ORDER": "it is next to the cards' UUIDs already",
     "ACCELERATE_USE_CPU": "choose the device on the Hardware screen (hardware.device)",
     "TUI_TRAIN_RUN_ID": "by it a run's processes are found again",
     "TUI_TRAIN_BACKEND": "choose the communication on the Backend screen (communication.backend)",
@@ -232,7 +232,7 @@ def arguments(profile: Profile, _facts: Facts, resolved: Resolved) -> Iterator[F
             yield Finding(
                 level="warning",
                 key="trainer.arguments",
-                message=f"there is no {{{name}}} to fill in: it is passed as it stands",
+                message=f"there is no {{{name}}} to fill in: it is passed unchanged",
                 remedy=fields.nearest(name, tuple(PLACEHOLDERS)),
             )
         elif resolved.values.get(key.removeprefix("recipe."), _KNOWN).value is None or (

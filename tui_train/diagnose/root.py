@@ -214,7 +214,7 @@ def _by_exit_code(evidence: Evidence, weak: Hit | None) -> Hit:
     code = evidence.exit_code or 0
     known = {signature.failure: signature for signature, _ in signatures()}
     if evidence.lost:
-        cause = "It vanished, and nobody saw its exit code: killed with its whole session, or the machine went down."
+        cause = "It disappeared without an exit code: killed with its whole session, or the machine went down."
         last = evidence.lines[-1] if evidence.lines else Line(0, "")
         return Hit(msgspec.structs.replace(known["host_oom"], cause=cause), last, {})
     number = code - 128 if code > 128 else -code

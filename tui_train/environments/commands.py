@@ -87,11 +87,11 @@ def create(name: str, where: Where, *, dry_run: bool, yes: bool) -> None:
         click.echo(making.shown(command))
     if plan.variables:
         # Not their values: an address may hold a password.
-        click.echo(f"uv is told what pip is set to here: {', '.join(plan.variables)}")
+        click.echo(f"uv gets pip's settings: {', '.join(plan.variables)}")
     if dry_run:
         return
     if not yes and not sys.stdin.isatty():
-        raise Unavailable("nobody can be asked here", "Add --yes to install without a question.")
+        raise Unavailable("there is no terminal to ask on", "Add --yes to install without a question.")
     if not yes:
         click.confirm("\nInstall it?", abort=True)
     making.create(plan, machine, lambda line: click.echo(visible(line)))
@@ -126,7 +126,7 @@ def list_recipes(python: str, *, as_json: bool) -> None:
     told = recipes(asked, nemo.flavour(able[0]))
     if not told.tasks:
         raise Unavailable(
-            f"{visible(asked)} cannot tell: {visible(told.problem)}", "Make one: tui-train env create nemo"
+            f"{visible(asked)} cannot be asked: {visible(told.problem)}", "Make one: tui-train env create nemo"
         )
     if as_json:
         click.echo(json.dumps({"python": asked, "recipes": told.tasks}, indent=2))

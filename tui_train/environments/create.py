@@ -142,7 +142,7 @@ def _run(command: Sequence[str], plan: Making) -> None:
         ) from None
     if code:
         remedy = (
-            "What it said stands above. Where an index cannot be reached: --index-url none takes torch from where pip"
+            "Its output is above. Where an index cannot be reached: --index-url none takes torch from where pip"
             " takes everything. Where Python has no venv (Debian): apt install python3-venv, or pip install uv."
         )
         raise Unavailable(f"this failed with exit code {code}: {shown(command)}", remedy)

@@ -139,7 +139,7 @@ def _docker(deadline: float) -> ContainerEngine:
 
 def _why_silent(said: str) -> str:
     if "permission denied" in said.lower():
-        return "you may not use it: join the group docker (`sudo usermod -aG docker $USER`, log in anew), or use podman"
+        return "not permitted: join the group docker (`sudo usermod -aG docker $USER`, log in again), or use podman"
     if "cannot connect" in said.lower():
         return "its daemon does not answer: `sudo systemctl start docker`, or use podman"
     return said[:300]

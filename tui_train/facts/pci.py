@@ -118,7 +118,7 @@ def no_driver(kind: str, detail: str, found: Sequence[Card]) -> Gap:
         return Gap(
             "The NVIDIA driver was updated: reboot needed",
             "the running kernel module is of another version than the installed library",
-            "Reboot; until then no program can use the cards. If this is a container, start it anew.",
+            "Reboot; until then no program can use the cards. If this is a container, start it again.",
             hides=True,
         )
     if kind == "permission":
@@ -131,7 +131,7 @@ def no_driver(kind: str, detail: str, found: Sequence[Card]) -> Gap:
     return Gap(
         "The NVIDIA driver does not start",
         f"{detail}{there}",
-        "See what `nvidia-smi` says. If this is a container, start it anew: the host may have taken its cards away.",
+        "See what `nvidia-smi` says. If this is a container, start it again: the host may have taken its cards away.",
         hides=True,
     )
 

@@ -185,7 +185,7 @@ def _not_executable(python: Path) -> str:
         return ""
 
 
-class Told(msgspec.Struct):
+class Answer(msgspec.Struct):
     """What the probe in the training interpreter prints."""
 
     prefix: str
@@ -193,10 +193,10 @@ class Told(msgspec.Struct):
     toolchain: Toolchain
 
 
-def decoded(line: bytes) -> Told | None:
+def decoded(line: bytes) -> Answer | None:
     """Return what a line of the probe's output says, None for what is none."""
     try:
-        return json_as(line, Told)
+        return json_as(line, Answer)
     except Unparsable:
         return None
 

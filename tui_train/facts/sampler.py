@@ -16,7 +16,7 @@ import pynvml
 from tui_train.facts.card import NONSENSE, Asker
 from tui_train.facts.samples import SILENT, Sample, Samples, with_problem
 
-_UNTOLD = "the driver tells nothing of it"
+_UNTOLD = "the driver does not report it"
 _MIB = 2**20
 _EVERY = 1.0
 # A card that takes longer is told of a second later; one that takes much longer hangs.

@@ -244,7 +244,7 @@ def why_not(name: str, room: Room) -> str:
     if room.refused.get(name):
         return room.refused[name]
     if name == "sharding" and room.world_size < 2:
-        return "one process has nobody to share with"
+        return "one process cannot share"
     if name == "layers" and room.loads_model:
         return "never with a loaded model"
     lacking = [need for need in rung(name).needs if not room.takes & set(need.split("|"))]

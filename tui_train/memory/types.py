@@ -1,4 +1,4 @@
-"""What a training does with memory (How), and what it is foretold to take (Estimate)."""
+"""What a training does with memory (How), and what it is predicted to take (Estimate)."""
 
 from typing import Literal
 
@@ -134,5 +134,5 @@ class Estimate(Struct, frozen=True):
 
     @property
     def error(self) -> float:
-        """Of the foretold amount, how much it may be off by: wider where something is not modelled."""
+        """Of the predicted amount, how much it may be off by: wider where something is not modelled."""
         return 0.3 if self.caveats else 0.15

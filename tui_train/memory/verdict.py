@@ -1,4 +1,4 @@
-"""Whether what is foretold fits on a card: what is needed besides tensors, and bands against what is free."""
+"""Whether what is predicted fits on a card: what is needed besides tensors, and bands against what is free."""
 
 from typing import Literal
 

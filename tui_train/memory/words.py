@@ -1,6 +1,6 @@
 """The lines about memory for a screen: a bar against what is free, the phase, the verdict, and what would change it."""
 
-from tui_train.memory.foretell import Effect, Foretold
+from tui_train.memory.predict import Effect, Prediction
 from tui_train.memory.trace import ERROR, Counted
 from tui_train.text import size, visible
 
@@ -8,10 +8,10 @@ _BAR = 20
 _MOST_EFFECTS = 2
 
 
-def first_line(found: Foretold) -> str:
-    """Return the bar with the foretold amount against the room where there is least, or why nothing is foretold."""
+def first_line(found: Prediction) -> str:
+    """Return the bar with the predicted amount against the room where there is least, or why nothing is predicted."""
     if found.estimate is None:
-        return f"Memory cannot be foretold: {visible(found.why_not)}"
+        return f"Memory cannot be estimated: {visible(found.why_not)}"
     peak, error = found.estimate.peak, found.estimate.error
     amount = f"{size(peak.total)} ±{error:.0%}"
     if not found.places:
@@ -24,7 +24,7 @@ def first_line(found: Foretold) -> str:
 
 
 def second_line(
-    found: Foretold, effects: tuple[Effect, ...], counted: Counted | None, *, busy: bool, width: int
+    found: Prediction, effects: tuple[Effect, ...], counted: Counted | None, *, busy: bool, width: int
 ) -> str:
     """Return the phase that takes most, what a trace counted, and the changes that save most, as many as fit."""
     if found.estimate is None:

@@ -56,7 +56,7 @@ def _wandb(run: Run) -> str:
 def _allocator(run: Run) -> str:
     if not older(run.torch, "2.10"):
         return ""
-    return f"torch {run.torch} does not heed it: PYTORCH_CUDA_ALLOC_CONF is read by every version"
+    return f"torch {run.torch} ignores it: PYTORCH_CUDA_ALLOC_CONF is read by every version"
 
 
 def _blocking(_run: Run) -> str:
@@ -90,6 +90,6 @@ def why_dead(name: str, run: Run) -> str:
     if name in DEAD:
         return DEAD[name](run)
     if name.startswith(("NCCL_", "TORCH_NCCL_")) and run.backend != "nccl":
-        talk = f"these processes talk by {run.backend}" if run.backend else "one process has nobody to talk to"
+        talk = f"these processes talk by {run.backend}" if run.backend else "not needed for one process"
         return f"only NCCL reads it, and {talk}"
     return ""

@@ -22,7 +22,7 @@ _REPLACED: dict[str, tuple[object, ...]] = {
 # Fallbacks that change a value of the recipe, and bear its name.
 _VALUES = frozenset({"activation_checkpointing", "sequence_length", "layers"})
 _ONLY_GPUS = frozenset({"fused_optimizer", "fused_cross_entropy", "optimizer_8bit"})
-BY_HAND = "machines that are started by hand do not fall back: nobody decides for all of them"
+BY_HAND = "machines that are started by hand do not fall back: nothing coordinates them"
 _FUSED = "the trainer's optimizer is fused already"
 _OF_BUILTIN = {"fused_optimizer": _FUSED, "eval_batch": "the trainer evaluates nothing"}
 

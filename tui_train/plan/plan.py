@@ -9,8 +9,8 @@ from tui_train.checks import check
 from tui_train.errors import BadInput, Unavailable
 from tui_train.facts.types import Facts, Toolchain
 from tui_train.facts.versions import known_since
-from tui_train.memory.foretell import hopeless
 from tui_train.memory.ladder import Try, climb
+from tui_train.memory.predict import hopeless
 from tui_train.plan import batch, config_file, container, nemo
 from tui_train.plan.arguments import fill, plain
 from tui_train.plan.environment import SHIM, settings
@@ -201,9 +201,7 @@ def _notes(profile: Profile, facts: Facts, resolved: Resolved) -> tuple[str, ...
         last = profile.nodes.count - 1
         ranks = "--node-rank=1 on the other" if last == 1 else f"--node-rank=1 to {last} on the others"
         notes.append(f"Start it on each machine, from this folder or a copy: --node-rank=0 on the first, {ranks}.")
-        notes.append(
-            "There are no fallbacks: machines that are started by hand have nobody who decides for all of them."
-        )
+        notes.append("There are no fallbacks: nothing coordinates machines that are started by hand.")
         if resolved.preset.checkpoints or resolved.nemo:
             notes.append("To resume, all machines need the output folder on a disk that they share.")
         if resolved.preset.checkpoints and not resolved.nemo:

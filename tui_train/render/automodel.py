@@ -14,7 +14,7 @@ _EPOCHS = 1_000_000
 
 def automodel_yaml(file: NemoFile) -> str:
     """Return the text of automodel.yaml."""
-    head = "# A finetune by NeMo AutoModel. launch.sh starts it; what stands behind the file's name there wins.\n"
+    head = "# A finetune by NeMo AutoModel. launch.sh starts it; options after the file's name there override it.\n"
     mock = "" if file.data else "# MOCK DATA: random tokens, only to see whether it runs.\n"
     return head + mock + yaml.safe_dump(_values(file), sort_keys=False, allow_unicode=True, width=10_000)
 

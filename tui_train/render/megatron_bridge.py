@@ -286,7 +286,7 @@ def _validation(file: NemoFile) -> list[str]:
 def _keep(file: NemoFile) -> list[str]:
     lines = [
         "",
-        "    # A start goes on from the newest checkpoint, if there is one.",
+        "    # A start resumes from the newest checkpoint, if there is one.",
         "    config.checkpoint.save = arguments.output",
         "    config.checkpoint.load = arguments.output",
         *_set("config.checkpoint.save_interval", file.checkpoint_every),

@@ -24,12 +24,12 @@ _REMEMBERED = 4 << 20
 _HEAD = 64 << 10
 
 
-class Told(Struct, frozen=True, kw_only=True):
+class RunNews(Struct, frozen=True, kw_only=True):
     """What a viewer is told of a run: its status and progress; the lines it reads for itself.
 
     `attempt` is the newest one's number, `quiet` the whole minutes since it wrote something. `ranks` are the processes
     that said where they compute, `mismatch` says where that is not what was planned, `gpus` are the UUIDs of the
-    planned cards, `prefixes` the ranks that lines begin with, `anew` says where a checkpoint was not loaded.
+    planned cards, `prefixes` the ranks that lines begin with, `not_resumed` says where a checkpoint was not loaded.
     """
 
     status: Status
@@ -42,7 +42,7 @@ class Told(Struct, frozen=True, kw_only=True):
     mismatch: tuple[str, ...] = ()
     gpus: tuple[str, ...] = ()
     prefixes: tuple[int, ...] = ()
-    anew: str = ""
+    not_resumed: str = ""
 
 
 class Ranks:
@@ -115,14 +115,14 @@ def wait(run: RunDir) -> Status:
     return now
 
 
-def watch(run: RunDir, cancelled: Callable[[], bool]) -> Iterator[Told]:
+def watch(run: RunDir, cancelled: Callable[[], bool]) -> Iterator[RunNews]:
     """Yield what is new about a run's newest attempt, about seven times a second at most, until nothing of it trains.
 
     Of what is written faster than it is read, the end is looked at: a training may write as fast as it likes.
     """
     titles, reading = run.titles(), run.reading()
     plan = _planned(run)
-    told: Told | None = None
+    told: RunNews | None = None
     reader: _Reader | None = None
     while not cancelled():
         now = status(run)
@@ -134,7 +134,7 @@ def watch(run: RunDir, cancelled: Callable[[], bool]) -> Iterator[Told]:
         elif reader:
             reader.read(reading)
         found = reader.found if reader else None
-        news = Told(
+        news = RunNews(
             status=now,
             progress=reader.progress if reader else Progress(),
             title=titles[newest.position - 1] if newest and 0 < newest.position <= len(titles) else "",
@@ -145,7 +145,7 @@ def watch(run: RunDir, cancelled: Callable[[], bool]) -> Iterator[Told]:
             mismatch=found.mismatch if found else (),
             gpus=plan.gpus,
             prefixes=tuple(sorted(reader.prefixes)) if reader else (),
-            anew=reader.anew if reader else "",
+            not_resumed=reader.not_resumed if reader else "",
         )
         ended = not now.live and not now.trains_on and not (reader and reader.tail.behind)
         if ended or news != told:
@@ -191,7 +191,7 @@ class _Reader:
 
     def __init__(self, log: Path, attempt: AttemptStatus, plan: Planned, progress: Progress) -> None:
         self.number = attempt.number
-        self.anew = ""
+        self.not_resumed = ""
         self._log = log
         # To be compared with the first step, once; 0 when that is done.
         self._resumed = attempt.resumed
@@ -225,7 +225,7 @@ class _Reader:
         if not self._resumed:
             return
         first = first_step(str(self._log), reading)
-        self.anew = sentence(first, self._resumed)
+        self.not_resumed = sentence(first, self._resumed)
         if first or self.tail.size() > HEAD:
             self._resumed = 0
 

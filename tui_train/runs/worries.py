@@ -12,13 +12,13 @@ BUSY = 5
 _ZEROS = 3
 
 
-def worries(progress: Progress, quiet: int, idle: float | None, anew: str = "") -> tuple[str, ...]:
-    """Return in sentences what is wrong; `anew` is one already, of a checkpoint that was not loaded.
+def worries(progress: Progress, quiet: int, idle: float | None, not_resumed: str = "") -> tuple[str, ...]:
+    """Return in sentences what is wrong; `not_resumed` is one already, of a checkpoint that was not loaded.
 
     `quiet` are the minutes since the last output, `idle` those since one of its GPUs last worked, None where that is
     not known.
     """
-    return (*filter(None, (anew,)), *_loss(progress), *_standstill(quiet, idle))
+    return (*filter(None, (not_resumed,)), *_loss(progress), *_standstill(quiet, idle))
 
 
 def _loss(progress: Progress) -> tuple[str, ...]:

@@ -11,7 +11,7 @@ from .refused import USAGE, Refused
 from .text import visible
 
 _USAGE = """usage: python3 RUN/supervisor COMMAND
-  status [--json]          how the run stands
+  status [--json]          the run's state
   stop [--now] [--json]    end it: it saves within its grace; with --now at once
   tail [-n N] [--json]     the last lines of its newest log
   follow [--json]          its logs as they are written, until it ends

@@ -24,7 +24,7 @@ _BAR = 10.0
 
 
 def show_status(run_dir: str, *, as_json: bool) -> int:
-    """Print how the run stands."""
+    """Print the run's state."""
     now = state.read(run_dir)
     _print(now.data() if as_json else _words(now, run_dir))
     return 0

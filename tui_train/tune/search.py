@@ -1,4 +1,4 @@
-"""Which setting is tried next for speed, from what is foretold and what the trials before it told; pure."""
+"""Which setting is tried next for speed, from what is predicted and what the trials before it told; pure."""
 
 from collections.abc import Mapping
 from typing import Literal
@@ -43,7 +43,7 @@ class Trial(Struct, frozen=True, kw_only=True):
 class Space(Struct, frozen=True, kw_only=True):
     """What may be tried: micro batches in order, precisions with the profile's own first, activation checkpointing.
 
-    A setting without a band is one of which nothing is foretold; those that cannot fit are in `hopeless`.
+    A setting without a band is one of which nothing is predicted; those that cannot fit are in `hopeless`.
     """
 
     own: Setting
@@ -58,7 +58,7 @@ class Space(Struct, frozen=True, kw_only=True):
 def following(space: Space, trials: tuple[Trial, ...]) -> Setting | None:
     """Return what is tried next, None when the fastest is found or enough was tried.
 
-    First the profile's own setting and the largest micro batch that is foretold to fit, in each precision; then the
+    First the profile's own setting and the largest micro batch that is predicted to fit, in each precision; then the
     neighbours of the fastest so far; and activation checkpointing only where memory, not speed, ends the way up.
     """
     tried = {trial.setting: trial for trial in trials}
@@ -112,7 +112,7 @@ class _Lane:
         wanted: list[int] = [] if begin is None else [begin]
         if top < self._possible and (fastest is None or fastest < top - 1):
             low = -1 if fastest is None else fastest
-            # What is foretold is seldom off by much: the next below, and only then the middle.
+            # What is predicted is seldom off by much: the next below, and only then the middle.
             near = self._bands and sum(trial is not None and trial.outcome != "measured" for trial in self._trials) == 1
             wanted.append(top - 1 if near else (low + top) // 2)
         if fastest is not None:
@@ -121,7 +121,7 @@ class _Lane:
         return next((self._settings[place] for place in open_), None)
 
     def begin(self) -> Setting | None:
-        """Return the largest that is foretold to fit; where nothing is foretold, one about as large as the own one."""
+        """Return the largest that is predicted to fit; without a prediction, one about as large as the own one."""
         place = self._begin()
         return None if place is None else self._settings[place]
 
@@ -133,7 +133,7 @@ class _Lane:
         return found if found is not None and found < self._possible else None
 
     def limit(self) -> int:
-        """Return the place from which on memory does not suffice, as is foretold or was seen."""
+        """Return the place from which on memory does not suffice, as is predicted or was seen."""
         lost = (place for place, trial in enumerate(self._trials) if trial and trial.outcome != "measured")
         return min(next(lost, self._possible), self._possible)
 

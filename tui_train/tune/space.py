@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 from tui_train.changes import Change, apply
 from tui_train.errors import BadInput, Unavailable
 from tui_train.facts.types import Facts
-from tui_train.memory.foretell import Foretold, foretell
+from tui_train.memory.predict import Prediction, predict
 from tui_train.memory.verdict import Band
 from tui_train.plan import batch
 from tui_train.plan.own_words import own_arguments, own_batch
@@ -39,7 +39,7 @@ def space(profile: Profile, facts: Facts, resolved: Resolved, precisions: tuple[
     switch = saving in resolved.room.takes and not own_arguments(saving, profile, resolved.preset)
     own = Setting(micro, bool(recipe.activation_checkpointing and switch), recipe.precision or "")
     if precisions and "precision" not in resolved.room.takes:
-        raise BadInput("the trainer is not told its precision: there is no other one to try", "Leave --precision out.")
+        raise BadInput("the trainer is not passed a precision: there is no other one to try", "Leave --precision out.")
     known = tuple(dict.fromkeys((own.precision, *precisions)))
     settings = [
         Setting(size, saving, precision)
@@ -47,10 +47,10 @@ def space(profile: Profile, facts: Facts, resolved: Resolved, precisions: tuple[
         for saving in ((False, True) if switch else (False,))
         for precision in known
     ]
-    foretold = {one: foretell(facts, resolve(_with(profile, one, resolved), facts)) for one in settings}
-    hopeless = frozenset(one for one, found in foretold.items() if _hopeless(found))
-    bands: dict[Setting, Band] = {one: found.band for one, found in foretold.items() if found.band}
-    # Steps are as large as the largest that may be tried: where nothing is foretold, none is far from the own one.
+    predicted = {one: predict(facts, resolve(_with(profile, one, resolved), facts)) for one in settings}
+    hopeless = frozenset(one for one, found in predicted.items() if _hopeless(found))
+    bands: dict[Setting, Band] = {one: found.band for one, found in predicted.items() if found.band}
+    # Steps are as large as the largest that may be tried: where nothing is predicted, none is far from the own one.
     near = (
         settings
         if bands
@@ -133,7 +133,7 @@ def _with(profile: Profile, wanted: Setting, resolved: Resolved) -> Profile:
     return apply(Change("setting", "to be tried", edits), profile)
 
 
-def _hopeless(found: Foretold) -> bool:
+def _hopeless(found: Prediction) -> bool:
     """Tell whether a setting is not to be tried: a card refuses what is too much, a host may end other programs.
 
     Where something is not modelled there is always hope: an own script may well train less than is thought.
@@ -168,7 +168,7 @@ def _refuse(profile: Profile, resolved: Resolved) -> None:
         )
     if not taken & {"micro_batch", "total_batch"} or not taken & {"accumulation", "total_accumulation", "global_batch"}:
         remedy = "Choose a preset that passes both, or say them in your arguments: {micro_batch}, {accumulation}."
-        raise BadInput("the trainer is told neither micro batch nor accumulation: there is nothing to tune", remedy)
+        raise BadInput("the trainer is passed neither micro batch nor accumulation: there is nothing to tune", remedy)
     if said := own_batch(profile, resolved.preset):
         remedy = "Take it from the arguments: tui-train plan offers to set it in the recipe."
         raise BadInput(
@@ -177,8 +177,8 @@ def _refuse(profile: Profile, resolved: Resolved) -> None:
     if resolved.nemo:
         return
     if "output" not in taken:
-        remedy = "Say in your arguments how it is told its output folder: --the-option={output}."
-        raise BadInput("the trainer is not told where to write: trials would write where your training does", remedy)
+        remedy = "Add the option for its output folder to your arguments: --the-option={output}."
+        raise BadInput("the trainer is not passed an output folder: trials would write to its own", remedy)
     if own := own_arguments("output", profile, resolved.preset):
         remedy = "Take it from the arguments, and set trainer.output."
         raise Unavailable(

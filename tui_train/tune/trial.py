@@ -158,7 +158,7 @@ def _watch(run: RunDir, pace: Pace, watched: Watched, cancelled: Callable[[], bo
         if pace.known:
             return ""
         if now > until:
-            return f"it told of no two steps within {watched.deadline:.0f} s"
+            return f"it reported no two steps within {watched.deadline:.0f} s"
         if now - looked > _GLANCE:
             looked = now
             if not status(run).live:

@@ -29,7 +29,7 @@ def verdict(now: Tuned) -> str:
     if now.trying:
         return "Stopped before a trial was timed."
     if not now.trials:
-        return "Nothing that could be tried is foretold to fit."
+        return "Nothing that could be tried fits by the estimate."
     last = now.trials[-1]
     why = visible(last.why or last.outcome).rstrip(".")
     return f"No trial could be timed: {why}. Its log: {visible(last.log) or 'none'}"

@@ -97,7 +97,7 @@ def make_config(arguments):
 
     config.mixed_precision = "bf16_mixed"
 
-    # A start goes on from the newest checkpoint, if there is one.
+    # A start resumes from the newest checkpoint, if there is one.
     config.checkpoint.save = arguments.output
     config.checkpoint.load = arguments.output
     config.checkpoint.save_interval = 50

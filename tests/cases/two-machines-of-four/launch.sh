@@ -3,7 +3,7 @@
 # each of 2 machines
 # micro batch 2 x accumulation 4 x 8 processes = global batch 64, learning rate 2e-05, 1000 steps
 # Start it on each machine, from this folder or a copy: --node-rank=0 on the first, --node-rank=1 on the other.
-# There are no fallbacks: machines that are started by hand have nobody who decides for all of them.
+# There are no fallbacks: nothing coordinates machines that are started by hand.
 # To resume, all machines need the output folder on a disk that they share.
 # It resumes only where it is asked to, on all of them: with --resume.
 #

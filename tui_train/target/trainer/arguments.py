@@ -102,7 +102,7 @@ def _add_state(group: argparse._ArgumentGroup) -> None:
     add = group.add_argument
     add("--checkpoint-every", type=int, default=20, metavar="N", help="steps; 0 for none (default: %(default)s)")
     add("--keep-checkpoints", type=int, default=2, metavar="N", help="of the newest (default: %(default)s)")
-    add("--resume-from", type=Path, metavar="FOLDER", help="a complete checkpoint to go on from")
+    add("--resume-from", type=Path, metavar="FOLDER", help="a complete checkpoint to resume from")
     world = "refuse any other number of processes: several launchers start too few and say nothing"
     add("--expect-world-size", type=int, metavar="N", help=world)
     device = "refuse to train on anything else: torch without a GPU that it can use takes the CPU and says nothing"

@@ -54,7 +54,7 @@ def read_state(folder: Path) -> State:
         return State(**json.loads((folder / STATE).read_text(encoding="utf-8")))
     except (OSError, ValueError, TypeError) as error:
         message = f"{folder / STATE} cannot be read: {error}"
-        raise BadInput(message, "Resume from another checkpoint, or start anew in an empty folder.") from error
+        raise BadInput(message, "Resume from another checkpoint, or start over in an empty folder.") from error
 
 
 def differences(saved: State, present: State, folder: Path) -> list[str]:
@@ -63,7 +63,7 @@ def differences(saved: State, present: State, folder: Path) -> list[str]:
         unlike = {name: size for name, size in saved.model.items() if present.model.get(name) != size}
         shape = ", ".join(f"{name} {size} (now {present.model.get(name)})" for name, size in unlike.items())
         message = f"--resume-from={folder} is of another model: {shape}"
-        raise BadInput(message, "Train with the model of the checkpoint, or start anew in an empty folder.")
+        raise BadInput(message, "Train with the model of the checkpoint, or start over in an empty folder.")
     names = ("global_batch", "sequence_length", "seed", "tokens")
     values = {name: (getattr(saved, name), getattr(present, name)) for name in names}
     return [

@@ -165,7 +165,7 @@ class Training:
                 folder = checkpoints.save(self.accelerator, options.output, self.state, options.keep_checkpoints)
                 self.say_once(f"checkpoint | step {self.state.step} | {folder}")
             if stops:
-                self.say_once(f"stopped | step {self.state.step} of {options.steps} | it goes on from the checkpoint")
+                self.say_once(f"stopped | step {self.state.step} of {options.steps} | it resumes from the checkpoint")
                 return False
         folder = self.save_model()
         done = max(0, options.steps - first) * self.batch.in_all * options.sequence_length

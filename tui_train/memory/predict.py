@@ -28,7 +28,7 @@ class Place(Struct, frozen=True):
     cuda: bool
 
 
-class Foretold(Struct, frozen=True):
+class Prediction(Struct, frozen=True):
     """The estimate for a profile, with the verdict for each place; without an estimate, `why_not` says what is missing.
 
     `places` have the one with the least room first.
@@ -40,7 +40,7 @@ class Foretold(Struct, frozen=True):
 
     @property
     def why_not(self) -> str:
-        """Why nothing is foretold, empty where something is."""
+        """Why nothing is predicted, empty where something is."""
         return self.asked.why_not
 
     @property
@@ -58,18 +58,18 @@ class Effect(Struct, frozen=True):
     changes_training: bool = False
 
 
-def foretell(facts: Facts, resolved: Resolved) -> Foretold:
+def predict(facts: Facts, resolved: Resolved) -> Prediction:
     """Return the estimate for a resolved profile, in well under a millisecond; pure."""
     wanted = asked(facts, resolved)
     if wanted.model is None or wanted.how is None:
-        return Foretold(wanted)
+        return Prediction(wanted)
     try:
         found = estimate(wanted.model, wanted.how)
     except (ZeroDivisionError, OverflowError):
-        return Foretold(Asked(why_not="these sizes make no model"))
+        return Prediction(Asked(why_not="these sizes make no model"))
     growing = resolved.settled.recipe.expandable_segments
     judged = [(place, _judge(found, place, resolved, growing=growing)) for place in places(facts, resolved)]
-    return Foretold(wanted, found, tuple(judged))
+    return Prediction(wanted, found, tuple(judged))
 
 
 def places(facts: Facts, resolved: Resolved) -> tuple[Place, ...]:
@@ -94,7 +94,7 @@ def _judge(found: Estimate, place: Place, resolved: Resolved, *, growing: bool) 
 
 def effects(facts: Facts, resolved: Resolved) -> tuple[Effect, ...]:
     """Return what each rung that there is a use for would change: first those that keep the training, most first."""
-    profile, now = resolved.settled, foretell(facts, resolved)
+    profile, now = resolved.settled, predict(facts, resolved)
     if now.estimate is None:
         return ()
     found = []
@@ -108,12 +108,12 @@ def effects(facts: Facts, resolved: Resolved) -> tuple[Effect, ...]:
 
 
 def hopeless(profile: Profile, facts: Facts, resolved: Resolved) -> bool:
-    """Tell whether a training cannot fit on a chosen card that is empty, even if less is needed than foretold.
+    """Tell whether a training cannot fit on a chosen card that is empty, even if less is needed than predicted.
 
     Where something is not modelled there is always hope: an own script may well train less than is thought.
     """
     totals = [gpu.memory_total for gpu in resolved.gpus if gpu.memory_total] if resolved.device == "cuda" else []
-    found = foretell(facts, _resolved(profile, facts, resolved)).estimate if totals else None
+    found = predict(facts, _resolved(profile, facts, resolved)).estimate if totals else None
     return found is not None and not found.caveats and found.peak.total * (1 - found.error) > min(totals)
 
 
@@ -123,7 +123,7 @@ def fitting(facts: Facts, resolved: Resolved) -> Change | None:
     First the largest micro batch that fits, then activation checkpointing, and what shares out the model; before all
     that a smaller evaluation batch, where the evaluation takes most.
     """
-    then, now = resolved.settled, foretell(facts, resolved).estimate
+    then, now = resolved.settled, predict(facts, resolved).estimate
     edits: dict[str, fields.Value] = {}
     for name in (_EVALUATION, *_HARMLESS) if now and now.peak.name == "eval" else (*_HARMLESS, _EVALUATION):
         if why_not(name, resolved.room):
@@ -134,7 +134,7 @@ def fitting(facts: Facts, resolved: Resolved) -> Change | None:
                 break
             then = apply(change, then)
             edits |= dict(change.edits)
-            if foretell(facts, _resolved(then, facts, resolved)).band in {"fits", "tight"}:
+            if predict(facts, _resolved(then, facts, resolved)).band in {"fits", "tight"}:
                 return _difference(resolved.settled, then, edits)
             if not rung(name).repeats:
                 break
@@ -144,14 +144,14 @@ def fitting(facts: Facts, resolved: Resolved) -> Change | None:
 def _difference(before: Profile, after: Profile, edits: dict[str, fields.Value]) -> Change:
     changed = diff(before, after)
     title = " and ".join(f"{each.label.lower()} {each.after}" for each in changed)
-    why = "it is foretold to fit then; the global batch stays"
+    why = "it then fits by the estimate; the global batch stays"
     return Change(title, why, tuple(edits.items()))
 
 
-def _with(change: Change, profile: Profile, facts: Facts) -> Foretold | None:
+def _with(change: Change, profile: Profile, facts: Facts) -> Prediction | None:
     try:
         then = apply(change, profile)
-        return foretell(facts, resolve(then, facts))
+        return predict(facts, resolve(then, facts))
     except BadInput:
         return None
 
