@@ -232,7 +232,7 @@ def test_variables_of_the_plan_are_not_the_users_to_set():
         ("TORCH_NCCL_AVOID_RECORD_STREAMS", Run(toolchain(torch="2.7.1"), "python", "nccl"), ""),
         ("WANDB_DISABLED", Run(toolchain(transformers="5.23.0"), "python", ""), "WANDB_MODE"),
         ("WANDB_DISABLED", Run(toolchain(transformers="4.57.6"), "python", ""), ""),
-        ("PYTORCH_ALLOC_CONF", Run(toolchain(torch="2.8.0"), "python", ""), "does not heed"),
+        ("PYTORCH_ALLOC_CONF", Run(toolchain(torch="2.8.0"), "python", ""), "ignores it"),
         ("PYTORCH_ALLOC_CONF", Run(toolchain(torch="2.13.0"), "python", ""), ""),
         ("NCCL_P2P_DISABLE", Run(toolchain(), "torchrun", "gloo"), "only NCCL reads it"),
         ("NCCL_P2P_DISABLE", Run(toolchain(), "torchrun", "nccl"), ""),

@@ -202,3 +202,27 @@ def test_to_look_at_a_lock_changes_nothing_in_it(tmp_path):
     assert lock.holds(str(at), elsewhere)
     assert at.stat().st_mtime_ns == before
     assert sorted(path.name for path in tmp_path.iterdir()) == [lock.NAME]
+
+
+@pytest.mark.parametrize("foreign", [True, False])
+def test_processes_that_a_folder_of_another_user_names_are_not_ended(foreign, tmp_path, word):
+    if os.geteuid() != 0:
+        pytest.skip("NOT TESTED: only root can give a file away")
+    run = training(tmp_path, word, 0.1)
+    subprocess.run(["bash", run.script], check=True, stdout=subprocess.DEVNULL)
+    (pid,) = with_word(word)
+    assert status(run).leftover == (pid,)
+    if foreign:
+        os.chown(run.path, 65534, 65534)
+    assert (status(run).leftover == ()) == foreign
+    stop(run)
+    assert (with_word(word) == [pid]) == foreign
+
+
+def test_a_run_that_left_a_process_can_be_started_again(tmp_path, word):
+    run = training(tmp_path, word, 0.1)
+    for count in (1, 2):
+        subprocess.run(["bash", run.script], check=True, stdout=subprocess.DEVNULL)
+        assert (status(run).state, len(with_word(word))) == ("finished", count)
+    ended = stop(run)
+    assert ended.sure == bool(ended.cgroup)

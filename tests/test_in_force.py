@@ -403,7 +403,7 @@ def test_a_profile_without_a_schema_says_how_it_is_read():
 def test_deepspeed_is_not_told_an_accumulation_that_nobody_knows():
     values = {**SCRIPT, "trainer.preset": "custom", "trainer.strategy": "zero2", "trainer.launcher": "accelerate"}
     found = facts(gpus=(gpu(0), gpu(1)), packages={"deepspeed": "0.19"})
-    assert any("is told the accumulation" in item.message for item in check(profile(values), found))
+    assert any("needs the accumulation" in item.message for item in check(profile(values), found))
 
 
 def test_an_output_folder_that_is_not_passed_is_said():

@@ -101,7 +101,7 @@ def _launcher(profile: Profile, _facts: Facts, resolved: Resolved) -> tuple[Opti
         if not launcher.SEVERAL and devices > 1:
             reason = f"starts one process, and {devices} are chosen"
         elif not launcher.STARTS_RECIPES and profile.trainer.kind == "nemo":
-            reason = "NeMo starts its processes itself"
+            reason = "NeMo runs under python or torchrun"
         elif "accelerate" in launcher.NEEDS and tool and not tool.accelerate:
             reason = "the chosen Python has no accelerate"
         elif profile.trainer.strategy not in {"ddp", *launcher.SHARDS}:

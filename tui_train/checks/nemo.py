@@ -254,8 +254,8 @@ def abilities(profile: Profile, _facts: Facts, resolved: Resolved) -> Iterator[F
         change = Change("the built-in trainer", "it trains on the CPU as well", (("trainer.kind", "builtin"),))
         yield Finding(level="error", key="trainer.kind", message=message, remedy=remedy, change=change, machine=True)
     if not LAUNCHERS[resolved.launcher].STARTS_RECIPES:
-        change = Change("launcher auto", "NeMo starts its processes itself", (("trainer.launcher", "auto"),))
-        message, remedy = f"{resolved.launcher} cannot start NeMo, which starts its processes itself", "Choose auto."
+        change = Change("launcher auto", "NeMo runs under python or torchrun", (("trainer.launcher", "auto"),))
+        message, remedy = f"{resolved.launcher} cannot start NeMo: python and torchrun do", "Choose auto."
         yield Finding(level="error", key="trainer.launcher", message=message, remedy=remedy, change=change)
     if profile.trainer.arguments and resolved.nemo in {"recipes", "bridge"}:
         none = Change("no more arguments", "the recipe's file takes none", (("trainer.arguments", ()),))

@@ -50,7 +50,7 @@ def of_run(run: RunDir, facts: Facts | None = None) -> Diagnosis | None:
     passes them.
     """
     now = status(run)
-    if not now.attempts or now.live:
+    if not now.attempts or now.live or now.trains_on:
         return None
     if now.state in {"finished", "stopped"} and now.exit_code != 0:
         return None

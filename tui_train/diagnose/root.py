@@ -23,6 +23,8 @@ from tui_train.text import size, visible
 _FRAME = re.compile(r'\s+File "')
 _BEGIN = "(most recent call last)"
 _FRAMES = 400
+# The last line of a traceback: of several processes in one log any may have been the first to end.
+_RAISED = re.compile(r"\s*[\w.]+(?:Error|Exception)\b")
 _RECOVERED = 5
 _LONGEST = 500
 # With fewer bytes free a disk, or /dev/shm, counts as full.
@@ -167,7 +169,7 @@ def _unmended(found: list[Hit], evidence: Evidence) -> list[Hit]:
 
 
 def _uncaught(found: list[Hit], evidence: Evidence) -> list[Hit]:
-    """Leave out GPU memory that ran out and was caught: a later error of another kind ended the training."""
+    """Leave out GPU memory that ran out and was logged only: a later error of another kind ended that process."""
     if evidence.phase or not any(hit.signature.failure == "cuda_oom" for hit in found):
         return found
     # As the reader of errors tells ranks apart.
@@ -175,8 +177,13 @@ def _uncaught(found: list[Hit], evidence: Evidence) -> list[Hit]:
     last = deciding(texts, read_errors(texts))
     if last is None or last.kind != OTHER:
         return found
-    end = evidence.lines[last.place].number
-    return [hit for hit in found if hit.signature.failure != "cuda_oom" or hit.line.number > end]
+    end = evidence.lines[last.place]
+
+    def caught(hit: Hit) -> bool:
+        logged = hit.line.rank in {None, end.rank} and not _RAISED.match(hit.line.text)
+        return hit.signature.failure == "cuda_oom" and hit.line.number < end.number and logged
+
+    return [hit for hit in found if not caught(hit)]
 
 
 def _root_block(lines: Sequence[Line]) -> dict[str, str]:

@@ -190,7 +190,7 @@ def find(reference: str) -> RunDir:
         return matching[0]
     if matching:
         raise NotFound(f"{visible(reference)} fits {len(matching)} runs", f"Say which: {visible(matching[0].name)}, ….")
-    if reference and (Path(reference) / SCRIPT).is_file():
+    if reference and is_run(Path(reference)):
         return RunDir(Path(reference).absolute())
     raise NotFound(f"there is no run {visible(reference)}", "See `tui-train runs`.")
 
@@ -205,7 +205,7 @@ def all_runs() -> tuple[RunDir, ...]:
 
 
 def is_run(folder: Path) -> bool:
-    """Tell whether a folder is a run's; not where its name is none or it may not be looked into."""
+    """Tell whether a folder is a run's; False for an invalid name, or a folder without access."""
     try:
         return (folder / SCRIPT).is_file()
     except (OSError, ValueError):

@@ -86,8 +86,8 @@ def _start(run: RunDir, interrupts: Interrupts, *, resume: bool) -> None:
     bash = shutil.which("bash")
     if bash is None:
         raise Unavailable("bash was not found", "Install bash.")
-    if left := status(run).leftover:
-        pids = ", ".join(map(str, left))
+    if (now := status(run)).trains_on:
+        pids = ", ".join(map(str, now.leftover))
         remedy = f"End them first: tui-train stop {visible(run.name)}"
         raise Unavailable(f"processes of an earlier start still train: {pids}", remedy)
     before = len(run.events())

@@ -28,12 +28,12 @@ def stop(run: RunDir, *, waiting: Callable[[], None] = lambda: None, at_once: bo
     now = status(run)
     before = frozenset(state.family(str(run.path), now).living()) if now.mark else frozenset()
     try:
-        end(str(run.path), waiting=waiting, at_once=at_once)
+        ended = end(str(run.path), waiting=waiting, at_once=at_once)
     except Refused as refused:
         raise Unavailable(refused.why, refused.remedy[:1].upper() + refused.remedy[1:] + ".") from None
     if before and run.plan().get("gpus"):
         _look_at_cards(before, waiting)
-    return status(run)
+    return ended
 
 
 def _look_at_cards(pids: frozenset[int], waiting: Callable[[], None]) -> None:

@@ -44,6 +44,11 @@ def members(folder: str, mark: str) -> set[int]:
     return found - {0}
 
 
+def is_empty(folder: str, mark: str) -> bool:
+    """Tell whether a run's cgroup is there, and nobody is in it."""
+    return _is_ours(folder, mark) and os.path.isdir(folder) and not members(folder, mark)
+
+
 def remove(folder: str, mark: str) -> None:
     """Remove a run's cgroup that nobody is in; one with processes stays, and names them."""
     if not _is_ours(folder, mark):

@@ -7,7 +7,7 @@ import time
 import zlib
 from typing import Collection, NamedTuple, Sequence
 
-from . import commands, container, events, gpus, machines, planned, regular, state
+from . import cgroup, commands, container, events, gpus, machines, planned, regular, state
 from .attempt import checkpoint
 from .events import Journal
 from .lock import NAME as LOCK
@@ -167,9 +167,10 @@ def _lock(start: Start, held: list[Lock]) -> None:
         held.append(lock)
     # A viewer believes whoever holds the folder itself open.
     start.journal.hold()
-    living = state.left_over(start.own_dir)
-    if living:
-        raise Refused(BUSY, _train_on(living))
+    last = state.last_start(start.own_dir)
+    if last.trains_on:
+        raise Refused(BUSY, _train_on(last.leftover))
+    cgroup.remove(last.cgroup, last.mark)
 
 
 def _left(plan: Planned, dead: Owner) -> str:
@@ -177,7 +178,7 @@ def _left(plan: Planned, dead: Owner) -> str:
     names = container.left(plan.engine, dead.mark) if plan.engine else ()
     if names:
         return f"a container of an earlier start still trains: end it first ({plan.engine} stop {' '.join(names)})"
-    living = {*state.left_over(dead.folder), *Family(dead.mark).living()} if dead.near else set()
+    living = {*state.last_start(dead.folder).leftover, *Family(dead.mark).living()} if dead.near else set()
     return _train_on(living) if living else ""
 
 

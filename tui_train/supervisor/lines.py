@@ -24,8 +24,10 @@ _ORIGIN = re.compile(
     r"\s*(?:(?:(?:\S{1,80}/\d+ )?\[(?:rank|default|trainer)(?P<a>\d{1,6})(?:\|\d+)?\]:|(?P<b>\d{1,6}):(?= )"
     r"|\[rank (?P<c>\d{1,6})\]|\((?:\w+ )?pid=\d+[^)]{0,80}\)|\[(?:\d+,)?(?P<d>\d{1,6})\]<std(?:out|err)>:)\s?)"
 )
-# A traceback begins where the cursor is: behind a progress bar, for one.
-_HOOK = re.compile(r"\[rank\d{1,6}\]: \W{0,300}Traceback \(most recent call last\)")
+# A traceback begins where the cursor is: behind a progress bar.
+_BEHIND_A_BAR = re.compile(
+    r"^[^\[]{0,300}\d+%\|.{0,300}?(?=\[rank\d{1,6}\]: \W{0,300}Traceback \(most recent call last\))"
+)
 RANK = r"^(?:\S{1,80}/\d+ )?\[(?:rank|default)?%d\]:"
 
 
@@ -85,8 +87,8 @@ def without_rank(shown: str) -> str:
 def origin(text: str) -> tuple[int | None, str]:
     """Return the rank that a line says it comes from, None where it does not, and what it says then."""
     rank = None
-    hook = _HOOK.search(text) if "Traceback (most" in text else None
-    text = text[hook.start() :] if hook else text
+    before = _BEHIND_A_BAR.match(text) if "Traceback (most" in text else None
+    text = text[before.end() :] if before else text
     for _ in range(3):
         match = _ORIGIN.match(text)
         if not match:

@@ -40,7 +40,8 @@ class Status(NamedTuple):
     started them is gone. `grace` is how many seconds its training gets to end by itself. `container` is the name, for
     `engine`, of one that may train on although what started it is gone. `seconds` is how long the last start took, or
     has taken so far, None where that is not known: `started` and `ended` are dates, by a clock that may be set.
-    `cgroup` is the newest attempt's own, empty for none; `left` are the processes that there were at the end.
+    `cgroup` is the newest attempt's own, empty for none; `left` are the processes that there were at the end. `empty`
+    tells that this cgroup was read after a stop, and nobody was in it.
     """
 
     state: str
@@ -62,6 +63,7 @@ class Status(NamedTuple):
     seconds: float | None = None
     cgroup: str = ""
     left: tuple[Process, ...] = ()
+    empty: bool = False
 
     def data(self) -> dict[str, object]:
         """Return it as plain data, for JSON."""
@@ -79,11 +81,11 @@ class Status(NamedTuple):
 
     @property
     def sure(self) -> bool:
-        """Whether `leftover` are all for certain: the supervisor, parent of all orphans, saw the end, or a cgroup does.
+        """Whether it is certain that no process is left: its supervisor, parent of all orphans, or a cgroup saw none.
 
         Otherwise a process that cleared its environment and left its group is not seen.
         """
-        return self.ended is not None or bool(self.cgroup)
+        return self.empty or (self.ended is not None and not self.left)
 
 
 def read(run_dir: str) -> Status:
@@ -115,9 +117,12 @@ def _named(last: Event) -> Owner:
 
 
 def family(run_dir: str, now: Status) -> Family:
-    """Return the processes of a run; a leader that events.jsonl names counts only where it is this folder's."""
+    """Return the processes of a run; none where another user could have written who they are.
+
+    A leader that events.jsonl names counts only where it is this folder's.
+    """
     leader = Process(now.leader, now.leader_ticks)
-    if not _original(run_dir, now):
+    if not _original(run_dir, now) or not _own(run_dir):
         return Family("")
     ours = leader.alive and (carries(leader.pid, now.mark) or _writes_in(leader.pid, run_dir))
     found = Family(now.mark, leader if ours else Process(), cgroup=now.cgroup)
@@ -125,21 +130,36 @@ def family(run_dir: str, now: Status) -> Family:
     return found
 
 
-def left_over(run_dir: str) -> tuple[int, ...]:
-    """Return the processes of the last start that live, whoever holds the folder now."""
+def last_start(run_dir: str) -> Status:
+    """Return how the last start stands, whoever holds the folder now."""
     told = events.read(run_dir)
     last = next((event for event in told[::-1] if event.event == "run_started"), None)
     if last is None:
-        return ()
-    return _status(run_dir, _named(last), last, told[len(told) - told[::-1].index(last) :], ()).leftover
+        return Status("new")
+    return _status(run_dir, _named(last), last, told[len(told) - told[::-1].index(last) :], ())
 
 
 def _original(run_dir: str, now: Status) -> bool:
-    """Tell whether this is the folder that the run was started in, and no copy of it."""
+    """Tell whether this is the folder that the run was started in, and no copy of it.
+
+    Who holds it is known to be at work there, also where run_started was lost.
+    """
     try:
-        return now.inode in (0, os.stat(run_dir).st_ino)
+        return now.inode == os.stat(run_dir).st_ino or (now.live and not now.inode)
     except OSError:
         return False
+
+
+def _own(run_dir: str) -> bool:
+    """Tell whether what a folder says of processes was written by this user."""
+    try:
+        owners = {os.stat(path).st_uid for path in (run_dir, os.path.join(run_dir, events.NAME))}
+    except FileNotFoundError:
+        # Removed under a live run.
+        return os.path.isdir(run_dir) and os.stat(run_dir).st_uid == os.geteuid()
+    except OSError:
+        return False
+    return owners == {os.geteuid()}
 
 
 def _status(
@@ -159,14 +179,15 @@ def _status(
         ticks=owner.ticks,
         mark=last.mark,
         inode=last.inode,
-        leader=lead.leader,
-        leader_ticks=lead.leader_ticks,
         grace=last.grace,
         engine=inside.engine,
         container=inside.container,
         cgroup=lead.cgroup,
         left=_left(end) if end else (),
     )
+    # Numbers of processes mean something only on the host and the boot that gave them.
+    if owner.near:
+        now = now._replace(leader=lead.leader, leader_ticks=lead.leader_ticks)
     if end:
         now = now._replace(state=end.state, seconds=durations.between(last, end) if last.time else None)
         left = family(run_dir, now).living() if owner.near and now.left else {}

@@ -58,8 +58,9 @@ def _stop(run_dir: str, waiting: Callable[[], None], at_once: bool) -> Status:
     if left:
         pids = " ".join(map(str, left))
         raise Refused(MISSING, f"processes of the run are left ({pids})", f"end them: kill -9 {pids}")
+    empty = cgroup.is_empty(now.cgroup, now.mark)
     cgroup.remove(now.cgroup, now.mark)
-    return state.read(run_dir)
+    return state.read(run_dir)._replace(empty=empty)
 
 
 def _end_container(now: Status) -> None:

@@ -21,8 +21,9 @@ FLAG = re.compile(r"^\s*(?:parser\.add_argument\(\s*|)['\"](--[a-z][a-z_-]*)['\"
 # The value of CUDA_ARCH_FLAGS, a C string of its own in the binding.
 FLAGS = re.compile(rb"\0((?:sm|compute)_[0-9]+[af]?(?: (?:sm|compute)_[0-9]+[af]?)*)\0")
 
-
 _MOST = 1 << 24
+# libtorch_python.so has some 30 MB, and what is looked for lies in their middle.
+_MOST_OF_A_LIBRARY = 1 << 30
 # Libraries whose presence or version decides what can be generated.
 OTHERS = (
     "nemo_toolkit", "nemo_run", "nemo_automodel", "megatron-bridge", "megatron-core", "deepspeed", "trl", "peft",
@@ -33,14 +34,14 @@ OTHERS = (
 BUILT = {"transformer-engine": "transformer_engine", "apex": "scaled_masked_softmax_cuda"}
 
 
-def content(path: Path) -> bytes:
-    """Return what a file holds, nothing where it cannot be read."""
+def content(path: Path, most: int = _MOST) -> bytes:
+    """Return what a file holds, at most so many bytes, nothing where it cannot be read."""
     try:
         # A pipe or a device in its place is never waited for.
         if not path.is_file():
             return b""
         with path.open("rb") as file:
-            return file.read(_MOST)
+            return file.read(most)
     except OSError:
         return b""
 
@@ -77,7 +78,7 @@ def compiled(folder: Path) -> list[str]:
     """Return the architectures of the torch in `folder`, as `torch.cuda.get_arch_list()` would with a GPU."""
     # Conda keeps the library beside the interpreter's own.
     for lib in (folder / "lib", Path(sys.prefix) / "lib"):
-        match = FLAGS.search(content(lib / "libtorch_python.so"))
+        match = FLAGS.search(content(lib / "libtorch_python.so", _MOST_OF_A_LIBRARY))
         if match:
             return match.group(1).decode("ascii").split()
     return []

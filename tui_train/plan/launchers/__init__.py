@@ -14,7 +14,7 @@ class Launcher(Protocol):
 
     It starts SEVERAL processes or one, and shards the model by the strategies in SHARDS. NEEDS names the packages that
     the training Python must have. SETS_PRECISION: a script gets the precision from it. ADDRESS_IN_WORDS: it ignores
-    MASTER_ADDR and MASTER_PORT. STARTS_RECIPES: NeMo's recipes, which start processes themselves, run under it.
+    MASTER_ADDR and MASTER_PORT. STARTS_RECIPES: NeMo's recipes run under it.
     """
 
     LABEL: str
