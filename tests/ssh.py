@@ -1,4 +1,7 @@
-"""A real sshd on the loopback interface with throw-away keys, for the user who runs the tests and nobody else."""
+"""A real sshd on the loopback interface with throw-away keys, for the user who runs the tests and nobody else.
+
+Its sessions begin without the user's own ~/.bashrc, which may take a second, or a minute where it waits for a lock.
+"""
 
 import contextlib
 import getpass
@@ -23,6 +26,7 @@ StrictModes no
 UsePAM no
 PasswordAuthentication no
 PermitRootLogin prohibit-password
+SetEnv HOME={folder}
 """
 _CLIENT = """\
 Host box
