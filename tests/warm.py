@@ -203,6 +203,9 @@ class Server:
 
     def heard(self, client, pid):
         """Pass signals on; a client that is gone takes its fork along."""
+        if client.fileno() < 0:
+            # Its fork's end came in the same look, and was told already.
+            return
         try:
             told = client.recv(64)
         except OSError:
