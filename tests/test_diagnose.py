@@ -318,6 +318,8 @@ def test_an_exception_of_the_scripts_own_is_told_in_its_words():
     middle = "\nDuring handling of the above exception, another exception occurred:\n\n"
     chained = OWN.format(error="KeyError: 'x'") + middle + OWN.format(error="RuntimeError: bad config")
     assert said(chained).cause == "The script raised: RuntimeError: bad config"
+    refused = said("error | the data has 3 tokens, and needs 128 | Add data.\n", 2)
+    assert (refused.cause.endswith("has 3 tokens, and needs 128"), refused.remedy) == (True, "Add data.")
     assert said("args []\n", 3).cause == "The script ended by itself with exit code 3."
 
 
