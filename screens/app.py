@@ -26,7 +26,7 @@ from tui_train.profile.types import Profile
 from tui_train.text import visible
 
 from . import STEPS
-from .ended import listen
+from .ended import listening
 from .home import Home
 from .looking import Looking
 from .messages import (
@@ -75,9 +75,10 @@ class Wizard(Looking):
 
     async def run_async(self, *, headless: bool = False, **how: Any) -> int | None:
         """Run until it is left, or ended from outside."""
-        if not headless:
-            listen(self.leave, sys.__stderr__.fileno() if sys.__stderr__ else 2)
-        return await super().run_async(headless=headless, **how)
+        if headless:
+            return await super().run_async(headless=headless, **how)
+        with listening(self.leave, sys.__stderr__.fileno() if sys.__stderr__ else 2):
+            return await super().run_async(headless=headless, **how)
 
     def get_default_screen(self) -> Screen[None]:
         """Begin on Home."""

@@ -6,10 +6,12 @@ import signal
 import termios
 import threading
 import time
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from types import FrameType
 from typing import NoReturn
+
+from tui_train.handlers import install, restore
 
 # Seconds for it to leave by itself: after that the terminal is restored, and the process ends.
 _PATIENCE = 5.0
@@ -17,8 +19,12 @@ _PATIENCE = 5.0
 _OFF = b"\x1b[?1000l\x1b[?1003l\x1b[?1015l\x1b[?1006l\x1b[?2004l\x1b[?1004l\x1b[<u\x1b[?1049l\x1b[?25h"
 
 
-def listen(leave: Callable[[int], None], terminal: int) -> None:
-    """Call `leave` with an exit code when the process is asked to end; from the main thread, in the loop it runs in."""
+@contextmanager
+def listening(leave: Callable[[int], None], terminal: int) -> Iterator[None]:
+    """Call `leave` with an exit code when the process is asked to end; from the main thread, in the loop it runs in.
+
+    Afterwards, when that loop ends, signals are handled as before.
+    """
     loop = asyncio.get_running_loop()
     before = None
     with suppress(termios.error, OSError):
@@ -33,16 +39,29 @@ def listen(leave: Callable[[int], None], terminal: int) -> None:
         threading.Thread(target=_give_up, args=(terminal, before, 128 + number), daemon=True).start()
         loop.call_soon_threadsafe(leave, 128 + number)
 
-    for number in (signal.SIGTERM, signal.SIGHUP):
-        signal.signal(number, end)
+    handlers = install((signal.SIGTERM, signal.SIGHUP), end)
+    try:
+        yield
+    finally:
+        restore(handlers)
 
 
 def _give_up(terminal: int, before: "list[int | list[bytes | int]] | None", code: int) -> NoReturn:
     time.sleep(_PATIENCE)
-    with suppress(termios.error, OSError):
-        if before is not None:
+    try:
+        _restore(terminal, before)
+    finally:
+        os._exit(code)
+
+
+def _restore(terminal: int, before: "list[int | list[bytes | int]] | None") -> None:
+    if before is not None:
+        with suppress(termios.error, OSError):
             termios.tcsetattr(terminal, termios.TCSANOW, before)
+    with suppress(OSError):
+        # It may take nothing; and the shell that has it next has the very same open file.
         os.set_blocking(terminal, False)
-        os.write(terminal, _OFF)
-        os.set_blocking(terminal, True)
-    os._exit(code)
+        try:
+            os.write(terminal, _OFF)
+        finally:
+            os.set_blocking(terminal, True)

@@ -22,6 +22,7 @@ from tui_train.profile import store
 from tui_train.profile.types import Profile
 from tui_train.runs.follow import RunNews, watch
 from tui_train.runs.rundir import RunDir
+from tui_train.runs.status import continues
 from tui_train.runs.stop import stop
 from tui_train.runs.worries import BUSY, worries
 from tui_train.supervisor.curve import Curve
@@ -271,7 +272,7 @@ Of any size, and all of it. The line below it says where you are.
     @property
     def going(self) -> bool:
         """Whether the training goes on."""
-        return self._told is None or self._told.status.live or self._told.status.trains_on
+        return self._told is None or continues(self._told.status)
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
         """Only a live run can be stopped, only an ended one started again."""

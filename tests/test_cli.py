@@ -21,6 +21,7 @@ from support import HOSTILE, SCRIPTS, facts, marked, until
 from tui_train import __main__, __version__, cli, run_commands, show, wizard
 from tui_train.profile.fields import FIELDS
 from tui_train.runs import rundir
+from tui_train.runs.interrupts import Interrupts
 from tui_train.runs.status import status
 from tui_train.runs.stop import stop as end
 from tui_train.supervisor.progress import Progress
@@ -574,6 +575,36 @@ def test_ctrl_c_at_the_question_lets_the_run_go_on(monkeypatch, capsys):
     assert "mine goes on. Watch it: tui-train attach mine" in capsys.readouterr().out
 
 
+def noting(number):
+    """Signals of which one was noted while a run started."""
+    found = Interrupts()
+    found.install()
+    found.note(number, None)
+    return found
+
+
+def test_ctrl_c_that_was_noted_while_a_run_started_asks_as_any_other(monkeypatch):
+    asked = []
+    monkeypatch.setattr(run_commands, "_interrupted", asked.append)
+    monkeypatch.setattr(run_commands, "_stream", lambda run, ours: (Progress(), Status(state="stopped")))
+    run = rundir.RunDir(Path("/runs/mine"))
+    assert run_commands._keep(run, noting(signal.SIGINT))[1].state == "stopped"
+    assert asked == [run]
+
+
+@pytest.mark.parametrize("number", [0, signal.SIGHUP])
+def test_a_terminal_that_is_lost_when_a_run_has_started_ends_as_its_signal_says(monkeypatch, number):
+    def lost(_text):
+        raise OSError(5, "Input/output error")
+
+    interrupts = Interrupts()
+    interrupts.number = number
+    monkeypatch.setattr(run_commands.click, "echo", lost)
+    with pytest.raises(SystemExit if number else OSError) as ended:
+        run_commands._watch(rundir.RunDir(Path("/runs/mine")), interrupts, detach=False)
+    assert not number or ended.value.code == 129
+
+
 def test_ctrl_c_before_there_is_a_run(mine, tmp_path):
     slow = tmp_path / "slow"
     slow.write_text(f"#!/bin/sh\ntouch '{tmp_path}/asked'\nexec sleep 60\n")
@@ -594,11 +625,16 @@ def test_a_run_that_is_lost_is_no_success(mine):
     ) as viewer:
         until(lambda: viewer.stdout.readline() == "tick 1\n")
         os.kill(status(newest()).pid, signal.SIGKILL)
+        until(lambda: status(newest()).trains_on)
+        # Its training still writes, and so it is still followed.
+        written = newest().attempt_log(1).read_text().splitlines()[-1]
+        until(lambda: viewer.stdout.readline() == f"{written}\n")
+        assert viewer.stdout.readline().startswith("tick")
+        assert "lost" in tui("runs").stdout
+        assert tui("stop", "last").stdout.splitlines()[-1] == show.after_stop(status(newest()))
         shown = viewer.stdout.read()
-    assert shown.splitlines()[-1].endswith(": lost, 1 process left")
+    assert shown.splitlines()[-1].endswith(": lost")
     assert viewer.returncode == 137
-    assert "lost" in tui("runs").stdout
-    assert tui("stop", "last").stdout.splitlines()[-1] == show.after_stop(status(newest()))
     assert not marked(status(newest()).mark)
 
 

@@ -7,11 +7,14 @@ import socket
 import subprocess
 import sys
 import time
+from types import SimpleNamespace
 
 import pytest
 from support import bash, exported, facts, noted, plain_environment, profile, stub, taken, until
 
+from tui_train.supervisor import attempt as attempts
 from tui_train.supervisor import machines
+from tui_train.supervisor import run as supervised
 from tui_train.supervisor.planned import Planned
 from tui_train.supervisor.refused import Refused
 
@@ -180,7 +183,9 @@ exec "$@"
 """
 ASKED = """
 import json, sys
+from tui_train.supervisor import attempt as attempts
 from tui_train.supervisor import machines
+from tui_train.supervisor import run as supervised
 from tui_train.supervisor.planned import Planned
 two = Planned(nodes=2, world_size=2, find_interface=True, backend="gloo")
 print(json.dumps([machines.interface_environment(two._replace(address=one), {}) for one in sys.argv[1:]]))
@@ -224,6 +229,24 @@ def test_a_stop_on_another_machine_is_seen_in_a_folder_that_they_share(tmp_path)
     assert machines.stopped_elsewhere(THREE, folder, 1, before[1]) == 0
     alone = str(tmp_path / "a folder of its own")
     assert machines.stopped_elsewhere(THREE, alone, 1, machines.stops(THREE, alone, 1)) is None
+
+
+@pytest.mark.parametrize(("elsewhere", "state", "code"), [(None, "finished", 0), (1, "stopped", 143)])
+def test_a_stop_elsewhere_counts_only_before_the_end(tmp_path, elsewhere, state, code):
+    """A training whose ranks agree to stop may end with 0; one that had finished before the stop has finished."""
+    happened(tmp_path / "node-1", ("run_started", 4000.0), ("stopping", 4100.0))
+    start = SimpleNamespace(
+        planned=THREE,
+        run_dir=str(tmp_path),
+        node_rank=0,
+        stops=(0, 0, 0),
+        signals=SimpleNamespace(stop=""),
+        attempts=(SimpleNamespace(checkpoints=None),),
+        resume=False,
+    )
+    ended = attempts.Ended(0, elsewhere=elsewhere)
+    outcome = supervised._outcome(start, ended, 1, 1)
+    assert (outcome.state, outcome.code) == (state, code)
 
 
 # ---- the whole of it

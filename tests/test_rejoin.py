@@ -1,5 +1,6 @@
 """A container whose client is gone: its log goes on from exactly where it broke off, and it ends with its code."""
 
+import errno
 import os
 import random
 import re
@@ -8,14 +9,18 @@ import subprocess
 import tempfile
 import time
 from collections import Counter
+from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import rig
 from support import SCRIPTS, until
 
+from tui_train.supervisor import attempt as attempts
 from tui_train.supervisor import container, rejoin
 from tui_train.supervisor.overlap import Ahead, Source, pass_over
-from tui_train.supervisor.transport import Here
+from tui_train.supervisor.processes import Family
+from tui_train.supervisor.transport import Here, NodeCommand
 
 # As a plan has it before every command in a container.
 ONE_STREAM = ("sh", "-c", 'exec "$0" "$@" 2>&1')
@@ -195,6 +200,32 @@ def test_an_engine_that_is_away_is_left_to_whoever_asks(tmp_path, stub):
     (stub / "gone").touch()
     assert ended(rejoined(log)) == 125
     assert log.read_bytes() == b"step 1\n"
+
+
+@pytest.mark.parametrize(("container", "stops"), [("0", False), ("143", True)])
+def test_a_stop_after_the_end_of_a_container_does_not_make_it_a_stopped_one(stub, monkeypatch, container, stops):
+    (stub / "code").write_text(container)
+    (stub / "gone").touch()
+    signals = SimpleNamespace(stop="SIGTERM", code=143)
+    start = SimpleNamespace(planned=SimpleNamespace(engine="docker"), signals=signals)
+    task = SimpleNamespace(poll=lambda: 0)
+    monkeypatch.setattr(attempts, "_end", lambda *_: 143)
+    assert attempts._watch(start, task, Family("none"), NAME, "") == ((143, True) if stops else (0, False))
+
+
+def test_a_start_without_a_free_descriptor_blocks_no_signal_and_leaves_nothing_open(tmp_path, monkeypatch):
+    def full(_flags):
+        raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+
+    monkeypatch.setattr("tui_train.supervisor.transport.os.pipe2", full)
+    blocked, opened = signal.pthread_sigmask(signal.SIG_BLOCK, ()), len([*Path("/proc/self/fd").iterdir()])
+    try:
+        with pytest.raises(OSError, match="open files"):
+            Here().start(NodeCommand(("true",), os.environ, str(tmp_path / "log")))
+        assert signal.pthread_sigmask(signal.SIG_BLOCK, ()) == blocked
+        assert len([*Path("/proc/self/fd").iterdir()]) == opened
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, blocked)
 
 
 # ---- real engines

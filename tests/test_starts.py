@@ -24,6 +24,7 @@ from tui_train.runs.status import status
 from tui_train.runs.stop import stop
 from tui_train.runs.taken import one_at_a_time
 
+starting = sys.modules["tui_train.runs.start"]
 pytestmark = pytest.mark.training
 
 REPEATS = int(os.environ.get("TUI_TRAIN_TEST_REPEATS", "0"))
@@ -196,3 +197,66 @@ def test_a_command_that_is_ended_before_it_starts_anything_says_so(tmp_path, wor
     assert claim(process.communicate(timeout=60)[0]) == "nothing"
     assert process.returncode == 143
     assert truth(word) == "nothing"
+
+
+class Broken(Interrupts):
+    """Signals whose reading is broken off by a Ctrl-C, once something is so."""
+
+    def __init__(self, after):
+        self._after = after
+        super().__init__()
+
+    @property
+    def number(self):
+        until(self._after, 60)
+        raise KeyboardInterrupt
+
+    @number.setter
+    def number(self, value):
+        pass
+
+    def check(self, run):
+        """Nothing came before the start."""
+
+
+def test_a_start_that_is_broken_off_when_it_trains_gives_the_training_its_time(tmp_path, monkeypatch):
+    monkeypatch.setattr(starting, "_LEAVES", 0.2)
+    monkeypatch.setenv("TUI_TRAIN_GRACE", "3")
+    word = f"--word={uuid.uuid4().hex}"
+    values = {
+        "hardware.device": "cpu",
+        "trainer.kind": "script",
+        "trainer.preset": "custom",
+        "trainer.script": str(SCRIPTS / "sleeper.py"),
+        "trainer.arguments": ("--seconds=600", "--ignore-signals", word),
+        "trainer.python": sys.executable,
+    }
+    run, _ = exported(tmp_path / "run", profile(values), facts())
+    log = run.attempt_log(1)
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            start(run, interrupts=Broken(lambda: log.exists() and b"tick" in log.read_bytes()))
+        assert status(run).state == "stopped"
+        assert not with_word(word)
+    finally:
+        for pid in with_word(word):
+            os.kill(pid, signal.SIGKILL)
+
+
+def test_a_lost_terminal_does_not_keep_a_run_from_being_stopped():
+    def lost(_text):
+        raise OSError(5, "Input/output error")
+
+    Interrupts(lost).say("stopping")
+
+
+def test_a_quickstart_that_is_ended_before_it_starts_anything_says_so(tmp_path):
+    asked, python = tmp_path / "asked", tmp_path / "python"
+    python.write_text(f"#!/bin/sh\ntouch {asked}\nexec sleep 60\n")
+    python.chmod(0o755)
+    words = [sys.executable, "-m", "tui_train", "quickstart", "--set", f"trainer.python={python}"]
+    process = subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    until(asked.exists, 60)
+    process.send_signal(signal.SIGINT)
+    assert claim(process.communicate(timeout=60)[0]) == "nothing"
+    assert process.returncode == 130

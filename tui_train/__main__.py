@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import NoReturn
 
 from tui_train.errors import BadInput, LeftBySignal, TuiTrainError
+from tui_train.handlers import install
 
 
 def main() -> None:
@@ -14,9 +15,7 @@ def main() -> None:
     _write_anything()
     if sys.argv[1:]:
         # The wizard has signals of its own; a command is to end what it has begun, a trial for one.
-        for number in (signal.SIGTERM, signal.SIGHUP):
-            if signal.getsignal(number) is signal.SIG_DFL:
-                signal.signal(number, _leave)
+        install((signal.SIGTERM, signal.SIGHUP), _leave)
     try:
         sys.exit(_start(sys.argv[1:]))
     except KeyboardInterrupt:

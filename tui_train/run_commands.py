@@ -18,6 +18,7 @@ from tui_train.errors import BadInput, LeftBySignal, TuiTrainError, Unavailable
 from tui_train.facts import saved
 from tui_train.files import unreadable
 from tui_train.plan.resolve import pick_toolchain
+from tui_train.plan.types import Plan
 from tui_train.profile import store
 from tui_train.profile.types import Profile
 from tui_train.runs import archive, rundir
@@ -34,7 +35,7 @@ from tui_train.supervisor.progress import Progress, advance
 from tui_train.supervisor.state import AttemptStatus, Status
 from tui_train.text import duration, size, table, visible
 from tui_train.wizard import open_wizard, terminal
-from tui_train.workflow import begin, look, prepare
+from tui_train.workflow import Prepared, begin, look, prepare
 
 
 def run(reference: str, edits: tuple[str, ...], *, detach: bool) -> None:
@@ -44,7 +45,8 @@ def run(reference: str, edits: tuple[str, ...], *, detach: bool) -> None:
         made = require(prepared, starts=True)
     with deferred(click.echo) as interrupts:
         started = begin(prepared, made, interrupts)
-        show_machines(made)
+        with _lost_terminal(interrupts):
+            show_machines(made)
         _watch(started, interrupts, detach=detach)
 
 
@@ -59,30 +61,20 @@ def resume(reference: str, *, detach: bool) -> None:
         return
     with deferred(click.echo) as interrupts:
         start(found, resume=True, interrupts=interrupts)
-        if words := another_start(found):
-            click.echo(f"{visible(found.name)}: {words}")
+        with _lost_terminal(interrupts):
+            if words := another_start(found):
+                click.echo(f"{visible(found.name)}: {words}")
         _watch(found, interrupts, detach=detach)
 
 
 def quickstart(edits: tuple[str, ...]) -> None:
     """Go the whole way with defaults, and say what came of it."""
-    profile = edited(Profile(), edits)
-    click.echo("1 Looking at this machine …")
-    found = look(profile)
-    profile, faults = mended(profile, found, edits)
-    idle = next((fault.finding for fault in faults if ("hardware.device", "cpu") in fault.change.edits), None)
-    on_cpu = f"! This trains on the CPU, not on a card: {idle.message}.\n  {idle.remedy}" if idle else ""
-    if on_cpu:
-        click.echo(on_cpu)
-    for fault in faults:
-        click.echo(f"changed: {fault.change.title} ({fault.change.why})")
-    click.echo(show.facts(found, pick_toolchain(profile, found), ()).rstrip())
-    prepared = prepare(profile, found)
-    made = require(prepared, starts=True)
-    click.echo(f"\n2 The plan\n{show.plan(made)}\n")
+    with _before_a_start():
+        prepared, made, on_cpu = _planned(edits)
     with deferred(click.echo) as interrupts:
         begun = begin(prepared, made, interrupts)
-        click.echo(f"3 Running in {visible(str(begun.path))}")
+        with _lost_terminal(interrupts):
+            click.echo(f"3 Running in {visible(str(begun.path))}")
         progress, now = _keep(begun, interrupts)
     took = "" if now.seconds is None else f" after {duration(now.seconds)}"
     click.echo(f"\n4 {show.state(now)}{took}")
@@ -98,6 +90,25 @@ def quickstart(edits: tuple[str, ...]) -> None:
     if on_cpu:
         click.echo(on_cpu)
     sys.exit(_code(now))
+
+
+def _planned(edits: tuple[str, ...]) -> tuple[Prepared, Plan, str]:
+    """Print the first two steps of a quickstart; return what it starts, and what to warn of where that is no GPU."""
+    profile = edited(Profile(), edits)
+    click.echo("1 Looking at this machine …")
+    found = look(profile)
+    profile, faults = mended(profile, found, edits)
+    idle = next((fault.finding for fault in faults if ("hardware.device", "cpu") in fault.change.edits), None)
+    on_cpu = f"! This trains on the CPU, not on a card: {idle.message}.\n  {idle.remedy}" if idle else ""
+    if on_cpu:
+        click.echo(on_cpu)
+    for fault in faults:
+        click.echo(f"changed: {fault.change.title} ({fault.change.why})")
+    click.echo(show.facts(found, pick_toolchain(profile, found), ()).rstrip())
+    prepared = prepare(profile, found)
+    made = require(prepared, starts=True)
+    click.echo(f"\n2 The plan\n{show.plan(made)}\n")
+    return prepared, made, on_cpu
 
 
 def runs(*, as_json: bool) -> None:
@@ -223,6 +234,17 @@ def _before_a_start() -> Iterator[None]:
         raise
 
 
+@contextmanager
+def _lost_terminal(interrupts: Interrupts) -> Iterator[None]:
+    """Print about a run that was started; where the terminal is lost, end as the noted signal says."""
+    try:
+        yield
+    except OSError:
+        if not interrupts.number:
+            raise
+        sys.exit(interrupts.exit_code)
+
+
 def _watch(started: RunDir, interrupts: Interrupts, *, detach: bool) -> None:
     name = visible(started.name)
     if detach:
@@ -232,7 +254,8 @@ def _watch(started: RunDir, interrupts: Interrupts, *, detach: bool) -> None:
             # It came when the run had started, which only whoever sent it can want to end.
             sys.exit(interrupts.exit_code)
         return
-    click.echo(f"{name} runs in {visible(str(started.path))}; a lost connection does not end it.")
+    with _lost_terminal(interrupts):
+        click.echo(f"{name} runs in {visible(str(started.path))}; a lost connection does not end it.")
     now = _keep(started, interrupts)[1]
     click.echo(f"{name}: {show.state(now)}")
     sys.exit(_code(now))
@@ -246,7 +269,10 @@ def _keep(started: RunDir, interrupts: Interrupts) -> tuple[Progress, Status]:
     """Print the lines of a run that was started here until it ends; whoever leaves before is told what goes on."""
     try:
         # From here on signals mean what they say; one that came meanwhile comes now.
-        interrupts.release()
+        try:
+            interrupts.release()
+        except KeyboardInterrupt:
+            _interrupted(started)
         return _stream(started, ours=True)
     except (KeyboardInterrupt, LeftBySignal):
         now, name = status(started), visible(started.name)

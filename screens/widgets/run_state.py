@@ -8,6 +8,7 @@ from tui_train import show
 from tui_train.runs.follow import RunNews
 from tui_train.runs.ranks import summary
 from tui_train.runs.rundir import RunDir
+from tui_train.runs.status import continues
 from tui_train.supervisor.state import Status
 from tui_train.text import counted, duration, visible
 
@@ -63,7 +64,7 @@ def _attempts(words: Text, told: RunNews) -> None:
     now = told.status
     newest = now.attempts[-1] if now.attempts else None
     for attempt in told.status.attempts:
-        goes_on = attempt == newest and (now.live or now.trains_on) and attempt.ended is None
+        goes_on = attempt == newest and continues(now) and attempt.ended is None
         mark = "▸" if goes_on else "✓" if attempt.exit_code == 0 else "✗"
         why = " (out of memory)" if attempt.out_of_memory else ""
         words.append(f"{mark} attempt {attempt.number}{why}  ", "bold" if goes_on else "dim")

@@ -9,7 +9,7 @@ from msgspec import Struct
 from tui_train.files import read_regular
 from tui_train.runs.ranks import MOST, Planned, Rank, compare, joined, parse, planned
 from tui_train.runs.rundir import MOST_PLAN, RunDir
-from tui_train.runs.status import status
+from tui_train.runs.status import continues, status
 from tui_train.runs.tail import Tail
 from tui_train.supervisor.first_step import HEAD, first_step, sentence
 from tui_train.supervisor.lines import rank
@@ -86,7 +86,7 @@ def ranks(run: RunDir, number: int) -> Ranks:
 
 
 def follow(run: RunDir, *, on_attempt: Callable[[AttemptStatus], None] = lambda _: None) -> Iterator[str]:
-    """Yield every line of the run's attempts, in order, until the run has ended and all is read."""
+    """Yield every line of the run's attempts, in order, until nothing of it trains and all is read."""
     shown = 0
     tail: Tail | None = None
     while True:
@@ -101,18 +101,23 @@ def follow(run: RunDir, *, on_attempt: Callable[[AttemptStatus], None] = lambda 
             shown = newer[0].number
             tail = Tail(run.attempt_log(shown))
             continue
-        if not now.live:
+        if not continues(now):
             if tail and tail.unfinished:
                 yield tail.unfinished
             return
-        time.sleep(_PAUSE)
+        time.sleep(_pause(now))
 
 
 def wait(run: RunDir) -> Status:
-    """Return the run's status once it has ended."""
-    while (now := status(run)).live:
-        time.sleep(_PAUSE)
+    """Return the run's status once nothing of it trains."""
+    while continues(now := status(run)):
+        time.sleep(_pause(now))
     return now
+
+
+def _pause(now: Status) -> float:
+    # To look for what a supervisor left takes longer than to ask whether it lives.
+    return _SELDOM if now.trains_on else _PAUSE
 
 
 def watch(run: RunDir, cancelled: Callable[[], bool]) -> Iterator[RunNews]:
@@ -139,7 +144,7 @@ def watch(run: RunDir, cancelled: Callable[[], bool]) -> Iterator[RunNews]:
             progress=reader.progress if reader else Progress(),
             title=titles[newest.position - 1] if newest and 0 < newest.position <= len(titles) else "",
             attempt=reader.number if reader else 0,
-            quiet=reader.silence.minutes() if reader and (now.live or now.trains_on) else 0,
+            quiet=reader.silence.minutes() if reader and continues(now) else 0,
             seconds_left=reader.left() if reader else None,
             ranks=found.known if found else (),
             mismatch=found.mismatch if found else (),
@@ -147,14 +152,13 @@ def watch(run: RunDir, cancelled: Callable[[], bool]) -> Iterator[RunNews]:
             prefixes=tuple(sorted(reader.prefixes)) if reader else (),
             not_resumed=reader.not_resumed if reader else "",
         )
-        ended = not now.live and not now.trains_on and not (reader and reader.tail.behind)
+        ended = not continues(now) and not (reader and reader.tail.behind)
         if ended or news != told:
             yield news
         told = news
         if ended:
             return
-        # To look for what a supervisor left takes longer than to ask whether it lives.
-        time.sleep(_SELDOM if now.trains_on else _PAUSE)
+        time.sleep(_pause(now))
 
 
 class Silence:

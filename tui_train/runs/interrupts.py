@@ -3,26 +3,24 @@
 import signal
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from types import FrameType
 
 from tui_train.errors import Interrupted
+from tui_train.handlers import Handler, install, restore
 from tui_train.text import visible
 
 _NUMBERS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 class Interrupts:
-    """The signals that came: the `number` of the first, 0 for none, and whether another one came `again`.
-
-    `say` prints what is done about one.
-    """
+    """The signals that came: the `number` of the first, 0 for none, and whether another one came `again`."""
 
     def __init__(self, say: Callable[[str], None] = lambda _: None) -> None:
         self.number = 0
         self.again = False
-        self.say = say
-        self._handlers: dict[int, Callable[[int, FrameType | None], object] | int | None] = {}
+        self._say = say
+        self._before: dict[int, Handler] = {}
 
     @property
     def name(self) -> str:
@@ -33,6 +31,11 @@ class Interrupts:
     def exit_code(self) -> int:
         """What a command ends with that obeys it."""
         return 128 + self.number
+
+    def say(self, text: str) -> None:
+        """Print what is done about a signal; a lost terminal takes no words, and is no reason not to do it."""
+        with suppress(OSError):
+            self._say(text)
 
     def check(self, run: str) -> None:
         """Raise Interrupted where a signal came before a run was started."""
@@ -47,15 +50,12 @@ class Interrupts:
 
     def install(self) -> None:
         """Note signals from now on; one that is ignored, as under nohup, stays so."""
-        for number in _NUMBERS:
-            if signal.getsignal(number) is not signal.SIG_IGN:
-                self._handlers[number] = signal.signal(number, self.note)
+        self._before = install(_NUMBERS, self.note)
 
     def release(self, *, again: bool = True) -> None:
         """Handle signals as before; what was noted is sent `again`."""
-        while self._handlers:
-            number, handler = self._handlers.popitem()
-            signal.signal(number, handler)
+        restore(self._before)
+        self._before = {}
         if self.number and again:
             signal.raise_signal(self.number)
 

@@ -158,7 +158,11 @@ def _has_begun(run: RunDir, pid: int, before: int, interrupts: Interrupts) -> bo
                 break
             time.sleep(_LOOK)
     except BaseException:
-        _break_off(launcher, NONE, lambda: False)
+        # It may have reported itself by now: then its training gets its time to save, like any other.
+        with suppress(OSError, ValueError):
+            _break_off(launcher, NONE, reported)
+            if reported():
+                _ended(run, NONE)
         raise
     _break_off(launcher, interrupts, reported)
     if not reported():
@@ -176,6 +180,9 @@ def _break_off(launcher: Process, interrupts: Interrupts, reported: Callable[[],
     It is killed where it does not listen, or where another signal comes.
     """
     for number in (signal.SIGTERM, signal.SIGKILL):
+        # What has reported itself has a training, which would go on without it.
+        if number == signal.SIGKILL and reported():
+            return
         deadline = time.monotonic() + _LEAVES
         with suppress(PermissionError):
             send(launcher, number)

@@ -11,6 +11,7 @@ from tui_train.facts.types import Taken
 from tui_train.places import runs_folder, trials_folder
 from tui_train.runs.listing import Listed, read_run
 from tui_train.runs.rundir import RunDir, all_runs
+from tui_train.runs.status import continues
 from tui_train.text import visible
 
 _NEWEST = 32
@@ -27,7 +28,7 @@ def taken(port: int = 0) -> tuple[Taken, ...]:
 
 def _trains(listed: Listed) -> bool:
     """Tell whether a run trains; what a finished one left, a TensorBoard for one, does not."""
-    return listed.status is not None and (listed.status.live or listed.status.trains_on)
+    return listed.status is not None and continues(listed.status)
 
 
 def _trials() -> Iterator[RunDir]:

@@ -7,7 +7,7 @@ import signal
 import time
 from typing import Callable, NamedTuple
 
-from . import cgroup, checkpoints, commands, container, lock
+from . import cgroup, checkpoints, commands, container, lock, machines
 from .planned import reading
 from .processes import MARK, Family, Process, process, send
 from .refused import APART, CANNOT_WRITE
@@ -29,7 +29,8 @@ class Ended(NamedTuple):
 
     `hopeless` says why less memory would not help, `on_host` that the host's memory may have run out, `apart` that its
     processes each trained alone; `stopped` that it was asked to end before it had. `given` is the checkpoint from which
-    it was to resume. `left` are the processes that it left, as run_ended names them.
+    it was to resume. `left` are the processes that it left, as run_ended names them. `elsewhere` is the machine on
+    which the training was asked to stop before it ended here.
     """
 
     code: int
@@ -41,6 +42,7 @@ class Ended(NamedTuple):
     given: str = ""
     stopped: bool = False
     left: str = ""
+    elsewhere: int | None = None
 
 
 def attempt(start: Start, position: int, number: int, log: str) -> Ended:
@@ -56,7 +58,7 @@ def attempt(start: Start, position: int, number: int, log: str) -> Ended:
         started = start.transport.start(_command(start, position, log, given, name)._replace(cgroup=box))
     except OSError as error:
         cgroup.remove(box, start.mark)
-        say(f"cannot write {log}: {error.strerror}")
+        say(f"cannot start it, its output in {log}: {error.strerror}")
         return Ended(CANNOT_WRITE)
     task: Task = started
     _adopt()
@@ -79,11 +81,14 @@ def attempt(start: Start, position: int, number: int, log: str) -> Ended:
         # Nothing trains on with nobody to keep it.
         _kill(task, family)
         raise
+    # A stop on another machine that comes while this waits for what is left is too late for what has finished.
+    elsewhere = stopped_elsewhere(start) if code == 0 else None
     left = _left(task, family)
     cgroup.remove(box, start.mark)
     asked = stopped or (start.signals.stop and code != 0)
     ended = Ended(code) if asked else _read(start, position, log, code, family)
-    ended = ended._replace(stopped=stopped, left=left)
+    elsewhere = elsewhere if code == 0 else stopped_elsewhere(start)
+    ended = ended._replace(stopped=stopped, left=left, elsewhere=elsewhere)
     ignored = _first_step(start, log, resumed)
     if ignored:
         where = f"the checkpoint of step {resumed} and began at step {ignored}"
@@ -98,6 +103,11 @@ def attempt(start: Start, position: int, number: int, log: str) -> Ended:
 def name_of(start: Start, position: int) -> str:
     """Return what an attempt of the plan is called in messages."""
     return f"attempt {position} of {len(start.attempts)} ({visible(start.attempts[position - 1].title)})"
+
+
+def stopped_elsewhere(start: Start) -> int | None:
+    """Return the other machine whose training was asked to stop since this one started."""
+    return machines.stopped_elsewhere(start.planned, start.run_dir, start.node_rank, start.stops)
 
 
 def checkpoint(start: Start, position: int) -> str:
@@ -145,7 +155,7 @@ def _watch(start: Start, task: Task, family: Family, name: str, log: str) -> tup
     engine = start.planned.engine
     while True:
         code = task.poll()
-        if start.signals.stop and (code is None or name):
+        if start.signals.stop and (code is None or (name and container.exit_code(engine, name) != code)):
             return _end(start, task, family, name), True
         if code is None:
             _beat(start)

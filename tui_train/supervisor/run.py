@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from typing import NamedTuple
 
-from . import gpus, machines
+from . import gpus
 from .attempt import Ended, attempt, name_of, newest
 from .memory_words import WHERE
 from .refused import CANNOT_WRITE
@@ -65,9 +65,9 @@ def _outcome(start: Start, ended: Ended, position: int, number: int) -> Outcome 
     # What had finished when a stop came is finished.
     if ended.stopped or (start.signals.stop and ended.code != 0):
         return Outcome("stopped", start.signals.code, "stopped")
-    elsewhere = machines.stopped_elsewhere(start.planned, start.run_dir, start.node_rank, start.stops)
-    if elsewhere is not None:
-        return Outcome("stopped", ended.code or 143, f"stopped: machine {elsewhere} was asked to stop")
+    # Even with code 0: a training whose ranks agree to stop, and that saves, may end so long before its last step.
+    if ended.elsewhere is not None:
+        return Outcome("stopped", ended.code or 143, f"stopped: machine {ended.elsewhere} was asked to stop")
     if ended.code == 0:
         return Outcome("finished", 0, _finished(ended, newest(start, position)))
     why = _out_of_memory(start, ended, number) if ended.phase else _failure(ended)

@@ -39,7 +39,7 @@ class Transport(Protocol):
     """Starts commands of nodes."""
 
     def start(self, command: NodeCommand) -> Task:
-        """Start a command; OSError where its log cannot be written."""
+        """Start a command; OSError where its log cannot be written, or it cannot be started."""
         ...
 
 
@@ -53,10 +53,14 @@ class Here:
     def start(self, command: NodeCommand) -> LocalTask:
         """Start a command as a child, its output straight to its log."""
         log = os.open(command.log, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o644)
+        try:
+            # The child starts nothing before it is in its cgroup.
+            ready, go = os.pipe2(os.O_CLOEXEC)
+        except OSError:
+            os.close(log)
+            raise
         # A signal that came to the child before it has defaults would be lost there.
         before = signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
-        # It starts nothing before it is in its cgroup.
-        ready, go = os.pipe2(os.O_CLOEXEC)
         try:
             pid = os.fork()
             if pid == 0:
