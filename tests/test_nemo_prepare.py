@@ -65,6 +65,14 @@ def tokenizer(tmp_path_factory):
     return str(folder)
 
 
+def documents(python, tokenizer, data):
+    """The texts of the documents in Megatron's files, each of which has its end."""
+    done = subprocess.run([python, "-c", READ, tokenizer, data], capture_output=True, text=True, check=True)
+    texts = json.loads(done.stdout.splitlines()[-1])
+    assert all(text.endswith("</s>") for text in texts)
+    return [text.removesuffix("</s>") for text in texts]
+
+
 def test_the_version_is_that_of_the_environment_that_the_program_makes():
     lock = environments.SETS["nemo"].lock.read_text(encoding="utf-8")
     assert re.search(rf"^megatron-core=={re.escape(VERSION)}\b", lock, re.MULTILINE)
@@ -82,14 +90,13 @@ def test_chinese_text_and_jsonl_become_data_that_reads_back(python, tokenizer, t
     assert re.findall(r"poems_(\w+)\.bin: (\d+) documents", done.stdout) == [("train", "60"), ("validation", "8")]
     assert not (tmp_path / "poems.preparing").exists()
     for name, expected in (("train", texts), ("validation", texts[:8])):
-        read = [python, "-c", READ, tokenizer, tmp_path / f"poems_{name}"]
-        told = subprocess.run(read, capture_output=True, text=True, check=True).stdout.splitlines()[-1]
-        assert json.loads(told) == [f"{text}</s>" for text in expected]
+        assert documents(python, tokenizer, tmp_path / f"poems_{name}") == expected
 
 
 def test_prepared_data_goes_on_where_it_was_interrupted(python, tokenizer, tmp_path):
     text = tmp_path / "text.txt"
-    text.write_text("\n\n".join(f"{number} the quick brown fox" for number in range(300)), encoding="utf-8")
+    texts = [f"{number} the quick brown fox" for number in range(300)]
+    text.write_text("\n\n".join(texts), encoding="utf-8")
 
     def prepared(name, most):
         folder = tmp_path / name
@@ -114,3 +121,4 @@ def test_prepared_data_goes_on_where_it_was_interrupted(python, tokenizer, tmp_p
     assert (code, int(printed.rpartition("PARTS ")[2])) == (0, parts - 3), said
     for ending in ("bin", "idx"):
         assert (tmp_path / f"begun-d.{ending}").read_bytes() == (tmp_path / f"whole-d.{ending}").read_bytes()
+    assert documents(python, tokenizer, tmp_path / "begun-d") == texts
