@@ -63,7 +63,8 @@ words = sys.argv[1:]
 options = set()
 while words[:1] in (["-u"], ["-B"]):
     options.add(words.pop(0))
-late = (b"PYTHONDONTWRITEBYTECODE", b"PYTHONPATH", b"PYTHONUNBUFFERED")
+# The first one is make's own: no interpreter reads it.
+late = (b"PYTHON", b"PYTHONDONTWRITEBYTECODE", b"PYTHONPATH", b"PYTHONUNBUFFERED")
 early = [name for name in posix.environ if name.startswith((b"PYTHON", b"LD_")) and name not in late]
 if early or not words or (words[0].startswith("-") and words[0] not in ("-m", "-c")):
     real()
