@@ -163,11 +163,20 @@ def settled(word):
         if live:
             return status(live[0]).attempts and len(with_word(word)) == 1 and [live[0]]
         # A launch.sh that has begun either reports itself or ends.
-        begun = [process for process in psutil.process_iter(["cmdline"]) if "launch.sh" in str(process.info["cmdline"])]
-        ours = [process for process in begun if os.environ["XDG_STATE_HOME"] in str(process.info["cmdline"])]
-        return not ours and not with_word(word) and [None]
+        return not launchers() and not with_word(word) and [None]
 
-    return until(known, 60)[0]
+    try:
+        return until(known, 60)[0]
+    except AssertionError as error:
+        seen = [(run.path.name, status(run), run.launcher_log.read_text()) for run in all_runs()]
+        raise AssertionError(f"{seen}, launch.sh: {launchers()}, with the word: {with_word(word)}") from error
+
+
+def launchers():
+    """The processes that run this test's launch.sh."""
+    begun = [process.info["cmdline"] or [] for process in psutil.process_iter(["cmdline"])]
+    ours = [" ".join(words) for words in begun if os.environ["XDG_STATE_HOME"] in " ".join(words)]
+    return [words for words in ours if "launch.sh" in words]
 
 
 @pytest.mark.timeout(600 + HOW_MANY * 60)
