@@ -18,7 +18,7 @@ import pytest
 import ssh
 from counting import tries
 from support import exported, facts, marked, until
-from test_survival import XDG, sleeping, with_word, wizards
+from test_survival import XDG, sleeping, with_word
 from test_terminal import Terminal
 
 from tui_train.runs.rundir import all_runs
@@ -52,19 +52,26 @@ def opened(words, way, box):
 
 
 def remote():
-    """The wizards over ssh, however far they have come: the processes with this test's folder below an sshd."""
-    return [process for process in wizards(os.environ["XDG_STATE_HOME"]) if under_sshd(process)]
+    """The wizards and viewers over ssh, however far they have come: the processes of this test below an sshd."""
+    home = os.environ["XDG_STATE_HOME"]
+    found = []
+    for process in psutil.process_iter(["cmdline", "name"]):
+        with contextlib.suppress(psutil.Error):
+            ours = "tui_train" in (process.info["cmdline"] or []) and process.info["name"] not in {"env", "ssh"}
+            if ours and process.environ().get("XDG_STATE_HOME") == home and under_sshd(process):
+                found.append(process)
+    return found
 
 
 def under_sshd(process):
-    with contextlib.suppress(psutil.Error):
-        return any(parent.name().startswith("sshd") for parent in process.parents())
-    return False
+    return any(parent.name().startswith("sshd") for parent in process.parents())
 
 
 def cut(terminal, way):
     """End it in one way, and wait until it is gone."""
     child = terminal.child
+    # Without its sshd it lives on until its terminal is gone, and may start a run until then.
+    known = remote() if way in AFAR else []
     if way in {"kill", "client"}:
         child.kill(signal.SIGKILL)
     elif way == "terminate":
@@ -76,7 +83,7 @@ def cut(terminal, way):
     elif way == "key":
         child.send("\r~.")
     else:
-        for process in {parent for one in remote() for parent in one.parents()}:
+        for process in {parent for one in known for parent in one.parents()}:
             # The one that listens is our child.
             with contextlib.suppress(psutil.Error):
                 if process.name().startswith("sshd") and process.ppid() != os.getpid():
@@ -84,7 +91,8 @@ def cut(terminal, way):
     if way not in AFAR:
         until(lambda: not child.isalive(), 30, f"the wizard goes on after it was cut: {way}")
     else:
-        until(lambda: not remote(), 30, f"the wizard goes on after its connection was cut: {way}")
+        gone = lambda: not remote() and not any(one.is_running() for one in known)  # noqa: E731
+        until(gone, 30, f"the wizard goes on after its connection was cut: {way}")
 
 
 def restored(terminal):
