@@ -21,7 +21,7 @@ from tui_train.memory import predict as profiles
 from tui_train.memory import trace as traces
 from tui_train.memory.estimate import estimate
 from tui_train.memory.verdict import verdict
-from tui_train.plan.resolve import resolve
+from tui_train.resolve.resolve import resolve
 
 
 def predict(case: Case) -> Case:

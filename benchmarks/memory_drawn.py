@@ -12,8 +12,8 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from itertools import groupby
 
+from tui_train.facts.dimensions import Dimensions, known
 from tui_train.memory import trace as traces
-from tui_train.memory.dimensions import Dimensions, known
 from tui_train.memory.estimate import estimate
 from tui_train.memory.types import EVERY, QUERIES_VALUES, How
 

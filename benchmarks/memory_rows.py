@@ -8,8 +8,8 @@ from pathlib import Path
 import msgspec
 from msgspec import Struct
 
+from tui_train.facts.dimensions import Dimensions, by_name
 from tui_train.facts.types import Facts, Gpu, Machine, Toolchain
-from tui_train.memory.dimensions import Dimensions, by_name
 from tui_train.memory.types import ATTENTION, EVERY, How
 from tui_train.profile import fields
 from tui_train.profile.types import Profile

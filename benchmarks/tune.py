@@ -8,18 +8,19 @@ import sys
 import tempfile
 from pathlib import Path
 
-from tui_train.commands import edited, load
+from tui_train.base.text import table
+from tui_train.cli.plans import edited, load
 from tui_train.facts.types import Facts
-from tui_train.plan.resolve import resolve
 from tui_train.profile.types import Profile
+from tui_train.render.prepare import prepare
+from tui_train.resolve.resolve import resolve
 from tui_train.runs.rundir import RunDir
-from tui_train.text import table
-from tui_train.tune import words
+from tui_train.tune import summary as words
 from tui_train.tune.search import Setting, best
 from tui_train.tune.space import space, trial_profile
 from tui_train.tune.trial import Watched
 from tui_train.tune.tune import DEADLINE, Tuned, tried, tune
-from tui_train.workflow import look, prepare
+from tui_train.workflow.steps import look
 
 
 def grid(profile: Profile, facts: Facts, folder: Path) -> tuple[Tuned, str]:

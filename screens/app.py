@@ -19,11 +19,11 @@ from textual.dom import DOMNode
 from textual.screen import Screen
 from textual.timer import Timer
 
-from tui_train.changes import apply
-from tui_train.errors import BadInput
+from tui_train.base.errors import BadInput
+from tui_train.base.text import visible
 from tui_train.profile import fields
+from tui_train.profile.changes import apply
 from tui_train.profile.types import Profile
-from tui_train.text import visible
 
 from . import STEPS
 from .ended import listening
@@ -43,8 +43,8 @@ from .messages import (
 from .textual_fixes import fix_textual
 
 if TYPE_CHECKING:
-    from tui_train.report import Source
     from tui_train.runs.rundir import RunDir
+    from tui_train.workflow.machines import Source
 
     from .step import Step
 
@@ -131,7 +131,7 @@ class Wizard(Looking):
 
     @on(Anew)
     def _anew(self) -> None:
-        from tui_train.workflow import last
+        from tui_train.workflow.steps import last
 
         self.become(self._kept or last(), keep=False)
 
@@ -264,7 +264,7 @@ class Wizard(Looking):
         self._remember()
 
     def _remember(self) -> None:
-        from tui_train.workflow import remember
+        from tui_train.workflow.steps import remember
 
         with self._remembering:
             kept = self._kept

@@ -9,15 +9,15 @@ from textual.binding import Binding, BindingType
 from textual.widget import Widget
 from textual.widgets import Input, Static
 
-from tui_train import choices
-from tui_train.errors import BadInput, Unavailable
+from tui_train.base.errors import BadInput, Unavailable
+from tui_train.base.text import counted, visible
 from tui_train.facts.script_help import offered
 from tui_train.facts.types import ScriptHelp
-from tui_train.plan.communication import CURES, without_effect
-from tui_train.plan.resolve import Resolved, started
 from tui_train.profile import fields
 from tui_train.profile.types import Profile
-from tui_train.text import counted, visible
+from tui_train.resolve.communication import CURES, without_effect
+from tui_train.resolve.resolve import Resolved, started
+from tui_train.workflow import choices
 
 from .messages import AskRecipes, AskScript, Chosen, Complaint
 from .nemo_maker import NemoMaker
@@ -201,7 +201,7 @@ Communication: what NCCL can do without is a list of cures; take one only for th
 
     @work(thread=True, exclusive=True, group="validate")
     def _validate(self, profile: Profile, gpus: tuple[str, ...]) -> None:
-        from tui_train.validate import shown, validate
+        from tui_train.workflow.validate import shown, validate
 
         chosen = profile.container
         recipe = profile.nemo.recipe if profile.trainer.kind == "nemo" else ""
@@ -236,7 +236,7 @@ Communication: what NCCL can do without is a list of cures; take one only for th
         self.app.push_screen(AskText(question, self.profile.trainer.python), self._named)
 
     def _named(self, path: str | None) -> None:
-        from tui_train.errors import BadInput
+        from tui_train.base.errors import BadInput
 
         if path:
             try:

@@ -11,7 +11,7 @@ from contextlib import contextmanager, suppress
 from types import FrameType
 from typing import NoReturn
 
-from tui_train.handlers import install, restore
+from tui_train.base.handlers import install, restore
 
 # Seconds for it to leave by itself: after that the terminal is restored, and the process ends.
 _PATIENCE = 5.0

@@ -17,9 +17,9 @@ from textual.strip import Strip
 from textual.widget import Widget
 from textual.worker import NoActiveWorker, WorkerFailed, get_current_worker
 
-from tui_train.errors import TuiTrainError
-from tui_train.faults import record
-from tui_train.text import visible
+from tui_train.base.errors import TuiTrainError
+from tui_train.base.faults import record
+from tui_train.base.text import visible
 
 # Seconds until the same fault is shown again: one in a timer comes ten times a second.
 _AGAIN = 30.0

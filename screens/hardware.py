@@ -9,12 +9,12 @@ from textual.binding import Binding, BindingType
 from textual.widget import Widget
 from textual.widgets import Static
 
+from tui_train.base.text import size, visible
 from tui_train.facts.gpus import all_blocked, sets
 from tui_train.facts.samples import Sample
 from tui_train.facts.types import CardSet, Gpu, GpuProcess, Machine, Verdict
-from tui_train.plan.resolve import Resolved
-from tui_train.show import bus, doing
-from tui_train.text import size, visible
+from tui_train.resolve.resolve import Resolved
+from tui_train.workflow.show import bus, doing
 
 from .messages import Chosen
 from .step import Step, row_of

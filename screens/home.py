@@ -10,8 +10,8 @@ from textual.message import Message
 from textual.widgets import OptionList
 from textual.widgets.option_list import Option
 
-from tui_train.errors import TuiTrainError
-from tui_train.text import visible
+from tui_train.base.errors import TuiTrainError
+from tui_train.base.text import visible
 
 from .base import Base
 from .messages import Anew, Become, Complaint, OpenRun, OpenStep
@@ -89,9 +89,9 @@ All screens: Enter next, Esc back, F1 or ? help, Ctrl+P all actions, Q quit."""
         """Find the profiles and runs; nothing is drawn when nothing changed."""
         if self.app.screen is not self:
             return
-        from tui_train import show
         from tui_train.profile import store
         from tui_train.runs.listing import read_runs
+        from tui_train.workflow import show
 
         found = read_runs(_MOST_RUNS)
         runs = tuple((str(one.run.path), *show.run_row(one), one.damage) for one in found)

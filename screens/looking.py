@@ -10,17 +10,17 @@ from textual.message import Message
 from textual.reactive import reactive
 from textual.worker import Worker, WorkerState, get_current_worker
 
-from tui_train.errors import TuiTrainError
+from tui_train.base.errors import TuiTrainError
+from tui_train.base.text import visible
 from tui_train.facts.samples import Samples, with_samples
 from tui_train.facts.types import Facts, Gap, Machine
 from tui_train.profile.types import Profile
-from tui_train.text import visible
 
 from .guard import Guarded
 from .messages import AskRecipes, AskScript, Shown
 
 if TYPE_CHECKING:
-    from tui_train.report import Source
+    from tui_train.workflow.machines import Source
 
 _LIVE = "live"
 # A second one would only wait for the same answer.
@@ -55,13 +55,13 @@ def _machine(_profile: Profile) -> Any:
 
 def _toolchains(profile: Profile) -> Any:
     from tui_train.facts import probe
-    from tui_train.workflow import named_python
+    from tui_train.workflow.steps import named_python
 
     return probe.toolchains(named_python(profile))
 
 
 def _paths(profile: Profile) -> Any:
-    from tui_train.workflow import named
+    from tui_train.workflow.steps import named
 
     return named(profile)
 
@@ -79,20 +79,20 @@ def _engines(_profile: Profile) -> Any:
 
 
 def _taken(profile: Profile) -> Any:
-    from tui_train.runs.taken import taken
-    from tui_train.workflow import met_at
+    from tui_train.runs.conflicts import taken
+    from tui_train.workflow.steps import met_at
 
     return taken(met_at(profile))
 
 
 def _images(profile: Profile) -> Any:
-    from tui_train.workflow import chosen_image
+    from tui_train.workflow.steps import chosen_image
 
     return chosen_image(profile)
 
 
 def _whole(profile: Profile, source: "Source") -> Any:
-    from tui_train.report import facts_for
+    from tui_train.workflow.machines import facts_for
 
     return facts_for(profile, source)
 
@@ -209,7 +209,7 @@ class Looking(Guarded):
     @on(AskScript)
     def _ask_script(self) -> None:
         from tui_train.facts.script_help import ask_script
-        from tui_train.workflow import help_question
+        from tui_train.workflow.steps import help_question
 
         try:
             question = help_question(self.profile, self.facts or Facts(machine=Machine(hostname="")))

@@ -5,8 +5,8 @@ from typing import TYPE_CHECKING
 from textual.message import Message
 
 if TYPE_CHECKING:
-    from tui_train.changes import Change
-    from tui_train.errors import TuiTrainError
+    from tui_train.base.errors import TuiTrainError
+    from tui_train.profile.changes import Change
     from tui_train.profile.fields import Value
     from tui_train.profile.types import Profile
     from tui_train.runs.rundir import RunDir

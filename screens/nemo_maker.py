@@ -4,13 +4,13 @@ from pathlib import Path
 
 from textual import work
 
-from tui_train import nemo_files
-from tui_train.errors import BadInput, TuiTrainError
+from tui_train.base.errors import BadInput, TuiTrainError
+from tui_train.base.text import visible
+from tui_train.cli.nemo import progress
 from tui_train.facts.types import Facts
-from tui_train.nemo_commands import progress
-from tui_train.nemo_files import Data, Progress
 from tui_train.profile.types import Profile
-from tui_train.text import visible
+from tui_train.workflow import nemo_files
+from tui_train.workflow.nemo_files import Data, Progress
 
 from .messages import Chosen, Complaint
 from .step import Step

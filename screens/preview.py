@@ -11,15 +11,16 @@ from textual.binding import Binding, BindingType
 from textual.containers import VerticalScroll
 from textual.widgets import Static
 
+from tui_train.base.errors import AlreadyExists, CannotWrite, TuiTrainError
+from tui_train.base.places import expanded
+from tui_train.base.text import visible
 from tui_train.checks import Finding
-from tui_train.errors import AlreadyExists, CannotWrite, TuiTrainError
-from tui_train.places import expanded
 from tui_train.profile import fields, store
 from tui_train.render import File, listed
+from tui_train.render.prepare import Prepared, prepare
 from tui_train.runs import rundir
 from tui_train.runs.rundir import RunDir
-from tui_train.text import visible
-from tui_train.workflow import Prepared, begin, prepare
+from tui_train.workflow.steps import begin
 
 from .messages import Become, Complaint, OpenRun
 from .step import Step

@@ -11,15 +11,16 @@ from textual.widget import Widget
 from textual.widgets import Static
 from textual.worker import get_current_worker
 
-from tui_train.errors import BadInput, TuiTrainError
-from tui_train.memory import trace, words
+from tui_train.base.errors import BadInput, TuiTrainError
+from tui_train.base.text import counted
+from tui_train.ladder.rungs import RUNGS, rung, why_not
+from tui_train.memory import summary as words
+from tui_train.memory import trace
 from tui_train.memory.predict import Prediction, effects, predict
-from tui_train.memory.rungs import RUNGS, rung, why_not
 from tui_train.memory.trace import Counted
-from tui_train.plan import batch
-from tui_train.plan.resolve import Resolved
-from tui_train.plan.values import accumulation
-from tui_train.text import counted
+from tui_train.profile import batch
+from tui_train.resolve.resolve import Resolved
+from tui_train.resolve.values import accumulation
 
 from .messages import Become, Chosen, Complaint
 from .step import Rows, Step, row_of
@@ -224,7 +225,7 @@ Those that change the training ask for your consent; the others keep it the same
             return
         consent = tuple(dict.fromkeys((*self.profile.ladder.consent, name)))
         try:
-            from tui_train.changes import Change, apply
+            from tui_train.profile.changes import Change, apply
 
             edits = (("ladder.rungs", rungs), ("ladder.consent", consent))
             self.post_message(Become(apply(Change("consent", "given", edits), self.profile)))

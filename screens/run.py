@@ -12,21 +12,21 @@ from textual.reactive import reactive
 from textual.widgets import Static
 from textual.worker import get_current_worker
 
-from tui_train import show
-from tui_train.changes import Change
+from tui_train.base.errors import TuiTrainError
+from tui_train.base.text import visible
 from tui_train.diagnose import Diagnosis, of_run
-from tui_train.errors import TuiTrainError
 from tui_train.facts.samples import Samples
 from tui_train.facts.types import Facts
 from tui_train.profile import store
+from tui_train.profile.changes import Change
 from tui_train.profile.types import Profile
 from tui_train.runs.follow import RunNews, watch
+from tui_train.runs.health import BUSY, worries
 from tui_train.runs.rundir import RunDir
 from tui_train.runs.status import continues
 from tui_train.runs.stop import stop
-from tui_train.runs.worries import BUSY, worries
 from tui_train.supervisor.curve import Curve
-from tui_train.text import visible
+from tui_train.workflow import show
 
 from .base import Base
 from .messages import Become, Complaint, GoHome, LeaveWizard, Mend, OpenStep

@@ -12,16 +12,16 @@ from textual.reactive import reactive
 from textual.widget import Widget
 from textual.widgets import Input, Static
 
-from tui_train import choices
+from tui_train.base.errors import BadInput
+from tui_train.base.text import visible
 from tui_train.checks import Finding, check
-from tui_train.errors import BadInput
 from tui_train.facts.samples import Samples
 from tui_train.facts.types import Facts
-from tui_train.plan import reach
-from tui_train.plan.resolve import Resolved, resolve
 from tui_train.profile import fields
 from tui_train.profile.types import Profile
-from tui_train.text import visible
+from tui_train.resolve import reach
+from tui_train.resolve.resolve import Resolved, resolve
+from tui_train.workflow import choices
 
 from . import STEPS
 from .base import Base

@@ -11,12 +11,12 @@ from textual.containers import VerticalScroll
 from textual.widgets import Static
 from textual.worker import get_current_worker
 
-from tui_train.errors import TuiTrainError
+from tui_train.base.errors import TuiTrainError
+from tui_train.base.text import counted, table
 from tui_train.facts.types import Facts
-from tui_train.plan.resolve import Resolved
 from tui_train.profile.types import Profile
-from tui_train.text import counted, table
-from tui_train.tune import words
+from tui_train.resolve.resolve import Resolved
+from tui_train.tune import summary as words
 from tui_train.tune.search import MOST
 from tui_train.tune.tune import DEADLINE, Tuned, tune
 

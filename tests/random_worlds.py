@@ -19,15 +19,15 @@ from fake_driver import driver_environment
 from support import HOSTILE, profile, stub
 from test_wizard import CPU, CUDA, DOCKER, SEED, finished_run
 
-from tui_train.errors import CannotWrite, TuiTrainError
+from tui_train.base.errors import CannotWrite, TuiTrainError
 from tui_train.facts import images, live, probe, saved
 from tui_train.facts.samples import Sample, Samples
 from tui_train.facts.types import Facts, Machine, Toolchain
 from tui_train.profile import store
-from tui_train.report import Source
 from tui_train.runs import rundir
 from tui_train.supervisor.processes import boot_id, start_ticks
-from tui_train.workflow import remember
+from tui_train.workflow.machines import Source
+from tui_train.workflow.steps import remember
 
 _MACHINES = ("seed-3090-gt1030-3090", "two-3090", "strange-names", "64-cards", "one-card-lost", "no-cards")
 _LOGS = (

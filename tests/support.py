@@ -10,14 +10,16 @@ from pathlib import Path
 
 import pytest
 
+from tui_train.checks import check
 from tui_train.facts.types import ContainerEngine, ContainerImage, Facts, Gpu, Machine, NemoRecipes, Toolchain
+from tui_train.plan.plan import plan as planned
 from tui_train.presets import PLACEHOLDERS, presets, takes
 from tui_train.profile import fields
 from tui_train.profile.types import Profile
+from tui_train.render.prepare import prepare
 from tui_train.runs import rundir
 from tui_train.runs.rundir import RunDir
 from tui_train.supervisor.processes import Family, boot_id, process
-from tui_train.workflow import prepare
 
 GIB = 2**30
 UUIDS = ("GPU-ac50e9bd-5330-6ce2-2d4b-8f95df663b60", "GPU-ff67d0d7-648f-d302-c50e-49297407cd04")
@@ -231,6 +233,11 @@ def engine_stub(path):
 def noted(folder):
     """How the stub was started, each time, in order: argv, env and cwd."""
     return [json.loads(path.read_text()) for path in sorted(folder.glob("*.json"))]
+
+
+def plan(profile, facts):
+    """The plan of a profile, as both front ends make it."""
+    return planned(profile, facts, check(profile, facts))
 
 
 def until(condition, seconds=20.0, what=""):

@@ -10,7 +10,7 @@ import msgspec
 import pytest
 from support import SCRIPTS, UUIDS, facts, gpu, plain_environment, profile, ready, until
 
-from tui_train.errors import Unavailable
+from tui_train.base.errors import Unavailable
 from tui_train.runs import rundir
 from tui_train.runs.rundir import RunDir
 from tui_train.runs.start import another_start, resumption, start
@@ -20,7 +20,7 @@ from tui_train.supervisor import commands, gpus
 from tui_train.supervisor.planned import Planned
 from tui_train.supervisor.processes import start_ticks
 from tui_train.supervisor.refused import Refused
-from tui_train.workflow import begin
+from tui_train.workflow.steps import begin
 
 WHOLE = f"""GPU 0: NVIDIA GeForce RTX 3090 (UUID: {UUIDS[0]})
 GPU 1: NVIDIA GeForce RTX 3090 (UUID: {UUIDS[1]})"""

@@ -2,10 +2,9 @@
 
 import msgspec
 import pytest
-from support import UUIDS, boxed, facts, gpu, inside, profile, toolchain
+from support import UUIDS, boxed, facts, gpu, inside, plan, profile, toolchain
 from test_nemo import FAULTS as NEMO_FAULTS
 
-from tui_train.changes import apply
 from tui_train.checks import CHECKS, check
 from tui_train.facts.types import (
     ContainerImage,
@@ -19,11 +18,11 @@ from tui_train.facts.types import (
     Source,
     Taken,
 )
-from tui_train.plan.plan import plan
 from tui_train.presets import Argument, OwnPreset, Preset
+from tui_train.profile.changes import apply
 from tui_train.profile.fields import paths_of
 from tui_train.profile.types import SCHEMA, Profile
-from tui_train.workflow import prepare
+from tui_train.render.prepare import prepare
 
 GIB = 2**30
 # What finds no fault with them, so that one value can be wrong at a time.
@@ -1186,7 +1185,7 @@ def test_all_paths_are_asked_for():
 
 def test_there_is_a_fault_for_every_check():
     """A check that finds nothing in any of these is not tested."""
-    from tui_train.plan.resolve import resolve
+    from tui_train.resolve.resolve import resolve
 
     for question in CHECKS:
         assert any(

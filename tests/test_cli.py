@@ -18,7 +18,9 @@ import pytest
 import warm
 from support import HOSTILE, SCRIPTS, facts, marked, until
 
-from tui_train import __main__, __version__, cli, run_commands, wizard
+from tui_train import __main__, __version__, wizard
+from tui_train.cli import app as cli
+from tui_train.cli import runs
 from tui_train.profile.fields import FIELDS
 from tui_train.runs import rundir
 from tui_train.runs.interrupts import Interrupts
@@ -527,21 +529,21 @@ def test_a_plan_of_another_shape_is_passed_over(mine, text):
 
 def test_following_keeps_two_points_however_many_there_were(monkeypatch, capsys):
     lines = [f"step {step}/500 | loss {step}.0 | tokens/s 1" for step in range(1, 501)]
-    monkeypatch.setattr(run_commands, "follow", lambda run, on_attempt: iter(lines))
-    monkeypatch.setattr(run_commands, "wait", lambda run: None)
-    progress, _ = run_commands._stream(rundir.RunDir(Path("/nowhere")))
+    monkeypatch.setattr(runs, "follow", lambda run, on_attempt: iter(lines))
+    monkeypatch.setattr(runs, "wait", lambda run: None)
+    progress, _ = runs._stream(rundir.RunDir(Path("/nowhere")))
     assert [point.step for point in progress.curve.points()] == [1, 500]
     assert capsys.readouterr().out.splitlines() == lines
 
 
 def test_a_lost_quickstart_has_no_duration(monkeypatch, capsys):
     run = rundir.RunDir(Path("/runs/one"))
-    monkeypatch.setattr(run_commands, "look", lambda profile: facts())
-    monkeypatch.setattr(run_commands, "begin", lambda *_: run)
+    monkeypatch.setattr(runs, "look", lambda profile: facts())
+    monkeypatch.setattr(runs, "begin", lambda *_: run)
     lost = Status(state="lost", started=1795226679.0)
-    monkeypatch.setattr(run_commands, "_stream", lambda run, ours: (Progress(), lost))
+    monkeypatch.setattr(runs, "_stream", lambda run, ours: (Progress(), lost))
     with pytest.raises(SystemExit) as ended:
-        run_commands.quickstart(())
+        runs.quickstart(())
     assert ended.value.code == 137
     assert "4 lost" in capsys.readouterr().out.splitlines()
 
@@ -566,11 +568,11 @@ def test_ctrl_c_at_the_question_lets_the_run_go_on(monkeypatch, capsys):
     def asked(*_words, **_more):
         raise click.Abort
 
-    monkeypatch.setattr(run_commands.sys.stdin, "isatty", lambda: True, raising=False)
-    monkeypatch.setattr(run_commands.click, "prompt", asked)
-    monkeypatch.setattr(run_commands, "end", lambda _run: pytest.fail("it was stopped"))
+    monkeypatch.setattr(runs.sys.stdin, "isatty", lambda: True, raising=False)
+    monkeypatch.setattr(runs.click, "prompt", asked)
+    monkeypatch.setattr(runs, "end", lambda _run: pytest.fail("it was stopped"))
     with pytest.raises(SystemExit) as ended:
-        run_commands._interrupted(rundir.RunDir(Path("/runs/mine")))
+        runs._interrupted(rundir.RunDir(Path("/runs/mine")))
     assert ended.value.code == 0
     assert "mine goes on. Watch it: tui-train attach mine" in capsys.readouterr().out
 
@@ -585,10 +587,10 @@ def noting(number):
 
 def test_ctrl_c_that_was_noted_while_a_run_started_asks_as_any_other(monkeypatch):
     asked = []
-    monkeypatch.setattr(run_commands, "_interrupted", asked.append)
-    monkeypatch.setattr(run_commands, "_stream", lambda run, ours: (Progress(), Status(state="stopped")))
+    monkeypatch.setattr(runs, "_interrupted", asked.append)
+    monkeypatch.setattr(runs, "_stream", lambda run, ours: (Progress(), Status(state="stopped")))
     run = rundir.RunDir(Path("/runs/mine"))
-    assert run_commands._keep(run, noting(signal.SIGINT))[1].state == "stopped"
+    assert runs._keep(run, noting(signal.SIGINT))[1].state == "stopped"
     assert asked == [run]
 
 
@@ -599,9 +601,9 @@ def test_a_terminal_that_is_lost_when_a_run_has_started_ends_as_its_signal_says(
 
     interrupts = Interrupts()
     interrupts.number = number
-    monkeypatch.setattr(run_commands.click, "echo", lost)
+    monkeypatch.setattr(runs.click, "echo", lost)
     with pytest.raises(SystemExit if number else OSError) as ended:
-        run_commands._watch(rundir.RunDir(Path("/runs/mine")), interrupts, detach=False)
+        runs._watch(rundir.RunDir(Path("/runs/mine")), interrupts, detach=False)
     assert not number or ended.value.code == 129
 
 

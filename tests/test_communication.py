@@ -4,16 +4,15 @@ import os
 
 import msgspec
 import pytest
-from support import SCRIPTS, bash, exported, facts, gpu, plain_environment, profile, toolchain
+from support import SCRIPTS, bash, exported, facts, gpu, plain_environment, plan, profile, toolchain
 
-from tui_train.changes import apply
 from tui_train.checks import check
+from tui_train.checks.ineffective_variables import DEAD, Run, why_dead
 from tui_train.facts.types import Inherited
 from tui_train.facts.variables import variables
-from tui_train.plan.communication import CURES, backend, without_effect
-from tui_train.plan.dead import DEAD, Run, why_dead
-from tui_train.plan.plan import plan
+from tui_train.profile.changes import apply
 from tui_train.profile.types import Communication, Profile
+from tui_train.resolve.communication import CURES, backend, without_effect
 from tui_train.runs.ranks import Planned, compare, parse
 
 TWO = facts(gpus=(gpu(0), gpu(1)), packages={"nvidia-nccl-cu12": "2.27.3"})

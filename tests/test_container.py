@@ -26,15 +26,15 @@ from support import (
     inside,
     noted,
     plain_environment,
+    plan,
     profile,
 )  # fmt: skip
 
+from tui_train.base.command import VARIABLES
 from tui_train.facts import images
-from tui_train.plan import container
-from tui_train.plan.plan import plan
-from tui_train.plan.types import VARIABLES
 from tui_train.profile import mounts
 from tui_train.profile.mounts import Mount
+from tui_train.resolve import container
 from tui_train.supervisor.container import mount_word
 
 DOCKER = shutil.which("docker")
@@ -595,7 +595,7 @@ def test_an_image_that_does_not_answer_is_not_left_running(path, tmp_path):
 
 
 def test_the_validation_says_what_is_missing(path):
-    from tui_train.validate import shown, validate
+    from tui_train.workflow.validate import shown, validate
 
     told = {
         "prefix": "/usr",

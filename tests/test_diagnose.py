@@ -17,13 +17,14 @@ import pytest
 import support
 import warm
 
-from tui_train.changes import apply
-from tui_train.diagnose import Evidence, command, diagnose, of_log, of_run
+from tui_train.base.errors import BadInput
+from tui_train.cli.diagnose import diagnose as print_diagnosis
+from tui_train.diagnose import Evidence, diagnose, of_log, of_run
 from tui_train.diagnose.reader import lines
 from tui_train.diagnose.remedies import change_for
 from tui_train.diagnose.signatures import signatures
-from tui_train.errors import BadInput
 from tui_train.presets import preset
+from tui_train.profile.changes import apply
 from tui_train.profile.fields import put
 from tui_train.profile.store import dumps
 from tui_train.profile.types import Profile
@@ -523,7 +524,7 @@ def test_a_run_that_fell_back_and_went_through_says_what_was_given_up(tmp_path, 
 
 
 def printed(run, capsys):
-    command.diagnose(str(run.path), None, as_json=False)
+    print_diagnosis(str(run.path), None, as_json=False)
     return capsys.readouterr().out
 
 

@@ -6,11 +6,11 @@ import time
 
 import pytest
 
-from tui_train import show
 from tui_train.runs.listing import read_run
 from tui_train.runs.rundir import RunDir
 from tui_train.runs.status import status
 from tui_train.supervisor.processes import boot_id, process
+from tui_train.workflow import show
 
 HOUR = 3600.0
 BACK, FORWARD = -HOUR, HOUR

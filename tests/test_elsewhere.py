@@ -13,18 +13,17 @@ import pytest
 import ssh as secure_shell
 import warm
 from fake_driver import driver_environment
-from support import GIB, UUIDS, facts, gpu, inside, machine, profile, toolchain
+from support import GIB, UUIDS, facts, gpu, inside, machine, plan, profile, toolchain
 from test_wizard import keys, settle, shows
 
-from tui_train import report
+from tui_train.base.errors import BadInput
 from tui_train.checks import check
-from tui_train.errors import BadInput
 from tui_train.facts import remote, saved
 from tui_train.facts.types import Facts
-from tui_train.plan.plan import plan
 from tui_train.profile.fields import put
-from tui_train.report import Source
 from tui_train.wizard import wizard
+from tui_train.workflow import machines
+from tui_train.workflow.machines import Source
 
 ROOT = Path(__file__).parents[1]
 QUICK = [f"--set=recipe.{edit}" for edit in ("layers=1", "hidden_size=16", "heads=2", "steps=2", "checkpoint_every=1")]
@@ -124,7 +123,7 @@ def test_the_cards_there_do_not_stay_idle_either(tmp_path):
 
 
 def test_an_image_there_is_not_guessed_at(box):
-    where = report.facts_for(profile(inside()), Source(machine=box))
+    where = machines.facts_for(profile(inside()), Source(machine=box))
     (error,) = [found for found in check(profile(inside()), where) if found.key.startswith("container")]
     assert "is not known here" in error.message
 
@@ -133,7 +132,7 @@ def test_a_name_that_the_file_leaves_out_is_no_path(tmp_path, monkeypatch):
     monkeypatch.setenv("USER", "ann")
     tools = (toolchain("/scratch/ann/env/bin/python"), toolchain(f"{Path.home()}/env/bin/python"))
     saved.save(tmp_path / "box.json", msgspec.structs.replace(BOX, toolchains=tools))
-    where = report.facts_for(profile(), Source(machine=tmp_path / "box.json"))
+    where = machines.facts_for(profile(), Source(machine=tmp_path / "box.json"))
     assert plan(profile(), where).python == "~/env/bin/python"
     only = msgspec.structs.replace(where, toolchains=where.toolchains[:1])
     assert "facts --json" in check(profile(), only)[0].message
@@ -141,7 +140,7 @@ def test_a_name_that_the_file_leaves_out_is_no_path(tmp_path, monkeypatch):
 
 def test_this_machine_is_not_taken_for_the_other(box, monkeypatch):
     monkeypatch.setenv("NCCL_P2P_DISABLE", "1")
-    where = report.facts_for(profile(), Source(machine=box))
+    where = machines.facts_for(profile(), Source(machine=box))
     assert (where.variables, where.taken, where.engines) == ((), (), ())
     assert where.elsewhere == str(box)
 
@@ -209,7 +208,7 @@ def host(tmp_path, monkeypatch):
 
 def test_a_plan_for_a_host_without_tui_train(host):
     chosen = profile({"trainer.data": (f"{host}/c.yaml", f"{host}/gone.txt"), "trainer.config": f"{host}/c.yaml"})
-    where = report.facts_for(chosen, Source(host="box"))
+    where = machines.facts_for(chosen, Source(host="box"))
     assert [card.uuid for card in where.machine.gpus] == list(UUIDS)
     assert where.machine.memory_total
     assert where.elsewhere == "box"
@@ -241,7 +240,7 @@ def test_a_host_with_tui_train_tells_all(host):
         )
         + ' "$@"\n'
     )
-    where = report.facts_for(profile(), Source(host="box"))
+    where = machines.facts_for(profile(), Source(host="box"))
     assert where.machine.driver_cuda == "12.8"
     assert where.machine.gpus[0].sm_count == 82
     assert len({tool.python for tool in where.toolchains}) == len(where.toolchains)
@@ -251,7 +250,7 @@ def test_a_host_that_is_not_there_is_said(host):
     said = tui("export", "quickstart", host / "out", "--host", "no-such-host-at-all", code=69).stderr
     assert "ssh to no-such-host-at-all failed" in said
     with pytest.raises(BadInput):
-        report.facts_for(profile(), Source(host="-oProxyCommand=x"))
+        machines.facts_for(profile(), Source(host="-oProxyCommand=x"))
 
 
 # The wizard
@@ -284,8 +283,8 @@ async def test_the_wizard_shows_that_machine_and_exports(box, tmp_path, monkeypa
 
 async def test_a_path_there_is_asked_for_once_it_is_typed(box, monkeypatch):
     asked = []
-    whole = report.facts_for
-    monkeypatch.setattr(report, "facts_for", lambda chosen, source: asked.append(chosen) or whole(chosen, source))
+    whole = machines.facts_for
+    monkeypatch.setattr(machines, "facts_for", lambda chosen, source: asked.append(chosen) or whole(chosen, source))
     async with wizard(source=Source(machine=box)).run_test(size=(80, 24)) as pilot:
         await keys("enter", "enter")(pilot)
         before = len(asked)
@@ -321,5 +320,5 @@ def test_what_keeps_a_machine_from_being_known_is_said_before_the_wizard_opens(t
 
 
 def test_facts_of_this_machine_are_asked_where_no_other_is_named(monkeypatch):
-    monkeypatch.setattr(report, "look", lambda _profile: facts())
-    assert report.facts_for(profile(), Source()) == facts()
+    monkeypatch.setattr(machines, "look", lambda _profile: facts())
+    assert machines.facts_for(profile(), Source()) == facts()

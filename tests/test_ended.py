@@ -10,7 +10,7 @@ import sys
 import pytest
 
 from screens import ended
-from tui_train import handlers
+from tui_train.base import handlers
 from tui_train.runs.interrupts import Interrupts
 
 

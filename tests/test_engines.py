@@ -16,8 +16,9 @@ import pytest
 import rig
 from support import SCRIPTS, UUIDS, gpu, inside, machine, marked, plain_environment, profile, until
 
-from tui_train.errors import Unavailable
+from tui_train.base.errors import Unavailable
 from tui_train.facts import images, probe
+from tui_train.render.prepare import prepare
 from tui_train.runs import rundir
 from tui_train.runs.follow import wait
 from tui_train.runs.rundir import RunDir
@@ -25,7 +26,7 @@ from tui_train.runs.start import start
 from tui_train.runs.status import status
 from tui_train.runs.stop import stop
 from tui_train.runs.tail import Tail
-from tui_train.workflow import look, prepare
+from tui_train.workflow.steps import look
 
 pytestmark = [pytest.mark.engine, pytest.mark.training, pytest.mark.xdist_group("engines")]
 LIBRARIES = sysconfig.get_path("purelib")

@@ -10,11 +10,12 @@ import pytest
 import warm
 from support import facts, gpu, machine
 
-from tui_train import environments, places
+from tui_train import environments
+from tui_train.base import places
+from tui_train.base.errors import BadInput, CannotWrite, Unavailable
 from tui_train.environments import create as making
-from tui_train.environments.wheels import Wheel, wheel
-from tui_train.errors import BadInput, CannotWrite, Unavailable
 from tui_train.facts import probe
+from tui_train.facts.wheels import Wheel, wheel
 
 ROOT = Path(__file__).parents[1]
 PYTORCH = "https://download.pytorch.org/whl/"
@@ -196,7 +197,6 @@ def test_recipes_are_told_of_no_python_without_nemo():
 
 
 def test_the_list_says_what_nemo_a_python_has():
-    from tui_train.environments import commands
 
     for packages, said in (
         ({"nemo_toolkit": "2.7.3", "nemo_run": "1"}, "recipes (2.7.3)"),
@@ -207,6 +207,6 @@ def test_the_list_says_what_nemo_a_python_has():
         ({}, "-"),
     ):
         (tool,) = facts(packages=packages).toolchains
-        assert commands._nemo(tool).startswith(said)
+        assert environments._nemo(tool).startswith(said)
     old = facts(gpus=cards("6.1", "8.6"))
-    assert commands._cards(old.toolchains[0], old.machine) == "1 of 2"
+    assert environments._cards(old.toolchains[0], old.machine) == "1 of 2"

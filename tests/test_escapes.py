@@ -16,16 +16,16 @@ from test_survival import with_word
 from tui_train.screens.run import RunScreen
 from tui_train.screens.widgets.run_state import run_state
 
-from tui_train import show
-from tui_train.places import runs_folder
+from tui_train.base.places import runs_folder
+from tui_train.runs.conflicts import taken
 from tui_train.runs.follow import watch
 from tui_train.runs.listing import read_run
 from tui_train.runs.start import start
 from tui_train.runs.status import status
 from tui_train.runs.stop import stop
-from tui_train.runs.taken import taken
 from tui_train.supervisor import cgroup, lock
 from tui_train.supervisor.processes import process
+from tui_train.workflow import show
 
 pytestmark = pytest.mark.training
 

@@ -15,12 +15,13 @@ from hypothesis import strategies as st
 from support import GIB, UUIDS, facts, gpu, machine, toolchain
 
 from tests.fake_driver import MACHINES, driver_environment
-from tui_train import commands, show
-from tui_train.errors import BadInput, CannotWrite, TuiTrainError, Unavailable
+from tui_train.base.errors import BadInput, CannotWrite, TuiTrainError, Unavailable
+from tui_train.cli import plans
 from tui_train.facts import gpus, remote, saved
 from tui_train.facts.types import Facts, Gap, Gpu, GpuProcess, Machine, Toolchain
-from tui_train.plan.resolve import pick_toolchain
 from tui_train.profile.types import Profile
+from tui_train.resolve.resolve import pick_toolchain
+from tui_train.workflow import show
 
 ROOT = Path(__file__).parents[1]
 SEED = "seed-3090-gt1030-3090"
@@ -344,7 +345,7 @@ def test_no_machine_file_brings_a_traceback(data):
 
 
 def test_what_json_prints_holds_no_control_byte(capsys):
-    commands.print_json({"a\x7f": "\x1b[31m\x9b\u202e\x00\t\n\\"})
+    plans.print_json({"a\x7f": "\x1b[31m\x9b\u202e\x00\t\n\\"})
     out = capsys.readouterr().out
     assert not UNSAFE.search(out)
     assert json.loads(out) == {"a\x7f": "\x1b[31m\x9b\u202e\x00\t\n\\"}

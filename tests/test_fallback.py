@@ -9,10 +9,10 @@ import warm
 from support import SCRIPTS, UUIDS, bash, exported, facts, gpu, noted, plain_environment, profile, stub, taken
 from test_training import TINY, log_of, run_of
 
+from tui_train.base.command import argv
 from tui_train.diagnose import of_log
 from tui_train.diagnose.remedies import REMEDIES
 from tui_train.diagnose.signatures import signatures
-from tui_train.plan.types import argv
 from tui_train.runs.status import status
 from tui_train.supervisor.memory_words import WHERE
 

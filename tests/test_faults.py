@@ -31,9 +31,9 @@ from tui_train.screens.widgets.keys import Keys
 from tui_train.screens.widgets.picks import Picks
 from tui_train.screens.widgets.run_state import run_state
 
-from tui_train.errors import BadInput
-from tui_train.faults import fault_file, record
-from tui_train.places import faults_log
+from tui_train.base.errors import BadInput
+from tui_train.base.faults import fault_file, record
+from tui_train.base.places import faults_log
 from tui_train.profile.fields import put
 from tui_train.profile.types import Profile
 from tui_train.wizard import wizard
@@ -271,7 +271,9 @@ async def test_a_fault_in_an_action_and_in_a_timer(machine: Any) -> None:
         await usable(pilot)
 
 
-@pytest.mark.parametrize("part", ["tui_train.workflow.remember", "tui_train.screens.run.RunScreen.ask_before_leaving"])
+@pytest.mark.parametrize(
+    "part", ["tui_train.workflow.steps.remember", "tui_train.screens.run.RunScreen.ask_before_leaving"]
+)
 async def test_the_wizard_can_be_left_whatever_fails(machine: Any, tmp_path: Path, capsys: Any, part: str) -> None:
     app: Any = wizard()
     async with opened(app) as pilot:

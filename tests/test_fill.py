@@ -8,7 +8,7 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tui_train.plan.types import ConfigFile
+from tui_train.base.command import ConfigFile
 from tui_train.render.config_yaml import config_yaml
 from tui_train.supervisor.fill import CHECKPOINT, RUN_DIR, fill, filled, yaml_value
 from tui_train.supervisor.planned import Planned, PlannedAttempt

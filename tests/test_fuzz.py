@@ -14,29 +14,29 @@ import pytest
 from counting import tries
 from support import HOSTILE, bash, facts, noted, plain_environment, profile, ready, stub
 
-from tui_train import secrets, show
-from tui_train.errors import TuiTrainError
-from tui_train.facts import probe, saved
+from tui_train.base import secrets
+from tui_train.base.errors import TuiTrainError
+from tui_train.base.places import presets_folder, profiles_folder
+from tui_train.facts import models, probe, saved
 from tui_train.facts.documents import read as read_document
 from tui_train.facts.probe import decoded
 from tui_train.facts.sources import read as read_source
 from tui_train.facts.variables import variables
 from tui_train.facts.wandb import has_key
-from tui_train.memory import models
-from tui_train.places import presets_folder, profiles_folder
 from tui_train.presets import texts
 from tui_train.presets.own import own_presets
 from tui_train.profile import fields, store
+from tui_train.render.prepare import prepare
 from tui_train.runs import archive, rundir
+from tui_train.runs.conflicts import wants
 from tui_train.runs.follow import ranks
 from tui_train.runs.listing import read_run
 from tui_train.runs.logfile import LogFile
 from tui_train.runs.ranks import parse, planned
 from tui_train.runs.rundir import RunDir
 from tui_train.runs.tail import Tail
-from tui_train.runs.taken import wants
 from tui_train.supervisor.first_step import first_step
-from tui_train.workflow import prepare
+from tui_train.workflow import show
 
 HOW_MANY = int(os.environ.get("TUI_TRAIN_TEST_FUZZ", "600"))
 SEED = int(os.environ.get("TUI_TRAIN_TEST_SEED", "1"))

@@ -12,12 +12,12 @@ from pathlib import Path
 import pytest
 from support import SCRIPTS, bash, exported, facts, marked, old_python, plain_environment, profile, until
 
-from tui_train.errors import Unavailable
+from tui_train.base.errors import Unavailable
 from tui_train.runs.rundir import RunDir
 from tui_train.runs.status import status
 from tui_train.runs.stop import stop
-from tui_train.show import state
 from tui_train.supervisor import lock
+from tui_train.workflow.show import state
 
 ROOT = pytest.mark.skipif(os.geteuid() != 0, reason="NOT TESTED: only root can make namespaces, or be another user")
 OTHER = ("unshare", "--uts", "--pid", "--net", "--mount-proc", "--fork", "--kill-child", "sh", "-c")

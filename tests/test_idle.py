@@ -12,17 +12,16 @@ import msgspec
 import pytest
 import warm
 from fake_driver import driver_environment
-from support import GIB, UUIDS, boxed, facts, gpu, inside, machine, profile, toolchain
+from support import GIB, UUIDS, boxed, facts, gpu, inside, machine, plan, profile, toolchain
 from test_packaging import copied
 from test_wizard import keys, shows
 
-from tui_train.changes import apply
 from tui_train.checks import check
 from tui_train.environments import of_make
-from tui_train.environments.wheels import of_machine
 from tui_train.facts import live, pci, probe
 from tui_train.facts.types import Facts, Gap
-from tui_train.plan.plan import plan
+from tui_train.facts.wheels import of_machine
+from tui_train.profile.changes import apply
 from tui_train.wizard import wizard
 
 CPU = {"cuda": None, "torch": "2.13.0+cpu", "arch_list": ()}

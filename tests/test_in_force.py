@@ -5,19 +5,19 @@ import json
 import msgspec
 import pytest
 import yaml
-from support import SCRIPTS, bash, exported, facts, gpu, plain_environment, profile
+from support import SCRIPTS, bash, exported, facts, gpu, plain_environment, plan, profile
 
-from tui_train import commands, show
-from tui_train.changes import apply
+from tui_train.base.command import argv, in_run_dir
+from tui_train.base.errors import BadInput
 from tui_train.checks import check
-from tui_train.errors import BadInput
+from tui_train.cli import plans
 from tui_train.facts.documents import document
-from tui_train.plan.plan import plan
-from tui_train.plan.resolve import resolve
-from tui_train.plan.types import argv, in_run_dir
 from tui_train.presets import presets, takes
 from tui_train.profile import store
+from tui_train.profile.changes import apply
 from tui_train.profile.types import Profile, Recipe
+from tui_train.resolve.resolve import resolve
+from tui_train.workflow import show
 
 FACTORY = """\
 model_name_or_path: /models/qwen
@@ -303,9 +303,9 @@ def test_what_is_not_in_a_file_was_not_chosen():
 
 
 def test_variables_that_are_set_twice_add_up():
-    made = commands.edited(Profile(), ("trainer.environment=A=1", "trainer.environment=B='x y' A=2"))
+    made = plans.edited(Profile(), ("trainer.environment=A=1", "trainer.environment=B='x y' A=2"))
     assert made.trainer.environment == {"A": "2", "B": "x y"}
-    assert commands.edited(made, ("trainer.environment=",)).trainer.environment == {}
+    assert plans.edited(made, ("trainer.environment=",)).trainer.environment == {}
 
 
 def test_trl_is_told_its_data():

@@ -8,21 +8,20 @@ import pytest
 import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from support import facts, gpu, profile, ready, taken
+from support import facts, gpu, plan, profile, ready, taken
 
-from tui_train import show
+from tui_train.base.command import argv, in_run_dir
+from tui_train.base.errors import BadInput
 from tui_train.checks import check
-from tui_train.errors import BadInput
 from tui_train.facts.types import Document
-from tui_train.memory.ladder import climb
-from tui_train.memory.rungs import RUNGS, helps, rung, why_not
-from tui_train.plan import batch
-from tui_train.plan.plan import plan
-from tui_train.plan.resolve import resolve
-from tui_train.plan.types import argv, in_run_dir
+from tui_train.ladder.climb import climb
+from tui_train.ladder.rungs import RUNGS, helps, rung, why_not
 from tui_train.presets import presets
+from tui_train.profile import batch
 from tui_train.profile.types import Profile
+from tui_train.resolve.resolve import resolve
 from tui_train.supervisor.memory_words import PHASES
+from tui_train.workflow import show
 
 ALL = tuple(RUNGS)
 CARDS = facts(gpus=(gpu(0),), python="/py")

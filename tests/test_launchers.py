@@ -14,17 +14,16 @@ from typing import get_args
 import msgspec
 import pytest
 import warm
-from support import SCRIPTS, UUIDS, alone, facts, gpu, plain_environment, profile, ready
+from support import SCRIPTS, UUIDS, alone, facts, gpu, plain_environment, plan, profile, ready
 
+from tui_train.base.command import argv
 from tui_train.checks import check
-from tui_train.choices import options
 from tui_train.facts import probe
-from tui_train.plan.launchers import LAUNCHERS, automatic, that_shard, torchrun
-from tui_train.plan.launchers.job import Job
-from tui_train.plan.plan import plan
-from tui_train.plan.resolve import resolve
-from tui_train.plan.types import argv
+from tui_train.launchers import LAUNCHERS, automatic, that_shard, torchrun
+from tui_train.launchers.job import Job
 from tui_train.profile.types import Launcher, Strategy
+from tui_train.resolve.resolve import resolve
+from tui_train.workflow.choices import options
 
 HF = {"trainer.kind": "script", "trainer.script": "/t.py", "trainer.preset": "hf-trainer"}
 WAYS = [*itertools.product(
@@ -215,7 +214,7 @@ def test_torchrun_is_given_no_flag_that_it_has_not_got(nodes, offered):
 
 
 def argv_of(parts):
-    from tui_train.plan.types import Command
+    from tui_train.base.command import Command
 
     return argv(Command(parts, (), "/"), "/run", node_rank=2)
 

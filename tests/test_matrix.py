@@ -14,7 +14,7 @@ import pytest
 from support import SCRIPTS, bash, exported, facts, gpu, plain_environment, profile, ready, taken
 from test_launchers import free_port, parsed
 
-from tui_train.plan.types import argv
+from tui_train.base.command import argv
 from tui_train.runs.rundir import RunDir
 from tui_train.runs.status import status
 from tui_train.runs.tail import Tail

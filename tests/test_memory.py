@@ -14,17 +14,17 @@ import pytest
 import warm
 from support import GIB, facts, gpu, profile
 
-from tui_train.changes import apply
+from tui_train.facts.dimensions import Dimensions, by_name, known, types
+from tui_train.facts.models import ModelFolder, folder
 from tui_train.facts.types import Document
 from tui_train.memory import trace as traces
-from tui_train.memory.dimensions import Dimensions, by_name, known, types
 from tui_train.memory.estimate import estimate
-from tui_train.memory.models import ModelFolder, folder
 from tui_train.memory.predict import effects, fitting, predict
 from tui_train.memory.settings import asked
 from tui_train.memory.types import EVERY, How
 from tui_train.memory.verdict import judge
-from tui_train.plan.resolve import resolve
+from tui_train.profile.changes import apply
+from tui_train.resolve.resolve import resolve
 
 MISTRAL = by_name("mistralai/Mistral-7B-v0.1")
 SCRIPT = {"trainer.kind": "script", "trainer.script": "/t.py"}

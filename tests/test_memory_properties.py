@@ -5,10 +5,10 @@ from hypothesis import strategies as st
 from support import GIB, UUIDS, facts, gpu, profile
 
 from tui_train.checks import check
-from tui_train.memory.ladder import climb
+from tui_train.ladder.climb import climb
+from tui_train.ladder.rungs import RUNGS
 from tui_train.memory.predict import predict
-from tui_train.memory.rungs import RUNGS
-from tui_train.plan.resolve import resolve
+from tui_train.resolve.resolve import resolve
 
 CARDS = tuple(gpu(index, uuid=f"{UUIDS[0][:-1]}{index}", memory_total=80 * GIB) for index in range(4))
 MODELS = ("Qwen/Qwen2.5-0.5B", "mistralai/Mistral-7B-v0.1", "meta-llama/Llama-3.2-3B", "gpt2", "tiiuae/falcon-7b")

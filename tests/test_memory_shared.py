@@ -8,7 +8,7 @@ import pytest
 import warm
 from msgspec.structs import replace
 
-from tui_train.memory.dimensions import Dimensions, by_name
+from tui_train.facts.dimensions import Dimensions, by_name
 from tui_train.memory.estimate import estimate
 from tui_train.memory.types import EVERY, How
 

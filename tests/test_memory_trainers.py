@@ -4,10 +4,10 @@ import pytest
 from msgspec.structs import replace
 from support import GIB, UUIDS, facts, gpu, profile
 
-from tui_train.memory.dimensions import by_name
-from tui_train.memory.models import ModelFolder
+from tui_train.facts.dimensions import by_name
+from tui_train.facts.models import ModelFolder
 from tui_train.memory.predict import predict
-from tui_train.plan.resolve import resolve
+from tui_train.resolve.resolve import resolve
 
 MISTRAL = by_name("mistralai/Mistral-7B-v0.1")
 

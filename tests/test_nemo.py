@@ -10,19 +10,19 @@ import textwrap
 import msgspec
 import pytest
 import yaml
-from support import HOSTILE, RECIPE, boxed, facts, gpu, inside, profile, ready
+from support import HOSTILE, RECIPE, boxed, facts, gpu, inside, plan, profile, ready
 
-from tui_train import choices
-from tui_train.changes import apply
+from tui_train.base.command import argv
 from tui_train.checks import check
 from tui_train.facts import nemo_models, recipes
 from tui_train.facts.types import Facts, NemoCheckpoint
-from tui_train.plan import nemo, reach
-from tui_train.plan.plan import plan
-from tui_train.plan.resolve import resolve
-from tui_train.plan.types import argv
+from tui_train.profile.changes import apply
 from tui_train.render.nemo_recipe import nemo_recipe
+from tui_train.resolve import reach
+from tui_train.resolve.resolve import resolve
 from tui_train.target import nemo_recipes
+from tui_train.trainers import nemo
+from tui_train.workflow import choices
 
 SIZES = {"recipe.layers": 4, "recipe.hidden_size": 128, "recipe.heads": 4}
 NUMBERS = {key: value for key, value in RECIPE.items() if key not in SIZES}

@@ -14,13 +14,13 @@ import pytest
 import warm
 from support import SCRIPTS, bash, exported, facts, plain_environment, profile, stub, until
 
-from tui_train import run_commands
+from tui_train.cli import runs
 from tui_train.diagnose import Evidence, diagnose, of_run
 from tui_train.diagnose.reader import lines
 from tui_train.runs.follow import watch
+from tui_train.runs.health import worries
 from tui_train.runs.rundir import RunDir
 from tui_train.runs.status import status
-from tui_train.runs.worries import worries
 from tui_train.supervisor.first_step import first_step, ignored, sentence
 from tui_train.supervisor.memory_end import memory_end
 from tui_train.supervisor.memory_words import OUT_OF_MEMORY
@@ -258,7 +258,7 @@ def test_a_checkpoint_that_the_script_does_not_load_is_told_afterwards(tmp_path,
     assert (found.failure if found else None) == (None if loads else "resume_ignored")
     if not loads:
         assert "trainer.train(resume_from_checkpoint=training_args.resume_from_checkpoint)" in found.remedy
-        run_commands._explain(RunDir(run.path))
+        runs._explain(RunDir(run.path))
         assert "resume ignored" in capsys.readouterr().err
 
 

@@ -12,10 +12,9 @@ import pytest
 from support import exported, facts, holder, profile
 from test_untrusted import DEEP, ENDED, EVENT, POWERLESS, endless, fifo, folder, holds, large, new_run
 
-from tui_train import nemo_files, validate
+from tui_train.base.errors import BadInput, TuiTrainError, Unavailable
 from tui_train.diagnose import of_run
 from tui_train.diagnose.evidence import of_log
-from tui_train.errors import BadInput, TuiTrainError, Unavailable
 from tui_train.facts import logout
 from tui_train.runs.search import find
 from tui_train.runs.start import start
@@ -29,6 +28,7 @@ from tui_train.supervisor.planned import read as read_plan
 from tui_train.supervisor.refused import Refused
 from tui_train.target import probe, survey
 from tui_train.tune.trial import _what_failed
+from tui_train.workflow import nemo_files, validate
 
 pytestmark = pytest.mark.timeout(60)
 
@@ -74,7 +74,7 @@ UNFORESEEN = re.compile(r"Traceback|tui-train: \w+Error:")
 # Each in a child of one process, which has imported what they need.
 FORKS = """
 import contextlib, io, json, os, signal, sys, time
-import tui_train.cli, tui_train.commands, tui_train.run_commands
+import tui_train.cli.app, tui_train.cli.plans, tui_train.cli.runs
 from tui_train.__main__ import main
 for words in json.load(sys.stdin):
     read, write = os.pipe()
@@ -310,7 +310,7 @@ THREADS = """
 import sys, threading
 sys.setswitchinterval(1e-7)
 import msgspec
-from tui_train.parse import built
+from tui_train.base.parse import built
 inner = [msgspec.defstruct(f"I{n}", [(f"a{k}", int, 0) for k in range(20)]) for n in range(60)]
 Big = msgspec.defstruct("Big", [(f"f{n}", kind, msgspec.field(default_factory=kind)) for n, kind in enumerate(inner)])
 data = {f"f{n}": {"a1": 1} for n in range(60)}

@@ -5,15 +5,14 @@ import pytest
 import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from support import UUIDS, facts, gpu, profile, ready, taken, toolchain
+from support import UUIDS, facts, gpu, plan, profile, ready, taken, toolchain
 
-from tui_train.errors import BadInput, Unavailable
+from tui_train.base.command import CHECKPOINT, Command, Part, argv, expand, in_run_dir, joined
+from tui_train.base.errors import BadInput, Unavailable
 from tui_train.facts.types import Facts
-from tui_train.plan import batch
-from tui_train.plan.plan import plan
-from tui_train.plan.types import CHECKPOINT, Command, Part, argv, expand, in_run_dir, joined
 from tui_train.presets import PLACEHOLDERS, preset, presets, takes, texts
 from tui_train.presets.own import read
+from tui_train.profile import batch
 from tui_train.profile.types import Profile
 from tui_train.render.launch import launch_script
 

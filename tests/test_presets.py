@@ -14,16 +14,16 @@ import msgspec
 import pytest
 import warm
 import yaml
-from support import SCRIPTS, bash, exported, facts, gpu, plain_environment, profile, ready, taken, until
+from support import SCRIPTS, bash, exported, facts, gpu, plain_environment, plan, profile, ready, taken, until
 from test_in_force import FACTORY, filed
 
-from tui_train import places, preset_commands
-from tui_train.errors import BadInput, NotFound
+from tui_train.base import places
+from tui_train.base.command import ConfigFile, argv
+from tui_train.base.errors import BadInput, NotFound
+from tui_train.cli import presets as printed_presets
 from tui_train.facts.documents import document, read
 from tui_train.facts.script_help import ask_script, offered, parse
 from tui_train.facts.types import Document, Flag
-from tui_train.plan.plan import plan
-from tui_train.plan.types import ConfigFile, argv
 from tui_train.presets import OwnPreset, preset, presets, takes, texts
 from tui_train.presets import own as own_module
 from tui_train.presets.own import own_presets
@@ -493,25 +493,25 @@ def test_a_profile_may_name_a_preset_of_ones_own(folder):
 def test_the_command_lists_and_prints_them(folder, capsys):
     (folder / "good.toml").write_text(WHOLE)
     (folder / "bad.toml").write_text("label = 5")
-    preset_commands.show_all(as_json=False)
+    printed_presets.show_all(as_json=False)
     out = capsys.readouterr()
     assert re.search(r"^  good +Starts your script, does not resume. Takes: micro_batch\.$", out.out, re.MULTILINE)
     assert re.search(r"^  axolotl +Starts python -m axolotl.cli.train, resumes\. Takes:\s+seq", out.out, re.MULTILINE)
     assert "bad.toml" in out.err
-    preset_commands.show_all(as_json=True)
+    printed_presets.show_all(as_json=True)
     told = {row["name"]: row for row in json.loads(capsys.readouterr().out)}
     assert told["bad"]["preset"] is None
     assert "bad.toml" in told["bad"]["problem"]
     assert set(told["nanogpt"]["takes"]) >= {"recipe.layers", "recipe.micro_batch"}
     for name in presets():
-        preset_commands.text(name)
+        printed_presets.text(name)
         printed = capsys.readouterr().out
         assert printed == texts()[name]
         assert own_module.read(printed, name) == presets()[name]
-    preset_commands.text("good")
+    printed_presets.text("good")
     assert capsys.readouterr().out == WHOLE
     with pytest.raises(NotFound, match="no preset nope"):
-        preset_commands.text("nope")
+        printed_presets.text("nope")
 
 
 def test_what_is_not_passed_is_said():
@@ -704,7 +704,7 @@ LOSSES = """
     from trl import ModelConfig
     from trl.kernels import chunked_logprob
     from trl.trainer import utils
-    from tui_train.memory.dimensions import Dimensions
+    from tui_train.facts.dimensions import Dimensions
     from tui_train.memory.trace import question
     from tui_train.memory.types import How
 

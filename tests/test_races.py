@@ -12,8 +12,8 @@ import pytest
 from counting import tries
 from support import SCRIPTS, facts, marked, profile, ready, until
 
-from tui_train.errors import AlreadyExists, TuiTrainError
-from tui_train.places import profiles_folder
+from tui_train.base.errors import AlreadyExists, TuiTrainError
+from tui_train.base.places import profiles_folder
 from tui_train.profile import store
 from tui_train.runs import rundir
 from tui_train.runs.rundir import all_runs
@@ -29,7 +29,7 @@ RUNNERS = 5
 # Commands of one process that has imported what they need: they begin together, and its locks are nobody else's.
 TOGETHER = """
 import json, os, sys
-import tui_train.cli, tui_train.commands, tui_train.run_commands, tui_train.workflow, tui_train.checks
+import tui_train.cli.app, tui_train.cli.plans, tui_train.cli.runs, tui_train.workflow.steps, tui_train.checks
 from tui_train.__main__ import main
 asked = json.load(sys.stdin)
 hold, release = os.pipe()

@@ -12,7 +12,8 @@ import msgspec
 import pytest
 import warm
 
-from tui_train import cli, places
+from tui_train.base import places
+from tui_train.cli import app as cli
 from tui_train.presets import own, presets
 from tui_train.runs import rundir
 

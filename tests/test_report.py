@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from support import SCRIPTS, facts, profile, ready
 
-from tui_train import secrets
+from tui_train.base import secrets
 from tui_train.facts.types import Facts
 from tui_train.profile import store
 from tui_train.runs import archive, rundir

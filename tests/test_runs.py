@@ -15,8 +15,8 @@ import pexpect
 import pytest
 from support import SCRIPTS, UUIDS, bash, exported, facts, gpu, marked, plain_environment, profile, ready, stub, until
 
-from tui_train.errors import BadInput, CannotWrite, NotFound, Unavailable
-from tui_train.places import runs_folder
+from tui_train.base.errors import BadInput, CannotWrite, NotFound, Unavailable
+from tui_train.base.places import runs_folder
 from tui_train.runs import rundir
 from tui_train.runs.follow import follow, wait, watch
 from tui_train.runs.rundir import RunDir
@@ -25,7 +25,7 @@ from tui_train.runs.status import status
 from tui_train.runs.stop import stop
 from tui_train.supervisor import lock
 from tui_train.supervisor.processes import start_ticks
-from tui_train.workflow import begin
+from tui_train.workflow.steps import begin
 
 ROOT = pytest.mark.skipif(os.geteuid() != 0, reason="only root can mount, or be another user")
 

@@ -23,6 +23,7 @@ from support import (
     gpu,
     noted,
     plain_environment,
+    plan,
     profile,
     ready,
     stub,
@@ -30,8 +31,8 @@ from support import (
 )
 
 from tui_train import supervisor
-from tui_train.plan.plan import plan
-from tui_train.plan.types import Command, Part, Plan, Setting, argv, expand, in_run_dir
+from tui_train.base.command import Command, Part, Setting, argv, expand, in_run_dir
+from tui_train.plan.types import Plan
 from tui_train.profile.store import loads
 from tui_train.render import PLAN, PROFILE, SCRIPT, SUPERVISOR, listed
 from tui_train.render.launch import launch_script

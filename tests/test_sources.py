@@ -9,16 +9,16 @@ import pytest
 import warm
 from support import SCRIPTS, facts, profile, toolchain
 
-from tui_train.changes import apply
+from tui_train.base.errors import BadInput
 from tui_train.checks import check
-from tui_train.errors import BadInput
 from tui_train.facts import probe
 from tui_train.facts.images import broken_runtime
 from tui_train.facts.sources import read, source
 from tui_train.facts.types import Document
 from tui_train.facts.wandb import has_key
 from tui_train.profile import fields, store
-from tui_train.workflow import look
+from tui_train.profile.changes import apply
+from tui_train.workflow.steps import look
 
 PARSED = """
 from transformers import HfArgumentParser, Trainer, TrainingArguments

@@ -14,15 +14,15 @@ import pytest
 from support import SCRIPTS, exported, facts, profile, until
 from test_survival import with_word
 
-from tui_train.errors import Interrupted
-from tui_train.places import runs_folder
+from tui_train.base.errors import Interrupted
+from tui_train.base.places import runs_folder
 from tui_train.profile import store
+from tui_train.runs.conflicts import one_at_a_time
 from tui_train.runs.interrupts import Interrupts
 from tui_train.runs.rundir import all_runs
 from tui_train.runs.start import start
 from tui_train.runs.status import status
 from tui_train.runs.stop import stop
-from tui_train.runs.taken import one_at_a_time
 
 starting = sys.modules["tui_train.runs.start"]
 pytestmark = pytest.mark.training

@@ -15,7 +15,7 @@ import pytest
 from counting import tries
 from support import SCRIPTS, exported, facts, marked, profile, until
 
-from tui_train.errors import TuiTrainError
+from tui_train.base.errors import TuiTrainError
 from tui_train.runs.start import start
 from tui_train.runs.status import status
 from tui_train.runs.stop import stop

@@ -13,19 +13,19 @@ import pytest
 from fake_driver import MACHINES, driver_environment
 from support import SCRIPTS, UUIDS, facts, gpu, profile, ready, until
 
-from tui_train.errors import Unavailable
+from tui_train.base.errors import Unavailable
+from tui_train.base.places import trials_folder
 from tui_train.facts import logout
-from tui_train.facts.taken import busy, clash
+from tui_train.facts.ports import busy, clash
 from tui_train.facts.types import Logout, Taken
-from tui_train.places import trials_folder
 from tui_train.runs import rundir
 from tui_train.runs import stop as stopping
+from tui_train.runs.conflicts import taken
 from tui_train.runs.rundir import RunDir, all_runs
 from tui_train.runs.start import start
 from tui_train.runs.status import status
 from tui_train.runs.stop import stop
-from tui_train.runs.taken import taken
-from tui_train.workflow import begin
+from tui_train.workflow.steps import begin
 
 
 @pytest.fixture

@@ -13,17 +13,17 @@ import pytest
 from support import GIB, SCRIPTS, facts, gpu, marked, plain_environment, profile, ready, until
 
 from tests.fake_driver import MACHINES, driver_environment
-from tui_train.errors import TuiTrainError
+from tui_train.base.command import argv
+from tui_train.base.errors import TuiTrainError
+from tui_train.base.places import trials_folder
 from tui_train.facts import live
 from tui_train.memory.verdict import judge
-from tui_train.places import trials_folder
-from tui_train.plan.resolve import resolve
-from tui_train.plan.types import argv
 from tui_train.profile import store
+from tui_train.resolve.resolve import resolve
 from tui_train.runs import rundir
 from tui_train.runs.rundir import RunDir
 from tui_train.runs.status import status
-from tui_train.tune import words
+from tui_train.tune import summary as words
 from tui_train.tune.search import MOST, Setting, Space, Trial, best, following
 from tui_train.tune.space import change_to, space, trial_profile
 from tui_train.tune.trial import Memory, Pace

@@ -11,17 +11,17 @@ from pathlib import Path
 import pytest
 from support import facts, profile, ready
 
-from tui_train import show
-from tui_train.errors import AlreadyExists, BadInput, CannotWrite, NotFound, TuiTrainError
-from tui_train.files import open_regular, read_regular, write_new
-from tui_train.places import last_profile, presets_folder, profiles_folder, runs_folder
+from tui_train.base.errors import AlreadyExists, BadInput, CannotWrite, NotFound, TuiTrainError
+from tui_train.base.files import open_regular, read_regular, write_new
+from tui_train.base.places import last_profile, presets_folder, profiles_folder, runs_folder
 from tui_train.presets.own import own_presets
 from tui_train.profile import store
 from tui_train.runs import leftovers, rundir
+from tui_train.runs.conflicts import taken
 from tui_train.runs.follow import ranks
 from tui_train.runs.listing import read_runs
-from tui_train.runs.taken import taken
-from tui_train.workflow import last
+from tui_train.workflow import show
+from tui_train.workflow.steps import last
 
 SOMEBODY = 65534
 AS_ROOT = pytest.mark.skipif(os.geteuid() != 0, reason="NOT TESTED: who owns what, which takes root")

@@ -13,7 +13,7 @@ from counting import tries
 from support import HOSTILE, OF_BASH, bash, facts, noted, plain_environment, profile, ready, stub
 from test_script import as_name
 
-from tui_train.plan.types import argv
+from tui_train.base.command import argv
 from tui_train.profile.store import dumps, loads
 from tui_train.runs.rundir import RunDir
 

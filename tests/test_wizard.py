@@ -20,8 +20,7 @@ from tui_train.screens import tuning
 from tui_train.screens.messages import Chosen, OpenRun, OpenStep
 from tui_train.screens.widgets.log_view import LogView
 
-from tui_train import show, workflow
-from tui_train.changes import Change
+from tui_train.base.places import trials_folder
 from tui_train.facts import images, live, probe
 from tui_train.facts.ask import Answer
 from tui_train.facts.samples import Sample, Samples
@@ -36,16 +35,20 @@ from tui_train.facts.types import (
     Taken,
     Toolchain,
 )
-from tui_train.places import trials_folder
 from tui_train.profile import store
+from tui_train.profile.changes import Change
 from tui_train.profile.fields import put
 from tui_train.profile.types import Profile
-from tui_train.runs import rundir, taken
+from tui_train.render.prepare import prepare
+from tui_train.runs import conflicts as taken
+from tui_train.runs import rundir
 from tui_train.runs.status import status
 from tui_train.tune.search import Setting, Trial
 from tui_train.tune.tune import Tuned
 from tui_train.wizard import wizard
-from tui_train.workflow import last, prepare, remember
+from tui_train.workflow import show
+from tui_train.workflow.steps import last, remember
+from tui_train.workflow.steps import steps as workflow
 
 SIZES = [(80, 24), (120, 40)]
 HOST = Machine(

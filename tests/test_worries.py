@@ -8,7 +8,7 @@ import pytest
 
 from tui_train.runs import follow
 from tui_train.runs.follow import Silence
-from tui_train.runs.worries import worries
+from tui_train.runs.health import worries
 from tui_train.supervisor import curve
 from tui_train.supervisor.curve import Point
 from tui_train.supervisor.progress import Progress

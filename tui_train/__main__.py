@@ -6,8 +6,8 @@ import sys
 from pathlib import Path
 from typing import NoReturn
 
-from tui_train.errors import BadInput, LeftBySignal, TuiTrainError
-from tui_train.handlers import install
+from tui_train.base.errors import BadInput, LeftBySignal, TuiTrainError
+from tui_train.base.handlers import install
 
 
 def main() -> None:
@@ -44,7 +44,7 @@ def _end(error: TuiTrainError) -> NoReturn:
 
 def _unforeseen(error: OSError | UnicodeError) -> TuiTrainError:
     """Return what nobody has caught as an error with a remedy."""
-    from tui_train.text import visible
+    from tui_train.base.text import visible
 
     try:
         Path.cwd()
@@ -63,7 +63,7 @@ def _start(arguments: list[str]) -> int:
 
         sys.stdout.write(f"tui-train {__version__}\n")
         return 0
-    from tui_train.cli import cli
+    from tui_train.cli.app import cli
 
     return int(cli(standalone_mode=True) or 0)
 

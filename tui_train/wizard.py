@@ -5,12 +5,12 @@ import sys
 from importlib import import_module
 from typing import TYPE_CHECKING
 
-from tui_train.errors import Unavailable
+from tui_train.base.errors import Unavailable
 
 if TYPE_CHECKING:
     from textual.app import App
 
-    from tui_train.report import Source
+    from tui_train.workflow.machines import Source
 
 
 def wizard(run: str = "", source: "Source | None" = None) -> "App[int]":
@@ -26,7 +26,7 @@ def open_wizard(run: str = "", source: "Source | None" = None) -> int:
         raise Unavailable("the wizard needs a terminal", remedy)
     if source and (source.machine or source.host):
         from tui_train.profile.types import Profile
-        from tui_train.report import facts_for
+        from tui_train.workflow.machines import facts_for
 
         # What keeps that machine from being known is said here, not by a wizard that knows nothing.
         facts_for(Profile(), source)

@@ -11,7 +11,7 @@ from textual.screen import ModalScreen
 from textual.widgets import Input, OptionList, Static
 from textual.widgets.option_list import Option
 
-from tui_train.text import visible
+from tui_train.base.text import visible
 
 
 class Ask(ModalScreen[str]):

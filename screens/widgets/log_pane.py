@@ -12,10 +12,10 @@ from textual.containers import Vertical
 from textual.message import Message
 from textual.widgets import Input, Static
 
+from tui_train.base.text import counted, size, visible
 from tui_train.runs.logfile import LogFile
 from tui_train.runs.search import Filtered, Found, Search, find
 from tui_train.supervisor.lines import RANK
-from tui_train.text import counted, size, visible
 
 from .log_view import Hit, LogView
 

@@ -12,13 +12,13 @@ from textual.reactive import reactive
 from textual.widget import Widget
 from textual.widgets import Input, Static
 
-from tui_train.choices import Option
-from tui_train.errors import BadInput
-from tui_train.plan.in_force import InForce
+from tui_train.base.errors import BadInput
+from tui_train.base.text import visible
 from tui_train.profile import fields
 from tui_train.profile.fields import Value
 from tui_train.profile.rows import Field
-from tui_train.text import visible
+from tui_train.resolve.in_force import InForce
+from tui_train.workflow.choices import Option
 
 from ..messages import Chosen
 

@@ -4,13 +4,13 @@ from collections.abc import Iterator
 
 from rich.text import Text
 
-from tui_train import show
+from tui_train.base.text import counted, duration, visible
 from tui_train.runs.follow import RunNews
 from tui_train.runs.ranks import summary
 from tui_train.runs.rundir import RunDir
 from tui_train.runs.status import continues
 from tui_train.supervisor.state import Status
-from tui_train.text import counted, duration, visible
+from tui_train.workflow import show
 
 _BAR = 10
 

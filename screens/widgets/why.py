@@ -3,8 +3,8 @@
 from rich.text import Text
 from textual.widgets import Static
 
+from tui_train.base.text import visible
 from tui_train.diagnose import Diagnosis
-from tui_train.text import visible
 
 
 class Why(Static):

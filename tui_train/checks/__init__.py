@@ -2,7 +2,8 @@
 
 import msgspec
 
-from tui_train.changes import Change
+from tui_train.base.errors import BadInput
+from tui_train.base.text import visible
 from tui_train.checks import (
     bridge,
     communication,
@@ -21,11 +22,10 @@ from tui_train.checks import (
     wandb,
 )
 from tui_train.checks.finding import Check, Finding
-from tui_train.errors import BadInput
 from tui_train.facts.types import Facts
-from tui_train.plan.resolve import resolve
+from tui_train.profile.changes import Change
 from tui_train.profile.types import Profile
-from tui_train.text import visible
+from tui_train.resolve.resolve import resolve
 
 __all__ = ["CHECKS", "Finding", "check"]
 

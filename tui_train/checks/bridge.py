@@ -2,12 +2,12 @@
 
 from collections.abc import Iterator
 
+from tui_train.base.text import visible
+from tui_train.base.versions import at_least
 from tui_train.checks.finding import Finding
 from tui_train.facts.types import Facts
-from tui_train.facts.versions import at_least
-from tui_train.plan.resolve import Resolved
 from tui_train.profile.types import Profile
-from tui_train.text import visible
+from tui_train.resolve.resolve import Resolved
 
 # The first that reads weights of Hugging Face by itself.
 _READS_HF = "0.6"

@@ -2,15 +2,15 @@
 
 from collections.abc import Iterator
 
-from tui_train.changes import Change
+from tui_train.base.text import visible
 from tui_train.checks.finding import Finding
+from tui_train.checks.ineffective_variables import DEAD, Run, why_dead
 from tui_train.facts.types import Facts
-from tui_train.plan.communication import CURES, why_no_gloo, without_effect
-from tui_train.plan.dead import DEAD, Run, why_dead
-from tui_train.plan.resolve import Resolved
 from tui_train.profile import fields
+from tui_train.profile.changes import Change
 from tui_train.profile.types import Profile
-from tui_train.text import visible
+from tui_train.resolve.communication import CURES, why_no_gloo, without_effect
+from tui_train.resolve.resolve import Resolved
 
 
 def backend(profile: Profile, _facts: Facts, resolved: Resolved) -> Iterator[Finding]:

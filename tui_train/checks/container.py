@@ -3,14 +3,14 @@
 import re
 from collections.abc import Iterator
 
-from tui_train.changes import Change
+from tui_train.base.text import visible
 from tui_train.checks.finding import Finding
 from tui_train.facts.types import ContainerImage, Facts
-from tui_train.plan import container
-from tui_train.plan.resolve import Resolved, image_of, lacks
 from tui_train.profile import fields, mounts
+from tui_train.profile.changes import Change
 from tui_train.profile.types import Container, Profile
-from tui_train.text import visible
+from tui_train.resolve import container
+from tui_train.resolve.resolve import Resolved, image_of, lacks
 
 _SIZE = re.compile(r"[1-9]\d{0,9}([bkmg]|[kmg]i?b)?", re.IGNORECASE | re.ASCII)
 # What an image keeps in them is needed there.

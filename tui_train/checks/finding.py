@@ -5,10 +5,10 @@ from typing import Literal
 
 from msgspec import Struct
 
-from tui_train.changes import Change
 from tui_train.facts.types import Facts
-from tui_train.plan.resolve import Resolved
+from tui_train.profile.changes import Change
 from tui_train.profile.types import Profile
+from tui_train.resolve.resolve import Resolved
 
 
 class Finding(Struct, frozen=True, kw_only=True):

@@ -3,14 +3,14 @@
 from collections.abc import Iterator
 from typing import Literal
 
-from tui_train.changes import Change
+from tui_train.base.text import counted, visible
 from tui_train.checks.finding import Finding
 from tui_train.facts.gpus import called, ever_had_code, supports_bf16, why_no_code
 from tui_train.facts.types import Facts, Gpu
-from tui_train.plan.launchers import LAUNCHERS
-from tui_train.plan.resolve import Resolved
+from tui_train.launchers import LAUNCHERS
+from tui_train.profile.changes import Change
 from tui_train.profile.types import Profile
-from tui_train.text import counted, visible
+from tui_train.resolve.resolve import Resolved
 
 _MOST_FOR_NCCL = 32
 

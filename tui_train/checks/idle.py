@@ -2,15 +2,15 @@
 
 from collections.abc import Iterator
 
-from tui_train.changes import Change
+from tui_train.base.text import counted
 from tui_train.checks.finding import Finding
 from tui_train.facts.gpus import recommended
 from tui_train.facts.types import Facts
-from tui_train.plan.idle import Idle, all_idle, named, some_idle
-from tui_train.plan.launchers import LAUNCHERS
-from tui_train.plan.resolve import Resolved
+from tui_train.launchers import LAUNCHERS
+from tui_train.profile.changes import Change
 from tui_train.profile.types import Profile
-from tui_train.text import counted
+from tui_train.resolve.idle import Idle, all_idle, named, some_idle
+from tui_train.resolve.resolve import Resolved
 
 _CPU = "train on the CPU: hardware.device=cpu"
 

@@ -2,15 +2,15 @@
 
 from collections.abc import Iterator
 
-from tui_train.changes import Change
+from tui_train.base.text import visible
 from tui_train.checks.finding import Finding
 from tui_train.facts.types import Facts
-from tui_train.plan.launchers import that_shard
-from tui_train.plan.resolve import Resolved, lacks
-from tui_train.plan.strategies import why_not
-from tui_train.plan.values import accumulation
+from tui_train.launchers import that_shard
+from tui_train.profile.changes import Change
 from tui_train.profile.types import Profile
-from tui_train.text import visible
+from tui_train.resolve.resolve import Resolved, lacks
+from tui_train.resolve.strategies import why_not
+from tui_train.resolve.values import accumulation
 
 _DDP = Change("strategy ddp", "each device holds all of the model", (("trainer.strategy", "ddp"),))
 _UNPRIVILEGED = 1024

@@ -4,16 +4,16 @@ import difflib
 import math
 from collections.abc import Iterator
 
-from tui_train.changes import Change
+from tui_train.base.text import counted, visible
 from tui_train.checks.finding import Finding
 from tui_train.facts import recipes
 from tui_train.facts.types import Facts
-from tui_train.plan import nemo
-from tui_train.plan.launchers import LAUNCHERS
-from tui_train.plan.resolve import Resolved
+from tui_train.launchers import LAUNCHERS
+from tui_train.profile.changes import Change
 from tui_train.profile.fields import nearest
 from tui_train.profile.types import Profile, Recipe
-from tui_train.text import counted, visible
+from tui_train.resolve.resolve import Resolved
+from tui_train.trainers import nemo
 
 _FIRST = "qwen25_500m"
 _NO_LORA = ("hyena_", "mamba2_", "nemotronh_")

@@ -3,15 +3,15 @@
 import shlex
 from collections.abc import Iterator
 
-from tui_train.changes import Change
+from tui_train.base.errors import BadInput
+from tui_train.base.text import visible
 from tui_train.checks.finding import Finding
-from tui_train.errors import BadInput
 from tui_train.facts.nemo_models import SIZES, sizes
 from tui_train.facts.types import Facts
-from tui_train.plan import nemo, nemo_settings
-from tui_train.plan.resolve import Resolved
+from tui_train.profile.changes import Change
 from tui_train.profile.types import Profile, Recipe
-from tui_train.text import visible
+from tui_train.resolve.resolve import Resolved
+from tui_train.trainers import nemo, nemo_settings
 
 
 def lora(profile: Profile, _facts: Facts, resolved: Resolved) -> Iterator[Finding]:

@@ -2,17 +2,17 @@
 
 from collections.abc import Iterator
 
-from tui_train.changes import Change
+from tui_train.base.text import home, visible
 from tui_train.checks.finding import Finding
 from tui_train.facts.types import Document, Facts
-from tui_train.plan.config_file import clashes
-from tui_train.plan.own_words import Said, own_arguments
-from tui_train.plan.resolve import Resolved, started
-from tui_train.plan.values import FORMATS, data_format
 from tui_train.presets import presets
+from tui_train.profile.changes import Change
 from tui_train.profile.fields import Value
 from tui_train.profile.types import Profile
-from tui_train.text import home, visible
+from tui_train.resolve.config_file import clashes
+from tui_train.resolve.own_words import Said, own_arguments
+from tui_train.resolve.resolve import Resolved, started
+from tui_train.resolve.values import FORMATS, data_format
 
 # Every Python is asked for these.
 _KNOWN = frozenset({"axolotl", "llamafactory"})

@@ -2,16 +2,16 @@
 
 from collections.abc import Iterator
 
-from tui_train.changes import Change
+from tui_train.base.errors import BadInput
+from tui_train.base.text import counted, size
 from tui_train.checks.finding import Finding
-from tui_train.errors import BadInput
 from tui_train.facts.types import Facts
+from tui_train.ladder.rungs import rung
 from tui_train.memory.predict import fitting, predict
-from tui_train.memory.rungs import rung
-from tui_train.plan import batch
-from tui_train.plan.resolve import Resolved
+from tui_train.profile import batch
+from tui_train.profile.changes import Change
 from tui_train.profile.types import Profile
-from tui_train.text import counted, size
+from tui_train.resolve.resolve import Resolved
 
 _UNITS = {True: ("process", "processes"), False: ("copy of the model", "copies of the model")}
 
@@ -51,7 +51,7 @@ def _unknown_batch(profile: Profile, resolved: Resolved) -> Iterator[Finding]:
         message = f"a global batch of {recipe.global_batch} needs a micro batch, and that of the script is not known"
         yield Finding(level="error", key="recipe.micro_batch", message=message, remedy="Set the micro batch.")
         return
-    why = resolved.room.refused.get("micro_batch", "")
+    why = resolved.room.why_refused("micro_batch")
     if "micro_batch" in profile.ladder.rungs and why.startswith("the batch is"):
         message = f"after out of memory the batch stays: {why}"
         remedy = "Set both (recipe.micro_batch, recipe.global_batch), or take the fallback off the ladder."

@@ -4,9 +4,9 @@ from collections.abc import Iterator
 
 from tui_train.checks.finding import Finding
 from tui_train.facts.types import Facts, Source
-from tui_train.plan.launchers import LAUNCHERS
-from tui_train.plan.resolve import Resolved, started
+from tui_train.launchers import LAUNCHERS
 from tui_train.profile.types import Profile
+from tui_train.resolve.resolve import Resolved, started
 
 _RESUME = "--resume_from_checkpoint"
 _KEY = "trainer.script"

@@ -2,14 +2,14 @@
 
 from collections.abc import Iterator
 
-from tui_train.changes import Change
+from tui_train.base.text import visible
 from tui_train.checks.finding import Finding
 from tui_train.facts.gpus import recommended
-from tui_train.facts.taken import clash, spelled
+from tui_train.facts.ports import clash, spelled
 from tui_train.facts.types import Facts, Taken
-from tui_train.plan.resolve import Resolved
+from tui_train.profile.changes import Change
 from tui_train.profile.types import Profile
-from tui_train.text import visible
+from tui_train.resolve.resolve import Resolved
 
 _END = "Wait for it, or end it (tui-train stop {})"
 

@@ -3,21 +3,21 @@
 import re
 from collections.abc import Iterable, Iterator, Mapping
 
-from tui_train import secrets
-from tui_train.changes import Change, apply
+from tui_train.base import secrets
+from tui_train.base.errors import BadInput
+from tui_train.base.text import visible
 from tui_train.checks.finding import Finding
-from tui_train.errors import BadInput
 from tui_train.facts.types import Facts, PathState
 from tui_train.memory.settings import settings
 from tui_train.memory.trainers import on
-from tui_train.plan import batch, nemo
-from tui_train.plan.in_force import InForce
-from tui_train.plan.own_words import Said, options, own_arguments
-from tui_train.plan.resolve import Resolved, lacks, started
 from tui_train.presets import PLACEHOLDER, PLACEHOLDERS, Preset
-from tui_train.profile import fields
+from tui_train.profile import batch, fields
+from tui_train.profile.changes import Change, apply
 from tui_train.profile.types import Profile
-from tui_train.text import visible
+from tui_train.resolve.in_force import InForce
+from tui_train.resolve.own_words import Said, options, own_arguments
+from tui_train.resolve.resolve import Resolved, lacks, started
+from tui_train.trainers import nemo
 
 _OURS = {
     "CUDA_VISIBLE_DEVICES": "choose the cards on the Hardware screen (hardware.gpus)",

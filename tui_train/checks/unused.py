@@ -2,13 +2,13 @@
 
 from collections.abc import Iterator
 
-from tui_train.changes import Change
 from tui_train.checks.finding import Finding
 from tui_train.facts.types import Facts
-from tui_train.plan import reach
-from tui_train.plan.resolve import Resolved
 from tui_train.profile import fields
+from tui_train.profile.changes import Change
 from tui_train.profile.types import SCHEMA, Profile
+from tui_train.resolve import reach
+from tui_train.resolve.resolve import Resolved
 
 # What is learned would be something else without them.
 _TRAINING = (

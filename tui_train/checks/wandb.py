@@ -3,14 +3,14 @@
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from tui_train.changes import Change
+from tui_train.base.versions import older
 from tui_train.checks.finding import Finding
 from tui_train.facts.types import Facts, Toolchain
-from tui_train.facts.versions import older
 from tui_train.memory.settings import settings
 from tui_train.memory.trainers import on
-from tui_train.plan.resolve import Resolved
+from tui_train.profile.changes import Change
 from tui_train.profile.types import Profile
+from tui_train.resolve.resolve import Resolved
 
 _KEY = "WANDB_API_KEY"
 _SILENT = {"offline", "disabled", "dryrun"}

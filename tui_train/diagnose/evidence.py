@@ -6,19 +6,20 @@ from pathlib import Path
 
 import msgspec
 
-from tui_train.changes import Change, apply
+from tui_train.base.errors import BadInput, TuiTrainError
+from tui_train.base.parse import built
+from tui_train.base.text import visible
 from tui_train.diagnose.reader import lines_of
 from tui_train.diagnose.root import diagnose
 from tui_train.diagnose.types import Diagnosis, Evidence
-from tui_train.errors import BadInput, TuiTrainError
 from tui_train.facts import documents
 from tui_train.facts.types import Document, Facts
-from tui_train.parse import built
-from tui_train.plan import fallbacks
-from tui_train.plan.in_force import in_force, settle
 from tui_train.presets import Preset, preset, takes
 from tui_train.profile import fields, store
+from tui_train.profile.changes import Change, apply
 from tui_train.profile.types import Profile
+from tui_train.resolve import fallbacks
+from tui_train.resolve.in_force import in_force, settle
 from tui_train.runs import ranks
 from tui_train.runs.rundir import MOST_PLAN, RunDir
 from tui_train.runs.status import status
@@ -26,7 +27,6 @@ from tui_train.supervisor import planned, regular
 from tui_train.supervisor.checkpoints import newest
 from tui_train.supervisor.first_step import first_step
 from tui_train.supervisor.refused import Refused
-from tui_train.text import visible
 
 # As plan/nemo.py passes them, or writes them into its file.
 _NEMO = frozenset(

@@ -11,13 +11,13 @@ from collections import deque
 from collections.abc import Iterable, Iterator
 from typing import Any, BinaryIO
 
+from tui_train.base.errors import BadInput, NotFound
+from tui_train.base.files import reason
+from tui_train.base.text import visible
 from tui_train.diagnose.middle import ESCAPE, Middle, Numbered
 from tui_train.diagnose.types import Line
-from tui_train.errors import BadInput, NotFound
-from tui_train.files import reason
 from tui_train.supervisor.lines import origin
 from tui_train.supervisor.regular import open_regular
-from tui_train.text import visible
 
 _BLOCK = 128 * 1024
 _TAIL_BLOCKS = 4

@@ -2,14 +2,15 @@
 
 from collections.abc import Callable
 
-from tui_train.changes import Change, apply
+from tui_train.base.errors import BadInput
 from tui_train.checks import check
 from tui_train.diagnose.types import Evidence
-from tui_train.errors import BadInput
 from tui_train.facts.types import Facts
-from tui_train.memory.rungs import Room, helps, rung, why_not
-from tui_train.plan.batch import nearest_global
+from tui_train.ladder.rungs import helps, rung, why_not
+from tui_train.profile.batch import nearest_global
+from tui_train.profile.changes import Change, apply
 from tui_train.profile.types import Profile
+from tui_train.resolve.context import LadderContext
 from tui_train.supervisor.memory_words import PHASES
 
 _PORTS = 1000
@@ -45,7 +46,7 @@ def _errors(profile: Profile, facts: Facts) -> set[str]:
 
 def _less_memory(profile: Profile, evidence: Evidence) -> Change | None:
     loads = bool(profile.trainer.model)
-    room = Room(
+    room = LadderContext(
         world_size=evidence.world_size,
         cuda=evidence.cuda,
         takes=evidence.takes,

@@ -7,18 +7,18 @@ from collections.abc import Iterator, Sequence
 
 import msgspec
 
-from tui_train.changes import Change
+from tui_train.base.text import size, visible
 from tui_train.diagnose import packages
 from tui_train.diagnose.progress import completed, last_step, steps
 from tui_train.diagnose.remedies import REMEDIES, change_for
 from tui_train.diagnose.signatures import TELLS, signatures
 from tui_train.diagnose.types import Diagnosis, Evidence, Line, Signature
 from tui_train.facts.types import Facts
+from tui_train.profile.changes import Change
 from tui_train.profile.types import Profile
 from tui_train.supervisor.holders import other_holder
 from tui_train.supervisor.memory_end import deciding
 from tui_train.supervisor.tracebacks import OTHER, phase_of, read_errors
-from tui_train.text import size, visible
 
 _FRAME = re.compile(r'\s+File "')
 _BEGIN = "(most recent call last)"

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import msgspec
 
+from tui_train.base.parse import built
 from tui_train.diagnose.types import Signature
-from tui_train.parse import built
 from tui_train.supervisor.memory_words import OUT_OF_MEMORY
 
 # A line that only tells: a log record below ERROR, a Python warning, a line of a traceback's source (│: boxed).

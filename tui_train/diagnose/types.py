@@ -2,7 +2,7 @@
 
 from msgspec import Struct
 
-from tui_train.changes import Change
+from tui_train.profile.changes import Change
 
 
 class Line(Struct, frozen=True):

@@ -5,9 +5,9 @@ from pathlib import Path
 
 from msgspec import Struct
 
-from tui_train.errors import BadInput
+from tui_train.base.errors import BadInput
+from tui_train.base.text import visible
 from tui_train.profile.fields import nearest
-from tui_train.text import visible
 
 
 class Set(Struct, frozen=True, kw_only=True):

@@ -13,16 +13,16 @@ from pathlib import Path
 from msgspec import Struct
 
 from tui_train import environments
+from tui_train.base.errors import CannotWrite, Unavailable
+from tui_train.base.files import writing
+from tui_train.base.text import counted, visible
 from tui_train.environments import Set
-from tui_train.environments.wheels import Wheel
-from tui_train.errors import CannotWrite, Unavailable
 from tui_train.facts import probe
 from tui_train.facts.ask import ask
 from tui_train.facts.gpus import judge
 from tui_train.facts.recipes import recipes
 from tui_train.facts.types import Machine, Toolchain
-from tui_train.files import writing
-from tui_train.text import counted, visible
+from tui_train.facts.wheels import Wheel, of_machine
 
 # Importing torch for the first time reads a gigabyte.
 _PATIENCE = 180.0
@@ -31,6 +31,7 @@ _OF_PIP = {"index-url": "UV_DEFAULT_INDEX", "extra-index-url": "UV_INDEX", "find
 
 # A name and a password in an address: all that stands before its last @.
 _SECRET = re.compile(r"://[^/\s]*@")
+_INDEX = "TUI_TRAIN_INDEX"
 
 
 class Making(Struct, frozen=True, kw_only=True):
@@ -170,3 +171,13 @@ def prove(plan: Making, machine: Machine, say: Callable[[str], None]) -> Toolcha
             raise Unavailable(f"NeMo does not work in it: {visible(why)}", "Please report this set.")
         say(f"NeMo has {counted(len(told.tasks), 'recipe')}, {plan.wanted.recipe} among them")
     return found
+
+
+def build_for(machine: Machine, index: str) -> Wheel:
+    """Return the build of torch for a machine, from `index` or the one that is set; Unavailable where there is none."""
+    index = index or os.environ.get(_INDEX, "")
+    if index == "none":
+        return Wheel("", "the build that pip finds without another index")
+    if index:
+        return Wheel(index, "the build in the index that was named")
+    return of_machine(machine)

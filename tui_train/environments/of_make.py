@@ -7,15 +7,15 @@ prints why cards would stay idle, and nothing where none would.
 import sys
 
 from tui_train import environments
+from tui_train.base.errors import Unavailable
+from tui_train.base.text import visible
 from tui_train.checks import idle
-from tui_train.environments.commands import build_for
-from tui_train.environments.wheels import CPU_INDEX
-from tui_train.errors import Unavailable
+from tui_train.environments.create import build_for
 from tui_train.facts import probe
 from tui_train.facts.types import Facts, Machine
-from tui_train.plan.resolve import resolve
+from tui_train.facts.wheels import CPU_INDEX
 from tui_train.profile.types import Profile
-from tui_train.text import visible
+from tui_train.resolve.resolve import resolve
 
 _INDEXES = ("-i", "--index-url", "--extra-index-url", "-f", "--find-links", "--no-index")
 _OTHERWISE = 'Another: make run TORCH=VERSION, or PIP_ARGS="--index-url URL" for another place to take it from.'

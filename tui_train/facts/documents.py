@@ -7,9 +7,9 @@ from typing import Any
 
 import yaml
 
+from tui_train.base.files import read_regular, reason
+from tui_train.base.text import visible
 from tui_train.facts.types import Document
-from tui_train.files import read_regular, reason
-from tui_train.text import visible
 
 _MOST = 2**20
 # References in a file of some lines can stand for billions of values.

@@ -12,13 +12,13 @@ from typing import Any
 
 import msgspec
 
-from tui_train.errors import TuiTrainError, Unavailable
+from tui_train.base.errors import TuiTrainError, Unavailable
+from tui_train.base.files import PRIVATE, read_regular, write_beside
+from tui_train.base.parse import Unparsable, json_as, json_table
+from tui_train.base.places import images_folder
 from tui_train.facts.ask import Answer, ask
 from tui_train.facts.probe import RUN, decoded, source
 from tui_train.facts.types import ContainerEngine, ContainerImage
-from tui_train.files import PRIVATE, read_regular, write_beside
-from tui_train.parse import Unparsable, json_as, json_table
-from tui_train.places import images_folder
 from tui_train.supervisor import regular
 
 ENGINES = ("docker", "podman", "apptainer")

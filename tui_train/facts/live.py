@@ -6,10 +6,10 @@ import subprocess
 from collections.abc import Callable, Iterator
 from time import monotonic
 
+from tui_train.base.parse import Unparsable, json_as
 from tui_train.facts import probe
 from tui_train.facts.ask import GIVEN_UP
 from tui_train.facts.samples import SILENT, Samples, with_problem
-from tui_train.parse import Unparsable, json_as
 
 # How soon the reader hears of a new sample, or that it is no longer wanted.
 _GLANCE = 0.1

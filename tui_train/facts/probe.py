@@ -11,13 +11,13 @@ from typing import cast
 
 import msgspec
 
+from tui_train.base.parse import Unparsable, json_as
+from tui_train.base.places import environments_folder
 from tui_train.facts import host
 from tui_train.facts.ask import ask
 from tui_train.facts.child import silent
 from tui_train.facts.trust import distrust
 from tui_train.facts.types import Gap, Machine, PathState, Toolchain
-from tui_train.parse import Unparsable, json_as
-from tui_train.places import environments_folder
 from tui_train.supervisor import regular
 from tui_train.target.survey import state
 

@@ -5,9 +5,9 @@ from importlib import resources
 
 import msgspec
 
+from tui_train.base.parse import Unparsable, json_as
 from tui_train.facts.ask import ask
 from tui_train.facts.types import Facts, NemoRecipes
-from tui_train.parse import Unparsable, json_as
 
 # The import alone takes 12 s on an idle machine.
 DEADLINE = 180.0

@@ -8,13 +8,13 @@ from time import monotonic
 
 import msgspec
 
-from tui_train.errors import BadInput, Unavailable
+from tui_train.base.errors import BadInput, Unavailable
+from tui_train.base.parse import Unparsable, json_as
+from tui_train.base.text import visible
 from tui_train.facts import documents, probe
 from tui_train.facts.ask import Answer, ask
 from tui_train.facts.saved import facts_of
 from tui_train.facts.types import Document, Facts, Gap, Gpu, Machine, PathState, Toolchain
-from tui_train.parse import Unparsable, json_as
-from tui_train.text import visible
 
 _NAME = re.compile(r"[A-Za-z0-9_.@:%\[\]][A-Za-z0-9_.@:%\[\]-]*", re.ASCII)
 _FIELDS = "index,uuid,name,pci.bus_id,compute_cap,memory.total,memory.free,display_active,driver_version"

@@ -9,11 +9,11 @@ from typing import Any, TypeVar
 import msgspec
 from msgspec import Struct
 
-from tui_train.errors import AlreadyExists, BadInput, NotFound
+from tui_train.base.errors import AlreadyExists, BadInput, NotFound
+from tui_train.base.files import read_regular, reason, write_new
+from tui_train.base.parse import built
+from tui_train.base.text import visible
 from tui_train.facts.types import Facts, Gpu, Machine, Toolchain
-from tui_train.files import read_regular, reason, write_new
-from tui_train.parse import built
-from tui_train.text import visible
 
 _FORMAT = "tui-train machine 1"
 _MOST = 2**24

@@ -6,9 +6,9 @@ and the fastest set is not always the one with the most memory on each card.
 
 from collections.abc import Sequence
 
+from tui_train.base.text import counted, size
 from tui_train.facts.capability import supports_bf16, teraflops
 from tui_train.facts.types import CardSet, Gpu, Verdict
-from tui_train.text import counted, size
 
 # Cards of one nominal size report up to 5 % less: the driver's reserve, error correction, another maker.
 SLACK = 0.95

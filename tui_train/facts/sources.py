@@ -4,9 +4,9 @@ import ast
 import warnings
 from collections.abc import Iterator
 
+from tui_train.base.files import read_regular, reason
+from tui_train.base.text import visible
 from tui_train.facts.types import Source
-from tui_train.files import read_regular, reason
-from tui_train.text import visible
 
 _MOST = 2**20
 _RESUME = "resume_from_checkpoint"

@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from stat import S_ISLNK, S_IWGRP, S_IWOTH
 
-from tui_train.files import user
-from tui_train.text import visible
+from tui_train.base.files import user
+from tui_train.base.text import visible
 
 # Python runs these at its start.
 _RUN_AT_START = ("*.pth", "sitecustomize.py", "usercustomize.py")

@@ -4,7 +4,7 @@ from typing import Any, Literal
 
 from msgspec import Struct
 
-from tui_train.memory.models import ModelFolder
+from tui_train.facts.models import ModelFolder
 from tui_train.presets import OwnPreset
 
 ComputeMode = Literal["default", "exclusive", "prohibited"]

@@ -1,6 +1,6 @@
 """What a layer keeps for its backward pass, in bytes, operator by operator as transformers computes eagerly."""
 
-from tui_train.memory.dimensions import Dimensions
+from tui_train.facts.dimensions import Dimensions
 from tui_train.memory.types import BYTES, How
 
 # Those whose activation is written out of single operators, each of which keeps its input.

@@ -4,8 +4,8 @@ from collections.abc import Iterable
 
 from msgspec.structs import replace
 
+from tui_train.facts.dimensions import Dimensions
 from tui_train.memory import activations, losses
-from tui_train.memory.dimensions import Dimensions
 from tui_train.memory.types import BYTES, Estimate, How, Phase
 
 # Bytes a weight: 4 bits and an fp32 scale for 64, the scales again in 8 bits, or fp16 scales and zeros for 128.

@@ -4,7 +4,7 @@ import math
 
 from msgspec import Struct
 
-from tui_train.memory.dimensions import Dimensions
+from tui_train.facts.dimensions import Dimensions
 from tui_train.memory.types import BYTES, How
 
 # Losses that never have all logits and read a copy of what goes into the head: TRL's, since 1.15 and since 1.7.

@@ -2,17 +2,17 @@
 
 from msgspec import Struct
 
-from tui_train.changes import Change, apply, diff
-from tui_train.errors import BadInput
+from tui_train.base.errors import BadInput
 from tui_train.facts.types import Facts, Gpu
+from tui_train.ladder.rungs import RUNGS, rung, why_not
 from tui_train.memory.estimate import estimate
-from tui_train.memory.rungs import RUNGS, rung, why_not
 from tui_train.memory.settings import Asked, asked
 from tui_train.memory.types import Estimate
 from tui_train.memory.verdict import Band, Verdict, judge
-from tui_train.plan.resolve import Resolved, resolve
 from tui_train.profile import fields
+from tui_train.profile.changes import Change, apply, diff
 from tui_train.profile.types import Profile
+from tui_train.resolve.resolve import Resolved, resolve
 
 _MOST_STEPS = 32
 # What leaves the training as it is.

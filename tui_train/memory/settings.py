@@ -7,9 +7,9 @@ from typing import Any
 
 from msgspec import Struct, structs
 
+from tui_train.base.versions import at_least
+from tui_train.facts.dimensions import Dimensions, by_name
 from tui_train.facts.types import Document, Facts
-from tui_train.facts.versions import at_least
-from tui_train.memory.dimensions import Dimensions, by_name
 from tui_train.memory.trainers import loss, on, packed, weights
 from tui_train.memory.types import (
     ALSO,
@@ -21,10 +21,10 @@ from tui_train.memory.types import (
     Optimizer,
     Sharding,
 )
-from tui_train.plan.own_words import arguments, own_arguments
-from tui_train.plan.resolve import Resolved
-from tui_train.plan.values import accumulation
 from tui_train.profile.types import Profile, Recipe
+from tui_train.resolve.own_words import arguments, own_arguments
+from tui_train.resolve.resolve import Resolved
+from tui_train.resolve.values import accumulation
 
 # As the built-in trainer has it: bytes, an end of text, and room.
 _BYTES = 264

@@ -6,11 +6,11 @@ from typing import Any
 
 import msgspec
 
+from tui_train.base.parse import Unparsable, json_as
 from tui_train.facts.ask import Answer, ask
-from tui_train.memory.dimensions import Dimensions
+from tui_train.facts.dimensions import Dimensions
 from tui_train.memory.estimate import PACKED
 from tui_train.memory.types import ALSO, BYTES, EVERY, How
-from tui_train.parse import Unparsable, json_as
 
 DEADLINE = 120.0
 # A model of 70 billion parameters takes minutes on a slow machine; whoever waits can end it.

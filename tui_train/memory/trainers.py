@@ -3,10 +3,10 @@
 from collections.abc import Mapping
 from typing import Any
 
-from tui_train.facts.versions import at_least, older
+from tui_train.base.versions import at_least, older
 from tui_train.memory.types import Kernels, Loss, Number, Packing
-from tui_train.plan.resolve import Resolved
 from tui_train.profile.types import Profile
+from tui_train.resolve.resolve import Resolved
 
 _DTYPES = ("torch_dtype", "dtype", "model_init_dtype")
 _SHORT: dict[str, Number] = {

@@ -2,17 +2,18 @@
 
 from collections.abc import Mapping
 
+from tui_train.base.command import CARDS, PYTHONPATH, RUN_DIR, Joined, Setting, Word, joined
+from tui_train.base.versions import at_least, older
 from tui_train.facts.types import Facts
-from tui_train.facts.versions import at_least, older
-from tui_train.plan import communication, container, nemo
-from tui_train.plan.arguments import fill, plain
-from tui_train.plan.launchers import LAUNCHERS
-from tui_train.plan.launchers.job import Job
-from tui_train.plan.resolve import Resolved
-from tui_train.plan.types import CARDS, PYTHONPATH, RUN_DIR, Joined, Setting, Word, joined
-from tui_train.plan.values import Value, words
+from tui_train.launchers import LAUNCHERS
+from tui_train.launchers.job import Job
 from tui_train.presets import Argument, applies
 from tui_train.profile.types import Profile
+from tui_train.resolve import communication, container
+from tui_train.resolve.arguments import fill, plain
+from tui_train.resolve.resolve import Resolved
+from tui_train.resolve.values import Value, words
+from tui_train.trainers import nemo
 
 SHIM = "shim"
 _TORCH_GRACE = 30

@@ -1,49 +1,39 @@
 """plan(): what will happen, from what the user chose and what is; pure, and refused when a check finds an error."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from importlib import resources
 
 import msgspec
 
-from tui_train.checks import check
-from tui_train.errors import BadInput, Unavailable
+from tui_train.base.command import CHECKPOINT, Command, ConfigFile, Part, ProgramFile, Word, in_run_dir, joined
+from tui_train.base.errors import BadInput, Unavailable
+from tui_train.base.text import counted, visible
+from tui_train.base.versions import known_since
+from tui_train.checks import Finding
 from tui_train.facts.types import Facts, Toolchain
-from tui_train.facts.versions import known_since
-from tui_train.memory.ladder import Try, climb
+from tui_train.ladder.climb import Try, climb
+from tui_train.launchers import LAUNCHERS
+from tui_train.launchers.job import Job
 from tui_train.memory.predict import hopeless
-from tui_train.plan import batch, config_file, container, nemo
-from tui_train.plan.arguments import fill, plain
 from tui_train.plan.environment import SHIM, settings
-from tui_train.plan.idle import left_out
-from tui_train.plan.in_force import folder_of, other_global_batch
-from tui_train.plan.launchers import LAUNCHERS
-from tui_train.plan.launchers.job import Job
-from tui_train.plan.own_words import arguments
-from tui_train.plan.resolve import Resolved, resolve, started
-from tui_train.plan.types import (
-    CHECKPOINT,
-    Attempt,
-    CheckpointRule,
-    Command,
-    ConfigFile,
-    Log,
-    Part,
-    Plan,
-    ProgramFile,
-    Word,
-    in_run_dir,
-    joined,
-)
-from tui_train.plan.values import SAMPLE, Value, accumulation, passed, values, words
+from tui_train.plan.types import Attempt, CheckpointRule, Log, Plan
 from tui_train.presets import PLACEHOLDERS, Argument, applies
+from tui_train.profile import batch
 from tui_train.profile.fields import paths_of
 from tui_train.profile.types import Profile, Recipe
-from tui_train.text import counted, visible
+from tui_train.resolve import config_file, container
+from tui_train.resolve.arguments import fill, plain
+from tui_train.resolve.idle import left_out
+from tui_train.resolve.in_force import folder_of, other_global_batch
+from tui_train.resolve.own_words import arguments
+from tui_train.resolve.resolve import Resolved, resolve, started
+from tui_train.resolve.values import SAMPLE, Value, accumulation, passed, values, words
+from tui_train.trainers import nemo
 
 
-def plan(profile: Profile, facts: Facts) -> Plan:
-    """Return the plan of a profile on this machine; BadInput or Unavailable when a check finds an error."""
-    for finding in check(profile, facts):
+def plan(profile: Profile, facts: Facts, findings: Iterable[Finding]) -> Plan:
+    """Return the plan of a profile on this machine; BadInput or Unavailable where one of its findings forbids it."""
+    for finding in findings:
         if finding.forbids:
             raise (Unavailable if finding.machine else BadInput)(finding.message, finding.remedy)
     resolved = resolve(profile, facts)

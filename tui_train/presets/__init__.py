@@ -9,9 +9,9 @@ from typing import Annotated, Any
 import msgspec
 from msgspec import Struct
 
-from tui_train.errors import BadInput
-from tui_train.parse import built
-from tui_train.text import visible
+from tui_train.base.errors import BadInput
+from tui_train.base.parse import built
+from tui_train.base.text import visible
 
 PLACEHOLDER = re.compile(r"\{([a-z][a-z0-9_]*)\}")
 

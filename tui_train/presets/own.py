@@ -5,10 +5,11 @@ from pathlib import Path
 
 import msgspec
 
-from tui_train.errors import BadInput
-from tui_train.files import read_regular, reason
-from tui_train.parse import Unparsable, built, toml_table
-from tui_train.places import presets_folder
+from tui_train.base.errors import BadInput
+from tui_train.base.files import read_regular, reason
+from tui_train.base.parse import Unparsable, built, toml_table
+from tui_train.base.places import presets_folder
+from tui_train.base.text import home, visible
 from tui_train.presets import (
     OWN,
     PLACEHOLDER,
@@ -23,7 +24,6 @@ from tui_train.presets import (
     presets,
     texts_in,
 )
-from tui_train.text import home, visible
 
 # A preset is some lines; more than this is something else.
 MOST = 1 << 18

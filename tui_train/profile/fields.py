@@ -11,13 +11,13 @@ from typing import cast
 
 import msgspec
 
-from tui_train import secrets
-from tui_train.errors import BadInput
-from tui_train.places import expanded
+from tui_train.base import secrets
+from tui_train.base.errors import BadInput
+from tui_train.base.places import expanded
+from tui_train.base.text import visible
 from tui_train.profile import mounts
 from tui_train.profile.rows import ROWS, Field, FieldKind
 from tui_train.profile.types import Profile
-from tui_train.text import visible
 
 _SECRET = re.compile(
     r"(^|_)(TOKEN|SECRET|CREDENTIALS?|(API|ACCESS|PRIVATE)_?KEY|KEY)$|(PASSWORD|PASSWD|PASSPHRASE)$", re.IGNORECASE

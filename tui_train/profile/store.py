@@ -7,17 +7,17 @@ from typing import Any
 import msgspec
 import tomli_w
 
-from tui_train import secrets
-from tui_train.errors import AlreadyExists, BadInput, NotFound
-from tui_train.files import PRIVATE, read_regular, reason, write_beside, write_new
-from tui_train.parse import Unparsable, built, toml_table
-from tui_train.places import expanded, profiles_folder
+from tui_train.base import secrets
+from tui_train.base.errors import AlreadyExists, BadInput, NotFound
+from tui_train.base.files import PRIVATE, read_regular, reason, write_beside, write_new
+from tui_train.base.parse import Unparsable, built, toml_table
+from tui_train.base.places import expanded, profiles_folder
+from tui_train.base.text import visible
 from tui_train.presets import presets
 from tui_train.presets.own import own_names, own_presets, plain
 from tui_train.profile import fields
 from tui_train.profile.types import SCHEMA, Profile
 from tui_train.profile.upgrade import upgraded
-from tui_train.text import visible
 
 # A profile has some hundred lines at most.
 _MOST = 1 << 20

@@ -1,9 +1,10 @@
 """The container around the command: its engine's words, and for a start by hand what else only the machine knows."""
 
-from tui_train.plan.container import card_words, cards_of_each
-from tui_train.plan.types import Part, Plan, Wrapping
+from tui_train.base.command import Part, Wrapping
+from tui_train.plan.types import Plan
 from tui_train.render.quoting import Expansion, quoted
 from tui_train.render.variants import Line, Variants
+from tui_train.resolve.container import card_words, cards_of_each
 from tui_train.supervisor.container import OUTLIVE
 
 _REMOVE = Expansion("${TUI_TRAIN_REMOVE:---rm}")

@@ -4,7 +4,7 @@ from typing import Any
 
 import yaml
 
-from tui_train.plan.types import NemoFile
+from tui_train.trainers.nemo_file import NemoFile
 
 _PRECISIONS = {"fp32": "float32", "bf16": "bfloat16", "fp16": "float16"}
 _DATASETS = "nemo_automodel.components.datasets.llm"

@@ -4,8 +4,8 @@ from typing import Any
 
 import yaml
 
-from tui_train.plan.types import MARKS, ConfigFile
-from tui_train.text import visible
+from tui_train.base.command import MARKS, ConfigFile
+from tui_train.base.text import visible
 
 
 class _Single(str):

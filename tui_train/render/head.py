@@ -2,9 +2,10 @@
 
 import textwrap
 
-from tui_train.plan.types import Plan, needs_checkpoint
+from tui_train.base.command import needs_checkpoint
+from tui_train.base.text import visible
+from tui_train.plan.types import Plan
 from tui_train.render.quoting import quoted
-from tui_train.text import visible
 
 _WIDTH = 116
 _TOP = """\

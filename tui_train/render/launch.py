@@ -2,11 +2,12 @@
 
 from collections.abc import Sequence
 
-from tui_train.plan.types import Plan, Word
+from tui_train.base.command import Word
+from tui_train.base.text import visible
+from tui_train.plan.types import Plan
 from tui_train.render import around, hand_over, head
 from tui_train.render.quoting import quoted
 from tui_train.render.variants import Line, Value, variants
-from tui_train.text import visible
 
 _COLUMN = 44
 _LONGEST = 120

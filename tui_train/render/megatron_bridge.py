@@ -1,6 +1,6 @@
 """megatron_bridge.py: a recipe of Megatron-Bridge 0.3 or newer as a file that reads as one would write it."""
 
-from tui_train.plan.types import NemoFile
+from tui_train.trainers.nemo_file import NemoFile
 
 _HEAD = '''"""The recipe {recipe} of Megatron-Bridge 0.3 to 0.6. Written by tui-train, without which it runs.
 

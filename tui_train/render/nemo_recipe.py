@@ -1,6 +1,6 @@
 """nemo_recipe.py: a recipe of nemo_toolkit 2.3 to 2.7 as a file that reads as one would write it."""
 
-from tui_train.plan.types import NemoFile
+from tui_train.trainers.nemo_file import NemoFile
 
 _HEAD = '''"""The NeMo recipe {recipe}, for nemo_toolkit 2.3 to 2.7. Written by tui-train, without which it runs.
 

@@ -6,7 +6,7 @@ from itertools import groupby
 
 from msgspec import Struct
 
-from tui_train.plan.types import Variable, Word
+from tui_train.base.command import Variable, Word
 
 _PLAIN = re.compile(r"[A-Za-z0-9_@%+:./-][A-Za-z0-9_@%+=:./-]*")
 _EXPANSIONS = {

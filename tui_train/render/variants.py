@@ -5,7 +5,8 @@ from collections.abc import Sequence
 
 from msgspec import Struct
 
-from tui_train.plan.types import CARDS, Part, Plan, Setting, Word, joined, needs_checkpoint
+from tui_train.base.command import CARDS, Part, Setting, Word, joined, needs_checkpoint
+from tui_train.plan.types import Plan
 from tui_train.render.quoting import Expansion, pieces, quoted
 
 # Names that the script has for itself.

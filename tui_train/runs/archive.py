@@ -14,17 +14,18 @@ from typing import BinaryIO
 import msgspec
 from msgspec import Struct
 
-from tui_train import __version__, secrets
-from tui_train.errors import AlreadyExists, TuiTrainError
+from tui_train import __version__
+from tui_train.base import secrets
+from tui_train.base.errors import AlreadyExists, TuiTrainError
+from tui_train.base.files import PRIVATE, folder_at, write_beside, write_new
+from tui_train.base.parse import built
+from tui_train.base.text import visible
 from tui_train.facts.saved import masking
-from tui_train.files import PRIVATE, folder_at, write_beside, write_new
-from tui_train.parse import built
 from tui_train.profile import store
 from tui_train.runs.rundir import RunDir
 from tui_train.runs.status import status
 from tui_train.supervisor.fill import filled
 from tui_train.supervisor.regular import open_regular
-from tui_train.text import visible
 
 # What a log says first, and what it says last, is what tells; in bytes.
 HEAD = 1 << 16

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from msgspec import Struct
 
-from tui_train.files import read_regular
+from tui_train.base.files import read_regular
 from tui_train.runs.ranks import MOST, Planned, Rank, compare, joined, parse, planned
 from tui_train.runs.rundir import MOST_PLAN, RunDir
 from tui_train.runs.status import continues, status

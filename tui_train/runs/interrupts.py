@@ -6,9 +6,9 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from types import FrameType
 
-from tui_train.errors import Interrupted
-from tui_train.handlers import Handler, install, restore
-from tui_train.text import visible
+from tui_train.base.errors import Interrupted
+from tui_train.base.handlers import Handler, install, restore
+from tui_train.base.text import visible
 
 _NUMBERS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from tui_train.files import folder_at
+from tui_train.base.files import folder_at
 from tui_train.runs.order import NUMBER
 
 HALF_MADE = ".new-"

@@ -6,7 +6,7 @@ from itertools import takewhile
 from pathlib import Path
 from typing import BinaryIO, NamedTuple
 
-from tui_train.files import regular_size, unreadable
+from tui_train.base.files import regular_size, unreadable
 from tui_train.supervisor.regular import open_regular
 
 # A line that is longer than this is cut where a block of this many bytes ends without a newline in it. So the cuts can

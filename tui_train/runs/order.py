@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 from pathlib import Path
 
-from tui_train.files import read_regular
+from tui_train.base.files import read_regular
 
 NUMBER = ".number"
 _LARGEST = 10**9

@@ -5,8 +5,8 @@ from collections.abc import Iterable, Sequence
 
 from msgspec import Struct
 
-from tui_train.parse import Unparsable, json_as
-from tui_train.text import counted, visible
+from tui_train.base.parse import Unparsable, json_as
+from tui_train.base.text import counted, visible
 
 MOST = 1024
 _CALLED = "rank "

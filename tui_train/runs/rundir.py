@@ -12,10 +12,11 @@ from typing import Annotated, Any
 import msgspec
 from msgspec import Meta, Struct
 
-from tui_train.errors import AlreadyExists, CannotWrite, NotFound
-from tui_train.files import folder_at, others, read_regular, reason, write_inside, writing
-from tui_train.parse import Unparsable, built, json_table
-from tui_train.places import expanded, runs_folder
+from tui_train.base.errors import AlreadyExists, CannotWrite, NotFound
+from tui_train.base.files import folder_at, others, read_regular, reason, write_inside, writing
+from tui_train.base.parse import Unparsable, built, json_table
+from tui_train.base.places import expanded, runs_folder
+from tui_train.base.text import visible
 from tui_train.plan.types import Log
 from tui_train.render import PLAN, PROFILE, SCRIPT, File
 from tui_train.runs import leftovers
@@ -23,7 +24,6 @@ from tui_train.runs.order import NUMBER, next_number, number_of
 from tui_train.supervisor import events
 from tui_train.supervisor.events import Event
 from tui_train.supervisor.progress import Reading
-from tui_train.text import visible
 
 # A plan has some hundred lines, and an attempt some events.
 MOST_PLAN = 16 << 20

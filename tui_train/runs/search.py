@@ -14,8 +14,8 @@ from typing import IO
 import msgspec
 from msgspec import Struct
 
+from tui_train.base.parse import built
 from tui_train.facts.probe import child_command
-from tui_train.parse import built
 from tui_train.runs.logfile import Line, LogFile
 
 _ENTRY = 8

@@ -10,16 +10,16 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from tui_train.errors import Interrupted, Unavailable
-from tui_train.files import reason, writing
+from tui_train.base.errors import Interrupted, Unavailable
+from tui_train.base.files import reason, writing
+from tui_train.base.text import visible
+from tui_train.runs.conflicts import one_at_a_time, refuse_clashes
 from tui_train.runs.interrupts import NONE, Interrupts
 from tui_train.runs.rundir import RunDir
 from tui_train.runs.status import status
 from tui_train.runs.stop import stop
-from tui_train.runs.taken import one_at_a_time, refuse_clashes
 from tui_train.supervisor.processes import Process, send, start_ticks
 from tui_train.supervisor.regular import open_regular
-from tui_train.text import visible
 
 _FROM_STEP_0 = "To train from step 0 again, run its profile: tui-train run PROFILE, or its folder's profile.toml."
 _LEAST = 1 << 16

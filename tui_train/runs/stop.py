@@ -3,7 +3,8 @@
 import time
 from collections.abc import Callable
 
-from tui_train.errors import Unavailable
+from tui_train.base.errors import Unavailable
+from tui_train.base.text import size
 from tui_train.facts import probe
 from tui_train.runs.rundir import RunDir
 from tui_train.runs.status import status
@@ -11,7 +12,6 @@ from tui_train.supervisor import state
 from tui_train.supervisor.refused import Refused
 from tui_train.supervisor.state import Status
 from tui_train.supervisor.stop import stop as end
-from tui_train.text import size
 
 # A driver frees a card's memory a moment after its process is gone.
 _RELEASE = 5.0

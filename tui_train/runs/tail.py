@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from pathlib import Path
 
-from tui_train.files import reason, regular_size
+from tui_train.base.files import reason, regular_size
 from tui_train.supervisor.lines import bar, fold, last_of
 from tui_train.supervisor.regular import open_regular
 

@@ -3,17 +3,16 @@
 import math
 from collections.abc import Iterable, Iterator
 
-from tui_train.changes import Change, apply
-from tui_train.errors import BadInput, Unavailable
+from tui_train.base.errors import BadInput, Unavailable
+from tui_train.base.text import visible
 from tui_train.facts.types import Facts
 from tui_train.memory.predict import Prediction, predict
 from tui_train.memory.verdict import Band
-from tui_train.plan import batch
-from tui_train.plan.own_words import own_arguments, own_batch
-from tui_train.plan.resolve import Resolved, resolve
-from tui_train.profile import fields
+from tui_train.profile import batch, fields
+from tui_train.profile.changes import Change, apply
 from tui_train.profile.types import Profile
-from tui_train.text import visible
+from tui_train.resolve.own_words import own_arguments, own_batch
+from tui_train.resolve.resolve import Resolved, resolve
 from tui_train.tune.search import AS_FAST, Setting, Space, Trial
 
 # Micro batches that are closer to each other differ little in speed.

@@ -11,19 +11,19 @@ from collections.abc import Callable
 import psutil
 from msgspec import Struct
 
+from tui_train.base.errors import TuiTrainError, Unavailable
+from tui_train.base.files import reason, writing
+from tui_train.base.text import visible
 from tui_train.diagnose import of_run
-from tui_train.errors import TuiTrainError, Unavailable
 from tui_train.facts.live import samples
-from tui_train.files import reason, writing
+from tui_train.runs.conflicts import one_at_a_time, refuse_clashes
 from tui_train.runs.rundir import RunDir
 from tui_train.runs.status import status
 from tui_train.runs.stop import stop
 from tui_train.runs.tail import Tail
-from tui_train.runs.taken import one_at_a_time, refuse_clashes
 from tui_train.supervisor import regular, state
 from tui_train.supervisor.progress import Progress, advance
 from tui_train.supervisor.state import Status
-from tui_train.text import visible
 from tui_train.tune.search import Outcome, Setting, Trial
 
 # The first steps are slower: kernels are chosen, the allocator takes its blocks.

@@ -6,20 +6,20 @@ from pathlib import Path
 import msgspec
 from msgspec import Struct
 
-from tui_train.changes import Change
+from tui_train.base.errors import BadInput, Unavailable
+from tui_train.base.files import PRIVATE, write_beside
+from tui_train.base.places import trials_folder
 from tui_train.checks import check
-from tui_train.errors import BadInput, Unavailable
 from tui_train.facts.types import Facts
-from tui_train.files import PRIVATE, write_beside
-from tui_train.places import trials_folder
-from tui_train.plan.resolve import resolve
+from tui_train.profile.changes import Change
 from tui_train.profile.types import Profile
+from tui_train.render.prepare import Prepared, prepare
+from tui_train.resolve.resolve import resolve
 from tui_train.runs import rundir
 from tui_train.runs.rundir import RunDir
 from tui_train.tune.search import Setting, Space, Trial, best, following
 from tui_train.tune.space import change_to, space, trial_profile
 from tui_train.tune.trial import Watched, run_trial
-from tui_train.workflow import Prepared, prepare
 
 DEADLINE = 180.0
 TABLE = "trials.json"

@@ -1,0 +1,40 @@
+"""Faults of the program itself, kept in a file that a report can carry."""
+
+import contextlib
+import os
+import time
+import traceback
+from pathlib import Path
+
+from tui_train import __version__
+from tui_train.base.places import faults_log
+from tui_train.base.secrets import mask
+
+# Bytes, of which a few dozen faults take no more.
+_MOST = 2**20
+
+
+def fault_file() -> str:
+    """Return the path of the file as a user would type it."""
+    path = faults_log()
+    with contextlib.suppress(ValueError, RuntimeError):
+        return f"~/{path.relative_to(Path.home())}"
+    return str(path)
+
+
+def record(error: BaseException) -> str:
+    """Append a traceback without secrets to the file of faults, and return its path, or why there is none."""
+    path = faults_log()
+    lines = "".join(traceback.format_exception(error))
+    when = time.strftime("%Y-%m-%d %H:%M:%S")
+    text, _ = mask(f"{when}  tui-train {__version__}\n{lines}\n")
+    flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_NONBLOCK
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with open(os.open(path, flags, 0o600), "a", encoding="utf-8", errors="backslashreplace") as file:  # noqa: PTH123
+            if file.tell() > _MOST:
+                file.truncate(0)
+            file.write(text)
+    except OSError as failed:
+        return f"not written ({failed.strerror})"
+    return fault_file()

@@ -1,0 +1,59 @@
+"""Where things are kept (XDG): profiles, runs, and the environments that were made here."""
+
+from pathlib import Path
+
+import platformdirs
+
+from tui_train.base.errors import BadInput
+from tui_train.base.text import visible
+
+_NAME = "tui-train"
+
+
+def expanded(path: str) -> Path:
+    """Return a path with a leading `~` expanded; BadInput where there is no such user."""
+    try:
+        return Path(path).expanduser()
+    except RuntimeError:
+        user = visible(path.partition("/")[0])
+        raise BadInput(f"{user}: no such user", "Write the path from / on.") from None
+
+
+def profiles_folder() -> Path:
+    """Return the folder of the saved profiles, which may not exist yet."""
+    return platformdirs.user_config_path(_NAME) / "profiles"
+
+
+def presets_folder() -> Path:
+    """Return the folder of the user's own presets, which may not exist."""
+    return platformdirs.user_config_path(_NAME) / "presets"
+
+
+def runs_folder() -> Path:
+    """Return the folder of the run folders, which may not exist yet."""
+    return platformdirs.user_state_path(_NAME) / "runs"
+
+
+def trials_folder() -> Path:
+    """Return the folder of the short trainings that were tried for speed, which may not exist yet."""
+    return platformdirs.user_state_path(_NAME) / "trials"
+
+
+def environments_folder() -> Path:
+    """Return the folder of the environments that this program made, which may not exist yet."""
+    return platformdirs.user_data_path(_NAME) / "envs"
+
+
+def last_profile() -> Path:
+    """Return the file that keeps the profile of the last session."""
+    return platformdirs.user_state_path(_NAME) / "last.toml"
+
+
+def images_folder() -> Path:
+    """Return the folder that keeps what images were found to hold, which may not exist yet."""
+    return platformdirs.user_cache_path(_NAME) / "images"
+
+
+def faults_log() -> Path:
+    """Return the file that keeps the faults of the program itself, which may not exist."""
+    return platformdirs.user_state_path(_NAME) / "faults.log"

@@ -1,0 +1,1 @@
+"""The command line: every wizard feature without a terminal UI."""

@@ -1,0 +1,85 @@
+"""What `tui-train tune` does: tries a profile's settings for speed, shows the trials, and names the change."""
+
+import shlex
+import sys
+from typing import Any
+
+import click
+import msgspec
+
+from tui_train.base.errors import TuiTrainError
+from tui_train.base.text import table, visible
+from tui_train.cli.plans import edited, load, print_json
+from tui_train.profile import fields
+from tui_train.tune import summary as words
+from tui_train.tune.search import MOST
+from tui_train.tune.space import settings_of
+from tui_train.tune.tune import TABLE, Tuned, allowed, tune
+from tui_train.workflow.machines import Source, facts_for
+from tui_train.workflow.steps import look
+
+
+def run(reference: str, edits: tuple[str, ...], precisions: tuple[str, ...], seconds: int, *, as_json: bool) -> None:
+    """Try a profile's settings and print the trials; ends with 1 where none could be timed, with 130 after Ctrl-C."""
+    profile = edited(load(reference), edits)
+    facts = look(profile)
+    now: Tuned | None = None
+    code = 0
+    try:
+        for now in tune(profile, facts, precisions=precisions, deadline=float(seconds)):
+            if not now.trials and now.trying and not as_json:
+                click.echo(f"Up to {MOST} short trainings of at most {seconds} s each; Ctrl-C ends them.")
+            if now.trying and not as_json:
+                click.echo(f"trial {len(now.trials) + 1}: {words.setting(now.trying)} …")
+    except KeyboardInterrupt:
+        code = 130
+    except TuiTrainError as error:
+        if now is None or not now.trials:
+            raise
+        click.echo(f"{error.message}. {error.remedy}", err=True)
+        code = error.exit_code
+    if now is None:
+        sys.exit(code)
+    if as_json:
+        print_json(_data(now))
+    else:
+        click.echo("\n".join(_told(reference, edits, now)))
+    sys.exit(code or (0 if now.best else 1))
+
+
+def dry_run(
+    reference: str, edits: tuple[str, ...], precisions: tuple[str, ...], source: Source, *, as_json: bool
+) -> None:
+    """Print what may be tried, and of each what is expected of its memory."""
+    profile = edited(load(reference), edits)
+    among = allowed(profile, facts_for(profile, source), precisions)
+    expected = {one: among.bands.get(one, "not known") for one in settings_of(among)}
+    if as_json:
+        print_json([{"setting": one, "memory": band, "first": one == among.own} for one, band in expected.items()])
+        return
+    rows = [("micro batch", "checkpointing", "precision", "memory", "")]
+    rows += [(*words.named(one), band, "first" if one == among.own else "") for one, band in expected.items()]
+    click.echo(table(rows))
+    click.echo(f"At most {MOST} of them are tried: the profile's own first, then what the trials before it suggest.")
+
+
+def _told(reference: str, edits: tuple[str, ...], now: Tuned) -> list[str]:
+    lines = ["", words.verdict(now)]
+    if now.trials:
+        lines = ["", table([words.HEAD, *words.rows(msgspec.structs.replace(now, trying=None))]), *lines]
+        lines.append(f"Kept with their logs in {visible(str(now.folder / TABLE))}")
+    if now.change:
+        told = [*edits, *(f"{key}={fields.show(value)}" for key, value in now.change.edits)]
+        sets = " ".join(f"--set {shlex.quote(edit)}" for edit in told)
+        lines.append(f"Train so: tui-train run {visible(shlex.quote(reference))} {visible(sets)}")
+    return lines
+
+
+def _data(now: Tuned) -> dict[str, Any]:
+    return {
+        "folder": str(now.folder),
+        "tokens_per_sample": now.tokens,
+        "trials": now.trials,
+        "best": now.best.setting if now.best else None,
+        "change": dict(now.change.edits) if now.change else None,
+    }

@@ -1,0 +1,153 @@
+"""Dimensions: the shape of a causal language model, and how many parameters it has; and the shapes that are known."""
+
+import functools
+import re
+from importlib import resources
+from typing import Any, Literal
+
+import msgspec
+from msgspec import Struct
+
+from tui_train.base.parse import built
+
+
+class Dimensions(Struct, frozen=True, kw_only=True):
+    """The shape of a decoder, as transformers builds one of its `type`; `exact` is the parameter count of its files.
+
+    `norms` are those of a layer, `ffn` the width inside its MLP, `positions` the learned ones, `kv` the heads of keys
+    and values (0: as many as `heads`). With `experts`, each has an MLP of its own and a token goes to `experts_used`.
+    """
+
+    name: str = ""
+    type: str = "llama"
+    layers: int
+    hidden: int
+    heads: int
+    ffn: int
+    vocab: int
+    kv: int = 0
+    head_dim: int = 0
+    tied: bool = False
+    gated: bool = True
+    parallel: bool = False
+    norm: Literal["rms", "layer", "plain"] = "rms"
+    norms: int = 2
+    qk_norm: Literal["", "head", "all"] = ""
+    qkv_bias: bool = False
+    bias: bool = False
+    head_bias: bool = False
+    positions: int = 0
+    experts: int = 0
+    experts_used: int = 0
+    dtype: str = ""
+    exact: int = 0
+
+    @property
+    def queries(self) -> int:
+        """The width of all heads' queries."""
+        return self.heads * (self.head_dim or self.hidden // self.heads)
+
+    @property
+    def keys(self) -> int:
+        """The width of all heads' keys, which is that of the values."""
+        return (self.kv or self.heads) * (self.head_dim or self.hidden // self.heads)
+
+    @property
+    def matrices(self) -> dict[str, tuple[int, int]]:
+        """The linear layers of one layer, by LoRA's names for them: inputs and outputs."""
+        hidden, ffn = self.hidden, self.ffn
+        attention = {
+            "q_proj": (hidden, self.queries),
+            "k_proj": (hidden, self.keys),
+            "v_proj": (hidden, self.keys),
+            "o_proj": (self.queries, hidden),
+        }
+        mlp = {"up_proj": (hidden, ffn), "down_proj": (ffn, hidden)}
+        return attention | ({"gate_proj": (hidden, ffn)} if self.gated else {}) | mlp
+
+    @property
+    def mlp(self) -> int:
+        """Parameters of a layer's MLP, or of those of all its experts and the router, without biases."""
+        one = self.hidden * self.ffn * (3 if self.gated else 2)
+        return one * self.experts + self.hidden * self.experts if self.experts else one
+
+    @property
+    def linear(self) -> int:
+        """Parameters of the weights of one layer's linear layers, which are what is quantized."""
+        return sum(a * b for name, (a, b) in self.matrices.items() if name[0] in "qkvo") + self.mlp
+
+    @property
+    def layer(self) -> int:
+        """Parameters of one layer."""
+        norms = self.norms * self.norm_size
+        sizes = {"": 0, "head": 2 * (self.head_dim or self.hidden // self.heads), "all": self.queries + self.keys}
+        biases = (self.queries + 2 * self.keys) * self.qkv_bias
+        biases += (self.hidden + self.hidden + self.ffn * (2 if self.gated else 1)) * self.bias
+        return self.linear + norms + sizes[self.qk_norm] + biases
+
+    @property
+    def norm_size(self) -> int:
+        """Parameters of one norm."""
+        return {"rms": 1, "layer": 2, "plain": 0}[self.norm] * self.hidden
+
+    @property
+    def table(self) -> int:
+        """Parameters of one table of tokens: the embedding, or the head."""
+        return self.vocab * self.hidden
+
+    @property
+    def parameters(self) -> int:
+        """All parameters, a tied table counted once."""
+        if self.exact:
+            return self.exact
+        tables = self.table * (1 if self.tied else 2) + self.positions * self.hidden + self.vocab * self.head_bias
+        return self.layers * self.layer + tables + self.norm_size
+
+
+class _Tables(Struct, frozen=True):
+    types: dict[str, dict[str, Any]]
+    models: dict[str, dict[str, Any]]
+
+
+@functools.cache
+def _tables() -> _Tables:
+    text = resources.files("tui_train").joinpath("facts/models.toml").read_text("utf-8")
+    return msgspec.toml.decode(text, type=built(_Tables))
+
+
+def types() -> dict[str, dict[str, Any]]:
+    """Return how the layers of each known type are built."""
+    return _tables().types
+
+
+@functools.cache
+def known() -> dict[str, Dimensions]:
+    """Return the models that are known without their files, by name."""
+    tables = _tables()
+    found = {}
+    for name, row in tables.models.items():
+        values = {"name": name, **tables.types[row["type"]], **{key: row[key] for key in row if key != "also"}}
+        found[name] = msgspec.convert(values, built(Dimensions))
+    return found
+
+
+@functools.cache
+def _names() -> dict[str, str]:
+    """Return the known names by what is left of them and of their other names."""
+    rows = _tables().models.items()
+    return {_bare(word): name for name, row in rows for word in (name, *row.get("also", ()))}
+
+
+def by_name(name: str) -> Dimensions | None:
+    """Return the shape of a model by its name on the Hub or in a paper, None where it is not known."""
+    found = _names().get(_bare(name))
+    return known()[found] if found else None
+
+
+# What tells a model's training or its packing, and not its shape.
+_OTHER = re.compile(r"\b(hf|instruct|chat|it|pt|base|gptq|awq|bnb|4bit|v0\.1)\b")
+
+
+def _bare(name: str) -> str:
+    last = name.rstrip("/").rsplit("/", 1)[-1].lower().replace("_", "-")
+    return re.sub(r"[^a-z0-9]|^meta", "", _OTHER.sub("", last).removeprefix("meta-"))

@@ -1,0 +1,151 @@
+"""Reads the shape of a model from its folder: config.json, and the headers of its safetensors for the exact count."""
+
+import math
+import struct
+from io import BufferedReader
+from pathlib import Path
+from typing import Any
+
+import msgspec
+from msgspec import Struct
+
+from tui_train.base.files import read_regular
+from tui_train.base.parse import built, json_table
+from tui_train.base.text import visible
+from tui_train.facts.dimensions import Dimensions, types
+from tui_train.supervisor.regular import open_regular
+
+_MOST_CONFIG = 2**20
+_MOST_HEADER = 2**26
+_MOST_FILES = 1000
+_MOST = 2**40
+_DTYPES = {"float32": "fp32", "bfloat16": "bf16", "float16": "fp16"}
+# In these a weight is one number.
+_PLAIN = frozenset({"F64", "F32", "F16", "BF16"})
+
+
+class ModelFolder(Struct, frozen=True):
+    """The shape of the model in a folder; `problem` says why there is none."""
+
+    dimensions: Dimensions | None = None
+    problem: str = ""
+
+
+class _Tensor(Struct):
+    dtype: str
+    shape: list[int]
+
+
+# What reading and decoding raise for files that are damaged, or no files.
+_DAMAGE = (OSError, ValueError, TypeError, KeyError, RecursionError, OverflowError, struct.error, msgspec.MsgspecError)
+
+
+def folder(path: str) -> ModelFolder:
+    """Return the shape of the model in a folder."""
+    try:
+        config = _json(Path(path, "config.json"), _MOST_CONFIG)
+    except _DAMAGE as error:
+        reason = getattr(error, "strerror", None) or error
+        return ModelFolder(problem=visible(f"its config.json cannot be read: {str(reason).lower()}"))
+    try:
+        found = dimensions(config, Path(path).name)
+    except _DAMAGE as error:
+        return ModelFolder(problem=visible(f"its config.json: {str(error)[:200]}"))
+    try:
+        return ModelFolder(msgspec.structs.replace(found, exact=parameters(Path(path))))
+    except _DAMAGE as error:
+        return ModelFolder(problem=visible(f"its weights cannot be read: {str(error)[:200]}"))
+
+
+def dimensions(config: dict[str, Any], name: str = "") -> Dimensions:
+    """Return the shape that a config.json tells; ValueError where its type is not known, or a number makes no sense."""
+    kind = config.get("model_type")
+    if kind not in types():
+        raise ValueError(f"models of the type {kind} are not known")
+    if "quantization_config" in config:
+        raise ValueError("how its weights are quantized is not modelled")
+
+    def number(*names: str, usual: int = 0) -> int:
+        value = next((config[key] for key in names if config.get(key) is not None), usual)
+        if not isinstance(value, int) or not 0 <= value <= _MOST:
+            raise ValueError(f"{names[0]} is {value!r}")
+        return value
+
+    hidden = number("hidden_size", "n_embd")
+    heads = number("num_attention_heads", "n_head")
+    layers, vocab = number("num_hidden_layers", "n_layer"), number("vocab_size")
+    if not hidden or not heads or not layers or not vocab:
+        raise ValueError("it has no layers, heads, hidden size or vocabulary")
+    values: dict[str, Any] = {
+        **types()[kind],
+        "name": name,
+        "type": kind,
+        "layers": layers,
+        "hidden": hidden,
+        "heads": heads,
+        "vocab": vocab,
+        "kv": 1 if config.get("multi_query") else number("num_key_value_heads", "num_kv_heads"),
+        "head_dim": number("head_dim"),
+        "ffn": number("intermediate_size", "n_inner", "ffn_hidden_size", usual=4 * hidden),
+        "experts": number("num_local_experts", "num_experts"),
+        "experts_used": number("num_experts_per_tok"),
+        "dtype": _DTYPES.get(str(config.get("dtype") or config.get("torch_dtype")), ""),
+    }
+    if isinstance(config.get("tie_word_embeddings"), bool):
+        values["tied"] = config["tie_word_embeddings"]
+    if kind in {"gpt2", "gpt_bigcode"}:
+        values["positions"] = number("n_positions", usual=1024)
+    if kind == "falcon" and config.get("new_decoder_architecture"):
+        values["kv"] = number("num_kv_heads")
+    return msgspec.convert(values | _variant(kind, config), built(Dimensions))
+
+
+def _variant(kind: str, config: dict[str, Any]) -> dict[str, Any]:
+    """Return how the layers of a type are built where its config.json decides that."""
+    if kind == "stablelm":
+        return {"qkv_bias": bool(config.get("use_qkv_bias"))}
+    if kind == "gpt_neox":
+        return {"parallel": config.get("use_parallel_residual") is not False}
+    if kind == "falcon":
+        new = bool(config.get("new_decoder_architecture"))
+        parallel = new or config.get("parallel_attn") is not False
+        return {"parallel": parallel, "norms": 2 if new or not parallel else 1}
+    return {}
+
+
+def parameters(path: Path) -> int:
+    """Return how many numbers the safetensors of a folder hold, 0 where there are none; ValueError for damaged ones."""
+    index = path / "model.safetensors.index.json"
+    names = ["model.safetensors"]
+    if index.is_file():
+        placed = _json(index, _MOST_HEADER).get("weight_map")
+        if not isinstance(placed, dict):
+            raise ValueError("model.safetensors.index.json has no weight_map")
+        names = sorted({str(name) for name in placed.values()})
+    if len(names) > _MOST_FILES or any("/" in name or name.startswith(".") for name in names):
+        raise ValueError("model.safetensors.index.json names files elsewhere, or too many")
+    return sum(_count(path / name) for name in names if (path / name).is_file())
+
+
+def _count(path: Path) -> int:
+    """Return how many numbers a safetensors file holds, by its header: 8 bytes of length, then JSON."""
+    with open_regular(path) as raw, BufferedReader(raw) as file:
+        (length,) = struct.unpack("<Q", file.read(8))
+        if length > _MOST_HEADER:
+            raise ValueError(f"the header of {path.name} is longer than 64 MiB")
+        header = msgspec.json.decode(file.read(length), type=dict[str, msgspec.Raw])
+    total = 0
+    for name, described in header.items():
+        if name == "__metadata__":
+            continue
+        tensor = msgspec.json.decode(described, type=built(_Tensor))
+        if tensor.dtype not in _PLAIN:
+            raise ValueError(f"{name} in {path.name} is {tensor.dtype}: quantized weights are not modelled")
+        if min(tensor.shape, default=1) < 0 or not (count := math.prod(tensor.shape)) <= _MOST:
+            raise ValueError(f"the shape of {name} in {path.name} makes no sense")
+        total += count
+    return total
+
+
+def _json(path: Path, most: int) -> dict[str, Any]:
+    return json_table(read_regular(path, most))

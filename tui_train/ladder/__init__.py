@@ -1,0 +1,1 @@
+"""What is tried after a GPU ran out of memory."""

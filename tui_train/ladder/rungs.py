@@ -1,0 +1,237 @@
+"""RUNGS: what can be tried after a GPU ran out of memory, each an explained Change of the profile."""
+
+from collections.abc import Callable
+
+from msgspec import Struct
+
+from tui_train.base.errors import BadInput
+from tui_train.base.text import visible
+from tui_train.profile.batch import smaller_micro
+from tui_train.profile.changes import Change
+from tui_train.profile.fields import nearest
+from tui_train.profile.types import Profile
+from tui_train.resolve.context import LadderContext
+from tui_train.supervisor.memory_words import PHASES
+
+_ACTIVATIONS = frozenset({"loss"})
+_EVERYWHERE = frozenset(PHASES)
+_STATES = frozenset({"loss", "step", "eval"})
+
+# The user's own settings of the CUDA allocator would win over ours.
+_ALLOCATOR = frozenset({"PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_ALLOC_CONF"})
+
+
+class Rung(Struct, frozen=True, kw_only=True):
+    """One way to need less memory in some phases: `step` returns the next Change, None when it has nothing to give."""
+
+    label: str
+    cost: str
+    step: Callable[[Profile, LadderContext], Change | None]
+    helps: frozenset[str] = _EVERYWHERE
+    needs: frozenset[str] = frozenset()
+    repeats: bool = False
+    changes_training: bool = False
+
+
+def _expandable_segments(profile: Profile, room: LadderContext) -> Change | None:
+    if not room.cuda or profile.recipe.expandable_segments or _ALLOCATOR & profile.trainer.environment.keys():
+        return None
+    return Change("expandable segments", "less fragmentation", (("recipe.expandable_segments", True),))
+
+
+def _fused_optimizer(profile: Profile, _room: LadderContext) -> Change | None:
+    if profile.recipe.fused_optimizer or profile.recipe.optimizer_8bit:
+        return None
+    why = "AdamW in one kernel: no second copy of the gradients in its step"
+    return Change("fused optimizer", why, (("recipe.fused_optimizer", True),))
+
+
+def _eval_batch(profile: Profile, room: LadderContext) -> Change | None:
+    now = profile.recipe.eval_batch or room.eval_batch or profile.recipe.micro_batch
+    if now == 1:
+        return None
+    # At once: many an evaluation comes before the checkpoint of its step, and each further try trains up to it again.
+    why = "one sample at a time: slower evaluation, the same training"
+    return Change(f"evaluation batch {now} -> 1" if now else "evaluation batch 1", why, (("recipe.eval_batch", 1),))
+
+
+def _micro_batch(profile: Profile, room: LadderContext) -> Change | None:
+    micro, whole = profile.recipe.micro_batch, profile.recipe.global_batch
+    smaller = smaller_micro(whole, micro, room.world_size) if micro and whole else None
+    if smaller is None:
+        return None
+    why = "fewer activations at a time; accumulation grows, the global batch stays"
+    edits = (("recipe.micro_batch", smaller), ("recipe.global_batch", whole))
+    return Change(f"micro batch {micro} -> {smaller}", why, edits)
+
+
+def _activation_checkpointing(profile: Profile, _room: LadderContext) -> Change | None:
+    if profile.recipe.activation_checkpointing:
+        return None
+    why = "activations are recomputed: less memory, about a quarter slower"
+    return Change("activation checkpointing", why, (("recipe.activation_checkpointing", True),))
+
+
+def _fused_cross_entropy(profile: Profile, _room: LadderContext) -> Change | None:
+    if profile.recipe.fused_cross_entropy:
+        return None
+    why = "the logits are never whole in memory: losses differ by rounding"
+    return Change("fused cross entropy", why, (("recipe.fused_cross_entropy", True),))
+
+
+def _sharding(profile: Profile, room: LadderContext) -> Change | None:
+    # bitsandbytes has no 8-bit state of weights that are shared out.
+    if profile.trainer.strategy != "ddp" or room.world_size < 2 or profile.recipe.optimizer_8bit:
+        return None
+    why = f"each of the {room.world_size} GPUs holds a share of the model: starts again from step 0"
+    return Change("sharding by fsdp2", why, (("trainer.strategy", "fsdp2"),))
+
+
+def _offload(profile: Profile, _room: LadderContext) -> Change | None:
+    if profile.trainer.strategy == "ddp" or profile.trainer.offload:
+        return None
+    why = "what is sharded moves to the host's memory: much less GPU memory, much slower"
+    return Change("offload to the host", why, (("trainer.offload", True),))
+
+
+def _optimizer_8bit(profile: Profile, _room: LadderContext) -> Change | None:
+    if profile.recipe.optimizer_8bit or profile.trainer.strategy != "ddp":
+        return None
+    why = "the optimizer's state in a quarter of the memory: starts again from step 0"
+    return Change("8-bit optimizer", why, (("recipe.optimizer_8bit", True),))
+
+
+def _sequence_length(profile: Profile, _room: LadderContext) -> Change | None:
+    length = profile.recipe.sequence_length
+    if length is None or length < 4:
+        return None
+    why = "shorter samples: the training is another one"
+    return Change(f"sequence length {length} -> {length // 2}", why, (("recipe.sequence_length", length // 2),))
+
+
+def _lora(profile: Profile, _room: LadderContext) -> Change | None:
+    if profile.recipe.lora:
+        return None
+    why = "small matrices learn beside the weights, which stay: starts again from step 0"
+    return Change("LoRA", why, (("recipe.lora", True),))
+
+
+def _layers(profile: Profile, room: LadderContext) -> Change | None:
+    layers = profile.recipe.layers
+    if layers is None or layers < 2 or room.loads_model:
+        return None
+    why = "a smaller model: starts again from step 0"
+    return Change(f"layers {layers} -> {layers // 2}", why, (("recipe.layers", layers // 2),))
+
+
+RUNGS: dict[str, Rung] = {
+    "expandable_segments": Rung(
+        label="Expandable segments",
+        cost="costs nothing; helps against fragmentation",
+        step=_expandable_segments,
+    ),
+    "fused_optimizer": Rung(
+        label="Fused optimizer",
+        cost="same training; for the optimizer step",
+        step=_fused_optimizer,
+        helps=frozenset({"step"}),
+        needs=frozenset({"fused_optimizer"}),
+    ),
+    "eval_batch": Rung(
+        label="Smaller evaluation batch",
+        cost="same training; evaluates one sample at a time",
+        step=_eval_batch,
+        helps=frozenset({"eval"}),
+        needs=frozenset({"eval_batch"}),
+    ),
+    "micro_batch": Rung(
+        label="Smaller micro batch",
+        cost="same training, a little slower; again until 1",
+        step=_micro_batch,
+        helps=_ACTIVATIONS,
+        needs=frozenset({"micro_batch|total_batch", "accumulation|total_accumulation"}),
+        repeats=True,
+    ),
+    "activation_checkpointing": Rung(
+        label="Activation checkpointing",
+        cost="same training, about a quarter slower",
+        step=_activation_checkpointing,
+        helps=_ACTIVATIONS,
+        needs=frozenset({"activation_checkpointing"}),
+    ),
+    "fused_cross_entropy": Rung(
+        label="Fused cross entropy",
+        cost="same training but for rounding; needs Liger",
+        step=_fused_cross_entropy,
+        helps=_ACTIVATIONS | {"eval"},
+        needs=frozenset({"fused_cross_entropy"}),
+    ),
+    "sharding": Rung(
+        label="Share the model (fsdp2)",
+        cost="same training, from step 0; needs accelerate",
+        step=_sharding,
+    ),
+    "offload": Rung(
+        label="Offload what is sharded",
+        cost="same training, much slower; fills host memory",
+        step=_offload,
+    ),
+    "optimizer_8bit": Rung(
+        label="8-bit optimizer",
+        cost="another optimizer, from step 0: your consent",
+        step=_optimizer_8bit,
+        helps=_STATES,
+        needs=frozenset({"optimizer_8bit"}),
+        changes_training=True,
+    ),
+    "sequence_length": Rung(
+        label="Half the sequence length",
+        cost="cuts the samples: asks for your consent",
+        step=_sequence_length,
+        helps=_ACTIVATIONS | {"eval"},
+        needs=frozenset({"sequence_length"}),
+        changes_training=True,
+    ),
+    "lora": Rung(
+        label="LoRA",
+        cost="another training, from step 0: your consent",
+        step=_lora,
+        helps=_STATES,
+        needs=frozenset({"lora"}),
+        changes_training=True,
+    ),
+    "layers": Rung(
+        label="Half the layers",
+        cost="another model, from step 0: asks for your consent",
+        step=_layers,
+        needs=frozenset({"layers"}),
+        changes_training=True,
+    ),
+}
+
+
+def rung(name: str) -> Rung:
+    """Return a rung by name; BadInput names the nearest one."""
+    if name in RUNGS:
+        return RUNGS[name]
+    raise BadInput(f"there is no fallback {visible(name)}", nearest(name, tuple(RUNGS)))
+
+
+def why_not(name: str, room: LadderContext) -> str:
+    """Return why this trainer and machine have no use for a rung, empty when they have."""
+    if name == "expandable_segments" and not room.cuda:
+        return "only for GPUs"
+    if why := room.why_refused(name):
+        return why
+    if name == "sharding" and room.world_size < 2:
+        return "one process cannot share"
+    if name == "layers" and room.loads_model:
+        return "never with a loaded model"
+    lacking = [need for need in rung(name).needs if not room.takes & set(need.split("|"))]
+    return "the trainer's preset cannot pass it" if lacking else ""
+
+
+def helps(name: str, phase: str, profile: Profile, room: LadderContext) -> bool:
+    """Tell whether a rung helps a phase; a smaller micro batch helps an evaluation that is done with it."""
+    with_micro = not (profile.recipe.eval_batch or room.eval_batch)
+    return phase in rung(name).helps or (name == "micro_batch" and phase == "eval" and with_micro)

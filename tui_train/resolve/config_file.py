@@ -1,0 +1,130 @@
+"""The file that a trainer reads: the user's own with the recipe's values put in, another one for each attempt."""
+
+import copy
+from collections.abc import Mapping
+from typing import Any
+
+from tui_train.base.command import CHECKPOINT, ConfigFile, Plain, Word, in_run_dir, joined, marked
+from tui_train.base.text import home
+from tui_train.facts.types import Facts
+from tui_train.presets import PLACEHOLDER, Argument, Preset, applies, texts_in
+from tui_train.profile.types import Profile
+from tui_train.resolve.arguments import fill, plain
+from tui_train.resolve.resolve import Resolved
+from tui_train.resolve.values import Value, words
+from tui_train.supervisor.fill import filled
+
+
+def path_of(profile: Profile, chosen: Preset, number: int) -> str:
+    """Return the name of an attempt's file: config.yaml, config-2.yaml …; empty where none is written."""
+    if chosen.file is None or not (chosen.file.needs_yours or profile.trainer.config or profile.trainer.data):
+        return ""
+    stem, dot, ending = chosen.file.path.rpartition(".")
+    return chosen.file.path if number == 1 else f"{stem}-{number}{dot}{ending}"
+
+
+def holds_paths(chosen: Preset) -> bool:
+    """Tell whether the preset's file holds a path that only the running script knows."""
+    rule, file = chosen.checkpoints, chosen.file
+    texts = (text for value in (file.values if file else ()) for text in texts_in(value.value))
+    return bool(rule and rule.values) or any("{output}" in text for text in texts)
+
+
+def word_of(profile: Profile, chosen: Preset, path: str) -> Word:
+    """Return what {config} stands for: the written file, or, where the preset writes none, the user's own."""
+    if not path:
+        return profile.trainer.config if chosen.file is None else ""
+    return in_run_dir(filled(path) if holds_paths(chosen) else path)
+
+
+def config_file(
+    profile: Profile, facts: Facts, resolved: Resolved, found: Mapping[str, Value], path: str
+) -> ConfigFile | None:
+    """Return the file of one attempt, None where the preset writes none; `found` is what placeholders stand for."""
+    chosen = resolved.preset
+    if chosen.file is None or not path:
+        return None
+    base = profile.trainer.config
+    document = facts.documents.get(base) if base else None
+    whole: dict[str, Plain] = copy.deepcopy(document.values) if document else {}
+    rule = chosen.checkpoints
+    text = plain(words(found))
+    for dropped in chosen.file.without:
+        if applies(dropped.when, text):
+            _drop(whole, dropped.key.split("."))
+    for value in (*chosen.file.values, *(rule.values if rule else ())):
+        if applies(value.when, text):
+            put, is_there = _filled(value.value, {**found, "checkpoint": joined((CHECKPOINT,))})
+            if is_there:
+                _put(whole, value.key.split("."), put)
+    source = f"A copy of {home(base)} with the chosen values; comments are lost." if base else "The chosen values."
+    return ConfigFile(path, source, whole)
+
+
+def without_checkpoint(profile: Profile, chosen: Preset, facts: Facts) -> Plain:
+    """Return what the user's file says in place of a checkpoint to resume from, None where it says nothing."""
+    document, rule = facts.documents.get(profile.trainer.config), chosen.checkpoints
+    at: Any = document.values if document else {}
+    for name in rule.values[0].key.split(".") if rule and rule.values else ():
+        at = at.get(name) if isinstance(at, dict) else None
+    return at if isinstance(at, (str, bool, int, float)) else None
+
+
+def clashes(values: Mapping[str, Any], chosen: Preset) -> tuple[str, ...]:
+    """Return the keys under which a user's file has a single value, where the preset needs a table."""
+    found = []
+    rule = chosen.checkpoints
+    for value in (*(chosen.file.values if chosen.file else ()), *(rule.values if rule else ())):
+        at: Any = values
+        *path, _ = value.key.split(".")
+        for depth, name in enumerate(path, start=1):
+            at = at.get(name, {})
+            if at is None:
+                break
+            if not isinstance(at, dict):
+                found.append(".".join(path[:depth]))
+                break
+    return tuple(dict.fromkeys(found))
+
+
+def _filled(value: Plain, found: Mapping[str, Value]) -> tuple[Plain, bool]:
+    """Return a value, a list or a table with placeholders filled in; a text that is nothing but one keeps its type."""
+    if isinstance(value, list):
+        inner = [_filled(one, found) for one in value]
+        return [one for one, _ in inner], all(there for _, there in inner)
+    if isinstance(value, dict):
+        table = {name: _filled(one, found) for name, one in value.items()}
+        return {name: one for name, (one, _) in table.items()}, all(there for _, there in table.values())
+    if not isinstance(value, str):
+        return value, True
+    whole = PLACEHOLDER.fullmatch(value)
+    if whole and whole[1] in found:
+        return _typed(found[whole[1]])
+    filled_in = fill(Argument((value,)), words(found))
+    return (marked(filled_in[0][0]), True) if filled_in else (None, False)
+
+
+def _typed(value: Value) -> tuple[Plain, bool]:
+    if isinstance(value, tuple):
+        return [marked(word) for word in value], bool(value)
+    if isinstance(value, (bool, int, float)):
+        return value, True
+    return marked(value), bool(value)
+
+
+def _put(whole: dict[str, Any], path: list[str], value: Plain) -> None:
+    *above, last = path
+    for name in above:
+        if not isinstance(whole.get(name), dict):
+            whole[name] = {}
+        whole = whole[name]
+    whole[last] = value
+
+
+def _drop(whole: dict[str, Any], path: list[str]) -> None:
+    *above, last = path
+    at: Any = whole
+    for name in above:
+        at = at.get(name) if isinstance(at, dict) else None
+    if isinstance(at, dict):
+        at.pop(last, None)

@@ -1,0 +1,205 @@
+"""The container around a training: the words of docker, podman and apptainer; pure.
+
+Every path is the same inside as on the machine, so that no argument has to be translated.
+"""
+
+from collections.abc import Iterable
+
+from tui_train.base.command import (
+    CARDS,
+    Command,
+    Part,
+    Setting,
+    Variable,
+    Word,
+    Wrapping,
+    argv,
+    expand,
+    in_run_dir,
+    joined,
+)
+from tui_train.profile.fields import nemo_files
+from tui_train.profile.mounts import Mount, parse
+from tui_train.profile.types import Container, Profile
+from tui_train.supervisor.container import OUTLIVE, mount_word
+
+HOST_SHARED_MEMORY = "host"
+CACHE = "/cache"
+_STACK = 64 * 2**20
+# A variable that is passed would hide the image's own, which some need to find their libraries.
+_WITH_SHIM = 'export PYTHONPATH="$0${PYTHONPATH:+:$PYTHONPATH}"; exec "$@"'
+# One stream: where its client is lost, what it said since is told from what stands in the log by where that ends.
+_ONE_STREAM = " 2>&1"
+
+
+def wrapping(profile: Profile, gpus: tuple[str, ...], outputs: tuple[Word, ...]) -> Wrapping | None:
+    """Return the container that a profile asks for, None for none; `gpus` are UUIDs, `outputs` the output folders."""
+    chosen = profile.container
+    if chosen.engine == "none":
+        return None
+    inner = (*_cards(chosen.engine, gpus, several=profile.nodes.count > 1), *_mounts(profile, outputs))
+    parts = (*_apptainer(), *inner) if chosen.engine == "apptainer" else (*_named(profile), *inner, *_passed(profile))
+    plain = tuple(folder for folder in dict.fromkeys(outputs) if isinstance(folder, str))
+    before = _before(chosen.engine, shim=profile.trainer.kind != "builtin")
+    return Wrapping(engine=chosen.engine, image=chosen.image, parts=parts, folders=plain, before=before)
+
+
+def _before(engine: str, *, shim: bool) -> tuple[Word, ...]:
+    """Return the words inside the image before the command."""
+    more = _ONE_STREAM if engine in OUTLIVE else ""
+    if shim:
+        return ("sh", "-c", _WITH_SHIM + more, in_run_dir("shim"))
+    return ("sh", "-c", 'exec "$0" "$@"' + more) if more else ()
+
+
+def settings(container: Container) -> tuple[Setting, ...]:
+    """Return the variables that every container gets: whoever it runs as must have a home and a name there."""
+    if container.engine == "none":
+        return ()
+    home = (Setting("HOME", CACHE, "a home that may be written, whoever the image thinks you are", "container"),)
+    kept = "kept on the machine from one container to the next"
+    return (
+        # apptainer lets nobody set it: its own word does.
+        *(() if container.engine == "apptainer" else home),
+        Setting("USER", "trainer", "libraries ask for a name, and the image knows none for your number", "container"),
+        Setting("HF_HOME", f"{CACHE}/huggingface", "your own models and data sets of Hugging Face", "container"),
+        Setting("TORCH_HOME", f"{CACHE}/torch", kept, "container"),
+        Setting("TORCHINDUCTOR_CACHE_DIR", f"{CACHE}/inductor", kept, "container"),
+        Setting("TRITON_CACHE_DIR", f"{CACHE}/triton", kept, "container"),
+    )
+
+
+def words(around: Wrapping, command: Command, values: dict[str, str]) -> list[str]:
+    """Return the exact words that an attempt is started with, variables' values (and CHECKPOINT's) filled in."""
+    folder = expand(command.cwd, values)
+    before = [expand(word, values) for word in around.before]
+    inner = [*before, *argv(command, values["RUN_DIR"], values.get("CHECKPOINT", ""))]
+    outer = [expand(word, values) for part in around.parts for word in part.words]
+    if around.engine == "apptainer":
+        return [*outer, f"--pwd={folder}", around.image, *inner]
+    passed = [f"--env={setting.name}={expand(setting.value, values)}" for setting in command.env]
+    return [*outer, *passed, f"--workdir={folder}", around.image, *inner]
+
+
+def card_words(engine: str, gpus: tuple[str, ...]) -> tuple[str, ...]:
+    """Return the words that show a container these cards and no others (apptainer shows all)."""
+    if not gpus:
+        return ()
+    if engine == "podman":
+        return tuple(f"--device=nvidia.com/gpu={uuid}" for uuid in gpus)
+    # docker reads the value as CSV: without the quotes inside the second card would be a field of its own.
+    return ("--nv",) if engine == "apptainer" else ("--gpus", f'"device={",".join(gpus)}"')
+
+
+def mounts(profile: Profile, outputs: Iterable[Word] = ()) -> tuple[Mount, ...]:
+    """Return what is mounted besides the run folder and the caches, each path once; writing wins over reading."""
+    trainer = profile.trainer
+    found: dict[str, Mount] = {}
+    config = trainer.config.rpartition("/")[0] if trainer.kind == "script" else ""
+    scripts = (script_folder(profile), config, trainer.working_directory)
+    writable = (*scripts, *(folder for folder in outputs if isinstance(folder, str)))
+    for path in filter(None, writable):
+        found[path] = Mount(path, path)
+    beside = (profile.nemo.tokenizer, *nemo_files(profile)) if trainer.kind == "nemo" else ()
+    inside = tuple(path for path in beside if not any(path.startswith(f"{folder}/") for folder in trainer.data))
+    named = (_whole_model(trainer.model), *trainer.data, *trainer.validation_data, *trainer.test_data, *inside)
+    for path in filter(None, named):
+        found.setdefault(path, Mount(path, path, read_only=True))
+    for mount in filter(None, map(parse, profile.container.mounts)):
+        found[mount.inside] = mount
+    return tuple(found.values())
+
+
+def script_folder(profile: Profile) -> str:
+    """Return what is mounted for a script: its folder, from which it imports; the file alone where that is `/`."""
+    script = profile.trainer.script
+    if profile.trainer.kind != "script" or not script:
+        return ""
+    return script.rpartition("/")[0] or script
+
+
+def _whole_model(path: str) -> str:
+    """Return the folder that holds a model: the files of a Hugging Face snapshot are links to others beside it."""
+    before, found, _ = path.partition("/snapshots/")
+    return before if found and before.rpartition("/")[2].startswith("models--") else path
+
+
+def _named(profile: Profile) -> tuple[Part, ...]:
+    chosen = profile.container
+    shared = (
+        Part(
+            ("--ipc=host",), "shares the machine's /dev/shm: the engine's own is 64 MB, too small for workers and NCCL"
+        )
+        if chosen.shared_memory == HOST_SHARED_MEMORY
+        else Part((f"--shm-size={chosen.shared_memory}",), "its own /dev/shm, for workers that load data and for NCCL")
+    )
+    return (
+        Part((chosen.engine, "run")),
+        Part(("--rm",), "leaves nothing behind"),
+        Part(("--init",), "passes signals on to the training, and collects its dead"),
+        Part((joined(("--name=", Variable("CONTAINER"))),), "by which it is stopped, even when its client is gone"),
+        Part(("--pull=never",), "nothing is fetched unasked"),
+        Part((joined((Variable("USER"),)),), "what it writes is yours"),
+        shared,
+        Part((joined(("--ulimit=memlock=", Variable("MEMLOCK"))),), "memory that network cards reach must be locked"),
+        Part((f"--ulimit=stack={_STACK}",), "as NVIDIA's images ask for"),
+        Part(
+            ("--security-opt=label=disable",), "SELinux would deny what is mounted; relabelling would change your files"
+        ),
+        *((Part(("--network=host",), "the other machines must reach it"),) if profile.nodes.count > 1 else ()),
+    )
+
+
+def _apptainer() -> tuple[Part, ...]:
+    return (
+        Part(("apptainer", "exec")),
+        Part(("--cleanenv",), "the machine's variables are not the image's"),
+        Part(("--no-eval",), "values are no shell code"),
+    )
+
+
+def _cards(engine: str, gpus: tuple[str, ...], *, several: bool) -> tuple[Part, ...]:
+    if not gpus:
+        return ()
+    why = "the chosen cards; the others are not even seen"
+    shown = cards_of_each(engine) if several and engine in OUTLIVE else card_words(engine, gpus)
+    return (Part(shown, "the driver's libraries" if engine == "apptainer" else why),)
+
+
+def cards_of_each(engine: str) -> tuple[Word, ...]:
+    """Return `card_words` of several machines, each of which has cards of its own."""
+    if engine == "podman":
+        return (joined((Variable("CARD_DEVICES"),)),)
+    return ("--gpus", joined(('"device=', CARDS, '"')))
+
+
+def _mounts(profile: Profile, outputs: tuple[Word, ...]) -> tuple[Part, ...]:
+    script = script_folder(profile)
+    found = [
+        Part((joined((Variable("RUN_MOUNT"),)),), "the run folder, at its own path like all others"),
+        Part((joined((Variable("CACHE_MOUNT"),)),), "home and caches"),
+        Part((joined((Variable("HUGGING_FACE_MOUNT"),)),), "models and data sets that are on this machine already"),
+    ]
+    for mount in mounts(profile, outputs):
+        word = _mount_word(profile, mount)
+        why = "the script's folder: it may write beside itself" if mount.host == script else ""
+        found += [Part((word,), why)] if word else []
+    return tuple(found)
+
+
+def _passed(profile: Profile) -> tuple[Part, ...]:
+    names = tuple(f"--env={name}" for name in profile.trainer.secrets)
+    mark = Part(("--env=TUI_TRAIN_RUN_ID",), "by it the run's processes are found")
+    return (mark, *((Part(names, "by name: their values are written nowhere"),) if names else ()))
+
+
+def _mount_word(profile: Profile, mount: Mount) -> str | None:
+    return mount_word(profile.container.engine, mount.host, mount.inside, read_only=mount.read_only)
+
+
+def unsayable(profile: Profile) -> tuple[str, ...]:
+    """Return the paths that the chosen engine has no way to mount."""
+    trainer = profile.trainer
+    outputs: tuple[Word, ...] = (trainer.output,) if trainer.output else ()
+    found = mounts(profile, outputs)
+    return tuple(mount.host for mount in found if _mount_word(profile, mount) is None)

@@ -1,0 +1,127 @@
+"""Cards that would stay idle: which, why, and what would train on them; pure."""
+
+import contextlib
+from collections.abc import Iterator, Sequence
+
+from msgspec import Struct
+
+from tui_train.base.errors import Unavailable
+from tui_train.facts.gpus import ever_had_code, judge, recommended, sets, why_no_code
+from tui_train.facts.types import CardSet, Facts, Gpu, Toolchain
+from tui_train.facts.wheels import Wheel, of_machine
+from tui_train.profile.types import Profile
+from tui_train.resolve.resolve import Resolved, lacks
+
+
+class Idle(Struct, frozen=True, kw_only=True):
+    """What keeps cards from training though they could: `why` in words, and what would let them.
+
+    `python` is another one of this machine that can use them, `wheel` the build of torch that has code for them, and
+    `remedy` what helps where neither does.
+    """
+
+    cards: tuple[Gpu, ...]
+    why: str
+    python: str = ""
+    wheel: Wheel | None = None
+    remedy: str = ""
+
+
+def all_idle(profile: Profile, facts: Facts, resolved: Resolved) -> Idle | None:
+    """Return why the CPU would train beside cards that could, None where there are none, or some of them train.
+
+    A card for which no PyTorch was ever made could not.
+    """
+    machine = facts.machine
+    hidden = [gap for gap in machine.gaps if gap.hides]
+    able = [gpu for gpu in machine.gpus if ever_had_code(gpu)]
+    if resolved.gpus or not (able or hidden):
+        return None
+    free = recommended(machine.gpus, judge(machine.gpus))
+    idle = tuple(gpu for gpu in machine.gpus if gpu.uuid in free) if free else machine.gpus
+    why = "; ".join([*_grouped(idle, facts, resolved, brief=bool(free)), *(f"{gap.what}: {gap.why}" for gap in hidden)])
+    remedy = " ".join(gap.remedy for gap in hidden)
+    if not free:
+        return Idle(cards=idle, why=why, remedy=remedy)
+    python = next((tool.python for tool in _others(profile, facts, resolved) if _first(facts, tool)), "")
+    try:
+        return Idle(cards=idle, why=why, python=python, wheel=of_machine(machine), remedy=remedy)
+    except Unavailable as error:
+        return Idle(cards=idle, why=why, python=python, remedy=f"{error.message}. {error.remedy}")
+
+
+def some_idle(profile: Profile, facts: Facts, resolved: Resolved) -> Idle | None:
+    """Return why lesser or fewer cards would train than another PyTorch could use, None where that is not so."""
+    machine = facts.machine
+    now = _first(facts, resolved.toolchain)
+    if now is None:
+        return None
+    ways: list[tuple[Toolchain, str, Wheel | None]]
+    ways = [(tool, tool.python, None) for tool in _others(profile, facts, resolved)]
+    with contextlib.suppress(Unavailable):
+        build = of_machine(machine)
+        ways.append((build.toolchain, "", build))
+    for tool, python, wheel in ways:
+        found = _first(facts, tool)
+        if found and _better(found, now):
+            idle = tuple(gpu for gpu in machine.gpus if gpu.uuid in set(found.uuids) - set(now.uuids))
+            if idle:
+                why = "; ".join(_grouped(idle, facts, resolved, brief=True))
+                return Idle(cards=idle, why=why, python=python, wheel=wheel)
+    return None
+
+
+def left_out(profile: Profile, facts: Facts, resolved: Resolved) -> tuple[str, ...]:
+    """Return a sentence for the cards that do not train though the user named none, empty where there are none."""
+    hardware = profile.hardware
+    if hardware.device == "cpu" or hardware.gpus:
+        return ()
+    cards = facts.machine.gpus
+    chosen = recommended(cards, resolved.verdicts)
+    out = [gpu for gpu in cards if gpu.uuid not in chosen]
+    return (f"Left out: {'; '.join(_grouped(out, facts, resolved))}.",) if out else ()
+
+
+def named(gpus: Sequence[Gpu]) -> str:
+    """Return cards in words: their numbers and names, those of one name together."""
+    numbers: dict[str, list[str]] = {}
+    for gpu in gpus:
+        numbers.setdefault(gpu.name, []).append(str(gpu.index))
+    return ", ".join(f"GPU {' and '.join(found)} {name}".rstrip() for name, found in numbers.items())
+
+
+def _others(profile: Profile, facts: Facts, resolved: Resolved) -> Iterator[Toolchain]:
+    """Yield the other Pythons that could train; in a container it is the image that does."""
+    if profile.container.engine != "none":
+        return
+    for tool in facts.toolchains:
+        if tool != resolved.toolchain and not lacks(profile, tool):
+            yield tool
+
+
+def _first(facts: Facts, tool: Toolchain | None) -> CardSet | None:
+    """Return the cards that would be taken with a Python."""
+    cards = facts.machine.gpus
+    return next(iter(sets(cards, judge(cards, tool, facts.machine.driver_cuda))), None)
+
+
+def _better(found: CardSet, now: CardSet) -> bool:
+    if found.speed and now.speed:
+        return found.speed > now.speed
+    return set(found.uuids) > set(now.uuids)
+
+
+def _grouped(cards: Sequence[Gpu], facts: Facts, resolved: Resolved, *, brief: bool = False) -> list[str]:
+    """Return the cards with the reasons why they do not train, those with the same reasons together.
+
+    `brief` leaves out which PyTorch could use them.
+    """
+    tool, driver = resolved.toolchain, facts.machine.driver_cuda
+    reasons: dict[str, list[Gpu]] = {}
+    for gpu, verdict in zip(facts.machine.gpus, resolved.verdicts, strict=True):
+        if gpu not in cards:
+            continue
+        lack = why_no_code(gpu, tool, driver)[0] if brief and tool and tool.torch else ""
+        told = lack or "; ".join(filter(None, (*verdict.reasons, verdict.busy and f"busy: {verdict.busy}")))
+        reasons.setdefault(told or "the others do more without it", []).append(gpu)
+    return [f"{named(group)}: {why}" for why, group in reasons.items()]

@@ -1,0 +1,208 @@
+"""The values that hold where the user chose none: those of arguments, the trainer's file, its defaults, or ours."""
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import msgspec
+from msgspec import Struct
+
+from tui_train.base.errors import BadInput
+from tui_train.base.text import visible
+from tui_train.facts.types import Document
+from tui_train.presets import OWN, PLACEHOLDER, Preset, condition
+from tui_train.profile import fields
+from tui_train.profile.fields import Value
+from tui_train.profile.rows import Field
+from tui_train.profile.types import Profile
+from tui_train.resolve.own_words import Rule, arguments, at, rules
+
+# Trainers that are not told their steps may be told how often they go through the data.
+_EPOCHS = ("num_train_epochs", "num_epochs", "max_epochs")
+# Placeholders that stand for a value of all processes.
+_IN_ALL = {"micro_batch": "total_batch", "accumulation": "total_accumulation"}
+_OFF = {"false", "no", "off", "0"}
+_ACCUMULATION = Field(key="accumulation", label="Accumulation", kind="integer", help="", minimum=1)
+
+
+class InForce(Struct, frozen=True):
+    """A value that holds, None where it is not known, and where it comes from; `words` stand for one of another form.
+
+    An empty source is the user's choice.
+    """
+
+    value: Value = None
+    source: str = ""
+    words: str = ""
+
+    @property
+    def text(self) -> str:
+        """The value and its source as shown, safe to show; the source alone where the value is not known."""
+        value = self.words or fields.show(self.value)
+        return visible(", ".join(filter(None, (value, self.source))))
+
+
+_LookUp = Callable[[str], Any]
+
+
+def in_force(profile: Profile, preset: Preset, document: Document | None, copies: int) -> dict[str, InForce]:
+    """Return what holds for each value of the recipe that may be left to the trainer, by its name in the recipe.
+
+    `copies` are those of the model, which share out a global batch.
+    """
+    said = _said(profile, preset, document, copies)
+    default = "default" if profile.trainer.kind != "script" else f"{preset.label}'s default"
+    own = _defaults(preset, document) if _is_its_own(profile, preset) else {}
+    values: dict[str, InForce] = {}
+    for name in OWN - {"accumulation"}:
+        chosen = getattr(profile.recipe, name)
+        if chosen is not None:
+            values[name] = InForce(chosen)
+        elif name in said:
+            values[name] = said[name]
+        elif name in own:
+            values[name] = InForce(own[name], default)
+        else:
+            values[name] = InForce(None, _unknown(profile, preset))
+    steps = said.get("accumulation") or (InForce(own["accumulation"], default) if "accumulation" in own else None)
+    whole = _global_batch(values["global_batch"], values["micro_batch"], steps, copies, default)
+    return {**values, "global_batch": whole}
+
+
+def settle(profile: Profile, values: Mapping[str, InForce]) -> Profile:
+    """Return the profile with the values in force in its recipe; what is not known stays None."""
+    recipe = msgspec.structs.replace(profile.recipe, **{name: found.value for name, found in values.items()})
+    return msgspec.structs.replace(profile, recipe=recipe)
+
+
+def other_global_batch(profile: Profile, preset: Preset, document: Document | None, copies: int) -> str:
+    """Return in words that the trainer's own global batch is another one than the chosen micro batch leads to.
+
+    Empty where it is the same, is not known, or was chosen.
+    """
+    recipe = profile.recipe
+    if recipe.micro_batch is None or recipe.global_batch is not None:
+        return ""
+    unset = msgspec.structs.replace(profile, recipe=msgspec.structs.replace(recipe, micro_batch=None))
+    own = in_force(unset, preset, document, copies)["global_batch"]
+    now = in_force(profile, preset, document, copies)["global_batch"]
+    if not own.source.startswith("from ") or not (isinstance(own.value, int) and isinstance(now.value, int)):
+        return ""
+    if own.value == now.value:
+        return ""
+    why = "only the micro batch was chosen"
+    return f"The global batch is {now.value}, no longer {own.value} ({visible(own.source)}): {why}."
+
+
+def folder_of(profile: Profile, preset: Preset) -> str:
+    """Return the folder in which a script starts, empty for the run folder."""
+    trainer = profile.trainer
+    if trainer.working_directory:
+        return trainer.working_directory
+    named = trainer.script if preset.wants_script and trainer.script else trainer.config
+    return "" if trainer.kind != "script" or not named else named.rpartition("/")[0] or "/"
+
+
+def own_output(profile: Profile, preset: Preset, document: Document | None) -> str:
+    """Return the output folder that the user's own arguments or file name, empty where they name none."""
+    if profile.trainer.kind != "script":
+        return ""
+    options = [rule.option for rule in rules(preset) if rule.name == "output"]
+    said = (look_up(option) for look_up, _ in _spoken(profile, preset, document) for option in options)
+    path = next((value for value in said if isinstance(value, str) and value), "")
+    return fields.absolute(path, Path(folder_of(profile, preset) or "/"))
+
+
+def _defaults(preset: Preset, document: Document | None) -> dict[str, Any]:
+    """Return the preset's defaults but for those that the user's file decides in another way, by a key of its own."""
+    without = preset.file.without if preset.file and document else ()
+    values = document.values if document else {}
+    decided = {condition(dropped.when) for dropped in without if at(values, dropped.key) is not None}
+    return {name: value for name, value in preset.own.items() if name not in decided}
+
+
+def _is_its_own(profile: Profile, preset: Preset) -> bool:
+    """Tell whether the preset's defaults are those of what starts: not where a script takes its module's place."""
+    return profile.trainer.kind != "script" or not preset.module or not (preset.wants_script and profile.trainer.script)
+
+
+def _unknown(profile: Profile, preset: Preset) -> str:
+    if profile.trainer.kind == "nemo":
+        return "the recipe's own"
+    return f"{preset.label}'s own" if _is_its_own(profile, preset) and preset.module else "the script's own"
+
+
+def _global_batch(whole: InForce, micro: InForce, steps: InForce | None, copies: int, default: str) -> InForce:
+    """Return the global batch: what is chosen or said, else micro batch x accumulation x copies."""
+    if not isinstance(micro.value, int) or (whole.value is not None and whole.source != default):
+        return whole
+    unit = micro.value * copies
+    if isinstance(whole.value, int):
+        # The default follows what was chosen.
+        return InForce(-(-whole.value // unit) * unit, default)
+    if steps is None or not isinstance(steps.value, int):
+        return whole
+    sources = dict.fromkeys(filter(None, (micro.source, steps.source)))
+    return InForce(unit * steps.value, next((source for source in sources if source != default), default))
+
+
+def _said(profile: Profile, preset: Preset, document: Document | None, copies: int) -> dict[str, InForce]:
+    """Return the values that the user's own arguments and file say, by name."""
+    if profile.trainer.kind != "script":
+        return {}
+    known = list(rules(preset))
+    spoken = _spoken(profile, preset, document)
+    found: dict[str, InForce] = {}
+    for name in sorted(OWN):
+        for look_up, source in spoken:
+            if name not in found and (value := _value(name, known, look_up, source, copies)):
+                found[name] = value
+    for look_up, source in spoken:
+        if "steps" not in found and (epochs := next(filter(None, map(look_up, _EPOCHS)), None)):
+            found["steps"] = InForce(None, source, f"{str(epochs)[:20]} epochs")
+    return found
+
+
+def _spoken(profile: Profile, preset: Preset, document: Document | None) -> list[tuple[_LookUp, str]]:
+    """Return what finds the value of an option or key in the arguments, then in the file, each with its name."""
+    own = arguments(profile.trainer.arguments, bare=preset.file is not None)
+    values = {said.option: said.value for said in own if not PLACEHOLDER.search(said.value)}
+    found: list[tuple[_LookUp, str]] = [(values.get, "from your arguments")]
+    if document and preset.file:
+        whole = document.values
+        found.append((lambda key: at(whole, key), f"from {profile.trainer.config.rpartition('/')[2]}"))
+    return found
+
+
+def _value(name: str, known: list[Rule], look_up: _LookUp, source: str, copies: int) -> InForce | None:
+    """Return a value of the recipe as one source says it, None where it does not."""
+    told = [(rule, value) for rule in known if rule.whole and (value := look_up(rule.option)) is not None]
+    alone = [value for rule, value in told if rule.name == name and rule.wanted is None]
+    if alone:
+        return _read(name, alone[0], source, 1)
+    total = [value for rule, value in told if rule.name == _IN_ALL.get(name)]
+    if total:
+        return _read(name, total[0], source, copies)
+    switches = [(rule, value) for rule, value in told if rule.name == name]
+    for rule, value in switches:
+        if str(value).lower() == str(rule.wanted).lower():
+            return _read(name, rule.stands_for, source, 1)
+    if name != "precision" or not switches:
+        return None
+    other = next((str(value) for _, value in switches if str(value).lower() not in _OFF), "")
+    return InForce(None, source, other[:20]) if other else InForce("fp32", source)
+
+
+def _read(name: str, value: object, source: str, among: int) -> InForce | None:
+    """Return what was found as a value of the recipe's field, shared out; as mere words where it is not of its form."""
+    if name == "steps" and str(value).startswith(("-", "0")):
+        return None  # transformers' way to leave the steps to the epochs
+    row = fields.FIELDS.get(f"recipe.{name}", _ACCUMULATION)
+    try:
+        found = fields.parse(row, str(value))
+    except BadInput:
+        return InForce(None, source, str(value)[:20])
+    if among > 1 and isinstance(found, int):
+        share, rest = divmod(found, among)
+        return InForce(None if rest or not share else share, source, f"{found} in all" if rest or not share else "")
+    return InForce(found, source)

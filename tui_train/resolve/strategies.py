@@ -1,0 +1,35 @@
+"""STRATEGIES: how the model is held by the GPUs, and why one of them cannot be used here."""
+
+from tui_train.facts.types import Facts
+from tui_train.launchers import that_shard
+from tui_train.profile import fields
+from tui_train.profile.types import Profile, Strategy
+from tui_train.resolve.resolve import Resolved, lacks, pick_toolchain
+
+# Each strategy, and what it shares out among the GPUs.
+STRATEGIES: dict[Strategy, str] = {
+    "ddp": "each GPU holds all of the model",
+    "fsdp2": "PyTorch's own: each GPU holds a share",
+    "zero1": "DeepSpeed: a share of the optimizer's state",
+    "zero2": "DeepSpeed: and of the gradients",
+    "zero3": "DeepSpeed: and of the weights",
+}
+
+
+def why_not(strategy: Strategy, profile: Profile, facts: Facts, resolved: Resolved) -> str:
+    """Return why a strategy cannot be used with the rest of the profile, empty where it can."""
+    if strategy == "ddp":
+        return ""
+    if resolved.device != "cuda":
+        return "needs GPUs: accelerate shards none on the CPU"
+    if profile.trainer.launcher not in ("auto", *(able := that_shard(strategy))):
+        return f"needs the launcher {' or '.join(able)}, and {profile.trainer.launcher} is chosen"
+    known = resolved.preset.strategies
+    if known and strategy not in known:
+        return f"the {resolved.preset.label.lower()} takes {', '.join(known)} only"
+    wanted = fields.put(profile, "trainer.strategy", strategy)
+    tool = pick_toolchain(wanted, facts)
+    if tool is None:
+        return "DeepSpeed is not installed" if strategy.startswith("zero") else "no Python here has accelerate 1.6"
+    problem = lacks(wanted, tool)
+    return f"the chosen Python {problem}" if problem else ""

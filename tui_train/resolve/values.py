@@ -1,0 +1,101 @@
+"""What each placeholder stands for: values with their types, and as words of a command."""
+
+from collections.abc import Iterable, Mapping
+
+from tui_train.base.command import Joined, Word, in_run_dir
+from tui_train.presets import PLACEHOLDERS
+from tui_train.profile import batch, fields
+from tui_train.profile.types import Profile
+from tui_train.resolve.resolve import Resolved
+
+SAMPLE = "sample.txt"
+# By a file's ending, what the library datasets reads it with.
+FORMATS = {"jsonl": "json", "json": "json", "parquet": "parquet", "csv": "csv", "txt": "text"}
+
+# A tuple is a placeholder of any number of values.
+Value = Word | int | float | bool | tuple[Word, ...]
+
+_PLAIN = (
+    "layers", "hidden_size", "heads", "sequence_length", "micro_batch", "global_batch", "precision", "steps",
+    "activation_checkpointing", "fused_optimizer", "fused_cross_entropy", "optimizer_8bit", "lora",
+    "checkpoint_every", "seed",
+)  # fmt: skip
+
+
+def accumulation(profile: Profile, copies: int) -> int | None:
+    """Return the gradient accumulation steps of a settled profile; None where they are not known or not whole."""
+    recipe = profile.recipe
+    if recipe.global_batch is None or recipe.micro_batch is None:
+        return None
+    return batch.accumulation(recipe.global_batch, recipe.micro_batch, copies)
+
+
+def passed(first: Profile, edits: Iterable[str], resolved: Resolved) -> frozenset[str]:
+    """Return the keys of the recipe whose values are passed: the chosen ones and those that an attempt changes.
+
+    A trainer of ours is passed all of them.
+    """
+    if first.trainer.kind == "builtin":
+        return frozenset(f"recipe.{name}" for name in resolved.values)
+    keys = {key for key in fields.chosen(first) if key.startswith("recipe.")} | set(edits)
+    # A scaled learning rate is another one than the trainer's own.
+    return frozenset(keys | ({"recipe.learning_rate"} if first.recipe.lr_scaling != "none" else set()))
+
+
+def values(  # noqa: PLR0913 - each is a thing of its own
+    profile: Profile, resolved: Resolved, output: Word, config: Word, told: frozenset[str], *, own_output: bool
+) -> dict[str, Value]:
+    """Return what the placeholders of presets stand for in a settled profile; an empty text is none.
+
+    `told` are the keys that are passed. With `own_output` the user's arguments or file name the output folder.
+    """
+    recipe, trainer, world = profile.recipe, profile.trainer, resolved.world_size
+    data: tuple[Word, ...] = trainer.data
+    if trainer.kind == "builtin" and not data:
+        data = (in_run_dir(SAMPLE),)
+    steps = accumulation(profile, resolved.copies)
+    from_recipe: dict[str, Value | None] = {
+        "learning_rate": batch.learning_rate(recipe),
+        "accumulation": steps,
+        "total_accumulation": steps and steps * world,
+        "total_batch": recipe.micro_batch and recipe.micro_batch * world,
+        **{name: getattr(recipe, name) for name in _PLAIN},
+    }
+    for name, value in from_recipe.items():
+        if value is None or PLACEHOLDERS[name] not in told:
+            from_recipe[name] = ""
+    return {
+        "output": "" if own_output else output,
+        "data": data,
+        "data_format": data_format(trainer.data),
+        "validation_data": trainer.validation_data,
+        "test_data": trainer.test_data,
+        "model": trainer.model,
+        "config": config,
+        "eval_batch": recipe.eval_batch or "",
+        "world_size": world,
+        "device": resolved.device,
+        "backend": resolved.backend if resolved.device == "cuda" else "",
+        **{name: value for name, value in from_recipe.items() if value is not None},
+    }
+
+
+def data_format(data: tuple[str, ...]) -> str:
+    """Return the name that the library datasets has for the form of files, empty where they have none or several."""
+    found = {FORMATS.get(path.rpartition(".")[2].lower(), "") for path in data}
+    return found.pop() if len(found) == 1 else ""
+
+
+def words(found: Mapping[str, Value]) -> dict[str, tuple[Word, ...]]:
+    """Return each placeholder's values as words: none where it is empty."""
+    return {name: _words(value) for name, value in found.items()}
+
+
+def _words(value: Value) -> tuple[Word, ...]:
+    if isinstance(value, tuple):
+        return value
+    if isinstance(value, bool):
+        return ("yes" if value else "no",)
+    if isinstance(value, (str, Joined)):
+        return (value,) if value else ()
+    return (repr(value) if isinstance(value, float) else str(value),)

@@ -1,0 +1,1 @@
+"""The steps that both front ends share."""

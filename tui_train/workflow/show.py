@@ -1,0 +1,170 @@
+"""Facts, plans, findings and runs as plain text for a terminal; untrusted text made visible."""
+
+import time
+from collections.abc import Sequence
+
+from tui_train.base.text import counted, duration, size, table, visible
+from tui_train.checks import Finding
+from tui_train.facts.gpus import all_blocked, judge, sets
+from tui_train.facts.samples import Sample
+from tui_train.facts.types import Facts, Gpu, Machine, Toolchain
+from tui_train.plan.types import Plan
+from tui_train.runs.listing import Listed
+from tui_train.supervisor.memory_words import WHERE
+from tui_train.supervisor.state import Status
+
+_FEW = 2
+_TAIL = 6
+
+
+def facts(found: Facts, judged_for: Toolchain | None, chosen: tuple[str, ...]) -> str:
+    """Return the machine, its cards with their verdicts, and its Pythons."""
+    machine = found.machine
+    lines = [visible(machine.hostname)]
+    # Of another host nvidia-smi tells the cards only.
+    if machine.memory_total is not None:
+        lines = [
+            f"{lines[0]}: {visible(machine.cpu_name) or 'processor'}, {counted(machine.cpu_count, 'core')}",
+            f"memory {size(machine.memory_available)} free of {size(machine.memory_total)}",
+            f"/dev/shm {size(machine.shm_free)} free",  # noqa: S108 - only reported
+        ]
+    if machine.driver_version:
+        cuda = f", CUDA {visible(machine.driver_cuda)}" if machine.driver_cuda else ""
+        lines.append(f"NVIDIA driver {visible(machine.driver_version)}{cuda}")
+    if machine.gpus:
+        lines += ["", *_cards(machine, judged_for, chosen)]
+    else:
+        hidden = any(gap.hides for gap in machine.gaps)
+        lines += ["", "No GPU can be used as it is:" if hidden else "No GPU: training runs on the CPU."]
+    lines += [f"! {visible(gap.what)}: {visible(gap.why)}\n  {visible(gap.remedy)}" for gap in machine.gaps]
+    if not found.toolchains:
+        return "\n".join(lines)
+    pythons: list[tuple[str, ...]] = [("Python", "version", "torch", "accelerate", "transformers", "")]
+    for tool in found.toolchains:
+        versions = (tool.version or "?", tool.torch or "-", tool.accelerate or "-", tool.transformers or "-")
+        pythons.append((visible(tool.python), *map(visible, versions), visible(tool.problem or tool.label)))
+    return "\n".join([*lines, "", table(pythons)])
+
+
+def _cards(machine: Machine, judged_for: Toolchain | None, chosen: tuple[str, ...]) -> list[str]:
+    """Return the table of the cards, the sets that they make where there is more than one, and what blocks them all."""
+    verdicts = judge(machine.gpus, judged_for, machine.driver_cuda)
+    rows: list[tuple[str, ...]] = [("GPU", "name", "memory free", "cc", "bus", "display", "UUID", "verdict", "why")]
+    for gpu, verdict in zip(machine.gpus, verdicts, strict=True):
+        mark = "*" if gpu.uuid and gpu.uuid in chosen else " "
+        display = {True: "yes", False: "no", None: "?"}[gpu.display_active]
+        memory = f"{size(gpu.memory_free)} of {size(gpu.memory_total)}{' (shared)' if gpu.shares_memory else ''}"
+        kind = f"{verdict.kind}, busy" if verdict.busy else verdict.kind
+        why = "; ".join(filter(None, (*verdict.reasons, verdict.busy and f"busy: {verdict.busy}")))
+        rows.append((
+            f"{mark}{gpu.index}", visible(gpu.name)[:40], memory, visible(gpu.compute_capability or "?"),
+            visible(gpu.pci_bus or "?"), display, visible(gpu.uuid or "?"), kind, visible(why),
+        ))  # fmt: skip
+    lines = [table(rows), *(["* = chosen for training"] if chosen else [])]
+    offered = sets(machine.gpus, verdicts)
+    if len(offered) > 1:
+        indices = {gpu.uuid: str(gpu.index) for gpu in machine.gpus}
+        rows = [("set", "GPUs", "what it gains")]
+        rows += [(one.title, " ".join(indices[uuid] for uuid in one.uuids), one.gain) for one in offered]
+        lines += ["", table(rows)]
+    sentence = all_blocked(machine.gpus, verdicts, judged_for)
+    return [*lines, f"! {visible(sentence)}"] if sentence else lines
+
+
+def bus(gpu: Gpu) -> str:
+    """Return a card's PCI address without a domain of zeros."""
+    return visible((gpu.pci_bus or "?").removeprefix("00000000:").removeprefix("0000:"))
+
+
+def doing(sample: Sample) -> str:
+    """Return what a card does now, as far as the driver tells."""
+    values = ((sample.use, "%"), (sample.temperature, "°C"), (sample.power, "W"))
+    return " ".join(f"{value} {unit}" for value, unit in values if value is not None)
+
+
+def cards(samples: Sequence[Sample]) -> tuple[str, ...]:
+    """Return what cards do now: a line for each of a few, one for all of many, and one for each that fails."""
+    failing = [f"! GPU {sample.uuid[-_TAIL:]} {visible(sample.problem)}" for sample in samples if sample.problem]
+    well = [sample for sample in samples if not sample.problem]
+    if len(well) <= _FEW:
+        lines = [f"GPU {sample.uuid[-_TAIL:]}  {_used(sample)}  {doing(sample)}" for sample in well]
+    else:
+        ranges = (
+            (_range([sample.use for sample in well]), "%"),
+            (_range([sample.temperature for sample in well]), "°C"),
+            (_range([sample.power for sample in well]), "W"),
+        )
+        told = "  ".join(f"{words} {unit}" for words, unit in ranges if words)
+        fullest = min(well, key=lambda sample: sample.memory_free if sample.memory_free is not None else 2**62)
+        lines = [f"{len(well)} GPUs  {told}  fullest {_used(fullest)}"]
+    return (*failing, *lines)
+
+
+def _used(sample: Sample) -> str:
+    if sample.memory_total is None or sample.memory_free is None:
+        return ""
+    return f"{size(sample.memory_total - sample.memory_free)} of {size(sample.memory_total)}"
+
+
+def _range(values: Sequence[int | None]) -> str:
+    known = [value for value in values if value is not None]
+    if not known:
+        return ""
+    low, high = min(known), max(known)
+    return str(low) if low == high else f"{low} to {high}"
+
+
+def finding(found: Finding) -> str:
+    """Return a finding in two lines: what is wrong and why, what to do."""
+    mark = {"error": "error", "warning": "warning", "note": "note"}[found.level]
+    return f"{mark}: {found.message}\n  {found.remedy}"
+
+
+def plan(made: Plan) -> str:
+    """Return a plan's summary: what starts, the arithmetic, the ladder."""
+    lines = [f"{visible(made.name)}: {visible(made.title)}", made.attempts[0].batch]
+    lines.append(", ".join([*made.numbers, f"Python {visible(made.python)}"]))
+    lines += [
+        f"after out of memory, attempt {number}, {attempt.title}: {attempt.batch}"
+        for number, attempt in enumerate(made.attempts[1:], start=2)
+    ]
+    if len(made.attempts) > 1:
+        lines += [f"out of memory {WHERE[phase]}: {_way_down(made, phase)}" for phase in made.phases]
+    return "\n".join([*lines, *made.notes])
+
+
+def _way_down(made: Plan, phase: str) -> str:
+    """Return the attempts that are made while memory runs out in one phase."""
+    way = [1]
+    while following := made.attempts[way[-1] - 1].then.get(phase):
+        way.append(following)
+    return f"attempts {', '.join(map(str, way))}" if len(way) > 1 else "no fallback helps there"
+
+
+def run_row(listed: Listed) -> tuple[str, ...]:
+    """Return a run as a row: id, state, when, how long, attempts."""
+    now, name = listed.status, visible(listed.run.name)
+    if now is None:
+        return (name, "damaged", "-", "-", "-")
+    started = time.strftime("%Y-%m-%d %H:%M", time.localtime(now.started)) if now.started else "-"
+    took = "-" if now.seconds is None else duration(now.seconds)
+    damaged = ", damaged" if listed.damage else ""
+    return (name, f"{state(now)}{damaged}", started, took, str(len(now.attempts)))
+
+
+def state(now: Status) -> str:
+    """Return a run's state in words."""
+    if now.host:
+        return f"{now.state} on {visible(now.host)}"
+    words = f"failed ({now.exit_code})" if now.state == "failed" else now.state
+    return words + (f", {counted(len(now.leftover), 'process', 'processes')} left" if now.leftover else "")
+
+
+def after_stop(now: Status) -> str:
+    """Return how a run stands after a stop, and what is known of its processes."""
+    if now.leftover:
+        return state(now)
+    if now.sure:
+        return f"{state(now)}; no process of it is left"
+    unseen = "one that cleared its environment and left its group would not be"
+    return f"{state(now)}; no process of it was found ({unseen}, for its supervisor was killed)"

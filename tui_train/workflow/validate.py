@@ -1,0 +1,89 @@
+"""Looks into an image before a training does: what its Python has, and whether the chosen cards are seen inside."""
+
+from msgspec import Struct
+
+from tui_train.base.text import visible
+from tui_train.facts import images
+from tui_train.facts.ask import Answer
+from tui_train.facts.types import ContainerImage, Toolchain
+from tui_train.resolve.container import card_words
+
+_PATIENCE = 60.0
+_NEMO = "nemo_toolkit"
+_BRIDGE = "megatron-bridge"
+# Where NeMo and Megatron-Bridge keep their recipes: found without importing them, which takes a minute.
+_FIND_RECIPE = """
+import importlib.util, pathlib, re, sys
+def below(package, folder):
+    found = importlib.util.find_spec(package)
+    return [pathlib.Path(place, folder) for place in found.submodule_search_locations] if found else []
+there = any((folder / (sys.argv[1] + ".py")).is_file() for folder in below("nemo", "collections/llm/recipes"))
+named = re.compile(r"\\b" + re.escape(sys.argv[1]) + r"_(pretrain|sft|peft)_config\\b")
+for folder in below("megatron", "bridge/recipes"):
+    files = (file for file in folder.rglob("*.py") if file.is_file() and file.stat().st_size < 1 << 22)
+    there = there or any(named.search(file.read_text("utf-8", "replace")) for file in files)
+print("there" if there else "missing")
+"""
+
+
+class Validation(Struct, frozen=True, kw_only=True):
+    """What an image holds; `cards` is what nvidia-smi lists inside, `wrong` what keeps it from training, in words."""
+
+    image: ContainerImage
+    cards: tuple[str, ...] = ()
+    recipe: str = ""
+    wrong: tuple[str, ...] = ()
+
+
+def validate(engine: str, name: str, gpus: tuple[str, ...] = (), recipe: str = "") -> Validation:
+    """Return what an image of an engine holds, and whether cards (UUIDs) and a NeMo recipe are seen inside.
+
+    Takes up to minutes, so never on a screen's thread.
+    """
+    image = images.image(engine, name)
+    if image.missing:
+        fetch = "" if engine == "apptainer" else f": {engine} pull {name}"
+        return Validation(image=image, wrong=(f"it is not on this machine{fetch}",))
+    if image.toolchain is None:
+        return Validation(image=image, wrong=(image.problem or "it could not be asked",))
+    wrong = [] if image.toolchain.torch else ["it has no torch"]
+    cards: tuple[str, ...] = ()
+    if gpus:
+        words = ("nvidia-smi", "-L")
+        answer = images.run(engine, name, words, _PATIENCE, card_words(engine, gpus))
+        cards = _lines(answer)
+        unseen = [uuid for uuid in gpus if not any(uuid in card for card in cards)]
+        if answer.code != 0:
+            wrong.append(f"nvidia-smi does not answer inside: {answer.ending()}")
+        elif unseen:
+            wrong.append(f"cards that are not seen inside: {', '.join(unseen)}")
+    there = ""
+    if recipe:
+        answer = images.run(engine, name, ("python", "-c", _FIND_RECIPE, recipe), _PATIENCE)
+        there = (_lines(answer) or ("missing",))[-1]
+        if there != "there":
+            wrong.append(f"NeMo's recipe {recipe} is not in it")
+    return Validation(image=image, cards=cards, recipe=recipe if there == "there" else "", wrong=tuple(wrong))
+
+
+def shown(found: Validation) -> str:
+    """Return a validation as lines for people, safe to show."""
+    image, tool = found.image, found.image.toolchain
+    lines = [f"{image.name}, by {image.engine}", *([f"id      {image.id[:19]}"] if image.id else [])]
+    lines += _inside(tool) if tool else []
+    lines += [f"recipe  {found.recipe}"] if found.recipe else []
+    lines += [f"sees    {card}" for card in found.cards]
+    lines += [f"! {problem}" for problem in found.wrong] or ["It can train."]
+    return "\n".join(map(visible, lines))
+
+
+def _inside(tool: Toolchain) -> list[str]:
+    cuda = f", CUDA {tool.cuda} for {' '.join(tool.arch_list)}" if tool.cuda else ""
+    versions = {"Python": tool.version, "torch": f"{tool.torch}{cuda}" if tool.torch else "none"}
+    versions |= {"NeMo": tool.packages.get(_NEMO, ""), "Bridge": tool.packages.get(_BRIDGE, "")}
+    versions |= {"accelerate": tool.accelerate or "", "transformers": tool.transformers or ""}
+    return [f"{name:<7} {version}" for name, version in versions.items() if version]
+
+
+def _lines(answer: Answer) -> tuple[str, ...]:
+    return tuple(filter(None, (line.strip() for line in answer.out.decode("utf-8", "replace").splitlines())))
