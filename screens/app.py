@@ -24,6 +24,7 @@ from tui_train.base.text import visible
 from tui_train.profile import fields
 from tui_train.profile.changes import apply
 from tui_train.profile.types import Profile
+from tui_train.trainers import paths_of
 
 from . import STEPS
 from .ended import listening
@@ -160,7 +161,7 @@ class Wizard(Looking):
         known = {tool.python for tool in self.facts.toolchains} if self.facts else set()
         python = profile.trainer.python
         changed = {
-            "paths": fields.paths_of(profile) != fields.paths_of(before),
+            "paths": paths_of(profile) != paths_of(before),
             "toolchains": python != before.trainer.python and python not in {"", *known},
             "images": _image(profile) != _image(before),
             "taken": profile.nodes != before.nodes,

@@ -16,7 +16,9 @@ from tui_train.facts.types import ScriptHelp
 from tui_train.profile import fields
 from tui_train.profile.types import Profile
 from tui_train.resolve.communication import CURES, without_effect
-from tui_train.resolve.resolve import Resolved, started
+from tui_train.resolve.resolve import Resolved
+from tui_train.trainers import takes_field
+from tui_train.trainers.script import started
 from tui_train.workflow import choices
 
 from .messages import AskRecipes, AskScript, Chosen, Complaint
@@ -117,15 +119,15 @@ Communication: what NCCL can do without is a list of cures; take one only for th
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
         """Offer what there is: a script's help, an image to look into, a Python to name; nothing of another machine."""
-        container, kind = self.profile.container, self.profile.trainer.kind
+        container, recipes = self.profile.container, takes_field(self.profile, "nemo")
         bare = container.engine == "none"
         offered = {
-            "script_help": bare and kind == "script" and not self.elsewhere,
+            "script_help": bare and takes_field(self.profile, "trainer.script") and not self.elsewhere,
             "validate": not bare and bool(container.image) and not self.elsewhere,
             "other_python": bare,
-            "recipes": kind == "nemo",
+            "recipes": recipes,
             # V asks an image: its Python is none of this machine.
-            "ask_recipes": bare and kind == "nemo" and not self.elsewhere,
+            "ask_recipes": bare and recipes and not self.elsewhere,
         }
         return offered[action] if action in offered else super().check_action(action, parameters)
 
@@ -141,7 +143,7 @@ Communication: what NCCL can do without is a list of cures; take one only for th
             widget.display = resolved.backend == "nccl"
         cures.picks = tuple(_pick(name, resolved) for name in CURES)
         cures.picked = self.profile.communication.without
-        if self.profile.trainer.kind == "nemo":
+        if takes_field(self.profile, "nemo"):
             self._note_recipes(resolved)
         elif self._waits:
             self._offer_arguments()
@@ -204,7 +206,7 @@ Communication: what NCCL can do without is a list of cures; take one only for th
         from tui_train.workflow.validate import shown, validate
 
         chosen = profile.container
-        recipe = profile.nemo.recipe if profile.trainer.kind == "nemo" else ""
+        recipe = profile.nemo.recipe if takes_field(profile, "nemo") else ""
         text = shown(validate(chosen.engine, chosen.image, gpus, recipe))
         self.app.call_from_thread(self.app.push_screen, Help(Text(text)))
 

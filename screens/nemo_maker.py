@@ -9,6 +9,7 @@ from tui_train.base.text import visible
 from tui_train.cli.nemo import progress
 from tui_train.facts.types import Facts
 from tui_train.profile.types import Profile
+from tui_train.trainers import takes_field
 from tui_train.workflow import nemo_files
 from tui_train.workflow.nemo_files import Data, Progress
 
@@ -19,15 +20,13 @@ from .step import Step
 def preparable(profile: Profile) -> bool:
     """Tell whether a NeMo pretraining names text in place of data."""
     text = any(not path.endswith(".bin") for path in profile.trainer.data)
-    return profile.trainer.kind == "nemo" and profile.nemo.task == "pretrain" and text
+    return takes_field(profile, "nemo") and profile.nemo.task == "pretrain" and text
 
 
 def importable(profile: Profile, facts: Facts | None) -> bool:
     """Tell whether a NeMo training names a Hugging Face folder in place of a checkpoint."""
     model = profile.trainer.model
-    return bool(
-        facts and profile.trainer.kind == "nemo" and model and facts.paths.get(f"{model}/config.json") == "file"
-    )
+    return bool(facts and takes_field(profile, "nemo") and model and facts.paths.get(f"{model}/config.json") == "file")
 
 
 class NemoMaker(Step):

@@ -20,9 +20,9 @@ from tui_train.facts.types import (
 )
 from tui_train.presets import Argument, OwnPreset, Preset
 from tui_train.profile.changes import apply
-from tui_train.profile.fields import paths_of
 from tui_train.profile.types import SCHEMA, Profile
 from tui_train.render.prepare import prepare
+from tui_train.trainers import paths_of
 
 GIB = 2**30
 # What finds no fault with them, so that one value can be wrong at a time.

@@ -25,7 +25,7 @@ from tui_train.facts.variables import variables
 from tui_train.facts.wandb import has_key
 from tui_train.presets import texts
 from tui_train.presets.own import own_presets
-from tui_train.profile import fields, store
+from tui_train.profile import store
 from tui_train.render.prepare import prepare
 from tui_train.runs import archive, rundir
 from tui_train.runs.conflicts import wants
@@ -36,6 +36,7 @@ from tui_train.runs.ranks import parse, planned
 from tui_train.runs.rundir import RunDir
 from tui_train.runs.tail import Tail
 from tui_train.supervisor.first_step import first_step
+from tui_train.trainers import paths_of
 from tui_train.workflow import show
 
 HOW_MANY = int(os.environ.get("TUI_TRAIN_TEST_FUZZ", "600"))
@@ -278,7 +279,7 @@ def test_hostile_values_reach_the_training_as_they_are_or_are_refused(tmp_path, 
         except TuiTrainError:
             continue
         assert (again.trainer.arguments, again.trainer.environment) == (words, values["trainer.environment"]), values
-        prepared = prepare(again, facts(python=str(python), paths=probe.paths(fields.paths_of(again))))
+        prepared = prepare(again, facts(python=str(python), paths=probe.paths(paths_of(again))))
         if prepared.plan is None:
             assert prepared.findings, values
             continue

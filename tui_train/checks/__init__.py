@@ -1,5 +1,7 @@
 """CHECKS: what is wrong with a profile on this machine, and the Change that mends it; pure, one a question."""
 
+from collections.abc import Iterator
+
 import msgspec
 
 from tui_train.base.errors import BadInput
@@ -25,12 +27,24 @@ from tui_train.checks.finding import Check, Finding
 from tui_train.facts.types import Facts
 from tui_train.profile.changes import Change
 from tui_train.profile.types import Profile
-from tui_train.resolve.resolve import resolve
+from tui_train.resolve.resolve import Resolved, resolve
+from tui_train.trainers import takes_field
 
 __all__ = ["CHECKS", "Finding", "check"]
 
+
+def _for(key: str, question: Check) -> Check:
+    """Return a check that is only made where the trainer takes a key, or a section, which only some take."""
+
+    def asked(profile: Profile, facts: Facts, resolved: Resolved) -> Iterator[Finding]:
+        if takes_field(profile, key):
+            yield from question(profile, facts, resolved)
+
+    return asked
+
+
 CHECKS: tuple[Check, ...] = (
-    nemo.abilities,
+    _for("nemo", nemo.abilities),
     trainer.python,
     container.engine,
     container.image,
@@ -63,25 +77,25 @@ CHECKS: tuple[Check, ...] = (
     trainer.own_words,
     trainer.lowered_batch,
     trainer.secret_arguments,
-    preset.module,
-    preset.config,
-    preset.data,
-    preset.own,
-    preset.listed,
-    script.resumes,
-    script.local_rank,
-    wandb.key,
+    _for("trainer.preset", preset.module),
+    _for("trainer.preset", preset.config),
+    _for("trainer.preset", preset.data),
+    _for("trainer.preset", preset.own),
+    _for("trainer.preset", preset.listed),
+    _for("trainer.script", script.resumes),
+    _for("trainer.script", script.local_rank),
+    _for("trainer.preset", wandb.key),
     recipe.fallbacks,
     recipe.memory,
-    nemo.recipe,
-    nemo.data,
-    nemo.parallel,
-    nemo_told.lora,
-    nemo_told.weights,
-    nemo_told.splits,
-    nemo_told.settings,
-    nemo.automodel,
-    bridge.bridge,
+    _for("nemo", nemo.recipe),
+    _for("nemo", nemo.data),
+    _for("nemo", nemo.parallel),
+    _for("nemo", nemo_told.lora),
+    _for("nemo", nemo_told.weights),
+    _for("nemo", nemo_told.splits),
+    _for("nemo", nemo_told.settings),
+    _for("nemo", nemo.automodel),
+    _for("nemo", bridge.bridge),
     hardware.logout,
     unused.older,
 )

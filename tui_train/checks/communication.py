@@ -11,6 +11,7 @@ from tui_train.profile.changes import Change
 from tui_train.profile.types import Profile
 from tui_train.resolve.communication import CURES, why_no_gloo, without_effect
 from tui_train.resolve.resolve import Resolved
+from tui_train.trainers import trainer_of
 
 
 def backend(profile: Profile, _facts: Facts, resolved: Resolved) -> Iterator[Finding]:
@@ -36,7 +37,7 @@ def backend(profile: Profile, _facts: Facts, resolved: Resolved) -> Iterator[Fin
 def refused(profile: Profile, resolved: Resolved) -> str:
     """Return why Gloo cannot be chosen for GPUs, empty where it can."""
     trainer, torch = profile.trainer, resolved.toolchain.torch if resolved.toolchain else None
-    return why_no_gloo(nemo=trainer.kind == "nemo", sharded=trainer.strategy == "fsdp2", torch=torch)
+    return trainer_of(profile).no_gloo or why_no_gloo(sharded=trainer.strategy == "fsdp2", torch=torch)
 
 
 def without(profile: Profile, _facts: Facts, resolved: Resolved) -> Iterator[Finding]:

@@ -11,6 +11,7 @@ from tui_train.profile.changes import Change
 from tui_train.profile.types import Profile
 from tui_train.resolve.idle import Idle, all_idle, named, some_idle
 from tui_train.resolve.resolve import Resolved
+from tui_train.trainers import trainer_of
 
 _CPU = "train on the CPU: hardware.device=cpu"
 
@@ -74,7 +75,7 @@ def _ways(profile: Profile, idle: Idle) -> str:
     if idle.python:
         ways.append(f"Train with {idle.python} (trainer.python), which can use them.")
     elif idle.wheel:
-        name = "nemo" if profile.trainer.kind == "nemo" else "hf"
+        name = trainer_of(profile).libraries
         ways.append(
             f"Make an environment that can use them: tui-train env create {name} (torch for CUDA {idle.wheel.cuda})."
         )

@@ -21,7 +21,7 @@ _NO_LORA = ("hyena_", "mamba2_", "nemotronh_")
 
 def recipe(profile: Profile, facts: Facts, resolved: Resolved) -> Iterator[Finding]:
     """A recipe that there is, for the task that is wanted."""
-    if profile.trainer.kind != "nemo" or resolved.nemo == "automodel":
+    if resolved.nemo == "automodel":
         return
     name, task = profile.nemo.recipe, nemo.task(profile.nemo, resolved.nemo)
     python = resolved.toolchain.python if resolved.toolchain else ""
@@ -85,8 +85,6 @@ def _unknown(name: str, task: str, names: tuple[str, ...], whose: str, *, certai
 def data(profile: Profile, facts: Facts, resolved: Resolved) -> Iterator[Finding]:
     """Data of the user, or mock data that the user asked for."""
     chosen, trainer = profile.nemo, profile.trainer
-    if trainer.kind != "nemo":
-        return
     mock = Change("mock data", "random tokens: only to see whether it runs", (("nemo.mock_data", True),))
     real = Change("train on the data", "it is named, and mock data would leave it unread", (("nemo.mock_data", False),))
     if chosen.mock_data and trainer.data:
@@ -155,8 +153,6 @@ def _indexed(key: str, path: str, facts: Facts) -> Iterator[Finding]:
 
 def parallel(profile: Profile, _facts: Facts, resolved: Resolved) -> Iterator[Finding]:
     """A split of the model that the processes can hold, evenly."""
-    if profile.trainer.kind != "nemo":
-        return
     parts, world = nemo.split(profile.nemo), resolved.world_size
     if world % parts:
         edits = tuple((f"nemo.{name}_parallel", 1) for name in ("tensor", "pipeline", "context"))
@@ -247,8 +243,6 @@ def _halved(profile: Profile, rung: str, value: int | None, unit: int) -> Iterat
 
 def abilities(profile: Profile, _facts: Facts, resolved: Resolved) -> Iterator[Finding]:
     """What NeMo cannot do: train on the CPU, be started by accelerate, take more arguments."""
-    if profile.trainer.kind != "nemo":
-        return
     if resolved.device == "cpu":
         message, remedy = "NeMo trains on NVIDIA GPUs only", "Choose the built-in trainer, or a machine with GPUs."
         change = Change("the built-in trainer", "it trains on the CPU as well", (("trainer.kind", "builtin"),))

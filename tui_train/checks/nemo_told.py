@@ -89,7 +89,7 @@ def splits(profile: Profile, _facts: Facts, resolved: Resolved) -> Iterator[Find
     """Data for validation and test, which only NeMo's recipes to pretrain take by path."""
     trainer = profile.trainer
     given = tuple(key for key in ("validation_data", "test_data") if getattr(trainer, key))
-    if trainer.kind != "nemo" or not given:
+    if not given:
         return
     none = Change(
         "no data for validation and test", "it cannot be passed", tuple((f"trainer.{key}", ()) for key in given)
@@ -121,7 +121,7 @@ def _sized(recipe: Recipe) -> bool:
 def settings(profile: Profile, _facts: Facts, resolved: Resolved) -> Iterator[Finding]:
     """Settings of the recipe that the user named: names and values that can be written, and that the plan does not."""
     chosen = profile.nemo
-    if profile.trainer.kind != "nemo" or not chosen.set:
+    if not chosen.set:
         return
     if resolved.nemo in {"bridge", "automodel"}:
         change = Change("no more settings", "they cannot be passed", (("nemo.set", {}),))

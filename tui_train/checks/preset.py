@@ -11,8 +11,9 @@ from tui_train.profile.fields import Value
 from tui_train.profile.types import Profile
 from tui_train.resolve.config_file import clashes
 from tui_train.resolve.own_words import Said, own_arguments
-from tui_train.resolve.resolve import Resolved, started
+from tui_train.resolve.resolve import Resolved
 from tui_train.resolve.values import FORMATS, data_format
+from tui_train.trainers.script import started
 
 # Every Python is asked for these.
 _KNOWN = frozenset({"axolotl", "llamafactory"})
@@ -21,7 +22,7 @@ _KNOWN = frozenset({"axolotl", "llamafactory"})
 def module(profile: Profile, _facts: Facts, resolved: Resolved) -> Iterator[Finding]:
     """The package whose module a preset starts, where the chosen Python would have told of it."""
     package, tool = resolved.preset.module.partition(".")[0], resolved.toolchain
-    starts = profile.trainer.kind == "script" and started(profile, resolved.preset) == resolved.preset.module
+    starts = started(profile, resolved.preset) == resolved.preset.module
     if starts and package in _KNOWN and tool and package not in tool.packages:
         message = f"{visible(tool.python)} has no {package}, which “{visible(resolved.preset.label)}” starts"
         remedy = f"Install it there (`pip install {package}`), or choose another Python (trainer.python)."
@@ -31,8 +32,6 @@ def module(profile: Profile, _facts: Facts, resolved: Resolved) -> Iterator[Find
 def config(profile: Profile, facts: Facts, resolved: Resolved) -> Iterator[Finding]:
     """The YAML file that the recipe is put into: there, readable, and with tables where values go into tables."""
     path, key = profile.trainer.config, "trainer.config"
-    if profile.trainer.kind != "script":
-        return
     if own := own_arguments("config", profile, resolved.preset):
         yield _own_config(profile, own[-1])
     if not path:
@@ -94,7 +93,7 @@ def _required(document: Document, path: str, resolved: Resolved) -> Iterator[Fin
 def data(profile: Profile, _facts: Facts, resolved: Resolved) -> Iterator[Finding]:
     """Files of data whose form is told by their ending, all of one form."""
     trainer = profile.trainer
-    if trainer.kind != "script" or not trainer.data or "data_format" not in resolved.room.takes:
+    if not trainer.data or "data_format" not in resolved.room.takes:
         return
     if not data_format(trainer.data):
         message = f"the format of the data is not known from its name: {visible(trainer.data[0])}"
@@ -107,15 +106,13 @@ def own(profile: Profile, facts: Facts, _resolved: Resolved) -> Iterator[Finding
     """A preset of the user's that bears a shipped one's name, and so is not the one that is used."""
     name = profile.trainer.preset
     mine = facts.presets.get(name)
-    if profile.trainer.kind == "script" and mine and name in presets():
+    if mine and name in presets():
         remedy = "Rename your file, and choose it under its new name."
         yield Finding(level="warning", key="trainer.preset", message=mine.problem, remedy=remedy)
 
 
 def listed(profile: Profile, facts: Facts, resolved: Resolved) -> Iterator[Finding]:
     """Arguments of the preset that the script's own --help does not list; only after it was asked."""
-    if profile.trainer.kind != "script":
-        return
     found = facts.help.get(started(profile, resolved.preset))
     if found is None or found.problem:
         return

@@ -6,7 +6,8 @@ from tui_train.checks.finding import Finding
 from tui_train.facts.types import Facts, Source
 from tui_train.launchers import LAUNCHERS
 from tui_train.profile.types import Profile
-from tui_train.resolve.resolve import Resolved, started
+from tui_train.resolve.resolve import Resolved
+from tui_train.trainers.script import started
 
 _RESUME = "--resume_from_checkpoint"
 _KEY = "trainer.script"
@@ -40,7 +41,7 @@ def local_rank(profile: Profile, facts: Facts, resolved: Resolved) -> Iterator[F
 def _source(profile: Profile, facts: Facts, resolved: Resolved) -> Source | None:
     """Return what is known of the text of the script that is started, None where no script is, or it is no Python."""
     path = profile.trainer.script
-    if profile.trainer.kind != "script" or not path or started(profile, resolved.preset) != path:
+    if not path or started(profile, resolved.preset) != path:
         return None
     found = facts.sources.get(path)
     return None if found is None or found.problem else found

@@ -16,8 +16,9 @@ from tui_train.profile.changes import Change, apply
 from tui_train.profile.types import Profile
 from tui_train.resolve.in_force import InForce
 from tui_train.resolve.own_words import Said, options, own_arguments
-from tui_train.resolve.resolve import Resolved, lacks, started
-from tui_train.trainers import nemo
+from tui_train.resolve.resolve import Resolved, lacks
+from tui_train.trainers import nemo, takes_field
+from tui_train.trainers.script import started
 
 _OURS = {
     "CUDA_VISIBLE_DEVICES": "choose the cards on the Hardware screen (hardware.gpus)",
@@ -45,7 +46,7 @@ def python(profile: Profile, facts: Facts, resolved: Resolved) -> Iterator[Findi
     install = (
         f"Install it there (`pip install torch accelerate transformers{more}`), or choose another (trainer.python)."
     )
-    if profile.trainer.kind == "nemo":
+    if takes_field(profile, "nemo"):
         install = f"Make one: tui-train env create nemo. Or train in an image, {nemo.IMAGES}."
     named = visible(profile.trainer.python)
     if resolved.toolchain is None and named:
@@ -64,7 +65,7 @@ def python(profile: Profile, facts: Facts, resolved: Resolved) -> Iterator[Findi
 def paths(profile: Profile, facts: Facts, resolved: Resolved) -> Iterator[Finding]:
     """Paths that are there, and are what they are named for."""
     trainer = profile.trainer
-    script = trainer.kind == "script"
+    script = takes_field(profile, "trainer.script")
     if script and not started(profile, resolved.preset):
         yield Finding(
             level="error", key="trainer.script", message="no script is named", remedy="Name the file that trains."
@@ -74,11 +75,12 @@ def paths(profile: Profile, facts: Facts, resolved: Resolved) -> Iterator[Findin
         wanted.append(("trainer.script", trainer.script, "file"))
     if not script or "model" in resolved.room.takes:
         wanted.append(("trainer.model", trainer.model, "folder"))
-    folder = trainer.kind == "nemo" and profile.nemo.task == "finetune"
+    recipe = takes_field(profile, "nemo")
+    folder = recipe and profile.nemo.task == "finetune"
     wanted.extend(("trainer.data", path, "folder" if folder else "file") for path in trainer.data)
     wanted.extend(("trainer.validation_data", path, "file") for path in trainer.validation_data)
     wanted.extend(("trainer.test_data", path, "file") for path in trainer.test_data)
-    if trainer.kind == "nemo":
+    if recipe:
         wanted.append(("nemo.tokenizer", profile.nemo.tokenizer, "folder"))
     for key, path, kind in wanted:
         state = facts.paths.get(path, kind)

@@ -9,6 +9,7 @@ from tui_train.profile.changes import Change
 from tui_train.profile.types import SCHEMA, Profile
 from tui_train.resolve import reach
 from tui_train.resolve.resolve import Resolved
+from tui_train.trainers import takes_field
 
 # What is learned would be something else without them.
 _TRAINING = (
@@ -33,7 +34,7 @@ def unused(profile: Profile, _facts: Facts, resolved: Resolved) -> Iterator[Find
     for key, why in idle.items():
         row = fields.field(key)
         example = f", or write {{{key.partition('.')[2]}}} in the arguments where it belongs"
-        passable = profile.trainer.kind == "script" and key.startswith(_TRAINING)
+        passable = takes_field(profile, "trainer.preset") and key.startswith(_TRAINING)
         yield Finding(
             level="error" if key.startswith(_TRAINING) else "note" if key.startswith("communication.") else "warning",
             key=key,

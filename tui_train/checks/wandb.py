@@ -19,7 +19,7 @@ _SILENT = {"offline", "disabled", "dryrun"}
 def key(profile: Profile, facts: Facts, resolved: Resolved) -> Iterator[Finding]:
     """A key for W&B where the script's version of transformers, or its words, have it report there."""
     trainer, tool = profile.trainer, resolved.toolchain
-    if facts.wandb_key or trainer.kind != "script" or tool is None or "wandb" not in tool.packages:
+    if facts.wandb_key or tool is None or "wandb" not in tool.packages:
         return
     told = settings(profile, facts.documents)
     mode = trainer.environment.get("WANDB_MODE") or str(told.get("wandb_mode", ""))

@@ -14,7 +14,7 @@ from tui_train.diagnose.root import diagnose
 from tui_train.diagnose.types import Diagnosis, Evidence
 from tui_train.facts import documents
 from tui_train.facts.types import Document, Facts
-from tui_train.presets import Preset, preset, takes
+from tui_train.presets import Preset, takes
 from tui_train.profile import fields, store
 from tui_train.profile.changes import Change, apply
 from tui_train.profile.types import Profile
@@ -27,9 +27,10 @@ from tui_train.supervisor import planned, regular
 from tui_train.supervisor.checkpoints import newest
 from tui_train.supervisor.first_step import first_step
 from tui_train.supervisor.refused import Refused
+from tui_train.trainers import takes_field, trainer_of
 
 # As plan/nemo.py passes them, or writes them into its file.
-_NEMO = frozenset(
+_RECIPE = frozenset(
     {"micro_batch", "accumulation", "global_batch", "activation_checkpointing", "precision", "learning_rate"}
 )
 
@@ -113,8 +114,8 @@ def _profile(run: RunDir) -> Profile | None:
 
 def _takes(profile: Profile, document: Document | None) -> frozenset[str]:
     """Return what reaches the trainer; not what the user's own words or file say otherwise."""
-    if profile.trainer.kind == "nemo":
-        return _NEMO
+    if trainer_of(profile).resumes_itself:
+        return _RECIPE
     chosen = _preset(profile)
     if chosen is None:
         return frozenset()
@@ -123,10 +124,10 @@ def _takes(profile: Profile, document: Document | None) -> frozenset[str]:
 
 
 def _preset(profile: Profile) -> Preset | None:
-    if profile.trainer.kind == "nemo":
+    if takes_field(profile, "nemo"):
         return None
     try:
-        return preset("builtin" if profile.trainer.kind == "builtin" else profile.trainer.preset)
+        return trainer_of(profile).preset(profile, None, {})
     except BadInput:
         return None
 

@@ -25,6 +25,7 @@ from tui_train.profile.types import Profile, Recipe
 from tui_train.resolve.own_words import arguments, own_arguments
 from tui_train.resolve.resolve import Resolved
 from tui_train.resolve.values import accumulation
+from tui_train.trainers import takes_field, trainer_of
 
 # As the built-in trainer has it: bytes, an end of text, and room.
 _BYTES = 264
@@ -61,11 +62,12 @@ class Asked(Struct, frozen=True):
 def asked(facts: Facts, resolved: Resolved) -> Asked:
     """Return what a settled profile trains and how; pure."""
     profile = resolved.settled
-    if profile.trainer.kind == "nemo":
+    if takes_field(profile, "nemo"):
         return _nemo(profile, resolved)
-    if profile.trainer.kind == "builtin" and not profile.trainer.model:
+    shipped = trainer_of(profile).shipped
+    if shipped and not profile.trainer.model:
         return Asked(own_model(profile.recipe), _how(profile, resolved, {}))
-    told = {} if profile.trainer.kind == "builtin" else settings(profile, facts.documents)
+    told = {} if shipped else settings(profile, facts.documents)
     return _loaded(profile, facts, resolved, told)
 
 
@@ -135,7 +137,7 @@ def _micro_batch(profile: Profile, told: Mapping[str, Any]) -> int | None:
 
 
 def _how(profile: Profile, resolved: Resolved, told: Mapping[str, Any], model: Dimensions | None = None) -> How:
-    recipe, own = profile.recipe, profile.trainer.kind == "builtin"
+    recipe, own = profile.recipe, trainer_of(profile).shipped
     steps = accumulation(profile, resolved.copies)
     packing = packed(told)
     words = " ".join(str(told.get(name, "")) for name in ("adapter", "finetuning_type", "peft_method")).lower()
@@ -243,7 +245,7 @@ def _reentrant(resolved: Resolved, told: Mapping[str, Any]) -> bool:
 
 
 def _caveats(profile: Profile, resolved: Resolved, told: Mapping[str, Any], *, known: bool) -> tuple[str, ...]:
-    own = profile.trainer.kind == "builtin"
+    own = trainer_of(profile).shipped
     length = profile.recipe.sequence_length or _number(told, _LENGTH, 0)
     precision = profile.recipe.precision or on(told, "bf16", "fp16")
     first = own or resolved.preset.yours_first

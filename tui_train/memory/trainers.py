@@ -7,6 +7,7 @@ from tui_train.base.versions import at_least, older
 from tui_train.memory.types import Kernels, Loss, Number, Packing
 from tui_train.profile.types import Profile
 from tui_train.resolve.resolve import Resolved
+from tui_train.trainers import takes_field, trainer_of
 
 _DTYPES = ("torch_dtype", "dtype", "model_init_dtype")
 _SHORT: dict[str, Number] = {
@@ -30,7 +31,7 @@ def packed(told: Mapping[str, Any]) -> Packing:
 
 def weights(profile: Profile, resolved: Resolved, told: Mapping[str, Any], filed: str, *, lora: bool) -> Number | None:
     """Return what weights that are not packed are kept in; None: what their files are in, where that is not `filed`."""
-    if profile.trainer.kind == "builtin":
+    if trainer_of(profile).shipped:
         return "fp32"
     decided = _decided(profile, resolved, told, lora=lora)
     if decided in _SHORT:
@@ -62,7 +63,7 @@ def _decided(profile: Profile, resolved: Resolved, told: Mapping[str, Any], *, l
 
 def loss(profile: Profile, resolved: Resolved, told: Mapping[str, Any], *, liger: bool) -> tuple[Loss, Kernels]:
     """Return how the loss and the layers are computed: by TRL, the kernels of Liger or fms-hf-tuning, or plainly."""
-    if profile.trainer.kind == "script" and profile.trainer.preset == "trl":
+    if takes_field(profile, "trainer.preset") and profile.trainer.preset == "trl":
         trl = _version(resolved, "trl")
         if at_least(trl, "1.15"):
             return "tiled", "liger" if liger else ""

@@ -13,9 +13,9 @@ from tui_train.resolve import communication, container
 from tui_train.resolve.arguments import fill, plain
 from tui_train.resolve.resolve import Resolved
 from tui_train.resolve.values import Value, words
-from tui_train.trainers import nemo
+from tui_train.trainers import nemo, takes_field, trainer_of
+from tui_train.trainers.trainer import SHIM
 
-SHIM = "shim"
 _TORCH_GRACE = 30
 # Before it the Hugging Face Trainer resumes with the micro batch of the checkpoint, whatever it is told.
 _OWN_MICRO_BATCH = "5.2"
@@ -45,7 +45,7 @@ def settings(
         resolved.toolchain,
         cuda=bool(job.gpus),
         nodes=job.nodes,
-        script=profile.trainer.kind == "script",
+        script=takes_field(profile, "trainer.script"),
     )
     grace = resolved.preset.stop.grace
     torch = resolved.toolchain.torch if resolved.toolchain else None
@@ -74,14 +74,14 @@ def settings(
 
 def _keeps_micro_batch(profile: Profile, resolved: Resolved) -> bool:
     rule, tool = resolved.preset.checkpoints, resolved.toolchain
-    saves = rule is not None and "trainer_state.json" in rule.complete and profile.trainer.kind == "script"
+    saves = rule is not None and "trainer_state.json" in rule.complete and not trainer_of(profile).shipped
     told = "micro_batch" in resolved.room.takes
     return saves and told and tool is not None and older(tool.transformers, _OWN_MICRO_BATCH)
 
 
 def _shim(profile: Profile) -> dict[str, Setting]:
     """Put the folder of our module before the PYTHONPATH of the profile, or else before that of whoever starts it."""
-    if profile.trainer.kind == "builtin" or profile.container.engine != "none":
+    if trainer_of(profile).shipped or profile.container.engine != "none":
         return {}
     name = "PYTHONPATH"
     yours = profile.trainer.environment.get(name)

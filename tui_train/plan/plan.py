@@ -1,11 +1,10 @@
 """plan(): what will happen, from what the user chose and what is; pure, and refused when a check finds an error."""
 
 from collections.abc import Iterable, Mapping
-from importlib import resources
 
 import msgspec
 
-from tui_train.base.command import CHECKPOINT, Command, ConfigFile, Part, ProgramFile, Word, in_run_dir, joined
+from tui_train.base.command import CHECKPOINT, Command, ConfigFile, Part, Word, in_run_dir, joined
 from tui_train.base.errors import BadInput, Unavailable
 from tui_train.base.text import counted, visible
 from tui_train.base.versions import known_since
@@ -15,20 +14,19 @@ from tui_train.ladder.climb import Try, climb
 from tui_train.launchers import LAUNCHERS
 from tui_train.launchers.job import Job
 from tui_train.memory.predict import hopeless
-from tui_train.plan.environment import SHIM, settings
+from tui_train.plan.environment import settings
 from tui_train.plan.types import Attempt, CheckpointRule, Log, Plan
 from tui_train.presets import PLACEHOLDERS, Argument, applies
 from tui_train.profile import batch
-from tui_train.profile.fields import paths_of
 from tui_train.profile.types import Profile, Recipe
 from tui_train.resolve import config_file, container
 from tui_train.resolve.arguments import fill, plain
 from tui_train.resolve.idle import left_out
 from tui_train.resolve.in_force import folder_of, other_global_batch
 from tui_train.resolve.own_words import arguments
-from tui_train.resolve.resolve import Resolved, resolve, started
-from tui_train.resolve.values import SAMPLE, Value, accumulation, passed, values, words
-from tui_train.trainers import nemo
+from tui_train.resolve.resolve import Resolved, resolve
+from tui_train.resolve.values import Value, accumulation, passed, values, words
+from tui_train.trainers import nemo, paths_of, trainer_of
 
 
 def plan(profile: Profile, facts: Facts, findings: Iterable[Finding]) -> Plan:
@@ -75,9 +73,9 @@ def plan(profile: Profile, facts: Facts, findings: Iterable[Finding]) -> Plan:
         attempts=tuple(attempt for attempt, _ in made),
         phases=resolved.room.phases,
         configs=(*configs, *written.values()),
-        programs=_programs(profile),
+        programs=trainer_of(profile).files(profile),
         nemo=nemo.file(settled, resolved.nemo, resolved.gpus, facts, resolved.toolchain) if resolved.nemo else None,
-        resumes_itself=resolved.nemo is not None,
+        resumes_itself=trainer_of(profile).resumes_itself,
         secrets=profile.trainer.secrets,
         backend=resolved.backend,
         container=container.wrapping(profile, jobs[0].gpus, outputs),
@@ -136,9 +134,7 @@ def _clipping(words: tuple[str, ...]) -> float:
 
 
 def _title(profile: Profile, resolved: Resolved) -> str:
-    names = {"builtin": "the built-in trainer", "nemo": resolved.preset.label}
-    what = names.get(profile.trainer.kind) or started(profile, resolved.preset)
-    what += f" {profile.nemo.recipe}" if resolved.nemo in {"recipes", "bridge"} else ""
+    what = trainer_of(profile).title(profile, resolved.preset, resolved.nemo)
     devices = counted(len(resolved.gpus), "GPU") if resolved.device == "cuda" else "the CPU"
     processes = counted(resolved.processes, "process", "processes")
     if profile.nodes.count > 1:
@@ -166,17 +162,6 @@ def _numbers(recipe: Recipe, resolved: Resolved) -> tuple[str, ...]:
     )
 
 
-def _programs(profile: Profile) -> tuple[ProgramFile, ...]:
-    if profile.trainer.kind != "builtin":
-        return (ProgramFile(f"{SHIM}/sitecustomize.py", "target/shim/sitecustomize.py"),)
-    folder = resources.files("tui_train").joinpath("target/trainer")
-    names = sorted(file.name for file in folder.iterdir() if file.name.endswith(".py"))
-    files = [ProgramFile(f"trainer/{name}", f"target/trainer/{name}") for name in names]
-    if not profile.trainer.data:
-        files.append(ProgramFile(SAMPLE, f"target/{SAMPLE}"))
-    return tuple(files)
-
-
 def _notes(profile: Profile, facts: Facts, resolved: Resolved) -> tuple[str, ...]:
     notes = [f"Made for another machine: {facts.elsewhere}."] if facts.elsewhere else []
     if facts.elsewhere and not facts.paths and paths_of(profile):
@@ -185,16 +170,17 @@ def _notes(profile: Profile, facts: Facts, resolved: Resolved) -> tuple[str, ...
     document = facts.documents.get(profile.trainer.config)
     notes += filter(None, [other_global_batch(profile, resolved.preset, document, resolved.copies)])
     notes += nemo.notes(profile, resolved.nemo, facts, resolved.toolchain) if resolved.nemo else ()
-    if not resolved.preset.checkpoints and not resolved.nemo:
+    resumes_itself = trainer_of(profile).resumes_itself
+    if not resolved.preset.checkpoints and not resumes_itself:
         notes.append(f"The preset “{resolved.preset.label}” cannot resume: each attempt starts from step 0.")
     if profile.nodes.count > 1:
         last = profile.nodes.count - 1
         ranks = "--node-rank=1 on the other" if last == 1 else f"--node-rank=1 to {last} on the others"
         notes.append(f"Start it on each machine, from this folder or a copy: --node-rank=0 on the first, {ranks}.")
         notes.append("There are no fallbacks: nothing coordinates machines that are started by hand.")
-        if resolved.preset.checkpoints or resolved.nemo:
+        if resolved.preset.checkpoints or resumes_itself:
             notes.append("To resume, all machines need the output folder on a disk that they share.")
-        if resolved.preset.checkpoints and not resolved.nemo:
+        if resolved.preset.checkpoints and not resumes_itself:
             notes.append("It resumes only where it is asked to, on all of them: with --resume.")
     return tuple(notes)
 
@@ -217,7 +203,7 @@ def _attempt(  # noqa: PLR0913, PLR0917 - each is a thing of its own
     resume = tuple(_from_checkpoint(word) for word in rule.resume) if rule else ()
     parts = (
         *launcher.parts(job),
-        *_program(first, resolved),
+        *trainer_of(first).program(first, resolved.preset, resolved.nemo),
         *_saving(resolved, found),
         *_arguments(step.profile, resolved, found, held),
         *([Part(resume, "only where there is a complete checkpoint", resumes=True)] if resume else []),
@@ -297,12 +283,3 @@ def _saving(resolved: Resolved, found: Mapping[str, Value]) -> tuple[Part, ...]:
     fits = not library or known_since(told.get(library), since)
     wanted = stop.arguments and fits and applies(stop.when, plain(words(found)))
     return (Part(stop.arguments, "a stop makes it save first"),) if wanted else ()
-
-
-def _program(profile: Profile, resolved: Resolved) -> tuple[Part, ...]:
-    if resolved.nemo:
-        return nemo.program(resolved.nemo)
-    if profile.trainer.kind == "builtin":
-        return (Part((in_run_dir("trainer/train.py"),)),)
-    named = started(profile, resolved.preset)
-    return (Part(("-m", named) if named == resolved.preset.module else (named,)),)

@@ -15,7 +15,6 @@ from tui_train.base import secrets
 from tui_train.base.errors import BadInput
 from tui_train.base.places import expanded
 from tui_train.base.text import visible
-from tui_train.profile import mounts
 from tui_train.profile.rows import ROWS, Field, FieldKind
 from tui_train.profile.types import Profile
 
@@ -141,27 +140,6 @@ def show(value: Value) -> str:
     if isinstance(value, tuple):
         return shlex.join(value)
     return repr(value) if isinstance(value, float) else str(value)
-
-
-def paths_of(profile: Profile) -> tuple[str, ...]:
-    """Return the paths that the profile names, whose state the checks ask for; the Python is probed another way."""
-    trainer = profile.trainer
-    mounted = (mount.host for mount in map(mounts.parse, profile.container.mounts) if mount)
-    image = profile.container.image if profile.container.engine == "apptainer" else ""
-    plain = (trainer.script, trainer.config, trainer.working_directory, trainer.model, trainer.output)
-    weights = tuple(f"{trainer.model}/{name}" for name in ("config.json", "context")) if trainer.model else ()
-    nemo = (profile.nemo.tokenizer, *nemo_files(profile), *weights) if trainer.kind == "nemo" else ()
-    named = (*plain, *trainer.data, *trainer.validation_data, *trainer.test_data, *mounted, image, *nemo)
-    return tuple(dict.fromkeys(path for path in named if path))
-
-
-def nemo_files(profile: Profile) -> tuple[str, ...]:
-    """Return the files that NeMo opens where the profile names data: the index of a .bin, the .jsonl of a folder."""
-    trainer = profile.trainer
-    if profile.nemo.task == "pretrain":
-        named = (*trainer.data, *trainer.validation_data, *trainer.test_data)
-        return tuple(f"{path.removesuffix('.bin')}.idx" for path in named)
-    return tuple(f"{path}/{name}.jsonl" for path in trainer.data for name in ("training", "validation"))
 
 
 def absolute(path: str, folder: Path) -> str:

@@ -4,7 +4,7 @@ from typing import Literal, get_args
 
 from msgspec import Struct
 
-from tui_train.profile.types import Launcher, Strategy
+from tui_train.profile.types import Kind, Launcher, Strategy
 
 FieldKind = Literal[
     "choice", "integer", "number", "switch", "text", "path", "paths", "words", "names", "table", "dotted"
@@ -56,7 +56,7 @@ ROWS = (
         key="trainer.kind",
         label="What trains",
         kind="choice",
-        options=("builtin", "script", "nemo"),
+        options=get_args(Kind),
         help="The built-in trainer, a script of your own with a preset that passes it the recipe, or a NeMo recipe.",
     ),
     Field(

@@ -22,6 +22,8 @@ from tui_train.profile.upgrade import upgraded
 # A profile has some hundred lines at most.
 _MOST = 1 << 20
 _NAME = re.compile(r"(?!.*\.toml$)[^\W_][\w .+-]{0,79}")
+# The built-in trainer's own preset: no script is passed anything by it.
+_BUILTIN = "builtin"
 
 
 def dumps(profile: Profile) -> str:
@@ -127,8 +129,8 @@ def secret_entries(profile: Profile) -> tuple[str, ...]:
 def check_preset(profile: Profile) -> None:
     """Raise BadInput where the profile names no preset that there is, or the built-in trainer's for a script."""
     trainer = profile.trainer
-    known = tuple(name for name in dict.fromkeys((*presets(), *own_names())) if name != "builtin")
-    if trainer.preset not in known and (trainer.kind == "script" or trainer.preset != "builtin"):
+    known = tuple(name for name in dict.fromkeys((*presets(), *own_names())) if name != _BUILTIN)
+    if trainer.preset not in known and trainer.preset != _BUILTIN:
         raise BadInput(f"trainer.preset is {visible(trainer.preset)!r}", fields.nearest(trainer.preset, known))
 
 

@@ -98,10 +98,8 @@ def without_effect(cure: Cure, toolchain: Toolchain | None) -> str:
     return ""
 
 
-def why_no_gloo(*, nemo: bool, sharded: bool, torch: str | None) -> str:
-    """Return why Gloo would train wrongly or not at all on GPUs, empty where it can; `sharded` is by FSDP2."""
-    if nemo:
-        return "NeMo's parallel training needs NCCL: Gloo cannot send from card to card"
+def why_no_gloo(*, sharded: bool, torch: str | None) -> str:
+    """Return why Gloo would train wrongly on GPUs, empty where it would not; `sharded` is by FSDP2."""
     # It averaged wrongly: gradients came out as many times too large as there are processes.
     if sharded and older(torch, "2.9"):
         return "Gloo gives FSDP2 wrong gradients before torch 2.9, without a word"

@@ -18,10 +18,10 @@ from tui_train.base.command import (
     in_run_dir,
     joined,
 )
-from tui_train.profile.fields import nemo_files
 from tui_train.profile.mounts import Mount, parse
 from tui_train.profile.types import Container, Profile
 from tui_train.supervisor.container import OUTLIVE, mount_word
+from tui_train.trainers import takes_field, trainer_of
 
 HOST_SHARED_MEMORY = "host"
 CACHE = "/cache"
@@ -40,7 +40,7 @@ def wrapping(profile: Profile, gpus: tuple[str, ...], outputs: tuple[Word, ...])
     inner = (*_cards(chosen.engine, gpus, several=profile.nodes.count > 1), *_mounts(profile, outputs))
     parts = (*_apptainer(), *inner) if chosen.engine == "apptainer" else (*_named(profile), *inner, *_passed(profile))
     plain = tuple(folder for folder in dict.fromkeys(outputs) if isinstance(folder, str))
-    before = _before(chosen.engine, shim=profile.trainer.kind != "builtin")
+    before = _before(chosen.engine, shim=not trainer_of(profile).shipped)
     return Wrapping(engine=chosen.engine, image=chosen.image, parts=parts, folders=plain, before=before)
 
 
@@ -95,12 +95,12 @@ def mounts(profile: Profile, outputs: Iterable[Word] = ()) -> tuple[Mount, ...]:
     """Return what is mounted besides the run folder and the caches, each path once; writing wins over reading."""
     trainer = profile.trainer
     found: dict[str, Mount] = {}
-    config = trainer.config.rpartition("/")[0] if trainer.kind == "script" else ""
+    config = trainer.config.rpartition("/")[0] if takes_field(profile, "trainer.config") else ""
     scripts = (script_folder(profile), config, trainer.working_directory)
     writable = (*scripts, *(folder for folder in outputs if isinstance(folder, str)))
     for path in filter(None, writable):
         found[path] = Mount(path, path)
-    beside = (profile.nemo.tokenizer, *nemo_files(profile)) if trainer.kind == "nemo" else ()
+    beside = (path for path in trainer_of(profile).paths(profile) if not path.startswith(f"{trainer.model}/"))
     inside = tuple(path for path in beside if not any(path.startswith(f"{folder}/") for folder in trainer.data))
     named = (_whole_model(trainer.model), *trainer.data, *trainer.validation_data, *trainer.test_data, *inside)
     for path in filter(None, named):
@@ -113,7 +113,7 @@ def mounts(profile: Profile, outputs: Iterable[Word] = ()) -> tuple[Mount, ...]:
 def script_folder(profile: Profile) -> str:
     """Return what is mounted for a script: its folder, from which it imports; the file alone where that is `/`."""
     script = profile.trainer.script
-    if profile.trainer.kind != "script" or not script:
+    if not takes_field(profile, "trainer.script") or not script:
         return ""
     return script.rpartition("/")[0] or script
 

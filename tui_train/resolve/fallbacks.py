@@ -6,6 +6,7 @@ from tui_train.facts.types import Document, Gpu, Toolchain
 from tui_train.presets import Preset, condition, takes
 from tui_train.profile.types import Profile
 from tui_train.resolve.own_words import at, own_arguments, own_batch
+from tui_train.trainers import trainer_of
 
 # The library without which a fallback cannot start.
 _LIBRARIES = {"fused_cross_entropy": "liger-kernel", "optimizer_8bit": "bitsandbytes", "lora": "peft"}
@@ -23,7 +24,7 @@ _VALUES = frozenset({"activation_checkpointing", "sequence_length", "layers"})
 _ONLY_GPUS = frozenset({"fused_optimizer", "fused_cross_entropy", "optimizer_8bit"})
 _BY_HAND = "machines that are started by hand do not fall back: nothing coordinates them"
 _FUSED = "the trainer's optimizer is fused already"
-_OF_BUILTIN = {"fused_optimizer": _FUSED, "eval_batch": "the trainer evaluates nothing"}
+_OF_SHIPPED = {"fused_optimizer": _FUSED, "eval_batch": "the trainer evaluates nothing"}
 
 
 def refuses_all(profile: Profile) -> str:
@@ -36,7 +37,7 @@ def refused(
 ) -> dict[str, str]:
     """Return what is refused to a trainer with this preset, Python and file on these GPUs, and why."""
     taken = takes(preset, profile.trainer.arguments)
-    found = _OF_BUILTIN if profile.trainer.kind == "builtin" else {}
+    found = _OF_SHIPPED if trainer_of(profile).shipped else {}
     found = found | {name: _why_not(name, profile, preset, tool, document) for name in _REPLACED.keys() & taken}
     found = found | dict.fromkeys(_ONLY_GPUS if not gpus else (), "only for GPUs")
     for name in () if preset.yours_first else _VALUES & taken:

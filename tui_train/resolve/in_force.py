@@ -16,6 +16,8 @@ from tui_train.profile.fields import Value
 from tui_train.profile.rows import Field
 from tui_train.profile.types import Profile
 from tui_train.resolve.own_words import Rule, arguments, at, rules
+from tui_train.trainers import takes_field, trainer_of
+from tui_train.trainers.script import is_its_own
 
 # Trainers that are not told their steps may be told how often they go through the data.
 _EPOCHS = ("num_train_epochs", "num_epochs", "max_epochs")
@@ -51,8 +53,8 @@ def in_force(profile: Profile, preset: Preset, document: Document | None, copies
     `copies` are those of the model, which share out a global batch.
     """
     said = _said(profile, preset, document, copies)
-    default = "default" if profile.trainer.kind != "script" else f"{preset.label}'s default"
-    own = _defaults(preset, document) if _is_its_own(profile, preset) else {}
+    default = f"{preset.label}'s default" if takes_field(profile, "trainer.preset") else "default"
+    own = _defaults(preset, document) if is_its_own(profile, preset) else {}
     values: dict[str, InForce] = {}
     for name in OWN - {"accumulation"}:
         chosen = getattr(profile.recipe, name)
@@ -63,7 +65,7 @@ def in_force(profile: Profile, preset: Preset, document: Document | None, copies
         elif name in own:
             values[name] = InForce(own[name], default)
         else:
-            values[name] = InForce(None, _unknown(profile, preset))
+            values[name] = InForce(None, trainer_of(profile).whose(profile, preset))
     steps = said.get("accumulation") or (InForce(own["accumulation"], default) if "accumulation" in own else None)
     whole = _global_batch(values["global_batch"], values["micro_batch"], steps, copies, default)
     return {**values, "global_batch": whole}
@@ -100,12 +102,12 @@ def folder_of(profile: Profile, preset: Preset) -> str:
     if trainer.working_directory:
         return trainer.working_directory
     named = trainer.script if preset.wants_script and trainer.script else trainer.config
-    return "" if trainer.kind != "script" or not named else named.rpartition("/")[0] or "/"
+    return named.rpartition("/")[0] or "/" if named and takes_field(profile, "trainer.script") else ""
 
 
 def own_output(profile: Profile, preset: Preset, document: Document | None) -> str:
     """Return the output folder that the user's own arguments or file name, empty where they name none."""
-    if profile.trainer.kind != "script":
+    if not takes_field(profile, "trainer.preset"):
         return ""
     options = [rule.option for rule in rules(preset) if rule.name == "output"]
     said = (look_up(option) for look_up, _ in _spoken(profile, preset, document) for option in options)
@@ -119,17 +121,6 @@ def _defaults(preset: Preset, document: Document | None) -> dict[str, Any]:
     values = document.values if document else {}
     decided = {condition(dropped.when) for dropped in without if at(values, dropped.key) is not None}
     return {name: value for name, value in preset.own.items() if name not in decided}
-
-
-def _is_its_own(profile: Profile, preset: Preset) -> bool:
-    """Tell whether the preset's defaults are those of what starts: not where a script takes its module's place."""
-    return profile.trainer.kind != "script" or not preset.module or not (preset.wants_script and profile.trainer.script)
-
-
-def _unknown(profile: Profile, preset: Preset) -> str:
-    if profile.trainer.kind == "nemo":
-        return "the recipe's own"
-    return f"{preset.label}'s own" if _is_its_own(profile, preset) and preset.module else "the script's own"
 
 
 def _global_batch(whole: InForce, micro: InForce, steps: InForce | None, copies: int, default: str) -> InForce:
@@ -148,7 +139,7 @@ def _global_batch(whole: InForce, micro: InForce, steps: InForce | None, copies:
 
 def _said(profile: Profile, preset: Preset, document: Document | None, copies: int) -> dict[str, InForce]:
     """Return the values that the user's own arguments and file say, by name."""
-    if profile.trainer.kind != "script":
+    if not takes_field(profile, "trainer.preset"):
         return {}
     known = list(rules(preset))
     spoken = _spoken(profile, preset, document)

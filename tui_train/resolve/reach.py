@@ -4,8 +4,8 @@ from tui_train.base.text import visible
 from tui_train.presets import PLACEHOLDERS
 from tui_train.profile.types import Profile
 from tui_train.resolve.resolve import MODEL_SIZE, Resolved
+from tui_train.trainers import takers, takes_field, trainer_of
 
-_SCRIPT_ONLY = frozenset({"trainer.script", "trainer.preset", "trainer.config"})
 # A trainer has them only where its preset, or an argument of the user's, passes them on.
 _PASSED_ON = {
     "trainer.model": "model",
@@ -17,7 +17,6 @@ _PASSED_ON = {
 }
 _SEVERAL_MACHINES = frozenset({"nodes.address", "nodes.port"})
 _CONTAINER_ONLY = frozenset({"container.image", "container.mounts", "container.shared_memory"})
-_NO_RECIPE = frozenset({"trainer.arguments", "trainer.working_directory"})
 # They are worked into other values, or into the environment.
 _OURS = frozenset({"recipe.lr_base_batch"})
 
@@ -47,15 +46,12 @@ def _not_there(key: str, profile: Profile) -> str:
 
 def _not_for_trainer(key: str, profile: Profile, resolved: Resolved | None) -> str:
     """Return why what trains does not take a value."""
-    kind, nemo = profile.trainer.kind, key.startswith("nemo.")
-    reasons = (
-        (nemo and kind != "nemo", "only a NeMo recipe takes it"),
-        (key == "nemo.peft" and profile.nemo.task != "finetune", "only a finetune takes it"),
-        (key in _SCRIPT_ONLY and kind != "script", "only a script of your own takes it"),
-        (key in _NO_RECIPE and kind == "nemo", "a NeMo recipe takes none"),
-    )
-    found = next((why for holds, why in reasons if holds), "")
-    return found or (_not_taken(key, resolved) if resolved else "")
+    able, mine = takers(key), trainer_of(profile)
+    if able and mine not in able:
+        return f"only {able[0].label} takes it" if len(able) == 1 else f"{mine.label} takes none"
+    if key == "nemo.peft" and profile.nemo.task != "finetune":
+        return "only a finetune takes it"
+    return _not_taken(key, resolved) if resolved else ""
 
 
 def _not_taken(key: str, resolved: Resolved) -> str:
@@ -85,5 +81,6 @@ def _not_passed(key: str, profile: Profile, resolved: Resolved) -> str:
         return ""
     if resolved.nemo and MODEL_SIZE & names:
         return "the weights decide"
-    who = {"builtin": "the built-in trainer", "nemo": "a NeMo recipe"}.get(profile.trainer.kind)
-    return f"{who} does not take it" if who else "this preset does not pass it"
+    if takes_field(profile, "trainer.preset"):
+        return "this preset does not pass it"
+    return f"{trainer_of(profile).label} does not take it"

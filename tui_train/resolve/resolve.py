@@ -10,14 +10,15 @@ from tui_train.base.versions import at_least
 from tui_train.facts.gpus import called, judge, recommended
 from tui_train.facts.types import ContainerImage, Facts, Gpu, Toolchain, Verdict
 from tui_train.launchers import LAUNCHERS, automatic, that_shard
-from tui_train.presets import Preset, preset, takes
+from tui_train.presets import Preset
 from tui_train.profile.fields import absolute
 from tui_train.profile.types import Launcher, Profile
 from tui_train.resolve import communication, fallbacks
 from tui_train.resolve.context import LadderContext
 from tui_train.resolve.in_force import InForce, in_force, own_output, settle
-from tui_train.trainers import nemo
+from tui_train.trainers import takes_field, trainer_of
 from tui_train.trainers.nemo import Flavour
+from tui_train.trainers.script import started
 
 # What accelerate shards by FSDP2 with, and since when: `FSDP2_PYTORCH_VERSION` in its constants.
 FSDP2 = (("torch", "2.6"), ("accelerate", "1.6"))
@@ -64,12 +65,13 @@ def resolve(profile: Profile, facts: Facts) -> Resolved:
     world_size = processes * profile.nodes.count
     if device == "cuda" and not starts.SEVERAL and not profile.hardware.gpus:
         gpus = gpus[:1]
-    flavour = nemo.flavour(toolchain) if profile.trainer.kind == "nemo" else None
-    chosen, taken = _told(profile, flavour, facts)
-    if profile.trainer.kind == "script" and starts.SETS_PRECISION:
+    trainer = trainer_of(profile)
+    chosen = trainer.preset(profile, toolchain, facts.presets)
+    taken = trainer.takes(profile, toolchain, chosen)
+    if takes_field(profile, "trainer.script") and starts.SETS_PRECISION:
         taken |= {"precision"}
     loads_model = bool(profile.trainer.model) and "model" in taken
-    copies = nemo.copies(profile, world_size)
+    copies = trainer.copies(profile, world_size)
     talks = communication.backend(profile.communication, cuda=device == "cuda", world_size=world_size)
     unsharded = _unsharded(launcher, device, chosen, toolchain, talks)
     offload = unsharded or fallbacks.too_little_host_memory(gpus, facts.machine.memory_total)
@@ -90,7 +92,7 @@ def resolve(profile: Profile, facts: Facts) -> Resolved:
         refused={"sharding": unsharded, "offload": offload, **refused},
         refuses_all=fallbacks.refuses_all(profile),
         eval_batch=fallbacks.eval_batch(chosen, document),
-        evaluates=profile.trainer.kind != "builtin",
+        evaluates=trainer.evaluates,
     )
     return Resolved(
         toolchain=toolchain,
@@ -103,7 +105,7 @@ def resolve(profile: Profile, facts: Facts) -> Resolved:
         launcher=launcher,
         backend=talks,
         preset=chosen,
-        nemo=flavour,
+        nemo=trainer.flavour(toolchain),
         room=room,
         values=values,
         settled=settled,
@@ -114,21 +116,8 @@ def resolve(profile: Profile, facts: Facts) -> Resolved:
 def _guessed(profile: Profile, chosen: Preset, values: Mapping[str, InForce]) -> bool:
     """Tell whether the batch of a script of the user's is taken from the defaults of the library that it may use."""
     sources = {values[name].source for name in ("micro_batch", "global_batch")}
-    own_script = profile.trainer.kind == "script" and started(profile, chosen) != chosen.module
+    own_script = takes_field(profile, "trainer.script") and started(profile, chosen) != chosen.module
     return own_script and any(source.endswith("default") for source in sources)
-
-
-def started(profile: Profile, chosen: Preset) -> str:
-    """Return the script or the module that a preset starts; empty where a script must be named and is not."""
-    return (profile.trainer.script if chosen.wants_script else "") or chosen.module
-
-
-def _told(profile: Profile, flavour: Flavour | None, facts: Facts) -> tuple[Preset, frozenset[str]]:
-    """Return how the recipe reaches the trainer, and which of its values do."""
-    if profile.trainer.kind == "nemo":
-        return nemo.preset(profile, flavour), nemo.takes(profile, flavour)
-    chosen = preset("builtin" if profile.trainer.kind == "builtin" else profile.trainer.preset, facts.presets)
-    return chosen, takes(chosen, profile.trainer.arguments)
 
 
 def lacks(profile: Profile, toolchain: Toolchain) -> str:
@@ -136,18 +125,16 @@ def lacks(profile: Profile, toolchain: Toolchain) -> str:
     if toolchain.problem:
         return toolchain.problem
     wanted = {"torch": toolchain.torch}
-    if profile.trainer.kind == "builtin" or "accelerate" in LAUNCHERS[_launcher(profile, ())].NEEDS:
-        wanted["accelerate"] = toolchain.accelerate
-    if profile.trainer.kind == "builtin":
-        wanted["transformers"] = toolchain.transformers
+    known = {**toolchain.packages, "accelerate": toolchain.accelerate, "transformers": toolchain.transformers}
+    needs = (*LAUNCHERS[_launcher(profile, ())].NEEDS, *trainer_of(profile).needs)
+    wanted |= {name: known.get(name) for name in needs}
     if profile.trainer.strategy.startswith("zero"):
         wanted["deepspeed"] = toolchain.packages.get("deepspeed")
     missing = [name for name, version in wanted.items() if version is None]
     if missing:
         return f"has no {', '.join(missing)}"
-    if profile.trainer.kind == "nemo":
-        found = nemo.lacks(toolchain.packages)
-        return f"has {found}" if found else ""
+    if found := trainer_of(profile).lacks(toolchain):
+        return f"has {found}"
     return _too_old_to_shard(toolchain) if profile.trainer.strategy == "fsdp2" else ""
 
 
@@ -170,8 +157,7 @@ def pick_toolchain(profile: Profile, facts: Facts) -> Toolchain | None:
         named = profile.trainer.python
         return next((found for found in facts.toolchains if named in {found.python, _whole(found.python)}), None)
     able = [found for found in facts.toolchains if not lacks(profile, found)]
-    if profile.trainer.kind == "nemo":
-        able.sort(key=nemo.order)
+    able.sort(key=trainer_of(profile).order)
     cards, driver = facts.machine.gpus, facts.machine.driver_cuda
     if profile.hardware.device != "cpu":
         for found in able:
@@ -207,7 +193,7 @@ def _unsharded(launcher: Launcher, device: str, preset: Preset, toolchain: Toolc
     if launcher not in (able := that_shard("fsdp2")):
         return f"only under {' or '.join(able)}"
     torch = toolchain.torch if toolchain else None
-    if talks == "gloo" and (why := communication.why_no_gloo(nemo=False, sharded=True, torch=torch)):
+    if talks == "gloo" and (why := communication.why_no_gloo(sharded=True, torch=torch)):
         return why
     return f"the chosen Python {old}" if toolchain and (old := _too_old_to_shard(toolchain)) else ""
 

@@ -7,8 +7,9 @@ from tui_train.presets import PLACEHOLDERS
 from tui_train.profile import batch, fields
 from tui_train.profile.types import Profile
 from tui_train.resolve.resolve import Resolved
+from tui_train.trainers import trainer_of
+from tui_train.trainers.builtin import SAMPLE
 
-SAMPLE = "sample.txt"
 # By a file's ending, what the library datasets reads it with.
 FORMATS = {"jsonl": "json", "json": "json", "parquet": "parquet", "csv": "csv", "txt": "text"}
 
@@ -35,7 +36,7 @@ def passed(first: Profile, edits: Iterable[str], resolved: Resolved) -> frozense
 
     A trainer of ours is passed all of them.
     """
-    if first.trainer.kind == "builtin":
+    if trainer_of(first).shipped:
         return frozenset(f"recipe.{name}" for name in resolved.values)
     keys = {key for key in fields.chosen(first) if key.startswith("recipe.")} | set(edits)
     # A scaled learning rate is another one than the trainer's own.
@@ -51,7 +52,7 @@ def values(  # noqa: PLR0913 - each is a thing of its own
     """
     recipe, trainer, world = profile.recipe, profile.trainer, resolved.world_size
     data: tuple[Word, ...] = trainer.data
-    if trainer.kind == "builtin" and not data:
+    if trainer_of(profile).shipped and not data:
         data = (in_run_dir(SAMPLE),)
     steps = accumulation(profile, resolved.copies)
     from_recipe: dict[str, Value | None] = {

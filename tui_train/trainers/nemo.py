@@ -18,7 +18,6 @@ from tui_train.base.versions import at_least
 from tui_train.facts.types import Facts, Gpu, Toolchain
 from tui_train.presets import Argument, Preset
 from tui_train.profile.batch import learning_rate
-from tui_train.profile.fields import nemo_files
 from tui_train.profile.types import Nemo, Profile
 from tui_train.trainers import nemo_settings
 from tui_train.trainers.nemo_file import NemoFile
@@ -176,9 +175,13 @@ def split(nemo: Nemo) -> int:
     return nemo.tensor_parallel * nemo.pipeline_parallel * nemo.context_parallel
 
 
-def copies(profile: Profile, world_size: int) -> int:
-    """Return how many copies of the model take samples of their own: the processes, but for what NeMo splits."""
-    return max(1, world_size // split(profile.nemo)) if profile.trainer.kind == "nemo" else world_size
+def files_of(profile: Profile) -> tuple[str, ...]:
+    """Return the files that NeMo opens where the profile names data: the index of a .bin, the .jsonl of a folder."""
+    trainer = profile.trainer
+    if profile.nemo.task == "pretrain":
+        named = (*trainer.data, *trainer.validation_data, *trainer.test_data)
+        return tuple(f"{path.removesuffix('.bin')}.idx" for path in named)
+    return tuple(f"{path}/{name}.jsonl" for path in trainer.data for name in ("training", "validation"))
 
 
 def attribute(recipe: str) -> bool:
@@ -204,7 +207,7 @@ def file(
     """Return what NeMo is told."""
     trainer, nemo, recipe = profile.trainer, profile.nemo, profile.recipe
     mine = takes_size(profile, found)
-    there = facts.paths.get(nemo_files(profile)[-1] if trainer.data else "", "file" if facts.elsewhere else "missing")
+    there = facts.paths.get(files_of(profile)[-1] if trainer.data else "", "file" if facts.elsewhere else "missing")
     validating = nemo.task == "pretrain" or there == "file"
     return NemoFile(
         path=FILES[found or "recipes"],
@@ -253,7 +256,7 @@ def notes(profile: Profile, found: Flavour | None, facts: Facts, toolchain: Tool
     if found == "recipes" and len(nemo_settings.unfused(toolchain)) > 1:
         said.append("Without Transformer Engine and Apex the recipe's fused kernels are off: PyTorch's AdamW trains.")
     if facts.elsewhere and profile.nemo.task == "finetune" and profile.trainer.data:
-        said.append(f"It validates on {visible(nemo_files(profile)[-1])}, which could not be looked for.")
+        said.append(f"It validates on {visible(files_of(profile)[-1])}, which could not be looked for.")
     if profile.nemo.mock_data:
         said.append("MOCK DATA: it trains on random tokens, only to see whether it runs. Nothing useful is learnt.")
     if found == "bridge":

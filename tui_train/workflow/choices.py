@@ -17,7 +17,7 @@ from tui_train.profile.types import Profile
 from tui_train.resolve import reach, strategies
 from tui_train.resolve.idle import all_idle
 from tui_train.resolve.resolve import Resolved, lacks
-from tui_train.trainers import nemo
+from tui_train.trainers import nemo, takes_field
 
 
 class Option(Struct, frozen=True):
@@ -101,7 +101,7 @@ def _launcher(profile: Profile, _facts: Facts, resolved: Resolved) -> tuple[Opti
         reason = ""
         if not launcher.SEVERAL and devices > 1:
             reason = f"starts one process, and {devices} are chosen"
-        elif not launcher.STARTS_RECIPES and profile.trainer.kind == "nemo":
+        elif not launcher.STARTS_RECIPES and takes_field(profile, "nemo"):
             reason = "NeMo runs under python or torchrun"
         elif "accelerate" in launcher.NEEDS and tool and not tool.accelerate:
             reason = "the chosen Python has no accelerate"

@@ -8,9 +8,9 @@ import msgspec
 from tui_train.facts import probe, remote, saved
 from tui_train.facts.gpus import all_blocked, judge, recommended, sets
 from tui_train.facts.types import Facts, Toolchain
-from tui_train.profile import fields
 from tui_train.profile.types import Profile
 from tui_train.resolve.resolve import pick_toolchain
+from tui_train.trainers import paths_of
 from tui_train.workflow.steps import elsewhere, look, named_python
 
 
@@ -47,7 +47,7 @@ def facts_for(profile: Profile, source: Source) -> Facts:
     if source.host:
         config = profile.trainer.config
         files = (config,) if config else ()
-        return elsewhere(profile, remote.to_plan(source.host, named_python(profile), fields.paths_of(profile), files))
+        return elsewhere(profile, remote.to_plan(source.host, named_python(profile), paths_of(profile), files))
     return look(profile)
 
 

@@ -25,13 +25,15 @@ from tui_train.profile import fields, store
 from tui_train.profile.types import Profile
 from tui_train.render.prepare import Prepared
 from tui_train.resolve.in_force import own_output
-from tui_train.resolve.resolve import resolve, started
+from tui_train.resolve.resolve import resolve
 from tui_train.runs import rundir
 from tui_train.runs.conflicts import taken
 from tui_train.runs.interrupts import NONE, Interrupts
 from tui_train.runs.rundir import RunDir
 from tui_train.runs.start import start
 from tui_train.runs.status import status
+from tui_train.trainers import paths_of, takes_field
+from tui_train.trainers.script import started
 
 
 class Named(Struct, frozen=True, kw_only=True):
@@ -52,11 +54,11 @@ def named(profile: Profile) -> Named:
     read = documents([config] if config else [])
     own = own_presets()
     return Named(
-        paths=probe.paths((*fields.paths_of(profile), *_own_output(profile, read, own))),
+        paths=probe.paths((*paths_of(profile), *_own_output(profile, read, own))),
         documents=read,
         presets=own,
         models={path: models.folder(path) for path in settings.models_of(profile, read)},
-        sources={script: source(script)} if script and profile.trainer.kind == "script" else {},
+        sources={script: source(script)} if script and takes_field(profile, "trainer.script") else {},
         wandb_key=has_key(),
         checkpoints=_checkpoints(profile),
     )
@@ -74,7 +76,7 @@ def _own_output(profile: Profile, read: dict[str, Document], own: Own) -> tuple[
 def _checkpoints(profile: Profile) -> dict[str, NemoCheckpoint]:
     """Return what the NeMo checkpoint is that the profile begins with."""
     model = profile.trainer.model
-    if profile.trainer.kind != "nemo" or not model:
+    if not takes_field(profile, "nemo") or not model:
         return {}
     try:
         found = Path(model, "context").is_dir()
@@ -146,7 +148,7 @@ class HelpQuestion(Struct, frozen=True, kw_only=True):
 def help_question(profile: Profile, facts: Facts) -> HelpQuestion:
     """Return how the profile's script is asked for its --help; Unavailable where there is none, or no Python for it."""
     resolved = resolve(profile, facts)
-    key = started(profile, resolved.preset) if profile.trainer.kind == "script" else ""
+    key = started(profile, resolved.preset) if takes_field(profile, "trainer.script") else ""
     if not key:
         raise Unavailable("there is no script to ask", "Name the file that trains.")
     if resolved.toolchain is None:
