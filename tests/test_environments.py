@@ -13,6 +13,7 @@ from support import facts, gpu, machine
 from tui_train import environments
 from tui_train.base import places
 from tui_train.base.errors import BadInput, CannotWrite, Unavailable
+from tui_train.cli import environments as printed
 from tui_train.environments import create as making
 from tui_train.facts import probe
 from tui_train.facts.wheels import Wheel, wheel
@@ -207,6 +208,6 @@ def test_the_list_says_what_nemo_a_python_has():
         ({}, "-"),
     ):
         (tool,) = facts(packages=packages).toolchains
-        assert environments._nemo(tool).startswith(said)
+        assert printed._nemo(tool).startswith(said)
     old = facts(gpus=cards("6.1", "8.6"))
-    assert environments._cards(old.toolchains[0], old.machine) == "1 of 2"
+    assert printed._cards(old.toolchains[0], old.machine) == "1 of 2"

@@ -47,8 +47,8 @@ from tui_train.tune.search import Setting, Trial
 from tui_train.tune.tune import Tuned
 from tui_train.wizard import wizard
 from tui_train.workflow import show
-from tui_train.workflow.steps import last, remember
 from tui_train.workflow import steps as workflow
+from tui_train.workflow.steps import last, remember
 
 SIZES = [(80, 24), (120, 40)]
 HOST = Machine(
