@@ -15,12 +15,12 @@ from tui_train.profile.types import Profile
 from tui_train.render.prepare import prepare
 from tui_train.resolve.resolve import resolve
 from tui_train.runs.rundir import RunDir
+from tui_train.targets.here import look
 from tui_train.tune import summary as words
 from tui_train.tune.search import Setting, best
 from tui_train.tune.space import space, trial_profile
 from tui_train.tune.trial import Watched
 from tui_train.tune.tune import DEADLINE, Tuned, tried, tune
-from tui_train.workflow.steps import look
 
 
 def grid(profile: Profile, facts: Facts, folder: Path) -> tuple[Tuned, str]:

@@ -132,7 +132,7 @@ class Wizard(Looking):
 
     @on(Anew)
     def _anew(self) -> None:
-        from tui_train.workflow.steps import last
+        from tui_train.workflow.session import last
 
         self.become(self._kept or last(), keep=False)
 
@@ -265,7 +265,7 @@ class Wizard(Looking):
         self._remember()
 
     def _remember(self) -> None:
-        from tui_train.workflow.steps import remember
+        from tui_train.workflow.session import remember
 
         with self._remembering:
             kept = self._kept

@@ -55,13 +55,13 @@ def _machine(_profile: Profile) -> Any:
 
 def _toolchains(profile: Profile) -> Any:
     from tui_train.facts import probe
-    from tui_train.workflow.steps import named_python
+    from tui_train.targets.here import named_python
 
     return probe.toolchains(named_python(profile))
 
 
 def _paths(profile: Profile) -> Any:
-    from tui_train.workflow.steps import named
+    from tui_train.targets.here import named
 
     return named(profile)
 
@@ -80,13 +80,13 @@ def _engines(_profile: Profile) -> Any:
 
 def _taken(profile: Profile) -> Any:
     from tui_train.runs.conflicts import taken
-    from tui_train.workflow.steps import met_at
+    from tui_train.targets.here import met_at
 
     return taken(met_at(profile))
 
 
 def _images(profile: Profile) -> Any:
-    from tui_train.workflow.steps import chosen_image
+    from tui_train.targets.here import chosen_image
 
     return chosen_image(profile)
 
@@ -209,7 +209,7 @@ class Looking(Guarded):
     @on(AskScript)
     def _ask_script(self) -> None:
         from tui_train.facts.script_help import ask_script
-        from tui_train.workflow.steps import help_question
+        from tui_train.workflow.help_question import help_question
 
         try:
             question = help_question(self.profile, self.facts or Facts(machine=Machine(hostname="")))

@@ -20,7 +20,7 @@ from tui_train.render import File, listed
 from tui_train.render.prepare import Prepared, prepare
 from tui_train.runs import rundir
 from tui_train.runs.rundir import RunDir
-from tui_train.workflow.steps import begin
+from tui_train.targets.here import submit
 
 from .messages import Become, Complaint, OpenRun
 from .step import Step
@@ -167,7 +167,7 @@ F2 mends what it can of the findings at the top; an error stops the start."""
     def _start(self, prepared: Prepared) -> None:
         assert prepared.plan is not None  # noqa: S101 - action_next has looked
         try:
-            run = begin(prepared, prepared.plan)
+            run = submit(prepared, prepared.plan)
         except TuiTrainError as error:
             self.app.call_from_thread(self._not_started, error)
         else:

@@ -27,7 +27,7 @@ from tui_train.profile import store
 from tui_train.runs import rundir
 from tui_train.supervisor.processes import boot_id, start_ticks
 from tui_train.workflow.machines import Source
-from tui_train.workflow.steps import remember
+from tui_train.workflow.session import remember
 
 _MACHINES = ("seed-3090-gt1030-3090", "two-3090", "strange-names", "64-cards", "one-card-lost", "no-cards")
 _LOGS = (

@@ -20,7 +20,7 @@ from tui_train.supervisor import commands, gpus
 from tui_train.supervisor.planned import Planned
 from tui_train.supervisor.processes import start_ticks
 from tui_train.supervisor.refused import Refused
-from tui_train.workflow.steps import begin
+from tui_train.targets.here import submit
 
 WHOLE = f"""GPU 0: NVIDIA GeForce RTX 3090 (UUID: {UUIDS[0]})
 GPU 1: NVIDIA GeForce RTX 3090 (UUID: {UUIDS[1]})"""
@@ -277,7 +277,7 @@ def test_a_start_waits_as_long_as_it_lives(smi, tmp_path, monkeypatch):
     monkeypatch.setattr(time, "monotonic", _fast(time.monotonic))
     smi(WHOLE, before="sleep 2")
     prepared = ready(*sleeping(tmp_path))
-    run = begin(prepared, prepared.plan)
+    run = submit(prepared, prepared.plan)
     try:
         assert run.script.is_file()
         assert status(run).live
@@ -310,7 +310,7 @@ def test_a_start_that_ends_without_a_training_leaves_no_folder(smi, tmp_path):
     smi(WHOLE.splitlines()[1], before="sleep 0.5")
     prepared = ready(*sleeping(tmp_path))
     with pytest.raises(Unavailable, match=f"did not start: launch.sh: the card {UUIDS[0]}"):
-        begin(prepared, prepared.plan)
+        submit(prepared, prepared.plan)
     assert rundir.all_runs() == ()
 
 

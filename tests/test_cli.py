@@ -539,7 +539,7 @@ def test_following_keeps_two_points_however_many_there_were(monkeypatch, capsys)
 def test_a_lost_quickstart_has_no_duration(monkeypatch, capsys):
     run = rundir.RunDir(Path("/runs/one"))
     monkeypatch.setattr(runs, "look", lambda profile: facts())
-    monkeypatch.setattr(runs, "begin", lambda *_: run)
+    monkeypatch.setattr(runs, "submit", lambda *_: run)
     lost = Status(state="lost", started=1795226679.0)
     monkeypatch.setattr(runs, "_stream", lambda run, ours: (Progress(), lost))
     with pytest.raises(SystemExit) as ended:

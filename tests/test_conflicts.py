@@ -25,7 +25,7 @@ from tui_train.runs.rundir import RunDir, all_runs
 from tui_train.runs.start import start
 from tui_train.runs.status import status
 from tui_train.runs.stop import stop
-from tui_train.workflow.steps import begin
+from tui_train.targets.here import submit
 
 
 @pytest.fixture
@@ -39,7 +39,7 @@ def begun():
             **{key.replace("__", "."): value for key, value in values.items()},
         })  # fmt: skip
         prepared = ready(chosen, where)
-        return begin(prepared, prepared.plan)
+        return submit(prepared, prepared.plan)
 
     yield make
     for run in all_runs():

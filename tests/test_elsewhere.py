@@ -21,6 +21,7 @@ from tui_train.checks import check
 from tui_train.facts import remote, saved
 from tui_train.facts.types import Facts
 from tui_train.profile.fields import put
+from tui_train.targets import here
 from tui_train.wizard import wizard
 from tui_train.workflow import machines
 from tui_train.workflow.machines import Source
@@ -320,5 +321,5 @@ def test_what_keeps_a_machine_from_being_known_is_said_before_the_wizard_opens(t
 
 
 def test_facts_of_this_machine_are_asked_where_no_other_is_named(monkeypatch):
-    monkeypatch.setattr(machines, "look", lambda _profile: facts())
+    monkeypatch.setattr(here, "look", lambda _profile: facts())
     assert machines.facts_for(profile(), Source()) == facts()

@@ -26,7 +26,7 @@ from tui_train.runs.start import start
 from tui_train.runs.status import status
 from tui_train.runs.stop import stop
 from tui_train.runs.tail import Tail
-from tui_train.workflow.steps import look
+from tui_train.targets.here import look
 
 pytestmark = [pytest.mark.engine, pytest.mark.training, pytest.mark.xdist_group("engines")]
 LIBRARIES = sysconfig.get_path("purelib")

@@ -272,7 +272,7 @@ async def test_a_fault_in_an_action_and_in_a_timer(machine: Any) -> None:
 
 
 @pytest.mark.parametrize(
-    "part", ["tui_train.workflow.steps.remember", "tui_train.screens.run.RunScreen.ask_before_leaving"]
+    "part", ["tui_train.workflow.session.remember", "tui_train.screens.run.RunScreen.ask_before_leaving"]
 )
 async def test_the_wizard_can_be_left_whatever_fails(machine: Any, tmp_path: Path, capsys: Any, part: str) -> None:
     app: Any = wizard()

@@ -15,7 +15,7 @@ from tui_train.base.places import last_profile, profiles_folder
 from tui_train.profile import fields, store
 from tui_train.profile.changes import Change, apply, diff
 from tui_train.profile.types import Profile
-from tui_train.workflow.steps import last, remember
+from tui_train.workflow.session import last, remember
 
 # What TOML and a program's arguments can hold.
 TEXT = st.text(st.characters(exclude_characters="\0", exclude_categories=("Cs",)), max_size=20) | st.sampled_from(

@@ -25,7 +25,7 @@ from tui_train.runs.status import status
 from tui_train.runs.stop import stop
 from tui_train.supervisor import lock
 from tui_train.supervisor.processes import start_ticks
-from tui_train.workflow.steps import begin
+from tui_train.targets.here import submit
 
 ROOT = pytest.mark.skipif(os.geteuid() != 0, reason="only root can mount, or be another user")
 
@@ -101,7 +101,7 @@ def events(run):
 def test_a_run_is_started_followed_and_ends():
     chosen = sleeping("--seconds=0.4")
     prepared = ready(chosen, facts())
-    run = begin(prepared, prepared.plan)
+    run = submit(prepared, prepared.plan)
     assert status(run).state == "running"
     assert run.path.parent == runs_folder()
     assert re.fullmatch(r"\d{8}-\d{6}-sleeper", run.name)

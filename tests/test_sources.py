@@ -18,7 +18,7 @@ from tui_train.facts.types import Document
 from tui_train.facts.wandb import has_key
 from tui_train.profile import fields, store
 from tui_train.profile.changes import apply
-from tui_train.workflow.steps import look
+from tui_train.targets.here import look
 
 PARSED = """
 from transformers import HfArgumentParser, Trainer, TrainingArguments

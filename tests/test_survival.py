@@ -18,7 +18,7 @@ from tui_train.runs.rundir import all_runs
 from tui_train.runs.start import start
 from tui_train.runs.status import status
 from tui_train.runs.stop import stop
-from tui_train.workflow.steps import remember
+from tui_train.workflow.session import remember
 
 pytestmark = pytest.mark.training
 assert terminals  # a fixture

@@ -21,7 +21,7 @@ from tui_train.runs.conflicts import taken
 from tui_train.runs.follow import ranks
 from tui_train.runs.listing import read_runs
 from tui_train.workflow import show
-from tui_train.workflow.steps import last
+from tui_train.workflow.session import last
 
 SOMEBODY = 65534
 AS_ROOT = pytest.mark.skipif(os.geteuid() != 0, reason="NOT TESTED: who owns what, which takes root")

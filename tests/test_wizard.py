@@ -46,9 +46,9 @@ from tui_train.runs.status import status
 from tui_train.tune.search import Setting, Trial
 from tui_train.tune.tune import Tuned
 from tui_train.wizard import wizard
+from tui_train.targets import here
 from tui_train.workflow import show
-from tui_train.workflow import steps as workflow
-from tui_train.workflow.steps import last, remember
+from tui_train.workflow.session import last, remember
 
 SIZES = [(80, 24), (120, 40)]
 HOST = Machine(
@@ -1068,7 +1068,7 @@ async def test_an_image_is_looked_into_without_holding_the_screen_up(
 
 async def test_an_image_is_looked_at_once_its_name_is_typed(machine: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[str] = []
-    monkeypatch.setattr(workflow, "chosen_image", lambda profile: asked.append(profile.container.image) or ())
+    monkeypatch.setattr(here, "chosen_image", lambda profile: asked.append(profile.container.image) or ())
     app = wizard()
     async with app.run_test(size=(120, 50)) as pilot:
         await keys("enter", "enter")(pilot)

@@ -34,9 +34,9 @@ from tui_train.runs.tail import Tail
 from tui_train.supervisor import curve
 from tui_train.supervisor.progress import Progress, advance
 from tui_train.supervisor.state import AttemptStatus, Status
+from tui_train.targets.here import look, submit
 from tui_train.wizard import open_wizard, terminal
 from tui_train.workflow import show
-from tui_train.workflow.steps import begin, look
 
 
 def run(reference: str, edits: tuple[str, ...], *, detach: bool) -> None:
@@ -45,7 +45,7 @@ def run(reference: str, edits: tuple[str, ...], *, detach: bool) -> None:
         prepared = prepare(profile := edited(load(reference), edits), look(profile))
         made = require(prepared, starts=True)
     with deferred(click.echo) as interrupts:
-        started = begin(prepared, made, interrupts)
+        started = submit(prepared, made, interrupts)
         with _lost_terminal(interrupts):
             show_machines(made)
         _watch(started, interrupts, detach=detach)
@@ -73,7 +73,7 @@ def quickstart(edits: tuple[str, ...]) -> None:
     with _before_a_start():
         prepared, made, on_cpu = _planned(edits)
     with deferred(click.echo) as interrupts:
-        begun = begin(prepared, made, interrupts)
+        begun = submit(prepared, made, interrupts)
         with _lost_terminal(interrupts):
             click.echo(f"3 Running in {visible(str(begun.path))}")
         progress, now = _keep(begun, interrupts)

@@ -11,12 +11,12 @@ from tui_train.base.errors import TuiTrainError
 from tui_train.base.text import table, visible
 from tui_train.cli.plans import edited, load, print_json
 from tui_train.profile import fields
+from tui_train.targets.here import look
 from tui_train.tune import summary as words
 from tui_train.tune.search import MOST
 from tui_train.tune.space import settings_of
 from tui_train.tune.tune import TABLE, Tuned, allowed, tune
 from tui_train.workflow.machines import Source, facts_for
-from tui_train.workflow.steps import look
 
 
 def run(reference: str, edits: tuple[str, ...], precisions: tuple[str, ...], seconds: int, *, as_json: bool) -> None:

@@ -5,13 +5,12 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from tui_train.facts import probe, remote, saved
+from tui_train.facts import probe, saved
 from tui_train.facts.gpus import all_blocked, judge, recommended, sets
 from tui_train.facts.types import Facts, Toolchain
 from tui_train.profile.types import Profile
 from tui_train.resolve.resolve import pick_toolchain
-from tui_train.trainers import paths_of
-from tui_train.workflow.steps import elsewhere, look, named_python
+from tui_train.targets import Target, target_of
 
 
 class Source(NamedTuple):
@@ -21,18 +20,17 @@ class Source(NamedTuple):
     toolchain: Path | None = None
     host: str = ""
 
+    @property
+    def target(self) -> Target:
+        """Where that is."""
+        return target_of(self.machine, self.host)
+
 
 def facts_from(source: Source) -> tuple[Facts, Toolchain | None]:
     """Return the facts that were asked for, and the toolchain for which to judge the cards."""
     own = saved.load_toolchain(source.toolchain) if source.toolchain else None
-    if source.machine:
-        found = saved.load_machine(source.machine)
-    elif source.host:
-        found = remote.facts(source.host)
-    elif own:
-        found = Facts(machine=probe.machine())
-    else:
-        found = look(Profile())
+    # Where another PyTorch is judged for, the Pythons of this machine are not asked.
+    found = Facts(machine=probe.machine()) if own and not source.target.name else source.target.survey()
     if own:
         return msgspec.structs.replace(found, toolchains=(own,)), own
     # Whether a card can train is a question to torch alone; the rest can be installed beside it.
@@ -42,13 +40,7 @@ def facts_from(source: Source) -> tuple[Facts, Toolchain | None]:
 
 def facts_for(profile: Profile, source: Source) -> Facts:
     """Return the facts that a plan of a profile needs, of this machine or of the one that is named."""
-    if source.machine:
-        return elsewhere(profile, saved.load_to_plan(source.machine))
-    if source.host:
-        config = profile.trainer.config
-        files = (config,) if config else ()
-        return elsewhere(profile, remote.to_plan(source.host, named_python(profile), paths_of(profile), files))
-    return look(profile)
+    return source.target.look(profile)
 
 
 def as_data(found: Facts, toolchain: Toolchain | None) -> dict[str, Any]:

@@ -1,15 +1,13 @@
-"""The steps that both front ends take: look, prepare, begin."""
+"""This machine: what is on it, and trainings that run on it."""
 
 import shutil
+from collections.abc import Callable
 from pathlib import Path
+from typing import BinaryIO
 
-import msgspec
 from msgspec import Struct
 
-from tui_train.base import secrets
-from tui_train.base.errors import BadInput, TuiTrainError, Unavailable
-from tui_train.base.files import PRIVATE, write_beside
-from tui_train.base.places import last_profile
+from tui_train.base.errors import BadInput, TuiTrainError
 from tui_train.facts import images, models, nemo_models, probe
 from tui_train.facts.documents import documents
 from tui_train.facts.models import ModelFolder
@@ -21,19 +19,19 @@ from tui_train.memory import settings
 from tui_train.plan.types import Plan
 from tui_train.presets import Own, OwnPreset, preset
 from tui_train.presets.own import own_presets
-from tui_train.profile import fields, store
 from tui_train.profile.types import Profile
 from tui_train.render.prepare import Prepared
 from tui_train.resolve.in_force import own_output
-from tui_train.resolve.resolve import resolve
 from tui_train.runs import rundir
 from tui_train.runs.conflicts import taken
 from tui_train.runs.interrupts import NONE, Interrupts
 from tui_train.runs.rundir import RunDir
 from tui_train.runs.start import start
 from tui_train.runs.status import status
+from tui_train.runs.stop import stop
+from tui_train.supervisor.regular import open_regular
+from tui_train.supervisor.state import Status
 from tui_train.trainers import paths_of, takes_field
-from tui_train.trainers.script import started
 
 
 class Named(Struct, frozen=True, kw_only=True):
@@ -107,19 +105,6 @@ def look(profile: Profile) -> Facts:
     )
 
 
-def elsewhere(profile: Profile, found: Facts) -> Facts:
-    """Return another machine's facts with what a plan needs besides, as far as it is on this one's disks.
-
-    A YAML file and a model's shape may be on both; where they are not here, a path there is no worse for it.
-    """
-    config = profile.trainer.config
-    read = found.documents or documents([config] if config else [])
-    folders = (path for path in settings.models_of(profile, read) if Path(path, "config.json").is_file())
-    return msgspec.structs.replace(
-        found, documents=read, presets=own_presets(), models={path: models.folder(path) for path in folders}
-    )
-
-
 def met_at(profile: Profile) -> int:
     """Return the port of this machine at which several machines are to meet; 0 where one trains alone."""
     return profile.nodes.port if profile.nodes.count > 1 else 0
@@ -136,29 +121,7 @@ def named_python(profile: Profile) -> tuple[str, ...]:
     return (profile.trainer.python,) if profile.trainer.python else ()
 
 
-class HelpQuestion(Struct, frozen=True, kw_only=True):
-    """How a script is asked for its --help; `key` is its place in Facts.help."""
-
-    key: str
-    python: str
-    words: tuple[str, ...]
-    folder: str
-
-
-def help_question(profile: Profile, facts: Facts) -> HelpQuestion:
-    """Return how the profile's script is asked for its --help; Unavailable where there is none, or no Python for it."""
-    resolved = resolve(profile, facts)
-    key = started(profile, resolved.preset) if takes_field(profile, "trainer.script") else ""
-    if not key:
-        raise Unavailable("there is no script to ask", "Name the file that trains.")
-    if resolved.toolchain is None:
-        raise Unavailable("no Python was found that could run the script", "Choose one (trainer.python).")
-    words = ("-m", key) if key == resolved.preset.module else (key,)
-    folder = profile.trainer.working_directory or key.rpartition("/")[0] or str(Path.cwd())
-    return HelpQuestion(key=key, python=resolved.toolchain.python, words=words, folder=folder)
-
-
-def begin(prepared: Prepared, made: Plan, interrupts: Interrupts = NONE) -> RunDir:
+def submit(prepared: Prepared, made: Plan, interrupts: Interrupts = NONE) -> RunDir:
     """Write the run folder of these very files and start it; whoever chose here may `remember` what was chosen."""
     interrupts.check("")
     run = rundir.create(made.name, prepared.files)
@@ -172,22 +135,32 @@ def begin(prepared: Prepared, made: Plan, interrupts: Interrupts = NONE) -> RunD
     return run
 
 
-def remember(profile: Profile) -> None:
-    """Keep the profile without secrets for the next session, if it can be written; nothing else depends on it."""
-    hidden = store.secret_entries(profile)
-    values = {name: value for name, value in profile.trainer.environment.items() if name not in hidden}
-    kept = fields.put(profile, "trainer.environment", values)
-    if any(sure for _, _, sure in secrets.in_words(profile.trainer.arguments)):
-        kept = fields.put(kept, "trainer.arguments", ())
-    try:
-        write_beside(last_profile(), store.dumps(kept), PRIVATE)
-    except TuiTrainError:
-        return
+class Here:
+    """This machine."""
 
+    name = ""
+    runs = True
 
-def last() -> Profile:
-    """Return the profile of the last session, the default where there is none that can be read."""
-    try:
-        return store.load(str(last_profile()))
-    except TuiTrainError:
-        return Profile()
+    def survey(self) -> Facts:
+        """Return the facts of the machine, without those of a profile."""
+        return look(Profile())
+
+    def look(self, profile: Profile) -> Facts:
+        """Return the facts that a profile needs; takes up to some seconds."""
+        return look(profile)
+
+    def submit(self, prepared: Prepared, made: Plan, interrupts: Interrupts = NONE) -> RunDir:
+        """Write the run folder and start it."""
+        return submit(prepared, made, interrupts)
+
+    def state(self, run: RunDir) -> Status:
+        """Return how a run stands."""
+        return status(run)
+
+    def stop(self, run: RunDir, *, waiting: Callable[[], None] = lambda: None, at_once: bool = False) -> Status:
+        """End a run and every process of it, and return its state."""
+        return stop(run, waiting=waiting, at_once=at_once)
+
+    def open_log(self, run: RunDir, attempt: int) -> BinaryIO:
+        """Open the log of an attempt for reading."""
+        return open_regular(run.attempt_log(attempt))

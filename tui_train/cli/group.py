@@ -1,0 +1,114 @@
+"""The command line: every wizard feature without a terminal UI. EXIT_CODES is the one table of exit codes."""
+
+import functools
+import os
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from tui_train import __version__
+from tui_train.base.errors import BadInput, CannotWrite, NotFound, TuiTrainError, Unavailable
+
+if TYPE_CHECKING:
+    from tui_train.workflow.machines import Source
+
+EXIT_CODES = (
+    (0, "done"),
+    (64, "wrong usage"),
+    (BadInput.exit_code, "a profile or value that cannot be used"),
+    (NotFound.exit_code, "no such run or profile"),
+    (Unavailable.exit_code, "the machine lacks something, or the plan cannot run here"),
+    (TuiTrainError.exit_code, "a fault of this program"),
+    (CannotWrite.exit_code, "a file cannot be written, or would be overwritten"),
+    (129, "ended by a lost terminal (SIGHUP)"),
+    (130, "ended by Ctrl-C"),
+    (137, "the run was lost: what started it was killed"),
+    (143, "the run was stopped, or the command ended by SIGTERM"),
+)
+
+_EPILOG = (
+    "Exit codes: "
+    + "; ".join(f"{code} {meaning}" for code, meaning in EXIT_CODES)
+    + (". run, quickstart, resume, logs --follow and, without a terminal, attach end with the training's own code.")
+)
+
+click.UsageError.exit_code = 64
+
+SET = click.option("--set", "edits", multiple=True, metavar="KEY=VALUE", help="Change a value; see `tui-train keys`.")
+FILE = click.Path(path_type=Path)
+JSON = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+
+
+class _Commands(click.Group):
+    """Commands that end as EXIT_CODES says, where click has codes of its own."""
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """List the commands with their whole sentences, which click cuts."""
+        rows = [(name, command.get_short_help_str(limit=200)) for name, command in sorted(self.commands.items())]
+        with formatter.section("Commands"):
+            formatter.write_dl(rows)
+
+    def invoke(self, ctx: click.Context) -> None:
+        try:
+            super().invoke(ctx)
+        except click.NoSuchOption as error:
+            from tui_train.profile.fields import similar_key
+
+            # A key of a profile is no option of its own.
+            key = similar_key(error.option_name.lstrip("-"))
+            takes_keys = error.ctx and any("--set" in one.opts for one in error.ctx.command.params)
+            if not key or not takes_keys:
+                raise
+            raise click.UsageError(f"{error.message} Did you mean --set {key}=VALUE?", error.ctx) from None
+        except BrokenPipeError:
+            # The reader is gone, `| head` for one: nobody is left to tell.
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            ctx.exit(0)
+        except (KeyboardInterrupt, click.Abort):
+            click.echo(err=True)
+            ctx.exit(130)
+
+
+def elsewhere(command: Callable[..., None]) -> Callable[..., None]:
+    """Add the options that name another machine, which become the one argument `source`."""
+
+    @click.option("--machine", metavar="FILE", type=FILE, help="For the machine in that file (`facts --save`).")
+    @click.option("--host", metavar="NAME", default=None, help="For another host, asked over ssh.")
+    @functools.wraps(command)
+    def wrapped(*arguments: Any, machine: Path | None, host: str | None, **options: Any) -> None:
+        command(*arguments, source=source_of(machine, host), **options)
+
+    return wrapped
+
+
+def source_of(machine: Path | None, host: str | None, toolchain: Path | None = None) -> "Source":
+    """Return the machine that options name; UsageError where they name two, or none that can be."""
+    from tui_train.workflow.machines import Source
+
+    if machine and host is not None:
+        raise click.UsageError("--machine and --host exclude each other.")
+    if host is not None and (not host or host.startswith("-")):
+        raise click.UsageError("--host wants the name of a host.")
+    return Source(machine, toolchain, host or "")
+
+
+@click.group(
+    cls=_Commands,
+    invoke_without_command=True,
+    epilog=_EPILOG,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+@click.version_option(__version__, message="tui-train %(version)s")
+@elsewhere
+@click.pass_context
+def cli(context: click.Context, source: "Source") -> None:
+    """Take a GPU machine to a running, resumable training. Without a command: the wizard."""
+    if context.invoked_subcommand is None:
+        from tui_train.wizard import open_wizard
+
+        context.exit(open_wizard(source=source))
+    if source.machine or source.host:
+        raise click.UsageError(f"--machine and --host come after the command: {context.invoked_subcommand}.")

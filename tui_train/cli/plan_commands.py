@@ -1,0 +1,180 @@
+"""The commands about machines, profiles and plans."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from tui_train.cli.group import FILE, JSON, SET, cli, elsewhere, source_of
+
+if TYPE_CHECKING:
+    from tui_train.workflow.machines import Source
+
+
+@cli.command()
+@JSON
+@click.option("--save", metavar="FILE", type=FILE, help="Write a machine file that a bug report can carry.")
+@click.option("--machine", metavar="FILE", type=FILE, help="Show the machine in that file, not this one.")
+@click.option("--host", metavar="NAME", default=None, help="Show another host, asked over ssh.")
+@click.option(
+    "--toolchain",
+    metavar="FILE",
+    type=FILE,
+    help="Judge the cards for the PyTorch in that file: JSON with torch, cuda and arch_list, as torch prints them.",
+)
+def facts(*, as_json: bool, save: Path | None, machine: Path | None, host: str | None, toolchain: Path | None) -> None:
+    """Print what this machine has: cards and whether they can train, host, Pythons."""
+    from tui_train.cli import plans
+
+    plans.facts(as_json=as_json, source=source_of(machine, host, toolchain), save=save)
+
+
+@cli.command()
+@click.argument("profile")
+@JSON
+@SET
+@elsewhere
+def plan(profile: str, edits: tuple[str, ...], source: "Source", *, as_json: bool) -> None:
+    """Print what a profile would start, and what is wrong with it."""
+    from tui_train.cli import plans
+
+    plans.plan(profile, edits, source, as_json=as_json)
+
+
+@cli.command()
+@click.argument("profile")
+@click.option(
+    "--trace", is_flag=True, help="Count it with the model's own code and fake tensors: some seconds, no GPU."
+)
+@click.option("--measure", is_flag=True, help="Take two real steps with random weights.")
+@JSON
+@SET
+@elsewhere
+def estimate(  # noqa: PLR0913 - one for each option
+    profile: str, edits: tuple[str, ...], source: "Source", *, trace: bool, measure: bool, as_json: bool
+) -> None:
+    """Print what memory a profile's training will take, by phase, and whether it fits."""
+    from tui_train.cli import estimate
+
+    if trace and measure:
+        raise click.UsageError("--trace and --measure exclude each other.")
+    how = "trace" if trace else "measure" if measure else ""
+    if how and (source.machine or source.host):
+        raise click.UsageError(f"--{how} runs on this machine: it says nothing of another one.")
+    estimate.estimate(profile, edits, how, source, as_json=as_json)
+
+
+@cli.command()
+@click.argument("profile")
+@click.option(
+    "--precision",
+    "precisions",
+    multiple=True,
+    type=click.Choice(["fp32", "bf16", "fp16"]),
+    help="Try this precision as well: it changes what is learned a little.",
+)
+@click.option(
+    "--seconds", type=click.IntRange(5, 3600), default=180, show_default=True, help="What a trial may take at most."
+)
+@click.option("--dry-run", is_flag=True, help="Show what would be tried, and try nothing.")
+@JSON
+@SET
+@elsewhere
+def tune(  # noqa: PLR0913 - one for each option
+    profile: str,
+    edits: tuple[str, ...],
+    precisions: tuple[str, ...],
+    seconds: int,
+    source: "Source",
+    *,
+    dry_run: bool,
+    as_json: bool,
+) -> None:
+    """Find the fastest micro batch and activation checkpointing that fit, by a few short real trainings."""
+    from tui_train.cli import tune
+
+    if dry_run:
+        tune.dry_run(profile, edits, precisions, source, as_json=as_json)
+        return
+    if source.machine or source.host:
+        raise click.UsageError("trials run on this machine: for another one there is only --dry-run.")
+    tune.run(profile, edits, precisions, seconds, as_json=as_json)
+
+
+@cli.command()
+@click.argument("profile")
+@click.argument("folder", type=click.Path(file_okay=False, path_type=Path))
+@click.option("--force", is_flag=True, help="Overwrite existing files.")
+@SET
+@elsewhere
+def export(profile: str, folder: Path, edits: tuple[str, ...], source: "Source", *, force: bool) -> None:
+    """Write launch.sh and what it needs to FOLDER; it runs without tui-train."""
+    from tui_train.cli import plans
+
+    plans.export(profile, folder, edits, source, force=force)
+
+
+@cli.command()
+@click.argument("image")
+@click.option("--engine", type=click.Choice(["docker", "podman", "apptainer"]), help="Ask this engine for it.")
+@click.option("--recipe", metavar="NAME", default="", help="See whether NeMo's recipe is in it, such as qwen25_500m.")
+@JSON
+def image(image: str, engine: str | None, recipe: str, *, as_json: bool) -> None:
+    """Print what IMAGE holds, and whether the cards are seen inside; it is never fetched."""
+    from tui_train.cli import plans
+
+    plans.image(image, engine or "", recipe, as_json=as_json)
+
+
+@cli.command()
+@JSON
+def profiles(*, as_json: bool) -> None:
+    """List the saved profiles."""
+    from tui_train.cli import plans
+
+    plans.profiles(as_json=as_json)
+
+
+@cli.command()
+@click.argument("name")
+@click.option("--like", metavar="PROFILE", default="quickstart", help="Begin with the values of this one.")
+@click.option("--force", is_flag=True, help="Replace a saved profile of that name.")
+@SET
+def new(name: str, like: str, edits: tuple[str, ...], *, force: bool) -> None:
+    """Save a profile under NAME."""
+    from tui_train.cli import plans
+
+    plans.new(name, like, edits, force=force)
+
+
+@cli.command()
+def keys() -> None:
+    """List the keys of a profile, with their defaults and meaning."""
+    from tui_train.cli import plans
+
+    plans.keys()
+
+
+@cli.command()
+@click.argument("name", required=False)
+@JSON
+def presets(name: str | None, *, as_json: bool) -> None:
+    """List the presets and what they pass to a script; with NAME, print that one as a start for your own."""
+    from tui_train.cli import presets
+
+    if name and as_json:
+        raise click.UsageError("--json is for the list, a preset is TOML: they exclude each other.")
+    if name:
+        presets.text(name)
+    else:
+        presets.show_all(as_json=as_json)
+
+
+@cli.command()
+@click.option("--python", metavar="PATH", default="", help="Ask this Python; else the first with NeMo.")
+@JSON
+def recipes(python: str, *, as_json: bool) -> None:
+    """List the NeMo recipes that a Python has."""
+    from tui_train.cli import environments
+
+    environments.list_recipes(python, as_json=as_json)

@@ -1,0 +1,100 @@
+"""The commands about runs."""
+
+from pathlib import Path
+
+import click
+
+from tui_train.cli.group import FILE, JSON, SET, cli
+
+
+@cli.command()
+@click.argument("profile")
+@click.option("--detach", is_flag=True, help="Start it and return at once.")
+@SET
+def run(profile: str, edits: tuple[str, ...], *, detach: bool) -> None:
+    """Run a profile and show its log; it goes on when the connection is lost."""
+    from tui_train.cli import runs
+
+    runs.run(profile, edits, detach=detach)
+
+
+@cli.command()
+@SET
+def quickstart(edits: tuple[str, ...]) -> None:
+    """Train a small model on sample text from start to end, with defaults."""
+    from tui_train.cli import runs
+
+    runs.quickstart(edits)
+
+
+@cli.command()
+@JSON
+def runs(*, as_json: bool) -> None:
+    """List the runs, newest first, with their state."""
+    from tui_train.cli import runs
+
+    runs.runs(as_json=as_json)
+
+
+@cli.command()
+@click.argument("run")
+@click.option("--follow", "-f", is_flag=True, help="Go on until the run ends.")
+@click.option("--attempt", type=click.IntRange(min=1), help="Only this attempt.")
+def logs(run: str, attempt: int | None, *, follow: bool) -> None:
+    """Print the log of RUN (an id, its beginning, `last`, or a folder)."""
+    from tui_train.cli import runs
+
+    if follow and attempt is not None:
+        raise click.UsageError("--follow shows what comes, --attempt what came: they exclude each other.")
+    runs.logs(run, attempt, follow=follow)
+
+
+@cli.command()
+@click.argument("log")
+@click.option("--exit-code", type=int, metavar="N", help="What the training of a LOG ended with, where that is known.")
+@JSON
+def diagnose(log: str, exit_code: int | None, *, as_json: bool) -> None:
+    """Print why LOG's training failed and what to do: any log, `-`, or a run (an id, `last`, a folder)."""
+    from tui_train.cli import diagnose
+
+    diagnose.diagnose(log, exit_code, as_json=as_json)
+
+
+@cli.command()
+@click.argument("run")
+def attach(run: str) -> None:
+    """Open RUN in the wizard; without a terminal, follow its log."""
+    from tui_train.cli import runs
+
+    runs.attach(run)
+
+
+@cli.command()
+@click.argument("run")
+@click.option("--now", is_flag=True, help="At once, without time to save.")
+def stop(run: str, *, now: bool) -> None:
+    """End RUN and every process of it."""
+    from tui_train.cli import runs
+
+    runs.stop(run, at_once=now)
+
+
+@cli.command()
+@click.argument("run")
+@click.option("--detach", is_flag=True, help="Start it and return at once.")
+def resume(run: str, *, detach: bool) -> None:
+    """Start RUN's script again: it resumes from the newest complete checkpoint."""
+    from tui_train.cli import runs
+
+    runs.resume(run, detach=detach)
+
+
+@cli.command()
+@click.argument("run")
+@click.argument("file", required=False, type=FILE)
+@click.option("--force", is_flag=True, help="Replace an existing file.")
+def report(run: str, file: Path | None, *, force: bool) -> None:
+    """Write RUN to one archive for a colleague or a bug report, without secrets."""
+    from tui_train.cli import runs
+
+    runs.report(run, file, force=force)

@@ -1,0 +1,60 @@
+"""Where a training runs, or is planned for: one class each, of one Protocol."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import BinaryIO, Protocol
+
+from tui_train.facts.types import Facts
+from tui_train.plan.types import Plan
+from tui_train.profile.types import Profile
+from tui_train.render.prepare import Prepared
+from tui_train.runs.interrupts import NONE, Interrupts
+from tui_train.runs.rundir import RunDir
+from tui_train.supervisor.state import Status
+from tui_train.targets.elsewhere import Host, MachineFile
+from tui_train.targets.here import Here
+
+
+class Target(Protocol):
+    """A place for trainings: `name` is empty for this machine, `runs` tells whether one can be started there.
+
+    Where none can, submit, state, stop and open_log raise Unavailable with what to do instead.
+    """
+
+    @property
+    def name(self) -> str:
+        """What the user calls it."""
+        ...
+
+    runs: bool
+
+    def survey(self) -> Facts:
+        """Return the facts of the machine, without those of a profile."""
+        ...
+
+    def look(self, profile: Profile) -> Facts:
+        """Return the facts that a profile needs; takes up to some seconds, so never on a screen's thread."""
+        ...
+
+    def submit(self, prepared: Prepared, made: Plan, interrupts: Interrupts = NONE) -> RunDir:
+        """Write the run folder of these very files and start it."""
+        ...
+
+    def state(self, run: RunDir) -> Status:
+        """Return how a run stands."""
+        ...
+
+    def stop(self, run: RunDir, *, waiting: Callable[[], None] = lambda: None, at_once: bool = False) -> Status:
+        """End a run and every process of it, and return its state."""
+        ...
+
+    def open_log(self, run: RunDir, attempt: int) -> BinaryIO:
+        """Open the log of an attempt for reading."""
+        ...
+
+
+def target_of(machine: Path | None = None, host: str = "") -> Target:
+    """Return the target that a command names: this machine where it names none."""
+    if machine:
+        return MachineFile(machine)
+    return Host(host) if host else Here()

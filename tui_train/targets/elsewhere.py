@@ -1,0 +1,100 @@
+"""Machines that can be looked at and planned for, and that run nothing from here: files and hosts."""
+
+from pathlib import Path
+from typing import BinaryIO, NoReturn
+
+import msgspec
+from msgspec import Struct
+
+from tui_train.base.errors import Unavailable
+from tui_train.facts import models, remote, saved
+from tui_train.facts.documents import documents
+from tui_train.facts.types import Facts
+from tui_train.memory import settings
+from tui_train.plan.types import Plan
+from tui_train.presets.own import own_presets
+from tui_train.profile.types import Profile
+from tui_train.render.prepare import Prepared
+from tui_train.runs.interrupts import NONE, Interrupts
+from tui_train.runs.rundir import RunDir
+from tui_train.supervisor.state import Status
+from tui_train.targets.here import named_python
+from tui_train.trainers import paths_of
+
+
+def _with_own(profile: Profile, found: Facts) -> Facts:
+    """Return another machine's facts with what a plan needs besides, as far as it is on this one's disks.
+
+    A YAML file and a model's shape may be on both; where they are not here, a path there is no worse for it.
+    """
+    config = profile.trainer.config
+    read = found.documents or documents([config] if config else [])
+    folders = (path for path in settings.models_of(profile, read) if Path(path, "config.json").is_file())
+    return msgspec.structs.replace(
+        found, documents=read, presets=own_presets(), models={path: models.folder(path) for path in folders}
+    )
+
+
+class _PlannedFor:
+    """A machine that a plan can be exported for."""
+
+    runs = False
+
+    def submit(self, prepared: Prepared, made: Plan, interrupts: Interrupts = NONE) -> RunDir:
+        """Raise Unavailable."""
+        del prepared, made, interrupts
+        _nothing_runs()
+
+    def state(self, run: RunDir) -> Status:
+        """Raise Unavailable."""
+        del run
+        _nothing_runs()
+
+    def stop(self, run: RunDir, *, waiting: object = None, at_once: bool = False) -> Status:
+        """Raise Unavailable."""
+        del run, waiting, at_once
+        _nothing_runs()
+
+    def open_log(self, run: RunDir, attempt: int) -> BinaryIO:
+        """Raise Unavailable."""
+        del run, attempt
+        _nothing_runs()
+
+
+def _nothing_runs() -> NoReturn:
+    raise Unavailable("nothing is started on another machine", "Export it, copy it there, and run: bash launch.sh")
+
+
+class MachineFile(_PlannedFor, Struct, frozen=True):
+    """The machine in a file that `tui-train facts --save` wrote."""
+
+    path: Path
+
+    @property
+    def name(self) -> str:
+        """The file."""
+        return str(self.path)
+
+    def survey(self) -> Facts:
+        """Return the facts in the file."""
+        return saved.load_machine(self.path)
+
+    def look(self, profile: Profile) -> Facts:
+        """Return them with what a plan needs besides."""
+        return _with_own(profile, saved.load_to_plan(self.path))
+
+
+class Host(_PlannedFor, Struct, frozen=True):
+    """A host that is asked over ssh."""
+
+    name: str
+
+    def survey(self) -> Facts:
+        """Return the facts of the host."""
+        return remote.facts(self.name)
+
+    def look(self, profile: Profile) -> Facts:
+        """Return the facts of the host that a plan needs."""
+        config = profile.trainer.config
+        files = (config,) if config else ()
+        return _with_own(profile, remote.to_plan(self.name, named_python(profile), paths_of(profile), files))
