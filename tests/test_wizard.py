@@ -43,10 +43,10 @@ from tui_train.render.prepare import prepare
 from tui_train.runs import conflicts as taken
 from tui_train.runs import rundir
 from tui_train.runs.status import status
+from tui_train.targets import here
 from tui_train.tune.search import Setting, Trial
 from tui_train.tune.tune import Tuned
 from tui_train.wizard import wizard
-from tui_train.targets import here
 from tui_train.workflow import show
 from tui_train.workflow.session import last, remember
 

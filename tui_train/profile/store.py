@@ -130,7 +130,7 @@ def check_preset(profile: Profile) -> None:
     """Raise BadInput where the profile names no preset that there is, or the built-in trainer's for a script."""
     trainer = profile.trainer
     known = tuple(name for name in dict.fromkeys((*presets(), *own_names())) if name != _BUILTIN)
-    if trainer.preset not in known and trainer.preset != _BUILTIN:
+    if trainer.preset not in known and not trainer.preset == trainer.kind == _BUILTIN:
         raise BadInput(f"trainer.preset is {visible(trainer.preset)!r}", fields.nearest(trainer.preset, known))
 
 
