@@ -3,6 +3,7 @@
 import os
 import subprocess
 import sys
+import zipfile
 from pathlib import Path
 
 import msgspec
@@ -15,6 +16,7 @@ from tui_train.base import places
 from tui_train.base.errors import BadInput, CannotWrite, Unavailable
 from tui_train.cli import environments as printed
 from tui_train.environments import create as making
+from tui_train.environments import pip_settings
 from tui_train.facts import probe
 from tui_train.facts.wheels import Wheel, wheel
 
@@ -94,18 +96,62 @@ def test_uv_and_pip_are_told_the_same():
     assert making.making(wanted, path, sys.executable, Wheel("", ""), "/bin/uv").commands[1][-1] == "torch==2.13.0"
 
 
-def test_uv_is_told_what_pip_is_set_to(monkeypatch):
+@pytest.fixture
+def pip_set(monkeypatch, tmp_path):
+    """Set pip by a file and by variables, and nothing of uv."""
     for name in [name for name in os.environ if name.startswith(("PIP_", "UV_"))]:
         monkeypatch.delenv(name)
-    monkeypatch.setenv("PIP_INDEX_URL", "https://mirror/simple")
-    monkeypatch.setenv("PIP_FIND_LINKS", "/wheels /more")
-    monkeypatch.setenv("PIP_CONFIG_FILE", os.devnull)
+
+    def write(lines="", **variables):
+        (tmp_path / "pip.conf").write_text(f"[global]\n{lines}")
+        monkeypatch.setenv("PIP_CONFIG_FILE", str(tmp_path / "pip.conf"))
+        for name, value in variables.items():
+            monkeypatch.setenv(name, value)
+        return pip_settings.read(sys.executable)
+
+    return write
+
+
+def test_uv_is_given_what_pip_is_set_to(pip_set, monkeypatch):
+    lines = "index-url = https://old/simple\nextra-index-url = https://a/s\n https://b/s\nno-index = no\n"
+    settings = pip_set(
+        f"{lines}[install]\npre = yes", PIP_INDEX_URL="https://mirror/simple", PIP_FIND_LINKS="/wheels /more"
+    )
+    assert pip_settings.without_equal(settings) == []
+    given = pip_settings.for_uv(settings)
+    assert given["UV_INDEX_URL"] == "https://mirror/simple"
+    assert given["UV_EXTRA_INDEX_URL"].split() == ["https://a/s", "https://b/s"]
+    assert given["UV_FIND_LINKS"] == "/wheels,/more"
+    assert given["UV_PRERELEASE"] == "allow"
+    assert "UV_NO_INDEX" not in given
     monkeypatch.setenv("UV_FIND_LINKS", "/mine")
-    told = making._as_uv(sys.executable)
-    assert told["UV_DEFAULT_INDEX"] == "https://mirror/simple"
-    assert "UV_FIND_LINKS" not in told
-    monkeypatch.delenv("UV_FIND_LINKS")
-    assert making._as_uv(sys.executable)["UV_FIND_LINKS"] == "/wheels,/more"
+    assert "UV_FIND_LINKS" not in pip_settings.for_uv(settings), "what is set for uv stays"
+
+
+@pytest.mark.parametrize(("line", "code"), [("retries = 3", 0), ("require-hashes = true", 1)])
+def test_a_setting_that_uv_has_no_equal_of_leaves_it_to_pip(pip_set, line, code):
+    pip_set(line)
+    done = subprocess.run([sys.executable, "-I", pip_settings.__file__], capture_output=True, text=True, check=False)
+    assert done.returncode == code, done.stderr
+
+
+def test_an_index_that_is_named_wins_over_that_of_pip(pip_set, tmp_path):
+    """The real uv asks the one that holds the builds for the cards, not the mirror."""
+    uv = making.find_uv()
+    if not uv:
+        pytest.skip("NOT TESTED: which index uv asks: there is no uv")
+    wheels = tmp_path / "named" / "thing"
+    wheels.mkdir(parents=True)
+    with zipfile.ZipFile(wheels / "thing-1-py3-none-any.whl", "w") as wheel:
+        wheel.writestr("thing-1.dist-info/METADATA", "Metadata-Version: 2.1\nName: thing\nVersion: 1\n")
+        wheel.writestr("thing-1.dist-info/WHEEL", "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n")
+        wheel.writestr("thing-1.dist-info/RECORD", "")
+    (wheels / "index.html").write_text('<a href="thing-1-py3-none-any.whl">thing-1-py3-none-any.whl</a>')
+    given = pip_settings.for_uv(pip_set(f"index-url = {(tmp_path / 'mirror').as_uri()}"))
+    command = [uv, "--no-config", "pip", "install", "--dry-run", "--no-cache", "--python", sys.executable]
+    command += ["--index-url", (tmp_path / "named").as_uri(), "thing"]
+    done = subprocess.run(command, env={**os.environ, **given}, capture_output=True, text=True, check=False)
+    assert "thing==1" in done.stderr
 
 
 def failing(path, *commands):

@@ -2,6 +2,7 @@
 
 import json
 import os
+import shlex
 import shutil
 import subprocess
 import sys
@@ -245,45 +246,67 @@ def test_cards_for_which_there_is_no_build_get_the_small_one_and_the_reason():
     assert "NVIDIA's own PyTorch for Jetson" in " ".join(said)
 
 
-# Notes what it is told and installs nothing.
+# They note what they are told and install nothing; where uv is to fail, it says so by its exit code.
 PIP = """\
 import sys
 with open({notes!r}, "a") as notes:
-    notes.write(" ".join(sys.argv[1:]) + "\\n")
+    notes.write("pip " + " ".join(sys.argv[1:]) + "\\n")
+"""
+UV = """\
+#!/bin/sh
+[ "$1" = --version ] || printf 'uv %s\\n' "$*" >> {notes}
+[ "$1" = --version ] || [ ! -e {notes}.uv-fails ]
 """
 
 
-@pytest.fixture
-def made(tmp_path):
-    """A checkout, and a Python path with a pip that notes, and what asks the driver."""
+@pytest.fixture(scope="module")
+def checkout(tmp_path_factory):
+    """A checkout, and a PATH and a Python path with a uv and a pip that note, and what asks the driver."""
     if not shutil.which("timeout"):
         pytest.skip("NOT TESTED, for want of coreutils: what make run installs")
-    (tmp_path / "path" / "pip").mkdir(parents=True)
-    (tmp_path / "path" / "pip" / "__init__.py").touch()
-    (tmp_path / "path" / "pip" / "__main__.py").write_text(PIP.format(notes=str(tmp_path / "notes")))
-    for name in ("click", "msgspec", "platformdirs", "psutil", "pynvml", "yaml", "tomli", "tomli_w"):
+    folder = tmp_path_factory.mktemp("make run")
+    (folder / "path" / "pip").mkdir(parents=True)
+    (folder / "path" / "pip" / "__init__.py").touch()
+    (folder / "path" / "pip" / "__main__.py").write_text(PIP.format(notes=str(folder / "notes")))
+    for name in ("click", "msgspec", "packaging", "platformdirs", "psutil", "pynvml", "yaml", "tomli", "tomli_w"):
         if spec := find_spec(name):
             where = Path(spec.origin)
             where = where.parent if where.name == "__init__.py" else where
-            (tmp_path / "path" / where.name).symlink_to(where)
-    return copied(tmp_path), tmp_path
+            (folder / "path" / where.name).symlink_to(where)
+    (folder / "bin").mkdir()
+    (folder / "bin" / "uv").write_text(UV.format(notes=shlex.quote(str(folder / "notes"))))
+    (folder / "bin" / "uv").chmod(0o755)
+    return copied(folder), folder
+
+
+@pytest.fixture
+def made(checkout):
+    """The checkout, whose .venv is of before a change of what is needed: making it takes longer than what is tested."""
+    tree, folder = checkout
+    if (tree / ".venv" / ".ready").exists():
+        (tree / ".venv" / ".ready").write_text(f"{tree}\nbefore\n\nrun\n")
+    yield checkout
+    (folder / "notes.uv-fails").unlink(missing_ok=True)
 
 
 def make_run(made, on, **variables):
-    """What make run tells, and what pip was told."""
+    """What make run prints, and what uv was told to install, or pip where uv was not asked or failed."""
     tree, folder = made
     left = {name: value for name, value in os.environ.items() if name not in {"TORCH", "PIP_ARGS", "PYTHON"}}
     base = Path(sys.base_prefix, "bin", "python3")
-    told = {"PYTHONPATH": str(folder / "path"), "PYTHON": str(base), **driver_environment(on), **variables}
+    more = {"PYTHONPATH": str(folder / "path"), "PYTHON": str(base), **driver_environment(on), **variables}
+    more["PATH"] = f"{folder / 'bin'}:{os.environ['PATH']}"
     command = ["bash", ".ci/environment", "run"]
     pipe, both = subprocess.PIPE, subprocess.STDOUT
-    done = subprocess.run(command, cwd=tree, env={**left, **told}, stdout=pipe, stderr=both, text=True, check=False)
+    done = subprocess.run(command, cwd=tree, env={**left, **more}, stdout=pipe, stderr=both, text=True, check=False)
     assert done.returncode == 0, done.stdout
-    notes = [line for line in (folder / "notes").read_text().splitlines() if "install" in line]
+    installer, last = ("pip", "--progress-bar off") if (folder / "notes.uv-fails").exists() else ("uv", "-best-match")
+    notes = [line for line in (folder / "notes").read_text().splitlines() if line.startswith(installer)]
     (folder / "notes").unlink()
-    return done.stdout, [line.partition("--progress-bar off ")[2].strip() for line in notes if "-qq" in line]
+    return done.stdout, [line.partition(last)[2].strip() for line in notes if last in line]
 
 
+@pytest.mark.xdist_group("make run")
 @pytest.mark.skipif(find_spec("torch") is None, reason="its absence elsewhere is what is tested")
 @pytest.mark.parametrize(
     ("on", "torch", "why"),
@@ -302,16 +325,26 @@ def test_make_run_installs_the_torch_for_the_cards(made, on, torch, why):
     assert "PIP_ARGS=" in said
 
 
+@pytest.mark.xdist_group("make run")
 @pytest.mark.skipif(find_spec("torch") is None, reason="its absence elsewhere is what is tested")
-def test_make_run_takes_the_torch_that_is_named(made):
+@pytest.mark.parametrize("uv_fails", [False, True])
+def test_make_run_takes_the_torch_that_is_named(made, uv_fails):
+    if uv_fails:
+        (made[1] / "notes.uv-fails").touch()
     said, asked = make_run(made, "p40-v100", TORCH="2.9.1")
     assert asked == ["-e .[train-libraries] torch==2.9.1"]
     assert "Taking" not in said
 
 
+@pytest.mark.xdist_group("make run")
 @pytest.mark.skipif(find_spec("torch") is None, reason="its absence elsewhere is what is tested")
 def test_make_run_leaves_the_choice_to_pip_where_there_is_no_card(made):
-    said, asked = make_run(made, "no-cards")
+    for again in (False, True):
+        if again:
+            with (made[0] / "pyproject.toml").open("a") as project:
+                project.write("\n")
+        said, asked = make_run(made, "no-cards")
+        assert not again or said.startswith("Installing into .venv")
     assert asked[-1] == "-e .[train]"
     assert not any("torch==" in words for words in asked)
     assert "Taking" not in said

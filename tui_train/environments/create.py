@@ -1,6 +1,5 @@
 """Makes an environment that trains, and proves that it does; what did not succeed is removed."""
 
-import ast
 import os
 import re
 import shlex
@@ -16,7 +15,7 @@ from tui_train import environments
 from tui_train.base.errors import CannotWrite, Unavailable
 from tui_train.base.files import writing
 from tui_train.base.text import counted, visible
-from tui_train.environments import Set
+from tui_train.environments import Set, pip_settings
 from tui_train.facts import probe
 from tui_train.facts.ask import ask
 from tui_train.facts.gpus import judge
@@ -26,8 +25,6 @@ from tui_train.facts.wheels import Wheel, of_machine
 
 # Importing torch for the first time reads a gigabyte.
 _PATIENCE = 180.0
-# What pip is set to, and the variable by which uv, which reads none of pip's settings, is told the same.
-_OF_PIP = {"index-url": "UV_DEFAULT_INDEX", "extra-index-url": "UV_INDEX", "find-links": "UV_FIND_LINKS"}
 
 # A name and a password in an address: all that stands before its last @.
 _SECRET = re.compile(r"://[^/\s]*@")
@@ -60,7 +57,8 @@ def making(wanted: Set, path: Path, python: str, wheel: Wheel, uv: str) -> Makin
         begin = (python, "-m", "venv", str(path))
         install = (inside, "-m", "pip", "install", "--progress-bar", "off")
     commands = (begin, (*install, *index, torch), (*install, "-r", str(wanted.lock)))
-    return Making(wanted=wanted, path=path, commands=commands, variables=_as_uv(python) if uv else {})
+    variables = pip_settings.for_uv(pip_settings.read(python)) if uv else {}
+    return Making(wanted=wanted, path=path, commands=commands, variables=variables)
 
 
 def find_uv() -> str:
@@ -83,24 +81,6 @@ def fits(wanted: Set, python: str) -> bool:
     """Tell whether an interpreter is of a version that the set works with."""
     told = ask([python, "-c", "import sys; print(*sys.version_info[:2])"], 10, folder=None).out.split()
     return told[:1] == [b"3"] and wanted.oldest <= int(told[1]) <= wanted.newest
-
-
-def _as_uv(python: str) -> dict[str, str]:
-    """Return what pip is set to, by variables or files, as the variables of uv; those that are set already win."""
-    told = ask([python, "-m", "pip", "config", "list"], 20, folder=None).out.decode("utf-8", "replace")
-    found: dict[str, list[str]] = {}
-    for line in told.splitlines():
-        key, equals, value = line.partition("=")
-        if equals and (name := key.rpartition(".")[2]) in _OF_PIP:
-            found.setdefault(name, []).extend(str(ast.literal_eval(value)).split())
-    variables = {}
-    for name, values in found.items():
-        between = "," if name == "find-links" else " "
-        variables[_OF_PIP[name]] = between.join(dict.fromkeys(values))
-    if "UV_INDEX" in variables:
-        # As pip does: the newest of all indexes, not the first index that has the name.
-        variables["UV_INDEX_STRATEGY"] = "unsafe-best-match"
-    return {name: value for name, value in variables.items() if name not in os.environ}
 
 
 def create(plan: Making, machine: Machine, say: Callable[[str], None]) -> Toolchain:
