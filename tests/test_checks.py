@@ -734,7 +734,15 @@ FAULTS = {
         at_logout(removes_shared_memory=True),
         "note",
         "hardware.device",
-        "when you log out (RemoveIPC=yes",
+        "RemoveIPC=yes",
+        False,
+    ),
+    "logind that does not answer": (
+        {},
+        at_logout(unknown="it did not answer in time"),
+        "note",
+        "hardware.device",
+        "it did not answer in time",
         False,
     ),
     "token among the arguments": (

@@ -176,56 +176,79 @@ def test_nothing_clashes_with_nothing():
     assert clash(Taken(gpus=UUIDS, outputs=("/a",), port=5), Taken()) == ""
 
 
-LOGIND = "[Login]\n#KillUserProcesses=no\n#KillExcludeUsers=root\n#RemoveIPC=yes\n"
+IN_FORCE = {
+    "KillUserProcesses": "b false", "KillOnlyUsers": "as 0", "KillExcludeUsers": 'as 1 "root"', "RemoveIPC": "b true",
+}  # fmt: skip
+KILLS = {"KillUserProcesses": "b true"}
+BOB_AND_ROOT = {"KillOnlyUsers": 'as 2 "bob" "root"'}
 USER = 12345
 
 
+@pytest.fixture
+def logind(tmp_path, monkeypatch):
+    """Make a machine with systemd, whose busctl is a program that prints the properties that it is asked for."""
+    (tmp_path / "run/systemd/system").mkdir(parents=True)
+    (tmp_path / "bin").mkdir()
+    monkeypatch.setenv("PATH", f"{tmp_path / 'bin'}:/usr/bin:/bin")
+
+    def answers(script=None, **settings):
+        lines = [f"{name}) echo '{value}' ;;" for name, value in {**IN_FORCE, **settings}.items()]
+        body = script or "\n".join(["for name; do case $name in", *lines, "esac; done"])
+        (tmp_path / "bin/busctl").write_text(f"#!/bin/bash\n{body}\n")
+        (tmp_path / "bin/busctl").chmod(0o755)
+        return tmp_path
+
+    return answers
+
+
 @pytest.mark.parametrize(
-    ("files", "uid", "kills", "removes"),
+    ("settings", "uid", "kills", "removes"),
     [
         ({}, USER, False, True),
         ({}, 0, False, False),
-        ({"etc/systemd/logind.conf": LOGIND}, USER, False, True),
-        ({"etc/systemd/logind.conf": LOGIND.replace("#Kill", "Kill").replace("ses=no", "ses=yes")}, USER, True, True),
-        ({"etc/systemd/logind.conf": LOGIND.replace("#Kill", "Kill").replace("ses=no", "ses=yes")}, 0, False, False),
-        ({"etc/systemd/logind.conf": LOGIND.replace("ses=no", "ses=yes")}, USER, True, True),
-        ({"etc/systemd/logind.conf": "[Login]\nKillUserProcesses=yes\n#KillUserProcesses=no\n"}, USER, True, True),
-        ({"etc/systemd/logind.conf": "[Login]\nRemoveIPC = no\n"}, USER, False, False),
-        ({"etc/systemd/logind.conf.d/a.conf": "[Login]\nKillUserProcesses=1\n#RemoveIPC=no\n"}, USER, True, True),
-        (
-            {
-                "etc/systemd/logind.conf.d/b.conf": "[Login]\nKillUserProcesses=no\n",
-                "usr/lib/systemd/logind.conf.d/a.conf": "[Login]\nKillUserProcesses=yes\n",
-            },
-            USER, False, True,
-        ),
-        (
-            {
-                "etc/systemd/logind.conf.d/a.conf": "[Login]\nKillUserProcesses=no\n",
-                "usr/lib/systemd/logind.conf.d/a.conf": "[Login]\nKillUserProcesses=yes\n",
-            },
-            USER, False, True,
-        ),
-        ({"etc/systemd/logind.conf": "[Login]\nKillUserProcesses=yes\nKillOnlyUsers=bob\n"}, USER, False, True),
-        ({"etc/systemd/logind.conf": b"\xff\xfe\x00KillUserProcesses"}, USER, False, True),
+        (KILLS, USER, True, True),
+        (KILLS, 0, False, False),
+        (KILLS | {"KillExcludeUsers": "as 0"}, 0, True, False),
+        (KILLS | BOB_AND_ROOT, USER, False, True),
+        (KILLS | BOB_AND_ROOT | {"KillExcludeUsers": "as 0"}, 0, True, False),
+        ({"RemoveIPC": "b false"}, USER, False, False),
     ],
-)  # fmt: skip
-def test_what_a_logout_does(tmp_path, files, uid, kills, removes):
-    assert logout.read(tmp_path, uid) is None
-    (tmp_path / "run/systemd/system").mkdir(parents=True)
-    for name, text in files.items():
-        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
-        (tmp_path / name).write_bytes(text if isinstance(text, bytes) else text.encode())
-    assert logout.read(tmp_path, uid) == Logout(kills=kills, removes_shared_memory=removes)
+)
+def test_what_a_logout_does(logind, settings, uid, kills, removes):
+    assert logout.read(logind(**settings), uid) == Logout(kills=kills, removes_shared_memory=removes)
 
 
-def test_who_lingers_keeps_the_shared_memory(tmp_path, monkeypatch):
+def test_who_lingers_keeps_the_shared_memory(logind, monkeypatch):
     monkeypatch.setattr(logout, "_name", lambda _: "bob")
+    root = logind()
+    assert logout.read(root, USER).removes_shared_memory
+    (root / "var/lib/systemd/linger").mkdir(parents=True)
+    (root / "var/lib/systemd/linger/bob").touch()
+    assert not logout.read(root, USER).removes_shared_memory
+
+
+@pytest.mark.parametrize(
+    ("script", "why"),
+    [
+        ("echo 'Failed to connect to bus' >&2; exit 1", "Failed to connect to bus"),
+        ("echo b true", "no usable answer"),
+        ("echo b true; echo as 0; echo as 1 '\"'; echo b true", "no usable answer"),
+        ("exec sleep 60", "in time"),
+        ("printf '\\377\\376='", "no usable answer"),
+    ],
+)
+def test_where_logind_does_not_answer_it_is_unknown(logind, monkeypatch, script, why):
+    monkeypatch.setattr(logout, "_PATIENCE", 0.5)
+    found = logout.read(logind(script), USER)
+    assert (found.kills, found.removes_shared_memory) == (False, False)
+    assert why in found.unknown
+
+
+def test_without_busctl_it_is_unknown_and_without_systemd_it_is_no_question(tmp_path, monkeypatch):
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert logout.read(tmp_path, USER) is None
     (tmp_path / "run/systemd/system").mkdir(parents=True)
-    assert logout.read(tmp_path, USER).removes_shared_memory
-    (tmp_path / "var/lib/systemd/linger").mkdir(parents=True)
-    (tmp_path / "var/lib/systemd/linger/bob").touch()
-    assert not logout.read(tmp_path, USER).removes_shared_memory
+    assert logout.read(tmp_path, USER).unknown
 
 
 def test_this_machine_is_asked():

@@ -15,7 +15,6 @@ from test_untrusted import DEEP, ENDED, EVENT, POWERLESS, endless, fifo, folder,
 from tui_train.base.errors import BadInput, TuiTrainError, Unavailable
 from tui_train.diagnose import of_run
 from tui_train.diagnose.evidence import of_log
-from tui_train.facts import logout
 from tui_train.runs.search import find
 from tui_train.runs.start import start
 from tui_train.runs.status import status
@@ -191,10 +190,6 @@ def test_an_image_with_pipes_among_its_recipes_is_looked_through(tmp_path):
 
 @pytest.mark.parametrize("place", ["pipe", "endless", "large"])
 def test_files_of_the_machine_are_read_with_limits(place, tmp_path, monkeypatch):
-    (tmp_path / "run/systemd/system").mkdir(parents=True)
-    (tmp_path / "etc/systemd/logind.conf.d").mkdir(parents=True)
-    PLACES[place](tmp_path / "etc/systemd/logind.conf.d/a.conf")
-    assert logout.read(tmp_path)
     monkeypatch.setenv("HOME", str(tmp_path))
     (tmp_path / ".conda").mkdir()
     PLACES[place](tmp_path / ".conda/environments.txt")

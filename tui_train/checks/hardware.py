@@ -84,6 +84,10 @@ def logout(_profile: Profile, facts: Facts, resolved: Resolved) -> Iterator[Find
         message = "this machine empties your part of /dev/shm when you log out (RemoveIPC=yes in logind.conf)"
         remedy = "NCCL talks through it: `loginctl enable-linger` keeps it."
         yield Finding(level="note", key="hardware.device", message=message, remedy=remedy)
+    if found and found.unknown:
+        message = f"unknown whether this machine ends your processes when you log out: {found.unknown}"
+        remedy = "See KillUserProcesses and RemoveIPC in `man logind.conf`, or stay logged in."
+        yield Finding(level="note", key="hardware.device", message=message, remedy=remedy)
 
 
 def processes(profile: Profile, _facts: Facts, resolved: Resolved) -> Iterator[Finding]:

@@ -74,10 +74,14 @@ class Gpu(Struct, frozen=True, kw_only=True):
 
 
 class Logout(Struct, frozen=True, kw_only=True):
-    """What a logout does: `kills` all processes of the user, and `removes_shared_memory` of theirs."""
+    """What a logout does: `kills` all processes of the user, and `removes_shared_memory` of theirs.
+
+    `unknown` says why logind did not answer; then both are False.
+    """
 
     kills: bool = False
     removes_shared_memory: bool = False
+    unknown: str = ""
 
 
 class Taken(Struct, frozen=True, kw_only=True):
