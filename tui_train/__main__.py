@@ -63,9 +63,9 @@ def _start(arguments: list[str]) -> int:
 
         sys.stdout.write(f"tui-train {__version__}\n")
         return 0
-    from tui_train.cli.app import cli
+    from tui_train.cli.app import run_command_line
 
-    return int(cli(standalone_mode=True) or 0)
+    return run_command_line(arguments)
 
 
 if __name__ == "__main__":

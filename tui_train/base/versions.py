@@ -1,14 +1,17 @@
-"""Versions of libraries, as they are installed: "2.13.0+cpu", "1.15.0.dev0"."""
+"""Versions of libraries, as they are installed: "2.13.0+cpu", "2.9.0a0+50eac811a6.nv25.09".
 
-import re
+One before a release counts as that release: the builds of NVIDIA's containers are named so, and have what it has.
+"""
 
-_NUMBERS = re.compile(r"\d{1,6}(?:\.\d{1,6})*", re.ASCII)
+import functools
+
+from packaging.version import Version
 
 
 def at_least(version: str | None, wanted: str) -> bool:
-    """Tell whether a version is `wanted` or newer; one that tells nothing is taken to be new."""
-    found = _numbers(version or "")
-    return not found or found >= _numbers(wanted)
+    """Tell whether a version is `wanted` or newer; one that cannot be read is taken to be new."""
+    found = _release(version or "")
+    return found is None or found >= Version(wanted)
 
 
 def older(version: str | None, than: str) -> bool:
@@ -18,12 +21,19 @@ def older(version: str | None, than: str) -> bool:
 
 def known_since(version: str | None, wanted: str) -> bool:
     """Tell whether a version is known, and is `wanted` or newer."""
-    return bool(_numbers(version or "")) and at_least(version, wanted)
+    return _release(version or "") is not None and at_least(version, wanted)
 
 
-def _numbers(version: str) -> tuple[int, ...]:
-    match = _NUMBERS.match(version)
-    numbers = [int(part) for part in match[0].split(".")] if match else []
-    while numbers and numbers[-1] == 0:
-        numbers.pop()
-    return tuple(numbers)
+def major(version: str | None) -> int | None:
+    """Return the first number of a version; None where it cannot be read."""
+    found = _release(version or "")
+    return found.major if found else None
+
+
+@functools.lru_cache(maxsize=256)
+def _release(version: str) -> Version | None:
+    """Return a version without what makes it a build of its own or one before its release."""
+    try:
+        return Version(Version(version).base_version)
+    except ValueError:  # the texts are from outside, and a number may be too long for int
+        return None

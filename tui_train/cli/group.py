@@ -15,9 +15,11 @@ from tui_train.base.errors import BadInput, CannotWrite, NotFound, TuiTrainError
 if TYPE_CHECKING:
     from tui_train.workflow.machines import Source
 
+# Of click it is 2, which a training may end with.
+_WRONG_USAGE = 64
 EXIT_CODES = (
     (0, "done"),
-    (64, "wrong usage"),
+    (_WRONG_USAGE, "wrong usage"),
     (BadInput.exit_code, "a profile or value that cannot be used"),
     (NotFound.exit_code, "no such run or profile"),
     (Unavailable.exit_code, "the machine lacks something, or the plan cannot run here"),
@@ -34,8 +36,6 @@ _EPILOG = (
     + "; ".join(f"{code} {meaning}" for code, meaning in EXIT_CODES)
     + (". run, quickstart, resume, logs --follow and, without a terminal, attach end with the training's own code.")
 )
-
-click.UsageError.exit_code = 64
 
 SET = click.option("--set", "edits", multiple=True, metavar="KEY=VALUE", help="Change a value; see `tui-train keys`.")
 FILE = click.Path(path_type=Path)
@@ -113,3 +113,12 @@ def cli(context: click.Context, source: "Source") -> None:
         context.exit(open_wizard(source=source))
     if source.machine or source.host:
         raise click.UsageError(f"--machine and --host come after the command: {context.invoked_subcommand}.")
+
+
+def run_command_line(arguments: list[str]) -> int:
+    """Run a command to its end and return the exit code."""
+    try:
+        return int(cli.main(arguments, standalone_mode=False) or 0)
+    except click.ClickException as error:
+        error.show()
+        return _WRONG_USAGE if isinstance(error, click.UsageError) else error.exit_code

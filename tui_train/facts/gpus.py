@@ -13,6 +13,7 @@ from tui_train.base.text import size
 from tui_train.facts.capability import TEGRA, number, runs, supports_bf16, teraflops
 from tui_train.facts.sets import SLACK, busy, divided, in_step, recommended, sets, tiny, who
 from tui_train.facts.types import Gpu, Toolchain, Verdict
+from tui_train.facts.versions import major
 
 __all__ = [
     "all_blocked",
@@ -122,7 +123,7 @@ def why_no_code(gpu: Gpu, toolchain: Toolchain, driver_cuda: str | None) -> tupl
     if capability and number(capability) and toolchain.arch_list and not runs(toolchain.arch_list, capability):
         lack = f"has no code for compute capability {capability}"
         return f"this PyTorch ({toolchain.torch}) {lack}", _wheel_for(capability)
-    needs, has = _major(toolchain.cuda), _major(driver_cuda)
+    needs, has = major(toolchain.cuda), major(driver_cuda)
     if needs is not None and has is not None and needs > has:
         return (
             f"this PyTorch ({toolchain.torch}) needs a driver for CUDA {needs}, this one is for CUDA {has}",
@@ -192,8 +193,3 @@ def _slower(gpu: Gpu, kept: Sequence[Gpu]) -> str:
     together = (teraflops(gpu) or 0.0) * (len(kept) + 1)
     without = f"{len(kept)} without it do" if len(kept) > 1 else "the other alone does"
     return f"{without} about {alone:.0f} TFLOPS, {len(kept) + 1} with it {together:.0f}: the slowest card sets the pace"
-
-
-def _major(version: str | None) -> int | None:
-    major = (version or "").partition(".")[0]
-    return int(major) if major.isdecimal() and len(major) < 4 else None

@@ -9,6 +9,7 @@ from tui_train.base.errors import Unavailable
 from tui_train.facts.capability import runs
 from tui_train.facts.gpus import judge, recommended
 from tui_train.facts.types import Gpu, Machine, Toolchain
+from tui_train.facts.versions import major
 
 _INDEX = "https://download.pytorch.org/whl/"
 CPU_INDEX = f"{_INDEX}cpu"
@@ -54,7 +55,7 @@ def wheel(gpus: Sequence[Gpu], driver_cuda: str | None, beside: Sequence[Gpu] = 
     more = [gpu.compute_capability for gpu in beside if gpu.compute_capability]
     if not cards:
         return Wheel(CPU_INDEX, "no GPU was found: the build for the CPU, which is small")
-    newest = int(major) if (major := (driver_cuda or "").partition(".")[0]).isdecimal() else 13
+    newest = major(driver_cuda) or 13
     fitting = [build for build in _BUILDS if build[1] <= newest] or [_BUILDS[-1]]
 
     def covered(build: tuple[str, int, tuple[str, ...]]) -> tuple[int, int]:

@@ -14,7 +14,7 @@ import msgspec
 
 from tui_train.base.command import Part, Setting, in_run_dir
 from tui_train.base.text import visible
-from tui_train.base.versions import at_least
+from tui_train.base.versions import at_least, older
 from tui_train.facts.types import Facts, Gpu, Toolchain
 from tui_train.presets import Argument, Preset
 from tui_train.profile.batch import learning_rate
@@ -119,10 +119,9 @@ def _lacks_recipes(packages: dict[str, str]) -> str:
     found = packages.get("nemo_toolkit")
     if found is None:
         return "no nemo_toolkit"
-    numbers = tuple(int(part) if part.isdecimal() else 0 for part in found.split(".")[:2])
-    if numbers >= (3,):
+    if at_least(found, "3"):
         return f"nemo_toolkit {found}, whose language-model recipes are gone (2.7 was the last with them)"
-    if numbers < (2, 3):
+    if older(found, "2.3"):
         return f"nemo_toolkit {found}, and the recipes used here begin with 2.3"
     return "" if "nemo_run" in packages else f"nemo_toolkit {found}, but no nemo_run"
 
@@ -243,8 +242,8 @@ def file(
 
 def settings(nemo: Nemo, gpus: tuple[Gpu, ...]) -> tuple[Setting, ...]:
     """Return the variables that a split model needs."""
-    older = all((gpu.compute_capability or "0").partition(".")[0] in {"7", "8", "9"} for gpu in gpus)
-    if nemo.tensor_parallel * nemo.context_parallel == 1 or not older:
+    before_blackwell = all((gpu.compute_capability or "0").partition(".")[0] in {"7", "8", "9"} for gpu in gpus)
+    if nemo.tensor_parallel * nemo.context_parallel == 1 or not before_blackwell:
         return ()
     why = "layers or tokens are split: exchange and computation stay in order, so that they overlap"
     return (Setting("CUDA_DEVICE_MAX_CONNECTIONS", "1", why, "launcher"),)
