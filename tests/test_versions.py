@@ -2,7 +2,7 @@
 
 import pytest
 
-from tui_train.facts.versions import at_least, known_since, major, older
+from tui_train.base.versions import at_least, known_since, major, older
 
 NVIDIA = "2.9.0a0+50eac811a6.nv25.09"
 

@@ -10,10 +10,10 @@ from collections.abc import Sequence
 from typing import Literal
 
 from tui_train.base.text import size
+from tui_train.base.versions import major
 from tui_train.facts.capability import TEGRA, number, runs, supports_bf16, teraflops
 from tui_train.facts.sets import SLACK, busy, divided, in_step, recommended, sets, tiny, who
 from tui_train.facts.types import Gpu, Toolchain, Verdict
-from tui_train.facts.versions import major
 
 __all__ = [
     "all_blocked",

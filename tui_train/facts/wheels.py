@@ -6,10 +6,10 @@ from typing import NoReturn
 from msgspec import Struct
 
 from tui_train.base.errors import Unavailable
+from tui_train.base.versions import major
 from tui_train.facts.capability import runs
 from tui_train.facts.gpus import judge, recommended
 from tui_train.facts.types import Gpu, Machine, Toolchain
-from tui_train.facts.versions import major
 
 _INDEX = "https://download.pytorch.org/whl/"
 CPU_INDEX = f"{_INDEX}cpu"
