@@ -15,6 +15,8 @@ SAMPLE = "sample.txt"
 class Builtin(Trainer):
     """Trains a model of the recipe's size, or finetunes one of Hugging Face, on text."""
 
+    name = "Built-in trainer"
+    about = "a causal language model on text or JSONL"
     label = "the built-in trainer"
     fields = frozenset({"trainer.arguments", "trainer.working_directory"})
     needs = ("accelerate", "transformers")

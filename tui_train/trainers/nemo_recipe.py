@@ -12,6 +12,8 @@ from tui_train.trainers.trainer import Trainer
 class NemoRecipe(Trainer):
     """Trains a recipe by its name, in the first NeMo that the chosen Python has."""
 
+    name = "NeMo"
+    about = "a recipe of NVIDIA NeMo by its name; GPUs only"
     label = "a NeMo recipe"
     fields = frozenset({"nemo"})
     resumes_itself = True

@@ -10,6 +10,8 @@ from tui_train.trainers.trainer import Trainer
 class Script(Trainer):
     """Starts what the profile's preset is for."""
 
+    name = "My own script"
+    about = "a preset passes it the recipe"
     label = "a script of your own"
     fields = frozenset(
         {"trainer.script", "trainer.preset", "trainer.config", "trainer.arguments", "trainer.working_directory"}

@@ -16,13 +16,16 @@ SHIM = "shim"
 class Trainer:
     """What trains, and what it takes.
 
-    `label` names it in a sentence. `fields` are the keys, or the sections, of a profile that only some trainers take
-    and this one does. `needs` names the packages that the training Python must have. `shipped`: its program is this
-    package's, is passed every value of the recipe, and shows by itself which device it uses. `evaluates`: memory can
-    run out in an evaluation. `resumes_itself`: it finds its newest checkpoint without being told. `no_gloo` says why it
-    cannot train by Gloo on GPUs, empty where it can. `libraries` is the set that `tui-train env create` makes for it.
+    `name` and `about` are what the user chooses by, `label` names it in a sentence. `fields` are the keys, or the
+    sections, of a profile that only some trainers take and this one does. `needs` names the packages that the training
+    Python must have. `shipped`: its program is this package's, is passed every value of the recipe, and shows by itself
+    which device it uses. `evaluates`: memory can run out in an evaluation. `resumes_itself`: it finds its newest
+    checkpoint without being told. `no_gloo` says why it cannot train by Gloo on GPUs, empty where it can. `libraries`
+    is the set that `tui-train env create` makes for it.
     """
 
+    name: ClassVar[str]
+    about: ClassVar[str]
     label: ClassVar[str]
     fields: ClassVar[frozenset[str]] = frozenset()
     needs: ClassVar[tuple[str, ...]] = ()

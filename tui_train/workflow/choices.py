@@ -17,7 +17,7 @@ from tui_train.profile.types import Profile
 from tui_train.resolve import reach, strategies
 from tui_train.resolve.idle import all_idle
 from tui_train.resolve.resolve import Resolved, lacks
-from tui_train.trainers import nemo, takes_field
+from tui_train.trainers import TRAINERS, nemo, takes_field
 
 
 class Option(Struct, frozen=True):
@@ -65,11 +65,7 @@ def _device(profile: Profile, facts: Facts, resolved: Resolved) -> tuple[Option,
 
 
 def _kind(_profile: Profile, _facts: Facts, _resolved: Resolved) -> tuple[Option, ...]:
-    return (
-        Option("builtin", "Built-in trainer", presets()["builtin"].about),
-        Option("script", "My own script", "a preset passes it the recipe"),
-        Option("nemo", "NeMo", "a recipe of NVIDIA NeMo by its name; GPUs only"),
-    )
+    return tuple(Option(name, trainer.name, trainer.about) for name, trainer in TRAINERS.items())
 
 
 def _recipe(profile: Profile, facts: Facts, resolved: Resolved) -> tuple[Option, ...]:

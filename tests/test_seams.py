@@ -1,0 +1,279 @@
+"""Trainers, launchers and targets keep their contracts, and what CONTRIBUTING.md says to do adds one."""
+
+import itertools
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import msgspec
+import pytest
+from support import facts, gpu, plan, profile
+
+from tui_train.base.command import argv
+from tui_train.checks import check
+from tui_train.launchers import LAUNCHERS
+from tui_train.presets import PLACEHOLDERS
+from tui_train.profile.fields import FIELDS
+from tui_train.resolve.resolve import resolve
+from tui_train.targets import target_of
+from tui_train.trainers import TRAINERS, takes_field
+
+ROOT = Path(__file__).parent.parent
+MACHINES = {
+    "cpu": facts(),
+    "one card": facts(gpus=(gpu(0),)),
+    "two cards": facts(gpus=(gpu(0), gpu(1))),
+    "nemo": facts(gpus=(gpu(0), gpu(1)), packages={"nemo_toolkit": "2.7.3", "nemo_run": "0.7"}),
+}
+
+
+@pytest.mark.parametrize(("machine", "kind", "launcher"), itertools.product(MACHINES, TRAINERS, LAUNCHERS))
+def test_every_trainer_under_every_launcher_has_a_plan_or_a_reason(machine, kind, launcher):
+    where = MACHINES[machine]
+    chosen = profile(
+        {
+            "trainer.kind": kind,
+            "trainer.launcher": launcher,
+            "trainer.script": "/s/train.py" if kind == "script" else "",
+            "nemo.recipe": "qwen25_500m" if kind == "nemo" else "",
+            "nemo.mock_data": kind == "nemo",
+        }
+    )
+    errors = [finding for finding in check(chosen, where) if finding.forbids]
+    if errors:
+        assert all(finding.message and finding.remedy for finding in errors)
+        return
+    made, resolved = plan(chosen, where), resolve(chosen, where)
+    trainer = TRAINERS[kind]
+    program = trainer.program(chosen, resolved.preset, resolved.nemo)
+    words = argv(made.attempts[0].command, "/run")
+    assert program
+    assert {
+        word.replace("$RUN_DIR", "/run") for part in program for word in part.words if isinstance(word, str)
+    } <= set(words)
+    assert trainer.title(chosen, resolved.preset, resolved.nemo) in made.title
+    assert resolved.room.takes <= PLACEHOLDERS.keys()
+    assert made.resumes_itself == trainer.resumes_itself
+    assert {file.path for file in made.programs} == {file.path for file in trainer.files(chosen)}
+
+
+@pytest.mark.parametrize("kind", TRAINERS)
+def test_a_trainer_takes_fields_that_there_are(kind):
+    sections = {key.partition(".")[0] for key in FIELDS}
+    assert TRAINERS[kind].fields <= {*FIELDS, *sections}
+    chosen = profile({"trainer.kind": kind})
+    assert all(takes_field(chosen, key) for key in TRAINERS[kind].fields)
+
+
+def test_a_target_without_runs_says_what_to_do_instead():
+    for target in (target_of(Path("/m.json")), target_of(host="box")):
+        assert target.name
+        for ask in (target.state, target.stop):
+            with pytest.raises(Exception, match="another machine") as caught:
+                ask(None)
+            assert "launch.sh" in caught.value.remedy
+
+
+@pytest.fixture(scope="module")
+def copied(tmp_path_factory):
+    """The project, copied."""
+    folder = tmp_path_factory.mktemp("copy")
+    skip = shutil.ignore_patterns("__pycache__")
+    shutil.copytree(ROOT / "tui_train", folder / "tui_train", ignore=skip)
+    return folder
+
+
+@pytest.fixture
+def project(copied, tmp_path):
+    """A copy of the project, to which a thing is added."""
+    shutil.copytree(copied, tmp_path / "project")
+    return tmp_path / "project"
+
+
+def edit(path, before, after):
+    text = path.read_text()
+    assert text.count(before) >= 1, f"{before!r} is not in {path}"
+    path.write_text(text.replace(before, after, 1))
+
+
+def printed(project, *words):
+    """What the copied project's command prints."""
+    mine = {
+        "PYTHONPATH": str(project),
+        "XDG_CONFIG_HOME": str(project / "config"),
+        "XDG_STATE_HOME": str(project / "s"),
+    }
+    command = [sys.executable, "-m", "tui_train", *words]
+    done = subprocess.run(command, env={**os.environ, **mine}, cwd=project, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+ON_CPU = ("--set", "hardware.device=cpu", "--set", f"trainer.python={sys.executable}")
+
+
+@pytest.mark.training
+def test_a_launcher_is_added(project):
+    package = project / "tui_train"
+    torchrun = (package / "launchers/torchrun.py").read_text()
+    (package / "launchers/toy.py").write_text(
+        torchrun.replace("torch.distributed.run", "toy.run").replace('"torchrun"', '"toy"')
+    )
+    entries = package / "launchers/__init__.py"
+    edit(entries, "import accelerate, python, torchrun", "import accelerate, python, torchrun, toy")
+    edit(entries, '"accelerate": accelerate}', '"accelerate": accelerate, "toy": toy}')
+    edit(package / "profile/types.py", '"accelerate"]', '"accelerate", "toy"]')
+    made = json.loads(printed(project, "plan", "quickstart", "--json", "--set", "trainer.launcher=toy", *ON_CPU))[
+        "plan"
+    ]
+    assert "toy.run" in made["attempts"][0]["argv"]
+    assert "under toy" in made["title"]
+
+
+TRAINER = """
+from tui_train.base.command import Part
+from tui_train.presets import Argument, Preset
+from tui_train.trainers.trainer import Trainer
+
+
+class Toy(Trainer):
+    name = label = "a toy"
+    about = "trains nothing"
+
+    def preset(self, profile, toolchain, own):
+        return Preset(label="toy", about="", arguments=(Argument(("--batch={micro_batch}",)),))
+
+    def program(self, profile, preset, flavour):
+        return (Part(("-m", "toy")),)
+"""
+
+
+@pytest.mark.training
+def test_a_trainer_is_added(project):
+    package = project / "tui_train"
+    (package / "trainers/toy.py").write_text(TRAINER)
+    entries = package / "trainers/__init__.py"
+    edit(
+        entries,
+        "from tui_train.trainers.trainer import",
+        "from tui_train.trainers.toy import Toy\nfrom tui_train.trainers.trainer import",
+    )
+    edit(entries, '"nemo": NemoRecipe()', '"nemo": NemoRecipe(), "toy": Toy()')
+    edit(package / "profile/types.py", '"script", "nemo"]', '"script", "nemo", "toy"]')
+    edits = ("--set", "trainer.kind=toy", "--set", "recipe.micro_batch=3", "--set", "recipe.global_batch=3")
+    made = json.loads(printed(project, "plan", "quickstart", "--json", *edits, *ON_CPU))["plan"]
+    assert made["attempts"][0]["argv"][-3:] == ["-m", "toy", "--batch=3"]
+    assert made["title"].startswith("a toy ")
+
+
+TARGET = """
+import msgspec
+
+from tui_train.targets.elsewhere import _PlannedFor
+from tui_train.targets.here import look
+
+
+class Toy(_PlannedFor):
+    name = "toyland"
+
+    def look(self, profile):
+        return msgspec.structs.replace(look(profile), elsewhere="toyland")
+
+    survey = look
+"""
+
+
+NAMED = """    if host == "toy":
+        from tui_train.targets.toy import Toy
+
+        return Toy()
+"""
+
+
+@pytest.mark.training
+def test_a_target_is_added(project):
+    package = project / "tui_train"
+    (package / "targets/toy.py").write_text(TARGET)
+    entries = package / "targets/__init__.py"
+    edit(
+        entries,
+        "    if machine:\n",
+        "    if host == 'toy':\n        from tui_train.targets.toy import Toy\n\n        return Toy()\n    if machine:\n",
+    )
+    made = json.loads(printed(project, "plan", "quickstart", "--json", "--host", "toy", *ON_CPU))["plan"]
+    assert "toyland" in " ".join(made["notes"])
+
+
+RUNG = """
+RUNGS["toy"] = Rung(
+    label="Toy",
+    cost="none",
+    step=lambda *_: Change("half a toy", "why", (("recipe.seed", 7),)),
+)
+"""
+
+
+@pytest.mark.training
+def test_a_rung_is_added(project):
+    rungs = project / "tui_train/ladder/rungs.py"
+    rungs.write_text(rungs.read_text() + RUNG)
+    edits = ("--set", "ladder.rungs=toy", *ON_CPU)
+    made = json.loads(printed(project, "plan", "quickstart", "--json", *edits))["plan"]
+    assert [attempt["rung"] for attempt in made["attempts"]] == ["", "toy"]
+    assert made["attempts"][1]["edits"] == {"recipe.seed": 7}
+
+
+SIGNATURE = """
+[[signature]]
+failure = "toy_broke"
+strength = 60
+when = ['the toy (?P<name>\\w+) broke']
+cause = "The toy {name} broke."
+remedy = "Glue it."
+"""
+
+
+def test_a_failure_is_added(project):
+    file = project / "tui_train/diagnose/signatures.toml"
+    file.write_text(file.read_text() + SIGNATURE)
+    (project / "toy.log").write_text("step 1\nthe toy bear broke\n")
+    told = json.loads(printed(project, "diagnose", "toy.log", "--json"))
+    assert (told["failure"], told["cause"]) == ("toy_broke", "The toy bear broke.")
+
+
+FIELD = """    Field(key="recipe.toys", label="Toys", kind="integer", minimum=0, help="How many toys."),
+    Field(
+        key="recipe.lora","""
+
+
+@pytest.mark.training
+def test_a_field_is_added(project):
+    package = project / "tui_train"
+    edit(package / "profile/types.py", "    lora: bool = False\n", "    lora: bool = False\n    toys: int = 4\n")
+    edit(package / "profile/rows.py", '    Field(\n        key="recipe.lora",', FIELD)
+    assert re.search(r"recipe\.toys\s+How many toys\. \[4\]", printed(project, "keys"))
+    printed(project, "new", "shelf", "--set", "recipe.toys=9")
+    assert "toys = 9" in (project / "config/tui-train/profiles/shelf.toml").read_text()
+
+
+def test_the_table_names_what_there_is():
+    text = (ROOT / "CONTRIBUTING.md").read_text()
+    for path in re.findall(r"`(test_\w+\.py)`", text):
+        assert (ROOT / "tests" / path).is_file(), path
+    for folder in re.findall(r"`((?:\w+/)+)(?:\w+\.\w+)?`", text):
+        assert any((ROOT / base / folder).is_dir() for base in (".", "tui_train")), folder
+    drawn = {
+        name for line in re.findall(r"^ {4,6}.*?/.*$", text, re.MULTILINE) for name in re.findall(r"\b(\w+)/", line)
+    }
+    packages = {path.parent.name for path in ROOT.glob("tui_train/*/__init__.py")}
+    assert packages <= drawn, packages - drawn
+
+
+def test_msgspec_reads_what_is_declared():
+    # A name that is in TRAINERS or LAUNCHERS alone could not be saved.
+    kinds = msgspec.json.schema(type(profile().trainer))["$defs"]["Trainer"]["properties"]["kind"]["enum"]
+    assert set(kinds) == set(TRAINERS)
