@@ -164,7 +164,7 @@ def test_a_trainer_is_added(project):
     )
     edit(entries, '"nemo": NemoRecipe()', '"nemo": NemoRecipe(), "toy": Toy()')
     edit(package / "profile/types.py", '"script", "nemo"]', '"script", "nemo", "toy"]')
-    edits = ("--set", "trainer.kind=toy", "--set", "recipe.micro_batch=3", "--set", "recipe.global_batch=3")
+    edits = ("--set", "trainer.kind=toy", "--set", "recipe.micro_batch=3")
     made = json.loads(printed(project, "plan", "quickstart", "--json", *edits, *ON_CPU))["plan"]
     assert made["attempts"][0]["argv"][-3:] == ["-m", "toy", "--batch=3"]
     assert made["title"].startswith("a toy ")
@@ -199,11 +199,7 @@ def test_a_target_is_added(project):
     package = project / "tui_train"
     (package / "targets/toy.py").write_text(TARGET)
     entries = package / "targets/__init__.py"
-    edit(
-        entries,
-        "    if machine:\n",
-        "    if host == 'toy':\n        from tui_train.targets.toy import Toy\n\n        return Toy()\n    if machine:\n",
-    )
+    edit(entries, "    if machine:\n", f"{NAMED}    if machine:\n")
     made = json.loads(printed(project, "plan", "quickstart", "--json", "--host", "toy", *ON_CPU))["plan"]
     assert "toyland" in " ".join(made["notes"])
 
@@ -242,7 +238,7 @@ def test_a_failure_is_added(project):
     file.write_text(file.read_text() + SIGNATURE)
     (project / "toy.log").write_text("step 1\nthe toy bear broke\n")
     told = json.loads(printed(project, "diagnose", "toy.log", "--json"))
-    assert (told["failure"], told["cause"]) == ("toy_broke", "The toy bear broke.")
+    assert (told["class"], told["cause"]) == ("toy_broke", "The toy bear broke.")
 
 
 FIELD = """    Field(key="recipe.toys", label="Toys", kind="integer", minimum=0, help="How many toys."),
