@@ -65,13 +65,13 @@ def attempt(start: Start, position: int, number: int, log: str) -> Ended:
     # Read now, while the training starts: the folder may be moved, or replaced by a newer one, until it has ended.
     from . import first_step, memory_end, outcome, rejoin  # noqa: F401
 
-    told: dict[str, object] = {"resumed": resumed} if resumed else {}
+    details: dict[str, object] = {"resumed": resumed} if resumed else {}
     if name:
-        told.update(engine=start.planned.engine, container=name)
+        details.update(engine=start.planned.engine, container=name)
     if box and started.enclosed:
-        told.update(cgroup=box)
+        details.update(cgroup=box)
     leader, ticks = task.leader
-    tell(start, "attempt_started", attempt=number, position=position, leader=leader, leader_ticks=ticks, **told)
+    tell(start, "attempt_started", attempt=number, position=position, leader=leader, leader_ticks=ticks, **details)
     family = Family(start.mark, task.leader, os.getpid())
     # What hangs in a driver since it was asked is a child as well, and no part of the training.
     family.spare |= commands.stuck
@@ -258,14 +258,14 @@ def _read(start: Start, position: int, log: str, code: int, family: Family) -> E
     if code == 0:
         alone = outcome.trained_apart(log, start.planned.world_size)
         return Ended(APART, apart=True) if alone else Ended(0)
-    told = memory_end.memory_end(log, family.seen)
+    end = memory_end.memory_end(log, family.seen)
     # Whoever was killed had no error of its own.
-    if not told.phase or code == _KILLED:
-        return Ended(code, on_host=told.on_host)
+    if not end.phase or code == _KILLED:
+        return Ended(code, on_host=end.on_host)
     hopeless = ""
-    if told.stranger:
-        hopeless = f"another process ({told.stranger}) fills the card: end it, or choose another card"
-    elif told.phase == "start":
+    if end.stranger:
+        hopeless = f"another process ({end.stranger}) fills the card: end it, or choose another card"
+    elif end.phase == "start":
         hopeless = "a card was full or faulty before the training began: look at nvidia-smi"
-    following = start.attempts[position - 1].then.get(told.phase, 0) if start.falls_back and not hopeless else 0
-    return Ended(code, told.phase, following, hopeless, told.on_host)
+    following = start.attempts[position - 1].then.get(end.phase, 0) if start.falls_back and not hopeless else 0
+    return Ended(code, end.phase, following, hopeless, end.on_host)

@@ -38,10 +38,10 @@ def members(folder: str, mark: str) -> set[int]:
     """Return the processes in a run's cgroup; none where a folder is no cgroup of that run."""
     if not _is_ours(folder, mark):
         return set()
-    found: set[int] = set()
+    pids: set[int] = set()
     for inner, _, _ in os.walk(folder):
-        found.update(int(word) for word in _text(os.path.join(inner, "cgroup.procs")).split() if word.isdigit())
-    return found - {0}
+        pids.update(int(word) for word in _text(os.path.join(inner, "cgroup.procs")).split() if word.isdigit())
+    return pids - {0}
 
 
 def is_empty(folder: str, mark: str) -> bool:

@@ -28,9 +28,9 @@ def newest(rule: Rule, run_dir: str) -> str:
         names = sorted(os.listdir(folder))
     except OSError:
         return ""
-    found = ((_step(name, rule), os.path.join(folder, name)) for name in names)
+    steps = ((_step(name, rule), os.path.join(folder, name)) for name in names)
     # The highest step first, and only as many are looked into as it takes.
-    for _, path in sorted(((number, path) for number, path in found if number >= 0), key=lambda pair: -pair[0]):
+    for _, path in sorted(((number, path) for number, path in steps if number >= 0), key=lambda pair: -pair[0]):
         if _complete(path, rule):
             return path
     return ""
@@ -38,8 +38,8 @@ def newest(rule: Rule, run_dir: str) -> str:
 
 def step(path: str) -> int:
     """Return the step in the name of a checkpoint, 0 where it has none."""
-    found = _NUMBER.search(os.path.basename(path.rstrip("/")))
-    return int(found[1][-_MOST_DIGITS:]) if found else 0
+    match = _NUMBER.search(os.path.basename(path.rstrip("/")))
+    return int(match[1][-_MOST_DIGITS:]) if match else 0
 
 
 def whole(path: str) -> bool:

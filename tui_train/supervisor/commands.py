@@ -119,14 +119,14 @@ def _spawn(words: Sequence[str], env: Mapping[str, str], outputs: Sequence[int])
 
 
 def _inherited() -> list[int]:
-    found = []
+    inherited = []
     for name in os.listdir("/proc/self/fd"):
         try:
             if int(name) > 2 and os.get_inheritable(int(name)):
-                found.append(int(name))
+                inherited.append(int(name))
         except OSError:
             continue
-    return found
+    return inherited
 
 
 def _listen(

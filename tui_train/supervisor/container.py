@@ -34,23 +34,23 @@ def prepare(planned: Planned, run_dir: str) -> Mapping[str, str]:
     caches = os.environ.get("XDG_CACHE_HOME") or os.path.join(os.path.expanduser("~"), ".cache")
     cache = os.path.join(caches, "tui-train/container")
     hugging_face = os.environ.get("HF_HOME") or os.path.join(caches, "huggingface")
-    told = {
+    values = {
         "TUI_TRAIN_RUN_MOUNT": _mounted(engine, run_dir, run_dir),
         "TUI_TRAIN_HUGGING_FACE_MOUNT": _mounted(engine, hugging_face, "/cache/huggingface"),
         "TUI_TRAIN_CACHE_MOUNT": _home_word(cache) if engine == "apptainer" else _mounted(engine, cache, "/cache"),
     }
     if engine in OUTLIVE:
         rootless = _is_rootless(engine)
-        told["TUI_TRAIN_CONTAINER_USER"] = _user_word(engine, rootless)
-        told["TUI_TRAIN_MEMLOCK"] = str(_memlock(rootless))
+        values["TUI_TRAIN_CONTAINER_USER"] = _user_word(engine, rootless)
+        values["TUI_TRAIN_MEMLOCK"] = str(_memlock(rootless))
         # What it said last must still be there where its client is gone.
-        told["TUI_TRAIN_REMOVE"] = "--rm=false"
+        values["TUI_TRAIN_REMOVE"] = "--rm=false"
     for folder in (os.path.join(cache, "huggingface"), hugging_face, *planned.folders):
         try:
             os.makedirs(folder, exist_ok=True)
         except OSError as error:
             raise Refused(CANNOT_WRITE, f"cannot make the folder {visible(folder)}: {error.strerror}") from None
-    return told
+    return values
 
 
 def _find_image(engine: str, image: str) -> None:
@@ -64,8 +64,8 @@ def _find_image(engine: str, image: str) -> None:
         raise Refused(MISSING, f"there is no {visible(engine)} on this machine: install it")
     answer = commands.run((engine, "ps", "-q"), _ANSWER)
     if answer.code != 0:
-        said = visible((answer.err.strip() or f"no word in {_ANSWER:.0f} s").splitlines()[-1])
-        raise Refused(MISSING, f"{engine} does not answer: {said}")
+        answered = visible((answer.err.strip() or f"no word in {_ANSWER:.0f} s").splitlines()[-1])
+        raise Refused(MISSING, f"{engine} does not answer: {answered}")
     if commands.run((engine, "image", "inspect", image), _ANSWER).code != 0:
         where = f"the image {visible(image)} is not on this machine"
         raise Refused(MISSING, f"{where}: {engine} pull {visible(image)}")
@@ -127,8 +127,8 @@ def mount_word(engine: str, host: str, inside: str, *, read_only: bool = False) 
 def _mounted(engine: str, host: str, inside: str) -> str:
     word = mount_word(engine, host, inside)
     if word is None:
-        found = "line breaks" if engine != "podman" else "colons, commas and quotes"
-        raise Refused(MISSING, f"{engine} has no way to mount {visible(host)}: choose a folder without {found}")
+        separators = "line breaks" if engine != "podman" else "colons, commas and quotes"
+        raise Refused(MISSING, f"{engine} has no way to mount {visible(host)}: choose a folder without {separators}")
     return word
 
 
@@ -218,11 +218,11 @@ def left(engine: str, mark: str) -> tuple[str, ...]:
     """Return the names of the containers of an earlier start that still train; those that have ended are removed."""
     if engine not in OUTLIVE:
         return ()
-    found = _called(engine, mark, "ps")
-    for ended in set(_called(engine, mark, "ps", "-a")) - set(found):
+    names = _called(engine, mark, "ps")
+    for ended in set(_called(engine, mark, "ps", "-a")) - set(names):
         if exit_code(engine, ended) is not None:
             commands.run((engine, "rm", ended), _ANSWER, interruptible=False)
-    return found
+    return names
 
 
 def _called(engine: str, mark: str, *words: str) -> tuple[str, ...]:

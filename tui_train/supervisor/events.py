@@ -70,28 +70,28 @@ def read_with_damage(folder: str) -> tuple[tuple[Event, ...], str]:
         return (), ""
     except OSError as error:
         return (), f"{NAME}: {error.strerror}"
-    found, damage = [], f"{NAME}: it is larger than {regular.MOST >> 20} MiB" if len(data) > regular.MOST else ""
+    events, damage = [], f"{NAME}: it is larger than {regular.MOST >> 20} MiB" if len(data) > regular.MOST else ""
     *whole, rest = data.split(b"\n")
     for number, line in enumerate((*whole, rest), 1):
         event = _event(line)
         if event:
-            found.append(event)
+            events.append(event)
         elif not damage and line.strip() and number <= len(whole):
             damage = f"{NAME}, line {number}: it is no event"
-    return tuple(found), damage
+    return tuple(events), damage
 
 
 def _event(line: bytes) -> Event | None:
     try:
-        told = json.loads(line)
+        values = json.loads(line)
     except (ValueError, RecursionError):
         return None
-    if not isinstance(told, dict) or not isinstance(told.get("event"), str):
+    if not isinstance(values, dict) or not isinstance(values.get("event"), str):
         return None
-    known = {name: value for name, value in told.items() if name in _TYPES}
-    if not all(_fits(name, value) for name, value in known.items()):
+    fields = {name: value for name, value in values.items() if name in _TYPES}
+    if not all(_fits(name, value) for name, value in fields.items()):
         return None
-    return Event(**known)
+    return Event(**fields)
 
 
 def _fits(name: str, value: Any) -> bool:
@@ -118,9 +118,9 @@ class Journal:
         """Open the folder, by which viewers know who writes there; OSError where it is not there."""
         self._folder = os.open(self.path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
 
-    def append(self, event: str, **told: object) -> None:
+    def append(self, event: str, **details: object) -> None:
         """Add a line; OSError where even the last reserve does not suffice."""
-        values = {"time": time.time(), "uptime": time.clock_gettime(time.CLOCK_BOOTTIME), "event": event, **told}
+        values = {"time": time.time(), "uptime": time.clock_gettime(time.CLOCK_BOOTTIME), "event": event, **details}
         line = json.dumps(values, separators=(",", ":")).encode() + b"\n"
         try:
             self._write(line)

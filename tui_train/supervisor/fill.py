@@ -48,9 +48,9 @@ def yaml_value(value: Any) -> str:
     if isinstance(value, float):
         return _number(value)
     if isinstance(value, (list, tuple)):
-        return f"[{', '.join(yaml_value(one) for one in value)}]"
+        return f"[{', '.join(yaml_value(item) for item in value)}]"
     if isinstance(value, dict):
-        return f"{{{', '.join(f'{yaml_value(str(name))}: {yaml_value(one)}' for name, one in value.items())}}}"
+        return f"{{{', '.join(f'{yaml_value(str(name))}: {yaml_value(item)}' for name, item in value.items())}}}"
     return str(value) if isinstance(value, int) else f'"{_escaped(str(value))}"'
 
 

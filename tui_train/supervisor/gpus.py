@@ -30,16 +30,16 @@ def listed() -> tuple[Card, ...] | None:
     answer = commands.run(("nvidia-smi", "-L"), _ANSWER)
     if answer.code != 0:
         return None
-    found: list[Card] = []
+    cards: list[Card] = []
     whole = ""
     for line in answer.out.splitlines():
-        told = _LINE.match(line)
-        if told and line.startswith("GPU "):
-            whole = told.group(3)
-            found.append(Card(whole, visible(f"{told.group(1)} {told.group(2)}")))
-        elif told:
-            found.append(Card(told.group(3), visible(told.group(1)), whole))
-    return tuple(found)
+        match = _LINE.match(line)
+        if match and line.startswith("GPU "):
+            whole = match.group(3)
+            cards.append(Card(whole, visible(f"{match.group(1)} {match.group(2)}")))
+        elif match:
+            cards.append(Card(match.group(3), visible(match.group(1)), whole))
+    return tuple(cards)
 
 
 def choose(planned: Planned, option: str, node_rank: int) -> tuple[str, ...]:
@@ -73,9 +73,9 @@ def _named(planned: Planned, option: str) -> tuple[str, ...]:
     for card in cards:
         if not _UUID.fullmatch(card):
             there = listed()
-            known = "see nvidia-smi -L" if there is None else f"there are {_words(there)}"
+            present = "see nvidia-smi -L" if there is None else f"there are {_words(there)}"
             why = f"{visible(card)} is no UUID (GPU-… or MIG-…), and a number means another card to other programs"
-            raise Refused(USAGE, f"{shown}: {why}: {known}")
+            raise Refused(USAGE, f"{shown}: {why}: {present}")
         if cards.count(card) > 1:
             raise Refused(USAGE, f"{shown} names {card} twice")
     if len(cards) != planned.processes:
@@ -97,9 +97,9 @@ def check(planned: Planned, cards: Sequence[str], say: Callable[[str], object]) 
             say("nvidia-smi does not answer: the cards are not looked at first")
         return
     names = dict(zip(planned.gpus, planned.gpu_names))
-    known = {card.uuid for card in there}
+    uuids = {card.uuid for card in there}
     for card in cards:
-        if card not in known:
+        if card not in uuids:
             words = "the card %s (%s) is not there: this machine has %s. Take others with --cards=UUID,…"
             raise Refused(MISSING, words % (visible(card), visible(names.get(card, "chosen here")), _words(there)))
 
@@ -130,12 +130,12 @@ def wait_until_free(
     """
     deadline = time.monotonic() + seconds
     while cards and not commands.interrupted():
-        found = users(cards)
-        if found is None:
+        busy = users(cards)
+        if busy is None:
             if not commands.interrupted():
                 say("nvidia-smi does not answer: goes on without a look whether the cards are empty")
             return
-        left = [str(pid) for pid in found if pid not in neighbours]
+        left = [str(pid) for pid in busy if pid not in neighbours]
         if not left:
             return
         if time.monotonic() >= deadline:

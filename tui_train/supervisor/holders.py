@@ -38,13 +38,13 @@ def other_holder(message: str, own: Container[int] = ()) -> Holder | None:
     holders = [_holder(match) for match in _HOLDER.finditer(message)]
     if _OWN not in message:
         mine = sum(_bytes(match) for match in (_ALLOCATED.search(message), _UNUSED.search(message)) if match)
-        nearest = min((one.size for one in holders if mine <= one.size <= mine + _CONTEXT), default=None)
-        holders = [one for one in holders if one.size != nearest]
-    others = [one for one in holders if int(one.pid) not in own]
+        nearest = min((holder.size for holder in holders if mine <= holder.size <= mine + _CONTEXT), default=None)
+        holders = [holder for holder in holders if holder.size != nearest]
+    others = [holder for holder in holders if int(holder.pid) not in own]
     total = _TOTAL.search(message)
-    if not others or (total and sum(one.size for one in others) < _SHARE * _bytes(total)):
+    if not others or (total and sum(holder.size for holder in others) < _SHARE * _bytes(total)):
         return None
-    return max(others, key=lambda one: one.size)
+    return max(others, key=lambda holder: holder.size)
 
 
 def stranger(message: str, own: Container[int]) -> str:

@@ -35,20 +35,20 @@ class Options(NamedTuple):
 
 def options(words: Sequence[str]) -> Options:
     """Return the options; Refused for any other word."""
-    found = Options()
+    chosen = Options()
     for word in words:
         name, _, value = word.partition("=")
         if word == "--resume":
-            found = found._replace(resume=True)
+            chosen = chosen._replace(resume=True)
         elif name == "--attempt" and value:
-            found = found._replace(attempt=value)
+            chosen = chosen._replace(attempt=value)
         elif name == "--node-rank" and value:
-            found = found._replace(node_rank=value)
+            chosen = chosen._replace(node_rank=value)
         elif name == "--cards" and value:
-            found = found._replace(cards=value)
+            chosen = chosen._replace(cards=value)
         else:
             raise Refused(USAGE, f"{visible(word)}: see bash launch.sh --help")
-    return found
+    return chosen
 
 
 def launch(run_dir: str, script: str, words: Sequence[str]) -> int:
@@ -57,15 +57,15 @@ def launch(run_dir: str, script: str, words: Sequence[str]) -> int:
     commands.interrupted = lambda: bool(signals.stop)
     held: list[Lock] = []
     try:
-        told = options(words)
-        start = _start(run_dir, script, told, signals)
+        chosen = options(words)
+        start = _start(run_dir, script, chosen, signals)
         _lock(start, held)
         if start.planned.nodes > 1:
             machines.find_port(start.planned, start.node_rank)
         gpus.check(start.planned, start.cards, say)
         if signals.stop:
             return signals.code
-        return _supervised(start._replace(locks=tuple(held)), _number(told, start))
+        return _supervised(start._replace(locks=tuple(held)), _number(chosen, start))
     except Refused:
         # A program that was asked does not answer where it is ended by a stop.
         if signals.stop:
@@ -76,13 +76,13 @@ def launch(run_dir: str, script: str, words: Sequence[str]) -> int:
             lock.release()
 
 
-def _start(run_dir: str, script: str, told: Options, signals: Signals) -> Start:
+def _start(run_dir: str, script: str, chosen: Options, signals: Signals) -> Start:
     plan = planned.read(run_dir)
-    rank = machines.node_rank(plan, told.node_rank) if plan.nodes > 1 else 0
-    if plan.nodes == 1 and (told.resume or told.node_rank):
+    rank = machines.node_rank(plan, chosen.node_rank) if plan.nodes > 1 else 0
+    if plan.nodes == 1 and (chosen.resume or chosen.node_rank):
         raise Refused(USAGE, "--node-rank and --resume are for several machines, and this trains on one")
     own_dir = os.path.join(run_dir, f"node-{rank}") if rank else run_dir
-    cards = gpus.choose(plan, told.cards, rank)
+    cards = gpus.choose(plan, chosen.cards, rank)
     environment = dict(container.prepare(plan, run_dir)) if plan.engine else {}
     if plan.nodes > 1:
         environment.update(machines.interface_environment(plan))
@@ -99,7 +99,7 @@ def _start(run_dir: str, script: str, told: Options, signals: Signals) -> Start:
         cards=cards,
         other_cards=cards != plan.gpus,
         node_rank=rank,
-        resume=plan.nodes > 1 and (told.resume or bool(os.environ.get("TUI_TRAIN_RESUME"))),
+        resume=plan.nodes > 1 and (chosen.resume or bool(os.environ.get("TUI_TRAIN_RESUME"))),
         grace=_grace(plan),
         environment=environment,
         journal=Journal(own_dir, os.path.join(LOCK, RESERVE)),
@@ -108,22 +108,22 @@ def _start(run_dir: str, script: str, told: Options, signals: Signals) -> Start:
         transport=Here(),
         stops=machines.stops(plan, run_dir, rank),
     )
-    number = _number(told, start)
+    number = _number(chosen, start)
     if plan.nodes > 1:
         _agree(start, number or 1)
     return start
 
 
 def _grace(plan: Planned) -> int:
-    told = os.environ.get("TUI_TRAIN_GRACE") or str(plan.grace)
-    if not told.isascii() or not told.isdigit() or len(told) > 9:
-        raise Refused(USAGE, f"TUI_TRAIN_GRACE is {visible(told)}: give whole seconds")
-    return int(told)
+    grace = os.environ.get("TUI_TRAIN_GRACE") or str(plan.grace)
+    if not grace.isascii() or not grace.isdigit() or len(grace) > 9:
+        raise Refused(USAGE, f"TUI_TRAIN_GRACE is {visible(grace)}: give whole seconds")
+    return int(grace)
 
 
-def _number(told: Options, start: Start) -> int:
+def _number(chosen: Options, start: Start) -> int:
     """Return the attempt that was asked for, 0 where none was."""
-    text, most = told.attempt, len(start.attempts)
+    text, most = chosen.attempt, len(start.attempts)
     if not text:
         return 0
     if not text.isascii() or not text.isdigit() or len(text) > 9 or not 1 <= int(text) <= most:
@@ -139,11 +139,11 @@ def _agree(start: Start, position: int) -> None:
         raise Refused(USAGE, f"--resume: this training {why}")
     if rule is None:
         return
-    found = checkpoint(start._replace(resume=True), position)
-    if found and not start.resume:
+    newest = checkpoint(start._replace(resume=True), position)
+    if newest and not start.resume:
         remedy = "add --resume on every machine, whose output folder all must see, or name another output folder"
-        raise Refused(USAGE, f"there is a checkpoint at {visible(found)}: {remedy}")
-    if start.resume and not found:
+        raise Refused(USAGE, f"there is a checkpoint at {visible(newest)}: {remedy}")
+    if start.resume and not newest:
         why = f"this machine sees no complete checkpoint in {visible(rule.folder)}"
         raise Refused(MISSING, f"--resume: {why}, and all must see the same output folder")
 
@@ -221,10 +221,10 @@ def _keep_reserve(start: Start) -> None:
 
 def _sum(start: Start) -> str:
     """Return what tells the plan of a folder from another one, or from itself before somebody edited it."""
-    found = 0
+    checksum = 0
     for path in (start.script, os.path.join(start.run_dir, planned.NAME)):
-        found = zlib.crc32(regular.read(path), found)
-    return f"{found:08x}"
+        checksum = zlib.crc32(regular.read(path), checksum)
+    return f"{checksum:08x}"
 
 
 def _first(start: Start) -> int:

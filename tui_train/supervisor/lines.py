@@ -74,14 +74,14 @@ def unstyled(text: str) -> str:
 
 def rank(shown: str) -> int | None:
     """Return the rank that a line says it comes from, None where it does not."""
-    found = _RANK.match(shown)
-    return int(found[1]) if found else None
+    match = _RANK.match(shown)
+    return int(match[1]) if match else None
 
 
 def without_rank(shown: str) -> str:
     """Return a line without the rank that it begins with."""
-    found = _RANK.match(shown) if "]:" in shown else None
-    return shown[found.end() :].lstrip() if found else shown
+    match = _RANK.match(shown) if "]:" in shown else None
+    return shown[match.end() :].lstrip() if match else shown
 
 
 def origin(text: str) -> tuple[int | None, str]:
@@ -93,8 +93,8 @@ def origin(text: str) -> tuple[int | None, str]:
         match = _ORIGIN.match(text)
         if not match:
             break
-        told = next((value for value in match.groups() if value), None)
-        rank = int(told) if told else rank
+        group = next((value for value in match.groups() if value), None)
+        rank = int(group) if group else rank
         text = text[match.end() :]
     return rank, text
 

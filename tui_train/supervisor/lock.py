@@ -70,16 +70,18 @@ def myself(mark: str, folder: str) -> Owner:
 def owner(at: str) -> Owner | None:
     """Return who a lock names; None where there is no lock, or where it does not say."""
     try:
-        told: Any = json.loads(regular.read(os.path.join(at, "owner"), _MOST))
+        values: Any = json.loads(regular.read(os.path.join(at, "owner"), _MOST))
     except (OSError, ValueError, RecursionError):
         return None
-    if not isinstance(told, dict) or not told.keys() >= {"pid", "ticks", "boot", "mark"}:
+    if not isinstance(values, dict) or not values.keys() >= {"pid", "ticks", "boot", "mark"}:
         return None
     # A later version may say more.
-    known = {name: value for name, value in told.items() if name in _KINDS}
-    if any(type(value) is not _KINDS[name] for name, value in known.items()):
+    fields = {name: value for name, value in values.items() if name in _KINDS}
+    if any(type(value) is not _KINDS[name] for name, value in fields.items()):
         return None
-    return Owner(**known) if all(regular.is_text(value) for value in known.values() if isinstance(value, str)) else None
+    return (
+        Owner(**fields) if all(regular.is_text(value) for value in fields.values() if isinstance(value, str)) else None
+    )
 
 
 def holds(at: str, who: Owner) -> bool:

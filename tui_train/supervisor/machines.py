@@ -19,15 +19,15 @@ _ANSWER = 30.0
 def node_rank(planned: Planned, option: str, environment: Mapping[str, str] = os.environ) -> int:
     """Return which of the machines this is, 0 the first, as --node-rank or the environment says; Refused (64)."""
     last = planned.nodes - 1
-    told = option or environment.get(_RANK, "")
-    if not told:
+    rank = option or environment.get(_RANK, "")
+    if not rank:
         words = "%d machines train together: say which one this is, --node-rank=0 (the first) to --node-rank=%d"
         raise Refused(USAGE, words % (planned.nodes, last))
-    if not told.isascii() or not told.isdigit() or len(told) > 6:
-        raise Refused(USAGE, f"--node-rank={visible(told)} is no number from 0 to {last}")
-    if int(told) > last:
-        raise Refused(USAGE, f"--node-rank={int(told)} is not there: {planned.nodes} machines are 0 to {last}")
-    return int(told)
+    if not rank.isascii() or not rank.isdigit() or len(rank) > 6:
+        raise Refused(USAGE, f"--node-rank={visible(rank)} is no number from 0 to {last}")
+    if int(rank) > last:
+        raise Refused(USAGE, f"--node-rank={int(rank)} is not there: {planned.nodes} machines are 0 to {last}")
+    return int(rank)
 
 
 def find_port(planned: Planned, rank: int = 0) -> None:
@@ -68,11 +68,11 @@ def interface_environment(planned: Planned, environment: Mapping[str, str] = os.
     """
     if not planned.find_interface:
         return {}
-    found = _interface(planned.address)
+    interface = _interface(planned.address)
     # To NCCL a name without its = would mean all that begin so.
-    told = {"NCCL_SOCKET_IFNAME": "=" + found} if planned.backend == "nccl" else {}
-    told["GLOO_SOCKET_IFNAME"] = found
-    return {name: value for name, value in told.items() if found and not environment.get(name)}
+    names = {"NCCL_SOCKET_IFNAME": "=" + interface} if planned.backend == "nccl" else {}
+    names["GLOO_SOCKET_IFNAME"] = interface
+    return {name: value for name, value in names.items() if interface and not environment.get(name)}
 
 
 def _interface(address: str) -> str:
@@ -132,4 +132,4 @@ def stopped_elsewhere(planned: Planned, run_dir: str, rank: int, before: Sequenc
 
 def _stops(run_dir: str, rank: int) -> int:
     folder = os.path.join(run_dir, f"node-{rank}") if rank else run_dir
-    return sum(told.event == "stopping" for told in events.read(folder))
+    return sum(event.event == "stopping" for event in events.read(folder))

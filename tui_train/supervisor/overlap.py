@@ -62,7 +62,7 @@ class Source:
         seen = 0
         while seen < _BEHIND and self.need(seen + 1) > seen:
             text = self.peek(seen, seen + _PIECE)
-            ends = [found for found in (text.find(b"\n"), text.find(b"\r")) if found >= 0]
+            ends = [place for place in (text.find(b"\n"), text.find(b"\r")) if place >= 0]
             if ends:
                 return seen + min(ends) + 1
             seen += len(text)
@@ -83,11 +83,11 @@ def pass_over(log: Source, streams: Sequence[Source]) -> bytes:
     now, run = 0, 0
     while log.need(1):
         for turn in (now, 1 - now):
-            found = _common(log, streams[turn])
-            if found:
-                run = run + found if turn == now else found
+            common = _common(log, streams[turn])
+            if common:
+                run = run + common if turn == now else common
                 now = turn
-                _move((log, streams[now]), found)
+                _move((log, streams[now]), common)
                 break
         else:
             if not any(stream.need(1) for stream in streams):
@@ -133,28 +133,28 @@ class Ahead:
         return text[same:]
 
 
-def _common(one: Source, other: Source) -> int:
+def _common(first: Source, other: Source) -> int:
     """Return how many bytes are the same in both from here on."""
     same, piece = 0, 256
     while True:
-        most = min(one.need(same + piece), other.need(same + piece)) - same
+        most = min(first.need(same + piece), other.need(same + piece)) - same
         piece = min(piece, most)
         if piece <= 0:
             return same
-        left, right = one.peek(same, same + piece), other.peek(same, same + piece)
+        left, right = first.peek(same, same + piece), other.peek(same, same + piece)
         if left != right:
             return same + _same(left, right)
         same += piece
         piece = min(4 * piece, _PIECE)
 
 
-def _same(one: bytes, other: bytes) -> int:
+def _same(first: bytes, other: bytes) -> int:
     """Return with how many bytes both begin."""
     # Mostly few: where they part is sooner found one by one than by halves.
-    for count, (left, right) in enumerate(zip(one, other)):
+    for count, (left, right) in enumerate(zip(first, other)):
         if left != right:
             return count
-    return min(len(one), len(other))
+    return min(len(first), len(other))
 
 
 def _move(sources: Sequence[Source], count: int) -> None:

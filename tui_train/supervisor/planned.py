@@ -98,22 +98,22 @@ def reading(plan: Planned) -> Reading:
         return Reading()
 
 
-def parse(told: Any, run_dir: str) -> Planned:
+def parse(data: Any, run_dir: str) -> Planned:
     """Return a plan's data as values, `run_dir` put in; ValueError, TypeError or KeyError where it is none."""
-    around = told.get("container") or {}
-    log = told.get("log") or {}
-    plain = {name: told[name] for name in _PLAIN if name in told}
+    around = data.get("container") or {}
+    log = data.get("log") or {}
+    plain = {name: data[name] for name in _PLAIN if name in data}
     for name, value in plain.items():
         if type(value) is not type(Planned._field_defaults[name]):
             raise TypeError(name)
         if isinstance(value, str):
             _text(value)
-    attempts = tuple(_attempt(item, run_dir) for item in told["attempts"])
+    attempts = tuple(_attempt(item, run_dir) for item in data["attempts"])
     planned = Planned(
         **plain,
-        gpus=_texts(told.get("gpus", ())),
-        gpu_names=_texts(told.get("gpu_names", ())),
-        secrets=_texts(told.get("secrets", ())),
+        gpus=_texts(data.get("gpus", ())),
+        gpu_names=_texts(data.get("gpu_names", ())),
+        secrets=_texts(data.get("secrets", ())),
         attempts=attempts,
         engine=_text(around.get("engine", "")),
         image=_text(around.get("image", "")),
@@ -131,23 +131,23 @@ def parse(told: Any, run_dir: str) -> Planned:
 _PLAIN = ("nodes", "world_size", "address", "port", "find_interface", "output", "grace", "resumes_itself", "backend")
 
 
-def _attempt(told: Any, run_dir: str) -> PlannedAttempt:
-    rule = told.get("checkpoints")
+def _attempt(data: Any, run_dir: str) -> PlannedAttempt:
+    rule = data.get("checkpoints")
     return PlannedAttempt(
-        title=_text(told["title"]),
-        then={_text(phase): int(number) for phase, number in (told.get("then") or {}).items()},
+        title=_text(data["title"]),
+        then={_text(phase): int(number) for phase, number in (data.get("then") or {}).items()},
         checkpoints=_rule(rule, run_dir) if rule else None,
-        fills=tuple((_text(path), otherwise) for path, otherwise in told.get("fills") or ()),
+        fills=tuple((_text(path), otherwise) for path, otherwise in data.get("fills") or ()),
     )
 
 
-def _rule(told: Any, run_dir: str) -> Rule:
+def _rule(data: Any, run_dir: str) -> Rule:
     return Rule(
-        folder=_word(told["folder"], run_dir),
-        prefix=_text(told["prefix"]),
-        complete=_texts(told["complete"]),
-        suffix=_text(told.get("suffix", "")),
-        file=_text(told.get("file", "")),
+        folder=_word(data["folder"], run_dir),
+        prefix=_text(data["prefix"]),
+        complete=_texts(data["complete"]),
+        suffix=_text(data.get("suffix", "")),
+        file=_text(data.get("file", "")),
     )
 
 

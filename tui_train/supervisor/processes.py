@@ -38,8 +38,8 @@ def boot_id() -> str:
 
 def start_ticks(pid: int) -> int | None:
     """Return when a process began, in clock ticks since boot; None when it is gone or only a zombie is left."""
-    found = stat(pid)
-    return found.ticks if found else None
+    entry = stat(pid)
+    return entry.ticks if entry else None
 
 
 def process(pid: int) -> Process:
@@ -84,23 +84,23 @@ class Family:
         stats = _all()
         lead = stats.get(self.leader.pid)
         group = self.leader.pid if lead and lead.ticks == self.leader.ticks else -1
-        found = {
+        members = {
             pid
-            for pid, told in stats.items()
-            if told.group == group or self.seen.get(pid) == told.ticks or carries(pid, self.mark)
+            for pid, entry in stats.items()
+            if entry.group == group or self.seen.get(pid) == entry.ticks or carries(pid, self.mark)
         }
         if self.cgroup:
-            found |= cgroup.members(self.cgroup, self.mark) & stats.keys()
+            members |= cgroup.members(self.cgroup, self.mark) & stats.keys()
         if self.root:
-            found |= {pid for pid, told in stats.items() if told.parent == self.root}
+            members |= {pid for pid, entry in stats.items() if entry.parent == self.root}
         outside = self.spare | {self.root, os.getpid()}
-        found -= outside
+        members -= outside
         while True:
-            grown = {pid for pid, told in stats.items() if told.parent in found and pid not in found} - outside
+            grown = {pid for pid, entry in stats.items() if entry.parent in members and pid not in members} - outside
             if not grown:
                 break
-            found |= grown
-        living = {pid: stats[pid].ticks for pid in found}
+            members |= grown
+        living = {pid: stats[pid].ticks for pid in members}
         self.seen.update(living)
         return living
 
@@ -128,13 +128,13 @@ def carries(pid: int, mark: str) -> bool:
 
 
 def _all() -> dict[int, Stat]:
-    found: dict[int, Stat] = {}
+    entries: dict[int, Stat] = {}
     for name in os.listdir("/proc"):
         if name.isdigit():
-            told = stat(int(name))
-            if told:
-                found[int(name)] = told
-    return found
+            entry = stat(int(name))
+            if entry:
+                entries[int(name)] = entry
+    return entries
 
 
 def _environment(pid: int) -> list[bytes]:

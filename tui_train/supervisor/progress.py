@@ -81,17 +81,17 @@ def advance(progress: Progress, lines: Iterable[str], reading: Reading = USUAL) 
 
     It costs as much as there are new lines, however long the curve is.
     """
-    told = _Told(progress, reading.steps)
+    parser = _Parser(progress, reading.steps)
     for line in lines:
-        found = next(filter(None, (_found_in(expression, line) for expression in reading.expressions)), None)
-        if found:
-            told.own(found)
+        match = next(filter(None, (_found_in(expression, line) for expression in reading.expressions)), None)
+        if match:
+            parser.own(match)
         else:
-            told.known(line)
-    return told.progress()
+            parser.known(line)
+    return parser.progress()
 
 
-class _Told:
+class _Parser:
     """The progress while lines are read."""
 
     def __init__(self, progress: Progress, steps: int) -> None:
@@ -103,9 +103,9 @@ class _Told:
         self.points = Growing(progress.curve)
         self.told = progress.told
 
-    def own(self, told: dict[str, str]) -> None:
+    def own(self, values: dict[str, str]) -> None:
         """Take what an expression of the preset found."""
-        numbers = {name: _float(text) for name, text in told.items()}
+        numbers = {name: _float(text) for name, text in values.items()}
         self.step = _whole(numbers.get("step"), self.step)
         self.steps = _whole(numbers.get("steps"), self.steps)
         self._add(numbers.get("loss"))
@@ -116,51 +116,51 @@ class _Told:
     def known(self, line: str) -> None:
         """Take what a line of a known form tells."""
         line = without_rank(line)[:_LONGEST]
-        if line.startswith("start ") and (found := _START.match(line)):
-            self._counts(found)
-        elif "'" in line and (found := _DICT.search(line)):
-            self._dictionary(_hf(found[0]))
-        elif "[" in line and (found := _TQDM.search(line)):
+        if line.startswith("start ") and (match := _START.match(line)):
+            self._counts(match)
+        elif "'" in line and (match := _DICT.search(line)):
+            self._dictionary(_hf(match[0]))
+        elif "[" in line and (match := _TQDM.search(line)):
             # A bar may be of something else, where the training tells its steps in lines.
             if not self.told:
-                self._counts(found)
-            self._values(line[found.end() :])
+                self._counts(match)
+            self._values(line[match.end() :])
         elif "oss" in line and _LOSS.search(line) and self._stepped(line):
             self._values(line)
-        elif "skipped=" in line and (found := _DEEPSPEED.search(line)):
-            self.step = _whole(_count(found[1]), self.step)
-            self.lr = _or(_float(found[2]), self.lr)
+        elif "skipped=" in line and (match := _DEEPSPEED.search(line)):
+            self.step = _whole(_count(match[1]), self.step)
+            self.lr = _or(_float(match[2]), self.lr)
 
-    def _counts(self, found: re.Match[str]) -> None:
+    def _counts(self, match: re.Match[str]) -> None:
         """Take a step and the number of steps; neither where one is too long for a count."""
-        step, steps = _count(found[1]), _count(found[2])
+        step, steps = _count(match[1]), _count(match[2])
         if step is not None and steps is not None:
             self.step, self.steps = step, steps
 
     def _stepped(self, line: str) -> bool:
         """Take the step that a line tells; false where it tells none."""
-        told = _nemo(line) or _automodel(line) or _usual(line)
-        if told is None:
+        values = _nemo(line) or _automodel(line) or _usual(line)
+        if values is None:
             return False
-        step, steps, nemo = told
+        step, steps, nemo = values
         self.step, self.steps = step, max(self.steps, steps) if nemo else steps or self.steps
         self.told = True
         return True
 
     def _values(self, text: str) -> None:
         """Take the loss and what else is told of the present step."""
-        found = _LOSS.search(text)
-        self._add(_float(found[1]) if found else None)
+        match = _LOSS.search(text)
+        self._add(_float(match[1]) if match else None)
         self.lr = _search(_LR, text, self.lr)
         self.norm = _search(_NORM, text, self.norm)
         self.rate = _search(_RATE, text, self.rate)
 
-    def _dictionary(self, told: dict[str, float]) -> None:
+    def _dictionary(self, values: dict[str, float]) -> None:
         """Take what HF Trainer prints."""
-        self.lr = told.get("learning_rate", self.lr)
-        self.norm = told.get("grad_norm", self.norm)
-        self.rate = told.get("tokens_per_second", self.rate)
-        self._add(told.get("loss"))
+        self.lr = values.get("learning_rate", self.lr)
+        self.norm = values.get("grad_norm", self.norm)
+        self.rate = values.get("tokens_per_second", self.rate)
+        self._add(values.get("loss"))
 
     def _add(self, loss: float | None) -> None:
         if loss is not None:
@@ -181,14 +181,14 @@ class _Told:
 
 def _found_in(expression: re.Pattern[str], line: str) -> dict[str, str]:
     """Return the named groups that took part in a match; none where the line does not match."""
-    found = expression.search(line[:_MOST])
-    return {name: text for name, text in found.groupdict().items() if text} if found else {}
+    match = expression.search(line[:_MOST])
+    return {name: text for name, text in match.groupdict().items() if text} if match else {}
 
 
 def _nemo(line: str) -> tuple[int, int, bool] | None:
     """Return what NeMo tells: the step, counted from 1, and how many there are as far as is known by now."""
-    found = _NEMO.search(line)
-    numbers = [_count(text) for text in found.groups()] if found else []
+    match = _NEMO.search(line)
+    numbers = [_count(text) for text in match.groups()] if match else []
     if not numbers or None in numbers:
         return None
     iteration, last, step = (number or 0 for number in numbers)
@@ -196,20 +196,20 @@ def _nemo(line: str) -> tuple[int, int, bool] | None:
 
 
 def _automodel(line: str) -> tuple[int, int, bool] | None:
-    found = _AUTOMODEL.search(line)
-    step = _count(found[1]) if found else None
+    match = _AUTOMODEL.search(line)
+    step = _count(match[1]) if match else None
     return None if step is None else (step + 1, 0, False)
 
 
 def _usual(line: str) -> tuple[int, int, bool] | None:
-    found = _STEP.search(line)
-    step = _count(found[1]) if found else None
-    return None if found is None or step is None else (step, _count(found[2] or "0") or 0, False)
+    match = _STEP.search(line)
+    step = _count(match[1]) if match else None
+    return None if match is None or step is None else (step, _count(match[2] or "0") or 0, False)
 
 
 def _search(pattern: re.Pattern[str], line: str, otherwise: float | None) -> float | None:
-    found = pattern.search(line)
-    return _or(_float(found[1]), otherwise) if found else otherwise
+    match = pattern.search(line)
+    return _or(_float(match[1]), otherwise) if match else otherwise
 
 
 def _hf(text: str) -> dict[str, float]:

@@ -56,8 +56,8 @@ def _is_known(engine: str, name: str) -> bool:
 
 
 def _wait(engine: str, name: str) -> int:
-    told = commands.run((engine, "wait", name), float("inf")).out.strip()
-    return int(told) if told.isdigit() else _OF_ENGINE
+    code = commands.run((engine, "wait", name), float("inf")).out.strip()
+    return int(code) if code.isdigit() else _OF_ENGINE
 
 
 class _Seen(NamedTuple):
@@ -102,7 +102,7 @@ def _copy(words: tuple[str, ...], log: int, passed: tuple[int, int], begun: byte
     except OSError:
         return passed
     ahead = Ahead(begun)
-    told = {ends[0]: 0, ends[1]: 0}
+    counts = {ends[0]: 0, ends[1]: 0}
     skip = {ends[0]: passed[0], ends[1]: passed[1]}
     unread = list(ends)
     while unread:
@@ -111,13 +111,13 @@ def _copy(words: tuple[str, ...], log: int, passed: tuple[int, int], begun: byte
             if not piece:
                 unread.remove(end)
                 continue
-            new = piece[max(0, skip[end] - told[end]) :]
-            told[end] += len(piece)
+            new = piece[max(0, skip[end] - counts[end]) :]
+            counts[end] += len(piece)
             _write(log, ahead.new(end, new))
     for end in ends:
         os.close(end)
     os.waitpid(pid, 0)
-    return max(passed[0], told[ends[0]]), max(passed[1], told[ends[1]])
+    return max(passed[0], counts[ends[0]]), max(passed[1], counts[ends[1]])
 
 
 def _write(log: int, text: bytes) -> None:

@@ -49,10 +49,10 @@ class Start(NamedTuple):
         return self.planned.nodes == 1 and len(self.attempts) > 1
 
 
-def tell(start: Start, event: str, **told: object) -> None:
+def tell(start: Start, event: str, **details: object) -> None:
     """Add to events.jsonl what happened; where that cannot be written, it is said, and the training goes on."""
     try:
-        start.journal.append(event, **told)
+        start.journal.append(event, **details)
     except OSError as error:
         say(f"cannot write {event} to events.jsonl: {error.strerror or error}")
 

@@ -90,20 +90,20 @@ class Status(NamedTuple):
 
 def read(run_dir: str) -> Status:
     """Return how the run of a folder stands now."""
-    told = events.read(run_dir)
+    logged = events.read(run_dir)
     owner = lock.owner(os.path.join(run_dir, lock.NAME))
-    last = next((event for event in told[::-1] if event.event == "run_started"), None)
+    last = next((event for event in logged[::-1] if event.event == "run_started"), None)
     if last is None or (owner and owner.mark != last.mark):
         # Events were lost, or the start has not written its first: whoever holds the folder is the second witness.
         if owner and _works(run_dir, owner):
-            return _status(run_dir, owner, _witness(owner), (), _attempts(told))
+            return _status(run_dir, owner, _witness(owner), (), _attempts(logged))
         owner = None
-    if last is None and not any(event.event == "run_ended" for event in told):
-        return Status("new", _attempts(told))
+    if last is None and not any(event.event == "run_ended" for event in logged):
+        return Status("new", _attempts(logged))
     if last is None:
-        return _status(run_dir, _named(Event()), Event(), told, _attempts(told))
-    after = told[len(told) - told[::-1].index(last) :]
-    return _status(run_dir, owner or _named(last), last, after, _attempts(told))
+        return _status(run_dir, _named(Event()), Event(), logged, _attempts(logged))
+    after = logged[len(logged) - logged[::-1].index(last) :]
+    return _status(run_dir, owner or _named(last), last, after, _attempts(logged))
 
 
 def _witness(owner: Owner) -> Event:
@@ -125,18 +125,18 @@ def family(run_dir: str, now: Status) -> Family:
     if not _original(run_dir, now) or not _own(run_dir):
         return Family("")
     ours = leader.alive and (carries(leader.pid, now.mark) or _writes_in(leader.pid, run_dir))
-    found = Family(now.mark, leader if ours else Process(), cgroup=now.cgroup)
-    found.seen.update(now.left)
-    return found
+    members = Family(now.mark, leader if ours else Process(), cgroup=now.cgroup)
+    members.seen.update(now.left)
+    return members
 
 
 def last_start(run_dir: str) -> Status:
     """Return how the last start stands, whoever holds the folder now."""
-    told = events.read(run_dir)
-    last = next((event for event in told[::-1] if event.event == "run_started"), None)
+    logged = events.read(run_dir)
+    last = next((event for event in logged[::-1] if event.event == "run_started"), None)
     if last is None:
         return Status("new")
-    return _status(run_dir, _named(last), last, told[len(told) - told[::-1].index(last) :], ())
+    return _status(run_dir, _named(last), last, logged[len(logged) - logged[::-1].index(last) :], ())
 
 
 def _original(run_dir: str, now: Status) -> bool:
@@ -202,8 +202,8 @@ def _status(
 
 def _left(end: Event) -> tuple[Process, ...]:
     """Return the processes that run_ended names; what is none is passed over."""
-    found = (word.partition(":") for word in end.left.split())
-    return tuple(Process(int(pid), int(ticks)) for pid, _, ticks in found if _number(pid) and _number(ticks))
+    pairs = (word.partition(":") for word in end.left.split())
+    return tuple(Process(int(pid), int(ticks)) for pid, _, ticks in pairs if _number(pid) and _number(ticks))
 
 
 def _number(text: str) -> bool:
@@ -220,16 +220,16 @@ def _works(run_dir: str, owner: Owner) -> bool:
 def _holds_open(pid: int, run_dir: str) -> bool:
     """Tell whether a process has a folder open, as the supervisor has; another user's, which hides that, may."""
     try:
-        wanted = os.stat(run_dir)
+        folder = os.stat(run_dir)
         names = os.listdir(f"/proc/{pid}/fd")
     except OSError:
         return True
     for name in names:
         try:
-            found = os.stat(f"/proc/{pid}/fd/{name}")
+            entry = os.stat(f"/proc/{pid}/fd/{name}")
         except OSError:
             continue
-        if (found.st_dev, found.st_ino) == (wanted.st_dev, wanted.st_ino):
+        if (entry.st_dev, entry.st_ino) == (folder.st_dev, folder.st_ino):
             return True
     return False
 
@@ -241,15 +241,15 @@ def _writes_in(pid: int, run_dir: str) -> bool:
         return False
 
 
-def _attempts(told: tuple[Event, ...]) -> tuple[AttemptStatus, ...]:
-    found: dict[int, AttemptStatus] = {}
+def _attempts(logged: tuple[Event, ...]) -> tuple[AttemptStatus, ...]:
+    attempts: dict[int, AttemptStatus] = {}
     begun: dict[int, Event] = {}
-    for event in told:
+    for event in logged:
         if event.event == "attempt_started":
             begun[event.attempt] = event
-            found[event.attempt] = AttemptStatus(event.attempt, event.position, event.time, resumed=event.resumed)
-        elif event.event == "attempt_ended" and event.attempt in found:
-            found[event.attempt] = found[event.attempt]._replace(
+            attempts[event.attempt] = AttemptStatus(event.attempt, event.position, event.time, resumed=event.resumed)
+        elif event.event == "attempt_ended" and event.attempt in attempts:
+            attempts[event.attempt] = attempts[event.attempt]._replace(
                 ended=event.time,
                 exit_code=event.exit_code,
                 out_of_memory=event.out_of_memory,
@@ -257,4 +257,4 @@ def _attempts(told: tuple[Event, ...]) -> tuple[AttemptStatus, ...]:
                 ignored_checkpoint=event.ignored_checkpoint,
                 seconds=durations.between(begun[event.attempt], event),
             )
-    return tuple(found.values())
+    return tuple(attempts.values())

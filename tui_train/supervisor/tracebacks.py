@@ -85,11 +85,11 @@ class LoggedError(NamedTuple):
 
 def phase_of(frames: Iterable[str]) -> str:
     """Return the phase that a traceback's lines tell, the outermost first: the innermost decides; empty for none."""
-    found = ""
+    phase = ""
     for text in frames:
-        told, kept = next(((name, kept) for name, pattern, kept in _FRAMES if pattern.search(text)), ("", ()))
-        found = told if told and found not in kept else found
-    return found
+        name_of_phase, kept = next(((name, kept) for name, pattern, kept in _FRAMES if pattern.search(text)), ("", ()))
+        phase = name_of_phase if name_of_phase and phase not in kept else phase
+    return phase
 
 
 def is_full(text: str) -> bool:
@@ -115,7 +115,7 @@ class _Stream:
 def read_errors(lines: Iterable[str]) -> list[LoggedError]:
     """Return the errors of a log in their order, of a chain of errors the one that stands for it."""
     streams: dict[int | None, _Stream] = {}
-    found: list[LoggedError] = []
+    errors: list[LoggedError] = []
     for place, line in enumerate(lines):
         rank, text = origin(line)
         stream = streams.setdefault(rank, _Stream(rank))
@@ -128,10 +128,10 @@ def read_errors(lines: Iterable[str]) -> list[LoggedError]:
             if chained == _CAUSE and before.kind == MEMORY:
                 error = error._replace(kind=MEMORY, message=before.message, phase=before.phase)
             if error.kind != ECHO:
-                found.remove(before)
-        found.append(error)
+                errors.remove(before)
+        errors.append(error)
         stream.last, stream.chained = error, ""
-    return found
+    return errors
 
 
 def _read(stream: _Stream, place: int, line: str, text: str) -> LoggedError | None:
