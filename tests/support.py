@@ -8,6 +8,7 @@ import sys
 import time
 from pathlib import Path
 
+import psutil
 import pytest
 
 from tui_train.checks import check
@@ -134,6 +135,27 @@ def profile(values=None, base=None):
     for key, value in (values or {}).items():
         made = fields.put(made, key, value)
     return made
+
+
+def sleeping(*arguments, **more):
+    """A profile whose training is tests/scripts/sleeper.py with these arguments."""
+    values = {
+        "name": "sleeper",
+        "hardware.device": "cpu",
+        "trainer.kind": "script",
+        "trainer.preset": "custom",
+        "trainer.script": str(SCRIPTS / "sleeper.py"),
+        "trainer.arguments": arguments,
+        "trainer.python": sys.executable,
+    }
+    return profile(values | more)
+
+
+def with_word(word):
+    """The processes that have a word among their arguments, found without what the program knows of them."""
+    known = psutil.process_iter(["cmdline", "status"])
+    living = [process for process in known if process.info["status"] != psutil.STATUS_ZOMBIE]
+    return [process.pid for process in living if word in (process.info["cmdline"] or [])]
 
 
 # A whole recipe, as of somebody who leaves nothing to the trainer.

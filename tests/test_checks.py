@@ -964,9 +964,9 @@ def test_what_a_finding_offers_mends_it(name):
     change = found(values, where)[0].change
     assert (change is not None) == (name in MENDED)
     if change:
-        mended = apply(change, made_of(values))
-        assert check(mended, where) == ()
-        assert plan(mended, where).attempts
+        changed = apply(change, made_of(values))
+        assert check(changed, where) == ()
+        assert plan(changed, where).attempts
         assert change.title
         assert change.why
 
@@ -1041,9 +1041,9 @@ def test_secrets_are_known_by_their_names(name, secret):
     assert bool(findings) == secret
     for item in findings:
         assert "value" not in item.message + item.remedy + item.change.title
-        mended = apply(item.change, chosen)
-        assert mended.trainer.environment == {"A": "1"}
-        assert mended.trainer.secrets == (name,)
+        changed = apply(item.change, chosen)
+        assert changed.trainer.environment == {"A": "1"}
+        assert changed.trainer.secrets == (name,)
 
 
 @pytest.mark.parametrize("name", [name for name in FAULTS if "live run" in name or name.startswith("port that")])
@@ -1090,9 +1090,9 @@ BATCH = "--per_device_train_batch_size"
 def test_a_batch_of_ones_own_goes_into_the_recipe(words, left, micro_batch, global_batch):
     values = FALLS | {"trainer.arguments": words}
     (finding,) = found(values, facts())
-    mended = apply(finding.change, profile(values))
-    assert mended.trainer.arguments == left
-    assert (mended.recipe.micro_batch, mended.recipe.global_batch) == (micro_batch, global_batch)
+    changed = apply(finding.change, profile(values))
+    assert changed.trainer.arguments == left
+    assert (changed.recipe.micro_batch, changed.recipe.global_batch) == (micro_batch, global_batch)
     for rungs in ((), ("expandable_segments", "activation_checkpointing")):
         assert found(values | {"ladder.rungs": rungs}, facts()) == ()
     # Where the recipe sets it as well, one of both would be lost.

@@ -17,9 +17,9 @@ import psutil
 import pytest
 import ssh
 from counting import tries
-from support import exported, facts, marked, until
-from test_survival import XDG, sleeping, with_word
-from test_terminal import Terminal
+from support import exported, facts, marked, sleeping, until, with_word
+from test_survival import XDG
+from test_terminal import Terminal, to_launch
 
 from tui_train.runs.rundir import all_runs
 from tui_train.runs.start import start
@@ -197,13 +197,7 @@ def test_a_start_that_is_cut_is_a_run_or_nothing(box, word, record_property):
             with made.one(f"start {number}, seed {SEED}: {way} after {moment:.2f} s"):
                 terminal = opened((), way, box)
                 try:
-                    terminal.see("New training")
-                    terminal.press("\r", "[1 Hardware]")
-                    terminal.see("No GPU")
-                    terminal.press("\r", "[2 Backend]")
-                    terminal.press("\r", "[3 Recipe]")
-                    terminal.press("\r", "[4 Preview]")
-                    terminal.see("launch.sh")
+                    to_launch(terminal)
                     terminal.child.send("\r")
                     watch(terminal, moment)
                     cut(terminal, way)

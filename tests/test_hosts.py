@@ -10,7 +10,7 @@ import time
 from pathlib import Path
 
 import pytest
-from support import SCRIPTS, bash, exported, facts, marked, old_python, plain_environment, profile, until
+from support import SCRIPTS, bash, exported, facts, marked, old_python, plain_environment, sleeping, until
 
 from tui_train.base.errors import Unavailable
 from tui_train.runs.rundir import RunDir
@@ -21,19 +21,6 @@ from tui_train.workflow.show import state
 
 ROOT = pytest.mark.skipif(os.geteuid() != 0, reason="NOT TESTED: only root can make namespaces, or be another user")
 OTHER = ("unshare", "--uts", "--pid", "--net", "--mount-proc", "--fork", "--kill-child", "sh", "-c")
-
-
-def sleeping(*arguments, **more):
-    values = {
-        "name": "sleeper",
-        "hardware.device": "cpu",
-        "trainer.kind": "script",
-        "trainer.preset": "custom",
-        "trainer.script": str(SCRIPTS / "sleeper.py"),
-        "trainer.arguments": arguments,
-        "trainer.python": sys.executable,
-    }
-    return profile(values | more)
 
 
 @pytest.fixture

@@ -311,10 +311,10 @@ def test_what_makes_it_fit_keeps_the_global_batch():
     chosen = profile(LARGE)
     assert told(LARGE, where).band == "will not fit"
     change = fitting(where, resolve(chosen, where))
-    mended = apply(change, chosen)
-    assert mended.recipe.global_batch == resolve(chosen, where).settled.recipe.global_batch
-    assert predict(where, resolve(mended, where)).band != "will not fit"
-    twice = apply(type(change)("", "", (("recipe.micro_batch", mended.recipe.micro_batch * 2),)), mended)
+    changed = apply(change, chosen)
+    assert changed.recipe.global_batch == resolve(chosen, where).settled.recipe.global_batch
+    assert predict(where, resolve(changed, where)).band != "will not fit"
+    twice = apply(type(change)("", "", (("recipe.micro_batch", changed.recipe.micro_batch * 2),)), changed)
     assert predict(where, resolve(twice, where)).band == "will not fit", "the largest that fits is taken"
 
 

@@ -7,6 +7,7 @@ with NeMo. TUI_TRAIN_TEST_AUTOMODEL names one with AutoModel.
 import hashlib
 import json
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -48,7 +49,10 @@ def python():
         return named
     lock = environments.SETS["nemo"].lock.read_bytes()
     folder = BUILT / f"nemo-{hashlib.sha256(lock).hexdigest()[:12]}"
-    if not folder.exists():
+    # One that was interrupted lacks this; one that was made elsewhere and renamed would have scripts that do not start.
+    whole = folder / ".whole"
+    if not whole.exists():
+        shutil.rmtree(folder, ignore_errors=True)
         BUILT.mkdir(exist_ok=True)
         # Where wheels lie on this machine, torch's is among them; else it is that of torch's own index.
         pip = subprocess.run(
@@ -68,6 +72,7 @@ def python():
             pytest.skip("NOT TESTED with a real NeMo: it could not be installed:\n" + done.stdout[-600:])
         assert done.returncode == 0, done.stdout[-3000:]
         assert "qwen25_500m among them" in done.stdout
+        whole.touch()
     return str(folder / "bin" / "python")
 
 

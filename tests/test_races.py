@@ -10,7 +10,7 @@ import time
 
 import pytest
 from counting import tries
-from support import SCRIPTS, facts, marked, profile, ready, until
+from support import facts, marked, profile, ready, sleeping, until
 
 from tui_train.base.errors import AlreadyExists, TuiTrainError
 from tui_train.base.places import profiles_folder
@@ -76,19 +76,6 @@ def together(tmp_path):
         stop(run, at_once=True)
 
 
-def sleeper(*arguments, **more):
-    values = {
-        "name": "sleeper",
-        "hardware.device": "cpu",
-        "trainer.kind": "script",
-        "trainer.preset": "custom",
-        "trainer.script": str(SCRIPTS / "sleeper.py"),
-        "trainer.arguments": arguments,
-        "trainer.python": sys.executable,
-    }
-    return profile(values | more)
-
-
 def new_run(chosen):
     return rundir.create(chosen.name, ready(chosen, facts()).files)
 
@@ -136,7 +123,7 @@ def of_one_output(together, chance, number):
     """Of runs of one profile with an output folder of its own one starts."""
     name = f"output{number}"
     folder = profiles_folder() / f"out{number}"
-    store.save(sleeper("--seconds=600", name=name, **{"trainer.output": str(folder)}))
+    store.save(sleeping("--seconds=600", name=name, **{"trainer.output": str(folder)}))
     before = set(all_runs())
     ended = together(*[("run", name, "--detach")] * RUNNERS)
     one_wins(ended)
@@ -150,7 +137,7 @@ def of_one_output(together, chance, number):
 def of_one_profile(together, chance, number):
     """Runs of one profile get a folder each, and all train, in it alone."""
     name = f"profile{number}"
-    store.save(sleeper("--seconds=600", name=name))
+    store.save(sleeping("--seconds=600", name=name))
     before = set(all_runs())
     ended = together(*[("run", name, "--detach")] * RUNNERS)
     assert [code for code, _ in ended] == [0] * RUNNERS, ended
@@ -164,7 +151,7 @@ def of_one_profile(together, chance, number):
 
 def of_one_run(together, chance, number):
     """Of those that resume one run one does, whoever asks and by whatever program."""
-    run = new_run(sleeper("--seconds=600", name=f"run{number}"))
+    run = new_run(sleeping("--seconds=600", name=f"run{number}"))
     scripts = [
         subprocess.Popen(
             ["bash", str(run.script)], stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
@@ -188,7 +175,7 @@ def of_one_run(together, chance, number):
 def of_a_stop_and_the_end(together, chance, number):
     """Stops that come as a training ends find it finished or stop it; it ends once."""
     code = chance.choice((0, 3))
-    run = new_run(sleeper(f"--seconds={chance.uniform(0.2, 0.6):.2f}", f"--code={code}", name=f"end{number}"))
+    run = new_run(sleeping(f"--seconds={chance.uniform(0.2, 0.6):.2f}", f"--code={code}", name=f"end{number}"))
     start(run)
     time.sleep(chance.uniform(0.0, 0.8))
     errors = []

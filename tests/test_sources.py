@@ -90,8 +90,8 @@ def test_a_script_that_waits_for_local_rank(tmp_path):
     assert 'os.environ.get("LOCAL_RANK", 0)' in finding.remedy
     (finding,) = found(tmp_path, LOCAL_RANK.replace("--local_rank", "--local-rank"), "custom", "accelerate")
     assert "accelerate does not pass" in finding.message
-    mended = LOCAL_RANK.replace("type=int", 'type=int, default=int(os.environ.get("LOCAL_RANK", 0))')
-    assert not found(tmp_path, mended, "custom")
+    changed = LOCAL_RANK.replace("type=int", 'type=int, default=int(os.environ.get("LOCAL_RANK", 0))')
+    assert not found(tmp_path, changed, "custom")
     assert not found(tmp_path, LOCAL_RANK, "custom", "python")
 
 

@@ -11,8 +11,7 @@ import uuid
 from pathlib import Path
 
 import pytest
-from support import SCRIPTS, exported, facts, profile, until
-from test_survival import with_word
+from support import exported, facts, sleeping, until, with_word
 
 from tui_train.base.errors import Interrupted
 from tui_train.base.places import runs_folder
@@ -36,16 +35,7 @@ WAYS = (("--detach",), ())
 def word(tmp_path):
     """A saved profile of a sleeper, known by a word of its own among the arguments."""
     word = f"--word={uuid.uuid4().hex}"
-    values = {
-        "name": "sleeper",
-        "hardware.device": "cpu",
-        "trainer.kind": "script",
-        "trainer.preset": "custom",
-        "trainer.script": str(SCRIPTS / "sleeper.py"),
-        "trainer.arguments": ("--seconds=600", word),
-        "trainer.python": sys.executable,
-    }
-    (tmp_path / "sleeper.toml").write_text(store.dumps(profile(values)))
+    (tmp_path / "sleeper.toml").write_text(store.dumps(sleeping("--seconds=600", word)))
     yield word
     for run in all_runs():
         stop(run, at_once=True)
@@ -223,15 +213,7 @@ def test_a_start_that_is_broken_off_when_it_trains_gives_the_training_its_time(t
     monkeypatch.setattr(starting, "_LEAVES", 0.2)
     monkeypatch.setenv("TUI_TRAIN_GRACE", "3")
     word = f"--word={uuid.uuid4().hex}"
-    values = {
-        "hardware.device": "cpu",
-        "trainer.kind": "script",
-        "trainer.preset": "custom",
-        "trainer.script": str(SCRIPTS / "sleeper.py"),
-        "trainer.arguments": ("--seconds=600", "--ignore-signals", word),
-        "trainer.python": sys.executable,
-    }
-    run, _ = exported(tmp_path / "run", profile(values), facts())
+    run, _ = exported(tmp_path / "run", sleeping("--seconds=600", "--ignore-signals", word), facts())
     log = run.attempt_log(1)
     try:
         with pytest.raises(KeyboardInterrupt):

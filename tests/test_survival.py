@@ -11,8 +11,8 @@ import uuid
 import psutil
 import pytest
 import ssh
-from support import SCRIPTS, exported, facts, marked, profile, until
-from test_terminal import Terminal, terminals
+from support import exported, facts, marked, sleeping, until, with_word
+from test_terminal import Terminal, terminals, to_launch
 
 from tui_train.runs.rundir import all_runs
 from tui_train.runs.start import start
@@ -28,19 +28,6 @@ SURVIVALS = range(REPEATS or 3)
 XDG = ("XDG_CONFIG_HOME", "XDG_STATE_HOME", "XDG_CACHE_HOME", "XDG_DATA_HOME")
 
 
-def sleeping(*arguments, **more):
-    values = {
-        "name": "sleeper",
-        "hardware.device": "cpu",
-        "trainer.kind": "script",
-        "trainer.preset": "custom",
-        "trainer.script": str(SCRIPTS / "sleeper.py"),
-        "trainer.arguments": arguments,
-        "trainer.python": sys.executable,
-    }
-    return profile(values | more)
-
-
 @pytest.fixture
 def last():
     """The wizard begins with a sleeper that is known by a word of its own."""
@@ -49,22 +36,9 @@ def last():
     return word
 
 
-def with_word(word):
-    """The processes that have a word among their arguments, found without what we think we know of them."""
-    known = psutil.process_iter(["cmdline", "status"])
-    living = [process for process in known if process.info["status"] != psutil.STATUS_ZOMBIE]
-    return [process.pid for process in living if word in (process.info["cmdline"] or [])]
-
-
 def started(terminal):
     """Go through the wizard to a run by Enter alone, and wait until it trains."""
-    terminal.see("New training")
-    terminal.press("\r", "[1 Hardware]")
-    terminal.see("No GPU")
-    terminal.press("\r", "[2 Backend]")
-    terminal.press("\r", "[3 Recipe]")
-    terminal.press("\r", "[4 Preview]")
-    terminal.see("launch.sh")
+    to_launch(terminal)
     terminal.press("\r", "[5 Run]")
     terminal.see("tick")
     return all_runs()[0]

@@ -75,6 +75,17 @@ def terminals() -> Iterator[list[Terminal]]:
                 os.kill(pid, signal.SIGKILL)
 
 
+def to_launch(terminal: Terminal) -> None:
+    """Go from Home to the launch.sh of Preview by Enter alone, with the profile that was used last."""
+    terminal.see("New training")
+    terminal.press("\r", "[1 Hardware]")
+    terminal.see("No GPU")
+    terminal.press("\r", "[2 Backend]")
+    terminal.press("\r", "[3 Recipe]")
+    terminal.press("\r", "[4 Preview]")
+    terminal.see("launch.sh")
+
+
 def to_preview(terminal: Terminal) -> None:
     """Go from Home to Preview by Enter alone."""
     terminal.see("New training")

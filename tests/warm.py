@@ -5,7 +5,7 @@ process like any other, with the arguments, environment, parent, limits and file
 runs in a fork of a server, which has imported the modules. Signals reach the fork; each of the two ends with the other,
 and the process with the fork's exit code or signal. What a server cannot stand for, the real Python does: any option
 but -u and -B, a variable that an interpreter reads as it starts. Tests of what is imported, of process trees and of
-what outlives whom take the real one.
+processes that go on after their parents have ended take the real one.
 
 As a program, this is the server: python warm.py FOLDER KIND FILE
 """

@@ -40,8 +40,8 @@ class Memory:
         told = f"{sys.argv} {os.environ.get('PYTORCH_CUDA_ALLOC_CONF')}"
         for fault in FAULTS if RANK == WORLD - 1 else ():
             here = fault["in"] == where and fault.get("step") in {None, self.done + 1}
-            mended = self.micro <= fault.get("above", -1) or ("until" in fault and fault["until"] in told)
-            if here and not mended:
+            enough = self.micro <= fault.get("above", -1) or ("until" in fault and fault["until"] in told)
+            if here and not enough:
                 return fault
         return None
 
