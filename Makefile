@@ -1,7 +1,7 @@
 # .ci/environment makes .venv and keeps it as pyproject.toml wants it; where nothing has changed it takes no time.
 
 .DEFAULT_GOAL := help
-.PHONY: help run environment test test-all lint clean
+.PHONY: help run environment test test-all lint style clean
 .NOTPARALLEL:
 export PYTHON TORCH PIP_ARGS
 
@@ -28,27 +28,30 @@ environment:
 	@bash .ci/environment test
 
 # Tools that lie beside the Python that lent its torch are found as well.
-lint test: export PATH := $(CURDIR)/.venv/bin:$(PATH)
+lint style test: export PATH := $(CURDIR)/.venv/bin:$(PATH)
 
-# mypy takes longest, and runs beside the others; what it says comes after theirs.
-lint: environment
+lint: style
+	.ci/types
+
+style: environment
 	ruff check
 	ruff format --check
-	shellcheck .ci/run .ci/environment
-	@told=$$(mktemp); trap 'rm -f "$$told"' EXIT; \
-	echo '.venv/bin/python -m mypy'; .venv/bin/python -m mypy > "$$told" 2>&1 & mypy=$$!; code=0; \
-	echo '.venv/bin/python -m pyright'; .venv/bin/python -m pyright --pythonpath .venv/bin/python || code=1; \
-	echo 'lint-imports --no-logo'; lint-imports --no-logo || code=1; \
-	wait $$mypy || code=1; cat "$$told"; exit $$code
+	shellcheck .ci/run .ci/environment .ci/types
+	lint-imports --no-logo
 
 # What a shell starts in the background ignores Ctrl-C, nohup a hang-up, and so would all that the tests start.
 DEFAULTS := env --default-signal=INT --default-signal=HUP
 HEARING := $(shell $(DEFAULTS) true 2> /dev/null && echo $(DEFAULTS))
 
-# Four at a time: much of what the tests start waits, even on two cores. What they import is compiled once before.
-test: lint
-	@unset PYTHONDONTWRITEBYTECODE; .venv/bin/python -m pytest --collect-only -qq > /dev/null || true
-	unset PYTHONDONTWRITEBYTECODE; $(HEARING) .venv/bin/python -m pytest -n 4 --dist loadgroup
+# Four at a time: much of what the tests start waits, even on two cores. What they import is compiled once before. Types
+# are checked beside them with what they leave of the processors; what that says comes last.
+test: style
+	@said=$$(mktemp); trap 'rm -f "$$said"' EXIT; code=0; unset PYTHONDONTWRITEBYTECODE; \
+	$(HEARING) nice .ci/types > "$$said" 2>&1 & types=$$!; \
+	.venv/bin/python -m pytest --collect-only -qq > /dev/null || true; \
+	echo '.venv/bin/python -m pytest -n 4 --dist loadgroup'; \
+	$(HEARING) .venv/bin/python -m pytest -n 4 --dist loadgroup || code=1; \
+	wait $$types || code=1; cat "$$said"; exit $$code
 
 # Installs a NeMo, unless TUI_TRAIN_TEST_NEMO names a Python that has one. With TUI_TRAIN_TEST_BRIDGE, _AUTOMODEL and
 # _DEEPSPEED naming a Python that has each, these are tested as well.
