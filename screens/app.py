@@ -16,6 +16,8 @@ from textual.app import SystemCommand
 from textual.binding import Binding, BindingType
 from textual.command import CommandPalette
 from textual.dom import DOMNode
+from textual.driver import Driver
+from textual.drivers.linux_driver import LinuxDriver
 from textual.screen import Screen
 from textual.timer import Timer
 
@@ -41,6 +43,7 @@ from .messages import (
     OpenRun,
     OpenStep,
 )
+from .terminal import TerminalDriver
 from .textual_fixes import fix_textual
 
 if TYPE_CHECKING:
@@ -52,6 +55,7 @@ if TYPE_CHECKING:
 fix_textual()
 _UNDO = 100
 _TYPED = 0.7  # seconds without a key
+_PAINTED = 0.1  # seconds in which a new screen is drawn
 
 
 class Wizard(Looking):
@@ -80,6 +84,11 @@ class Wizard(Looking):
             return await super().run_async(headless=headless, **how)
         with listening(self.leave, sys.__stderr__.fileno() if sys.__stderr__ else 2):
             return await super().run_async(headless=headless, **how)
+
+    def get_driver_class(self) -> type[Driver]:
+        """Read keys without Textual's waits, unless another driver is named in the environment."""
+        kind = super().get_driver_class()
+        return TerminalDriver if kind is LinuxDriver else kind
 
     def get_default_screen(self) -> Screen[None]:
         """Begin on Home."""
@@ -193,7 +202,7 @@ class Wizard(Looking):
             return  # Enter was pressed more than once before the step was there
         self._keep()
         if event.module == "hardware":
-            self.action_look()
+            self.action_look(_PAINTED)
         else:
             # Another run may have begun meanwhile.
             if not self.elsewhere:
@@ -201,8 +210,7 @@ class Wizard(Looking):
             if self.profile.trainer.config:
                 # It may have been edited meanwhile, and a copy of it trains.
                 self.look("paths")
-        screen = kind()
-        self.push_screen(screen.data_bind(Wizard.profile, Wizard.facts, Wizard.looking, Wizard.live))
+        self._push(kind())
 
     @on(OpenRun)
     def _open_run(self, event: OpenRun) -> None:
@@ -214,7 +222,11 @@ class Wizard(Looking):
 
         if any(isinstance(screen, RunScreen) and screen.run.path == run.path for screen in self.screen_stack):
             return
-        self.push_screen(RunScreen(run).data_bind(Wizard.live, Wizard.facts))
+        self._push(RunScreen(run))
+
+    def _push(self, screen: Screen[None]) -> None:
+        self.share(screen)
+        self.push_screen(screen)
 
     async def action_back(self) -> None:
         """Go back to the screen before."""

@@ -7,7 +7,7 @@ from rich.text import Text
 from textual import on, work
 from textual.binding import Binding, BindingType
 from textual.widget import Widget
-from textual.widgets import Input, Static
+from textual.widgets import Static
 
 from tui_train.base.errors import BadInput, Unavailable
 from tui_train.base.text import counted, visible
@@ -23,10 +23,10 @@ from tui_train.workflow import choices
 
 from .messages import AskRecipes, AskScript, Chosen, Complaint
 from .nemo_maker import NemoMaker
-from .step import row_of
 from .widgets.dialogs import Ask, AskText, Help
 from .widgets.picks import Pick, Picks
-from .widgets.rows import TextRow, row_id
+from .widgets.rows import row_id
+from .widgets.text_row import TextRow
 
 _WHAT = (
     "trainer.kind",
@@ -109,13 +109,13 @@ Communication: what NCCL can do without is a list of cures; take one only for th
         """The rows in groups."""
         groups: list[Widget] = []
         for keys in (_WHAT, _START, _TALK):
-            groups += [*(row_of(key) for key in keys), Static()]
+            groups += [*self.rows(keys), Static()]
         cures = (
             Static("  Let NCCL do without (each cures an error of its own):", id="cures-head", classes="head"),
             Picks(id="cures"),
             Static(id="after"),
         )
-        return [*groups, *cures, *(row_of(key) for key in _REST)]
+        return [*groups, *cures, *self.rows(_REST)]
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
         """Offer what there is: a script's help, an image to look into, a Python to name; nothing of another machine."""
@@ -156,9 +156,7 @@ Communication: what NCCL can do without is a list of cures; take one only for th
     def _note_recipes(self, resolved: Resolved) -> None:
         options = choices.options("nemo.recipe", self.profile, self.facts, resolved) if self.facts else ()
         asked = bool(options and options[0].note)
-        known = "Megatron-Bridge" if resolved.nemo == "bridge" else "NeMo 2.7"
-        whose = "of this Python" if asked else f"of {known}; N asks this Python"
-        note = f"R shows {counted(len(options), 'recipe')} {whose}"
+        note = f"R lists {counted(len(options), 'recipe')}" + (" of this Python" if asked else "; N asks this Python")
         if "recipes" in self.looking:
             note = "asking NeMo …"
         self.query_one(f"#{row_id('nemo.recipe')}", TextRow).note(note)
@@ -192,7 +190,7 @@ Communication: what NCCL can do without is a list of cures; take one only for th
         self.post_message(Chosen("trainer.arguments", (*self.profile.trainer.arguments, word)))
         row = next((row for row in self.query(TextRow) if row.field.key == "trainer.arguments"), None)
         if row:
-            self.call_after_refresh(row.query_one(Input).focus)
+            self.call_after_refresh(row.entry.focus)
 
     def action_validate(self) -> None:
         """Look into the image, and whether it sees the chosen cards."""

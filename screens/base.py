@@ -6,7 +6,10 @@ from typing import ClassVar
 from rich.text import Text
 from textual import on
 from textual.binding import Binding, BindingType
+from textual.geometry import Size
+from textual.reactive import Reactive
 from textual.screen import Screen
+from textual.widget import Widget
 from textual.worker import Worker, WorkerState
 
 from .looking import Looking
@@ -18,6 +21,9 @@ class Base(Screen[None]):
 
     HELP: ClassVar[str | None] = None
     LIVE: ClassVar[bool] = False
+    # Textual draws all of a screen again when the focus moves; what has it draws itself.
+    focused: Reactive[Widget | None] = Reactive(None, repaint=False)
+    SHARED: ClassVar[tuple[str, ...]] = ()  # reactive values of the app's, which it assigns here as well
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("up", "app.focus_previous", show=False),
         Binding("down", "app.focus_next", show=False),
@@ -36,6 +42,11 @@ class Base(Screen[None]):
         """Whether it is drawn: Textual draws also the screen below the top one, though that covers it whole."""
         top = self.app.screen
         return super().is_current and (top is self or top.styles.background.a < 1)
+
+    def _screen_resized(self, size: Size) -> None:
+        # Textual lays a new screen out, and again when it is told the size that it has just been laid out for.
+        if size != self.size:
+            super()._screen_resized(size)
 
     def on_screen_resume(self) -> None:
         """Tell what this screen wants to know."""

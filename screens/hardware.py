@@ -19,7 +19,8 @@ from tui_train.workflow.show import bus, doing
 from .messages import Chosen
 from .step import Step, row_of
 from .widgets.picks import Pick, Picks
-from .widgets.rows import TextRow, row_id
+from .widgets.rows import row_id
+from .widgets.text_row import TextRow
 
 
 class Hardware(Step):
@@ -154,7 +155,7 @@ def _pick(gpu: Gpu, verdict: Verdict, sample: Sample | None) -> Pick:
     free = gpu.memory_free if sample is None or sample.memory_free is None else sample.memory_free
     memory = f"{size(free)} free of {size(gpu.memory_total)}"
     words = Text.assemble(
-        f"{gpu.index} {visible(gpu.name) or '?':<27.27} {memory:<26} cc {gpu.compute_capability or '?':<5}",
+        f"{gpu.index} {visible(gpu.name) or '?':<27.27} {memory:<25} cc {gpu.compute_capability or '?':<5}",
         (f"{verdict.kind}{', busy' if verdict.busy else ''}", "bold"),
     )
     details = [doing(sample) if sample else "", *verdict.reasons]

@@ -8,6 +8,7 @@ from msgspec.structs import replace
 from textual import on
 from textual.message import Message
 from textual.reactive import reactive
+from textual.screen import Screen
 from textual.worker import Worker, WorkerState, get_current_worker
 
 from tui_train.base.errors import TuiTrainError
@@ -125,6 +126,33 @@ class Looking(Guarded):
         self._found = Machine(hostname="")
         self._wanted = False
 
+    # Not Textual's `data_bind`: the app would hold every screen that was ever bound, until a value changes.
+    def share(self, screen: Screen[Any]) -> None:
+        """Give a new screen the values that it shares; later ones are assigned as they come."""
+        for name in getattr(screen, "SHARED", ()):
+            screen.set_reactive(getattr(type(screen), name), getattr(self, name))
+
+    def _assign_to_screens(self, name: str) -> None:
+        for screen in self.screen_stack:
+            if name in getattr(screen, "SHARED", ()):
+                setattr(screen, name, getattr(self, name))
+
+    def watch_profile(self) -> None:
+        """Assign it to the screens."""
+        self._assign_to_screens("profile")
+
+    def watch_facts(self) -> None:
+        """Assign them to the screens."""
+        self._assign_to_screens("facts")
+
+    def watch_looking(self) -> None:
+        """Assign it to the screens."""
+        self._assign_to_screens("looking")
+
+    def watch_live(self) -> None:
+        """Assign it to the screens."""
+        self._assign_to_screens("live")
+
     @property
     def elsewhere(self) -> str:
         """The other machine that all is for, in words; empty: this one."""
@@ -136,15 +164,18 @@ class Looking(Guarded):
         gap = Gap(f"{self.elsewhere} is not known", "it was not asked, or could not be", "Look again.", hides=True)
         return Facts(machine=Machine(hostname="", gaps=(gap,) if self.elsewhere else ()), elsewhere=self.elsewhere)
 
-    def action_look(self) -> None:
-        """Look at everything anew."""
-        self.look(*(("machine",) if self._source else _QUESTIONS))
+    def action_look(self, later: float = 0) -> None:
+        """Look at everything anew, some seconds later."""
+        self.look(*(("machine",) if self._source else _QUESTIONS), later=later)
 
-    def look(self, *parts: str) -> None:
+    def look(self, *parts: str, later: float = 0) -> None:
         """Look at some parts anew, unless that is under way."""
         wanted = [part for part in parts if part not in self.looking or part not in _ONE_AT_A_TIME]
         self.expect(*wanted)
-        self.look_at(*wanted)
+        if later:
+            self.set_timer(later, partial(self.look_at, *wanted))
+        else:
+            self.look_at(*wanted)
 
     def glance(self, part: str) -> None:
         """Look at a part anew while what is known of it still counts."""

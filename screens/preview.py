@@ -86,7 +86,7 @@ F2 mends what it can of the findings at the top; an error stops the start."""
 
     def update(self) -> None:
         """Make the plan anew and show it."""
-        if not self.is_mounted or self.facts is None:
+        if not self._ready or self.facts is None:
             return
         if self.looking:
             self.query_one("#findings", Static).update("  Looking at this machine …")
@@ -108,8 +108,11 @@ F2 mends what it can of the findings at the top; an error stops the start."""
 
     def on_mount(self) -> None:
         """Scroll with the arrow keys at once."""
-        super().on_mount()
         self.query_one("#body").focus()
+
+    def fill(self) -> None:
+        """Make the plan after the first picture: it takes longer than that."""
+        self.call_after_refresh(self.update)
 
     def _draw(self) -> None:
         prepared = self._prepared
@@ -156,6 +159,8 @@ F2 mends what it can of the findings at the top; an error stops the start."""
             self.app.bell()
             self.notify("This machine is being looked at: press Enter again when that is done.", markup=False)
             return
+        if self._prepared is None:
+            self.update()
         prepared = self._prepared
         if prepared is None or prepared.plan is None or prepared.profile != self.profile or self._starting:
             self.app.bell()
@@ -175,7 +180,6 @@ F2 mends what it can of the findings at the top; an error stops the start."""
 
     def on_screen_resume(self) -> None:
         """Let a plan be started again, when the screen is shown again."""
-        super().on_screen_resume()
         self._starting = False
 
     def _started(self, run: RunDir) -> None:

@@ -23,12 +23,14 @@ from tui_train.resolve.resolve import Resolved
 from tui_train.resolve.values import accumulation
 
 from .messages import Become, Chosen, Complaint
-from .step import Rows, Step, row_of
+from .step import Rows, Step
 from .widgets.bar import StepBar
 from .widgets.dialogs import Ask
+from .widgets.hint import Hint
 from .widgets.keys import Keys
 from .widgets.picks import Pick, Picks
-from .widgets.rows import Row, TextRow, row_id
+from .widgets.rows import Row, row_id
+from .widgets.text_row import TextRow
 
 
 class Recipe(Step):
@@ -80,13 +82,13 @@ Those that change the training ask for your consent; the others keep it the same
         yield StepBar(self.TITLE_OF_STEP)
         yield Static(id="memory", markup=False)
         yield Rows(*self.content(), id="body")
-        yield Static(id="hint", markup=False)
+        yield Hint()
         yield Keys()
 
     def content(self) -> Sequence[Widget]:
         """The rows, then the ladder."""
         return [
-            *(row_of(key) for key in self._ROWS),
+            *self.rows(self._ROWS),
             Static("\n  After a GPU runs out of memory, try in this order:", classes="head"),
             Picks(id="ladder", ordered=True),
         ]
@@ -104,7 +106,7 @@ Those that change the training ask for your consent; the others keep it the same
             steps = accumulation(resolved.settled, world)
             divided = f"= {recipe.micro_batch} x accumulation {steps} x {processes}"
             self._row("recipe.global_batch").note(divided if steps else f"does not divide ({processes})")
-        self._row("recipe.lr_base_batch").note("" if recipe.lr_base_batch else "the global batch above")
+        self._row("recipe.lr_base_batch").note("" if recipe.lr_base_batch else "same as the global batch")
         rate = batch.learning_rate(recipe)
         if rate is not None and rate != recipe.learning_rate:
             self._row("recipe.learning_rate").note(f"scaled to {rate:.3g}")

@@ -100,6 +100,7 @@ Of any size, and all of it. The line below it says where you are.
     ]
 
     LIVE = True
+    SHARED = ("live", "facts")
     live: reactive[Samples] = reactive((), init=False, repaint=False)
     facts: reactive[Facts | None] = reactive(None, init=False, repaint=False)
 

@@ -1,6 +1,7 @@
 """What the steps share: the line at the top, the hint at the bottom, moving between rows and between steps."""
 
 from collections.abc import Sequence
+from itertools import pairwise
 from typing import ClassVar
 
 from rich.text import Text
@@ -10,7 +11,6 @@ from textual.binding import Binding, BindingType
 from textual.containers import VerticalScroll
 from textual.reactive import reactive
 from textual.widget import Widget
-from textual.widgets import Input, Static
 
 from tui_train.base.errors import BadInput
 from tui_train.base.text import visible
@@ -27,9 +27,11 @@ from . import STEPS
 from .base import Base
 from .messages import Mend, OpenStep
 from .widgets.bar import StepBar
+from .widgets.hint import Hint
 from .widgets.keys import Keys
 from .widgets.picks import Picks
-from .widgets.rows import ChoiceRow, Row, TextRow, Unread
+from .widgets.rows import ChoiceRow, Row
+from .widgets.text_row import TextRow, Unread
 
 _TALL = frozenset(
     {"hardware.device", "trainer.kind", "trainer.launcher", "trainer.strategy", "trainer.python", "trainer.preset"}
@@ -58,6 +60,7 @@ class Step(Base):
         Binding("f2", "fix", "Fix it"),
         Binding("ctrl+z", "app.undo", "Undo", show=False),
     ]
+    SHARED = ("profile", "facts", "looking", "live")
     profile: reactive[Profile] = reactive(Profile, init=False, repaint=False)
     facts: reactive[Facts | None] = reactive(None, init=False, repaint=False)
     looking: reactive[frozenset[str]] = reactive(frozenset, init=False, repaint=False)
@@ -68,20 +71,44 @@ class Step(Base):
         super().__init__()
         self._found: tuple[Finding, ...] = ()
         self._stale = False
+        self._after: dict[str, str] = {}  # fields, and the one above each, the last first
+        self._ready = False  # there are rows to fill: Textual says so only after the first picture
 
     def compose(self) -> ComposeResult:
         """Put the step's content between the bar, the hint and the keys."""
         yield StepBar(self.TITLE_OF_STEP)
         yield Rows(*self.content(), id="body")
-        yield Static(id="hint", markup=False)
+        yield Hint()
         yield Keys()
 
     def content(self) -> Sequence[Widget]:
         """Return the step's widgets: by default a row for each key."""
-        return [row_of(key) for key in self.KEYS]
+        return self.rows(self.KEYS)
+
+    def rows(self, keys: Sequence[str]) -> list[Widget]:
+        """Return the first field's row, and those that apply: the others are mounted, each after one, once they do."""
+        resolved = self._resolved(self.facts) if self.facts else None
+        self._after.update(pairwise(reversed(keys)))
+        return [row_of(key) for key in keys if key == keys[0] or choices.applies(key, self.profile, resolved)]
+
+    def _mount_rows(self, resolved: Resolved | None) -> None:
+        """Mount the rows that apply by now."""
+        there = {row.field.key: row for row in self.query(Row)}
+        for key in reversed(self._after):
+            if key not in there and choices.applies(key, self.profile, resolved):
+                before = self._after[key]
+                while before not in there:
+                    before = self._after[before]
+                there[key] = row_of(key)
+                self.query_one("#body").mount(there[key], after=there[before])
 
     def on_mount(self) -> None:
         """Fill the rows."""
+        self._ready = True
+        self.fill()
+
+    def fill(self) -> None:
+        """Show the profile and the facts for the first time."""
         self.update()
 
     @property
@@ -116,10 +143,11 @@ class Step(Base):
 
     def update(self) -> None:
         """Show the profile and the facts as they are now."""
-        if not self.is_mounted or self.facts is None:
+        if not self._ready or self.facts is None:
             return
         self._found = check(self.profile, self.facts)
         resolved = self._resolved(self.facts)
+        self._mount_rows(resolved)
         for row in self.query(Row):
             key = row.field.key
             row.display = choices.applies(key, self.profile, resolved)
@@ -180,7 +208,7 @@ class Step(Base):
                 text = Text(f"{mark} {finding.message}. {finding.remedy}{more}", "bold")
         elif self.fixable():
             text.append("  F2 fixes it.")
-        self.query_one("#hint", Static).update(text)
+        self.query_one(Hint).say(text)
 
     def focused_row(self) -> Row | None:
         """Return the row in which the focus is."""
@@ -199,7 +227,7 @@ class Step(Base):
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
         """F2 shows only where it mends something."""
         del parameters
-        return action != "fix" or (self.is_mounted and self.fixable() is not None)
+        return action != "fix" or (self._ready and self.fixable() is not None)
 
     def action_fix(self) -> None:
         """Make the change that mends the finding."""
@@ -217,7 +245,7 @@ class Step(Base):
         self.app.bell()
         row = unread or next((found for found in self.query(Row) if wrong and found.field.key == wrong.key), None)
         if row:
-            (row.query_one(Input) if isinstance(row, TextRow) else row).focus()
+            (row.entry if isinstance(row, TextRow) else row).focus()
         elif wrong:
             self.notify(visible(f"{wrong.message}. {wrong.remedy}"), severity="error", markup=False)
 

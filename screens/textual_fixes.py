@@ -5,10 +5,11 @@ from typing import Any
 
 from textual.await_complete import AwaitComplete
 from textual.content import Content
+from textual.events import ScreenResume
 from textual.geometry import Offset
 from textual.screen import Screen
 from textual.widget import Widget
-from textual.widgets import OptionList
+from textual.widgets import Input, OptionList
 
 _FIXED = "_tui_train_fixed"
 
@@ -22,6 +23,8 @@ def fix_textual() -> None:
     _fix_dismiss()
     _fix_narrow_text()
     _fix_click_on_removed()
+    _fix_blinking()
+    _fix_second_picture()
 
 
 def _fix_pages() -> None:
@@ -68,3 +71,33 @@ def _fix_click_on_removed() -> None:
         return (None, None) if widget is not None and widget.parent is None else (widget, offset)
 
     Screen.get_widget_and_offset_at = fixed  # type: ignore[method-assign]
+
+
+def _fix_blinking() -> None:
+    initialize = Input.__init__
+
+    @wraps(initialize)
+    def fixed(self: Input, *arguments: Any, **named: Any) -> None:
+        # A cursor that blinks is drawn twice a second, over whatever line there is.
+        initialize(self, *arguments, **named)
+        self.set_reactive(Input.cursor_blink, False)
+
+    Input.__init__ = fixed  # type: ignore[method-assign]
+
+
+def _fix_second_picture() -> None:
+    resume = Screen._on_screen_resume
+
+    @wraps(resume)
+    def fixed(self: Screen[Any], event: ScreenResume) -> None:
+        # The styles of a new screen have just been found, and it is drawn as it is laid out: not all that again.
+        new = self.size != self.app.size and self.is_attached
+        if new:
+            event.refresh_styles = False
+        resume(self, event)
+        if new:
+            self._repaint_required = False
+            self._dirty_regions.clear()
+            self._repaint_regions.clear()
+
+    Screen._on_screen_resume = fixed  # type: ignore[method-assign]

@@ -23,6 +23,7 @@ from tui_train.tune.tune import DEADLINE, Tuned, tune
 from .base import Base
 from .messages import Complaint, Mend
 from .widgets.bar import StepBar
+from .widgets.hint import Hint
 from .widgets.keys import Keys
 
 
@@ -58,7 +59,7 @@ Enter takes the change to the fastest; Ctrl+Z takes it back. Esc ends the trial 
         yield Static(id="asked", markup=False)
         with VerticalScroll(id="body", can_focus=False):
             yield Static(id="trials", markup=False)
-        yield Static(id="hint", markup=False)
+        yield Hint()
         yield Keys()
 
     def on_mount(self) -> None:
@@ -131,7 +132,7 @@ Enter takes the change to the fastest; Ctrl+Z takes it back. Esc ends the trial 
         now = self._now
         rows = words.rows(now) if now else []
         self.query_one("#trials", Static).update(Text(table([words.HEAD, *rows]) if rows else "", no_wrap=True))
-        self.query_one("#hint", Static).update(Text(self._hint(), "bold" if now and now.change else ""))
+        self.query_one(Hint).say(Text(self._hint(), "bold" if now and now.change else ""))
         self.refresh_bindings()
 
     def _hint(self) -> str:

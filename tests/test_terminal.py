@@ -104,7 +104,7 @@ def running(terminal: Terminal, launcher: str = "") -> RunDir:
     terminal.press("\r", "[2 Backend]")
     terminal.see("the best one")
     terminal.press("\r", "[3 Recipe]")
-    rows = ("Hidden", "Heads", "Sequence", "Micro", "Global", "Learning", "LR scaling", "LR was", "Precision", "Steps")
+    rows = ("Hidden", "Heads", "Sequence", "Micro", "Global", "Learning", "LR scaling", "LR ref", "Precision", "Steps")
     for row in rows:
         terminal.press("\x1b[B", f"› {row}")
     terminal.press("600000", "600000")

@@ -378,7 +378,7 @@ async def test_down_reaches_every_row_also_when_the_form_scrolls(machine: Any, r
             "Global",
             "Learning",
             "LR scaling",
-            "LR was",
+            "LR reference",
             "Prec",
         ):
             await pilot.press("down")

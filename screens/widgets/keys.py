@@ -1,12 +1,14 @@
 """The line at the bottom: the keys that work now, the screen's main ones first; a click on one presses it."""
 
+from rich.cells import cell_len
 from rich.text import Text
 from textual import events
 from textual.binding import Binding
 from textual.widget import Widget
 
+_HELP = "f1"
 _FIRST = ("enter", "escape", "f2", "left", "space")
-_LAST = ("f1", "ctrl+p", "q")
+_LAST = (_HELP, "ctrl+p", "q")
 _MENU = Binding("ctrl+p", "app.command_palette", "Menu", key_display="^p")
 
 
@@ -28,24 +30,42 @@ class Keys(Widget):
         """Find the keys and words; the signal comes far more often than they change."""
         words = Text(no_wrap=True, overflow="ellipsis")
         self._spans = []
-        for binding in self._shown():
-            key = self.app.get_key_display(binding)
+        for binding in self._fitting():
             start = len(words)
-            words.append(f" {key} ", "bold reverse").append(f"{binding.description} ")
+            words.append(f" {self.app.get_key_display(binding)} ", "bold reverse").append(f"{binding.description} ")
             self._spans.append((start, len(words), binding.key))
         if words != self._words:
             self._words = words
             self.refresh()
 
     def render(self) -> Text:
-        """Draw as many of them as fit; F1 has the rest."""
+        """Draw them."""
         return self._words
+
+    def on_resize(self) -> None:
+        """Find again which fit."""
+        self._look()
 
     def on_click(self, event: events.Click) -> None:
         """Press the clicked key."""
         for start, end, key in self._spans:
             if start <= event.x < end:
                 self.app.simulate_key(key)
+
+    def _fitting(self) -> list[Binding]:
+        """Return what fits whole: where not all do, the last are left out, and F1 stays, which explains the rest."""
+        shown, room = self._shown(), self.size.width or self.app.size.width
+        widths = {
+            binding.key: cell_len(f" {self.app.get_key_display(binding)} {binding.description} ") for binding in shown
+        }
+        order = sorted(shown, key=lambda binding: binding.key != _HELP)
+        kept: set[str] = set()
+        for binding in order:
+            room -= widths[binding.key]
+            if room < 0:
+                break
+            kept.add(binding.key)
+        return [binding for binding in shown if binding.key in kept]
 
     def _shown(self) -> list[Binding]:
         active = [active.binding for active in self.screen.active_bindings.values() if active.enabled]

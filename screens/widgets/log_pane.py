@@ -11,6 +11,7 @@ from textual.binding import Binding, BindingType
 from textual.containers import Vertical
 from textual.message import Message
 from textual.widgets import Input, Static
+from textual.worker import Worker, WorkerState
 
 from tui_train.base.text import counted, size, visible
 from tui_train.runs.logfile import LogFile
@@ -128,6 +129,15 @@ class LogPane(Vertical):
         elif event.search is self._search:
             self._searched(found)
         self._say()
+
+    @on(Worker.StateChanged)
+    def _unheard(self, event: Worker.StateChanged) -> None:
+        """End a search of which nothing more will be said."""
+        if event.state == WorkerState.ERROR:
+            self._stop_search()
+            self._share = self._says = ""
+            self._say()
+            self.refresh_bindings()
 
     def _searched(self, found: Found) -> None:
         shown = visible(self._expression)

@@ -5,9 +5,12 @@ from typing import ClassVar, NamedTuple
 from rich.text import Text
 from textual import events
 from textual.binding import Binding, BindingType
+from textual.geometry import Region
 from textual.message import Message
 from textual.reactive import reactive
 from textual.widget import Widget
+
+from .cut import lines_at_word
 
 
 class Pick(NamedTuple):
@@ -31,7 +34,7 @@ class Picks(Widget, can_focus=True):
     ]
     picks: reactive[tuple[Pick, ...]] = reactive((), layout=True)
     picked: reactive[tuple[str, ...]] = reactive(())
-    cursor: reactive[int] = reactive(0)
+    cursor: reactive[int] = reactive(0, repaint=False)
 
     class Picked(Message):
         """What is picked has changed: the values, in the order of the list."""
@@ -64,9 +67,10 @@ class Picks(Widget, can_focus=True):
             return self.least
         return self.picks[self.cursor].hint if self.cursor < len(self.picks) else ""
 
-    def watch_cursor(self) -> None:
-        """Have the hint line say it."""
+    def watch_cursor(self, before: int, now: int) -> None:
+        """Draw both lines, and have the hint line say it."""
         self._refused = False
+        self.refresh(*(self._lines(position) for position in (before, now) if position < len(self.picks)))
         self.post_message(self.Moved())
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
@@ -82,7 +86,7 @@ class Picks(Widget, can_focus=True):
             box = "[x]" if value in self.picked else " ✗ " if reason else "[ ]"
             style = "bold" if here else "dim" if reason else ""
             lines.append(Text.assemble((f"{'›' if here else ' '} {box} ", style), words, style=style))
-        return Text("\n", overflow="ellipsis", no_wrap=True).join(lines)
+        return lines_at_word(Text("\n").join(lines), self.size.width)
 
     def get_content_height(self, container: object, viewport: object, width: int) -> int:
         """A line for each value, or for each line of its words."""
@@ -93,6 +97,10 @@ class Picks(Widget, can_focus=True):
         """Draw the marker anew."""
         super().watch_has_focus(focused)
         self.refresh()
+
+    def _lines(self, position: int) -> Region:
+        heights = [str(words).count("\n") + 1 for _, words, *_ in self.picks]
+        return Region(0, sum(heights[:position]), self.size.width, heights[position])
 
     def action_pick(self) -> None:
         """Pick the line, or put it back."""

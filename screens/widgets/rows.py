@@ -3,16 +3,11 @@
 from typing import ClassVar
 
 from rich.text import Text
-from textual import events, on
-from textual.app import ComposeResult
+from textual import events
 from textual.binding import Binding, BindingType
-from textual.containers import Horizontal
-from textual.message import Message
 from textual.reactive import reactive
 from textual.widget import Widget
-from textual.widgets import Input, Static
 
-from tui_train.base.errors import BadInput
 from tui_train.base.text import visible
 from tui_train.profile import fields
 from tui_train.profile.fields import Value
@@ -21,13 +16,9 @@ from tui_train.resolve.in_force import InForce
 from tui_train.workflow.choices import Option
 
 from ..messages import Chosen
+from .cut import at_word, lines_at_word
 
 LABEL_WIDTH = 20
-_UNTYPED = "control characters: edit the profile file"
-
-
-class Unread(Message):
-    """What was typed into a row cannot be read, or is again what it was."""
 
 
 class Row(Widget):
@@ -106,7 +97,7 @@ class ChoiceRow(Row, can_focus=True):
         """Draw all values, the chosen one marked."""
         head = self.head(focused=self.has_focus)
         if self.reason:
-            return Text.assemble(head, (f"{self.reason}", "dim"))
+            return at_word(Text.assemble(head, (self.reason, "dim")), self.size.width)
         width = max((len(option.label) for option in self.options), default=0)
         lines: list[Text] = []
         for option in self.options:
@@ -119,7 +110,7 @@ class ChoiceRow(Row, can_focus=True):
                 words.append(f"  {note}" if self.tall else f" ({note})", "dim")
             lines.append(words)
         between = Text("\n" + " " * (LABEL_WIDTH + 2)) if self.tall else Text("  ")
-        return Text.assemble(head, between.join(lines), overflow="ellipsis", no_wrap=True)
+        return lines_at_word(Text.assemble(head, between.join(lines)), self.size.width)
 
     def get_content_height(self, container: object, viewport: object, width: int) -> int:
         """A line for each value when tall, else one."""
@@ -147,113 +138,6 @@ class ChoiceRow(Row, can_focus=True):
             self.post_message(Chosen(self.field.key, fields.parse(self.field, self.value)))
 
 
-class Entry(Input):
-    """An input in which Enter goes to the next step, like everywhere."""
-
-    BINDINGS: ClassVar[list[BindingType]] = [Binding("enter", "screen.next", "Next", key_display="⏎")]
-
-
-class TextRow(Row):
-    """A value that is typed; it counts as soon as it can be read."""
-
-    def __init__(self, field: Field) -> None:
-        """Make the row of a field."""
-        super().__init__(field)
-        self.set_class(field.kind in {"integer", "number"}, "short")
-        self._note = ""
-        self._shown: Value | None = None
-        self._known: Value | None = None
-        self._posted: list[Value] = []
-        self.unread = False
-
-    def compose(self) -> ComposeResult:
-        """Put label, input and note in a line."""
-        with Horizontal():
-            yield Static(classes="label")
-            yield Entry(placeholder=self.field.empty, compact=True, select_on_focus=False)
-            yield Static(classes="note", markup=False)
-
-    def on_mount(self) -> None:
-        """Draw the label."""
-        self._draw()
-
-    def show(self, value: Value, options: tuple[Option, ...], reason: str) -> None:
-        """Show a value, unless it is what is being typed."""
-        del options
-        self.reason = reason or (_UNTYPED if fields.show(value) != visible_value(value) else "")
-        entry = self.query_one(Input)
-        entry.disabled = bool(self.reason)
-        entry.placeholder = "" if self.reason else self.field.empty
-        before, self._known = self._known, value
-        if value in self._posted:
-            # The answer to something typed; more may have been typed since, and must not be written over.
-            del self._posted[: self._posted.index(value) + 1]
-        elif value not in (before, self._shown):
-            self._posted.clear()
-            self._shown = value
-            with entry.prevent(Input.Changed):
-                entry.value = visible_value(value)
-            self.unread = False
-        self._draw()
-
-    def in_force(self, held: InForce) -> None:
-        """Show it in place of the value, and its source behind it."""
-        if held.source and not self.reason:
-            value = visible(held.words or fields.show(held.value))
-            self.query_one(Input).placeholder = value or "not set"
-        self.note(visible(held.source))
-
-    def note(self, text: str) -> None:
-        """Show a remark behind the value."""
-        self._note = text
-        self._draw()
-
-    def watch_wrong(self) -> None:
-        """Draw the label anew."""
-        self._draw()
-
-    def on_descendant_focus(self) -> None:
-        """Mark the row."""
-        self._draw()
-
-    def on_descendant_blur(self) -> None:
-        """Unmark the row, and show the value as it was understood."""
-        if self._shown is not None and not self.unread:
-            entry = self.query_one(Input)
-            with entry.prevent(Input.Changed):
-                entry.value = visible_value(self._shown)
-        self._draw()
-
-    @on(Input.Changed)
-    def _typed(self, event: Input.Changed) -> None:
-        event.stop()
-        try:
-            value = fields.parse(self.field, event.value)
-        except BadInput as error:
-            self.unread = True
-            self.wrong = f"{error.message}. {error.remedy}"
-            self.post_message(Unread())
-            return
-        self.unread = False
-        self._shown = value
-        if value == (self._posted[-1] if self._posted else self._known):
-            self.post_message(Unread())
-            return
-        self._posted.append(value)
-        self.post_message(Chosen(self.field.key, value))
-
-    def _draw(self) -> None:
-        if self.is_mounted:
-            focused = self.query_one(Input).has_focus
-            self.query_one(".label", Static).update(self.head(focused=focused))
-            self.query_one(".note", Static).update(self.reason or self._note)
-
-
 def show_word(value: Value) -> str:
     """Return a choice's value as its option has it."""
     return fields.show(value)
-
-
-def visible_value(value: Value) -> str:
-    """Return a value as it would be typed, safe to show."""
-    return visible(fields.show(value))

@@ -9,7 +9,7 @@ from tui_train.launchers.job import Job
 from tui_train.profile.types import Strategy
 
 LABEL: str = "accelerate"
-ABOUT: str = "one process per device; configuration generated"
+ABOUT: str = "one process per device; writes its config"
 SEVERAL: bool = True
 SHARDS: frozenset[Strategy] = frozenset({"fsdp2", "zero1", "zero2", "zero3"})
 NEEDS: tuple[str, ...] = ("accelerate",)

@@ -378,11 +378,11 @@ ROWS = (
     ),
     Field(
         key="recipe.lr_base_batch",
-        label="LR was chosen for",
+        label="LR reference batch",
         kind="integer",
         minimum=0,
         maximum=16_777_216,
-        help="The global batch for which the learning rate is right; 0 is the one above.",
+        help="The global batch that the learning rate was tuned for, for LR scaling; 0: the same.",
     ),
     Field(
         key="recipe.precision",

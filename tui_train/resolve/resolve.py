@@ -83,7 +83,7 @@ def resolve(profile: Profile, facts: Facts) -> Resolved:
     words = {name: held.words for name, held in values.items() if held.words and held.value is None}
     refused |= {name: f"your own {text} stands" for name, text in words.items()}
     if "micro_batch" not in refused and _guessed(profile, chosen, values):
-        refused["micro_batch"] = "the batch is a default that your script may not share: set micro and global batch"
+        refused["micro_batch"] = "set micro and global batch first: your script may have other defaults"
     room = LadderContext(
         world_size=copies,
         cuda=device == "cuda",

@@ -16,7 +16,7 @@ class Builtin(Trainer):
     """Trains a model of the recipe's size, or finetunes one of Hugging Face, on text."""
 
     name = "Built-in trainer"
-    about = "a causal language model on text or JSONL"
+    about = "a language model on text or JSONL"
     label = "the built-in trainer"
     fields = frozenset({"trainer.arguments", "trainer.working_directory"})
     needs = ("accelerate", "transformers")

@@ -13,7 +13,7 @@ class NemoRecipe(Trainer):
     """Trains a recipe by its name, in the first NeMo that the chosen Python has."""
 
     name = "NeMo"
-    about = "a recipe of NVIDIA NeMo by its name; GPUs only"
+    about = "a recipe by its name; GPUs only"
     label = "a NeMo recipe"
     fields = frozenset({"nemo"})
     resumes_itself = True

@@ -1,0 +1,105 @@
+"""Reads keys from a terminal so that Esc answers at once, and a key whose bytes come in two pieces stays one key.
+
+Textual waits 100 ms for what may follow an escape character, on any terminal, and looks only ten times a second.
+"""
+
+import os
+import re
+import selectors
+from codecs import getincrementaldecoder
+from collections.abc import Iterable
+
+from textual._time import get_time  # the clock of the parser's own timeouts
+from textual._xterm_parser import XTermParser
+from textual.constants import ESCAPE_DELAY
+from textual.drivers.linux_driver import LinuxDriver
+from textual.message import Message
+
+_ESCAPE = "\x1b"
+# Seconds to wait for the rest of a key: after a lone escape character, which most often is the key Esc; the same on a
+# slow line; and after the beginning of a sequence, which nobody types.
+_SHORT, _LONG, _BEGUN = 0.02, 0.1, 0.5
+_LONGEST = 0.3
+# A terminal that takes longer to answer a question is slow, and so is one at the other end of ssh that does not answer.
+_SLOW = 0.08
+_ANSWER = "$y"
+_POLL = 0.1
+_MOST = 4096
+# What follows the escape character of an arrow, a function key or the mouse.
+_REST = re.compile(r"\[[0-9;:<]*[A-DFHIMOP-SZmu~]|O[A-DFHP-S]")
+
+
+class KeyParser(XTermParser):
+    """Textual's parser with a wait that depends on the line, and on what has come so far."""
+
+    def __init__(self, *, debug: bool = False) -> None:
+        """Begin with what is known of the line."""
+        super().__init__(debug)
+        self._wait = ESCAPE_DELAY
+        self._set_wait(_LONG if os.environ.get("SSH_CONNECTION") else _SHORT)
+        self._asked = get_time()
+        self._came = ""  # from an escape character on whose key is not complete
+        self._begun = 0.0  # when that character was read
+        self._lone = 0.0  # the same where it was taken for Esc
+
+    @property
+    def timeout(self) -> float:
+        """Seconds until what has come counts as keys of its own, or until one looks whether the wizard ends."""
+        return _POLL if self._timeout_time is None else min(_POLL, max(0.0, self._timeout_time - get_time()))
+
+    def feed(self, data: str) -> Iterable[Message]:
+        """Yield the keys and answers in what was read."""
+        data = self._without_rest(data)
+        if self._asked and _ANSWER in data:
+            self._set_wait(_SHORT if get_time() - self._asked < _SLOW else _LONG)
+            self._asked = 0.0
+        if not data:
+            return
+        yield from super().feed(data)
+        _, mark, after = (self._came + data).rpartition(_ESCAPE)
+        self._came = ""
+        if self._timeout_time is not None:
+            self._came = mark + after
+            self._begun = get_time()
+            self._timeout_time = self._begun + (_BEGUN if after[:1] in {"[", "O"} else self._wait)
+
+    def _without_rest(self, data: str) -> str:
+        """Drop the rest of a key whose first byte was taken for Esc: it would be typed as letters; wait longer then."""
+        late, self._lone = get_time() - self._lone, 0.0
+        rest = _REST.match(data)
+        if rest is None or late > _BEGUN:
+            return data
+        self._set_wait(max(self._wait, min(_LONGEST, 1.5 * late)))
+        return data[rest.end() :]
+
+    def _set_wait(self, seconds: float) -> None:
+        if "ESCDELAY" not in os.environ:
+            self._wait = seconds
+
+    def tick(self) -> Iterable[Message]:
+        """Yield what is a key after all, since nothing followed."""
+        keys = [*super().tick()]
+        if keys and self._came == _ESCAPE:
+            self._lone = self._begun
+        # Nobody types the beginning of a sequence.
+        return [] if self._came[1:2] == "[" and len(self._came) > 2 else keys
+
+
+class TerminalDriver(LinuxDriver):
+    """Textual's driver, which looks as soon as a wait is over."""
+
+    def run_input_thread(self) -> None:
+        """Read and hand on keys until input is no longer wanted."""
+        parser = KeyParser(debug=self._debug)
+        decode = getincrementaldecoder("utf-8")("replace").decode
+        with selectors.SelectSelector() as selector:
+            selector.register(self.fileno, selectors.EVENT_READ)
+            while not self.exit_event.is_set():
+                if selector.select(parser.timeout):
+                    data = os.read(self.fileno, _MOST)
+                    if not data:
+                        self.exit_event.wait(_POLL)  # a terminal that is gone is always ready
+                    for message in parser.feed(decode(data)):
+                        self.process_message(message)
+                for message in parser.tick():
+                    self.process_message(message)

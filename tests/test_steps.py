@@ -1,0 +1,167 @@
+"""The steps of the wizard cost what they show: a step that is left is released, and an unchanged one writes nothing."""
+
+import gc
+import os
+import select
+import time
+import weakref
+from typing import Any
+
+import pytest
+from rich.text import Text
+from test_terminal import Terminal, terminals
+from test_wizard import SEED, keys, machine, settle, shows
+from textual.screen import Screen
+from textual.widget import Widget
+from textual.widgets import Input
+from tui_train.screens.step import Step
+from tui_train.screens.widgets.cut import at_word
+from tui_train.screens.widgets.hint import Hint
+from tui_train.screens.widgets.keys import Keys
+from tui_train.screens.widgets.text_row import TextRow
+
+from tui_train.wizard import wizard
+
+__all__ = ["machine", "terminals"]  # fixtures
+DOWN = "\x1b[B"
+
+
+@pytest.fixture
+def made(monkeypatch: pytest.MonkeyPatch) -> "weakref.WeakSet[Widget]":
+    """Collect every widget that is made, for as long as anything holds it."""
+    widgets: weakref.WeakSet[Widget] = weakref.WeakSet()
+    begin = Widget.__init__
+
+    def counted(self: Widget, *arguments: Any, **named: Any) -> None:
+        begin(self, *arguments, **named)
+        widgets.add(self)
+
+    monkeypatch.setattr(Widget, "__init__", counted)
+    return widgets
+
+
+async def test_steps_that_are_left_are_released(machine: Any, made: Any) -> None:
+    """Also while the profile stays as it is, and nothing tells the app which of its watchers are gone."""
+    machine(SEED)
+    app = wizard()
+    async with app.run_test(size=(80, 24)) as pilot:
+        await keys()(pilot)
+        for _ in range(8):
+            await keys(*["enter"] * 4, *["escape"] * 4)(pilot)
+        assert len(app.screen_stack) == 1
+        gc.collect()
+        screens = [type(widget).__name__ for widget in made if isinstance(widget, Screen)]
+        assert sorted(screens) == ["Home"]
+        assert len(made) < 20, "widgets of steps that are gone"
+
+
+async def test_a_step_shows_what_changes_while_it_is_covered(machine: Any) -> None:
+    machine(SEED)
+    app: Any = wizard()
+    async with app.run_test(size=(80, 24)) as pilot:
+        await keys("enter", "enter", "enter", "enter")(pilot)
+        recipe = app.screen_stack[-2]
+        app.become(type(app.profile)())
+        await keys("escape", "4", "2")(pilot)
+        assert app.screen is recipe
+        assert app.profile.recipe.layers == 42
+        assert [screen.profile for screen in app.screen_stack if isinstance(screen, Step)] == [app.profile] * 3
+        assert "42" in shows(pilot)
+
+
+async def test_rows_come_when_they_apply(machine: Any) -> None:
+    machine(SEED)
+    app: Any = wizard()
+    async with app.run_test(size=(80, 40)) as pilot:
+        await keys("enter", "enter")(pilot)
+        assert not app.screen.query("#row-nemo-recipe")
+        await keys("right", "right")(pilot)
+        shown = [row.field.key for row in app.screen.query(TextRow) if row.display]
+        assert shown[:2] == ["nemo.recipe", "nemo.tokenizer"]
+        assert shows(pilot).index("NeMo recipe") < shows(pilot).index("Tokenizer") < shows(pilot).index("Launcher")
+        await keys("left", "left")(pilot)
+        assert "Tokenizer" not in shows(pilot)
+
+
+async def test_moving_the_focus_lays_nothing_out(machine: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    machine(SEED)
+    async with wizard().run_test(size=(80, 24)) as pilot:
+        await keys("enter", "enter", "enter")(pilot)
+        laid: list[object] = []
+        refresh = Screen._refresh_layout
+        monkeypatch.setattr(Screen, "_refresh_layout", lambda *words: laid.append(words) or refresh(*words))
+        await keys(*["down"] * 9)(pilot)
+        assert not laid
+
+
+async def test_a_hint_has_the_lines_that_it_needs(machine: Any) -> None:
+    machine(SEED)
+    async with wizard().run_test(size=(80, 24)) as pilot:
+        await keys("enter", "enter")(pilot)
+        hint = pilot.app.screen.query_one(Hint)
+        heights = []
+        for words in ("short", "word " * 40, "short"):
+            hint.say(Text(words))
+            await settle(pilot)
+            heights.append(hint.size.height)
+        assert heights == [2, 3, 2]
+
+
+@pytest.mark.parametrize("size", [(80, 24), (60, 24), (40, 10)], ids=str)
+async def test_help_stays_among_the_keys_and_none_is_cut(machine: Any, size: tuple[int, int]) -> None:
+    machine(SEED)
+    async with wizard().run_test(size=size) as pilot:
+        await keys("enter", "enter", "right", "right")(pilot)
+        line = str(pilot.app.screen.query_one(Keys).render())
+        assert len(line) <= size[0]
+        assert " f1 Help" in line
+        assert "…" not in line
+
+
+async def test_no_cursor_blinks(machine: Any) -> None:
+    machine(SEED)
+    async with wizard().run_test(size=(80, 24)) as pilot:
+        for pressed in ((), ("enter",) * 3, ("ctrl+p",)):
+            await pilot.press(*pressed)
+            await settle(pilot)
+            assert not any(entry.cursor_blink for entry in pilot.app.screen.query(Input))
+
+
+@pytest.mark.parametrize(
+    ("line", "width", "cut"),
+    [
+        ("all of it fits", 14, "all of it fits"),
+        ("the rest is left out", 12, "the rest is…"),
+        ("the rest is left out", 11, "the rest…"),
+        ("one, two, three", 10, "one, two…"),
+        ("○ one  ✗ two", 10, "○ one…"),
+        ("a/path/that/is/longer/than/what/there/is/room/for", 30, "a/path/that/is/longer/than/wh…"),
+        ("words", 0, "words"),
+    ],
+)
+def test_a_line_is_cut_after_a_word(line: str, width: int, cut: str) -> None:
+    assert at_word(Text(line), width).plain == cut
+
+
+def written(terminal: Terminal, seconds: float) -> int:
+    """Return how many bytes come until nothing has come for so long."""
+    size = 0
+    while select.select([terminal.child.fileno()], [], [], seconds)[0]:
+        size += len(os.read(terminal.child.fileno(), 65536))
+    return size
+
+
+@pytest.mark.training
+def test_a_step_writes_nothing_that_has_not_changed(terminals: list[Terminal]) -> None:
+    terminals.append(terminal := Terminal(SSH_CONNECTION=""))
+    terminal.see("New training")
+    for step in ("[1 Hardware]", "[2 Backend]", "[3 Recipe]"):
+        terminal.press("\r", step)
+    terminal.see("x accumulation")
+    written(terminal, 1)
+    for _ in range(4):  # rows that are in sight
+        terminal.child.send(DOWN)
+        assert 100 < written(terminal, 0.7) <= 1500
+    end = time.monotonic() + 2.5
+    while time.monotonic() < end:
+        assert not select.select([terminal.child.fileno()], [], [], 0.1)[0], "a cursor in a field blinks"
