@@ -52,7 +52,7 @@ def test_torch_is_the_build_with_code_for_the_cards(capabilities, driver, index,
 def test_a_build_without_code_for_any_card_is_refused():
     with pytest.raises(Unavailable, match=r"has code for compute capability 8\.7$") as raised:
         wheel(cards("8.7"), "13.0")
-    assert "NVIDIA's own PyTorch for Jetson" in raised.value.remedy
+    assert "PyTorch for Jetson" in raised.value.remedy
     with pytest.raises(Unavailable, match="the driver runs no build") as raised:
         wheel(cards("12.0", "12.0"), "11.8")
     assert "Update NVIDIA's driver" in raised.value.remedy
@@ -199,7 +199,7 @@ def cli(*words, **more):
 def test_nothing_is_installed_without_a_yes(tmp_path):
     done = cli("env", "create", "hf", "--path", str(tmp_path / "e"), "--dry-run", TUI_TRAIN_INDEX="https://my/index")
     assert done.returncode == 0, done.stderr
-    assert "--index-url https://my/index torch==2.13.0" in done.stdout
+    assert "https://my/index torch==" in done.stdout
     asked = cli("env", "create", "hf", "--path", str(tmp_path / "e"))
     assert asked.returncode == 69
     assert "Add --yes" in asked.stderr

@@ -124,8 +124,8 @@ def test_memory_does_not_grow_with_the_log():
         )
         return [int(number) for number in done.stdout.split()]
 
-    small, large = peak(2), peak(50)
-    assert large[0] - small[0] < 24, "MiB"
+    small, large = peak(2), peak(26)
+    assert large[0] - small[0] < 12, "MiB"
     assert large[1] < small[1] + 3000, "lines"
 
 
