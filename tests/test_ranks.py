@@ -78,13 +78,13 @@ def lines(log):
     return sorted(re.findall(r"rank \d/\d \| host \S+ \| device .*? \| backend (?:gloo|none|nccl)", log))
 
 
-def child(folder, code, path=(), **environment):
+def child(folder, code, path=(), python=sys.executable, **environment):
     """What a Python with the module on its path says to code."""
     parts = [os.path.dirname(SHIM), *map(str, path)]  # noqa: PTH120
     more = {"PYTHONPATH": ":".join(parts), "PYTHONDONTWRITEBYTECODE": "1", **environment}
     (folder / "code.py").write_text(code)
     return subprocess.run(
-        [sys.executable, folder / "code.py"], env=plain_environment(**more), capture_output=True, text=True, check=False
+        [python, folder / "code.py"], env=plain_environment(**more), capture_output=True, text=True, check=False
     )
 
 
@@ -374,8 +374,8 @@ torch._C._cuda_setDevice = choose
         (1, "import os; os.environ['WORLD_SIZE'] = '2'; torch.cuda.init()", ""),
     ],
 )
-def test_a_card_is_shown_once_it_is_known(tmp_path, count, code, expected):
-    done = child(tmp_path, FAKE.replace("COUNT", str(count)) + code + "\nprint('done')\n")
+def test_a_card_is_shown_once_it_is_known(tmp_path, warm_python, count, code, expected):
+    done = child(tmp_path, FAKE.replace("COUNT", str(count)) + code + "\nprint('done')\n", python=warm_python)
     host = os.uname().nodename
     assert done.stdout == "done\n", done.stderr
     assert done.stderr == (f"rank 0/1 | host {host} | device {expected} | backend none\n" if expected else "")
@@ -395,8 +395,9 @@ JOIN = f"{GROUP[:-1]}, init_method='tcp://127.0.0.1:0', rank=0, world_size=1)"
         (f"import os; os.environ['CUDA_VISIBLE_DEVICES'] = ''; {JOIN}", "cpu"),
     ],
 )
-def test_a_rank_of_a_group_waits_for_the_choice_of_its_card(tmp_path, code, expected):
-    done = child(tmp_path, FAKE.replace("COUNT", "2") + "import os; os.environ['WORLD_SIZE'] = '2'\n" + code)
+def test_a_rank_of_a_group_waits_for_the_choice_of_its_card(tmp_path, warm_python, code, expected):
+    several = "import os; os.environ['WORLD_SIZE'] = '2'\n"
+    done = child(tmp_path, FAKE.replace("COUNT", "2") + several + code, python=warm_python)
     shown = [line for line in done.stderr.splitlines() if line.startswith("rank ")]
     assert done.returncode == 0, done.stderr
     assert shown == [f"rank 0/1 | host {os.uname().nodename} | device {expected} | backend gloo"]
