@@ -237,7 +237,7 @@ Those that change the training ask for your consent; the others keep it the same
 
 def _pick(name: str, resolved: Resolved) -> Pick:
     found = rung(name)
-    reason = why_not(name, resolved.room)
+    reason = why_not(name, resolved.context)
     return Pick(
         name,
         Text.assemble(f"{found.label:<26}", (reason or found.cost, "dim")),

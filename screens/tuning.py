@@ -71,7 +71,7 @@ Enter takes the change to the fastest; Ctrl+Z takes it back. Esc ends the trial 
         del parameters
         if action == "precision":
             resolved = self._resolved
-            other = "precision" in resolved.room.takes and resolved.settled.recipe.precision != "bf16"
+            other = "precision" in resolved.context.takes and resolved.settled.recipe.precision != "bf16"
             return other and not self._trying and self._now is None
         return action != "next" or not self._trying
 

@@ -34,7 +34,7 @@ def titles(chosen, found=CARDS):
 def tried(chosen, found=CARDS):
     """All attempts at a profile, its own first."""
     resolved = resolve(chosen, found)
-    return climb(resolved.settled, resolved.room)
+    return climb(resolved.settled, resolved.context)
 
 
 def climbed(chosen, found=CARDS, phase="loss"):
@@ -164,8 +164,8 @@ def test_every_way_down_ends_and_helps_the_phase_that_failed(micro, rungs, conse
     values |= {"recipe.global_batch": micro * 6, "trainer.preset": preset}
     values |= {"trainer.kind": "builtin", "trainer.script": ""} if preset == "builtin" else {}
     chosen = profile(taken(values))
-    room = resolve(chosen, OLD).room
-    usable = {name for name in rungs if not why_not(name, room)}
+    context = resolve(chosen, OLD).context
+    usable = {name for name in rungs if not why_not(name, context)}
     usable -= {name for name in usable if RUNGS[name].changes_training and name not in consent}
     found = tried(chosen, OLD)
     before = {(one.key, one.level) for one in check(chosen, OLD)}
@@ -176,19 +176,19 @@ def test_every_way_down_ends_and_helps_the_phase_that_failed(micro, rungs, conse
         for phase, place in one.then.items():
             more = Counter(name for name, _ in found[place].changes) - Counter(names)
             # Ever more changes: no way leads back.
-            assert any(helps(name, phase, chosen, room) for name in more)
+            assert any(helps(name, phase, chosen, context) for name in more)
             assert Counter(names) <= Counter(name for name, _ in found[place].changes)
-    assert ("eval" in room.phases) == (preset != "builtin")
-    for phase in room.phases:
+    assert ("eval" in context.phases) == (preset != "builtin")
+    for phase in context.phases:
         # While one phase fails, nothing is changed that does not help it, and nothing that helps is left out.
         way = [found[0]]
         while phase in way[-1].then:
             way.append(found[way[-1].then[phase]])
         names = [name for name, _ in way[-1].changes]
         assert len(names) == len(way) - 1
-        assert all(helps(name, phase, chosen, room) for name in names)
+        assert all(helps(name, phase, chosen, context) for name in names)
         never = {"sharding", "optimizer_8bit"} & {*names}
-        left = {name for name in usable if helps(name, phase, chosen, room)} - {*names}
+        left = {name for name in usable if helps(name, phase, chosen, context)} - {*names}
         left -= {"sharding", "optimizer_8bit", "fused_optimizer"} if never else set()
         left -= {"micro_batch"} if micro == 1 else set()
         left -= set() if "sharding" in names else {"offload"}
@@ -262,7 +262,7 @@ def test_what_helps_a_phase_is_reached_from_every_attempt(micro, rungs):
 def test_what_has_no_use_here_is_not_offered(values, more, name, why):
     found = facts(gpus=(gpu(0), gpu(1)), **{"torch": "2.7.1", "packages": LIBRARIES, **more})
     chosen = profile({**SHARES, "trainer.launcher": "auto", "ladder.consent": ALL, **values})
-    said = why_not(name, resolve(chosen, found).room)
+    said = why_not(name, resolve(chosen, found).context)
     assert why in said if why else not said
     assert (name in {attempt[0] for one in tried(chosen, found) for attempt in one.changes}) is not bool(why)
 
@@ -313,7 +313,7 @@ def test_another_optimizer_or_method_begins_anew(name, word, suffix):
 )
 def test_lora_takes_the_place_of_a_full_training_only(preset, told, why, wanted):
     chosen, found = filed(preset, told, ("lora",))
-    assert why_not("lora", resolve(chosen, found).room).startswith(why)
+    assert why_not("lora", resolve(chosen, found).context).startswith(why)
     first, *rest = [config.values for config in plan(chosen, found).configs]
     assert {key: first.get(key) for key in told} == told
     assert not wanted or not wanted.items() <= first.items()
@@ -381,8 +381,8 @@ def test_an_evaluation_takes_smaller_batches_of_its_own(preset, names):
 def test_offload_needs_a_host_that_holds_what_the_cards_hold(memory, able):
     chosen = profile({**ACCELERATE, "trainer.strategy": "fsdp2"})
     host = msgspec.structs.replace(SHARED.machine, memory_total=memory and memory * 2**30)
-    room = resolve(chosen, msgspec.structs.replace(SHARED, machine=host)).room
-    assert why_not("offload", room) == (
+    context = resolve(chosen, msgspec.structs.replace(SHARED, machine=host)).context
+    assert why_not("offload", context) == (
         "" if able else "the host's 47.0 GiB cannot hold what fills 48.0 GiB of GPU memory"
     )
 
@@ -420,7 +420,7 @@ def test_another_model_has_another_output_folder(output, wanted):
 def test_a_loaded_model_is_never_cut():
     chosen = profile({"trainer.model": "/m", "ladder.rungs": ("layers",), "ladder.consent": ("layers",)})
     assert titles(chosen) == ["as planned"]
-    assert why_not("layers", resolve(chosen, CARDS).room) == "never with a loaded model"
+    assert why_not("layers", resolve(chosen, CARDS).context) == "not with a loaded model"
 
 
 @pytest.mark.parametrize(
@@ -443,8 +443,8 @@ def test_a_rung_that_the_preset_cannot_pass_is_left_out(preset, arguments, usabl
         "trainer.arguments": arguments,
     }
     chosen = profile(taken({**values, "ladder.rungs": ALL, "ladder.consent": ALL}))
-    room = resolve(chosen, CARDS).room
-    assert {name for name in ALL if not why_not(name, room)} == usable
+    context = resolve(chosen, CARDS).context
+    assert {name for name in ALL if not why_not(name, context)} == usable
     attempts = plan(chosen, CARDS).attempts
     assert {attempt.rung for attempt in attempts} - {""} == usable
     # Whatever a rung changes reaches the training: no attempt repeats the one before.
@@ -585,7 +585,7 @@ def test_deepspeed_is_told_the_accumulation_of_each_attempt():
     [
         ({}, facts(), ("sharding", "offload"), "only for GPUs"),
         ({"trainer.launcher": "torchrun"}, SHARED, ("sharding", "offload"), "only under accelerate"),
-        ({}, facts(gpus=(gpu(0),)), ("sharding",), "one process cannot share"),
+        ({}, facts(gpus=(gpu(0),)), ("sharding",), "needs two or more processes"),
         ({}, facts(gpus=(gpu(0), gpu(1)), accelerate="1.5.2"), ("sharding", "offload"), "fsdp2 needs 1.6"),
         (
             {"trainer.kind": "script", "trainer.script": "/t.py", "trainer.preset": "custom"},
@@ -597,8 +597,8 @@ def test_deepspeed_is_told_the_accumulation_of_each_attempt():
 )
 def test_what_cannot_be_shared_out_has_no_such_rung(values, found, rungs, why):
     chosen = profile({**ACCELERATE, **values, "ladder.rungs": tuple(rungs), "ladder.consent": tuple(rungs)})
-    room = resolve(chosen, found).room
-    assert all(why in why_not(name, room) for name in rungs)
+    context = resolve(chosen, found).context
+    assert all(why in why_not(name, context) for name in rungs)
     assert titles(chosen, found) == ["as planned"]
 
 

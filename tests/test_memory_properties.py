@@ -80,7 +80,7 @@ def may_rise(before, after):
 @given(profiles())
 def test_no_rung_raises_what_it_is_there_to_lower_nor_makes_a_profile_wrong(made):
     chosen, where = made
-    tries = climb(chosen, resolve(chosen, where).room)
+    tries = climb(chosen, resolve(chosen, where).context)
     found = [predict(where, resolve(each.profile, where)) for each in tries]
     for before, attempt in zip(found, tries, strict=True):
         for phase, place in attempt.then.items():

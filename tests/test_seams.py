@@ -56,7 +56,7 @@ def test_every_trainer_under_every_launcher_has_a_plan_or_a_reason(machine, kind
         word.replace("$RUN_DIR", "/run") for part in program for word in part.words if isinstance(word, str)
     } <= set(words)
     assert trainer.title(chosen, resolved.preset, resolved.nemo) in made.title
-    assert resolved.room.takes <= PLACEHOLDERS.keys()
+    assert resolved.context.takes <= PLACEHOLDERS.keys()
     assert made.resumes_itself == trainer.resumes_itself
     assert {file.path for file in made.programs} == {file.path for file in trainer.files(chosen)}
 

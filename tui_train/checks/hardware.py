@@ -117,7 +117,7 @@ def processes(profile: Profile, _facts: Facts, resolved: Resolved) -> Iterator[F
 def precision(_profile: Profile, _facts: Facts, resolved: Resolved) -> Iterator[Finding]:
     """A precision that the devices have, whoever set it; a library's own default may adapt to them."""
     held, cuda = resolved.values["precision"], resolved.device == "cuda"
-    if "precision" not in resolved.room.takes:
+    if "precision" not in resolved.context.takes:
         return
     whose = f" ({visible(held.source)})" if held.source else ""
     level: Literal["error", "warning"] = "warning" if held.source.endswith("default") else "error"

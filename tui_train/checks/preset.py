@@ -36,13 +36,13 @@ def config(profile: Profile, facts: Facts, resolved: Resolved) -> Iterator[Findi
         yield _own_config(profile, own[-1])
     if not path:
         if (resolved.preset.file and resolved.preset.file.needs_yours) or (
-            resolved.preset.file is None and "config" in resolved.room.takes
+            resolved.preset.file is None and "config" in resolved.context.takes
         ):
             message = f"no configuration is named, and “{visible(resolved.preset.label)}” trains by one"
             yield Finding(level="error", key=key, message=message, remedy="Name the YAML file that the training reads.")
         return
     state = facts.paths.get(path, "file")
-    if "config" not in resolved.room.takes and resolved.preset.file is None:
+    if "config" not in resolved.context.takes and resolved.preset.file is None:
         return
     if state != "file":
         what = {"missing": "does not exist", "unreadable": "cannot be read"}.get(state, "is no file")
@@ -93,7 +93,7 @@ def _required(document: Document, path: str, resolved: Resolved) -> Iterator[Fin
 def data(profile: Profile, _facts: Facts, resolved: Resolved) -> Iterator[Finding]:
     """Files of data whose form is told by their ending, all of one form."""
     trainer = profile.trainer
-    if not trainer.data or "data_format" not in resolved.room.takes:
+    if not trainer.data or "data_format" not in resolved.context.takes:
         return
     if not data_format(trainer.data):
         message = f"the format of the data is not known from its name: {visible(trainer.data[0])}"

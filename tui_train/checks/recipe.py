@@ -19,7 +19,7 @@ _UNITS = {True: ("process", "processes"), False: ("copy of the model", "copies o
 def batches(profile: Profile, _facts: Facts, resolved: Resolved) -> Iterator[Finding]:
     """A global batch that micro batch and world size divide."""
     micro, whole, world = resolved.settled.recipe.micro_batch, resolved.settled.recipe.global_batch, resolved.copies
-    if not batch.TAKEN & resolved.room.takes:
+    if not batch.TAKEN & resolved.context.takes:
         return
     if whole is None or micro is None:
         yield from _unknown_batch(profile, resolved)
@@ -51,7 +51,7 @@ def _unknown_batch(profile: Profile, resolved: Resolved) -> Iterator[Finding]:
         message = f"a global batch of {recipe.global_batch} needs a micro batch, and that of the script is not known"
         yield Finding(level="error", key="recipe.micro_batch", message=message, remedy="Set the micro batch.")
         return
-    why = resolved.room.why_refused("micro_batch")
+    why = resolved.context.why_refused("micro_batch")
     if "micro_batch" in profile.ladder.rungs and why.startswith("the batch is"):
         message = f"after out of memory the batch stays: {why}"
         remedy = "Set both (recipe.micro_batch, recipe.global_batch), or take the fallback off the ladder."
@@ -67,7 +67,7 @@ def scaling(profile: Profile, _facts: Facts, resolved: Resolved) -> Iterator[Fin
             change = Change("no reference batch", "nothing else changes", (("recipe.lr_base_batch", 0),))
             yield Finding(level="warning", key="recipe.lr_base_batch", message=message, remedy=remedy, change=change)
         return
-    if "learning_rate" in resolved.room.takes and batch.learning_rate(resolved.settled.recipe) is None:
+    if "learning_rate" in resolved.context.takes and batch.learning_rate(resolved.settled.recipe) is None:
         what = "global batch" if resolved.settled.recipe.global_batch is None else "learning rate"
         message = f"the learning rate cannot be scaled: the trainer's own {what} is not known"
         change = Change("no scaling", "the learning rate stays", (("recipe.lr_scaling", "none"),))
@@ -77,7 +77,7 @@ def scaling(profile: Profile, _facts: Facts, resolved: Resolved) -> Iterator[Fin
 def model(_profile: Profile, _facts: Facts, resolved: Resolved) -> Iterator[Finding]:
     """A hidden size that the heads divide."""
     hidden, heads = resolved.settled.recipe.hidden_size, resolved.settled.recipe.heads
-    if hidden is None or heads is None or not {"heads", "hidden_size"} <= resolved.room.takes:
+    if hidden is None or heads is None or not {"heads", "hidden_size"} <= resolved.context.takes:
         return
     unit = heads * 2
     if hidden % unit:

@@ -73,7 +73,7 @@ def paths(profile: Profile, facts: Facts, resolved: Resolved) -> Iterator[Findin
     wanted: list[tuple[str, str, PathState]] = [("trainer.working_directory", trainer.working_directory, "folder")]
     if script and resolved.preset.wants_script:
         wanted.append(("trainer.script", trainer.script, "file"))
-    if not script or "model" in resolved.room.takes:
+    if not script or "model" in resolved.context.takes:
         wanted.append(("trainer.model", trainer.model, "folder"))
     recipe = takes_field(profile, "nemo")
     folder = recipe and profile.nemo.task == "finetune"

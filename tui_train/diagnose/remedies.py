@@ -46,7 +46,7 @@ def _errors(profile: Profile, facts: Facts) -> set[str]:
 
 def _less_memory(profile: Profile, evidence: Evidence) -> Change | None:
     loads = bool(profile.trainer.model)
-    room = LadderContext(
+    context = LadderContext(
         world_size=evidence.world_size,
         cuda=evidence.cuda,
         takes=evidence.takes,
@@ -54,8 +54,8 @@ def _less_memory(profile: Profile, evidence: Evidence) -> Change | None:
         eval_batch=evidence.eval_batch,
     )
     phase = evidence.phase if evidence.phase in PHASES else "loss"
-    useful = (name for name in _LESS_MEMORY if helps(name, phase, profile, room) and not why_not(name, room))
-    return next(filter(None, (rung(name).step(profile, room) for name in useful)), None)
+    useful = (name for name in _LESS_MEMORY if helps(name, phase, profile, context) and not why_not(name, context))
+    return next(filter(None, (rung(name).step(profile, context) for name in useful)), None)
 
 
 def _without(cure: str, title: str, why: str) -> Callable[[Profile, Evidence], Change]:

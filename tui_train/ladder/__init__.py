@@ -1,1 +1,1 @@
-"""What is tried after a GPU ran out of memory."""
+"""The fallbacks after a GPU runs out of memory."""

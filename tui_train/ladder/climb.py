@@ -1,4 +1,4 @@
-"""climb(): which attempts follow each other, by the phase in which a GPU ran out of memory."""
+"""climb(): which attempt follows which, by the phase in which a GPU ran out of memory."""
 
 from collections import Counter
 from collections.abc import Callable, Collection
@@ -12,17 +12,17 @@ from tui_train.profile.changes import Change, apply
 from tui_train.profile.types import Profile
 from tui_train.resolve.context import LadderContext
 
-# Changes one on top of the other, and attempts in all: enough for each phase by itself, and for most that mix them.
+# Changes stacked in one attempt, and attempts in all: enough for each phase alone, and for most mixes of phases.
 _MOST_CHANGES = 16
 _MOST_ATTEMPTS = 24
 _ONLY = "only "
 _TO = " -> "
 
 
-class Try(Struct, frozen=True, kw_only=True):
-    """One attempt: its profile, the rungs and Changes that led to it, and which is tried after it, by the phase.
+class AttemptPlan(Struct, frozen=True, kw_only=True):
+    """One attempt: its profile, the rungs and Changes that led to it, and the attempt after it, by the phase.
 
-    `then` are places among the attempts, from 0; a phase that is not in it has nothing left that helps.
+    `then` holds positions among the attempts, from 0; for a phase that is not in it nothing is left that helps.
     """
 
     profile: Profile
@@ -32,89 +32,97 @@ class Try(Struct, frozen=True, kw_only=True):
 
 
 def climb(
-    profile: Profile, room: LadderContext, hopeless: Callable[[Profile], bool] = lambda _: False
-) -> tuple[Try, ...]:
-    """Return what is tried, the profile itself first: after each attempt, by the phase, the next rung that helps it.
+    profile: Profile, context: LadderContext, hopeless: Callable[[Profile], bool] = lambda _: False
+) -> tuple[AttemptPlan, ...]:
+    """Return the attempts, the profile itself first: after each one, by the phase, the next rung that helps.
 
-    An attempt keeps the changes before it. So each phase has a way of its own down from each attempt, and ways that
-    lead to the same changes meet. Those of one phase alone come first, and the mixed ones until there are too many.
-    A rung that leaves a `hopeless` profile is passed over for the next one, while there is one.
+    An attempt keeps the changes before it. So each phase has its own path from each attempt, and paths that lead to
+    the same changes meet. Paths of a single phase come first, then mixed ones until the limit is reached.
+    A rung whose profile would be `hopeless` is skipped as long as another one follows.
     """
-    following = partial(_next, room=room, hopeless=hopeless)
-    tries = [Try(profile=profile)]
+    following = partial(_next, context=context, hopeless=hopeless)
+    attempts = [AttemptPlan(profile=profile)]
     for place in range(_MOST_ATTEMPTS):
-        for phase in room.phases if place < len(tries) else ():
-            _walk(tries, place, phase, following)
+        for phase in context.phases if place < len(attempts) else ():
+            _follow_phase(attempts, place, phase, following)
         if place == 0:
-            # To the one with the changes of all phases at once: there leads what finds no more room.
+            # Reserve the attempt with the changes of all phases: paths beyond the limit lead to it.
             at = 0
-            for phase in room.phases:
-                at = _walk(tries, at, phase, following)
-    return tuple(tries)
+            for phase in context.phases:
+                at = _follow_phase(attempts, at, phase, following)
+    return tuple(attempts)
 
 
-def _walk(tries: list[Try], at: int, phase: str, following: Callable[[Try, str], Try | None]) -> int:
-    """Add what is tried from an attempt on while one phase fails; return the place of the last of it."""
+def _follow_phase(
+    attempts: list[AttemptPlan], position: int, phase: str, following: Callable[[AttemptPlan, str], AttemptPlan | None]
+) -> int:
+    """Add the attempts that follow one while the same phase fails; return the position of the last."""
     while True:
-        if phase not in tries[at].then:
-            found = following(tries[at], phase)
-            there = _place(tries, found) if found else None
-            if there is None:
-                return at
-            tries[at] = replace(tries[at], then=tries[at].then | {phase: there})
-        at = tries[at].then[phase]
+        if phase not in attempts[position].then:
+            attempt = following(attempts[position], phase)
+            next_position = _add_attempt(attempts, attempt) if attempt else None
+            if next_position is None:
+                return position
+            attempts[position] = replace(attempts[position], then=attempts[position].then | {phase: next_position})
+        position = attempts[position].then[phase]
 
 
-def _next(before: Try, phase: str, *, room: LadderContext, hopeless: Callable[[Profile], bool]) -> Try | None:
-    """Return the attempt with more changes that help the phase, as few as give hope; None where no rung has any."""
-    found = _changed(before, phase, room)
-    while found and hopeless(found.profile) and (lower := _changed(found, phase, room)):
-        found = lower
-    return found
+def _next(
+    before: AttemptPlan, phase: str, *, context: LadderContext, hopeless: Callable[[Profile], bool]
+) -> AttemptPlan | None:
+    """Return the attempt with the fewest further changes that may fit in this phase; None where no rung helps."""
+    attempt = _changed(before, phase, context)
+    while attempt and hopeless(attempt.profile) and (lower := _changed(attempt, phase, context)):
+        attempt = lower
+    return attempt
 
 
-def _changed(before: Try, phase: str, room: LadderContext) -> Try | None:
+def _changed(before: AttemptPlan, phase: str, context: LadderContext) -> AttemptPlan | None:
     ladder, done = before.profile.ladder, [name for name, _ in before.changes]
     for name in ladder.rungs if len(done) < _MOST_CHANGES else ():
-        found = rung(name)
-        if not helps(name, phase, before.profile, room) or (name in done and not found.repeats) or why_not(name, room):
+        candidate = rung(name)
+        if (
+            not helps(name, phase, before.profile, context)
+            or (name in done and not candidate.repeats)
+            or why_not(name, context)
+        ):
             continue
-        if found.changes_training and name not in ladder.consent:
+        if candidate.changes_training and name not in ladder.consent:
             continue
-        change = found.step(before.profile, room)
+        change = candidate.step(before.profile, context)
         if change:
-            return Try(profile=apply(change, before.profile), changes=(*before.changes, (name, change)))
+            return AttemptPlan(profile=apply(change, before.profile), changes=(*before.changes, (name, change)))
     return None
 
 
-def _place(tries: list[Try], found: Try) -> int | None:
-    """Return the place of an attempt, which is added where it is new; where there is no more room, of one beyond it."""
-    wanted = _taken(found)
-    same = next((place for place, other in enumerate(tries) if _taken(other) == wanted), None)
+def _add_attempt(attempts: list[AttemptPlan], attempt: AttemptPlan) -> int | None:
+    """Return the position of an attempt, added if new; at the limit, that of an attempt with all its changes."""
+    counts = _rung_counts(attempt)
+    same = next((place for place, other in enumerate(attempts) if _rung_counts(other) == counts), None)
     if same is not None:
         return same
-    if len(tries) == _MOST_ATTEMPTS:
-        return next((place for place, other in enumerate(tries) if _taken(other) >= wanted), None)
-    tries.append(replace(found, title=_title(found, tries[-1])))
-    return len(tries) - 1
+    if len(attempts) == _MOST_ATTEMPTS:
+        return next((place for place, other in enumerate(attempts) if _rung_counts(other) >= counts), None)
+    attempts.append(replace(attempt, title=_title(attempt, attempts[-1])))
+    return len(attempts) - 1
 
 
-def _taken(one: Try) -> Counter[str]:
-    return Counter(name for name, _ in one.changes)
+def _rung_counts(attempt: AttemptPlan) -> Counter[str]:
+    return Counter(name for name, _ in attempt.changes)
 
 
-def _title(found: Try, before: Try) -> str:
-    """Return the last changes, where all above have the others; else "only" and the changes of all rungs."""
-    had = len(before.changes)
-    if found.changes[:had] == before.changes and not before.title.startswith(_ONLY):
-        return ", ".join(_titles(found.changes[had:]))
-    return _ONLY + ", ".join(_titles(found.changes))
+def _title(attempt: AttemptPlan, before: AttemptPlan) -> str:
+    """Return the changes since the attempt above; where that has others, "only" and all changes."""
+    shared = len(before.changes)
+    if attempt.changes[:shared] == before.changes and not before.title.startswith(_ONLY):
+        return ", ".join(_titles(attempt.changes[shared:]))
+    return _ONLY + ", ".join(_titles(attempt.changes))
 
 
 def _titles(changes: tuple[tuple[str, Change], ...]) -> Collection[str]:
-    """Return one title for each rung: of one that was taken again, from where it began to where it ended."""
+    """Return one title for each rung: of a repeated one, from its first value to its last."""
     titles: dict[str, str] = {}
     for name, change in changes:
-        begun = titles.get(name, change.title).partition(_TO)[0]
-        titles[name] = begun + "".join(change.title.partition(_TO)[1:])
+        start = titles.get(name, change.title).partition(_TO)[0]
+        titles[name] = start + "".join(change.title.partition(_TO)[1:])
     return titles.values()

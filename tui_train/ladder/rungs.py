@@ -1,4 +1,4 @@
-"""RUNGS: what can be tried after a GPU ran out of memory, each an explained Change of the profile."""
+"""RUNGS: the fallbacks after a GPU ran out of memory, each an explained Change of the profile."""
 
 from collections.abc import Callable
 
@@ -22,7 +22,7 @@ _ALLOCATOR = frozenset({"PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_ALLOC_CONF"})
 
 
 class Rung(Struct, frozen=True, kw_only=True):
-    """One way to need less memory in some phases: `step` returns the next Change, None when it has nothing to give."""
+    """One way to need less memory in some phases: `step` returns the next Change, None when none is left."""
 
     label: str
     cost: str
@@ -33,31 +33,33 @@ class Rung(Struct, frozen=True, kw_only=True):
     changes_training: bool = False
 
 
-def _expandable_segments(profile: Profile, room: LadderContext) -> Change | None:
-    if not room.cuda or profile.recipe.expandable_segments or _ALLOCATOR & profile.trainer.environment.keys():
+def _expandable_segments(profile: Profile, context: LadderContext) -> Change | None:
+    if not context.cuda or profile.recipe.expandable_segments or _ALLOCATOR & profile.trainer.environment.keys():
         return None
     return Change("expandable segments", "less fragmentation", (("recipe.expandable_segments", True),))
 
 
-def _fused_optimizer(profile: Profile, _room: LadderContext) -> Change | None:
+def _fused_optimizer(profile: Profile, _context: LadderContext) -> Change | None:
     if profile.recipe.fused_optimizer or profile.recipe.optimizer_8bit:
         return None
     why = "AdamW in one kernel: no second copy of the gradients in its step"
     return Change("fused optimizer", why, (("recipe.fused_optimizer", True),))
 
 
-def _eval_batch(profile: Profile, room: LadderContext) -> Change | None:
-    now = profile.recipe.eval_batch or room.eval_batch or profile.recipe.micro_batch
-    if now == 1:
+def _eval_batch(profile: Profile, context: LadderContext) -> Change | None:
+    current = profile.recipe.eval_batch or context.eval_batch or profile.recipe.micro_batch
+    if current == 1:
         return None
-    # At once: many an evaluation comes before the checkpoint of its step, and each further try trains up to it again.
+    # In one step: an evaluation often precedes its step's checkpoint, and each attempt has to train up to it again.
     why = "one sample at a time: slower evaluation, the same training"
-    return Change(f"evaluation batch {now} -> 1" if now else "evaluation batch 1", why, (("recipe.eval_batch", 1),))
+    return Change(
+        f"evaluation batch {current} -> 1" if current else "evaluation batch 1", why, (("recipe.eval_batch", 1),)
+    )
 
 
-def _micro_batch(profile: Profile, room: LadderContext) -> Change | None:
+def _micro_batch(profile: Profile, context: LadderContext) -> Change | None:
     micro, whole = profile.recipe.micro_batch, profile.recipe.global_batch
-    smaller = smaller_micro(whole, micro, room.world_size) if micro and whole else None
+    smaller = smaller_micro(whole, micro, context.world_size) if micro and whole else None
     if smaller is None:
         return None
     why = "fewer activations at a time; accumulation grows, the global batch stays"
@@ -65,60 +67,60 @@ def _micro_batch(profile: Profile, room: LadderContext) -> Change | None:
     return Change(f"micro batch {micro} -> {smaller}", why, edits)
 
 
-def _activation_checkpointing(profile: Profile, _room: LadderContext) -> Change | None:
+def _activation_checkpointing(profile: Profile, _context: LadderContext) -> Change | None:
     if profile.recipe.activation_checkpointing:
         return None
     why = "activations are recomputed: less memory, about a quarter slower"
     return Change("activation checkpointing", why, (("recipe.activation_checkpointing", True),))
 
 
-def _fused_cross_entropy(profile: Profile, _room: LadderContext) -> Change | None:
+def _fused_cross_entropy(profile: Profile, _context: LadderContext) -> Change | None:
     if profile.recipe.fused_cross_entropy:
         return None
-    why = "the logits are never whole in memory: losses differ by rounding"
+    why = "the logits are never in memory at once: losses differ by rounding"
     return Change("fused cross entropy", why, (("recipe.fused_cross_entropy", True),))
 
 
-def _sharding(profile: Profile, room: LadderContext) -> Change | None:
-    # bitsandbytes has no 8-bit state of weights that are shared out.
-    if profile.trainer.strategy != "ddp" or room.world_size < 2 or profile.recipe.optimizer_8bit:
+def _sharding(profile: Profile, context: LadderContext) -> Change | None:
+    # bitsandbytes keeps no 8-bit state for sharded weights.
+    if profile.trainer.strategy != "ddp" or context.world_size < 2 or profile.recipe.optimizer_8bit:
         return None
-    why = f"each of the {room.world_size} GPUs holds a share of the model: starts again from step 0"
+    why = f"each of the {context.world_size} GPUs holds a share of the model: starts again from step 0"
     return Change("sharding by fsdp2", why, (("trainer.strategy", "fsdp2"),))
 
 
-def _offload(profile: Profile, _room: LadderContext) -> Change | None:
+def _offload(profile: Profile, _context: LadderContext) -> Change | None:
     if profile.trainer.strategy == "ddp" or profile.trainer.offload:
         return None
-    why = "what is sharded moves to the host's memory: much less GPU memory, much slower"
+    why = "sharded state moves to host memory: much less GPU memory, much slower"
     return Change("offload to the host", why, (("trainer.offload", True),))
 
 
-def _optimizer_8bit(profile: Profile, _room: LadderContext) -> Change | None:
+def _optimizer_8bit(profile: Profile, _context: LadderContext) -> Change | None:
     if profile.recipe.optimizer_8bit or profile.trainer.strategy != "ddp":
         return None
-    why = "the optimizer's state in a quarter of the memory: starts again from step 0"
+    why = "optimizer state in a quarter of the memory: starts again from step 0"
     return Change("8-bit optimizer", why, (("recipe.optimizer_8bit", True),))
 
 
-def _sequence_length(profile: Profile, _room: LadderContext) -> Change | None:
+def _sequence_length(profile: Profile, _context: LadderContext) -> Change | None:
     length = profile.recipe.sequence_length
     if length is None or length < 4:
         return None
-    why = "shorter samples: the training is another one"
+    why = "shorter samples: changes the result"
     return Change(f"sequence length {length} -> {length // 2}", why, (("recipe.sequence_length", length // 2),))
 
 
-def _lora(profile: Profile, _room: LadderContext) -> Change | None:
+def _lora(profile: Profile, _context: LadderContext) -> Change | None:
     if profile.recipe.lora:
         return None
-    why = "small matrices learn beside the weights, which stay: starts again from step 0"
+    why = "trains small added matrices, the weights are frozen: starts again from step 0"
     return Change("LoRA", why, (("recipe.lora", True),))
 
 
-def _layers(profile: Profile, room: LadderContext) -> Change | None:
+def _layers(profile: Profile, context: LadderContext) -> Change | None:
     layers = profile.recipe.layers
-    if layers is None or layers < 2 or room.loads_model:
+    if layers is None or layers < 2 or context.loads_model:
         return None
     why = "a smaller model: starts again from step 0"
     return Change(f"layers {layers} -> {layers // 2}", why, (("recipe.layers", layers // 2),))
@@ -217,21 +219,21 @@ def rung(name: str) -> Rung:
     raise BadInput(f"there is no fallback {visible(name)}", nearest(name, tuple(RUNGS)))
 
 
-def why_not(name: str, room: LadderContext) -> str:
-    """Return why this trainer and machine have no use for a rung, empty when they have."""
-    if name == "expandable_segments" and not room.cuda:
+def why_not(name: str, context: LadderContext) -> str:
+    """Return why a rung cannot help with this trainer and machine, empty when it can."""
+    if name == "expandable_segments" and not context.cuda:
         return "only for GPUs"
-    if why := room.why_refused(name):
+    if why := context.why_refused(name):
         return why
-    if name == "sharding" and room.world_size < 2:
-        return "one process cannot share"
-    if name == "layers" and room.loads_model:
-        return "never with a loaded model"
-    lacking = [need for need in rung(name).needs if not room.takes & set(need.split("|"))]
-    return "the trainer's preset cannot pass it" if lacking else ""
+    if name == "sharding" and context.world_size < 2:
+        return "needs two or more processes"
+    if name == "layers" and context.loads_model:
+        return "not with a loaded model"
+    missing = [need for need in rung(name).needs if not context.takes & set(need.split("|"))]
+    return "the trainer's preset cannot pass it" if missing else ""
 
 
-def helps(name: str, phase: str, profile: Profile, room: LadderContext) -> bool:
-    """Tell whether a rung helps a phase; a smaller micro batch helps an evaluation that is done with it."""
-    with_micro = not (profile.recipe.eval_batch or room.eval_batch)
+def helps(name: str, phase: str, profile: Profile, context: LadderContext) -> bool:
+    """Return whether a rung helps a phase; a smaller micro batch helps an evaluation that uses it."""
+    with_micro = not (profile.recipe.eval_batch or context.eval_batch)
     return phase in rung(name).helps or (name == "micro_batch" and phase == "eval" and with_micro)

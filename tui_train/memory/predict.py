@@ -99,7 +99,7 @@ def effects(facts: Facts, resolved: Resolved) -> tuple[Effect, ...]:
         return ()
     found = []
     for name, one in RUNGS.items():
-        change = None if why_not(name, resolved.room) else one.step(profile, resolved.room)
+        change = None if why_not(name, resolved.context) else one.step(profile, resolved.context)
         then = _with(change, profile, facts) if change else None
         difference = then.estimate.peak.total - now.estimate.peak.total if then and then.estimate else 0
         if change and then and difference:
@@ -126,10 +126,10 @@ def fitting(facts: Facts, resolved: Resolved) -> Change | None:
     then, now = resolved.settled, predict(facts, resolved).estimate
     edits: dict[str, fields.Value] = {}
     for name in (_EVALUATION, *_HARMLESS) if now and now.peak.name == "eval" else (*_HARMLESS, _EVALUATION):
-        if why_not(name, resolved.room):
+        if why_not(name, resolved.context):
             continue
         for _ in range(_MOST_STEPS):
-            change = rung(name).step(then, resolved.room)
+            change = rung(name).step(then, resolved.context)
             if change is None:
                 break
             then = apply(change, then)

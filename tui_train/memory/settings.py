@@ -141,7 +141,7 @@ def _how(profile: Profile, resolved: Resolved, told: Mapping[str, Any], model: D
     steps = accumulation(profile, resolved.copies)
     packing = packed(told)
     words = " ".join(str(told.get(name, "")) for name in ("adapter", "finetuning_type", "peft_method")).lower()
-    taken = resolved.room.takes
+    taken = resolved.context.takes
     made_lora = recipe.lora and "lora" in taken
     lora = not own and (made_lora or on(told, "use_peft") or bool(packing) or "lora" in words)
     precision = recipe.precision or next((name for name in ("bf16", "fp16") if on(told, name)), "fp32")
@@ -189,12 +189,12 @@ def _how(profile: Profile, resolved: Resolved, told: Mapping[str, Any], model: D
 
 def _eval_batch(profile: Profile, resolved: Resolved, told: Mapping[str, Any]) -> int:
     """Return how many samples are evaluated at a time; 0, a micro batch, where it is not told that any are."""
-    if profile.recipe.eval_batch and "eval_batch" in resolved.room.takes:
+    if profile.recipe.eval_batch and "eval_batch" in resolved.context.takes:
         return profile.recipe.eval_batch
     evaluates = on(told, "do_eval", "eval_on_start") or any(
         str(told.get(name, "no")).lower() not in {"", "no", "none"} for name in ("eval_strategy", "evaluation_strategy")
     )
-    return _number(told, _EVAL_BATCH, resolved.room.eval_batch) if evaluates else 0
+    return _number(told, _EVAL_BATCH, resolved.context.eval_batch) if evaluates else 0
 
 
 def _targets(told: Mapping[str, Any]) -> tuple[str, ...]:

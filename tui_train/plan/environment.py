@@ -75,7 +75,7 @@ def settings(
 def _keeps_micro_batch(profile: Profile, resolved: Resolved) -> bool:
     rule, tool = resolved.preset.checkpoints, resolved.toolchain
     saves = rule is not None and "trainer_state.json" in rule.complete and not trainer_of(profile).shipped
-    told = "micro_batch" in resolved.room.takes
+    told = "micro_batch" in resolved.context.takes
     return saves and told and tool is not None and older(tool.transformers, _OWN_MICRO_BATCH)
 
 

@@ -10,7 +10,7 @@ from tui_train.base.text import counted, visible
 from tui_train.base.versions import known_since
 from tui_train.checks import Finding
 from tui_train.facts.types import Facts, Toolchain
-from tui_train.ladder.climb import Try, climb
+from tui_train.ladder.climb import AttemptPlan, climb
 from tui_train.launchers import LAUNCHERS
 from tui_train.launchers.job import Job
 from tui_train.memory.predict import hopeless
@@ -38,7 +38,7 @@ def plan(profile: Profile, facts: Facts, findings: Iterable[Finding]) -> Plan:
     toolchain = resolved.toolchain
     assert toolchain is not None, "a check refuses a profile that no Python can train"  # noqa: S101 - for the type
     settled = resolved.settled
-    tries = climb(settled, resolved.room, lambda other: hopeless(other, facts, resolved))
+    tries = climb(settled, resolved.context, lambda other: hopeless(other, facts, resolved))
     jobs, configs = _jobs(tries, resolved, toolchain)
     recipe = settled.recipe
     outputs = tuple(_output(step.profile, settled, resolved.own_output) for step in tries)
@@ -71,7 +71,7 @@ def plan(profile: Profile, facts: Facts, findings: Iterable[Finding]) -> Plan:
         steps=recipe.steps or 0,
         numbers=_numbers(recipe, resolved),
         attempts=tuple(attempt for attempt, _ in made),
-        phases=resolved.room.phases,
+        phases=resolved.context.phases,
         configs=(*configs, *written.values()),
         programs=trainer_of(profile).files(profile),
         nemo=nemo.file(settled, resolved.nemo, resolved.gpus, facts, resolved.toolchain) if resolved.nemo else None,
@@ -85,7 +85,7 @@ def plan(profile: Profile, facts: Facts, findings: Iterable[Finding]) -> Plan:
 
 
 def _jobs(
-    steps: tuple[Try, ...], resolved: Resolved, toolchain: Toolchain
+    steps: tuple[AttemptPlan, ...], resolved: Resolved, toolchain: Toolchain
 ) -> tuple[tuple[Job, ...], tuple[ConfigFile, ...]]:
     """Return what the launcher is told in each attempt, and the files that it reads, which attempts share."""
     launcher = LAUNCHERS[resolved.launcher]
@@ -186,7 +186,7 @@ def _notes(profile: Profile, facts: Facts, resolved: Resolved) -> tuple[str, ...
 
 
 def _attempt(  # noqa: PLR0913, PLR0917 - each is a thing of its own
-    step: Try, first: Profile, resolved: Resolved, job: Job, facts: Facts, path: str
+    step: AttemptPlan, first: Profile, resolved: Resolved, job: Job, facts: Facts, path: str
 ) -> tuple[Attempt, ConfigFile | None]:
     preset, own = resolved.preset, resolved.own_output
     output = _output(step.profile, resolved.settled, own)

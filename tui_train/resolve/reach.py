@@ -59,7 +59,7 @@ def _not_taken(key: str, resolved: Resolved) -> str:
     if key == "trainer.script" and not preset.wants_script:
         return f"“{visible(preset.label)}” starts a module of its own"
     named = _PASSED_ON.get(key)
-    if named is None or named in resolved.room.takes or (named == "config" and preset.file):
+    if named is None or named in resolved.context.takes or (named == "config" and preset.file):
         return ""
     return f"“{visible(preset.label)}” does not take it"
 
@@ -75,9 +75,9 @@ def _not_passed(key: str, profile: Profile, resolved: Resolved) -> str:
         return "" if resolved.device == "cuda" else "only for GPUs"
     wanted = "recipe.learning_rate" if key == "recipe.lr_scaling" else key
     names = {name for name, needed in PLACEHOLDERS.items() if needed == wanted}
-    if resolved.room.loads_model and MODEL_SIZE & names:
+    if resolved.context.loads_model and MODEL_SIZE & names:
         return "the model folder decides"
-    if not resolved.room.takes.isdisjoint(names):
+    if not resolved.context.takes.isdisjoint(names):
         return ""
     if resolved.nemo and MODEL_SIZE & names:
         return "the weights decide"

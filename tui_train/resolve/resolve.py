@@ -45,7 +45,7 @@ class Resolved(Struct, frozen=True, kw_only=True):
     backend: str
     preset: Preset
     nemo: Flavour | None = None
-    room: LadderContext
+    context: LadderContext
     values: Mapping[str, InForce]
     settled: Profile
     own_output: str = ""
@@ -84,7 +84,7 @@ def resolve(profile: Profile, facts: Facts) -> Resolved:
     refused |= {name: f"your own {text} stands" for name, text in words.items()}
     if "micro_batch" not in refused and _guessed(profile, chosen, values):
         refused["micro_batch"] = "set micro and global batch first: your script may have other defaults"
-    room = LadderContext(
+    context = LadderContext(
         world_size=copies,
         cuda=device == "cuda",
         takes=taken - MODEL_SIZE if loads_model else taken,
@@ -106,7 +106,7 @@ def resolve(profile: Profile, facts: Facts) -> Resolved:
         backend=talks,
         preset=chosen,
         nemo=trainer.flavour(toolchain),
-        room=room,
+        context=context,
         values=values,
         settled=settled,
         own_output=own_output(profile, chosen, document),

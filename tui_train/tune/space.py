@@ -35,9 +35,9 @@ def space(profile: Profile, facts: Facts, resolved: Resolved, precisions: tuple[
     if rest or share % micro:
         raise BadInput("the global batch does not divide", "Fix that first: tui-train plan says how.")
     saving = "activation_checkpointing"
-    switch = saving in resolved.room.takes and not own_arguments(saving, profile, resolved.preset)
+    switch = saving in resolved.context.takes and not own_arguments(saving, profile, resolved.preset)
     own = Setting(micro, bool(recipe.activation_checkpointing and switch), recipe.precision or "")
-    if precisions and "precision" not in resolved.room.takes:
+    if precisions and "precision" not in resolved.context.takes:
         raise BadInput("the trainer is not passed a precision: there is no other one to try", "Leave --precision out.")
     known = tuple(dict.fromkeys((own.precision, *precisions)))
     settings = [
@@ -89,7 +89,7 @@ def trial_profile(profile: Profile, wanted: Setting, among: Space, resolved: Res
         "trainer.environment": {**profile.trainer.environment, **_SILENT},
     }
     for name in ("steps", "checkpoint_every"):
-        if name in resolved.room.takes and not own_arguments(name, profile, resolved.preset):
+        if name in resolved.context.takes and not own_arguments(name, profile, resolved.preset):
             edits[f"recipe.{name}"] = _STEPS
     return apply(Change("trial", "to see how fast it is", tuple(edits.items())), _with(profile, wanted, resolved))
 
@@ -126,7 +126,7 @@ def _with(profile: Profile, wanted: Setting, resolved: Resolved) -> Profile:
     edits = tuple(
         (key, value)
         for key, value in _edits(wanted)
-        if resolved.room.takes & {key.partition(".")[2], "total_batch" if key.endswith("micro_batch") else ""}
+        if resolved.context.takes & {key.partition(".")[2], "total_batch" if key.endswith("micro_batch") else ""}
         and value != fields.get(resolved.settled, key)
     )
     return apply(Change("setting", "to be tried", edits), profile)
@@ -160,7 +160,7 @@ def _spread(numbers: Iterable[int], last: int) -> Iterator[int]:
 
 
 def _refuse(profile: Profile, resolved: Resolved) -> None:
-    taken = resolved.room.takes
+    taken = resolved.context.takes
     if profile.nodes.count > 1:
         raise BadInput(
             "trials run on one machine, and this profile trains on several", "Tune with --set nodes.count=1."
