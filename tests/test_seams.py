@@ -100,6 +100,18 @@ def edit(path, before, after):
     path.write_text(text.replace(before, after, 1))
 
 
+def add(path, lines):
+    path.write_text(f"{path.read_text()}\n{lines}\n")
+
+
+def name(package, kind):
+    """Let a profile name the toy."""
+    path = package / "profile/types.py"
+    path.write_text(
+        re.sub(rf"^({kind} = Literal\[.*?),?\s*\]", r'\1, "toy"]', path.read_text(), flags=re.MULTILINE | re.DOTALL)
+    )
+
+
 def printed(project, *words):
     """What the copied project's command prints."""
     mine = {
@@ -123,10 +135,8 @@ def test_a_launcher_is_added(project):
     (package / "launchers/toy.py").write_text(
         torchrun.replace("torch.distributed.run", "toy.run").replace('"torchrun"', '"toy"')
     )
-    entries = package / "launchers/__init__.py"
-    edit(entries, "import accelerate, python, torchrun", "import accelerate, python, torchrun, toy")
-    edit(entries, '"accelerate": accelerate}', '"accelerate": accelerate, "toy": toy}')
-    edit(package / "profile/types.py", '"accelerate"]', '"accelerate", "toy"]')
+    add(package / "launchers/__init__.py", 'from tui_train.launchers import toy\nLAUNCHERS["toy"] = toy')
+    name(package, "Launcher")
     made = json.loads(printed(project, "plan", "quickstart", "--json", "--set", "trainer.launcher=toy", *ON_CPU))[
         "plan"
     ]
@@ -156,14 +166,8 @@ class Toy(Trainer):
 def test_a_trainer_is_added(project):
     package = project / "tui_train"
     (package / "trainers/toy.py").write_text(TRAINER)
-    entries = package / "trainers/__init__.py"
-    edit(
-        entries,
-        "from tui_train.trainers.trainer import",
-        "from tui_train.trainers.toy import Toy\nfrom tui_train.trainers.trainer import",
-    )
-    edit(entries, '"nemo": NemoRecipe()', '"nemo": NemoRecipe(), "toy": Toy()')
-    edit(package / "profile/types.py", '"script", "nemo"]', '"script", "nemo", "toy"]')
+    add(package / "trainers/__init__.py", 'from tui_train.trainers.toy import Toy\nTRAINERS["toy"] = Toy()')
+    name(package, "Kind")
     edits = ("--set", "trainer.kind=toy", "--set", "recipe.micro_batch=3")
     made = json.loads(printed(project, "plan", "quickstart", "--json", *edits, *ON_CPU))["plan"]
     assert made["attempts"][0]["argv"][-3:] == ["-m", "toy", "--batch=3"]
@@ -215,8 +219,7 @@ RUNGS["toy"] = Rung(
 
 @pytest.mark.training
 def test_a_rung_is_added(project):
-    rungs = project / "tui_train/ladder/rungs.py"
-    rungs.write_text(rungs.read_text() + RUNG)
+    add(project / "tui_train/ladder/rungs.py", RUNG)
     edits = ("--set", "ladder.rungs=toy", *ON_CPU)
     made = json.loads(printed(project, "plan", "quickstart", "--json", *edits))["plan"]
     assert [attempt["rung"] for attempt in made["attempts"]] == ["", "toy"]
@@ -234,8 +237,7 @@ remedy = "Glue it."
 
 
 def test_a_failure_is_added(project):
-    file = project / "tui_train/diagnose/signatures.toml"
-    file.write_text(file.read_text() + SIGNATURE)
+    add(project / "tui_train/diagnose/signatures.toml", SIGNATURE)
     (project / "toy.log").write_text("step 1\nthe toy bear broke\n")
     told = json.loads(printed(project, "diagnose", "toy.log", "--json"))
     assert (told["class"], told["cause"]) == ("toy_broke", "The toy bear broke.")
