@@ -80,14 +80,14 @@ class Backend(NemoMaker):
     HELP = """Backend
 
 What trains: the built-in trainer, a script of yours with a preset that passes it the recipe, or a NeMo recipe.
-Launcher: what starts the processes. What cannot work here stands there with its reason.
+Launcher: what starts the processes. What cannot work here is shown with the reason.
 Sharding: what each GPU holds, all of the model or a share of it.
 Python: the interpreter that trains; O names another one than those found.
 H runs the script with --help and offers the arguments that it lists: only then is it run before the training.
 Container: trains in an image, by its own Python; V looks into the image, and whether it sees the chosen cards.
 NeMo: R shows its recipes to choose from, N asks the Python which it really has.
 P prepares text that is named as data, I imports a Hugging Face folder that is named as model.
-Communication: what NCCL can do without is a list of cures; take one only for the error that it names."""
+NCCL without: features of NCCL to switch off, each to work around the error that it names, at some speed."""
     TITLE_OF_STEP = "Backend"
     KEYS = (*_WHAT, *_START, *_TALK, "communication.without", *_REST)
     BINDINGS: ClassVar[list[BindingType]] = [
@@ -111,7 +111,7 @@ Communication: what NCCL can do without is a list of cures; take one only for th
         for keys in (_WHAT, _START, _TALK):
             groups += [*self.rows(keys), Static()]
         cures = (
-            Static("  Let NCCL do without (each cures an error of its own):", id="cures-head", classes="head"),
+            Static("  NCCL without (each works around an error of its own):", id="cures-head", classes="head"),
             Picks(id="cures"),
             Static(id="after"),
         )

@@ -65,5 +65,5 @@ class Base(Screen[None]):
         return Text(self.about())
 
     def about(self) -> str:
-        """Return the screen's help, in which a line goes on to the end of a sentence."""
-        return re.sub(r"(?<![.:\n])\n(?!\n)", " ", self.HELP or "")
+        """Return the screen's help, in which a line continues to the end of a sentence; indented lines stay lines."""
+        return re.sub(r"(?<![.:\n])\n(?![\n ])", " ", self.HELP or "")

@@ -31,9 +31,10 @@ class Hardware(Step):
 What this machine has, and what the training will use. A card is marked with its verdict:
   use      trains well
   spare    works, but would slow or limit the others; pick it with Space if you want it
-  blocked  cannot work with the chosen PyTorch; the reason stands beside it
-Where different cards make several sensible sets, the fastest is chosen; S takes the next one.
-Without an NVIDIA card everything still works, on the CPU. Beside cards the CPU trains only where you choose it."""
+  blocked  cannot work with the chosen PyTorch; the reason is shown beside it
+
+Mixed cards can be combined in several ways: the fastest set is chosen, S shows the next.
+Without an NVIDIA card everything still works, on the CPU. With cards, the CPU trains only if you choose it."""
     TITLE_OF_STEP = "Hardware"
     LIVE = True
     KEYS = ("hardware.device", "hardware.gpus", "hardware.processes")

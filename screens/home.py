@@ -53,10 +53,10 @@ class Home(Base):
 
     HELP = """Home
 
-Start a new training, begin with a saved profile, or open a run: a live one continues without a viewer.
+Start a new training, begin with a saved profile, or open a run: a running one continues when you close it.
 
 Enter opens what is marked, up and down move. N starts a new one. S ends the marked run and all its processes.
-All screens: Enter next, Esc back, F1 or ? help, Ctrl+P all actions, Q quit."""
+All screens: Enter next, Esc back, F1 help (or ?, outside of a field), Ctrl+P all actions, Q quit."""
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("n", "new", "New"),
         Binding("s", "stop", "Stop run"),

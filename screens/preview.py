@@ -56,7 +56,7 @@ nothing of this program. supervisor/ holds the modules that keep the run alive, 
 Left and right change the file, up and down scroll. Enter writes the run folder and starts the training.
 S saves the profile, E exports the files to a folder, C copies the shown file to your terminal's clipboard (OSC 52).
 For another machine (--machine, --host) it only exports: copy the folder there.
-F2 mends what it can of the findings at the top; an error stops the start."""
+F2 fixes what it can of the findings at the top; an error stops the start."""
     TITLE_OF_STEP = "Preview"
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("enter", "next", "Run", key_display="⏎"),

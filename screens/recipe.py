@@ -38,12 +38,12 @@ class Recipe(Step):
 
     HELP = """Recipe
 
-Micro batch is what one process takes at a time, global batch what one optimizer step sees. Their quotient over all
-processes is the accumulation; it must divide exactly.
-The lines at the top predict what each GPU will hold, at once and by sums; F3 counts it with the model's own code
+Micro batch is what one process takes at a time, global batch what one optimizer step sees.
+Accumulation = global batch / (micro batch x processes), which must be a whole number.
+The lines at the top estimate what each GPU will hold, by a formula; F3 counts it with the model's own code
 in the Python that trains, in some seconds and without a GPU. Neither knows what other programs take of a card later.
 F4 tries micro batches in short real trainings and offers the fastest.
-The ladder says what is tried when a GPU runs out of memory, from top to bottom: Space picks a rung, [ and ] move it.
+The fallbacks are tried from top to bottom when a GPU runs out of memory: Space picks one, [ and ] move it.
 Those that change the training ask for your consent; the others keep it the same."""
     TITLE_OF_STEP = "Recipe"
     KEYS = (
