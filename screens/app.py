@@ -1,9 +1,8 @@
-"""The wizard: it owns the facts and the profile and alone assigns them; steps are pushed and post what they change."""
+"""The wizard: it pushes the steps, which post what they change; it owns the facts and the profile."""
 
 import gc
 import os
 import sys
-import threading
 from collections.abc import Iterable
 from functools import partial
 from importlib import import_module
@@ -19,27 +18,17 @@ from textual.dom import DOMNode
 from textual.driver import Driver
 from textual.drivers.linux_driver import LinuxDriver
 from textual.screen import Screen
-from textual.timer import Timer
 
-from tui_train.base.errors import BadInput
 from tui_train.base.text import visible
-from tui_train.profile import fields
-from tui_train.profile.changes import apply
-from tui_train.profile.types import Profile
-from tui_train.trainers import paths_of
 
 from . import STEPS
 from .ended import listening
 from .home import Home
-from .looking import Looking
+from .keeping import Keeping
 from .messages import (
-    Anew,
-    Become,
-    Chosen,
     Complaint,
     GoHome,
     LeaveWizard,
-    Mend,
     OpenRun,
     OpenStep,
 )
@@ -53,12 +42,10 @@ if TYPE_CHECKING:
     from .step import Step
 
 fix_textual()
-_UNDO = 100
-_TYPED = 0.7  # seconds without a key
 _PAINTED = 0.1  # seconds in which a new screen is drawn
 
 
-class Wizard(Looking):
+class Wizard(Keeping):
     """From Home through five steps to a running training."""
 
     TITLE = "tui-train"
@@ -69,12 +56,6 @@ class Wizard(Looking):
         """Open on Home, or on a run's folder; for this machine, or for the one that is named."""
         super().__init__(source)
         self._run = run
-        self._before: list[Profile] = []
-        self._key = ""
-        self._kept: Profile | None = None
-        self._remembered: Profile | None = None
-        self._remembering = threading.Lock()
-        self._typing: Timer | None = None
         if os.environ.get("SSH_CONNECTION"):
             self.animation_level = "none"
 
@@ -117,83 +98,6 @@ class Wizard(Looking):
             import_module(f".{step.module}", __package__)
         # What is imported stays: to look through all of it for garbage holds every key up for some 40 ms.
         gc.freeze()
-
-    @on(Chosen)
-    def _chosen(self, event: Chosen) -> None:
-        try:
-            self.become(fields.put(self.profile, event.key, event.value), event.key)
-        except BadInput as error:
-            self.complain(error)
-
-    @on(Mend)
-    def _mend(self, event: Mend) -> None:
-        change = event.change
-        try:
-            self.become(apply(change, self.profile))
-        except BadInput as error:
-            self.complain(error)
-        else:
-            self.notify(visible(f"{change.title}: {change.why}. Ctrl+Z takes it back."), markup=False)
-
-    @on(Become)
-    def _become(self, event: Become) -> None:
-        self.become(event.profile, keep=event.keep)
-
-    @on(Anew)
-    def _anew(self) -> None:
-        from tui_train.workflow.session import last
-
-        self.become(self._kept or last(), keep=False)
-
-    def become(self, profile: Profile, key: str = "", *, keep: bool = True) -> None:
-        """Make this the profile; the one before can be had back, that before all edits of one key in a row."""
-        if profile == self.profile:
-            return
-        if not key or key != self._key:
-            self._before = [*self._before[-_UNDO:], self.profile]
-        self._key = key
-        if keep:
-            self._kept = profile
-        self._assign(profile)
-
-    def action_undo(self) -> None:
-        """Take the last change back."""
-        self._key = ""
-        if self._before:
-            self._assign(self._before.pop())
-            self._kept = self.profile
-        else:
-            self.bell()
-
-    def _assign(self, profile: Profile) -> None:
-        before = self.profile
-        known = {tool.python for tool in self.facts.toolchains} if self.facts else set()
-        python = profile.trainer.python
-        changed = {
-            "paths": paths_of(profile) != paths_of(before),
-            "toolchains": python != before.trainer.python and python not in {"", *known},
-            "images": _image(profile) != _image(before),
-            "taken": profile.nodes != before.nodes,
-        }
-        parts = [part for part, differs in changed.items() if differs]
-        if self.elsewhere:
-            # One answer brings all that is known of it, and half a path is not worth asking a host for.
-            parts = ["machine"] if changed["paths"] or changed["toolchains"] else []
-        self.expect(*parts)
-        self.profile = profile
-        if self.elsewhere:
-            if parts and self._typing:
-                self._typing.stop()
-            if parts:
-                self._typing = self.set_timer(_TYPED, partial(self.look_at, *parts))
-            return
-        if "images" in parts and self._typing:
-            self._typing.stop()
-        if "images" in parts and self._key == "container.image":
-            # Half a name may be that of another image: one that is typed is looked at once it stands.
-            self._typing = self.set_timer(_TYPED, partial(self.look_at, "images"))
-            parts.remove("images")
-        self.look_at(*parts)
 
     @on(OpenStep)
     def _open_step(self, event: OpenStep) -> None:
@@ -267,24 +171,6 @@ class Wizard(Looking):
         give_up()
         self.exit(code, message=lost)
 
-    def _keep(self) -> None:
-        """Remember the profile while nobody waits for it, so that a lost connection does not lose it."""
-        if self._kept != self._remembered:
-            self._keep_now()
-
-    @work(thread=True, group="keep")
-    def _keep_now(self) -> None:
-        self._remember()
-
-    def _remember(self) -> None:
-        from tui_train.workflow.session import remember
-
-        with self._remembering:
-            kept = self._kept
-            if kept is not None and kept != self._remembered:
-                remember(kept)
-                self._remembered = kept
-
     def action_help(self) -> None:
         """Explain the present screen."""
         from .base import Base
@@ -316,7 +202,3 @@ class Wizard(Looking):
 
     async def _act(self, action: str, node: DOMNode) -> None:
         await self.run_action(action, node)
-
-
-def _image(profile: Profile) -> tuple[str, str]:
-    return profile.container.engine, profile.container.image

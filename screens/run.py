@@ -24,12 +24,11 @@ from tui_train.runs.follow import RunNews, watch
 from tui_train.runs.health import BUSY, worries
 from tui_train.runs.rundir import RunDir
 from tui_train.runs.status import continues
-from tui_train.runs.stop import stop
 from tui_train.supervisor.curve import Curve
 from tui_train.workflow import show
 
-from .base import Base
-from .messages import Become, Complaint, GoHome, LeaveWizard, Mend, OpenStep
+from .ending import Ending
+from .messages import Become, Complaint, GoHome, Mend, OpenStep
 from .widgets.bar import StepBar
 from .widgets.dialogs import Ask
 from .widgets.keys import Keys
@@ -64,7 +63,7 @@ class Explained(Message):
         self.profile = profile
 
 
-class RunScreen(Base):
+class RunScreen(Ending):
     """The fifth step: one run, started here or anywhere."""
 
     HELP = """Run
@@ -136,6 +135,10 @@ Of any size, and all of it. The line below it says where you are.
         worker = get_current_worker()
         for told in watch(self.run, lambda: worker.is_cancelled):
             self.post_message(News(told))
+
+    def follow(self) -> None:
+        """Read the run's log again."""
+        self._watch()
 
     def recover(self, group: str) -> None:
         """Say that the run is no longer followed, show its newest log all the same, and follow it again later."""
@@ -300,58 +303,6 @@ Of any size, and all of it. The line below it says where you are.
         if self.going:
             self.notify(f"{visible(self.run.name)} goes on; Home opens it again.", markup=False)
         self.post_message(GoHome())
-
-    def action_stop(self) -> None:
-        """Ask, then end the run."""
-        answers = (("", "No, let it run"), ("stop", "Stop it and all its processes"))
-
-        def answered(answer: str | None) -> None:
-            if answer:
-                self._stop()
-
-        self.app.push_screen(Ask("Stop this training?", answers), answered)
-
-    @work(thread=True, group="stop")
-    def _stop(self, *, leave: bool = False) -> None:
-        try:
-            ended = stop(self.run)
-        except TuiTrainError as error:
-            self.post_message(Complaint(error))
-        else:
-            if leave:
-                self.post_message(LeaveWizard())
-            else:
-                words = visible(show.after_stop(ended))
-                self.app.call_from_thread(self.notify, f"{words[:1].upper()}{words[1:]}.", markup=False)
-
-    @work(thread=True, group="again")
-    def action_again(self) -> None:
-        """Start the same script again."""
-        from tui_train.runs.start import another_start, start
-
-        try:
-            start(self.run, resume=True)
-        except TuiTrainError as error:
-            self.post_message(Complaint(error))
-        else:
-            self.app.call_from_thread(self._watch)
-            if words := another_start(self.run):
-                self.app.call_from_thread(self.notify, words, markup=False)
-
-    def ask_before_leaving(self) -> bool:
-        """Ask what becomes of a live run; false when there is nothing to ask."""
-        if not self.going:
-            return False
-        answers = (("detach", "Leave it running (tui-train opens it again)"), ("stop", "Stop it"), ("", "Stay here"))
-
-        def answered(answer: str | None) -> None:
-            if answer == "detach":
-                self.post_message(LeaveWizard())
-            elif answer == "stop":
-                self._stop(leave=True)
-
-        self.app.push_screen(Ask("The training still runs.", answers), answered)
-        return True
 
 
 SCREEN = RunScreen

@@ -1,12 +1,10 @@
 """A log of any size: reads and draws only the lines in sight, follows the end until it is scrolled."""
 
 from bisect import bisect_right
-from collections.abc import Iterable, Iterator
-from functools import lru_cache
-from itertools import accumulate, dropwhile, islice, pairwise
+from collections.abc import Iterator
+from itertools import accumulate, dropwhile, islice
 from typing import ClassVar, NamedTuple
 
-from rich.ansi import AnsiDecoder
 from rich.cells import cell_len, chop_cells
 from rich.segment import Segment
 from rich.style import Style
@@ -19,12 +17,13 @@ from textual.widget import Widget
 
 from tui_train.runs.logfile import Line, LogFile
 from tui_train.runs.search import Filtered
-from tui_train.supervisor.lines import Run, fold, styled
+from tui_train.supervisor.lines import fold, styled
+
+from .log_colours import cut, segments_of
 
 _EVERY = 0.1  # seconds between two looks for what is new
 _WHEEL = 3
 _SIDE = 16
-_HIT = Style(reverse=True)
 _BAR = Style(dim=True)
 _MOST_EMPTY = 4000  # lines that show nothing, of which a screen may be full
 
@@ -274,52 +273,10 @@ class LogView(Widget, can_focus=True):
         strips: list[Strip] = []
         for index, runs in enumerate(styled(line.whole)):
             found = spans[index] if index < len(spans) else ()
-            segments = _segments(runs, found, colours=not self.app.no_color)
+            segments = segments_of(runs, found, colours=not self.app.no_color)
             if self.wrapping:
                 rows = chop_cells("".join(run.text for run in runs), width) or [""]
-                strips += map(Strip, _cut(segments, map(len, rows)))
+                strips += map(Strip, cut(segments, map(len, rows)))
             else:
                 strips.append(Strip(segments).crop(self._left, self._left + width))
         return [_Row(Place(line.start, row), line.end, strip) for row, strip in enumerate(strips)]
-
-
-def _segments(runs: Iterable[Run], spans: Iterable[tuple[int, int]], *, colours: bool) -> list[Segment]:
-    """Return the runs, and the spans of characters among them pointed out."""
-    segments = [Segment(run.text, _style(run.colour, colours=colours) if run.colour else None) for run in runs]
-    edges = (0, *(edge for span in spans for edge in span), sum(len(run.text) for run in segments))
-    parts = _cut(segments, (last - first for first, last in pairwise(edges)))
-    return [
-        Segment(text, (style or Style()) + _HIT if index % 2 else style)
-        for index, part in enumerate(parts)
-        for text, style, _ in part
-    ]
-
-
-def _cut(segments: Iterable[Segment], lengths: Iterable[int]) -> Iterator[list[Segment]]:
-    """Yield segments in parts of so many characters: Textual's own division takes a long line too long."""
-    rest = [*segments][::-1]
-    for length in lengths:
-        part, left = [], length
-        while left > 0 and rest:
-            text, style, _ = rest.pop()
-            part.append(Segment(text[:left], style))
-            if len(text) > left:
-                rest.append(Segment(text[left:], style))
-            left -= len(text)
-        yield part
-
-
-@lru_cache(1000)
-def _style(colour: str, *, colours: bool) -> Style:
-    """Return the style of an escape sequence's parameters: colours and weights, nothing that hides or blinks."""
-    decoder = AnsiDecoder()
-    decoder.decode_line(f"\x1b[{colour}m")
-    told = decoder.style
-    return Style(
-        color=told.color if colours else None,
-        bgcolor=told.bgcolor if colours else None,
-        bold=told.bold,
-        dim=told.dim,
-        italic=told.italic,
-        underline=told.underline,
-    )

@@ -1,0 +1,137 @@
+"""The part of the wizard that keeps the profile: each change of it, what takes one back, and the last values."""
+
+import threading
+from functools import partial
+from typing import TYPE_CHECKING
+
+from textual import on, work
+from textual.timer import Timer
+
+from tui_train.base.errors import BadInput
+from tui_train.base.text import visible
+from tui_train.profile import fields
+from tui_train.profile.changes import apply
+from tui_train.profile.types import Profile
+from tui_train.trainers import paths_of
+
+from .looking import Looking
+from .messages import Anew, Become, Chosen, Mend
+
+if TYPE_CHECKING:
+    from tui_train.workflow.machines import Source
+
+_UNDO = 100
+_TYPED = 0.7  # seconds without a key
+
+
+class Keeping(Looking):
+    """An app that alone assigns the profile, and looks at what a changed one names."""
+
+    def __init__(self, source: "Source | None" = None) -> None:
+        """Begin with nothing changed."""
+        super().__init__(source)
+        self._before: list[Profile] = []
+        self._key = ""
+        self._kept: Profile | None = None
+        self._remembered: Profile | None = None
+        self._remembering = threading.Lock()
+        self._typing: Timer | None = None
+
+    @on(Chosen)
+    def _chosen(self, event: Chosen) -> None:
+        try:
+            self.become(fields.put(self.profile, event.key, event.value), event.key)
+        except BadInput as error:
+            self.complain(error)
+
+    @on(Mend)
+    def _mend(self, event: Mend) -> None:
+        change = event.change
+        try:
+            self.become(apply(change, self.profile))
+        except BadInput as error:
+            self.complain(error)
+        else:
+            self.notify(visible(f"{change.title}: {change.why}. Ctrl+Z takes it back."), markup=False)
+
+    @on(Become)
+    def _become(self, event: Become) -> None:
+        self.become(event.profile, keep=event.keep)
+
+    @on(Anew)
+    def _anew(self) -> None:
+        from tui_train.workflow.session import last
+
+        self.become(self._kept or last(), keep=False)
+
+    def become(self, profile: Profile, key: str = "", *, keep: bool = True) -> None:
+        """Make this the profile; the one before can be had back, that before all edits of one key in a row."""
+        if profile == self.profile:
+            return
+        if not key or key != self._key:
+            self._before = [*self._before[-_UNDO:], self.profile]
+        self._key = key
+        if keep:
+            self._kept = profile
+        self._assign(profile)
+
+    def action_undo(self) -> None:
+        """Take the last change back."""
+        self._key = ""
+        if self._before:
+            self._assign(self._before.pop())
+            self._kept = self.profile
+        else:
+            self.bell()
+
+    def _assign(self, profile: Profile) -> None:
+        before = self.profile
+        known = {tool.python for tool in self.facts.toolchains} if self.facts else set()
+        python = profile.trainer.python
+        changed = {
+            "paths": paths_of(profile) != paths_of(before),
+            "toolchains": python != before.trainer.python and python not in {"", *known},
+            "images": _image(profile) != _image(before),
+            "taken": profile.nodes != before.nodes,
+        }
+        parts = [part for part, differs in changed.items() if differs]
+        if self.elsewhere:
+            # One answer brings all that is known of it, and half a path is not worth asking a host for.
+            parts = ["machine"] if changed["paths"] or changed["toolchains"] else []
+        self.expect(*parts)
+        self.profile = profile
+        if self.elsewhere:
+            if parts and self._typing:
+                self._typing.stop()
+            if parts:
+                self._typing = self.set_timer(_TYPED, partial(self.look_at, *parts))
+            return
+        if "images" in parts and self._typing:
+            self._typing.stop()
+        if "images" in parts and self._key == "container.image":
+            # Half a name may be that of another image: one that is typed is looked at once it stands.
+            self._typing = self.set_timer(_TYPED, partial(self.look_at, "images"))
+            parts.remove("images")
+        self.look_at(*parts)
+
+    def _keep(self) -> None:
+        """Remember the profile while nobody waits for it, so that a lost connection does not lose it."""
+        if self._kept != self._remembered:
+            self._keep_now()
+
+    @work(thread=True, group="keep")
+    def _keep_now(self) -> None:
+        self._remember()
+
+    def _remember(self) -> None:
+        from tui_train.workflow.session import remember
+
+        with self._remembering:
+            kept = self._kept
+            if kept is not None and kept != self._remembered:
+                remember(kept)
+                self._remembered = kept
+
+
+def _image(profile: Profile) -> tuple[str, str]:
+    return profile.container.engine, profile.container.image

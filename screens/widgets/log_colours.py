@@ -1,0 +1,55 @@
+"""The colours of a log's lines, and what is pointed out in them: styles that neither hide nor blink."""
+
+from collections.abc import Iterable, Iterator
+from functools import lru_cache
+from itertools import pairwise
+
+from rich.ansi import AnsiDecoder
+from rich.segment import Segment
+from rich.style import Style
+
+from tui_train.supervisor.lines import Run
+
+_HIT = Style(reverse=True)
+
+
+def segments_of(runs: Iterable[Run], spans: Iterable[tuple[int, int]], *, colours: bool) -> list[Segment]:
+    """Return the runs, and the spans of characters among them pointed out."""
+    segments = [Segment(run.text, _style(run.colour, colours=colours) if run.colour else None) for run in runs]
+    edges = (0, *(edge for span in spans for edge in span), sum(len(run.text) for run in segments))
+    parts = cut(segments, (last - first for first, last in pairwise(edges)))
+    return [
+        Segment(text, (style or Style()) + _HIT if index % 2 else style)
+        for index, part in enumerate(parts)
+        for text, style, _ in part
+    ]
+
+
+def cut(segments: Iterable[Segment], lengths: Iterable[int]) -> Iterator[list[Segment]]:
+    """Yield segments in parts of so many characters: Textual's own division takes a long line too long."""
+    rest = [*segments][::-1]
+    for length in lengths:
+        part, left = [], length
+        while left > 0 and rest:
+            text, style, _ = rest.pop()
+            part.append(Segment(text[:left], style))
+            if len(text) > left:
+                rest.append(Segment(text[left:], style))
+            left -= len(text)
+        yield part
+
+
+@lru_cache(1000)
+def _style(colour: str, *, colours: bool) -> Style:
+    """Return the style of an escape sequence's parameters: colours and weights, nothing that hides or blinks."""
+    decoder = AnsiDecoder()
+    decoder.decode_line(f"\x1b[{colour}m")
+    told = decoder.style
+    return Style(
+        color=told.color if colours else None,
+        bgcolor=told.bgcolor if colours else None,
+        bold=told.bold,
+        dim=told.dim,
+        italic=told.italic,
+        underline=told.underline,
+    )
