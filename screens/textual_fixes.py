@@ -1,13 +1,16 @@
 """Faults of Textual 8.2 that a fast key or a narrow terminal meets, each fixed in its own method."""
 
-from functools import wraps
+from functools import lru_cache, partial, wraps
 from typing import Any
 
+from textual._styles_cache import StylesCache
 from textual.await_complete import AwaitComplete
+from textual.color import Color
 from textual.content import Content
 from textual.events import ScreenResume
 from textual.geometry import Offset
 from textual.screen import Screen
+from textual.style import Style
 from textual.widget import Widget
 from textual.widgets import Input, OptionList
 
@@ -25,6 +28,7 @@ def fix_textual() -> None:
     _fix_click_on_removed()
     _fix_blinking()
     _fix_second_picture()
+    _fix_kept_lines()
 
 
 def _fix_pages() -> None:
@@ -101,3 +105,15 @@ def _fix_second_picture() -> None:
             self._repaint_regions.clear()
 
     Screen._on_screen_resume = fixed  # type: ignore[method-assign]
+
+
+def _fix_kept_lines() -> None:
+    kept = StylesCache.get_inner_outer
+    by_colours = lru_cache(1024)(partial(kept.__wrapped__, None))
+
+    @wraps(kept)
+    def fixed(_self: StylesCache, base_background: Color, background: Color) -> tuple[Style, Style]:
+        # Its cache has the object among its keys, and so the drawn lines of a thousand widgets that are gone.
+        return by_colours(base_background, background)
+
+    StylesCache.get_inner_outer = fixed  # type: ignore[method-assign,assignment]

@@ -11,6 +11,7 @@ import pytest
 from rich.text import Text
 from test_terminal import Terminal, terminals
 from test_wizard import SEED, keys, machine, settle, shows
+from textual._styles_cache import StylesCache
 from textual.screen import Screen
 from textual.widget import Widget
 from textual.widgets import Input
@@ -46,13 +47,17 @@ async def test_steps_that_are_left_are_released(machine: Any, made: Any) -> None
     app = wizard()
     async with app.run_test(size=(80, 24)) as pilot:
         await keys()(pilot)
-        for _ in range(8):
-            await keys(*["enter"] * 4, *["escape"] * 4)(pilot)
+        kept = []
+        for rounds in (2, 6):
+            for _ in range(rounds):
+                await keys(*["enter"] * 4, *["escape"] * 4)(pilot)
+            gc.collect()
+            kept.append(sum(isinstance(part, StylesCache) for part in gc.get_objects()))
         assert len(app.screen_stack) == 1
-        gc.collect()
         screens = [type(widget).__name__ for widget in made if isinstance(widget, Screen)]
         assert sorted(screens) == ["Home"]
         assert len(made) < 20, "widgets of steps that are gone"
+        assert kept[1] <= kept[0] + 5, "drawn lines of widgets that are gone"
 
 
 async def test_a_step_shows_what_changes_while_it_is_covered(machine: Any) -> None:
