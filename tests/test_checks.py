@@ -1,4 +1,4 @@
-"""Checks: each finds its fault and only that, says what to do, and what it offers to change mends it."""
+"""Checks: each finds its fault and only that, says what to do, and what it offers to change fixes it."""
 
 import msgspec
 import pytest
@@ -124,7 +124,7 @@ FAULTS = {
         TWO,
         "error",
         "communication.without",
-        "nothing named p3p",
+        "no option named p3p",
         False,
     ),
     "an interface that is not there": (
@@ -392,7 +392,7 @@ FAULTS = {
         "/t.py does not",
         False,
     ),
-    "script that is a folder": (SCRIPT, paths(**{"t.py": "folder"}), "error", "trainer.script", "is no file", False),
+    "script that is a folder": (SCRIPT, paths(**{"t.py": "folder"}), "error", "trainer.script", "is not a file", False),
     "data that is missing": (
         {"trainer.data": ("/a", "/b")},
         paths(a="file", b="missing"),
@@ -409,7 +409,14 @@ FAULTS = {
         "cannot be",
         False,
     ),
-    "model that is a file": ({"trainer.model": "/m"}, paths(m="file"), "error", "trainer.model", "is no folder", False),
+    "model that is a file": (
+        {"trainer.model": "/m"},
+        paths(m="file"),
+        "error",
+        "trainer.model",
+        "is not a folder",
+        False,
+    ),
     "working directory missing": (
         {"trainer.working_directory": "/w"},
         paths(w="missing"),
@@ -448,7 +455,7 @@ FAULTS = {
         facts(),
         "error",
         "trainer.environment",
-        "'a b' is no variable name",
+        "'a b' is not a variable name",
         False,
     ),
     "secret that is no name": (
@@ -456,7 +463,7 @@ FAULTS = {
         facts(),
         "error",
         "trainer.secrets",
-        "is no variable name",
+        "is not a variable name",
         False,
     ),
     "unknown rung": ({"ladder.rungs": ("micro",)}, facts(), "error", "ladder.rungs", "no fallback micro", False),
@@ -489,7 +496,14 @@ FAULTS = {
     "offload without sharding": ({"trainer.offload": True}, TWO, "warning", "trainer.offload", "ddp shards", False),
     "sharding on the cpu": (FSDP2, facts(), "error", "trainer.strategy", "shards none on the CPU", False),
     "sharding by torchrun": (FSDP2 | TORCHRUN, TWO, "error", "trainer.strategy", "needs the launcher acc", False),
-    "sharding over one process": (FSDP2, facts(gpus=(gpu(0),)), "error", "trainer.strategy", "there is one", False),
+    "sharding over one process": (
+        FSDP2,
+        facts(gpus=(gpu(0),)),
+        "error",
+        "trainer.strategy",
+        "there is only one",
+        False,
+    ),
     "deepspeed for the built-in trainer": (
         {"trainer.strategy": "zero2"},
         facts(gpus=(gpu(0), gpu(1)), packages={"deepspeed": "0.19"}),
@@ -528,7 +542,7 @@ FAULTS = {
         facts(),
         "error",
         "nodes.address",
-        "is no address",
+        "is not an address",
         False,
     ),
     "machines at a port of root": (
@@ -536,7 +550,7 @@ FAULTS = {
         facts(),
         "warning",
         "nodes.port",
-        "only root",
+        "opened by root",
         False,
     ),
     "python for two machines": (
@@ -593,7 +607,7 @@ FAULTS = {
         boxed(),
         "error",
         "container.image",
-        "no image's name",
+        "not a valid image name",
         False,
     ),
     "image that is a relative file": (
@@ -601,7 +615,7 @@ FAULTS = {
         boxed("apptainer", "x.sif"),
         "error",
         "container.image",
-        "no whole path",
+        "not an absolute path",
         False,
     ),
     "image that is not here": (
@@ -628,7 +642,7 @@ FAULTS = {
         boxed(),
         "error",
         "container.shared_memory",
-        "'lots' is no size",
+        "'lots' is not a memory",
         False,
     ),
     "shared memory of apptainer": (
@@ -644,7 +658,7 @@ FAULTS = {
         boxed(),
         "error",
         "container.mounts",
-        "/data is no mount",
+        "/data is not a mount",
         False,
     ),
     "mount of what is not there": (
@@ -660,7 +674,7 @@ FAULTS = {
         boxed(),
         "error",
         "container.mounts",
-        "hide what the image",
+        "hide the image",
         False,
     ),
     "script in a folder that hides the image": (
@@ -678,7 +692,7 @@ FAULTS = {
         boxed(),
         "warning",
         "container.mounts",
-        "/models/x is not seen in the container",
+        "/models/x is not visible in the",
         False,
     ),
     "path that podman cannot mount": (
@@ -686,7 +700,7 @@ FAULTS = {
         boxed("podman"),
         "error",
         "trainer.output",
-        "no way to mount /a:b,c",
+        "cannot mount /a:b,c",
         False,
     ),
     "cards of a live run": (
@@ -888,7 +902,7 @@ FAULTS = {
         read(c=Document(values={"do_train": False})),
         "error",
         "trainer.config",
-        "/c.yaml does not say do_train: true",
+        "/c.yaml does not set do_train: true",
         False,
     ),
     "data of no known form": (

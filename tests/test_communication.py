@@ -7,7 +7,7 @@ import pytest
 from support import SCRIPTS, bash, exported, facts, gpu, plain_environment, plan, profile, toolchain
 
 from tui_train.checks import check
-from tui_train.checks.ineffective_variables import DEAD, Run, why_dead
+from tui_train.checks.ineffective_variables import INEFFECTIVE, Run, why_ineffective
 from tui_train.facts.types import Inherited
 from tui_train.facts.variables import variables
 from tui_train.profile.changes import apply
@@ -188,7 +188,7 @@ def test_the_interface_is_named_exactly():
     [
         ({"communication.backend": "nccl", **TORCHRUN}, CPU, "error", "NCCL works on GPUs only"),
         ({**GLOO, **TORCHRUN}, TWO, "warning", "0.7 GB a second"),
-        ({"communication.without": ("p3p",), **TORCHRUN}, TWO, "error", "nothing named p3p"),
+        ({"communication.without": ("p3p",), **TORCHRUN}, TWO, "error", "no option named p3p"),
     ],
 )
 def test_what_is_wrong_with_a_backend_is_said(values, where, level, words):
@@ -239,13 +239,13 @@ def test_variables_of_the_plan_are_not_the_users_to_set():
     ],
 )
 def test_dead_variables(name, run, words):
-    assert (words in why_dead(name, run)) if words else why_dead(name, run) == ""
+    assert (words in why_ineffective(name, run)) if words else why_ineffective(name, run) == ""
 
 
 def test_every_dead_variable_has_its_reason_somewhere():
     runs = [Run(tool, launcher, talks) for tool in (None, toolchain(torch="2.8.0"), toolchain(torch="2.15.0"))
             for launcher in ("python", "torchrun") for talks in ("", "nccl")]  # fmt: skip
-    assert all(any(why(run) for run in runs) for why in DEAD.values())
+    assert all(any(why(run) for run in runs) for why in INEFFECTIVE.values())
 
 
 def test_dead_variables_of_profile_and_environment_are_reported():

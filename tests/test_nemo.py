@@ -60,7 +60,7 @@ FAULTS = {
         WITH_NEMO,
         "error",
         "nemo.recipe",
-        "is no recipe",
+        "is not a recipe",
         False,
     ),
     "recipe that NeMo is not known to have": (
@@ -112,7 +112,7 @@ FAULTS = {
         facts(gpus=(gpu(0),), packages=RECIPES, paths={"/checkpoint/context": "missing"}),
         "error",
         "trainer.model",
-        "is no checkpoint of NeMo 2",
+        "is not a NeMo 2 checkpoint",
         False,
     ),
     "checkpoint of another size": (
@@ -228,7 +228,7 @@ FAULTS = {
         WITH_NEMO,
         "error",
         "trainer.data",
-        "/a.txt is no .bin",
+        "/a.txt is not a .bin",
         False,
     ),
     "data without its index": (
@@ -244,7 +244,7 @@ FAULTS = {
         facts(gpus=(gpu(0),), packages=RECIPES, paths={"/d": "file"}),
         "error",
         "trainer.data",
-        "/d is no folder",
+        "/d is not a folder",
         False,
     ),
     "finetune without training.jsonl": (
@@ -445,7 +445,7 @@ FAULTS = {
         facts(gpus=(gpu(0),), packages=BRIDGED, python="/p", recipes={"/p": {"qwen25_500m": ("finetune",)}}),
         "error",
         "nemo.recipe",
-        "no recipe to finetune with LoRA",
+        "not a recipe to finetune",
         False,
     ),
     "bridge without a tokenizer": (
@@ -469,7 +469,7 @@ FAULTS = {
         facts(gpus=(gpu(0),), packages=BRIDGED, paths={"/checkpoint/config.json": "file"}),
         "error",
         "trainer.model",
-        "/checkpoint is of Hugging Face",
+        "/checkpoint is a Hugging Face",
         False,
     ),
     "bridge with arguments": (

@@ -1,4 +1,4 @@
-"""CHECKS: what is wrong with a profile on this machine, and the Change that mends it; pure, one a question."""
+"""CHECKS: what is wrong with a profile on this machine, and the Change that fixes it; pure functions."""
 
 from collections.abc import Iterator
 
@@ -9,6 +9,7 @@ from tui_train.base.text import visible
 from tui_train.checks import (
     bridge,
     communication,
+    conflicts,
     container,
     hardware,
     idle,
@@ -18,7 +19,6 @@ from tui_train.checks import (
     preset,
     recipe,
     script,
-    taken,
     trainer,
     unused,
     wandb,
@@ -33,14 +33,14 @@ from tui_train.trainers import takes_field
 __all__ = ["CHECKS", "Finding", "check"]
 
 
-def _for(key: str, question: Check) -> Check:
-    """Return a check that is only made where the trainer takes a key, or a section, which only some take."""
+def _for(key: str, inner: Check) -> Check:
+    """Return a check that runs only for trainers that take this key or section."""
 
-    def asked(profile: Profile, facts: Facts, resolved: Resolved) -> Iterator[Finding]:
+    def guarded(profile: Profile, facts: Facts, resolved: Resolved) -> Iterator[Finding]:
         if takes_field(profile, key):
-            yield from question(profile, facts, resolved)
+            yield from inner(profile, facts, resolved)
 
-    return asked
+    return guarded
 
 
 CHECKS: tuple[Check, ...] = (
@@ -55,9 +55,9 @@ CHECKS: tuple[Check, ...] = (
     idle.all_cards,
     idle.some_cards,
     idle.all_but_one,
-    taken.cards,
-    taken.output,
-    taken.port,
+    conflicts.cards,
+    conflicts.output,
+    conflicts.port,
     hardware.unreadable,
     hardware.processes,
     launch.sharding,
@@ -72,7 +72,7 @@ CHECKS: tuple[Check, ...] = (
     communication.without,
     communication.interface,
     trainer.environment,
-    communication.dead,
+    communication.ineffective,
     trainer.arguments,
     trainer.own_words,
     trainer.lowered_batch,
@@ -107,14 +107,14 @@ def check(profile: Profile, facts: Facts) -> tuple[Finding, ...]:
         resolved = resolve(profile, facts)
     except BadInput as error:
         name = Profile().trainer.preset
-        change = Change(f"preset {name}", "the one that is chosen cannot be used", (("trainer.preset", name),))
+        change = Change(f"preset {name}", "the chosen one cannot be used", (("trainer.preset", name),))
         return (
             _safe(
                 Finding(level="error", key="trainer.preset", message=error.message, remedy=error.remedy, change=change)
             ),
         )
-    found = [_safe(finding) for question in CHECKS for finding in question(profile, facts, resolved)]
-    return tuple(sorted(found, key=lambda finding: ("error", "warning", "note").index(finding.level)))
+    findings = [_safe(finding) for question in CHECKS for finding in question(profile, facts, resolved)]
+    return tuple(sorted(findings, key=lambda finding: ("error", "warning", "note").index(finding.level)))
 
 
 def _safe(finding: Finding) -> Finding:

@@ -1,4 +1,4 @@
-"""Checks of Megatron-Bridge in place of NeMo: what that means, and the weights that it goes on from."""
+"""Checks of Megatron-Bridge in place of NeMo: what that means, and the weights that it starts from."""
 
 from collections.abc import Iterator
 
@@ -9,21 +9,21 @@ from tui_train.facts.types import Facts
 from tui_train.profile.types import Profile
 from tui_train.resolve.resolve import Resolved
 
-# The first that reads weights of Hugging Face by itself.
+# The first version that reads Hugging Face weights directly.
 _READS_HF = "0.6"
 
 
 def bridge(profile: Profile, facts: Facts, resolved: Resolved) -> Iterator[Finding]:
-    """Megatron-Bridge in place of NeMo's recipes, and a checkpoint that it can begin with."""
+    """Megatron-Bridge in place of NeMo's recipes, and a checkpoint that it can start from."""
     if resolved.nemo != "bridge" or resolved.toolchain is None:
         return
     packages = resolved.toolchain.packages
-    found, toolkit = packages["megatron-bridge"], packages.get("nemo_toolkit")
+    version, toolkit = packages["megatron-bridge"], packages.get("nemo_toolkit")
     why = f"nemo_toolkit {toolkit} has no recipes any more" if toolkit else "this Python has no nemo_toolkit"
     yield Finding(
         level="note",
         key="trainer.kind",
-        message=f"{why}: Megatron-Bridge {found} trains its recipe of that name instead",
+        message=f"{why}: Megatron-Bridge {version} trains its recipe of that name instead",
         remedy="It reads the model's config.json from huggingface.co, or from the cache in HF_HOME if it is there.",
     )
     model = profile.trainer.model
@@ -35,10 +35,10 @@ def bridge(profile: Profile, facts: Facts, resolved: Resolved) -> Iterator[Findi
             message="no model is named: a finetune by Megatron-Bridge starts from a checkpoint",
             remedy=f"Name its folder (trainer.model). From Hugging Face: {convert}.",
         )
-    elif model and not at_least(found, _READS_HF) and facts.paths.get(f"{model}/config.json") == "file":
+    elif model and not at_least(version, _READS_HF) and facts.paths.get(f"{model}/config.json") == "file":
         yield Finding(
             level="error",
             key="trainer.model",
-            message=f"{visible(model)} is of Hugging Face, which Megatron-Bridge {found} must have converted",
+            message=f"{visible(model)} is a Hugging Face folder: Megatron-Bridge {version} needs it converted",
             remedy=f"{convert}, and name FOLDER (trainer.model).",
         )

@@ -1,10 +1,10 @@
-"""Checks of how the processes talk, and of variables that do not do what they are set for."""
+"""Checks of how the processes communicate, and of variables without the effect they are set for."""
 
 from collections.abc import Iterator
 
 from tui_train.base.text import visible
 from tui_train.checks.finding import Finding
-from tui_train.checks.ineffective_variables import DEAD, Run, why_dead
+from tui_train.checks.ineffective_variables import INEFFECTIVE, Run, why_ineffective
 from tui_train.facts.types import Facts
 from tui_train.profile import fields
 from tui_train.profile.changes import Change
@@ -30,7 +30,7 @@ def backend(profile: Profile, _facts: Facts, resolved: Resolved) -> Iterator[Fin
         message = "Gloo copies every gradient through the host's memory: about 0.7 GB a second on one machine"
         if profile.trainer.strategy.startswith("zero"):
             message += "; DeepSpeed with it is untried on GPUs"
-        remedy = "It is a last resort: first try what NCCL can do without (communication.without)."
+        remedy = "It is a last resort: first try disabling parts of NCCL (communication.without)."
         yield Finding(level="warning", key=key, message=message, remedy=remedy, change=auto)
 
 
@@ -41,11 +41,11 @@ def refused(profile: Profile, resolved: Resolved) -> str:
 
 
 def without(profile: Profile, _facts: Facts, resolved: Resolved) -> Iterator[Finding]:
-    """Cures that exist, are read, and an interface that is there."""
+    """Cures that exist and that the installed versions read."""
     key = "communication.without"
     for name in dict.fromkeys(profile.communication.without):
         if name not in CURES:
-            message = f"NCCL knows nothing named {visible(name)}"
+            message = f"NCCL has no option named {visible(name)}"
             yield Finding(level="error", key=key, message=message, remedy=fields.nearest(name, tuple(CURES)))
         elif resolved.backend == "nccl" and (why := without_effect(CURES[name], resolved.toolchain)):
             message, remedy = f"{CURES[name].name} {why}: it is left out", "Take it off the list."
@@ -54,27 +54,33 @@ def without(profile: Profile, _facts: Facts, resolved: Resolved) -> Iterator[Fin
 
 def interface(profile: Profile, facts: Facts, _resolved: Resolved) -> Iterator[Finding]:
     """A network interface that this machine has."""
-    wanted, there = profile.communication.interface, facts.machine.interfaces
-    if wanted and there and wanted not in there:
-        message = f"this machine has no network interface {visible(wanted)}"
-        remedy = f"It has: {', '.join(map(visible, there))}."
+    chosen, interfaces = profile.communication.interface, facts.machine.interfaces
+    if chosen and interfaces and chosen not in interfaces:
+        message = f"this machine has no network interface {visible(chosen)}"
+        remedy = f"It has: {', '.join(map(visible, interfaces))}."
         yield Finding(level="error", key="communication.interface", message=message, remedy=remedy, machine=True)
 
 
-def dead(profile: Profile, facts: Facts, resolved: Resolved) -> Iterator[Finding]:
+def ineffective(profile: Profile, facts: Facts, resolved: Resolved) -> Iterator[Finding]:
     """Variables, of the profile or inherited, that have no effect or a bad one here."""
     run = Run(resolved.toolchain, resolved.launcher, resolved.backend, resolved.nemo is not None)
-    own = profile.trainer.environment
-    for name in own:
-        if why := why_dead(name, run):
-            rest = {key: value for key, value in own.items() if key != name}
+    environment = profile.trainer.environment
+    for name in environment:
+        if why := why_ineffective(name, run):
+            rest = {key: value for key, value in environment.items() if key != name}
             change = Change(f"without {name}", why, (("trainer.environment", rest),))
             message, remedy = f"{visible(name)}: {why}", "Take it out of the environment."
             yield Finding(level="warning", key="trainer.environment", message=message, remedy=remedy, change=change)
     for variable in facts.variables:
-        if variable.name in DEAD and variable.name not in own and (why := why_dead(variable.name, run)):
+        if (
+            variable.name in INEFFECTIVE
+            and variable.name not in environment
+            and (why := why_ineffective(variable.name, run))
+        ):
             message = f"{visible(variable.name)}, set in {visible(variable.source)}: {why}"
-            yield Finding(level="note", key="trainer.environment", message=message, remedy="It may go.")
+            yield Finding(level="note", key="trainer.environment", message=message, remedy="Remove it.")
         elif variable.source != "the environment" and resolved.backend == "nccl":
             message = f"{visible(variable.source)} sets {visible(variable.name)} for every NCCL run of this machine"
-            yield Finding(level="note", key="communication.backend", message=message, remedy="See whether it is meant.")
+            yield Finding(
+                level="note", key="communication.backend", message=message, remedy="Check that this is intended."
+            )

@@ -13,7 +13,7 @@ from tui_train.resolve import container
 from tui_train.resolve.resolve import Resolved, image_of, lacks
 
 _SIZE = re.compile(r"[1-9]\d{0,9}([bkmg]|[kmg]i?b)?", re.IGNORECASE | re.ASCII)
-# What an image keeps in them is needed there.
+# A mount over one of these would hide what the image needs.
 _SYSTEM = ("bin", "boot", "etc", "lib", "lib64", "opt", "sbin", "usr", "var")
 _LOCAL = ("usr/bin", "usr/lib", "usr/local", "usr/local/bin", "usr/local/lib")
 _OF_THE_IMAGE = frozenset({"/", container.CACHE, *(f"/{name}" for name in (*_SYSTEM, *_LOCAL))})
@@ -25,7 +25,7 @@ _INSTALL = {
 
 
 def engine(profile: Profile, facts: Facts, resolved: Resolved) -> Iterator[Finding]:
-    """An engine that is there, answers, and can show the chosen cards."""
+    """An engine that is installed, answers, and can show the chosen cards."""
     name = profile.container.engine
     if name == "none":
         return
@@ -36,38 +36,38 @@ def engine(profile: Profile, facts: Facts, resolved: Resolved) -> Iterator[Findi
     bare = Change(
         "no container", "trains with a Python of this machine", (("container.engine", "none"), ("container.image", ""))
     )
-    found = next((known for known in facts.engines if known.name == name), None)
-    reason = found.problem if found else "it is not installed"
+    state = next((candidate for candidate in facts.engines if candidate.name == name), None)
+    reason = state.problem if state else "it is not installed"
     if reason:
         message, remedy = f"{name} cannot be used: {reason}", "Fix that, or choose another engine or none."
         yield Finding(level="error", key="container.engine", message=message, remedy=remedy, change=bare, machine=True)
-    elif found and resolved.gpus and not found.gpus:
+    elif state and resolved.gpus and not state.gpus:
         message = f"{name} cannot show the cards to a container: NVIDIA's Container Toolkit is not set up for it"
         remedy = f"Install nvidia-container-toolkit and {_INSTALL.get(name, 'set it up')}."
         yield Finding(level="error", key="container.engine", message=message, remedy=remedy, machine=True)
 
 
 def image(profile: Profile, facts: Facts, _resolved: Resolved) -> Iterator[Finding]:
-    """An image that is there and holds what trains."""
+    """An image that is on this machine and contains the trainer."""
     chosen = profile.container
     if chosen.engine == "none" or facts.elsewhere:
         return
     shown = visible(chosen.image)
-    found = image_of(profile, facts)
+    chosen_image = image_of(profile, facts)
     if not chosen.image:
         message, remedy = "no image is named", "Name one, such as nvcr.io/nvidia/nemo:25.04."
         yield Finding(level="error", key="container.image", message=message, remedy=remedy)
     elif not _is_name(chosen):
-        message, remedy = f"{shown} is no image's name", "Write it as `docker images` prints it: NAME:TAG."
+        message, remedy = f"{shown} is not a valid image name", "Write it as `docker images` prints it: NAME:TAG."
         yield Finding(level="error", key="container.image", message=message, remedy=remedy)
     elif chosen.engine == "apptainer" and not chosen.image.startswith("/"):
-        message, remedy = f"{shown} is no whole path", "Write the path of the .sif file from / on."
+        message, remedy = f"{shown} is not an absolute path", "Write the full path of the .sif file, from /."
         yield Finding(level="error", key="container.image", message=message, remedy=remedy)
-    elif any(known.name == chosen.engine and known.problem for known in facts.engines):
+    elif any(candidate.name == chosen.engine and candidate.problem for candidate in facts.engines):
         return
-    elif found is None or found.missing:
+    elif chosen_image is None or chosen_image.missing:
         yield _missing(profile, facts)
-    elif reason := _lacking(profile, found):
+    elif reason := _missing_part(profile, chosen_image):
         message, remedy = f"the image {shown} cannot train this: {reason}", "Choose an image that has it."
         yield Finding(level="error", key="container.image", message=message, remedy=remedy, machine=True)
 
@@ -84,16 +84,16 @@ def _missing(profile: Profile, facts: Facts) -> Finding:
     if chosen.engine == "apptainer":
         remedy = "Build or copy it there first."
     else:
-        local = next((known.images for known in facts.engines if known.name == chosen.engine), ())
-        here = f" Here are: {', '.join(local[:4])}." if local else ""
-        remedy = f"Fetch it: `{chosen.engine} pull {chosen.image}`. NVIDIA's are many GB.{here}"
+        local = next((candidate.images for candidate in facts.engines if candidate.name == chosen.engine), ())
+        listing = f" Here are: {', '.join(local[:4])}." if local else ""
+        remedy = f"Fetch it: `{chosen.engine} pull {chosen.image}`. NVIDIA's are many GB.{listing}"
     return Finding(level="error", key="container.image", message=message, remedy=remedy, machine=True)
 
 
-def _lacking(profile: Profile, found: ContainerImage) -> str:
-    if found.problem or found.toolchain is None:
-        return found.problem or "it could not be asked"
-    return lacks(profile, found.toolchain)
+def _missing_part(profile: Profile, image_facts: ContainerImage) -> str:
+    if image_facts.problem or image_facts.toolchain is None:
+        return image_facts.problem or "it could not be started"
+    return lacks(profile, image_facts.toolchain)
 
 
 def shared_memory(profile: Profile, _facts: Facts, _resolved: Resolved) -> Iterator[Finding]:
@@ -103,7 +103,7 @@ def shared_memory(profile: Profile, _facts: Facts, _resolved: Resolved) -> Itera
         return
     host = Change("shared memory of the machine", "it is as large as it can be", (("container.shared_memory", "host"),))
     if not _SIZE.fullmatch(chosen.shared_memory):
-        message, remedy = f"{chosen.shared_memory!r} is no size of memory", "Write host, or a size such as 16g."
+        message, remedy = f"{chosen.shared_memory!r} is not a memory size", "Write host, or a size such as 16g."
         yield Finding(level="error", key="container.shared_memory", message=message, remedy=remedy, change=host)
     elif chosen.engine == "apptainer":
         message, remedy = "apptainer always shares the machine's /dev/shm: the size is not used", "Write host."
@@ -111,29 +111,29 @@ def shared_memory(profile: Profile, _facts: Facts, _resolved: Resolved) -> Itera
 
 
 def mounted(profile: Profile, facts: Facts, _resolved: Resolved) -> Iterator[Finding]:
-    """Mounts that can be read, are there, can be said to the engine, and hide nothing that the image needs."""
+    """Mounts that parse, exist, can be written for the engine, and hide nothing that the image needs."""
     chosen = profile.container
     if chosen.engine == "none":
         return
     for text in chosen.mounts:
-        found = mounts.parse(text)
-        if found is None:
-            message = f"{text} is no mount"
-            remedy = "Write HOST:INSIDE or HOST:INSIDE:ro, both whole paths."
+        mount_point = mounts.parse(text)
+        if mount_point is None:
+            message = f"{text} is not a mount"
+            remedy = "Write HOST:INSIDE or HOST:INSIDE:ro, both absolute paths."
             yield Finding(level="error", key="container.mounts", message=message, remedy=remedy)
-        elif facts.paths.get(found.host) in {"missing", "unreadable"}:
-            what = {"missing": "does not exist", "unreadable": "cannot be read"}[facts.paths[found.host]]
-            message, remedy = f"the mount {found.host} {what}", "Name what is there."
+        elif facts.paths.get(mount_point.host) in {"missing", "unreadable"}:
+            what = {"missing": "does not exist", "unreadable": "cannot be read"}[facts.paths[mount_point.host]]
+            message, remedy = f"the mount {mount_point.host} {what}", "Name a path that exists."
             yield Finding(level="error", key="container.mounts", message=message, remedy=remedy)
     for path in container.unsayable(profile):
-        message = f"{chosen.engine} has no way to mount {path}"
+        message = f"{chosen.engine} cannot mount {path}"
         remedy = "Move it to a path without colons, commas, quotes and line breaks."
         yield Finding(level="error", key=_key_of(profile, path), message=message, remedy=remedy)
     outputs = (profile.trainer.output,) if profile.trainer.output else ()
     for mount in container.mounts(profile, outputs):
         inside = mount.inside.rstrip("/") or "/"
         if inside in _OF_THE_IMAGE or any(f"{inside}/".startswith(f"{folder}/") for folder in _OF_THE_KERNEL):
-            message = f"{mount.host} would hide what the image itself has in {inside}"
+            message = f"{mount.host} would hide the image's own {inside}"
             remedy = "Move it to a folder of its own, such as one in your home."
             yield Finding(level="error", key=_key_of(profile, mount.host), message=message, remedy=remedy)
 
@@ -144,16 +144,16 @@ def arguments(profile: Profile, _facts: Facts, _resolved: Resolved) -> Iterator[
     if chosen.engine == "none":
         return
     outputs = (profile.trainer.output,) if profile.trainer.output else ()
-    seen = [f"{mount.inside.rstrip('/')}/" for mount in container.mounts(profile, outputs)]
+    visible_folders = [f"{mount.inside.rstrip('/')}/" for mount in container.mounts(profile, outputs)]
     for word in profile.trainer.arguments:
         path = word.partition("=")[2] if word.startswith("-") else word
-        if not path.startswith("/") or any(f"{path}/".startswith(folder) for folder in seen):
+        if not path.startswith("/") or any(f"{path}/".startswith(folder) for folder in visible_folders):
             continue
         mount = f"{path}:{path}:ro"
         change = Change(
-            f"mount {path}", "the training may read it there", (("container.mounts", (*chosen.mounts, mount)),)
+            f"mount {path}", "the training can then read it", (("container.mounts", (*chosen.mounts, mount)),)
         )
-        message = f"{path} is not seen in the container, unless the image itself has it"
+        message = f"{path} is not visible in the container, unless the image has it"
         remedy = "Mount it, under More mounts."
         yield Finding(level="warning", key="container.mounts", message=message, remedy=remedy, change=change)
 

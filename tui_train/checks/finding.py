@@ -1,4 +1,4 @@
-"""What a check says, and what it is asked."""
+"""Finding, what a check returns, and the signature of a check."""
 
 from collections.abc import Callable, Iterator
 from typing import Literal
@@ -27,7 +27,7 @@ class Finding(Struct, frozen=True, kw_only=True):
 
     @property
     def forbids(self) -> bool:
-        """Whether nothing can be planned before it is mended."""
+        """Whether nothing can be planned before it is fixed."""
         return self.level == "error" and not self.start
 
 

@@ -23,33 +23,33 @@ def devices(profile: Profile, facts: Facts, resolved: Resolved) -> Iterator[Find
     if profile.hardware.device == "cpu":
         return
     for name in profile.hardware.gpus:
-        meant = called(gpus, name)
-        if len(meant) != 1:
-            message = f"the card {visible(name)} {'may be any of several' if meant else 'is not in this machine'}"
-            remedy = f"Choose the cards again{_listed(meant or gpus)}."
+        matches = called(gpus, name)
+        if len(matches) != 1:
+            message = f"the card {visible(name)} {'may be any of several' if matches else 'is not in this machine'}"
+            remedy = f"Choose the cards again{_listed(matches or gpus)}."
             yield Finding(level="error", key="hardware.gpus", message=message, remedy=remedy, machine=True)
             continue
-        uuid, verdict = meant[0].uuid, resolved.verdicts[gpus.index(meant[0])]
+        uuid, verdict = matches[0].uuid, resolved.verdicts[gpus.index(matches[0])]
         reasons = "; ".join(verdict.reasons)
         if verdict.kind == "blocked":
             message, remedy = f"{names[uuid]} cannot train: {visible(reasons)}", "Leave it out."
-            if profile.container.engine == "none" and _lacks_code(meant[0], facts, resolved):
+            if profile.container.engine == "none" and _lacks_code(matches[0], facts, resolved):
                 remedy = "Leave it out, or make an environment that can use it: tui-train env create hf."
             yield Finding(level="error", key="hardware.gpus", message=message, remedy=remedy, machine=True)
         elif verdict.kind == "spare" and len(profile.hardware.gpus) > 1:
             message = f"{names[uuid]} slows or limits the others: {visible(reasons)}"
             yield Finding(level="warning", key="hardware.gpus", message=message, remedy="Leave it out.")
     for gpu in resolved.gpus:
-        if who := cards[gpu.uuid].busy:
-            message = f"{names[gpu.uuid]} is busy: {visible(who)}"
+        if user := cards[gpu.uuid].busy:
+            message = f"{names[gpu.uuid]} is busy: {visible(user)}"
             remedy = "Wait until it is free, or choose another card."
             yield Finding(level="warning", key="hardware.gpus", message=message, remedy=remedy)
 
 
 def _lacks_code(gpu: Gpu, facts: Facts, resolved: Resolved) -> bool:
     tool = resolved.toolchain
-    lacks = tool is not None and bool(why_no_code(gpu, tool, facts.machine.driver_cuda)[0])
-    return lacks and not gpu.problem and ever_had_code(gpu)
+    no_code = tool is not None and bool(why_no_code(gpu, tool, facts.machine.driver_cuda)[0])
+    return no_code and not gpu.problem and ever_had_code(gpu)
 
 
 def _listed(gpus: tuple[Gpu, ...]) -> str:
@@ -74,30 +74,30 @@ def unreadable(profile: Profile, facts: Facts, resolved: Resolved) -> Iterator[F
 
 
 def logout(_profile: Profile, facts: Facts, resolved: Resolved) -> Iterator[Finding]:
-    """What the end of the last session would do to the training."""
-    found = facts.machine.logout
-    if found and found.kills:
+    """What logging out would do to the training."""
+    policy = facts.machine.logout
+    if policy and policy.kills:
         message = "this machine ends all your processes when you log out (KillUserProcesses=yes in logind.conf)"
         remedy = "Stay logged in; or export it, `loginctl enable-linger`, then `systemd-run --user bash launch.sh`."
         yield Finding(level="warning", key="hardware.device", message=message, remedy=remedy)
-    if found and found.removes_shared_memory and resolved.backend == "nccl":
+    if policy and policy.removes_shared_memory and resolved.backend == "nccl":
         message = "this machine empties your part of /dev/shm when you log out (RemoveIPC=yes in logind.conf)"
-        remedy = "NCCL talks through it: `loginctl enable-linger` keeps it."
+        remedy = "NCCL communicates through it: `loginctl enable-linger` keeps it."
         yield Finding(level="note", key="hardware.device", message=message, remedy=remedy)
-    if found and found.unknown:
-        message = f"unknown whether this machine ends your processes when you log out: {found.unknown}"
+    if policy and policy.unknown:
+        message = f"unknown whether this machine ends your processes when you log out: {policy.unknown}"
         remedy = "See KillUserProcesses and RemoveIPC in `man logind.conf`, or stay logged in."
         yield Finding(level="note", key="hardware.device", message=message, remedy=remedy)
 
 
 def processes(profile: Profile, _facts: Facts, resolved: Resolved) -> Iterator[Finding]:
     """As many processes as devices, and a launcher that can start them."""
-    wanted, cards = resolved.processes, len(resolved.gpus)
-    devices = cards if resolved.device == "cuda" else wanted
-    several = profile.nodes.count * max(wanted, devices)
-    if not LAUNCHERS[resolved.launcher].SEVERAL and several > 1:
+    process_count, cards = resolved.processes, len(resolved.gpus)
+    devices = cards if resolved.device == "cuda" else process_count
+    world_size = profile.nodes.count * max(process_count, devices)
+    if not LAUNCHERS[resolved.launcher].SEVERAL and world_size > 1:
         change = Change("use torchrun", "it starts one process per device", (("trainer.launcher", "torchrun"),))
-        message = f"plain python starts one process, and {several} are wanted"
+        message = f"plain python starts one process, and {world_size} are wanted"
         yield Finding(
             level="error",
             key="trainer.launcher",
@@ -105,26 +105,26 @@ def processes(profile: Profile, _facts: Facts, resolved: Resolved) -> Iterator[F
             remedy="Choose torchrun or accelerate, or one device, one process and one machine.",
             change=change,
         )
-    elif resolved.device == "cuda" and cards and wanted != cards:
+    elif resolved.device == "cuda" and cards and process_count != cards:
         change = Change(
             "one process per GPU", "more would share a card, fewer leave one idle", (("hardware.processes", 0),)
         )
-        message = f"{counted(wanted, 'process', 'processes')} on {counted(cards, 'GPU')} do not fit"
+        message = f"{counted(process_count, 'process', 'processes')} on {counted(cards, 'GPU')} do not fit"
         remedy = "Set the processes to 0: one per GPU."
         yield Finding(level="error", key="hardware.processes", message=message, remedy=remedy, change=change)
 
 
 def precision(_profile: Profile, _facts: Facts, resolved: Resolved) -> Iterator[Finding]:
     """A precision that the devices have, whoever set it; a library's own default may adapt to them."""
-    held, cuda = resolved.values["precision"], resolved.device == "cuda"
+    precision_value, cuda = resolved.values["precision"], resolved.device == "cuda"
     if "precision" not in resolved.context.takes:
         return
-    whose = f" ({visible(held.source)})" if held.source else ""
-    level: Literal["error", "warning"] = "warning" if held.source.endswith("default") else "error"
-    if held.value == "fp16" and not cuda:
-        message, remedy, other = f"fp16{whose} does not train on the CPU", "Choose fp32 or bf16.", "fp32"
-    elif held.value == "bf16" and cuda and not supports_bf16(resolved.gpus):
-        message = f"not every chosen card has bf16{whose}: it begins with compute capability 8.0"
+    source = f" ({visible(precision_value.source)})" if precision_value.source else ""
+    level: Literal["error", "warning"] = "warning" if precision_value.source.endswith("default") else "error"
+    if precision_value.value == "fp16" and not cuda:
+        message, remedy, other = f"fp16{source} does not train on the CPU", "Choose fp32 or bf16.", "fp32"
+    elif precision_value.value == "bf16" and cuda and not supports_bf16(resolved.gpus):
+        message = f"not every chosen card has bf16{source}: it begins with compute capability 8.0"
         remedy, other = "Choose fp16 or fp32.", "fp16"
     else:
         return

@@ -1,4 +1,4 @@
-"""Checks that the CPU, or fewer or lesser cards than there are, train only where the user has said so."""
+"""Checks that the CPU, or fewer or lesser cards than there are, train only where the user chose that."""
 
 from collections.abc import Iterator
 
@@ -22,8 +22,8 @@ def all_cards(profile: Profile, facts: Facts, resolved: Resolved) -> Iterator[Fi
     if chosen.device == "cpu" or chosen.gpus or resolved.gpus:
         return
     idle = all_idle(profile, facts, resolved)
-    asked = chosen.device == "cuda"
-    if idle is None and not asked:
+    cuda_chosen = chosen.device == "cuda"
+    if idle is None and not cuda_chosen:
         return
     change = Change("train on the CPU", "no card can be used", (("hardware.device", "cpu"), ("hardware.gpus", ())))
     if idle is None:
@@ -34,22 +34,26 @@ def all_cards(profile: Profile, facts: Facts, resolved: Resolved) -> Iterator[Fi
         idles = (
             f"{counted(len(idle.cards), 'card')} would stay idle" if idle.cards else "what cards there are stay idle"
         )
-        message = f"no GPU here can train ({idle.why})" if asked else f"the CPU would train, and {idles}: {idle.why}"
+        message = (
+            f"no GPU here can train ({idle.why})" if cuda_chosen else f"the CPU would train, and {idles}: {idle.why}"
+        )
         remedy = f"{_ways(profile, idle)} Or {_CPU}."
         change = _other_python(idle) or change
     yield Finding(level="error", key="hardware.device", message=message, remedy=remedy, change=change, machine=True)
 
 
 def some_cards(profile: Profile, facts: Facts, resolved: Resolved) -> Iterator[Finding]:
-    """Cards that stay idle for want of a PyTorch with code for them, while fewer or lesser ones train."""
+    """Cards that stay idle because this PyTorch has no code for them, while fewer or lesser ones train."""
     if profile.hardware.device == "cpu" or profile.hardware.gpus or not resolved.gpus:
         return
     if idle := some_idle(profile, facts, resolved):
-        taken = recommended(facts.machine.gpus, resolved.verdicts)
-        cards = [gpu for gpu in facts.machine.gpus if gpu.uuid in taken]
-        only = Change(f"train on {named(cards)} only", "this PyTorch has code for no more", (("hardware.gpus", taken),))
+        usable = recommended(facts.machine.gpus, resolved.verdicts)
+        cards = [gpu for gpu in facts.machine.gpus if gpu.uuid in usable]
+        only = Change(
+            f"train on {named(cards)} only", "this PyTorch has code for no more", (("hardware.gpus", usable),)
+        )
         message = f"{named(cards)} would train alone, and more could with another PyTorch: {idle.why}"
-        remedy = f"{_ways(profile, idle)} Or name the cards: hardware.gpus={','.join(taken)}."
+        remedy = f"{_ways(profile, idle)} Or name the cards: hardware.gpus={','.join(usable)}."
         change = _other_python(idle) or only
         yield Finding(level="error", key="hardware.gpus", message=message, remedy=remedy, change=change, machine=True)
 
@@ -59,16 +63,16 @@ def all_but_one(profile: Profile, facts: Facts, resolved: Resolved) -> Iterator[
     chosen = profile.hardware
     if LAUNCHERS[resolved.launcher].SEVERAL or chosen.device == "cpu" or chosen.gpus or chosen.processes > 1:
         return
-    taken = recommended(facts.machine.gpus, resolved.verdicts)
-    if len(taken) > 1:
+    usable = recommended(facts.machine.gpus, resolved.verdicts)
+    if len(usable) > 1:
         change = Change("use torchrun", "it starts one process per card", (("trainer.launcher", "torchrun"),))
-        message = f"plain python trains on one card, and {len(taken)} are here to train on"
-        remedy = f"Choose torchrun or accelerate; or name the one card, such as hardware.gpus={taken[0]}."
+        message = f"plain python trains on one card, and {len(usable)} are here to train on"
+        remedy = f"Choose torchrun or accelerate; or name the one card, such as hardware.gpus={usable[0]}."
         yield Finding(level="error", key="trainer.launcher", message=message, remedy=remedy, change=change)
 
 
 def _ways(profile: Profile, idle: Idle) -> str:
-    """Return in words what lets the cards train."""
+    """Return a remedy: how the idle cards could train."""
     if profile.container.engine != "none" and idle.wheel:
         return "Choose an image whose PyTorch has code for them."
     ways = []
@@ -79,7 +83,7 @@ def _ways(profile: Profile, idle: Idle) -> str:
         ways.append(
             f"Make an environment that can use them: tui-train env create {name} (torch for CUDA {idle.wheel.cuda})."
         )
-    return " ".join([*ways, idle.remedy]).strip() or "Fix what is said of them."
+    return " ".join([*ways, idle.remedy]).strip() or "Fix what is reported for them."
 
 
 def _other_python(idle: Idle) -> Change | None:

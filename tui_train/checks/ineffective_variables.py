@@ -10,7 +10,7 @@ from tui_train.profile.types import Launcher
 
 
 class Run(NamedTuple):
-    """What decides whether a variable is read: the libraries, the launcher, and by what the processes talk."""
+    """What decides whether a variable is read: the libraries, the launcher, and the backend of the processes."""
 
     toolchain: Toolchain | None
     launcher: Launcher
@@ -37,7 +37,7 @@ def _master(run: Run) -> str:
 
 
 def _transformer_engine(_run: Run) -> str:
-    return "Transformer Engine reads it no more since 1.6"
+    return "Transformer Engine ignores it since 1.6"
 
 
 def _record_streams(run: Run) -> str:
@@ -45,12 +45,12 @@ def _record_streams(run: Run) -> str:
 
 
 def _renamed(name: str) -> Why:
-    return lambda _run: f"its old name is on its way out: it is TORCH_{name} now"
+    return lambda _run: f"deprecated name: use TORCH_{name}"
 
 
 def _wandb(run: Run) -> str:
-    found = run.toolchain.transformers if run.toolchain else None
-    return "transformers 5 does not read it: WANDB_MODE=disabled does" if known_since(found, "5") else ""
+    transformers = run.toolchain.transformers if run.toolchain else None
+    return "transformers 5 does not read it: WANDB_MODE=disabled does" if known_since(transformers, "5") else ""
 
 
 def _allocator(run: Run) -> str:
@@ -67,7 +67,7 @@ def _connections(run: Run) -> str:
     return "" if run.nemo else "it is for tensor parallel training, and slows any other"
 
 
-DEAD: dict[str, Why] = {
+INEFFECTIVE: dict[str, Why] = {
     "ACCELERATE_USE_GLOO": _gloo,
     "ACCELERATE_BACKEND": _gloo,
     "ACCELERATE_DDP_BACKEND": _gloo,
@@ -85,11 +85,11 @@ DEAD: dict[str, Why] = {
 }
 
 
-def why_dead(name: str, run: Run) -> str:
-    """Return why a variable does not do what it is set for, empty when it does."""
-    if name in DEAD:
-        return DEAD[name](run)
+def why_ineffective(name: str, run: Run) -> str:
+    """Return why a variable has no effect, or not the intended one; empty when it works."""
+    if name in INEFFECTIVE:
+        return INEFFECTIVE[name](run)
     if name.startswith(("NCCL_", "TORCH_NCCL_")) and run.backend != "nccl":
-        talk = f"these processes talk by {run.backend}" if run.backend else "not needed for one process"
-        return f"only NCCL reads it, and {talk}"
+        reason = f"these processes communicate over {run.backend}" if run.backend else "not needed for one process"
+        return f"only NCCL reads it, and {reason}"
     return ""

@@ -1,4 +1,4 @@
-"""Checks of how the model is shared out, and of several machines."""
+"""Checks of how the model is sharded, and of several machines."""
 
 from collections.abc import Iterator
 
@@ -39,7 +39,7 @@ def sharding(profile: Profile, facts: Facts, resolved: Resolved) -> Iterator[Fin
     if reason := why_not(strategy, profile, facts, resolved):
         yield _refused(profile, resolved, reason)
     elif resolved.world_size == 1 and not trainer.offload:
-        message = f"{strategy} shares the model out among processes, and there is one"
+        message = f"{strategy} shards the model over processes, and there is only one"
         offload = Change(
             "offload to the host", "one GPU then holds less, but is much slower", (("trainer.offload", True),)
         )
@@ -53,9 +53,11 @@ def sharding(profile: Profile, facts: Facts, resolved: Resolved) -> Iterator[Fin
 
 def _refused(profile: Profile, resolved: Resolved, reason: str) -> Finding:
     trainer, change = profile.trainer, _DDP
-    able = that_shard(trainer.strategy)
-    if resolved.device == "cuda" and trainer.launcher not in ("auto", *able):
-        change = Change(f"use {able[0]}", f"it is what starts {trainer.strategy}", (("trainer.launcher", able[0]),))
+    launchers = that_shard(trainer.strategy)
+    if resolved.device == "cuda" and trainer.launcher not in ("auto", *launchers):
+        change = Change(
+            f"use {launchers[0]}", f"it is what starts {trainer.strategy}", (("trainer.launcher", launchers[0]),)
+        )
     elif resolved.device == "cuda" and "fsdp2" in resolved.preset.strategies:
         change = Change("strategy fsdp2", "the trainer can be sharded by it", (("trainer.strategy", "fsdp2"),))
     message = f"{trainer.strategy} cannot be used: {visible(reason)}"
@@ -74,14 +76,14 @@ def machines(profile: Profile, _facts: Facts, _resolved: Resolved) -> Iterator[F
         remedy = "Name its IP address (nodes.address), as the others see it."
         yield Finding(level="error", key="nodes.address", message=message, remedy=remedy)
     elif any(letter.isspace() or not letter.isprintable() for letter in nodes.address):
-        message = f"{visible(nodes.address)!r} is no address"
+        message = f"{visible(nodes.address)!r} is not an address"
         yield Finding(level="error", key="nodes.address", message=message, remedy="Name one IP address or host name.")
     elif nodes.address == "localhost":
         message = "every machine takes localhost for itself, so the others would not find the first one"
         yield Finding(level="warning", key="nodes.address", message=message, remedy="Name its IP address.")
     if nodes.port < _UNPRIVILEGED:
-        message = f"port {nodes.port} is one of those that only root may open"
+        message = f"port {nodes.port} can only be opened by root"
         change = Change("port 29500", "PyTorch's own", (("nodes.port", 29500),))
         yield Finding(
-            level="warning", key="nodes.port", message=message, remedy="Choose one from 1024 on.", change=change
+            level="warning", key="nodes.port", message=message, remedy="Choose a port from 1024 up.", change=change
         )

@@ -20,24 +20,24 @@ _NO_LORA = ("hyena_", "mamba2_", "nemotronh_")
 
 
 def recipe(profile: Profile, facts: Facts, resolved: Resolved) -> Iterator[Finding]:
-    """A recipe that there is, for the task that is wanted."""
+    """A recipe that exists for the chosen task."""
     if resolved.nemo == "automodel":
         return
     name, task = profile.nemo.recipe, nemo.task(profile.nemo, resolved.nemo)
     python = resolved.toolchain.python if resolved.toolchain else ""
-    found, asked = recipes.of(facts, python, resolved.nemo)
-    names = tuple(known for known, tasks in found.items() if task in tasks)
+    tasks_by_name, from_python = recipes.of(facts, python, resolved.nemo)
+    names = tuple(recipe_name for recipe_name, tasks in tasks_by_name.items() if task in tasks)
     if not name:
         first = _FIRST if _FIRST in names or not names else names[0]
         change = Change(f"recipe {first}", "a small model", (("nemo.recipe", first),))
         remedy = "Name one, such as qwen25_500m; `tui-train recipes` lists them."
         yield Finding(level="error", key="nemo.recipe", message="no NeMo recipe is named", remedy=remedy, change=change)
     elif not nemo.attribute(name) or name not in names:
-        whose = _whose(resolved.nemo, asked=asked)
-        yield _unknown(name, task, names, whose, certain=asked or not nemo.attribute(name))
+        whose = _whose(resolved.nemo, from_python=from_python)
+        yield _unknown(name, task, names, whose, certain=from_python or not nemo.attribute(name))
     problem = facts.recipes[python].problem if python in facts.recipes else ""
     if problem:
-        message = f"the recipes of {visible(python)} cannot be told: {visible(problem)}"
+        message = f"the recipes of {visible(python)} cannot be listed: {visible(problem)}"
         remedy = "Make a Python for it: tui-train env create nemo."
         yield Finding(level="warning", key="nemo.recipe", message=message, remedy=remedy)
     if resolved.nemo != "bridge" and task == "finetune" and profile.nemo.peft == "lora" and name.startswith(_NO_LORA):
@@ -49,7 +49,7 @@ def recipe(profile: Profile, facts: Facts, resolved: Resolved) -> Iterator[Findi
 
 
 def _weights(profile: Profile) -> Iterator[Finding]:
-    """Weights that a finetune by a recipe goes on from: those of a NeMo checkpoint."""
+    """Weights that a finetune by a recipe starts from: those of a NeMo checkpoint."""
     if profile.nemo.task != "finetune" or profile.trainer.model:
         return
     contained = profile.container.engine != "none"
@@ -62,10 +62,10 @@ def _weights(profile: Profile) -> Iterator[Finding]:
     )
 
 
-def _whose(found: nemo.Flavour | None, *, asked: bool) -> str:
-    if found == "bridge":
-        return "this Megatron-Bridge has" if asked else "Megatron-Bridge 0.3 and 0.6 are known to have"
-    return "this NeMo has" if asked else "NeMo 2.7 is known to have"
+def _whose(flavour: nemo.Flavour | None, *, from_python: bool) -> str:
+    if flavour == "bridge":
+        return "this Megatron-Bridge has" if from_python else "Megatron-Bridge 0.3 and 0.6 are known to have"
+    return "this NeMo has" if from_python else "NeMo 2.7 is known to have"
 
 
 def _unknown(name: str, task: str, names: tuple[str, ...], whose: str, *, certain: bool) -> Finding:
@@ -76,8 +76,8 @@ def _unknown(name: str, task: str, names: tuple[str, ...], whose: str, *, certai
     return Finding(
         level="error" if certain else "warning",
         key="nemo.recipe",
-        message=f"{visible(name)} is no recipe to {what} with that {whose}",
-        remedy=f"{remedy} `tui-train recipes` asks the Python for its own.",
+        message=f"{visible(name)} is not a recipe to {what} that {whose}",
+        remedy=f"{remedy} `tui-train recipes` lists those of the Python.",
         change=change,
     )
 
@@ -141,7 +141,7 @@ def _form(profile: Profile, facts: Facts) -> Iterator[Finding]:
 def _indexed(key: str, path: str, facts: Facts) -> Iterator[Finding]:
     """A .bin file with its index."""
     if not path.endswith(".bin"):
-        message = f"data: {visible(path)} is no .bin file"
+        message = f"data: {visible(path)} is not a .bin file"
         remedy = (
             "Name the .bin; its .idx lies beside it. Text: `tui-train nemo prepare`; on the Backend screen, P does it."
         )
@@ -181,17 +181,17 @@ def parallel(profile: Profile, _facts: Facts, resolved: Resolved) -> Iterator[Fi
         yield Finding(level="error", key="nemo.pipeline_parallel", message=message, remedy=remedy, change=change)
 
 
-def _shares(profile: Profile, found: nemo.Flavour) -> Iterator[Finding]:
-    """Heads, layers and tokens that whatever they are split over divides."""
+def _shares(profile: Profile, flavour: nemo.Flavour) -> Iterator[Finding]:
+    """Heads, layers and tokens that can be split evenly."""
     chosen, recipe = profile.nemo, profile.recipe
     tensor, pipeline, context = chosen.tensor_parallel, chosen.pipeline_parallel, chosen.context_parallel
-    if nemo.takes_size(profile, found):
+    if nemo.takes_size(profile, flavour):
         yield from _together(recipe)
         yield from _even("heads", recipe.heads, tensor, f"tensor parallel {tensor}")
         yield from _even("layers", recipe.layers, pipeline, f"pipeline parallel {pipeline}")
         yield from _halved(profile, "layers", recipe.layers, pipeline)
     # A recipe's tokens are split by tensor as well; by context each GPU takes two pieces, of the begin and the end.
-    tokens = context if found == "automodel" else context * tensor
+    tokens = context if flavour == "automodel" else context * tensor
     unit = math.lcm(2 * context, tokens) if context > 1 else tokens
     by = [f"2 x context parallel {context}"] if context > 1 else []
     by += [f"tensor parallel {tensor}"] if tokens > context else []
@@ -224,7 +224,7 @@ def _even(name: str, value: int | None, unit: int, by: str) -> Iterator[Finding]
 
 
 def _halved(profile: Profile, rung: str, value: int | None, unit: int) -> Iterator[Finding]:
-    """A fallback to half of it that can be split as well."""
+    """A fallback to half of a value that can still be split evenly."""
     chosen = profile.ladder
     if value is None:
         return
@@ -275,5 +275,5 @@ def automodel(profile: Profile, _facts: Facts, resolved: Resolved) -> Iterator[F
         message, remedy = "tui-train uses AutoModel only to finetune", "Choose finetune, or a Python with recipes."
         yield Finding(level="error", key="nemo.task", message=message, remedy=remedy, change=change)
     if not profile.trainer.model:
-        message, remedy = "AutoModel needs a model to begin with", "Name a Hugging Face folder (trainer.model)."
+        message, remedy = "AutoModel needs a model to start from", "Name a Hugging Face folder (trainer.model)."
         yield Finding(level="error", key="trainer.model", message=message, remedy=remedy)

@@ -1,4 +1,4 @@
-"""Checks of what a NeMo recipe is told besides its own: weights, LoRA, data for validation and test, settings."""
+"""Checks of what is set besides a NeMo recipe's own values: weights, LoRA, validation and test data, settings."""
 
 import shlex
 from collections.abc import Iterator
@@ -32,7 +32,7 @@ def lora(profile: Profile, _facts: Facts, resolved: Resolved) -> Iterator[Findin
 
 
 def weights(profile: Profile, facts: Facts, resolved: Resolved) -> Iterator[Finding]:
-    """Weights that a recipe can begin with: a NeMo checkpoint, of the recipe's own size."""
+    """Weights that a recipe can start from: a NeMo checkpoint, of the recipe's own size."""
     model = profile.trainer.model
     if resolved.nemo != "recipes" or not model or facts.paths.get(model, "folder") != "folder":
         return
@@ -40,46 +40,50 @@ def weights(profile: Profile, facts: Facts, resolved: Resolved) -> Iterator[Find
         yield from _other_size(profile, facts)
         return
     if facts.paths.get(f"{model}/config.json") == "file":
-        made = f"{model.rstrip('/')}-nemo"
-        message = f"{visible(model)} is a Hugging Face folder, and a NeMo recipe begins with a NeMo checkpoint"
-        words = shlex.join(["tui-train", "nemo", "import", model, made])
+        target = f"{model.rstrip('/')}-nemo"
+        message = f"{visible(model)} is a Hugging Face folder, and a NeMo recipe starts from a NeMo checkpoint"
+        words = shlex.join(["tui-train", "nemo", "import", model, target])
         remedy = f"Convert it: {visible(words)}; on the Backend screen, I does it."
     else:
-        message = f"{visible(model)} is no checkpoint of NeMo 2: it has no folder context"
+        message = f"{visible(model)} is not a NeMo 2 checkpoint: it has no folder context"
         remedy = "Name one that has context and weights; checkpoints of NeMo 1 must be converted by NeMo itself."
     yield Finding(level="error", key="trainer.model", message=message, remedy=remedy)
 
 
 def _other_size(profile: Profile, facts: Facts) -> Iterator[Finding]:
     model, chosen = profile.trainer.model, profile.nemo
-    found = facts.checkpoints.get(model)
-    if found is None:
+    checkpoint = facts.checkpoints.get(model)
+    if checkpoint is None:
         return
-    if found.problem:
-        message = f"{visible(model)} cannot be used: {visible(found.problem)}"
-        yield Finding(level="error", key="trainer.model", message=message, remedy="Name a whole checkpoint of NeMo 2.")
+    if checkpoint.problem:
+        message = f"{visible(model)} cannot be used: {visible(checkpoint.problem)}"
+        yield Finding(level="error", key="trainer.model", message=message, remedy="Name a complete NeMo 2 checkpoint.")
         return
-    wanted = sizes().get(chosen.recipe)
-    if wanted is None:
+    recipe_sizes = sizes().get(chosen.recipe)
+    if recipe_sizes is None:
         return
-    own = {name: chosen.set.get(f"model.config.{name}") for name in SIZES}
-    differ = []
-    if found.model and found.model != wanted.model:
-        differ.append(f"a {found.model} for a {wanted.model}")
+    overrides = {name: chosen.set.get(f"model.config.{name}") for name in SIZES}
+    differences = []
+    if checkpoint.model and checkpoint.model != recipe_sizes.model:
+        differences.append(f"a {checkpoint.model} for a {recipe_sizes.model}")
     for name in SIZES:
-        here, there = found.numbers.get(name), own[name] or wanted.numbers.get(name)
-        if here is not None and there is not None and str(here) != str(there):
-            differ.append(f"{name} {here} for {there}")
-    if differ:
-        fitting = [name for name, one in sizes().items() if (one.model, one.numbers) == (found.model, found.numbers)]
+        actual, expected = checkpoint.numbers.get(name), overrides[name] or recipe_sizes.numbers.get(name)
+        if actual is not None and expected is not None and str(actual) != str(expected):
+            differences.append(f"{name} {actual} for {expected}")
+    if differences:
+        matching = [
+            name
+            for name, size in sizes().items()
+            if (size.model, size.numbers) == (checkpoint.model, checkpoint.numbers)
+        ]
         change = None
-        if fitting and not any(own.values()):
+        if matching and not any(overrides.values()):
             why = "its model has the checkpoint's size"
-            change = Change(f"recipe {fitting[0]}", why, (("nemo.recipe", fitting[0]),))
+            change = Change(f"recipe {matching[0]}", why, (("nemo.recipe", matching[0]),))
         yield Finding(
             level="error",
             key="trainer.model",
-            message=f"{visible(model)} does not fit {visible(chosen.recipe)}: {visible(', '.join(differ))}",
+            message=f"{visible(model)} does not fit {visible(chosen.recipe)}: {visible(', '.join(differences))}",
             remedy="Name a checkpoint of the recipe's size, or the recipe of the checkpoint (nemo.recipe).",
             change=change,
         )
@@ -88,11 +92,11 @@ def _other_size(profile: Profile, facts: Facts) -> Iterator[Finding]:
 def splits(profile: Profile, _facts: Facts, resolved: Resolved) -> Iterator[Finding]:
     """Data for validation and test, which only NeMo's recipes to pretrain take by path."""
     trainer = profile.trainer
-    given = tuple(key for key in ("validation_data", "test_data") if getattr(trainer, key))
-    if not given:
+    set_keys = tuple(key for key in ("validation_data", "test_data") if getattr(trainer, key))
+    if not set_keys:
         return
-    none = Change(
-        "no data for validation and test", "it cannot be passed", tuple((f"trainer.{key}", ()) for key in given)
+    cleared = Change(
+        "no data for validation and test", "it cannot be passed", tuple((f"trainer.{key}", ()) for key in set_keys)
     )
     message = remedy = ""
     if profile.nemo.mock_data:
@@ -105,7 +109,7 @@ def splits(profile: Profile, _facts: Facts, resolved: Resolved) -> Iterator[Find
     elif not trainer.validation_data:
         message, remedy = "NeMo takes test data only with validation data", "Name both (trainer.validation_data)."
     if message:
-        yield Finding(level="error", key=f"trainer.{given[0]}", message=message, remedy=remedy, change=none)
+        yield Finding(level="error", key=f"trainer.{set_keys[0]}", message=message, remedy=remedy, change=cleared)
     elif trainer.test_data:
         message = "NeMo gets the test data, and does not evaluate on it in a pretraining"
         yield Finding(
@@ -113,8 +117,8 @@ def splits(profile: Profile, _facts: Facts, resolved: Resolved) -> Iterator[Find
         )
 
 
-def _sized(recipe: Recipe) -> bool:
-    """Tell whether sizes of the model were chosen in place of the recipe's."""
+def _has_own_size(recipe: Recipe) -> bool:
+    """Return whether the user chose a model size other than the recipe's."""
     return any(size is not None for size in (recipe.layers, recipe.hidden_size, recipe.heads))
 
 
@@ -129,9 +133,9 @@ def settings(profile: Profile, _facts: Facts, resolved: Resolved) -> Iterator[Fi
         yield Finding(level="error", key="nemo.set", message=message, remedy=remedy, change=change)
         return
     for name, text in chosen.set.items():
-        rest = {key: one for key, one in chosen.set.items() if key != name}
+        rest = {key: value for key, value in chosen.set.items() if key != name}
         change = Change("without that setting", "it cannot be passed", (("nemo.set", rest),))
-        why, remedy = nemo_settings.why_not(name, own_size=not _sized(profile.recipe))
+        why, remedy = nemo_settings.why_not(name, own_size=not _has_own_size(profile.recipe))
         if why:
             message = f"{visible(name)} {why}"
             yield Finding(level="error", key="nemo.set", message=message, remedy=remedy, change=change)

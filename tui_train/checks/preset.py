@@ -15,12 +15,12 @@ from tui_train.resolve.resolve import Resolved
 from tui_train.resolve.values import FORMATS, data_format
 from tui_train.trainers.script import started
 
-# Every Python is asked for these.
+# Every Python is probed for these.
 _KNOWN = frozenset({"axolotl", "llamafactory"})
 
 
 def module(profile: Profile, _facts: Facts, resolved: Resolved) -> Iterator[Finding]:
-    """The package whose module a preset starts, where the chosen Python would have told of it."""
+    """The package whose module a preset starts, where the probe of the chosen Python would have listed it."""
     package, tool = resolved.preset.module.partition(".")[0], resolved.toolchain
     starts = started(profile, resolved.preset) == resolved.preset.module
     if starts and package in _KNOWN and tool and package not in tool.packages:
@@ -53,12 +53,12 @@ def config(profile: Profile, facts: Facts, resolved: Resolved) -> Iterator[Findi
 
 
 def _own_config(profile: Profile, own: Said) -> Finding:
-    """Return that a file among the arguments is not read here: what it says is not known, and could be overruled."""
+    """Return the finding that a file among the arguments is not read, so that fallbacks could override it."""
     trainer, words = profile.trainer, visible(" ".join(own.words))
-    left = tuple(word for at, word in enumerate(trainer.arguments) if not own.at <= at < own.at + len(own.words))
+    remaining = tuple(word for at, word in enumerate(trainer.arguments) if not own.at <= at < own.at + len(own.words))
     change = None
     if own.value.startswith("/") and not trainer.config:
-        edits: tuple[tuple[str, Value], ...] = (("trainer.arguments", left), ("trainer.config", own.value))
+        edits: tuple[tuple[str, Value], ...] = (("trainer.arguments", remaining), ("trainer.config", own.value))
         change = Change("name it as the configuration", "its values are read, shown and kept", edits)
     message = f"{words} among your arguments is not read: its values are not known, and fallbacks could overrule them"
     remedy = "Name the file as the configuration (trainer.config)."
@@ -69,7 +69,7 @@ def _document(document: Document | None, path: str, resolved: Resolved) -> Itera
     key = "trainer.config"
     if document is None:
         message = f"the configuration {home(path)} is not read yet"
-        yield Finding(level="error", key=key, message=message, remedy="Wait a moment, or look again.")
+        yield Finding(level="error", key=key, message=message, remedy="Wait a moment, or refresh.")
     elif document.problem:
         message = f"the configuration {home(path)} cannot be used: {document.problem}"
         yield Finding(level="error", key=key, message=message, remedy="Fix that file, or name another one.")
@@ -83,43 +83,43 @@ def _document(document: Document | None, path: str, resolved: Resolved) -> Itera
 
 def _required(document: Document, path: str, resolved: Resolved) -> Iterator[Finding]:
     """Values of the file without which the trainer would end without training."""
-    for name, wanted in (resolved.preset.file.required if resolved.preset.file else {}).items():
-        if document.values.get(name) != wanted:
-            text = f"{name}: {str(wanted).lower()}"
-            message = f"{home(path)} does not say {text}, without which {visible(resolved.preset.label)} trains nothing"
+    for name, required_value in (resolved.preset.file.required if resolved.preset.file else {}).items():
+        if document.values.get(name) != required_value:
+            text = f"{name}: {str(required_value).lower()}"
+            message = f"{home(path)} does not set {text}, without which {visible(resolved.preset.label)} trains nothing"
             yield Finding(level="error", key="trainer.config", message=message, remedy=f"Write {text} into it.")
 
 
 def data(profile: Profile, _facts: Facts, resolved: Resolved) -> Iterator[Finding]:
-    """Files of data whose form is told by their ending, all of one form."""
+    """Data files whose format follows from their ending, all of the same format."""
     trainer = profile.trainer
     if not trainer.data or "data_format" not in resolved.context.takes:
         return
     if not data_format(trainer.data):
         message = f"the format of the data is not known from its name: {visible(trainer.data[0])}"
         endings = ", ".join(f".{ending}" for ending in FORMATS)
-        remedy = f"Name files of one form, which end in one of {endings}."
+        remedy = f"Name files of one format, ending in one of {endings}."
         yield Finding(level="error", key="trainer.data", message=message, remedy=remedy)
 
 
 def own(profile: Profile, facts: Facts, _resolved: Resolved) -> Iterator[Finding]:
-    """A preset of the user's that bears a shipped one's name, and so is not the one that is used."""
+    """A preset of the user's with a shipped preset's name, which therefore is not used."""
     name = profile.trainer.preset
-    mine = facts.presets.get(name)
-    if mine and name in presets():
+    own_preset = facts.presets.get(name)
+    if own_preset and name in presets():
         remedy = "Rename your file, and choose it under its new name."
-        yield Finding(level="warning", key="trainer.preset", message=mine.problem, remedy=remedy)
+        yield Finding(level="warning", key="trainer.preset", message=own_preset.problem, remedy=remedy)
 
 
 def listed(profile: Profile, facts: Facts, resolved: Resolved) -> Iterator[Finding]:
-    """Arguments of the preset that the script's own --help does not list; only after it was asked."""
-    found = facts.help.get(started(profile, resolved.preset))
-    if found is None or found.problem:
+    """Arguments of the preset that the script's own --help does not list; only once that was read."""
+    script_help = facts.help.get(started(profile, resolved.preset))
+    if script_help is None or script_help.problem:
         return
-    known = {flag.name for flag in found.flags}
+    listed_flags = {flag.name for flag in script_help.flags}
     words = [word for argument in resolved.preset.arguments for word in argument.words if word.startswith("--")]
     flags = dict.fromkeys(word.partition("=")[0] for word in words)
-    if missing := [flag for flag in flags if flag not in known]:
+    if missing := [flag for flag in flags if flag not in listed_flags]:
         shown = ", ".join(missing[:4]) + (f" and {len(missing) - 4} more" if len(missing) > 4 else "")
         change = Change("preset custom", "it passes only what you type", (("trainer.preset", "custom"),))
         yield Finding(

@@ -52,7 +52,7 @@ def _unknown_batch(profile: Profile, resolved: Resolved) -> Iterator[Finding]:
         yield Finding(level="error", key="recipe.micro_batch", message=message, remedy="Set the micro batch.")
         return
     why = resolved.context.why_refused("micro_batch")
-    if "micro_batch" in profile.ladder.rungs and why.startswith("the batch is"):
+    if "micro_batch" in profile.ladder.rungs and why.startswith(("the batch is", "set micro and global batch")):
         message = f"after out of memory the batch stays: {why}"
         remedy = "Set both (recipe.micro_batch, recipe.global_batch), or take the fallback off the ladder."
         yield Finding(level="note", key="recipe.micro_batch", message=message, remedy=remedy)
@@ -99,15 +99,15 @@ def fallbacks(profile: Profile, _facts: Facts, resolved: Resolved) -> Iterator[F
     rungs = profile.ladder.rungs
     for name in dict.fromkeys((*rungs, *profile.ladder.consent)):
         try:
-            found = rung(name)
+            fallback = rung(name)
         except BadInput as error:
             yield Finding(level="error", key="ladder.rungs", message=error.message, remedy=error.remedy)
             continue
-        if found.changes_training and name in rungs and name not in profile.ladder.consent:
+        if fallback.changes_training and name in rungs and name not in profile.ladder.consent:
             change = Change(
-                f"allow {found.label.lower()}", found.cost, (("ladder.consent", (*profile.ladder.consent, name)),)
+                f"allow {fallback.label.lower()}", fallback.cost, (("ladder.consent", (*profile.ladder.consent, name)),)
             )
-            message = f"“{found.label}” changes the training and has no consent: it is left out"
+            message = f"“{fallback.label}” changes the training and has no consent: it is left out"
             remedy = "Allow it, or take it off the ladder."
             yield Finding(level="warning", key="ladder.consent", message=message, remedy=remedy, change=change)
     if len(set(rungs)) != len(rungs):
@@ -128,13 +128,15 @@ def _or(values: tuple[int, ...]) -> str:
 
 
 def memory(_profile: Profile, facts: Facts, resolved: Resolved) -> Iterator[Finding]:
-    """A training that is predicted not to fit on the chosen card with the least room."""
-    found = predict(facts, resolved)
-    if found.estimate is None or found.band != "will not fit":
+    """A training that is predicted not to fit on the chosen card with the least free memory."""
+    prediction = predict(facts, resolved)
+    if prediction.estimate is None or prediction.band != "will not fit":
         return
-    place, verdict = found.places[0]
+    place, verdict = prediction.places[0]
     change = fitting(facts, resolved)
-    remedy = f"With {change.title} it would." if change else "Choose a smaller model, shorter samples, or more memory."
+    remedy = (
+        f"It would fit with {change.title}." if change else "Choose a smaller model, shorter samples, or more memory."
+    )
     yield Finding(
         level="warning",
         key="recipe.micro_batch",

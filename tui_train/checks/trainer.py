@@ -24,7 +24,7 @@ _OURS = {
     "CUDA_VISIBLE_DEVICES": "choose the cards on the Hardware screen (hardware.gpus)",
     "CUDA_DEVICE_ORDER": "it is next to the cards' UUIDs already",
     "ACCELERATE_USE_CPU": "choose the device on the Hardware screen (hardware.device)",
-    "TUI_TRAIN_RUN_ID": "by it a run's processes are found again",
+    "TUI_TRAIN_RUN_ID": "it marks the processes of a run",
     "TUI_TRAIN_BACKEND": "choose the communication on the Backend screen (communication.backend)",
     "TUI_TRAIN_MICRO_BATCH": "choose it on the Recipe screen (recipe.micro_batch)",
     **dict.fromkeys(("RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE"), "the launcher sets it"),
@@ -41,20 +41,20 @@ def python(profile: Profile, facts: Facts, resolved: Resolved) -> Iterator[Findi
     if profile.container.engine != "none":
         return
     if profile.trainer.strategy.startswith("zero") and resolved.device != "cuda":
-        return  # that there is no GPU is the reason, and is told; what is not installed would mend nothing
+        return  # the missing GPU is the reason and is reported; installing packages would not fix it
     more = " deepspeed" if profile.trainer.strategy.startswith("zero") else ""
     install = (
         f"Install it there (`pip install torch accelerate transformers{more}`), or choose another (trainer.python)."
     )
     if takes_field(profile, "nemo"):
         install = f"Make one: tui-train env create nemo. Or train in an image, {nemo.IMAGES}."
-    named = visible(profile.trainer.python)
-    if resolved.toolchain is None and named:
-        message, remedy = f"{named} was not found", "Choose one that is listed, or leave it empty (trainer.python)."
+    chosen = visible(profile.trainer.python)
+    if resolved.toolchain is None and chosen:
+        message, remedy = f"{chosen} was not found", "Choose one that is listed, or leave it empty (trainer.python)."
         yield Finding(level="error", key="trainer.python", message=message, remedy=remedy, machine=True)
     elif resolved.toolchain is None:
-        seen = [f"{tool.label or tool.python} {lacks(profile, tool)}" for tool in facts.toolchains]
-        message = f"no Python here can train this: {visible('; '.join(seen)) or 'none was found'}"
+        problems = [f"{tool.label or tool.python} {lacks(profile, tool)}" for tool in facts.toolchains]
+        message = f"no Python here can train this: {visible('; '.join(problems)) or 'none was found'}"
         yield Finding(level="error", key="trainer.python", message=message, remedy=install, machine=True)
     elif problem := lacks(profile, resolved.toolchain):
         message = f"{visible(resolved.toolchain.python)} {visible(problem)}"
@@ -63,29 +63,29 @@ def python(profile: Profile, facts: Facts, resolved: Resolved) -> Iterator[Findi
 
 
 def paths(profile: Profile, facts: Facts, resolved: Resolved) -> Iterator[Finding]:
-    """Paths that are there, and are what they are named for."""
+    """Paths that exist and are of the expected kind."""
     trainer = profile.trainer
     script = takes_field(profile, "trainer.script")
     if script and not started(profile, resolved.preset):
         yield Finding(
             level="error", key="trainer.script", message="no script is named", remedy="Name the file that trains."
         )
-    wanted: list[tuple[str, str, PathState]] = [("trainer.working_directory", trainer.working_directory, "folder")]
+    expected: list[tuple[str, str, PathState]] = [("trainer.working_directory", trainer.working_directory, "folder")]
     if script and resolved.preset.wants_script:
-        wanted.append(("trainer.script", trainer.script, "file"))
+        expected.append(("trainer.script", trainer.script, "file"))
     if not script or "model" in resolved.context.takes:
-        wanted.append(("trainer.model", trainer.model, "folder"))
+        expected.append(("trainer.model", trainer.model, "folder"))
     recipe = takes_field(profile, "nemo")
     folder = recipe and profile.nemo.task == "finetune"
-    wanted.extend(("trainer.data", path, "folder" if folder else "file") for path in trainer.data)
-    wanted.extend(("trainer.validation_data", path, "file") for path in trainer.validation_data)
-    wanted.extend(("trainer.test_data", path, "file") for path in trainer.test_data)
+    expected.extend(("trainer.data", path, "folder" if folder else "file") for path in trainer.data)
+    expected.extend(("trainer.validation_data", path, "file") for path in trainer.validation_data)
+    expected.extend(("trainer.test_data", path, "file") for path in trainer.test_data)
     if recipe:
-        wanted.append(("nemo.tokenizer", profile.nemo.tokenizer, "folder"))
-    for key, path, kind in wanted:
+        expected.append(("nemo.tokenizer", profile.nemo.tokenizer, "folder"))
+    for key, path, kind in expected:
         state = facts.paths.get(path, kind)
         if path and state != kind:
-            what = {"missing": "does not exist", "unreadable": "cannot be read"}.get(state, f"is no {kind}")
+            what = {"missing": "does not exist", "unreadable": "cannot be read"}.get(state, f"is not a {kind}")
             message = f"{fields.field(key).label.lower()}: {visible(path)} {what}"
             yield Finding(level="error", key=key, message=message, remedy=f"Name a {kind} that you may read.")
     output = trainer.output or resolved.own_output
@@ -106,9 +106,9 @@ def environment(profile: Profile, _facts: Facts, _resolved: Resolved) -> Iterato
             message, remedy = f"{name} is set by the plan", f"Remove it from the environment: {_OURS[name]}."
             yield Finding(level="error", key="trainer.environment", message=message, remedy=remedy)
         elif fields.looks_secret(name) or secrets.formed(value):
-            rest = {other: text for other, text in trainer.environment.items() if other != name}
+            remaining = {other: text for other, text in trainer.environment.items() if other != name}
             edits: tuple[tuple[str, fields.Value], ...] = (
-                ("trainer.environment", rest),
+                ("trainer.environment", remaining),
                 ("trainer.secrets", tuple(dict.fromkeys((*trainer.secrets, name)))),
             )
             change = Change(f"name {name} as a secret", "its value is taken where the run starts, never written", edits)
@@ -121,16 +121,16 @@ def environment(profile: Profile, _facts: Facts, _resolved: Resolved) -> Iterato
             )
     for name in trainer.secrets:
         if not (name.isidentifier() and name.isascii()):
-            message, remedy = f"{visible(name)!r} is no variable name", "Write only the name, such as HF_TOKEN."
+            message, remedy = f"{visible(name)!r} is not a variable name", "Write only the name, such as HF_TOKEN."
             yield Finding(level="error", key="trainer.secrets", message=message, remedy=remedy)
     for name in trainer.environment:
         if not (name.isidentifier() and name.isascii()):
-            message, remedy = f"{visible(name)!r} is no variable name", "Use letters, digits and _."
+            message, remedy = f"{visible(name)!r} is not a variable name", "Use letters, digits and _."
             yield Finding(level="error", key="trainer.environment", message=message, remedy=remedy)
 
 
 def secret_arguments(profile: Profile, _facts: Facts, _resolved: Resolved) -> Iterator[Finding]:
-    """Secrets among the arguments, which stand in launch.sh, the profile and the list of processes; never said here."""
+    """Secrets among the arguments, which end up in launch.sh, the profile and the process list; never shown here."""
     for name, _, sure in secrets.in_words(profile.trainer.arguments):
         yield Finding(
             level="error" if sure else "warning",
@@ -143,22 +143,26 @@ def secret_arguments(profile: Profile, _facts: Facts, _resolved: Resolved) -> It
 def own_words(profile: Profile, _facts: Facts, resolved: Resolved) -> Iterator[Finding]:
     """Arguments of the user's own that set what the recipe sets as well, or a batch that fallbacks could not lower."""
     preset, chosen = resolved.preset, set(fields.chosen(profile))
-    found = {name: own_arguments(name, profile, preset) for name in PLACEHOLDERS}
-    for name, said in found.items():
+    settings_by_name = {name: own_arguments(name, profile, preset) for name in PLACEHOLDERS}
+    for name, own_settings in settings_by_name.items():
         key = PLACEHOLDERS[name]
-        if not said or not key.startswith("recipe.") or name in batch.TAKEN or key not in chosen:
+        if not own_settings or not key.startswith("recipe.") or name in batch.TAKEN or key not in chosen:
             continue
-        words = " ".join(dict.fromkeys(" ".join(one.words) for one in said))
+        words = " ".join(dict.fromkeys(" ".join(setting.words) for setting in own_settings))
         change = Change(
-            f"without {words}", "the value that is set holds", (("trainer.arguments", _without(profile, said)),)
+            f"without {words}", "the value that is set holds", (("trainer.arguments", _without(profile, own_settings)),)
         )
         yield _both(words, fields.field(key).label.lower(), preset, change)
-    own = {name: said for name, said in found.items() if said and name in batch.TAKEN}
-    if not own:
+    batch_settings = {
+        name: own_settings for name, own_settings in settings_by_name.items() if own_settings and name in batch.TAKEN
+    }
+    if not batch_settings:
         return
-    words = " ".join(dict.fromkeys(" ".join(one.words) for said in own.values() for one in said))
-    into = _into_recipe(profile, resolved, own)
-    if any(PLACEHOLDERS[name] in chosen for name in own):
+    words = " ".join(
+        dict.fromkeys(" ".join(setting.words) for own_settings in batch_settings.values() for setting in own_settings)
+    )
+    into = _into_recipe(profile, resolved, batch_settings)
+    if any(PLACEHOLDERS[name] in chosen for name in batch_settings):
         yield _both(words, "batch", preset, into)
     elif "micro_batch" in profile.ladder.rungs and not preset.yours_first:
         message = f"your own {visible(words)} sets the batch: after out of memory it cannot be lowered"
@@ -179,16 +183,16 @@ def _both(words: str, what: str, preset: Preset, change: Change | None) -> Findi
     )
 
 
-def _without(profile: Profile, said: Iterable[Said]) -> tuple[str, ...]:
+def _without(profile: Profile, own_settings: Iterable[Said]) -> tuple[str, ...]:
     """Return the user's arguments without those that say something."""
-    gone = {at for one in said for at in range(one.at, one.at + len(one.words))}
-    return tuple(word for at, word in enumerate(profile.trainer.arguments) if at not in gone)
+    positions = {at for setting in own_settings for at in range(setting.at, setting.at + len(setting.words))}
+    return tuple(word for at, word in enumerate(profile.trainer.arguments) if at not in positions)
 
 
 def lowered_batch(profile: Profile, facts: Facts, resolved: Resolved) -> Iterator[Finding]:
     """A trainer that lowers the batch by itself, which no accumulation makes up for."""
-    named = "per_device_train_batch_size" in options("micro_batch", resolved.preset)
-    if named and on(settings(profile, facts.documents), "auto_find_batch_size"):
+    batch_option = "per_device_train_batch_size" in options("micro_batch", resolved.preset)
+    if batch_option and on(settings(profile, facts.documents), "auto_find_batch_size"):
         yield Finding(
             level="warning",
             key="trainer.arguments",
@@ -197,24 +201,28 @@ def lowered_batch(profile: Profile, facts: Facts, resolved: Resolved) -> Iterato
         )
 
 
-def _into_recipe(profile: Profile, resolved: Resolved, own: Mapping[str, tuple[Said, ...]]) -> Change | None:
+def _into_recipe(profile: Profile, resolved: Resolved, batch_settings: Mapping[str, tuple[Said, ...]]) -> Change | None:
     """Return what takes such words out and sets the recipe to what they say; None where that is not plain."""
-    last = {name: said[-1].value for name, said in own.items()}
-    each = [one for said in own.values() for one in said]
-    left = _without(profile, each)
+    values = {name: own_settings[-1].value for name, own_settings in batch_settings.items()}
+    every_setting = [setting for own_settings in batch_settings.values() for setting in own_settings]
+    remaining = _without(profile, every_setting)
     if resolved.preset.yours_first:
-        return Change(f"without {' '.join(sorted(own))}", "nothing else", (("trainer.arguments", left),))
-    if own.keys() - {"micro_batch", "accumulation"} or len({one.at for one in each}) < len(each):
+        return Change(
+            f"without {' '.join(sorted(batch_settings))}", "nothing else", (("trainer.arguments", remaining),)
+        )
+    if batch_settings.keys() - {"micro_batch", "accumulation"} or len({setting.at for setting in every_setting}) < len(
+        every_setting
+    ):
         return None
-    if not all(re.fullmatch(r"[1-9]\d{0,8}", value) for value in last.values()):
+    if not all(re.fullmatch(r"[1-9]\d{0,8}", value) for value in values.values()):
         return None
     recipe = resolved.settled.recipe
-    micro = int(last.get("micro_batch", recipe.micro_batch or 0))
+    micro = int(values.get("micro_batch", recipe.micro_batch or 0))
     unit = micro * resolved.copies
-    steps = last.get("accumulation") or (max(1, recipe.global_batch // unit) if unit and recipe.global_batch else 1)
+    steps = values.get("accumulation") or (max(1, recipe.global_batch // unit) if unit and recipe.global_batch else 1)
     total = unit * int(steps)
     edits: dict[str, fields.Value] = {
-        "trainer.arguments": left,
+        "trainer.arguments": remaining,
         "recipe.micro_batch": micro,
         "recipe.global_batch": total,
     }

@@ -21,12 +21,12 @@ def key(profile: Profile, facts: Facts, resolved: Resolved) -> Iterator[Finding]
     trainer, tool = profile.trainer, resolved.toolchain
     if facts.wandb_key or tool is None or "wandb" not in tool.packages:
         return
-    told = settings(profile, facts.documents)
-    mode = trainer.environment.get("WANDB_MODE") or str(told.get("wandb_mode", ""))
+    settings_in_force = settings(profile, facts.documents)
+    mode = trainer.environment.get("WANDB_MODE") or str(settings_in_force.get("wandb_mode", ""))
     if (
         _KEY in trainer.secrets
         or mode.lower() in _SILENT
-        or not (why := _reports(told, trainer.environment, resolved, tool))
+        or not (why := _reports(settings_in_force, trainer.environment, resolved, tool))
     ):
         return
     environment = {**trainer.environment, "WANDB_MODE": "offline"}
@@ -36,17 +36,19 @@ def key(profile: Profile, facts: Facts, resolved: Resolved) -> Iterator[Finding]
     yield Finding(level="warning", key="trainer.secrets", message=message, remedy=remedy, change=change)
 
 
-def _reports(told: Mapping[str, Any], environment: Mapping[str, str], resolved: Resolved, tool: Toolchain) -> str:
+def _reports(
+    settings_in_force: Mapping[str, Any], environment: Mapping[str, str], resolved: Resolved, tool: Toolchain
+) -> str:
     """Return why a training reports to W&B, empty where it does not, or that is not known."""
-    wanted = told.get("report_to")
-    names = wanted if isinstance(wanted, list) else str(wanted or "").replace(",", " ").split()
+    report_to = settings_in_force.get("report_to")
+    names = report_to if isinstance(report_to, list) else str(report_to or "").replace(",", " ").split()
     if "wandb" in names:
         return "report_to says so"
     # Presets that save as transformers' Trainer does start one.
     rule = resolved.preset.checkpoints
     if rule is None or "trainer_state.json" not in rule.complete:
         return ""
-    if told.get("wandb_project") or on(told, "use_wandb"):
+    if settings_in_force.get("wandb_project") or on(settings_in_force, "use_wandb"):
         return "its configuration names a project of W&B"
     before = older(tool.transformers, "5")
     if before and environment.get("WANDB_DISABLED", "").lower() in {"1", "true", "yes", "on"}:

@@ -1,4 +1,4 @@
-"""Checks of what other live runs have: cards, an output folder, a port."""
+"""Checks of what other live runs use: cards, an output folder, a port."""
 
 from collections.abc import Iterator
 
@@ -18,11 +18,11 @@ def cards(profile: Profile, facts: Facts, resolved: Resolved) -> Iterator[Findin
     """Cards on which a live run trains: two on one card run out of its memory, or halve each other's speed."""
     del profile
     for words, other in _clashes(Taken(gpus=tuple(gpu.uuid for gpu in resolved.gpus)), facts):
-        gone = {uuid for one in facts.taken for uuid in one.gpus}
+        used = {uuid for run in facts.taken for uuid in run.gpus}
         pairs = zip(facts.machine.gpus, resolved.verdicts, strict=True)
-        free = [(gpu, verdict) for gpu, verdict in pairs if gpu.uuid not in gone]
+        free = [(gpu, verdict) for gpu, verdict in pairs if gpu.uuid not in used]
         others = recommended([gpu for gpu, _ in free], [verdict for _, verdict in free])
-        change = Change("train on free cards", "another run has the chosen ones", (("hardware.gpus", others),))
+        change = Change("train on free cards", "another run uses the chosen ones", (("hardware.gpus", others),))
         yield Finding(
             level="error",
             key="hardware.gpus",
@@ -42,7 +42,7 @@ def output(profile: Profile, facts: Facts, resolved: Resolved) -> Iterator[Findi
 
 
 def port(profile: Profile, facts: Facts, _resolved: Resolved) -> Iterator[Finding]:
-    """The port at which several machines meet, which this one must have as the first of them."""
+    """The port at which several machines meet: the first one has to open it."""
     if profile.nodes.count == 1:
         return
     for words, _ in _clashes(Taken(port=profile.nodes.port), facts):
@@ -50,6 +50,6 @@ def port(profile: Profile, facts: Facts, _resolved: Resolved) -> Iterator[Findin
         yield Finding(level="error", key="nodes.port", message=words, remedy=remedy, machine=True, start=True)
 
 
-def _clashes(mine: Taken, facts: Facts) -> Iterator[tuple[str, Taken]]:
-    found = ((clash(mine, other), other) for other in facts.taken)
-    yield from ((words, other) for words, other in found if words)
+def _clashes(resources: Taken, facts: Facts) -> Iterator[tuple[str, Taken]]:
+    conflicts = ((clash(resources, other), other) for other in facts.taken)
+    yield from ((words, other) for words, other in conflicts if words)
