@@ -854,7 +854,7 @@ FAULTS = {
         facts(),
         "warning",
         "nodes.address",
-        "one machine meets no others",
+        "only for several machines",
         False,
     ),
     "a placeholder without a value": (

@@ -9,7 +9,7 @@ Values = Mapping[str, Sequence[Word]]
 
 
 def fill(argument: Argument, values: Values) -> tuple[tuple[Word, ...], ...]:
-    """Return the words with placeholders filled: none when one is empty, once for each value when one has several."""
+    """Return the words with placeholders filled: none if one is empty, once for each value if one has several."""
     if not applies(argument.when, plain(values)):
         return ()
     named = [name for name in PLACEHOLDER.findall("\n".join(argument.words)) if name in values]
@@ -21,15 +21,15 @@ def fill(argument: Argument, values: Values) -> tuple[tuple[Word, ...], ...]:
 
 def plain(values: Values) -> dict[str, str]:
     """Return the first of each placeholder's values as text, for conditions."""
-    return {name: str(found[0]) if found else "" for name, found in values.items()}
+    return {name: str(texts[0]) if texts else "" for name, texts in values.items()}
 
 
 def _word(word: str, values: Values, turn: int) -> Word:
     filled: list[Word] = []
     for position, piece in enumerate(PLACEHOLDER.split(word)):
         if position % 2 and piece in values:
-            found = values[piece]
-            filled.append(found[min(turn, len(found) - 1)])
+            choices = values[piece]
+            filled.append(choices[min(turn, len(choices) - 1)])
         else:
             filled.append(f"{{{piece}}}" if position % 2 else piece)
     if all(isinstance(piece, str) for piece in filled):

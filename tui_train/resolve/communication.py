@@ -1,4 +1,4 @@
-"""How the processes talk: which backend, and what NCCL is to do without; each a variable with why, cost and versions.
+"""How the processes communicate: the backend, and what to disable in NCCL; each a variable with why, cost and versions.
 
 Sources: NCCL's documentation of its variables, torch's `distributed` pages. What has no effect in the versions that
 will run is not exported.
@@ -15,7 +15,7 @@ _NCCL = ("nvidia-nccl-cu13", "nvidia-nccl-cu12")
 
 
 class Cure(Struct, frozen=True, kw_only=True):
-    """Something that NCCL can do without: the variable that says so, what it cures, what it costs, and since when.
+    """Something that NCCL can disable: its variable, what that cures, what it costs, and since which versions.
 
     `nccl` and `torch` are the first versions that read it.
     """
@@ -79,7 +79,7 @@ CURES: dict[str, Cure] = {
 
 
 def backend(chosen: Communication, *, cuda: bool, world_size: int) -> str:
-    """Return by what the processes talk, empty for one that has nobody to talk to."""
+    """Return the backend over which the processes communicate, empty for a single process."""
     if world_size < 2:
         return ""
     if chosen.backend != "auto":
@@ -92,9 +92,9 @@ def without_effect(cure: Cure, toolchain: Toolchain | None) -> str:
     if toolchain is None:
         return ""
     nccl = next((toolchain.packages[name] for name in _NCCL if name in toolchain.packages), None)
-    for library, wanted, found in (("torch", cure.torch, toolchain.torch), ("NCCL", cure.nccl, nccl)):
-        if wanted and older(found, wanted):
-            return f"begins with {library} {wanted}, this is {found}"
+    for library, required, installed in (("torch", cure.torch, toolchain.torch), ("NCCL", cure.nccl, nccl)):
+        if required and older(installed, required):
+            return f"begins with {library} {required}, this is {installed}"
     return ""
 
 
@@ -102,33 +102,33 @@ def why_no_gloo(*, sharded: bool, torch: str | None) -> str:
     """Return why Gloo would train wrongly on GPUs, empty where it would not; `sharded` is by FSDP2."""
     # It averaged wrongly: gradients came out as many times too large as there are processes.
     if sharded and older(torch, "2.9"):
-        return "Gloo gives FSDP2 wrong gradients before torch 2.9, without a word"
+        return "Gloo silently gives FSDP2 wrong gradients before torch 2.9"
     return ""
 
 
 def settings(  # noqa: PLR0913 - each is a question of its own
     chosen: Communication, talks: str, toolchain: Toolchain | None, *, cuda: bool, nodes: int, script: bool
 ) -> tuple[Setting, ...]:
-    """Return the variables for processes that talk by a backend; only those that it, its version and a script read."""
-    found: list[Setting] = []
+    """Return the variables for a backend: only those that it, its version and the script read."""
+    variables: list[Setting] = []
     if talks == "nccl":
         cures = [CURES[name] for name in chosen.without if name in CURES]
-        found += [
+        variables += [
             Setting(cure.name, cure.value, f"NCCL without {cure.label}: {cure.cost}", "profile")
             for cure in cures
             if not without_effect(cure, toolchain)
         ]
         if chosen.debug != "none":
-            found.append(Setting("NCCL_DEBUG", chosen.debug.upper(), "how much NCCL says in the log", "profile"))
+            variables.append(Setting("NCCL_DEBUG", chosen.debug.upper(), "how much NCCL logs", "profile"))
         if chosen.interface:
-            why = "exactly this interface: without its = it would mean all that begin so"
-            found.append(Setting("NCCL_SOCKET_IFNAME", f"={chosen.interface}", why, "profile"))
+            why = "exactly this interface: without the = it would match every name with this prefix"
+            variables.append(Setting("NCCL_SOCKET_IFNAME", f"={chosen.interface}", why, "profile"))
     if talks == "gloo" and (cuda or chosen.backend == "gloo"):
-        why = "has any script talk by Gloo, whatever it asks for"
-        found += [Setting("TUI_TRAIN_BACKEND", "gloo", why, "profile")] if script else []
+        why = "makes any script communicate over Gloo, whatever it asks for"
+        variables += [Setting("TUI_TRAIN_BACKEND", "gloo", why, "profile")] if script else []
     if talks == "gloo" and nodes == 1 and not chosen.interface:
         why = "one host: Gloo needs no other interface, and some host names resolve to none that works"
-        found.append(Setting("GLOO_SOCKET_IFNAME", "lo", why, "launcher"))
+        variables.append(Setting("GLOO_SOCKET_IFNAME", "lo", why, "launcher"))
     if talks and chosen.interface:
-        found.append(Setting("GLOO_SOCKET_IFNAME", chosen.interface, "the interface that you named", "profile"))
-    return tuple(found)
+        variables.append(Setting("GLOO_SOCKET_IFNAME", chosen.interface, "the interface that you named", "profile"))
+    return tuple(variables)

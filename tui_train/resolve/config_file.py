@@ -38,7 +38,7 @@ def word_of(profile: Profile, chosen: Preset, path: str) -> Word:
 
 
 def config_file(
-    profile: Profile, facts: Facts, resolved: Resolved, found: Mapping[str, Value], path: str
+    profile: Profile, facts: Facts, resolved: Resolved, values: Mapping[str, Value], path: str
 ) -> ConfigFile | None:
     """Return the file of one attempt, None where the preset writes none; `found` is what placeholders stand for."""
     chosen = resolved.preset
@@ -46,19 +46,19 @@ def config_file(
         return None
     base = profile.trainer.config
     document = facts.documents.get(base) if base else None
-    whole: dict[str, Plain] = copy.deepcopy(document.values) if document else {}
+    document_values: dict[str, Plain] = copy.deepcopy(document.values) if document else {}
     rule = chosen.checkpoints
-    text = plain(words(found))
+    text = plain(words(values))
     for dropped in chosen.file.without:
         if applies(dropped.when, text):
-            _drop(whole, dropped.key.split("."))
-    for value in (*chosen.file.values, *(rule.values if rule else ())):
-        if applies(value.when, text):
-            put, is_there = _filled(value.value, {**found, "checkpoint": joined((CHECKPOINT,))})
-            if is_there:
-                _put(whole, value.key.split("."), put)
+            _drop(document_values, dropped.key.split("."))
+    for entry in (*chosen.file.values, *(rule.values if rule else ())):
+        if applies(entry.when, text):
+            filled_value, is_set = _filled(entry.value, {**values, "checkpoint": joined((CHECKPOINT,))})
+            if is_set:
+                _put(document_values, entry.key.split("."), filled_value)
     source = f"A copy of {home(base)} with the chosen values; comments are lost." if base else "The chosen values."
-    return ConfigFile(path, source, whole)
+    return ConfigFile(path, source, document_values)
 
 
 def without_checkpoint(profile: Profile, chosen: Preset, facts: Facts) -> Plain:
@@ -72,7 +72,7 @@ def without_checkpoint(profile: Profile, chosen: Preset, facts: Facts) -> Plain:
 
 def clashes(values: Mapping[str, Any], chosen: Preset) -> tuple[str, ...]:
     """Return the keys under which a user's file has a single value, where the preset needs a table."""
-    found = []
+    keys = []
     rule = chosen.checkpoints
     for value in (*(chosen.file.values if chosen.file else ()), *(rule.values if rule else ())):
         at: Any = values
@@ -82,25 +82,25 @@ def clashes(values: Mapping[str, Any], chosen: Preset) -> tuple[str, ...]:
             if at is None:
                 break
             if not isinstance(at, dict):
-                found.append(".".join(path[:depth]))
+                keys.append(".".join(path[:depth]))
                 break
-    return tuple(dict.fromkeys(found))
+    return tuple(dict.fromkeys(keys))
 
 
-def _filled(value: Plain, found: Mapping[str, Value]) -> tuple[Plain, bool]:
+def _filled(template: Plain, values: Mapping[str, Value]) -> tuple[Plain, bool]:
     """Return a value, a list or a table with placeholders filled in; a text that is nothing but one keeps its type."""
-    if isinstance(value, list):
-        inner = [_filled(one, found) for one in value]
-        return [one for one, _ in inner], all(there for _, there in inner)
-    if isinstance(value, dict):
-        table = {name: _filled(one, found) for name, one in value.items()}
-        return {name: one for name, (one, _) in table.items()}, all(there for _, there in table.values())
-    if not isinstance(value, str):
-        return value, True
-    whole = PLACEHOLDER.fullmatch(value)
-    if whole and whole[1] in found:
-        return _typed(found[whole[1]])
-    filled_in = fill(Argument((value,)), words(found))
+    if isinstance(template, list):
+        inner = [_filled(item, values) for item in template]
+        return [item for item, _ in inner], all(is_set for _, is_set in inner)
+    if isinstance(template, dict):
+        table = {name: _filled(item, values) for name, item in template.items()}
+        return {name: item for name, (item, _) in table.items()}, all(is_set for _, is_set in table.values())
+    if not isinstance(template, str):
+        return template, True
+    whole = PLACEHOLDER.fullmatch(template)
+    if whole and whole[1] in values:
+        return _typed(values[whole[1]])
+    filled_in = fill(Argument((template,)), words(values))
     return (marked(filled_in[0][0]), True) if filled_in else (None, False)
 
 

@@ -28,7 +28,7 @@ CACHE = "/cache"
 _STACK = 64 * 2**20
 # A variable that is passed would hide the image's own, which some need to find their libraries.
 _WITH_SHIM = 'export PYTHONPATH="$0${PYTHONPATH:+:$PYTHONPATH}"; exec "$@"'
-# One stream: where its client is lost, what it said since is told from what stands in the log by where that ends.
+# One stream: where its client is lost, the end of the log shows which of its output is still missing.
 _ONE_STREAM = " 2>&1"
 
 
@@ -59,7 +59,7 @@ def settings(container: Container) -> tuple[Setting, ...]:
     home = (Setting("HOME", CACHE, "a home that may be written, whoever the image thinks you are", "container"),)
     kept = "kept on the machine from one container to the next"
     return (
-        # apptainer lets nobody set it: its own word does.
+        # apptainer refuses this variable and sets the home by an option of its own.
         *(() if container.engine == "apptainer" else home),
         Setting("USER", "trainer", "libraries ask for a name, and the image knows none for your number", "container"),
         Setting("HF_HOME", f"{CACHE}/huggingface", "your own models and data sets of Hugging Face", "container"),
@@ -94,20 +94,20 @@ def card_words(engine: str, gpus: tuple[str, ...]) -> tuple[str, ...]:
 def mounts(profile: Profile, outputs: Iterable[Word] = ()) -> tuple[Mount, ...]:
     """Return what is mounted besides the run folder and the caches, each path once; writing wins over reading."""
     trainer = profile.trainer
-    found: dict[str, Mount] = {}
+    by_path: dict[str, Mount] = {}
     config = trainer.config.rpartition("/")[0] if takes_field(profile, "trainer.config") else ""
     scripts = (script_folder(profile), config, trainer.working_directory)
     writable = (*scripts, *(folder for folder in outputs if isinstance(folder, str)))
     for path in filter(None, writable):
-        found[path] = Mount(path, path)
+        by_path[path] = Mount(path, path)
     beside = (path for path in trainer_of(profile).paths(profile) if not path.startswith(f"{trainer.model}/"))
     inside = tuple(path for path in beside if not any(path.startswith(f"{folder}/") for folder in trainer.data))
-    named = (_whole_model(trainer.model), *trainer.data, *trainer.validation_data, *trainer.test_data, *inside)
-    for path in filter(None, named):
-        found.setdefault(path, Mount(path, path, read_only=True))
+    readable = (_whole_model(trainer.model), *trainer.data, *trainer.validation_data, *trainer.test_data, *inside)
+    for path in filter(None, readable):
+        by_path.setdefault(path, Mount(path, path, read_only=True))
     for mount in filter(None, map(parse, profile.container.mounts)):
-        found[mount.inside] = mount
-    return tuple(found.values())
+        by_path[mount.inside] = mount
+    return tuple(by_path.values())
 
 
 def script_folder(profile: Profile) -> str:
@@ -120,8 +120,8 @@ def script_folder(profile: Profile) -> str:
 
 def _whole_model(path: str) -> str:
     """Return the folder that holds a model: the files of a Hugging Face snapshot are links to others beside it."""
-    before, found, _ = path.partition("/snapshots/")
-    return before if found and before.rpartition("/")[2].startswith("models--") else path
+    before, separator, _ = path.partition("/snapshots/")
+    return before if separator and before.rpartition("/")[2].startswith("models--") else path
 
 
 def _named(profile: Profile) -> tuple[Part, ...]:
@@ -175,7 +175,7 @@ def cards_of_each(engine: str) -> tuple[Word, ...]:
 
 def _mounts(profile: Profile, outputs: tuple[Word, ...]) -> tuple[Part, ...]:
     script = script_folder(profile)
-    found = [
+    parts = [
         Part((joined((Variable("RUN_MOUNT"),)),), "the run folder, at its own path like all others"),
         Part((joined((Variable("CACHE_MOUNT"),)),), "home and caches"),
         Part((joined((Variable("HUGGING_FACE_MOUNT"),)),), "models and data sets that are on this machine already"),
@@ -183,8 +183,8 @@ def _mounts(profile: Profile, outputs: tuple[Word, ...]) -> tuple[Part, ...]:
     for mount in mounts(profile, outputs):
         word = _mount_word(profile, mount)
         why = "the script's folder: it may write beside itself" if mount.host == script else ""
-        found += [Part((word,), why)] if word else []
-    return tuple(found)
+        parts += [Part((word,), why)] if word else []
+    return tuple(parts)
 
 
 def _passed(profile: Profile) -> tuple[Part, ...]:
@@ -198,8 +198,8 @@ def _mount_word(profile: Profile, mount: Mount) -> str | None:
 
 
 def unsayable(profile: Profile) -> tuple[str, ...]:
-    """Return the paths that the chosen engine has no way to mount."""
+    """Return the paths that the chosen engine cannot mount."""
     trainer = profile.trainer
     outputs: tuple[Word, ...] = (trainer.output,) if trainer.output else ()
-    found = mounts(profile, outputs)
-    return tuple(mount.host for mount in found if _mount_word(profile, mount) is None)
+    all_mounts = mounts(profile, outputs)
+    return tuple(mount.host for mount in all_mounts if _mount_word(profile, mount) is None)

@@ -1,4 +1,4 @@
-"""What the ladder may build on."""
+"""LadderContext: the facts on which a fallback may depend."""
 
 from collections.abc import Mapping
 
@@ -8,7 +8,7 @@ from tui_train.supervisor.memory_words import PHASES
 
 
 class LadderContext(Struct, frozen=True, kw_only=True):
-    """What a rung may build on: world size, GPUs or not, what the trainer takes, whether weights are loaded.
+    """What a rung may depend on: world size, GPUs or not, what the trainer takes, whether weights are loaded.
 
     `refused` says why a rung is of no use here, `refuses_all` why none is. `eval_batch` is how many samples the trainer
     evaluates at a time by itself, 0 where as many as it trains on; of one that `evaluates` nothing memory cannot run
@@ -25,7 +25,7 @@ class LadderContext(Struct, frozen=True, kw_only=True):
     evaluates: bool = True
 
     def why_refused(self, name: str) -> str:
-        """Return why a rung is of no use here, empty where it may be of some."""
+        """Return why a rung cannot help here, empty where it can."""
         return self.refuses_all or self.refused.get(name, "")
 
     @property

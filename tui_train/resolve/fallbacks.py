@@ -1,4 +1,4 @@
-"""Why a fallback is of no use to a trainer: a library that is not there, words of the user's own, the host's memory."""
+"""Why a fallback cannot help a trainer: a library that is not there, words of the user's own, the host's memory."""
 
 from tui_train.base.text import size
 from tui_train.base.versions import known_since
@@ -37,25 +37,25 @@ def refused(
 ) -> dict[str, str]:
     """Return what is refused to a trainer with this preset, Python and file on these GPUs, and why."""
     taken = takes(preset, profile.trainer.arguments)
-    found = _OF_SHIPPED if trainer_of(profile).shipped else {}
-    found = found | {name: _why_not(name, profile, preset, tool, document) for name in _REPLACED.keys() & taken}
-    found = found | dict.fromkeys(_ONLY_GPUS if not gpus else (), "only for GPUs")
+    reasons = _OF_SHIPPED if trainer_of(profile).shipped else {}
+    reasons = reasons | {name: _why_not(name, profile, preset, tool, document) for name in _REPLACED.keys() & taken}
+    reasons = reasons | dict.fromkeys(_ONLY_GPUS if not gpus else (), "only for GPUs")
     for name in () if preset.yours_first else _VALUES & taken:
         if own := own_arguments(name, profile, preset):
-            found[name] = f"your own {' '.join(own[0].words)} stands"
-    found["micro_batch"] = _why_not_batch(profile, preset)
-    return {name: why for name, why in found.items() if why}
+            reasons[name] = f"your own {' '.join(own[0].words)} stands"
+    reasons["micro_batch"] = _why_not_batch(profile, preset)
+    return {name: why for name, why in reasons.items() if why}
 
 
 def eval_batch(preset: Preset, document: Document | None) -> int:
     """Return how many samples the trainer evaluates at a time by itself or by its file; 0 is as many as it trains on.
 
-    What the user passes as an argument stands, and is of no use to know.
+    What the user passes as an argument is kept, so it need not be known.
     """
     for value in preset.file.values if preset.file else ():
-        found = _told(document, value.key) if value.value == "{eval_batch}" else None
-        if isinstance(found, int) and found > 0:
-            return found
+        batch = _value_in(document, value.key) if value.value == "{eval_batch}" else None
+        if isinstance(batch, int) and batch > 0:
+            return batch
     return preset.eval_batch
 
 
@@ -74,7 +74,7 @@ def _why_not(name: str, profile: Profile, preset: Preset, tool: Toolchain | None
     new = tool and known_since(tool.transformers, "5.0") and known_since(tool.torch, "2.8")
     if name == "fused_optimizer" and new:
         return _FUSED
-    if name == "lora" and preset.module.startswith("llamafactory") and not _told(document, "finetuning_type"):
+    if name == "lora" and preset.module.startswith("llamafactory") and not _value_in(document, "finetuning_type"):
         return "it trains LoRA already: finetuning_type is not full"
     if own := yours(name, profile, preset, document):
         return f"your own {own} stands"
@@ -92,15 +92,15 @@ def _why_not_batch(profile: Profile, preset: Preset) -> str:
 
 
 def yours(name: str, profile: Profile, preset: Preset, document: Document | None) -> str:
-    """Return what the user says by himself of what the fallback would set, empty where nothing is in its way."""
-    for said in own_arguments(name, profile, preset):
-        return " ".join(said.words)
+    """Return the user's own setting of what the fallback would set, empty where there is none."""
+    for argument in own_arguments(name, profile, preset):
+        return " ".join(argument.words)
     for value in preset.file.values if preset.file else ():
-        found = _told(document, value.key) if condition(value.when) == name else None
-        if _REPLACED.get(name) and found not in _REPLACED[name]:
-            return f"{value.key}: {found}"
+        set_value = _value_in(document, value.key) if condition(value.when) == name else None
+        if _REPLACED.get(name) and set_value not in _REPLACED[name]:
+            return f"{value.key}: {set_value}"
     return ""
 
 
-def _told(document: Document | None, key: str) -> object:
+def _value_in(document: Document | None, key: str) -> object:
     return at(document.values, key) if document else None

@@ -34,8 +34,8 @@ def all_idle(profile: Profile, facts: Facts, resolved: Resolved) -> Idle | None:
     """
     machine = facts.machine
     hidden = [gap for gap in machine.gaps if gap.hides]
-    able = [gpu for gpu in machine.gpus if ever_had_code(gpu)]
-    if resolved.gpus or not (able or hidden):
+    usable = [gpu for gpu in machine.gpus if ever_had_code(gpu)]
+    if resolved.gpus or not (usable or hidden):
         return None
     free = recommended(machine.gpus, judge(machine.gpus))
     idle = tuple(gpu for gpu in machine.gpus if gpu.uuid in free) if free else machine.gpus
@@ -53,18 +53,18 @@ def all_idle(profile: Profile, facts: Facts, resolved: Resolved) -> Idle | None:
 def some_idle(profile: Profile, facts: Facts, resolved: Resolved) -> Idle | None:
     """Return why lesser or fewer cards would train than another PyTorch could use, None where that is not so."""
     machine = facts.machine
-    now = _first(facts, resolved.toolchain)
-    if now is None:
+    current = _first(facts, resolved.toolchain)
+    if current is None:
         return None
-    ways: list[tuple[Toolchain, str, Wheel | None]]
-    ways = [(tool, tool.python, None) for tool in _others(profile, facts, resolved)]
+    options: list[tuple[Toolchain, str, Wheel | None]]
+    options = [(tool, tool.python, None) for tool in _others(profile, facts, resolved)]
     with contextlib.suppress(Unavailable):
         build = of_machine(machine)
-        ways.append((build.toolchain, "", build))
-    for tool, python, wheel in ways:
-        found = _first(facts, tool)
-        if found and _better(found, now):
-            idle = tuple(gpu for gpu in machine.gpus if gpu.uuid in set(found.uuids) - set(now.uuids))
+        options.append((build.toolchain, "", build))
+    for tool, python, wheel in options:
+        candidate = _first(facts, tool)
+        if candidate and _better(candidate, current):
+            idle = tuple(gpu for gpu in machine.gpus if gpu.uuid in set(candidate.uuids) - set(current.uuids))
             if idle:
                 why = "; ".join(_grouped(idle, facts, resolved, brief=True))
                 return Idle(cards=idle, why=why, python=python, wheel=wheel)
@@ -87,7 +87,7 @@ def named(gpus: Sequence[Gpu]) -> str:
     numbers: dict[str, list[str]] = {}
     for gpu in gpus:
         numbers.setdefault(gpu.name, []).append(str(gpu.index))
-    return ", ".join(f"GPU {' and '.join(found)} {name}".rstrip() for name, found in numbers.items())
+    return ", ".join(f"GPU {' and '.join(indexes)} {name}".rstrip() for name, indexes in numbers.items())
 
 
 def _others(profile: Profile, facts: Facts, resolved: Resolved) -> Iterator[Toolchain]:
@@ -105,10 +105,10 @@ def _first(facts: Facts, tool: Toolchain | None) -> CardSet | None:
     return next(iter(sets(cards, judge(cards, tool, facts.machine.driver_cuda))), None)
 
 
-def _better(found: CardSet, now: CardSet) -> bool:
-    if found.speed and now.speed:
-        return found.speed > now.speed
-    return set(found.uuids) > set(now.uuids)
+def _better(candidate: CardSet, current: CardSet) -> bool:
+    if candidate.speed and current.speed:
+        return candidate.speed > current.speed
+    return set(candidate.uuids) > set(current.uuids)
 
 
 def _grouped(cards: Sequence[Gpu], facts: Facts, resolved: Resolved, *, brief: bool = False) -> list[str]:
@@ -121,7 +121,7 @@ def _grouped(cards: Sequence[Gpu], facts: Facts, resolved: Resolved, *, brief: b
     for gpu, verdict in zip(facts.machine.gpus, resolved.verdicts, strict=True):
         if gpu not in cards:
             continue
-        lack = why_no_code(gpu, tool, driver)[0] if brief and tool and tool.torch else ""
-        told = lack or "; ".join(filter(None, (*verdict.reasons, verdict.busy and f"busy: {verdict.busy}")))
-        reasons.setdefault(told or "the others do more without it", []).append(gpu)
+        missing_code = why_no_code(gpu, tool, driver)[0] if brief and tool and tool.torch else ""
+        reason = missing_code or "; ".join(filter(None, (*verdict.reasons, verdict.busy and f"busy: {verdict.busy}")))
+        reasons.setdefault(reason or "the others do more without it", []).append(gpu)
     return [f"{named(group)}: {why}" for why, group in reasons.items()]

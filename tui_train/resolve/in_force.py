@@ -19,7 +19,7 @@ from tui_train.resolve.own_words import Rule, arguments, at, rules
 from tui_train.trainers import takes_field, trainer_of
 from tui_train.trainers.script import is_its_own
 
-# Trainers that are not told their steps may be told how often they go through the data.
+# Trainers without a number of steps may have a number of epochs.
 _EPOCHS = ("num_train_epochs", "num_epochs", "max_epochs")
 # Placeholders that stand for a value of all processes.
 _IN_ALL = {"micro_batch": "total_batch", "accumulation": "total_accumulation"}
@@ -52,7 +52,7 @@ def in_force(profile: Profile, preset: Preset, document: Document | None, copies
 
     `copies` are those of the model, which share out a global batch.
     """
-    said = _said(profile, preset, document, copies)
+    user_values = _user_values(profile, preset, document, copies)
     default = f"{preset.label}'s default" if takes_field(profile, "trainer.preset") else "default"
     own = _defaults(preset, document) if is_its_own(profile, preset) else {}
     values: dict[str, InForce] = {}
@@ -60,20 +60,22 @@ def in_force(profile: Profile, preset: Preset, document: Document | None, copies
         chosen = getattr(profile.recipe, name)
         if chosen is not None:
             values[name] = InForce(chosen)
-        elif name in said:
-            values[name] = said[name]
+        elif name in user_values:
+            values[name] = user_values[name]
         elif name in own:
             values[name] = InForce(own[name], default)
         else:
             values[name] = InForce(None, trainer_of(profile).whose(profile, preset))
-    steps = said.get("accumulation") or (InForce(own["accumulation"], default) if "accumulation" in own else None)
+    steps = user_values.get("accumulation") or (
+        InForce(own["accumulation"], default) if "accumulation" in own else None
+    )
     whole = _global_batch(values["global_batch"], values["micro_batch"], steps, copies, default)
     return {**values, "global_batch": whole}
 
 
 def settle(profile: Profile, values: Mapping[str, InForce]) -> Profile:
     """Return the profile with the values in force in its recipe; what is not known stays None."""
-    recipe = msgspec.structs.replace(profile.recipe, **{name: found.value for name, found in values.items()})
+    recipe = msgspec.structs.replace(profile.recipe, **{name: value.value for name, value in values.items()})
     return msgspec.structs.replace(profile, recipe=recipe)
 
 
@@ -87,13 +89,13 @@ def other_global_batch(profile: Profile, preset: Preset, document: Document | No
         return ""
     unset = msgspec.structs.replace(profile, recipe=msgspec.structs.replace(recipe, micro_batch=None))
     own = in_force(unset, preset, document, copies)["global_batch"]
-    now = in_force(profile, preset, document, copies)["global_batch"]
-    if not own.source.startswith("from ") or not (isinstance(own.value, int) and isinstance(now.value, int)):
+    current = in_force(profile, preset, document, copies)["global_batch"]
+    if not own.source.startswith("from ") or not (isinstance(own.value, int) and isinstance(current.value, int)):
         return ""
-    if own.value == now.value:
+    if own.value == current.value:
         return ""
     why = "only the micro batch was chosen"
-    return f"The global batch is {now.value}, no longer {own.value} ({visible(own.source)}): {why}."
+    return f"The global batch is {current.value}, no longer {own.value} ({visible(own.source)}): {why}."
 
 
 def folder_of(profile: Profile, preset: Preset) -> str:
@@ -110,8 +112,8 @@ def own_output(profile: Profile, preset: Preset, document: Document | None) -> s
     if not takes_field(profile, "trainer.preset"):
         return ""
     options = [rule.option for rule in rules(preset) if rule.name == "output"]
-    said = (look_up(option) for look_up, _ in _spoken(profile, preset, document) for option in options)
-    path = next((value for value in said if isinstance(value, str) and value), "")
+    set_paths = (look_up(option) for look_up, _ in _sources(profile, preset, document) for option in options)
+    path = next((value for value in set_paths if isinstance(value, str) and value), "")
     return fields.absolute(path, Path(folder_of(profile, preset) or "/"))
 
 
@@ -137,44 +139,44 @@ def _global_batch(whole: InForce, micro: InForce, steps: InForce | None, copies:
     return InForce(unit * steps.value, next((source for source in sources if source != default), default))
 
 
-def _said(profile: Profile, preset: Preset, document: Document | None, copies: int) -> dict[str, InForce]:
-    """Return the values that the user's own arguments and file say, by name."""
+def _user_values(profile: Profile, preset: Preset, document: Document | None, copies: int) -> dict[str, InForce]:
+    """Return the values that the user's own arguments and file set, by name."""
     if not takes_field(profile, "trainer.preset"):
         return {}
-    known = list(rules(preset))
-    spoken = _spoken(profile, preset, document)
-    found: dict[str, InForce] = {}
+    preset_rules = list(rules(preset))
+    sources = _sources(profile, preset, document)
+    user_values: dict[str, InForce] = {}
     for name in sorted(OWN):
-        for look_up, source in spoken:
-            if name not in found and (value := _value(name, known, look_up, source, copies)):
-                found[name] = value
-    for look_up, source in spoken:
-        if "steps" not in found and (epochs := next(filter(None, map(look_up, _EPOCHS)), None)):
-            found["steps"] = InForce(None, source, f"{str(epochs)[:20]} epochs")
-    return found
+        for look_up, source in sources:
+            if name not in user_values and (value := _value(name, preset_rules, look_up, source, copies)):
+                user_values[name] = value
+    for look_up, source in sources:
+        if "steps" not in user_values and (epochs := next(filter(None, map(look_up, _EPOCHS)), None)):
+            user_values["steps"] = InForce(None, source, f"{str(epochs)[:20]} epochs")
+    return user_values
 
 
-def _spoken(profile: Profile, preset: Preset, document: Document | None) -> list[tuple[_LookUp, str]]:
+def _sources(profile: Profile, preset: Preset, document: Document | None) -> list[tuple[_LookUp, str]]:
     """Return what finds the value of an option or key in the arguments, then in the file, each with its name."""
     own = arguments(profile.trainer.arguments, bare=preset.file is not None)
-    values = {said.option: said.value for said in own if not PLACEHOLDER.search(said.value)}
-    found: list[tuple[_LookUp, str]] = [(values.get, "from your arguments")]
+    values = {argument.option: argument.value for argument in own if not PLACEHOLDER.search(argument.value)}
+    sources: list[tuple[_LookUp, str]] = [(values.get, "from your arguments")]
     if document and preset.file:
         whole = document.values
-        found.append((lambda key: at(whole, key), f"from {profile.trainer.config.rpartition('/')[2]}"))
-    return found
+        sources.append((lambda key: at(whole, key), f"from {profile.trainer.config.rpartition('/')[2]}"))
+    return sources
 
 
-def _value(name: str, known: list[Rule], look_up: _LookUp, source: str, copies: int) -> InForce | None:
+def _value(name: str, preset_rules: list[Rule], look_up: _LookUp, source: str, copies: int) -> InForce | None:
     """Return a value of the recipe as one source says it, None where it does not."""
-    told = [(rule, value) for rule in known if rule.whole and (value := look_up(rule.option)) is not None]
-    alone = [value for rule, value in told if rule.name == name and rule.wanted is None]
-    if alone:
-        return _read(name, alone[0], source, 1)
-    total = [value for rule, value in told if rule.name == _IN_ALL.get(name)]
+    matches = [(rule, value) for rule in preset_rules if rule.whole and (value := look_up(rule.option)) is not None]
+    direct = [value for rule, value in matches if rule.name == name and rule.wanted is None]
+    if direct:
+        return _read(name, direct[0], source, 1)
+    total = [value for rule, value in matches if rule.name == _IN_ALL.get(name)]
     if total:
         return _read(name, total[0], source, copies)
-    switches = [(rule, value) for rule, value in told if rule.name == name]
+    switches = [(rule, value) for rule, value in matches if rule.name == name]
     for rule, value in switches:
         if str(value).lower() == str(rule.wanted).lower():
             return _read(name, rule.stands_for, source, 1)
@@ -190,10 +192,10 @@ def _read(name: str, value: object, source: str, among: int) -> InForce | None:
         return None  # transformers' way to leave the steps to the epochs
     row = fields.FIELDS.get(f"recipe.{name}", _ACCUMULATION)
     try:
-        found = fields.parse(row, str(value))
+        parsed = fields.parse(row, str(value))
     except BadInput:
         return InForce(None, source, str(value)[:20])
-    if among > 1 and isinstance(found, int):
-        share, rest = divmod(found, among)
-        return InForce(None if rest or not share else share, source, f"{found} in all" if rest or not share else "")
-    return InForce(found, source)
+    if among > 1 and isinstance(parsed, int):
+        share, rest = divmod(parsed, among)
+        return InForce(None if rest or not share else share, source, f"{parsed} in all" if rest or not share else "")
+    return InForce(parsed, source)

@@ -72,28 +72,28 @@ def options(name: str, preset: Preset) -> frozenset[str]:
 
     What depends on a batch does not say it.
     """
-    found = (rule for rule in rules(preset) if rule.name == name)
-    return frozenset(rule.option for rule in found if rule.wanted is None or name not in batch.TAKEN)
+    matching = (rule for rule in rules(preset) if rule.name == name)
+    return frozenset(rule.option for rule in matching if rule.wanted is None or name not in batch.TAKEN)
 
 
 def own_arguments(name: str, profile: Profile, preset: Preset) -> tuple[Said, ...]:
     """Return the user's own arguments that say what the preset says by a placeholder."""
-    wanted = options(name, preset)
-    found: list[Said] = []
-    for said in arguments(profile.trainer.arguments) if wanted else ():
-        if said.option not in wanted:
+    names = options(name, preset)
+    own: list[Said] = []
+    for argument in arguments(profile.trainer.arguments) if names else ():
+        if argument.option not in names:
             continue
-        if f"{{{name}}}" in said.value:
+        if f"{{{name}}}" in argument.value:
             # The last one holds.
-            found.clear()
+            own.clear()
         else:
-            found.append(said)
-    return tuple(found)
+            own.append(argument)
+    return tuple(own)
 
 
 def own_batch(profile: Profile, preset: Preset) -> tuple[Said, ...]:
     """Return the user's own arguments that set the batch."""
-    return tuple(said for name in sorted(batch.TAKEN) for said in own_arguments(name, profile, preset))
+    return tuple(argument for name in sorted(batch.TAKEN) for argument in own_arguments(name, profile, preset))
 
 
 def folded(option: str) -> str:
@@ -103,7 +103,7 @@ def folded(option: str) -> str:
 
 def at(values: Mapping[str, Any], key: str) -> Any:
     """Return the value at a key with dots between levels, None where there is none."""
-    found: Any = values
+    value: Any = values
     for name in key.split("."):
-        found = found.get(name) if isinstance(found, dict) else None
-    return found
+        value = value.get(name) if isinstance(value, dict) else None
+    return value

@@ -17,7 +17,7 @@ _PASSED_ON = {
 }
 _SEVERAL_MACHINES = frozenset({"nodes.address", "nodes.port"})
 _CONTAINER_ONLY = frozenset({"container.image", "container.mounts", "container.shared_memory"})
-# They are worked into other values, or into the environment.
+# They become part of other values, or of the environment.
 _OURS = frozenset({"recipe.lr_base_batch"})
 
 
@@ -36,7 +36,7 @@ def _not_there(key: str, profile: Profile) -> str:
     if key == "trainer.offload" and profile.trainer.strategy == "ddp":
         return "only what is sharded is offloaded, and ddp shards nothing"
     if key in _SEVERAL_MACHINES and profile.nodes.count == 1:
-        return "one machine meets no others"
+        return "only for several machines"
     if key in _CONTAINER_ONLY and profile.container.engine == "none":
         return "no container is chosen"
     if key == "trainer.python" and profile.container.engine != "none":
@@ -46,9 +46,9 @@ def _not_there(key: str, profile: Profile) -> str:
 
 def _not_for_trainer(key: str, profile: Profile, resolved: Resolved | None) -> str:
     """Return why what trains does not take a value."""
-    able, mine = takers(key), trainer_of(profile)
-    if able and mine not in able:
-        return f"only {able[0].label} takes it" if len(able) == 1 else f"{mine.label} takes none"
+    trainers, trainer = takers(key), trainer_of(profile)
+    if trainers and trainer not in trainers:
+        return f"only {trainers[0].label} takes it" if len(trainers) == 1 else f"{trainer.label} takes none"
     if key == "nemo.peft" and profile.nemo.task != "finetune":
         return "only a finetune takes it"
     return _not_taken(key, resolved) if resolved else ""
@@ -58,23 +58,23 @@ def _not_taken(key: str, resolved: Resolved) -> str:
     preset = resolved.preset
     if key == "trainer.script" and not preset.wants_script:
         return f"“{visible(preset.label)}” starts a module of its own"
-    named = _PASSED_ON.get(key)
-    if named is None or named in resolved.context.takes or (named == "config" and preset.file):
+    placeholder = _PASSED_ON.get(key)
+    if placeholder is None or placeholder in resolved.context.takes or (placeholder == "config" and preset.file):
         return ""
     return f"“{visible(preset.label)}” does not take it"
 
 
-def _not_for_communication(key: str, talks: str) -> str:
-    if not talks:
+def _not_for_communication(key: str, backend: str) -> str:
+    if not backend:
         return "not needed for one process"
-    return f"these processes talk by {talks}" if key == "communication.debug" and talks != "nccl" else ""
+    return f"these processes communicate over {backend}" if key == "communication.debug" and backend != "nccl" else ""
 
 
 def _not_passed(key: str, profile: Profile, resolved: Resolved) -> str:
     if key == "recipe.expandable_segments":
         return "" if resolved.device == "cuda" else "only for GPUs"
-    wanted = "recipe.learning_rate" if key == "recipe.lr_scaling" else key
-    names = {name for name, needed in PLACEHOLDERS.items() if needed == wanted}
+    source_key = "recipe.learning_rate" if key == "recipe.lr_scaling" else key
+    names = {name for name, field_key in PLACEHOLDERS.items() if field_key == source_key}
     if resolved.context.loads_model and MODEL_SIZE & names:
         return "the model folder decides"
     if not resolved.context.takes.isdisjoint(names):

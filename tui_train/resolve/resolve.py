@@ -1,4 +1,4 @@
-"""From what the user chose and what is, to what holds: which Python, which devices, how many processes."""
+"""From choices and facts to what is in force: which Python, which devices, how many processes."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -28,8 +28,8 @@ MODEL_SIZE = frozenset({"layers", "hidden_size", "heads"})
 class Resolved(Struct, frozen=True, kw_only=True):
     """What a profile means on this machine; `toolchain` is None when no Python here can train it.
 
-    `processes` are those of one machine, `world_size` those of all of them. `backend` is by what they talk, empty where
-    there is only one. `copies` of the model take samples of their own: one a process, unless NeMo splits it. `nemo` is
+    `processes` are those of one machine, `world_size` those of all of them. `backend` is how they communicate, empty
+    for a single one. `copies` of the model take samples of their own: one a process, unless NeMo splits it. `nemo` is
     which of its flavours trains. `values` are those in force by their name in the recipe, `settled` is the profile with
     them; what is not known is None there. `own_output` is the output folder that the user's arguments or file name.
     """
@@ -67,27 +67,27 @@ def resolve(profile: Profile, facts: Facts) -> Resolved:
         gpus = gpus[:1]
     trainer = trainer_of(profile)
     chosen = trainer.preset(profile, toolchain, facts.presets)
-    taken = trainer.takes(profile, toolchain, chosen)
+    accepted = trainer.takes(profile, toolchain, chosen)
     if takes_field(profile, "trainer.script") and starts.SETS_PRECISION:
-        taken |= {"precision"}
-    loads_model = bool(profile.trainer.model) and "model" in taken
+        accepted |= {"precision"}
+    loads_model = bool(profile.trainer.model) and "model" in accepted
     copies = trainer.copies(profile, world_size)
-    talks = communication.backend(profile.communication, cuda=device == "cuda", world_size=world_size)
-    unsharded = _unsharded(launcher, device, chosen, toolchain, talks)
+    backend = communication.backend(profile.communication, cuda=device == "cuda", world_size=world_size)
+    unsharded = _unsharded(launcher, device, chosen, toolchain, backend)
     offload = unsharded or fallbacks.too_little_host_memory(gpus, facts.machine.memory_total)
     document = facts.documents.get(profile.trainer.config)
     values = in_force(profile, chosen, document, copies)
     settled = settle(profile, values)
     refused = fallbacks.refused(settled, chosen, toolchain, document, gpus)
     # What is set in another form, such as "offload", is the user's own, and another value would be a lesser one.
-    words = {name: held.words for name, held in values.items() if held.words and held.value is None}
+    words = {name: value.words for name, value in values.items() if value.words and value.value is None}
     refused |= {name: f"your own {text} stands" for name, text in words.items()}
     if "micro_batch" not in refused and _guessed(profile, chosen, values):
         refused["micro_batch"] = "set micro and global batch first: your script may have other defaults"
     context = LadderContext(
         world_size=copies,
         cuda=device == "cuda",
-        takes=taken - MODEL_SIZE if loads_model else taken,
+        takes=accepted - MODEL_SIZE if loads_model else accepted,
         loads_model=loads_model,
         refused={"sharding": unsharded, "offload": offload, **refused},
         refuses_all=fallbacks.refuses_all(profile),
@@ -103,7 +103,7 @@ def resolve(profile: Profile, facts: Facts) -> Resolved:
         world_size=world_size,
         copies=copies,
         launcher=launcher,
-        backend=talks,
+        backend=backend,
         preset=chosen,
         nemo=trainer.flavour(toolchain),
         context=context,
@@ -114,7 +114,7 @@ def resolve(profile: Profile, facts: Facts) -> Resolved:
 
 
 def _guessed(profile: Profile, chosen: Preset, values: Mapping[str, InForce]) -> bool:
-    """Tell whether the batch of a script of the user's is taken from the defaults of the library that it may use."""
+    """Return whether the batch of a user's script is only assumed, from the defaults of the library it may use."""
     sources = {values[name].source for name in ("micro_batch", "global_batch")}
     own_script = takes_field(profile, "trainer.script") and started(profile, chosen) != chosen.module
     return own_script and any(source.endswith("default") for source in sources)
@@ -124,29 +124,29 @@ def lacks(profile: Profile, toolchain: Toolchain) -> str:
     """Return what a Python lacks to train this profile, in words; empty when it can."""
     if toolchain.problem:
         return toolchain.problem
-    wanted = {"torch": toolchain.torch}
-    known = {**toolchain.packages, "accelerate": toolchain.accelerate, "transformers": toolchain.transformers}
+    versions = {"torch": toolchain.torch}
+    packages = {**toolchain.packages, "accelerate": toolchain.accelerate, "transformers": toolchain.transformers}
     needs = (*LAUNCHERS[_launcher(profile, ())].NEEDS, *trainer_of(profile).needs)
-    wanted |= {name: known.get(name) for name in needs}
+    versions |= {name: packages.get(name) for name in needs}
     if profile.trainer.strategy.startswith("zero"):
-        wanted["deepspeed"] = toolchain.packages.get("deepspeed")
-    missing = [name for name, version in wanted.items() if version is None]
+        versions["deepspeed"] = toolchain.packages.get("deepspeed")
+    missing = [name for name, version in versions.items() if version is None]
     if missing:
         return f"has no {', '.join(missing)}"
-    if found := trainer_of(profile).lacks(toolchain):
-        return f"has {found}"
+    if problem := trainer_of(profile).lacks(toolchain):
+        return f"has {problem}"
     return _too_old_to_shard(toolchain) if profile.trainer.strategy == "fsdp2" else ""
 
 
 def image_of(profile: Profile, facts: Facts) -> ContainerImage | None:
-    """Return what is known of the image that the profile names, None where it was not looked at."""
+    """Return the facts on the image that the profile names, None where it was not inspected."""
     chosen = profile.container
-    known = (image for image in facts.images if (image.engine, image.name) == (chosen.engine, chosen.image))
-    return next(known, None)
+    matching = (image for image in facts.images if (image.engine, image.name) == (chosen.engine, chosen.image))
+    return next(matching, None)
 
 
 def pick_toolchain(profile: Profile, facts: Facts) -> Toolchain | None:
-    """Return the Python that the profile names, or else the first that can train it, rather one that can use a card.
+    """Return the Python that the profile names, or else the first that can train it, preferably with a card.
 
     In a container it is the image's own.
     """
@@ -154,16 +154,16 @@ def pick_toolchain(profile: Profile, facts: Facts) -> Toolchain | None:
         image = image_of(profile, facts)
         return image.toolchain if image else None
     if profile.trainer.python:
-        named = profile.trainer.python
-        return next((found for found in facts.toolchains if named in {found.python, _whole(found.python)}), None)
-    able = [found for found in facts.toolchains if not lacks(profile, found)]
-    able.sort(key=trainer_of(profile).order)
+        chosen = profile.trainer.python
+        return next((tool for tool in facts.toolchains if chosen in {tool.python, _whole(tool.python)}), None)
+    usable = [tool for tool in facts.toolchains if not lacks(profile, tool)]
+    usable.sort(key=trainer_of(profile).order)
     cards, driver = facts.machine.gpus, facts.machine.driver_cuda
     if profile.hardware.device != "cpu":
-        for found in able:
-            if any(verdict.kind != "blocked" for verdict in judge(cards, found, driver)):
-                return found
-    return next(iter(able), None)
+        for tool in usable:
+            if any(verdict.kind != "blocked" for verdict in judge(cards, tool, driver)):
+                return tool
+    return next(iter(usable), None)
 
 
 def _whole(python: str) -> str:
@@ -178,22 +178,24 @@ def _launcher(profile: Profile, gpus: tuple[Gpu, ...]) -> Launcher:
 
 
 def _too_old_to_shard(toolchain: Toolchain) -> str:
-    found = {"torch": toolchain.torch, "accelerate": toolchain.accelerate}
+    versions = {"torch": toolchain.torch, "accelerate": toolchain.accelerate}
     old = [
-        f"{name} {found[name]}, and fsdp2 needs {since}" for name, since in FSDP2 if not at_least(found[name], since)
+        f"{name} {versions[name]}, and fsdp2 needs {since}"
+        for name, since in FSDP2
+        if not at_least(versions[name], since)
     ]
     return f"has {old[0]}" if old else ""
 
 
-def _unsharded(launcher: Launcher, device: str, preset: Preset, toolchain: Toolchain | None, talks: str) -> str:
+def _unsharded(launcher: Launcher, device: str, preset: Preset, toolchain: Toolchain | None, backend: str) -> str:
     if device != "cuda":
         return "only for GPUs"
     if "fsdp2" not in preset.strategies:
         return "only for trainers known to go through accelerate"
-    if launcher not in (able := that_shard("fsdp2")):
-        return f"only under {' or '.join(able)}"
+    if launcher not in (launchers := that_shard("fsdp2")):
+        return f"only under {' or '.join(launchers)}"
     torch = toolchain.torch if toolchain else None
-    if talks == "gloo" and (why := communication.why_no_gloo(sharded=True, torch=torch)):
+    if backend == "gloo" and (why := communication.why_no_gloo(sharded=True, torch=torch)):
         return why
     return f"the chosen Python {old}" if toolchain and (old := _too_old_to_shard(toolchain)) else ""
 
@@ -202,7 +204,7 @@ def _gpus(profile: Profile, cards: tuple[Gpu, ...], verdicts: tuple[Verdict, ...
     if profile.hardware.device == "cpu":
         return ()
     if not profile.hardware.gpus:
-        wanted = recommended(cards, verdicts)
-        return tuple(card for card in cards if card.uuid and card.uuid in wanted)
-    meant = [found[0] for name in profile.hardware.gpus if len(found := called(cards, name)) == 1]
-    return tuple(card for card in cards if card.uuid and card in meant)
+        usable = recommended(cards, verdicts)
+        return tuple(card for card in cards if card.uuid and card.uuid in usable)
+    named = [matching[0] for name in profile.hardware.gpus if len(matching := called(cards, name)) == 1]
+    return tuple(card for card in cards if card.uuid and card in named)

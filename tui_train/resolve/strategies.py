@@ -22,14 +22,14 @@ def why_not(strategy: Strategy, profile: Profile, facts: Facts, resolved: Resolv
         return ""
     if resolved.device != "cuda":
         return "needs GPUs: accelerate shards none on the CPU"
-    if profile.trainer.launcher not in ("auto", *(able := that_shard(strategy))):
-        return f"needs the launcher {' or '.join(able)}, and {profile.trainer.launcher} is chosen"
-    known = resolved.preset.strategies
-    if known and strategy not in known:
-        return f"the {resolved.preset.label.lower()} takes {', '.join(known)} only"
-    wanted = fields.put(profile, "trainer.strategy", strategy)
-    tool = pick_toolchain(wanted, facts)
+    if profile.trainer.launcher not in ("auto", *(launchers := that_shard(strategy))):
+        return f"needs the launcher {' or '.join(launchers)}, and {profile.trainer.launcher} is chosen"
+    supported = resolved.preset.strategies
+    if supported and strategy not in supported:
+        return f"the {resolved.preset.label.lower()} takes {', '.join(supported)} only"
+    changed = fields.put(profile, "trainer.strategy", strategy)
+    tool = pick_toolchain(changed, facts)
     if tool is None:
         return "DeepSpeed is not installed" if strategy.startswith("zero") else "no Python here has accelerate 1.6"
-    problem = lacks(wanted, tool)
+    problem = lacks(changed, tool)
     return f"the chosen Python {problem}" if problem else ""

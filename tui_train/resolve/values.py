@@ -44,11 +44,11 @@ def passed(first: Profile, edits: Iterable[str], resolved: Resolved) -> frozense
 
 
 def values(  # noqa: PLR0913 - each is a thing of its own
-    profile: Profile, resolved: Resolved, output: Word, config: Word, told: frozenset[str], *, own_output: bool
+    profile: Profile, resolved: Resolved, output: Word, config: Word, passed_keys: frozenset[str], *, own_output: bool
 ) -> dict[str, Value]:
     """Return what the placeholders of presets stand for in a settled profile; an empty text is none.
 
-    `told` are the keys that are passed. With `own_output` the user's arguments or file name the output folder.
+    `passed_keys` reach the trainer. With `own_output` the user's arguments or file name the output folder.
     """
     recipe, trainer, world = profile.recipe, profile.trainer, resolved.world_size
     data: tuple[Word, ...] = trainer.data
@@ -63,7 +63,7 @@ def values(  # noqa: PLR0913 - each is a thing of its own
         **{name: getattr(recipe, name) for name in _PLAIN},
     }
     for name, value in from_recipe.items():
-        if value is None or PLACEHOLDERS[name] not in told:
+        if value is None or PLACEHOLDERS[name] not in passed_keys:
             from_recipe[name] = ""
     return {
         "output": "" if own_output else output,
@@ -83,13 +83,13 @@ def values(  # noqa: PLR0913 - each is a thing of its own
 
 def data_format(data: tuple[str, ...]) -> str:
     """Return the name that the library datasets has for the form of files, empty where they have none or several."""
-    found = {FORMATS.get(path.rpartition(".")[2].lower(), "") for path in data}
-    return found.pop() if len(found) == 1 else ""
+    formats = {FORMATS.get(path.rpartition(".")[2].lower(), "") for path in data}
+    return formats.pop() if len(formats) == 1 else ""
 
 
-def words(found: Mapping[str, Value]) -> dict[str, tuple[Word, ...]]:
+def words(values: Mapping[str, Value]) -> dict[str, tuple[Word, ...]]:
     """Return each placeholder's values as words: none where it is empty."""
-    return {name: _words(value) for name, value in found.items()}
+    return {name: _words(value) for name, value in values.items()}
 
 
 def _words(value: Value) -> tuple[Word, ...]:

@@ -40,7 +40,7 @@ choose() { # what attempt $attempt starts
     OMP_NUM_THREADS=16                       # processor cores shared among the processes
     CUDA_DEVICE_ORDER=PCI_BUS_ID             # numbers as nvidia-smi prints them, for tools that show any
     "CUDA_VISIBLE_DEVICES=$cards"            # the chosen cards by UUID, which is right under any order
-    TUI_TRAIN_BACKEND=gloo                   # has any script talk by Gloo, whatever it asks for
+    TUI_TRAIN_BACKEND=gloo                   # makes any script communicate over Gloo, whatever it asks for
     # one host: Gloo needs no other interface, and some host names resolve to none that works
     GLOO_SOCKET_IFNAME=lo
     # the allocator grows its blocks: less memory lost to fragmentation
