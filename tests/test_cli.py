@@ -20,7 +20,7 @@ from support import HOSTILE, SCRIPTS, facts, marked, until
 
 from tui_train import __main__, __version__, wizard
 from tui_train.cli import app as cli
-from tui_train.cli import runs
+from tui_train.cli import start, watch
 from tui_train.profile.fields import FIELDS
 from tui_train.runs import rundir
 from tui_train.runs.interrupts import Interrupts
@@ -529,21 +529,21 @@ def test_a_plan_of_another_shape_is_passed_over(mine, text):
 
 def test_following_keeps_two_points_however_many_there_were(monkeypatch, capsys):
     lines = [f"step {step}/500 | loss {step}.0 | tokens/s 1" for step in range(1, 501)]
-    monkeypatch.setattr(runs, "follow", lambda run, on_attempt: iter(lines))
-    monkeypatch.setattr(runs, "wait", lambda run: None)
-    progress, _ = runs._stream(rundir.RunDir(Path("/nowhere")))
+    monkeypatch.setattr(watch, "follow", lambda run, on_attempt: iter(lines))
+    monkeypatch.setattr(watch, "wait", lambda run: None)
+    progress, _ = watch.stream(rundir.RunDir(Path("/nowhere")))
     assert [point.step for point in progress.curve.points()] == [1, 500]
     assert capsys.readouterr().out.splitlines() == lines
 
 
 def test_a_lost_quickstart_has_no_duration(monkeypatch, capsys):
     run = rundir.RunDir(Path("/runs/one"))
-    monkeypatch.setattr(runs, "look", lambda profile: facts())
-    monkeypatch.setattr(runs, "submit", lambda *_: run)
+    monkeypatch.setattr(start, "look", lambda profile: facts())
+    monkeypatch.setattr(start, "submit", lambda *_: run)
     lost = Status(state="lost", started=1795226679.0)
-    monkeypatch.setattr(runs, "_stream", lambda run, ours: (Progress(), lost))
+    monkeypatch.setattr(start, "stream", lambda run, ours: (Progress(), lost))
     with pytest.raises(SystemExit) as ended:
-        runs.quickstart(())
+        start.quickstart(())
     assert ended.value.code == 137
     assert "4 lost" in capsys.readouterr().out.splitlines()
 
@@ -568,13 +568,13 @@ def test_ctrl_c_at_the_question_lets_the_run_go_on(monkeypatch, capsys):
     def asked(*_words, **_more):
         raise click.Abort
 
-    monkeypatch.setattr(runs.sys.stdin, "isatty", lambda: True, raising=False)
-    monkeypatch.setattr(runs.click, "prompt", asked)
-    monkeypatch.setattr(runs, "end", lambda _run: pytest.fail("it was stopped"))
+    monkeypatch.setattr(watch.sys.stdin, "isatty", lambda: True, raising=False)
+    monkeypatch.setattr(watch.click, "prompt", asked)
+    monkeypatch.setattr(watch, "end_run", lambda *_: pytest.fail("it was stopped"))
     with pytest.raises(SystemExit) as ended:
-        runs._interrupted(rundir.RunDir(Path("/runs/mine")))
+        watch.interrupted(rundir.RunDir(Path("/runs/mine")))
     assert ended.value.code == 0
-    assert "mine goes on. Watch it: tui-train attach mine" in capsys.readouterr().out
+    assert "mine continues. Watch it:" in capsys.readouterr().out
 
 
 def noting(number):
@@ -587,10 +587,10 @@ def noting(number):
 
 def test_ctrl_c_that_was_noted_while_a_run_started_asks_as_any_other(monkeypatch):
     asked = []
-    monkeypatch.setattr(runs, "_interrupted", asked.append)
-    monkeypatch.setattr(runs, "_stream", lambda run, ours: (Progress(), Status(state="stopped")))
+    monkeypatch.setattr(start, "interrupted", asked.append)
+    monkeypatch.setattr(start, "stream", lambda run, ours: (Progress(), Status(state="stopped")))
     run = rundir.RunDir(Path("/runs/mine"))
-    assert runs._keep(run, noting(signal.SIGINT))[1].state == "stopped"
+    assert start._keep(run, noting(signal.SIGINT))[1].state == "stopped"
     assert asked == [run]
 
 
@@ -601,9 +601,9 @@ def test_a_terminal_that_is_lost_when_a_run_has_started_ends_as_its_signal_says(
 
     interrupts = Interrupts()
     interrupts.number = number
-    monkeypatch.setattr(runs.click, "echo", lost)
+    monkeypatch.setattr(start.click, "echo", lost)
     with pytest.raises(SystemExit if number else OSError) as ended:
-        runs._watch(rundir.RunDir(Path("/runs/mine")), interrupts, detach=False)
+        start._watch(rundir.RunDir(Path("/runs/mine")), interrupts, detach=False)
     assert not number or ended.value.code == 129
 
 

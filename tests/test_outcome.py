@@ -14,7 +14,7 @@ import pytest
 import warm
 from support import SCRIPTS, bash, exported, facts, plain_environment, profile, stub, until
 
-from tui_train.cli import runs
+from tui_train.cli import watch as printed
 from tui_train.diagnose import Evidence, diagnose, of_run
 from tui_train.diagnose.reader import lines
 from tui_train.runs.follow import watch
@@ -258,7 +258,7 @@ def test_a_checkpoint_that_the_script_does_not_load_is_told_afterwards(tmp_path,
     assert (found.failure if found else None) == (None if loads else "resume_ignored")
     if not loads:
         assert "trainer.train(resume_from_checkpoint=training_args.resume_from_checkpoint)" in found.remedy
-        runs._explain(RunDir(run.path))
+        printed._explain(RunDir(run.path))
         assert "resume ignored" in capsys.readouterr().err
 
 

@@ -73,7 +73,7 @@ UNFORESEEN = re.compile(r"Traceback|tui-train: \w+Error:")
 # Each in a child of one process, which has imported what they need.
 FORKS = """
 import contextlib, io, json, os, signal, sys, time
-import tui_train.cli.app, tui_train.cli.plans, tui_train.cli.runs
+import tui_train.cli.app, tui_train.cli.plans, tui_train.cli.start
 from tui_train.__main__ import main
 for words in json.load(sys.stdin):
     read, write = os.pipe()

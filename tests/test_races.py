@@ -29,7 +29,7 @@ RUNNERS = 5
 # Commands of one process that has imported what they need: they begin together, and its locks are nobody else's.
 TOGETHER = """
 import json, os, sys
-import tui_train.cli.app, tui_train.cli.plans, tui_train.cli.runs, tui_train.workflow.session, tui_train.checks
+import tui_train.cli.app, tui_train.cli.plans, tui_train.cli.start, tui_train.workflow.session, tui_train.checks
 from tui_train.__main__ import main
 asked = json.load(sys.stdin)
 hold, release = os.pipe()

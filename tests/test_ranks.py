@@ -13,7 +13,7 @@ import warm
 from support import UUIDS, bash, exported, facts, plain_environment, profile
 
 import tui_train
-from tui_train.cli import runs
+from tui_train.cli import watch as printed
 from tui_train.diagnose import of_run
 from tui_train.facts import probe
 from tui_train.runs.follow import ranks, watch
@@ -234,7 +234,7 @@ def test_each_rank_of_a_group_shows_its_device_once(tmp_path, launcher, capsys):
     told = [*watch(run, lambda: False)][-1]
     assert [one.rank for one in told.ranks] == [0, 1]
     assert told.mismatch == ()
-    runs.logs(str(run.path), None, follow=False)
+    printed.logs(str(run.path), None, follow=False)
     assert capsys.readouterr().err == ""
 
 
@@ -246,7 +246,7 @@ def test_processes_that_do_not_know_each_other_are_found(tmp_path, capsys):
     told = [*watch(run, lambda: False)][-1]
     sentence = "the training sees 1 process, 2 were planned: the processes do not know each other"
     assert told.mismatch == (sentence,)
-    runs.logs(str(run.path), None, follow=False)
+    printed.logs(str(run.path), None, follow=False)
     assert capsys.readouterr().err == f"error: {sentence}\n"
     found = of_run(run)
     assert (found.failure, found.change) == ("not_distributed_silent", None)

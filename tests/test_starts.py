@@ -79,7 +79,7 @@ def claim(said):
             return "nothing"
         if "stopped" in line:
             return "ended"
-        if "runs. Watch it" in line or "goes on. Watch it" in line:
+        if "runs. Watch it" in line or "continues. Watch it" in line:
             return "trains"
     return ""
 

@@ -20,9 +20,9 @@ from tui_train.trainers import nemo
 
 
 def show_all() -> None:
-    """Print the sets that can be made, and every Python found with what it can train."""
-    click.echo(table([("set", "what it is for", "on disk"), *((s.name, s.about, s.size) for s in _sets())]))
-    click.echo("Make one: tui-train env create NAME\n")
+    """Print the package sets, and every Python found with what it can train."""
+    click.echo(table([("set", "purpose", "on disk"), *((s.name, s.about, s.size) for s in _sets())]))
+    click.echo("Create one: tui-train env create NAME\n")
     machine = probe.machine()
     rows: list[tuple[str, ...]] = [("Python", "version", "torch", "accelerate", "transformers", "cards", "NeMo", "")]
     for tool in probe.toolchains():
@@ -37,7 +37,7 @@ def _sets() -> list[environments.Set]:
 
 
 def _cards(tool: Toolchain, machine: Machine) -> str:
-    """Return for how many of the machine's cards a Python's torch has code."""
+    """Return how many of the machine's cards a Python's torch supports."""
     if tool.torch is None or not machine.gpus:
         return "-" if tool.torch is None else "none here"
     verdicts = judge(machine.gpus, tool, machine.driver_cuda)
@@ -45,18 +45,18 @@ def _cards(tool: Toolchain, machine: Machine) -> str:
 
 
 def _nemo(tool: Toolchain) -> str:
-    found = nemo.flavour(tool)
-    if found == "recipes":
+    flavour = nemo.flavour(tool)
+    if flavour == "recipes":
         return f"recipes ({visible(tool.packages['nemo_toolkit'])})"
-    if found == "bridge":
+    if flavour == "bridge":
         return f"Megatron-Bridge ({visible(tool.packages['megatron-bridge'])})"
-    if found == "automodel":
+    if flavour == "automodel":
         return f"AutoModel ({visible(tool.packages['nemo_automodel'])})"
     return visible(f"has {nemo.lacks(tool.packages)}") if set(nemo.packages()) & tool.packages.keys() else "-"
 
 
 class Where(NamedTuple):
-    """What the user said of a new environment: its folder, its Python, torch's index; empty is our choice."""
+    """The user's options for a new environment: folder, Python, index of torch; empty for the default."""
 
     path: Path | None
     python: str
@@ -64,57 +64,60 @@ class Where(NamedTuple):
 
 
 def create(name: str, where: Where, *, dry_run: bool, yes: bool) -> None:
-    """Show what will be installed and where, ask, install, and prove it."""
-    wanted = environments.find(name)
+    """Show what will be installed and where, ask, install, and check that it works."""
+    package_set = environments.find(name)
     path, python, index = where
     place = expanded(str(path)).absolute() if path else environments_folder() / name
     making.refuse_to_overwrite(place)
-    chosen = python or making.find_python(wanted)
-    if not making.fits(wanted, chosen):
-        message = f"{visible(chosen)} is no Python 3.{wanted.oldest} to 3.{wanted.newest}, which {name} needs"
+    chosen = python or making.find_python(package_set)
+    if not making.fits(package_set, chosen):
+        message = (
+            f"{visible(chosen)} is not a Python 3.{package_set.oldest} to 3.{package_set.newest}, which {name} needs"
+        )
         raise Unavailable(message, "Name another one: --python /path/to/python3")
     machine = probe.machine()
-    plan = making.making(wanted, place, chosen, making.build_for(machine, index), making.find_uv())
-    click.echo(f"{wanted.name}: {wanted.about}")
-    click.echo(f"into    {visible(str(place))}, {wanted.size}")
+    plan = making.making(package_set, place, chosen, making.build_for(machine, index), making.find_uv())
+    click.echo(f"{package_set.name}: {package_set.about}")
+    click.echo(f"into    {visible(str(place))}, {package_set.size}")
     click.echo(f"torch   {making.build_for(machine, index).why}")
-    click.echo(f"rest    {counted(_pins(wanted), 'exact version')} from {visible(str(wanted.lock))}\n")
+    click.echo(f"rest    {counted(_pins(package_set), 'exact version')} from {visible(str(package_set.lock))}\n")
     for command in plan.commands:
         click.echo(making.shown(command))
     if plan.variables:
-        # Not their values: an address may hold a password.
+        # Without their values: an address may contain a password.
         click.echo(f"uv gets pip's settings: {', '.join(plan.variables)}")
     if dry_run:
         return
     if not yes and not sys.stdin.isatty():
-        raise Unavailable("there is no terminal to ask on", "Add --yes to install without a question.")
+        raise Unavailable("no terminal to confirm on", "Add --yes to install without asking.")
     if not yes:
         click.confirm("\nInstall it?", abort=True)
     making.create(plan, machine, lambda line: click.echo(visible(line)))
-    click.echo(f"\nDone. It is listed on the Backend screen, or: --set trainer.python={visible(str(plan.python))}")
+    click.echo(f"\nDone. Choose it on the Backend screen, or with --set trainer.python={visible(str(plan.python))}")
 
 
-def _pins(wanted: environments.Set) -> int:
-    return sum("==" in line and not line.startswith("#") for line in wanted.lock.read_text("utf-8").splitlines())
+def _pins(package_set: environments.Set) -> int:
+    return sum("==" in line and not line.startswith("#") for line in package_set.lock.read_text("utf-8").splitlines())
 
 
 def list_recipes(python: str, *, as_json: bool) -> None:
-    """Print the recipes of the NeMo of a Python: the named one, or the first that has any."""
+    """Print the NeMo recipes of a Python: the given one, or the first that has any."""
     tools = [probe.toolchain(python)] if python else list(probe.toolchains())
     able = sorted((tool for tool in tools if nemo.flavour(tool) in {"recipes", "bridge"}), key=nemo.order)
     if not able:
-        seen = [f"{home(tool.python)} has {nemo.lacks(tool.packages) or 'AutoModel only'}" for tool in tools]
-        remedy = f"Make one: tui-train env create nemo. Or train in an image, {nemo.IMAGES}."
-        raise Unavailable(f"no Python here has NeMo recipes: {'; '.join(map(visible, seen))}", remedy)
-    asked = able[0].python
+        lacking = [f"{home(tool.python)} has {nemo.lacks(tool.packages) or 'AutoModel only'}" for tool in tools]
+        remedy = f"Create one: tui-train env create nemo. Or train in an image, {nemo.IMAGES}."
+        raise Unavailable(f"no Python here has NeMo recipes: {'; '.join(map(visible, lacking))}", remedy)
+    interpreter = able[0].python
     if not as_json:
-        click.echo(f"Asking {home(asked)} (about 15 s) …", err=True)
-    told = recipes(asked, nemo.flavour(able[0]))
-    if not told.tasks:
+        click.echo(f"Reading the recipes of {home(interpreter)} (about 15 s) …", err=True)
+    listing = recipes(interpreter, nemo.flavour(able[0]))
+    if not listing.tasks:
         raise Unavailable(
-            f"{visible(asked)} cannot be asked: {visible(told.problem)}", "Make one: tui-train env create nemo"
+            f"the recipes of {visible(interpreter)} cannot be read: {visible(listing.problem)}",
+            "Create one: tui-train env create nemo",
         )
     if as_json:
-        click.echo(json.dumps({"python": asked, "recipes": told.tasks}, indent=2))
+        click.echo(json.dumps({"python": interpreter, "recipes": listing.tasks}, indent=2))
     else:
-        click.echo(table([("recipe", "tasks"), *((name, " ".join(tasks)) for name, tasks in told.tasks.items())]))
+        click.echo(table([("recipe", "tasks"), *((name, " ".join(tasks)) for name, tasks in listing.tasks.items())]))

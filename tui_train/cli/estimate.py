@@ -1,4 +1,4 @@
-"""What `tui-train estimate` does: what a training's memory is predicted to be, and whether it fits."""
+"""What `tui-train estimate` does: estimates a training's memory, and whether it fits."""
 
 from typing import Any
 
@@ -11,57 +11,60 @@ from tui_train.cli.plans import edited, load, print_json
 from tui_train.memory import trace as traces
 from tui_train.memory.predict import Effect, Prediction, effects, predict
 from tui_train.memory.trace import Counted
+from tui_train.memory.types import Estimate
 from tui_train.resolve.resolve import Resolved, resolve
 from tui_train.workflow import show
 from tui_train.workflow.machines import Source, facts_for
 
 
-def estimate(reference: str, edits: tuple[str, ...], how: str, source: Source, *, as_json: bool) -> None:
-    """Print what each phase takes and whether it fits; `how` is "", "trace" or "measure"."""
+def estimate(reference: str, edits: tuple[str, ...], method: str, source: Source, *, as_json: bool) -> None:
+    """Print the memory of each phase and whether it fits; `method` is "", "trace" or "measure"."""
     profile = edited(load(reference), edits)
     facts = facts_for(profile, source)
     resolved = resolve(profile, facts)
-    found = predict(facts, resolved)
-    if found.estimate is None:
-        raise Unavailable(f"the memory cannot be estimated: {found.why_not}", "Change the profile, or measure a run.")
+    prediction = predict(facts, resolved)
+    if prediction.estimate is None:
+        raise Unavailable(
+            f"the memory cannot be estimated: {prediction.why_not}", "Change the profile, or measure a run."
+        )
     for finding in check(profile, facts):
         if finding.forbids:
             click.echo(show.finding(finding), err=True)
     changes = effects(facts, resolved)
     if not as_json:
-        click.echo("\n".join(_lines(found, changes)))
-    counted = count(found, resolved, how) if how else None
+        click.echo("\n".join(_lines(prediction, changes)))
+    counted = count(prediction, resolved, method) if method else None
     if as_json:
-        print_json(_data(found, changes, how, counted))
+        print_json(_data(prediction, changes, method, counted))
     elif counted:
-        click.echo("\n".join(_counted(how, counted)))
+        click.echo("\n".join(_counted(method, counted)))
 
 
-def count(found: Prediction, resolved: Resolved, how: str) -> Counted:
-    """Return what a child counts or measures; Unavailable says why it cannot."""
-    model, asked, tool = found.asked.model, found.asked.how, resolved.toolchain
-    if model is None or asked is None or tool is None:
+def count(prediction: Prediction, resolved: Resolved, method: str) -> Counted:
+    """Return what a child process traces or measures; Unavailable gives the reason where it cannot."""
+    model, settings, tool = prediction.asked.model, prediction.asked.how, resolved.toolchain
+    if model is None or settings is None or tool is None:
         raise Unavailable("no Python was found that could train", "Choose one (trainer.python).")
-    why = traces.uncovered(model, asked)
-    if how == "measure" and (asked.packed or asked.sharding not in {"", "ddp"}):
-        why = "two steps on one card say nothing of shared-out or packed weights"
-    if how == "measure" and found.band == "will not fit":
+    why = traces.uncovered(model, settings)
+    if method == "measure" and (settings.packed or settings.sharding not in {"", "ddp"}):
+        why = "two steps on one card do not show the memory of sharded or quantized weights"
+    if method == "measure" and prediction.band == "will not fit":
         why = "by the estimate two steps do not fit, and running out of memory may end other programs"
     if why:
-        raise Unavailable(f"it cannot be done: {why}", "Take the estimate, or start the training.")
-    question = traces.question(model, asked, found.asked.folder)
-    if how == "trace":
-        told = traces.trace(tool.python, question)
+        raise Unavailable(f"--{method} is not possible: {why}", "Use the estimate, or start the training.")
+    question = traces.question(model, settings, prediction.asked.folder)
+    if method == "trace":
+        counted = traces.trace(tool.python, question)
     else:
-        told = traces.measure(tool.python, question, resolved.gpus[0].uuid if resolved.gpus else "")
-    if told.problem:
-        raise Unavailable(f"the {how} did not come through: {visible(told.problem)}", "Take the estimate.")
-    return told
+        counted = traces.measure(tool.python, question, resolved.gpus[0].uuid if resolved.gpus else "")
+    if counted.problem:
+        raise Unavailable(f"--{method} failed: {visible(counted.problem)}", "Use the estimate.")
+    return counted
 
 
-def _lines(found: Prediction, changes: tuple[Effect, ...]) -> list[str]:
+def _lines(prediction: Prediction, changes: tuple[Effect, ...]) -> list[str]:
     """Return the table of phases, the peak, the verdicts and the changes."""
-    estimate, model = found.estimate, found.asked.model
+    estimate, model = prediction.estimate, prediction.asked.model
     if estimate is None or model is None:
         return []
     names = tuple(dict.fromkeys(name for phase in estimate.phases for name, _ in phase.parts))
@@ -69,14 +72,14 @@ def _lines(found: Prediction, changes: tuple[Effect, ...]) -> list[str]:
     for name in names:
         parts = (dict(phase.parts).get(name) for phase in estimate.phases)
         rows.append((name, *(f"{part / 2**30:.2f}" if part else "-" for part in parts)))
-    rows.append(("in all", *(f"{phase.total / 2**30:.2f}" for phase in estimate.phases)))
+    rows.append(("total", *(f"{phase.total / 2**30:.2f}" for phase in estimate.phases)))
     peak, error = estimate.peak, estimate.error
     lines = [
-        f"{visible(model.name)}: {estimate.parameters / 1e6:,.1f} M parameters, {estimate.trained / 1e6:,.1f} M learn",
-        *_training(found),
+        f"{visible(model.name)}: {estimate.parameters / 1e6:,.1f} M parameters, {_trained(estimate)}",
+        *_training(prediction),
     ]
     lines += ["", table(rows), "", f"Estimated: at most {size(peak.total)} of tensors (±{error:.0%}), in: {peak.name}."]
-    for place, verdict in found.places:
+    for place, verdict in prediction.places:
         lines.append(f"{visible(place.name)}: {verdict.band} ({size(verdict.left)} left for tensors)")
     lines += [f"Not modelled: {visible(words)}." for words in estimate.caveats]
     if changes:
@@ -85,15 +88,19 @@ def _lines(found: Prediction, changes: tuple[Effect, ...]) -> list[str]:
     return lines
 
 
-def _training(found: Prediction) -> list[str]:
-    """Return what the sums are of, in one line."""
-    how = found.asked.how
-    if how is None:
+def _trained(estimate: Estimate) -> str:
+    return f"{estimate.trained / 1e6:,.1f} M trained"
+
+
+def _training(prediction: Prediction) -> list[str]:
+    """Return the settings that the estimate is for, in one line."""
+    settings = prediction.asked.how
+    if settings is None:
         return []
-    packed = f", others packed ({how.packed})" if how.packed else ""
-    computed = f", computed in {how.autocast}" if how.autocast else ""
-    batch = f"micro batch {how.micro_batch} x {how.sequence_length} tokens"
-    return [f"{batch}, weights in {how.weights}{packed}{computed}, optimizer {how.optimizer}"]
+    packed = f", others quantized ({settings.packed})" if settings.packed else ""
+    computed = f", computed in {settings.autocast}" if settings.autocast else ""
+    batch = f"micro batch {settings.micro_batch} x {settings.sequence_length} tokens"
+    return [f"{batch}, weights in {settings.weights}{packed}{computed}, optimizer {settings.optimizer}"]
 
 
 def _short(name: str) -> str:
@@ -104,29 +111,29 @@ def _signed(count: int) -> str:
     return f"{'+' if count > 0 else '-'}{size(abs(count))}"
 
 
-def _counted(how: str, told: Counted) -> list[str]:
-    name, most = told.peak
-    if how == "trace":
+def _counted(method: str, counted: Counted) -> list[str]:
+    name, most = counted.peak
+    if method == "trace":
         return ["", f"Traced with fake tensors: at most {size(most)} (±{traces.ERROR:.0%}), in: {name}."]
-    lines = ["", f"Measured in two steps on {visible(told.device)}: at most {size(most)} allocated, in: {name}."]
-    if told.reserved:
-        lines.append(f"The allocator reserved {size(told.reserved)}; the card has {size(told.used)} in use.")
+    lines = ["", f"Measured in two steps on {visible(counted.device)}: at most {size(most)} allocated, in: {name}."]
+    if counted.reserved:
+        lines.append(f"The allocator reserved {size(counted.reserved)}; the card has {size(counted.used)} in use.")
     return lines
 
 
-def _data(found: Prediction, changes: tuple[Effect, ...], how: str, told: Counted | None) -> dict[str, Any]:
-    estimate = found.estimate
+def _data(prediction: Prediction, changes: tuple[Effect, ...], method: str, counted: Counted | None) -> dict[str, Any]:
+    estimate = prediction.estimate
     if estimate is None:
         return {}
     data: dict[str, Any] = {
-        "model": found.asked.model,
-        "how": found.asked.how,
+        "model": prediction.asked.model,
+        "how": prediction.asked.how,
         "phases": {phase.name: {**dict(phase.parts), "total": phase.total} for phase in estimate.phases},
         "peak": {"phase": estimate.peak.name, "bytes": estimate.peak.total, "error": estimate.error},
         "not_modelled": estimate.caveats,
         "verdicts": [
             {"place": place.name, "free": place.free, "left": verdict.left, "verdict": verdict.band}
-            for place, verdict in found.places
+            for place, verdict in prediction.places
         ],
         "changes": [
             {
@@ -138,4 +145,4 @@ def _data(found: Prediction, changes: tuple[Effect, ...], how: str, told: Counte
             for each in changes
         ],
     }
-    return data | ({how: told} if told else {})
+    return data | ({method: counted} if counted else {})

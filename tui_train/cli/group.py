@@ -1,4 +1,4 @@
-"""The command line: every wizard feature without a terminal UI. EXIT_CODES is the one table of exit codes."""
+"""The command line: every wizard feature without a terminal UI. EXIT_CODES is the table of exit codes."""
 
 import functools
 import os
@@ -11,11 +11,12 @@ import click
 
 from tui_train import __version__
 from tui_train.base.errors import BadInput, CannotWrite, NotFound, TuiTrainError, Unavailable
+from tui_train.supervisor.refused import BUSY
 
 if TYPE_CHECKING:
     from tui_train.workflow.machines import Source
 
-# Of click it is 2, which a training may end with.
+# Click's own code is 2, which a training may end with.
 _WRONG_USAGE = 64
 EXIT_CODES = (
     (0, "done"),
@@ -25,9 +26,10 @@ EXIT_CODES = (
     (Unavailable.exit_code, "the machine lacks something, or the plan cannot run here"),
     (TuiTrainError.exit_code, "a fault of this program"),
     (CannotWrite.exit_code, "a file cannot be written, or would be overwritten"),
+    (BUSY, "the run, its folder or its port is in use (launch.sh)"),
     (129, "ended by a lost terminal (SIGHUP)"),
     (130, "ended by Ctrl-C"),
-    (137, "the run was lost: what started it was killed"),
+    (137, "the run was lost: its supervisor was killed"),
     (143, "the run was stopped, or the command ended by SIGTERM"),
 )
 
@@ -43,10 +45,10 @@ JSON = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 
 
 class _Commands(click.Group):
-    """Commands that end as EXIT_CODES says, where click has codes of its own."""
+    """Commands with the exit codes of EXIT_CODES instead of click's."""
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """List the commands with their whole sentences, which click cuts."""
+        """List the commands with their full sentences, which click truncates."""
         del ctx
         rows = [(name, command.get_short_help_str(limit=200)) for name, command in sorted(self.commands.items())]
         with formatter.section("Commands"):
@@ -58,14 +60,14 @@ class _Commands(click.Group):
         except click.NoSuchOption as error:
             from tui_train.profile.fields import similar_key
 
-            # A key of a profile is no option of its own.
+            # A key of a profile given as an option.
             key = similar_key(error.option_name.lstrip("-"))
-            takes_keys = error.ctx and any("--set" in one.opts for one in error.ctx.command.params)
+            takes_keys = error.ctx and any("--set" in parameter.opts for parameter in error.ctx.command.params)
             if not key or not takes_keys:
                 raise
             raise click.UsageError(f"{error.message} Did you mean --set {key}=VALUE?", error.ctx) from None
         except BrokenPipeError:
-            # The reader is gone, `| head` for one: nobody is left to tell.
+            # The reader is gone, as with `| head`.
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             ctx.exit(0)
         except (KeyboardInterrupt, click.Abort):
@@ -77,7 +79,7 @@ def elsewhere(command: Callable[..., None]) -> Callable[..., None]:
     """Add the options that name another machine, which become the one argument `source`."""
 
     @click.option("--machine", metavar="FILE", type=FILE, help="For the machine in that file (`facts --save`).")
-    @click.option("--host", metavar="NAME", default=None, help="For another host, asked over ssh.")
+    @click.option("--host", metavar="NAME", default=None, help="For another host, read over ssh.")
     @functools.wraps(command)
     def wrapped(*arguments: Any, machine: Path | None, host: str | None, **options: Any) -> None:
         command(*arguments, source=source_of(machine, host), **options)
@@ -86,13 +88,13 @@ def elsewhere(command: Callable[..., None]) -> Callable[..., None]:
 
 
 def source_of(machine: Path | None, host: str | None, toolchain: Path | None = None) -> "Source":
-    """Return the machine that options name; UsageError where they name two, or none that can be."""
+    """Return the machine that options name; UsageError where they name two, or an invalid host."""
     from tui_train.workflow.machines import Source
 
     if machine and host is not None:
         raise click.UsageError("--machine and --host exclude each other.")
     if host is not None and (not host or host.startswith("-")):
-        raise click.UsageError("--host wants the name of a host.")
+        raise click.UsageError("--host needs the name of a host.")
     return Source(machine, toolchain, host or "")
 
 

@@ -1,4 +1,4 @@
-"""What `tui-train nemo` does: data of text, a checkpoint of a Hugging Face folder, and a folder of a checkpoint."""
+"""What `tui-train nemo` does: prepares text as data, and converts models to NeMo checkpoints and back."""
 
 import shlex
 import sys
@@ -16,53 +16,53 @@ _FEW = 20
 
 
 def prepare(data: Data, python: str, *, force: bool) -> None:
-    """Prepare data, with a line about how far it is, and say what to name in a profile."""
+    """Prepare data, show the progress, and print the edits that train on it."""
     interpreter = nemo_files.python(python)
     click.echo(f"Preparing with {home(interpreter)} …", err=True)
     terminal = sys.stderr.isatty()
 
-    def say(told: Progress) -> None:
-        line = f"{told.split}: {progress(told)}"
+    def say(now: Progress) -> None:
+        line = f"{now.split}: {progress(now)}"
         click.echo(f"\r\x1b[K{line}" if terminal else line, nl=not terminal, err=True)
 
-    told = nemo_files.prepare(data, interpreter, say, force=force)
+    result = nemo_files.prepare(data, interpreter, say, force=force)
     if terminal:
         click.echo(err=True)
-    counts = told.finished if isinstance(told.finished, dict) else {}
-    made = nemo_files.outputs(data)
-    for name, path in made.items():
+    counts = result.finished if isinstance(result.finished, dict) else {}
+    outputs = nemo_files.outputs(data)
+    for name, path in outputs.items():
         has = counts.get(name, {})
         tokens = counted(has.get("tokens", 0), "token")
         click.echo(f"{visible(str(path))}: {counted(has.get('documents', 0), 'document')}, {tokens}")
     keys = {"train": "trainer.data", "validation": "trainer.validation_data", "test": "trainer.test_data"}
-    words = [f"--set {keys[name]}={visible(_typed(path))}" for name, path in made.items()]
+    words = [f"--set {keys[name]}={visible(_typed(path))}" for name, path in outputs.items()]
     click.echo(f"\nTrain on it: {' '.join(words)} --set nemo.tokenizer={visible(shlex.quote(str(data.tokenizer)))}")
     few = counts.get("train", {}).get("documents", 0) < _FEW
-    if few and "validation" not in made:
+    if few and "validation" not in outputs:
         click.echo(
-            f"warning: fewer than {_FEW} documents: NeMo cannot take some for validation and test. Name files for these"
-            " (--validation, --test), or divide documents by blank lines.",
+            f"warning: fewer than {_FEW} documents: too few for NeMo to split off validation and test. Name files for"
+            " these (--validation, --test), or separate documents with blank lines.",
             err=True,
         )
 
 
 def _typed(path: Path) -> str:
-    """Return a path as a shell hands it to a list of paths, which is split as by a shell once more."""
+    """Return a path quoted twice: for the shell, and for the list of paths, which is split like a shell's words."""
     return shlex.quote(shlex.quote(str(path)))
 
 
-def progress(told: Progress) -> str:
-    """Return in words how far it is."""
-    share = 100 * told.done // told.total if told.total else 100
-    return f"{share} %, {counted(told.documents, 'document')}, {counted(told.tokens, 'token')}"
+def progress(now: Progress) -> str:
+    """Return how far a preparation is: percent, documents, tokens."""
+    share = 100 * now.done // now.total if now.total else 100
+    return f"{share} %, {counted(now.documents, 'document')}, {counted(now.tokens, 'token')}"
 
 
 def convert(what: str, source: Path, target: Path, python: str) -> None:
-    """Convert a model, and say what to name in a profile."""
+    """Convert a model, and print the edits that train it."""
     interpreter = nemo_files.python(python)
     click.echo(f"Converting with the NeMo of {home(interpreter)}: about a minute, more for a large model …", err=True)
     nemo_files.convert(what, source, target, interpreter)
-    click.echo(f"{visible(str(target))} is written")
+    click.echo(f"Written to {visible(str(target))}")
     if what == "import":
         click.echo(f"Finetune it: --set nemo.task=finetune --set trainer.model={visible(shlex.quote(str(target)))}")
 

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 @JSON
 @click.option("--save", metavar="FILE", type=FILE, help="Write a machine file that a bug report can carry.")
 @click.option("--machine", metavar="FILE", type=FILE, help="Show the machine in that file, not this one.")
-@click.option("--host", metavar="NAME", default=None, help="Show another host, asked over ssh.")
+@click.option("--host", metavar="NAME", default=None, help="Show another host, read over ssh.")
 @click.option(
     "--toolchain",
     metavar="FILE",
@@ -35,7 +35,7 @@ def facts(*, as_json: bool, save: Path | None, machine: Path | None, host: str |
 @SET
 @elsewhere
 def plan(profile: str, edits: tuple[str, ...], source: "Source", *, as_json: bool) -> None:
-    """Print what a profile would start, and what is wrong with it."""
+    """Print what a profile would start, and its problems."""
     from tui_train.cli import plans
 
     plans.plan(profile, edits, source, as_json=as_json)
@@ -43,9 +43,7 @@ def plan(profile: str, edits: tuple[str, ...], source: "Source", *, as_json: boo
 
 @cli.command()
 @click.argument("profile")
-@click.option(
-    "--trace", is_flag=True, help="Count it with the model's own code and fake tensors: some seconds, no GPU."
-)
+@click.option("--trace", is_flag=True, help="Trace the model's own code with fake tensors: some seconds, no GPU.")
 @click.option("--measure", is_flag=True, help="Take two real steps with random weights.")
 @JSON
 @SET
@@ -53,15 +51,15 @@ def plan(profile: str, edits: tuple[str, ...], source: "Source", *, as_json: boo
 def estimate(  # noqa: PLR0913 - one for each option
     profile: str, edits: tuple[str, ...], source: "Source", *, trace: bool, measure: bool, as_json: bool
 ) -> None:
-    """Print what memory a profile's training will take, by phase, and whether it fits."""
+    """Estimate a training's memory by phase, and whether it fits."""
     from tui_train.cli import estimate
 
     if trace and measure:
         raise click.UsageError("--trace and --measure exclude each other.")
-    how = "trace" if trace else "measure" if measure else ""
-    if how and (source.machine or source.host):
-        raise click.UsageError(f"--{how} runs on this machine: it says nothing of another one.")
-    estimate.estimate(profile, edits, how, source, as_json=as_json)
+    method = "trace" if trace else "measure" if measure else ""
+    if method and (source.machine or source.host):
+        raise click.UsageError(f"--{method} runs on this machine and cannot be combined with --machine or --host.")
+    estimate.estimate(profile, edits, method, source, as_json=as_json)
 
 
 @cli.command()
@@ -71,10 +69,10 @@ def estimate(  # noqa: PLR0913 - one for each option
     "precisions",
     multiple=True,
     type=click.Choice(["fp32", "bf16", "fp16"]),
-    help="Try this precision as well: it changes what is learned a little.",
+    help="Try this precision as well; it changes the result slightly.",
 )
 @click.option(
-    "--seconds", type=click.IntRange(5, 3600), default=180, show_default=True, help="What a trial may take at most."
+    "--seconds", type=click.IntRange(5, 3600), default=180, show_default=True, help="Time limit of each trial."
 )
 @click.option("--dry-run", is_flag=True, help="Show what would be tried, and try nothing.")
 @JSON
@@ -97,7 +95,7 @@ def tune(  # noqa: PLR0913 - one for each option
         tune.dry_run(profile, edits, precisions, source, as_json=as_json)
         return
     if source.machine or source.host:
-        raise click.UsageError("trials run on this machine: for another one there is only --dry-run.")
+        raise click.UsageError("trials run on this machine: with --machine or --host add --dry-run.")
     tune.run(profile, edits, precisions, seconds, as_json=as_json)
 
 
@@ -116,11 +114,11 @@ def export(profile: str, folder: Path, edits: tuple[str, ...], source: "Source",
 
 @cli.command()
 @click.argument("image")
-@click.option("--engine", type=click.Choice(["docker", "podman", "apptainer"]), help="Ask this engine for it.")
-@click.option("--recipe", metavar="NAME", default="", help="See whether NeMo's recipe is in it, such as qwen25_500m.")
+@click.option("--engine", type=click.Choice(["docker", "podman", "apptainer"]), help="Use this engine.")
+@click.option("--recipe", metavar="NAME", default="", help="Check for this NeMo recipe, such as qwen25_500m.")
 @JSON
 def image(image: str, engine: str | None, recipe: str, *, as_json: bool) -> None:
-    """Print what IMAGE holds, and whether the cards are seen inside; it is never fetched."""
+    """Print what IMAGE contains, and whether it sees the cards; it is never pulled."""
     from tui_train.cli import plans
 
     plans.image(image, engine or "", recipe, as_json=as_json)
@@ -137,7 +135,7 @@ def profiles(*, as_json: bool) -> None:
 
 @cli.command()
 @click.argument("name")
-@click.option("--like", metavar="PROFILE", default="quickstart", help="Begin with the values of this one.")
+@click.option("--like", metavar="PROFILE", default="quickstart", help="Start from the values of this profile.")
 @click.option("--force", is_flag=True, help="Replace a saved profile of that name.")
 @SET
 def new(name: str, like: str, edits: tuple[str, ...], *, force: bool) -> None:
@@ -159,11 +157,11 @@ def keys() -> None:
 @click.argument("name", required=False)
 @JSON
 def presets(name: str | None, *, as_json: bool) -> None:
-    """List the presets and what they pass to a script; with NAME, print that one as a start for your own."""
+    """List the presets and what they pass to a script; with NAME, print that preset as a template."""
     from tui_train.cli import presets
 
     if name and as_json:
-        raise click.UsageError("--json is for the list, a preset is TOML: they exclude each other.")
+        raise click.UsageError("NAME and --json exclude each other: a preset is printed as TOML.")
     if name:
         presets.text(name)
     else:
@@ -171,7 +169,7 @@ def presets(name: str | None, *, as_json: bool) -> None:
 
 
 @cli.command()
-@click.option("--python", metavar="PATH", default="", help="Ask this Python; else the first with NeMo.")
+@click.option("--python", metavar="PATH", default="", help="Use this Python; else the first with NeMo.")
 @JSON
 def recipes(python: str, *, as_json: bool) -> None:
     """List the NeMo recipes that a Python has."""

@@ -1,4 +1,4 @@
-"""What the command line's commands do; each prints its result and ends with the exit code in cli.EXIT_CODES."""
+"""What the commands about machines, profiles and plans do; exit codes are in group.EXIT_CODES."""
 
 import re
 import shlex
@@ -32,34 +32,34 @@ from tui_train.workflow.machines import Source
 from tui_train.workflow.validate import shown, validate
 
 _MOST_CHANGES = 5
-# JSON may carry these as they are, and a terminal would obey them; a line break only ever stands between values.
+# JSON allows these, but a terminal would interpret them; a line break occurs only between values.
 _CONTROL = re.compile(r"[\x00-\x09\x0b-\x1f\x7f-\x9f\u200b-\u200f\u2028-\u202e\u2066-\u2069\ufeff]")
 
 
-class Mended(NamedTuple):
-    """An error, and the change that was made for it."""
+class Fixed(NamedTuple):
+    """An error, and the change that fixes it."""
 
     finding: Finding
     change: Change
 
 
 def facts(*, as_json: bool, source: Source, save: Path | None) -> None:
-    """Print the facts, and save them where that is wanted."""
+    """Print the facts of a machine, and write them to `save`, if given."""
     if save:
         saved.refuse_to_overwrite(save)
-    found, toolchain = machines.facts_from(source)
+    machine_facts, toolchain = machines.facts_from(source)
     if as_json:
-        print_json(machines.as_data(found, toolchain))
+        print_json(machines.as_data(machine_facts, toolchain))
     else:
-        verdicts = judge(found.machine.gpus, toolchain, found.machine.driver_cuda)
-        click.echo(show.facts(found, toolchain, recommended(found.machine.gpus, verdicts)))
+        verdicts = judge(machine_facts.machine.gpus, toolchain, machine_facts.machine.driver_cuda)
+        click.echo(show.facts(machine_facts, toolchain, recommended(machine_facts.machine.gpus, verdicts)))
     if save:
-        saved.save(save, found)
+        saved.save(save, machine_facts)
         click.echo(f"saved {visible(str(save))}, without names of users, hosts and home folders", err=as_json)
 
 
 def plan(reference: str, edits: tuple[str, ...], source: Source, *, as_json: bool) -> None:
-    """Print the plan of a profile and its findings; errors among them go to stderr and end it."""
+    """Print the plan of a profile, its findings on stderr; exits where an error forbids a plan."""
     prepared = prepare(profile := edited(load(reference), edits), machines.facts_for(profile, source))
     if as_json:
         print_json(_plan_data(prepared))
@@ -73,7 +73,7 @@ def plan(reference: str, edits: tuple[str, ...], source: Source, *, as_json: boo
 def export(reference: str, folder: Path, edits: tuple[str, ...], source: Source, *, force: bool) -> None:
     """Write the files of a profile's plan to a folder."""
     prepared = prepare(profile := edited(load(reference), edits), machines.facts_for(profile, source))
-    made = require(prepared)
+    made_plan = require(prepared)
     target = expanded(str(folder)).absolute()
     paths = rundir.export(target, prepared.files, overwrite=force)
     for file in listed(prepared.files):
@@ -82,51 +82,51 @@ def export(reference: str, folder: Path, edits: tuple[str, ...], source: Source,
     if source.machine or source.host:
         click.echo(f"Copy {visible(str(target))} to {visible(source.host or 'that machine')}.")
         script = "launch.sh"
-    click.echo(f"Run it with: bash {script}" + (" --node-rank=N" if made.nodes > 1 else ""))
-    show_machines(made)
+    click.echo(f"Run it with: bash {script}" + (" --node-rank=N" if made_plan.nodes > 1 else ""))
+    show_machines(made_plan)
 
 
-def show_machines(made: Plan) -> None:
-    """Say what has to be done on the other machines, where there are any."""
-    if made.nodes > 1:
-        click.echo("\n".join(made.notes))
+def show_machines(made_plan: Plan) -> None:
+    """Print what to do on the other machines, if there are any."""
+    if made_plan.nodes > 1:
+        click.echo("\n".join(made_plan.notes))
 
 
 def image(name: str, engine: str, recipe: str, *, as_json: bool) -> None:
-    """Print what an image holds, and end with an error where it cannot train."""
+    """Print what an image contains; exits with an error where it cannot train."""
     engine = engine or images.engine_of(name, images.engines())
     machine = probe.machine()
-    known = images.image(engine, name)
-    verdicts = judge(machine.gpus, known.toolchain, machine.driver_cuda)
-    found = validate(engine, name, recommended(machine.gpus, verdicts), recipe)
+    content = images.image(engine, name)
+    verdicts = judge(machine.gpus, content.toolchain, machine.driver_cuda)
+    validation = validate(engine, name, recommended(machine.gpus, verdicts), recipe)
     if as_json:
-        print_json(msgspec.to_builtins(found))
+        print_json(msgspec.to_builtins(validation))
     else:
-        click.echo(shown(found))
-    if found.wrong:
+        click.echo(shown(validation))
+    if validation.wrong:
         sys.exit(Unavailable.exit_code)
 
 
 def profiles(*, as_json: bool) -> None:
-    """List the saved profiles."""
-    known = [{"name": name, "path": str(store.path_of(name))} for name in store.names()]
+    """Print the saved profiles with their paths."""
+    rows = [{"name": name, "path": str(store.path_of(name))} for name in store.names()]
     if as_json:
-        print_json(known)
+        print_json(rows)
     else:
         click.echo(
-            "\n".join(f"{visible(row['name'])}  {visible(row['path'])}" for row in known)
-            or "No profiles yet: tui-train new NAME"
+            "\n".join(f"{visible(row['name'])}  {visible(row['path'])}" for row in rows)
+            or "No profiles yet. Save one: tui-train new NAME"
         )
 
 
 def new(name: str, like: str, edits: tuple[str, ...], *, force: bool) -> None:
-    """Save a profile."""
+    """Save the profile `like` with edits under a new name."""
     profile = edited(fields.put(load(like), "name", name), edits)
     click.echo(f"saved {visible(str(store.save(profile, overwrite=force)))}")
 
 
 def keys() -> None:
-    """List the keys."""
+    """Print the keys of a profile with their meaning and default."""
     default, ours = Profile(), presets()["builtin"].own
     rows = []
     for row in fields.FIELDS.values():
@@ -138,7 +138,7 @@ def keys() -> None:
 
 
 def load(reference: str) -> Profile:
-    """Return a profile by name or path; `quickstart` is there without being saved."""
+    """Return a profile by name or path; `quickstart` needs no saved file."""
     if reference == "quickstart" and reference not in store.names():
         return Profile()
     return store.load(reference)
@@ -154,7 +154,7 @@ def edited(profile: Profile, edits: tuple[str, ...]) -> Profile:
         value = fields.parse(row, text)
         before = fields.get(profile, key)
         if isinstance(value, dict) and isinstance(before, dict) and value:
-            # Each NAME=VALUE is a value of its own; an empty text takes all of them away.
+            # NAME=VALUE adds to the others; an empty text removes all.
             value = {**before, **value}
         profile = fields.put(profile, key, value)
     store.check_preset(profile)
@@ -162,7 +162,7 @@ def edited(profile: Profile, edits: tuple[str, ...]) -> Profile:
 
 
 def require(prepared: Prepared, *, starts: bool = False) -> Plan:
-    """Return the plan, after printing the findings to stderr; ends where one forbids it, or its start if wanted."""
+    """Return the plan, after printing the findings to stderr; exits where one forbids the plan, or its start."""
     for finding in prepared.findings:
         click.echo(show.finding(finding), err=True)
     if prepared.plan is None or (starts and any(finding.level == "error" for finding in prepared.findings)):
@@ -170,22 +170,24 @@ def require(prepared: Prepared, *, starts: bool = False) -> Plan:
     return prepared.plan
 
 
-def mended(profile: Profile, found: Facts, edits: tuple[str, ...]) -> tuple[Profile, tuple[Mended, ...]]:
-    """Make the changes that errors offer, and return them: defaults that do not fit this machine are our own.
+def fixed(profile: Profile, facts_here: Facts, edits: tuple[str, ...]) -> tuple[Profile, tuple[Fixed, ...]]:
+    """Apply the changes that errors offer, for defaults that do not fit this machine; return them.
 
-    What the user's `edits` set is never changed.
+    Keys that the user's `edits` set are never changed.
     """
     chosen = {edit.partition("=")[0] for edit in edits}
-    made: list[Mended] = []
+    fixes: list[Fixed] = []
     for _ in range(_MOST_CHANGES):
-        offers = (Mended(finding, finding.change) for finding in check(profile, found) if finding.change)
-        ours = (one for one in offers if one.finding.level == "error" and chosen.isdisjoint(dict(one.change.edits)))
-        one = next(ours, None)
-        if one is None:
+        offered = (Fixed(finding, finding.change) for finding in check(profile, facts_here) if finding.change)
+        own_fixes = (
+            fix for fix in offered if fix.finding.level == "error" and chosen.isdisjoint(dict(fix.change.edits))
+        )
+        fix = next(own_fixes, None)
+        if fix is None:
             break
-        made.append(one)
-        profile = apply(one.change, profile)
-    return profile, tuple(made)
+        fixes.append(fix)
+        profile = apply(fix.change, profile)
+    return profile, tuple(fixes)
 
 
 def _refusal(prepared: Prepared) -> int:
@@ -194,26 +196,26 @@ def _refusal(prepared: Prepared) -> int:
 
 
 def _plan_data(prepared: Prepared) -> dict[str, Any]:
-    made = prepared.plan
+    made_plan = prepared.plan
     data: dict[str, Any] = {"findings": msgspec.to_builtins(prepared.findings), "plan": None, "files": {}}
-    if made:
-        data["plan"] = msgspec.to_builtins(made)
-        for attempt, told in zip(made.attempts, data["plan"]["attempts"], strict=True):
-            told["argv"] = _words(made, attempt)
-        # The supervisor is the same in every run, and long; its modules are told by what they are for.
+    if made_plan:
+        data["plan"] = msgspec.to_builtins(made_plan)
+        for attempt, attempt_data in zip(made_plan.attempts, data["plan"]["attempts"], strict=True):
+            attempt_data["argv"] = _words(made_plan, attempt)
+        # The supervisor is the same in every run, and long: its files are left out.
         data["files"] = {file.path: file.text for file in listed(prepared.files)}
     return data
 
 
-def _words(made: Plan, attempt: Attempt) -> list[str]:
-    """Return an attempt's words; what only the running script knows stands as $NAME."""
-    if made.container is None:
+def _words(made_plan: Plan, attempt: Attempt) -> list[str]:
+    """Return an attempt's words; values known only while it runs are $NAME."""
+    if made_plan.container is None:
         return argv(attempt.command, "$RUN_DIR")
-    return container.words(made.container, attempt.command, {name: f"${name}" for name in VARIABLES})
+    return container.words(made_plan.container, attempt.command, {name: f"${name}" for name in VARIABLES})
 
 
 def print_json(value: Any) -> None:
-    """Print a value as JSON that a terminal shows as it is."""
+    """Print a value as JSON without control characters."""
     try:
         text = msgspec.json.format(msgspec.json.encode(value), indent=2).decode()
     except UnicodeEncodeError as error:

@@ -1,4 +1,4 @@
-"""What `tui-train presets` does: the list of presets with what they take, or the text of one."""
+"""What `tui-train presets` does: lists presets with what they take, or prints the text of one."""
 
 from typing import Any
 
@@ -15,33 +15,33 @@ from tui_train.presets.own import MOST, own_presets
 
 
 def show_all(*, as_json: bool) -> None:
-    """Print all presets, the user's own after the shipped; those that cannot be used go to stderr with the reason."""
-    mine = own_presets()
-    usable = {name: found.preset for name, found in mine.items() if found.preset}
+    """Print all presets, the user's own last; those that cannot be used go to stderr with the reason."""
+    own = own_presets()
+    usable = {name: preset.preset for name, preset in own.items() if preset.preset}
     if as_json:
-        data = [_data(name, found, "") for name, found in presets().items()]
-        data += [_own_data(name, found) for name, found in mine.items()]
+        data = [_data(name, preset, "") for name, preset in presets().items()]
+        data += [_own_data(name, preset) for name, preset in own.items()]
         click.echo(msgspec.json.format(msgspec.json.encode(data), indent=2).decode())
         return
     rows = []
-    for name, found in {**presets(), **usable}.items():
+    for name, preset in {**presets(), **usable}.items():
         starts = (
-            "this program's own"
+            "the built-in trainer"
             if name == "builtin"
-            else f"python -m {found.module}"
-            if found.module
+            else f"python -m {preset.module}"
+            if preset.module
             else "your script"
         )
-        recipe = ", ".join(_keys(found)) or "what you type"
-        resumes = "resumes" if found.checkpoints else "does not resume"
+        recipe = ", ".join(_keys(preset)) or "your arguments"
+        resumes = "resumes" if preset.checkpoints else "does not resume"
         rows.append((visible(name), f"Starts {visible(starts)}, {resumes}. Takes: {recipe}."))
     click.echo(listed(rows))
     click.echo(
-        f"\nYour own: {home(str(presets_folder()))}/NAME.toml; `tui-train presets NAME` prints one to begin with."
+        f"\nYour own: {home(str(presets_folder()))}/NAME.toml; `tui-train presets NAME` prints one as a template."
     )
-    for one in mine.values():
-        if one.problem:
-            click.echo(f"not used: {visible(one.problem)}", err=True)
+    for own_preset in own.values():
+        if own_preset.problem:
+            click.echo(f"not used: {visible(own_preset.problem)}", err=True)
 
 
 def text(name: str) -> None:
@@ -49,35 +49,35 @@ def text(name: str) -> None:
     if name in texts():
         click.echo(texts()[name], nl=False)
         return
-    found = own_presets().get(name)
-    if found is None:
-        known = ", ".join([*presets(), *own_presets()])
-        raise NotFound(f"there is no preset {visible(name)}", f"Known are: {visible(known)}.")
+    own_preset = own_presets().get(name)
+    if own_preset is None:
+        names = ", ".join([*presets(), *own_presets()])
+        raise NotFound(f"no preset {visible(name)}", f"Known presets: {visible(names)}.")
     try:
-        lines = read_regular(found.path, MOST).decode("utf-8", "replace").splitlines()
+        lines = read_regular(own_preset.path, MOST).decode("utf-8", "replace").splitlines()
     except OSError as error:
-        raise BadInput(f"cannot read {home(found.path)}: {reason(error)}", "Give a TOML file there.") from None
+        raise BadInput(f"cannot read {home(own_preset.path)}: {reason(error)}", "Put a TOML file there.") from None
     for line in lines:
         click.echo(visible(line.expandtabs()))
 
 
-def _keys(found: Preset) -> list[str]:
+def _keys(preset: Preset) -> list[str]:
     """Return the names of the recipe's values that a preset passes, in the order of the recipe."""
-    keys = dict.fromkeys(PLACEHOLDERS[name] for name in PLACEHOLDERS if name in takes(found))
+    keys = dict.fromkeys(PLACEHOLDERS[name] for name in PLACEHOLDERS if name in takes(preset))
     return [key.removeprefix("recipe.") for key in keys if key.startswith("recipe.")]
 
 
-def _data(name: str, found: Preset, path: str) -> dict[str, Any]:
+def _data(name: str, preset: Preset, path: str) -> dict[str, Any]:
     return {
         "name": name,
         "path": path,
         "problem": "",
-        "takes": sorted(PLACEHOLDERS[one] for one in takes(found)),
-        "preset": msgspec.to_builtins(found),
+        "takes": sorted(PLACEHOLDERS[placeholder] for placeholder in takes(preset)),
+        "preset": msgspec.to_builtins(preset),
     }
 
 
-def _own_data(name: str, found: OwnPreset) -> dict[str, Any]:
-    if found.preset:
-        return _data(name, found.preset, found.path)
-    return {"name": name, "path": found.path, "problem": found.problem, "takes": [], "preset": None}
+def _own_data(name: str, own_preset: OwnPreset) -> dict[str, Any]:
+    if own_preset.preset:
+        return _data(name, own_preset.preset, own_preset.path)
+    return {"name": name, "path": own_preset.path, "problem": own_preset.problem, "takes": [], "preset": None}

@@ -12,19 +12,19 @@ from tui_train.cli.group import FILE, JSON, SET, cli
 @click.option("--detach", is_flag=True, help="Start it and return at once.")
 @SET
 def run(profile: str, edits: tuple[str, ...], *, detach: bool) -> None:
-    """Run a profile and show its log; it goes on when the connection is lost."""
-    from tui_train.cli import runs
+    """Run a profile and show its log; the run continues when the connection is lost."""
+    from tui_train.cli import start
 
-    runs.run(profile, edits, detach=detach)
+    start.run(profile, edits, detach=detach)
 
 
 @cli.command()
 @SET
 def quickstart(edits: tuple[str, ...]) -> None:
     """Train a small model on sample text from start to end, with defaults."""
-    from tui_train.cli import runs
+    from tui_train.cli import start
 
-    runs.quickstart(edits)
+    start.quickstart(edits)
 
 
 @cli.command()
@@ -38,20 +38,20 @@ def runs(*, as_json: bool) -> None:
 
 @cli.command()
 @click.argument("run")
-@click.option("--follow", "-f", is_flag=True, help="Go on until the run ends.")
+@click.option("--follow", "-f", is_flag=True, help="Follow until the run ends.")
 @click.option("--attempt", type=click.IntRange(min=1), help="Only this attempt.")
 def logs(run: str, attempt: int | None, *, follow: bool) -> None:
     """Print the log of RUN (an id, its beginning, `last`, or a folder)."""
-    from tui_train.cli import runs
+    from tui_train.cli import watch
 
     if follow and attempt is not None:
-        raise click.UsageError("--follow shows what comes, --attempt what came: they exclude each other.")
-    runs.logs(run, attempt, follow=follow)
+        raise click.UsageError("--follow and --attempt exclude each other.")
+    watch.logs(run, attempt, follow=follow)
 
 
 @cli.command()
 @click.argument("log")
-@click.option("--exit-code", type=int, metavar="N", help="What the training of a LOG ended with, where that is known.")
+@click.option("--exit-code", type=int, metavar="N", help="Exit code of the training, if known.")
 @JSON
 def diagnose(log: str, exit_code: int | None, *, as_json: bool) -> None:
     """Print why LOG's training failed and what to do: any log, `-`, or a run (an id, `last`, a folder)."""
@@ -64,9 +64,9 @@ def diagnose(log: str, exit_code: int | None, *, as_json: bool) -> None:
 @click.argument("run")
 def attach(run: str) -> None:
     """Open RUN in the wizard; without a terminal, follow its log."""
-    from tui_train.cli import runs
+    from tui_train.cli import watch
 
-    runs.attach(run)
+    watch.attach(run)
 
 
 @cli.command()
@@ -84,9 +84,9 @@ def stop(run: str, *, now: bool) -> None:
 @click.option("--detach", is_flag=True, help="Start it and return at once.")
 def resume(run: str, *, detach: bool) -> None:
     """Start RUN's script again: it resumes from the newest complete checkpoint."""
-    from tui_train.cli import runs
+    from tui_train.cli import start
 
-    runs.resume(run, detach=detach)
+    start.resume(run, detach=detach)
 
 
 @cli.command()

@@ -1,4 +1,4 @@
-"""What `tui-train tune` does: tries a profile's settings for speed, shows the trials, and names the change."""
+"""What `tui-train tune` does: times a profile's settings, shows the trials, and prints the change."""
 
 import shlex
 import sys
@@ -20,7 +20,7 @@ from tui_train.workflow.machines import Source, facts_for
 
 
 def run(reference: str, edits: tuple[str, ...], precisions: tuple[str, ...], seconds: int, *, as_json: bool) -> None:
-    """Try a profile's settings and print the trials; ends with 1 where none could be timed, with 130 after Ctrl-C."""
+    """Try a profile's settings and print the trials; exits with 1 where none could be timed, 130 after Ctrl-C."""
     profile = edited(load(reference), edits)
     facts = look(profile)
     now: Tuned | None = None
@@ -43,35 +43,39 @@ def run(reference: str, edits: tuple[str, ...], precisions: tuple[str, ...], sec
     if as_json:
         print_json(_data(now))
     else:
-        click.echo("\n".join(_told(reference, edits, now)))
+        click.echo("\n".join(_lines(reference, edits, now)))
     sys.exit(code or (0 if now.best else 1))
 
 
 def dry_run(
     reference: str, edits: tuple[str, ...], precisions: tuple[str, ...], source: Source, *, as_json: bool
 ) -> None:
-    """Print what may be tried, and of each what is expected of its memory."""
+    """Print the settings to try, with the memory expected of each."""
     profile = edited(load(reference), edits)
     among = allowed(profile, facts_for(profile, source), precisions)
-    expected = {one: among.bands.get(one, "not known") for one in settings_of(among)}
+    expected = {setting: among.bands.get(setting, "not known") for setting in settings_of(among)}
     if as_json:
-        print_json([{"setting": one, "memory": band, "first": one == among.own} for one, band in expected.items()])
+        print_json(
+            [{"setting": setting, "memory": band, "first": setting == among.own} for setting, band in expected.items()]
+        )
         return
     rows = [("micro batch", "checkpointing", "precision", "memory", "")]
-    rows += [(*words.named(one), band, "first" if one == among.own else "") for one, band in expected.items()]
+    rows += [
+        (*words.named(setting), band, "first" if setting == among.own else "") for setting, band in expected.items()
+    ]
     click.echo(table(rows))
-    click.echo(f"At most {MOST} of them are tried: the profile's own first, then what the trials before it suggest.")
+    click.echo(f"At most {MOST} of them are tried: the profile's own first, then by the results so far.")
 
 
-def _told(reference: str, edits: tuple[str, ...], now: Tuned) -> list[str]:
+def _lines(reference: str, edits: tuple[str, ...], now: Tuned) -> list[str]:
     lines = ["", words.verdict(now)]
     if now.trials:
         lines = ["", table([words.HEAD, *words.rows(msgspec.structs.replace(now, trying=None))]), *lines]
-        lines.append(f"Kept with their logs in {visible(str(now.folder / TABLE))}")
+        lines.append(f"Table and logs: {visible(str(now.folder / TABLE))}")
     if now.change:
-        told = [*edits, *(f"{key}={fields.show(value)}" for key, value in now.change.edits)]
-        sets = " ".join(f"--set {shlex.quote(edit)}" for edit in told)
-        lines.append(f"Train so: tui-train run {visible(shlex.quote(reference))} {visible(sets)}")
+        combined = [*edits, *(f"{key}={fields.show(value)}" for key, value in now.change.edits)]
+        sets = " ".join(f"--set {shlex.quote(edit)}" for edit in combined)
+        lines.append(f"Use it: tui-train run {visible(shlex.quote(reference))} {visible(sets)}")
     return lines
 
 

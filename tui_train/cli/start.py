@@ -1,0 +1,166 @@
+"""What `tui-train run`, `resume` and `quickstart` do; each ends with the training's exit code."""
+
+import shlex
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+
+import click
+
+from tui_train.base.errors import LeftBySignal, Unavailable
+from tui_train.base.text import duration, visible
+from tui_train.cli.plans import edited, fixed, load, require, show_machines
+from tui_train.cli.runs import next_commands
+from tui_train.cli.watch import exit_code, interrupted, stream
+from tui_train.plan.types import Plan
+from tui_train.profile.types import Profile
+from tui_train.render.prepare import Prepared, prepare
+from tui_train.resolve.resolve import pick_toolchain
+from tui_train.runs import rundir
+from tui_train.runs.interrupts import Interrupts, deferred
+from tui_train.runs.rundir import RunDir
+from tui_train.runs.start import another_start, nothing_left, start
+from tui_train.runs.status import status
+from tui_train.supervisor.progress import Progress
+from tui_train.supervisor.state import Status
+from tui_train.targets.here import look, submit
+from tui_train.workflow import show
+
+
+def run(reference: str, edits: tuple[str, ...], *, detach: bool) -> None:
+    """Start a profile's run, and follow it unless detached."""
+    with _before_a_start():
+        prepared = prepare(profile := edited(load(reference), edits), look(profile))
+        plan = require(prepared, starts=True)
+    with deferred(click.echo) as interrupts:
+        started = submit(prepared, plan, interrupts)
+        with _lost_terminal(interrupts):
+            show_machines(plan)
+        _watch(started, interrupts, detach=detach)
+
+
+def resume(reference: str, *, detach: bool) -> None:
+    """Start a run's script again; it resumes from the newest complete checkpoint."""
+    run_dir = rundir.find(reference)
+    if status(run_dir).live:
+        raise Unavailable(f"{visible(run_dir.name)} is running", f"Watch it: tui-train attach {visible(run_dir.name)}")
+    if nothing_left(run_dir):
+        again = f"tui-train run {visible(shlex.quote(str(run_dir.profile)))}"
+        click.echo(f"{visible(run_dir.name)} has finished: nothing is left to train. Train again: {again}")
+        return
+    with deferred(click.echo) as interrupts:
+        start(run_dir, resume=True, interrupts=interrupts)
+        with _lost_terminal(interrupts):
+            if words := another_start(run_dir):
+                click.echo(f"{visible(run_dir.name)}: {words}")
+        _watch(run_dir, interrupts, detach=detach)
+
+
+def quickstart(edits: tuple[str, ...]) -> None:
+    """Plan, train and report with defaults."""
+    with _before_a_start():
+        prepared, plan, on_cpu = _planned(edits)
+    with deferred(click.echo) as interrupts:
+        started = submit(prepared, plan, interrupts)
+        with _lost_terminal(interrupts):
+            click.echo(f"3 Running in {visible(str(started.path))}")
+        progress, now = _keep(started, interrupts)
+    took = "" if now.seconds is None else f" after {duration(now.seconds)}"
+    click.echo(f"\n4 {show.state(now)}{took}")
+    if progress.first and progress.last:
+        rate = f", {progress.tokens_per_second:,.0f} tokens/s" if progress.tokens_per_second else ""
+        click.echo(
+            f"loss from {progress.first.loss:.3f} to {progress.last.loss:.3f} in {progress.last.step} steps{rate}"
+        )
+    name = visible(started.name)
+    click.echo(f"view:    tui-train logs {name}   or   tui-train attach {name}")
+    if now.state != "finished":
+        click.echo(f"resume:  tui-train resume {name}")
+    if on_cpu:
+        click.echo(on_cpu)
+    sys.exit(exit_code(now))
+
+
+def _planned(edits: tuple[str, ...]) -> tuple[Prepared, Plan, str]:
+    """Print the first two steps of a quickstart; return what it starts, and a warning where it trains on the CPU."""
+    profile = edited(Profile(), edits)
+    click.echo("1 Looking at this machine …")
+    facts = look(profile)
+    profile, fixes = fixed(profile, facts, edits)
+    idle = next((fix.finding for fix in fixes if ("hardware.device", "cpu") in fix.change.edits), None)
+    on_cpu = f"! This trains on the CPU, not on a card: {idle.message}.\n  {idle.remedy}" if idle else ""
+    if on_cpu:
+        click.echo(on_cpu)
+    for fix in fixes:
+        click.echo(f"changed: {fix.change.title} ({fix.change.why})")
+    click.echo(show.facts(facts, pick_toolchain(profile, facts), ()).rstrip())
+    prepared = prepare(profile, facts)
+    plan = require(prepared, starts=True)
+    click.echo(f"\n2 The plan\n{show.plan(plan)}\n")
+    return prepared, plan, on_cpu
+
+
+@contextmanager
+def _before_a_start() -> Iterator[None]:
+    """Report that nothing was started where a signal ends the command."""
+    try:
+        yield
+    except (KeyboardInterrupt, LeftBySignal):
+        # Nothing can be printed on a lost terminal.
+        with suppress(OSError):
+            click.echo("\nthe run was not started", err=True)
+        raise
+
+
+@contextmanager
+def _lost_terminal(interrupts: Interrupts) -> Iterator[None]:
+    """Print about a started run; where the terminal is lost, exit with the code of the noted signal."""
+    try:
+        yield
+    except OSError:
+        if not interrupts.number:
+            raise
+        sys.exit(interrupts.exit_code)
+
+
+def _watch(started: RunDir, interrupts: Interrupts, *, detach: bool) -> None:
+    name = visible(started.name)
+    if detach:
+        with suppress(OSError):
+            click.echo(f"{name} runs. {_remote(name)}")
+        if interrupts.number:
+            # The signal came after the start: it ends this command, not the run.
+            sys.exit(interrupts.exit_code)
+        return
+    with _lost_terminal(interrupts):
+        click.echo(f"{name} runs in {visible(str(started.path))}; it continues when the connection is lost.")
+    now = _keep(started, interrupts)[1]
+    click.echo(_outcome(started, now))
+    sys.exit(exit_code(now))
+
+
+def _outcome(run: RunDir, now: Status) -> str:
+    lines = (f"{visible(run.name)}: {show.state(now)}", next_commands(run, now))
+    return "\
+".join(filter(None, lines))
+
+
+def _remote(name: str) -> str:
+    return f"Watch it: tui-train attach {name}; end it: tui-train stop {name}"
+
+
+def _keep(started: RunDir, interrupts: Interrupts) -> tuple[Progress, Status]:
+    """Print the lines of a run that was started here until it ends; on an earlier exit, print the run's state."""
+    try:
+        # From here on signals are handled as usual; one that was noted meanwhile is sent again.
+        try:
+            interrupts.release()
+        except KeyboardInterrupt:
+            interrupted(started)
+        return stream(started, ours=True)
+    except (KeyboardInterrupt, LeftBySignal):
+        now, name = status(started), visible(started.name)
+        words = f"{name} continues. {_remote(name)}" if now.state == "running" else _outcome(started, now)
+        with suppress(OSError):
+            click.echo(words, err=True)
+        raise

@@ -1,0 +1,143 @@
+"""What `tui-train logs` and `attach` do: print a run's lines, follow them, and say why it failed."""
+
+import sys
+
+import click
+
+from tui_train.base.errors import BadInput, TuiTrainError
+from tui_train.base.files import unreadable
+from tui_train.base.text import visible
+from tui_train.cli.diagnose import words
+from tui_train.cli.runs import end_run
+from tui_train.diagnose import of_run
+from tui_train.runs import rundir
+from tui_train.runs.follow import follow, ranks, wait
+from tui_train.runs.listing import read_run
+from tui_train.runs.rundir import RunDir
+from tui_train.runs.status import status
+from tui_train.runs.tail import Tail
+from tui_train.supervisor import curve
+from tui_train.supervisor.progress import Progress, advance
+from tui_train.supervisor.state import AttemptStatus, Status
+from tui_train.wizard import open_wizard, terminal
+
+
+def logs(reference: str, attempt: int | None, *, follow: bool) -> None:
+    """Print the attempts' logs, or with `follow` the lines until the run ends."""
+    run = rundir.find(reference)
+    now = status(run)
+    if not now.attempts and (damage := read_run(run).damage):
+        raise BadInput(f"{visible(run.name)} is damaged: {damage}", f"See {visible(str(run.path))}.")
+    if not now.attempts and not now.live:
+        remedy = f"Start it: bash {visible(str(run.script))}"
+        raise BadInput(f"{visible(run.name)} has no attempts yet, so nothing is logged", remedy)
+    if follow:
+        sys.exit(exit_code(stream(run)[1]))
+    numbers = [each.number for each in now.attempts if attempt in {None, each.number}]
+    if not numbers:
+        raise BadInput(f"{visible(run.name)} has no such attempt", "See `tui-train runs`.")
+    for number in numbers:
+        _print(Tail(run.attempt_log(number)))
+    if not now.live:
+        _warn(run, numbers[-1])
+    _require_readable(run, *numbers)
+
+
+def attach(reference: str) -> None:
+    """Open a run in the wizard, or follow its log where there is no terminal."""
+    run = rundir.find(reference)
+    if terminal():
+        sys.exit(open_wizard(str(run.path)))
+    sys.exit(exit_code(stream(run)[1]))
+
+
+def _print(tail: Tail) -> None:
+    while tail.behind:
+        if whole := tail.read():
+            click.echo("\n".join(whole))
+    if tail.unfinished:
+        click.echo(tail.unfinished)
+
+
+def _require_readable(run: RunDir, *attempts: int) -> None:
+    """Raise BadInput where the log of an attempt cannot be read."""
+    for number in attempts:
+        log = run.attempt_log(number)
+        if problem := unreadable(log):
+            raise BadInput(
+                f"cannot read {visible(str(log))}: {problem}", f"Check its permissions: ls -ld {visible(str(log))}"
+            )
+
+
+def stream(run: RunDir, *, ours: bool = False) -> tuple[Progress, Status]:
+    """Print a run's lines until it ends; Ctrl-C ends only this command, unless the run is `ours`: then it asks."""
+    titles, reading = run.titles(), run.reading()
+    progress, number = Progress(), 0
+
+    def on_attempt(attempt: AttemptStatus) -> None:
+        nonlocal number
+        number = attempt.number
+        if attempt.number > 1:
+            title = titles[attempt.position - 1] if 0 < attempt.position <= len(titles) else ""
+            click.echo(f"— attempt {attempt.number}: {visible(title)}")
+
+    try:
+        for line in follow(run, on_attempt=on_attempt):
+            click.echo(line)
+            progress = _ends(advance(progress, [line], reading))
+    except KeyboardInterrupt:
+        if not ours:
+            raise
+        interrupted(run)
+    ended = wait(run)
+    if number and (problem := unreadable(run.attempt_log(number))):
+        click.echo(f"the log of attempt {number} cannot be read: {problem}", err=True)
+    else:
+        _warn(run, number)
+        _explain(run)
+    return progress, ended
+
+
+def _warn(run: RunDir, attempt: int) -> None:
+    """Report on stderr where an attempt's processes did not compute as planned."""
+    for sentence in ranks(run, attempt).mismatch:
+        click.echo(f"error: {sentence}", err=True)
+
+
+def _explain(run: RunDir) -> None:
+    """Report on stderr why a run failed, and what to do."""
+    try:
+        diagnosis = of_run(run)
+    except TuiTrainError as error:
+        click.echo(f"the failure cannot be diagnosed: {error}", err=True)
+        return
+    if diagnosis:
+        click.echo(words(diagnosis, run), err=True)
+
+
+def _ends(progress: Progress) -> Progress:
+    """Return the progress with its first and last point only, so that each line of a long run costs the same."""
+    first, last = progress.first, progress.last
+    return progress._replace(curve=curve.of((first, last))) if first and last and first != last else progress
+
+
+def exit_code(now: Status) -> int:
+    """Return the exit code of a command that waited for a run: the training's own; see EXIT_CODES."""
+    return 137 if now.state == "lost" else now.exit_code or 0
+
+
+def interrupted(run: RunDir) -> None:
+    """Ask in a terminal whether to detach from a run or to stop it; without one, stop it."""
+    name = visible(run.name)
+    if sys.stdin.isatty():
+        question = "\n[d]etach (the run continues) or [s]top it?"
+        try:
+            answer = click.prompt(question, default="d", type=click.Choice(["d", "s"]))
+        except click.Abort:
+            # Ctrl-C once more, or the end of the input, is no answer: the run continues.
+            answer = "d"
+            click.echo()
+        if answer == "d":
+            click.echo(f"{name} continues. Watch it: tui-train attach {name}")
+            sys.exit(0)
+    end_run(run, status(run))
