@@ -421,7 +421,9 @@ def test_a_run_is_shown_listed_and_resumed(mine):
 
 def test_it_ends_as_the_training_ends(mine):
     done = tui("run", mine, *arguments("--seconds=0.1", "--code=7"), code=7)
-    assert done.stdout.splitlines()[-1].endswith(": failed (7)")
+    state, following = done.stdout.splitlines()[-2:]
+    assert state.endswith(": failed (7)")
+    assert f"tui-train resume {newest().name}" in following
     assert told("runs")[0]["exit_code"] == 7
     tui("attach", "last", code=7)
     tui("logs", "last", "--follow", code=7)
@@ -451,7 +453,10 @@ def test_a_stop_without_time_to_save_is_asked_for(mine, monkeypatch):
     run = newest()
     until(lambda: b"tick" in run.attempt_log(1).read_bytes())
     began = time.monotonic()
-    assert tui("stop", "last", "--now").stdout == "stopped; no process of it is left\n"
+    state, following = tui("stop", "last", "--now").stdout.splitlines()
+    assert state == "stopped; no process of it is left"
+    assert f"tui-train resume {run.name};" in following
+    assert f"tui-train logs {run.name}" in following
     assert time.monotonic() - began < 60
 
 
@@ -634,9 +639,9 @@ def test_a_run_that_is_lost_is_no_success(mine):
         assert viewer.stdout.readline().startswith("tick")
         assert "lost" in tui("runs").stdout
         # What it says besides is known to the stop alone: whether the run's cgroup was empty.
-        assert tui("stop", "last").stdout.splitlines()[-1].startswith("lost; no process")
+        assert tui("stop", "last").stdout.splitlines()[-2].startswith("lost; no process")
         shown = viewer.stdout.read()
-    assert shown.splitlines()[-1].endswith(": lost")
+    assert shown.splitlines()[-2].endswith(": lost")
     assert viewer.returncode == 137
     assert not marked(status(newest()).mark)
 

@@ -140,9 +140,9 @@ def _watch(started: RunDir, interrupts: Interrupts, *, detach: bool) -> None:
 
 
 def _outcome(run: RunDir, now: Status) -> str:
+    """Return how a run that was watched ended, and what to do next."""
     lines = (f"{visible(run.name)}: {show.state(now)}", next_commands(run, now))
-    return "\
-".join(filter(None, lines))
+    return "\n".join(filter(None, lines))
 
 
 def _remote(name: str) -> str:
