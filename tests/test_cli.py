@@ -709,7 +709,7 @@ def test_image_that_is_not_here_is_not_fetched(tmp_path):
     asked = f'echo "$*" >> {tmp_path}/asked'
     environment = a_docker(tmp_path / "b", f"*) {asked}; echo Error: No such image >&2; exit 1;;")
     done = tui("image", "nemo:99", "--engine", "docker", code=69, env=environment)
-    assert "it is not on this machine: docker pull nemo:99" in done.stdout
+    assert "not on this machine: docker pull nemo:99" in done.stdout
     assert "pull" not in (tmp_path / "asked").read_text().replace("--pull=never", "")
 
 

@@ -1,4 +1,4 @@
-"""Where a training runs, or is planned for: one class each, of one Protocol."""
+"""The machines where a training runs or is planned for: one class each, of one Protocol."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -16,7 +16,7 @@ from tui_train.targets.here import Here
 
 
 class Target(Protocol):
-    """A place for trainings: `name` is empty for this machine, `runs` tells whether one can be started there.
+    """A machine for trainings: `name` is empty for this one, `runs` is whether a training can be started there.
 
     Where none can, submit, state, stop and open_log raise Unavailable with what to do instead.
     """
@@ -36,12 +36,12 @@ class Target(Protocol):
         """Return the facts that a profile needs; takes up to some seconds, so never on a screen's thread."""
         ...
 
-    def submit(self, prepared: Prepared, made: Plan, interrupts: Interrupts = NONE) -> RunDir:
+    def submit(self, prepared: Prepared, plan: Plan, interrupts: Interrupts = NONE) -> RunDir:
         """Write the run folder of these very files and start it."""
         ...
 
     def state(self, run: RunDir) -> Status:
-        """Return how a run stands."""
+        """Return a run's state."""
         ...
 
     def stop(self, run: RunDir, *, waiting: Callable[[], None] = lambda: None, at_once: bool = False) -> Status:

@@ -1,4 +1,4 @@
-"""Machines that can be looked at and planned for, and that run nothing from here: files and hosts."""
+"""Machines that can be read and planned for, but not started on: machine files and hosts."""
 
 from pathlib import Path
 from typing import BinaryIO, NoReturn
@@ -22,16 +22,16 @@ from tui_train.targets.here import named_python
 from tui_train.trainers import paths_of
 
 
-def _with_own(profile: Profile, found: Facts) -> Facts:
-    """Return another machine's facts with what a plan needs besides, as far as it is on this one's disks.
+def _with_own(profile: Profile, facts: Facts) -> Facts:
+    """Return another machine's facts with the files that a plan needs, as far as they are on this one's disks.
 
-    A YAML file and a model's shape may be on both; where they are not here, a path there is no worse for it.
+    A YAML file and a model may be on both; one that is missing here is no error.
     """
     config = profile.trainer.config
-    read = found.documents or documents([config] if config else [])
+    read = facts.documents or documents([config] if config else [])
     folders = (path for path in settings.models_of(profile, read) if Path(path, "config.json").is_file())
     return msgspec.structs.replace(
-        found, documents=read, presets=own_presets(), models={path: models.folder(path) for path in folders}
+        facts, documents=read, presets=own_presets(), models={path: models.folder(path) for path in folders}
     )
 
 
@@ -40,29 +40,31 @@ class _PlannedFor:
 
     runs = False
 
-    def submit(self, prepared: Prepared, made: Plan, interrupts: Interrupts = NONE) -> RunDir:
-        """Raise Unavailable."""
-        del prepared, made, interrupts
+    def submit(self, prepared: Prepared, plan: Plan, interrupts: Interrupts = NONE) -> RunDir:
+        """Raise Unavailable: nothing is started there."""
+        del prepared, plan, interrupts
         _nothing_runs()
 
     def state(self, run: RunDir) -> Status:
-        """Raise Unavailable."""
+        """Raise Unavailable: nothing is started there."""
         del run
         _nothing_runs()
 
     def stop(self, run: RunDir, *, waiting: object = None, at_once: bool = False) -> Status:
-        """Raise Unavailable."""
+        """Raise Unavailable: nothing is started there."""
         del run, waiting, at_once
         _nothing_runs()
 
     def open_log(self, run: RunDir, attempt: int) -> BinaryIO:
-        """Raise Unavailable."""
+        """Raise Unavailable: nothing is started there."""
         del run, attempt
         _nothing_runs()
 
 
 def _nothing_runs() -> NoReturn:
-    raise Unavailable("nothing is started on another machine", "Export it, copy it there, and run: bash launch.sh")
+    raise Unavailable(
+        "a training cannot be started on another machine", "Export it, copy it there, and run: bash launch.sh"
+    )
 
 
 class MachineFile(_PlannedFor, Struct, frozen=True):
@@ -85,7 +87,7 @@ class MachineFile(_PlannedFor, Struct, frozen=True):
 
 
 class Host(_PlannedFor, Struct, frozen=True):
-    """A host that is asked over ssh."""
+    """A host that is read over ssh."""
 
     name: str
 

@@ -1,4 +1,4 @@
-"""This machine: what is on it, and trainings that run on it."""
+"""This machine: its facts, and the trainings that run on it."""
 
 import shutil
 from collections.abc import Callable
@@ -35,7 +35,7 @@ from tui_train.trainers import paths_of, takes_field
 
 
 class Named(Struct, frozen=True, kw_only=True):
-    """What the files are that a profile names: paths, documents, presets, sources, as in Facts."""
+    """The files that a profile names: paths, documents, presets, sources, as in Facts."""
 
     paths: dict[str, PathState]
     documents: dict[str, Document]
@@ -47,7 +47,7 @@ class Named(Struct, frozen=True, kw_only=True):
 
 
 def named(profile: Profile) -> Named:
-    """Return what the files are that a profile names; they are read now."""
+    """Read the files that a profile names."""
     config, script = profile.trainer.config, profile.trainer.script
     read = documents([config] if config else [])
     own = own_presets()
@@ -72,16 +72,16 @@ def _own_output(profile: Profile, read: dict[str, Document], own: Own) -> tuple[
 
 
 def _checkpoints(profile: Profile) -> dict[str, NemoCheckpoint]:
-    """Return what the NeMo checkpoint is that the profile begins with."""
+    """Return the NeMo checkpoint that the profile starts from."""
     model = profile.trainer.model
     if not takes_field(profile, "nemo") or not model:
         return {}
     try:
-        found = Path(model, "context").is_dir()
+        is_checkpoint = Path(model, "context").is_dir()
     except OSError:
-        # A name that no file system takes: too long, for one.
+        # A name that is invalid for the file system, such as one that is too long.
         return {}
-    return {model: nemo_models.checkpoint(model)} if found else {}
+    return {model: nemo_models.checkpoint(model)} if is_checkpoint else {}
 
 
 def look(profile: Profile) -> Facts:
@@ -106,29 +106,29 @@ def look(profile: Profile) -> Facts:
 
 
 def met_at(profile: Profile) -> int:
-    """Return the port of this machine at which several machines are to meet; 0 where one trains alone."""
+    """Return the rendezvous port on this machine; 0 for training on one machine."""
     return profile.nodes.port if profile.nodes.count > 1 else 0
 
 
 def chosen_image(profile: Profile) -> tuple[ContainerImage, ...]:
-    """Return what the image that the profile names holds, nothing where it names none; takes up to a minute."""
+    """Return the content of the profile's image, nothing where it has none; takes up to a minute."""
     chosen = profile.container
     return (images.image(chosen.engine, chosen.image),) if chosen.engine != "none" and chosen.image else ()
 
 
 def named_python(profile: Profile) -> tuple[str, ...]:
-    """Return the Python that the profile names, for the probe to ask besides those that it finds."""
+    """Return the Python that the profile names, for the probe to read besides those that it finds."""
     return (profile.trainer.python,) if profile.trainer.python else ()
 
 
-def submit(prepared: Prepared, made: Plan, interrupts: Interrupts = NONE) -> RunDir:
-    """Write the run folder of these very files and start it; whoever chose here may `remember` what was chosen."""
+def submit(prepared: Prepared, plan: Plan, interrupts: Interrupts = NONE) -> RunDir:
+    """Write the run folder of these files and start it."""
     interrupts.check("")
-    run = rundir.create(made.name, prepared.files)
+    run = rundir.create(plan.name, prepared.files)
     try:
         start(run, interrupts=interrupts)
     except TuiTrainError:
-        # Where it never ran, nothing is lost with it, and it would be in every list.
+        # A run that never started would only clutter the list.
         if status(run).state == "new":
             shutil.rmtree(run.path, ignore_errors=True)
         raise
@@ -149,12 +149,12 @@ class Here:
         """Return the facts that a profile needs; takes up to some seconds."""
         return look(profile)
 
-    def submit(self, prepared: Prepared, made: Plan, interrupts: Interrupts = NONE) -> RunDir:
+    def submit(self, prepared: Prepared, plan: Plan, interrupts: Interrupts = NONE) -> RunDir:
         """Write the run folder and start it."""
-        return submit(prepared, made, interrupts)
+        return submit(prepared, plan, interrupts)
 
     def state(self, run: RunDir) -> Status:
-        """Return how a run stands."""
+        """Return a run's state."""
         return status(run)
 
     def stop(self, run: RunDir, *, waiting: Callable[[], None] = lambda: None, at_once: bool = False) -> Status:

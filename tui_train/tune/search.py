@@ -1,4 +1,4 @@
-"""Which setting is tried next for speed, from what is predicted and what the trials before it told; pure."""
+"""Which setting is tried next for speed, from predictions and the trials so far; pure."""
 
 from collections.abc import Mapping
 from typing import Literal
@@ -8,16 +8,16 @@ from msgspec import Struct
 from tui_train.memory.verdict import Band
 
 MOST = 8
-# What is less faster than this is noise: of settings as fast, the one with the smallest micro batch leaves most room.
+# A smaller difference is noise: of settings as fast, the one with the smallest micro batch leaves most memory free.
 AS_FAST = 0.985
-# Recomputing costs about a quarter: where it begins this far behind, a larger micro batch will not make up for it.
+# Recomputing costs about a quarter: this far behind, a larger micro batch will not make up for it.
 _BEHIND = 0.85
 
 Outcome = Literal["measured", "out of memory", "failed"]
 
 
 class Setting(Struct, frozen=True):
-    """What a trial sets; nothing of it but the precision changes what is learned."""
+    """What a trial sets; only the precision changes the result of a training."""
 
     micro_batch: int
     checkpointing: bool
@@ -25,10 +25,10 @@ class Setting(Struct, frozen=True):
 
 
 class Trial(Struct, frozen=True, kw_only=True):
-    """What came of a setting: samples a second of all processes, and the most memory in bytes that was in use.
+    """The result of a setting: samples per second of all processes, and the peak memory in bytes.
 
-    That is on one of its cards, with what other programs have there; on the CPU it is what the training itself held.
-    `why` says in words what went wrong, `log` is the file that tells more.
+    The peak is of one card, other programs included; on the CPU it is the training's own memory.
+    `why` is what went wrong, `log` the file with the output.
     """
 
     setting: Setting
@@ -41,9 +41,9 @@ class Trial(Struct, frozen=True, kw_only=True):
 
 
 class Space(Struct, frozen=True, kw_only=True):
-    """What may be tried: micro batches in order, precisions with the profile's own first, activation checkpointing.
+    """The settings to try: micro batches in order, precisions with the profile's own first, checkpointing.
 
-    A setting without a band is one of which nothing is predicted; those that cannot fit are in `hopeless`.
+    A setting without a band has no prediction; those that cannot fit are in `hopeless`.
     """
 
     own: Setting
@@ -56,7 +56,7 @@ class Space(Struct, frozen=True, kw_only=True):
 
 
 def following(space: Space, trials: tuple[Trial, ...]) -> Setting | None:
-    """Return what is tried next, None when the fastest is found or enough was tried.
+    """Return the setting to try next, None when the fastest is found or the number of trials is used up.
 
     First the profile's own setting and the largest micro batch that is predicted to fit, in each precision; then the
     neighbours of the fastest so far; and activation checkpointing only where memory, not speed, ends the way up.
@@ -70,14 +70,14 @@ def following(space: Space, trials: tuple[Trial, ...]) -> Setting | None:
     for lane in lanes[1:]:
         if (first := lane.begin()) and first not in tried:
             return first
-    found = best(trials)
-    plain = next((lane for lane in lanes if found and lane.precision == found.setting.precision), lanes[0])
-    if (wanted := plain.following()) or not space.checkpointing or not plain.full():
-        return wanted
+    fastest = best(trials)
+    plain = next((lane for lane in lanes if fastest and lane.precision == fastest.setting.precision), lanes[0])
+    if (next_plain := plain.following()) or not space.checkpointing or not plain.full():
+        return next_plain
     saving = _Lane(space, tried, checkpointing=True, precision=plain.precision, above=plain.limit())
-    begun = tried.get(saving.begin() or space.own)
-    plainer = found if found and not found.setting.checkpointing else None
-    if begun and plainer and begun.outcome == "measured" and begun.rate < _BEHIND * plainer.rate:
+    first_saving = tried.get(saving.begin() or space.own)
+    plainer = fastest if fastest and not fastest.setting.checkpointing else None
+    if first_saving and plainer and first_saving.outcome == "measured" and first_saving.rate < _BEHIND * plainer.rate:
         return None
     return saving.following()
 
@@ -91,7 +91,7 @@ def best(trials: tuple[Trial, ...]) -> Trial | None:
 
 
 class _Lane:
-    """The settings that differ in nothing but the micro batch; `above` is a place from which on they are worth more."""
+    """The settings that differ only in the micro batch; `above` is the index of the first one worth trying."""
 
     def __init__(
         self, space: Space, tried: Mapping[Setting, Trial], *, checkpointing: bool, precision: str, above: int = 0
@@ -109,15 +109,15 @@ class _Lane:
     def following(self) -> Setting | None:
         """Return what begins, then neighbours of the fastest; after memory ran out, something between."""
         begin, top, fastest = self._begin(), self.limit(), self._fastest()
-        wanted: list[int] = [] if begin is None else [begin]
+        places: list[int] = [] if begin is None else [begin]
         if top < self._possible and (fastest is None or fastest < top - 1):
             low = -1 if fastest is None else fastest
             # What is predicted is seldom off by much: the next below, and only then the middle.
             near = self._bands and sum(trial is not None and trial.outcome != "measured" for trial in self._trials) == 1
-            wanted.append(top - 1 if near else (low + top) // 2)
+            places.append(top - 1 if near else (low + top) // 2)
         if fastest is not None:
-            wanted += [fastest + 1, fastest - 1]
-        open_ = (place for place in wanted if 0 <= place < max(top, (begin or 0) + 1) and self._trials[place] is None)
+            places += [fastest + 1, fastest - 1]
+        open_ = (place for place in places if 0 <= place < max(top, (begin or 0) + 1) and self._trials[place] is None)
         return next((self._settings[place] for place in open_), None)
 
     def begin(self) -> Setting | None:
@@ -129,8 +129,8 @@ class _Lane:
         places = range(self._possible)
         fitting = [place for place in places if self._bands.get(self._settings[place]) in {"fits", "tight"}]
         own = [place for place in places if self._settings[place].micro_batch <= self._own and not self._above]
-        found = max([*(fitting or own)[-1:], self._above], default=None)
-        return found if found is not None and found < self._possible else None
+        start = max([*(fitting or own)[-1:], self._above], default=None)
+        return start if start is not None and start < self._possible else None
 
     def limit(self) -> int:
         """Return the place from which on memory does not suffice, as is predicted or was seen."""

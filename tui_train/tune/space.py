@@ -39,28 +39,32 @@ def space(profile: Profile, facts: Facts, resolved: Resolved, precisions: tuple[
     own = Setting(micro, bool(recipe.activation_checkpointing and switch), recipe.precision or "")
     if precisions and "precision" not in resolved.context.takes:
         raise BadInput("the trainer is not passed a precision: there is no other one to try", "Leave --precision out.")
-    known = tuple(dict.fromkeys((own.precision, *precisions)))
+    tried_precisions = tuple(dict.fromkeys((own.precision, *precisions)))
     settings = [
         Setting(size, saving, precision)
         for size in _apart(share, micro)
         for saving in ((False, True) if switch else (False,))
-        for precision in known
+        for precision in tried_precisions
     ]
-    predicted = {one: predict(facts, resolve(_with(profile, one, resolved), facts)) for one in settings}
-    hopeless = frozenset(one for one, found in predicted.items() if _hopeless(found))
-    bands: dict[Setting, Band] = {one: found.band for one, found in predicted.items() if found.band}
+    predicted = {setting: predict(facts, resolve(_with(profile, setting, resolved), facts)) for setting in settings}
+    hopeless = frozenset(setting for setting, prediction in predicted.items() if _hopeless(prediction))
+    bands: dict[Setting, Band] = {
+        setting: prediction.band for setting, prediction in predicted.items() if prediction.band
+    }
     # Steps are as large as the largest that may be tried: where nothing is predicted, none is far from the own one.
     near = (
         settings
         if bands
-        else [one for one in settings if own.micro_batch / _FAR <= one.micro_batch <= own.micro_batch * _FAR]
+        else [
+            setting for setting in settings if own.micro_batch / _FAR <= setting.micro_batch <= own.micro_batch * _FAR
+        ]
     )
-    micros = {one.micro_batch for one in near if one not in hopeless}
+    micros = {setting.micro_batch for setting in near if setting not in hopeless}
     return Space(
         own=own,
         global_batch=whole,
         micro_batches=tuple(sorted(micros)),
-        precisions=known,
+        precisions=tried_precisions,
         checkpointing=switch,
         bands=bands,
         hopeless=hopeless,
@@ -71,10 +75,10 @@ def settings_of(among: Space) -> tuple[Setting, ...]:
     """Return the settings that may be tried, the profile's own first."""
     savings = (False, True) if among.checkpointing else (False,)
     each = (Setting(m, saving, p) for p in among.precisions for saving in savings for m in among.micro_batches)
-    return tuple(dict.fromkeys((among.own, *(one for one in each if one not in among.hopeless))))
+    return tuple(dict.fromkeys((among.own, *(setting for setting in each if setting not in among.hopeless))))
 
 
-def trial_profile(profile: Profile, wanted: Setting, among: Space, resolved: Resolved, output: str) -> Profile:
+def trial_profile(profile: Profile, setting: Setting, among: Space, resolved: Resolved, output: str) -> Profile:
     """Return the short training that tries a setting and writes to `output`.
 
     All trials have one global batch, so that they can be compared: the least in which each micro batch comes twice, as
@@ -91,65 +95,67 @@ def trial_profile(profile: Profile, wanted: Setting, among: Space, resolved: Res
     for name in ("steps", "checkpoint_every"):
         if name in resolved.context.takes and not own_arguments(name, profile, resolved.preset):
             edits[f"recipe.{name}"] = _STEPS
-    return apply(Change("trial", "to see how fast it is", tuple(edits.items())), _with(profile, wanted, resolved))
+    return apply(Change("trial", "to see how fast it is", tuple(edits.items())), _with(profile, setting, resolved))
 
 
-def change_to(found: Trial, among: Space, first: Trial | None) -> Change | None:
+def change_to(fastest: Trial, among: Space, first: Trial | None) -> Change | None:
     """Return the change to a setting that was tried, None where the profile's own is as fast as far as one can tell."""
     own = among.own
-    one = found.setting
-    if one == own or (first and found.rate * AS_FAST <= first.rate):
+    setting = fastest.setting
+    if setting == own or (first and fastest.rate * AS_FAST <= first.rate):
         return None
     titles = {
-        "recipe.micro_batch": f"micro batch {own.micro_batch} -> {one.micro_batch}",
-        "recipe.activation_checkpointing": f"{'with' if one.checkpointing else 'without'} activation checkpointing",
-        "recipe.precision": f"precision {one.precision}",
+        "recipe.micro_batch": f"micro batch {own.micro_batch} -> {setting.micro_batch}",
+        "recipe.activation_checkpointing": f"{'with' if setting.checkpointing else 'without'} activation checkpointing",
+        "recipe.precision": f"precision {setting.precision}",
     }
-    differ = [edit for edit in _edits(one) if edit not in _edits(own)]
-    faster = f"{found.rate / first.rate:.2f} times as fast" if first and first.rate else "it fits, and was the fastest"
+    differ = [edit for edit in _edits(setting) if edit not in _edits(own)]
+    faster = (
+        f"{fastest.rate / first.rate:.2f} times as fast" if first and first.rate else "it fits, and was the fastest"
+    )
     title = ", ".join(titles[key] for key, _ in differ)
-    if one.micro_batch != own.micro_batch:
+    if setting.micro_batch != own.micro_batch:
         differ.append(("recipe.global_batch", among.global_batch))
     return Change(title, f"{faster} in short trials; the global batch stays", tuple(differ))
 
 
-def _edits(one: Setting) -> tuple[tuple[str, fields.Value], ...]:
+def _edits(setting: Setting) -> tuple[tuple[str, fields.Value], ...]:
     return (
-        ("recipe.micro_batch", one.micro_batch),
-        ("recipe.activation_checkpointing", one.checkpointing),
-        ("recipe.precision", one.precision or None),
+        ("recipe.micro_batch", setting.micro_batch),
+        ("recipe.activation_checkpointing", setting.checkpointing),
+        ("recipe.precision", setting.precision or None),
     )
 
 
-def _with(profile: Profile, wanted: Setting, resolved: Resolved) -> Profile:
+def _with(profile: Profile, setting: Setting, resolved: Resolved) -> Profile:
     """Return the profile with a setting; what the trainer does not take, and a value it has by itself, is not set."""
     edits = tuple(
         (key, value)
-        for key, value in _edits(wanted)
+        for key, value in _edits(setting)
         if resolved.context.takes & {key.partition(".")[2], "total_batch" if key.endswith("micro_batch") else ""}
         and value != fields.get(resolved.settled, key)
     )
     return apply(Change("setting", "to be tried", edits), profile)
 
 
-def _hopeless(found: Prediction) -> bool:
+def _hopeless(prediction: Prediction) -> bool:
     """Tell whether a setting is not to be tried: a card refuses what is too much, a host may end other programs.
 
     Where something is not modelled there is always hope: an own script may well train less than is thought.
     """
-    if not found.estimate or not found.places or found.estimate.caveats:
+    if not prediction.estimate or not prediction.places or prediction.estimate.caveats:
         return False
-    place = found.places[0][0]
+    place = prediction.places[0][0]
     if not place.cuda:
-        return found.band == "will not fit"
-    return found.estimate.peak.total * (1 - found.estimate.error) > place.free
+        return prediction.band == "will not fit"
+    return prediction.estimate.peak.total * (1 - prediction.estimate.error) > place.free
 
 
 def _apart(share: int, own: int) -> Iterator[int]:
     """Yield micro batches that divide a share, the own one and, from it on, those well apart."""
     yield own
-    yield from _spread((one for one in batch.divisors(share) if one > own), own)
-    yield from _spread((one for one in reversed(batch.divisors(share)) if one < own), own)
+    yield from _spread((divisor for divisor in batch.divisors(share) if divisor > own), own)
+    yield from _spread((divisor for divisor in reversed(batch.divisors(share)) if divisor < own), own)
 
 
 def _spread(numbers: Iterable[int], last: int) -> Iterator[int]:
@@ -160,22 +166,26 @@ def _spread(numbers: Iterable[int], last: int) -> Iterator[int]:
 
 
 def _refuse(profile: Profile, resolved: Resolved) -> None:
-    taken = resolved.context.takes
+    passed = resolved.context.takes
     if profile.nodes.count > 1:
         raise BadInput(
             "trials run on one machine, and this profile trains on several", "Tune with --set nodes.count=1."
         )
-    if not taken & {"micro_batch", "total_batch"} or not taken & {"accumulation", "total_accumulation", "global_batch"}:
+    if not passed & {"micro_batch", "total_batch"} or not passed & {
+        "accumulation",
+        "total_accumulation",
+        "global_batch",
+    }:
         remedy = "Choose a preset that passes both, or say them in your arguments: {micro_batch}, {accumulation}."
         raise BadInput("the trainer is passed neither micro batch nor accumulation: there is nothing to tune", remedy)
-    if said := own_batch(profile, resolved.preset):
+    if own_words := own_batch(profile, resolved.preset):
         remedy = "Take it from the arguments: tui-train plan offers to set it in the recipe."
         raise BadInput(
-            f"your own {visible(' '.join(said[0].words))} sets the batch: trials could not change it", remedy
+            f"your own {visible(' '.join(own_words[0].words))} sets the batch: trials could not change it", remedy
         )
     if resolved.nemo:
         return
-    if "output" not in taken:
+    if "output" not in passed:
         remedy = "Add the option for its output folder to your arguments: --the-option={output}."
         raise BadInput("the trainer is not passed an output folder: trials would write to its own", remedy)
     if own := own_arguments("output", profile, resolved.preset):

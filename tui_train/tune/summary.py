@@ -1,4 +1,4 @@
-"""The trials in words, for a terminal and a screen alike; all safe to show."""
+"""The trials as text for a terminal or a screen; safe to show."""
 
 from tui_train.base.text import size, visible
 from tui_train.tune.search import Setting, Trial
@@ -7,21 +7,22 @@ from tui_train.tune.tune import Tuned
 HEAD = ("trial", "micro batch", "checkpointing", "precision", "speed", "memory", "")
 
 
-def setting(one: Setting) -> str:
+def setting(tested: Setting) -> str:
     """Return a setting in a few words."""
-    return f"micro batch {one.micro_batch}{', activation checkpointing' if one.checkpointing else ''}, {one.precision}"
+    saving = ", activation checkpointing" if tested.checkpointing else ""
+    return f"micro batch {tested.micro_batch}{saving}, {tested.precision}"
 
 
 def rows(now: Tuned) -> list[tuple[str, ...]]:
-    """Return the trials as rows below HEAD; the one under way comes last."""
-    found = [_row(number, trial, now) for number, trial in enumerate(now.trials, 1)]
+    """Return the trials as rows below HEAD; the running one is last."""
+    table = [_row(number, trial, now) for number, trial in enumerate(now.trials, 1)]
     if now.trying:
-        found.append((str(len(found) + 1), *named(now.trying), "…", "", ""))
-    return found
+        table.append((str(len(table) + 1), *named(now.trying), "…", "", ""))
+    return table
 
 
 def verdict(now: Tuned) -> str:
-    """Return what the trials come to."""
+    """Return the result of the trials in one sentence."""
     if now.change:
         return f"{visible(now.change.title)}: {visible(now.change.why)}"
     if now.best:
@@ -35,9 +36,9 @@ def verdict(now: Tuned) -> str:
     return f"No trial could be timed: {why}. Its log: {visible(last.log) or 'none'}"
 
 
-def named(one: Setting) -> tuple[str, str, str]:
+def named(tested: Setting) -> tuple[str, str, str]:
     """Return a setting as three cells of a row."""
-    return str(one.micro_batch), "yes" if one.checkpointing else "no", one.precision
+    return str(tested.micro_batch), "yes" if tested.checkpointing else "no", tested.precision
 
 
 def _row(number: int, trial: Trial, now: Tuned) -> tuple[str, ...]:

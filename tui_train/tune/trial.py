@@ -1,4 +1,4 @@
-"""One trial: a short real training, watched until its speed is known, then ended with all that it began."""
+"""One trial: a short real training, watched until its speed is known, then ended with all its processes."""
 
 import contextlib
 import os
@@ -32,24 +32,24 @@ _FEWEST = 3
 _SECONDS = 3.0
 _PAUSE = 0.05
 _GLANCE = 0.5
-# What of the host's memory a trial leaves: below it other programs are ended.
+# The share of the host's memory that a trial leaves: below it the kernel kills programs.
 _LEFT = 0.05
 
 
 class Pace:
-    """How fast steps follow each other, from when each was first told."""
+    """The speed of steps, from the moments when each was first reported."""
 
     def __init__(self) -> None:
-        """Know of no step."""
+        """Start without a step."""
         self._first = 0
-        self._told: list[tuple[float, int]] = []
+        self._reported: list[tuple[float, int]] = []
 
     def tell(self, step: int, now: float) -> None:
-        """Take that so many steps were done at a moment, in seconds."""
+        """Record the step reached at a moment, in seconds."""
         if step and not self._first:
             self._first = step
-        if step and (not self._told or step > self._told[-1][1]):
-            self._told.append((now, step))
+        if step and (not self._reported or step > self._reported[-1][1]):
+            self._reported.append((now, step))
 
     @property
     def steps(self) -> int:
@@ -64,14 +64,14 @@ class Pace:
 
     @property
     def known(self) -> bool:
-        """Whether more steps would tell little more."""
+        """Whether more steps would change the speed little."""
         took, steps = self._window()
-        warm = self._told and self._told[-1][1] - self._first >= _WARM + _FEWEST
+        warm = self._reported and self._reported[-1][1] - self._first >= _WARM + _FEWEST
         return bool(warm) and steps >= _FEWEST and took >= _SECONDS
 
     def _window(self) -> tuple[float, int]:
-        warm = [(now, step) for now, step in self._told if step - self._first >= _WARM]
-        window = warm if len(warm) > 1 else self._told[-2:]
+        warm = [(now, step) for now, step in self._reported if step - self._first >= _WARM]
+        window = warm if len(warm) > 1 else self._reported[-2:]
         return (window[-1][0] - window[0][0], window[-1][1] - window[0][1]) if len(window) > 1 else (0.0, 0)
 
 
@@ -100,9 +100,9 @@ def run_trial(
     finally:
         memory.end()
         _end(run, process)
-        # What a trial learned is worth nothing.
-        for left in run.path.glob("output*"):
-            shutil.rmtree(left, ignore_errors=True)
+        # The model of a trial is useless.
+        for output in run.path.glob("output*"):
+            shutil.rmtree(output, ignore_errors=True)
     log = str(run.attempt_log(1))
     if memory.low:
         return Trial(setting=setting, outcome="out of memory", memory=memory.most, why="the host's memory", log=log)
@@ -115,25 +115,25 @@ def run_trial(
 
 
 def _start(run: RunDir, deadline: float) -> subprocess.Popen[bytes]:
-    """Start launch.sh under timeout, so that a trial ends although nobody is left to end it."""
+    """Start launch.sh under timeout, so that a trial ends even when this program was killed."""
     tools = {name: shutil.which(name) for name in ("bash", "timeout")}
     if missing := [name for name, path in tools.items() if path is None]:
         raise Unavailable(f"{missing[0]} was not found", "Install it: trials need it.")
-    with one_at_a_time(), writing(run.launcher_log), run.launcher_log.open("wb") as said:
+    with one_at_a_time(), writing(run.launcher_log), run.launcher_log.open("wb") as log:
         refuse_clashes(run)
         return subprocess.Popen(
             [str(tools["timeout"]), "--kill-after=30", str(int(deadline) + 60), str(tools["bash"]), str(run.script)],
             cwd="/",
             env={**os.environ, "TUI_TRAIN_GRACE": "0"},
             stdin=subprocess.DEVNULL,
-            stdout=said,
-            stderr=said,
+            stdout=log,
+            stderr=log,
             start_new_session=True,
         )
 
 
 def _wait_for_start(run: RunDir, process: subprocess.Popen[bytes], cancelled: Callable[[], bool]) -> None:
-    """Wait until a trial reports itself, or ends; drivers and container engines may take their time."""
+    """Wait until a trial has started or ended; drivers and container engines may be slow."""
     while status(run).state == "new" and process.poll() is None and not cancelled():
         time.sleep(_PAUSE)
 
@@ -147,7 +147,7 @@ def _end(run: RunDir, process: subprocess.Popen[bytes] | None) -> None:
 
 
 def _watch(run: RunDir, pace: Pace, watched: Watched, cancelled: Callable[[], bool]) -> str:
-    """Time the steps until enough are known, the training ends, or its time is up; return what kept it, in words."""
+    """Time the steps until the speed is known, the training ends or its time is up; return the problem, if any."""
     tail, progress, reading = Tail(run.attempt_log(1)), Progress(), run.reading()
     until = time.monotonic() + watched.deadline
     looked = 0.0
@@ -158,11 +158,11 @@ def _watch(run: RunDir, pace: Pace, watched: Watched, cancelled: Callable[[], bo
         if pace.known:
             return ""
         if now > until:
-            return f"it reported no two steps within {watched.deadline:.0f} s"
+            return f"no two steps reported within {watched.deadline:.0f} s"
         if now - looked > _GLANCE:
             looked = now
             if not status(run).live:
-                return "it ended before its speed was known"
+                return "the training ended before its speed was known"
         time.sleep(_PAUSE)
     return "stopped"
 
@@ -174,26 +174,26 @@ def _failed(now: Status) -> bool:
 def _what_failed(run: RunDir, now: Status) -> tuple[Outcome, str]:
     if now.state == "new":
         try:
-            said = regular.read(run.launcher_log, 1000, end=True).decode(errors="replace").strip()
+            launcher_log = regular.read(run.launcher_log, 1000, end=True).decode(errors="replace").strip()
         except OSError as error:
-            said = f"{run.launcher_log} cannot be read: {reason(error)}"
-        return "failed", visible(said)
+            launcher_log = f"{run.launcher_log} cannot be read: {reason(error)}"
+        return "failed", visible(launcher_log)
     try:
-        found = of_run(run) if _failed(now) else None
+        diagnosis = of_run(run) if _failed(now) else None
     except TuiTrainError:
-        found = None
-    # A card that another program fills says nothing of the setting.
-    stranger = found is not None and found.failure == "cuda_oom_other_process"
+        diagnosis = None
+    # A card that another program fills is no result for the setting.
+    stranger = diagnosis is not None and diagnosis.failure == "cuda_oom_other_process"
     if any(attempt.out_of_memory for attempt in now.attempts) and not stranger:
         return "out of memory", ""
-    return "failed", found.cause if found else ""
+    return "failed", diagnosis.cause if diagnosis else ""
 
 
 class Memory:
-    """The most memory that a trial took, looked at twice a second: of its fullest card, or of the host."""
+    """The peak memory of a trial, read twice a second: of its fullest card, or of the host."""
 
     def __init__(self, run: RunDir, cards: tuple[str, ...]) -> None:
-        """Look from now on."""
+        """Start reading in a thread."""
         self.most: int | None = None
         self.low = False
         self._run = run
@@ -203,7 +203,7 @@ class Memory:
         self._thread.start()
 
     def end(self) -> None:
-        """Look no more."""
+        """Stop reading."""
         self._over.set()
         self._thread.join(timeout=5)
 

@@ -1,4 +1,4 @@
-"""tune(): the fastest setting of a profile that fits, found by a few short real trainings, one after the other."""
+"""tune(): finds the fastest setting of a profile that fits, by a few short real trainings."""
 
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -26,9 +26,9 @@ TABLE = "trials.json"
 
 
 class Tuned(Struct, frozen=True, kw_only=True):
-    """The trials so far, the setting that is being tried (None: it is over), and the change to the fastest.
+    """The trials so far, the setting being tried (None at the end), and the change to the fastest.
 
-    `tokens` of a sample, 0 where the trainer is not told how many. `folder` keeps the trials' logs and their table.
+    `tokens` are per sample, 0 where unknown. `folder` has the trials' logs and their table.
     """
 
     folder: Path
@@ -51,43 +51,43 @@ def tune(
     deadline: float = DEADLINE,
     cancelled: Callable[[], bool] = lambda: False,
 ) -> Iterator[Tuned]:
-    """Yield what is known before and after each trial; BadInput or Unavailable where none can be made."""
+    """Yield the state before and after each trial; BadInput or Unavailable where no trial is possible."""
     among = allowed(profile, facts, precisions)
     resolved = resolve(profile, facts)
     tokens = resolved.settled.recipe.sequence_length or 0
     now = Tuned(folder=rundir.new_folder(profile.name, trials_folder()), tokens=tokens)
     watched = Watched(tuple(gpu.uuid for gpu in resolved.gpus) if resolved.device == "cuda" else (), deadline)
-    while not cancelled() and (wanted := following(among, now.trials)):
-        now = msgspec.structs.replace(now, trying=wanted)
+    while not cancelled() and (setting := following(among, now.trials)):
+        now = msgspec.structs.replace(now, trying=setting)
         yield now
         run = RunDir(now.folder / f"trial-{len(now.trials) + 1}")
-        short = trial_profile(profile, wanted, among, resolved, str(run.path / "output"))
-        trial = tried(run, wanted, prepare(short, facts), watched, cancelled)
+        short = trial_profile(profile, setting, among, resolved, str(run.path / "output"))
+        trial = tried(run, setting, prepare(short, facts), watched, cancelled)
         if cancelled():
             break
         trials = (*now.trials, trial)
-        first = next((one for one in trials if one.setting == among.own), None)
-        found = best(trials)
-        change = change_to(found, among, first) if found else None
+        first = next((trial_of for trial_of in trials if trial_of.setting == among.own), None)
+        fastest = best(trials)
+        change = change_to(fastest, among, first) if fastest else None
         now = msgspec.structs.replace(now, trials=trials, change=change)
         _keep(now, profile)
     yield msgspec.structs.replace(now, trying=None)
 
 
 def allowed(profile: Profile, facts: Facts, precisions: tuple[str, ...] = ()) -> Space:
-    """Return what may be tried with a profile; BadInput or Unavailable where nothing can be."""
+    """Return the settings to try with a profile; BadInput or Unavailable where there are none."""
     if wrong := next((finding for finding in check(profile, facts) if finding.forbids), None):
         raise (Unavailable if wrong.machine else BadInput)(wrong.message, wrong.remedy)
     return space(profile, facts, resolve(profile, facts), precisions)
 
 
-def tried(run: RunDir, wanted: Setting, prepared: Prepared, watched: Watched, cancelled: Callable[[], bool]) -> Trial:
-    """Return what comes of a setting, once its short training, made ready, is written to a folder and has run."""
+def tried(run: RunDir, setting: Setting, prepared: Prepared, watched: Watched, cancelled: Callable[[], bool]) -> Trial:
+    """Write a setting's short training to a folder, run it, and return the result."""
     if prepared.plan is None:
         wrong = next(finding for finding in prepared.findings if finding.forbids)
-        return Trial(setting=wanted, outcome="failed", why=wrong.message)
+        return Trial(setting=setting, outcome="failed", why=wrong.message)
     rundir.fill(run.path, prepared.files)
-    return run_trial(run, wanted, prepared.plan.global_batch, watched, cancelled)
+    return run_trial(run, setting, prepared.plan.global_batch, watched, cancelled)
 
 
 def _keep(now: Tuned, profile: Profile) -> None:

@@ -1,4 +1,4 @@
-"""What a field can be set to here, and what it cannot, with the reason; the screens show these words."""
+"""The values that a field can have on this machine, with the reason for those that it cannot."""
 
 from collections.abc import Callable
 
@@ -21,7 +21,7 @@ from tui_train.trainers import TRAINERS, nemo, takes_field
 
 
 class Option(Struct, frozen=True):
-    """One value of a field: its words, what it is, and why it cannot be chosen here (empty: it can)."""
+    """One value of a field: label, note, and the reason why it is not selectable here (empty: it is)."""
 
     value: str
     label: str
@@ -34,18 +34,18 @@ def options(key: str, profile: Profile, facts: Facts, resolved: Resolved) -> tup
     if key in _OPTIONS:
         return _OPTIONS[key](profile, facts, resolved)
     row = fields.field(key)
-    found = tuple(Option(value, value) for value in (("no", "yes") if row.kind == "switch" else row.options))
-    return (_unset(key, resolved), *found) if row.optional else found
+    values = tuple(Option(value, value) for value in (("no", "yes") if row.kind == "switch" else row.options))
+    return (_unset(key, resolved), *values) if row.optional else values
 
 
 def _unset(key: str, resolved: Resolved) -> Option:
-    """Return the choice of what holds where nothing is chosen."""
+    """Return the option to leave a field unset, with the value that then applies."""
     held = resolved.values.get(key.removeprefix("recipe."))
     return Option("", "not set", (held.words or fields.show(held.value)) if held and held.source else "")
 
 
 def applies(key: str, profile: Profile, resolved: Resolved | None = None) -> bool:
-    """Tell whether a field is shown: those of the recipe always, others where they have an effect or are chosen."""
+    """Return whether a field is shown: those of the recipe always, others where they have an effect or are set."""
     section = key.partition(".")[0]
     if section in {"recipe", "communication"} or key in fields.chosen(profile):
         return True
@@ -58,10 +58,14 @@ def _device(profile: Profile, facts: Facts, resolved: Resolved) -> tuple[Option,
     why = "" if usable else ("no card here can train" if facts.machine.gpus else "no GPU was found")
     if why and len(reasons) == 1:
         why = visible(reasons.pop())
-    found = "the GPUs" if usable else "the CPU: " + why
+    automatic = "the GPUs" if usable else "the CPU: " + why
     if all_idle(profile, facts, resolved):
-        found = f"the GPUs, but {why}"
-    return (Option("auto", "auto", found), Option("cuda", "GPU", "", why), Option("cpu", "CPU", "slow, always works"))
+        automatic = f"the GPUs, but {why}"
+    return (
+        Option("auto", "auto", automatic),
+        Option("cuda", "GPU", "", why),
+        Option("cpu", "CPU", "slow, always works"),
+    )
 
 
 def _kind(_profile: Profile, _facts: Facts, _resolved: Resolved) -> tuple[Option, ...]:
@@ -69,28 +73,28 @@ def _kind(_profile: Profile, _facts: Facts, _resolved: Resolved) -> tuple[Option
 
 
 def _recipe(profile: Profile, facts: Facts, resolved: Resolved) -> tuple[Option, ...]:
-    """The recipes of the chosen Python, those that it was asked for or else the known ones, that do the task."""
+    """Return the recipes for the task: those that the chosen Python lists, or else the known ones."""
     python = resolved.toolchain.python if resolved.toolchain else ""
-    found, asked = recipes.of(facts, python, resolved.nemo)
-    note = "this Python has it" if asked else ""
-    wanted = nemo.task(profile.nemo, resolved.nemo)
-    names = [name for name, tasks in found.items() if wanted in tasks]
+    tasks_of, listed = recipes.of(facts, python, resolved.nemo)
+    note = "this Python has it" if listed else ""
+    task = nemo.task(profile.nemo, resolved.nemo)
+    names = [name for name, tasks in tasks_of.items() if task in tasks]
     return tuple(Option(name, name, note) for name in names)
 
 
 def _preset(_profile: Profile, facts: Facts, _resolved: Resolved) -> tuple[Option, ...]:
-    shipped = [Option(name, found.label, found.about) for name, found in presets().items() if name != "builtin"]
-    own = []
-    for name, mine in facts.presets.items():
-        if mine.preset:
-            own.append(Option(name, visible(mine.preset.label), visible(mine.preset.about)))
+    shipped = [Option(name, preset.label, preset.about) for name, preset in presets().items() if name != "builtin"]
+    own_options = []
+    for name, own_preset in facts.presets.items():
+        if own_preset.preset:
+            own_options.append(Option(name, visible(own_preset.preset.label), visible(own_preset.preset.about)))
         elif name not in presets():
-            own.append(Option(name, visible(name), "", visible(mine.problem)))
-    return (*shipped, *own)
+            own_options.append(Option(name, visible(name), "", visible(own_preset.problem)))
+    return (*shipped, *own_options)
 
 
 def _launcher(profile: Profile, _facts: Facts, resolved: Resolved) -> tuple[Option, ...]:
-    found = [Option("auto", "auto", f"now {resolved.launcher}")]
+    options = [Option("auto", "auto", f"now {resolved.launcher}")]
     tool = resolved.toolchain
     devices = max(len(profile.hardware.gpus), profile.hardware.processes, 1) * profile.nodes.count
     for name, launcher in LAUNCHERS.items():
@@ -103,8 +107,8 @@ def _launcher(profile: Profile, _facts: Facts, resolved: Resolved) -> tuple[Opti
             reason = "the chosen Python has no accelerate"
         elif profile.trainer.strategy not in {"ddp", *launcher.SHARDS}:
             reason = f"does not start {profile.trainer.strategy}"
-        found.append(Option(name, launcher.LABEL, launcher.ABOUT, reason))
-    return tuple(found)
+        options.append(Option(name, launcher.LABEL, launcher.ABOUT, reason))
+    return tuple(options)
 
 
 def _strategy(profile: Profile, facts: Facts, resolved: Resolved) -> tuple[Option, ...]:
@@ -116,12 +120,12 @@ def _strategy(profile: Profile, facts: Facts, resolved: Resolved) -> tuple[Optio
 
 def _python(profile: Profile, facts: Facts, resolved: Resolved) -> tuple[Option, ...]:
     best = f"now {home(resolved.toolchain.python)}" if resolved.toolchain and not profile.trainer.python else ""
-    found = [Option("", "the best one", best)]
+    options = [Option("", "the best one", best)]
     for tool in facts.toolchains:
         versions = (f"torch {tool.torch}" if tool.torch else "", f"Python {tool.version}" if tool.version else "")
         note = "  ".join(visible(part) for part in (*versions, home(tool.python)) if part)
-        found.append(Option(tool.python, visible(tool.label) or "named", note, visible(lacks(profile, tool))))
-    return tuple(found)
+        options.append(Option(tool.python, visible(tool.label) or "named", note, visible(lacks(profile, tool))))
+    return tuple(options)
 
 
 def _backend(profile: Profile, _facts: Facts, resolved: Resolved) -> tuple[Option, ...]:
@@ -136,18 +140,18 @@ def _backend(profile: Profile, _facts: Facts, resolved: Resolved) -> tuple[Optio
 
 
 def _engine(_profile: Profile, facts: Facts, _resolved: Resolved) -> tuple[Option, ...]:
-    found = [Option("none", "none")]
+    options = [Option("none", "none")]
     for name in ENGINES:
-        known = next((engine for engine in facts.engines if engine.name == name), None)
-        found.append(
+        installed = next((engine for engine in facts.engines if engine.name == name), None)
+        options.append(
             Option(
                 name,
                 name,
-                visible(known.version) if known else "",
-                visible(known.problem) if known else "not installed",
+                visible(installed.version) if installed else "",
+                visible(installed.problem) if installed else "not installed",
             )
         )
-    return tuple(found)
+    return tuple(options)
 
 
 def _precision(_profile: Profile, _facts: Facts, resolved: Resolved) -> tuple[Option, ...]:

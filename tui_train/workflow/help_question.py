@@ -1,4 +1,4 @@
-"""How a script is asked for its own --help."""
+"""How a script's own --help is read."""
 
 from pathlib import Path
 
@@ -13,7 +13,7 @@ from tui_train.trainers.script import started
 
 
 class HelpQuestion(Struct, frozen=True, kw_only=True):
-    """How a script is asked for its --help; `key` is its place in Facts.help."""
+    """The command that prints a script's --help; `key` is its key in Facts.help."""
 
     key: str
     python: str
@@ -22,11 +22,11 @@ class HelpQuestion(Struct, frozen=True, kw_only=True):
 
 
 def help_question(profile: Profile, facts: Facts) -> HelpQuestion:
-    """Return how the profile's script is asked for its --help; Unavailable where there is none, or no Python for it."""
+    """Return the command that prints the --help of the profile's script; Unavailable without a script or a Python."""
     resolved = resolve(profile, facts)
     key = started(profile, resolved.preset) if takes_field(profile, "trainer.script") else ""
     if not key:
-        raise Unavailable("there is no script to ask", "Name the file that trains.")
+        raise Unavailable("no script is set", "Name the file that trains.")
     if resolved.toolchain is None:
         raise Unavailable("no Python was found that could run the script", "Choose one (trainer.python).")
     words = ("-m", key) if key == resolved.preset.module else (key,)

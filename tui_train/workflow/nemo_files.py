@@ -1,4 +1,4 @@
-"""Makes what NeMo trains on: data of text, a checkpoint of a Hugging Face folder and back, in a child of its Python."""
+"""Prepares data and converts checkpoints for NeMo, in a child process of a Python that has NeMo."""
 
 import contextlib
 import os
@@ -22,12 +22,12 @@ from tui_train.facts.types import Toolchain
 from tui_train.supervisor import regular
 from tui_train.trainers import nemo
 
-# Of a line of a child; its own have some hundred bytes.
+# The longest line read from a child; its own have a few hundred bytes.
 _LONGEST = 1 << 16
 
 
 class Progress(Struct):
-    """A line of a child: how far it is, or what came of it."""
+    """A line of a child: its progress, or its result."""
 
     split: str = ""
     done: int = 0
@@ -40,7 +40,7 @@ class Progress(Struct):
 
 
 class Data(Struct, frozen=True, kw_only=True):
-    """Text to prepare: the files of each split, the folder of the tokenizer, and the beginning of the new files."""
+    """Text to prepare: the files of each split, the tokenizer's folder, and the prefix of the new files."""
 
     splits: Mapping[str, tuple[Path, ...]]
     tokenizer: Path
@@ -48,51 +48,58 @@ class Data(Struct, frozen=True, kw_only=True):
 
 
 def python(named: str) -> str:
-    """Return the Python with NeMo that was named, or the first that is found; Unavailable where there is none."""
+    """Return the given Python with NeMo, or the first one found; Unavailable where there is none."""
     tools = [probe.toolchain(named)] if named else list(probe.toolchains())
     able: list[Toolchain] = [tool for tool in tools if nemo.flavour(tool) == "recipes"]
     if able:
         return able[0].python
-    seen = "; ".join(f"{home(tool.python)} has {nemo.lacks(tool.packages) or 'other trainers only'}" for tool in tools)
+    lacking = "; ".join(
+        f"{home(tool.python)} has {nemo.lacks(tool.packages) or 'other trainers only'}" for tool in tools
+    )
     raise Unavailable(
-        f"no Python here has NeMo: {visible(seen) or 'none was found'}", "Make one: tui-train env create nemo"
+        f"no Python here has NeMo: {visible(lacking) or 'none was found'}", "Create one: tui-train env create nemo"
     )
 
 
 def outputs(data: Data) -> dict[str, Path]:
-    """Return the .bin files that come of it, by split."""
+    """Return the .bin files to write, by split."""
     return {name: data.out.parent / f"{data.out.name}_{name}.bin" for name, files in data.splits.items() if files}
 
 
 def prepare(data: Data, interpreter: str, say: Callable[[Progress], None], *, force: bool = False) -> Progress:
-    """Make .bin and .idx files of text, going on where an earlier one was interrupted; return what they have."""
+    """Write .bin and .idx files from text, resuming an interrupted preparation; return the counts."""
     question = _question(data)
-    made = outputs(data)
+    outputs_of = outputs(data)
     work = data.out.parent / f"{data.out.name}.preparing"
-    asked = work / "question.json"
-    begun = _holds(asked, question)
-    there = [
-        path for data_file in made.values() for path in (data_file, data_file.with_suffix(".idx")) if path.exists()
+    question_file = work / "question.json"
+    resumes = _holds(question_file, question)
+    existing = [
+        path
+        for data_file in outputs_of.values()
+        for path in (data_file, data_file.with_suffix(".idx"))
+        if path.exists()
     ]
-    if there and not begun and not force:
-        raise CannotWrite(f"{visible(str(there[0]))} already exists", "Name another --out, or replace it with --force.")
-    if work.exists() and not begun:
-        if not asked.is_file():
+    if existing and not resumes and not force:
+        raise CannotWrite(
+            f"{visible(str(existing[0]))} already exists", "Name another --out, or replace it with --force."
+        )
+    if work.exists() and not resumes:
+        if not question_file.is_file():
             remedy = "Remove it, or name another --out."
-            raise CannotWrite(f"{visible(str(work))} is in the way, and not of an earlier start", remedy)
+            raise CannotWrite(f"{visible(str(work))} already exists, and is not from an earlier preparation", remedy)
         with writing(work):
             shutil.rmtree(work)
     with writing(work):
         work.mkdir(parents=True, exist_ok=True)
-    if not begun:
-        write_beside(asked, question)
-    told = _child(interpreter, "nemo_prepare.py", (str(asked),), say)
+    if not resumes:
+        write_beside(question_file, question)
+    result = _child(interpreter, "nemo_prepare.py", (str(question_file),), say)
     shutil.rmtree(work, ignore_errors=True)
-    return told
+    return result
 
 
 def _holds(path: Path, data: bytes) -> bool:
-    """Tell whether a regular file holds just this."""
+    """Return whether a regular file contains exactly this."""
     try:
         return regular.read(path, len(data) + 1) == data
     except OSError:
@@ -100,51 +107,51 @@ def _holds(path: Path, data: bytes) -> bool:
 
 
 def _question(data: Data) -> bytes:
-    """Return what the child is asked; it differs where a file or the tokenizer does."""
+    """Return the child's input; it changes with each file and the tokenizer."""
     state: dict[str, list[list[object]]] = {}
     for name, files in {**data.splits, "tokenizer": tuple(sorted(data.tokenizer.glob("*token*")))}.items():
         for path in files:
             if not path.is_file():
-                raise NotFound(f"{visible(str(path))} is no file", 'Name files of text, or JSONL with a "text".')
+                raise NotFound(f"{visible(str(path))} is not a file", 'Name files of text, or JSONL with a "text".')
             about = path.stat()
             state.setdefault(name, []).append([str(path), about.st_size, about.st_mtime_ns])
     if "tokenizer" not in state:
         remedy = "Name a Hugging Face folder with tokenizer.json or the like."
-        raise NotFound(f"there is no tokenizer in {visible(str(data.tokenizer))}", remedy)
-    asked = {
+        raise NotFound(f"no tokenizer in {visible(str(data.tokenizer))}", remedy)
+    question = {
         "tokenizer": str(data.tokenizer),
         "splits": {name: [str(path) for path in files] for name, files in data.splits.items() if files},
         "out": {name: str(path.with_suffix("")) for name, path in outputs(data).items()},
         "state": state,
     }
     try:
-        return msgspec.json.encode(asked)
+        return msgspec.json.encode(question)
     except UnicodeEncodeError:
         raise BadInput("the name of a file is not UTF-8", "Rename it.") from None
 
 
 def convert(what: str, source: Path, target: Path, interpreter: str) -> None:
     """Write a NeMo checkpoint of a Hugging Face folder ("import"), or the folder of a checkpoint ("export")."""
-    wanted = {"import": "config.json", "export": "context/io.json"}[what]
-    if not (source / wanted).is_file():
+    marker = {"import": "config.json", "export": "context/io.json"}[what]
+    if not (source / marker).is_file():
         kind = {"import": "Hugging Face folder", "export": "NeMo checkpoint"}[what]
-        raise NotFound(f"{visible(str(source))} is no {kind}: it has no {wanted}", "Name another one.")
+        raise NotFound(f"{visible(str(source))} is not a {kind}: it has no {marker}", "Name another one.")
     if os.path.lexists(target):
         raise CannotWrite(f"{visible(str(target))} already exists", "Name another place, or remove it first.")
     with writing(target):
         target.parent.mkdir(parents=True, exist_ok=True)
         beside = Path(tempfile.mkdtemp(dir=target.parent, prefix=f".{target.name[:40]}."))
     try:
-        made = beside / "model"
-        _child(interpreter, "nemo_convert.py", (what, str(source), str(made)), lambda _: None)
+        model = beside / "model"
+        _child(interpreter, "nemo_convert.py", (what, str(source), str(model)), lambda _: None)
         with writing(target):
-            made.rename(target)
+            model.rename(target)
     finally:
         shutil.rmtree(beside, ignore_errors=True)
 
 
 def _child(interpreter: str, program: str, words: Sequence[str], say: Callable[[Progress], None]) -> Progress:
-    """Run a program of ours in a Python, pass on its progress, return its last line; Unavailable with its problem."""
+    """Run one of this package's programs in a Python, pass on its progress, return its last line."""
     path = str(resources.files("tui_train").joinpath(f"target/{program}"))
     with tempfile.TemporaryDirectory(prefix="tui-train-") as folder, tempfile.TemporaryFile() as log:
         quiet = {"NEMORUN_HOME": folder, "PYTHONWARNINGS": "ignore", "PYTHONUNBUFFERED": "1", "HF_HUB_OFFLINE": "1"}
@@ -167,24 +174,26 @@ def _child(interpreter: str, program: str, words: Sequence[str], say: Callable[[
                 last = _line(line) or last
                 if last.total:
                     say(last)
-            # Its own code is known only before it is ended.
+            # Its own exit code has to be read before it is killed.
             os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)
         finally:
             _end(process)
         if last.problem:
-            remedy = last.remedy or "It is NeMo that refuses it: is the model complete, and of a kind that it knows?"
+            remedy = (
+                last.remedy or "NeMo rejected it: check that the model is complete and of a kind that NeMo supports."
+            )
             raise Unavailable(visible(last.problem), visible(remedy))
         if not last.finished:
             log.seek(max(0, log.seek(0, os.SEEK_END) - 4000))
-            said = log.read(4000).decode("utf-8", "replace").strip().splitlines()
-            ending = visible(said[-1][:300]) if said else "it said nothing"
-            why = f"it ended with exit code {process.returncode}: {ending}"
-            raise Unavailable(why, "Start it again; data that was prepared is kept.")
+            log_lines = log.read(4000).decode("utf-8", "replace").strip().splitlines()
+            ending = visible(log_lines[-1][:300]) if log_lines else "no output"
+            why = f"NeMo's process ended with exit code {process.returncode}: {ending}"
+            raise Unavailable(why, "Start it again: prepared data is kept.")
         return last
 
 
 def _line(line: bytes) -> Progress | None:
-    """Return what a line tells, None where it is a library's."""
+    """Return the progress in a line, None for a library's own line."""
     if not line.startswith(b"{"):
         return None
     try:
@@ -194,8 +203,8 @@ def _line(line: bytes) -> Progress | None:
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:
-    """End a child, which has said all it will, with all that it started."""
-    # It is not reaped yet, so the number of its group cannot have gone to another.
+    """Kill a finished child with all processes that it started."""
+    # It is not reaped yet, so its process group's number cannot have been reused.
     with contextlib.suppress(ProcessLookupError, PermissionError):
         os.killpg(process.pid, signal.SIGKILL)
     process.wait()

@@ -1,4 +1,4 @@
-"""What is kept from one session to the next: the last profile."""
+"""The last profile, kept from one session to the next."""
 
 from tui_train.base import secrets
 from tui_train.base.errors import TuiTrainError
@@ -9,20 +9,20 @@ from tui_train.profile.types import Profile
 
 
 def remember(profile: Profile) -> None:
-    """Keep the profile without secrets for the next session, if it can be written; nothing else depends on it."""
+    """Write the profile without secrets for the next session; errors are ignored, as nothing depends on it."""
     hidden = store.secret_entries(profile)
     values = {name: value for name, value in profile.trainer.environment.items() if name not in hidden}
-    kept = fields.put(profile, "trainer.environment", values)
+    without_secrets = fields.put(profile, "trainer.environment", values)
     if any(sure for _, _, sure in secrets.in_words(profile.trainer.arguments)):
-        kept = fields.put(kept, "trainer.arguments", ())
+        without_secrets = fields.put(without_secrets, "trainer.arguments", ())
     try:
-        write_beside(last_profile(), store.dumps(kept), PRIVATE)
+        write_beside(last_profile(), store.dumps(without_secrets), PRIVATE)
     except TuiTrainError:
         return
 
 
 def last() -> Profile:
-    """Return the profile of the last session, the default where there is none that can be read."""
+    """Return the profile of the last session, or the default where it cannot be read."""
     try:
         return store.load(str(last_profile()))
     except TuiTrainError:

@@ -17,11 +17,11 @@ _FEW = 2
 _TAIL = 6
 
 
-def facts(found: Facts, judged_for: Toolchain | None, chosen: tuple[str, ...]) -> str:
+def facts(machine_facts: Facts, judged_for: Toolchain | None, chosen: tuple[str, ...]) -> str:
     """Return the machine, its cards with their verdicts, and its Pythons."""
-    machine = found.machine
+    machine = machine_facts.machine
     lines = [visible(machine.hostname)]
-    # Of another host nvidia-smi tells the cards only.
+    # For another host nvidia-smi reports only the cards.
     if machine.memory_total is not None:
         lines = [
             f"{lines[0]}: {visible(machine.cpu_name) or 'processor'}, {counted(machine.cpu_count, 'core')}",
@@ -37,17 +37,17 @@ def facts(found: Facts, judged_for: Toolchain | None, chosen: tuple[str, ...]) -
         hidden = any(gap.hides for gap in machine.gaps)
         lines += ["", "No GPU can be used as it is:" if hidden else "No GPU: training runs on the CPU."]
     lines += [f"! {visible(gap.what)}: {visible(gap.why)}\n  {visible(gap.remedy)}" for gap in machine.gaps]
-    if not found.toolchains:
+    if not machine_facts.toolchains:
         return "\n".join(lines)
     pythons: list[tuple[str, ...]] = [("Python", "version", "torch", "accelerate", "transformers", "")]
-    for tool in found.toolchains:
+    for tool in machine_facts.toolchains:
         versions = (tool.version or "?", tool.torch or "-", tool.accelerate or "-", tool.transformers or "-")
         pythons.append((visible(tool.python), *map(visible, versions), visible(tool.problem or tool.label)))
     return "\n".join([*lines, "", table(pythons)])
 
 
 def _cards(machine: Machine, judged_for: Toolchain | None, chosen: tuple[str, ...]) -> list[str]:
-    """Return the table of the cards, the sets that they make where there is more than one, and what blocks them all."""
+    """Return the table of the cards, their sets where there is more than one, and what blocks all cards."""
     verdicts = judge(machine.gpus, judged_for, machine.driver_cuda)
     rows: list[tuple[str, ...]] = [("GPU", "name", "memory free", "cc", "bus", "display", "UUID", "verdict", "why")]
     for gpu, verdict in zip(machine.gpus, verdicts, strict=True):
@@ -64,8 +64,10 @@ def _cards(machine: Machine, judged_for: Toolchain | None, chosen: tuple[str, ..
     offered = sets(machine.gpus, verdicts)
     if len(offered) > 1:
         indices = {gpu.uuid: str(gpu.index) for gpu in machine.gpus}
-        rows = [("set", "GPUs", "what it gains")]
-        rows += [(one.title, " ".join(indices[uuid] for uuid in one.uuids), one.gain) for one in offered]
+        rows = [("set", "GPUs", "gain")]
+        rows += [
+            (gpu_set.title, " ".join(indices[uuid] for uuid in gpu_set.uuids), gpu_set.gain) for gpu_set in offered
+        ]
         lines += ["", table(rows)]
     sentence = all_blocked(machine.gpus, verdicts, judged_for)
     return [*lines, f"! {visible(sentence)}"] if sentence else lines
@@ -77,13 +79,13 @@ def bus(gpu: Gpu) -> str:
 
 
 def doing(sample: Sample) -> str:
-    """Return what a card does now, as far as the driver tells."""
+    """Return a card's load, temperature and power, as far as the driver reports them."""
     values = ((sample.use, "%"), (sample.temperature, "°C"), (sample.power, "W"))
     return " ".join(f"{value} {unit}" for value, unit in values if value is not None)
 
 
 def cards(samples: Sequence[Sample]) -> tuple[str, ...]:
-    """Return what cards do now: a line for each of a few, one for all of many, and one for each that fails."""
+    """Return the load of cards: a line for each of a few, one for all of many, and one for each that fails."""
     failing = [f"! GPU {sample.uuid[-_TAIL:]} {visible(sample.problem)}" for sample in samples if sample.problem]
     well = [sample for sample in samples if not sample.problem]
     if len(well) <= _FEW:
@@ -94,9 +96,9 @@ def cards(samples: Sequence[Sample]) -> tuple[str, ...]:
             (_range([sample.temperature for sample in well]), "°C"),
             (_range([sample.power for sample in well]), "W"),
         )
-        told = "  ".join(f"{words} {unit}" for words, unit in ranges if words)
+        summary = "  ".join(f"{words} {unit}" for words, unit in ranges if words)
         fullest = min(well, key=lambda sample: sample.memory_free if sample.memory_free is not None else 2**62)
-        lines = [f"{len(well)} GPUs  {told}  fullest {_used(fullest)}"]
+        lines = [f"{len(well)} GPUs  {summary}  fullest {_used(fullest)}"]
     return (*failing, *lines)
 
 
@@ -107,36 +109,36 @@ def _used(sample: Sample) -> str:
 
 
 def _range(values: Sequence[int | None]) -> str:
-    known = [value for value in values if value is not None]
-    if not known:
+    values_read = [value for value in values if value is not None]
+    if not values_read:
         return ""
-    low, high = min(known), max(known)
+    low, high = min(values_read), max(values_read)
     return str(low) if low == high else f"{low} to {high}"
 
 
-def finding(found: Finding) -> str:
+def finding(result: Finding) -> str:
     """Return a finding in two lines: what is wrong and why, what to do."""
-    mark = {"error": "error", "warning": "warning", "note": "note"}[found.level]
-    return f"{mark}: {found.message}\n  {found.remedy}"
+    mark = {"error": "error", "warning": "warning", "note": "note"}[result.level]
+    return f"{mark}: {result.message}\n  {result.remedy}"
 
 
-def plan(made: Plan) -> str:
+def plan(planned: Plan) -> str:
     """Return a plan's summary: what starts, the arithmetic, the ladder."""
-    lines = [f"{visible(made.name)}: {visible(made.title)}", made.attempts[0].batch]
-    lines.append(", ".join([*made.numbers, f"Python {visible(made.python)}"]))
+    lines = [f"{visible(planned.name)}: {visible(planned.title)}", planned.attempts[0].batch]
+    lines.append(", ".join([*planned.numbers, f"Python {visible(planned.python)}"]))
     lines += [
         f"after out of memory, attempt {number}, {attempt.title}: {attempt.batch}"
-        for number, attempt in enumerate(made.attempts[1:], start=2)
+        for number, attempt in enumerate(planned.attempts[1:], start=2)
     ]
-    if len(made.attempts) > 1:
-        lines += [f"out of memory {WHERE[phase]}: {_way_down(made, phase)}" for phase in made.phases]
-    return "\n".join([*lines, *made.notes])
+    if len(planned.attempts) > 1:
+        lines += [f"out of memory {WHERE[phase]}: {_way_down(planned, phase)}" for phase in planned.phases]
+    return "\n".join([*lines, *planned.notes])
 
 
-def _way_down(made: Plan, phase: str) -> str:
-    """Return the attempts that are made while memory runs out in one phase."""
+def _way_down(planned: Plan, phase: str) -> str:
+    """Return the attempts that follow each other while memory runs out in one phase."""
     way = [1]
-    while following := made.attempts[way[-1] - 1].then.get(phase):
+    while following := planned.attempts[way[-1] - 1].then.get(phase):
         way.append(following)
     return f"attempts {', '.join(map(str, way))}" if len(way) > 1 else "no fallback helps there"
 
@@ -161,10 +163,10 @@ def state(now: Status) -> str:
 
 
 def after_stop(now: Status) -> str:
-    """Return how a run stands after a stop, and what is known of its processes."""
+    """Return a run's state after a stop, and whether processes of it are left."""
     if now.leftover:
         return state(now)
     if now.sure:
         return f"{state(now)}; no process of it is left"
-    unseen = "one that cleared its environment and left its group would not be"
-    return f"{state(now)}; no process of it was found ({unseen}, for its supervisor was killed)"
+    unseen = "one that cleared its environment and left its group would be missed"
+    return f"{state(now)}; no process of it was found ({unseen}, as its supervisor was killed)"

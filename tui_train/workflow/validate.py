@@ -1,4 +1,4 @@
-"""Looks into an image before a training does: what its Python has, and whether the chosen cards are seen inside."""
+"""Checks an image before a training: what its Python has, and whether the chosen cards are visible inside."""
 
 from msgspec import Struct
 
@@ -27,7 +27,7 @@ print("there" if there else "missing")
 
 
 class Validation(Struct, frozen=True, kw_only=True):
-    """What an image holds; `cards` is what nvidia-smi lists inside, `wrong` what keeps it from training, in words."""
+    """What an image contains; `cards` are nvidia-smi's lines inside, `wrong` the reasons why it cannot train."""
 
     image: ContainerImage
     cards: tuple[str, ...] = ()
@@ -36,17 +36,17 @@ class Validation(Struct, frozen=True, kw_only=True):
 
 
 def validate(engine: str, name: str, gpus: tuple[str, ...] = (), recipe: str = "") -> Validation:
-    """Return what an image of an engine holds, and whether cards (UUIDs) and a NeMo recipe are seen inside.
+    """Return what an image of an engine contains, and whether cards (UUIDs) and a NeMo recipe are visible inside.
 
     Takes up to minutes, so never on a screen's thread.
     """
     image = images.image(engine, name)
     if image.missing:
         fetch = "" if engine == "apptainer" else f": {engine} pull {name}"
-        return Validation(image=image, wrong=(f"it is not on this machine{fetch}",))
+        return Validation(image=image, wrong=(f"the image is not on this machine{fetch}",))
     if image.toolchain is None:
-        return Validation(image=image, wrong=(image.problem or "it could not be asked",))
-    wrong = [] if image.toolchain.torch else ["it has no torch"]
+        return Validation(image=image, wrong=(image.problem or "its Python could not be read",))
+    wrong = [] if image.toolchain.torch else ["the image has no torch"]
     cards: tuple[str, ...] = ()
     if gpus:
         words = ("nvidia-smi", "-L")
@@ -56,24 +56,24 @@ def validate(engine: str, name: str, gpus: tuple[str, ...] = (), recipe: str = "
         if answer.code != 0:
             wrong.append(f"nvidia-smi does not answer inside: {answer.ending()}")
         elif unseen:
-            wrong.append(f"cards that are not seen inside: {', '.join(unseen)}")
-    there = ""
+            wrong.append(f"cards not visible inside: {', '.join(unseen)}")
+    location = ""
     if recipe:
         answer = images.run(engine, name, ("python", "-c", _FIND_RECIPE, recipe), _PATIENCE)
-        there = (_lines(answer) or ("missing",))[-1]
-        if there != "there":
-            wrong.append(f"NeMo's recipe {recipe} is not in it")
-    return Validation(image=image, cards=cards, recipe=recipe if there == "there" else "", wrong=tuple(wrong))
+        location = (_lines(answer) or ("missing",))[-1]
+        if location != "there":
+            wrong.append(f"the image does not have NeMo's recipe {recipe}")
+    return Validation(image=image, cards=cards, recipe=recipe if location == "there" else "", wrong=tuple(wrong))
 
 
-def shown(found: Validation) -> str:
+def shown(validation: Validation) -> str:
     """Return a validation as lines for people, safe to show."""
-    image, tool = found.image, found.image.toolchain
+    image, tool = validation.image, validation.image.toolchain
     lines = [f"{image.name}, by {image.engine}", *([f"id      {image.id[:19]}"] if image.id else [])]
     lines += _inside(tool) if tool else []
-    lines += [f"recipe  {found.recipe}"] if found.recipe else []
-    lines += [f"sees    {card}" for card in found.cards]
-    lines += [f"! {problem}" for problem in found.wrong] or ["It can train."]
+    lines += [f"recipe  {validation.recipe}"] if validation.recipe else []
+    lines += [f"sees    {card}" for card in validation.cards]
+    lines += [f"! {problem}" for problem in validation.wrong] or ["It can train."]
     return "\n".join(map(visible, lines))
 
 
