@@ -33,9 +33,9 @@ def anchors(expression: str) -> Anchors:
     return _either(expression, 0)[0]
 
 
-def best(found: Anchors) -> frozenset[bytes]:
+def best(choices: Anchors) -> frozenset[bytes]:
     """Return the set of words that lines seldom hold by chance."""
-    return max(found, key=lambda words: min(len(word.strip()) for word in words) - len(words) / 100)
+    return max(choices, key=lambda words: min(len(word.strip()) for word in words) - len(words) / 100)
 
 
 def any_of(words: Iterable[bytes]) -> bytes:
@@ -49,16 +49,16 @@ def any_of(words: Iterable[bytes]) -> bytes:
 
 def _either(text: str, at: int) -> tuple[Anchors, int]:
     """Return the anchors of alternatives, up to the bracket that closes them; and where that is."""
-    found: list[Anchors] = []
+    alternatives: list[Anchors] = []
     while True:
-        one, at = _sequence(text, at)
-        found.append(one)
+        alternative, at = _sequence(text, at)
+        alternatives.append(alternative)
         if at >= len(text) or text[at] == ")":
             break
         at += 1
-    if len(found) == 1:
-        return found[0], at
-    return ((frozenset[bytes]().union(*map(best, found)),) if all(found) else ()), at
+    if len(alternatives) == 1:
+        return alternatives[0], at
+    return ((frozenset[bytes]().union(*map(best, alternatives)),) if all(alternatives) else ()), at
 
 
 def _sequence(text: str, at: int) -> tuple[Anchors, int]:
@@ -86,8 +86,8 @@ def _part(text: str, at: int) -> tuple[_Part, int]:
     if group and group["flags"]:
         return _Part(), group.end()
     if group:
-        found, end = _either(text, group.end())
-        return _Part(anchors=() if group["look"] else found), end + 1
+        inner, end = _either(text, group.end())
+        return _Part(anchors=() if group["look"] else inner), end + 1
     if text[at] == "[" and (klass := _CLASS.match(text, at)):
         return _Part(), klass.end()
     if text[at] == "\\" and (escape := _ESCAPE.match(text, at)):

@@ -1,4 +1,4 @@
-"""Gathering what is known of a log or a run; the only part of the diagnosis that reads the disk."""
+"""Gathers the evidence of a log or a run; the only part of the diagnosis that reads the disk."""
 
 import os
 import shutil
@@ -60,10 +60,10 @@ def of_run(run: RunDir, facts: Facts | None = None) -> Diagnosis | None:
     profile, plan = _profile(run), ranks.planned(_bytes(run.plan_file))
     output = profile.trainer.output if profile and profile.trainer.output else str(run.path / "output")
     document = documents.document(profile.trainer.config) if profile and profile.trainer.config else None
-    known = _preset(profile) if profile else None
-    if profile and known:
-        # What failed is what was in force, whoever chose it.
-        profile = settle(profile, in_force(profile, known, document, max(1, plan.world_size)))
+    chosen = _preset(profile) if profile else None
+    if profile and chosen:
+        # The settings in force failed, whether chosen or defaults.
+        profile = settle(profile, in_force(profile, chosen, document, max(1, plan.world_size)))
     evidence = Evidence(
         lines=lines_of(str(run.attempt_log(attempt.number))),
         exit_code=code,
@@ -79,26 +79,26 @@ def of_run(run: RunDir, facts: Facts | None = None) -> Diagnosis | None:
         phase=attempt.phase,
         resumed=attempt.resumed,
         first_step=first_step(str(run.attempt_log(attempt.number)), run.reading()) if attempt.resumed else 0,
-        eval_batch=fallbacks.eval_batch(known, document) if known else 0,
+        eval_batch=fallbacks.eval_batch(chosen, document) if chosen else 0,
     )
     if profile is None:
         return diagnose(evidence, None, facts)
     tried = _tried(profile, run, attempt.position)
-    found = diagnose(evidence, apply(tried, profile), facts)
-    if found is None or found.change is None:
-        return found
-    # Whoever takes it goes on from what the attempt had, not from the first one.
-    edits = {**dict(tried.edits), **dict(found.change.edits)}
-    change = Change(found.change.title, found.change.why, tuple(edits.items()))
-    return msgspec.structs.replace(found, change=change)
+    diagnosis = diagnose(evidence, apply(tried, profile), facts)
+    if diagnosis is None or diagnosis.change is None:
+        return diagnosis
+    # The change is applied to the settings of the failed attempt, not of the first one.
+    edits = {**dict(tried.edits), **dict(diagnosis.change.edits)}
+    change = Change(diagnosis.change.title, diagnosis.change.why, tuple(edits.items()))
+    return msgspec.structs.replace(diagnosis, change=change)
 
 
 def _tried(profile: Profile, run: RunDir, position: int) -> Change:
-    """Return what the attempt at a position of the ladder had changed; nothing where the plan tells of none."""
+    """Return what the attempt at a position of the ladder had changed; nothing where the plan has none."""
     attempts = run.plan().get("attempts")
-    told = attempts[position - 1] if isinstance(attempts, list) and 0 < position <= len(attempts) else None
+    attempt = attempts[position - 1] if isinstance(attempts, list) and 0 < position <= len(attempts) else None
     try:
-        change = Change("as tried", "", tuple(msgspec.convert(told, built(_Tried)).edits.items()))
+        change = Change("as tried", "", tuple(msgspec.convert(attempt, built(_Tried)).edits.items()))
         msgspec.convert(msgspec.to_builtins(apply(change, profile)), built(Profile))
     except (msgspec.ValidationError, BadInput, RecursionError):
         return Change("as tried", "", ())
@@ -113,14 +113,14 @@ def _profile(run: RunDir) -> Profile | None:
 
 
 def _takes(profile: Profile, document: Document | None) -> frozenset[str]:
-    """Return what reaches the trainer; not what the user's own words or file say otherwise."""
+    """Return the values that reach the trainer, without those that the user's own arguments or file override."""
     if trainer_of(profile).resumes_itself:
         return _RECIPE
     chosen = _preset(profile)
     if chosen is None:
         return frozenset()
-    told = takes(chosen, profile.trainer.arguments)
-    return frozenset(name for name in told if not fallbacks.yours(name, profile, chosen, document))
+    passed = takes(chosen, profile.trainer.arguments)
+    return frozenset(name for name in passed if not fallbacks.yours(name, profile, chosen, document))
 
 
 def _preset(profile: Profile) -> Preset | None:

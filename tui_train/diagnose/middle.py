@@ -53,11 +53,11 @@ def _by_word() -> dict[bytes, tuple[int, ...]]:
     for word in sorted(words, key=lambda word: (len(word), word)):
         if not any(shorter in word for shorter in short):
             short.append(word)
-    found: dict[bytes, list[int]] = {}
+    numbers_of: dict[bytes, list[int]] = {}
     for number, expression in enumerate(_expressions()):
-        for word in {next(one for one in short if one in word) for word in best(expression.anchors)}:
-            found.setdefault(word, []).append(number)
-    return {word: tuple(numbers) for word, numbers in found.items()}
+        for word in {next(part for part in short if part in word) for word in best(expression.anchors)}:
+            numbers_of.setdefault(word, []).append(number)
+    return {word: tuple(numbers) for word, numbers in numbers_of.items()}
 
 
 @functools.cache
@@ -71,11 +71,11 @@ def _candidates(line: bytes) -> tuple[int, ...]:
     if _any_word().search(line) is None:
         return ()
     numbers = {number for word, numbers in _by_word().items() if word in line for number in numbers}
-    known = _expressions()
+    expressions = _expressions()
     return tuple(
         number
         for number in sorted(numbers)
-        if all(any(word in line for word in words) for words in known[number].anchors)
+        if all(any(word in line for word in words) for words in expressions[number].anchors)
     )
 
 
@@ -83,7 +83,7 @@ class Middle:
     """The lines to keep of what was read so far."""
 
     def __init__(self) -> None:
-        """Begin with none."""
+        """Start without lines."""
         self._kinds: dict[int, tuple[int, ...]] = {}
         self._first: dict[int, list[Numbered]] = {}
         self._latest: dict[int, deque[Numbered]] = {}
@@ -94,15 +94,15 @@ class Middle:
         self._frames: deque[Numbered] = deque(maxlen=_FRAMES)
 
     def read(self, lines: Iterator[Numbered]) -> None:
-        """Take more lines."""
+        """Read more lines, and keep those that matter."""
         kinds = self._kinds
         for number, line in lines:
             kind = plain(line)
-            known = kinds.get(hash(kind))
-            if known is None:
-                known = self._learn(kind)
-            if known:
-                self._match(known, number, line)
+            numbers = kinds.get(hash(kind))
+            if numbers is None:
+                numbers = self._learn(kind)
+            if numbers:
+                self._match(numbers, number, line)
             if self._open or _BEGIN in line:
                 self._follow(number, line)
             elif _LOSS in kind:
@@ -119,17 +119,17 @@ class Middle:
     def _learn(self, kind: bytes) -> tuple[int, ...]:
         if len(self._kinds) >= _KINDS:
             self._kinds.clear()
-        found = self._kinds[hash(kind)] = _candidates(ESCAPE.sub(b"", kind).replace(b"\0", b""))
-        return found
+        numbers = self._kinds[hash(kind)] = _candidates(ESCAPE.sub(b"", kind).replace(b"\0", b""))
+        return numbers
 
     def _match(self, numbers: tuple[int, ...], number: int, line: bytes) -> None:
         """Keep a line in which an expression matches."""
         raw = ESCAPE.sub(b"", line).replace(b"\0", b"").decode("utf-8", "replace")
         text = "\n".join(origin(piece)[1].rstrip() for piece in raw.split("\r"))
-        known = _expressions()
+        expressions = _expressions()
         tells = None
         for which in numbers:
-            expression = known[which]
+            expression = expressions[which]
             if expression.pattern.search(text) is None:
                 continue
             if not expression.warning:

@@ -37,9 +37,9 @@ def lines_of(path: str) -> tuple[Line, ...]:
         with _opened(path) as file:
             return lines(_text(file, name))
     except FileNotFoundError:
-        raise NotFound(f"there is no log {name}", "Name a log file, or a run: see `tui-train runs`.") from None
+        raise NotFound(f"no log {name}", "Name a log file, or a run: see `tui-train runs`.") from None
     except (EOFError, zlib.error, gzip.BadGzipFile):
-        raise BadInput(f"{name} is no whole gzip file", "Name the log that it was made of.") from None
+        raise BadInput(f"{name} is a truncated gzip file", "Name the uncompressed log.") from None
     except OSError as error:
         raise BadInput(f"{name} cannot be read: {reason(error)}", "Name a log that you may read.") from None
 
@@ -109,7 +109,7 @@ def _text(file: Any, name: str, *, unpacked: bool = False) -> Any:
     # Zeros are what is left of a log that was cut short while it was written.
     sample = begun.start.replace(b"\0", b"")
     if sum(byte < 32 and byte not in _LAYOUT for byte in sample) * 20 > len(sample):
-        raise BadInput(f"{name} is no text", "Name the log of a training: what it printed.")
+        raise BadInput(f"{name} is not text", "Name the log of a training: what it printed.")
     return begun
 
 
@@ -149,7 +149,7 @@ def _split(number: int, block: bytes) -> Iterator[Numbered]:
 
 
 def _cleaned(number: int, raw: bytes) -> Iterable[Line]:
-    """Return what a terminal would have shown of a line, a carriage return beginning it anew."""
+    """Return what a terminal would have shown of a line, after its carriage returns."""
     for piece in ESCAPE.sub(b"", raw).split(b"\r"):
         rank, text = origin(piece.decode("utf-8", "replace").replace("\0", ""))
         if text.strip():

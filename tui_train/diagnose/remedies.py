@@ -1,4 +1,4 @@
-"""The Changes of a profile that mend a failure, by the name that a signature gives."""
+"""The Changes of a profile that fix a failure, by the name that a signature gives."""
 
 from collections.abc import Callable
 
@@ -21,7 +21,7 @@ _LESS_MEMORY = ("eval_batch", "micro_batch", "activation_checkpointing", "expand
 REMEDIES = {
     "step": "It ran out in the optimizer step, where a smaller batch does not help: a fused optimizer, sharing the "
     "model out (fsdp2), offload, or an 8-bit optimizer do.",
-    "load": "It ran out while the model was loaded: share it out (fsdp2), offload it, or load it in 4 bits.",
+    "load": "It ran out while the model was loaded: shard it (fsdp2), offload it, or load it in 4 bits.",
     "eval": "It ran out in the evaluation: evaluate less at a time (recipe.eval_batch); the training stays as it is.",
 }
 
@@ -90,7 +90,7 @@ def _precision(profile: Profile, evidence: Evidence) -> Change | None:
     if "precision" not in evidence.takes:
         return None
     other = "fp16" if profile.recipe.precision == "bf16" and profile.hardware.device != "cpu" else "fp32"
-    return Change(f"precision {other}", "the device cannot the other", (("recipe.precision", other),))
+    return Change(f"precision {other}", "the other is not available on this device", (("recipe.precision", other),))
 
 
 def _global_batch(profile: Profile, evidence: Evidence) -> Change | None:

@@ -1,4 +1,4 @@
-"""diagnose: which of all that a log says is the root of a failure, and which its echoes; pure."""
+"""diagnose: finds the root of a failure among the errors of a log; pure."""
 
 import bisect
 import itertools
@@ -53,14 +53,14 @@ class Hit(msgspec.Struct, frozen=True):
 
 def diagnose(evidence: Evidence, profile: Profile | None = None, facts: Facts | None = None) -> Diagnosis | None:
     """Return what failed and how it is mended, None where nothing did; `facts` may speak against a Change."""
-    found = list(_hits(evidence))
+    hits = list(_hits(evidence))
     if evidence.exit_code == 0:
-        found = [hit for hit in found if hit.signature.done] + _silent(evidence)
+        hits = [hit for hit in hits if hit.signature.done] + _silent(evidence)
     else:
-        found += _silent(evidence)
-    found = _uncaught(_unmended(found, evidence), evidence)
+        hits += _silent(evidence)
+    hits = _uncaught(_unrecovered(hits, evidence), evidence)
     block = _root_block(evidence.lines)
-    best = max(found, key=lambda hit: (hit.signature.strength, -hit.line.number), default=None)
+    best = max(hits, key=lambda hit: (hit.signature.strength, -hit.line.number), default=None)
     if (evidence.exit_code or evidence.lost) and (best is None or best.signature.strength < 10):
         best = _by_exit_code(evidence, best)
     if best is None:
@@ -74,7 +74,7 @@ def diagnose(evidence: Evidence, profile: Profile | None = None, facts: Facts | 
         remedy = packages.remedy(best.groups.get("module", ""))
         best = msgspec.structs.replace(best, signature=msgspec.structs.replace(best.signature, remedy=remedy))
     change = change_for(best.signature.change, evidence, profile, facts) if profile else None
-    return _said(best, evidence, block, change)
+    return _diagnosis(best, evidence, block, change)
 
 
 def _hits(evidence: Evidence) -> Iterator[Hit]:
@@ -84,8 +84,8 @@ def _hits(evidence: Evidence) -> Iterator[Hit]:
     for text in texts:
         # What follows `File "…"` and is indented deeper is code that a traceback quotes.
         quoting = text.startswith("    ") and quoting
-        told = bool(TELLS.search(text))
-        telling.append(told or quoting)
+        telling_line = bool(TELLS.search(text))
+        telling.append(telling_line or quoting)
         quoting = quoting or _FRAME.match(text) is not None
     starts, place = [], 0
     for text in texts:
@@ -117,7 +117,7 @@ def _groups(match: re.Match[str], line: Line) -> dict[str, str] | None:
 
 
 def _phase(lines: Sequence[Line], failed: Line) -> str:
-    """Return the phase that the traceback before a line tells, empty where none does."""
+    """Return the phase that the traceback before a line shows, empty where none does."""
     at = next((index for index, line in enumerate(lines) if line is failed), 0)
     frames: list[str] = []
     for line in reversed(lines[max(0, at - _FRAMES) : at]):
@@ -131,31 +131,31 @@ def _phase(lines: Sequence[Line], failed: Line) -> str:
 def _silent(evidence: Evidence) -> list[Hit]:
     """Return what fails without an error: a loss that became NaN, a checkpoint not loaded, processes each alone."""
     lines = evidence.lines
-    found, known = [], {signature.failure: signature for signature, _ in signatures()}
+    hits, by_failure = [], {signature.failure: signature for signature, _ in signatures()}
     points = list(steps(lines))
     bad = [line for line, broken in points if broken]
     if bad and points[-1][1]:
-        found.append(Hit(msgspec.structs.replace(known["nan_loss"], strength=50), bad[0], {}))
+        hits.append(Hit(msgspec.structs.replace(by_failure["nan_loss"], strength=50), bad[0], {}))
     if 0 < evidence.first_step < evidence.resumed:
         groups = {"resumed": str(evidence.resumed), "first": str(evidence.first_step)}
-        found.append(Hit(known["resume_ignored"], Line(0, ""), groups))
+        hits.append(Hit(by_failure["resume_ignored"], Line(0, ""), groups))
     headers = [line for line in lines if _ALONE.search(line.text)]
     several = any(_SEVERAL.search(line.text) for line in lines)
     if headers and not several and evidence.world_size > 1:
-        return [*found, Hit(known["not_distributed_silent"], headers[0], {})]
+        return [*hits, Hit(by_failure["not_distributed_silent"], headers[0], {})]
     trained = [line.number for line, _ in points]
     for first, second in itertools.pairwise(headers):
         # One process that trains twice says it again too, but not before it has made a step, nor as another rank.
         between = bisect.bisect_left(trained, second.number) - bisect.bisect_right(trained, first.number)
         same = first.rank is not None and first.rank == second.rank
         if not several and not same and not between:
-            found.append(Hit(known["not_distributed_silent"], second, {}))
+            hits.append(Hit(by_failure["not_distributed_silent"], second, {}))
             break
-    return found
+    return hits
 
 
-def _unmended(found: list[Hit], evidence: Evidence) -> list[Hit]:
-    """Leave out what a training got over: it went on for steps, or to its end."""
+def _unrecovered(hits: list[Hit], evidence: Evidence) -> list[Hit]:
+    """Leave out errors that a training recovered from: it continued for steps, or to its end."""
     done = completed(evidence.lines)
     marks = [line.number for line, broken in steps(evidence.lines) if not broken]
 
@@ -164,26 +164,26 @@ def _unmended(found: list[Hit], evidence: Evidence) -> list[Hit]:
         ended = done > hit.line.number and evidence.exit_code is None
         return ended or (after >= _RECOVERED and hit.signature.strength < 88)
 
-    kept = [hit for hit in found if hit.signature.done or not over(hit)]
-    return kept if kept or not evidence.exit_code else found
+    kept = [hit for hit in hits if hit.signature.done or not over(hit)]
+    return kept if kept or not evidence.exit_code else hits
 
 
-def _uncaught(found: list[Hit], evidence: Evidence) -> list[Hit]:
+def _uncaught(hits: list[Hit], evidence: Evidence) -> list[Hit]:
     """Leave out GPU memory that ran out and was logged only: a later error of another kind ended that process."""
-    if evidence.phase or not any(hit.signature.failure == "cuda_oom" for hit in found):
-        return found
+    if evidence.phase or not any(hit.signature.failure == "cuda_oom" for hit in hits):
+        return hits
     # As the reader of errors tells ranks apart.
     texts = [line.text if line.rank is None else f"[rank{line.rank}]: {line.text}" for line in evidence.lines]
     last = deciding(texts, read_errors(texts))
     if last is None or last.kind != OTHER:
-        return found
+        return hits
     end = evidence.lines[last.place]
 
     def caught(hit: Hit) -> bool:
         logged = hit.line.rank in {None, end.rank} and not _RAISED.match(hit.line.text)
         return hit.signature.failure == "cuda_oom" and hit.line.number < end.number and logged
 
-    return [hit for hit in found if not caught(hit)]
+    return [hit for hit in hits if not caught(hit)]
 
 
 def _root_block(lines: Sequence[Line]) -> dict[str, str]:
@@ -191,12 +191,12 @@ def _root_block(lines: Sequence[Line]) -> dict[str, str]:
     at = next((index for index, line in enumerate(lines) if "Root Cause (first observed failure)" in line.text), None)
     if at is None:
         return {}
-    found = (_ROOT.match(line.text) for line in lines[at : at + 8])
-    return {match["name"]: match["value"] for match in found if match}
+    matches = (_ROOT.match(line.text) for line in lines[at : at + 8])
+    return {match["name"]: match["value"] for match in matches if match}
 
 
 def _decided(best: Hit, evidence: Evidence) -> Hit:
-    """Return the hit that what lies outside of the log speaks for, where the log alone may mean several things."""
+    """Return the hit that the evidence outside of the log supports, where the log alone is ambiguous."""
     full = evidence.free_disk is not None and evidence.free_disk < _FULL
     shared = evidence.free_shm is None or evidence.free_shm < _FULL
     vague = best.signature.strength < 40
@@ -207,7 +207,7 @@ def _decided(best: Hit, evidence: Evidence) -> Hit:
         if evidence.oom_kills:
             return msgspec.structs.replace(best, signature=_first("host_oom"))
         if evidence.oom_kills == 0:
-            cause = "A process was killed by signal 9, and not by the kernel for memory: by somebody, or a scheduler."
+            cause = "A process was killed by signal 9, not by the kernel for memory but by a user or a scheduler."
             return msgspec.structs.replace(best, signature=msgspec.structs.replace(best.signature, cause=cause))
     return best
 
@@ -217,23 +217,23 @@ def _first(failure: str) -> Signature:
 
 
 def _by_exit_code(evidence: Evidence, weak: Hit | None) -> Hit:
-    """Return what the exit code says where the log says nothing better."""
+    """Return the hit for the exit code, where the log shows nothing better."""
     code = evidence.exit_code or 0
-    known = {signature.failure: signature for signature, _ in signatures()}
+    by_failure = {signature.failure: signature for signature, _ in signatures()}
     if evidence.lost:
-        cause = "It disappeared without an exit code: killed with its whole session, or the machine went down."
+        cause = "The training ended without an exit code: its whole session was killed, or the machine went down."
         last = evidence.lines[-1] if evidence.lines else Line(0, "")
-        return Hit(msgspec.structs.replace(known["host_oom"], cause=cause), last, {})
+        return Hit(msgspec.structs.replace(by_failure["host_oom"], cause=cause), last, {})
     number = code - 128 if code > 128 else -code
     failure = _SIGNALS.get(number, {126: "permission_denied", 127: "command_not_found"}.get(code, ""))
     last = evidence.lines[-1] if evidence.lines else Line(0, "")
     if failure:
         entry = [signature for signature, _ in signatures() if signature.failure == failure][-1]
         return Hit(entry, last, {})
-    return weak or Hit(known["user_exception"], last, {"code": str(code)})
+    return weak or Hit(by_failure["user_exception"], last, {"code": str(code)})
 
 
-def _said(hit: Hit, evidence: Evidence, block: dict[str, str], change: Change | None) -> Diagnosis:
+def _diagnosis(hit: Hit, evidence: Evidence, block: dict[str, str], change: Change | None) -> Diagnosis:
     signature, groups = hit.signature, {name: visible(value)[:200] for name, value in hit.groups.items()}
     rank = hit.line.rank
     if rank is None and block.get("rank", "").isdigit():
@@ -253,7 +253,7 @@ def _said(hit: Hit, evidence: Evidence, block: dict[str, str], change: Change | 
 
 
 def _filled(text: str, groups: dict[str, str], *, spaced: bool) -> str:
-    """Return words with the values of a hit; {name|else} has its own default, other missing ones vanish."""
+    """Return a text with the values of a hit; {name|else} has a default, other missing ones are left out."""
 
     def value(match: re.Match[str]) -> str:
         name, bar, default = match[1].partition("|")
@@ -266,19 +266,19 @@ def _filled(text: str, groups: dict[str, str], *, spaced: bool) -> str:
 
 
 def _outside(failure: str, evidence: Evidence, block: dict[str, str]) -> Iterator[str]:
-    """Yield what is known beside the line."""
+    """Yield the evidence beside the line."""
     if evidence.exit_code is not None:
         yield f"exit code {evidence.exit_code}"
     elif evidence.lost:
-        yield "no exit code is known"
+        yield "exit code unknown"
     if block.get("exitcode"):
         yield f"torchrun saw rank {visible(block.get('rank', '?'))} end first, with {visible(block['exitcode'])}"
     if evidence.oom_kills:
         yield f"the kernel killed {evidence.oom_kills} for lack of memory in this cgroup"
     if evidence.free_disk is not None and failure in {"disk_full", "checkpoint_corrupt"}:
-        yield f"{size(evidence.free_disk)} are free on the disk of the output"
+        yield f"{size(evidence.free_disk)} free on the disk of the output"
     if evidence.free_shm is not None and failure in {"shm_too_small", "nccl_system_error"}:
-        yield f"{size(evidence.free_shm)} of shared memory are free"
+        yield f"{size(evidence.free_shm)} of shared memory free"
     step = evidence.last_step if evidence.last_step is not None else last_step(evidence.lines)
     if step:
         yield f"the last good step was {step}"

@@ -26,8 +26,8 @@ class _File(msgspec.Struct, frozen=True):
 def signatures() -> tuple[tuple[Signature, tuple[re.Pattern[str], ...]], ...]:
     """Return each signature with its compiled expressions."""
     data = (Path(__file__).parent / "signatures.toml").read_bytes()
-    found = msgspec.toml.decode(data, type=built(_File)).signature
-    return tuple((entry, tuple(re.compile(text, re.MULTILINE) for text in _when(entry))) for entry in found)
+    entries = msgspec.toml.decode(data, type=built(_File)).signature
+    return tuple((entry, tuple(re.compile(text, re.MULTILINE) for text in _when(entry))) for entry in entries)
 
 
 def _when(entry: Signature) -> tuple[str, ...]:
