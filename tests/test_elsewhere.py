@@ -90,7 +90,7 @@ def test_what_would_be_tried_is_shown_and_nothing_is(box, tmp_path):
     assert data[0] == {
         "setting": {"micro_batch": 8, "checkpointing": False, "precision": "fp32"}, "memory": "fits", "first": True
     }  # fmt: skip
-    assert "only --dry-run" in tui("tune", "quickstart", "--machine", box, code=64).stderr
+    assert "add --dry-run" in tui("tune", "quickstart", "--machine", box, code=64).stderr
 
 
 @pytest.mark.parametrize(
@@ -104,7 +104,7 @@ def test_what_would_be_tried_is_shown_and_nothing_is(box, tmp_path):
 def test_what_makes_no_sense_is_wrong_usage(box, words, part):
     assert part in tui(*words, "--machine", box, code=64).stderr
     assert "come after the command" in tui("--machine", box, "plan", "quickstart", code=64).stderr
-    assert "--host wants" in tui("plan", "quickstart", "--host=", code=64).stderr
+    assert "--host needs" in tui("plan", "quickstart", "--host=", code=64).stderr
 
 
 def test_a_file_that_is_none_is_refused(tmp_path):
