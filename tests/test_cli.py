@@ -634,7 +634,7 @@ def test_a_run_that_is_lost_is_no_success(mine):
         os.kill(status(newest()).pid, signal.SIGKILL)
         until(lambda: status(newest()).trains_on)
         # Its training still writes, and so it is still followed.
-        written = newest().attempt_log(1).read_text().splitlines()[-1]
+        written = newest().attempt_log(1).read_text().rpartition("\n")[0].splitlines()[-1]
         until(lambda: viewer.stdout.readline() == f"{written}\n")
         assert viewer.stdout.readline().startswith("tick")
         assert "lost" in tui("runs").stdout
