@@ -10,6 +10,7 @@ import time
 from pathlib import Path
 
 import pytest
+from psutil import process_iter
 from support import SCRIPTS, bash, exported, facts, marked, old_python, plain_environment, sleeping, until
 
 from tui_train.base.errors import Unavailable
@@ -73,7 +74,7 @@ def test_a_host_that_is_gone_loses_its_lock_in_the_end(run, elsewhere):
     other.kill()
     other.wait()
     # The kernel ends the processes of that host one by one, and its supervisor may touch the lock until then.
-    until(lambda: not marked(status(run).mark))
+    until(lambda: not any(str(run.path) in str(process.info["cmdline"]) for process in process_iter(["cmdline"])))
     assert status(run).state == "running", "nobody here can know yet"
     long_ago = time.time() - lock.LEASE - 1
     for owner in (run.path / ".lock" / "owner", *run.path.glob(".tui-train-*/owner")):
