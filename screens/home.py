@@ -14,7 +14,7 @@ from tui_train.base.errors import TuiTrainError
 from tui_train.base.text import visible
 
 from .base import Base
-from .messages import Anew, Become, Complaint, OpenRun, OpenStep
+from .messages import Become, Complaint, OpenRun, OpenStep, StartOver
 from .widgets.bar import StepBar
 from .widgets.keys import Keys
 
@@ -132,7 +132,7 @@ All screens: Enter next, Esc back, F1 help (or ?, outside of a field), Ctrl+P al
 
     def action_new(self) -> None:
         """Begin with the last profile."""
-        self.post_message(Anew())
+        self.post_message(StartOver())
         self.post_message(OpenStep("hardware"))
 
     @on(OptionList.OptionSelected)

@@ -15,7 +15,7 @@ from tui_train.profile.types import Profile
 from tui_train.trainers import paths_of
 
 from .looking import Looking
-from .messages import Anew, Become, Chosen, Mend
+from .messages import ApplyFix, Become, Chosen, StartOver
 
 if TYPE_CHECKING:
     from tui_train.workflow.machines import Source
@@ -44,8 +44,8 @@ class Keeping(Looking):
         except BadInput as error:
             self.complain(error)
 
-    @on(Mend)
-    def _mend(self, event: Mend) -> None:
+    @on(ApplyFix)
+    def _apply_fix(self, event: ApplyFix) -> None:
         change = event.change
         try:
             self.become(apply(change, self.profile))
@@ -58,7 +58,7 @@ class Keeping(Looking):
     def _become(self, event: Become) -> None:
         self.become(event.profile, keep=event.keep)
 
-    @on(Anew)
+    @on(StartOver)
     def _anew(self) -> None:
         from tui_train.workflow.session import last
 

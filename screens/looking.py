@@ -165,11 +165,11 @@ class Looking(Guarded):
         return Facts(machine=Machine(hostname="", gaps=(gap,) if self.elsewhere else ()), elsewhere=self.elsewhere)
 
     def action_look(self, later: float = 0) -> None:
-        """Look at everything anew, some seconds later."""
+        """Look at everything again, some seconds later."""
         self.look(*(("machine",) if self._source else _QUESTIONS), later=later)
 
     def look(self, *parts: str, later: float = 0) -> None:
-        """Look at some parts anew, unless that is under way."""
+        """Look at some parts again, unless that is under way."""
         wanted = [part for part in parts if part not in self.looking or part not in _ONE_AT_A_TIME]
         self.expect(*wanted)
         if later:
@@ -178,7 +178,7 @@ class Looking(Guarded):
             self.look_at(*wanted)
 
     def glance(self, part: str) -> None:
-        """Look at a part anew while what is known of it still counts."""
+        """Look at a part again; what is known of it counts until then."""
         self._asked[part] = self._asked.get(part, 0) + 1
         self.look_at(part)
 

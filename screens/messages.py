@@ -22,7 +22,7 @@ class Chosen(Message):
         self.value = value
 
 
-class Mend(Message):
+class ApplyFix(Message):
     """A change is to be made, and said."""
 
     def __init__(self, change: "Change") -> None:
@@ -41,7 +41,7 @@ class Become(Message):
         self.keep = keep
 
 
-class Anew(Message):
+class StartOver(Message):
     """The profile is to be the last one of this session, or of the session before."""
 
 

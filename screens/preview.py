@@ -85,7 +85,7 @@ F2 fixes what it can of the findings at the top; an error stops the start."""
         yield Keys()
 
     def update(self) -> None:
-        """Make the plan anew and show it."""
+        """Make the plan again and show it."""
         if not self._ready or self.facts is None:
             return
         if self.looking:

@@ -28,7 +28,7 @@ from tui_train.supervisor.curve import Curve
 from tui_train.workflow import show
 
 from .ending import Ending
-from .messages import Become, Complaint, GoHome, Mend, OpenStep
+from .messages import ApplyFix, Become, Complaint, GoHome, OpenStep
 from .widgets.bar import StepBar
 from .widgets.dialogs import Ask
 from .widgets.keys import Keys
@@ -219,7 +219,7 @@ Of any size, and all of it. The line below it says where you are.
             profile, change = self._remedy
             self.post_message(GoHome())
             self.post_message(Become(profile))
-            self.post_message(Mend(change))
+            self.post_message(ApplyFix(change))
             self.post_message(OpenStep("preview"))
 
     def _open(self, attempt: int) -> None:

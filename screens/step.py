@@ -25,7 +25,7 @@ from tui_train.workflow import choices
 
 from . import STEPS
 from .base import Base
-from .messages import Mend, OpenStep
+from .messages import ApplyFix, OpenStep
 from .widgets.bar import StepBar
 from .widgets.hint import Hint
 from .widgets.keys import Keys
@@ -127,7 +127,7 @@ class Step(Base):
         self._changed()
 
     def watch_looking(self) -> None:
-        """Show that the look at the machine is over, or begins anew."""
+        """Show that the look at the machine is over, or begins again."""
         self._changed()
 
     def watch_facts(self) -> None:
@@ -218,22 +218,22 @@ class Step(Base):
         return at
 
     def fixable(self) -> Finding | None:
-        """Return the finding that F2 mends: the focused row's, or the first that has a change."""
+        """Return the finding that F2 fixes: the focused row's, or the first that has a change."""
         found = [finding for finding in self._said() if finding.change]
         row = self.focused_row()
         mine = [finding for finding in found if row and finding.key == row.field.key]
         return next(iter((*mine, *found)), None)
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
-        """F2 shows only where it mends something."""
+        """F2 shows only where it fixes something."""
         del parameters
         return action != "fix" or (self._ready and self.fixable() is not None)
 
     def action_fix(self) -> None:
-        """Make the change that mends the finding."""
+        """Make the change that fixes the finding."""
         finding = self.fixable()
         if finding and finding.change:
-            self.post_message(Mend(finding.change))
+            self.post_message(ApplyFix(finding.change))
 
     def action_next(self) -> None:
         """Go to the next step, or to what is wrong here."""

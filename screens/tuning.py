@@ -21,7 +21,7 @@ from tui_train.tune.search import MOST
 from tui_train.tune.tune import DEADLINE, Tuned, tune
 
 from .base import Base
-from .messages import Complaint, Mend
+from .messages import ApplyFix, Complaint
 from .widgets.bar import StepBar
 from .widgets.hint import Hint
 from .widgets.keys import Keys
@@ -88,7 +88,7 @@ Enter takes the change to the fastest; Ctrl+Z takes it back. Esc ends the trial 
             self._tune()
             return
         if self._now.change:
-            self.app.screen_stack[-2].post_message(Mend(self._now.change))
+            self.app.screen_stack[-2].post_message(ApplyFix(self._now.change))
         self.app.pop_screen()
 
     @work(thread=True, exclusive=True, group="tune")

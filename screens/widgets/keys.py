@@ -22,7 +22,7 @@ class Keys(Widget):
         self._spans: list[tuple[int, int, str]] = []
 
     def on_mount(self) -> None:
-        """Draw anew when what can be done changes."""
+        """Draw again when what can be done changes."""
         self.screen.bindings_updated_signal.subscribe(self, lambda _screen: self._look())
         self._look()
 

@@ -236,7 +236,7 @@ class LogPane(Vertical):
 
     @on(LogView.Replaced)
     def _anew(self) -> None:
-        """Look anew for what matches."""
+        """Search again for what matches."""
         if self._filtered:
             self._apply()
 

@@ -94,7 +94,7 @@ class Picks(Widget, can_focus=True):
         return sum(str(words).count("\n") + 1 for _, words, *_ in self.picks) or 1
 
     def watch_has_focus(self, focused: bool) -> None:
-        """Draw the marker anew."""
+        """Draw the marker again."""
         super().watch_has_focus(focused)
         self.refresh()
 

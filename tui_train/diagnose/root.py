@@ -52,7 +52,7 @@ class Hit(msgspec.Struct, frozen=True):
 
 
 def diagnose(evidence: Evidence, profile: Profile | None = None, facts: Facts | None = None) -> Diagnosis | None:
-    """Return what failed and how it is mended, None where nothing did; `facts` may speak against a Change."""
+    """Return what failed and how it is fixed, None where nothing did; `facts` may speak against a Change."""
     hits = list(_hits(evidence))
     if evidence.exit_code == 0:
         hits = [hit for hit in hits if hit.signature.done] + _silent(evidence)
