@@ -18,7 +18,7 @@ from tui_train.facts.types import (
     Source,
     Taken,
 )
-from tui_train.presets import Argument, OwnPreset, Preset
+from tui_train.presets import Argument, Preset, UserPreset
 from tui_train.profile.changes import apply
 from tui_train.profile.types import SCHEMA, Profile
 from tui_train.render.prepare import prepare
@@ -172,7 +172,7 @@ FAULTS = {
         facts(),
         "error",
         "trainer.config",
-        "no configuration is named",
+        "no config file is set",
         False,
     ),
     "a configuration for a preset that takes none": (
@@ -210,7 +210,7 @@ FAULTS = {
     ),
     "a preset of one's own under a shipped name": (
         SCRIPT,
-        msgspec.structs.replace(facts(), presets={"hf-trainer": OwnPreset(path="/p", problem="it is a shipped one")}),
+        msgspec.structs.replace(facts(), presets={"hf-trainer": UserPreset(path="/p", problem="it is a shipped one")}),
         "warning",
         "trainer.preset",
         "it is a shipped one",
@@ -218,7 +218,7 @@ FAULTS = {
     ),
     "a broken preset of one's own": (
         {"trainer.preset": "mine"} | SCRIPT,
-        msgspec.structs.replace(facts(), presets={"mine": OwnPreset(path="/p", problem="/p: label: is empty")}),
+        msgspec.structs.replace(facts(), presets={"mine": UserPreset(path="/p", problem="/p: label: is empty")}),
         "error",
         "trainer.preset",
         "mine cannot be used: /p: label: is empty",
@@ -468,13 +468,20 @@ FAULTS = {
     ),
     "unknown rung": ({"ladder.rungs": ("micro",)}, facts(), "error", "ladder.rungs", "no fallback micro", False),
     "rung twice": ({"ladder.rungs": ("micro_batch",) * 2}, facts(), "error", "ladder.rungs", "twice", False),
-    "rung without consent": ({"ladder.rungs": ("layers",)}, facts(), "warning", "ladder.consent", "no consent", False),
+    "rung without consent": (
+        {"ladder.rungs": ("layers",)},
+        facts(),
+        "warning",
+        "ladder.consent",
+        "needs your consent",
+        False,
+    ),
     "no checkpoint before the end": (
         {"recipe.checkpoint_every": 61},
         facts(),
         "note",
         "recipe.checkpoint_every",
-        "no checkpoint before",
+        "no checkpoint is saved",
         False,
     ),
     "busy card": (
@@ -796,7 +803,7 @@ FAULTS = {
         facts(),
         "warning",
         "trainer.arguments",
-        "your own --per_device_train_batch_size 2 sets the batch: after out of memory it cannot be lowered",
+        "--per_device_train_batch_size 2 in your arguments sets the batch",
         False,
     ),
     "a batch of one's own": (
@@ -806,7 +813,7 @@ FAULTS = {
         facts(),
         "error",
         "trainer.arguments",
-        "your own --per_device_train_batch_size=3 --gradient_accumulation_steps=5 would overrule the batch",
+        "--per_device_train_batch_size=3 --gradient_accumulation_steps=5 in your arguments overrides",
         False,
     ),
     "a learning rate of one's own": (
@@ -814,7 +821,7 @@ FAULTS = {
         facts(),
         "error",
         "trainer.arguments",
-        "your own --learning_rate=1 would overrule the learning rate that is set",
+        "--learning_rate=1 in your arguments overrides",
         False,
     ),
     "a value that the preset does not pass": (
@@ -870,7 +877,7 @@ FAULTS = {
         facts(),
         "note",
         "recipe.micro_batch",
-        "after out of memory the batch stays: the batch is not known",
+        "cannot be lowered",
         False,
     ),
     "a global batch without a micro batch": (
@@ -886,7 +893,7 @@ FAULTS = {
         facts(),
         "error",
         "recipe.lr_scaling",
-        "the trainer's own learning rate is not known",
+        "the trainer's learning rate is not known",
         False,
     ),
     "a reference batch without scaling": (
@@ -894,7 +901,7 @@ FAULTS = {
         facts(),
         "warning",
         "recipe.lr_base_batch",
-        "changes nothing",
+        "has no effect",
         False,
     ),
     "a file that trains nothing": (
@@ -934,7 +941,7 @@ FAULTS = {
         facts(gpus=(gpu(0),)),
         "warning",
         "recipe.micro_batch",
-        "are estimated, and GPU 0",
+        ", but GPU 0",
         False,
     ),
     "unknown preset": (SCRIPT | {"trainer.preset": "hf"}, facts(), "error", "trainer.preset", "no preset hf", False),
@@ -1124,7 +1131,7 @@ def test_a_batch_of_ones_own_that_is_not_plain_is_only_told(words):
 )
 def test_the_recipes_own_batch_may_be_named(words):
     values = SCRIPT | BATCH_OF_TWO | {"trainer.arguments": words}
-    assert not [item for item in found(values, facts()) if "your own" in item.message]
+    assert not [item for item in found(values, facts()) if "in your arguments" in item.message]
 
 
 def test_a_batch_before_the_recipes_does_nothing():
@@ -1132,7 +1139,7 @@ def test_a_batch_before_the_recipes_does_nothing():
     assert found(values, facts()) == (), "it holds where the recipe sets none"
     (finding,) = found(values | BATCH_OF_TWO, facts())
     assert (finding.level, finding.change.edits) == ("warning", (("trainer.arguments", ()),))
-    assert "does nothing" in finding.message
+    assert "has no effect" in finding.message
 
 
 def test_a_yaml_trainers_batch_among_the_arguments_is_found():
@@ -1140,18 +1147,24 @@ def test_a_yaml_trainers_batch_among_the_arguments_is_found():
     values |= {"trainer.arguments": ("per_device_train_batch_size=2",)}
     where = read(c=Document(values={"do_train": True}))
     assert any("sets the batch" in item.message for item in found(values, where))
-    assert any("would overrule the batch" in item.message for item in found(values | BATCH_OF_TWO, where))
+    assert any("overrides the batch" in item.message for item in found(values | BATCH_OF_TWO, where))
 
 
 def test_an_argument_that_depends_on_the_batch_does_not_say_it():
     told = (Argument(words=("--bs={micro_batch}",)), Argument(words=("--no_sync",), when="accumulation!=1"))
-    own = OwnPreset(path="/mine.toml", preset=Preset(label="Mine", about="", arguments=told))
+    own = UserPreset(path="/mine.toml", preset=Preset(label="Mine", about="", arguments=told))
     where = msgspec.structs.replace(facts(), presets={"mine": own})
     values = FALLS | {"trainer.preset": "mine"}
     assert not [
-        item for item in found(values | {"trainer.arguments": ("--no_sync",)}, where) if "your own" in item.message
+        item
+        for item in found(values | {"trainer.arguments": ("--no_sync",)}, where)
+        if "in your arguments" in item.message
     ]
-    assert [item for item in found(values | {"trainer.arguments": ("--bs=3",)}, where) if "your own" in item.message]
+    assert [
+        item
+        for item in found(values | {"trainer.arguments": ("--bs=3",)}, where)
+        if "in your arguments" in item.message
+    ]
 
 
 def test_errors_come_first_and_all_are_told():

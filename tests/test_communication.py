@@ -202,7 +202,7 @@ def test_what_is_wrong_with_a_backend_is_said(values, where, level, words):
 def test_no_fallback_leads_to_what_gloo_does_wrong():
     """FSDP2 over Gloo has wrong gradients before torch 2.9: the rung that shards is left out there."""
     wanted = {"trainer.launcher": "accelerate", "ladder.rungs": ("sharding",), **GLOO}
-    for torch, titles in (("2.8.0", ["as planned"]), ("2.13.0", ["as planned", "sharding by fsdp2"])):
+    for torch, titles in (("2.8.0", ["as planned"]), ("2.13.0", ["as planned", "sharding with FSDP2"])):
         found = facts(gpus=(gpu(0), gpu(1)), torch=torch)
         assert [attempt.title for attempt in plan(profile(wanted), found).attempts] == titles
 

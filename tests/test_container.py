@@ -362,7 +362,7 @@ def test_the_host_needs_a_python_for_the_supervisor(tmp_path):
     (tmp_path / "bin").mkdir()
     for name in ("bash", "readlink"):
         (tmp_path / "bin" / name).symlink_to(shutil.which(name))
-    said = "launch.sh: needs Python 3.8 or newer as python3 on this machine, outside the container; --plain does not\n"
+    said = "launch.sh: needs python3 3.8 or newer on this machine, outside the container (not with --plain)\n"
     done = bash(run, env=plain_environment(PATH=str(tmp_path / "bin")))
     assert (done.returncode, done.stderr.decode()) == (69, said)
     (tmp_path / "bin/python3").write_text("#!/bin/sh\nexit 1\n")

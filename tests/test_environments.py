@@ -249,8 +249,8 @@ def test_the_list_says_what_nemo_a_python_has():
         ({"nemo_toolkit": "2.7.3", "nemo_run": "1"}, "recipes (2.7.3)"),
         ({"nemo_automodel": "0.7.0"}, "AutoModel (0.7.0)"),
         ({"megatron-bridge": "0.5.0", "nemo_automodel": "0.7.0"}, "Megatron-Bridge (0.5.0)"),
-        ({"nemo_toolkit": "3.0.0"}, "has nemo_toolkit 3.0.0, whose language-model recipes are gone"),
-        ({"nemo_automodel": "0.2.0"}, "has nemo_automodel 0.2.0, and the YAML used here begins with 0.4"),
+        ({"nemo_toolkit": "3.0.0"}, "has nemo_toolkit 3.0.0, but its language-model recipes"),
+        ({"nemo_automodel": "0.2.0"}, "has nemo_automodel 0.2.0, but 0.4 or newer"),
         ({}, "-"),
     ):
         (tool,) = facts(packages=packages).toolchains

@@ -24,7 +24,7 @@ from tui_train.facts.sources import read as read_source
 from tui_train.facts.variables import variables
 from tui_train.facts.wandb import has_key
 from tui_train.presets import texts
-from tui_train.presets.own import own_presets
+from tui_train.presets.user import user_presets
 from tui_train.profile import store
 from tui_train.render.prepare import prepare
 from tui_train.runs import archive, rundir
@@ -170,7 +170,7 @@ class Places:
             store.load("p")
         elif kind == "preset":
             (presets_folder() / "p.toml").write_bytes(data)
-            found = own_presets()["p"]
+            found = user_presets()["p"]
             assert bool(found.problem) != bool(found.preset)
         elif kind in {"machine", "toolchain"}:
             self.file.write_bytes(data)

@@ -153,7 +153,7 @@ def test_fallbacks_begin_with_what_holds_and_change_nothing_else(tmp_path):
     chosen, found = filed(tmp_path, "axolotl", **{"ladder.rungs": ("micro_batch",)})
     assert len(plan(chosen, found).attempts) == 1
     (note,) = [item for item in check(chosen, found) if item.key == "recipe.micro_batch"]
-    assert (note.level, "the batch is not known" in note.message) == ("note", True)
+    assert (note.level, "cannot be lowered" in note.message) == ("note", True)
 
 
 @pytest.mark.parametrize(("name", "folder"), [("llama-factory", "saves/qwen"), ("axolotl", "/data/out")])
@@ -227,15 +227,15 @@ def test_your_own_arguments_hold(tmp_path):
 @pytest.mark.parametrize("name", presets())
 def test_a_preset_knows_defaults_of_what_it_passes_only(name):
     found = presets()[name]
-    assert found.own.keys() <= takes(found) | {"accumulation", "global_batch"}
-    assert all(name in Recipe.__struct_fields__ for name in found.own.keys() - {"accumulation"})
+    assert found.defaults.keys() <= takes(found) | {"accumulation", "global_batch"}
+    assert all(name in Recipe.__struct_fields__ for name in found.defaults.keys() - {"accumulation"})
 
 
 def test_defaults_of_a_module_are_not_those_of_a_script():
     values = {"trainer.kind": "script", "trainer.preset": "trl", "trainer.model": "/m"}
     assert resolve(profile(values), TWO).settled.recipe.learning_rate == 2e-5
     mine = resolve(profile({**values, "trainer.script": "/mine.py"}), TWO)
-    assert (mine.settled.recipe.learning_rate, mine.values["learning_rate"].text) == (None, "the script's own")
+    assert (mine.settled.recipe.learning_rate, mine.values["learning_rate"].text) == (None, "the script's default")
 
 
 def test_defaults_of_ours_follow_what_is_chosen():
@@ -388,7 +388,7 @@ def test_a_configuration_among_the_arguments_is_not_passed_over():
 )
 def test_words_of_a_yaml_trainer_do_not_overrule_what_is_set(tmp_path, values, word):
     chosen, found = filed(tmp_path, "llama-factory", **values, **{"trainer.arguments": (word,)})
-    assert any(f"your own {word} would overrule" in item.message for item in check(chosen, found))
+    assert any(f"{word} in your arguments overrides" in item.message for item in check(chosen, found))
 
 
 def test_a_profile_without_a_schema_says_how_it_is_read():

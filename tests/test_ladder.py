@@ -232,30 +232,30 @@ def test_what_helps_a_phase_is_reached_from_every_attempt(micro, rungs):
 @pytest.mark.parametrize(
     ("values", "more", "name", "why"),
     [
-        ({}, {"torch": "2.13.0"}, "fused_optimizer", "fused already"),
+        ({}, {"torch": "2.13.0"}, "fused_optimizer", "already fused"),
         ({}, {"transformers": "4.51.0"}, "fused_optimizer", ""),
         ({}, {"packages": {}}, "fused_cross_entropy", "the chosen Python has no liger-kernel"),
         ({}, {"packages": {}}, "optimizer_8bit", "the chosen Python has no bitsandbytes"),
-        ({"trainer.arguments": ("--optim", "adafactor")}, {}, "fused_optimizer", "your own --optim"),
-        ({"trainer.arguments": ("--optim=sgd",)}, {}, "optimizer_8bit", "your own --optim=sgd stands"),
+        ({"trainer.arguments": ("--optim", "adafactor")}, {}, "fused_optimizer", "you set --optim"),
+        ({"trainer.arguments": ("--optim=sgd",)}, {}, "optimizer_8bit", "you set --optim=sgd"),
         ({"hardware.device": "cpu"}, {}, "fused_optimizer", "only for GPUs"),
-        ({"trainer.preset": "axolotl"}, {}, "fused_cross_entropy", "the trainer's preset cannot pass it"),
-        ({"trainer.kind": "builtin"}, {}, "fused_optimizer", "the trainer's optimizer is fused already"),
-        ({"trainer.kind": "builtin"}, {}, "eval_batch", "the trainer evaluates nothing"),
-        ({"trainer.preset": "nanogpt"}, {"torch": "2.13.0"}, "fused_optimizer", "the trainer's preset cannot pass it"),
-        ({}, {"packages": {}}, "lora", "the trainer's preset cannot pass it"),
+        ({"trainer.preset": "axolotl"}, {}, "fused_cross_entropy", "the preset cannot pass it"),
+        ({"trainer.kind": "builtin"}, {}, "fused_optimizer", "the optimizer is already fused"),
+        ({"trainer.kind": "builtin"}, {}, "eval_batch", "the trainer runs no evaluation"),
+        ({"trainer.preset": "nanogpt"}, {"torch": "2.13.0"}, "fused_optimizer", "the preset cannot pass it"),
+        ({}, {"packages": {}}, "lora", "the preset cannot pass it"),
         ({"trainer.preset": "trl"}, {"packages": {}}, "lora", "the chosen Python has no peft"),
         ({"trainer.preset": "trl"}, {}, "lora", ""),
-        ({"trainer.preset": "trl", "trainer.arguments": ("--use_peft",)}, {}, "lora", "your own --use_peft stands"),
+        ({"trainer.preset": "trl", "trainer.arguments": ("--use_peft",)}, {}, "lora", "you set --use_peft"),
         (
             {"trainer.arguments": ("--per_device_eval_batch_size=4",)},
             {},
             "eval_batch",
-            "your own --per_device_eval_batch_size=4 stands",
+            "you set --per_device_eval_batch_size=4",
         ),
         ({"trainer.arguments": ("--per_device_eval_batch_size={eval_batch}",)}, {}, "eval_batch", ""),
         ({"hardware.device": "cpu"}, {}, "eval_batch", ""),
-        ({"trainer.preset": "total-batch"}, {}, "eval_batch", "the trainer's preset cannot pass it"),
+        ({"trainer.preset": "total-batch"}, {}, "eval_batch", "the preset cannot pass it"),
         ({"trainer.preset": "total-batch", "trainer.arguments": ("--ebs={eval_batch}",)}, {}, "eval_batch", ""),
     ],
 )
@@ -304,11 +304,11 @@ def test_another_optimizer_or_method_begins_anew(name, word, suffix):
     ("preset", "told", "why", "wanted"),
     [
         ("llama-factory", {"finetuning_type": "full"}, "", {"finetuning_type": "lora"}),
-        ("llama-factory", {"finetuning_type": "freeze"}, "your own finetuning_type: freeze stands", {}),
-        ("llama-factory", {"finetuning_type": "lora"}, "your own finetuning_type: lora stands", {}),
-        ("llama-factory", {}, "it trains LoRA already", {}),
+        ("llama-factory", {"finetuning_type": "freeze"}, "you set finetuning_type: freeze", {}),
+        ("llama-factory", {"finetuning_type": "lora"}, "you set finetuning_type: lora", {}),
+        ("llama-factory", {}, "it already trains with LoRA", {}),
         ("axolotl", {}, "", {"adapter": "lora", "lora_r": 16, "lora_alpha": 32, "lora_target_linear": True}),
-        ("axolotl", {"adapter": "qlora"}, "your own adapter: qlora stands", {}),
+        ("axolotl", {"adapter": "qlora"}, "you set adapter: qlora", {}),
     ],
 )
 def test_lora_takes_the_place_of_a_full_training_only(preset, told, why, wanted):
@@ -383,7 +383,7 @@ def test_offload_needs_a_host_that_holds_what_the_cards_hold(memory, able):
     host = msgspec.structs.replace(SHARED.machine, memory_total=memory and memory * 2**30)
     context = resolve(chosen, msgspec.structs.replace(SHARED, machine=host)).context
     assert why_not("offload", context) == (
-        "" if able else "the host's 47.0 GiB cannot hold what fills 48.0 GiB of GPU memory"
+        "" if able else "47.0 GiB of host memory are less than 48.0 GiB of GPU memory"
     )
 
 
@@ -420,7 +420,7 @@ def test_another_model_has_another_output_folder(output, wanted):
 def test_a_loaded_model_is_never_cut():
     chosen = profile({"trainer.model": "/m", "ladder.rungs": ("layers",), "ladder.consent": ("layers",)})
     assert titles(chosen) == ["as planned"]
-    assert why_not("layers", resolve(chosen, CARDS).context) == "not with a loaded model"
+    assert why_not("layers", resolve(chosen, CARDS).context) == "the loaded model has a fixed size"
 
 
 @pytest.mark.parametrize(
@@ -476,7 +476,7 @@ def test_every_preset_and_rung_fits_together():
             read = [values for path, values in files.items() if f"/run/{path}" in words]
             assert len(read) == bool(files)
             # Each may have a file of its own: then what is in them must differ, not their names.
-            yaml_only = files and presets()[name].file.needs_yours
+            yaml_only = files and presets()[name].file.needs_user_file
             told.append((read if yaml_only else attempt.command.parts, attempt.command.env))
         for before, after in pairwise(told):
             assert before != after
@@ -547,8 +547,8 @@ def config(chosen, attempt, found=SHARED):
 
 def test_sharding_and_offload_have_configurations_of_their_own():
     chosen = profile({**ACCELERATE, "recipe.micro_batch": 2, "recipe.global_batch": 8})
-    shared = ["sharding by fsdp2", "offload to the host"]
-    alone = ["only sharding by fsdp2", "only sharding by fsdp2, offload to the host"]
+    shared = ["sharding with FSDP2", "CPU offload"]
+    alone = ["only sharding with FSDP2", "only sharding with FSDP2, CPU offload"]
     assert titles(chosen, SHARED) == ["as planned", "micro batch 2 -> 1", *shared, *alone]
     told = [config(chosen, attempt) for attempt in range(4)]
     assert [path for path, _ in told] == [

@@ -17,7 +17,7 @@ import pytest
 from support import SCRIPTS, bash, exported, facts, gpu, plain_environment, profile, ready, taken
 from test_training import TINY, log_of, losses
 
-from tui_train.presets import Checkpoints, OwnPreset, presets
+from tui_train.presets import Checkpoints, UserPreset, presets
 from tui_train.runs.status import status
 
 pytestmark = [pytest.mark.training, pytest.mark.timeout(600)]
@@ -95,7 +95,7 @@ def train(folder, cell, *, faults=(), micro=0):
         preset = "own" if trainer == "total-batch" else trainer
         values |= {"trainer.kind": "script", "trainer.preset": preset, "trainer.script": str(SCRIPTS / SCRIPT[trainer])}
     saves = Checkpoints(prefix="checkpoint-", complete=("trainer_state.json",), resume=("--resume={checkpoint}",))
-    own = OwnPreset(path="own.toml", preset=msgspec.structs.replace(presets()["total-batch"], checkpoints=saves))
+    own = UserPreset(path="own.toml", preset=msgspec.structs.replace(presets()["total-batch"], checkpoints=saves))
     gpus = tuple(gpu(index) for index in range(world)) if cards else ()
     # The optimizer of a newer one is fused by itself.
     transformers = "4.57.0" if phase == "step" else "5.23.0"

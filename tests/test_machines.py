@@ -33,8 +33,8 @@ def test_which_machine_this_is(option, environment, rank):
 @pytest.mark.parametrize(
     ("option", "part"),
     [
-        ("", "3 machines train together: say which one this is, --node-rank=0 (the first) to --node-rank=2"),
-        ("3", "--node-rank=3 is not there: 3 machines are 0 to 2"),
+        ("", "3 machines train together: give the rank of this one, --node-rank=0 (the first) to --node-rank=2"),
+        ("3", "--node-rank=3 is not one of the ranks 0 to 2"),
         ("x", "--node-rank=x is no number from 0 to 2"),
         ("-1", "is no number from 0 to 2"),
         ("٣", "is no number from 0 to 2"),

@@ -168,7 +168,7 @@ FAULTS = {
         WITH_NEMO,
         "error",
         "nemo.set",
-        "trainer.max_steps is written by the plan",
+        "trainer.max_steps is set by the plan",
         False,
     ),
     "part of a setting that the plan writes": (
@@ -176,7 +176,7 @@ FAULTS = {
         WITH_NEMO,
         "error",
         "nemo.set",
-        "trainer.plugins.precision is written by the plan",
+        "trainer.plugins.precision is set by the plan",
         False,
     ),
     "setting that is no name": (
@@ -184,7 +184,7 @@ FAULTS = {
         WITH_NEMO,
         "error",
         "nemo.set",
-        "is no setting of a recipe",
+        "is not a setting of a recipe",
         False,
     ),
     "setting that is no value": (
@@ -192,7 +192,7 @@ FAULTS = {
         WITH_NEMO,
         "error",
         "nemo.set",
-        "is no value",
+        "is not a value",
         False,
     ),
     "setting for a bridge": (
@@ -309,7 +309,7 @@ FAULTS = {
         facts(gpus=(gpu(0),), packages={"nemo_toolkit": "3.0.0"}),
         "error",
         "trainer.python",
-        "3.0.0, whose language-model recipes are gone",
+        "3.0.0, but its language-model recipes",
         True,
     ),
     "nemo 2.2": (
@@ -317,7 +317,7 @@ FAULTS = {
         facts(gpus=(gpu(0),), packages={"nemo_toolkit": "2.2.1"}),
         "error",
         "trainer.python",
-        "begin with 2.3",
+        "but 2.3 or newer",
         True,
     ),
     "no nemo": (NEMO, facts(gpus=(gpu(0),)), "error", "trainer.python", "no nemo_toolkit", True),
@@ -404,7 +404,7 @@ FAULTS = {
         facts(gpus=(gpu(0),), packages={"nemo_automodel": "0.2.0"}),
         "error",
         "trainer.python",
-        "nemo_automodel 0.2.0, and the YAML used here begins with 0.4",
+        "nemo_automodel 0.2.0, but 0.4 or newer",
         True,
     ),
     "automodel in place of recipes": (
@@ -421,7 +421,7 @@ FAULTS = {
         facts(gpus=(gpu(0),), packages={"megatron-bridge": "0.2.2"}),
         "error",
         "trainer.python",
-        "megatron-bridge 0.2.2, and the recipes used here begin with 0.3",
+        "megatron-bridge 0.2.2, but 0.3 or newer",
         True,
     ),
     "recipe that bridges are not known to have": (
@@ -611,7 +611,7 @@ def test_what_is_not_chosen_stays_the_recipes_own(where):
     words = argv(made.attempts[0].command, "/run")
     assert [word for word in words if word.startswith("--") and "recipe.py" not in word][-1] == "--output=/run/output"
     assert (made.numbers, made.global_batch, made.steps) == ((), 0, 0)
-    assert made.attempts[0].batch.endswith("with the recipe's own batch")
+    assert made.attempts[0].batch.endswith("batch: the recipe's default")
     text = written(LEFT, where)
     for name in (".lr =", "min_lr", "warmup", "max_steps", "train_iters", "plugins =", "mixed_precision",
                  "save_interval", "every_n_train_steps", "seed", "global_batch_size = "):  # fmt: skip

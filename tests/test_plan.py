@@ -11,7 +11,7 @@ from tui_train.base.command import CHECKPOINT, Command, Part, argv, expand, in_r
 from tui_train.base.errors import BadInput, Unavailable
 from tui_train.facts.types import Facts
 from tui_train.presets import PLACEHOLDERS, preset, presets, takes, texts
-from tui_train.presets.own import read
+from tui_train.presets.user import read
 from tui_train.profile import batch
 from tui_train.profile.types import Profile
 from tui_train.render.launch import launch_script
@@ -347,7 +347,7 @@ def test_only_what_reaches_the_training_is_said_of_it():
     assert total.numbers == ("learning rate 0.003",)
     custom = profile({"trainer.preset": "custom"} | two)
     assert plan(custom, facts()).numbers == ()
-    assert plan(custom, facts()).attempts[0].batch == "2 processes, with the script's own batch"
+    assert plan(custom, facts()).attempts[0].batch == "2 processes, batch: the script's default"
     both = {"recipe.micro_batch": 8, "recipe.global_batch": 15}
     for word in ("global_batch", "accumulation"):
         with pytest.raises(BadInput, match="not a multiple"):
@@ -380,7 +380,7 @@ def test_several_machines_are_one_world(launcher, gpus):
     assert made.micro_batch * made.accumulation * made.world_size == 96
     assert [attempt.title for attempt in made.attempts] == ["as planned"]
     assert all(attempt.batch.endswith("= global batch 96") for attempt in made.attempts)
-    assert any(note.startswith("There are no fallbacks") for note in made.notes)
+    assert any(note.startswith("No fallbacks") for note in made.notes)
     second = argv(made.attempts[0].command, "/run", node_rank=2)
     assert f"--expect-world-size={3 * each}" in second
     assert environment(chosen, found)["OMP_NUM_THREADS"] == str(8 // each)

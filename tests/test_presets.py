@@ -24,9 +24,9 @@ from tui_train.cli import presets as printed_presets
 from tui_train.facts.documents import document, read
 from tui_train.facts.script_help import ask_script, offered, parse
 from tui_train.facts.types import Document, Flag
-from tui_train.presets import OwnPreset, preset, presets, takes, texts
-from tui_train.presets import own as own_module
-from tui_train.presets.own import own_presets
+from tui_train.presets import UserPreset, preset, presets, takes, texts
+from tui_train.presets import user as user_module
+from tui_train.presets.user import user_presets
 from tui_train.profile import store
 from tui_train.render.config_yaml import config_yaml
 from tui_train.runs.rundir import RunDir
@@ -87,7 +87,7 @@ def chosen_for(name, folder, **more):
     """A profile with this preset, and facts that know its YAML file, which is written to the folder."""
     values = taken({**RECIPE, "trainer.preset": name, "trainer.python": sys.executable, **more})
     found = facts(python=values["trainer.python"])
-    if (file := presets()[name].file) and file.needs_yours:
+    if (file := presets()[name].file) and file.needs_user_file:
         (folder / "mine.yaml").write_text(MINE)
         values["trainer.config"] = str(folder / "mine.yaml")
         found = msgspec.structs.replace(found, documents={values["trainer.config"]: read(MINE.encode())})
@@ -307,7 +307,7 @@ def test_a_training_like_nanogpt_goes_on_from_its_one_checkpoint(tmp_path):
 
 def test_checkpoints_may_be_files_with_their_step_in_the_name(tmp_path):
     text = WHOLE + '[checkpoints]\nprefix = "it "\nsuffix = ".pt"\nresume = ["--from", "{checkpoint}"]\n'
-    mine = OwnPreset(path="/p", preset=own_module.read(text, "mine"))
+    mine = UserPreset(path="/p", preset=user_module.read(text, "mine"))
     found = msgspec.structs.replace(facts(), presets={"mine": mine})
     values = taken({**RECIPE, "trainer.preset": "mine"}, mine.preset)
     run, _ = exported(tmp_path / "my run", profile(values), found)
@@ -350,7 +350,7 @@ def test_a_training_by_a_yaml_file_climbs_down_with_another_file(tmp_path):
     found = msgspec.structs.replace(
         facts(python=warm.training()),
         documents={str(config): document(str(config))},
-        presets={"my yaml": OwnPreset(path="/p", preset=own)},
+        presets={"my yaml": UserPreset(path="/p", preset=own)},
     )
     run, made = exported(tmp_path / "my run", profile(taken(values, own)), found)
     assert bash(run).returncode == 0, log_of(run, 1)
@@ -436,19 +436,19 @@ def folder(tmp_path, monkeypatch):
         ("label = ", "is not TOML"),
         ('label = "x"', "missing required field `about`"),
         (WHOLE + "argumnets = []", "argumnets"),
-        (WHOLE.replace("micro_batch", "micro_batches"), r"arguments\[0\]\.words: there is no {micro_batches}"),
+        (WHOLE.replace("micro_batch", "micro_batches"), r"arguments\[0\]\.words: {micro_batches} is not a placeholder"),
         (WHOLE.replace("{ words", '{ when = "precisoin=bf16", words'), r"arguments\[0\]\.when"),
         (WHOLE.replace('["--bs={micro_batch}"]', "5"), r"arguments\[\.\.\.\]\.words|arguments"),
         (WHOLE + 'module = "a b"', "module"),
         (WHOLE + "eval_batch = -1", "eval_batch"),
-        (WHOLE + "log = ['(']", r"log\[0\]: is no regular expression"),
-        (WHOLE + "log = ['(?P<lost>x)']", r"log\[0\]: name its groups"),
+        (WHOLE + "log = ['(']", r"log\[0\]: is not a regular expression"),
+        (WHOLE + "log = ['(?P<lost>x)']", r"log\[0\]: its groups must"),
         (WHOLE + '[checkpoints]\nprefix = "a"\nfile = "b"\nresume = ["x"]', "either prefix or file"),
         (WHOLE + '[checkpoints]\nprefix = "a"', "checkpoints.resume: is empty"),
-        (WHOLE + '[checkpoints]\nfile = "../b"\nresume = ["x"]', "checkpoints.file: is no name"),
-        (WHOLE + "[stop]\ngrace = 0", "stop.grace: is no number"),
-        (WHOLE + "[stop]\ngrace = 99999", "stop.grace: is no number"),
-        (WHOLE + '[stop]\nneeds = "transformers"', "stop.needs: transformers is not a library and its version"),
+        (WHOLE + '[checkpoints]\nfile = "../b"\nresume = ["x"]', "checkpoints.file: is not a file name"),
+        (WHOLE + "[stop]\ngrace = 0", "stop.grace: is not a number"),
+        (WHOLE + "[stop]\ngrace = 99999", "stop.grace: is not a number"),
+        (WHOLE + '[stop]\nneeds = "transformers"', "stop.needs: transformers is not a library and version"),
         (WHOLE + '[stop]\nwhen = "worlds=1"', "stop.when"),
         (WHOLE + '[file]\npath = "../x.yaml"\nvalues = []', "file.path"),
         (WHOLE + '[file]\npath = "accelerate.yaml"\nvalues = []', "file.path"),
@@ -464,7 +464,7 @@ def test_a_broken_preset_names_its_file_and_key_and_hides_no_other(folder, text,
     (folder / "hf-trainer.toml").write_text(WHOLE)
     (folder / "bytes.toml").write_bytes(b"\xff")
     (folder / "gone.toml").symlink_to("nowhere")
-    found = own_presets()
+    found = user_presets()
     assert sorted(found) == ["bad", "bytes", "gone", "good", "hf-trainer"]
     assert found["good"].preset == msgspec.toml.decode(WHOLE, type=type(presets()["custom"]))
     assert re.search(problem, found["bad"].problem), found["bad"].problem
@@ -483,7 +483,7 @@ def test_a_profile_may_name_a_preset_of_ones_own(folder):
     (folder / "good.toml").write_text(WHOLE)
     text = 'name = "x"\n[trainer]\nkind = "script"\nscript = "/t.py"\npreset = "good"\n[recipe]\nmicro_batch = 8\n'
     chosen = store.loads(text)
-    found = msgspec.structs.replace(facts(), presets=own_presets())
+    found = msgspec.structs.replace(facts(), presets=user_presets())
     assert argv(plan(chosen, found).attempts[0].command, "/run")[-1] == "--bs=8"
     (folder / "good.toml").unlink()
     with pytest.raises(BadInput, match="good"):
@@ -507,7 +507,7 @@ def test_the_command_lists_and_prints_them(folder, capsys):
         printed_presets.text(name)
         printed = capsys.readouterr().out
         assert printed == texts()[name]
-        assert own_module.read(printed, name) == presets()[name]
+        assert user_module.read(printed, name) == presets()[name]
     printed_presets.text("good")
     assert capsys.readouterr().out == WHOLE
     with pytest.raises(NotFound, match="no preset nope"):
@@ -770,7 +770,7 @@ def test_trl_itself_reads_the_data_and_what_was_not_chosen(real, tmp_path):
         rows = get_dataset(mixture)["train"]["text"]
         print(json.dumps([list(rows), args.learning_rate, args.max_steps, args.max_length, args.save_steps, args.seed]))
     """, *words[words.index("trl.scripts.sft") + 1 :])  # fmt: skip
-    own = presets()["trl"].own
+    own = presets()["trl"].defaults
     assert told == [["sample 0", "sample 1"], own["learning_rate"], -1, own["sequence_length"],
                     own["checkpoint_every"], own["seed"]]  # fmt: skip
 
@@ -793,7 +793,7 @@ def test_llama_factory_itself_reads_your_file_as_it_was(real, tmp_path):
     before, after = (parsed(real, code, str(tmp_path / name)) for name in ("mine.yaml", "after.yaml"))
     assert before == after
     assert after[:7] == [2, 8, 4096, 1e-5, -1, 3.0, "saves/qwen"]
-    own = presets()["llama-factory"].own
+    own = presets()["llama-factory"].defaults
     assert after[-2:] == [own["seed"], own["checkpoint_every"]]
 
 

@@ -268,7 +268,7 @@ def test_a_change_is_applied_shown_and_can_be_undone():
     assert after.recipe.steps == 7
     shown = [(item.key, item.label, item.before, item.after) for item in diff(before, after)]
     assert shown == [
-        ("trainer.arguments", "More arguments", "", "'a b' c"),
+        ("trainer.arguments", "Extra arguments", "", "'a b' c"),
         ("recipe.steps", "Steps", "", "7"),
     ]
     assert diff(before, before) == ()

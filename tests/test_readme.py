@@ -14,7 +14,7 @@ import warm
 
 from tui_train.base import places
 from tui_train.cli import app as cli
-from tui_train.presets import own, presets
+from tui_train.presets import presets, user
 from tui_train.runs import rundir
 
 ROOT = Path(__file__).parents[1]
@@ -187,7 +187,7 @@ def test_a_preset_of_your_own(tmp_path, monkeypatch):
     assert '"--bs=$micro_batch" "--accumulate=$accumulation"' in script
     assert "${checkpoint:+" in script
     assert "--amp" not in script
-    expression = re.compile(own.read(text, "README").log[0])
+    expression = re.compile(user.read(text, "README").log[0])
     assert expression.search("it 5 of 60, loss 1.25e-1").groupdict() == {"step": "5", "steps": "60", "loss": "1.25e-1"}
 
 

@@ -129,7 +129,7 @@ def assert_handed_over(folder, launcher, preset, values, run_name):
 def test_variables_of_yours_that_the_script_has_too_reach_the_training_as_they_are(tmp_path):
     chosen, found = built(tmp_path, "torchrun", "custom", ["x"])
     run, plan = exported(tmp_path / "run", profile({"trainer.secrets": ("HF_TOKEN",)}, chosen), found)
-    names = {*re.findall(r"\b([a-z][a-z0-9_]*)\+?=", run.script.read_text())} | {"yours", "option"}
+    names = {*re.findall(r"\b([a-z][a-z0-9_]*)\+?=", run.script.read_text())} | {"caller_env", "option"}
     assert {"python", "run_dir", "batch", "settings", "command", "title", "dry_run"} <= names
     yours = {name: f"it's\nmine {name} $(touch pwned)" for name in names} | {"HF_TOKEN": "1"}
     for done in each(run, plan, plain_environment(STUB_NOTES=str(tmp_path / "notes"), **yours)):
@@ -372,7 +372,7 @@ def test_another_python_can_be_named_where_it_is_started(tmp_path):
         for arguments in ((), ("--plain",)):
             done = bash(run, *arguments, env=environment | {"TUI_TRAIN_PYTHON": wrong})
             assert done.returncode == 69
-            assert done.stderr.decode().startswith(f"launch.sh: cannot run {wrong}: set TUI_TRAIN_PYTHON to the Python")
+            assert done.stderr.decode().startswith(f"launch.sh: cannot run {wrong}: set TUI_TRAIN_PYTHON")
     shown = bash(run, "--dry-run", env=environment | {"TUI_TRAIN_PYTHON": "/nowhere/python"})
     assert (shown.returncode, b"/nowhere/python" in shown.stdout) == (0, True)
 
@@ -460,7 +460,7 @@ def test_alone_it_runs_the_planned_command_and_says_what_is_missing(tmp_path):
     done = subprocess.run(["bash", alone / "launch.sh"], env=environment, capture_output=True, check=False)
     assert done.returncode == 3
     (line,) = done.stderr.decode().splitlines()
-    assert line.startswith("launch.sh: there is no supervisor/ beside it: nothing falls back or resumes")
+    assert line.startswith("launch.sh: no supervisor/ beside")
     assert noted(folder / "notes")[0]["argv"] == argv(plan.attempts[0].command, str(alone))
     done = subprocess.run(["bash", alone / "launch.sh", "--plain"], env=environment, capture_output=True, check=False)
     assert (done.returncode, done.stderr) == (3, b"")
@@ -575,15 +575,15 @@ def machines(folder, gpus=2, **more):
 @pytest.mark.parametrize(
     ("arguments", "code", "part"),
     [
-        ([], 64, "3 machines train together: say which one this is, --node-rank=0 (the first) to --node-rank=2"),
-        (["--node-rank=3"], 64, "--node-rank=3 is not there: 3 machines are 0 to 2"),
-        (["--node-rank=x"], 64, "--node-rank=x is not there: 3 machines are 0 to 2"),
-        (["--node-rank=99999999999999999999"], 64, "is not there: 3 machines are 0 to 2"),
+        ([], 64, "3 machines train together: give the rank of this one, --node-rank=0 (the first) to --node-rank=2"),
+        (["--node-rank=3"], 64, "--node-rank=3 is not one of the ranks 0 to 2"),
+        (["--node-rank=x"], 64, "--node-rank=x is not one of the ranks 0 to 2"),
+        (["--node-rank=99999999999999999999"], 64, "is not one of the ranks 0 to 2"),
         (["--node-rank="], 64, "--node-rank="),
         (
             ["--node-rank=1"],
             64,
-            "the cards in this script are those of the first machine: name the ones here, --cards=",
+            "the GPUs in this script are those of the first machine: give --cards=",
         ),
     ],
 )
@@ -655,7 +655,7 @@ def test_each_machine_takes_its_own_cards(tmp_path):
         assert [path.name for path in place.glob("attempt-*")] == ["attempt-1.log"]
         assert not (place / ".lock").exists()
     shown = bash(run, "--node-rank=1", "--dry-run", env=environment)
-    assert b"# these cards are the first machine's" in shown.stdout
+    assert b"# these GPUs are those of" in shown.stdout
     shown = bash(run, "--node-rank=1", "--cards=GPU-a,GPU-b", "--dry-run", env=environment)
     assert b"CUDA_VISIBLE_DEVICES=GPU-a\\,GPU-b" in shown.stdout
     assert b"--node-rank=1" in shown.stdout

@@ -149,9 +149,9 @@ def test_micro_batches_divide_and_lie_apart(values, micros):
         ({**SCRIPT, "trainer.arguments": ("--x",)}, "neither micro batch nor accumulation"),
         ({**SCRIPT, "trainer.arguments": WORDS[1:]}, "not passed an output folder"),
         ({**SCRIPT, "trainer.preset": "total-batch"}, "not passed an output folder"),
-        ({**SCRIPT, "trainer.preset": "hf-trainer", "trainer.arguments": ("--output_dir", "/my")}, "own --output_dir"),
-        ({**SCRIPT, "trainer.preset": "hf-trainer", "trainer.arguments": ("--output-dir=/my",)}, "own --output-dir"),
-        ({**FILE, "trainer.arguments": ("output_dir=/my",)}, "own output_dir=/my"),
+        ({**SCRIPT, "trainer.preset": "hf-trainer", "trainer.arguments": ("--output_dir", "/my")}, "_dir /my in"),
+        ({**SCRIPT, "trainer.preset": "hf-trainer", "trainer.arguments": ("--output-dir=/my",)}, "--output-dir=/my in"),
+        ({**FILE, "trainer.arguments": ("output_dir=/my",)}, "output_dir=/my in your"),
         ({"recipe.global_batch": 12}, "does not divide"),
     ],
 )  # fmt: skip

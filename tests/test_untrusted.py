@@ -14,7 +14,7 @@ from support import facts, profile, ready
 from tui_train.base.errors import AlreadyExists, BadInput, CannotWrite, NotFound, TuiTrainError
 from tui_train.base.files import open_regular, read_regular, write_new
 from tui_train.base.places import last_profile, presets_folder, profiles_folder, runs_folder
-from tui_train.presets.own import own_presets
+from tui_train.presets.user import user_presets
 from tui_train.profile import store
 from tui_train.runs import leftovers, rundir
 from tui_train.runs.conflicts import taken
@@ -166,7 +166,7 @@ def test_a_damaged_profile_preset_and_last_one_are_told_and_hide_no_other(damage
     done = tui_train("plan", "broken")
     assert done.returncode == BadInput.exit_code, done.stderr
     assert "broken.toml" in done.stderr
-    assert own_presets()["broken"].problem
+    assert user_presets()["broken"].problem
     assert last() == profile()
     assert store.load("whole").name == "whole"
     assert tui_train("presets").returncode == 0

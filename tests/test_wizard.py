@@ -1038,7 +1038,7 @@ async def test_rows_of_a_container_are_there_when_one_is_chosen(machine: Any, pr
         assert profile_in(pilot).container.engine == "docker"
         text = shows(pilot)
         assert "● docker (28.2.2)" in text
-        assert "More mounts" in text
+        assert "Extra mounts" in text
         assert "Shared memory" in text
         assert "Other Python" not in text
         assert "no image is named" in text

@@ -36,7 +36,7 @@ def cards(profile: Profile, facts: Facts, resolved: Resolved) -> Iterator[Findin
 
 def output(profile: Profile, facts: Facts, resolved: Resolved) -> Iterator[Finding]:
     """The output folder of a live run: their checkpoints would replace each other."""
-    for words, other in _clashes(Taken(outputs=spelled(profile.trainer.output or resolved.own_output)), facts):
+    for words, other in _clashes(Taken(outputs=spelled(profile.trainer.output or resolved.user_output)), facts):
         remedy = f"{_END.format(visible(other.run))}, or name another output folder."
         yield Finding(level="error", key="trainer.output", message=words, remedy=remedy, machine=True, start=True)
 

@@ -10,7 +10,7 @@ from tui_train.profile.changes import Change
 from tui_train.profile.fields import Value
 from tui_train.profile.types import Profile
 from tui_train.resolve.config_file import clashes
-from tui_train.resolve.own_words import Said, own_arguments
+from tui_train.resolve.options import SetOption, user_arguments
 from tui_train.resolve.resolve import Resolved
 from tui_train.resolve.values import FORMATS, data_format
 from tui_train.trainers.script import started
@@ -32,46 +32,48 @@ def module(profile: Profile, _facts: Facts, resolved: Resolved) -> Iterator[Find
 def config(profile: Profile, facts: Facts, resolved: Resolved) -> Iterator[Finding]:
     """The YAML file that the recipe is put into: there, readable, and with tables where values go into tables."""
     path, key = profile.trainer.config, "trainer.config"
-    if own := own_arguments("config", profile, resolved.preset):
-        yield _own_config(profile, own[-1])
+    if options := user_arguments("config", profile, resolved.preset):
+        yield _config_option(profile, options[-1])
     if not path:
-        if (resolved.preset.file and resolved.preset.file.needs_yours) or (
+        if (resolved.preset.file and resolved.preset.file.needs_user_file) or (
             resolved.preset.file is None and "config" in resolved.context.takes
         ):
-            message = f"no configuration is named, and “{visible(resolved.preset.label)}” trains by one"
+            message = f"no config file is set, and “{visible(resolved.preset.label)}” needs one"
             yield Finding(level="error", key=key, message=message, remedy="Name the YAML file that the training reads.")
         return
     state = facts.paths.get(path, "file")
     if "config" not in resolved.context.takes and resolved.preset.file is None:
         return
     if state != "file":
-        what = {"missing": "does not exist", "unreadable": "cannot be read"}.get(state, "is no file")
-        message = f"configuration: {visible(path)} {what}"
+        what = {"missing": "does not exist", "unreadable": "cannot be read"}.get(state, "is not a file")
+        message = f"config file: {visible(path)} {what}"
         yield Finding(level="error", key=key, message=message, remedy="Name a file that you may read.")
     elif resolved.preset.file:
         yield from _document(facts.documents.get(path), path, resolved)
 
 
-def _own_config(profile: Profile, own: Said) -> Finding:
+def _config_option(profile: Profile, option: SetOption) -> Finding:
     """Return the finding that a file among the arguments is not read, so that fallbacks could override it."""
-    trainer, words = profile.trainer, visible(" ".join(own.words))
-    remaining = tuple(word for at, word in enumerate(trainer.arguments) if not own.at <= at < own.at + len(own.words))
+    trainer, words = profile.trainer, visible(" ".join(option.words))
+    remaining = tuple(
+        word for at, word in enumerate(trainer.arguments) if not option.at <= at < option.at + len(option.words)
+    )
     change = None
-    if own.value.startswith("/") and not trainer.config:
-        edits: tuple[tuple[str, Value], ...] = (("trainer.arguments", remaining), ("trainer.config", own.value))
-        change = Change("name it as the configuration", "its values are read, shown and kept", edits)
-    message = f"{words} among your arguments is not read: its values are not known, and fallbacks could overrule them"
-    remedy = "Name the file as the configuration (trainer.config)."
+    if option.value.startswith("/") and not trainer.config:
+        edits: tuple[tuple[str, Value], ...] = (("trainer.arguments", remaining), ("trainer.config", option.value))
+        change = Change("set it as the config file", "its values are read and shown", edits)
+    message = f"the file in {words} is not read: its values are unknown, and fallbacks could override them"
+    remedy = "Set the file as trainer.config."
     return Finding(level="error", key="trainer.arguments", message=message, remedy=remedy, change=change)
 
 
 def _document(document: Document | None, path: str, resolved: Resolved) -> Iterator[Finding]:
     key = "trainer.config"
     if document is None:
-        message = f"the configuration {home(path)} is not read yet"
+        message = f"the config file {home(path)} is not read yet"
         yield Finding(level="error", key=key, message=message, remedy="Wait a moment, or refresh.")
     elif document.problem:
-        message = f"the configuration {home(path)} cannot be used: {document.problem}"
+        message = f"the config file {home(path)} cannot be used: {document.problem}"
         yield Finding(level="error", key=key, message=message, remedy="Fix that file, or name another one.")
     else:
         for name in clashes(document.values, resolved.preset):

@@ -48,13 +48,13 @@ def _unknown_batch(profile: Profile, resolved: Resolved) -> Iterator[Finding]:
     """A global batch or a scaled learning rate that cannot be computed, and fallbacks that cannot lower the batch."""
     recipe = profile.recipe
     if recipe.global_batch is not None and resolved.settled.recipe.micro_batch is None:
-        message = f"a global batch of {recipe.global_batch} needs a micro batch, and that of the script is not known"
+        message = f"a global batch of {recipe.global_batch} needs a micro batch: the script's default is not known"
         yield Finding(level="error", key="recipe.micro_batch", message=message, remedy="Set the micro batch.")
         return
-    why = resolved.context.why_refused("micro_batch")
-    if "micro_batch" in profile.ladder.rungs and why.startswith(("the batch is", "set micro and global batch")):
-        message = f"after out of memory the batch stays: {why}"
-        remedy = "Set both (recipe.micro_batch, recipe.global_batch), or take the fallback off the ladder."
+    context = resolved.context
+    if "micro_batch" in profile.ladder.rungs and context.batch_not_set and not context.refuses_all:
+        message = "the micro batch cannot be lowered after out of memory: the script's default batch is not known"
+        remedy = "Set recipe.micro_batch and recipe.global_batch, or remove this fallback."
         yield Finding(level="note", key="recipe.micro_batch", message=message, remedy=remedy)
 
 
@@ -63,13 +63,16 @@ def scaling(profile: Profile, _facts: Facts, resolved: Resolved) -> Iterator[Fin
     recipe = profile.recipe
     if recipe.lr_scaling == "none":
         if recipe.lr_base_batch:
-            message, remedy = "a reference batch without scaling changes nothing", "Choose a scaling, or set it to 0."
+            message, remedy = (
+                "an LR reference batch has no effect without LR scaling",
+                "Choose a scaling, or set it to 0.",
+            )
             change = Change("no reference batch", "nothing else changes", (("recipe.lr_base_batch", 0),))
             yield Finding(level="warning", key="recipe.lr_base_batch", message=message, remedy=remedy, change=change)
         return
     if "learning_rate" in resolved.context.takes and batch.learning_rate(resolved.settled.recipe) is None:
         what = "global batch" if resolved.settled.recipe.global_batch is None else "learning rate"
-        message = f"the learning rate cannot be scaled: the trainer's own {what} is not known"
+        message = f"the learning rate cannot be scaled: the trainer's {what} is not known"
         change = Change("no scaling", "the learning rate stays", (("recipe.lr_scaling", "none"),))
         yield Finding(level="error", key="recipe.lr_scaling", message=message, remedy=f"Set the {what}.", change=change)
 
@@ -107,18 +110,18 @@ def fallbacks(profile: Profile, _facts: Facts, resolved: Resolved) -> Iterator[F
             change = Change(
                 f"allow {fallback.label.lower()}", fallback.cost, (("ladder.consent", (*profile.ladder.consent, name)),)
             )
-            message = f"“{fallback.label}” changes the training and has no consent: it is left out"
-            remedy = "Allow it, or take it off the ladder."
+            message = f"the fallback “{fallback.label}” changes the result and needs your consent: it is skipped"
+            remedy = "Allow it (ladder.consent), or remove it from the ladder."
             yield Finding(level="warning", key="ladder.consent", message=message, remedy=remedy, change=change)
     if len(set(rungs)) != len(rungs):
         once = Change(
-            "each rung once", "a second time has nothing to add", (("ladder.rungs", tuple(dict.fromkeys(rungs))),)
+            "each fallback once", "a second time has no effect", (("ladder.rungs", tuple(dict.fromkeys(rungs))),)
         )
-        message, remedy = "a fallback is twice on the ladder", "Name each once."
+        message, remedy = "a fallback is on the ladder twice", "Name each fallback once."
         yield Finding(level="error", key="ladder.rungs", message=message, remedy=remedy, change=once)
     every, steps = resolved.settled.recipe.checkpoint_every, resolved.settled.recipe.steps
     if rungs and resolved.preset.checkpoints and every and steps and every > steps:
-        message = "there is no checkpoint before the end: after a failure the training starts from step 0"
+        message = "no checkpoint is saved before the end: after a failure the training restarts from step 0"
         remedy = "Lower “Checkpoint every”."
         yield Finding(level="note", key="recipe.checkpoint_every", message=message, remedy=remedy)
 
@@ -135,12 +138,14 @@ def memory(_profile: Profile, facts: Facts, resolved: Resolved) -> Iterator[Find
     place, verdict = prediction.places[0]
     change = fitting(facts, resolved)
     remedy = (
-        f"It would fit with {change.title}." if change else "Choose a smaller model, shorter samples, or more memory."
+        f"It would fit with {change.title}."
+        if change
+        else "Choose a smaller model, shorter samples, or a GPU with more memory."
     )
     yield Finding(
         level="warning",
         key="recipe.micro_batch",
-        message=f"{size(verdict.needed)} are estimated, and {place.name} has {size(verdict.left)} left for tensors",
+        message=f"estimated memory {size(verdict.needed)}, but {place.name} has {size(verdict.left)} for tensors",
         remedy=remedy,
         change=change,
     )

@@ -15,7 +15,7 @@ from tui_train.profile import batch, fields
 from tui_train.profile.changes import Change, apply
 from tui_train.profile.types import Profile
 from tui_train.resolve.in_force import InForce
-from tui_train.resolve.own_words import Said, options, own_arguments
+from tui_train.resolve.options import SetOption, options, user_arguments
 from tui_train.resolve.resolve import Resolved, lacks
 from tui_train.trainers import nemo, takes_field
 from tui_train.trainers.script import started
@@ -88,7 +88,7 @@ def paths(profile: Profile, facts: Facts, resolved: Resolved) -> Iterator[Findin
             what = {"missing": "does not exist", "unreadable": "cannot be read"}.get(state, f"is not a {kind}")
             message = f"{fields.field(key).label.lower()}: {visible(path)} {what}"
             yield Finding(level="error", key=key, message=message, remedy=f"Name a {kind} that you may read.")
-    output = trainer.output or resolved.own_output
+    output = trainer.output or resolved.user_output
     if output and facts.paths.get(output) == "folder":
         message = f"the output folder {visible(output)} is there already"
         remedy = "The run resumes from the newest complete checkpoint in it. Name another one to start fresh."
@@ -140,17 +140,19 @@ def secret_arguments(profile: Profile, _facts: Facts, _resolved: Resolved) -> It
         )
 
 
-def own_words(profile: Profile, _facts: Facts, resolved: Resolved) -> Iterator[Finding]:
-    """Arguments of the user's own that set what the recipe sets as well, or a batch that fallbacks could not lower."""
+def options_set_twice(profile: Profile, _facts: Facts, resolved: Resolved) -> Iterator[Finding]:
+    """The user's arguments that set a value of the recipe too, or a batch that fallbacks could then not lower."""
     preset, chosen = resolved.preset, set(fields.chosen(profile))
-    settings_by_name = {name: own_arguments(name, profile, preset) for name in PLACEHOLDERS}
+    settings_by_name = {name: user_arguments(name, profile, preset) for name in PLACEHOLDERS}
     for name, own_settings in settings_by_name.items():
         key = PLACEHOLDERS[name]
         if not own_settings or not key.startswith("recipe.") or name in batch.TAKEN or key not in chosen:
             continue
         words = " ".join(dict.fromkeys(" ".join(setting.words) for setting in own_settings))
         change = Change(
-            f"without {words}", "the value that is set holds", (("trainer.arguments", _without(profile, own_settings)),)
+            f"without {words}",
+            "the value of the recipe is used",
+            (("trainer.arguments", _without(profile, own_settings)),),
         )
         yield _both(words, fields.field(key).label.lower(), preset, change)
     batch_settings = {
@@ -164,27 +166,27 @@ def own_words(profile: Profile, _facts: Facts, resolved: Resolved) -> Iterator[F
     into = _into_recipe(profile, resolved, batch_settings)
     if any(PLACEHOLDERS[name] in chosen for name in batch_settings):
         yield _both(words, "batch", preset, into)
-    elif "micro_batch" in profile.ladder.rungs and not preset.yours_first:
-        message = f"your own {visible(words)} sets the batch: after out of memory it cannot be lowered"
-        remedy = "Take it out, and set the recipe's micro batch and global batch."
+    elif "micro_batch" in profile.ladder.rungs and not preset.user_arguments_first:
+        message = f"{visible(words)} in your arguments sets the batch: it cannot be lowered after out of memory"
+        remedy = "Remove it, and set recipe.micro_batch and recipe.global_batch."
         yield Finding(level="warning", key="trainer.arguments", message=message, remedy=remedy, change=into)
 
 
 def _both(words: str, what: str, preset: Preset, change: Change | None) -> Finding:
-    """Return that a value is set twice: of the two the later argument holds."""
-    last = preset.yours_first
-    wins = f"does nothing: the {what} that is set comes after it" if last else f"would overrule the {what} that is set"
+    """Return the finding that a value is set twice; the later argument wins."""
+    last = preset.user_arguments_first
+    wins = f"has no effect: the {what} of the recipe comes after it" if last else f"overrides the {what} of the recipe"
     return Finding(
         level="warning" if last else "error",
         key="trainer.arguments",
-        message=f"your own {visible(words)} {wins}",
-        remedy=f"Take it out, or do not set the {what}.",
+        message=f"{visible(words)} in your arguments {wins}",
+        remedy=f"Remove it, or leave the {what} of the recipe unset.",
         change=change,
     )
 
 
-def _without(profile: Profile, own_settings: Iterable[Said]) -> tuple[str, ...]:
-    """Return the user's arguments without those that say something."""
+def _without(profile: Profile, own_settings: Iterable[SetOption]) -> tuple[str, ...]:
+    """Return the user's arguments without these options."""
     positions = {at for setting in own_settings for at in range(setting.at, setting.at + len(setting.words))}
     return tuple(word for at, word in enumerate(profile.trainer.arguments) if at not in positions)
 
@@ -197,16 +199,18 @@ def lowered_batch(profile: Profile, facts: Facts, resolved: Resolved) -> Iterato
             level="warning",
             key="trainer.arguments",
             message="auto_find_batch_size lowers the batch after running out of memory, and the global batch with it",
-            remedy="Take it out: the fallbacks lower the batch and keep the global one.",
+            remedy="Remove it: the fallbacks lower the micro batch and keep the global batch.",
         )
 
 
-def _into_recipe(profile: Profile, resolved: Resolved, batch_settings: Mapping[str, tuple[Said, ...]]) -> Change | None:
-    """Return what takes such words out and sets the recipe to what they say; None where that is not plain."""
+def _into_recipe(
+    profile: Profile, resolved: Resolved, batch_settings: Mapping[str, tuple[SetOption, ...]]
+) -> Change | None:
+    """Return the change that moves a batch from the arguments into the recipe; None if that is ambiguous."""
     values = {name: own_settings[-1].value for name, own_settings in batch_settings.items()}
     every_setting = [setting for own_settings in batch_settings.values() for setting in own_settings]
     remaining = _without(profile, every_setting)
-    if resolved.preset.yours_first:
+    if resolved.preset.user_arguments_first:
         return Change(
             f"without {' '.join(sorted(batch_settings))}", "nothing else", (("trainer.arguments", remaining),)
         )

@@ -127,12 +127,12 @@ def new(name: str, like: str, edits: tuple[str, ...], *, force: bool) -> None:
 
 def keys() -> None:
     """Print the keys of a profile with their meaning and default."""
-    default, ours = Profile(), presets()["builtin"].own
+    default, ours = Profile(), presets()["builtin"].defaults
     rows = []
     for row in fields.FIELDS.values():
         value = fields.show(fields.get(default, row.key)) or row.empty or "none"
         if row.optional:
-            value = f"the trainer's own; built-in trainer: {ours[row.key.removeprefix('recipe.')]}"
+            value = f"the trainer's default; built-in trainer: {ours[row.key.removeprefix('recipe.')]}"
         rows.append((row.key, f"{row.help} [{value}]"))
     click.echo("The keys of a profile, what they mean, and [their default]:\n\n" + columns.listed(rows))
 

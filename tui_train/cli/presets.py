@@ -10,13 +10,13 @@ from tui_train.base.files import read_regular, reason
 from tui_train.base.places import presets_folder
 from tui_train.base.text import home, visible
 from tui_train.cli.columns import listed
-from tui_train.presets import PLACEHOLDERS, OwnPreset, Preset, presets, takes, texts
-from tui_train.presets.own import MOST, own_presets
+from tui_train.presets import PLACEHOLDERS, Preset, UserPreset, presets, takes, texts
+from tui_train.presets.user import MAX_SIZE, user_presets
 
 
 def show_all(*, as_json: bool) -> None:
     """Print all presets, the user's own last; those that cannot be used go to stderr with the reason."""
-    own = own_presets()
+    own = user_presets()
     usable = {name: preset.preset for name, preset in own.items() if preset.preset}
     if as_json:
         data = [_data(name, preset, "") for name, preset in presets().items()]
@@ -49,12 +49,12 @@ def text(name: str) -> None:
     if name in texts():
         click.echo(texts()[name], nl=False)
         return
-    own_preset = own_presets().get(name)
+    own_preset = user_presets().get(name)
     if own_preset is None:
-        names = ", ".join([*presets(), *own_presets()])
+        names = ", ".join([*presets(), *user_presets()])
         raise NotFound(f"no preset {visible(name)}", f"Known presets: {visible(names)}.")
     try:
-        lines = read_regular(own_preset.path, MOST).decode("utf-8", "replace").splitlines()
+        lines = read_regular(own_preset.path, MAX_SIZE).decode("utf-8", "replace").splitlines()
     except OSError as error:
         raise BadInput(f"cannot read {home(own_preset.path)}: {reason(error)}", "Put a TOML file there.") from None
     for line in lines:
@@ -77,7 +77,7 @@ def _data(name: str, preset: Preset, path: str) -> dict[str, Any]:
     }
 
 
-def _own_data(name: str, own_preset: OwnPreset) -> dict[str, Any]:
+def _own_data(name: str, own_preset: UserPreset) -> dict[str, Any]:
     if own_preset.preset:
         return _data(name, own_preset.preset, own_preset.path)
     return {"name": name, "path": own_preset.path, "problem": own_preset.problem, "takes": [], "preset": None}

@@ -120,7 +120,7 @@ def _takes(profile: Profile, document: Document | None) -> frozenset[str]:
     if chosen is None:
         return frozenset()
     passed = takes(chosen, profile.trainer.arguments)
-    return frozenset(name for name in passed if not fallbacks.yours(name, profile, chosen, document))
+    return frozenset(name for name in passed if not fallbacks.user_setting(name, profile, chosen, document))
 
 
 def _preset(profile: Profile) -> Preset | None:

@@ -5,7 +5,7 @@ from typing import Any, Literal
 from msgspec import Struct
 
 from tui_train.facts.models import ModelFolder
-from tui_train.presets import OwnPreset
+from tui_train.presets import UserPreset
 
 ComputeMode = Literal["default", "exclusive", "prohibited"]
 PathState = Literal["file", "folder", "missing", "unreadable"]
@@ -241,7 +241,7 @@ class Facts(Struct, frozen=True, kw_only=True):
     paths: dict[str, PathState] = {}
     variables: tuple[Inherited, ...] = ()
     documents: dict[str, Document] = {}
-    presets: dict[str, OwnPreset] = {}
+    presets: dict[str, UserPreset] = {}
     help: dict[str, ScriptHelp] = {}
     engines: tuple[ContainerEngine, ...] = ()
     images: tuple[ContainerImage, ...] = ()

@@ -36,13 +36,13 @@ class Rung(Struct, frozen=True, kw_only=True):
 def _expandable_segments(profile: Profile, context: LadderContext) -> Change | None:
     if not context.cuda or profile.recipe.expandable_segments or _ALLOCATOR & profile.trainer.environment.keys():
         return None
-    return Change("expandable segments", "less fragmentation", (("recipe.expandable_segments", True),))
+    return Change("expandable segments", "less memory lost to fragmentation", (("recipe.expandable_segments", True),))
 
 
 def _fused_optimizer(profile: Profile, _context: LadderContext) -> Change | None:
     if profile.recipe.fused_optimizer or profile.recipe.optimizer_8bit:
         return None
-    why = "AdamW in one kernel: no second copy of the gradients in its step"
+    why = "AdamW in one kernel: its step needs less temporary memory"
     return Change("fused optimizer", why, (("recipe.fused_optimizer", True),))
 
 
@@ -51,7 +51,7 @@ def _eval_batch(profile: Profile, context: LadderContext) -> Change | None:
     if current == 1:
         return None
     # In one step: an evaluation often precedes its step's checkpoint, and each attempt has to train up to it again.
-    why = "one sample at a time: slower evaluation, the same training"
+    why = "one sample at a time: slower evaluation, same result"
     return Change(
         f"evaluation batch {current} -> 1" if current else "evaluation batch 1", why, (("recipe.eval_batch", 1),)
     )
@@ -62,7 +62,7 @@ def _micro_batch(profile: Profile, context: LadderContext) -> Change | None:
     smaller = smaller_micro(whole, micro, context.world_size) if micro and whole else None
     if smaller is None:
         return None
-    why = "fewer activations at a time; accumulation grows, the global batch stays"
+    why = "fewer activations at a time; more accumulation steps, same global batch"
     edits = (("recipe.micro_batch", smaller), ("recipe.global_batch", whole))
     return Change(f"micro batch {micro} -> {smaller}", why, edits)
 
@@ -70,14 +70,14 @@ def _micro_batch(profile: Profile, context: LadderContext) -> Change | None:
 def _activation_checkpointing(profile: Profile, _context: LadderContext) -> Change | None:
     if profile.recipe.activation_checkpointing:
         return None
-    why = "activations are recomputed: less memory, about a quarter slower"
+    why = "activations are recomputed: less memory, about 25 % slower"
     return Change("activation checkpointing", why, (("recipe.activation_checkpointing", True),))
 
 
 def _fused_cross_entropy(profile: Profile, _context: LadderContext) -> Change | None:
     if profile.recipe.fused_cross_entropy:
         return None
-    why = "the logits are never in memory at once: losses differ by rounding"
+    why = "never holds all logits at once: losses differ by rounding"
     return Change("fused cross entropy", why, (("recipe.fused_cross_entropy", True),))
 
 
@@ -85,21 +85,21 @@ def _sharding(profile: Profile, context: LadderContext) -> Change | None:
     # bitsandbytes keeps no 8-bit state for sharded weights.
     if profile.trainer.strategy != "ddp" or context.world_size < 2 or profile.recipe.optimizer_8bit:
         return None
-    why = f"each of the {context.world_size} GPUs holds a share of the model: starts again from step 0"
-    return Change("sharding by fsdp2", why, (("trainer.strategy", "fsdp2"),))
+    why = f"each of the {context.world_size} GPUs holds a shard of the model; restarts from step 0"
+    return Change("sharding with FSDP2", why, (("trainer.strategy", "fsdp2"),))
 
 
 def _offload(profile: Profile, _context: LadderContext) -> Change | None:
     if profile.trainer.strategy == "ddp" or profile.trainer.offload:
         return None
     why = "sharded state moves to host memory: much less GPU memory, much slower"
-    return Change("offload to the host", why, (("trainer.offload", True),))
+    return Change("CPU offload", why, (("trainer.offload", True),))
 
 
 def _optimizer_8bit(profile: Profile, _context: LadderContext) -> Change | None:
     if profile.recipe.optimizer_8bit or profile.trainer.strategy != "ddp":
         return None
-    why = "optimizer state in a quarter of the memory: starts again from step 0"
+    why = "optimizer states need a quarter of the memory; restarts from step 0"
     return Change("8-bit optimizer", why, (("recipe.optimizer_8bit", True),))
 
 
@@ -114,7 +114,7 @@ def _sequence_length(profile: Profile, _context: LadderContext) -> Change | None
 def _lora(profile: Profile, _context: LadderContext) -> Change | None:
     if profile.recipe.lora:
         return None
-    why = "trains small added matrices, the weights are frozen: starts again from step 0"
+    why = "trains small adapter matrices, weights are frozen; restarts from step 0"
     return Change("LoRA", why, (("recipe.lora", True),))
 
 
@@ -122,33 +122,33 @@ def _layers(profile: Profile, context: LadderContext) -> Change | None:
     layers = profile.recipe.layers
     if layers is None or layers < 2 or context.loads_model:
         return None
-    why = "a smaller model: starts again from step 0"
+    why = "a smaller model; restarts from step 0"
     return Change(f"layers {layers} -> {layers // 2}", why, (("recipe.layers", layers // 2),))
 
 
 RUNGS: dict[str, Rung] = {
     "expandable_segments": Rung(
         label="Expandable segments",
-        cost="costs nothing; helps against fragmentation",
+        cost="same result; reduces fragmentation",
         step=_expandable_segments,
     ),
     "fused_optimizer": Rung(
         label="Fused optimizer",
-        cost="same training; for the optimizer step",
+        cost="same result; smaller peak in the optimizer step",
         step=_fused_optimizer,
         helps=frozenset({"step"}),
         needs=frozenset({"fused_optimizer"}),
     ),
     "eval_batch": Rung(
         label="Smaller evaluation batch",
-        cost="same training; evaluates one sample at a time",
+        cost="same result, slower evaluation",
         step=_eval_batch,
         helps=frozenset({"eval"}),
         needs=frozenset({"eval_batch"}),
     ),
     "micro_batch": Rung(
         label="Smaller micro batch",
-        cost="same training, a little slower; again until 1",
+        cost="same result, slightly slower; repeats down to 1",
         step=_micro_batch,
         helps=_ACTIVATIONS,
         needs=frozenset({"micro_batch|total_batch", "accumulation|total_accumulation"}),
@@ -156,39 +156,39 @@ RUNGS: dict[str, Rung] = {
     ),
     "activation_checkpointing": Rung(
         label="Activation checkpointing",
-        cost="same training, about a quarter slower",
+        cost="same result, about 25 % slower",
         step=_activation_checkpointing,
         helps=_ACTIVATIONS,
         needs=frozenset({"activation_checkpointing"}),
     ),
     "fused_cross_entropy": Rung(
         label="Fused cross entropy",
-        cost="same training but for rounding; needs Liger",
+        cost="same result up to rounding; needs Liger",
         step=_fused_cross_entropy,
         helps=_ACTIVATIONS | {"eval"},
         needs=frozenset({"fused_cross_entropy"}),
     ),
     "sharding": Rung(
-        label="Share the model (fsdp2)",
-        cost="same training, from step 0; needs accelerate",
+        label="Shard the model (FSDP2)",
+        cost="same result, from step 0; needs accelerate",
         step=_sharding,
     ),
     "offload": Rung(
-        label="Offload what is sharded",
-        cost="same training, much slower; fills host memory",
+        label="Offload to the CPU",
+        cost="same result, much slower; uses host memory",
         step=_offload,
     ),
     "optimizer_8bit": Rung(
         label="8-bit optimizer",
-        cost="another optimizer, from step 0: your consent",
+        cost="changes the result, from step 0; needs consent",
         step=_optimizer_8bit,
         helps=_STATES,
         needs=frozenset({"optimizer_8bit"}),
         changes_training=True,
     ),
     "sequence_length": Rung(
-        label="Half the sequence length",
-        cost="cuts the samples: asks for your consent",
+        label="Halve sequence length",
+        cost="changes the result; needs consent",
         step=_sequence_length,
         helps=_ACTIVATIONS | {"eval"},
         needs=frozenset({"sequence_length"}),
@@ -196,15 +196,15 @@ RUNGS: dict[str, Rung] = {
     ),
     "lora": Rung(
         label="LoRA",
-        cost="another training, from step 0: your consent",
+        cost="changes the result, from step 0; needs consent",
         step=_lora,
         helps=_STATES,
         needs=frozenset({"lora"}),
         changes_training=True,
     ),
     "layers": Rung(
-        label="Half the layers",
-        cost="another model, from step 0: asks for your consent",
+        label="Halve the layers",
+        cost="smaller model, from step 0; needs consent",
         step=_layers,
         needs=frozenset({"layers"}),
         changes_training=True,
@@ -228,9 +228,9 @@ def why_not(name: str, context: LadderContext) -> str:
     if name == "sharding" and context.world_size < 2:
         return "needs two or more processes"
     if name == "layers" and context.loads_model:
-        return "not with a loaded model"
+        return "the loaded model has a fixed size"
     missing = [need for need in rung(name).needs if not context.takes & set(need.split("|"))]
-    return "the trainer's preset cannot pass it" if missing else ""
+    return "the preset cannot pass it" if missing else ""
 
 
 def helps(name: str, phase: str, profile: Profile, context: LadderContext) -> bool:

@@ -1,4 +1,4 @@
-"""LAUNCHERS: what can start the training processes, one module each, and which one is chosen automatically."""
+"""LAUNCHERS: the programs that start the training processes, one module each, and the automatic choice."""
 
 from typing import Protocol
 
@@ -10,11 +10,11 @@ from tui_train.profile.types import Strategy
 
 
 class Launcher(Protocol):
-    """A way to start the training processes of one machine, and what it can do.
+    """A program that starts the training processes of one machine.
 
-    It starts SEVERAL processes or one, and shards the model by the strategies in SHARDS. NEEDS names the packages that
-    the training Python must have. SETS_PRECISION: a script gets the precision from it. ADDRESS_IN_WORDS: it ignores
-    MASTER_ADDR and MASTER_PORT. STARTS_RECIPES: NeMo's recipes run under it.
+    SEVERAL: it can start more than one process. SHARDS are the sharding strategies that it supports, NEEDS the packages
+    that the training Python must have. SETS_PRECISION: it passes the precision to scripts. ADDRESS_IN_WORDS: it ignores
+    MASTER_ADDR and MASTER_PORT. STARTS_RECIPES: it can start NeMo's recipes.
     """
 
     LABEL: str
@@ -27,7 +27,7 @@ class Launcher(Protocol):
     STARTS_RECIPES: bool
 
     def parts(self, job: Job) -> tuple[Part, ...]:
-        """Return the words before the training script."""
+        """Return the arguments before the training script."""
         ...
 
     def settings(self, job: Job) -> tuple[Setting, ...]:
@@ -39,12 +39,12 @@ class Launcher(Protocol):
         ...
 
 
-# Of those that can do what is wanted, the first is chosen automatically.
+# In order of preference for the automatic choice.
 LAUNCHERS: dict[Name, Launcher] = {"python": python, "torchrun": torchrun, "accelerate": accelerate}
 
 
 def automatic(processes: int, strategy: Strategy) -> Name:
-    """Return the launcher for that many processes, on all machines together, with the model held so."""
+    """Return the launcher for that many processes on all machines together and this strategy."""
     return next(
         name
         for name, launcher in LAUNCHERS.items()

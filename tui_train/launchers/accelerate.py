@@ -1,6 +1,6 @@
-"""accelerate launch, always with a configuration of its own.
+"""accelerate launch, always with its own config file.
 
-Without `--config_file` the user's default_config.yaml would leak in; without a multi-process `distributed_type`
+Without `--config_file` it would read the user's default_config.yaml; without a multi-process `distributed_type`
 accelerate starts unconnected single processes and exits with 0.
 """
 
@@ -9,7 +9,7 @@ from tui_train.launchers.job import Job
 from tui_train.profile.types import Strategy
 
 LABEL: str = "accelerate"
-ABOUT: str = "one process per device; writes its config"
+ABOUT: str = "one process per device; can shard models"
 SEVERAL: bool = True
 SHARDS: frozenset[Strategy] = frozenset({"fsdp2", "zero1", "zero2", "zero3"})
 NEEDS: tuple[str, ...] = ("accelerate",)
@@ -21,35 +21,38 @@ CONFIG = "accelerate.yaml"
 
 
 def parts(job: Job) -> tuple[Part, ...]:
-    """Return accelerate launch with its configuration file, and with what it would not read from there."""
-    found = (
-        Part((job.python, "-m", "accelerate.commands.launch"), "accelerate launch, of this very Python"),
-        Part((in_run_dir(job.config or CONFIG, "--config_file="),), "else your default_config.yaml would leak in"),
+    """Return accelerate launch with its config file and the options that it does not read from there."""
+    command = (
+        Part((job.python, "-m", "accelerate.commands.launch"), "accelerate launch of this Python"),
+        Part((in_run_dir(job.config or CONFIG, "--config_file="),), "otherwise your default_config.yaml would be used"),
     )
     if job.nodes == 1:
-        return found
+        return command
     return (
-        *found,
+        *command,
         Part((joined(("--machine_rank=", NODE_RANK)),), "0 is the first machine"),
-        Part(("--rdzv_backend=static", "--same_network"), "read from here only: the first one waits at its port"),
+        Part(
+            ("--rdzv_backend=static", "--same_network"),
+            "not read from the config file; the first machine waits at its port",
+        ),
     )
 
 
 def settings(job: Job) -> tuple[Setting, ...]:
-    """Return the variable that makes accelerate take the CPU; its configuration has no key that does with several."""
+    """Return the variable that makes accelerate use the CPU; no config key does for several processes."""
     if job.gpus:
         return ()
-    why = "without it accelerate starts unconnected single processes on a machine without GPUs"
+    why = "without it accelerate starts unconnected processes on a machine without GPUs"
     return (Setting("ACCELERATE_USE_CPU", "true", why, "launcher"),)
 
 
 def configs(job: Job) -> tuple[ConfigFile, ...]:
     """Return the configuration; keys as in accelerate 1.6 to 1.15."""
     several = job.world_size > 1
-    sharded: dict[str, str] = {"ddp": "MULTI_GPU" if several else "NO", "fsdp2": "FSDP"}
+    types: dict[str, str] = {"ddp": "MULTI_GPU" if several else "NO", "fsdp2": "FSDP"}
     values: dict[str, Plain] = {
         "compute_environment": "LOCAL_MACHINE",
-        "distributed_type": sharded.get(job.strategy, "DEEPSPEED"),
+        "distributed_type": types.get(job.strategy, "DEEPSPEED"),
         "num_machines": job.nodes,
         "machine_rank": 0,
         "num_processes": job.world_size,
@@ -58,10 +61,10 @@ def configs(job: Job) -> tuple[ConfigFile, ...]:
         "use_cpu": not job.gpus and not several,
         "debug": False,
     }
-    why = "How accelerate launch starts the processes; port 0 is any free one."
+    why = "How accelerate launch starts the processes; port 0: any free port."
     if job.nodes > 1:
         values |= {"main_process_ip": job.address, "main_process_port": job.port}
-        why = "How accelerate launch starts the processes: num_processes are those of all machines."
+        why = "How accelerate launch starts the processes: num_processes counts all machines."
     elif several or job.strategy != "ddp":
         values["main_process_port"] = 0
     if job.gpus and job.nodes == 1:
@@ -78,7 +81,7 @@ def _fsdp(job: Job) -> dict[str, Plain]:
         "fsdp_version": 2,
         "fsdp_auto_wrap_policy": "TRANSFORMER_BASED_WRAP",
         "fsdp_state_dict_type": "SHARDED_STATE_DICT",
-        # Only the first process of a machine reads the weights; the others get their share from it.
+        # Only the first process of a machine reads the weights; the others receive their shard from it.
         "fsdp_cpu_ram_efficient_loading": True,
         "fsdp_reshard_after_forward": True,
         "fsdp_offload_params": job.offload,
@@ -92,10 +95,10 @@ def _deepspeed(job: Job) -> dict[str, Plain]:
         "gradient_accumulation_steps": job.accumulation,
         "gradient_clipping": job.clipping,
         "offload_optimizer_device": "cpu" if job.offload else "none",
-        # Only stage 3 shares the weights out, and only what is shared out can be offloaded.
+        # Only stage 3 shards the weights, and only sharded weights can be offloaded.
         "offload_param_device": "cpu" if job.offload and stage == 3 else "none",
         "zero3_init_flag": stage == 3,
         "zero3_save_16bit_model": stage == 3,
     }
-    # By default it would reach the other machines through pdsh; here each one starts its own processes.
+    # The default, pdsh, would start processes on the other machines; here each machine starts its own.
     return values | ({"deepspeed_multinode_launcher": "standard"} if job.nodes > 1 else {})

@@ -1,4 +1,4 @@
-"""What a launcher is told about the training that it starts."""
+"""Job: the training that a launcher starts."""
 
 from msgspec import Struct
 
@@ -6,11 +6,11 @@ from tui_train.profile.types import Strategy
 
 
 class Job(Struct, frozen=True, kw_only=True):
-    """One attempt on one of `nodes` machines: its Python, its processes there, devices, and how the model is held.
+    """One attempt on one of `nodes` machines: its Python, processes, devices and sharding.
 
-    `gpus` are UUIDs of the first machine, empty on the CPU. `torchrun` are the flags that the Python's takes, empty
-    where that is not known, `config` is the file in the run folder that the launcher reads, `clipping` the largest
-    gradient norm that DeepSpeed is to allow.
+    `gpus` are UUIDs on the first machine, empty on the CPU. `torchrun` are the flags that the torchrun of this Python
+    accepts, empty if not known; `config` is the launcher's file in the run folder, `clipping` the gradient norm at
+    which DeepSpeed clips.
     """
 
     python: str
@@ -29,5 +29,5 @@ class Job(Struct, frozen=True, kw_only=True):
 
     @property
     def world_size(self) -> int:
-        """The processes of all machines."""
+        """The number of processes on all machines."""
         return self.processes * self.nodes

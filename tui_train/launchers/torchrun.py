@@ -1,11 +1,11 @@
-"""torchrun, started as a module so that it is the chosen interpreter's own."""
+"""torchrun, started as a module so that the chosen interpreter runs it."""
 
 from tui_train.base.command import NODE_RANK, ConfigFile, Part, Setting, Variable, Word, joined
 from tui_train.launchers.job import Job
 from tui_train.profile.types import Strategy
 
 LABEL: str = "torchrun"
-ABOUT: str = "one process per device; PyTorch's own"
+ABOUT: str = "one process per device; part of PyTorch"
 SEVERAL: bool = True
 SHARDS: frozenset[Strategy] = frozenset()
 NEEDS: tuple[str, ...] = ()
@@ -15,26 +15,28 @@ STARTS_RECIPES: bool = True
 
 
 def parts(job: Job) -> tuple[Part, ...]:
-    """Return torchrun's words for one of the machines."""
-    found = [Part((job.python, "-m", "torch.distributed.run"), "torchrun, of this very Python")]
+    """Return the torchrun command for one of the machines."""
+    command = [Part((job.python, "-m", "torch.distributed.run"), "torchrun of this Python")]
     if job.nodes == 1:
-        found += _flag(job, "--standalone", None, "one host: picks a free port itself")
-        found += _flag(job, "--local-addr", "127.0.0.1", "works where the host name does not resolve")
+        command += _flag(job, "--standalone", None, "one machine: picks a free port")
+        command += _flag(job, "--local-addr", "127.0.0.1", "works where the host name does not resolve")
     else:
-        found += _flag(job, "--nnodes", str(job.nodes), "machines, each with the same command but for its rank")
-        found += _flag(job, "--node-rank", NODE_RANK, "0 is the first one, at the address below")
-        found += _flag(job, "--master-addr", job.address, "where the others reach the first one")
-        found += _flag(job, "--master-port", str(job.port), "a free port of the first one")
-    found += _flag(job, "--nproc-per-node", str(job.processes), "never auto: that counts every visible card")
-    why = "a restart would repeat the failure: the next attempt changes something"
-    return (*found, *_flag(job, "--max-restarts", "0", why))
+        command += _flag(
+            job, "--nnodes", str(job.nodes), "number of machines; each runs this command with its own rank"
+        )
+        command += _flag(job, "--node-rank", NODE_RANK, "0 is the first machine, at the address below")
+        command += _flag(job, "--master-addr", job.address, "address of the first machine")
+        command += _flag(job, "--master-port", str(job.port), "a free port on the first machine")
+    command += _flag(job, "--nproc-per-node", str(job.processes), "not auto: that counts all visible GPUs")
+    why = "a restart would fail again; the next attempt changes something"
+    return (*command, *_flag(job, "--max-restarts", "0", why))
 
 
 def settings(job: Job) -> tuple[Setting, ...]:
-    """Return the variables that several processes on the CPU need; GPUs need none."""
+    """Return the variables for several processes on the CPU; none for GPUs."""
     if job.gpus or job.world_size == 1:
         return ()
-    why = "a script that uses accelerate would become unconnected single processes on a machine without GPUs"
+    why = "otherwise scripts with accelerate become unconnected processes on a machine without GPUs"
     return (Setting("ACCELERATE_USE_CPU", "true", why, "launcher"),)
 
 
@@ -45,7 +47,7 @@ def configs(job: Job) -> tuple[ConfigFile, ...]:
 
 
 def _flag(job: Job, flag: str, value: str | Variable | None, why: str) -> list[Part]:
-    """Return a flag as the Python's torchrun spells it, nothing where it has none: it refuses what it does not know."""
+    """Return a flag as this torchrun spells it, nothing if it does not know the flag (it would reject it)."""
     older = "--" + flag[2:].replace("-", "_")
     spelled = next((spelling for spelling in (flag, older) if spelling in (job.torchrun or (flag,))), None)
     if spelled is None:

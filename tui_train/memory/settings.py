@@ -22,7 +22,7 @@ from tui_train.memory.types import (
     Sharding,
 )
 from tui_train.profile.types import Profile, Recipe
-from tui_train.resolve.own_words import arguments, own_arguments
+from tui_train.resolve.options import arguments, user_arguments
 from tui_train.resolve.resolve import Resolved
 from tui_train.resolve.values import accumulation
 from tui_train.trainers import takes_field, trainer_of
@@ -248,8 +248,8 @@ def _caveats(profile: Profile, resolved: Resolved, told: Mapping[str, Any], *, k
     own = trainer_of(profile).shipped
     length = profile.recipe.sequence_length or _number(told, _LENGTH, 0)
     precision = profile.recipe.precision or on(told, "bf16", "fp16")
-    first = own or resolved.preset.yours_first
-    batches = () if first else own_arguments("micro_batch", profile, resolved.preset)
+    first = own or resolved.preset.user_arguments_first
+    batches = () if first else user_arguments("micro_batch", profile, resolved.preset)
     found = {
         "a batch of your own among the arguments: the recipe's is taken": bool(batches),
         "what its files are kept in: fp32 is taken, --dtype says otherwise": not known,

@@ -1,4 +1,4 @@
-"""The variables of an attempt, each with why it is set and who asked for it."""
+"""The environment variables of an attempt, each with its reason and origin."""
 
 from collections.abc import Mapping
 
@@ -17,27 +17,27 @@ from tui_train.trainers import nemo, takes_field, trainer_of
 from tui_train.trainers.trainer import SHIM
 
 _TORCH_GRACE = 30
-# Before it the Hugging Face Trainer resumes with the micro batch of the checkpoint, whatever it is told.
+# Older versions of the Hugging Face Trainer resume with the micro batch of the checkpoint, ignoring the argument.
 _OWN_MICRO_BATCH = "5.2"
 
 
 def settings(
-    profile: Profile, resolved: Resolved, job: Job, facts: Facts, found: Mapping[str, Value]
+    profile: Profile, resolved: Resolved, job: Job, facts: Facts, values: Mapping[str, Value]
 ) -> tuple[Setting, ...]:
-    """Return the variables of an attempt; the user's own win over those of the plan."""
+    """Return the variables of an attempt; the user's variables override those of the plan."""
     threads = max(1, facts.machine.cpu_count // job.processes)
     settings = [
-        Setting("PYTHONUNBUFFERED", "1", "every line reaches the log at once", "launcher"),
-        Setting("OMP_NUM_THREADS", str(threads), "processor cores shared among the processes", "machine"),
+        Setting("PYTHONUNBUFFERED", "1", "log lines are written at once", "launcher"),
+        Setting("OMP_NUM_THREADS", str(threads), "CPU cores divided among the processes", "machine"),
     ]
     if job.gpus:
-        order = "numbers as nvidia-smi prints them, for tools that show any"
-        cards = "the chosen cards by UUID, which is right under any order"
+        order = "GPU indices as in nvidia-smi"
+        cards = "the chosen GPUs by UUID, which does not depend on their order"
         settings.append(Setting("CUDA_DEVICE_ORDER", "PCI_BUS_ID", order, "machine"))
         uuids: Word = ",".join(job.gpus) if job.nodes == 1 else Joined((CARDS,))
         settings.append(Setting("CUDA_VISIBLE_DEVICES", uuids, cards, "profile"))
     else:
-        settings.append(Setting("CUDA_VISIBLE_DEVICES", "", "trains on the CPU: hides every card", "profile"))
+        settings.append(Setting("CUDA_VISIBLE_DEVICES", "", "trains on the CPU: hides all GPUs", "profile"))
     settings += LAUNCHERS[resolved.launcher].settings(job)
     settings += communication.settings(
         profile.communication,
@@ -50,41 +50,41 @@ def settings(
     grace = resolved.preset.stop.grace
     torch = resolved.toolchain.torch if resolved.toolchain else None
     if job.world_size > 1 and grace > _TORCH_GRACE and at_least(torch, "2.12"):
-        why = "seconds to save in, after a stop; torch itself gives 30"
+        why = "seconds to save after a stop; the default of torch is 30"
         settings.append(Setting("TORCH_ELASTIC_SHUTDOWN_TIMEOUT", str(grace), why, "launcher"))
     settings += container.settings(profile.container)
     settings += nemo.settings(profile.nemo, resolved.gpus) if resolved.nemo else ()
     if profile.recipe.expandable_segments and job.gpus:
-        why = "the allocator grows its blocks: less memory lost to fragmentation"
+        why = "the allocator grows its segments: less memory lost to fragmentation"
         settings.append(Setting("PYTORCH_CUDA_ALLOC_CONF", "expandable_segments:True", why, "ladder"))
-    if found["micro_batch"] and _keeps_micro_batch(profile, resolved):
-        why = f"transformers before {_OWN_MICRO_BATCH} would resume with the micro batch of the checkpoint"
+    if values["micro_batch"] and _keeps_micro_batch(profile, resolved):
+        why = f"transformers before {_OWN_MICRO_BATCH} resumes with the micro batch of the checkpoint"
         settings.append(Setting("TUI_TRAIN_MICRO_BATCH", str(profile.recipe.micro_batch), why, "ladder"))
-    text = words(found)
+    text = words(values)
     for variable in resolved.preset.variables:
         if applies(variable.when, plain(text)):
             filled = fill(Argument((variable.value,)), text)
-            settings += [
-                Setting(variable.name, str(one[0]), "the preset passes it so", "profile") for one in filled[:1]
-            ]
-    mine = {setting.name: setting for setting in settings}
-    yours = {name: Setting(name, value, "yours", "profile") for name, value in profile.trainer.environment.items()}
-    return tuple({**mine, **yours, **_shim(profile)}.values())
+            settings += [Setting(variable.name, str(value[0]), "set by the preset", "profile") for value in filled[:1]]
+    by_plan = {setting.name: setting for setting in settings}
+    by_user = {
+        name: Setting(name, value, "set by you", "profile") for name, value in profile.trainer.environment.items()
+    }
+    return tuple({**by_plan, **by_user, **_shim(profile)}.values())
 
 
 def _keeps_micro_batch(profile: Profile, resolved: Resolved) -> bool:
     rule, tool = resolved.preset.checkpoints, resolved.toolchain
     saves = rule is not None and "trainer_state.json" in rule.complete and not trainer_of(profile).shipped
-    told = "micro_batch" in resolved.context.takes
-    return saves and told and tool is not None and older(tool.transformers, _OWN_MICRO_BATCH)
+    takes_micro_batch = "micro_batch" in resolved.context.takes
+    return saves and takes_micro_batch and tool is not None and older(tool.transformers, _OWN_MICRO_BATCH)
 
 
 def _shim(profile: Profile) -> dict[str, Setting]:
-    """Put the folder of our module before the PYTHONPATH of the profile, or else before that of whoever starts it."""
+    """Return PYTHONPATH with the folder of the shim first, then the value of the profile or of the calling shell."""
     if trainer_of(profile).shipped or profile.container.engine != "none":
         return {}
     name = "PYTHONPATH"
-    yours = profile.trainer.environment.get(name)
-    after = PYTHONPATH if yours is None else f":{yours}" if yours else ""
-    why = "shows which device each process uses; TUI_TRAIN_SHOW_DEVICES=0 turns it off"
+    user_path = profile.trainer.environment.get(name)
+    after = PYTHONPATH if user_path is None else f":{user_path}" if user_path else ""
+    why = "prints the device of each process; TUI_TRAIN_SHOW_DEVICES=0 turns it off"
     return {name: Setting(name, joined((RUN_DIR, f"/{SHIM}", after)), why, "launcher")}

@@ -1,4 +1,4 @@
-"""plan(): what will happen, from what the user chose and what is; pure, and refused when a check finds an error."""
+"""plan(): what a run will do, from the profile and the facts; pure, and refused if a check finds an error."""
 
 from collections.abc import Iterable, Mapping
 
@@ -23,14 +23,14 @@ from tui_train.resolve import config_file, container
 from tui_train.resolve.arguments import fill, plain
 from tui_train.resolve.idle import left_out
 from tui_train.resolve.in_force import folder_of, other_global_batch
-from tui_train.resolve.own_words import arguments
+from tui_train.resolve.options import arguments
 from tui_train.resolve.resolve import Resolved, resolve
 from tui_train.resolve.values import Value, accumulation, passed, values, words
 from tui_train.trainers import nemo, paths_of, trainer_of
 
 
 def plan(profile: Profile, facts: Facts, findings: Iterable[Finding]) -> Plan:
-    """Return the plan of a profile on this machine; BadInput or Unavailable where one of its findings forbids it."""
+    """Return the plan of a profile on this machine; BadInput or Unavailable if a finding forbids it."""
     for finding in findings:
         if finding.forbids:
             raise (Unavailable if finding.machine else BadInput)(finding.message, finding.remedy)
@@ -41,14 +41,18 @@ def plan(profile: Profile, facts: Facts, findings: Iterable[Finding]) -> Plan:
     tries = climb(settled, resolved.context, lambda other: hopeless(other, facts, resolved))
     jobs, configs = _jobs(tries, resolved, toolchain)
     recipe = settled.recipe
-    outputs = tuple(_output(step.profile, settled, resolved.own_output) for step in tries)
-    made: list[tuple[Attempt, ConfigFile | None]] = []
+    outputs = tuple(_output(step.profile, settled, resolved.user_output) for step in tries)
+    built: list[tuple[Attempt, ConfigFile | None]] = []
     for number, (step, job) in enumerate(zip(tries, jobs, strict=True), start=1):
         path = config_file.path_of(profile, resolved.preset, number)
         attempt, config = _attempt(step, profile, resolved, job, facts, path)
-        same = next((old for _, old in made if config and old and old.values == config.values), None)
-        made.append(_attempt(step, profile, resolved, job, facts, same.path) if same else (attempt, config))
-    written = {config.path: config for _, config in made if config}
+        equal_config = next(
+            (earlier for _, earlier in built if config and earlier and earlier.values == config.values), None
+        )
+        built.append(
+            _attempt(step, profile, resolved, job, facts, equal_config.path) if equal_config else (attempt, config)
+        )
+    written = {config.path: config for _, config in built if config}
     return Plan(
         name=profile.name,
         title=_title(profile, resolved),
@@ -61,7 +65,7 @@ def plan(profile: Profile, facts: Facts, findings: Iterable[Finding]) -> Plan:
         nodes=profile.nodes.count,
         address=profile.nodes.address if profile.nodes.count > 1 else "",
         port=profile.nodes.port if profile.nodes.count > 1 else 0,
-        output=profile.trainer.output or resolved.own_output,
+        output=profile.trainer.output or resolved.user_output,
         grace=resolved.preset.stop.grace,
         find_interface=profile.nodes.count > 1 and not profile.communication.interface,
         micro_batch=recipe.micro_batch or 0,
@@ -70,7 +74,7 @@ def plan(profile: Profile, facts: Facts, findings: Iterable[Finding]) -> Plan:
         learning_rate=batch.learning_rate(recipe) or 0.0,
         steps=recipe.steps or 0,
         numbers=_numbers(recipe, resolved),
-        attempts=tuple(attempt for attempt, _ in made),
+        attempts=tuple(attempt for attempt, _ in built),
         phases=resolved.context.phases,
         configs=(*configs, *written.values()),
         programs=trainer_of(profile).files(profile),
@@ -87,18 +91,18 @@ def plan(profile: Profile, facts: Facts, findings: Iterable[Finding]) -> Plan:
 def _jobs(
     steps: tuple[AttemptPlan, ...], resolved: Resolved, toolchain: Toolchain
 ) -> tuple[tuple[Job, ...], tuple[ConfigFile, ...]]:
-    """Return what the launcher is told in each attempt, and the files that it reads, which attempts share."""
+    """Return the job of each attempt, and the launcher's config files, which attempts share."""
     launcher = LAUNCHERS[resolved.launcher]
     jobs: list[Job] = []
     files: list[ConfigFile] = []
     for step in steps:
         job = _job(step.profile, resolved, toolchain)
-        for wanted in launcher.configs(job):
-            config = next((file for file in files if file.values == wanted.values), None)
+        for needed in launcher.configs(job):
+            config = next((file for file in files if file.values == needed.values), None)
             if config is None:
-                stem, dot, ending = wanted.path.rpartition(".")
-                path = f"{stem}-{len(files) + 1}{dot}{ending}" if files else wanted.path
-                config = msgspec.structs.replace(wanted, path=path)
+                stem, dot, ending = needed.path.rpartition(".")
+                path = f"{stem}-{len(files) + 1}{dot}{ending}" if files else needed.path
+                config = msgspec.structs.replace(needed, path=path)
                 files.append(config)
             job = msgspec.structs.replace(job, config=config.path)
         jobs.append(job)
@@ -125,39 +129,39 @@ def _job(profile: Profile, resolved: Resolved, toolchain: Toolchain) -> Job:
 
 
 def _clipping(words: tuple[str, ...]) -> float:
-    """Return the gradient norm that the Hugging Face Trainer is told: it refuses a DeepSpeed that clips to another."""
-    told = [said.value for said in arguments(words) if said.option == "max_grad_norm"]
+    """Return max_grad_norm of the arguments: the Hugging Face Trainer rejects a DeepSpeed config with another value."""
+    norms = [option.value for option in arguments(words) if option.option == "max_grad_norm"]
     try:
-        return float(told[-1]) if told else 1.0
+        return float(norms[-1]) if norms else 1.0
     except ValueError:
         return 1.0
 
 
 def _title(profile: Profile, resolved: Resolved) -> str:
-    what = trainer_of(profile).title(profile, resolved.preset, resolved.nemo)
+    training = trainer_of(profile).title(profile, resolved.preset, resolved.nemo)
     devices = counted(len(resolved.gpus), "GPU") if resolved.device == "cuda" else "the CPU"
     processes = counted(resolved.processes, "process", "processes")
     if profile.nodes.count > 1:
         devices += f" of each of {profile.nodes.count} machines"
-    held = "" if profile.trainer.strategy == "ddp" else f" with {profile.trainer.strategy}"
+    sharding = "" if profile.trainer.strategy == "ddp" else f" with {profile.trainer.strategy}"
     box = profile.container
     where = "" if box.engine == "none" else f", in {box.image} by {box.engine}"
-    return f"{what} under {LAUNCHERS[resolved.launcher].LABEL}{held}, {processes} on {devices}{where}"
+    return f"{training} under {LAUNCHERS[resolved.launcher].LABEL}{sharding}, {processes} on {devices}{where}"
 
 
 def _numbers(recipe: Recipe, resolved: Resolved) -> tuple[str, ...]:
-    """Return learning rate and steps in words, each with its source where the user did not choose it."""
-    rate, held = batch.learning_rate(recipe), resolved.values
-    said = {
-        "learning_rate": f"learning rate {rate:g}" if rate is not None else held["learning_rate"].words,
-        "steps": counted(recipe.steps, "step") if recipe.steps else held["steps"].words,
+    """Return learning rate and steps as text, each with its source unless the user set it."""
+    rate, in_force = batch.learning_rate(recipe), resolved.values
+    texts = {
+        "learning_rate": f"learning rate {rate:g}" if rate is not None else in_force["learning_rate"].words,
+        "steps": counted(recipe.steps, "step") if recipe.steps else in_force["steps"].words,
     }
-    sources = {name: held[name].source for name in said}
+    sources = {name: in_force[name].source for name in texts}
     if recipe.lr_scaling != "none":
         sources["learning_rate"] = ""
     return tuple(
         visible(words + (f" ({sources[name]})" if sources[name] not in {"", "default"} else ""))
-        for name, words in said.items()
+        for name, words in texts.items()
         if words
     )
 
@@ -165,7 +169,7 @@ def _numbers(recipe: Recipe, resolved: Resolved) -> tuple[str, ...]:
 def _notes(profile: Profile, facts: Facts, resolved: Resolved) -> tuple[str, ...]:
     notes = [f"Made for another machine: {facts.elsewhere}."] if facts.elsewhere else []
     if facts.elsewhere and not facts.paths and paths_of(profile):
-        notes.append("Whether its paths are there was not looked at.")
+        notes.append("Whether its paths exist was not checked.")
     notes += left_out(profile, facts, resolved)
     document = facts.documents.get(profile.trainer.config)
     notes += filter(None, [other_global_batch(profile, resolved.preset, document, resolved.copies)])
@@ -177,36 +181,36 @@ def _notes(profile: Profile, facts: Facts, resolved: Resolved) -> tuple[str, ...
         last = profile.nodes.count - 1
         ranks = "--node-rank=1 on the other" if last == 1 else f"--node-rank=1 to {last} on the others"
         notes.append(f"Start it on each machine, from this folder or a copy: --node-rank=0 on the first, {ranks}.")
-        notes.append("There are no fallbacks: nothing coordinates machines that are started by hand.")
+        notes.append("No fallbacks with several machines: nothing coordinates them.")
         if resolved.preset.checkpoints or resumes_itself:
-            notes.append("To resume, all machines need the output folder on a disk that they share.")
+            notes.append("To resume, the output folder must be on a disk that all machines share.")
         if resolved.preset.checkpoints and not resumes_itself:
-            notes.append("It resumes only where it is asked to, on all of them: with --resume.")
+            notes.append("It resumes only with --resume, given on all machines.")
     return tuple(notes)
 
 
-def _attempt(  # noqa: PLR0913, PLR0917 - each is a thing of its own
+def _attempt(  # noqa: PLR0913, PLR0917 - six independent inputs
     step: AttemptPlan, first: Profile, resolved: Resolved, job: Job, facts: Facts, path: str
 ) -> tuple[Attempt, ConfigFile | None]:
-    preset, own = resolved.preset, resolved.own_output
-    output = _output(step.profile, resolved.settled, own)
-    told = passed(first, (key for _, change in step.changes for key, _ in change.edits), resolved)
+    preset, user_output = resolved.preset, resolved.user_output
+    output = _output(step.profile, resolved.settled, user_output)
+    passed_keys = passed(first, (key for _, change in step.changes for key, _ in change.edits), resolved)
     config_word = config_file.word_of(first, preset, path)
-    stays = bool(own) and not first.trainer.output and output == own
-    found = values(step.profile, resolved, output, config_word, told, own_output=stays)
-    # Words of the user's own name what holds, whoever chose it.
+    keeps_output = bool(user_output) and not first.trainer.output and output == user_output
+    passed_values = values(step.profile, resolved, output, config_word, passed_keys, user_output=keeps_output)
+    # Placeholders in the user's arguments get all values, passed or not.
     every = frozenset(PLACEHOLDERS.values())
-    held = values(step.profile, resolved, output, config_word, every, own_output=False)
-    config = config_file.config_file(step.profile, facts, resolved, found, path)
+    all_values = values(step.profile, resolved, output, config_word, every, user_output=False)
+    config = config_file.config_file(step.profile, facts, resolved, passed_values, path)
     launcher = LAUNCHERS[resolved.launcher]
     rule = preset.checkpoints
     resume = tuple(_from_checkpoint(word) for word in rule.resume) if rule else ()
     parts = (
         *launcher.parts(job),
         *trainer_of(first).program(first, resolved.preset, resolved.nemo),
-        *_saving(resolved, found),
-        *_arguments(step.profile, resolved, found, held),
-        *([Part(resume, "only where there is a complete checkpoint", resumes=True)] if resume else []),
+        *_saving(resolved, passed_values),
+        *_arguments(step.profile, resolved, passed_values, all_values),
+        *([Part(resume, "only if there is a complete checkpoint", resumes=True)] if resume else []),
     )
     attempt = Attempt(
         rung=step.changes[-1][0] if step.changes else "",
@@ -216,7 +220,7 @@ def _attempt(  # noqa: PLR0913, PLR0917 - each is a thing of its own
         batch=_batch(step.profile, resolved, job),
         command=Command(
             parts,
-            settings(step.profile, resolved, job, facts, found),
+            settings(step.profile, resolved, job, facts, passed_values),
             folder_of(step.profile, preset) or in_run_dir(""),
         ),
         checkpoints=CheckpointRule(output, rule.prefix, rule.complete, rule.suffix, rule.file) if rule else None,
@@ -228,58 +232,59 @@ def _attempt(  # noqa: PLR0913, PLR0917 - each is a thing of its own
 
 
 def _batch(profile: Profile, resolved: Resolved, job: Job) -> str:
-    """Return the arithmetic of an attempt's batch in words, as far as it is known, with its source."""
+    """Return the arithmetic of an attempt's batch as text, as far as it is known, with its source."""
     recipe = profile.recipe
     processes = counted(job.world_size, "process", "processes")
     if resolved.copies != job.world_size:
         processes = f"{counted(resolved.copies, 'copy', 'copies')} of the model"
-    held = resolved.values["micro_batch"], resolved.values["global_batch"]
+    in_force = resolved.values["micro_batch"], resolved.values["global_batch"]
     if recipe.micro_batch is None:
-        return visible(f"{processes}, with {held[0].source} batch")
-    # What an attempt changes is not the trainer's own any more.
+        return visible(f"{processes}, batch: {in_force[0].source}")
+    # A changed batch no longer comes from the source.
     before = resolved.settled.recipe
-    same = (recipe.micro_batch, recipe.global_batch) == (before.micro_batch, before.global_batch)
-    sources = dict.fromkeys(one.source for one in held if same and one.source not in {"", "default"})
+    unchanged = (recipe.micro_batch, recipe.global_batch) == (before.micro_batch, before.global_batch)
+    sources = dict.fromkeys(value.source for value in in_force if unchanged and value.source not in {"", "default"})
     source = visible(f" ({', '.join(sources)})") if sources else ""
     if recipe.global_batch is None:
-        return f"micro batch {recipe.micro_batch} x {processes}, with the script's own accumulation{source}"
+        return f"micro batch {recipe.micro_batch} x {processes}, accumulation: the script's default{source}"
     product = f"micro batch {recipe.micro_batch} x accumulation {job.accumulation} x {processes}"
     return f"{product} = global batch {recipe.global_batch}{source}"
 
 
-def _output(profile: Profile, first: Profile, own: str) -> Word:
-    """Return the output folder: checkpoints of another model, optimizer, method or sharding are kept apart.
+def _output(profile: Profile, first: Profile, user_output: str) -> Word:
+    """Return the output folder: attempts that cannot resume from the others' checkpoints get a separate one.
 
-    They cannot be resumed from. `own` is the folder that the user's arguments or file name.
+    `user_output` is the folder in the user's arguments or file.
     """
     suffix = "" if profile.recipe.layers == first.recipe.layers else f"-{profile.recipe.layers}-layers"
     suffix += "" if profile.trainer.strategy == first.trainer.strategy else f"-{profile.trainer.strategy}"
     suffix += "-8bit" if profile.recipe.optimizer_8bit and not first.recipe.optimizer_8bit else ""
     suffix += "-lora" if profile.recipe.lora and not first.recipe.lora else ""
-    output = profile.trainer.output or own
+    output = profile.trainer.output or user_output
     return f"{output}{suffix}" if output else in_run_dir(f"output{suffix}")
 
 
 def _from_checkpoint(word: str) -> Word:
-    before, found, after = word.partition("{checkpoint}")
-    return joined((before, CHECKPOINT, after)) if found else word
+    before, placeholder, after = word.partition("{checkpoint}")
+    return joined((before, CHECKPOINT, after)) if placeholder else word
 
 
 def _arguments(
-    profile: Profile, resolved: Resolved, found: Mapping[str, Value], held: Mapping[str, Value]
+    profile: Profile, resolved: Resolved, passed_values: Mapping[str, Value], all_values: Mapping[str, Value]
 ) -> tuple[Part, ...]:
-    preset = [Part(filled) for argument in resolved.preset.arguments for filled in fill(argument, words(found))]
-    yours = [filled for word in profile.trainer.arguments for filled in fill(Argument((word,)), words(held))]
-    if resolved.preset.yours_first:
-        return (*(Part(one, "" if place else "yours") for place, one in enumerate(yours)), *preset)
-    return (*preset, *(Part(one, "" if place else "yours, from here on") for place, one in enumerate(yours)))
+    preset = [Part(filled) for argument in resolved.preset.arguments for filled in fill(argument, words(passed_values))]
+    by_user = [filled for word in profile.trainer.arguments for filled in fill(Argument((word,)), words(all_values))]
+    first = resolved.preset.user_arguments_first
+    why = "your arguments" if first else "your arguments, from here on"
+    user_parts = tuple(Part(argument, "" if index else why) for index, argument in enumerate(by_user))
+    return (*user_parts, *preset) if first else (*preset, *user_parts)
 
 
-def _saving(resolved: Resolved, found: Mapping[str, Value]) -> tuple[Part, ...]:
-    """Return the words by which the trainer saves when it is told to end, where its library is new enough for them."""
+def _saving(resolved: Resolved, passed_values: Mapping[str, Value]) -> tuple[Part, ...]:
+    """Return the arguments that make the trainer save on SIGTERM, if its library is new enough."""
     stop, tool = resolved.preset.stop, resolved.toolchain
     library, _, since = stop.needs.partition(" ")
-    told = {"transformers": tool.transformers, **tool.packages} if tool else {}
-    fits = not library or known_since(told.get(library), since)
-    wanted = stop.arguments and fits and applies(stop.when, plain(words(found)))
-    return (Part(stop.arguments, "a stop makes it save first"),) if wanted else ()
+    versions = {"transformers": tool.transformers, **tool.packages} if tool else {}
+    fits = not library or known_since(versions.get(library), since)
+    passed_on = stop.arguments and fits and applies(stop.when, plain(words(passed_values)))
+    return (Part(stop.arguments, "saves when the run is stopped"),) if passed_on else ()

@@ -1,4 +1,4 @@
-"""What will happen: the attempts in order, the files beside the script, and its numbers."""
+"""Plan: what a run will do, as data."""
 
 from typing import Literal
 
@@ -10,9 +10,9 @@ from tui_train.trainers.nemo_file import NemoFile
 
 
 class CheckpointRule(Struct, frozen=True):
-    """Where checkpoints are, how they are called, and which files only a complete one holds.
+    """Where checkpoints are, their names, and the files that only a complete one has.
 
-    They are PREFIX + step + SUFFIX, or, where `file` is given, always that one.
+    The name is PREFIX + step + SUFFIX, or always `file` if that is set.
     """
 
     folder: Word
@@ -23,12 +23,11 @@ class CheckpointRule(Struct, frozen=True):
 
 
 class Attempt(Struct, frozen=True, kw_only=True):
-    """One try at the training: `rung` is empty for the first, `title` says what it changes, `batch` the arithmetic.
+    """One attempt at the training: `rung` is the fallback (empty for the first), `title` what it changes.
 
-    `edits` are its values where they are not the profile's own, by key. `then` is the number of the attempt after it,
-    by the phase in which the GPU's memory ran out; none where it is not in there. `fills` are files of the plan that
-    hold paths which only the running machine knows: supervisor/fill.py puts them in. Beside each stands the value that
-    takes the place of a checkpoint where there is none.
+    `batch` is the arithmetic of the batch, `edits` are the values that differ from the profile, by key. `then` is the
+    number of the next attempt, by the phase in which memory ran out. `fills` are files with paths that only the running
+    machine knows (supervisor/fill.py fills them in), each with the value used if there is no checkpoint.
     """
 
     rung: str
@@ -42,22 +41,20 @@ class Attempt(Struct, frozen=True, kw_only=True):
 
 
 class Log(Struct, frozen=True):
-    """How a trainer's own lines are read: expressions with named groups; `steps` is 0 where they are not known."""
+    """How a trainer's log lines are read: regular expressions with named groups; `steps` is 0 if not known."""
 
     expressions: tuple[str, ...] = ()
     steps: int = 0
 
 
 class Plan(Struct, frozen=True, kw_only=True):
-    """All that a run is: the attempts in order, the files beside the script, and its numbers.
+    """A run: the attempts in order, the files beside the script, and its numbers.
 
-    `world_size` counts the processes of all `nodes`, `gpus` are those of the first one, at `address`; `find_interface`
-    says that each looks for the network interface that leads there. `output` is empty for the run folder's own, `port`
-    is the one where the others meet, 0 where none is fixed, and `grace` the seconds in which a stop lets it save and
-    end. `numbers` are in words those of learning rate and
-    steps that reach the trainer. `backend` is what the processes have to talk by ("nccl", "gloo"), empty where the plan
-    does not say. `resumes_itself` is for a trainer that finds its checkpoints without being told. `phases` are those in
-    which GPU memory can run out.
+    `world_size` counts the processes of all `nodes`, `gpus` are those of the first machine, at `address`;
+    `find_interface`: each machine looks for the network interface that leads there. `output` is empty for the folder in
+    the run folder, `port` 0 if none is fixed, `grace` the seconds to save after a stop. `numbers` are learning rate and
+    steps as text. `backend` is "nccl", "gloo", or empty if the plan does not set it. `resumes_itself`: the trainer
+    finds its own checkpoints. `phases` are those in which GPU memory can run out.
     """
 
     name: str
@@ -94,5 +91,5 @@ class Plan(Struct, frozen=True, kw_only=True):
 
     @property
     def processes(self) -> int:
-        """How many training processes each machine starts."""
+        """The number of training processes per machine."""
         return self.world_size // self.nodes

@@ -1,4 +1,4 @@
-"""Presets: how the recipe becomes a trainer's arguments or its file, how it resumes, what it cannot take."""
+"""Presets: how the recipe is passed to a trainer, as arguments or in its file, and how the trainer resumes."""
 
 import functools
 import re
@@ -15,7 +15,7 @@ from tui_train.base.text import visible
 
 PLACEHOLDER = re.compile(r"\{([a-z][a-z0-9_]*)\}")
 
-# What a placeholder may name, and the profile key that it needs.
+# The placeholders, each with the profile key that sets it.
 PLACEHOLDERS = {
     "output": "trainer.output",
     "data": "trainer.data",
@@ -49,8 +49,8 @@ PLACEHOLDERS = {
     "seed": "recipe.seed",
 }
 
-# What a preset may know of a trainer's defaults.
-OWN = frozenset(
+# Values whose defaults a preset may declare.
+DEFAULT_NAMES = frozenset(
     {
         "layers", "hidden_size", "heads", "sequence_length", "micro_batch", "accumulation", "global_batch",
         "learning_rate", "precision", "steps", "activation_checkpointing", "checkpoint_every", "seed",
@@ -61,14 +61,14 @@ Literal = str | int | float | bool
 
 
 class Argument(Struct, frozen=True, forbid_unknown_fields=True):
-    """Words passed together; `when` is NAME=VALUE or NAME!=VALUE. Left out when a placeholder in them is empty."""
+    """Arguments passed together if `when` (NAME=VALUE or NAME!=VALUE) holds and no placeholder in them is empty."""
 
     words: tuple[str, ...]
     when: str = ""
 
 
 class Variable(Struct, frozen=True, forbid_unknown_fields=True):
-    """A variable of the training's environment."""
+    """An environment variable of the training."""
 
     name: str
     value: str
@@ -76,9 +76,9 @@ class Variable(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class FileValue(Struct, frozen=True, forbid_unknown_fields=True):
-    """A value in the trainer's file: `key` has dots between levels; a value that is one placeholder keeps its type.
+    """A value in the trainer's file at the dotted `key`; a value that is a single placeholder keeps its type.
 
-    Lists and tables may hold placeholders as well; where one of them is empty, the value is left out.
+    Lists and tables may contain placeholders; the value is left out if one of them is empty.
     """
 
     key: str
@@ -86,30 +86,30 @@ class FileValue(Struct, frozen=True, forbid_unknown_fields=True):
     when: str = ""
 
 
-class Dropped(Struct, frozen=True, forbid_unknown_fields=True):
-    """A key of the user's file that the trainer refuses beside a value that is put in; `when` says which value."""
+class DroppedKey(Struct, frozen=True, forbid_unknown_fields=True):
+    """A key to remove from the user's file, because the trainer rejects it together with the value in `when`."""
 
     key: str
     when: str = ""
 
 
 class TrainerFile(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """The YAML file that the trainer reads: the user's own with `values` put in and the keys `without` left out.
+    """The YAML file that the trainer reads: a copy of the user's file with `values` set and the keys `without` removed.
 
-    `needs_yours`: there must be one of the user's. `required` are values without which the trainer would not train.
+    `needs_user_file`: the user must name a file. `required` are values without which the trainer does not train.
     """
 
     path: str = "config.yaml"
-    needs_yours: bool = True
+    needs_user_file: bool = True
     values: tuple[FileValue, ...]
-    without: tuple[Dropped, ...] = ()
+    without: tuple[DroppedKey, ...] = ()
     required: dict[str, Literal] = {}
 
 
 class Checkpoints(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """Checkpoints are PREFIX + step + SUFFIX in the output, or always the one `file`; and how a run resumes from one.
+    """How checkpoints are named in the output folder (PREFIX + step + SUFFIX, or always `file`) and how a run resumes.
 
-    `complete` are files that only a whole folder holds. `resume` are words, `values` are values of the trainer's file.
+    `complete` are files that only a complete checkpoint has. `resume` are arguments, `values` are set in the file.
     """
 
     prefix: str = ""
@@ -121,10 +121,10 @@ class Checkpoints(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True)
 
 
 class Stop(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """How it saves when it is told to end, by SIGTERM: `grace` is how many seconds it gets for that.
+    """How the trainer saves on SIGTERM, within `grace` seconds.
 
-    `arguments` are what it must be told for that: where `when` holds, as of an Argument, and the library in `needs`
-    ("transformers 5.0") is there in that version or a newer one.
+    `arguments` turn this on; they are passed if `when` holds, as for an Argument, and the library in `needs`
+    ("transformers 5.0") is installed in that version or a newer one.
     """
 
     grace: int = 20
@@ -134,22 +134,21 @@ class Stop(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
 
 
 class Preset(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """One trainer's way of taking the recipe; `strategies` are those besides ddp that it is known to take.
+    """How one trainer takes the recipe; `strategies` are the supported ones besides ddp, empty if not known.
 
-    Without `strategies` nothing is known: the user's own script may take any of them.
-    `module` is started where no script is; `own_script` lets a script take its place. `yours_first` puts the user's own
-    arguments before these. `log` are expressions with the groups step, steps, loss, lr and tokens_per_second.
-    `eval_batch` is how many samples it evaluates at a time by default; 0 is as many as it trains on. `own` are other
-    defaults, by placeholder: those of the module that it starts, or of any script that it is for.
+    `module` is started if there is no script; `accepts_script`: a script can replace it. `user_arguments_first` puts
+    the user's arguments before those of the preset. `log` are regular expressions with the groups step, steps, loss,
+    lr and tokens_per_second. `eval_batch` is the trainer's default evaluation batch (0: same as the micro batch),
+    `defaults` are its other defaults, by placeholder.
     """
 
     label: str
     about: str
     module: str = ""
-    own_script: bool = False
-    yours_first: bool = False
+    accepts_script: bool = False
+    user_arguments_first: bool = False
     eval_batch: Annotated[int, msgspec.Meta(ge=0)] = 0
-    own: dict[str, Literal] = {}
+    defaults: dict[str, Literal] = {}
     arguments: tuple[Argument, ...] = ()
     variables: tuple[Variable, ...] = ()
     file: TrainerFile | None = None
@@ -160,28 +159,28 @@ class Preset(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
 
     @property
     def wants_script(self) -> bool:
-        """Whether a script of the user's is what it starts, or may be."""
-        return self.own_script or not self.module
+        """Whether it starts a script of the user, or can."""
+        return self.accepts_script or not self.module
 
 
-class OwnPreset(Struct, frozen=True, kw_only=True):
-    """A preset of the user's, from the file `path`: None where it cannot be used, and why."""
+class UserPreset(Struct, frozen=True, kw_only=True):
+    """A preset that the user wrote in the file `path`; `preset` is None if it has a `problem`."""
 
     path: str
     preset: Preset | None = None
     problem: str = ""
 
 
-Own = Mapping[str, OwnPreset]
+UserPresets = Mapping[str, UserPreset]
 
 
-def takes(preset: Preset, more: tuple[str, ...] = ()) -> frozenset[str]:
-    """Return the placeholder names that reach the trainer, from the preset and from the user's `more` arguments."""
-    return frozenset(PLACEHOLDER.findall("\n".join([*_words(preset), *more]))) & PLACEHOLDERS.keys()
+def takes(preset: Preset, arguments: tuple[str, ...] = ()) -> frozenset[str]:
+    """Return the placeholder names that reach the trainer, by the preset and by the user's `arguments`."""
+    return frozenset(PLACEHOLDER.findall("\n".join([*_words(preset), *arguments]))) & PLACEHOLDERS.keys()
 
 
 def _words(preset: Preset) -> Iterator[str]:
-    """Yield all text of a preset in which placeholders may stand, those of conditions included."""
+    """Yield all texts of a preset that may contain placeholders, conditions included."""
     for argument in preset.arguments:
         yield from (*argument.words, f"{{{condition(argument.when)}}}")
     for variable in preset.variables:
@@ -202,7 +201,7 @@ def texts_in(value: Any) -> Iterator[str]:
 
 @functools.cache
 def presets() -> dict[str, Preset]:
-    """Return the shipped presets by name; `builtin` is the built-in trainer's own."""
+    """Return the shipped presets by name; `builtin` belongs to the built-in trainer."""
     return {name: msgspec.toml.decode(text, type=built(Preset)) for name, text in texts().items()}
 
 
@@ -213,31 +212,30 @@ def texts() -> dict[str, str]:
     return dict(sorted((file.name.removesuffix(".toml"), file.read_text("utf-8")) for file in files))
 
 
-def preset(name: str, own: Own | None = None) -> Preset:
-    """Return a preset by name, shipped or of the user's `own`; BadInput lists the known ones."""
-    mine = own or {}
+def preset(name: str, user_presets: UserPresets | None = None) -> Preset:
+    """Return a shipped preset or one of the user's by name; BadInput lists the known ones."""
+    by_user = user_presets or {}
     if name in presets():
         return presets()[name]
-    if name in mine:
-        found = mine[name]
-        if found.preset:
-            return found.preset
-        raise BadInput(
-            f"the preset {visible(name)} cannot be used: {found.problem}", "Fix that file, or choose another."
-        )
-    known = [*presets(), *(other for other, found in mine.items() if found.preset and other not in presets())]
-    raise BadInput(f"there is no preset {visible(name)}", f"Known are: {visible(', '.join(known))}.")
+    if name in by_user:
+        if chosen := by_user[name].preset:
+            return chosen
+        message = f"the preset {visible(name)} cannot be used: {by_user[name].problem}"
+        raise BadInput(message, "Fix that file, or choose another preset.")
+    usable = [other for other, entry in by_user.items() if entry.preset and other not in presets()]
+    remedy = f"Available: {visible(', '.join([*presets(), *usable]))}."
+    raise BadInput(f"there is no preset {visible(name)}", remedy)
 
 
 def condition(when: str) -> str:
-    """Return the name that a condition asks for."""
+    """Return the placeholder that a condition tests."""
     return when.partition("=")[0].removesuffix("!")
 
 
 def applies(when: str, values: Mapping[str, str]) -> bool:
-    """Tell whether a condition holds for these placeholder values; an empty one does, `!=` not for an empty value."""
+    """Return whether a condition holds; an empty condition does, NAME!=VALUE does not if NAME has no value."""
     if not when:
         return True
-    name, _, wanted = when.partition("=")
+    name, _, expected = when.partition("=")
     value = values[name.removesuffix("!")]
-    return bool(value) and value != wanted if name.endswith("!") else value == wanted
+    return bool(value) and value != expected if name.endswith("!") else value == expected

@@ -14,7 +14,7 @@ from tui_train.base.parse import Unparsable, built, toml_table
 from tui_train.base.places import expanded, profiles_folder
 from tui_train.base.text import visible
 from tui_train.presets import presets
-from tui_train.presets.own import own_names, own_presets, plain
+from tui_train.presets.user import plain, user_preset_names, user_presets
 from tui_train.profile import fields
 from tui_train.profile.types import SCHEMA, Profile
 from tui_train.profile.upgrade import upgraded
@@ -60,7 +60,7 @@ def loads(text: str, source: str = "the profile", folder: Path | None = None) ->
 
 def _upgraded(data: dict[str, Any], source: str) -> dict[str, Any]:
     try:
-        return upgraded(data, own_presets())
+        return upgraded(data, user_presets())
     except BadInput as error:
         raise BadInput(f"{source}: {error.message}", error.remedy) from None
 
@@ -129,7 +129,7 @@ def secret_entries(profile: Profile) -> tuple[str, ...]:
 def check_preset(profile: Profile) -> None:
     """Raise BadInput where the profile names no preset that there is, or the built-in trainer's for a script."""
     trainer = profile.trainer
-    known = tuple(name for name in dict.fromkeys((*presets(), *own_names())) if name != _BUILTIN)
+    known = tuple(name for name in dict.fromkeys((*presets(), *user_preset_names())) if name != _BUILTIN)
     if trainer.preset not in known and not trainer.preset == trainer.kind == _BUILTIN:
         raise BadInput(f"trainer.preset is {visible(trainer.preset)!r}", fields.nearest(trainer.preset, known))
 

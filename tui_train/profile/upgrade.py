@@ -1,11 +1,11 @@
-"""Reads profiles of schema 1, in which every value of the recipe was passed, as what they meant."""
+"""Upgrades profiles of schema 1, in which every value of the recipe was passed to the trainer."""
 
 from typing import Any
 
-from tui_train.presets import PLACEHOLDERS, Own, preset, takes
+from tui_train.presets import PLACEHOLDERS, UserPresets, preset, takes
 
 _SIZES = ("layers", "hidden_size", "heads")
-# What schema 1 took for values that a file left out.
+# Defaults of schema 1 for values that a file does not set.
 _DEFAULTS: dict[str, Any] = {
     "layers": 4, "hidden_size": 128, "heads": 4, "sequence_length": 128, "micro_batch": 8, "global_batch": 16,
     "learning_rate": 3e-3, "precision": "fp32", "steps": 60, "activation_checkpointing": False,
@@ -13,10 +13,10 @@ _DEFAULTS: dict[str, Any] = {
 }  # fmt: skip
 
 
-def upgraded(data: dict[str, Any], own: Own) -> dict[str, Any]:
-    """Return the content of a profile file of schema 1 with the values that reached the trainer, and no others.
+def upgraded(data: dict[str, Any], user_presets: UserPresets) -> dict[str, Any]:
+    """Return the content of a profile file of schema 1 with only the values that reached the trainer.
 
-    BadInput where it names no preset that can be used. Sections that are no tables are left for whoever checks them.
+    BadInput if its preset cannot be used. Sections that are not tables are kept; the caller rejects them.
     """
     if not isinstance(data.get("recipe", {}), dict):
         return data
@@ -27,13 +27,13 @@ def upgraded(data: dict[str, Any], own: Own) -> dict[str, Any]:
     if kind == "script":
         arguments = trainer.get("arguments", [])
         words = tuple(word for word in arguments if isinstance(word, str)) if isinstance(arguments, list) else ()
-        reached = takes(preset(str(trainer.get("preset", "hf-trainer")), own), words)
+        reached = takes(preset(str(trainer.get("preset", "hf-trainer")), user_presets), words)
         passed = {PLACEHOLDERS[name].removeprefix("recipe.") for name in reached}
         if trainer.get("launcher") == "accelerate" or trainer.get("strategy", "ddp") != "ddp":
             passed.add("precision")
     else:
         keeps = model if kind == "builtin" else model or own_size or nemo.get("task") == "finetune"
         passed = _DEFAULTS.keys() - set(_SIZES if keeps else ())
-    whole = {**{name: value for name, value in _DEFAULTS.items() if name in passed}, **recipe}
+    complete = {**{name: value for name, value in _DEFAULTS.items() if name in passed}, **recipe}
     dropped = _DEFAULTS.keys() - passed
-    return {**data, **sections, "recipe": {name: value for name, value in whole.items() if name not in dropped}}
+    return {**data, **sections, "recipe": {name: value for name, value in complete.items() if name not in dropped}}

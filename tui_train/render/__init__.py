@@ -1,4 +1,4 @@
-"""render(): the plan as files; what Preview shows, Export writes and Run starts are these very strings."""
+"""render(): the plan as files; Preview shows, Export writes and Run starts exactly these texts."""
 
 from collections.abc import Iterable
 from functools import cache
@@ -24,14 +24,14 @@ _NEMO = {"nemo_recipe.py": nemo_recipe, "megatron_bridge.py": megatron_bridge, "
 
 
 class File(Struct, frozen=True):
-    """A file of the run folder: its path in it, and its text."""
+    """A file by its path in the run folder, and its text."""
 
     path: str
     text: str
 
 
 def render(plan: Plan, profile: Profile) -> tuple[File, ...]:
-    """Return the files of a run, launch.sh first; `profile` is the one that the plan was made from."""
+    """Return the files of a run, launch.sh first; `profile` is that of the plan."""
     package = resources.files("tui_train")
     return (
         File(SCRIPT, launch_script(plan)),
@@ -45,13 +45,13 @@ def render(plan: Plan, profile: Profile) -> tuple[File, ...]:
 
 
 def listed(files: Iterable[File]) -> tuple[File, ...]:
-    """Return the files as people are shown them: the supervisor as one, the plan's data as what it is."""
-    found = tuple(files)
-    modules = [file for file in found if file.path.startswith(SUPERVISOR)]
+    """Return the files as shown to users: the supervisor as one entry, plan.json by a description."""
+    every_file = tuple(files)
+    modules = [file for file in every_file if file.path.startswith(SUPERVISOR)]
     lines = "".join(f"{file.path}  {file.text.partition(chr(10))[0].strip(chr(34))}\n" for file in modules)
     plain = tuple(
-        File(PLAN, "The plan as data, for supervisor/ and for viewers.\n") if file.path == PLAN else file
-        for file in found
+        File(PLAN, "The plan as data, read by supervisor/ and by viewers.\n") if file.path == PLAN else file
+        for file in every_file
         if not file.path.startswith(SUPERVISOR)
     )
     return (*plain, *((File(SUPERVISOR, lines),) if modules else ()))

@@ -1,4 +1,4 @@
-"""automodel.yaml: a training of NeMo AutoModel 0.4 or newer, which wants `recipe:` in it."""
+"""automodel.yaml: a training with NeMo AutoModel 0.4 or newer, which requires the key `recipe`."""
 
 from typing import Any
 
@@ -8,14 +8,14 @@ from tui_train.trainers.nemo_file import NemoFile
 
 _PRECISIONS = {"fp32": "float32", "bf16": "bfloat16", "fp16": "float16"}
 _DATASETS = "nemo_automodel.components.datasets.llm"
-# max_steps ends it.
+# Effectively unlimited: max_steps ends the training.
 _EPOCHS = 1_000_000
 
 
 def automodel_yaml(file: NemoFile) -> str:
     """Return the text of automodel.yaml."""
-    head = "# A finetune by NeMo AutoModel. launch.sh starts it; options after the file's name there override it.\n"
-    mock = "" if file.data else "# MOCK DATA: random tokens, only to see whether it runs.\n"
+    head = "# Finetuning with NeMo AutoModel. launch.sh starts it; the options there override these values.\n"
+    mock = "" if file.data else "# MOCK DATA: random tokens, to test whether it runs.\n"
     return head + mock + yaml.safe_dump(_values(file), sort_keys=False, allow_unicode=True, width=10_000)
 
 

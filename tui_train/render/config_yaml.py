@@ -1,4 +1,4 @@
-"""Configuration files as YAML that reads back the same: texts are always quoted, for a bare `no` is false."""
+"""Config files as YAML that reads back the same: texts are always quoted, because a bare `no` is false."""
 
 from typing import Any
 
@@ -18,7 +18,7 @@ class _Double(str):
 
 class _Dumper(yaml.SafeDumper):
     def ignore_aliases(self, data: Any) -> bool:
-        """Write what stands in two places twice, not as a reference."""
+        """Write repeated values in full, not as references."""
         del data
         return True
 
@@ -43,10 +43,10 @@ def config_yaml(config: ConfigFile) -> str:
 
 def _quoted(value: Any) -> Any:
     if isinstance(value, dict):
-        return {name: _quoted(one) for name, one in value.items()}
+        return {name: _quoted(item) for name, item in value.items()}
     if isinstance(value, (list, tuple)):
-        return [_quoted(one) for one in value]
+        return [_quoted(item) for item in value]
     if isinstance(value, str):
-        # The script escapes what it puts in place of a mark as a double-quoted text needs it.
+        # The script replaces marks by text that is escaped for double quotes.
         return (_Double if any(mark in value for mark in MARKS.values()) else _Single)(value)
     return value

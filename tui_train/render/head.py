@@ -1,4 +1,4 @@
-"""The beginning of launch.sh: what it is and how it is used, where it lies, which Python and cards it takes."""
+"""The beginning of launch.sh: the head comment with the usage, the run folder, Python and GPUs."""
 
 import textwrap
 
@@ -12,30 +12,30 @@ _TOP = """\
 case ${BASH_VERSION-} in
   '' | [0-3].* | 4.[0-3].*) echo 'launch.sh: needs bash 4.4 or newer: start it as "bash launch.sh"' >&2; exit 69 ;;
 esac
-yours=$(declare -px) # your variables, which reach the training as you set them, whatever has the same name here
+caller_env=$(declare -px) # your environment, passed on unchanged even where names are used in this script
 set -u
 refuse() { printf 'launch.sh: %s\\n' "$2" >&2; exit "$1"; }
-[ -f "${BASH_SOURCE[0]-}" ] || refuse 64 'was read from a pipe and does not know its folder: start "bash launch.sh"'
+[ -f "${BASH_SOURCE[0]-}" ] || refuse 64 'was read from a pipe: start it as "bash launch.sh"'
 script=$(readlink -f -- "${BASH_SOURCE[0]}" && echo .) || exit 69 # the dot keeps a newline at the end of its name
 script=${script%??} run_dir=${script%/*}"""
 
 
 def comments(plan: Plan) -> list[str]:
-    """Return the head comment, which --help prints as well."""
+    """Return the head comment, which --help prints too."""
     sizes = ", ".join((plan.attempts[0].batch, *plan.numbers))
     lines = [
         *(row for line in (f"{plan.name}: {plan.title}", sizes, *plan.notes) for row in _wrapped(line)),
         "",
         *(f"  {name:<26} {what}" for name, what in _usage(plan)),
         "",
-        "Exit code: the training's own; 64 wrong usage, 69 something is missing, 70 the processes trained apart,",
+        "Exit code: that of the training; 64 wrong usage, 69 something is missing, 70 processes were not connected,",
         f"73 cannot write, 75 already running. Needs bash, coreutils{_needs(plan)}.",
     ]
     return ["#!/usr/bin/env bash", *(f"# {line}".rstrip() for line in lines), ""]
 
 
 def _wrapped(line: str) -> list[str]:
-    """Return a line that is safe to show on as many as it needs; a long path stays whole."""
+    """Return a line, safe to show, wrapped without breaking long paths."""
     return textwrap.wrap(visible(line), _WIDTH, break_long_words=False, break_on_hyphens=False)
 
 
@@ -45,34 +45,34 @@ def _usage(plan: Plan) -> list[tuple[str, str]]:
         ("bash launch.sh", _start(plan)),
         ("bash launch.sh --plain", "only run the command below, in the foreground"),
         ("bash launch.sh --dry-run", "only print what would be started"),
-        ("python3 supervisor status", "how it is; besides status: stop, tail, follow"),
+        ("python3 supervisor status", "show the state; also: stop, tail, follow"),
     ]
     if several:
-        lines.append(("--node-rank=N", f"which of the {plan.nodes} machines this is, 0 is the first: always needed"))
+        lines.append(("--node-rank=N", f"rank of this machine, from 0 to {plan.nodes - 1}; required"))
     if count > 1:
-        lines.append(("--attempt=N", f"begin with attempt N of {count}"))
+        lines.append(("--attempt=N", f"start with attempt N of {count}"))
     if plan.gpus:
-        lines.append(("--cards=UUID,…", "train on these cards, as nvidia-smi -L prints them"))
+        lines.append(("--cards=UUID,…", "train on these GPUs, as listed by nvidia-smi -L"))
     if several and rule:
-        lines.append(("--resume", "resume from the newest complete checkpoint: say it on all machines"))
+        lines.append(("--resume", "resume from the newest complete checkpoint; give it on all machines"))
     if resumes(plan):
-        lines.append(("--checkpoint=PATH", "with --plain: resume from there"))
+        lines.append(("--checkpoint=PATH", "with --plain: resume from this checkpoint"))
     return [
         *lines,
         ("TUI_TRAIN_PYTHON=PATH", f"train with another Python{' of the image' if plan.container else ''}"),
-        ("TUI_TRAIN_GRACE=SECONDS", f"to save and end in, after a stop; else {plan.grace}"),
+        ("TUI_TRAIN_GRACE=SECONDS", f"time to save and exit after a stop; default {plan.grace}"),
     ]
 
 
 def _start(plan: Plan) -> str:
     if plan.nodes > 1:
-        return "run the part of this machine"
+        return "run the processes of this machine"
     newest = plan.attempts[0].checkpoints or plan.resumes_itself
-    return "run it; started again, it " + ("resumes from the newest complete checkpoint" if newest else "starts over")
+    return "run it; a second start " + ("resumes from the newest complete checkpoint" if newest else "begins at step 0")
 
 
 def resumes(plan: Plan) -> bool:
-    """Tell whether the command or a file of the plan takes a checkpoint."""
+    """Return whether the command or a file of the plan takes a checkpoint."""
     parts = (part for attempt in plan.attempts for part in attempt.command.parts)
     return any(attempt.fills for attempt in plan.attempts) or any(map(needs_checkpoint, parts))
 
@@ -82,7 +82,7 @@ def _needs(plan: Plan) -> str:
 
 
 def top(plan: Plan) -> list[str]:
-    """Return the lines that say where the script lies, which Python trains, and on which cards."""
+    """Return the lines that set the run folder, Python and GPUs."""
     lines = [_TOP, f"python=${{TUI_TRAIN_PYTHON:-{_with_home(plan.python)}}}"]
     for number, uuid in enumerate(plan.gpus):
         name = plan.gpu_names[number] if number < len(plan.gpu_names) else ""
@@ -92,5 +92,5 @@ def top(plan: Plan) -> list[str]:
 
 
 def _with_home(path: str) -> str:
-    """Return a path quoted, with a home folder at its beginning that is known where the script runs."""
+    """Return a quoted path; a leading ~ is expanded where the script runs."""
     return f"~/{quoted(path[2:])}" if path.startswith("~/") else quoted(path)

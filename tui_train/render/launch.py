@@ -1,4 +1,4 @@
-"""launch.sh: the plan as a script to read, with one command, and a table of what each attempt changes in it."""
+"""launch.sh: the plan as a readable script, with one command and a table of what each attempt changes."""
 
 from collections.abc import Sequence
 
@@ -10,24 +10,24 @@ from tui_train.render.quoting import quoted
 from tui_train.render.variants import Line, Value, variants
 
 _COLUMN = 44
-_LONGEST = 120
-_PACKED = 100
+_MAX_LINE = 120
+_PACK_WIDTH = 100
 
 
 def launch_script(plan: Plan) -> str:
-    """Return the whole text of launch.sh."""
-    made = variants(plan, around.prefix(plan))
-    settings, command, before, folder = made.settings, made.command, [], quoted(made.folder)
+    """Return the text of launch.sh."""
+    merged = variants(plan, around.prefix(plan))
+    settings, command, before, folder = merged.settings, merged.command, [], quoted(merged.folder)
     if plan.container:
-        settings = around.settings(plan, plan.container, made)
-        command = around.wrapped(plan, plan.container, made)
+        settings = around.settings(plan, plan.container, merged)
+        command = around.wrapped(plan, plan.container, merged)
         before, folder = around.machine(plan.container), "/"
     lines = [
         *head.comments(plan),
         *head.top(plan),
         *before,
-        "choose() { # what attempt $attempt starts",
-        *_values(plan, made.values),
+        "choose() { # sets the command of attempt $attempt",
+        *_values(plan, merged.values),
         f"  folder={folder}",
         *([_DEVICES] if plan.container and plan.container.engine == "podman" and plan.gpus else []),
         *_array("settings", settings),
@@ -43,17 +43,18 @@ _DEVICES = '  IFS=, read -r -a devices <<< "$cards"'
 
 
 def _values(plan: Plan, values: Sequence[Value]) -> list[str]:
-    """Return the values of the first attempt, and the table of what each one changes."""
+    """Return the values of the first attempt, and the table of what each attempt changes."""
     if len(plan.attempts) == 1:
         return [f"  title={quoted(plan.attempts[0].title)}"]
-    first = [f"  {line}" for line in _packed([_set(it.name, it.values[0]) for it in values])]
+    first = [f"  {line}" for line in _packed([_set(value.name, value.values[0]) for value in values])]
     lines = [*first, "  case $attempt in # each changes the values above"]
     for number, attempt in enumerate(plan.attempts, start=1):
         title = _set("title", attempt.title)
-        words = [_set(it.name, it.values[number - 1]) for it in values if it.values[number - 1] != it.values[0]]
-        whole = f"    {number}) {' '.join((title, *words))} ;;"
+        changed = [value for value in values if value.values[number - 1] != value.values[0]]
+        words = [_set(value.name, value.values[number - 1]) for value in changed]
+        line = f"    {number}) {' '.join((title, *words))} ;;"
         rest = "\n".join(f"      {line}" for line in _packed(words))
-        lines.append(whole if len(whole) <= _LONGEST else f"    {number}) {title}\n{rest} ;;")
+        lines.append(line if len(line) <= _MAX_LINE else f"    {number}) {title}\n{rest} ;;")
     return [*lines, "  esac"]
 
 
@@ -62,10 +63,10 @@ def _set(name: str, value: Word) -> str:
 
 
 def _packed(words: Sequence[str]) -> list[str]:
-    """Return words on as few lines as they fit on."""
+    """Return words packed into as few lines as possible."""
     lines: list[str] = []
     for word in words:
-        if lines and len(lines[-1]) + len(word) < _PACKED:
+        if lines and len(lines[-1]) + len(word) < _PACK_WIDTH:
             lines[-1] += f" {word}"
         else:
             lines.append(word)
@@ -73,36 +74,36 @@ def _packed(words: Sequence[str]) -> list[str]:
 
 
 def _array(name: str, lines: Sequence[Line]) -> list[str]:
-    """Return words as an array, reasons beside them; options without any share a line."""
+    """Return words as an array with their reasons as comments; options without a reason share lines."""
     if not lines:
         return []
-    made: list[str] = []
+    rows: list[str] = []
     before: Line | None = None
     for line in _with_values(lines):
-        if before and _together(before, line) and len(made[-1]) + len(line.words) < _PACKED:
-            made[-1] += f" {line.words}"
+        if before and _together(before, line) and len(rows[-1]) + len(line.words) < _PACK_WIDTH:
+            rows[-1] += f" {line.words}"
         else:
-            made += _commented(line)
+            rows += _commented(line)
         before = line
-    return [f"  {name}=(", *made, "  )"]
+    return [f"  {name}=(", *rows, "  )"]
 
 
 def _with_values(lines: Sequence[Line]) -> list[Line]:
-    """Return lines in which Python stands with its script, and an option with its value."""
-    made: list[Line] = []
+    """Return lines with Python and its script joined, and each option joined with its value."""
+    merged: list[Line] = []
     for line in lines:
-        before = made[-1] if made else Line("")
+        before = merged[-1] if merged else Line("")
         if before.words == '"$python"':
-            made[-1] = Line(f"{before.words} {line.words}", before.why or line.why)
+            merged[-1] = Line(f"{before.words} {line.words}", before.why or line.why)
         elif before.waits and not line.is_option and not line.why:
-            made[-1] = Line(f"{before.words} {line.words}", before.why)
+            merged[-1] = Line(f"{before.words} {line.words}", before.why)
         else:
-            made.append(line)
-    return made
+            merged.append(line)
+    return merged
 
 
 def _together(before: Line, line: Line) -> bool:
-    """Tell whether a part may stand behind the one before."""
+    """Return whether a part can share the line of the one before."""
     return before.is_option and line.is_option and not before.why and not line.why
 
 
@@ -111,4 +112,4 @@ def _commented(line: Line) -> list[str]:
     if not line.why:
         return [words]
     beside = f"{words:<{_COLUMN}} # {visible(line.why)}"
-    return [beside] if len(beside) <= _LONGEST else [f"    # {visible(line.why)}", words]
+    return [beside] if len(beside) <= _MAX_LINE else [f"    # {visible(line.why)}", words]

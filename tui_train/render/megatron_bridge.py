@@ -1,10 +1,10 @@
-"""megatron_bridge.py: a recipe of Megatron-Bridge 0.3 or newer as a file that reads as one would write it."""
+"""megatron_bridge.py: a recipe of Megatron-Bridge 0.3 or newer as a readable Python file."""
 
 from tui_train.trainers.nemo_file import NemoFile
 
-_HEAD = '''"""The recipe {recipe} of Megatron-Bridge 0.3 to 0.6. Written by tui-train, without which it runs.
+_HEAD = '''"""The recipe {recipe} of Megatron-Bridge 0.3 to 0.6. Written by tui-train; it runs without it.
 
-launch.sh starts it, one process for each GPU. Its attempts change what --help lists.
+launch.sh starts it, one process per GPU. The attempts change the options listed by --help.
 """
 
 import argparse
@@ -30,7 +30,7 @@ def make_config(arguments):
 _TAIL = """    return config
 
 
-# Workers of the data loader and of checkpoints may import this file again: nothing may train before this line.
+# Workers of the data loader and of checkpoints may import this file again, so nothing may train before this line.
 if __name__ == "__main__":
     {start}(make_config(read_arguments()), forward_step)
 """
@@ -38,10 +38,10 @@ _LAYERS = '    parser.add_argument("--layers", type=int, default={layers})\n'
 _WEIGHTS = """
 
 def weights(folder):
-    # Without any it would begin with random ones, and not say so. Since 0.6 they may be of Hugging Face.
+    # Without weights it would silently start from random ones. Since 0.6 it also reads Hugging Face weights.
     looks = (getattr(checkpoint_utils, name, None) for name in ("checkpoint_exists", "is_hf_checkpoint_dir"))
     if not any(look(folder) for look in looks if look):
-        raise SystemExit(f"{folder} holds no weights that this Megatron-Bridge can begin with")
+        raise SystemExit(f"{folder} has no weights that this Megatron-Bridge can load")
     return folder
 """
 _PRECISIONS = {
@@ -56,12 +56,12 @@ _PRECISIONS = {
         "    )",
     ],
 }
-# To train on, to validate with, to test with.
+# Shares of the data for training, validation and test.
 _SPLIT = "1,0,0"
 
 
 def megatron_bridge(file: NemoFile) -> str:
-    """Return the text of megatron_bridge.py; the recipe's name must be one in Python."""
+    """Return the text of megatron_bridge.py; the recipe's name must be a Python identifier."""
     head = _HEAD.format(
         recipe=_function(file),
         imports="\n".join(_imports(file)),
@@ -118,12 +118,12 @@ def _precision(file: NemoFile) -> list[str]:
 
 
 def _set(name: str, value: object) -> list[str]:
-    """Return the line that sets a value, none where it is left to the recipe."""
+    """Return the line that sets a value, none if it is left to the recipe."""
     return [] if value is None else [f"    {name} = {value!r}"]
 
 
 def _size(file: NemoFile) -> list[str]:
-    lines = ["", "    # A size of your own in place of the recipe's; each head has keys and values of its own."]
+    lines = ["", "    # Your model size instead of the recipe's; each head has its own keys and values."]
     if file.layers:
         lines.append("    config.model.num_layers = arguments.layers")
     if not (file.hidden_size and file.heads):
@@ -147,10 +147,10 @@ def _parallel(file: NemoFile) -> list[str]:
         f"    model.context_parallel_size = {file.context_parallel}",
         "    model.virtual_pipeline_model_parallel_size = None",
         f"    model.sequence_parallel = {file.tensor_parallel > 1}",
-        "    # Each GPU holds all experts, if there are any: a recipe shares them out over GPUs that may not be here.",
+        "    # Each GPU holds all experts of an MoE: the recipe may distribute them over more GPUs than there are.",
         "    model.expert_model_parallel_size = 1",
         "    model.expert_tensor_parallel_size = None",
-        "    # All stages of a pipeline have the same number of layers, where a recipe has others for its own stages.",
+        "    # Equal layers per pipeline stage: the recipe's distribution is for its own number of stages.",
         "    model.pipeline_model_parallel_layout = None",
         "    model.num_layers_in_first_pipeline_stage = None",
         "    model.num_layers_in_last_pipeline_stage = None",
@@ -159,7 +159,7 @@ def _parallel(file: NemoFile) -> list[str]:
     ]
     if file.task == "finetune" and file.context_parallel > 1:
         lines += [
-            "    # A GPU may hold a part of a sample without its answer: the loss is that of all tokens together.",
+            "    # A GPU may hold part of a sample without its answer: the loss is averaged over all tokens.",
             "    model.calculate_per_token_loss = True",
             "    config.ddp.average_in_collective = False",
         ]
@@ -170,23 +170,23 @@ def _data(file: NemoFile) -> list[str]:
     if file.task == "finetune":
         return _samples(file)
     if not file.data:
-        lines = ["    # MOCK DATA: random tokens, only to see whether it runs.", "    config.dataset.blend = None"]
+        lines = ["    # MOCK DATA: random tokens, to test whether it runs.", "    config.dataset.blend = None"]
     else:
         prefixes = (path.removesuffix(".bin") for path in file.data)
         lines = [
-            "    # Each of these stands for a .bin and a .idx file, as Megatron's preprocess_data.py writes them.",
+            "    # Each prefix is a .bin and a .idx file, as written by Megatron's preprocess_data.py.",
             "    prefixes = [",
             *(f"        {prefix!r}," for prefix in prefixes),
             "    ]",
             "    config.dataset.blend = (prefixes, None)",
-            "    # Which tokens make a sample is kept here: the folder of the data may not be yours.",
+            "    # The sample index is saved here, because the data folder may be read-only.",
             '    config.dataset.path_to_cache = str(HERE / "samples")',
         ]
     return [
         "",
         *lines,
         "    config.dataset.blend_per_split = None",
-        "    # All documents are trained on: of a few, none would be left to validate with.",
+        "    # All documents are for training: a small set has none left for validation.",
         f"    config.dataset.split = {_SPLIT!r}",
         "    if arguments.sequence_length:",
         "        config.dataset.seq_length = arguments.sequence_length",
@@ -196,11 +196,11 @@ def _data(file: NemoFile) -> list[str]:
 
 
 def _samples(file: NemoFile) -> list[str]:
-    """Return the lines for the data of a finetune, which the recipe would download."""
+    """Return the lines for the data of a finetuning, which the recipe would download."""
     if not file.data:
         return [
             "",
-            "    # MOCK DATA: random tokens, only to see whether it runs.",
+            "    # MOCK DATA: random tokens, to test whether it runs.",
             "    config.dataset = configs.GPTDatasetConfig(",
             "        seq_length=arguments.sequence_length or config.dataset.seq_length,",
             *([] if file.seed is None else [f"        random_seed={file.seed},"]),
@@ -213,11 +213,11 @@ def _samples(file: NemoFile) -> list[str]:
             "    )",
             *_tokenizer(file),
         ]
-    # A stage of a pipeline is told the shape of what it is sent: it may not be shorter.
+    # Pipeline stages exchange tensors of a fixed shape, so samples are padded.
     padded = ', "pad_to_max_length": True' if file.pipeline_parallel > 1 else ""
     return [
         "",
-        "    # training.jsonl in this folder, and validation.jsonl if it is there.",
+        "    # training.jsonl in this folder, and validation.jsonl if it exists.",
         '    dataset = getattr(configs, "GPTSFTDatasetConfig", None) or configs.FinetuningDatasetConfig',
         "    config.dataset = dataset(",
         f"        dataset_root={file.data[0]!r},",
@@ -225,7 +225,7 @@ def _samples(file: NemoFile) -> list[str]:
         *([] if file.seed is None else [f"        seed={file.seed},"]),
         f"        do_validation={file.validation},",
         "        do_test=False,",
-        "        # Where each line of the file begins is kept here: the folder of the data may not be yours.",
+        "        # The line index is saved here, because the data folder may be read-only.",
         f'        dataset_kwargs={{"index_mapping_dir": str(HERE / "samples"){padded}}},',
         "    )",
         *_tokenizer(file),
@@ -244,7 +244,7 @@ def _tokenizer(file: NemoFile) -> list[str]:
 
 def _length() -> list[str]:
     return [
-        "    # The model has a length of its own.",
+        "    # The model has its own sequence length.",
         "    config.model.seq_length = config.dataset.seq_length",
         "    if arguments.activation_checkpointing:",
         '        config.model.recompute_granularity = "full"',
@@ -260,14 +260,14 @@ def _optimizer(file: NemoFile) -> list[str]:
         lines.append(f"    config.optimizer.min_lr = {file.learning_rate!r} / 10")
     if file.steps:
         lines += [
-            "    # The recipe's warm-up and decay are those of its own number of steps.",
+            "    # The recipe's warm-up and decay are for its own number of steps.",
             "    config.scheduler.lr_warmup_fraction = None",
             f"    config.scheduler.lr_warmup_iters = {file.steps // 10}",
             f"    config.scheduler.lr_decay_iters = {file.steps}",
         ]
     return [
         *lines,
-        "    # These numbers, not those in a checkpoint of a run with other steps.",
+        "    # Use these values, not those in a checkpoint of a run with other steps.",
         "    config.scheduler.override_opt_param_scheduler = True",
     ]
 
@@ -275,7 +275,7 @@ def _optimizer(file: NemoFile) -> list[str]:
 def _validation(file: NemoFile) -> list[str]:
     lines = [
         "",
-        "    # It was a part of config.train before 0.4.",
+        "    # Part of config.train before 0.4.",
         '    validation = getattr(config, "validation", config.train)',
         *_set("validation.eval_interval", min(filter(None, (file.checkpoint_every, file.steps)), default=None)),
     ]
@@ -286,7 +286,7 @@ def _validation(file: NemoFile) -> list[str]:
 def _keep(file: NemoFile) -> list[str]:
     lines = [
         "",
-        "    # A start resumes from the newest checkpoint, if there is one.",
+        "    # Resumes from the newest checkpoint, if there is one.",
         "    config.checkpoint.save = arguments.output",
         "    config.checkpoint.load = arguments.output",
         *_set("config.checkpoint.save_interval", file.checkpoint_every),

@@ -1,10 +1,10 @@
-"""nemo_recipe.py: a recipe of nemo_toolkit 2.3 to 2.7 as a file that reads as one would write it."""
+"""nemo_recipe.py: a recipe of nemo_toolkit 2.3 to 2.7 as a readable Python file."""
 
 from tui_train.trainers.nemo_file import NemoFile
 
-_HEAD = '''"""The NeMo recipe {recipe}, for nemo_toolkit 2.3 to 2.7. Written by tui-train, without which it runs.
+_HEAD = '''"""The NeMo recipe {recipe}, for nemo_toolkit 2.3 to 2.7. Written by tui-train; it runs without it.
 
-launch.sh starts it, one process for each GPU. Its attempts change what --help lists.
+launch.sh starts it, one process per GPU. The attempts change the options listed by --help.
 """
 
 import argparse
@@ -12,7 +12,7 @@ import os
 from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
-# nemo_run reads it when it is imported; without it, it would write to the home folder.
+# Read when nemo_run is imported; otherwise it writes to the home folder.
 os.environ.setdefault("NEMORUN_HOME", str(HERE / "nemo_run"))
 
 import nemo_run as run
@@ -23,12 +23,12 @@ from nemo.collections import llm
 _TOKENIZER = "from nemo.collections.common.tokenizers.huggingface.auto_tokenizer import AutoTokenizer\n"
 _TAIL = """
 
-# NeMo starts processes that import this file again: nothing may train before this line.
+# NeMo starts processes that import this file again, so nothing may train before this line.
 if __name__ == "__main__":
-    # direct: in this very process, so that its exit code is the training's own.
+    # direct: in this process, so that its exit code is that of the training.
     run.run(make_recipe(read_arguments()), direct=True)
 """
-# The name that Lightning has for it, the type of the parameters, and whether gradients are summed up in fp32.
+# Lightning's name, the type of the parameters, and whether gradients are reduced in fp32.
 _PRECISIONS = {
     "fp32": ("32-true", "torch.float32", False),
     "bf16": ("bf16-mixed", "torch.bfloat16", True),
@@ -37,7 +37,7 @@ _PRECISIONS = {
 
 
 def nemo_recipe(file: NemoFile) -> str:
-    """Return the text of nemo_recipe.py; the recipe's name must be one in Python."""
+    """Return the text of nemo_recipe.py; the recipe's name must be a Python identifier."""
     tokenizer = _TOKENIZER if file.tokenizer else ""
     body = [
         *_begin(file),
@@ -72,7 +72,7 @@ def _arguments(file: NemoFile) -> str:
 
 def _begin(file: NemoFile) -> list[str]:
     lines = [
-        "    # Without these numbers a recipe takes 8 GPUs.",
+        "    # The default of recipes is 8 GPUs.",
         f"    recipe = llm.{file.recipe}.{file.task}_recipe(",
         "        dir=arguments.output,",
         f"        name={file.recipe!r},",
@@ -85,7 +85,7 @@ def _begin(file: NemoFile) -> list[str]:
 
 
 def _size(file: NemoFile) -> list[str]:
-    lines = ["", "    # A size of your own in place of the recipe's; each head has keys and values of its own."]
+    lines = ["", "    # Your model size instead of the recipe's; each head has its own keys and values."]
     if file.layers:
         lines.append("    recipe.model.config.num_layers = arguments.layers")
     if not (file.hidden_size and file.heads):
@@ -110,11 +110,11 @@ def _parallel(file: NemoFile) -> list[str]:
         f"    strategy.context_parallel_size = {file.context_parallel}",
         "    strategy.virtual_pipeline_model_parallel_size = None",
         f"    strategy.sequence_parallel = {file.tensor_parallel > 1}",
-        "    # Each GPU holds all experts, if there are any: a recipe shares them out over GPUs that may not be here.",
+        "    # Each GPU holds all experts of an MoE: the recipe may distribute them over more GPUs than there are.",
         "    strategy.expert_model_parallel_size = 1",
         '    if (getattr(strategy, "expert_tensor_parallel_size", None) or 1) > 1:',
         "        strategy.expert_tensor_parallel_size = None",
-        "    # All stages of a pipeline have the same number of layers, where a recipe has others for its own stages.",
+        "    # Equal layers per pipeline stage: the recipe's distribution is for its own number of stages.",
         '    for stage in ("num_layers_in_first_pipeline_stage", "num_layers_in_last_pipeline_stage"):',
         "        if getattr(strategy, stage, None):",
         "            setattr(strategy, stage, None)",
@@ -127,35 +127,35 @@ def _parallel(file: NemoFile) -> list[str]:
 
 def _data(file: NemoFile) -> list[str]:
     if not file.data:
-        why = "MOCK DATA: random tokens, only to see whether it runs."
+        why = "MOCK DATA: random tokens, to test whether it runs."
         kind, lines = "MockDataModule", []
     elif file.task == "finetune":
-        why = "training.jsonl in this folder, and validation.jsonl if it is there."
+        why = "training.jsonl in this folder, and validation.jsonl if it exists."
         kind, lines = "FineTuningDataModule", [f"        dataset_root={file.data[0]!r},"]
     else:
-        why = "Each of these stands for a .bin and a .idx file, as Megatron's preprocess_data.py writes them."
+        why = "Each prefix is a .bin and a .idx file, as written by Megatron's preprocess_data.py."
         kind = "PreTrainingDataModule"
         lines = _paths(file)
     lines += [
-        f"        seq_length={_or_own('arguments.sequence_length', file.sequence_length, 'seq_length')},",
-        f"        micro_batch_size={_or_own('arguments.micro_batch', file.micro_batch, 'micro_batch_size')},",
+        f"        seq_length={_or_recipe('arguments.sequence_length', file.sequence_length, 'seq_length')},",
+        f"        micro_batch_size={_or_recipe('arguments.micro_batch', file.micro_batch, 'micro_batch_size')},",
         f"        global_batch_size={file.global_batch or 'recipe.data.global_batch_size'},",
     ]
     if file.data and file.seed is not None:
         lines.append(f"        seed={file.seed},")
     if file.tokenizer:
         lines.append(f"        tokenizer=run.Config(AutoTokenizer, pretrained_model_name={file.tokenizer!r}),")
-    told = ["", f"    # {why}", "    recipe.data = run.Config(", f"        llm.{kind},", *lines, "    )"]
+    config = ["", f"    # {why}", "    recipe.data = run.Config(", f"        llm.{kind},", *lines, "    )"]
     if file.tokenizer and file.task == "finetune":
-        told += [
-            "    # Else the model's own tokenizer would take the place of this one.",
+        config += [
+            "    # Otherwise the model's tokenizer would replace this one.",
             '    recipe.tokenizer = "data"',
         ]
-    return told
+    return config
 
 
-def _or_own(argument: str, chosen: int | None, name: str) -> str:
-    """Return an argument's value in the file, in place of which the recipe's own stands where none was chosen."""
+def _or_recipe(argument: str, chosen: int | None, name: str) -> str:
+    """Return the expression for an argument's value, or the recipe's value if none is set."""
     return argument if chosen else f"{argument} or recipe.data.{name}"
 
 
@@ -166,7 +166,7 @@ def _paths(file: NemoFile) -> list[str]:
     lines = ["        paths={"]
     for name, paths in (("train", file.data), ("validation", file.validation_data), ("test", test)):
         if name == "test" and not file.test_data:
-            lines.append("            # NeMo wants three, and evaluates nothing on this one in a training.")
+            lines.append("            # NeMo requires three sets, and does not use this one in a pretraining.")
         lines += [f'            "{name}": [', *_prefixes(paths, 16), "            ],"]
     return [*lines, "        },"]
 
@@ -182,12 +182,12 @@ def _without(file: NemoFile) -> list[str]:
     why = "Transformer Engine or Apex" if neither else "Transformer Engine"
     lines = [
         "",
-        f"    # These ask for code of {why}, which the chosen Python does not have.",
+        f"    # These need {why}, which the chosen Python does not have.",
         *(f"    recipe.model.config.{name} = False" for name in file.without),
     ]
     if neither:
         lines += [
-            "    # PyTorch's AdamW takes the place of theirs: shared out over GPUs, its state could not be saved.",
+            "    # PyTorch's AdamW replaces theirs; NeMo cannot save its state if it is sharded.",
             "    recipe.optim.config.use_distributed_optimizer = False",
         ]
     return lines
@@ -196,13 +196,13 @@ def _without(file: NemoFile) -> list[str]:
 def _more(file: NemoFile) -> list[str]:
     if not file.more:
         return []
-    lines = ["", "    # Your own settings (nemo.set). A name that the recipe does not know ends it here."]
+    lines = ["", "    # Your settings (nemo.set). A name that the recipe does not have is an error here."]
     return [*lines, *(f"    recipe.{name} = {value!r}" for name, value in file.more)]
 
 
 def _length(file: NemoFile) -> list[str]:
     lines = [
-        "    # The model has a length of its own.",
+        "    # The model has its own sequence length.",
         "    recipe.model.config.seq_length = recipe.data.seq_length",
         "    if arguments.activation_checkpointing:",
         '        recipe.model.config.recompute_granularity = "full"',
@@ -221,7 +221,7 @@ def _length(file: NemoFile) -> list[str]:
         lines.append(f"    recipe.optim.lr_scheduler.min_lr = {file.learning_rate!r} / 10")
     if file.steps:
         lines += [
-            "    # A longer warm-up than a tenth of the steps would leave little of the learning rate.",
+            "    # A warm-up of more than a tenth of the steps would rarely reach the learning rate.",
             "    scheduler = recipe.optim.lr_scheduler",
             f"    scheduler.warmup_steps = min(scheduler.warmup_steps, {file.steps // 10})",
         ]
@@ -248,7 +248,7 @@ def _precision(file: NemoFile) -> list[str]:
 
 
 def _keep(file: NemoFile) -> list[str]:
-    lines = ["", "    # A start resumes from the newest checkpoint, if there is one."]
+    lines = ["", "    # Resumes from the newest checkpoint, if there is one."]
     if file.checkpoint_every:
         lines += [
             "    recipe.log.ckpt.train_time_interval = None",
@@ -256,7 +256,7 @@ def _keep(file: NemoFile) -> list[str]:
         ]
     lines += [
         "    recipe.log.ckpt.save_last = True",
-        "    # Without the optimizer's state the last checkpoint could not be gone on from.",
+        "    # Without the optimizer's state the training could not resume from the last checkpoint.",
         "    recipe.log.ckpt.save_optim_on_train_end = True",
         "    recipe.resume.resume_if_exists = True",
         "    recipe.resume.resume_ignore_no_checkpoint = True",

@@ -1,4 +1,4 @@
-"""A profile made ready to start."""
+"""prepare(): the findings, plan and files of a profile."""
 
 from msgspec import Struct
 
@@ -11,7 +11,7 @@ from tui_train.render import File, render
 
 
 class Prepared(Struct, frozen=True, kw_only=True):
-    """A profile made ready: its findings, and, where none is an error, the plan and the files that it becomes."""
+    """A profile with its findings and, unless one is an error, its plan and files."""
 
     profile: Profile
     findings: tuple[Finding, ...]
@@ -24,5 +24,5 @@ def prepare(profile: Profile, facts: Facts) -> Prepared:
     findings = check(profile, facts)
     if any(finding.forbids for finding in findings):
         return Prepared(profile=profile, findings=findings, plan=None, files=())
-    made = plan(profile, facts, findings)
-    return Prepared(profile=profile, findings=findings, plan=made, files=render(made, profile))
+    planned = plan(profile, facts, findings)
+    return Prepared(profile=profile, findings=findings, plan=planned, files=render(planned, profile))

@@ -1,4 +1,4 @@
-"""Words as bash reads them back: no other module quotes anything for a shell."""
+"""Quoting for bash; no other module quotes for a shell."""
 
 import re
 from collections.abc import Iterable
@@ -27,7 +27,7 @@ _NAMED = {"\n": "\\n", "\t": "\\t", "\r": "\\r", "'": "\\'", "\\": "\\\\"}
 
 
 class Expansion(Struct, frozen=True):
-    """What bash expands inside double quotes, such as `$micro_batch`."""
+    """A text that bash expands inside double quotes, such as `$micro_batch`."""
 
     text: str
 
@@ -36,19 +36,19 @@ Piece = str | Variable | Expansion
 
 
 def pieces(word: Word) -> tuple[str | Variable, ...]:
-    """Return what a word is made of; an empty one of nothing."""
+    """Return the pieces of a word; none for an empty one."""
     if isinstance(word, str):
         return (word,) if word else ()
     return word.pieces
 
 
 def quoted(*parts: Word | Piece) -> str:
-    """Return the word that these make, without spaces, in the plainest quotes that keep it; nothing is invisible."""
+    """Return the parts as one word, quoted as simply as possible; invisible characters are escaped."""
     flat = [piece for part in parts for piece in _pieces(part)]
     if all(isinstance(piece, str) for piece in flat):
         return _literal("".join(map(str, flat)))
     runs = groupby(flat, key=lambda piece: not isinstance(piece, str) or piece.isprintable())
-    return "".join(_double(run) if shown else f"$'{_escaped(''.join(map(str, run)))}'" for shown, run in runs)
+    return "".join(_double(run) if printable else f"$'{_escaped(''.join(map(str, run)))}'" for printable, run in runs)
 
 
 def _pieces(part: Word | Piece) -> tuple[Piece, ...]:
@@ -66,26 +66,26 @@ def _literal(text: str) -> str:
 
 
 def _double(run: Iterable[Piece]) -> str:
-    """Return text and variables between one pair of double quotes."""
-    made = ""
+    """Return text and variables in one pair of double quotes."""
+    inner = ""
     for piece in run:
         if isinstance(piece, str):
-            # What follows a name without braces must not be taken for more of it.
+            # Braces, where the next letter would be read as part of the name.
             if re.match(r"[A-Za-z0-9_\[]", piece):
-                made = re.sub(r"\$([a-z_][a-z0-9_]*)$", r"${\1}", made)
-            made += _inside(piece)
+                inner = re.sub(r"\$([a-z_][a-z0-9_]*)$", r"${\1}", inner)
+            inner += _inside(piece)
         else:
-            made += _EXPANSIONS[piece.variable] if isinstance(piece, Variable) else piece.text
-    return f'"{made}"'
+            inner += _EXPANSIONS[piece.variable] if isinstance(piece, Variable) else piece.text
+    return f'"{inner}"'
 
 
 def _inside(text: str) -> str:
-    """Return text as it stands between double quotes."""
+    """Return text escaped for double quotes."""
     return re.sub(r'([\\"$`])', r"\\\1", text)
 
 
 def _escaped(text: str) -> str:
-    """Return text as it stands between $' and ', what cannot be shown as its bytes, which any locale reads alike."""
+    """Return text escaped for $'...'; unprintable characters as bytes, which do not depend on the locale."""
     return "".join(_NAMED.get(char) or (char if char.isprintable() else _bytes(char)) for char in text)
 
 

@@ -1,4 +1,4 @@
-"""One command for all attempts: what differs among them becomes variables, and a table says what each attempt sets."""
+"""One command for all attempts: differences become variables, and a table lists their values per attempt."""
 
 import re
 from collections.abc import Sequence
@@ -9,27 +9,27 @@ from tui_train.base.command import CARDS, Part, Setting, Word, joined, needs_che
 from tui_train.plan.types import Plan
 from tui_train.render.quoting import Expansion, pieces, quoted
 
-# Names that the script has for itself.
-_TAKEN = frozenset(
+# Names of variables and functions of the script.
+_RESERVED = frozenset(
     {
         "attempt", "auto_resume", "become", "cache", "cache_mount", "cards", "checkpoint", "choose", "command",
         "devices", "dry_run", "folder", "folders", "histchars", "hugging_face", "hugging_face_mount", "node_rank",
         "option", "own_cards", "plain", "python", "refuse", "run_dir", "run_mount", "settings", "title", "usage",
-        "yours",
+        "caller_env",
     }
 )  # fmt: skip
 _YES = "yes"
 
 
 class Line(Struct, frozen=True):
-    """Words of the script's one command, ready to be written, and why they are there."""
+    """A line of the command: words, already quoted, and the reason for them."""
 
     words: str
     why: str = ""
 
     @property
     def is_option(self) -> bool:
-        """Whether it begins with an option that is always there."""
+        """Whether it starts with an unconditional option."""
         return self.words.lstrip("\"'").startswith("-")
 
     @property
@@ -39,14 +39,14 @@ class Line(Struct, frozen=True):
 
 
 class Value(Struct, frozen=True):
-    """A variable of the script: its value in each attempt, empty text where it is unset."""
+    """A variable of the script: its value in each attempt, empty if unset."""
 
     name: str
     values: tuple[Word, ...]
 
 
 class Variants(Struct, frozen=True):
-    """What attempts start, as one: the variables' values, the settings' and the command's lines, the folder."""
+    """The attempts merged: variables, lines of the settings and of the command, and the folder."""
 
     values: tuple[Value, ...]
     settings: tuple[Line, ...]
@@ -55,7 +55,7 @@ class Variants(Struct, frozen=True):
 
 
 class _Slot(Struct, frozen=True):
-    """A place in the command: the part that each attempt has there, None where it has none."""
+    """A position in the command: the part of each attempt there, None if it has none."""
 
     parts: tuple[Part | None, ...]
 
@@ -66,68 +66,70 @@ class _Slot(Struct, frozen=True):
 
 
 class _Names:
-    """Gives out variables for what differs, each name once."""
+    """Creates variables for differences, each with a unique name."""
 
     def __init__(self, plan: Plan) -> None:
         self.plan = plan
-        self.made: dict[str, Value] = {}
+        self.variables: dict[str, Value] = {}
 
     def flag(self, present: tuple[bool, ...], otherwise: str) -> str:
-        """Return the variable that is set in these attempts; one is enough for all that come together."""
-        values = tuple(_YES if there else "" for there in present)
+        """Return the variable that is set in exactly these attempts; equal variables are shared."""
+        values = tuple(_YES if is_set else "" for is_set in present)
         key = next(
-            (key for key in self._edited() if present == tuple(key in it.edits for it in self.plan.attempts)), ""
+            (key for key in self._edited() if present == tuple(key in attempt.edits for attempt in self.plan.attempts)),
+            "",
         )
         return self._name(key.rpartition(".")[2] or otherwise, values, shared=True)
 
     def value(self, values: tuple[Word, ...], otherwise: str) -> str:
-        """Return the variable that has these values."""
+        """Return the variable with these values."""
         numbers = (("micro_batch", self._micro_batches()), ("accumulation", self._accumulations()))
-        known = next((name for name, wanted in numbers if _same(values, wanted)), "")
-        return self._name(known or otherwise, values, shared=any(not str(value).isalnum() for value in values))
+        number = next((name for name, expected in numbers if _same(values, expected)), "")
+        return self._name(number or otherwise, values, shared=any(not str(value).isalnum() for value in values))
 
     def _edited(self) -> tuple[str, ...]:
         return tuple(dict.fromkeys(key for attempt in self.plan.attempts for key in attempt.edits))
 
     def _micro_batches(self) -> tuple[int, ...]:
-        found = (attempt.edits.get("recipe.micro_batch") for attempt in self.plan.attempts)
-        return tuple(value if isinstance(value, int) else self.plan.micro_batch for value in found)
+        edited = (attempt.edits.get("recipe.micro_batch") for attempt in self.plan.attempts)
+        return tuple(value if isinstance(value, int) else self.plan.micro_batch for value in edited)
 
     def _accumulations(self) -> tuple[int, ...]:
-        whole = self.plan.micro_batch * self.plan.accumulation
-        return tuple(whole // max(1, micro) for micro in self._micro_batches())
+        samples = self.plan.micro_batch * self.plan.accumulation
+        return tuple(samples // max(1, micro) for micro in self._micro_batches())
 
-    def _name(self, wanted: str, values: tuple[Word, ...], *, shared: bool) -> str:
-        if shared and (same := next((it for it in self.made.values() if it.values == values), None)):
-            return same.name
-        plain = re.sub(r"[^a-z0-9]+", "_", wanted.lower()).strip("_")
+    def _name(self, preferred: str, values: tuple[Word, ...], *, shared: bool) -> str:
+        if shared and (equal := next((item for item in self.variables.values() if item.values == values), None)):
+            return equal.name
+        plain = re.sub(r"[^a-z0-9]+", "_", preferred.lower()).strip("_")
         name = plain = plain if re.match(r"[a-z]", plain) else f"value_{plain}".rstrip("_")
         number = 2
-        while name in self.made or name in _TAKEN:
+        while name in self.variables or name in _RESERVED:
             name, number = f"{plain}_{number}", number + 1
-        self.made[name] = Value(name, values)
+        self.variables[name] = Value(name, values)
         return name
 
 
 def variants(plan: Plan, prefix: str = "") -> Variants:
-    """Return what the attempts of a plan start, `prefix` before the name of each setting."""
+    """Return the merged attempts of a plan, with `prefix` before the name of each setting."""
     names = _Names(plan)
     commands = [attempt.command for attempt in plan.attempts]
     settings = _slots([[_setting(item, plan) for item in command.env] for command in commands])
-    made = _lines(settings, names, prefix=prefix), _lines(_slots([it.parts for it in commands]), names, python=True)
+    setting_lines = _lines(settings, names, prefix=prefix)
+    command_lines = _lines(_slots([command.parts for command in commands]), names, python=True)
     folders = tuple(command.cwd for command in commands)
     folder = folders[0] if len({*folders}) == 1 else Expansion(f"${names.value(folders, 'working_directory')}")
-    return Variants(tuple(names.made.values()), *made, folder)
+    return Variants(tuple(names.variables.values()), setting_lines, command_lines, folder)
 
 
 def _setting(item: Setting, plan: Plan) -> Part:
-    # The cards stand once in the script, for others may be chosen where it runs.
+    # The GPUs are listed once in the script, because --cards replaces them.
     pinned = item.name == "CUDA_VISIBLE_DEVICES" and plan.gpus and item.value == ",".join(plan.gpus)
     return Part((joined((f"{item.name}=", *((CARDS,) if pinned else pieces(item.value)))),), item.why)
 
 
 def _slots(sequences: Sequence[Sequence[Part]]) -> list[_Slot]:
-    """Return the attempts' parts side by side; each attempt's own stay in their order."""
+    """Return the parts of all attempts aligned; the order of each attempt is kept."""
     slots = [_Slot((part,)) for part in sequences[0]]
     for number, parts in enumerate(sequences[1:], start=1):
         slots = _merged(slots, parts, number)
@@ -135,13 +137,13 @@ def _slots(sequences: Sequence[Sequence[Part]]) -> list[_Slot]:
 
 
 def _merged(slots: list[_Slot], parts: Sequence[Part], before: int) -> list[_Slot]:
-    """Return slots with the parts of one more attempt, put where most of them fit."""
+    """Return the slots with the parts of one more attempt, aligned for the best fit."""
     fits = [[max((_fit(other, part) for other in slot.distinct), default=0) for part in parts] for slot in slots]
     best = [[0] * (len(parts) + 1) for _ in range(len(slots) + 1)]
     for row in range(len(slots) - 1, -1, -1):
         for column in range(len(parts) - 1, -1, -1):
-            taken = best[row + 1][column + 1] + fits[row][column] if fits[row][column] else 0
-            best[row][column] = max(taken, best[row + 1][column], best[row][column + 1])
+            matched = best[row + 1][column + 1] + fits[row][column] if fits[row][column] else 0
+            best[row][column] = max(matched, best[row + 1][column], best[row][column + 1])
     merged, row, column = [], 0, 0
     while row < len(slots) or column < len(parts):
         both = row < len(slots) and column < len(parts)
@@ -157,17 +159,17 @@ def _merged(slots: list[_Slot], parts: Sequence[Part], before: int) -> list[_Slo
     return merged
 
 
-def _fit(one: Part, other: Part) -> int:
-    """Return how well two parts are the same words with other values, 0 where they are not."""
-    if one == other:
+def _fit(first: Part, second: Part) -> int:
+    """Return how well two parts match: 3 equal, 2 same options with other values, 0 different."""
+    if first == second:
         return 3
-    if len(one.words) != len(other.words) or needs_checkpoint(one) != needs_checkpoint(other):
+    if len(first.words) != len(second.words) or needs_checkpoint(first) != needs_checkpoint(second):
         return 0
-    return 2 if all(_stem(a) == _stem(b) for a, b in zip(one.words, other.words, strict=True)) else 0
+    return 2 if all(_stem(a) == _stem(b) for a, b in zip(first.words, second.words, strict=True)) else 0
 
 
 def _stem(word: Word) -> str:
-    """Return an option up to its value; a word that is none has only a value."""
+    """Return an option up to its value; empty for a word that is not an option."""
     first = next(iter(pieces(word)), "")
     text = first if isinstance(first, str) else ""
     if "=" in text:
@@ -176,7 +178,7 @@ def _stem(word: Word) -> str:
 
 
 def _rest(word: Word) -> Word:
-    """Return what follows the stem of a word."""
+    """Return the part of a word after its stem."""
     first, *more = pieces(word) or ("",)
     if not isinstance(first, str):
         return word
@@ -185,7 +187,7 @@ def _rest(word: Word) -> Word:
 
 
 def _split(slot: _Slot) -> list[_Slot]:
-    """Return a slot as one for each of its parts, where one variable could not say which of them is there."""
+    """Return one slot per distinct part if a single variable cannot tell which one an attempt has."""
     if len(slot.distinct) == 1 or None not in slot.parts:
         return [slot]
     rows = list(zip(*(part.words for part in slot.distinct), strict=True))
@@ -203,31 +205,31 @@ def _lines(slots: Sequence[_Slot], names: _Names, *, prefix: str = "", python: b
         words, flag = [], ""
         for position, word in enumerate(part.words):
             first = python and slot is slots[0] and position == 0
-            found = tuple(it.words[position] if it else "" for it in slot.parts)
-            if first or len({it.words[position] for it in slot.distinct}) == 1:
+            values = tuple(part.words[position] if part else "" for part in slot.parts)
+            if first or len({part.words[position] for part in slot.distinct}) == 1:
                 words.append(quoted(Expansion("$python")) if first else quoted(prefix, word))
             else:
                 stem = _stem(word)
-                flag = names.value(tuple(_rest(it) for it in found), _telling(stem, option, word))
+                flag = names.value(tuple(_rest(value) for value in values), _value_name(stem, option, word))
                 words.append(quoted(prefix, stem, Expansion(f"${flag}")))
             option = word if isinstance(word, str) and word.startswith("-") and "=" not in word else ""
         text = " ".join(words)
         if None in slot.parts:
             flag = flag or names.flag(
-                tuple(it is not None for it in slot.parts), _telling(_stem(part.words[0]), "", part.words[0])
+                tuple(part is not None for part in slot.parts), _value_name(_stem(part.words[0]), "", part.words[0])
             )
             text = f"${{{flag}:+{text}}}"
         lines.append(Line(f"${{checkpoint:+{text}}}" if needs_checkpoint(part) else text, part.why))
     return tuple(lines)
 
 
-def _telling(stem: str, option: str, word: Word) -> str:
-    """Return what a value is best called: by its option, by the one before it, or by the file that it names."""
+def _value_name(stem: str, option: str, word: Word) -> str:
+    """Return a name for a value: that of its option, of the option before it, or of its file."""
     if stem or option:
         return (stem or option).strip("-=").rpartition(".")[2]
     last = next((piece for piece in reversed(pieces(word)) if isinstance(piece, str)), "")
     return last.rpartition("/")[2].partition(".")[0]
 
 
-def _same(values: tuple[Word, ...], wanted: tuple[int, ...]) -> bool:
-    return values == tuple(map(str, wanted)) and len({*values}) > 1
+def _same(values: tuple[Word, ...], numbers: tuple[int, ...]) -> bool:
+    return values == tuple(map(str, numbers)) and len({*values}) > 1

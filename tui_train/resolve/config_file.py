@@ -17,7 +17,7 @@ from tui_train.supervisor.fill import filled
 
 def path_of(profile: Profile, chosen: Preset, number: int) -> str:
     """Return the name of an attempt's file: config.yaml, config-2.yaml …; empty where none is written."""
-    if chosen.file is None or not (chosen.file.needs_yours or profile.trainer.config or profile.trainer.data):
+    if chosen.file is None or not (chosen.file.needs_user_file or profile.trainer.config or profile.trainer.data):
         return ""
     stem, dot, ending = chosen.file.path.rpartition(".")
     return chosen.file.path if number == 1 else f"{stem}-{number}{dot}{ending}"

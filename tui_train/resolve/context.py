@@ -10,9 +10,9 @@ from tui_train.supervisor.memory_words import PHASES
 class LadderContext(Struct, frozen=True, kw_only=True):
     """What a rung may depend on: world size, GPUs or not, what the trainer takes, whether weights are loaded.
 
-    `refused` says why a rung is of no use here, `refuses_all` why none is. `eval_batch` is how many samples the trainer
-    evaluates at a time by itself, 0 where as many as it trains on; of one that `evaluates` nothing memory cannot run
-    out there.
+    `refused` are the reasons why a rung cannot help here, `refuses_all` is why none can. `batch_not_set`: the batch is
+    not lowered because the user did not set it. `eval_batch` is the trainer's own evaluation batch (0: same as the
+    micro batch); `evaluates`: memory can run out in an evaluation.
     """
 
     world_size: int
@@ -23,6 +23,7 @@ class LadderContext(Struct, frozen=True, kw_only=True):
     refuses_all: str = ""
     eval_batch: int = 0
     evaluates: bool = True
+    batch_not_set: bool = False
 
     def why_refused(self, name: str) -> str:
         """Return why a rung cannot help here, empty where it can."""

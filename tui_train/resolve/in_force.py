@@ -10,14 +10,14 @@ from msgspec import Struct
 from tui_train.base.errors import BadInput
 from tui_train.base.text import visible
 from tui_train.facts.types import Document
-from tui_train.presets import OWN, PLACEHOLDER, Preset, condition
+from tui_train.presets import DEFAULT_NAMES, PLACEHOLDER, Preset, condition
 from tui_train.profile import fields
 from tui_train.profile.fields import Value
 from tui_train.profile.rows import Field
 from tui_train.profile.types import Profile
-from tui_train.resolve.own_words import Rule, arguments, at, rules
+from tui_train.resolve.options import Rule, arguments, at, rules
 from tui_train.trainers import takes_field, trainer_of
-from tui_train.trainers.script import is_its_own
+from tui_train.trainers.script import has_preset_defaults
 
 # Trainers without a number of steps may have a number of epochs.
 _EPOCHS = ("num_train_epochs", "num_epochs", "max_epochs")
@@ -54,9 +54,9 @@ def in_force(profile: Profile, preset: Preset, document: Document | None, copies
     """
     user_values = _user_values(profile, preset, document, copies)
     default = f"{preset.label}'s default" if takes_field(profile, "trainer.preset") else "default"
-    own = _defaults(preset, document) if is_its_own(profile, preset) else {}
+    own = _defaults(preset, document) if has_preset_defaults(profile, preset) else {}
     values: dict[str, InForce] = {}
-    for name in OWN - {"accumulation"}:
+    for name in DEFAULT_NAMES - {"accumulation"}:
         chosen = getattr(profile.recipe, name)
         if chosen is not None:
             values[name] = InForce(chosen)
@@ -65,7 +65,7 @@ def in_force(profile: Profile, preset: Preset, document: Document | None, copies
         elif name in own:
             values[name] = InForce(own[name], default)
         else:
-            values[name] = InForce(None, trainer_of(profile).whose(profile, preset))
+            values[name] = InForce(None, trainer_of(profile).default_source(profile, preset))
     steps = user_values.get("accumulation") or (
         InForce(own["accumulation"], default) if "accumulation" in own else None
     )
@@ -107,7 +107,7 @@ def folder_of(profile: Profile, preset: Preset) -> str:
     return named.rpartition("/")[0] or "/" if named and takes_field(profile, "trainer.script") else ""
 
 
-def own_output(profile: Profile, preset: Preset, document: Document | None) -> str:
+def user_output(profile: Profile, preset: Preset, document: Document | None) -> str:
     """Return the output folder that the user's own arguments or file name, empty where they name none."""
     if not takes_field(profile, "trainer.preset"):
         return ""
@@ -122,7 +122,7 @@ def _defaults(preset: Preset, document: Document | None) -> dict[str, Any]:
     without = preset.file.without if preset.file and document else ()
     values = document.values if document else {}
     decided = {condition(dropped.when) for dropped in without if at(values, dropped.key) is not None}
-    return {name: value for name, value in preset.own.items() if name not in decided}
+    return {name: value for name, value in preset.defaults.items() if name not in decided}
 
 
 def _global_batch(whole: InForce, micro: InForce, steps: InForce | None, copies: int, default: str) -> InForce:
@@ -146,7 +146,7 @@ def _user_values(profile: Profile, preset: Preset, document: Document | None, co
     preset_rules = list(rules(preset))
     sources = _sources(profile, preset, document)
     user_values: dict[str, InForce] = {}
-    for name in sorted(OWN):
+    for name in sorted(DEFAULT_NAMES):
         for look_up, source in sources:
             if name not in user_values and (value := _value(name, preset_rules, look_up, source, copies)):
                 user_values[name] = value
@@ -170,7 +170,7 @@ def _sources(profile: Profile, preset: Preset, document: Document | None) -> lis
 def _value(name: str, preset_rules: list[Rule], look_up: _LookUp, source: str, copies: int) -> InForce | None:
     """Return a value of the recipe as one source says it, None where it does not."""
     matches = [(rule, value) for rule in preset_rules if rule.whole and (value := look_up(rule.option)) is not None]
-    direct = [value for rule, value in matches if rule.name == name and rule.wanted is None]
+    direct = [value for rule, value in matches if rule.name == name and rule.sets is None]
     if direct:
         return _read(name, direct[0], source, 1)
     total = [value for rule, value in matches if rule.name == _IN_ALL.get(name)]
@@ -178,7 +178,7 @@ def _value(name: str, preset_rules: list[Rule], look_up: _LookUp, source: str, c
         return _read(name, total[0], source, copies)
     switches = [(rule, value) for rule, value in matches if rule.name == name]
     for rule, value in switches:
-        if str(value).lower() == str(rule.wanted).lower():
+        if str(value).lower() == str(rule.sets).lower():
             return _read(name, rule.stands_for, source, 1)
     if name != "precision" or not switches:
         return None

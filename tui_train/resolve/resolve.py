@@ -15,7 +15,7 @@ from tui_train.profile.fields import absolute
 from tui_train.profile.types import Launcher, Profile
 from tui_train.resolve import communication, fallbacks
 from tui_train.resolve.context import LadderContext
-from tui_train.resolve.in_force import InForce, in_force, own_output, settle
+from tui_train.resolve.in_force import InForce, in_force, settle, user_output
 from tui_train.trainers import takes_field, trainer_of
 from tui_train.trainers.nemo import Flavour
 from tui_train.trainers.script import started
@@ -31,7 +31,7 @@ class Resolved(Struct, frozen=True, kw_only=True):
     `processes` are those of one machine, `world_size` those of all of them. `backend` is how they communicate, empty
     for a single one. `copies` of the model take samples of their own: one a process, unless NeMo splits it. `nemo` is
     which of its flavours trains. `values` are those in force by their name in the recipe, `settled` is the profile with
-    them; what is not known is None there. `own_output` is the output folder that the user's arguments or file name.
+    them; what is not known is None there. `user_output` is the output folder that the user's arguments or file name.
     """
 
     toolchain: Toolchain | None
@@ -48,7 +48,7 @@ class Resolved(Struct, frozen=True, kw_only=True):
     context: LadderContext
     values: Mapping[str, InForce]
     settled: Profile
-    own_output: str = ""
+    user_output: str = ""
 
 
 def resolve(profile: Profile, facts: Facts) -> Resolved:
@@ -79,11 +79,12 @@ def resolve(profile: Profile, facts: Facts) -> Resolved:
     values = in_force(profile, chosen, document, copies)
     settled = settle(profile, values)
     refused = fallbacks.refused(settled, chosen, toolchain, document, gpus)
-    # What is set in another form, such as "offload", is the user's own, and another value would be a lesser one.
+    # A value set in another form, such as "offload", is the user's own choice.
     words = {name: value.words for name, value in values.items() if value.words and value.value is None}
-    refused |= {name: f"your own {text} stands" for name, text in words.items()}
-    if "micro_batch" not in refused and _guessed(profile, chosen, values):
-        refused["micro_batch"] = "set micro and global batch first: your script may have other defaults"
+    refused |= {name: fallbacks.set_by_user((text,)) for name, text in words.items()}
+    batch_not_set = "micro_batch" not in refused and _batch_not_set(profile, settled, chosen, values)
+    if batch_not_set:
+        refused["micro_batch"] = fallbacks.BATCH_NOT_SET
     context = LadderContext(
         world_size=copies,
         cuda=device == "cuda",
@@ -93,6 +94,7 @@ def resolve(profile: Profile, facts: Facts) -> Resolved:
         refuses_all=fallbacks.refuses_all(profile),
         eval_batch=fallbacks.eval_batch(chosen, document),
         evaluates=trainer.evaluates,
+        batch_not_set=batch_not_set,
     )
     return Resolved(
         toolchain=toolchain,
@@ -109,12 +111,14 @@ def resolve(profile: Profile, facts: Facts) -> Resolved:
         context=context,
         values=values,
         settled=settled,
-        own_output=own_output(profile, chosen, document),
+        user_output=user_output(profile, chosen, document),
     )
 
 
-def _guessed(profile: Profile, chosen: Preset, values: Mapping[str, InForce]) -> bool:
-    """Return whether the batch of a user's script is only assumed, from the defaults of the library it may use."""
+def _batch_not_set(profile: Profile, settled: Profile, chosen: Preset, values: Mapping[str, InForce]) -> bool:
+    """Return whether the batch is unknown, or only assumed from the defaults of a library that the script may use."""
+    if settled.recipe.micro_batch is None or settled.recipe.global_batch is None:
+        return True
     sources = {values[name].source for name in ("micro_batch", "global_batch")}
     own_script = takes_field(profile, "trainer.script") and started(profile, chosen) != chosen.module
     return own_script and any(source.endswith("default") for source in sources)

@@ -44,11 +44,11 @@ def passed(first: Profile, edits: Iterable[str], resolved: Resolved) -> frozense
 
 
 def values(  # noqa: PLR0913 - each is a thing of its own
-    profile: Profile, resolved: Resolved, output: Word, config: Word, passed_keys: frozenset[str], *, own_output: bool
+    profile: Profile, resolved: Resolved, output: Word, config: Word, passed_keys: frozenset[str], *, user_output: bool
 ) -> dict[str, Value]:
     """Return what the placeholders of presets stand for in a settled profile; an empty text is none.
 
-    `passed_keys` reach the trainer. With `own_output` the user's arguments or file name the output folder.
+    `passed_keys` reach the trainer. With `user_output` the user's arguments or file name the output folder.
     """
     recipe, trainer, world = profile.recipe, profile.trainer, resolved.world_size
     data: tuple[Word, ...] = trainer.data
@@ -66,7 +66,7 @@ def values(  # noqa: PLR0913 - each is a thing of its own
         if value is None or PLACEHOLDERS[name] not in passed_keys:
             from_recipe[name] = ""
     return {
-        "output": "" if own_output else output,
+        "output": "" if user_output else output,
         "data": data,
         "data_format": data_format(trainer.data),
         "validation_data": trainer.validation_data,

@@ -21,12 +21,12 @@ def node_rank(planned: Planned, option: str, environment: Mapping[str, str] = os
     last = planned.nodes - 1
     rank = option or environment.get(_RANK, "")
     if not rank:
-        words = "%d machines train together: say which one this is, --node-rank=0 (the first) to --node-rank=%d"
+        words = "%d machines train together: give the rank of this one, --node-rank=0 (the first) to --node-rank=%d"
         raise Refused(USAGE, words % (planned.nodes, last))
     if not rank.isascii() or not rank.isdigit() or len(rank) > 6:
         raise Refused(USAGE, f"--node-rank={visible(rank)} is no number from 0 to {last}")
     if int(rank) > last:
-        raise Refused(USAGE, f"--node-rank={int(rank)} is not there: {planned.nodes} machines are 0 to {last}")
+        raise Refused(USAGE, f"--node-rank={int(rank)} is not one of the ranks 0 to {last}")
     return int(rank)
 
 

@@ -12,7 +12,7 @@ from tui_train.facts.documents import documents
 from tui_train.facts.types import Facts
 from tui_train.memory import settings
 from tui_train.plan.types import Plan
-from tui_train.presets.own import own_presets
+from tui_train.presets.user import user_presets
 from tui_train.profile.types import Profile
 from tui_train.render.prepare import Prepared
 from tui_train.runs.interrupts import NONE, Interrupts
@@ -31,7 +31,7 @@ def _with_own(profile: Profile, facts: Facts) -> Facts:
     read = facts.documents or documents([config] if config else [])
     folders = (path for path in settings.models_of(profile, read) if Path(path, "config.json").is_file())
     return msgspec.structs.replace(
-        facts, documents=read, presets=own_presets(), models={path: models.folder(path) for path in folders}
+        facts, documents=read, presets=user_presets(), models={path: models.folder(path) for path in folders}
     )
 
 

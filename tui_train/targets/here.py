@@ -17,11 +17,11 @@ from tui_train.facts.variables import variables
 from tui_train.facts.wandb import has_key
 from tui_train.memory import settings
 from tui_train.plan.types import Plan
-from tui_train.presets import Own, OwnPreset, preset
-from tui_train.presets.own import own_presets
+from tui_train.presets import UserPreset, UserPresets, preset
+from tui_train.presets.user import user_presets
 from tui_train.profile.types import Profile
 from tui_train.render.prepare import Prepared
-from tui_train.resolve.in_force import own_output
+from tui_train.resolve.in_force import user_output
 from tui_train.runs import rundir
 from tui_train.runs.conflicts import taken
 from tui_train.runs.interrupts import NONE, Interrupts
@@ -39,7 +39,7 @@ class Named(Struct, frozen=True, kw_only=True):
 
     paths: dict[str, PathState]
     documents: dict[str, Document]
-    presets: dict[str, OwnPreset]
+    presets: dict[str, UserPreset]
     models: dict[str, ModelFolder]
     sources: dict[str, Source]
     wandb_key: bool
@@ -50,11 +50,11 @@ def named(profile: Profile) -> Named:
     """Read the files that a profile names."""
     config, script = profile.trainer.config, profile.trainer.script
     read = documents([config] if config else [])
-    own = own_presets()
+    by_user = user_presets()
     return Named(
-        paths=probe.paths((*paths_of(profile), *_own_output(profile, read, own))),
+        paths=probe.paths((*paths_of(profile), *_user_output(profile, read, by_user))),
         documents=read,
-        presets=own,
+        presets=by_user,
         models={path: models.folder(path) for path in settings.models_of(profile, read)},
         sources={script: source(script)} if script and takes_field(profile, "trainer.script") else {},
         wandb_key=has_key(),
@@ -62,13 +62,13 @@ def named(profile: Profile) -> Named:
     )
 
 
-def _own_output(profile: Profile, read: dict[str, Document], own: Own) -> tuple[str, ...]:
+def _user_output(profile: Profile, read: dict[str, Document], user_presets: UserPresets) -> tuple[str, ...]:
     """Return the output folder that the profile's arguments or file name."""
     try:
-        chosen = preset(profile.trainer.preset, own)
+        chosen = preset(profile.trainer.preset, user_presets)
     except BadInput:
         return ()
-    return tuple(filter(None, (own_output(profile, chosen, read.get(profile.trainer.config)),)))
+    return tuple(filter(None, (user_output(profile, chosen, read.get(profile.trainer.config)),)))
 
 
 def _checkpoints(profile: Profile) -> dict[str, NemoCheckpoint]:

@@ -1,4 +1,4 @@
-"""TRAINERS: what can train, one module each; what a member can do is data on it, and nothing else asks for its name."""
+"""TRAINERS: the programs that train, one module each; their capabilities are data, so no other code tests names."""
 
 from tui_train.profile import mounts
 from tui_train.profile.types import Kind, Profile
@@ -11,23 +11,23 @@ TRAINERS: dict[Kind, Trainer] = {"builtin": Builtin(), "script": Script(), "nemo
 
 
 def trainer_of(profile: Profile) -> Trainer:
-    """Return what trains a profile."""
+    """Return the trainer of a profile."""
     return TRAINERS[profile.trainer.kind]
 
 
 def takers(key: str) -> tuple[Trainer, ...]:
-    """Return the trainers that take a key which only some take, by itself or by its section; empty for the others."""
+    """Return the trainers that take a key or its section if only some do; empty for keys that all take."""
     section = key.partition(".")[0]
     return tuple(trainer for trainer in TRAINERS.values() if {key, section} & trainer.fields)
 
 
 def takes_field(profile: Profile, key: str) -> bool:
-    """Tell whether a profile's trainer takes a key, or a section, which only some take."""
+    """Return whether the trainer of a profile takes a key, or a section, that only some take."""
     return trainer_of(profile) in takers(key)
 
 
 def paths_of(profile: Profile) -> tuple[str, ...]:
-    """Return the paths that the profile names, whose state the checks ask for; the Python is probed another way."""
+    """Return the paths in the profile whose state the checks need; the Python is probed elsewhere."""
     trainer = profile.trainer
     mounted = (mount.host for mount in map(mounts.parse, profile.container.mounts) if mount)
     image = profile.container.image if profile.container.engine == "apptainer" else ""

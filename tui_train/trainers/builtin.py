@@ -1,10 +1,10 @@
-"""The built-in trainer: a small program of this package on transformers and accelerate."""
+"""The built-in trainer: a small program in target/trainer, based on transformers and accelerate."""
 
 from importlib import resources
 
 from tui_train.base.command import Part, ProgramFile, in_run_dir
 from tui_train.facts.types import Toolchain
-from tui_train.presets import Own, Preset, presets
+from tui_train.presets import Preset, UserPresets, presets
 from tui_train.profile.types import Profile
 from tui_train.trainers.nemo import Flavour
 from tui_train.trainers.trainer import Trainer
@@ -13,7 +13,7 @@ SAMPLE = "sample.txt"
 
 
 class Builtin(Trainer):
-    """Trains a model of the recipe's size, or finetunes one of Hugging Face, on text."""
+    """Trains a new model of the recipe's size, or finetunes a Hugging Face model, on text."""
 
     name = "Built-in trainer"
     about = "a language model on text or JSONL"
@@ -23,19 +23,19 @@ class Builtin(Trainer):
     shipped = True
     evaluates = False
 
-    def preset(self, profile: Profile, toolchain: Toolchain | None, own: Own) -> Preset:
-        """Return its own one."""
-        del profile, toolchain, own
+    def preset(self, profile: Profile, toolchain: Toolchain | None, user_presets: UserPresets) -> Preset:
+        """Return the built-in trainer's preset."""
+        del profile, toolchain, user_presets
         return presets()["builtin"]
 
     def program(self, profile: Profile, preset: Preset, flavour: Flavour | None) -> tuple[Part, ...]:
-        """Return its main module."""
+        """Return the main module of the trainer."""
         del profile, preset, flavour
         return (Part((in_run_dir("trainer/train.py"),)),)
 
     def files(self, profile: Profile) -> tuple[ProgramFile, ...]:
-        """Return its modules, and the sample text where no data is named."""
+        """Return the modules of the trainer, and the sample text if no data is set."""
         folder = resources.files("tui_train").joinpath("target/trainer")
         names = sorted(file.name for file in folder.iterdir() if file.name.endswith(".py"))
-        found = tuple(ProgramFile(f"trainer/{name}", f"target/trainer/{name}") for name in names)
-        return found if profile.trainer.data else (*found, ProgramFile(SAMPLE, f"target/{SAMPLE}"))
+        modules = tuple(ProgramFile(f"trainer/{name}", f"target/trainer/{name}") for name in names)
+        return modules if profile.trainer.data else (*modules, ProgramFile(SAMPLE, f"target/{SAMPLE}"))

@@ -1,4 +1,4 @@
-"""The file by which NeMo is configured, as data."""
+"""NemoFile: the content of the file that configures NeMo, as data."""
 
 from msgspec import Struct
 
@@ -6,11 +6,11 @@ from tui_train.base.command import Plain
 
 
 class NemoFile(Struct, frozen=True, kw_only=True):
-    """The file by which NeMo is told the training, as data; None leaves a value to the recipe.
+    """The training that the file describes; None leaves a value to the recipe.
 
-    `path` tells for which NeMo it is written. `model` is a folder of weights to begin with, `validation` whether there
-    is data for it; an empty `data` is mock data. `without` names settings of the model that need libraries which
-    are not there, `more` are settings that the user named.
+    `path` is its name, which depends on the flavour of NeMo. `model` is a folder of initial weights; an empty `data` is
+    mock data; `validation`: there is validation data. `without` are model settings to turn off because their libraries
+    are missing, `more` are settings of the user.
     """
 
     path: str

@@ -1,8 +1,8 @@
-"""A recipe of NVIDIA NeMo, or of what takes its place."""
+"""Recipes of NVIDIA NeMo, Megatron-Bridge or AutoModel."""
 
 from tui_train.base.command import Part
 from tui_train.facts.types import Toolchain
-from tui_train.presets import Own, Preset
+from tui_train.presets import Preset, UserPresets
 from tui_train.profile.types import Profile
 from tui_train.trainers import nemo
 from tui_train.trainers.nemo import Flavour
@@ -10,59 +10,59 @@ from tui_train.trainers.trainer import Trainer
 
 
 class NemoRecipe(Trainer):
-    """Trains a recipe by its name, in the first NeMo that the chosen Python has."""
+    """Trains a recipe by its name, with the first flavour of NeMo that the chosen Python has."""
 
     name = "NeMo"
     about = "a recipe by its name; GPUs only"
     label = "a NeMo recipe"
     fields = frozenset({"nemo"})
     resumes_itself = True
-    no_gloo = "NeMo's parallel training needs NCCL: Gloo cannot send from card to card"
+    no_gloo = "NeMo's parallel training needs NCCL: Gloo cannot send between GPUs"
     libraries = "nemo"
 
-    def preset(self, profile: Profile, toolchain: Toolchain | None, own: Own) -> Preset:
-        """Return how the values that an attempt may change reach it."""
-        del own
+    def preset(self, profile: Profile, toolchain: Toolchain | None, user_presets: UserPresets) -> Preset:
+        """Return the preset for the values that attempts may change."""
+        del user_presets
         return nemo.preset(profile, nemo.flavour(toolchain))
 
     def takes(self, profile: Profile, toolchain: Toolchain | None, preset: Preset) -> frozenset[str]:
-        """Return what its file says as well."""
+        """Return the placeholders that its file or its arguments set."""
         del preset
         return nemo.takes(profile, nemo.flavour(toolchain))
 
     def flavour(self, toolchain: Toolchain | None) -> Flavour | None:
-        """Return the first of them that a Python has."""
+        """Return the flavour of NeMo that a Python has."""
         return nemo.flavour(toolchain)
 
     def lacks(self, toolchain: Toolchain) -> str:
-        """Return what its packages lack."""
+        """Return the missing packages."""
         return nemo.lacks(toolchain.packages)
 
     def order(self, toolchain: Toolchain) -> int:
-        """Return NeMo's own recipes before what took their place."""
+        """Return the rank: NeMo's own recipes first, then Megatron-Bridge, then AutoModel."""
         return nemo.order(toolchain)
 
     def copies(self, profile: Profile, world_size: int) -> int:
-        """Return the processes, but for what a copy is split over."""
+        """Return the processes divided by the GPUs that share one copy."""
         return max(1, world_size // nemo.split(profile.nemo))
 
     def paths(self, profile: Profile) -> tuple[str, ...]:
-        """Return its tokenizer, the files of its data, and what a folder of weights must hold."""
+        """Return the tokenizer, the data files, and the files that a model folder must have."""
         model = profile.trainer.model
         weights = (f"{model}/config.json", f"{model}/context") if model else ()
         return (profile.nemo.tokenizer, *nemo.files_of(profile), *weights)
 
     def title(self, profile: Profile, preset: Preset, flavour: Flavour | None) -> str:
-        """Return its flavour, and the recipe where it has one."""
+        """Return the flavour and the name of the recipe, if it has one."""
         recipe = f" {profile.nemo.recipe}" if flavour in {"recipes", "bridge"} else ""
         return preset.label + recipe
 
-    def whose(self, profile: Profile, preset: Preset) -> str:
-        """Return the recipe's."""
+    def default_source(self, profile: Profile, preset: Preset) -> str:
+        """Return the recipe as the source of unset values."""
         del profile, preset
-        return "the recipe's own"
+        return "the recipe's default"
 
     def program(self, profile: Profile, preset: Preset, flavour: Flavour | None) -> tuple[Part, ...]:
-        """Return the words of its flavour."""
+        """Return the arguments that start its flavour of NeMo."""
         del profile, preset
         return nemo.program(flavour)

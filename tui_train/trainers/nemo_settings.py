@@ -1,4 +1,4 @@
-"""Settings of a NeMo recipe beyond the profile's own: those that the user named, and those that a library forbids."""
+"""Settings of a NeMo recipe beyond the profile: those of the user, and those that missing libraries forbid."""
 
 import ast
 import math
@@ -9,7 +9,7 @@ from tui_train.base.text import visible
 from tui_train.facts.types import Toolchain
 from tui_train.profile.fields import dotted
 
-# What the plan itself writes, and the key of the profile that changes it.
+# Settings that the plan writes, each with the profile key that changes it.
 WRITTEN = {
     "data.seq_length": "recipe.sequence_length",
     "data.micro_batch_size": "recipe.micro_batch",
@@ -41,9 +41,15 @@ WRITTEN = {
     "log.ckpt.train_time_interval": "recipe.checkpoint_every",
     "resume.restore_config": "trainer.model",
 }
-# By these a run resumes from its newest checkpoint.
-_KEPT = ("log.ckpt.save_last", "log.ckpt.save_optim_on_train_end", "resume.resume_if_exists", "log.name", "log.ckpt")
-# Written where the sizes of the Recipe screen replace the recipe's own.
+# A run needs these to resume from its newest checkpoint.
+_RESERVED = (
+    "log.ckpt.save_last",
+    "log.ckpt.save_optim_on_train_end",
+    "resume.resume_if_exists",
+    "log.name",
+    "log.ckpt",
+)
+# Written only if the profile sets the model size.
 _SIZES = {
     "model.config.num_layers": "recipe.layers",
     "model.config.hidden_size": "recipe.hidden_size",
@@ -57,49 +63,49 @@ _WORDS = {"true": True, "false": False, "none": None, "null": None}
 
 
 def value(text: str) -> Any:
-    """Return what a text stands for, as in Python or TOML; BadInput where it is no such value."""
+    """Return the value of a text written as in Python or TOML; BadInput if it is not one."""
     if text.strip().lower() in _WORDS:
         return _WORDS[text.strip().lower()]
     try:
-        found = ast.literal_eval(text.strip())
+        parsed = ast.literal_eval(text.strip())
     except (ValueError, SyntaxError, MemoryError, RecursionError, TypeError):
-        found = ...
-    if not _plain(found):
+        parsed = ...
+    if not _plain(parsed):
         remedy = "Write a number, true, false, none, a list, or text in quotes: 'RMSNorm'."
-        raise BadInput(f"{visible(text)!r} is no value", remedy)
-    return found
+        raise BadInput(f"{visible(text)!r} is not a value", remedy)
+    return parsed
 
 
-def _plain(found: Any) -> bool:
-    if isinstance(found, (list, tuple)):
-        return all(map(_plain, found))
-    if isinstance(found, dict):
-        return all(isinstance(key, str) and _plain(inner) for key, inner in found.items())
-    if isinstance(found, float):
-        return math.isfinite(found)
-    return found is None or isinstance(found, (str, int))
+def _plain(parsed: Any) -> bool:
+    if isinstance(parsed, (list, tuple)):
+        return all(map(_plain, parsed))
+    if isinstance(parsed, dict):
+        return all(isinstance(key, str) and _plain(inner) for key, inner in parsed.items())
+    if isinstance(parsed, float):
+        return math.isfinite(parsed)
+    return parsed is None or isinstance(parsed, (str, int))
 
 
 def why_not(name: str, *, own_size: bool) -> tuple[str, str]:
-    """Return why a setting cannot be named and what to do instead, empty where it can."""
+    """Return why a setting cannot be set and what to do instead, empty if it can."""
     if not dotted(name) or name.partition(".")[0] not in ROOTS:
-        return "is no setting of a recipe", f"Begin with one of: {', '.join(ROOTS)}; with dots between names."
+        return "is not a setting of a recipe", f"Start with one of {', '.join(ROOTS)}, with dots between names."
     written = WRITTEN | ({} if own_size else _SIZES)
-    for one, key in written.items():
-        if _same(name, one):
-            return "is written by the plan", f"Set {key} instead."
-    if any(name == one or one.startswith(f"{name}.") for one in _KEPT):
-        return "is written by the plan: a run resumes by it", "Leave it out."
+    for setting, key in written.items():
+        if _overlap(name, setting):
+            return "is set by the plan", f"Set {key} instead."
+    if any(name == setting or setting.startswith(f"{name}.") for setting in _RESERVED):
+        return "is set by the plan: a run needs it to resume", "Leave it out."
     return "", ""
 
 
-def _same(one: str, other: str) -> bool:
-    """Tell whether two dotted names are equal, or one is a part of the other."""
-    return one == other or one.startswith(f"{other}.") or other.startswith(f"{one}.")
+def _overlap(first: str, second: str) -> bool:
+    """Return whether two dotted names are equal, or one contains the other."""
+    return first == second or first.startswith(f"{second}.") or second.startswith(f"{first}.")
 
 
 def unfused(toolchain: Toolchain | None) -> tuple[str, ...]:
-    """Return the settings of a model that must be off: those that call libraries which a Python does not have."""
+    """Return the model settings that must be off because a Python lacks their libraries."""
     if toolchain is None or "transformer-engine" in toolchain.packages:
         return ()
     fused = () if "apex" in toolchain.packages else ("masked_softmax_fusion", "persist_layer_norm")

@@ -1,4 +1,4 @@
-"""A script of the user's, or a library's module: a preset passes it the recipe."""
+"""A script of the user, or a module of a library; a preset passes it the recipe."""
 
 from tui_train.base.command import Part
 from tui_train.presets import Preset
@@ -8,11 +8,11 @@ from tui_train.trainers.trainer import Trainer
 
 
 class Script(Trainer):
-    """Starts what the profile's preset is for."""
+    """Starts the script or module of the preset."""
 
     name = "My own script"
     about = "a preset passes it the recipe"
-    label = "a script of your own"
+    label = "your own script"
     fields = frozenset(
         {"trainer.script", "trainer.preset", "trainer.config", "trainer.arguments", "trainer.working_directory"}
     )
@@ -22,9 +22,13 @@ class Script(Trainer):
         del flavour
         return started(profile, preset)
 
-    def whose(self, profile: Profile, preset: Preset) -> str:
-        """Return the preset's, where no script takes its module's place."""
-        return f"{preset.label}'s own" if is_its_own(profile, preset) and preset.module else "the script's own"
+    def default_source(self, profile: Profile, preset: Preset) -> str:
+        """Return the preset as the source of unset values, or the script if it replaces the module."""
+        return (
+            f"{preset.label}'s default"
+            if has_preset_defaults(profile, preset) and preset.module
+            else "the script's default"
+        )
 
     def program(self, profile: Profile, preset: Preset, flavour: Flavour | None) -> tuple[Part, ...]:
         """Return the script or the module."""
@@ -34,10 +38,10 @@ class Script(Trainer):
 
 
 def started(profile: Profile, preset: Preset) -> str:
-    """Return the script or the module that a preset starts; empty where a script must be named and is not."""
+    """Return the script or module that a preset starts; empty if a required script is not set."""
     return (profile.trainer.script if preset.wants_script else "") or preset.module
 
 
-def is_its_own(profile: Profile, preset: Preset) -> bool:
-    """Tell whether a preset's defaults are those of what starts: not where a script takes its module's place."""
+def has_preset_defaults(profile: Profile, preset: Preset) -> bool:
+    """Return whether the preset's defaults apply: not if a script replaces its module."""
     return not preset.module or not (preset.wants_script and profile.trainer.script)

@@ -11,7 +11,7 @@ from tui_train.memory.verdict import Band
 from tui_train.profile import batch, fields
 from tui_train.profile.changes import Change, apply
 from tui_train.profile.types import Profile
-from tui_train.resolve.own_words import own_arguments, own_batch
+from tui_train.resolve.options import user_arguments, user_batch
 from tui_train.resolve.resolve import Resolved, resolve
 from tui_train.tune.search import AS_FAST, Setting, Space, Trial
 
@@ -35,7 +35,7 @@ def space(profile: Profile, facts: Facts, resolved: Resolved, precisions: tuple[
     if rest or share % micro:
         raise BadInput("the global batch does not divide", "Fix that first: tui-train plan says how.")
     saving = "activation_checkpointing"
-    switch = saving in resolved.context.takes and not own_arguments(saving, profile, resolved.preset)
+    switch = saving in resolved.context.takes and not user_arguments(saving, profile, resolved.preset)
     own = Setting(micro, bool(recipe.activation_checkpointing and switch), recipe.precision or "")
     if precisions and "precision" not in resolved.context.takes:
         raise BadInput("the trainer is not passed a precision: there is no other one to try", "Leave --precision out.")
@@ -89,11 +89,11 @@ def trial_profile(profile: Profile, setting: Setting, among: Space, resolved: Re
         "recipe.global_batch": min(share, 2 * math.lcm(*among.micro_batches)) * resolved.copies,
         "recipe.lr_scaling": "none",
         "ladder.rungs": (),
-        "trainer.output": output if resolved.own_output else "",
+        "trainer.output": output if resolved.user_output else "",
         "trainer.environment": {**profile.trainer.environment, **_SILENT},
     }
     for name in ("steps", "checkpoint_every"):
-        if name in resolved.context.takes and not own_arguments(name, profile, resolved.preset):
+        if name in resolved.context.takes and not user_arguments(name, profile, resolved.preset):
             edits[f"recipe.{name}"] = _STEPS
     return apply(Change("trial", "to see how fast it is", tuple(edits.items())), _with(profile, setting, resolved))
 
@@ -176,20 +176,22 @@ def _refuse(profile: Profile, resolved: Resolved) -> None:
         "total_accumulation",
         "global_batch",
     }:
-        remedy = "Choose a preset that passes both, or say them in your arguments: {micro_batch}, {accumulation}."
+        remedy = "Choose a preset that passes both, or add them to your arguments: {micro_batch}, {accumulation}."
         raise BadInput("the trainer is passed neither micro batch nor accumulation: there is nothing to tune", remedy)
-    if own_words := own_batch(profile, resolved.preset):
-        remedy = "Take it from the arguments: tui-train plan offers to set it in the recipe."
+    if batch_options := user_batch(profile, resolved.preset):
+        remedy = "Remove it from the arguments: tui-train plan offers to set it in the recipe."
         raise BadInput(
-            f"your own {visible(' '.join(own_words[0].words))} sets the batch: trials could not change it", remedy
+            f"{visible(' '.join(batch_options[0].words))} in your arguments sets the batch: trials cannot change it",
+            remedy,
         )
     if resolved.nemo:
         return
     if "output" not in passed:
         remedy = "Add the option for its output folder to your arguments: --the-option={output}."
         raise BadInput("the trainer is not passed an output folder: trials would write to its own", remedy)
-    if own := own_arguments("output", profile, resolved.preset):
-        remedy = "Take it from the arguments, and set trainer.output."
+    if output_options := user_arguments("output", profile, resolved.preset):
+        remedy = "Remove it from the arguments, and set trainer.output."
         raise Unavailable(
-            f"your own {visible(' '.join(own[0].words))} says where it writes: trials would write there too", remedy
+            f"{visible(' '.join(output_options[0].words))} in your arguments sets the output: trials would write there",
+            remedy,
         )

@@ -1,6 +1,6 @@
-"""The recipe llama32_3b_peft_config of Megatron-Bridge 0.3 to 0.6. Written by tui-train, without which it runs.
+"""The recipe llama32_3b_peft_config of Megatron-Bridge 0.3 to 0.6. Written by tui-train; it runs without it.
 
-launch.sh starts it, one process for each GPU. Its attempts change what --help lists.
+launch.sh starts it, one process per GPU. The attempts change the options listed by --help.
 """
 
 import argparse
@@ -25,10 +25,10 @@ def read_arguments():
 
 
 def weights(folder):
-    # Without any it would begin with random ones, and not say so. Since 0.6 they may be of Hugging Face.
+    # Without weights it would silently start from random ones. Since 0.6 it also reads Hugging Face weights.
     looks = (getattr(checkpoint_utils, name, None) for name in ("checkpoint_exists", "is_hf_checkpoint_dir"))
     if not any(look(folder) for look in looks if look):
-        raise SystemExit(f"{folder} holds no weights that this Megatron-Bridge can begin with")
+        raise SystemExit(f"{folder} has no weights that this Megatron-Bridge can load")
     return folder
 
 
@@ -50,17 +50,17 @@ def make_config(arguments):
     model.context_parallel_size = 1
     model.virtual_pipeline_model_parallel_size = None
     model.sequence_parallel = True
-    # Each GPU holds all experts, if there are any: a recipe shares them out over GPUs that may not be here.
+    # Each GPU holds all experts of an MoE: the recipe may distribute them over more GPUs than there are.
     model.expert_model_parallel_size = 1
     model.expert_tensor_parallel_size = None
-    # All stages of a pipeline have the same number of layers, where a recipe has others for its own stages.
+    # Equal layers per pipeline stage: the recipe's distribution is for its own number of stages.
     model.pipeline_model_parallel_layout = None
     model.num_layers_in_first_pipeline_stage = None
     model.num_layers_in_last_pipeline_stage = None
     model.account_for_embedding_in_pipeline_split = False
     model.account_for_loss_in_pipeline_split = False
 
-    # training.jsonl in this folder, and validation.jsonl if it is there.
+    # training.jsonl in this folder, and validation.jsonl if it exists.
     dataset = getattr(configs, "GPTSFTDatasetConfig", None) or configs.FinetuningDatasetConfig
     config.dataset = dataset(
         dataset_root='/data/chats',
@@ -68,13 +68,13 @@ def make_config(arguments):
         seed=1,
         do_validation=False,
         do_test=False,
-        # Where each line of the file begins is kept here: the folder of the data may not be yours.
+        # The line index is saved here, because the data folder may be read-only.
         dataset_kwargs={"index_mapping_dir": str(HERE / "samples")},
     )
     config.tokenizer.tokenizer_type = "HuggingFaceTokenizer"
     config.tokenizer.tokenizer_model = '/models/Llama-3.2-3B'
     config.tokenizer.vocab_size = None
-    # The model has a length of its own.
+    # The model has its own sequence length.
     config.model.seq_length = config.dataset.seq_length
     if arguments.activation_checkpointing:
         config.model.recompute_granularity = "full"
@@ -83,21 +83,21 @@ def make_config(arguments):
 
     config.optimizer.lr = 0.0003
     config.optimizer.min_lr = 0.0003 / 10
-    # The recipe's warm-up and decay are those of its own number of steps.
+    # The recipe's warm-up and decay are for its own number of steps.
     config.scheduler.lr_warmup_fraction = None
     config.scheduler.lr_warmup_iters = 20
     config.scheduler.lr_decay_iters = 200
-    # These numbers, not those in a checkpoint of a run with other steps.
+    # Use these values, not those in a checkpoint of a run with other steps.
     config.scheduler.override_opt_param_scheduler = True
 
-    # It was a part of config.train before 0.4.
+    # Part of config.train before 0.4.
     validation = getattr(config, "validation", config.train)
     validation.eval_interval = 50
     validation.eval_iters = 0
 
     config.mixed_precision = "bf16_mixed"
 
-    # A start resumes from the newest checkpoint, if there is one.
+    # Resumes from the newest checkpoint, if there is one.
     config.checkpoint.save = arguments.output
     config.checkpoint.load = arguments.output
     config.checkpoint.save_interval = 50
@@ -105,6 +105,6 @@ def make_config(arguments):
     return config
 
 
-# Workers of the data loader and of checkpoints may import this file again: nothing may train before this line.
+# Workers of the data loader and of checkpoints may import this file again, so nothing may train before this line.
 if __name__ == "__main__":
     finetune(make_config(read_arguments()), forward_step)

@@ -2,26 +2,26 @@
 # share a large model: /src/sft.py under accelerate, 4 processes on 4 GPUs
 # micro batch 2 x accumulation 4 x 4 processes = global batch 32, learning rate 2e-05, 1000 steps
 #
-#   bash launch.sh             run it; started again, it resumes from the newest complete checkpoint
+#   bash launch.sh             run it; a second start resumes from the newest complete checkpoint
 #   bash launch.sh --plain     only run the command below, in the foreground
 #   bash launch.sh --dry-run   only print what would be started
-#   python3 supervisor status  how it is; besides status: stop, tail, follow
-#   --attempt=N                begin with attempt N of 6
-#   --cards=UUID,…             train on these cards, as nvidia-smi -L prints them
-#   --checkpoint=PATH          with --plain: resume from there
+#   python3 supervisor status  show the state; also: stop, tail, follow
+#   --attempt=N                start with attempt N of 6
+#   --cards=UUID,…             train on these GPUs, as listed by nvidia-smi -L
+#   --checkpoint=PATH          with --plain: resume from this checkpoint
 #   TUI_TRAIN_PYTHON=PATH      train with another Python
-#   TUI_TRAIN_GRACE=SECONDS    to save and end in, after a stop; else 60
+#   TUI_TRAIN_GRACE=SECONDS    time to save and exit after a stop; default 60
 #
-# Exit code: the training's own; 64 wrong usage, 69 something is missing, 70 the processes trained apart,
+# Exit code: that of the training; 64 wrong usage, 69 something is missing, 70 processes were not connected,
 # 73 cannot write, 75 already running. Needs bash, coreutils and the Python below.
 
 case ${BASH_VERSION-} in
   '' | [0-3].* | 4.[0-3].*) echo 'launch.sh: needs bash 4.4 or newer: start it as "bash launch.sh"' >&2; exit 69 ;;
 esac
-yours=$(declare -px) # your variables, which reach the training as you set them, whatever has the same name here
+caller_env=$(declare -px) # your environment, passed on unchanged even where names are used in this script
 set -u
 refuse() { printf 'launch.sh: %s\n' "$2" >&2; exit "$1"; }
-[ -f "${BASH_SOURCE[0]-}" ] || refuse 64 'was read from a pipe and does not know its folder: start "bash launch.sh"'
+[ -f "${BASH_SOURCE[0]-}" ] || refuse 64 'was read from a pipe: start it as "bash launch.sh"'
 script=$(readlink -f -- "${BASH_SOURCE[0]}" && echo .) || exit 69 # the dot keeps a newline at the end of its name
 script=${script%??} run_dir=${script%/*}
 python=${TUI_TRAIN_PYTHON:-/opt/train/bin/python}
@@ -30,43 +30,43 @@ cards+=,GPU-00000001-1111-2222-3333-444444444444 # NVIDIA A100-SXM4-80GB
 cards+=,GPU-00000002-1111-2222-3333-444444444444 # NVIDIA A100-SXM4-80GB
 cards+=,GPU-00000003-1111-2222-3333-444444444444 # NVIDIA A100-SXM4-80GB
 
-choose() { # what attempt $attempt starts
+choose() { # sets the command of attempt $attempt
   config_file="$run_dir/accelerate.yaml" output_dir=/data/out/sft micro_batch=2 accumulation=4
   case $attempt in # each changes the values above
     1) title='as planned' ;;
     2) title='micro batch 2 -> 1' micro_batch=1 accumulation=8 ;;
-    3) title='sharding by fsdp2'
+    3) title='sharding with FSDP2'
       config_file="$run_dir/accelerate-2.yaml" output_dir=/data/out/sft-fsdp2 micro_batch=1 accumulation=8 ;;
-    4) title='offload to the host'
+    4) title='CPU offload'
       config_file="$run_dir/accelerate-3.yaml" output_dir=/data/out/sft-fsdp2 micro_batch=1 accumulation=8 ;;
-    5) title='only sharding by fsdp2' config_file="$run_dir/accelerate-2.yaml" output_dir=/data/out/sft-fsdp2 ;;
-    6) title='only sharding by fsdp2, offload to the host'
+    5) title='only sharding with FSDP2' config_file="$run_dir/accelerate-2.yaml" output_dir=/data/out/sft-fsdp2 ;;
+    6) title='only sharding with FSDP2, CPU offload'
       config_file="$run_dir/accelerate-3.yaml" output_dir=/data/out/sft-fsdp2 ;;
   esac
   folder=/src
   settings=(
-    PYTHONUNBUFFERED=1                       # every line reaches the log at once
-    OMP_NUM_THREADS=16                       # processor cores shared among the processes
-    CUDA_DEVICE_ORDER=PCI_BUS_ID             # numbers as nvidia-smi prints them, for tools that show any
-    "CUDA_VISIBLE_DEVICES=$cards"            # the chosen cards by UUID, which is right under any order
-    TORCH_ELASTIC_SHUTDOWN_TIMEOUT=60        # seconds to save in, after a stop; torch itself gives 30
-    # shows which device each process uses; TUI_TRAIN_SHOW_DEVICES=0 turns it off
+    PYTHONUNBUFFERED=1                       # log lines are written at once
+    OMP_NUM_THREADS=16                       # CPU cores divided among the processes
+    CUDA_DEVICE_ORDER=PCI_BUS_ID             # GPU indices as in nvidia-smi
+    "CUDA_VISIBLE_DEVICES=$cards"            # the chosen GPUs by UUID, which does not depend on their order
+    TORCH_ELASTIC_SHUTDOWN_TIMEOUT=60        # seconds to save after a stop; the default of torch is 30
+    # prints the device of each process; TUI_TRAIN_SHOW_DEVICES=0 turns it off
     "PYTHONPATH=$run_dir/shim${PYTHONPATH:+:$PYTHONPATH}"
   )
   command=(
-    "$python" -m accelerate.commands.launch  # accelerate launch, of this very Python
-    "--config_file=$config_file"             # else your default_config.yaml would leak in
+    "$python" -m accelerate.commands.launch  # accelerate launch of this Python
+    "--config_file=$config_file"             # otherwise your default_config.yaml would be used
     /src/sft.py
     "--output_dir=$output_dir" "--per_device_train_batch_size=$micro_batch"
     "--gradient_accumulation_steps=$accumulation" --learning_rate=2e-05 --max_steps=1000
     --save_strategy=steps --save_steps=20 --seed=1 --bf16=True --fp16=False
     --gradient_checkpointing=False
-    ${checkpoint:+"--resume_from_checkpoint=$checkpoint"} # only where there is a complete checkpoint
+    ${checkpoint:+"--resume_from_checkpoint=$checkpoint"} # only if there is a complete checkpoint
   )
 }
 
-usage() { sed -n '2,/^$/s/^# \{0,1\}//p' "${BASH_SOURCE[0]}"; } # the head of this file
-become() { eval "$yours" 2> /dev/null; cd -- "$1" && exec "${@:2}"; exit 69; } # the command $2... in the folder $1
+usage() { sed -n '2,/^$/s/^# \{0,1\}//p' "${BASH_SOURCE[0]}"; } # prints the head of this file
+become() { eval "$caller_env" 2> /dev/null; cd -- "$1" && exec "${@:2}"; exit 69; } # runs $2... in the folder $1
 
 attempt=1 plain='' dry_run='' checkpoint=''
 for option in "$@"; do
@@ -76,15 +76,15 @@ for option in "$@"; do
     --attempt=?*) attempt=${option#*=} ;;
     --checkpoint=?*) checkpoint=${option#*=} ;;
     --cards=?*) cards=${option#*=} ;;
-    --resume) ;; # the supervisor's
+    --resume) ;; # read by the supervisor
     --help | -h) usage; exit ;;
-    *) refuse 64 "there is no option $option: see bash launch.sh --help" ;;
+    *) refuse 64 "unknown option $option: see bash launch.sh --help" ;;
   esac
 done
 [[ $attempt =~ ^[1-9][0-9]{0,2}$ && $attempt -le 6 ]] || refuse 64 "there is no attempt $attempt of 6"
 case $python in /*) ;; */*) python=$PWD/$python ;; esac
 [ -n "$dry_run" ] || command -v -- "$python" > /dev/null ||
-  refuse 69 "cannot run $python: set TUI_TRAIN_PYTHON to the Python that trains, such as env/bin/python"
+  refuse 69 "cannot run $python: set TUI_TRAIN_PYTHON to the training Python, such as env/bin/python"
 
 if [ -n "$dry_run" ]; then
   for ((attempt = 1; attempt <= 6; attempt++)); do
@@ -95,12 +95,12 @@ if [ -n "$dry_run" ]; then
     printf '%s\n' "$(printf '%q ' "${command[@]}")"
   done
   exit
-elif [ -z "$plain" ] && [ -d "$run_dir/supervisor" ]; then # it starts this script again, with --plain
+elif [ -z "$plain" ] && [ -d "$run_dir/supervisor" ]; then # it runs this script again, with --plain
   become . "$python" -I -S -X utf8 "$run_dir/supervisor" launch "$script" "$@"
 elif [ -z "$plain" ]; then
-  echo 'launch.sh: there is no supervisor/ beside it: nothing falls back or resumes, and only Ctrl-C stops it' >&2
+  echo 'launch.sh: no supervisor/ beside this script: no fallbacks, no resuming, and only Ctrl-C stops it' >&2
 fi
 
 choose
-# env, for bash keeps some names to itself; nice, for env would take a Python in a folder a=b for a variable.
+# env: bash reserves some names. nice: env would read a Python in a folder a=b as a variable.
 become "$folder" env "${settings[@]}" nice -n 0 "${command[@]}"

@@ -1,6 +1,6 @@
-"""The NeMo recipe qwen25_500m, for nemo_toolkit 2.3 to 2.7. Written by tui-train, without which it runs.
+"""The NeMo recipe qwen25_500m, for nemo_toolkit 2.3 to 2.7. Written by tui-train; it runs without it.
 
-launch.sh starts it, one process for each GPU. Its attempts change what --help lists.
+launch.sh starts it, one process per GPU. The attempts change the options listed by --help.
 """
 
 import argparse
@@ -8,7 +8,7 @@ import os
 from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
-# nemo_run reads it when it is imported; without it, it would write to the home folder.
+# Read when nemo_run is imported; otherwise it writes to the home folder.
 os.environ.setdefault("NEMORUN_HOME", str(HERE / "nemo_run"))
 
 import nemo_run as run
@@ -28,7 +28,7 @@ def read_arguments():
 
 
 def make_recipe(arguments):
-    # Without these numbers a recipe takes 8 GPUs.
+    # The default of recipes is 8 GPUs.
     recipe = llm.qwen25_500m.pretrain_recipe(
         dir=arguments.output,
         name='qwen25_500m',
@@ -42,16 +42,16 @@ def make_recipe(arguments):
     strategy.context_parallel_size = 1
     strategy.virtual_pipeline_model_parallel_size = None
     strategy.sequence_parallel = False
-    # Each GPU holds all experts, if there are any: a recipe shares them out over GPUs that may not be here.
+    # Each GPU holds all experts of an MoE: the recipe may distribute them over more GPUs than there are.
     strategy.expert_model_parallel_size = 1
     if (getattr(strategy, "expert_tensor_parallel_size", None) or 1) > 1:
         strategy.expert_tensor_parallel_size = None
-    # All stages of a pipeline have the same number of layers, where a recipe has others for its own stages.
+    # Equal layers per pipeline stage: the recipe's distribution is for its own number of stages.
     for stage in ("num_layers_in_first_pipeline_stage", "num_layers_in_last_pipeline_stage"):
         if getattr(strategy, stage, None):
             setattr(strategy, stage, None)
 
-    # Each of these stands for a .bin and a .idx file, as Megatron's preprocess_data.py writes them.
+    # Each prefix is a .bin and a .idx file, as written by Megatron's preprocess_data.py.
     recipe.data = run.Config(
         llm.PreTrainingDataModule,
         paths=[
@@ -63,7 +63,7 @@ def make_recipe(arguments):
         seed=1,
         tokenizer=run.Config(AutoTokenizer, pretrained_model_name='/models/Qwen2.5-0.5B'),
     )
-    # The model has a length of its own.
+    # The model has its own sequence length.
     recipe.model.config.seq_length = recipe.data.seq_length
     if arguments.activation_checkpointing:
         recipe.model.config.recompute_granularity = "full"
@@ -74,7 +74,7 @@ def make_recipe(arguments):
     recipe.trainer.val_check_interval = 100
     recipe.optim.config.lr = 0.0001
     recipe.optim.lr_scheduler.min_lr = 0.0001 / 10
-    # A longer warm-up than a tenth of the steps would leave little of the learning rate.
+    # A warm-up of more than a tenth of the steps would rarely reach the learning rate.
     scheduler = recipe.optim.lr_scheduler
     scheduler.warmup_steps = min(scheduler.warmup_steps, 100)
 
@@ -89,26 +89,26 @@ def make_recipe(arguments):
     recipe.optim.config.bf16 = True
     recipe.optim.config.fp16 = False
 
-    # A start resumes from the newest checkpoint, if there is one.
+    # Resumes from the newest checkpoint, if there is one.
     recipe.log.ckpt.train_time_interval = None
     recipe.log.ckpt.every_n_train_steps = 100
     recipe.log.ckpt.save_last = True
-    # Without the optimizer's state the last checkpoint could not be gone on from.
+    # Without the optimizer's state the training could not resume from the last checkpoint.
     recipe.log.ckpt.save_optim_on_train_end = True
     recipe.resume.resume_if_exists = True
     recipe.resume.resume_ignore_no_checkpoint = True
     recipe.resume.restore_config = run.Config(nl.RestoreConfig, path='/checkpoints/qwen25_500m')
 
-    # These ask for code of Transformer Engine or Apex, which the chosen Python does not have.
+    # These need Transformer Engine or Apex, which the chosen Python does not have.
     recipe.model.config.masked_softmax_fusion = False
     recipe.model.config.persist_layer_norm = False
     recipe.model.config.apply_rope_fusion = False
-    # PyTorch's AdamW takes the place of theirs: shared out over GPUs, its state could not be saved.
+    # PyTorch's AdamW replaces theirs; NeMo cannot save its state if it is sharded.
     recipe.optim.config.use_distributed_optimizer = False
     return recipe
 
 
-# NeMo starts processes that import this file again: nothing may train before this line.
+# NeMo starts processes that import this file again, so nothing may train before this line.
 if __name__ == "__main__":
-    # direct: in this very process, so that its exit code is the training's own.
+    # direct: in this process, so that its exit code is that of the training.
     run.run(make_recipe(read_arguments()), direct=True)

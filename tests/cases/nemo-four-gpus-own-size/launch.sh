@@ -1,28 +1,28 @@
 #!/usr/bin/env bash
 # own size: NeMo recipe llama32_1b under torchrun, 4 processes on 4 GPUs
 # micro batch 4 x accumulation 4 x 2 copies of the model = global batch 32, learning rate 0.0003, 200 steps
-# Without Transformer Engine and Apex the recipe's fused kernels are off: PyTorch's AdamW trains.
-# MOCK DATA: it trains on random tokens, only to see whether it runs. Nothing useful is learnt.
+# Without Transformer Engine and Apex the recipe's fused kernels are off, and PyTorch's AdamW is used.
+# MOCK DATA: trains on random tokens to test whether it runs; the model learns nothing useful.
 #
-#   bash launch.sh             run it; started again, it resumes from the newest complete checkpoint
+#   bash launch.sh             run it; a second start resumes from the newest complete checkpoint
 #   bash launch.sh --plain     only run the command below, in the foreground
 #   bash launch.sh --dry-run   only print what would be started
-#   python3 supervisor status  how it is; besides status: stop, tail, follow
-#   --attempt=N                begin with attempt N of 5
-#   --cards=UUID,…             train on these cards, as nvidia-smi -L prints them
+#   python3 supervisor status  show the state; also: stop, tail, follow
+#   --attempt=N                start with attempt N of 5
+#   --cards=UUID,…             train on these GPUs, as listed by nvidia-smi -L
 #   TUI_TRAIN_PYTHON=PATH      train with another Python
-#   TUI_TRAIN_GRACE=SECONDS    to save and end in, after a stop; else 20
+#   TUI_TRAIN_GRACE=SECONDS    time to save and exit after a stop; default 20
 #
-# Exit code: the training's own; 64 wrong usage, 69 something is missing, 70 the processes trained apart,
+# Exit code: that of the training; 64 wrong usage, 69 something is missing, 70 processes were not connected,
 # 73 cannot write, 75 already running. Needs bash, coreutils and the Python below.
 
 case ${BASH_VERSION-} in
   '' | [0-3].* | 4.[0-3].*) echo 'launch.sh: needs bash 4.4 or newer: start it as "bash launch.sh"' >&2; exit 69 ;;
 esac
-yours=$(declare -px) # your variables, which reach the training as you set them, whatever has the same name here
+caller_env=$(declare -px) # your environment, passed on unchanged even where names are used in this script
 set -u
 refuse() { printf 'launch.sh: %s\n' "$2" >&2; exit "$1"; }
-[ -f "${BASH_SOURCE[0]-}" ] || refuse 64 'was read from a pipe and does not know its folder: start "bash launch.sh"'
+[ -f "${BASH_SOURCE[0]-}" ] || refuse 64 'was read from a pipe: start it as "bash launch.sh"'
 script=$(readlink -f -- "${BASH_SOURCE[0]}" && echo .) || exit 69 # the dot keeps a newline at the end of its name
 script=${script%??} run_dir=${script%/*}
 python=${TUI_TRAIN_PYTHON:-/home/ada/.local/share/tui-train/envs/nemo/bin/python}
@@ -31,7 +31,7 @@ cards+=,GPU-5e1b7c20-77aa-4b1c-8f3d-a10000000001 # NVIDIA A100-SXM4-80GB
 cards+=,GPU-5e1b7c20-77aa-4b1c-8f3d-a10000000002 # NVIDIA A100-SXM4-80GB
 cards+=,GPU-5e1b7c20-77aa-4b1c-8f3d-a10000000003 # NVIDIA A100-SXM4-80GB
 
-choose() { # what attempt $attempt starts
+choose() { # sets the command of attempt $attempt
   expandable_segments='' micro_batch=4 activation_checkpointing=''
   case $attempt in # each changes the values above
     1) title='as planned' ;;
@@ -42,32 +42,31 @@ choose() { # what attempt $attempt starts
   esac
   folder="$run_dir"
   settings=(
-    PYTHONUNBUFFERED=1                       # every line reaches the log at once
-    OMP_NUM_THREADS=8                        # processor cores shared among the processes
-    CUDA_DEVICE_ORDER=PCI_BUS_ID             # numbers as nvidia-smi prints them, for tools that show any
-    "CUDA_VISIBLE_DEVICES=$cards"            # the chosen cards by UUID, which is right under any order
-    # layers or tokens are split: exchange and computation stay in order, so that they overlap
-    CUDA_DEVICE_MAX_CONNECTIONS=1
-    # the allocator grows its blocks: less memory lost to fragmentation
+    PYTHONUNBUFFERED=1                       # log lines are written at once
+    OMP_NUM_THREADS=8                        # CPU cores divided among the processes
+    CUDA_DEVICE_ORDER=PCI_BUS_ID             # GPU indices as in nvidia-smi
+    "CUDA_VISIBLE_DEVICES=$cards"            # the chosen GPUs by UUID, which does not depend on their order
+    CUDA_DEVICE_MAX_CONNECTIONS=1            # tensor or context parallel: lets communication overlap with computation
+    # the allocator grows its segments: less memory lost to fragmentation
     ${expandable_segments:+PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True}
-    # shows which device each process uses; TUI_TRAIN_SHOW_DEVICES=0 turns it off
+    # prints the device of each process; TUI_TRAIN_SHOW_DEVICES=0 turns it off
     "PYTHONPATH=$run_dir/shim${PYTHONPATH:+:$PYTHONPATH}"
   )
   command=(
-    "$python" -m torch.distributed.run       # torchrun, of this very Python
-    --standalone                             # one host: picks a free port itself
+    "$python" -m torch.distributed.run       # torchrun of this Python
+    --standalone                             # one machine: picks a free port
     --local-addr=127.0.0.1                   # works where the host name does not resolve
-    --nproc-per-node=4                       # never auto: that counts every visible card
-    --max-restarts=0                         # a restart would repeat the failure: the next attempt changes something
-    "$run_dir/nemo_recipe.py"                # NeMo resumes by itself from its newest checkpoint
+    --nproc-per-node=4                       # not auto: that counts all visible GPUs
+    --max-restarts=0                         # a restart would fail again; the next attempt changes something
+    "$run_dir/nemo_recipe.py"                # NeMo resumes from its newest checkpoint itself
     "--output=$run_dir/output" "--micro-batch=$micro_batch" --sequence-length=4096
     ${activation_checkpointing:+--activation-checkpointing}
     --layers=8
   )
 }
 
-usage() { sed -n '2,/^$/s/^# \{0,1\}//p' "${BASH_SOURCE[0]}"; } # the head of this file
-become() { eval "$yours" 2> /dev/null; cd -- "$1" && exec "${@:2}"; exit 69; } # the command $2... in the folder $1
+usage() { sed -n '2,/^$/s/^# \{0,1\}//p' "${BASH_SOURCE[0]}"; } # prints the head of this file
+become() { eval "$caller_env" 2> /dev/null; cd -- "$1" && exec "${@:2}"; exit 69; } # runs $2... in the folder $1
 
 attempt=1 plain='' dry_run=''
 for option in "$@"; do
@@ -76,15 +75,15 @@ for option in "$@"; do
     --dry-run) dry_run=yes ;;
     --attempt=?*) attempt=${option#*=} ;;
     --cards=?*) cards=${option#*=} ;;
-    --resume) ;; # the supervisor's
+    --resume) ;; # read by the supervisor
     --help | -h) usage; exit ;;
-    *) refuse 64 "there is no option $option: see bash launch.sh --help" ;;
+    *) refuse 64 "unknown option $option: see bash launch.sh --help" ;;
   esac
 done
 [[ $attempt =~ ^[1-9][0-9]{0,2}$ && $attempt -le 5 ]] || refuse 64 "there is no attempt $attempt of 5"
 case $python in /*) ;; */*) python=$PWD/$python ;; esac
 [ -n "$dry_run" ] || command -v -- "$python" > /dev/null ||
-  refuse 69 "cannot run $python: set TUI_TRAIN_PYTHON to the Python that trains, such as env/bin/python"
+  refuse 69 "cannot run $python: set TUI_TRAIN_PYTHON to the training Python, such as env/bin/python"
 
 if [ -n "$dry_run" ]; then
   for ((attempt = 1; attempt <= 5; attempt++)); do
@@ -94,12 +93,12 @@ if [ -n "$dry_run" ]; then
     printf '%s\n' "$(printf '%q ' "${command[@]}")"
   done
   exit
-elif [ -z "$plain" ] && [ -d "$run_dir/supervisor" ]; then # it starts this script again, with --plain
+elif [ -z "$plain" ] && [ -d "$run_dir/supervisor" ]; then # it runs this script again, with --plain
   become . "$python" -I -S -X utf8 "$run_dir/supervisor" launch "$script" "$@"
 elif [ -z "$plain" ]; then
-  echo 'launch.sh: there is no supervisor/ beside it: nothing falls back or resumes, and only Ctrl-C stops it' >&2
+  echo 'launch.sh: no supervisor/ beside this script: no fallbacks, no resuming, and only Ctrl-C stops it' >&2
 fi
 
 choose
-# env, for bash keeps some names to itself; nice, for env would take a Python in a folder a=b for a variable.
+# env: bash reserves some names. nice: env would read a Python in a folder a=b as a variable.
 become "$folder" env "${settings[@]}" nice -n 0 "${command[@]}"

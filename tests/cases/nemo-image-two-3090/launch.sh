@@ -4,40 +4,40 @@
 # micro batch 2 x accumulation 8 x 2 processes = global batch 32
 # The preset “Custom” cannot resume: each attempt starts from step 0.
 #
-#   bash launch.sh             run it; started again, it starts over
+#   bash launch.sh             run it; a second start begins at step 0
 #   bash launch.sh --plain     only run the command below, in the foreground
 #   bash launch.sh --dry-run   only print what would be started
-#   python3 supervisor status  how it is; besides status: stop, tail, follow
-#   --attempt=N                begin with attempt N of 2
-#   --cards=UUID,…             train on these cards, as nvidia-smi -L prints them
+#   python3 supervisor status  show the state; also: stop, tail, follow
+#   --attempt=N                start with attempt N of 2
+#   --cards=UUID,…             train on these GPUs, as listed by nvidia-smi -L
 #   TUI_TRAIN_PYTHON=PATH      train with another Python of the image
-#   TUI_TRAIN_GRACE=SECONDS    to save and end in, after a stop; else 20
+#   TUI_TRAIN_GRACE=SECONDS    time to save and exit after a stop; default 20
 #
-# Exit code: the training's own; 64 wrong usage, 69 something is missing, 70 the processes trained apart,
+# Exit code: that of the training; 64 wrong usage, 69 something is missing, 70 processes were not connected,
 # 73 cannot write, 75 already running. Needs bash, coreutils, docker with the image, and python3.
 
 case ${BASH_VERSION-} in
   '' | [0-3].* | 4.[0-3].*) echo 'launch.sh: needs bash 4.4 or newer: start it as "bash launch.sh"' >&2; exit 69 ;;
 esac
-yours=$(declare -px) # your variables, which reach the training as you set them, whatever has the same name here
+caller_env=$(declare -px) # your environment, passed on unchanged even where names are used in this script
 set -u
 refuse() { printf 'launch.sh: %s\n' "$2" >&2; exit "$1"; }
-[ -f "${BASH_SOURCE[0]-}" ] || refuse 64 'was read from a pipe and does not know its folder: start "bash launch.sh"'
+[ -f "${BASH_SOURCE[0]-}" ] || refuse 64 'was read from a pipe: start it as "bash launch.sh"'
 script=$(readlink -f -- "${BASH_SOURCE[0]}" && echo .) || exit 69 # the dot keeps a newline at the end of its name
 script=${script%??} run_dir=${script%/*}
 python=${TUI_TRAIN_PYTHON:-python}
 cards=GPU-ac50e9bd-5330-6ce2-2d4b-8f95df663b60   # NVIDIA GeForce RTX 3090
 cards+=,GPU-ff67d0d7-648f-d302-c50e-49297407cd04 # NVIDIA GeForce RTX 3090
 
-# The supervisor sets the variables TUI_TRAIN_* where this machine's engine needs other words.
+# The supervisor sets TUI_TRAIN_* where the engine of this machine needs other options.
 cache=${XDG_CACHE_HOME:-~/.cache}/tui-train/container
 hugging_face=${HF_HOME:-${XDG_CACHE_HOME:-~/.cache}/huggingface}
-folders=("$cache/huggingface" "$hugging_face" "/home/ada/nemo/检查点 1") # they must be there to be mounted
+folders=("$cache/huggingface" "$hugging_face" "/home/ada/nemo/检查点 1") # must exist to be mounted
 run_mount=${TUI_TRAIN_RUN_MOUNT:---mount=type=bind,src=$run_dir,dst=$run_dir}
 cache_mount=${TUI_TRAIN_CACHE_MOUNT:---mount=type=bind,src=$cache,dst=/cache}
 hugging_face_mount=${TUI_TRAIN_HUGGING_FACE_MOUNT:---mount=type=bind,src=$hugging_face,dst=/cache/huggingface}
 
-choose() { # what attempt $attempt starts
+choose() { # sets the command of attempt $attempt
   expandable_segments=''
   case $attempt in # each changes the values above
     1) title='as planned' ;;
@@ -65,34 +65,34 @@ choose() { # what attempt $attempt starts
     '--mount=type=bind,"src=/home/ada/corpora/zh, en",dst=/data,readonly'
     --env=TUI_TRAIN_RUN_ID                   # by it the run's processes are found
     --env=HF_TOKEN                           # by name: their values are written nowhere
-    --env=PYTHONUNBUFFERED=1                 # every line reaches the log at once
-    --env=OMP_NUM_THREADS=16                 # processor cores shared among the processes
-    --env=CUDA_DEVICE_ORDER=PCI_BUS_ID       # numbers as nvidia-smi prints them, for tools that show any
-    "--env=CUDA_VISIBLE_DEVICES=$cards"      # the chosen cards by UUID, which is right under any order
+    --env=PYTHONUNBUFFERED=1                 # log lines are written at once
+    --env=OMP_NUM_THREADS=16                 # CPU cores divided among the processes
+    --env=CUDA_DEVICE_ORDER=PCI_BUS_ID       # GPU indices as in nvidia-smi
+    "--env=CUDA_VISIBLE_DEVICES=$cards"      # the chosen GPUs by UUID, which does not depend on their order
     --env=HOME=/cache                        # a home that may be written, whoever the image thinks you are
     --env=USER=trainer                       # libraries ask for a name, and the image knows none for your number
     --env=HF_HOME=/cache/huggingface         # your own models and data sets of Hugging Face
     --env=TORCH_HOME=/cache/torch            # kept on the machine from one container to the next
     --env=TORCHINDUCTOR_CACHE_DIR=/cache/inductor # kept on the machine from one container to the next
     --env=TRITON_CACHE_DIR=/cache/triton     # kept on the machine from one container to the next
-    # the allocator grows its blocks: less memory lost to fragmentation
+    # the allocator grows its segments: less memory lost to fragmentation
     ${expandable_segments:+--env=PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True}
     --workdir=/home/ada/nemo
     nvcr.io/nvidia/nemo:25.04
     sh -c "export PYTHONPATH=\"\$0\${PYTHONPATH:+:\$PYTHONPATH}\"; exec \"\$@\" 2>&1" "$run_dir/shim"
-    "$python" -m torch.distributed.run       # torchrun, of this very Python
-    --standalone                             # one host: picks a free port itself
+    "$python" -m torch.distributed.run       # torchrun of this Python
+    --standalone                             # one machine: picks a free port
     --local-addr=127.0.0.1                   # works where the host name does not resolve
-    --nproc-per-node=2                       # never auto: that counts every visible card
-    --max-restarts=0                         # a restart would repeat the failure: the next attempt changes something
+    --nproc-per-node=2                       # not auto: that counts all visible GPUs
+    --max-restarts=0                         # a restart would fail again; the next attempt changes something
     /home/ada/nemo/continual_learning.py
-    --micro_batch_size 2                     # yours, from here on
+    --micro_batch_size 2                     # your arguments, from here on
     --global_batch_size 32 --data /data
   )
 }
 
-usage() { sed -n '2,/^$/s/^# \{0,1\}//p' "${BASH_SOURCE[0]}"; } # the head of this file
-become() { eval "$yours" 2> /dev/null; cd -- "$1" && exec "${@:2}"; exit 69; } # the command $2... in the folder $1
+usage() { sed -n '2,/^$/s/^# \{0,1\}//p' "${BASH_SOURCE[0]}"; } # prints the head of this file
+become() { eval "$caller_env" 2> /dev/null; cd -- "$1" && exec "${@:2}"; exit 69; } # runs $2... in the folder $1
 
 attempt=1 plain='' dry_run=''
 for option in "$@"; do
@@ -101,9 +101,9 @@ for option in "$@"; do
     --dry-run) dry_run=yes ;;
     --attempt=?*) attempt=${option#*=} ;;
     --cards=?*) cards=${option#*=} ;;
-    --resume) ;; # the supervisor's
+    --resume) ;; # read by the supervisor
     --help | -h) usage; exit ;;
-    *) refuse 64 "there is no option $option: see bash launch.sh --help" ;;
+    *) refuse 64 "unknown option $option: see bash launch.sh --help" ;;
   esac
 done
 [[ $attempt =~ ^[1-9][0-9]{0,2}$ && $attempt -le 2 ]] || refuse 64 "there is no attempt $attempt of 2"
@@ -116,14 +116,14 @@ if [ -n "$dry_run" ]; then
     printf '%s\n' "$(printf '%q ' "${command[@]}")"
   done
   exit
-elif [ -z "$plain" ] && [ -d "$run_dir/supervisor" ]; then # it starts this script again, with --plain
+elif [ -z "$plain" ] && [ -d "$run_dir/supervisor" ]; then # it runs this script again, with --plain
   python3 -I -S -c 'import sys; sys.exit(sys.version_info < (3, 8))' 2> /dev/null ||
-    refuse 69 'needs Python 3.8 or newer as python3 on this machine, outside the container; --plain does not'
+    refuse 69 'needs python3 3.8 or newer on this machine, outside the container (not with --plain)'
   become . python3 -I -S -X utf8 "$run_dir/supervisor" launch "$script" "$@"
 elif [ -z "$plain" ]; then
-  echo 'launch.sh: there is no supervisor/ beside it: nothing falls back or resumes, and only Ctrl-C stops it' >&2
+  echo 'launch.sh: no supervisor/ beside this script: no fallbacks, no resuming, and only Ctrl-C stops it' >&2
 fi
 
 choose
-mkdir -p -- "${folders[@]}" || refuse 73 'cannot make the folders of the container'
+mkdir -p -- "${folders[@]}" || refuse 73 'cannot create the folders that the container mounts'
 become "$folder" "${command[@]}"

@@ -1,4 +1,4 @@
-"""What the user's own arguments set, and by which options and keys a preset sets the same."""
+"""Which options the user's arguments set, and by which options and keys a preset sets the same values."""
 
 import re
 from collections.abc import Iterator, Mapping
@@ -9,12 +9,15 @@ from tui_train.presets import PLACEHOLDER, Preset
 from tui_train.profile import batch
 from tui_train.profile.types import Profile
 
-# What begins so behind an option is another one; a negative number is its value.
+# The next word is an option, not a value; a negative number is a value.
 _OPTION = re.compile(r"--|-[A-Za-z]")
 
 
-class Said(NamedTuple):
-    """An argument in one word or two, from `at` on: its option without dashes, and its value, "true" of a switch."""
+class SetOption(NamedTuple):
+    """An option that an argument sets, in the one or two `words` from index `at` on.
+
+    `option` has no dashes; `value` is "true" for a switch.
+    """
 
     at: int
     words: tuple[str, ...]
@@ -23,77 +26,77 @@ class Said(NamedTuple):
 
 
 class Rule(NamedTuple):
-    """How a preset says a value: by an option or key alone, or, where it has `wanted`, by this value of it.
+    """How a preset passes a value: as the value of an option or key, or as the fixed value `sets` that stands for it.
 
-    One that is not `whole` says more than the value, and cannot be read back.
+    One that is not `whole` passes other text too, so that the value cannot be read back.
     """
 
     name: str
     option: str
-    wanted: object = None
+    sets: object = None
     stands_for: str = ""
     whole: bool = True
 
 
-def arguments(words: tuple[str, ...], *, bare: bool = True) -> Iterator[Said]:
-    """Yield what arguments set; `bare`: some trainers take OPTION=VALUE without dashes."""
+def arguments(words: tuple[str, ...], *, bare: bool = True) -> Iterator[SetOption]:
+    """Yield the options that arguments set; `bare`: OPTION=VALUE without dashes is one too."""
     for place, (word, after) in enumerate(pairwise((*words, "--"))):
         option, equals, value = word.partition("=")
         if not (option.startswith("-") or (equals and bare)):
             continue
         split = not equals and not _OPTION.match(after)
-        yield Said(place, (word, after) if split else (word,), folded(option), after if split else value or "true")
+        yield SetOption(place, (word, after) if split else (word,), folded(option), after if split else value or "true")
 
 
 def rules(preset: Preset) -> Iterator[Rule]:
-    """Yield how a preset says values, by its arguments and by its file."""
+    """Yield how a preset passes values, by its arguments and in its file."""
     for argument in preset.arguments:
-        name, equals, meant = argument.when.partition("=")
+        name, equals, meaning = argument.when.partition("=")
         if equals and not name.endswith("!"):
             option, _, value = argument.words[0].partition("=")
-            yield Rule(name, folded(option), value or "true", meant)
+            yield Rule(name, folded(option), value or "true", meaning)
         for before, word in pairwise(("", *argument.words)):
             option, _, value = word.partition("=") if "=" in word else (before, "", word)
             for name in PLACEHOLDER.findall(value) if option else ():
                 yield Rule(name, folded(option), whole=value == f"{{{name}}}")
     conditions: set[str] = set()
     for entry in preset.file.values if preset.file else ():
-        name, equals, meant = entry.when.partition("=")
+        name, equals, meaning = entry.when.partition("=")
         if equals and not name.endswith("!") and entry.when not in conditions:
-            # The first key of a condition says it; those beside it are what else it takes.
+            # The first key with a condition is its switch; the others accompany it.
             conditions.add(entry.when)
-            yield Rule(name, entry.key, entry.value, meant)
+            yield Rule(name, entry.key, entry.value, meaning)
         elif isinstance(entry.value, str) and (whole := PLACEHOLDER.fullmatch(entry.value)):
             yield Rule(whole[1], entry.key)
 
 
 def options(name: str, preset: Preset) -> frozenset[str]:
-    """Return the options and keys by which a preset says a value, without dashes.
+    """Return the options and keys, without dashes, by which a preset passes a value.
 
-    What depends on a batch does not say it.
+    Options that only depend on a batch size are left out.
     """
     matching = (rule for rule in rules(preset) if rule.name == name)
-    return frozenset(rule.option for rule in matching if rule.wanted is None or name not in batch.TAKEN)
+    return frozenset(rule.option for rule in matching if rule.sets is None or name not in batch.TAKEN)
 
 
-def own_arguments(name: str, profile: Profile, preset: Preset) -> tuple[Said, ...]:
-    """Return the user's own arguments that say what the preset says by a placeholder."""
+def user_arguments(name: str, profile: Profile, preset: Preset) -> tuple[SetOption, ...]:
+    """Return the user's arguments that set the value of a placeholder which the preset passes too."""
     names = options(name, preset)
-    own: list[Said] = []
+    matching: list[SetOption] = []
     for argument in arguments(profile.trainer.arguments) if names else ():
         if argument.option not in names:
             continue
         if f"{{{name}}}" in argument.value:
-            # The last one holds.
-            own.clear()
+            # The last one wins.
+            matching.clear()
         else:
-            own.append(argument)
-    return tuple(own)
+            matching.append(argument)
+    return tuple(matching)
 
 
-def own_batch(profile: Profile, preset: Preset) -> tuple[Said, ...]:
-    """Return the user's own arguments that set the batch."""
-    return tuple(argument for name in sorted(batch.TAKEN) for argument in own_arguments(name, profile, preset))
+def user_batch(profile: Profile, preset: Preset) -> tuple[SetOption, ...]:
+    """Return the user's arguments that set the batch."""
+    return tuple(argument for name in sorted(batch.TAKEN) for argument in user_arguments(name, profile, preset))
 
 
 def folded(option: str) -> str:

@@ -1,0 +1,26 @@
+"""Field: one choice of a profile, as its key, form row, limits and help."""
+
+from typing import Literal
+
+from msgspec import Struct
+
+FieldKind = Literal[
+    "choice", "integer", "number", "switch", "text", "path", "paths", "words", "names", "table", "dotted"
+]
+
+
+class Field(Struct, frozen=True, kw_only=True):
+    """One choice: `key` is its place in the profile, limits are inclusive, `empty` says what an empty value means.
+
+    An `optional` one may be left to the trainer: then its value is None.
+    """
+
+    key: str
+    label: str
+    kind: FieldKind
+    help: str
+    options: tuple[str, ...] = ()
+    minimum: float | None = None
+    maximum: float | None = None
+    empty: str = ""
+    optional: bool = False

@@ -1,0 +1,113 @@
+"""Rows of where it trains: devices, container, communication, machines."""
+
+from tui_train.profile.rows.field import Field
+
+HARDWARE = (
+    Field(
+        key="hardware.device",
+        label="Device",
+        kind="choice",
+        options=("auto", "cuda", "cpu"),
+        help="auto: GPUs if any is usable, otherwise the CPU.",
+    ),
+    Field(
+        key="hardware.gpus",
+        label="GPUs",
+        kind="names",
+        help="GPUs to train on: index, PCI address or UUID (a prefix is enough), as printed by `tui-train facts`.",
+        empty="the recommended GPUs",
+    ),
+    Field(
+        key="hardware.processes",
+        label="Processes",
+        kind="integer",
+        minimum=0,
+        maximum=64,
+        help="Training processes on this machine. 0: one per GPU.",
+    ),
+)
+
+CONTAINER = (
+    Field(
+        key="container.engine",
+        label="Container",
+        kind="choice",
+        options=("none", "docker", "podman", "apptainer"),
+        help="Container engine that runs the training; none: directly on this machine.",
+    ),
+    Field(
+        key="container.image",
+        label="Image",
+        kind="text",
+        help="Image name such as nvcr.io/nvidia/nemo:25.04, or a .sif file.",
+    ),
+    Field(
+        key="container.mounts",
+        label="Extra mounts",
+        kind="words",
+        help="HOST:CONTAINER or HOST:CONTAINER:ro. Script, data, model, output and run folder are always mounted.",
+        empty="none",
+    ),
+    Field(
+        key="container.shared_memory",
+        label="Shared memory",
+        kind="text",
+        help="host: share /dev/shm with this machine. A size such as 16g: a separate one for the container.",
+    ),
+)
+
+COMMUNICATION = (
+    Field(
+        key="communication.backend",
+        label="Communication",
+        kind="choice",
+        options=("auto", "nccl", "gloo"),
+        help="Library that exchanges gradients. auto: NCCL on GPUs, Gloo on the CPU. Gloo on GPUs is very slow.",
+    ),
+    Field(
+        key="communication.without",
+        label="Disabled in NCCL",
+        kind="names",
+        help="Features of NCCL to disable: each is a workaround for certain errors, and costs speed.",
+        empty="nothing",
+    ),
+    Field(
+        key="communication.interface",
+        label="Network interface",
+        kind="text",
+        help="Network interface towards the other machines, such as eth0.",
+        empty="chosen by NCCL and Gloo",
+    ),
+    Field(
+        key="communication.debug",
+        label="NCCL log level",
+        kind="choice",
+        options=("none", "warn", "info"),
+        help="NCCL_DEBUG: warn logs only problems, info logs a lot.",
+    ),
+)
+
+NODES = (
+    Field(
+        key="nodes.count",
+        label="Machines",
+        kind="integer",
+        minimum=1,
+        maximum=1024,
+        help="Number of machines that train together, each with the same number of processes.",
+    ),
+    Field(
+        key="nodes.address",
+        label="Master address",
+        kind="text",
+        help="Address of the first machine as the others reach it; an IP address is the safest.",
+    ),
+    Field(
+        key="nodes.port",
+        label="Master port",
+        kind="integer",
+        minimum=1,
+        maximum=65535,
+        help="A free TCP port on the first machine.",
+    ),
+)

@@ -1,0 +1,187 @@
+"""Rows of what trains: the trainer and NeMo."""
+
+from typing import get_args
+
+from tui_train.profile.rows.field import Field
+from tui_train.profile.types import Kind, Launcher, Strategy
+
+TRAINER = (
+    Field(
+        key="trainer.kind",
+        label="Trainer",
+        kind="choice",
+        options=get_args(Kind),
+        help="The built-in trainer, your own script (a preset passes it the recipe), or a NeMo recipe.",
+    ),
+    Field(
+        key="trainer.launcher",
+        label="Launcher",
+        kind="choice",
+        options=("auto", *get_args(Launcher)),
+        help="Program that starts the processes. auto: python for one, torchrun for several, accelerate for sharding.",
+    ),
+    Field(
+        key="trainer.strategy",
+        label="Sharding",
+        kind="choice",
+        options=get_args(Strategy),
+        help="ddp: a full model per GPU. fsdp2, or zero1 to zero3 (DeepSpeed): a shard per GPU; both need accelerate.",
+    ),
+    Field(
+        key="trainer.offload",
+        label="CPU offload",
+        kind="switch",
+        help="Keeps sharded state in host memory: much less GPU memory, much slower.",
+    ),
+    Field(
+        key="trainer.python",
+        label="Python",
+        kind="path",
+        help="The Python interpreter that runs the training; it needs torch.",
+        empty="the best one on this machine",
+    ),
+    Field(key="trainer.script", label="Script", kind="path", help="The training script, a Python file."),
+    Field(
+        key="trainer.preset",
+        label="Preset",
+        kind="text",
+        help="How the recipe is passed to the script (`tui-train presets` lists them).",
+    ),
+    Field(
+        key="trainer.arguments",
+        label="Extra arguments",
+        kind="words",
+        help="Extra arguments of the training, quoted as in a shell. Placeholders such as {micro_batch} are filled in.",
+        empty="none",
+    ),
+    Field(
+        key="trainer.working_directory",
+        label="Working directory",
+        kind="path",
+        help="The folder in which the training is started.",
+        empty="the folder of the script or of its config file",
+    ),
+    Field(
+        key="trainer.config",
+        label="Config file",
+        kind="path",
+        help="The YAML file that the training reads. The recipe is written into a copy; your file is not changed.",
+        empty="none",
+    ),
+    Field(
+        key="trainer.model",
+        label="Model folder",
+        kind="path",
+        help="A local Hugging Face model folder (config, weights, tokenizer); for NeMo, a NeMo checkpoint.",
+        empty="a new model; for NeMo, the recipe's own",
+    ),
+    Field(
+        key="trainer.data",
+        label="Training data",
+        kind="paths",
+        help='Text, or JSONL with a "text" field. NeMo: .bin files with their .idx, or a folder with training.jsonl.',
+        empty="a sample text; required for NeMo",
+    ),
+    Field(
+        key="trainer.validation_data",
+        label="Validation data",
+        kind="paths",
+        help="Data for evaluations during the training, in the same format as the training data.",
+        empty="none",
+    ),
+    Field(
+        key="trainer.test_data",
+        label="Test data",
+        kind="paths",
+        help="Data for the evaluation after the training, in the same format as the training data.",
+        empty="none",
+    ),
+    Field(
+        key="trainer.output",
+        label="Output folder",
+        kind="path",
+        help="Where checkpoints and the trained model are saved.",
+        empty="output/ in the run folder",
+    ),
+    Field(
+        key="trainer.environment",
+        label="Environment",
+        kind="table",
+        help="Environment variables of the training, NAME=VALUE. For secrets use the field below.",
+        empty="none",
+    ),
+    Field(
+        key="trainer.secrets",
+        label="Secrets",
+        kind="names",
+        help="Names of variables to pass from your shell, such as HF_TOKEN. Their values are never written to disk.",
+        empty="none",
+    ),
+)
+
+NEMO = (
+    Field(
+        key="nemo.recipe",
+        label="NeMo recipe",
+        kind="text",
+        help="Name of the recipe, such as qwen25_500m. N lists the installed ones (takes about 15 s).",
+    ),
+    Field(
+        key="nemo.task",
+        label="Task",
+        kind="choice",
+        options=("pretrain", "finetune"),
+        help="pretrain starts from random weights, finetune from the recipe's weights or those in the model folder.",
+    ),
+    Field(
+        key="nemo.peft",
+        label="Finetuning",
+        kind="choice",
+        options=("lora", "none"),
+        help="lora trains small adapter matrices; none trains all weights and needs much more memory.",
+    ),
+    Field(
+        key="nemo.tokenizer",
+        label="Tokenizer",
+        kind="path",
+        help="A local Hugging Face folder with the tokenizer that the data was tokenized with.",
+        empty="GPT-2 (NeMo downloads it)",
+    ),
+    Field(
+        key="nemo.mock_data",
+        label="Mock data",
+        kind="switch",
+        help="Trains on random tokens, to test whether the recipe runs.",
+    ),
+    Field(
+        key="nemo.set",
+        label="Recipe settings",
+        kind="dotted",
+        help="Other settings of the recipe, such as model.config.hidden_dropout=0.1; values as in Python.",
+        empty="none",
+    ),
+    Field(
+        key="nemo.tensor_parallel",
+        label="Tensor parallel",
+        kind="integer",
+        minimum=1,
+        maximum=1024,
+        help="Number of GPUs that share each layer.",
+    ),
+    Field(
+        key="nemo.pipeline_parallel",
+        label="Pipeline parallel",
+        kind="integer",
+        minimum=1,
+        maximum=1024,
+        help="Number of pipeline stages; each GPU holds one stage of layers.",
+    ),
+    Field(
+        key="nemo.context_parallel",
+        label="Context parallel",
+        kind="integer",
+        minimum=1,
+        maximum=1024,
+        help="Number of GPUs that share the tokens of each sample.",
+    ),
+)
