@@ -20,6 +20,7 @@ from textual.drivers.linux_driver import LinuxDriver
 from textual.screen import Screen
 
 from tui_train.base.text import visible
+from tui_train.workflow.theme import keep_theme, theme
 
 from . import STEPS
 from .ended import listening
@@ -28,12 +29,14 @@ from .keeping import Keeping
 from .messages import (
     Complaint,
     GoHome,
+    GoToStep,
     LeaveWizard,
     OpenRun,
     OpenStep,
 )
 from .terminal import TerminalDriver
 from .textual_fixes import fix_textual
+from .themes import NAMES, dress
 
 if TYPE_CHECKING:
     from tui_train.runs.rundir import RunDir
@@ -50,11 +53,14 @@ class Wizard(Keeping):
 
     TITLE = "tui-train"
     CSS_PATH = "app.tcss"
+    HORIZONTAL_BREAKPOINTS = [(0, "-narrow"), (140, "-wide")]  # noqa: RUF012 - declared so in App
+    VERTICAL_BREAKPOINTS = [(0, "-low"), (34, "-tall")]  # noqa: RUF012
     BINDINGS: ClassVar[list[BindingType]] = [Binding("ctrl+q", "leave", "Quit", show=False, priority=True)]
 
     def __init__(self, run: str = "", source: "Source | None" = None) -> None:
         """Open on Home, or on a run's folder; for this machine, or for the one that is named."""
         super().__init__(source)
+        dress(self, theme())
         self._run = run
         if os.environ.get("SSH_CONNECTION"):
             self.animation_level = "none"
@@ -115,6 +121,18 @@ class Wizard(Keeping):
                 # It may have been edited meanwhile, and a copy of it trains.
                 self.look("paths")
         self._push(kind())
+
+    @on(GoToStep)
+    def _go_to_step(self, event: GoToStep) -> None:
+        if event.module == "run":
+            return
+        there = [type(screen).__module__.rpartition(".")[2] for screen in self.screen_stack]
+        if event.module in there:
+            self._keep()
+            for _ in there[there.index(event.module) + 1 :]:
+                self.pop_screen()
+        else:
+            self.post_message(OpenStep(event.module))
 
     @on(OpenRun)
     def _open_run(self, event: OpenRun) -> None:
@@ -193,7 +211,20 @@ class Wizard(Keeping):
                 about = f"Key {self.get_key_display(binding)}"
                 yield SystemCommand(binding.description, about, partial(self._act, binding.action, active.node))
         yield SystemCommand("Look again", "Read the machine and its Pythons again", self.action_look)
-        yield SystemCommand("Theme", "Change the colours", self.action_change_theme)
+        for name in NAMES:
+            if name != self.theme:
+                yield SystemCommand(f"Theme {name}", "Change the colours", partial(self.action_theme, name))
+
+    def action_theme(self, name: str) -> None:
+        """Change the colours, and keep them for the next session."""
+        self.ansi_color = None
+        self.theme = name
+        keep_theme(name)
+
+    def get_key_display(self, binding: Binding) -> str:
+        """Write keys as they stand on the keyboard."""
+        shown = super().get_key_display(binding)
+        return shown.capitalize() if len(shown) > 1 and not shown.startswith("^") else shown
 
     def action_command_palette(self) -> None:
         """Open the palette, without Textual's fixed id: the one before may still be closing, and ids are unique."""

@@ -1,13 +1,12 @@
 """Backend: what trains, what starts it, and with which Python."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping
 from typing import ClassVar, Literal
 
+from msgspec.structs import replace
 from rich.text import Text
 from textual import on, work
 from textual.binding import Binding, BindingType
-from textual.widget import Widget
-from textual.widgets import Static
 
 from tui_train.base.errors import BadInput, Unavailable
 from tui_train.base.text import counted, visible
@@ -23,55 +22,68 @@ from tui_train.workflow import choices
 
 from .messages import AskRecipes, AskScript, Chosen, Complaint
 from .nemo_maker import NemoMaker
+from .step import Section
 from .widgets.dialogs import Ask, AskText, Help
+from .widgets.form import Form
+from .widgets.form_lines import FormRow, Group
+from .widgets.ink import MUTED, Piece
 from .widgets.picks import Pick, Picks
-from .widgets.rows import row_id
-from .widgets.text_row import TextRow
 
-_WHAT = (
-    "trainer.kind",
-    "trainer.script",
-    "trainer.preset",
-    "trainer.config",
-    "nemo.recipe",
-    "nemo.task",
-    "nemo.peft",
-    "nemo.mock_data",
-    "nemo.tokenizer",
-    "nemo.set",
-    "nemo.tensor_parallel",
-    "nemo.pipeline_parallel",
-    "nemo.context_parallel",
-    "trainer.model",
-    "trainer.data",
-    "trainer.validation_data",
-    "trainer.test_data",
+_CURES = "cures"
+_WHAT = Section(title="What trains", keys=("trainer.kind",))
+_ITS = Section(
+    title="What it takes",
+    keys=(
+        "trainer.script",
+        "trainer.preset",
+        "trainer.config",
+        "nemo.recipe",
+        "nemo.task",
+        "nemo.peft",
+        "nemo.mock_data",
+        "nemo.tokenizer",
+        "nemo.set",
+        "nemo.tensor_parallel",
+        "nemo.pipeline_parallel",
+        "nemo.context_parallel",
+        "trainer.model",
+        "trainer.data",
+        "trainer.validation_data",
+        "trainer.test_data",
+    ),
 )
-_START = (
-    "trainer.launcher",
-    "trainer.strategy",
-    "trainer.offload",
-    "trainer.python",
-    "container.engine",
-    "container.image",
-    "container.mounts",
-    "container.shared_memory",
+_START = Section(
+    title="How it starts",
+    keys=(
+        "trainer.launcher",
+        "trainer.strategy",
+        "trainer.offload",
+        "trainer.python",
+        "container.engine",
+        "container.image",
+        "container.mounts",
+        "container.shared_memory",
+        "nodes.count",
+        "nodes.address",
+        "nodes.port",
+    ),
 )
-_TALK = (
-    "communication.backend",
-    "communication.interface",
-    "communication.debug",
-    "nodes.count",
-    "nodes.address",
-    "nodes.port",
+_ADVANCED = Section(
+    title="Advanced",
+    key="advanced",
+    folds=True,
+    keys=(
+        "trainer.arguments",
+        "trainer.working_directory",
+        "trainer.output",
+        "trainer.environment",
+        "trainer.secrets",
+        "communication.backend",
+        "communication.interface",
+        "communication.debug",
+    ),
 )
-_REST = (
-    "trainer.arguments",
-    "trainer.working_directory",
-    "trainer.output",
-    "trainer.environment",
-    "trainer.secrets",
-)
+_WITHOUT = Section(title="NCCL without", key=_CURES, folds=True)
 
 
 class Backend(NemoMaker):
@@ -89,7 +101,9 @@ NeMo: R shows its recipes to choose from, N asks the Python which it really has.
 P prepares text that is named as data, I imports a Hugging Face folder that is named as model.
 NCCL without: features of NCCL to switch off, each to work around the error that it names, at some speed."""
     TITLE_OF_STEP = "Backend"
-    KEYS = (*_WHAT, *_START, *_TALK, "communication.without", *_REST)
+    SECTIONS = (_WHAT, _ITS, _START, _ADVANCED, _WITHOUT)
+    MORE_KEYS = ("communication.without",)
+    STAND_OPEN = frozenset({"trainer.kind"})
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("o", "other_python", "Other Python"),
         Binding("h", "script_help", "Script's help"),
@@ -105,17 +119,39 @@ NCCL without: features of NCCL to switch off, each to work around the error that
         super().__init__()
         self._waits: Literal["", "asked", "running"] = ""
 
-    def content(self) -> Sequence[Widget]:
-        """The rows in groups."""
-        groups: list[Widget] = []
-        for keys in (_WHAT, _START, _TALK):
-            groups += [*self.rows(keys), Static()]
-        cures = (
-            Static("  NCCL without (each works around an error of its own):", id="cures-head", classes="head"),
-            Picks(id="cures"),
-            Static(id="after"),
+    def group(self, section: Section, rows: tuple[FormRow, ...], resolved: Resolved | None) -> Group:
+        """Return a section; that of NCCL's features is there with NCCL, and is opened to a list."""
+        group = super().group(section, rows, resolved)
+        if section.key != _CURES:
+            return group
+        without = self.profile.communication.without
+        value = f"{counted(len(without), 'feature')} off" if without else "all features on"
+        hint = "Switches off a feature of NCCL that fails here, at some speed. Space opens the list."
+        folds = resolved is not None and resolved.backend == "nccl"
+        return replace(
+            group, value=value, note=", ".join(CURES[name].label for name in without), hint=hint, folds=folds
         )
-        return [*groups, *cures, *self.rows(_REST)]
+
+    def notes(self, resolved: Resolved) -> Mapping[str, str]:
+        """Return which recipes can be listed."""
+        if not takes_field(self.profile, "nemo") or self.facts is None:
+            return {}
+        options = choices.options("nemo.recipe", self.profile, self.facts, resolved)
+        asked = bool(options and options[0].note)
+        note = f"R lists {counted(len(options), 'recipe')}" + (" of this Python" if asked else "; N asks this Python")
+        return {"nemo.recipe": "asking NeMo …" if "recipes" in self.looking else note}
+
+    @on(Form.Folded)
+    async def _folded(self, event: Form.Folded) -> None:
+        event.stop()
+        if event.key != _CURES:
+            return
+        if event.unfolded:
+            await self.query_one("#body").mount(Picks(id="cures"))
+            self.update()
+            self.query_one("#cures").scroll_visible(animate=False)
+        else:
+            await self.query("#cures").remove()
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
         """Offer what there is: a script's help, an image to look into, a Python to name; nothing of another machine."""
@@ -137,29 +173,18 @@ NCCL without: features of NCCL to switch off, each to work around the error that
         self.post_message(AskScript())
 
     def refresh_rest(self, resolved: Resolved) -> None:
-        """Show what NCCL can do without, which recipes are known, and what the script lists once it has answered."""
-        cures = self.query_one("#cures", Picks)
-        for widget in (cures, self.query_one("#cures-head"), self.query_one("#after")):
-            widget.display = resolved.backend == "nccl"
-        cures.picks = tuple(_pick(name, resolved) for name in CURES)
-        cures.picked = self.profile.communication.without
-        if takes_field(self.profile, "nemo"):
-            self._note_recipes(resolved)
-        elif self._waits:
+        """Show what NCCL can do without, and what the script lists once it has answered."""
+        for cures in self.query("#cures").results(Picks):
+            cures.display = resolved.backend == "nccl"
+            cures.picks = tuple(_pick(name, resolved) for name in CURES)
+            cures.picked = self.profile.communication.without
+        if not takes_field(self.profile, "nemo") and self._waits:
             self._offer_arguments()
 
     @on(Picks.Picked)
     def _picked(self, event: Picks.Picked) -> None:
         event.stop()
         self.post_message(Chosen("communication.without", event.values))
-
-    def _note_recipes(self, resolved: Resolved) -> None:
-        options = choices.options("nemo.recipe", self.profile, self.facts, resolved) if self.facts else ()
-        asked = bool(options and options[0].note)
-        note = f"R lists {counted(len(options), 'recipe')}" + (" of this Python" if asked else "; N asks this Python")
-        if "recipes" in self.looking:
-            note = "asking NeMo …"
-        self.query_one(f"#{row_id('nemo.recipe')}", TextRow).note(note)
 
     def _offer_arguments(self) -> None:
         if "help" in self.looking:
@@ -177,7 +202,7 @@ NCCL without: features of NCCL to switch off, each to work around the error that
         self.app.push_screen(Ask("What the script takes", answers), self._take)
 
     def _help(self) -> ScriptHelp | None:
-        resolved = self._resolved(self.facts) if self.facts else None
+        resolved = self.resolved
         key = started(self.profile, resolved.preset) if resolved else ""
         return self.facts.help.get(key) if self.facts else None
 
@@ -188,14 +213,12 @@ NCCL without: features of NCCL to switch off, each to work around the error that
             return
         word = f"{flag.name}=" if flag.valued else flag.name
         self.post_message(Chosen("trainer.arguments", (*self.profile.trainer.arguments, word)))
-        row = next((row for row in self.query(TextRow) if row.field.key == "trainer.arguments"), None)
-        if row:
-            self.call_after_refresh(row.entry.focus)
+        self.call_after_refresh(self.form.go, "trainer.arguments")
 
     def action_validate(self) -> None:
         """Look into the image, and whether it sees the chosen cards."""
         self.notify(visible(f"Looking into {self.profile.container.image} …"), markup=False)
-        resolved = self._resolved(self.facts) if self.facts else None
+        resolved = self.resolved
         gpus = tuple(gpu.uuid for gpu in resolved.gpus) if resolved and resolved.device == "cuda" else ()
         self._validate(self.profile, gpus)
 
@@ -210,7 +233,7 @@ NCCL without: features of NCCL to switch off, each to work around the error that
 
     def action_ask_recipes(self) -> None:
         """Have the chosen Python asked for its recipes."""
-        resolved = self._resolved(self.facts) if self.facts else None
+        resolved = self.resolved
         if resolved and resolved.toolchain and resolved.nemo in {"recipes", "bridge"}:
             self.post_message(AskRecipes(resolved.toolchain.python, resolved.nemo))
         else:
@@ -219,7 +242,7 @@ NCCL without: features of NCCL to switch off, each to work around the error that
 
     def action_recipes(self) -> None:
         """Show the recipes to choose from."""
-        resolved = self._resolved(self.facts) if self.facts else None
+        resolved = self.resolved
         if resolved is None or self.facts is None:
             return
         found = choices.options("nemo.recipe", self.profile, self.facts, resolved)
@@ -248,8 +271,9 @@ NCCL without: features of NCCL to switch off, each to work around the error that
 def _pick(name: str, resolved: Resolved) -> Pick:
     cure = CURES[name]
     why = without_effect(cure, resolved.toolchain)
-    words = Text.assemble(f"{cure.label:<29}", (why or f"{cure.cures}; {cure.cost}", "dim"))
-    return Pick(name, words, why, f"{cure.label}: {why or f'cures {cure.cures}; {cure.cost}'}.")
+    beside: Piece = why or (f"{cure.cures}; {cure.cost}", MUTED)
+    hint = f"{cure.label}: {why or f'cures {cure.cures}; {cure.cost}'}."
+    return Pick(name, ((cure.label, 29), (beside, 0)), why, hint)
 
 
 SCREEN = Backend

@@ -1,13 +1,12 @@
 """Hardware: which cards there are, which are chosen, and why."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import ClassVar
 
-from rich.text import Text
 from textual import on
 from textual.binding import Binding, BindingType
+from textual.content import Content
 from textual.widget import Widget
-from textual.widgets import Static
 
 from tui_train.base.text import size, visible
 from tui_train.facts.gpus import all_blocked, sets
@@ -17,10 +16,14 @@ from tui_train.resolve.resolve import Resolved
 from tui_train.workflow.show import bus, doing
 
 from .messages import Chosen
-from .step import Step, row_of
+from .step import Section, Step
+from .widgets.form import Form
+from .widgets.ink import DONE, FAILED, LIVE, MUTED, OPEN, WARNING, Piece, bar, fit, heading, ink
+from .widgets.lines import Lines
 from .widgets.picks import Pick, Picks
-from .widgets.rows import row_id
-from .widgets.text_row import TextRow
+
+_VERDICTS: Mapping[str, Piece] = {"use": DONE, "spare": WARNING, "blocked": FAILED}
+_BAR = 8
 
 
 class Hardware(Step):
@@ -37,7 +40,8 @@ Mixed cards can be combined in several ways: the fastest set is chosen, S shows 
 Without an NVIDIA card everything still works, on the CPU. With cards, the CPU trains only if you choose it."""
     TITLE_OF_STEP = "Hardware"
     LIVE = True
-    KEYS = ("hardware.device", "hardware.gpus", "hardware.processes")
+    SECTIONS = (Section(title="Training", keys=("hardware.device", "hardware.processes")),)
+    MORE_KEYS = ("hardware.gpus",)
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("s", "next_set", "Next set"),
         Binding("r", "app.look", "Look again"),
@@ -52,12 +56,11 @@ Without an NVIDIA card everything still works, on the CPU. With cards, the CPU t
     def content(self) -> Sequence[Widget]:
         """Host, cards, device and processes."""
         return [
-            Static(id="host", markup=False),
+            Lines(id="host"),
             Picks(id="gpus", least="One card must stay: choose the device CPU to train without a GPU."),
-            Static(id="sets", markup=False),
-            Static(id="gaps", markup=False),
-            row_of("hardware.device"),
-            row_of("hardware.processes"),
+            Lines(id="sets"),
+            Lines(id="gaps"),
+            Form(),
         ]
 
     def refresh_rest(self, resolved: Resolved) -> None:
@@ -66,7 +69,7 @@ Without an NVIDIA card everything still works, on the CPU. With cards, the CPU t
             return
         machine = self.facts.machine
         looking = "machine" in self.looking
-        self.query_one("#host", Static).update(_host(machine, looking=looking))
+        self.query_one("#host", Lines).show(lambda width: _host(machine, width, looking=looking))
         gpus = self.query_one("#gpus", Picks)
         gpus.display = bool(machine.gpus)
         gpus.disabled = self.profile.hardware.device == "cpu"
@@ -74,23 +77,27 @@ Without an NVIDIA card everything still works, on the CPU. With cards, the CPU t
         self._draw_cards(machine)
         gpus.picked = tuple(gpu.uuid for gpu in resolved.gpus)
         self._sets = sets(machine.gpus, resolved.verdicts) if self.profile.hardware.device != "cpu" else ()
-        offered = self.query_one("#sets", Static)
+        offered = self.query_one("#sets", Lines)
         offered.display = len(self._sets) > 1
-        offered.update(_offered(self._sets, gpus.picked, {gpu.uuid: gpu.index for gpu in machine.gpus}))
+        cards = _offered(self._sets, gpus.picked, {gpu.uuid: gpu.index for gpu in machine.gpus})
+        offered.show(lambda width: [fit(line, width) for line in cards])
         if self.focused is None or not self.focused.display or self.focused.disabled:
             self.set_focus(None)
             self.focus_next()
-        self.query_one(f"#{row_id('hardware.processes')}", TextRow).note(f"= {resolved.processes} now")
-        gaps = Text("\n").join(_gap(gap.what, gap.why, gap.remedy) for gap in machine.gaps)
+        gaps = [line for gap in machine.gaps for line in _gap(gap.what, gap.why, gap.remedy)]
         if blocked := all_blocked(machine.gpus, resolved.verdicts, resolved.toolchain):
-            gaps = Text.assemble((f"! {visible(blocked)}\n", "bold"), gaps)
+            gaps.insert(0, ink(WARNING, (f" {visible(blocked)}", "b")))
         if not machine.gpus and not looking:
             hidden = any(gap.hides for gap in machine.gaps)
-            words = "No GPU can be used as it is:\n" if hidden else "No GPU was found: training runs on the CPU.\n"
-            gaps = Text.assemble((words, "bold"), gaps)
-        shown = self.query_one("#gaps", Static)
+            words = "No GPU can be used as it is:" if hidden else "No GPU was found: training runs on the CPU."
+            gaps.insert(0, ink((words, "b")))
+        shown = self.query_one("#gaps", Lines)
         shown.display = bool(gaps)
-        shown.update(gaps)
+        shown.show(lambda width: [part for line in gaps for part in line.wrap(max(8, width))])
+
+    def notes(self, resolved: Resolved) -> Mapping[str, str]:
+        """Return how many processes there are now."""
+        return {"hardware.processes": f"= {resolved.processes} now"}
 
     def watch_live(self) -> None:
         """Show what the cards do now."""
@@ -121,30 +128,34 @@ Without an NVIDIA card everything still works, on the CPU. With cards, the CPU t
         self.post_message(Chosen("hardware.gpus", event.values))
 
 
-def _host(machine: Machine, *, looking: bool) -> Text:
+def _host(machine: Machine, width: int, *, looking: bool) -> list[Content]:
     if looking and not machine.hostname:
-        return Text("Looking at this machine …")
+        return [heading("This machine", "", width), ink(("Looking at this machine …", MUTED))]
     driver = f"NVIDIA driver {machine.driver_version}" if machine.driver_version else "no NVIDIA driver"
     cuda = f", CUDA {machine.driver_cuda}" if machine.driver_cuda else ""
     memory = f"memory {size(machine.memory_available)} free of {size(machine.memory_total)}"
     shm = f"/dev/shm {size(machine.shm_free)} free"  # noqa: S108 - only reported
     processor = f"{machine.cpu_name or 'processor'}, {machine.cpu_count} cores"
-    lines = (f"{machine.hostname}   {processor}   {driver}{cuda}", f"{memory}   {shm}")
-    return Text("\n".join(visible(line) for line in lines))
+    lines = [
+        heading(visible(machine.hostname), "", width),
+        fit(ink(visible(processor), ("   ", ""), visible(f"{driver}{cuda}")), width),
+        fit(ink((f"{memory}   {shm}", MUTED)), width),
+    ]
+    return [*lines, Content(), heading("GPUs", "", width)] if machine.gpus else lines
 
 
-def _offered(offered: Sequence[CardSet], picked: Sequence[str], indices: dict[str, int]) -> Text:
+def _offered(offered: Sequence[CardSet], picked: Sequence[str], indices: dict[str, int]) -> list[Content]:
     lines = []
     for one in offered:
         taken = set(one.uuids) == set(picked)
         cards = " ".join(str(indices[uuid]) for uuid in one.uuids)
-        words = f"  {'●' if taken else '○'} {one.title}: GPU {cards}  "
-        lines.append(Text.assemble((words, "bold" if taken else ""), (one.gain, "dim")))
-    return Text("\n", overflow="ellipsis", no_wrap=True).join(lines)
+        words = (f" {one.title}: GPU {cards}  ", "b" if taken else "")
+        lines.append(ink((LIVE[0], "$primary") if taken else OPEN, words, (one.gain, MUTED)))
+    return lines
 
 
-def _gap(what: str, why: str, remedy: str) -> Text:
-    return Text.assemble((f"! {visible(what)}", "bold"), f"\n  {visible(why)}\n  {visible(remedy)}")
+def _gap(what: str, why: str, remedy: str) -> list[Content]:
+    return [ink(WARNING, (f" {visible(what)}", "b")), ink(f"  {visible(why)}"), ink((f"  {visible(remedy)}", MUTED))]
 
 
 def _holder(process: GpuProcess) -> str:
@@ -154,21 +165,28 @@ def _holder(process: GpuProcess) -> str:
 
 def _pick(gpu: Gpu, verdict: Verdict, sample: Sample | None) -> Pick:
     free = gpu.memory_free if sample is None or sample.memory_free is None else sample.memory_free
+    used = 1 - free / gpu.memory_total if gpu.memory_total and free is not None else 0.0
     memory = f"{size(free)} free of {size(gpu.memory_total)}"
-    words = Text.assemble(
-        f"{gpu.index} {visible(gpu.name) or '?':<27.27} {memory:<25} cc {gpu.compute_capability or '?':<5}",
-        (f"{verdict.kind}{', busy' if verdict.busy else ''}", "bold"),
+    name = visible(gpu.name).removeprefix("NVIDIA ") or "?"
+    words = f" {verdict.kind}{', busy' if verdict.busy else ''}"
+    cells = (
+        ((f"{gpu.index}", "b"), 3),
+        (name, 22),
+        (bar(used, _BAR), _BAR + 1),
+        (memory, 24),
+        (ink(_VERDICTS[verdict.kind], (words, "b" if verdict.kind == "use" else "")), 0),
     )
     details = [doing(sample) if sample else "", *verdict.reasons]
     details += [verdict.busy] if verdict.busy else map(_holder, gpu.processes[:3])
     details += ["shares the host's memory" if gpu.shares_memory else ""]
-    details += ["drives a display" if gpu.display_active else "", f"bus {bus(gpu)}" if gpu.pci_bus else ""]
+    details += ["drives a display" if gpu.display_active else ""]
+    details += [f"cc {gpu.compute_capability}" if gpu.compute_capability else ""]
+    details += [f"bus {bus(gpu)}" if gpu.pci_bus else ""]
     shown = ", ".join(visible(detail) for detail in details if detail)
-    if shown:
-        words.append(f"\n      {shown}", "dim")
+    below = (ink((shown, "" if verdict.kind == "blocked" else MUTED)),) if shown else ()
     reason = "; ".join(verdict.reasons) if verdict.kind == "blocked" else ""
     can = "It cannot be picked." if reason else "Space picks it or leaves it out."
-    return Pick(gpu.uuid, words, visible(reason), f"{shown}. {can}" if shown else can)
+    return Pick(gpu.uuid, cells, visible(reason), f"{shown}. {can}" if shown else can, below)
 
 
 SCREEN = Hardware

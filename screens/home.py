@@ -45,7 +45,7 @@ class Found(Message):
 class Choices(OptionList):
     """A list whose Enter stands among the keys."""
 
-    BINDINGS: ClassVar[list[BindingType]] = [Binding("enter", "select", "Open", key_display="⏎")]
+    BINDINGS: ClassVar[list[BindingType]] = [Binding("enter", "select", "Open", key_display="Enter")]
 
 
 class Home(Base):

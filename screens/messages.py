@@ -54,6 +54,15 @@ class OpenStep(Message):
         self.module = module
 
 
+class GoToStep(Message):
+    """A step is to be shown that may be open already, by its module's name."""
+
+    def __init__(self, module: str) -> None:
+        """Carry the name."""
+        super().__init__()
+        self.module = module
+
+
 class OpenRun(Message):
     """A run is to be shown."""
 

@@ -59,7 +59,7 @@ For another machine (--machine, --host) it only exports: copy the folder there.
 F2 fixes what it can of the findings at the top; an error stops the start."""
     TITLE_OF_STEP = "Preview"
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("enter", "next", "Run", key_display="⏎"),
+        Binding("enter", "next", "Run", key_display="Enter"),
         Binding("left", "file(-1)", "File", key_display="←→"),
         Binding("right", "file(1)", show=False),
         Binding("s", "save", "Save"),

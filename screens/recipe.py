@@ -1,20 +1,17 @@
 """Recipe: the model's size, the batch, the optimisation, and what is tried after an out-of-memory."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping
 from typing import Any, ClassVar
 
-from rich.text import Text
+from msgspec.structs import replace
 from textual import on, work
-from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.widget import Widget
-from textual.widgets import Static
 from textual.worker import get_current_worker
 
 from tui_train.base.errors import BadInput, TuiTrainError
 from tui_train.base.text import counted
 from tui_train.ladder.rungs import RUNGS, rung, why_not
-from tui_train.memory import summary as words
 from tui_train.memory import trace
 from tui_train.memory.predict import Prediction, effects, predict
 from tui_train.memory.trace import Counted
@@ -23,14 +20,16 @@ from tui_train.resolve.resolve import Resolved
 from tui_train.resolve.values import accumulation
 
 from .messages import Become, Chosen, Complaint
-from .step import Rows, Step
-from .widgets.bar import StepBar
+from .step import Section, Step
 from .widgets.dialogs import Ask
-from .widgets.hint import Hint
-from .widgets.keys import Keys
+from .widgets.form import Form
+from .widgets.form_lines import FormRow, Group
+from .widgets.ink import MUTED, Piece
+from .widgets.lines import Lines
+from .widgets.memory import memory_lines
 from .widgets.picks import Pick, Picks
-from .widgets.rows import Row, row_id
-from .widgets.text_row import TextRow
+
+_LADDER = "ladder"
 
 
 class Recipe(Step):
@@ -46,29 +45,32 @@ F4 tries micro batches in short real trainings and offers the fastest.
 The fallbacks are tried from top to bottom when a GPU runs out of memory: Space picks one, [ and ] move it.
 Those that change the training ask for your consent; the others keep it the same."""
     TITLE_OF_STEP = "Recipe"
-    KEYS = (
-        "recipe.layers",
-        "recipe.hidden_size",
-        "recipe.heads",
-        "recipe.sequence_length",
-        "recipe.micro_batch",
-        "recipe.global_batch",
-        "recipe.learning_rate",
-        "recipe.lr_scaling",
-        "recipe.lr_base_batch",
-        "recipe.precision",
-        "recipe.steps",
-        "recipe.checkpoint_every",
-        "recipe.activation_checkpointing",
-        "recipe.seed",
-        "ladder.rungs",
-        "ladder.consent",
+    SECTIONS = (
+        Section(
+            title="Model",
+            keys=("recipe.layers", "recipe.hidden_size", "recipe.heads", "recipe.sequence_length"),
+        ),
+        Section(title="Batch", keys=("recipe.micro_batch", "recipe.global_batch", "recipe.steps")),
+        Section(title="Learning", keys=("recipe.learning_rate", "recipe.precision")),
+        Section(
+            title="Advanced",
+            key="advanced",
+            folds=True,
+            keys=(
+                "recipe.activation_checkpointing",
+                "recipe.checkpoint_every",
+                "recipe.seed",
+                "recipe.lr_scaling",
+                "recipe.lr_base_batch",
+            ),
+        ),
+        Section(title="Out of memory", key=_LADDER, folds=True),
     )
+    MORE_KEYS = ("ladder.rungs", "ladder.consent")
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("f3", "trace", "Trace memory"),
         Binding("f4", "tune", "Tune speed"),
     ]
-    _ROWS: ClassVar[tuple[str, ...]] = KEYS[:-2]
 
     def __init__(self) -> None:
         """Begin with nothing traced."""
@@ -77,52 +79,61 @@ Those that change the training ask for your consent; the others keep it the same
         self._counted: dict[object, Counted] = {}
         self._tracing: object = None
 
-    def compose(self) -> ComposeResult:
-        """Put the lines about memory above the rows, where they stay while one types."""
-        yield StepBar(self.TITLE_OF_STEP)
-        yield Static(id="memory", markup=False)
-        yield Rows(*self.content(), id="body")
-        yield Hint()
-        yield Keys()
+    def above(self) -> Iterable[Widget]:
+        """Return the lines about memory, which stay while one types."""
+        return [Lines(id="memory")]
 
-    def content(self) -> Sequence[Widget]:
-        """The rows, then the ladder."""
-        return [
-            *self.rows(self._ROWS),
-            Static("\n  After a GPU runs out of memory, try in this order:", classes="head"),
-            Picks(id="ladder", ordered=True),
-        ]
+    def group(self, section: Section, rows: tuple[FormRow, ...], resolved: Resolved | None) -> Group:
+        """Return a section; that of the fallbacks is opened to a list."""
+        group = super().group(section, rows, resolved)
+        if section.key != _LADDER:
+            return group
+        chosen = [name for name in self.profile.ladder.rungs if name in RUNGS]
+        able = [name for name in chosen if resolved is None or not why_not(name, resolved.context)]
+        value = f"tries {counted(len(able), 'change')}" if able else "ends the run"
+        note = f"first {rung(able[0]).label}" if able else "nothing is tried"
+        hint = "What is tried in turn after a GPU runs out of memory. Space opens the list."
+        return replace(group, value=value, note=note, hint=hint)
 
-    def refresh_rest(self, resolved: Resolved) -> None:
-        """Show what follows from the values, and the ladder."""
+    def notes(self, resolved: Resolved) -> Mapping[str, str]:
+        """Return what follows from the values."""
         recipe, world = resolved.settled.recipe, resolved.copies
         one = ("process", "processes") if world == resolved.world_size else ("copy", "copies")
         processes = counted(world, *one)
-        for name, held in resolved.values.items():
-            row = self.query(f"#{row_id(f'recipe.{name}')}")
-            if row:
-                row.first(Row).in_force(held)
+        notes = {"recipe.lr_base_batch": "" if recipe.lr_base_batch else "same as the global batch"}
         if recipe.global_batch and recipe.micro_batch:
             steps = accumulation(resolved.settled, world)
             divided = f"= {recipe.micro_batch} x accumulation {steps} x {processes}"
-            self._row("recipe.global_batch").note(divided if steps else f"does not divide ({processes})")
-        self._row("recipe.lr_base_batch").note("" if recipe.lr_base_batch else "same as the global batch")
+            notes["recipe.global_batch"] = divided if steps else f"does not divide ({processes})"
         rate = batch.learning_rate(recipe)
         if rate is not None and rate != recipe.learning_rate:
-            self._row("recipe.learning_rate").note(f"scaled to {rate:.3g}")
-        self._show_memory(resolved)
-        picks = self.query_one("#ladder", Picks)
-        chosen = [name for name in self.profile.ladder.rungs if name in RUNGS]
-        rest = [name for name in RUNGS if name not in chosen]
-        if set(chosen) != set(picks.picked) or not picks.picks:
-            order = (*chosen, *rest)
-        else:
-            order = tuple(pick.value for pick in picks.picks)
-        picks.picks = tuple(_pick(name, resolved) for name in order)
-        picks.picked = tuple(chosen)
+            notes["recipe.learning_rate"] = f"scaled to {rate:.3g}"
+        return notes
 
-    def _row(self, key: str) -> TextRow:
-        return self.query_one(f"#{row_id(key)}", TextRow)
+    def refresh_rest(self, resolved: Resolved) -> None:
+        """Show the memory, and the ladder where it is open."""
+        self._show_memory(resolved)
+        for picks in self.query("#ladder").results(Picks):
+            chosen = [name for name in self.profile.ladder.rungs if name in RUNGS]
+            rest = [name for name in RUNGS if name not in chosen]
+            if set(chosen) != set(picks.picked) or not picks.picks:
+                order = (*chosen, *rest)
+            else:
+                order = tuple(pick.value for pick in picks.picks)
+            picks.picks = tuple(_pick(name, resolved) for name in order)
+            picks.picked = tuple(chosen)
+
+    @on(Form.Folded)
+    async def _folded(self, event: Form.Folded) -> None:
+        event.stop()
+        if event.key != _LADDER:
+            return
+        if event.unfolded:
+            await self.query_one("#body").mount(Picks(id="ladder", ordered=True))
+            self.update()
+            self.query_one("#ladder").scroll_visible(animate=False)
+        else:
+            await self.query("#ladder").remove()
 
     def _show_memory(self, resolved: Resolved) -> None:
         if self.facts is None:
@@ -130,12 +141,10 @@ Those that change the training ask for your consent; the others keep it the same
         self._prediction = found = predict(self.facts, resolved)
         changes = effects(self.facts, resolved)
         counted = self._counted.get(found.asked)
-        lines = (
-            words.first_line(found),
-            words.second_line(found, changes, counted, busy=self._tracing == found.asked, width=self.size.width - 2),
+        busy = self._tracing is not None and self._tracing == found.asked
+        self.query_one("#memory", Lines).show(
+            lambda width: memory_lines(found, changes, counted, busy=busy, width=width)
         )
-        style = "bold" if found.band == "will not fit" else ""
-        self.query_one("#memory", Static).update(Text("\n".join(lines), style, no_wrap=True, overflow="ellipsis"))
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
         """Tracing and trials run here, and say nothing of another machine."""
@@ -158,7 +167,7 @@ Those that change the training ask for your consent; the others keep it the same
             return
         if self._refused():
             return
-        resolved = self._resolved(self.facts) if self.facts else None
+        resolved = self.resolved
         asked = self._prediction.asked if self._prediction else None
         if resolved is None or resolved.toolchain is None or asked is None or asked.model is None or asked.how is None:
             why = self._prediction.why_not if self._prediction else ""
@@ -174,7 +183,7 @@ Those that change the training ask for your consent; the others keep it the same
 
     def action_tune(self) -> None:
         """Open the trials, where they can be made."""
-        resolved = self._resolved(self.facts) if self.facts else None
+        resolved = self.resolved
         if self.facts is None or resolved is None or self._refused():
             return
         from tui_train.tune.space import space
@@ -238,11 +247,9 @@ Those that change the training ask for your consent; the others keep it the same
 def _pick(name: str, resolved: Resolved) -> Pick:
     found = rung(name)
     reason = why_not(name, resolved.context)
+    beside: Piece = reason or (found.cost, MUTED)
     return Pick(
-        name,
-        Text.assemble(f"{found.label:<26}", (reason or found.cost, "dim")),
-        reason,
-        f"{found.label}: {reason or found.cost}. [ and ] move it.",
+        name, ((found.label, 26), (beside, 0)), reason, f"{found.label}: {reason or found.cost}. [ and ] move it."
     )
 
 

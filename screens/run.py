@@ -95,7 +95,7 @@ Of any size, and all of it. The line below it says where you are.
         Binding("p", "plot", "Plot"),
         Binding("a", "attempt", "Log of another attempt", show=False),
         Binding("o", "rank", "Lines of one rank", show=False),
-        Binding("escape", "home", "Home", key_display="esc"),
+        Binding("escape", "home", "Home", key_display="Esc"),
     ]
 
     LIVE = True

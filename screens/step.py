@@ -1,14 +1,14 @@
-"""What the steps share: the line at the top, the hint at the bottom, moving between rows and between steps."""
+"""What the steps share: the rail, the form, the hint and the keys, and moving between rows and between steps."""
 
-from collections.abc import Sequence
-from itertools import pairwise
+from collections.abc import Iterable, Mapping, Sequence
 from typing import ClassVar
 
 from rich.text import Text
 from textual import on
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
-from textual.containers import VerticalScroll
+from textual.containers import Horizontal, VerticalScroll
+from textual.content import Content
 from textual.reactive import reactive
 from textual.widget import Widget
 
@@ -27,36 +27,38 @@ from . import STEPS
 from .base import Base
 from .messages import ApplyFix, OpenStep
 from .widgets.bar import StepBar
+from .widgets.form import Form
+from .widgets.form_lines import FormRow, Group
 from .widgets.hint import Hint
+from .widgets.ink import KEY, ink
 from .widgets.keys import Keys
 from .widgets.picks import Picks
-from .widgets.rows import ChoiceRow, Row
-from .widgets.text_row import TextRow, Unread
+from .widgets.side import Side
 
-_TALL = frozenset(
-    {"hardware.device", "trainer.kind", "trainer.launcher", "trainer.strategy", "trainer.python", "trainer.preset"}
-)
-
-
-def row_of(key: str) -> Row:
-    """Return a new row for a field: choices where it has them, else text."""
-    row = fields.field(key)
-    tall = key in _TALL
-    return ChoiceRow(row, tall=tall) if tall or row.options or row.kind == "switch" else TextRow(row)
+_FIX = "  F2 fixes it."
 
 
 class Rows(VerticalScroll, can_focus=False, inherit_bindings=False):
     """A form that scrolls with the focus and leaves the arrow keys to the screen."""
 
 
+class Section(Group, frozen=True, kw_only=True):
+    """A group of a step's form, by the keys of its fields."""
+
+    keys: tuple[str, ...] = ()
+
+
 class Step(Base):
-    """A step that shows the profile in rows and posts what is changed."""
+    """A step that shows the profile in a form and posts what is changed."""
 
     TITLE_OF_STEP: ClassVar[str] = ""
-    KEYS: ClassVar[tuple[str, ...]] = ()
+    SECTIONS: ClassVar[tuple[Section, ...]] = ()
+    # Fields that always show what each of their values is.
+    STAND_OPEN: ClassVar[frozenset[str]] = frozenset()
+    MORE_KEYS: ClassVar[tuple[str, ...]] = ()  # fields of this step that are not in its form
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("enter", "next", "Next", key_display="⏎"),
-        Binding("escape", "app.back", "Back", key_display="esc"),
+        Binding("enter", "next", "Next", key_display="Enter"),
+        Binding("escape", "app.back", "Back", key_display="Esc"),
         Binding("f2", "fix", "Fix it"),
         Binding("ctrl+z", "app.undo", "Undo", show=False),
     ]
@@ -71,45 +73,44 @@ class Step(Base):
         super().__init__()
         self._found: tuple[Finding, ...] = ()
         self._stale = False
-        self._after: dict[str, str] = {}  # fields, and the one above each, the last first
         self._ready = False  # there are rows to fill: Textual says so only after the first picture
 
     def compose(self) -> ComposeResult:
-        """Put the step's content between the bar, the hint and the keys."""
+        """Put the step's content between the rail, the hint and the keys."""
         yield StepBar(self.TITLE_OF_STEP)
-        yield Rows(*self.content(), id="body")
+        yield from self.above()
+        with Horizontal(id="middle"):
+            yield Rows(*self.content(), id="body")
+            yield Side()
         yield Hint()
         yield Keys()
 
+    def above(self) -> Iterable[Widget]:
+        """Return what stays above the form while it scrolls."""
+        return ()
+
     def content(self) -> Sequence[Widget]:
-        """Return the step's widgets: by default a row for each key."""
-        return self.rows(self.KEYS)
+        """Return the step's widgets: by default its form."""
+        return [Form()]
 
-    def rows(self, keys: Sequence[str]) -> list[Widget]:
-        """Return the first field's row, and those that apply: the others are mounted, each after one, once they do."""
-        resolved = self._resolved(self.facts) if self.facts else None
-        self._after.update(pairwise(reversed(keys)))
-        return [row_of(key) for key in keys if key == keys[0] or choices.applies(key, self.profile, resolved)]
-
-    def _mount_rows(self, resolved: Resolved | None) -> None:
-        """Mount the rows that apply by now."""
-        there = {row.field.key: row for row in self.query(Row)}
-        for key in reversed(self._after):
-            if key not in there and choices.applies(key, self.profile, resolved):
-                before = self._after[key]
-                while before not in there:
-                    before = self._after[before]
-                there[key] = row_of(key)
-                self.query_one("#body").mount(there[key], after=there[before])
+    @classmethod
+    def keys(cls) -> tuple[str, ...]:
+        """Return all fields of this step."""
+        return (*(key for section in cls.SECTIONS for key in section.keys), *cls.MORE_KEYS)
 
     def on_mount(self) -> None:
-        """Fill the rows."""
+        """Fill the form."""
         self._ready = True
         self.fill()
 
     def fill(self) -> None:
         """Show the profile and the facts for the first time."""
         self.update()
+
+    @property
+    def form(self) -> Form:
+        """The form."""
+        return self.query_one(Form)
 
     @property
     def next_module(self) -> str:
@@ -146,29 +147,87 @@ class Step(Base):
         if not self._ready or self.facts is None:
             return
         self._found = check(self.profile, self.facts)
-        resolved = self._resolved(self.facts)
-        self._mount_rows(resolved)
-        for row in self.query(Row):
-            key = row.field.key
-            row.display = choices.applies(key, self.profile, resolved)
-            options = choices.options(key, self.profile, self.facts, resolved) if resolved else ()
-            row.show(fields.get(self.profile, key), options, reach.why_not(key, self.profile, resolved))
+        resolved = self.resolved
+        self.form.show(tuple(self._groups(resolved)))
         if resolved:
             self.refresh_rest(resolved)
-        self.mark()
+            self.query_one(Side).show(self.profile, self.facts, resolved, self._found)
+        self.hint()
+        self.refresh_bindings()
 
-    def _resolved(self, facts: Facts) -> Resolved | None:
+    @property
+    def resolved(self) -> Resolved | None:
+        """What follows from the profile and the facts; None where that cannot be said."""
+        if self.facts is None:
+            return None
         try:
-            return resolve(self.profile, facts)
+            return resolve(self.profile, self.facts)
         except BadInput:
             return None
 
+    # The form
+
+    def _groups(self, resolved: Resolved | None) -> Iterable[Group]:
+        notes = self.notes(resolved) if resolved else {}
+        wrong = {finding.key: finding for finding in reversed(self.findings()) if finding.level == "error"}
+        for section in self.SECTIONS:
+            rows = tuple(
+                self._row(key, resolved, notes.get(key, ""), wrong.get(key))
+                for key in section.keys
+                if choices.applies(key, self.profile, resolved)
+            )
+            if rows or section.folds:
+                yield self.group(section, rows, resolved)
+
+    def group(self, section: Section, rows: tuple[FormRow, ...], resolved: Resolved | None) -> Group:
+        """Return a section with its rows; a folded one says how many of its values were chosen."""
+        del resolved
+        chosen = set(fields.chosen(self.profile))
+        changed = sum(row.key in chosen for row in rows)
+        value = f"{changed} of {len(rows)} set" if section.folds and rows else ""
+        note = section.note or (", ".join(row.field.label.lower() for row in rows) if section.folds else "")
+        hint = section.hint or "Settings that are seldom needed. Space opens and closes them."
+        return Group(
+            title=section.title, rows=rows, note=note, folds=section.folds, value=value, key=section.key, hint=hint
+        )
+
+    def _row(self, key: str, resolved: Resolved | None, note: str, finding: Finding | None) -> FormRow:
+        field = fields.field(key)
+        options = choices.options(key, self.profile, self.facts, resolved) if resolved and self.facts else ()
+        held = resolved.values.get(key.removeprefix("recipe.")) if resolved and key.startswith("recipe.") else None
+        source = held.source if held else ""
+        words = (held.words or fields.show(held.value) or "not set") if held and held.source else ""
+        help_text = field.help
+        if options:
+            help_text = " ".join(filter(None, [help_text, f"Not set: {visible(source)}." if source else ""]))
+        fix = finding.change.title if finding and finding.change else ""
+        return FormRow(
+            field=field,
+            value=fields.get(self.profile, key),
+            options=options,
+            reason=reach.why_not(key, self.profile, resolved),
+            held=visible(words),
+            note=visible(note or ("" if options else source)),
+            wrong=visible(finding.message) if finding else "",
+            fix=visible(fix),
+            hint=visible(f"{finding.message}. {finding.remedy}{_FIX if fix else ''}" if finding else help_text),
+            stands_open=key in self.STAND_OPEN,
+        )
+
+    def notes(self, resolved: Resolved) -> Mapping[str, str]:
+        """Return what stands beside values, by key."""
+        del resolved
+        return {}
+
     def refresh_rest(self, resolved: Resolved) -> None:
-        """Show what a step has besides its rows."""
+        """Show what a step has besides its form."""
+
+    # What is wrong
 
     def findings(self) -> tuple[Finding, ...]:
         """Return what is wrong with this step's fields, as far as it is known."""
-        return tuple(finding for finding in self._found if finding.key in self.KEYS and not self._unknown(finding))
+        mine = self.keys()
+        return tuple(finding for finding in self._found if finding.key in mine and not self._unknown(finding))
 
     def _unknown(self, finding: Finding) -> bool:
         part = {
@@ -179,49 +238,33 @@ class Step(Base):
         }
         return part.get(finding.key) in self.looking
 
-    def _said(self) -> tuple[Finding, ...]:
+    def _shown_findings(self) -> tuple[Finding, ...]:
         """Return the step's findings, and one that keeps every step from being shown in full."""
-        elsewhere = set() if "trainer.preset" in self.KEYS else {"trainer.preset"}
+        elsewhere = set() if "trainer.preset" in self.keys() else {"trainer.preset"}
         return (*self.findings(), *(finding for finding in self._found if finding.key in elsewhere))
 
-    def mark(self) -> None:
-        """Mark the rows that something is wrong with, and say it."""
-        wrong = {finding.key: finding for finding in reversed(self.findings()) if finding.level == "error"}
-        for row in self.query(Row):
-            finding = wrong.get(row.field.key)
-            if finding:
-                row.wrong = f"{finding.message}. {finding.remedy}"
-            elif not isinstance(row, TextRow) or not row.unread:
-                row.wrong = ""
-        self.hint()
-        self.refresh_bindings()
-
     def hint(self) -> None:
-        """Show the focused row's help, or what is wrong; else the first finding of this step."""
-        focused = self.focused_row()
-        said = focused.hint if focused else self.focused.hint if isinstance(self.focused, Picks) else ""
-        text = Text(visible(said), "bold" if focused and focused.wrong else "")
-        if not (focused and focused.wrong):
-            for finding in self._said()[:1]:
-                mark = "!" if finding.level == "error" else "·"
-                more = "  F2 fixes it." if finding.change else ""
-                text = Text(f"{mark} {finding.message}. {finding.remedy}{more}", "bold")
-        elif self.fixable():
-            text.append("  F2 fixes it.")
-        self.query_one(Hint).say(text)
-
-    def focused_row(self) -> Row | None:
-        """Return the row in which the focus is."""
-        at = self.focused
-        while at is not None and not isinstance(at, Row):
-            at = at.parent if isinstance(at.parent, Widget) else None
-        return at
+        """Show the focused row's help, or what is wrong with it; else the first finding of this step."""
+        form = next(iter(self.query(Form)), None)
+        in_form = form is not None and (form.has_focus or form.entry.has_focus)
+        if in_form and form is not None and form.wrong:
+            self.query_one(Hint).say(ink((visible(form.hint), "")))
+            return
+        found = self._shown_findings()
+        if found:
+            finding = found[0]
+            mark = ("✗", "$error") if finding.forbids else ("!", "$warning")
+            fix = ink("  ", ("F2", KEY), " fixes it.") if finding.change else Content()
+            self.query_one(Hint).say(ink(mark, f" {visible(finding.message)}. {visible(finding.remedy)}", fix))
+            return
+        words = form.hint if in_form and form else self.focused.hint if isinstance(self.focused, Picks) else ""
+        self.query_one(Hint).say(Content(visible(words)))
 
     def fixable(self) -> Finding | None:
         """Return the finding that F2 fixes: the focused row's, or the first that has a change."""
-        found = [finding for finding in self._said() if finding.change]
-        row = self.focused_row()
-        mine = [finding for finding in found if row and finding.key == row.field.key]
+        found = [finding for finding in self._shown_findings() if finding.change]
+        form = next(iter(self.query(Form)), None)
+        mine = [finding for finding in found if form and finding.key == form.cursor]
         return next(iter((*mine, *found)), None)
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
@@ -237,15 +280,15 @@ class Step(Base):
 
     def action_next(self) -> None:
         """Go to the next step, or to what is wrong here."""
-        unread = next((row for row in self.query(TextRow) if row.unread and row.display), None)
         wrong = next((finding for finding in self.findings() if finding.forbids), None)
-        if unread is None and wrong is None:
+        form = self.form
+        if not form.unread and wrong is None:
             self.post_message(OpenStep(self.next_module))
             return
         self.app.bell()
-        row = unread or next((found for found in self.query(Row) if wrong and found.field.key == wrong.key), None)
-        if row:
-            (row.entry if isinstance(row, TextRow) else row).focus()
+        key = form.unread or (wrong.key if wrong else "")
+        if any(row.key == key for row in form.rows):
+            form.go(key)
         elif wrong:
             self.notify(visible(f"{wrong.message}. {wrong.remedy}"), severity="error", markup=False)
 
@@ -255,20 +298,17 @@ class Step(Base):
         self.refresh_bindings()
 
     @on(Picks.Moved)
-    def _moved(self, event: Picks.Moved) -> None:
+    @on(Form.Moved)
+    def _moved(self, event: Picks.Moved | Form.Moved) -> None:
         event.stop()
         self.hint()
-
-    @on(Unread)
-    def _unread(self, event: Unread) -> None:
-        event.stop()
-        self.mark()
+        self.refresh_bindings()
 
     def help_text(self) -> Text:
         """Return what F1 shows: the step, then its fields."""
         text = Text(f"{self.about()}\n")
-        resolved = self._resolved(self.facts) if self.facts else None
-        for key in self.KEYS:
+        resolved = self.resolved
+        for key in self.keys():
             row = fields.field(key)
             if choices.applies(key, self.profile, resolved):
                 text.append(f"\n{row.label}", "bold").append(f"  ({key})\n  {row.help}\n")

@@ -38,8 +38,8 @@ checkpointing. The global batch stays, so the training learns the same.
 P tries bf16 as well, which changes what is learned a little.
 Enter takes the change to the fastest; Ctrl+Z takes it back. Esc ends the trial under way and goes back."""
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("enter", "next", "Next", key_display="⏎"),
-        Binding("escape", "app.back", "Back", key_display="esc"),
+        Binding("enter", "next", "Next", key_display="Enter"),
+        Binding("escape", "app.back", "Back", key_display="Esc"),
         Binding("p", "precision", "Also bf16"),
     ]
 

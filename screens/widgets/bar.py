@@ -1,13 +1,19 @@
-"""The line at the top: which program, which step."""
+"""The line at the top: which program, and which of its steps; or, off the way, the path to where one is."""
 
-from rich.text import Text
+from textual import events
+from textual.content import Content
 from textual.widget import Widget
 
 from .. import STEPS
 from ..looking import Looking
+from ..messages import GoToStep
+from .ink import DONE, LIVE, MUTED, OPEN, RULE, fit, ink
 
 # So that all steps have room beside it.
-_MOST = 17
+_MOST = 14
+_ALL_NAMES = 78  # cells in which every step has its name
+_LONG_RULES = 92
+_CURRENT = "b reverse $primary"
 
 
 def _short(name: str) -> str:
@@ -17,26 +23,56 @@ def _short(name: str) -> str:
 
 
 class StepBar(Widget):
-    """Shows all steps in order, the present one marked; without a step, a title."""
+    """Shows all steps in order, the present one marked; without a step, a title, and at the right what is true of it."""
 
     def __init__(self, step: str = "", title: str = "") -> None:
         """Mark a step, or show a title."""
         super().__init__()
         self.step = step
         self.title = title
+        self._aside: Content = Content()
+        self._spans: list[tuple[int, int, str]] = []
 
-    def render(self) -> Text:
+    def say(self, aside: Content) -> None:
+        """Show something at the right, beside a title."""
+        if not aside.is_same(self._aside):
+            self._aside = aside
+            self.refresh()
+
+    def render(self) -> Content:
         """Draw the line."""
-        words = Text(" ", "bold", no_wrap=True, overflow="ellipsis")
         elsewhere = self.app.elsewhere if isinstance(self.app, Looking) else ""
-        words.append(f"for {_short(elsewhere)}" if elsewhere else "tui-train", "reverse" if elsewhere else "")
-        words.append("  ")
+        name = ink((f"for {_short(elsewhere)}", "b reverse")) if elsewhere else ink(("tui-train", "b"))
+        width = self.content_size.width
         if self.title:
-            return words.append(self.title)
-        for number, step in enumerate(STEPS, start=1):
-            here = step.title == self.step
-            words.append(
-                f"[{number} {step.title}]" if here else f" {number} {step.title} ", "bold reverse" if here else "dim"
-            )
-            words.append("›" if number < len(STEPS) else "", "dim")
-        return words
+            left = ink(name, "  ", (f" {self.title} ", _CURRENT))
+            aside = fit(self._aside, max(0, width - left.cell_length - 2))
+            return ink(left, " " * max(1, width - left.cell_length - aside.cell_length), aside)
+        return fit(self._steps(name, width), width)
+
+    def _steps(self, name: Content, width: int) -> Content:
+        line = ink(name, "  ")
+        self._spans = []
+        numbers = {step.title: number for number, step in enumerate(STEPS, start=1)}
+        here = numbers[self.step]
+        for step, number in zip(STEPS, numbers.values(), strict=True):
+            named = width >= _ALL_NAMES or number == here
+            words = f"{number} {step.title}" if named else f"{number}"
+            start = line.cell_length
+            if number == here:
+                line += ink((f" {LIVE[0]} {words} ", _CURRENT))
+            elif number < here:
+                line += ink(DONE, f" {words}")
+            else:
+                line += ink(OPEN, (f" {words}", MUTED))
+            self._spans.append((start, line.cell_length, step.module))
+            if number < len(STEPS):
+                line += ink((" ── " if width >= _LONG_RULES else " ─ ", RULE))
+        return line
+
+    def on_click(self, event: events.Click) -> None:
+        """Go to the step that is clicked."""
+        at = event.x - self.styles.padding.left
+        module = next((module for start, end, module in self._spans if start <= at < end), "")
+        if module and not self.title:
+            self.post_message(GoToStep(module))

@@ -64,7 +64,7 @@ class Help(ModalScreen[None]):
     """Explains a screen: what it is for, its fields, its keys."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("escape,q,f1,question_mark,enter", "dismiss(None)", "Close", key_display="esc"),
+        Binding("escape,q,f1,question_mark,enter", "dismiss(None)", "Close", key_display="Esc"),
     ]
 
     def __init__(self, text: Text) -> None:

@@ -1,14 +1,17 @@
 """The line at the bottom: the keys that work now, the screen's main ones first; a click on one presses it."""
 
 from rich.cells import cell_len
-from rich.text import Text
 from textual import events
 from textual.binding import Binding
+from textual.content import Content
 from textual.widget import Widget
+
+from .ink import KEY, ink
 
 _HELP = "f1"
 _FIRST = ("enter", "escape", "f2", "left", "space")
 _LAST = (_HELP, "ctrl+p", "q")
+_BETWEEN = "   "
 _MENU = Binding("ctrl+p", "app.command_palette", "Menu", key_display="^p")
 
 
@@ -18,7 +21,7 @@ class Keys(Widget):
     def __init__(self) -> None:
         """Begin with nothing drawn."""
         super().__init__()
-        self._words = Text()
+        self._words = Content()
         self._spans: list[tuple[int, int, str]] = []
 
     def on_mount(self) -> None:
@@ -28,17 +31,17 @@ class Keys(Widget):
 
     def _look(self) -> None:
         """Find the keys and words; the signal comes far more often than they change."""
-        words = Text(no_wrap=True, overflow="ellipsis")
+        words = Content()
         self._spans = []
         for binding in self._fitting():
-            start = len(words)
-            words.append(f" {self.app.get_key_display(binding)} ", "bold reverse").append(f"{binding.description} ")
-            self._spans.append((start, len(words), binding.key))
-        if words != self._words:
+            start = words.cell_length
+            words += ink((self.app.get_key_display(binding), KEY), f" {binding.description}{_BETWEEN}")
+            self._spans.append((start, words.cell_length - len(_BETWEEN), binding.key))
+        if not words.is_same(self._words):
             self._words = words
             self.refresh()
 
-    def render(self) -> Text:
+    def render(self) -> Content:
         """Draw them."""
         return self._words
 
@@ -48,15 +51,17 @@ class Keys(Widget):
 
     def on_click(self, event: events.Click) -> None:
         """Press the clicked key."""
+        at = event.x - self.styles.padding.left
         for start, end, key in self._spans:
-            if start <= event.x < end:
+            if start <= at < end:
                 self.app.simulate_key(key)
 
     def _fitting(self) -> list[Binding]:
         """Return what fits whole: where not all do, the last are left out, and F1 stays, which explains the rest."""
-        shown, room = self._shown(), self.size.width or self.app.size.width
+        shown, room = self._shown(), (self.content_size.width or self.app.size.width - 2) + len(_BETWEEN)
         widths = {
-            binding.key: cell_len(f" {self.app.get_key_display(binding)} {binding.description} ") for binding in shown
+            binding.key: cell_len(f"{self.app.get_key_display(binding)} {binding.description}{_BETWEEN}")
+            for binding in shown
         }
         order = sorted(shown, key=lambda binding: binding.key != _HELP)
         kept: set[str] = set()

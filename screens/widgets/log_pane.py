@@ -40,7 +40,7 @@ class LogPane(Vertical):
         Binding("n", "again(False)", "Next line that matches", show=False),
         Binding("N", "again(True)", "Line above that matches", show=False),
         Binding("f", "ask('filter')", "Show matching lines only", show=False, priority=True),
-        Binding("escape", "back", "Back", key_display="esc"),
+        Binding("escape", "back", "Back", key_display="Esc"),
     ]
 
     def __init__(self, *, id: str) -> None:  # noqa: A002 - Textual's name for it

@@ -2,24 +2,35 @@
 
 from typing import ClassVar, NamedTuple
 
-from rich.text import Text
 from textual import events
 from textual.binding import Binding, BindingType
+from textual.content import Content
 from textual.geometry import Region
 from textual.message import Message
 from textual.reactive import reactive
 from textual.widget import Widget
 
-from .cut import lines_at_word
+from .ink import FAILED, Ink, columns, ink
+
+_BAR = "▌"
+_PICKED = ink(("[x]", "b $primary"))
+_OPEN = ink(("[ ]", "$muted"))
+_NEVER = ink(" ", FAILED, " ")
 
 
 class Pick(NamedTuple):
-    """A value, its words, why it cannot be picked (empty: it can), and what the hint line says of it."""
+    """A value, its cells, why it cannot be picked (empty: it can), what the hint says of it, and lines below it."""
 
     value: str
-    words: Text
+    cells: tuple[tuple[Ink, int], ...]
     reason: str = ""
     hint: str = ""
+    below: tuple[Content, ...] = ()
+
+    @property
+    def height(self) -> int:
+        """The lines that it takes."""
+        return 1 + len(self.below)
 
 
 class Picks(Widget, can_focus=True):
@@ -78,20 +89,27 @@ class Picks(Widget, can_focus=True):
         del parameters
         return action != "shift" or self.ordered
 
-    def render(self) -> Text:
-        """Draw a line for each value."""
-        lines = []
-        for position, (value, words, reason, _) in enumerate(self.picks):
+    def render(self) -> Content:
+        """Draw a line for each value, and those below it."""
+        lines: list[Content] = []
+        width = self.size.width
+        for position, pick in enumerate(self.picks):
             here = self.has_focus and position == self.cursor
-            box = "[x]" if value in self.picked else " ✗ " if reason else "[ ]"
-            style = "bold" if here else "dim" if reason else ""
-            lines.append(Text.assemble((f"{'›' if here else ' '} {box} ", style), words, style=style))
-        return lines_at_word(Text("\n").join(lines), self.size.width)
+            picked = pick.value in self.picked
+            box = _PICKED if picked else _NEVER if pick.reason else _OPEN
+            style = "$muted" if pick.reason and not picked else "b" if picked else ""
+            line = columns(width - 6, *pick.cells)
+            drawn = [ink(box, " ", line.stylize_before(style)), *(ink("    ", below) for below in pick.below)]
+            for text in drawn:
+                cut = columns(width - 2, (text, 0))
+                mark = ink((_BAR, "$primary")) if here else ink(" ")
+                lines.append(ink(mark, cut, " ").stylize_before("$here") if here else ink(mark, cut))
+        return Content("\n").join(lines)
 
     def get_content_height(self, container: object, viewport: object, width: int) -> int:
-        """A line for each value, or for each line of its words."""
+        """The lines of all values."""
         del container, viewport, width
-        return sum(str(words).count("\n") + 1 for _, words, *_ in self.picks) or 1
+        return sum(pick.height for pick in self.picks) or 1
 
     def watch_has_focus(self, focused: bool) -> None:
         """Draw the marker again."""
@@ -99,14 +117,14 @@ class Picks(Widget, can_focus=True):
         self.refresh()
 
     def _lines(self, position: int) -> Region:
-        heights = [str(words).count("\n") + 1 for _, words, *_ in self.picks]
-        return Region(0, sum(heights[:position]), self.size.width, heights[position])
+        above = sum(pick.height for pick in self.picks[:position])
+        return Region(0, above, self.size.width, self.picks[position].height)
 
     def action_pick(self) -> None:
         """Pick the line, or put it back."""
         if not self.picks:
             return
-        value, _, reason, _ = self.picks[self.cursor]
+        value, reason = self.picks[self.cursor].value, self.picks[self.cursor].reason
         if reason and value not in self.picked:
             self.app.bell()
             return
@@ -116,7 +134,7 @@ class Picks(Widget, can_focus=True):
             self.app.bell()
             self.post_message(self.Moved())
             return
-        self._post(tuple(found for found, *_ in self.picks if found in wanted))
+        self._post(tuple(pick.value for pick in self.picks if pick.value in wanted))
 
     def action_move(self, by: int) -> None:
         """Move to the next line, or out of the list."""
@@ -134,7 +152,7 @@ class Picks(Widget, can_focus=True):
         if not 0 <= target < len(self.picks):
             self.app.bell()
             return
-        order = [value for value, *_ in self.picks]
+        order = [pick.value for pick in self.picks]
         order[self.cursor], order[target] = order[target], order[self.cursor]
         lines = {pick[0]: pick for pick in self.picks}
         self.picks = tuple(lines[value] for value in order)
@@ -143,8 +161,10 @@ class Picks(Widget, can_focus=True):
 
     def on_click(self, event: events.Click) -> None:
         """Pick the clicked line."""
-        if 0 <= event.y < len(self.picks):
-            self.cursor = event.y
+        tops = [self._lines(position) for position in range(len(self.picks))]
+        at = next((position for position, region in enumerate(tops) if region.y <= event.y < region.bottom), None)
+        if at is not None:
+            self.cursor = at
             self.action_pick()
 
     def _post(self, values: tuple[str, ...]) -> None:

@@ -49,6 +49,11 @@ def last_profile() -> Path:
     return platformdirs.user_state_path(_NAME) / "last.toml"
 
 
+def theme_file() -> Path:
+    """Return the file that keeps the name of the chosen colours, which may not exist."""
+    return platformdirs.user_state_path(_NAME) / "theme"
+
+
 def images_folder() -> Path:
     """Return the folder that keeps what images were found to hold, which may not exist yet."""
     return platformdirs.user_cache_path(_NAME) / "images"

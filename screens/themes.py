@@ -1,0 +1,109 @@
+"""The colours: a dark, a light and a plain theme, which takes the terminal's own sixteen and does without any.
+
+Each colour means one thing: $primary you (focus, keys), $live the machine at work, $success, $warning and $error what
+they say. $muted, $rule and $field are for text alone: in plain they are attributes. What colour says a mark says too.
+"""
+
+import os
+from typing import Final
+
+from textual.app import App
+from textual.theme import Theme
+
+DARK: Final = "dark"
+LIGHT: Final = "light"
+PLAIN: Final = "plain"
+
+THEMES: Final = (
+    Theme(
+        DARK,
+        primary="#b7a5ff",
+        secondary="#54cdd6",
+        success="#8bd17c",
+        warning="#f0be5e",
+        error="#ff7d75",
+        accent="#b7a5ff",
+        foreground="#dfe3ec",
+        background="#12141b",
+        surface="#191c26",
+        panel="#1d2130",
+        variables={
+            "live": "#54cdd6",
+            "muted": "#9299ad",
+            "rule": "#3a4156",
+            "field": "on #232839",
+            "line": "#3a4156",
+            "ground": "#232839",
+            "focus": "#2b2850",
+            "here": "on #2b2850",
+            "bad": "#2b1d26",
+        },
+    ),
+    Theme(
+        LIGHT,
+        primary="#5b35c8",
+        secondary="#006d7a",
+        success="#2b7320",
+        warning="#8a5a00",
+        error="#b9262b",
+        accent="#5b35c8",
+        foreground="#20242e",
+        background="#fafaf7",
+        surface="#f1f1ed",
+        panel="#e8e8e6",
+        dark=False,
+        variables={
+            "live": "#006d7a",
+            "muted": "#5d6474",
+            "rule": "#b4b7bf",
+            "field": "on #ebebef",
+            "line": "#b4b7bf",
+            "ground": "#ebebef",
+            "focus": "#e4dcff",
+            "here": "on #e4dcff",
+            "bad": "#fbe9e8",
+        },
+    ),
+    Theme(
+        PLAIN,
+        ansi=True,
+        primary="ansi_magenta",
+        secondary="ansi_cyan",
+        success="ansi_green",
+        warning="ansi_yellow",
+        error="ansi_red",
+        accent="ansi_magenta",
+        foreground="ansi_default",
+        background="ansi_default",
+        surface="ansi_default",
+        panel="ansi_default",
+        variables={
+            "live": "ansi_cyan",
+            "muted": "dim",
+            "rule": "dim",
+            "field": "underline",
+            "line": "ansi_default",
+            "ground": "ansi_default",
+            "focus": "ansi_default",
+            "here": "bold",
+            "bad": "ansi_default",
+            "ansi-background": "ansi_black",
+            "ansi-foreground": "ansi_white",
+        },
+    ),
+)
+NAMES: Final = tuple(theme.name for theme in THEMES)
+
+
+def without_colour() -> bool:
+    """Tell whether the terminal is to be written to without true colour: NO_COLOR is set, or it has few colours."""
+    return "NO_COLOR" in os.environ or os.environ.get("TERM", "") in {"linux", "vt100", "vt220", "ansi"}
+
+
+def dress(app: App[int], name: str) -> None:
+    """Give an app the themes, and one of them to begin with."""
+    for theme in THEMES:
+        app.register_theme(theme)
+    for name_of_textual in set(app.available_themes) - set(NAMES):
+        app.unregister_theme(name_of_textual)
+    app.theme = PLAIN if without_colour() else name if name in NAMES else DARK

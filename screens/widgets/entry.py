@@ -1,0 +1,76 @@
+"""The input of a form: one for all of its rows, put over the value of the row in which the cursor is."""
+
+import asyncio
+import os
+from typing import ClassVar
+
+from textual.binding import Binding, BindingType
+from textual.suggester import Suggester
+from textual.widgets import Input
+
+from tui_train.base.text import visible
+
+_MOST_NAMES = 2000
+
+
+class PathSuggester(Suggester):
+    """Completes a path by what is in its folder, found while nobody waits."""
+
+    def __init__(self, separator: str = "") -> None:
+        """Complete the whole text, or what follows the last separator."""
+        super().__init__(use_cache=False, case_sensitive=True)
+        self._separator = separator
+
+    async def get_suggestion(self, value: str) -> str | None:
+        """Return the text completed, or nothing."""
+        before, separator, path = value.rpartition(self._separator) if self._separator else ("", "", value)
+        space = path[: len(path) - len(path.lstrip())]
+        rest = await asyncio.to_thread(completion, path.strip())
+        return f"{before}{separator}{space}{path.strip()}{rest}" if rest else None
+
+
+def completion(path: str) -> str:
+    """Return what follows of the one name in its folder that a path may mean, or what all those have in common."""
+    folder, _, start = path.rpartition("/")
+    if not path or path == "~":
+        return ""
+    there = os.path.expanduser(f"{folder}/" if "/" in path else ".")
+    names = []
+    try:
+        with os.scandir(there) as entries:
+            for number, entry in enumerate(entries):
+                if number >= _MOST_NAMES:
+                    return ""
+                if entry.name.startswith(start) and (start or not entry.name.startswith(".")):
+                    names.append(entry.name + ("/" if entry.is_dir() else ""))
+    except (OSError, ValueError):
+        return ""
+    common = os.path.commonprefix(names)
+    return common[len(start) :] if visible(common) == common else ""
+
+
+class Entry(Input):
+    """An input in which Enter goes to the next step, like everywhere, and a path is completed by Tab."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("enter", "screen.next", "Next", key_display="Enter"),
+        Binding("tab", "complete", show=False),
+    ]
+
+    def __init__(self) -> None:
+        """Make it as flat as the form."""
+        super().__init__(select_on_focus=False, validate_on=())
+        # As `compact=True` does, which finds all styles of the input before it is anywhere.
+        self.set_reactive(Input.compact, True)  # pyright: ignore[reportArgumentType] - what a class has
+        self.add_class("-textual-compact", update=False)
+
+    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
+        """Tab completes only where there is something to complete; else it goes on."""
+        if action == "complete":
+            return bool(self._suggestion) and self.cursor_at_end
+        return super().check_action(action, parameters)
+
+    def action_complete(self) -> None:
+        """Take what is suggested."""
+        self.value = self._suggestion
+        self.cursor_position = len(self.value)

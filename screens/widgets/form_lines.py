@@ -1,0 +1,202 @@
+"""What a form consists of, and how each of its lines is drawn: what it is, its value, and what follows from it."""
+
+from collections.abc import Iterator, Sequence
+from typing import Literal, NamedTuple
+
+from msgspec import Struct
+from textual.content import Content
+
+from tui_train.base.text import visible
+from tui_train.profile import fields
+from tui_train.profile.fields import Value
+from tui_train.profile.rows import Field
+from tui_train.workflow.choices import Option
+
+from .ink import FAILED, KEY, LIVE, MUTED, OPEN, Piece, columns, fit, heading, ink
+
+LABEL = 19  # cells, of which the first is the focus bar's
+VALUE = 24  # cells, of which two stand before what is typed
+AT = LABEL + 2  # where a value begins
+_AIR = 2
+_NOTE = 36  # cells that a note leaves to a value that may be long
+BAR = "▌"
+_HERE = "$here"
+
+
+class FormRow(Struct, frozen=True, kw_only=True):
+    """A field as it is shown: its value, what it may be, why it cannot be changed, and what stands beside it.
+
+    `held` is what holds where nothing was chosen, `note` what follows from the value, `wrong` what is wrong with it,
+    `fix` what F2 would make of it.
+    """
+
+    field: Field
+    value: Value = None
+    options: tuple[Option, ...] = ()
+    reason: str = ""
+    held: str = ""
+    note: str = ""
+    wrong: str = ""
+    fix: str = ""
+    hint: str = ""
+    stands_open: bool = False
+
+    @property
+    def key(self) -> str:
+        """The field's key."""
+        return self.field.key
+
+    @property
+    def typed(self) -> bool:
+        """Whether its value is typed rather than chosen."""
+        return not self.options and self.field.kind != "switch"
+
+    @property
+    def short(self) -> bool:
+        """Whether its value is a number, which needs little room."""
+        return self.field.kind in {"integer", "number"}
+
+    @property
+    def text(self) -> str:
+        """The value as it would be typed, safe to show."""
+        return visible(fields.show(self.value))
+
+
+class Group(Struct, frozen=True, kw_only=True):
+    """Rows that belong together; a folded one is a line, which opens them."""
+
+    title: str
+    rows: tuple[FormRow, ...] = ()
+    note: str = ""
+    folds: bool = False
+    value: str = ""
+    key: str = ""
+    hint: str = ""
+
+
+LineKind = Literal["title", "air", "row", "option", "fold"]
+
+
+class FormLine(NamedTuple):
+    """A line of the form: its kind, its group, the key of the row or fold it is of, and which option it shows."""
+
+    kind: LineKind
+    group: Group
+    key: str = ""
+    row: FormRow | None = None
+    option: int = -1
+
+
+def lines_of(groups: Sequence[Group], unfolded: frozenset[str], opened: str) -> tuple[FormLine, ...]:
+    """Return the lines, of which those of open groups and of the opened row's options are a part."""
+    return tuple(_lines(groups, unfolded, opened))
+
+
+def _lines(groups: Sequence[Group], unfolded: frozenset[str], opened: str) -> Iterator[FormLine]:
+    first = True
+    for group in groups:
+        if not group.rows and not group.folds:
+            continue
+        if not first and not group.folds:
+            yield FormLine("air", group)
+        first = False
+        if group.folds:
+            yield FormLine("fold", group, group.key)
+            if group.key not in unfolded:
+                continue
+        elif group.title:
+            yield FormLine("title", group)
+        for row in group.rows:
+            if row.stands_open and not row.reason:
+                yield from (FormLine("option", group, row.key, row, at) for at in range(len(row.options)))
+                continue
+            yield FormLine("row", group, row.key, row)
+            if row.key == opened:
+                yield from (FormLine("option", group, row.key, row, at) for at in range(len(row.options)))
+
+
+def stops(lines: Sequence[FormLine]) -> tuple[int, ...]:
+    """Return the numbers of the lines on which the cursor may stand: each row once."""
+    taken: set[str] = set()
+    found = []
+    for number, line in enumerate(lines):
+        if line.kind in {"row", "fold"} or (line.row and line.row.stands_open):
+            if line.key not in taken:
+                found.append(number)
+            taken.add(line.key)
+    return tuple(found)
+
+
+def entry_width(row: FormRow, width: int) -> int:
+    """Return the cells of what can be typed; a text may have what its note leaves."""
+    if row.short:
+        return VALUE - _AIR - 2
+    beside = min(_NOTE, len(_beside(row).plain)) + _AIR if _beside(row).plain else 1
+    return max(VALUE - _AIR - 2, width - AT - beside)
+
+
+def draw(line: FormLine, width: int, *, here: bool, marked: int = -1, unfolded: bool = False) -> Content:
+    """Return a line for a width; `here` is where the cursor is, `marked` the option that would be taken."""
+    if line.kind == "air":
+        return Content(" " * width)
+    if line.kind == "title":
+        return ink(" ", heading(line.group.title, line.group.note, width - 2))
+    if line.kind == "fold":
+        drawn = _fold(line.group, width, unfolded=unfolded)
+    elif line.kind == "option":
+        drawn = _option(line, width, marked)
+    else:
+        drawn = _row(line.row, width) if line.row else Content()
+    if not here:
+        return ink(" ", drawn)
+    return ink((BAR, "$primary"), drawn).pad_right(max(0, width - drawn.cell_length - 1)).stylize_before(_HERE)
+
+
+def _fold(group: Group, width: int, *, unfolded: bool) -> Content:
+    mark = "▾" if unfolded else "▸"
+    words = ink((mark, "$primary"), f" {group.title}")
+    return columns(width - 1, (words, LABEL - 1), (f"  {group.value}", VALUE), ((group.note, MUTED), 0))
+
+
+def _option(line: FormLine, width: int, marked: int) -> Content:
+    row = line.row
+    if row is None:
+        return Content()
+    option = row.options[line.option]
+    chosen = option.value == fields.show(row.value)
+    mark: Piece = FAILED if option.reason else (LIVE[0], "$primary") if chosen else OPEN
+    style = MUTED if option.reason else "b" if chosen or marked == line.option else ""
+    note: Piece = option.reason or (option.note, MUTED)
+    label = option.label
+    if row.stands_open:
+        return columns(width - 2, (ink(mark, (f" {label}", style)), LABEL + 1), (note, 0))
+    return columns(width - 2, ("", LABEL - 1), (ink(mark, (f" {label}", style)), VALUE), (note, 0))
+
+
+def _beside(row: FormRow) -> Content:
+    if row.wrong:
+        fix = ink("   ", ("F2", KEY), f" {row.fix}") if row.fix else Content()
+        return ink((f"✗ {row.wrong}", "$error"), fix)
+    option = next((option for option in row.options if option.value == fields.show(row.value)), None)
+    return ink((row.note or (option.note if option else ""), MUTED))
+
+
+def _row(row: FormRow, width: int) -> Content:
+    label = ink((row.field.label, "$error" if row.wrong else ""))
+    room = width - 2
+    if row.reason:
+        return columns(room, (label, LABEL - 1), (("  " + row.reason, MUTED), 0))
+    beside = _beside(row)
+    style = "$error $field" if row.wrong else "$field"
+    if row.typed:
+        text = row.text or row.held or row.field.empty
+        cells = entry_width(row, width)
+        tail = text if len(text) <= cells or row.short else "…" + text[-(cells - 1) :]
+        shown = fit((tail, "" if row.text else MUTED), cells)
+        value = ink("  ", shown.pad_right(cells - shown.cell_length)).stylize_before(style)
+        return columns(room, (label, LABEL - 1), (value, cells + 2), ("", _AIR), (beside, 0))
+    option = next((option for option in row.options if option.value == fields.show(row.value)), None)
+    words = option.label if option else row.text
+    chosen = fit(words, VALUE - 6)
+    value = ink(("‹", KEY), " ", chosen, " ", ("›", KEY)).pad_right(VALUE - 6 - chosen.cell_length)
+    return columns(room, (label, LABEL - 1), (value.stylize_before(style), VALUE - _AIR), ("", _AIR), (beside, 0))

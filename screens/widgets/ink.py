@@ -1,0 +1,100 @@
+"""Text on the grid that all screens share: columns, titles that run out into a rule, bars; none of it reads markup."""
+
+from collections.abc import Sequence
+from itertools import groupby
+
+from textual.content import Content
+
+MUTED, RULE, KEY = "$muted", "$rule", "b $primary"
+DONE, FAILED, WARNING = ("✓", "$success"), ("✗", "$error"), ("!", "$warning")
+LIVE, OPEN = ("●", "$live"), ("○", "$muted")
+_LONGEST_RULE = 400
+_LEVELS = "▁▂▃▄▅▆▇█"
+
+Piece = str | Content | tuple[str, str]
+Ink = Piece | Sequence[Piece]
+
+
+def ink(*pieces: Piece) -> Content:
+    """Return text of pieces: each a string, one with its style, or text that is styled already."""
+    return Content.assemble(*pieces)
+
+
+def _text(words: Ink) -> Content:
+    if isinstance(words, str):
+        return Content(words)
+    if isinstance(words, Content):
+        return words
+    if isinstance(words, tuple) and len(words) == 2 and all(isinstance(part, str) for part in words):
+        return Content.styled(str(words[0]), str(words[1]))
+    return Content.assemble(*words)
+
+
+def fit(words: Ink, width: int) -> Content:
+    """Return text that takes at most this many cells: cut after a whole word where there is one near, with `…`."""
+    text = _text(words)
+    if text.cell_length <= width:
+        return text
+    if width < 1:
+        return Content()
+    short = text.truncate(width - 1)
+    end = short.plain.rfind(" ")
+    if text.plain[len(short.plain) : len(short.plain) + 1] != " " and 0 < len(short.plain) - end <= width // 3:
+        short = short[:end]
+    return short[: len(short.plain.rstrip(" ✗○,;:"))].append_text("…", MUTED)
+
+
+def columns(width: int, *cells: tuple[Ink, int]) -> Content:
+    """Lay cells into columns: a positive number is a width, a negative one aligns right, 0 takes what is left."""
+    room = max(0, width - sum(abs(size) for _, size in cells))
+    line = Content()
+    for words, size in cells:
+        space = abs(size) or room
+        text = fit(words, space)
+        gap = space - text.cell_length
+        line += text.pad_left(gap) if size < 0 else text.pad_right(gap)
+    return line
+
+
+def heading(title: Ink, note: Ink = "", width: int = _LONGEST_RULE) -> Content:
+    """Return a panel's title, what is true of all of it, and the rule into which they run out."""
+    words = _text(title)
+    bold = words.stylize("b")
+    beside = _text(note)
+    head = Content.assemble(bold, ("  ", ""), beside.stylize_before(MUTED)) if beside.plain else bold
+    head = fit(head, max(0, width - 3))
+    return Content.assemble(head, " ", ("─" * max(0, width - head.cell_length - 1), RULE))
+
+
+def bar(part: float, width: int, style: str = "$live") -> Content:
+    """Return a heavy line over a light one, to half a cell, for a share between 0 and 1."""
+    halves = round(min(1.0, max(0.0, part)) * width * 2)
+    full, half = divmod(halves, 2)
+    return Content.assemble(("━" * full + "╸" * half, style), ("─" * (width - full - half), RULE))
+
+
+def stack(shares: Sequence[tuple[float, str, str]], total: float, width: int) -> Content:
+    """Return shares of a total side by side, each (size, texture, style): it is read by texture alone as well."""
+    cells: list[tuple[str, str]] = []
+    left = width
+    for size, texture, style in shares:
+        count = min(left, max(1, round(size / total * width))) if size > 0 and total > 0 else 0
+        cells.append((texture * count, style))
+        left -= count
+    return Content.assemble(*cells, ("·" * left, RULE))
+
+
+def spark(values: Sequence[float], width: int) -> str:
+    """Return values as one line of blocks; fewer than two, or all the same, are a flat line."""
+    if not values or width < 1:
+        return ""
+    low, high = min(values), max(values)
+    picked = [values[round(at * (len(values) - 1) / max(1, width - 1))] for at in range(width)]
+    reach = (high - low) or 1.0
+    return "".join(_LEVELS[min(7, int((value - low) / reach * 8))] for value in picked)
+
+
+def runs(cells: Sequence[tuple[str, str]]) -> Content:
+    """Return cells, each a character and its style, with one escape for neighbours of one style."""
+    pieces = [("".join(char for char, _ in same), style) for style, same in groupby(cells, key=lambda cell: cell[1])]
+    return Content.assemble(*pieces)

@@ -1,0 +1,61 @@
+"""A widget of fixed lines, each drawn for the width there is, and drawn again only where its text changes."""
+
+from collections.abc import Callable, Sequence
+
+from textual.content import Content
+from textual.geometry import Region
+from textual.widget import Widget
+
+Draw = Callable[[int], Sequence[Content]]
+
+
+class Lines(Widget):
+    """Some lines of text; what draws them is given the width and returns them."""
+
+    def __init__(self, *, id: str | None = None, classes: str = "") -> None:  # noqa: A002 - Textual's name
+        """Begin with no lines."""
+        super().__init__(id=id, classes=classes)
+        self._draw: Draw = lambda _width: ()
+        self._drawn: tuple[Content, ...] = ()
+        self._width = -1
+
+    def show(self, draw: Draw) -> None:
+        """Draw these from now on; a line that stays the same is not written again."""
+        self._draw = draw
+        if self.is_attached and self.content_size.width:
+            self._compare(self.content_size.width)
+
+    def say(self, *lines: Content) -> None:
+        """Show lines that do not depend on the width."""
+        self.show(lambda _width: lines)
+
+    def _compare(self, width: int) -> None:
+        before, after = self._drawn, tuple(self._draw(width))
+        self._drawn, self._width = after, width
+        if len(before) != len(after):
+            self.refresh(layout=True)
+            return
+        left = self.styles.padding.left
+        changed = [
+            Region(0, number, width + left, 1)
+            for number, (old, new) in enumerate(zip(before, after, strict=True))
+            if not old.is_same(new)
+        ]
+        if changed:
+            self.refresh(*changed)
+
+    def on_resize(self) -> None:
+        """Draw for the new width."""
+        if self.content_size.width != self._width:
+            self._compare(self.content_size.width)
+            self.refresh()
+
+    def get_content_height(self, container: object, viewport: object, width: int) -> int:
+        """As many as there are lines."""
+        del container, viewport
+        self._drawn, self._width = tuple(self._draw(width)), width
+        return len(self._drawn)
+
+    def render(self) -> Content:
+        """Draw them."""
+        return Content("\n").join(self._drawn)

@@ -1,0 +1,78 @@
+"""The memory of a GPU as it is estimated: a bar of textures against what is free, its key, and what would change it."""
+
+from collections.abc import Sequence
+
+from textual.content import Content
+
+from tui_train.base.text import size, visible
+from tui_train.memory.predict import Effect, Prediction
+from tui_train.memory.trace import ERROR, Counted
+from tui_train.memory.types import Phase
+
+from .ink import DONE, FAILED, MUTED, WARNING, Piece, columns, heading, ink, stack
+
+_MOST_EFFECTS = 2
+# What a part of a phase is drawn as.
+_SHARES = (
+    ("weights", "█", "$primary", ("weights", "buckets")),
+    ("optimizer", "▓", "$live", ("optimizer states", "gradients")),
+    ("activations", "▒", "$success", ("activations", "logits")),
+    ("other", "░", "$muted", ()),
+)
+_MARKS = {"fits": DONE, "tight": WARNING, "will not fit": FAILED}
+
+
+def memory_lines(
+    found: Prediction, effects: Sequence[Effect], counted: Counted | None, *, busy: bool, width: int
+) -> list[Content]:
+    """Return heading, bar and key; where nothing can be estimated, the reason."""
+    note = "tracing …; F3 ends it" if busy else "estimated; F3 traces it"
+    if counted and not counted.problem:
+        note = f"traced {size(counted.peak[1])} ±{ERROR:.0%}"
+    elif counted:
+        note = f"no trace: {visible(counted.problem)}"
+    if found.estimate is None:
+        reason = f"cannot be estimated: {visible(found.why_not)}"
+        return [heading("Memory", "", width), ink((reason, MUTED)), Content()]
+    peak, error = found.estimate.peak, found.estimate.error
+    shares = _shares(peak)
+    keys: list[Piece] = []
+    for held, texture, style, name in shares:
+        keys += [(texture, style), (f" {name} {size(held)}   ", MUTED)]
+    if not found.places:
+        title = heading("Memory", note, width)
+        return [title, ink((f"{size(peak.total)}", "b"), f" ±{error:.0%} in {peak.name}"), ink(*keys)]
+    place, verdict = found.places[0]
+    title = heading("Memory per GPU" if place.cuda else "Memory", note, width)
+    amount = ink((size(peak.total), "b"), f" of {size(verdict.left)} ±{error:.0%}  ")
+    band = ink(_MARKS.get(verdict.band, WARNING), f" {verdict.band}")
+    beside = amount.cell_length + band.cell_length + 2
+    gauge = stack(
+        [(part, texture, style) for part, texture, style, _ in shares],
+        max(verdict.left, peak.total),
+        max(8, width - beside),
+    )
+    saving = [effect for effect in effects if effect.difference < 0][:_MOST_EFFECTS]
+    room = width - ink(*keys).cell_length
+    words = _effects(saving)
+    while saving and words.cell_length > room:
+        saving = saving[:-1]
+        words = _effects(saving)
+    key_line = columns(width, (ink(*keys), 0), (words, -words.cell_length)) if words.plain else ink(*keys)
+    return [title, ink(gauge, "  ", amount, band), key_line]
+
+
+def _effects(saving: Sequence[Effect]) -> Content:
+    return Content(", ").join(
+        [ink((visible(effect.change.title), MUTED), f" −{size(-effect.difference)}") for effect in saving]
+    )
+
+
+def _shares(phase: Phase) -> list[tuple[int, str, str, str]]:
+    left = dict(phase.parts)
+    shares = []
+    for name, texture, style, parts in _SHARES:
+        amount = sum(left.pop(part, 0) for part in parts) if parts else sum(left.values())
+        if amount:
+            shares.append((amount, texture, style, name))
+    return shares

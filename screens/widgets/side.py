@@ -1,0 +1,92 @@
+"""What follows from a form, beside it where there is room: the findings, the command and what is tried after a failure.
+
+On a narrower screen the same is on Preview.
+"""
+
+from textual.containers import VerticalScroll
+from textual.content import Content
+
+from tui_train.base.text import visible
+from tui_train.checks import Finding
+from tui_train.facts.types import Facts
+from tui_train.profile.types import Profile
+from tui_train.render.prepare import Prepared, prepare
+from tui_train.resolve.resolve import Resolved
+
+from .ink import DONE, FAILED, KEY, MUTED, WARNING, fit, heading, ink
+from .lines import Lines
+
+_MOST_FINDINGS = 8
+
+
+class Side(VerticalScroll, can_focus=False, inherit_bindings=False):
+    """Is there from 140 columns on, and made only then."""
+
+    def __init__(self) -> None:
+        """Begin with nothing to say."""
+        super().__init__(id="side")
+        self._shown: tuple[Profile, Facts] | None = None
+
+    def show(self, profile: Profile, facts: Facts, resolved: Resolved, findings: tuple[Finding, ...]) -> None:
+        """Say what follows from a profile and the facts; the command is made after the picture."""
+        del resolved, findings
+        self._shown = (profile, facts)
+        if self.is_wide:
+            self.call_after_refresh(self._make)
+
+    @property
+    def is_wide(self) -> bool:
+        """Whether there is room for it."""
+        return self.screen.has_class("-wide")
+
+    def on_show(self) -> None:
+        """Fill it, when the terminal has become wide enough."""
+        if self._shown:
+            self._make()
+
+    def _make(self) -> None:
+        if self._shown is None or not self.is_wide:
+            return
+        prepared = prepare(*self._shown)
+        lines = next(iter(self.query(Lines)), None)
+        if lines is None:
+            lines = Lines()
+            self.mount(lines)
+        lines.show(lambda width: side_lines(prepared, width))
+
+
+def finding_line(finding: Finding, width: int, key: str = "") -> Content:
+    """Return a finding in a line, with what its key would do at the right."""
+    mark = FAILED if finding.forbids else WARNING
+    change = finding.change
+    fix = ink((key, KEY), f" {visible(change.title)}") if change and key else Content()
+    fix = fit(fix, width // 2)
+    words = fit(ink(mark, f" {visible(finding.message)}"), max(4, width - fix.cell_length - 3))
+    return ink(words, " " * max(1, width - words.cell_length - fix.cell_length), fix)
+
+
+def side_lines(prepared: Prepared, width: int) -> list[Content]:
+    """Return the lines for what a profile leads to."""
+    findings = prepared.findings
+    forbids = sum(finding.forbids for finding in findings)
+    note = f"{len(findings)}, {forbids} must be fixed" if forbids else f"{len(findings)}" if findings else ""
+    lines = [heading("Findings", note, width)]
+    if not findings:
+        lines.append(ink(DONE, " nothing is wrong"))
+    for number, finding in enumerate(findings[:_MOST_FINDINGS]):
+        lines.append(finding_line(finding, width, "F2" if number == 0 else ""))
+    if len(findings) > _MOST_FINDINGS:
+        lines.append(ink((f"  and {len(findings) - _MOST_FINDINGS} more", MUTED)))
+    if prepared.plan is None:
+        return lines
+    plan = prepared.plan
+    lines += [Content(), heading("What starts", "", width)]
+    lines += [ink(visible(words)) for words in (plan.title, plan.attempts[0].batch) if words]
+    lines += [ink((visible(words), MUTED)) for words in plan.numbers]
+    if len(plan.attempts) > 1:
+        lines += [Content(), heading("If memory runs out", "", width)]
+        lines += [
+            ink((f"{number}", "b"), f"  {visible(attempt.title)}")
+            for number, attempt in enumerate(plan.attempts[1:], start=1)
+        ]
+    return [part for line in lines for part in (line.fold(width) if line.plain else [line])]
