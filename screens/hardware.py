@@ -171,9 +171,9 @@ def _pick(gpu: Gpu, verdict: Verdict, sample: Sample | None) -> Pick:
     words = f" {verdict.kind}{', busy' if verdict.busy else ''}"
     cells = (
         ((f"{gpu.index}", "b"), 3),
-        (name, 22),
+        (name, 19),
         (bar(used, _BAR), _BAR + 1),
-        (memory, 24),
+        (memory, 26),
         (ink(_VERDICTS[verdict.kind], (words, "b" if verdict.kind == "use" else "")), 0),
     )
     details = [doing(sample) if sample else "", *verdict.reasons]

@@ -24,6 +24,7 @@ from .base import Base
 from .messages import ApplyFix, Complaint
 from .widgets.bar import StepBar
 from .widgets.hint import Hint
+from .widgets.ink import ink
 from .widgets.keys import Keys
 
 
@@ -132,7 +133,7 @@ Enter takes the change to the fastest; Ctrl+Z takes it back. Esc ends the trial 
         now = self._now
         rows = words.rows(now) if now else []
         self.query_one("#trials", Static).update(Text(table([words.HEAD, *rows]) if rows else "", no_wrap=True))
-        self.query_one(Hint).say(Text(self._hint(), "bold" if now and now.change else ""))
+        self.query_one(Hint).say(ink((self._hint(), "b" if now and now.change else "")))
         self.refresh_bindings()
 
     def _hint(self) -> str:

@@ -23,7 +23,7 @@ def _short(name: str) -> str:
 
 
 class StepBar(Widget):
-    """Shows all steps in order, the present one marked; without a step, a title, and at the right what is true of it."""
+    """Shows all steps in order, the present one marked; without a step, a title and what is true of it."""
 
     def __init__(self, step: str = "", title: str = "") -> None:
         """Mark a step, or show a title."""

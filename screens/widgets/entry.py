@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+from pathlib import Path
 from typing import ClassVar
 
 from textual.binding import Binding, BindingType
@@ -34,7 +35,7 @@ def completion(path: str) -> str:
     folder, _, start = path.rpartition("/")
     if not path or path == "~":
         return ""
-    there = os.path.expanduser(f"{folder}/" if "/" in path else ".")
+    there = Path(f"{folder}/" if "/" in path else ".").expanduser()
     names = []
     try:
         with os.scandir(there) as entries:
@@ -43,9 +44,9 @@ def completion(path: str) -> str:
                     return ""
                 if entry.name.startswith(start) and (start or not entry.name.startswith(".")):
                     names.append(entry.name + ("/" if entry.is_dir() else ""))
-    except (OSError, ValueError):
+    except (OSError, ValueError, RuntimeError):
         return ""
-    common = os.path.commonprefix(names)
+    common = os.path.commonprefix(names)  # noqa: RUF071 - what the names begin with is meant
     return common[len(start) :] if visible(common) == common else ""
 
 

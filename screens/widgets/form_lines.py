@@ -20,7 +20,10 @@ AT = LABEL + 2  # where a value begins
 _AIR = 2
 _NOTE = 36  # cells that a note leaves to a value that may be long
 BAR = "▌"
+_LEFT, _RIGHT = "\u2039", "\u203a"
 _HERE = "$here"
+# Their values are found, not listed in the field.
+_CHOSEN = frozenset({"trainer.python", "trainer.preset"})
 
 
 class FormRow(Struct, frozen=True, kw_only=True):
@@ -49,7 +52,7 @@ class FormRow(Struct, frozen=True, kw_only=True):
     @property
     def typed(self) -> bool:
         """Whether its value is typed rather than chosen."""
-        return not self.options and self.field.kind != "switch"
+        return not self.field.options and self.field.kind != "switch" and self.key not in _CHOSEN
 
     @property
     def short(self) -> bool:
@@ -198,5 +201,5 @@ def _row(row: FormRow, width: int) -> Content:
     option = next((option for option in row.options if option.value == fields.show(row.value)), None)
     words = option.label if option else row.text
     chosen = fit(words, VALUE - 6)
-    value = ink(("‹", KEY), " ", chosen, " ", ("›", KEY)).pad_right(VALUE - 6 - chosen.cell_length)
+    value = ink((_LEFT, KEY), " ", chosen, " ", (_RIGHT, KEY)).pad_right(VALUE - 6 - chosen.cell_length)
     return columns(room, (label, LABEL - 1), (value.stylize_before(style), VALUE - _AIR), ("", _AIR), (beside, 0))

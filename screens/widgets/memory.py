@@ -64,7 +64,7 @@ def memory_lines(
 
 def _effects(saving: Sequence[Effect]) -> Content:
     return Content(", ").join(
-        [ink((visible(effect.change.title), MUTED), f" −{size(-effect.difference)}") for effect in saving]
+        [ink((visible(effect.change.title), MUTED), f" -{size(-effect.difference)}") for effect in saving]
     )
 
 
