@@ -56,7 +56,7 @@ sys.argv = ["tui-train"]
 from tui_train.__main__ import main
 main()
 """
-STEPS = ("New training", "1 Hardware]", "2 Backend]", "3 Recipe]", "4 Preview]")
+STEPS = ("New training", "● 1 Hardware", "● 2 Backend", "● 3 Recipe", "● 4 Preview")
 ROUND = 2 * (len(STEPS) - 1)
 ENTER, ESCAPE, DOWN, UP = "\r", "\x1b", "\x1b[B", "\x1b[A"
 

@@ -28,7 +28,7 @@ from .base import Base
 from .messages import ApplyFix, OpenStep
 from .widgets.bar import StepBar
 from .widgets.form import Form
-from .widgets.form_lines import FormRow, Group
+from .widgets.form_lines import FormRow, Group, typed
 from .widgets.hint import Hint
 from .widgets.ink import KEY, ink
 from .widgets.keys import Keys
@@ -36,6 +36,7 @@ from .widgets.picks import Picks
 from .widgets.side import Side
 
 _FIX = "  F2 fixes it."
+_DEFAULT = "default"  # the source of a value that is nobody's choice
 
 
 class Rows(VerticalScroll, can_focus=False, inherit_bindings=False):
@@ -198,7 +199,8 @@ class Step(Base):
         source = held.source if held else ""
         words = (held.words or fields.show(held.value) or "not set") if held and held.source else ""
         help_text = field.help
-        if options:
+        row_is_typed = typed(field)
+        if options and not row_is_typed:
             help_text = " ".join(filter(None, [help_text, f"Not set: {visible(source)}." if source else ""]))
         fix = finding.change.title if finding and finding.change else ""
         return FormRow(
@@ -207,7 +209,7 @@ class Step(Base):
             options=options,
             reason=reach.why_not(key, self.profile, resolved),
             held=visible(words),
-            note=visible(note or ("" if options else source)),
+            note=visible(note or (source if row_is_typed and source != _DEFAULT else "")),
             wrong=visible(finding.message) if finding else "",
             fix=visible(fix),
             hint=visible(f"{finding.message}. {finding.remedy}{_FIX if fix else ''}" if finding else help_text),
@@ -246,7 +248,7 @@ class Step(Base):
     def hint(self) -> None:
         """Show the focused row's help, or what is wrong with it; else the first finding of this step."""
         form = next(iter(self.query(Form)), None)
-        in_form = form is not None and (form.has_focus or form.entry.has_focus)
+        in_form = form is not None and form.is_in
         if in_form and form is not None and form.wrong:
             self.query_one(Hint).say(ink((visible(form.hint), "")))
             return

@@ -374,8 +374,8 @@ async def test_the_wizard_goes_on_only_with_consent(monkeypatch, size):
         assert "2 cards would stay idle" in text
         assert "F2 fixes it" in text
         await keys("enter")(pilot)
-        assert "[1 Hardware]" in shows(pilot), "it does not go on"
+        assert "● 1 Hardware" in shows(pilot), "it does not go on"
         await keys("f2")(pilot)
         assert pilot.app.profile.hardware.device == "cpu"
         await keys("enter")(pilot)
-        assert "[2 Backend]" in shows(pilot)
+        assert "● 2 Backend" in shows(pilot)

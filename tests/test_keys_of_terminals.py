@@ -95,7 +95,7 @@ def test_escdelay_is_what_the_user_says(monkeypatch: pytest.MonkeyPatch) -> None
 def test_esc_and_a_divided_arrow_in_a_terminal(terminals: list[Terminal]) -> None:
     terminals.append(terminal := Terminal(SSH_CONNECTION=""))
     terminal.see("New training")
-    for step in ("[1 Hardware]", "[2 Backend]", "[3 Recipe]"):
+    for step in ("● 1 Hardware", "● 2 Backend", "● 3 Recipe"):
         terminal.press("\r", step)
     terminal.see("› Layers")
     os.write(terminal.child.fileno(), b"\x1b[")
@@ -103,4 +103,4 @@ def test_esc_and_a_divided_arrow_in_a_terminal(terminals: list[Terminal]) -> Non
     os.write(terminal.child.fileno(), b"B")
     shown = terminal.see("› Hidden size")
     assert "B" not in shown.split("Hidden size")[1].splitlines()[0]
-    terminal.press("\x1b", "[2 Backend]")
+    terminal.press("\x1b", "● 2 Backend")

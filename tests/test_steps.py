@@ -160,7 +160,7 @@ def written(terminal: Terminal, seconds: float) -> int:
 def test_a_step_writes_nothing_that_has_not_changed(terminals: list[Terminal]) -> None:
     terminals.append(terminal := Terminal(SSH_CONNECTION=""))
     terminal.see("New training")
-    for step in ("[1 Hardware]", "[2 Backend]", "[3 Recipe]"):
+    for step in ("● 1 Hardware", "● 2 Backend", "● 3 Recipe"):
         terminal.press("\r", step)
     terminal.see("x accumulation")
     written(terminal, 1)

@@ -39,7 +39,7 @@ def last():
 def started(terminal):
     """Go through the wizard to a run by Enter alone, and wait until it trains."""
     to_launch(terminal)
-    terminal.press("\r", "[5 Run]")
+    terminal.press("\r", "● 5 Run")
     terminal.see("tick")
     return all_runs()[0]
 

@@ -78,39 +78,39 @@ def terminals() -> Iterator[list[Terminal]]:
 def to_launch(terminal: Terminal) -> None:
     """Go from Home to the launch.sh of Preview by Enter alone, with the profile that was used last."""
     terminal.see("New training")
-    terminal.press("\r", "[1 Hardware]")
+    terminal.press("\r", "● 1 Hardware")
     terminal.see("No GPU")
-    terminal.press("\r", "[2 Backend]")
-    terminal.press("\r", "[3 Recipe]")
-    terminal.press("\r", "[4 Preview]")
+    terminal.press("\r", "● 2 Backend")
+    terminal.press("\r", "● 3 Recipe")
+    terminal.press("\r", "● 4 Preview")
     terminal.see("launch.sh")
 
 
 def to_preview(terminal: Terminal) -> None:
     """Go from Home to Preview by Enter alone."""
     terminal.see("New training")
-    terminal.press("\r", "[1 Hardware]")
+    terminal.press("\r", "● 1 Hardware")
     terminal.see("No GPU was found")
-    terminal.press("\r", "[2 Backend]")
+    terminal.press("\r", "● 2 Backend")
     terminal.see("the best one")
-    terminal.press("\r", "[3 Recipe]")
+    terminal.press("\r", "● 3 Recipe")
     terminal.see("= 8 x accumulation 2")
 
 
 def running(terminal: Terminal, launcher: str = "") -> RunDir:
     """Start a training that lasts until it is stopped; return its run."""
     terminal.see("New training")
-    terminal.press("\r", "[1 Hardware]")
-    terminal.press("\r", "[2 Backend]")
+    terminal.press("\r", "● 1 Hardware")
+    terminal.press("\r", "● 2 Backend")
     terminal.see("the best one")
-    terminal.press("\r", "[3 Recipe]")
+    terminal.press("\r", "● 3 Recipe")
     rows = ("Hidden", "Heads", "Sequence", "Micro", "Global", "Learning", "LR scaling", "LR ref", "Precision", "Steps")
     for row in rows:
         terminal.press("\x1b[B", f"› {row}")
     terminal.press("600000", "600000")
-    terminal.press("\r", "[4 Preview]")
+    terminal.press("\r", "● 4 Preview")
     terminal.see("launch.sh")
-    terminal.press("\r", "[5 Run]")
+    terminal.press("\r", "● 5 Run")
     terminal.see("step ", 90)
     return all_runs()[0]
 
@@ -118,9 +118,9 @@ def running(terminal: Terminal, launcher: str = "") -> RunDir:
 def test_from_home_to_a_finished_training_by_keys_alone(terminals: list[Terminal], tmp_path: Path) -> None:
     terminals.append(terminal := Terminal(NO_COLOR="1"))
     to_preview(terminal)
-    preview = terminal.press("\r", "[4 Preview]")
+    preview = terminal.press("\r", "● 4 Preview")
     assert "#!/usr/bin/env bash" in terminal.see("#!/usr/bin/env"), preview
-    terminal.press("\r", "[5 Run]")
+    terminal.press("\r", "● 5 Run")
     terminal.see("step ", 90)
     ui = psutil.Process(terminal.child.pid)
     libraries = Path(f"/proc/{ui.pid}/maps").read_text()
@@ -155,7 +155,7 @@ def test_a_killed_wizard_leaves_the_training_which_is_opened_again_and_stopped(t
         time.sleep(0.5)
         if "Stop run" in second.text():
             break
-    second.press("\r", "[5 Run]")
+    second.press("\r", "● 5 Run")
     second.see("step ")
     second.press("x", "Stop this training?")
     second.child.send("\x1b[B\r")
@@ -211,7 +211,7 @@ def test_q_asks_before_it_leaves_a_live_run_which_then_goes_on(terminals: list[T
 def test_a_driver_that_hangs_delays_neither_the_first_screen_nor_the_end(terminals: list[Terminal]) -> None:
     terminals.append(terminal := Terminal(**driver_environment("init-hangs")))
     terminal.see("New training", 5)
-    terminal.press("\r", "[1 Hardware]")
+    terminal.press("\r", "● 1 Hardware")
     assert "Looking at this machine" in terminal.see("Looking")
     began = time.monotonic()
     terminal.child.send("q")
@@ -224,7 +224,7 @@ def test_a_driver_that_hangs_delays_neither_the_first_screen_nor_the_end(termina
 def test_a_card_that_hangs_hides_no_other_and_delays_nothing(terminals: list[Terminal]) -> None:
     terminals.append(terminal := Terminal(columns=120, **driver_environment("one-card-hangs")))
     terminal.see("New training", 5)
-    terminal.press("\r", "[1 Hardware]")
+    terminal.press("\r", "● 1 Hardware")
     shown = terminal.see("it does not answer", 15)
     assert shown.count("RTX 3090") >= 1
     began = time.monotonic()
@@ -239,7 +239,7 @@ def test_a_card_that_is_lost_under_the_wizard_shows_as_lost(terminals: list[Term
     file.write_text(whole)
     terminals.append(terminal := Terminal(columns=120, **driver_environment(file)))
     terminal.see("New training", 5)
-    terminal.press("\r", "[1 Hardware]")
+    terminal.press("\r", "● 1 Hardware")
     terminal.see("GT 1030", 15)
     beside = tmp_path / "beside.txt"
     beside.write_text(whole.replace("used = 310 MiB", "used = 1500 MiB").replace("display = on", "temperature = 93"))

@@ -245,7 +245,7 @@ async def test_what_cannot_be_read_is_said_and_stops_next(profile_in: Any) -> No
         await keys("enter", "enter", "enter", "end", "x")(pilot)
         assert "Type a whole number" in shows(pilot)
         await keys("enter")(pilot)
-        assert "[3 Recipe]" in shows(pilot)
+        assert "● 3 Recipe" in shows(pilot)
         assert profile_in(pilot).recipe.layers is None
 
 
@@ -256,7 +256,7 @@ async def test_a_batch_that_does_not_divide_is_said_and_f2_mends_it(profile_in: 
         assert "is not a multiple" in shows(pilot)
         assert "16 or 24" in shows(pilot)
         await keys("enter")(pilot)
-        assert "[3 Recipe]" in shows(pilot)
+        assert "● 3 Recipe" in shows(pilot)
         await keys("f2")(pilot)
         assert profile_in(pilot).recipe.global_batch == 24
         assert "is not a multiple" not in shows(pilot)
@@ -410,7 +410,7 @@ async def test_preview_tells_of_a_run_that_has_begun_meanwhile(
         await until_shown(pilot, "the run other writes to")
         assert "#!/usr/bin/env bash" in shows(pilot), "it can be read and exported all the same"
         await keys("enter")(pilot)
-        assert "[4 Preview]" in shows(pilot)
+        assert "● 4 Preview" in shows(pilot)
         assert rundir.all_runs() == ()
 
 
@@ -448,7 +448,7 @@ async def test_no_toolchain_stops_the_start_with_a_remedy(machine: Any, monkeypa
     app = wizard()
     async with app.run_test(size=(80, 24)) as pilot:
         await keys("enter", "enter", "enter")(pilot)
-        assert "[2 Backend]" in shows(pilot)
+        assert "● 2 Backend" in shows(pilot)
         assert "pip install" in shows(pilot)
 
 
@@ -1173,7 +1173,7 @@ async def test_enter_takes_what_the_trials_found(machine: Any, monkeypatch: Any,
         assert profile_in(pilot).recipe.micro_batch is None
         await keys("enter")(pilot)
         assert profile_in(pilot).recipe.micro_batch == 16
-        assert "[3 Recipe]" in shows(pilot)
+        assert "● 3 Recipe" in shows(pilot)
         await keys("ctrl+z")(pilot)
         assert profile_in(pilot).recipe.micro_batch is None
 
@@ -1185,7 +1185,7 @@ async def test_what_cannot_be_tuned_says_why(machine: Any) -> None:
         pilot.app.become(put(pilot.app.profile, "recipe.global_batch", 13))
         await pilot.press("f4")
         await until_shown(pilot, "the global batch 13 is not a multiple")
-        assert "[3 Recipe]" in shows(pilot)
+        assert "● 3 Recipe" in shows(pilot)
 
 
 @pytest.mark.training
@@ -1205,5 +1205,5 @@ async def test_whoever_leaves_ends_the_trial_under_way(machine: Any, monkeypatch
             await pilot.pause(0.05)
         await pilot.press(key)
         await settle(pilot)
-        assert key == "q" or "[3 Recipe]" in shows(pilot)
+        assert key == "q" or "● 3 Recipe" in shows(pilot)
     assert not marked(status(run).mark)

@@ -68,7 +68,7 @@ class Form(Widget, can_focus=True):
         self._opened = ""
         self._marked = -1
         self.unfolded: frozenset[str] = frozenset()
-        self._unread: dict[str, tuple[str, str]] = {}
+        self._unread: dict[str, tuple[str, str, str]] = {}
         self._shown: Value = None  # what the input has been understood as
         self._known: Value = None  # what the row has
         self._posted: list[Value] = []
@@ -89,6 +89,11 @@ class Form(Widget, can_focus=True):
             self._follow(row)
 
     @property
+    def is_in(self) -> bool:
+        """Whether the focus is in the form; a widget itself learns that only later."""
+        return self.is_attached and self.screen.focused in {self, self.entry}
+
+    @property
     def row(self) -> FormRow | None:
         """The row in which the cursor is."""
         return self._row_of(self._cursor)
@@ -105,7 +110,7 @@ class Form(Widget, can_focus=True):
         if line is None:
             return ""
         row = self._as_typed(line.row) if line.row else None
-        return (row.wrong or row.hint) if row else line.group.hint
+        return row.hint if row else line.group.hint
 
     @property
     def wrong(self) -> bool:
@@ -131,7 +136,8 @@ class Form(Widget, can_focus=True):
         if row.key not in self._unread:
             untyped = row.typed and fields.show(row.value) != row.text
             return replace(row, reason=_UNTYPED) if untyped and not row.reason else row
-        return replace(row, value=self._unread[row.key][0], wrong=self._unread[row.key][1], fix="")
+        text, wrong, hint = self._unread[row.key]
+        return replace(row, value=text, wrong=wrong, hint=hint, fix="")
 
     def _typing(self, row: FormRow) -> bool:
         return row.typed and not self._as_typed(row).reason
@@ -169,7 +175,7 @@ class Form(Widget, can_focus=True):
 
     def _draw(self) -> None:
         width, here = self.content_size.width, self._here()
-        focused = self.has_focus or self.entry.has_focus
+        focused = self.is_in
         drawn = [
             draw(
                 line,
@@ -253,7 +259,7 @@ class Form(Widget, can_focus=True):
     def _place(self) -> None:
         """Put the input where the cursor is, when something is typed there."""
         row = self.row
-        mine = self.has_focus or self.entry.has_focus
+        mine = self.is_in
         if row and self._typing(row):
             self._posted.clear()
             self._shown = self._known = row.value
@@ -310,7 +316,7 @@ class Form(Widget, can_focus=True):
         self.call_later(self._left)
 
     def _left(self) -> None:
-        if self.is_attached and not self.has_focus and not self.entry.has_focus:
+        if self.is_attached and not self.is_in:
             self.entry.display = False
             self._draw()
 
@@ -320,7 +326,7 @@ class Form(Widget, can_focus=True):
         """Offer what the row can do."""
         del parameters
         row = self.row
-        options = bool(row and row.options and not row.reason)
+        options = bool(row and not row.typed and row.options and not row.reason)
         if action == "cycle":
             return options or self._on_fold()
         if action == "open":
@@ -445,7 +451,7 @@ class Form(Widget, can_focus=True):
         try:
             value = fields.parse(row.field, event.value)
         except BadInput as error:
-            self._unread[row.key] = (event.value, f"{error.message}. {error.remedy}")
+            self._unread[row.key] = (event.value, error.remedy.rstrip("."), f"{error.message}. {error.remedy}")
             self._arrange()
             self.post_message(self.Moved())
             return

@@ -52,7 +52,7 @@ class FormRow(Struct, frozen=True, kw_only=True):
     @property
     def typed(self) -> bool:
         """Whether its value is typed rather than chosen."""
-        return not self.field.options and self.field.kind != "switch" and self.key not in _CHOSEN
+        return typed(self.field)
 
     @property
     def short(self) -> bool:
@@ -63,6 +63,11 @@ class FormRow(Struct, frozen=True, kw_only=True):
     def text(self) -> str:
         """The value as it would be typed, safe to show."""
         return visible(fields.show(self.value))
+
+
+def typed(field: Field) -> bool:
+    """Tell whether a field's value is typed rather than chosen from a list."""
+    return not field.options and field.kind != "switch" and field.key not in _CHOSEN
 
 
 class Group(Struct, frozen=True, kw_only=True):
@@ -180,7 +185,8 @@ def _beside(row: FormRow) -> Content:
     if row.wrong:
         fix = ink("   ", ("F2", KEY), f" {row.fix}") if row.fix else Content()
         return ink((f"✗ {row.wrong}", "$error"), fix)
-    option = next((option for option in row.options if option.value == fields.show(row.value)), None)
+    chosen = () if row.typed else row.options
+    option = next((option for option in chosen if option.value == fields.show(row.value)), None)
     return ink((row.note or (option.note if option else ""), MUTED))
 
 
