@@ -141,7 +141,7 @@ def _host(machine: Machine, width: int, *, looking: bool) -> list[Content]:
         fit(ink(visible(processor), ("   ", ""), visible(f"{driver}{cuda}")), width),
         fit(ink((f"{memory}   {shm}", MUTED)), width),
     ]
-    return [*lines, Content(), heading("GPUs", "", width)] if machine.gpus else lines
+    return [*lines, Content(), heading("GPUs", "", width)] if machine.gpus else [*lines, Content()]
 
 
 def _offered(offered: Sequence[CardSet], picked: Sequence[str], indices: dict[str, int]) -> list[Content]:

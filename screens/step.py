@@ -249,7 +249,7 @@ class Step(Base):
         """Show the focused row's help, or what is wrong with it; else the first finding of this step."""
         form = next(iter(self.query(Form)), None)
         in_form = form is not None and form.is_in
-        if in_form and form is not None and form.wrong:
+        if in_form and form is not None and (form.wrong or form.chooses):
             self.query_one(Hint).say(ink((visible(form.hint), "")))
             return
         found = self._shown_findings()

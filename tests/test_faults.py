@@ -85,7 +85,7 @@ async def opened(app: Any) -> AsyncIterator[Pilot[Any]]:
 async def at(app: Any, pilot: Pilot[Any], owner: str, tmp_path: Path) -> Any:
     """Go to where a class of the screens is in use, and return it."""
     module = {"Backend": "backend", "NemoMaker": "backend", "Preview": "preview", "Recipe": "recipe", "Step": "recipe",
-              "Hardware": "hardware", "Row": "recipe", "TextRow": "recipe", "Tuning": "recipe"}.get(owner)  # fmt: skip
+              "Hardware": "hardware", "Form": "recipe", "Tuning": "recipe"}.get(owner)  # fmt: skip
     if module:
         app.screen.post_message(OpenStep(module))
     elif owner in {"RunScreen", "Ending", "LogPane"}:
@@ -253,7 +253,7 @@ async def test_a_fault_in_a_part_of_a_screen(machine: Any, kind: type, name: str
             await keys("enter")(pilot)
             await shown(pilot)
             assert name != "compose" or isinstance(app.screen, Home)
-            assert kind is not Picks or "CPU" in shows(pilot)
+            assert kind is not Picks or "Device" in shows(pilot)
         await usable(pilot)
 
 

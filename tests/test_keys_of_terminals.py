@@ -97,10 +97,10 @@ def test_esc_and_a_divided_arrow_in_a_terminal(terminals: list[Terminal]) -> Non
     terminal.see("New training")
     for step in ("● 1 Hardware", "● 2 Backend", "● 3 Recipe"):
         terminal.press("\r", step)
-    terminal.see("› Layers")
+    terminal.see("▌Layers")
     os.write(terminal.child.fileno(), b"\x1b[")
     time.sleep(0.2)
     os.write(terminal.child.fileno(), b"B")
-    shown = terminal.see("› Hidden size")
+    shown = terminal.see("▌Hidden size")
     assert "B" not in shown.split("Hidden size")[1].splitlines()[0]
     terminal.press("\x1b", "● 2 Backend")

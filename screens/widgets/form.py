@@ -84,7 +84,7 @@ class Form(Widget, can_focus=True):
         """Show these rows; what is being typed stays."""
         self._groups = tuple(groups)
         self._arrange()
-        row = self.row
+        row = next((row for row in self.rows if row.key == self._cursor), None)
         if row and self._typing(row):
             self._follow(row)
 
@@ -110,7 +110,15 @@ class Form(Widget, can_focus=True):
         if line is None:
             return ""
         row = self._as_typed(line.row) if line.row else None
+        if row and self._opened and 0 <= self._marked < len(row.options):
+            option = row.options[self._marked]
+            return ": ".join(filter(None, (option.label, option.reason or option.note)))
         return row.hint if row else line.group.hint
+
+    @property
+    def chooses(self) -> bool:
+        """Whether the values of a row are shown to choose from."""
+        return bool(self._opened)
 
     @property
     def wrong(self) -> bool:
@@ -389,6 +397,7 @@ class Form(Widget, can_focus=True):
             self._marked = (self._marked + by) % len(row.options)
             self._draw()
             self._reveal()
+            self.post_message(self.Moved())
 
     def _fold(self, key: str) -> None:
         self.unfolded ^= {key}

@@ -15,7 +15,9 @@ from tui_train.workflow.choices import Option
 from .ink import FAILED, KEY, LIVE, MUTED, OPEN, Piece, columns, fit, heading, ink
 
 LABEL = 19  # cells, of which the first is the focus bar's
-VALUE = 24  # cells, of which two stand before what is typed
+_VALUE = 24  # cells, of which two stand before what is typed
+_WIDE_VALUE = 34
+_WIDE = 96
 AT = LABEL + 2  # where a value begins
 _AIR = 2
 _NOTE = 36  # cells that a note leaves to a value that may be long
@@ -135,12 +137,17 @@ def stops(lines: Sequence[FormLine]) -> tuple[int, ...]:
     return tuple(found)
 
 
+def value_width(width: int) -> int:
+    """Return the cells of a value, of which two stand before it, in a form of a width."""
+    return _WIDE_VALUE if width >= _WIDE else _VALUE
+
+
 def entry_width(row: FormRow, width: int) -> int:
     """Return the cells of what can be typed; a text may have what its note leaves."""
     if row.short:
-        return VALUE - _AIR - 2
+        return value_width(width) - _AIR - 2
     beside = min(_NOTE, len(_beside(row).plain)) + _AIR if _beside(row).plain else 1
-    return max(VALUE - _AIR - 2, width - AT - beside)
+    return max(value_width(width) - _AIR - 2, width - AT - beside)
 
 
 def draw(line: FormLine, width: int, *, here: bool, marked: int = -1, unfolded: bool = False) -> Content:
@@ -163,7 +170,7 @@ def draw(line: FormLine, width: int, *, here: bool, marked: int = -1, unfolded: 
 def _fold(group: Group, width: int, *, unfolded: bool) -> Content:
     mark = "▾" if unfolded else "▸"
     words = ink((mark, "$primary"), f" {group.title}")
-    return columns(width - 1, (words, LABEL - 1), (f"  {group.value}", VALUE), ((group.note, MUTED), 0))
+    return columns(width - 1, (words, LABEL - 1), (f"  {group.value}", value_width(width)), ((group.note, MUTED), 0))
 
 
 def _option(line: FormLine, width: int, marked: int) -> Content:
@@ -178,7 +185,7 @@ def _option(line: FormLine, width: int, marked: int) -> Content:
     label = option.label
     if row.stands_open:
         return columns(width - 2, (ink(mark, (f" {label}", style)), LABEL + 1), (note, 0))
-    return columns(width - 2, ("", LABEL - 1), (ink(mark, (f" {label}", style)), VALUE), (note, 0))
+    return columns(width - 2, ("", LABEL - 1), (ink(mark, (f" {label}", style)), value_width(width)), (note, 0))
 
 
 def _beside(row: FormRow) -> Content:
@@ -206,6 +213,7 @@ def _row(row: FormRow, width: int) -> Content:
         return columns(room, (label, LABEL - 1), (value, cells + 2), ("", _AIR), (beside, 0))
     option = next((option for option in row.options if option.value == fields.show(row.value)), None)
     words = option.label if option else row.text
-    chosen = fit(words, VALUE - 6)
-    value = ink((_LEFT, KEY), " ", chosen, " ", (_RIGHT, KEY)).pad_right(VALUE - 6 - chosen.cell_length)
-    return columns(room, (label, LABEL - 1), (value.stylize_before(style), VALUE - _AIR), ("", _AIR), (beside, 0))
+    cells = value_width(width)
+    chosen = fit(words, cells - 6)
+    value = ink((_LEFT, KEY), " ", chosen, " ", (_RIGHT, KEY)).pad_right(cells - 6 - chosen.cell_length)
+    return columns(room, (label, LABEL - 1), (value.stylize_before(style), cells - _AIR), ("", _AIR), (beside, 0))

@@ -34,9 +34,10 @@ class Keys(Widget):
         words = Content()
         self._spans = []
         for binding in self._fitting():
+            words += _BETWEEN if words.plain else ""
             start = words.cell_length
-            words += ink((self.app.get_key_display(binding), KEY), f" {binding.description}{_BETWEEN}")
-            self._spans.append((start, words.cell_length - len(_BETWEEN), binding.key))
+            words += ink((self.app.get_key_display(binding), KEY), f" {binding.description}")
+            self._spans.append((start, words.cell_length, binding.key))
         if not words.is_same(self._words):
             self._words = words
             self.refresh()

@@ -9,7 +9,7 @@ from tui_train.memory.predict import Effect, Prediction
 from tui_train.memory.trace import ERROR, Counted
 from tui_train.memory.types import Phase
 
-from .ink import DONE, FAILED, MUTED, WARNING, Piece, columns, heading, ink, stack
+from .ink import DONE, FAILED, MUTED, WARNING, Ink, Piece, heading, ink, stack
 
 _MOST_EFFECTS = 2
 # What a part of a phase is drawn as.
@@ -26,7 +26,7 @@ def memory_lines(
     found: Prediction, effects: Sequence[Effect], counted: Counted | None, *, busy: bool, width: int
 ) -> list[Content]:
     """Return heading, bar and key; where nothing can be estimated, the reason."""
-    note = "tracing …; F3 ends it" if busy else "estimated; F3 traces it"
+    note: Ink = "tracing …; F3 ends it" if busy else "estimated; F3 traces it"
     if counted and not counted.problem:
         note = f"traced {size(counted.peak[1])} ±{ERROR:.0%}"
     elif counted:
@@ -43,6 +43,9 @@ def memory_lines(
         title = heading("Memory", note, width)
         return [title, ink((f"{size(peak.total)}", "b"), f" ±{error:.0%} in {peak.name}"), ink(*keys)]
     place, verdict = found.places[0]
+    saving = [effect for effect in effects if effect.difference < 0][:_MOST_EFFECTS]
+    if verdict.band != "fits" and saving and not busy:
+        note = _effects(saving)
     title = heading("Memory per GPU" if place.cuda else "Memory", note, width)
     amount = ink((size(peak.total), "b"), f" of {size(verdict.left)} ±{error:.0%}  ")
     band = ink(_MARKS.get(verdict.band, WARNING), f" {verdict.band}")
@@ -52,20 +55,12 @@ def memory_lines(
         max(verdict.left, peak.total),
         max(8, width - beside),
     )
-    saving = [effect for effect in effects if effect.difference < 0][:_MOST_EFFECTS]
-    room = width - ink(*keys).cell_length
-    words = _effects(saving)
-    while saving and words.cell_length > room:
-        saving = saving[:-1]
-        words = _effects(saving)
-    key_line = columns(width, (ink(*keys), 0), (words, -words.cell_length)) if words.plain else ink(*keys)
-    return [title, ink(gauge, "  ", amount, band), key_line]
+    return [title, ink(gauge, "  ", amount, band), ink(*keys)]
 
 
 def _effects(saving: Sequence[Effect]) -> Content:
-    return Content(", ").join(
-        [ink((visible(effect.change.title), MUTED), f" -{size(-effect.difference)}") for effect in saving]
-    )
+    parts = [f"{visible(effect.change.title)} -{size(-effect.difference)}" for effect in saving]
+    return Content(", ".join(parts))
 
 
 def _shares(phase: Phase) -> list[tuple[int, str, str, str]]:

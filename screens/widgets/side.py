@@ -89,4 +89,4 @@ def side_lines(prepared: Prepared, width: int) -> list[Content]:
             ink((f"{number}", "b"), f"  {visible(attempt.title)}")
             for number, attempt in enumerate(plan.attempts[1:], start=1)
         ]
-    return [part for line in lines for part in (line.fold(width) if line.plain else [line])]
+    return [part for line in lines for part in (line.wrap(width) if line.plain else [line])]
