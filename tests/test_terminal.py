@@ -104,9 +104,8 @@ def running(terminal: Terminal, launcher: str = "") -> RunDir:
     terminal.press("\r", "● 2 Backend")
     terminal.see("the best one")
     terminal.press("\r", "● 3 Recipe")
-    rows = ("Hidden", "Heads", "Sequence", "Micro", "Global", "Learning", "LR scaling", "LR ref", "Precision", "Steps")
-    for row in rows:
-        terminal.press("\x1b[B", f"› {row}")
+    for row in ("Hidden", "Heads", "Sequence", "Micro", "Global", "Steps"):
+        terminal.press("\x1b[B", f"▌{row}")
     terminal.press("600000", "600000")
     terminal.press("\r", "● 4 Preview")
     terminal.see("launch.sh")
