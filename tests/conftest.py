@@ -10,6 +10,7 @@ import counting
 import pytest
 import rig
 import warm
+from support import WHOLE
 
 # Whoever starts tests in the background leaves Ctrl-C ignored, in every process that they start.
 signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -74,9 +75,17 @@ def containers(engine, engines):
     return names
 
 
-def pytest_collection_modifyitems(items):
-    """Count what is tried by a test for each try."""
+def pytest_collection_modifyitems(config, items):
+    """Count what is tried by a test for each try; one engine does for most of what both do alike."""
     counting.mark(items)
+    if not WHOLE:
+        again = [item for item in items if of_second_engine(item) and not item.get_closest_marker("each_engine")]
+        items[:] = [item for item in items if item not in again]
+        config.hook.pytest_deselected(items=again)
+
+
+def of_second_engine(item):
+    return getattr(item, "callspec", None) is not None and item.callspec.params.get("engines") == "podman"
 
 
 def pytest_terminal_summary(terminalreporter):

@@ -12,6 +12,7 @@ import psutil
 import pytest
 
 from tui_train.checks import check
+from tui_train.environments import pip_settings
 from tui_train.facts.types import ContainerEngine, ContainerImage, Facts, Gpu, Machine, NemoRecipes, Toolchain
 from tui_train.plan.plan import plan as planned
 from tui_train.presets import PLACEHOLDERS, presets, takes
@@ -27,6 +28,9 @@ UUIDS = ("GPU-ac50e9bd-5330-6ce2-2d4b-8f95df663b60", "GPU-ff67d0d7-648f-d302-c50
 SCRIPTS = Path(__file__).parent / "scripts"
 # bash itself sets these in whatever it starts.
 OF_BASH = {"PWD", "OLDPWD", "SHLVL", "_"}
+
+# A sample of each matrix, unless TUI_TRAIN_TEST_MATRIX says that all of it is tried.
+WHOLE = os.environ.get("TUI_TRAIN_TEST_MATRIX") == "all"
 
 # Values that a careless script would split, expand, run or lose.
 HOSTILE = (
@@ -64,6 +68,12 @@ HOSTILE = (
     "\u202eright to left",
     "",
 )  # fmt: skip
+
+
+def sample(cases, every, first=0):
+    """One of so many cases, in their order; all of them where whole matrices are tried."""
+    cases = [*cases]
+    return cases if WHOLE else cases[first::every]
 
 
 def gpu(index, uuid="", **more):
@@ -206,17 +216,30 @@ def plain_environment(**more):
     return {**kept, "LC_ALL": "C.UTF-8", **more}
 
 
+def installed(folder, *words):
+    """Install packages without what they need into a folder, by uv where it is there; why it failed, or nothing."""
+    given = ["install", "-q", "--no-deps", "--target", folder, *words]
+    beside = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
+    settings = {**os.environ, **pip_settings.for_uv(pip_settings.read(sys.executable))}
+    uv = shutil.which("uv", path=beside)
+    command = [uv, "--no-config", "pip", *given[:1], "--python", sys.executable, *given[1:]] if uv else None
+    if command and subprocess.run(command, env=settings, capture_output=True, check=False).returncode == 0:
+        return ""
+    shutil.rmtree(folder, ignore_errors=True)
+    done = subprocess.run([sys.executable, "-m", "pip", *given], capture_output=True, text=True, check=False)
+    return done.stderr[-300:] if done.returncode else ""
+
+
 def alone(requirement, what, temporary):
     """Where a package lies without what it needs, installed once; skips what is tested where it cannot be."""
     folder = Path(__file__).parent / ".built" / requirement.replace("==", "-")
     if not folder.is_dir():
-        command = [sys.executable, "-m", "pip", "install", "-q", "--no-deps", "--target", temporary / "lib"]
-        done = subprocess.run([*command, requirement], capture_output=True, text=True, check=False)
-        if done.returncode != 0:
-            pytest.skip(f"NOT TESTED: {what}: {requirement} cannot be installed: {done.stderr[-300:]}")
+        if said := installed(temporary / "lib", requirement, "--compile"):
+            pytest.skip(f"NOT TESTED: {what}: {requirement} cannot be installed: {said}")
         folder.parent.mkdir(exist_ok=True)
         own = f"{folder}.{os.getpid()}"
-        subprocess.run(["cp", "-r", temporary / "lib", own], check=True)
+        # With the times of its files: by them Python knows what it has compiled.
+        subprocess.run(["cp", "-a", temporary / "lib", own], check=True)
         try:
             Path(own).rename(folder)
         except OSError:  # another worker was first

@@ -14,7 +14,7 @@ from pathlib import Path
 import msgspec
 import pytest
 import rig
-from support import SCRIPTS, UUIDS, gpu, inside, machine, marked, plain_environment, profile, until
+from support import SCRIPTS, UUIDS, gpu, inside, machine, marked, plain_environment, profile, sample, until
 
 from tui_train.base.errors import Unavailable
 from tui_train.facts import images, probe
@@ -75,7 +75,7 @@ def gone(run, containers):
     return True
 
 
-@pytest.mark.parametrize("launcher", ["python", "torchrun"])
+@pytest.mark.parametrize("launcher", sample(["python", "torchrun"], 2))
 def test_a_training_learns_and_climbs_down(tmp_path, engine, containers, launcher):
     values = {
         "trainer.launcher": launcher,
@@ -105,6 +105,7 @@ def test_a_training_learns_and_climbs_down(tmp_path, engine, containers, launche
     assert gone(run, containers)
 
 
+@pytest.mark.each_engine
 def test_its_exit_code_is_the_trainings(tmp_path, engine, containers):
     run = sleeping(tmp_path, engine, "--seconds=0.1", "--code=7")
     start(run)
@@ -114,6 +115,7 @@ def test_its_exit_code_is_the_trainings(tmp_path, engine, containers):
     assert gone(run, containers)
 
 
+@pytest.mark.each_engine
 def test_stopping_lets_it_save_and_leaves_nothing(tmp_path, engine, containers):
     run = sleeping(tmp_path, engine, f"--save-on-term={tmp_path}/mine/saved")
     start(run)
@@ -194,7 +196,7 @@ def test_it_is_stopped_without_its_client(tmp_path, engine, containers):
     assert gone(run, containers)
 
 
-@pytest.mark.parametrize("client_too", [False, True])
+@pytest.mark.parametrize("client_too", sample([True, False], 2))
 def test_it_is_stopped_without_its_supervisor(tmp_path, engine, containers, client_too):
     run = sleeping(tmp_path, engine, f"--save-on-term={tmp_path}/mine/saved")
     start(run)
@@ -282,6 +284,7 @@ def test_the_chosen_cards_are_asked_for(tmp_path, engine, monkeypatch):
     assert "HF_TOKEN" not in told
 
 
+@pytest.mark.each_engine
 def test_an_image_is_asked_what_it_holds(engine):
     (found,) = [known for known in images.engines() if known.name == engine]
     assert found.problem == ""

@@ -16,6 +16,7 @@ import msgspec
 import pexpect
 import pytest
 import random_events
+from support import WHOLE, sample
 from test_terminal import Terminal
 from test_wizard import SEED, finished_run, keys, machine, settle, shows, until_shown
 from textual.message import Message
@@ -59,6 +60,9 @@ def methods(decorator: str) -> list[tuple[str, str]]:
 
 WORKERS = methods("work")
 HANDLERS = methods("on")
+# One of each screen and part of one, of the same kind as the others.
+SAMPLED = WORKERS if WHOLE else [*{owner: (owner, name) for owner, name in WORKERS}.values()]
+HANDLED = HANDLERS if WHOLE else [*{owner: (owner, name) for owner, name in HANDLERS}.values()]
 ASKED = [("Looking.ask", name) for name in (*looking._QUESTIONS, "help", "recipes")]
 
 
@@ -162,7 +166,7 @@ def call(method: Callable[..., Any]) -> None:
     method(*[None] * len(needed))
 
 
-@pytest.mark.parametrize(("owner", "name"), WORKERS, ids=str)
+@pytest.mark.parametrize(("owner", "name"), SAMPLED, ids=str)
 async def test_a_fault_in_a_worker(machine: Any, tmp_path: Path, owner: str, name: str) -> None:
     machine(SEED)
     app: Any = wizard()
@@ -174,7 +178,7 @@ async def test_a_fault_in_a_worker(machine: Any, tmp_path: Path, owner: str, nam
         await usable(pilot)
 
 
-@pytest.mark.parametrize(("owner", "name"), ASKED, ids=str)
+@pytest.mark.parametrize(("owner", "name"), sample(ASKED, 4), ids=str)
 async def test_a_fault_in_what_the_app_asks(machine: Any, owner: str, name: str) -> None:
     app: Any = wizard()
     async with opened(app) as pilot:
@@ -213,7 +217,7 @@ def all_kinds(kind: type) -> Iterator[type]:
         yield from all_kinds(below)
 
 
-@pytest.mark.parametrize(("owner", "name"), HANDLERS, ids=str)
+@pytest.mark.parametrize(("owner", "name"), HANDLED, ids=str)
 async def test_a_fault_in_a_message_handler(machine: Any, tmp_path: Path, owner: str, name: str) -> None:
     machine(SEED)
     app: Any = wizard()

@@ -1,8 +1,11 @@
 """What is imported when: the core works without the screens and without what trains, and --version without anything."""
 
+import re
 import subprocess
 import sys
 from pathlib import Path
+
+import msgspec
 
 import tui_train
 
@@ -34,40 +37,61 @@ def test_the_whole_core_needs_neither_screens_nor_what_trains():
     assert not loaded & FOREIGN
 
 
-# Each in a fork, which has none of the others; what they all stand on is there already.
+# Each in a fork, which has none of the others of its layer; those of the layers below are there already.
 EACH = """
 import importlib, os, sys
 import click, collections.abc, contextlib, dataclasses, json, msgspec, pathlib, re, subprocess, typing
-for name in NAMES:
-    read, write = os.pipe()
-    if not os.fork():
-        try:
+for layer in LAYERS:
+    for name in layer:
+        read, write = os.pipe()
+        if not os.fork():
+            try:
+                importlib.import_module(name)
+                told = " ".join(sys.modules)
+            except BaseException as error:
+                told = f"! {error!r}"
+            with os.fdopen(write, "w") as pipe:
+                pipe.write(told)
+            os._exit(0)
+        os.close(write)
+        with os.fdopen(read) as pipe:
+            print(name, pipe.read())
+        os.wait()
+    if layer is not LAYERS[-1]:
+        for name in layer:
             importlib.import_module(name)
-            told = " ".join(sys.modules)
-        except BaseException as error:
-            told = f"! {error!r}"
-        with os.fdopen(write, "w") as pipe:
-            pipe.write(told)
-        os._exit(0)
-    os.close(write)
-    with os.fdopen(read) as pipe:
-        print(name, pipe.read())
-    os.wait()
 """
 
 
-def imported_first(names, folder=ROOT):
-    """What is loaded after each of some modules was imported before any other, by their names."""
-    code = EACH.replace("NAMES", repr(names))
+def imported_first(*layers, folder=ROOT):
+    """What is loaded after each module was imported before any other of its layer, by their names."""
+    code = EACH.replace("LAYERS", repr(layers))
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=folder, check=True)
     lines = [line.split() for line in done.stdout.splitlines()]
-    assert [name for name, *_ in lines] == names
+    assert [name for name, *_ in lines] == [name for layer in layers for name in layer]
     return {name: loaded for name, *loaded in lines}
 
 
+def layers():
+    """The modules of the core by layers, the lowest first: a lower one imports no higher one, as lint-imports holds."""
+    (contract,) = (
+        one
+        for one in msgspec.toml.decode((ROOT / "pyproject.toml").read_bytes())["tool"]["importlinter"]["contracts"]
+        if one["type"] == "layers"
+    )
+    left = [*CORE]
+    for layer in reversed(contract["layers"]):
+        names = {f"tui_train.{name}" for name in re.findall(r"\w+", layer)}
+        yield [name for name in left if ".".join(name.split(".")[:2]) in names]
+        left = [name for name in left if ".".join(name.split(".")[:2]) not in names]
+    yield left
+
+
 def test_each_module_can_be_imported_first():
-    """Alone, so that no other one hides a circle, and with nothing foreign."""
-    for name, loaded in imported_first(CORE).items():
+    """Before the others of its layer, so that none of them hides a circle, and with nothing foreign."""
+    found = imported_first(*layers())
+    assert sorted(found) == CORE
+    for name, loaded in found.items():
         assert name in loaded, f"{name}: {' '.join(loaded)}"
         assert not {other.partition(".")[0] for other in loaded} & FOREIGN, name
         assert not any(other.startswith("tui_train.screens") for other in loaded), name
@@ -80,7 +104,7 @@ def test_the_test_would_see_a_circle_and_a_foreign_import(tmp_path):
         "far": "import numpy",
     }.items():
         (tmp_path / f"{name}.py").write_text(text)
-    found = imported_first(["one", "two", "far"], tmp_path)
+    found = imported_first(["one", "two", "far"], folder=tmp_path)
     assert "one" in found["one"]
     assert found["two"][0] == "!"
     assert "numpy" in found["far"]

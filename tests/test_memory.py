@@ -470,7 +470,8 @@ def test_the_command_prints_phases_and_json():
     assert done.returncode == 0
     assert max(map(len, done.stdout.splitlines())) <= 80
     assert "Estimated: at most" in done.stdout
-    data = json.loads(command("quickstart", "--json", "--measure").stdout)
+    quick = f"--set=trainer.python={warm.training()}"
+    data = json.loads(command("quickstart", "--json", "--measure", quick).stdout)
     assert data["peak"]["bytes"] == pytest.approx(max(data["measure"]["phases"].values()), rel=0.15)
     failed = command("quickstart", "--set", "trainer.kind=script", "--set", "trainer.script=/t.py")
     assert failed.returncode == 69

@@ -167,10 +167,10 @@ def test_installed_quickstart(installed, hostile):
     assert "finished after" in out
 
 
-def environment(tree, python, *, code=0):
+def environment(tree, python, *, code=0, **more):
     """Run what `make run` begins with; return what it printed."""
     variables = {name: value for name, value in os.environ.items() if name not in {"TORCH", "PIP_ARGS"}}
-    variables |= {"PYTHON": str(python), "PATH": BESIDE}
+    variables |= {"PYTHON": str(python), "PATH": BESIDE, **more}
     command = ["bash", ".ci/environment", "run"]
     pipe, both = subprocess.PIPE, subprocess.STDOUT
     done = subprocess.run(command, cwd=tree, env=variables, stdout=pipe, stderr=both, text=True, check=False)
@@ -191,7 +191,8 @@ def test_make_run_installs_once_and_takes_the_torch_that_is_there(tmp_path):
 
     (tree / ".venv/.ready").unlink()
     (tree / ".venv/bin/tui-train").unlink()
-    assert environment(tree, sys.executable).startswith("The last install was interrupted: making it anew\n")
+    again = environment(tree, sys.executable, PIP_ARGS="--no-deps")
+    assert again.startswith("The last install was interrupted: making it anew\n")
     assert (tree / ".venv/bin/tui-train").exists()
 
 

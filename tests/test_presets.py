@@ -14,7 +14,20 @@ import msgspec
 import pytest
 import warm
 import yaml
-from support import SCRIPTS, bash, exported, facts, gpu, plain_environment, plan, profile, ready, taken, until
+from support import (
+    SCRIPTS,
+    bash,
+    exported,
+    facts,
+    gpu,
+    installed,
+    plain_environment,
+    plan,
+    profile,
+    ready,
+    taken,
+    until,
+)
 from test_in_force import FACTORY, filed
 
 from tui_train.base import places
@@ -585,7 +598,7 @@ def test_the_help_of_absl():
 def test_the_help_of_hf_argument_parser(monkeypatch):
     # A busy machine takes long to import torch.
     monkeypatch.setattr("tui_train.facts.script_help._DEADLINE", 100.0)
-    found = ask_script(sys.executable, (str(SCRIPTS / "hf_trainer.py"),), "/")
+    found = ask_script(warm.training(), (str(SCRIPTS / "hf_trainer.py"),), "/")
     names = {flag.name for flag in found.flags}
     preset_words = [word for argument in presets()["hf-trainer"].arguments for word in argument.words]
     assert {word.partition("=")[0] for word in preset_words} <= names
@@ -640,10 +653,8 @@ def real(tmp_path_factory):
               "axolotl==0.19.0",
               "pydantic==2.14.3", "pydantic-core==2.50.4", "annotated-types", "typing-inspection", "addict",
               "fire", "colorama", "termcolor", "python-dotenv", "posthog", "backoff", "distro"]  # fmt: skip
-    pip = [sys.executable, "-m", "pip", "install", "-q", "--no-deps", "--no-compile", "--target", str(target)]
-    done = subprocess.run([*pip, *wanted], capture_output=True, text=True, check=False, timeout=280)
-    if done.returncode:
-        pytest.skip(f"NOT TESTED against TRL, LLaMA-Factory and axolotl: {done.stderr[-300:]}")
+    if said := installed(target, *wanted):
+        pytest.skip(f"NOT TESTED against TRL, LLaMA-Factory and axolotl: {said}")
     return target
 
 

@@ -10,7 +10,7 @@ from types import SimpleNamespace
 import msgspec
 import pytest
 import warm
-from support import UUIDS, bash, exported, facts, plain_environment, profile
+from support import UUIDS, bash, exported, facts, plain_environment, profile, sample
 
 import tui_train
 from tui_train.cli import watch as printed
@@ -224,7 +224,7 @@ def test_plain_python_shows_its_device_once_at_the_first_gradients(tmp_path):
 
 
 @pytest.mark.training
-@pytest.mark.parametrize("launcher", ["torchrun", "accelerate"])
+@pytest.mark.parametrize("launcher", sample(["torchrun", "accelerate"], 2))
 def test_each_rank_of_a_group_shows_its_device_once(tmp_path, launcher, capsys):
     before = GROUP if launcher == "torchrun" else "from accelerate import Accelerator; Accelerator()"
     run = made(tmp_path, script(tmp_path, before), 2, launcher, python=sys.executable)
@@ -277,7 +277,7 @@ def test_one_process_alone_is_no_failure_of_a_plan_of_one(tmp_path):
 def test_accelerate_that_starts_one_process_instead_of_two_is_found(tmp_path):
     words = ["-m", "accelerate.commands.launch", "--num_processes=2", "--cpu", script(tmp_path)]
     environment = plain_environment(PYTHONPATH=os.path.dirname(SHIM))  # noqa: PTH120
-    done = subprocess.run([sys.executable, *words], env=environment, capture_output=True, text=True, check=True)
+    done = subprocess.run([warm.training(), *words], env=environment, capture_output=True, text=True, check=True)
     found = parse(done.stderr.splitlines())
     assert len(found) == 1
     assert "sees 1 process, 2 were planned" in compare(found, Planned(world_size=2, device="cpu"))[0]

@@ -74,7 +74,8 @@ def run(words, folder):
         takes_edits = rest and any(param.name == "edits" for param in cli.cli.commands[rest[0]].params)
         # Other trainers than the built-in one have numbers of their own.
         ours = {"quickstart", "mine"} & {*rest} and not any("trainer.kind=" in word for word in rest)
-        words = warm.program(*rest, *((SETTINGS if ours else CPU) if takes_edits else []))
+        python = ["--set", f"trainer.python={warm.training()}"] if ours else []
+        words = warm.program(*rest, *([*(SETTINGS if ours else CPU), *python] if takes_edits else []))
     elif name == "bash":
         words = [*words, "--dry-run"]
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}

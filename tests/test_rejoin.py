@@ -287,6 +287,7 @@ def test_a_container_that_ended_before_it_was_rejoined(tmp_path, engine, contain
 
 
 @pytest.mark.engine
+@pytest.mark.each_engine
 def test_a_second_client_may_be_lost_as_well(tmp_path, engine, containers):
     log = tmp_path / "attempt-1.log"
     client = telling(log, engine, "300", "0.01", "0")

@@ -16,8 +16,11 @@ import pytest
 from fake_driver import MACHINES, driver_environment
 from support import marked, until
 
+from tui_train.profile.fields import put
+from tui_train.profile.types import Profile
 from tui_train.runs.rundir import RunDir, all_runs
 from tui_train.runs.status import status
+from tui_train.workflow.session import remember
 
 pytestmark = pytest.mark.training
 
@@ -97,12 +100,18 @@ def to_preview(terminal: Terminal) -> None:
     terminal.see("= 8 x accumulation 2")
 
 
-def running(terminal: Terminal, launcher: str = "") -> RunDir:
+@pytest.fixture
+def quick(warm_python: str) -> None:
+    """The wizard begins with a Python that has imported what trains."""
+    remember(put(Profile(), "trainer.python", warm_python))
+
+
+def running(terminal: Terminal) -> RunDir:
     """Start a training that lasts until it is stopped; return its run."""
     terminal.see("New training")
     terminal.press("\r", "● 1 Hardware")
+    terminal.see("No GPU was found")
     terminal.press("\r", "● 2 Backend")
-    terminal.see("the best one")
     terminal.press("\r", "● 3 Recipe")
     for row in ("Hidden", "Heads", "Sequence", "Micro", "Global", "Steps"):
         terminal.press("\x1b[B", f"▌{row}")
@@ -139,6 +148,7 @@ def test_from_home_to_a_finished_training_by_keys_alone(terminals: list[Terminal
     assert terminal.child.exitstatus == 0
 
 
+@pytest.mark.usefixtures("quick")
 def test_a_killed_wizard_leaves_the_training_which_is_opened_again_and_stopped(terminals: list[Terminal]) -> None:
     terminals.append(first := Terminal())
     run = running(first)
@@ -198,6 +208,7 @@ def test_a_large_log_is_read_at_its_ends_and_searched_at_once(terminals: list[Te
     assert quiet == 5, "nothing changes, and something is sent"
 
 
+@pytest.mark.usefixtures("quick")
 def test_q_asks_before_it_leaves_a_live_run_which_then_goes_on(terminals: list[Terminal]) -> None:
     terminals.append(terminal := Terminal())
     run = running(terminal)

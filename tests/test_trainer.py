@@ -7,6 +7,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -282,6 +283,7 @@ def test_a_checkpoint_is_complete_whenever_it_can_be_seen(script, whole, tmp_pat
     caught = None
     while caught is None:
         assert process.poll() is None, "it was never seen to write the later checkpoints"
+        time.sleep(0.001)
         for name in checkpoints(tmp_path):
             folder = tmp_path / name
             # It may be removed between two looks, when newer ones are there; it may not be without its state.

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import msgspec
 import pytest
+import warm
 from support import GIB, SCRIPTS, facts, gpu, marked, plain_environment, profile, ready, until
 
 from tests.fake_driver import MACHINES, driver_environment
@@ -274,9 +275,9 @@ def test_the_fullest_of_the_chosen_cards_counts(tmp_path, monkeypatch):
 def tunes(folder, **values):
     """A saved profile whose training runs out of memory above a micro batch of two, and its output folder."""
     more = ("--use_cpu=True", "--report_to=none", "--memory_for=2", "--fails_in_step=2")
-    values = {**SCRIPT, "trainer.arguments": (*WORDS, *more), "trainer.output": str(folder / "mine"), **values}
-    values |= {"trainer.python": sys.executable, "recipe.micro_batch": 4, "recipe.global_batch": 4}
-    values |= {"recipe.steps": 60, "recipe.checkpoint_every": 60}
+    given = {**SCRIPT, "trainer.arguments": (*WORDS, *more), "trainer.output": str(folder / "mine")}
+    given |= {"trainer.python": warm.training(), "recipe.micro_batch": 4, "recipe.global_batch": 4}
+    values = given | {"recipe.steps": 60, "recipe.checkpoint_every": 60} | values
     path = folder / "slow.toml"
     path.write_text(store.dumps(profile({"name": "slow", **values})))
     return path
@@ -292,7 +293,8 @@ def started(path, *more):
 
 
 def test_real_trials_find_what_fits_and_leave_nothing_behind(tmp_path):
-    path = tunes(tmp_path)
+    # Its memory is that of its own process.
+    path = tunes(tmp_path, **{"trainer.python": sys.executable})
     done = started(path, "--json")
     said, wrong = done.communicate(timeout=240)
     assert (done.returncode, wrong) == (0, "")

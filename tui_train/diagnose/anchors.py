@@ -29,8 +29,13 @@ def plain(line: bytes) -> bytes:
 
 @functools.cache
 def anchors(expression: str) -> Anchors:
-    """Return what each match of an expression within one line holds; none where it may match any line."""
+    """Return what each match of an expression holds; none where it may match any line."""
     return _either(expression, 0)[0]
+
+
+def holds(text: bytes, choices: Anchors) -> bool:
+    """Return whether plain text holds a word of each set, without which there is no match in it."""
+    return all(any(word in text for word in words) for words in choices)
 
 
 def best(choices: Anchors) -> frozenset[bytes]:

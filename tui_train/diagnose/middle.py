@@ -6,7 +6,7 @@ from collections import deque
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from tui_train.diagnose.anchors import Anchors, anchors, any_of, best, plain
+from tui_train.diagnose.anchors import Anchors, anchors, any_of, best, holds, plain
 from tui_train.diagnose.signatures import TELLS, signatures
 from tui_train.supervisor.lines import origin
 
@@ -72,11 +72,7 @@ def _candidates(line: bytes) -> tuple[int, ...]:
         return ()
     numbers = {number for word, numbers in _by_word().items() if word in line for number in numbers}
     expressions = _expressions()
-    return tuple(
-        number
-        for number in sorted(numbers)
-        if all(any(word in line for word in words) for words in expressions[number].anchors)
-    )
+    return tuple(number for number in sorted(numbers) if holds(line, expressions[number].anchors))
 
 
 class Middle:

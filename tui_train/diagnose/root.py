@@ -9,6 +9,7 @@ import msgspec
 
 from tui_train.base.text import size, visible
 from tui_train.diagnose import packages
+from tui_train.diagnose.anchors import anchors, holds, plain
 from tui_train.diagnose.progress import completed, last_step, steps
 from tui_train.diagnose.remedies import REMEDIES, change_for
 from tui_train.diagnose.signatures import TELLS, signatures
@@ -91,8 +92,11 @@ def _hits(evidence: Evidence) -> Iterator[Hit]:
     for text in texts:
         starts.append(place)
         place += len(text) + 1
+    searched = plain(whole.encode("utf-8", "replace"))
     for signature, expressions in signatures():
         for expression in expressions:
+            if not holds(searched, anchors(expression.pattern)):
+                continue
             hit = None
             for match in expression.finditer(whole):
                 shown = "message" if match.groupdict().get("message") else 0
