@@ -8,8 +8,9 @@ export PYTHON TORCH PIP_ARGS
 help:
 	@echo 'make run     open the wizard; without a terminal, train the quickstart'
 	@echo 'make test    lint, check types and run every test, as .ci/run does'
-	@echo 'make test-all  what takes too long for that: the whole fallback ladder, real engines, NeMo, 100,000 random events,'
-	@echo '                thousands of hostile values, stops, races and cut connections, with a table of what failed'
+	@echo 'make test-all  what takes too long for that: the whole fallback ladder, every pair of which make test tries a'
+	@echo '                sample, both engines, NeMo, 100,000 random events, thousands of hostile values, stops, races and'
+	@echo '                cut connections, with a table of what failed'
 	@echo 'make lint    lint and check types only'
 	@echo 'make clean   remove what these made'
 	@echo
@@ -53,16 +54,20 @@ test: style
 	$(HEARING) .venv/bin/python -m pytest -n 4 --dist loadgroup || code=1; \
 	wait $$types || code=1; cat "$$said"; exit $$code
 
+# TUI_TRAIN_TEST_MATRIX=all tries all of what make test tries a sample of: both engines, both launchers, each fault of the
+# screens, each signature's expression, each kind of damage.
 # Installs a NeMo, unless TUI_TRAIN_TEST_NEMO names a Python that has one. With TUI_TRAIN_TEST_BRIDGE, _AUTOMODEL and
 # _DEEPSPEED naming a Python that has each, these are tested as well.
 test-all: environment
-	$(HEARING) TUI_TRAIN_TEST_NEMO=$${TUI_TRAIN_TEST_NEMO:-new} TUI_TRAIN_TEST_LADDER=all \
+	$(HEARING) TUI_TRAIN_TEST_NEMO=$${TUI_TRAIN_TEST_NEMO:-new} TUI_TRAIN_TEST_LADDER=all TUI_TRAIN_TEST_MATRIX=all \
 	  TUI_TRAIN_TEST_REPEATS=20 TUI_TRAIN_TEST_FUZZ=20000 TUI_TRAIN_TEST_EVENTS=100000 \
 	  TUI_TRAIN_TEST_CUTS=150 TUI_TRAIN_TEST_STOPS=80 TUI_TRAIN_TEST_VALUES=2000 TUI_TRAIN_TEST_RACES=200 \
 	  .venv/bin/python -m pytest -n 3 --dist loadgroup \
 	  tests/test_ladder_real.py tests/test_survival.py tests/test_nemo_real.py tests/test_bridge_real.py \
 	  tests/test_launchers.py tests/test_engines.py tests/test_rejoin.py tests/test_fuzz.py tests/test_random_events.py \
-	  tests/test_cuts.py tests/test_stops.py tests/test_values.py tests/test_races.py
+	  tests/test_cuts.py tests/test_stops.py tests/test_values.py tests/test_races.py tests/test_middle.py \
+	  tests/test_faults.py tests/test_ranks.py tests/test_runs.py tests/test_outside.py tests/test_untrusted.py \
+	  tests/test_memory_properties.py tests/test_presets.py tests/test_trainer.py
 
 clean:
 	@if [ -e .venv/.made-by-make ]; then rm -rf .venv; elif [ -e .venv ]; then \

@@ -79,13 +79,15 @@ def pytest_collection_modifyitems(config, items):
     """Count what is tried by a test for each try; one engine does for most of what both do alike."""
     counting.mark(items)
     if not WHOLE:
-        again = [item for item in items if of_second_engine(item) and not item.get_closest_marker("each_engine")]
-        items[:] = [item for item in items if item not in again]
-        config.hook.pytest_deselected(items=again)
+        kept = [item for item in items if not only_of_the_whole(item)]
+        config.hook.pytest_deselected(items=[item for item in items if only_of_the_whole(item)])
+        items[:] = kept
 
 
-def of_second_engine(item):
-    return getattr(item, "callspec", None) is not None and item.callspec.params.get("engines") == "podman"
+def only_of_the_whole(item):
+    """Whether a test is left to those who try whole matrices."""
+    of_second_engine = hasattr(item, "callspec") and item.callspec.params.get("engines") == "podman"
+    return bool(item.get_closest_marker("whole")) or (of_second_engine and not item.get_closest_marker("each_engine"))
 
 
 def pytest_terminal_summary(terminalreporter):

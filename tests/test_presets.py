@@ -25,6 +25,7 @@ from support import (
     plan,
     profile,
     ready,
+    sample,
     taken,
     until,
 )
@@ -598,7 +599,7 @@ def test_the_help_of_absl():
 def test_the_help_of_hf_argument_parser(monkeypatch):
     # A busy machine takes long to import torch.
     monkeypatch.setattr("tui_train.facts.script_help._DEADLINE", 100.0)
-    found = ask_script(warm.training(), (str(SCRIPTS / "hf_trainer.py"),), "/")
+    found = ask_script(sys.executable, (str(SCRIPTS / "hf_trainer.py"),), "/")
     names = {flag.name for flag in found.flags}
     preset_words = [word for argument in presets()["hf-trainer"].arguments for word in argument.words]
     assert {word.partition("=")[0] for word in preset_words} <= names
@@ -682,6 +683,7 @@ def test_the_hf_trainer_itself_understands_its_evaluation_batch(tmp_path):
     assert told == [1, 4, 8, presets()["hf-trainer"].eval_batch]
 
 
+@pytest.mark.whole
 @parsers
 def test_trl_itself_understands_lora_and_its_evaluation_batch(real, tmp_path):
     chosen, found = chosen_for("trl", tmp_path, **{"trainer.script": "", **FALLEN})
@@ -742,6 +744,7 @@ LOSSES = """
 """
 
 
+@pytest.mark.whole
 @parsers
 def test_trl_itself_takes_for_its_loss_what_is_traced_and_loads_in_fp32(real):
     child = Path(str(resources.files("tui_train"))) / "target" / "memory"
@@ -878,7 +881,7 @@ def test_axolotl_itself_understands_lora_and_its_evaluation_batch(real, tmp_path
 
 
 @parsers
-@pytest.mark.parametrize("precision", ["fp32", "bf16"])
+@pytest.mark.parametrize("precision", sample(["bf16", "fp32"], 2))
 def test_axolotl_itself_understands_its_file(real, tmp_path, precision):
     chosen, _ = chosen_for("axolotl", tmp_path, **{"recipe.precision": precision, "trainer.launcher": "torchrun"})
     mine = b"base_model: m\nbatch_size: 99\nsaves_per_epoch: 2\ndatasets: [{path: x, type: alpaca}]\n"

@@ -11,6 +11,7 @@ import time
 from pathlib import Path
 
 import pytest
+from support import sample
 
 pytestmark = pytest.mark.training
 
@@ -125,7 +126,10 @@ def test_what_a_training_prints_and_leaves(whole):
     assert list(record) == ["step", "loss", "lr", "tokens_per_second", "micro_batch", "accumulation"]
 
 
-@pytest.mark.parametrize("launcher", [(), TORCHRUN], ids=["python", "torchrun"])
+# In a run folder, a stop of both is in test_training.py.
+@pytest.mark.parametrize(
+    "launcher", sample([(), TORCHRUN], 2), ids=lambda launcher: "torchrun" if launcher else "python"
+)
 def test_told_to_end_it_saves_first(script, tmp_path, launcher):
     """All ranks in the same step, though a signal reaches each at another moment."""
     output = tmp_path / "out"
