@@ -7,7 +7,7 @@ export PYTHON TORCH PIP_ARGS
 
 help:
 	@echo 'make run     open the wizard; without a terminal, train the quickstart'
-	@echo 'make test    lint, check types and run every test, as .ci/run does'
+	@echo 'make test    lint, check types and run the tests, as .ci/run does'
 	@echo 'make test-all  what takes too long for that: the whole fallback ladder, every pair of which make test tries a'
 	@echo '                sample, both engines, NeMo, 100,000 random events, thousands of hostile values, stops, races and'
 	@echo '                cut connections, with a table of what failed'
@@ -67,7 +67,7 @@ test-all: environment
 	  tests/test_launchers.py tests/test_engines.py tests/test_rejoin.py tests/test_fuzz.py tests/test_random_events.py \
 	  tests/test_cuts.py tests/test_stops.py tests/test_values.py tests/test_races.py tests/test_middle.py \
 	  tests/test_faults.py tests/test_ranks.py tests/test_runs.py tests/test_outside.py tests/test_untrusted.py \
-	  tests/test_memory_properties.py tests/test_presets.py tests/test_trainer.py
+	  tests/test_memory_properties.py tests/test_idle.py tests/test_presets.py tests/test_trainer.py
 
 clean:
 	@if [ -e .venv/.made-by-make ]; then rm -rf .venv; elif [ -e .venv ]; then \

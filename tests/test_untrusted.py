@@ -157,7 +157,7 @@ TOML = {
 }
 
 
-@pytest.mark.parametrize("damage", TOML)
+@pytest.mark.parametrize("damage", sample(TOML, 3))
 def test_a_damaged_profile_preset_and_last_one_are_told_and_hide_no_other(damage):
     profiles_folder().mkdir(parents=True)
     presets_folder().mkdir(parents=True)
