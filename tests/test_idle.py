@@ -246,6 +246,7 @@ def test_cards_for_which_there_is_no_build_get_the_small_one_and_the_reason():
     assert "PyTorch for Jetson" in " ".join(said)
 
 
+INDEX = "--index-url https://download.pytorch.org/whl"
 # They note what they are told and install nothing; where uv is to fail, it says so by its exit code.
 PIP = """\
 import sys
@@ -312,8 +313,8 @@ def make_run(made, on, **variables):
     ("on", "torch", "why"),
     sample(
         [
-            ("two-3090", "--index-url https://download.pytorch.org/whl/cu129 torch==2.13.0", "the driver cannot run"),
-            ("p40-v100", "--index-url https://download.pytorch.org/whl/cu126 torch==2.13.0", "all 2 cards"),
+            ("two-3090", f"{INDEX}/cu129 torch==2.13.0", "the driver cannot run"),
+            ("p40-v100", f"{INDEX}/cu126 torch==2.13.0", "all 2 cards"),
             ("4090-t400", "torch==2.13.0", "CUDA 13 has code"),
             (
                 "seed-3090-gt1030-3090",
