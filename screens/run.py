@@ -24,23 +24,24 @@ from tui_train.runs.follow import RunNews, watch
 from tui_train.runs.health import BUSY, worries
 from tui_train.runs.rundir import RunDir
 from tui_train.runs.status import continues
-from tui_train.supervisor.curve import Curve
 from tui_train.workflow import show
 
 from .ending import Ending
 from .messages import ApplyFix, Become, Complaint, GoHome, OpenStep
 from .widgets.bar import StepBar
+from .widgets.braille import Axes, Series, drawable
 from .widgets.dialogs import Ask
 from .widgets.keys import Keys
 from .widgets.log_pane import LogPane
 from .widgets.log_view import LogView
-from .widgets.loss_plot import LossPlot
+from .widgets.plot import Plot
 from .widgets.run_state import run_state
 from .widgets.why import Why
 
 _RETRY = 30.0  # seconds, for a long log is read from its start
 _MOST_ATTEMPTS = 100
 _UNREAD = "step and loss can no longer be read; the log below is still followed"
+_MOST_POINTS = 2000
 _ROOM = 34  # rows, for a diagnosis, the plot and some of the log
 
 
@@ -120,7 +121,7 @@ Of any size, and all of it. The line below it says where you are.
         yield Static(id="state", markup=False)
         yield Why()
         yield Static(id="cards", markup=False)
-        yield LossPlot(id="plot")
+        yield Plot(id="plot")
         yield LogPane(id="log")
         yield Keys()
 
@@ -209,7 +210,7 @@ Of any size, and all of it. The line below it says where you are.
         self.query_one(Why).say(event.found)
         if event.found and self.size.height < _ROOM:
             # The log tells more of a failure than the plot, which P brings back.
-            self.query_one(LossPlot).add_class("hidden")
+            self.query_one(Plot).add_class("hidden")
             self._draw_plot()
         self.refresh_bindings()
 
@@ -271,7 +272,11 @@ Of any size, and all of it. The line below it says where you are.
         cards.update(Text("\n".join(f" {line}" for line in lines), "dim", no_wrap=True, overflow="ellipsis"))
 
     def _draw_plot(self) -> None:
-        self.query_one(LossPlot).draw(self._told.progress.curve if self._told else Curve())
+        plot = self.query_one(Plot)
+        points = drawable(self._told.progress.curve.thinned(_MOST_POINTS)) if self._told else []
+        plot.display = bool(points) and not plot.has_class("hidden")
+        if plot.display and self._told:
+            plot.show("Loss", "", (Series(points),), Axes(end=self._told.progress.steps))
 
     @property
     def going(self) -> bool:
@@ -291,7 +296,7 @@ Of any size, and all of it. The line below it says where you are.
 
     def action_plot(self) -> None:
         """Show or hide the plot."""
-        self.query_one(LossPlot).toggle_class("hidden")
+        self.query_one(Plot).toggle_class("hidden")
         self._draw_plot()
 
     def action_detach(self) -> None:

@@ -1,0 +1,203 @@
+"""Curves in braille with their axes, as cells of a character and a style: pure, and drawn for a given room."""
+
+import math
+from collections.abc import Callable, Iterator, Sequence
+from itertools import pairwise
+from typing import NamedTuple
+
+from .ink import MUTED, RULE
+
+Cell = tuple[str, str]
+Row = tuple[Cell, ...]
+Points = Sequence[tuple[float, float]]
+
+# What is beyond, or no number, cannot be drawn.
+_HIGHEST = 1e30
+_DOTS = ((1, 2, 4, 64), (8, 16, 32, 128))
+_TICKS = 4
+_LETTERS = 5
+_GUTTER = 5  # cells of the labels at the left, at least
+_PLAIN = 1e5  # from here on labels have an exponent
+_NARROWEST, _LOWEST = 8, 3
+
+
+class Series(NamedTuple):
+    """Points in any order, drawn as a curve; with a `marker` as single points, with a `letter` named on the curve."""
+
+    points: Points
+    style: str = "$live"
+    marker: str = ""
+    letter: str = ""
+
+
+class Axes(NamedTuple):
+    """What is shown: x from 0 to `end` (at least to the last point), or only the last `share` of what there is.
+
+    `log` draws the y axis by its logarithm; `label` writes a value of x.
+    """
+
+    end: float = 0.0
+    share: float = 1.0
+    log: bool = False
+    label: Callable[[float], str] = lambda value: f"{value:,.0f}".replace(",", " ")
+
+
+class _Frame(NamedTuple):
+    """What dots stand for: x from `left` to `right`, y from `low` to `high`, both as they are drawn."""
+
+    left: float
+    right: float
+    low: float
+    high: float
+    width: int
+    height: int
+
+    def column(self, x: float) -> int:
+        """Return the dot column of a value."""
+        return round((x - self.left) / (self.right - self.left) * (self.width * 2 - 1))
+
+    def row(self, y: float) -> int:
+        """Return the dot row of a value, counted from the top."""
+        return round((self.high - y) / (self.high - self.low) * (self.height * 4 - 1))
+
+
+def draw(series: Sequence[Series], axes: Axes, width: int, height: int) -> list[Row]:
+    """Return so many rows of a plot, the last its x labels; none where there is too little room or no point to draw."""
+    high = height - 1
+    shown = _shown(series, axes)
+    values = [y for each in shown for _, y in each.points]
+    if not values or high < _LOWEST:
+        return []
+    low, top, labels = _scale(min(values), max(values), log=axes.log)
+    gutter = max(_GUTTER, *map(len, labels)) + 1
+    left, right = _reach(shown, axes)
+    frame = _Frame(left, right, _place(low, axes), _place(top, axes), width - gutter - 1, high)
+    if frame.width < _NARROWEST:
+        return []
+    cells = _curves(shown, axes, frame)
+    marks = {0: labels[0], (high - 1) // 2 if high % 2 else high // 2: labels[1], high - 1: labels[2]}
+    rows = []
+    for number, row in enumerate(cells):
+        rows.append((*((char, MUTED) for char in f"{marks.get(number, ''):>{gutter - 1}} "), ("│", RULE), *row))
+    return [*rows, _x_labels(axes, left, right, gutter, width)]
+
+
+def drawable(points: Points, *, log: bool = False) -> list[tuple[float, float]]:
+    """Return the points that can be drawn: numbers within bounds, above 0 for a logarithmic axis."""
+    return [(x, y) for x, y in points if abs(x) < _HIGHEST and abs(y) < _HIGHEST and (y > 0 or not log)]
+
+
+def _shown(series: Sequence[Series], axes: Axes) -> list[Series]:
+    """Return the series with the points that can be drawn, in the order of x, and of these the last share."""
+    kept = [each._replace(points=sorted(drawable(each.points, log=axes.log))) for each in series]
+    if axes.share >= 1:
+        return kept
+    last = max((each.points[-1][0] for each in kept if each.points), default=0.0)
+    begin = last * (1 - axes.share)
+    return [each._replace(points=[point for point in each.points if point[0] >= begin]) for each in kept]
+
+
+def _reach(shown: Sequence[Series], axes: Axes) -> tuple[float, float]:
+    ends = [each.points[at][0] for each in shown if each.points for at in (0, -1)]
+    first, last = min(ends), max(ends)
+    if axes.share < 1:
+        return (last * (1 - axes.share), last) if last > 0 else (first - 1, last)
+    left = min(0.0, first)
+    right = max(last, axes.end if axes.end < _HIGHEST else 0.0)
+    return left, right if right > left else left + 1
+
+
+def _place(value: float, axes: Axes) -> float:
+    return math.log10(value) if axes.log else value
+
+
+def _scale(low: float, high: float, *, log: bool) -> tuple[float, float, tuple[str, str, str]]:
+    """Return where the y axis begins and ends, on round numbers, and its labels from the top: a third is between."""
+    if log:
+        bottom, top = _rounded(low, math.floor), _rounded(high, math.ceil)
+        if bottom >= top:
+            bottom, top = _rounded(low * 0.9, math.floor), _rounded(high * 1.1, math.ceil)
+        middle = math.sqrt(bottom) * math.sqrt(top)
+        return bottom, top, (_number(top), _number(middle), _number(bottom))
+    if high - low <= abs(high) * 1e-9:
+        reach = abs(high) * 0.1 or 1.0
+        low, high = low - reach, high + reach
+    unit = _unit(high - low)
+    first, last = math.floor(low / unit), math.ceil(high / unit)
+    last += (last - first) % 2
+    bottom, middle, top = (number * unit for number in (first, (first + last) // 2, last))
+    digits = max(0, -math.floor(math.log10(unit) + 1e-9))
+    words = [_number(value, digits) for value in (top, middle, bottom)]
+    return bottom, top, (words[0], words[1], words[2])
+
+
+def _unit(reach: float) -> float:
+    """Return 1, 2 or 5 times a power of ten, of which a range has 16 to 40."""
+    power: float = 10.0 ** math.floor(math.log10(reach / 16))
+    return next((power * factor for factor in (5, 2) if power * factor <= reach / 16), power)
+
+
+def _rounded(value: float, way: Callable[[float], int]) -> float:
+    """Return a positive number with two digits, rounded down or up."""
+    power = math.floor(math.log10(value)) - 1
+    return float(f"{way(value / 10.0**power)}e{power}")
+
+
+def _number(value: float, digits: int = -1) -> str:
+    value = value or 0.0
+    if value and (abs(value) >= _PLAIN or abs(value) < 1e-3):
+        return f"{value:.1e}".replace("e+0", "e").replace("e-0", "e-")
+    return f"{value:.{max(2, digits)}f}" if digits >= 0 else f"{value:.3g}"
+
+
+def _curves(shown: Sequence[Series], axes: Axes, frame: _Frame) -> list[list[Cell]]:
+    """Return the cells of all series: a later one is drawn over an earlier one, markers and letters over both."""
+    dots = [[0] * frame.width for _ in range(frame.height)]
+    styles = [[""] * frame.width for _ in range(frame.height)]
+    points: dict[tuple[int, int], Cell] = {}
+    for number, each in enumerate(shown):
+        placed = [(frame.column(x), frame.row(_place(y, axes))) for x, y in each.points]
+        if each.marker:
+            points |= {(y // 4, x // 2): (each.marker, f"b {each.style}") for x, y in placed}
+            continue
+        tops: dict[int, int] = {}
+        for x, y in _line(placed):
+            dots[y // 4][x // 2] |= _DOTS[x % 2][y % 4]
+            styles[y // 4][x // 2] = each.style
+            tops[x // 2] = y // 4
+        if each.letter:
+            for column in _letter_columns(number, len(shown), frame.width):
+                if column in tops:
+                    points[tops[column], column] = (each.letter, f"b {each.style}")
+    return [
+        [
+            points.get((y, x)) or ((chr(0x2800 + dot), styles[y][x]) if dot else (" ", ""))
+            for x, dot in enumerate(row)
+        ]
+        for y, row in enumerate(dots)
+    ]  # fmt: skip
+
+
+def _line(placed: Sequence[tuple[int, int]]) -> Iterator[tuple[int, int]]:
+    """Yield the dots of a curve through these, which are in the order of their columns."""
+    yield from placed[:1]
+    for (x, y), (to_x, to_y) in pairwise(placed):
+        steps = max(to_x - x, abs(to_y - y))
+        for step in range(1, steps + 1):
+            yield x + round((to_x - x) * step / steps), y + round((to_y - y) * step / steps)
+
+
+def _letter_columns(number: int, series: int, width: int) -> list[int]:
+    share = (number + 1) / (series + 1)
+    return [int((at + share) * width / _LETTERS) for at in range(_LETTERS)]
+
+
+def _x_labels(axes: Axes, left: float, right: float, gutter: int, width: int) -> Row:
+    line = [" "] * width
+    for tick in (0, _TICKS, *range(1, _TICKS)):  # both ends first: where there is no room, the middle is left out
+        text = axes.label(left + (right - left) * tick / _TICKS)
+        place = gutter + round((width - gutter - 1) * tick / _TICKS) - len(text) // 2
+        place = max(0, min(width - len(text), max(gutter, place)))
+        if not "".join(line[max(0, place - 1) : place + len(text) + 1]).strip():
+            line[place : place + len(text)] = text
+    return tuple((char, MUTED) for char in line[:width])
