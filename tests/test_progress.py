@@ -1,5 +1,6 @@
 """Progress: what the lines of the built-in trainer, of HF Trainer and of tqdm tell."""
 
+import itertools
 import math
 import re
 import time
@@ -57,18 +58,22 @@ HF = (
 )
 
 
+def losses(curve):
+    return [(point.step, point.loss) for point in curve.points()]
+
+
 def test_the_built_in_trainer():
     found = advance(Progress(), BUILTIN.splitlines())
     assert (found.step, found.steps) == (2, 60)
-    assert found.curve.points() == (Point(1, 5.5689101), Point(2, 5.1223001))
-    assert (found.first, found.last) == (Point(1, 5.5689101), Point(2, 5.1223001))
+    assert found.curve.points() == (Point(1, 5.5689101, 5e-4), Point(2, 5.1223001, 1e-3))
+    assert (found.first, found.last) == found.curve.points()
     assert found.learning_rate == pytest.approx(0.001)
     assert found.tokens_per_second == pytest.approx(11711)
 
 
 def test_steps_that_are_told_again_replace_what_came_after():
     found = advance(Progress(), (BUILTIN + "step 3/60 | loss 4.9 |\nstep 4/60 | loss 4.8 |\n" + RESUMED).splitlines())
-    assert found.curve.points() == (Point(1, 5.5689101), Point(2, 5.1223001), Point(3, 4.5))
+    assert losses(found.curve) == [(1, 5.5689101), (2, 5.1223001), (3, 4.5)]
     assert (found.step, found.tokens_per_second) == (3, 900)
 
 
@@ -92,7 +97,8 @@ def test_the_hf_trainer_in_old_and_new_wording(tmp_path):
     tail = Tail(log)
     found = advance(Progress(), tail.lines())
     assert (found.step, found.steps) == (6, 12)
-    assert found.curve.points() == (Point(2, 3.911), Point(4, 3.905), Point(6, 3.894))
+    assert losses(found.curve) == [(2, 3.911), (4, 3.905), (6, 3.894)]
+    assert losses(found.evaluations) == [(4, 3.906)]
     assert found.learning_rate == pytest.approx(2.917e-05)
     assert found.gradient_norm == pytest.approx(0.8228)
     # The bar at work is ahead of the last line.
@@ -226,7 +232,7 @@ LONG = "9" * 400
 def test_a_number_without_end_is_not_told(line):
     before = advance(Progress(), ["step 4/60 | loss 2.5 | lr 1.0e-03"])
     found = advance(before, [line])
-    assert (found.curve.points(), found.learning_rate) == ((Point(4, 2.5),), 1e-3)
+    assert (found.curve.points(), found.learning_rate) == ((Point(4, 2.5, 1e-3),), 1e-3)
     assert (found.step, found.steps) in {(4, 60), (5, 60)}
 
 
@@ -244,13 +250,101 @@ def work(begun, times):
     for number in range(times):
         progress = advance(progress, [f"step {10**6 + number} | loss 2.0"])
     seconds = time.perf_counter() - begin
-    assert progress.curve.size == begun.size + times
+    assert progress.last == Point(10**6 + times - 1, 2.0)
     return seconds
 
 
 def test_to_advance_costs_what_is_new_however_long_the_curve():
     short, long = (curve.of(Point(step, 2.0) for step in range(1, size)) for size in (1000, 200_000))
     assert min(work(long, 500) for _ in range(3)) < 5 * min(work(short, 500) for _ in range(3))
+
+
+def test_a_curve_of_a_million_steps_keeps_its_shape_in_bounded_memory():
+    long = curve.of(Point(step, step / 10**6) for step in range(1, 10**6 + 1))
+    kept = long.points()
+    steps = [point.step for point in kept]
+    assert long.size == len(kept) < 40_000
+    assert steps == sorted(set(steps))
+    assert steps[0] == 1
+    assert steps[-1000:] == [*range(10**6 - 999, 10**6 + 1)]
+    # No gap is wider than a column of a plot.
+    assert max(after - before for before, after in itertools.pairwise(steps)) < 10**6 / 400
+
+
+def test_a_thinned_curve_is_resumed_from_an_earlier_step():
+    long = curve.of(Point(step, 1.0) for step in range(1, 100_001))
+    resumed = advance(Progress(curve=long), ["step 50001 | loss 2.0"]).curve
+    assert resumed.last == Point(50_001, 2.0)
+    assert all(point.step <= 50_000 for point in resumed.points()[:-1])
+    assert resumed.size > 1000
+
+
+# How trainers print an evaluation, as they were seen to: the steps and losses of the training, and of evaluations.
+BAR = " 50%|#####     | 4/8 [00:00<00:00, 36.35it/s]"
+EVALUATED = {
+    "HF Trainer, by its bar": (
+        [BAR, "{'loss': '3.9', 'epoch': '0.2'}", "{'eval_loss': '3.8', 'eval_runtime': '0.2'}"],
+        [(4, 3.9)], [(4, 3.8)],
+    ),
+    "several sets of an evaluation": (
+        [BAR, "{'eval_code_loss': 2.0, 'eval_code_runtime': 1.0, 'epoch': 1.0}"],
+        [], [(4, 2.0)],
+    ),
+    "TRL": (
+        ["{'loss': 2.0, 'num_tokens': 4096.0, 'epoch': 0.1}", "{'eval_loss': nan, 'eval_num_tokens': 5000.0}"],
+        [(0, 2.0)], [(0, math.nan)],
+    ),
+    "NeMo repeats it": (
+        [f"Training epoch 0, iteration {at}/9 | global_step: {at} | reduced_train_loss: 1.5 | val_loss: {loss}"
+         for at, loss in enumerate((4.1, 4.1, 4.1, 3.9, 3.9))],
+        [(at, 1.5) for at in range(1, 6)], [(1, 4.1), (4, 3.9)],
+    ),
+    "Lightning's bar": (
+        ["Epoch 0:  40%|####      | 4/10 [00:01<00:01, 9.9it/s, v_num=0, train_loss=2.30, val_loss=2.20]"],
+        [(4, 2.3)], [(4, 2.2)],
+    ),
+    "Megatron": (
+        [" iteration       10/     100 | lm loss: 1.2E+01 |",
+         " validation loss at iteration 10 | lm loss value: 7.487306E+00 | lm loss PPL: 1.785236E+03 | ",
+         " validation loss at iteration 10 on test set | lm loss value: 1.0E+00 | lm loss PPL: 1.0E+00 | "],
+        [(10, 12.0)], [(10, 7.487306)],
+    ),
+    "AutoModel": (
+        ["2026-11-20 22:46:52 | INFO | root | step 8 | epoch 0 | loss 2.0 | grad_norm 1.0 | lr 1e-05 |",
+         '2026-11-20 22:46:52 | INFO | root | [val] name "default" | step 8 | epoch 0 | loss 1.9 | lr 1.00e-05 |'],
+        [(9, 2.0)], [(9, 1.9)],
+    ),
+    "nanoGPT": (["step 250: train loss 2.4, val loss 2.5"], [(250, 2.4)], [(250, 2.5)]),
+    "a line of its own": (
+        ["step 5/9 | loss 2.0", "eval | step 5 | loss 1.5", "step 5/9 | eval_loss 1.25"], [(5, 2.0)], [(5, 1.25)],
+    ),
+    "nothing of an evaluation": (
+        ["evaluate the loss of 3 sets", "interval loss: 3.0", "Validation logs: val_per_token_loss: 3.0"], [], [],
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("trainer", EVALUATED)
+def test_evaluations_are_apart_from_the_training(trainer):
+    lines, trained, evaluated = EVALUATED[trainer]
+    found = advance(Progress(), lines)
+    for kept, expected in ((found.curve, trained), (found.evaluations, evaluated)):
+        assert [step for step, _ in losses(kept)] == [step for step, _ in expected]
+        assert [loss for _, loss in losses(kept)] == pytest.approx([loss for _, loss in expected], nan_ok=True)
+
+
+def test_evaluations_after_the_step_of_a_resume_are_dropped():
+    lines = [f"step {at}/90 | loss 2.0" for at in range(1, 61)]
+    before = advance(Progress(), [*lines[:20], "eval | step 20 | loss 1.5", *lines[20:40], "eval | step 40 | loss 1.4"])
+    assert before.best == Point(40, 1.4)
+    assert losses(advance(before, ["step 21/90 | loss 2.0"]).evaluations) == [(20, 1.5)]
+
+
+def test_the_rate_and_the_tokens_are_kept_by_step():
+    found = advance(Progress(), ["{'loss': 2.0, 'learning_rate': 1e-05, 'num_tokens': 4096.0, 'epoch': 0.1}",
+                                 "step 7 | loss 1.0 | lr 2e-5 | tokens seen: 8192"])  # fmt: skip
+    assert found.curve.points() == (Point(0, 2.0, 1e-5, 4096), Point(7, 1.0, 2e-5, 8192))
+    assert found.tokens == 8192
 
 
 def test_an_earlier_state_of_a_curve_stays_what_it_was():
@@ -271,7 +365,7 @@ def test_a_curve_is_its_points(steps, before, most):
     found = curve.of(expected)
     growing = curve.Growing(found)
     for step in steps:
-        growing.add(step, 1.0)
+        growing.add(Point(step, 1.0))
         while expected and expected[-1].step >= step:
             expected.pop()
         expected.append(Point(step, 1.0))

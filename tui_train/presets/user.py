@@ -27,7 +27,7 @@ from tui_train.presets import (
 
 # Bytes; a preset has some lines, a larger file is not one.
 MAX_SIZE = 1 << 18
-_GROUPS = {"step", "steps", "loss", "lr", "tokens_per_second"}
+_GROUPS = {"step", "steps", "loss", "eval_loss", "lr", "grad_norm", "tokens_per_second"}
 _MODULE = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*", re.ASCII)
 _FILE = re.compile(r"[A-Za-z0-9][\w.-]*\.ya?ml", re.ASCII)
 _NEEDS = re.compile(r"[a-z][\w-]* \d+(\.\d+)*", re.ASCII)

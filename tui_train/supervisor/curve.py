@@ -1,4 +1,7 @@
-"""The loss curve: points that are added at its end, and shared by all who look at an earlier state of it."""
+"""The loss curve: points that are added at its end, and shared by all who look at an earlier state of it.
+
+Its memory is bounded: very many points are thinned, but for the newest.
+"""
 
 from __future__ import annotations
 
@@ -6,13 +9,17 @@ from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
 _PART = 512
+_MOST_PARTS = 64
+_NEWEST = 4 * _PART
 
 
 class Point(NamedTuple):
-    """The loss at a step."""
+    """The loss at a step; the learning rate there (None: unknown), and the tokens seen until then (0: unknown)."""
 
     step: int
     loss: float
+    learning_rate: float | None = None
+    tokens: int = 0
 
 
 class Curve(NamedTuple):
@@ -72,24 +79,34 @@ class Growing:
         self._parts = curve.parts
         self._rest = list(curve.rest)
 
-    def add(self, step: int, loss: float) -> None:
+    def add(self, point: Point) -> None:
         """Add a point; a step that was there already replaces what came after it. Step 0 is one that nobody named."""
-        last = self._last()
-        if not step and last:
-            step = last.step + 1
-        while last and last.step >= step > 0:
-            self._drop(step)
-            last = self._last()
-        self._rest.append(Point(step, loss))
+        last = self.last
+        if not point.step and last:
+            point = point._replace(step=last.step + 1)
+        self.drop_from(point.step)
+        self._rest.append(point)
         if len(self._rest) == _PART:
             self._parts = (*self._parts, tuple(self._rest))
             self._rest = []
+            if len(self._parts) > _MOST_PARTS:
+                self._thin()
+
+    def drop_from(self, step: int) -> bool:
+        """Drop all points from a step on, and return whether there were any; none for a step of 0."""
+        dropped = False
+        while (last := self.last) and last.step >= step > 0:
+            self._drop(step)
+            dropped = True
+        return dropped
 
     def curve(self) -> Curve:
         """Return it as it is now."""
         return Curve(self._parts, tuple(self._rest))
 
-    def _last(self) -> Point | None:
+    @property
+    def last(self) -> Point | None:
+        """Its newest point."""
         part = self._rest or (self._parts[-1] if self._parts else ())
         return part[-1] if part else None
 
@@ -103,10 +120,27 @@ class Growing:
             self._rest = list(self._parts[-1])
             self._parts = self._parts[:-1]
 
+    def _thin(self) -> None:
+        """Keep as many points at equal distances as half the parts have, and all of the newest.
+
+        A viewer looks there for what is wrong.
+        """
+        points = [point for part in self._parts for point in part]
+        old = len(points) - _NEWEST
+        apart = (points[old].step - points[0].step) / (_PART * _MOST_PARTS // 2)
+        kept = points[:1]
+        for point in points[1:old]:
+            if point.step - kept[-1].step >= apart:
+                kept.append(point)
+        kept += points[old:]
+        whole = len(kept) // _PART * _PART
+        self._parts = tuple(tuple(kept[at : at + _PART]) for at in range(0, whole, _PART))
+        self._rest = kept[whole:]
+
 
 def of(points: Iterable[Point]) -> Curve:
     """Return a curve of points."""
     growing = Growing(Curve())
     for point in points:
-        growing.add(*point)
+        growing.add(point)
     return growing.curve()

@@ -9,30 +9,29 @@ from collections.abc import Iterable
 from typing import NamedTuple
 
 from .curve import Curve, Growing, Point
+from .evaluations import IS as _IS
+from .evaluations import NUMBER as _NUMBER
+from .evaluations import in_line, in_values
 from .lines import without_rank
+from .step_lines import MOST_DIGITS, count, step_of
 
-_NUMBER = r"[-+]?(?:\d+\.?\d*(?:e[-+]?\d+)?|nan|inf)"
-_IS = r"[ :=\[]{1,4}"
-# The words of most trainers: `step 1/60 | loss 5.5`, `iteration 10/ 100 | … | lm loss: 1.2E+01`, `steps: 10 loss: 2.3`.
-_STEP = re.compile(
-    r"(?<![\w/-])(?:global[_ ])?(?:step|iter|iteration)s?[ :=\[]{1,12}(\d+)\b(?:\s*(?:/|of)\s*(\d+))?", re.IGNORECASE
-)
 _LOSS = re.compile(
-    rf"(?<![\w/-])(?<!val )(?<!eval )(?<!test )(?<!validation )"
+    rf"(?<![\w/-])(?<!val )(?<!eval )(?<!test )(?<!dev )(?<!valid )(?<!validation )(?<!evaluation )"
     rf"(?:(?:reduced_)?train(?:ing)?_|step_)?loss{_IS}({_NUMBER})(?![\d.e]|\s*->)",
     re.IGNORECASE,
 )
 _RATE = re.compile(rf"(?<![\w/-])(?:tokens/s(?:ec)?|tok/s|tps|tokens_per_sec(?:ond)?){_IS}({_NUMBER})", re.IGNORECASE)
 _LR = re.compile(rf"(?<![\w/-])(?:lr|learning[_ ]rate){_IS}({_NUMBER})", re.IGNORECASE)
 _NORM = re.compile(rf"(?<![\w/-])(?:grad(?:ient)?|global_grad)[_ ]?norm{_IS}({_NUMBER})", re.IGNORECASE)
-# NeMo counts from 0, and its second number is that of an epoch's last step; AutoModel counts from 0 as well.
-_NEMO = re.compile(r"epoch \d+, iteration (\d+)/(\d+) \|.*?\bglobal_step: (\d+)")
-_AUTOMODEL = re.compile(r"\bstep (\d+) \| epoch \d+ \|")
+# All that were seen so far, not those of a step.
+_TOKENS = re.compile(r"(?<![\w/-])(?:num_tokens|num_input_tokens_seen|(?:consumed|total)[_ ]tokens|tokens[_ ]seen)"
+                     rf"{_IS}({_NUMBER})", re.IGNORECASE)  # fmt: skip
+_TOKEN_NAMES = ("num_tokens", "num_input_tokens_seen", "total_tokens")
 _DEEPSPEED = re.compile(rf"\bstep=(\d+), skipped=\d+, lr=\[({_NUMBER})")
 _START = re.compile(r"^start \| (?:resumed from .* at )?step (\d+) of (\d+)$")
 # Not a number, as Python prints it.
 _BARE = re.compile(r":\s*(-?(?:nan|inf))\b")
-_DICT = re.compile(r"\{'(?:loss|eval_loss|train_runtime|train_loss)'.*?\}")
+_DICT = re.compile(r"\{'(?:loss|eval_(?:\w{1,60}_)?loss|train_runtime|train_loss)'.*?\}")
 # Only bars without a caption, or with one for steps: not those of data that is mapped or weights that are loaded.
 _TQDM = re.compile(r"^(?:(?:epoch|train|step|iter)[^|]*:)?\s*\d+%\|.*?\b(\d+)/(\d+) \[(?:\d+:)?\d+:\d+<", re.IGNORECASE)
 
@@ -40,8 +39,6 @@ _TQDM = re.compile(r"^(?:(?:epoch|train|step|iter)[^|]*:)?\s*\d+%\|.*?\b(\d+)/(\
 # An expression of a preset sees no more of a line, and our own no more than this: the longest takes it too long.
 _MOST = 500
 _LONGEST = 4000
-# A number of more digits is no count of steps.
-_MOST_DIGITS = 15
 
 
 class Reading(NamedTuple):
@@ -55,7 +52,10 @@ USUAL = Reading()
 
 
 class Progress(NamedTuple):
-    """How far a training is; 0 and None are "not told yet". `told` says that its lines tell steps, not a bar alone."""
+    """How far a training is; 0 and None are "not told yet". `told` says that its lines tell steps, not a bar alone.
+
+    `evaluations` are the losses of evaluations by step, `tokens` how many were seen, where the log reports that.
+    """
 
     step: int = 0
     steps: int = 0
@@ -64,6 +64,8 @@ class Progress(NamedTuple):
     gradient_norm: float | None = None
     curve: Curve = Curve()
     told: bool = False
+    evaluations: Curve = Curve()
+    tokens: int = 0
 
     @property
     def first(self) -> Point | None:
@@ -74,6 +76,12 @@ class Progress(NamedTuple):
     def last(self) -> Point | None:
         """The newest loss that was told."""
         return self.curve.last
+
+    @property
+    def best(self) -> Point | None:
+        """The lowest loss of an evaluation."""
+        finite = (point for point in self.evaluations.points() if math.isfinite(point.loss))
+        return min(finite, key=lambda point: point.loss, default=None)
 
 
 def advance(progress: Progress, lines: Iterable[str], reading: Reading = USUAL) -> Progress:
@@ -102,16 +110,19 @@ class _Parser:
         self.norm = progress.gradient_norm
         self.points = Growing(progress.curve)
         self.told = progress.told
+        self.evaluations = Growing(progress.evaluations)
+        self.tokens = progress.tokens
 
     def own(self, values: dict[str, str]) -> None:
         """Take what an expression of the preset found."""
         numbers = {name: _float(text) for name, text in values.items()}
         self.step = _whole(numbers.get("step"), self.step)
         self.steps = _whole(numbers.get("steps"), self.steps)
-        self._add(numbers.get("loss"))
         self.lr = _or(numbers.get("lr"), self.lr)
         self.norm = _or(numbers.get("grad_norm"), self.norm)
         self.rate = _or(numbers.get("tokens_per_second"), self.rate)
+        self._add(numbers.get("loss"))
+        self._evaluated(numbers.get("eval_loss"))
 
     def known(self, line: str) -> None:
         """Take what a line of a known form tells."""
@@ -125,21 +136,30 @@ class _Parser:
             if not self.told:
                 self._counts(match)
             self._values(line[match.end() :])
-        elif "oss" in line and _LOSS.search(line) and self._stepped(line):
-            self._values(line)
+        elif "oss" in line:
+            self._losses(line)
         elif "skipped=" in line and (match := _DEEPSPEED.search(line)):
-            self.step = _whole(_count(match[1]), self.step)
+            self.step = _whole(count(match[1]), self.step)
             self.lr = _or(_float(match[2]), self.lr)
+
+    def _losses(self, line: str) -> None:
+        """Take what a line tells of the training's loss, of an evaluation's, or of both."""
+        found = in_line(line)
+        if not (found and found.alone) and _LOSS.search(line) and self._stepped(line):
+            self._values(line)
+        elif found:
+            step, _, _ = step_of(line) or (found.step, 0, False)
+            self._evaluated(_float(found.loss), found.step or step)
 
     def _counts(self, match: re.Match[str]) -> None:
         """Take a step and the number of steps; neither where one is too long for a count."""
-        step, steps = _count(match[1]), _count(match[2])
+        step, steps = count(match[1]), count(match[2])
         if step is not None and steps is not None:
             self.step, self.steps = step, steps
 
     def _stepped(self, line: str) -> bool:
         """Take the step that a line tells; false where it tells none."""
-        values = _nemo(line) or _automodel(line) or _usual(line)
+        values = step_of(line)
         if values is None:
             return False
         step, steps, nemo = values
@@ -149,22 +169,42 @@ class _Parser:
 
     def _values(self, text: str) -> None:
         """Take the loss and what else is told of the present step."""
-        match = _LOSS.search(text)
-        self._add(_float(match[1]) if match else None)
         self.lr = _search(_LR, text, self.lr)
         self.norm = _search(_NORM, text, self.norm)
         self.rate = _search(_RATE, text, self.rate)
+        if "oken" in text:
+            self.tokens = _whole(_search(_TOKENS, text, None), self.tokens)
+        match = _LOSS.search(text)
+        self._add(_float(match[1]) if match else None)
+        found = in_line(text)
+        last = self.evaluations.last
+        # A line of a step repeats what the newest evaluation found.
+        if found and not (last and _float(found.loss) == last.loss):
+            self._evaluated(_float(found.loss))
 
     def _dictionary(self, values: dict[str, float]) -> None:
         """Take what HF Trainer prints."""
         self.lr = values.get("learning_rate", self.lr)
         self.norm = values.get("grad_norm", self.norm)
         self.rate = values.get("tokens_per_second", self.rate)
+        self.tokens = _whole(next((values[name] for name in _TOKEN_NAMES if name in values), None), self.tokens)
         self._add(values.get("loss"))
+        self._evaluated(in_values(values))
 
     def _add(self, loss: float | None) -> None:
+        """Add a loss of the training; where its step is one again, evaluations of later steps are of what is undone."""
+        if loss is None:
+            return
+        last = self.points.last
+        if last and 0 < self.step <= last.step:
+            self.evaluations.drop_from(self.step)
+        self.points.add(Point(self.step, loss, self.lr, self.tokens))
+
+    def _evaluated(self, loss: float | None, step: int = 0) -> None:
+        """Add a loss of an evaluation, of this step or of the present one."""
+        last = self.points.last
         if loss is not None:
-            self.points.add(self.step, loss)
+            self.evaluations.add(Point(step or self.step or (last.step if last else 0), loss, self.lr, self.tokens))
 
     def progress(self) -> Progress:
         """Return it."""
@@ -176,6 +216,8 @@ class _Parser:
             gradient_norm=self.norm,
             curve=self.points.curve(),
             told=self.told,
+            evaluations=self.evaluations.curve(),
+            tokens=self.tokens,
         )
 
 
@@ -183,28 +225,6 @@ def _found_in(expression: re.Pattern[str], line: str) -> dict[str, str]:
     """Return the named groups that took part in a match; none where the line does not match."""
     match = expression.search(line[:_MOST])
     return {name: text for name, text in match.groupdict().items() if text} if match else {}
-
-
-def _nemo(line: str) -> tuple[int, int, bool] | None:
-    """Return what NeMo tells: the step, counted from 1, and how many there are as far as is known by now."""
-    match = _NEMO.search(line)
-    numbers = [_count(text) for text in match.groups()] if match else []
-    if not numbers or None in numbers:
-        return None
-    iteration, last, step = (number or 0 for number in numbers)
-    return step + 1, step - iteration + last + 1, True
-
-
-def _automodel(line: str) -> tuple[int, int, bool] | None:
-    match = _AUTOMODEL.search(line)
-    step = _count(match[1]) if match else None
-    return None if step is None else (step + 1, 0, False)
-
-
-def _usual(line: str) -> tuple[int, int, bool] | None:
-    match = _STEP.search(line)
-    step = _count(match[1]) if match else None
-    return None if match is None or step is None else (step, _count(match[2] or "0") or 0, False)
 
 
 def _search(pattern: re.Pattern[str], line: str, otherwise: float | None) -> float | None:
@@ -231,15 +251,9 @@ def _float(text: str) -> float | None:
     return None if math.isinf(value) and "inf" not in text.lower() else value
 
 
-def _count(text: str) -> int | None:
-    """Return a number of steps, None for what has too many digits for one."""
-    digits = text.lstrip("0") or "0"
-    return int(digits) if len(digits) <= _MOST_DIGITS else None
-
-
 def _whole(value: float | None, otherwise: int) -> int:
     """Return a number of steps, `otherwise` for what cannot be one."""
-    return int(value) if value is not None and abs(value) < 10**_MOST_DIGITS else otherwise
+    return int(value) if value is not None and abs(value) < 10**MOST_DIGITS else otherwise
 
 
 def _or(value: float | None, otherwise: float | None) -> float | None:
