@@ -286,6 +286,9 @@ EVALUATED = {
         [BAR, "{'loss': '3.9', 'epoch': '0.2'}", "{'eval_loss': '3.8', 'eval_runtime': '0.2'}"],
         [(4, 3.9)], [(4, 3.8)],
     ),
+    "a bar that is behind": (
+        [BAR, "{'loss': '3.9'}", "{'eval_loss': '3.8'}", BAR, "{'loss': '3.7'}"], [(4, 3.7)], [(4, 3.8)],
+    ),
     "several sets of an evaluation": (
         [BAR, "{'eval_code_loss': 2.0, 'eval_code_runtime': 1.0, 'epoch': 1.0}"],
         [], [(4, 2.0)],

@@ -192,11 +192,11 @@ class _Parser:
         self._evaluated(in_values(values))
 
     def _add(self, loss: float | None) -> None:
-        """Add a loss of the training; where its step is one again, evaluations of later steps are of what is undone."""
+        """Add a loss of the training; where its step is before the last one, later evaluations are of what is undone."""
         if loss is None:
             return
         last = self.points.last
-        if last and 0 < self.step <= last.step:
+        if last and 0 < self.step < last.step:
             self.evaluations.drop_from(self.step)
         self.points.add(Point(self.step, loss, self.lr, self.tokens))
 
