@@ -192,7 +192,7 @@ class _Parser:
         self._evaluated(in_values(values))
 
     def _add(self, loss: float | None) -> None:
-        """Add a loss of the training; where its step is before the last one, later evaluations are of what is undone."""
+        """Add a loss of the training; where its step goes back, later evaluations are undone."""
         if loss is None:
             return
         last = self.points.last
