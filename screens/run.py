@@ -273,7 +273,8 @@ Of any size, and all of it. The line below it says where you are.
 
     def _draw_plot(self) -> None:
         plot = self.query_one(Plot)
-        points = drawable(self._told.progress.curve.thinned(_MOST_POINTS)) if self._told else []
+        kept = self._told.progress.curve.thinned(_MOST_POINTS) if self._told else []
+        points = drawable([(point.step, point.loss) for point in kept])
         plot.display = bool(points) and not plot.has_class("hidden")
         if plot.display and self._told:
             plot.show("Loss", "", (Series(points),), Axes(end=self._told.progress.steps))
