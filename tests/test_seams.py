@@ -11,6 +11,7 @@ from pathlib import Path
 
 import msgspec
 import pytest
+from fake_driver import driver_environment
 from support import facts, gpu, plan, profile
 
 from tui_train.base.command import argv
@@ -114,12 +115,17 @@ def name(package, kind):
 
 def printed(project, *words):
     """What the copied project's command prints."""
+    return python(project, "-m", "tui_train", *words)
+
+
+def python(project, *words):
+    """What Python prints that has the copied project."""
     mine = {
         "PYTHONPATH": str(project),
         "XDG_CONFIG_HOME": str(project / "config"),
         "XDG_STATE_HOME": str(project / "s"),
     }
-    command = [sys.executable, "-m", "tui_train", *words]
+    command = [sys.executable, *words]
     done = subprocess.run(command, env={**os.environ, **mine}, cwd=project, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout
@@ -256,6 +262,33 @@ def test_a_field_is_added(project):
     assert re.search(r"recipe\.toys\s+How many toys\. \[4\]", printed(project, "keys"))
     printed(project, "new", "shelf", "--set", "recipe.toys=9")
     assert "toys = 9" in (project / "config/tui-train/profiles/shelf.toml").read_text()
+
+
+CARD = """
+[card]
+uuid = GPU-00000000-0000-0000-0000-000000000{number}
+name = NVIDIA Toy 9000
+bus = 00000000:0{number}:00.0
+compute = 19.9
+memory = 24576 MiB
+cores = 8192
+clock = 2000
+"""
+
+
+def test_a_machine_and_a_cards_capability_are_added(project, tmp_path, monkeypatch):
+    """The machine is a file, whose cards are found by the real binding; what a card can do is a row."""
+    machine = tmp_path / "toy.txt"
+    machine.write_text("driver = 580.95.05\ncuda = 13.0\n" + CARD.format(number=1) + CARD.format(number=2))
+    for key, value in driver_environment(str(machine)).items():
+        monkeypatch.setenv(key, value)
+    cards = json.loads(printed(project, "facts", "--json"))["gpus"]
+    assert [(card["name"], card["compute_capability"]) for card in cards] == [("NVIDIA Toy 9000", "19.9")] * 2
+
+    speed = "from tui_train.facts import probe, capability; print(capability.teraflops(probe.machine().gpus[0]))"
+    assert python(project, "-c", speed) == "None\n"
+    edit(project / "tui_train/facts/capability.py", "_TENSOR = {", "_TENSOR = {199: 16384, ")
+    assert float(python(project, "-c", speed)) == 64 * 2000 * 16384 / 1e6
 
 
 def test_the_table_names_what_there_is():
