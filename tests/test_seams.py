@@ -287,7 +287,7 @@ def test_a_machine_and_a_cards_capability_are_added(project, tmp_path, monkeypat
 
     speed = "from tui_train.facts import probe, capability; print(capability.teraflops(probe.machine().gpus[0]))"
     assert python(project, "-c", speed) == "None\n"
-    edit(project / "tui_train/facts/capability.py", "_TENSOR = {", "_TENSOR = {199: 16384, ")
+    edit(project / "tui_train/facts/capability.py", "CHIPS = {", "CHIPS = {199: Chip(128, 16384),")
     assert float(python(project, "-c", speed)) == 64 * 2000 * 16384 / 1e6
 
 

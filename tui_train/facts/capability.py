@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Iterable
+from typing import NamedTuple
 
 from tui_train.facts.types import Gpu
 
@@ -11,10 +12,37 @@ _CAPABILITY = re.compile(r"(\d{1,3})\.(\d)", re.ASCII)
 TEGRA = {53: {53}, 62: {62}, 72: {72}, 87: {87}, 101: {101, 110}}
 # GB10 as well uses the host's memory, though it runs what its generation runs.
 INTEGRATED = frozenset({*TEGRA, 110, 121})
-# Dense fp16 operations of one multiprocessor in one cycle, accumulated in fp32, with tensor cores.
-_TENSOR = {70: 1024, 75: 1024, 80: 2048, 86: 1024, 87: 1024, 89: 1024, 90: 4096, 100: 8192, 103: 8192, 120: 1024}
-# The same without tensor cores: twice the number of cores.
-_PLAIN = {50: 256, 52: 256, 53: 256, 60: 128, 61: 256, 62: 256, 72: 512}
+
+
+class Chip(NamedTuple):
+    """A generation: the cores of a multiprocessor, and its dense fp16 operations in a cycle, 0 where not known.
+
+    With tensor cores these accumulate in fp16, on data center cards in fp32 as fast; without, twice the cores' number.
+    """
+
+    cores: int
+    operations: int
+
+
+CHIPS = {
+    **dict.fromkeys((30, 32, 35, 37), Chip(192, 384)),
+    **dict.fromkeys((50, 52, 53), Chip(128, 256)),
+    60: Chip(64, 128),
+    **dict.fromkeys((61, 62), Chip(128, 256)),
+    70: Chip(64, 1024),
+    72: Chip(64, 512),
+    75: Chip(64, 1024),
+    80: Chip(64, 2048),
+    **dict.fromkeys((86, 87, 89), Chip(128, 1024)),
+    90: Chip(128, 4096),
+    100: Chip(128, 8192),
+    101: Chip(128, 0),
+    103: Chip(128, 8192),
+    110: Chip(128, 0),
+    120: Chip(128, 1024),
+    121: Chip(128, 0),
+}
+_TENSOR_CORES = 70  # and later, but for 72
 _GEFORCE = re.compile(r"\bGeForce\b")
 # Of the chips of 7.5, GTX 16 and the T cards but the T4 were made without tensor cores.
 _TURING_TENSOR = re.compile(r"RTX|\bT4G?\b")
@@ -64,12 +92,9 @@ def teraflops(gpu: Gpu) -> float | None:
     device = number(gpu.compute_capability)
     if device is None or not gpu.sm_count or not gpu.sm_clock_max:
         return None
-    if device // 10 == 3:
-        each = 384
-    elif device == 75 and not _TURING_TENSOR.search(gpu.name):
-        each = 128
-    elif device in _TENSOR:
-        each = _TENSOR[device] // (2 if device not in {70, 80, 90} and _GEFORCE.search(gpu.name) else 1)
-    else:
-        each = _PLAIN.get(device, 0)
+    each = CHIPS[device].operations if device in CHIPS else 0
+    if device == 75 and not _TURING_TENSOR.search(gpu.name):
+        each = 2 * CHIPS[device].cores
+    elif device >= _TENSOR_CORES and device not in {70, 72, 80, 90} and _GEFORCE.search(gpu.name):
+        each //= 2
     return gpu.sm_count * gpu.sm_clock_max * each / 1e6 or None

@@ -9,6 +9,7 @@ import psutil
 import pynvml
 
 from tui_train.facts import pci
+from tui_train.facts.capability import CHIPS
 from tui_train.facts.host import clean
 from tui_train.facts.types import ComputeMode, Gpu, GpuProcess, Pcie
 
@@ -188,9 +189,8 @@ def _sm_count(ask: Asker, capability: tuple[int, int] | None) -> int | None:
     cores = ask(pynvml.nvmlDeviceGetNumGpuCores)
     if not cores or not capability:
         return None
-    of_major = {3: 192, 5: 128, 6: 128, 7: 64, 8: 128, 9: 128, 10: 128, 11: 128, 12: 128}
-    each = {(6, 0): 64, (8, 0): 64}.get((capability[0], capability[1]), of_major.get(capability[0]))
-    return int(cores) // each if each else None
+    chip = CHIPS.get(10 * capability[0] + capability[1])
+    return int(cores) // chip.cores if chip else None
 
 
 def _processes(ask: Asker) -> tuple[GpuProcess, ...]:
