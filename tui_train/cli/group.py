@@ -41,6 +41,7 @@ _EPILOG = (
 
 SET = click.option("--set", "edits", multiple=True, metavar="KEY=VALUE", help="Change a value; see `tui-train keys`.")
 FILE = click.Path(path_type=Path)
+YES = click.option("--yes", "-y", is_flag=True, help="Remove without asking.")
 JSON = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 
 

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from tui_train.cli.group import FILE, JSON, SET, cli, elsewhere, source_of
+from tui_train.cli.group import FILE, JSON, SET, YES, cli, elsewhere, source_of
 
 if TYPE_CHECKING:
     from tui_train.workflow.machines import Source
@@ -124,13 +124,45 @@ def image(image: str, engine: str | None, recipe: str, *, as_json: bool) -> None
     plans.image(image, engine or "", recipe, as_json=as_json)
 
 
-@cli.command()
+@cli.group(invoke_without_command=True)
 @JSON
-def profiles(*, as_json: bool) -> None:
+@click.pass_context
+def profiles(context: click.Context, *, as_json: bool) -> None:
     """List the saved profiles."""
     from tui_train.cli import plans
 
-    plans.profiles(as_json=as_json)
+    if context.invoked_subcommand is None:
+        plans.profiles(as_json=as_json)
+
+
+@profiles.command("rm")
+@click.argument("names", nargs=-1, required=True, metavar="NAME...")
+@YES
+def profiles_rm(names: tuple[str, ...], *, yes: bool) -> None:
+    """Remove saved profiles; their runs stay."""
+    from tui_train.cli import tidy
+
+    tidy.remove_profiles(names, yes=yes)
+
+
+@profiles.command("mv")
+@click.argument("name")
+@click.argument("new")
+def profiles_mv(name: str, new: str) -> None:
+    """Rename the saved profile NAME to NEW."""
+    from tui_train.cli import tidy
+
+    tidy.rename_profile(name, new)
+
+
+@profiles.command("cp")
+@click.argument("name")
+@click.argument("new")
+def profiles_cp(name: str, new: str) -> None:
+    """Save the profile NAME once more, as NEW."""
+    from tui_train.cli import tidy
+
+    tidy.duplicate_profile(name, new)
 
 
 @cli.command()

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import click
 
-from tui_train.cli.group import FILE, JSON, SET, cli
+from tui_train.cli.group import FILE, JSON, SET, YES, cli
 
 
 @cli.command()
@@ -27,13 +27,45 @@ def quickstart(edits: tuple[str, ...]) -> None:
     start.quickstart(edits)
 
 
-@cli.command()
+@cli.group(invoke_without_command=True)
 @JSON
-def runs(*, as_json: bool) -> None:
+@click.pass_context
+def runs(context: click.Context, *, as_json: bool) -> None:
     """List the runs, newest first, with their state."""
     from tui_train.cli import runs
 
-    runs.runs(as_json=as_json)
+    if context.invoked_subcommand is None:
+        runs.runs(as_json=as_json)
+
+
+@runs.command("rm")
+@click.argument("runs", nargs=-1, required=True, metavar="RUN...")
+@YES
+def runs_rm(runs: tuple[str, ...], *, yes: bool) -> None:
+    """Remove run folders with their logs and checkpoints; a live run has to be stopped first."""
+    from tui_train.cli import tidy
+
+    tidy.remove_runs(runs, yes=yes)
+
+
+@runs.command("mv")
+@click.argument("run")
+@click.argument("name")
+def runs_mv(run: str, name: str) -> None:
+    """Rename RUN to NAME; the time at the beginning of its id stays."""
+    from tui_train.cli import tidy
+
+    tidy.rename_run(run, name)
+
+
+@runs.command("note")
+@click.argument("run")
+@click.argument("text", required=False)
+def runs_note(run: str, text: str | None) -> None:
+    """Keep a line about RUN, which lists show; without TEXT print it, an empty TEXT removes it."""
+    from tui_train.cli import tidy
+
+    tidy.note(run, text)
 
 
 @cli.command()
@@ -41,7 +73,7 @@ def runs(*, as_json: bool) -> None:
 @click.option("--follow", "-f", is_flag=True, help="Follow until the run ends.")
 @click.option("--attempt", type=click.IntRange(min=1), help="Only this attempt.")
 def logs(run: str, attempt: int | None, *, follow: bool) -> None:
-    """Print the log of RUN (an id, its beginning, `last`, or a folder)."""
+    """Print the log of RUN (an id, its beginning, `last`, a folder, or a profile: its newest run)."""
     from tui_train.cli import watch
 
     if follow and attempt is not None:
@@ -73,7 +105,7 @@ def attach(run: str) -> None:
 @click.argument("run")
 @click.option("--now", is_flag=True, help="At once, without time to save.")
 def stop(run: str, *, now: bool) -> None:
-    """End RUN and every process of it."""
+    """End RUN and every process of it; `last` is the newest run that is live."""
     from tui_train.cli import runs
 
     runs.stop(run, at_once=now)

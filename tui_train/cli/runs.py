@@ -13,6 +13,7 @@ from tui_train.facts import saved
 from tui_train.profile import store
 from tui_train.profile.types import Profile
 from tui_train.runs import archive, rundir
+from tui_train.runs.folders import note
 from tui_train.runs.listing import Listed, read_runs
 from tui_train.runs.rundir import RunDir
 from tui_train.runs.status import status
@@ -28,7 +29,7 @@ def runs(*, as_json: bool) -> None:
     if as_json:
         print_json([_run_data(listed) for listed in listing])
     elif listing:
-        click.echo(table([("run", "state", "started", "took", "attempts"), *map(show.run_row, listing)]))
+        click.echo(table(_rows(listing)))
         for listed in listing:
             if listed.damage:
                 where = visible(str(listed.run.path))
@@ -37,14 +38,28 @@ def runs(*, as_json: bool) -> None:
         click.echo("No runs yet. Start one: tui-train quickstart")
 
 
+def _rows(listing: tuple[Listed, ...]) -> list[tuple[str, ...]]:
+    """Return the runs as a table; their notes are in it where there are any."""
+    rows = [("run", "state", "started", "took", "attempts"), *map(show.run_row, listing)]
+    notes = ["note", *(visible(note(listed.run)) for listed in listing)]
+    return [(*row, said) for row, said in zip(rows, notes, strict=True)] if any(notes[1:]) else rows
+
+
 def _run_data(listed: Listed) -> dict[str, Any]:
     state = listed.status.data() if listed.status else {"state": "damaged"}
-    return {"run": listed.run.name, "path": str(listed.run.path), **state, "damage": listed.damage}
+    return {
+        "run": listed.run.name,
+        "path": str(listed.run.path),
+        **state,
+        "damage": listed.damage,
+        "note": note(listed.run),
+    }
 
 
 def stop(reference: str, *, at_once: bool) -> None:
     """End a run; `at_once` without time to save."""
-    run = rundir.find(reference)
+    run = next((each.run for each in read_runs() if each.going), None) if reference == "last" else None
+    run = run or rundir.find(reference)
     before = status(run)
     if not before.live and not before.leftover and not before.container:
         click.echo(f"{visible(run.name)} is not running: {show.state(before)}")

@@ -9,7 +9,7 @@ import tomli_w
 
 from tui_train.base import secrets
 from tui_train.base.errors import AlreadyExists, BadInput, NotFound
-from tui_train.base.files import PRIVATE, read_regular, reason, write_beside, write_new
+from tui_train.base.files import PRIVATE, read_regular, reason, write_beside, write_new, writing
 from tui_train.base.parse import Unparsable, built, toml_table
 from tui_train.base.places import expanded, profiles_folder
 from tui_train.base.text import visible
@@ -22,6 +22,8 @@ from tui_train.profile.upgrade import upgraded
 # A profile has some hundred lines at most.
 _MOST = 1 << 20
 _NAME = re.compile(r"(?!.*\.toml$)[^\W_][\w .+-]{0,79}")
+# The line with the name at the top of a file, before its sections.
+_NAMED = re.compile(r"(?<![^\n])name\s*=[^\n]*")
 # The built-in trainer's own preset: no script is passed anything by it.
 _BUILTIN = "builtin"
 
@@ -98,22 +100,72 @@ def names() -> tuple[str, ...]:
 
 def save(profile: Profile, *, overwrite: bool = False) -> Path:
     """Save a profile under its name; BadInput for a name that is no file name, CannotWrite if it stands already."""
-    if not _NAME.fullmatch(profile.name):
-        raise BadInput(
-            f"{visible(profile.name)!r} cannot be a profile's name",
-            "Use letters, digits, spaces and . + - _ only, begin with a letter or digit, and leave .toml away.",
-        )
+    check_name(profile.name)
     check_preset(profile)
     for name in secret_entries(profile):
         remedy = "Name it under trainer.secrets, and export it where you start the run."
         raise BadInput(f"{visible(name)} looks like a secret, and profiles are files: it is not saved", remedy)
+    return _write(profile, dumps(profile), overwrite=overwrite)
+
+
+def check_name(name: str) -> None:
+    """Raise BadInput for what cannot be the name of a file."""
+    if not _NAME.fullmatch(name):
+        raise BadInput(
+            f"{visible(name)!r} cannot be a profile's name",
+            "Use letters, digits, spaces and . + - _ only, begin with a letter or digit, and leave .toml away.",
+        )
+
+
+def _write(profile: Profile, text: str, *, overwrite: bool = False) -> Path:
     path = profiles_folder() / f"{profile.name}.toml"
     if overwrite:
-        write_beside(path, dumps(profile), PRIVATE)
-    elif not write_new(path, dumps(profile), PRIVATE):
+        write_beside(path, text, PRIVATE)
+    elif not write_new(path, text, PRIVATE):
         message = f"a profile named {profile.name} already exists"
         raise AlreadyExists(message, "Choose another name, or replace it (--force).")
     return path
+
+
+def remove(name: str) -> None:
+    """Remove a saved profile; NotFound where there is none of that name."""
+    path = saved(name)
+    with writing(path):
+        path.unlink()
+
+
+def rename(name: str, new: str) -> Path:
+    """Give a saved profile another name; its runs keep the one they were started under."""
+    path = saved(name)
+    copied = duplicate(name, new)
+    with writing(path):
+        path.unlink()
+    return copied
+
+
+def duplicate(name: str, new: str) -> Path:
+    """Save a saved profile once more under another name, its comments included; AlreadyExists where that is taken."""
+    path = saved(name)
+    copied = fields.put(load(name), "name", new)
+    check_name(new)
+    text, count = _NAMED.subn(lambda _: f"name = {_quoted(new)}", read_regular(path, _MOST).decode("utf-8-sig"), 1)
+    try:
+        same = count == 1 and loads(text, folder=path.parent) == copied
+    except BadInput:
+        same = False
+    return _write(copied, text if same else dumps(copied))
+
+
+def _quoted(name: str) -> str:
+    return tomli_w.dumps({"name": name}).partition(" = ")[2].strip()
+
+
+def saved(name: str) -> Path:
+    """Return the file of a saved profile; NotFound lists those that there are."""
+    if name in names():
+        return profiles_folder() / f"{name}.toml"
+    known = visible(", ".join(names())) or "none yet"
+    raise NotFound(f"there is no saved profile {visible(name)}", f"Saved profiles: {known}.")
 
 
 def secret_entries(profile: Profile) -> tuple[str, ...]:

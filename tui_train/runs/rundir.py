@@ -25,9 +25,12 @@ from tui_train.supervisor import events
 from tui_train.supervisor.events import Event
 from tui_train.supervisor.progress import Reading
 
-# A plan has some hundred lines, and an attempt some events.
+# A plan has some hundred lines.
 MOST_PLAN = 16 << 20
-_MOST_EVENTS = 16 << 20
+# With which the ids of runs begin: the local time.
+STAMP = r"\d{8}-\d{6}"
+_AFTER_STAMP = re.compile(rf"{STAMP}-(.+)")
+_LONGEST_SLUG = 40
 
 Count = Annotated[int, Meta(ge=0, le=2**53)]
 Pid = Annotated[int, Meta(ge=0, le=2**31 - 1)]
@@ -44,6 +47,12 @@ class RunDir(Struct, frozen=True):
     def name(self) -> str:
         """The run's id: the folder's name."""
         return self.path.name
+
+    @property
+    def label(self) -> str:
+        """The name without the time with which ids begin."""
+        match = _AFTER_STAMP.fullmatch(self.name)
+        return match[1] if match else self.name
 
     @property
     def script(self) -> Path:
@@ -174,8 +183,11 @@ def export(folder: Path, files: Sequence[File], *, overwrite: bool = False) -> t
     return targets
 
 
-def find(reference: str) -> RunDir:
-    """Return a run by its id, by the beginning of one, by `last`, or by a folder; NotFound when there is none."""
+def find(reference: str, *, by_profile: bool = True) -> RunDir:
+    """Return a run by its id, by the beginning of one, by `last`, or by a folder; NotFound when there is none.
+
+    The name of a profile means its newest run, unless that is not wanted.
+    """
     if "/" in reference or reference in {".", ".."}:
         folder = expanded(reference).absolute()
         if is_run(folder):
@@ -192,7 +204,14 @@ def find(reference: str) -> RunDir:
         raise NotFound(f"{visible(reference)} fits {len(matching)} runs", f"Say which: {visible(matching[0].name)}, ….")
     if reference and is_run(Path(reference)):
         return RunDir(Path(reference).absolute())
+    if by_profile and reference and (newest := next((run for run in known if _is_of(run, reference)), None)):
+        return newest
     raise NotFound(f"there is no run {visible(reference)}", "See `tui-train runs`.")
+
+
+def _is_of(run: RunDir, profile: str) -> bool:
+    """Tell whether a run has a profile's name, or was planned from it."""
+    return run.label == slug(profile) or run.plan().get("name") == profile
 
 
 def all_runs() -> tuple[RunDir, ...]:
@@ -225,11 +244,16 @@ def new_folder(name: str, parent: Path) -> Path:
         return _first_free(name, parent, lambda folder: folder.mkdir())
 
 
+def slug(name: str) -> str:
+    """Return a name as folders have it: small letters and digits with hyphens; empty where nothing of it remains."""
+    return re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-")[:_LONGEST_SLUG]
+
+
 def _first_free(name: str, parent: Path, make: Callable[[Path], object]) -> Path:
-    slug = re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-")[:40] or "run"
+    label = slug(name) or "run"
     for number in range(1, 1000):
         stamp = time.strftime("%Y%m%d-%H%M%S")
-        folder = parent / (f"{stamp}-{slug}" if number == 1 else f"{stamp}-{slug}-{number}")
+        folder = parent / (f"{stamp}-{label}" if number == 1 else f"{stamp}-{label}-{number}")
         try:
             make(folder)
         except OSError:

@@ -1,0 +1,76 @@
+"""What `tui-train runs rm|mv|note` and `tui-train profiles rm|mv|cp` do."""
+
+import sys
+from collections.abc import Sequence
+
+import click
+
+from tui_train.base.errors import Unavailable
+from tui_train.base.text import counted, size, visible
+from tui_train.profile import store
+from tui_train.runs import folders, rundir
+
+
+def remove_runs(references: Sequence[str], *, yes: bool) -> None:
+    """Remove runs after a question; nothing is removed where one of them is unknown or at work."""
+    # A profile's name would remove its newest run, which is not what was named.
+    runs = tuple(dict.fromkeys(rundir.find(reference, by_profile=False) for reference in references))
+    for run in runs:
+        folders.refuse_at_work(run)
+    sizes = {run: folders.extent(run).size for run in runs}
+    for run, taken in sizes.items():
+        click.echo(f"{visible(run.name)}  {size(taken)}")
+    _confirm(f"Remove {counted(len(runs), 'run')}, {size(sum(sizes.values()))}?", yes=yes)
+    freed, removed = 0, 0
+    try:
+        for run in runs:
+            freed += folders.remove(run)
+            removed += 1
+    finally:
+        click.echo(f"removed {counted(removed, 'run')}, freed {size(freed)}")
+
+
+def rename_run(reference: str, name: str) -> None:
+    """Rename a run and print its new id."""
+    renamed = folders.rename(rundir.find(reference, by_profile=False), name)
+    click.echo(f"renamed to {visible(renamed.name)}")
+
+
+def note(reference: str, text: str | None) -> None:
+    """Print a run's note, or keep another one."""
+    run = rundir.find(reference)
+    if text is None:
+        click.echo(visible(folders.note(run)) or f"{visible(run.name)} has no note")
+        return
+    folders.put_note(run, text)
+    click.echo(f"{'noted' if text.strip() else 'no note any more'}: {visible(run.name)}")
+
+
+def remove_profiles(names: Sequence[str], *, yes: bool) -> None:
+    """Remove saved profiles after a question; nothing is removed where one of them is unknown."""
+    wanted = tuple(dict.fromkeys(names))
+    for name in wanted:
+        store.saved(name)
+    _confirm(f"Remove {counted(len(wanted), 'profile')}: {visible(', '.join(wanted))}?", yes=yes)
+    for name in wanted:
+        store.remove(name)
+    click.echo(f"removed {counted(len(wanted), 'profile')}")
+
+
+def rename_profile(name: str, new: str) -> None:
+    """Rename a saved profile."""
+    click.echo(f"renamed to {visible(str(store.rename(name, new)))}")
+
+
+def duplicate_profile(name: str, new: str) -> None:
+    """Save a profile once more."""
+    click.echo(f"saved {visible(str(store.duplicate(name, new)))}")
+
+
+def _confirm(question: str, *, yes: bool) -> None:
+    """Ask before something is removed; Unavailable where there is no terminal to ask on."""
+    if yes:
+        return
+    if not sys.stdin.isatty():
+        raise Unavailable("no terminal to confirm on, so nothing was removed", "Add --yes to remove without asking.")
+    click.confirm(question, abort=True)

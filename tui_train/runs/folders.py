@@ -1,0 +1,134 @@
+"""Run folders as a user tidies them: removing, renaming, and a note of one line; never one that is at work."""
+
+import os
+import re
+import secrets
+import shutil
+from pathlib import Path
+
+from msgspec import Struct
+
+from tui_train.base.errors import AlreadyExists, BadInput, CannotWrite, Unavailable
+from tui_train.base.files import read_regular, write_beside, writing
+from tui_train.base.places import runs_folder
+from tui_train.base.text import visible
+from tui_train.runs import leftovers
+from tui_train.runs.conflicts import one_at_a_time
+from tui_train.runs.rundir import STAMP, RunDir, slug
+from tui_train.runs.status import status
+
+NOTE = "note.txt"
+MOST_NOTE = 200
+_MOST_BYTES = 4 << 10
+_STAMPED = re.compile(rf"({STAMP})-")
+
+
+class Extent(Struct, frozen=True):
+    """What a folder takes on disk: bytes, and the first folder in it whose content this user may not remove."""
+
+    size: int
+    closed: str = ""
+
+
+def extent(run: RunDir) -> Extent:
+    """Return what a run's folder takes; links in it are not followed, and a file with two names counts once."""
+    total, closed, seen = 0, "", set[tuple[int, int]]()
+    for folder, _, names in os.walk(run.path):
+        if not closed and not os.access(folder, os.W_OK | os.X_OK):
+            closed = folder
+        for name in (".", *names):
+            try:
+                entry = os.lstat(f"{folder}/{name}")
+            except OSError:
+                continue
+            if (entry.st_dev, entry.st_ino) not in seen:
+                seen.add((entry.st_dev, entry.st_ino))
+                total += entry.st_blocks * 512
+    return Extent(total, closed)
+
+
+def refuse_at_work(run: RunDir) -> None:
+    """Raise Unavailable where a run trains, or left processes; BadInput where its folder is not in the runs folder."""
+    name, parent = visible(run.name), runs_folder()
+    if run.path.is_symlink():
+        remedy = f"Remove the link itself: rm {visible(str(run.path))}"
+        raise BadInput(f"{name} is a link to {visible(str(run.path.readlink()))}, not a run folder", remedy)
+    try:
+        inside = run.path.parent.samefile(parent)
+    except OSError:
+        inside = False
+    if not inside:
+        why = f"{visible(str(run.path))} is not in the runs folder, {visible(str(parent))}"
+        raise BadInput(why, "A folder that you made yourself is removed or renamed with rm and mv.")
+    now = status(run)
+    if now.live or now.leftover or now.container:
+        state = f"runs on {visible(now.host)}" if now.host else "is running" if now.live else "has left processes"
+        raise Unavailable(f"{name} {state}", f"Stop it first: tui-train stop {name}")
+
+
+def remove(run: RunDir) -> int:
+    """Remove a run's folder and return the bytes that were freed; nothing is removed where not all of it can be."""
+    with one_at_a_time():
+        refuse_at_work(run)
+        taken = extent(run)
+        if taken.closed:
+            why = f"{visible(taken.closed)} belongs to another user, or may not be changed"
+            raise CannotWrite(f"{visible(run.name)} cannot be removed: {why}", "Remove that folder first, with sudo.")
+        # Out of the list first, so that nobody resumes half a run; what is left of it is removed with half-made ones.
+        hidden = run.path.with_name(f"{leftovers.HALF_MADE}{secrets.token_hex(8)}")
+        _move(run, hidden)
+    failed: list[str] = []
+    shutil.rmtree(hidden, onerror=lambda _call, path, _error: failed.append(path))
+    if failed:
+        raise CannotWrite(f"not all of {visible(run.name)} could be removed: {visible(failed[0])}", "Remove the rest.")
+    return taken.size
+
+
+def rename(run: RunDir, name: str) -> RunDir:
+    """Give a run another name and return it; the time with which its id begins stays."""
+    stamp = _STAMPED.match(run.name)
+    wanted = slug(_STAMPED.sub("", name, count=1))
+    if not wanted:
+        raise BadInput(f"{visible(name)!r} cannot be a run's name", "Use letters and digits.")
+    target = run.path.with_name(f"{stamp[1]}-{wanted}" if stamp else wanted)
+    with one_at_a_time():
+        refuse_at_work(run)
+        if target == run.path:
+            return run
+        # Renaming replaces an empty folder without a word.
+        if os.path.lexists(target):
+            raise AlreadyExists(f"there is a run {visible(target.name)}", "Choose another name.")
+        _move(run, target)
+    return RunDir(target)
+
+
+def _move(run: RunDir, target: Path) -> None:
+    """Rename a run's folder, and take that back where launch.sh was started meanwhile."""
+    with writing(run.path):
+        run.path.rename(target)
+    if status(RunDir(target)).live:
+        with writing(run.path):
+            target.rename(run.path)
+        raise Unavailable(f"{visible(run.name)} was started just now", "Stop it first.")
+
+
+def note(run: RunDir) -> str:
+    """Return what the user noted of a run, in one line; empty where nothing is, or nothing that can be read."""
+    try:
+        text = read_regular(run.path / NOTE, _MOST_BYTES).decode(errors="replace")
+    except OSError:
+        return ""
+    return " ".join(text.split())[:MOST_NOTE]
+
+
+def put_note(run: RunDir, text: str) -> None:
+    """Keep a line about a run in its folder; an empty one removes it."""
+    line = " ".join(text.split())
+    if len(line) > MOST_NOTE:
+        raise BadInput(f"the note has {len(line)} characters", f"Write at most {MOST_NOTE}.")
+    if line:
+        write_beside(run.path / NOTE, f"{line}\n")
+    else:
+        with writing(run.path / NOTE):
+            (run.path / NOTE).unlink(missing_ok=True)
+
