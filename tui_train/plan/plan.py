@@ -23,6 +23,7 @@ from tui_train.resolve import config_file, container
 from tui_train.resolve.arguments import fill, plain
 from tui_train.resolve.idle import left_out
 from tui_train.resolve.in_force import folder_of, other_global_batch
+from tui_train.resolve.naming import name_of
 from tui_train.resolve.options import arguments
 from tui_train.resolve.resolve import Resolved, resolve
 from tui_train.resolve.values import Value, accumulation, passed, values, words
@@ -54,7 +55,7 @@ def plan(profile: Profile, facts: Facts, findings: Iterable[Finding]) -> Plan:
         )
     written = {config.path: config for _, config in built if config}
     return Plan(
-        name=profile.name,
+        name=name_of(profile),
         title=_title(profile, resolved),
         python=jobs[0].python,
         launcher=resolved.launcher,

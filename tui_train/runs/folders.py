@@ -131,4 +131,3 @@ def put_note(run: RunDir, text: str) -> None:
     else:
         with writing(run.path / NOTE):
             (run.path / NOTE).unlink(missing_ok=True)
-

@@ -23,6 +23,10 @@ class Builtin(Trainer):
     shipped = True
     evaluates = False
 
+    def method(self, profile: Profile) -> str:
+        """Return whether it begins with a model or with random weights."""
+        return super().method(profile) or ("finetune" if profile.trainer.model else "pretrain")
+
     def preset(self, profile: Profile, toolchain: Toolchain | None, user_presets: UserPresets) -> Preset:
         """Return the built-in trainer's preset."""
         del profile, toolchain, user_presets

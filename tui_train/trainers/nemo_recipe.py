@@ -20,6 +20,16 @@ class NemoRecipe(Trainer):
     no_gloo = "NeMo's parallel training needs NCCL: Gloo cannot send between GPUs"
     libraries = "nemo"
 
+    def method(self, profile: Profile) -> str:
+        """Return its task; of fine-tuning, what is trained."""
+        if profile.nemo.task == "pretrain":
+            return "pretrain"
+        return "LoRA" if profile.nemo.peft == "lora" else "finetune"
+
+    def recipe(self, profile: Profile) -> str:
+        """Return the recipe, which names a model."""
+        return profile.nemo.recipe
+
     def preset(self, profile: Profile, toolchain: Toolchain | None, user_presets: UserPresets) -> Preset:
         """Return the preset for the values that attempts may change."""
         del user_presets

@@ -34,6 +34,15 @@ class Trainer:
     no_gloo: ClassVar[str] = ""
     libraries: ClassVar[str] = "hf"
 
+    def method(self, profile: Profile) -> str:
+        """Return how it trains, in a word; empty where only its own script or file says so."""
+        return "LoRA" if profile.recipe.lora else ""
+
+    def recipe(self, profile: Profile) -> str:
+        """Return what stands for the model where the profile names none; empty where nothing does."""
+        del profile
+        return ""
+
     def preset(self, profile: Profile, toolchain: Toolchain | None, user_presets: UserPresets) -> Preset:
         """Return how the recipe is passed to it; BadInput for an unknown preset."""
         del toolchain

@@ -1,0 +1,398 @@
+"""What a list shows of runs and profiles: each is read once and kept until its files change."""
+
+import os
+import re
+import time
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import msgspec
+from msgspec import Struct
+
+from tui_train.base.errors import TuiTrainError
+from tui_train.base.files import read_regular, reason
+from tui_train.base.parse import Unparsable, built, json_as, toml_table
+from tui_train.base.places import profiles_folder
+from tui_train.base.text import visible
+from tui_train.plan.types import Log
+from tui_train.profile.types import Profile
+from tui_train.resolve.naming import About, about
+from tui_train.runs import folders
+from tui_train.runs.rundir import MOST_PLAN, RunDir
+from tui_train.runs.status import status
+from tui_train.runs.tail import Tail
+from tui_train.supervisor import planned
+from tui_train.supervisor.checkpoints import newest
+from tui_train.supervisor.progress import Progress, Reading, advance
+from tui_train.supervisor.refused import Refused
+from tui_train.supervisor.state import Status
+
+_END = 16 << 10  # bytes of a log that has ended
+_RECENT = 1 << 20  # of one that grows
+_MOST_PROFILE = 1 << 20
+_POINTS = 48
+_EVALUATION = re.compile(
+    r"(?:eval|val|valid|validation)[_ ]?(?:loss)['\"]?[ :=]{1,4}['\"]?([-+]?\d+\.?\d*(?:e[-+]?\d+)?)", re.IGNORECASE
+)
+_VENDOR = re.compile(r"^(?:NVIDIA )?(?:GeForce )?")
+
+
+class Digest(Struct, frozen=True, kw_only=True):
+    """What a list shows of a run.
+
+    `now` is None where it is not read yet, or cannot be, as `damage` says. `left` are seconds, `losses` the curve of a
+    live run in some points, `resumable` tells that another start goes on from a checkpoint, `why` is the cause of a
+    failure where it was looked for.
+    """
+
+    run: RunDir
+    now: Status | None = None
+    damage: str = ""
+    note: str = ""
+    profile: str = ""
+    about: About = About()
+    devices: str = ""
+    step: int = 0
+    steps: int = 0
+    loss: float | None = None
+    evaluation: float | None = None
+    losses: tuple[float, ...] = ()
+    left: float | None = None
+    resumable: bool = False
+    why: str = ""
+
+    @property
+    def read(self) -> bool:
+        """Whether it is known how it stands."""
+        return self.now is not None or bool(self.damage)
+
+    @property
+    def live(self) -> bool:
+        """Whether it is at work."""
+        return self.now is not None and (self.now.live or self.now.trains_on)
+
+    @property
+    def going(self) -> bool:
+        """Whether something of it works that can be stopped."""
+        return self.now is not None and (self.now.live or bool(self.now.leftover) or bool(self.now.container))
+
+    @property
+    def state(self) -> str:
+        """Its state in a word."""
+        return self.now.state if self.now else "damaged" if self.damage else ""
+
+
+class Card(Struct, frozen=True, kw_only=True):
+    """What a list shows of a saved profile: `damage` says why it cannot be read."""
+
+    name: str
+    about: About = About()
+    devices: str = ""
+    damage: str = ""
+
+
+class _Planned(Struct, frozen=True):
+    """What a list needs of plan.json."""
+
+    name: str = ""
+    device: str = ""
+    gpus: tuple[str, ...] = ()
+    gpu_names: tuple[str, ...] = ()
+    world_size: int = 1
+    steps: int = 0
+    log: Log = Log()
+    resumes_itself: bool = False
+
+
+class _Kept(NamedTuple):
+    key: tuple[int, ...]
+    digest: Digest
+
+
+class _Live:
+    """The log of a live run, read as it grows."""
+
+    def __init__(self, log: Path, number: int) -> None:
+        self.number = number
+        self.tail = Tail(log, last=_RECENT)
+        self.progress = Progress()
+        self.evaluation: float | None = None
+
+    def read(self, reading: Reading) -> None:
+        """Read what is new."""
+        if self.tail.behind > _RECENT:
+            self.tail.skip(_RECENT)
+        lines = list(self.tail.lines())
+        self.progress = advance(self.progress, [*lines, self.tail.bar], reading)
+        self.evaluation = _evaluation(lines, self.evaluation)
+
+
+class Digests:
+    """Reads runs and profiles, and keeps what does not change."""
+
+    def __init__(self) -> None:
+        """Begin with nothing read."""
+        self._runs: dict[Path, _Kept] = {}
+        self._live: dict[Path, _Live] = {}
+        self._profiles: dict[str, tuple[int, Card]] = {}
+
+    def run(self, run: RunDir) -> Digest:
+        """Return what a list shows of a run; a live one is read again, another where its files have changed."""
+        kept, key = self._runs.get(run.path), _key(run.path)
+        if kept and kept.key == key and not kept.digest.going:
+            return kept.digest
+        try:
+            digest = self._read(run)
+        except Exception as error:  # noqa: BLE001 - whatever is in this folder, the others are shown
+            digest = Digest(run=run, damage=visible(f"{type(error).__name__}: {error}")[:200])
+        if kept and kept.digest.why and kept.digest.now == digest.now:
+            digest = msgspec.structs.replace(digest, why=kept.digest.why)
+        self._runs[run.path] = _Kept(key, digest)
+        return digest
+
+    def known(self, run: RunDir) -> Digest:
+        """Return what was read of a run before, or that it is there."""
+        kept = self._runs.get(run.path)
+        return kept.digest if kept else Digest(run=run)
+
+    def explain(self, digest: Digest) -> Digest:
+        """Return a failed run with its cause; it takes up to seconds for a large log."""
+        from tui_train.diagnose import of_run
+
+        try:
+            found = of_run(digest.run)
+        except TuiTrainError:
+            found = None
+        why = found.cause if found else _short_cause(digest)
+        explained = msgspec.structs.replace(digest, why=visible(why))
+        self._runs[digest.run.path] = _Kept(_key(digest.run.path), explained)
+        return explained
+
+    def profiles(self) -> tuple[Card, ...]:
+        """Return the saved profiles by their names."""
+        try:
+            with os.scandir(profiles_folder()) as entries:
+                paths = sorted(entry.path for entry in entries if entry.name.endswith(".toml"))
+        except OSError:
+            return ()
+        return tuple(self._profile(Path(path)) for path in paths)
+
+    def _profile(self, path: Path) -> Card:
+        try:
+            changed = path.stat().st_mtime_ns
+        except OSError as error:
+            return Card(name=path.stem, damage=reason(error))
+        kept = self._profiles.get(path.stem)
+        if kept is None or kept[0] != changed:
+            kept = changed, _card(path)
+            self._profiles[path.stem] = kept
+        return kept[1]
+
+    def _read(self, run: RunDir) -> Digest:
+        events, damage = run.read_events()
+        now = status(run)
+        plan, unread = _plan(run)
+        # Without one readable event nothing is known, not even that it was never started.
+        known = now if events or not damage else None
+        common = Digest(
+            run=run,
+            now=known,
+            damage=damage or unread,
+            note=folders.note(run),
+            profile=plan.name,
+            about=_about(run.profile)[0],
+            devices=_devices(plan),
+            steps=plan.steps,
+        )
+        if not now.attempts:
+            return common
+        return self._with_progress(common, now, plan)
+
+    def _with_progress(self, digest: Digest, now: Status, plan: _Planned) -> Digest:
+        attempt, run = now.attempts[-1], digest.run
+        live = self._live.get(run.path)
+        if not digest.going:
+            self._live.pop(run.path, None)
+            live = _Live(run.attempt_log(attempt.number), attempt.number)
+            live.tail = Tail(run.attempt_log(attempt.number), last=_END)
+        elif live is None or live.number != attempt.number:
+            live = self._live[run.path] = _Live(run.attempt_log(attempt.number), attempt.number)
+        live.read(_reading(plan.log))
+        progress = live.progress
+        return msgspec.structs.replace(
+            digest,
+            step=progress.step,
+            steps=progress.steps or digest.steps,
+            loss=progress.last.loss if progress.last else None,
+            evaluation=live.evaluation,
+            losses=tuple(point.loss for point in progress.curve.thinned(_POINTS)) if digest.going else (),
+            left=_left(progress, attempt.started, attempt.resumed) if digest.live else None,
+            resumable=_resumable(run, now, plan),
+        )
+
+
+def matches(text: str, *known: str) -> bool:
+    """Tell whether each word of a filter is somewhere in what is known of a row; capitals do not matter."""
+    there = "\n".join(known).casefold()
+    return all(word in there for word in text.casefold().split())
+
+
+def words_of(digest: Digest) -> tuple[str, ...]:
+    """Return what a filter looks through of a run."""
+    found = digest.about
+    live = "live" if digest.live else ""
+    parts = (digest.run.name, digest.profile, found.method, found.model, found.data, digest.devices)
+    return (*parts, digest.state, live, digest.note, digest.why, detail(digest))
+
+
+def detail(digest: Digest) -> str:
+    """Return what came of a run, or why it failed, in a few words."""
+    now = digest.now
+    if now is None:
+        return digest.damage
+    if now.leftover and not now.live:
+        return f"{len(now.leftover)} processes of it still run"
+    numbers = (("eval loss", digest.evaluation), ("loss", digest.loss))
+    result = next((f"{name} {number(value)}" for name, value in numbers if value is not None), "")
+    how = {
+        "new": "was never started",
+        "failed": digest.why or _short_cause(digest),
+        "lost": "its supervisor was killed",
+        "stopped": result or "by you",
+    }.get(now.state, result)
+    return ", ".join(filter(None, (how, "can resume" if digest.resumable else "", digest.damage)))
+
+
+def number(value: float) -> str:
+    """Return a loss with as many digits as tell it from the next."""
+    return f"{value:.3f}" if abs(value) < 1000 else f"{value:.3g}"
+
+
+def when(started: float | None, now: float) -> str:
+    """Return a date as near ones are called: `today 13:40`, `yesterday`, `Mon 09:20`, `12 Oct`, `2025-10-12`."""
+    if not started:
+        return ""
+    day, today = time.localtime(started), time.localtime(now)
+    days = _days(today) - _days(day)
+    if days == 0:
+        return time.strftime("today %H:%M", day)
+    if days == 1:
+        return "yesterday"
+    if 0 < days < 7:
+        return time.strftime("%a %H:%M", day)
+    return time.strftime("%d %b" if 0 < days < 300 else "%Y-%m-%d", day).lstrip("0")
+
+
+def remaining(seconds: float) -> str:
+    """Return how long something still takes, in whole minutes: it is drawn again once a minute at most."""
+    minutes = round(seconds / 60)
+    if minutes < 1:
+        return "<1 min"
+    hours, rest = divmod(minutes, 60)
+    return f"{minutes} min" if not hours else f"{hours} h {rest:02d}" if hours < 48 else f"{hours // 24} days"
+
+
+def _days(day: time.struct_time) -> int:
+    return int(time.mktime((day.tm_year, day.tm_mon, day.tm_mday, 12, 0, 0, 0, 0, -1)) // 86400)
+
+
+def _short_cause(digest: Digest) -> str:
+    newest_attempt = digest.now.attempts[-1] if digest.now and digest.now.attempts else None
+    if newest_attempt and newest_attempt.out_of_memory:
+        return "out of memory"
+    code = digest.now.exit_code if digest.now else None
+    return f"exit code {code}" if code is not None and code >= 0 else ""
+
+
+def _key(folder: Path) -> tuple[int, ...]:
+    """Return what changes with a run: its folder, in which files are made and renamed, and its events."""
+    found: list[int] = []
+    for path in (str(folder), f"{folder}/events.jsonl"):
+        try:
+            state = os.stat(path)  # noqa: PTH116 - of a thousand runs every two seconds
+            found += [state.st_ino, state.st_mtime_ns, state.st_size]
+        except OSError:
+            found.append(0)
+    return tuple(found)
+
+
+def _plan(run: RunDir) -> tuple[_Planned, str]:
+    try:
+        return json_as(read_regular(run.plan_file, MOST_PLAN), _Planned), ""
+    except FileNotFoundError:
+        return _Planned(), ""
+    except OSError as error:
+        return _Planned(), f"{run.plan_file.name}: {reason(error)}"
+    except Unparsable as error:
+        return _Planned(), f"{run.plan_file.name}: {error}"
+
+
+def _reading(log: Log) -> Reading:
+    try:
+        return Reading(tuple(re.compile(expression) for expression in log.expressions), log.steps)
+    except (re.error, RecursionError, OverflowError):
+        return Reading()
+
+
+def _about(path: Path) -> tuple[About, Profile | None, str]:
+    """Return what a profile's file is about, without the checks that a start makes; and why it cannot be read."""
+    try:
+        data: dict[str, Any] = toml_table(read_regular(path, _MOST_PROFILE).decode("utf-8-sig"))
+        profile = msgspec.convert(data, built(Profile))
+    except (OSError, UnicodeDecodeError) as error:
+        return About(), None, reason(error)
+    except (Unparsable, msgspec.ValidationError, RecursionError) as error:
+        return About(), None, visible(str(error))[:200]
+    return about(profile), profile, ""
+
+
+def _card(path: Path) -> Card:
+    found, profile, damage = _about(path)
+    if profile is None:
+        return Card(name=path.stem, damage=damage)
+    gpus, processes = len(profile.hardware.gpus), profile.hardware.processes
+    several = f"{profile.nodes.count} machines, " if profile.nodes.count > 1 else ""
+    count = gpus or processes
+    devices = "CPU" if profile.hardware.device == "cpu" else f"{count} GPUs" if count > 1 else "1 GPU" if gpus else ""
+    return Card(name=path.stem, about=found, devices=(several + devices).removesuffix(", "))
+
+
+def _devices(plan: _Planned) -> str:
+    """Return on what a run trains: `2 × RTX 3090`, `CPU`."""
+    if plan.device == "cpu":
+        return "CPU"
+    counted = Counter(_VENDOR.sub("", name) for name in plan.gpu_names)
+    return ", ".join(f"{count} × {name}" if count > 1 else name for name, count in counted.items())
+
+
+def _evaluation(lines: Sequence[str], otherwise: float | None) -> float | None:
+    """Return the newest evaluation loss that lines tell."""
+    for line in reversed(lines):
+        if "val" in line.lower() and (match := _EVALUATION.search(line[:4000])):
+            return float(match[1])
+    return otherwise
+
+
+def _left(progress: Progress, started: float, resumed: int) -> float | None:
+    """Return the seconds that are left at the pace of this attempt so far."""
+    done, rest = progress.step - resumed, progress.steps - progress.step
+    if done <= 0 or rest < 0:
+        return None
+    return max(0.0, time.time() - started) / done * rest
+
+
+def _resumable(run: RunDir, now: Status, plan: _Planned) -> bool:
+    """Tell whether another start goes on where this one ended."""
+    if now.live or now.leftover or now.state not in {"failed", "stopped", "lost"}:
+        return False
+    if plan.resumes_itself:
+        return True
+    try:
+        attempts = planned.read(str(run.path)).attempts
+    except Refused:
+        return False
+    position = now.attempts[-1].position
+    rule = attempts[position - 1].checkpoints if 0 < position <= len(attempts) else None
+    return bool(rule and newest(rule, str(run.path)))
