@@ -1,214 +1,296 @@
-"""Home: a new training, the saved profiles, and the runs, of which a live one can be opened again."""
+"""Home: what runs, what ran, the saved profiles, and a new training; it is found by typing, and tidied here."""
 
+import time
 from typing import TYPE_CHECKING, ClassVar
 
-from rich.text import Text
 from textual import on, work
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
+from textual.content import Content
 from textual.message import Message
-from textual.widgets import OptionList
-from textual.widgets.option_list import Option
+from textual.reactive import reactive
+from textual.worker import get_current_worker
 
-from tui_train.base.errors import TuiTrainError
 from tui_train.base.text import visible
+from tui_train.facts.types import Facts
 
-from .base import Base
-from .messages import Become, Complaint, OpenRun, OpenStep, StartOver
+from .home_actions import HomeActions
 from .widgets.bar import StepBar
+from .widgets.filter import Filter
+from .widgets.hint import Hint
+from .widgets.ink import MUTED, columns, ink
 from .widgets.keys import Keys
+from .widgets.row_list import Row, RowList
 
 if TYPE_CHECKING:
-    from tui_train.profile.types import Profile
+    from tui_train.runs.rundir import RunDir
+    from tui_train.workflow.digest import Card, Digest, Digests
 
-_MOST_RUNS = 30
 _EVERY = 2.0
-_FIRST = (
-    ("new", "New training     begins with your last values"),
-    ("quickstart", "Quickstart       a small model on sample text, to see it work"),
-)
-
-Rows = tuple[tuple[str, ...], ...]
+_FIRST = 48  # runs that are read before any is shown
+_BATCH = 0.4  # seconds of reading between two pictures
+_BREATH = 0.001  # in which keys are handled while many runs are read
+_NAME = 22
+_HINTS = {
+    "new": "Five steps: hardware, backend, recipe, preview, run. Begins with your last values.",
+    "quickstart": "Trains a small model on sample text in a minute or two, to see that everything works.",
+}
 
 
 class Found(Message):
-    """The profiles and runs that are there: for each its id and its words."""
+    """The profiles and runs that are there."""
 
-    def __init__(self, profiles: tuple[str, ...], runs: Rows, going: frozenset[str]) -> None:
-        """Carry the profiles' names, the runs' rows, each with its folder first, and which of them go on."""
+    def __init__(self, profiles: "tuple[Card, ...]", runs: "tuple[Digest, ...]") -> None:
+        """Carry both."""
         super().__init__()
-        self.going = going
         self.profiles = profiles
         self.runs = runs
 
 
-class Choices(OptionList):
-    """A list whose Enter stands among the keys."""
+def _beginning(key: str, title: str, note: str) -> Row:
+    """Return the row of a way to begin."""
 
-    BINDINGS: ClassVar[list[BindingType]] = [Binding("enter", "select", "Open", key_display="Enter")]
+    def draw(width: int) -> tuple[Content, ...]:
+        name = min(42, _NAME + max(0, (width - 78) // 4))
+        return (columns(width, (ink(("+ ", "$primary"), (title, "b")), name), (ink((note, MUTED)), 0)),)
+
+    return Row(key, title, draw, section="start")
 
 
-class Home(Base):
+BEGINNINGS = (
+    _beginning("new", "New training", "begins with your last values"),
+    _beginning("quickstart", "Quickstart", "a small model on sample text, to see it work"),
+)
+
+
+class Home(HomeActions):
     """The first screen."""
 
     HELP = """Home
 
-Start a new training, begin with a saved profile, or open a run: a running one continues when you close it.
+Live runs first, then the others, the profiles, and what begins a new training. A run continues when you leave.
 
-Enter opens what is marked, up and down move. N starts a new one. S ends the marked run and all its processes.
+↑ ↓ PgUp PgDn   move; Tab goes to the next panel
+  Enter           open a run; begin with a profile
+  /               show only what has these words: name, model,
+                  data, state, note; Esc shows all again
+  n               new training
+  p               runs by profile, or by age
+  Space           mark runs, for Delete and Compare
+
+A run
+  e               edit: its profile with its values
+  r               resume from its newest checkpoint
+  s               stop it and all its processes
+  d m i           delete its folder, rename it, note a line
+
+A profile
+  g               run it now, after all checks
+  e y d m         edit, duplicate, delete, rename it
+
 All screens: Enter next, Esc back, F1 help (or ?, outside of a field), Ctrl+P all actions, Q quit."""
     BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("escape", "clear", "Show all", key_display="Esc"),
         Binding("n", "new", "New"),
+        Binding("slash", "filter", "Filter", key_display="/"),
+        Binding("r", "resume", "Resume"),
         Binding("s", "stop", "Stop run"),
+        Binding("g", "run_now", "Run now"),
+        Binding("e", "edit", "Edit"),
+        Binding("d,delete", "delete", "Delete", key_display="d"),
+        Binding("i", "note", "Note"),
+        Binding("m", "rename", "Rename"),
+        Binding("y", "duplicate", "Duplicate"),
+        Binding("p", "group", "By profile"),
+        Binding("space", "mark", "Mark", key_display="Space"),
     ]
+    SHARED = ("facts",)
+    facts: reactive[Facts | None] = reactive(None, init=False, repaint=False)
 
     def __init__(self) -> None:
         """Begin with nothing found."""
         super().__init__()
-        self._found: tuple[tuple[str, ...], Rows, frozenset[str]] | None = None
-        self._going: frozenset[str] = frozenset()
+        self._digests: Digests | None = None
+        self._order: tuple[int, tuple[RunDir, ...]] | None = None
+        self._posted: tuple[tuple[Card, ...], tuple[Digest, ...]] | None = None
+        self._seen: tuple[str, ...] = ()
+        self._reading = self._again = False
+        self._grouped = False
+        self._fresh = True
 
     def compose(self) -> ComposeResult:
-        """Put a list under the bar."""
-        yield StepBar(title="from ssh to a running training")
-        yield Choices(*(Option(words, id=name) for name, words in _FIRST), id="list", markup=False)
+        """Put a list under the filter."""
+        yield StepBar(title="Home")
+        yield Filter("name, model, data or state")
+        yield RowList(BEGINNINGS, id="list")
+        yield Hint()
         yield Keys()
 
     def on_mount(self) -> None:
-        """Look for profiles and runs now, and again while the screen is shown."""
-        self.query_one(OptionList).highlighted = 0
+        """Read profiles and runs after the first picture, and again while the screen is shown."""
+        self._say()
         self.call_after_refresh(self.look)
         self.set_interval(_EVERY, self.look)
 
     def on_screen_resume(self) -> None:
-        """Look again when the screen is shown again."""
+        """Read again when the screen is shown again."""
         self.look()
 
-    @work(thread=True, exclusive=True, group="home")
-    def look(self) -> None:
-        """Find the profiles and runs; nothing is drawn when nothing changed."""
-        if self.app.screen is not self:
-            return
-        from tui_train.profile import store
-        from tui_train.runs.listing import read_runs
-        from tui_train.workflow import show
+    # What is read
 
-        found = read_runs(_MOST_RUNS)
-        runs = tuple((str(one.run.path), *show.run_row(one), one.damage) for one in found)
-        going = frozenset(str(one.run.path) for one in found if one.going)
-        self.post_message(Found(store.names(), runs, going))
+    def look(self) -> None:
+        """Read what has changed, in a worker; one at a time."""
+        self._again = self._reading
+        if self._reading or self.app.screen is not self:
+            return
+        self._reading = True
+        self._seen = self.list.seen
+        self._read()
+
+    @work(thread=True, group="home")
+    def _read(self) -> None:
+        from tui_train.workflow.digest import Digests
+
+        self._digests = self._digests or Digests()
+        self._read_all(self._digests)
+        self.app.call_from_thread(self._read_on)
+
+    def _read_on(self) -> None:
+        self._reading = False
+        if self._again:
+            self.look()
+
+    def recover(self, group: str) -> None:
+        """Read again later."""
+        if group == "home":
+            self._reading = False
+
+    def _read_all(self, digests: "Digests") -> None:
+        """Read runs and profiles; the newest are shown before the others are read."""
+        worker = get_current_worker()
+        profiles, first = digests.profiles(), self._order is None
+        runs = self._listed(quick=first)
+        shown = time.monotonic()
+        for number, run in enumerate(runs):
+            if worker.is_cancelled:
+                return
+            digests.run(run)
+            if first and (number == _FIRST or (number > _FIRST and time.monotonic() - shown > _BATCH)):
+                self._post(profiles, tuple(map(digests.known, runs)))
+                shown = time.monotonic()
+            if first and number > _FIRST:
+                time.sleep(_BREATH)
+        self._post(profiles, tuple(map(digests.known, runs)))
+        if first:
+            self._post(profiles, tuple(map(digests.run, self._listed(quick=False))))
+        for run in runs:
+            # The log of a failure is read when somebody sees that run.
+            digest = digests.known(run)
+            if f"run:{run.path}" in self._seen and digests.unexplained(digest) and not worker.is_cancelled:
+                digests.explain(digest)
+                self._post(profiles, tuple(map(digests.known, runs)))
+
+    def _listed(self, *, quick: bool) -> "tuple[RunDir, ...]":
+        """Return the runs, newest first; `quick` by their names alone, where a clock that was set back may show."""
+        from tui_train.runs.rundir import all_runs, changed, runs_by_name
+
+        now = changed()
+        if quick:
+            return runs_by_name()
+        if self._order is None or self._order[0] != now:
+            self._order = now, all_runs()
+        return self._order[1]
+
+    def _post(self, profiles: "tuple[Card, ...]", runs: "tuple[Digest, ...]") -> None:
+        if (profiles, runs) != self._posted:
+            self._posted = profiles, runs
+            self.post_message(Found(profiles, runs))
 
     @on(Found)
-    def _show(self, event: Found) -> None:
-        if event.going != self._going:
-            self._going = event.going
-            self.refresh_bindings()
-        found = (event.profiles, event.runs, event.going)
-        if found == self._found:
+    def _found(self, event: Found) -> None:
+        self.runs = {f"run:{digest.run.path}": digest for digest in event.runs}
+        self.profiles = {f"profile:{card.name}": card for card in event.profiles}
+        self.marked = frozenset(key for key in self.marked if key in self.runs)
+        self._show()
+
+    # What is shown
+
+    def _show(self, cursor: str = "") -> None:
+        from .home_rows import Shown, counts, rows
+
+        text = self.query_one(Filter).text
+        shown = Shown(tuple(self.runs.values()), tuple(self.profiles.values()), text, self.marked, self._grouped)
+        listed = rows(shown, BEGINNINGS)
+        if self._fresh and (self.runs or self.profiles):
+            self._fresh = False
+            cursor = next(row.key for row in listed if row.key) if self.list.cursor == "new" else ""
+        self.list.show(listed, self.wanted or cursor)
+        self.wanted = self.wanted if self.list.cursor != self.wanted else ""
+        self.query_one(Filter).say(counts(shown, listed))
+        self._say()
+
+    def watch_facts(self) -> None:
+        """Say which machine this is."""
+        machine = self.facts.machine if self.facts else None
+        if machine is None or not self.is_mounted:
             return
-        self._found = found
-        options = self.query_one(OptionList)
-        marked = options.highlighted_option.id if options.highlighted_option else None
-        options.clear_options()
-        options.add_options(_options(event.profiles, event.runs, event.going))
-        ids = [options.get_option_at_index(position).id for position in range(options.option_count)]
-        options.highlighted = ids.index(marked) if marked in ids else 0
+        busy = sum(any(not process.graphics for process in gpu.processes) for gpu in machine.gpus)
+        cards = f"   {busy} of {len(machine.gpus)} GPUs busy" if machine.gpus else ""
+        self.query_one(StepBar).say(ink((f"{visible(machine.hostname)}{cards}", MUTED)))
 
-    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
-        """Only a run of which something works can be stopped."""
-        del parameters
-        kind, folder = self._marked()
-        return action != "stop" or (kind == "run" and folder in self._going)
+    def _say(self) -> None:
+        """Explain the row in which the cursor is."""
+        words, key = _HINTS.get(self.list.cursor, ""), self.list.cursor
+        if key in self.runs:
+            from .home_rows import hint
 
-    def _marked(self) -> tuple[str, str]:
-        options = self.query(OptionList)
-        marked = options.first().highlighted_option if options else None
-        kind, _, rest = (marked.id or "").partition(":") if marked else ("", "", "")
-        return kind, rest
-
-    @on(OptionList.OptionHighlighted)
-    def _moved(self) -> None:
+            words = hint(self.runs[key])
+        elif key in self.profiles:
+            words = "Enter opens its steps, G runs it now."
+        self.query_one(Hint).say(Content(words))
         self.refresh_bindings()
 
-    def action_new(self) -> None:
-        """Begin with the last profile."""
-        self.post_message(StartOver())
-        self.post_message(OpenStep("hardware"))
+    @on(RowList.Moved)
+    def _moved(self) -> None:
+        self._say()
 
-    @on(OptionList.OptionSelected)
-    def _opened(self, event: OptionList.OptionSelected) -> None:
-        kind, _, rest = (event.option_id or "").partition(":")
-        if kind == "new":
-            self.action_new()
-        elif kind == "quickstart":
-            from tui_train.profile.types import Profile
+    @on(Filter.Changed)
+    def _filtered(self) -> None:
+        self._show()
+        self.list.action_end(-1)
 
-            self._begin(Profile(), keep=False)
-        elif kind == "profile":
-            self._begin_with(rest)
-        elif kind == "run":
-            self._open_run(rest)
+    def action_filter(self) -> None:
+        """Type what is to be shown."""
+        self.query_one(Filter).open()
 
-    def _begin_with(self, name: str) -> None:
-        from tui_train.profile import store
+    def action_leave_filter(self) -> None:
+        """Go to the list; the filter stays."""
+        self.list.focus()
+        self.query_one(Filter).leave()
 
-        try:
-            self._begin(store.load(name))
-        except TuiTrainError as error:
-            self.post_message(Complaint(error))
+    def action_clear(self) -> None:
+        """Show everything again."""
+        self.list.focus()
+        self.query_one(Filter).clear()
 
-    def _begin(self, profile: "Profile", *, keep: bool = True) -> None:
-        self.post_message(Become(profile, keep=keep))
-        self.post_message(OpenStep("hardware"))
+    def show_marks(self) -> None:
+        """Draw what is marked."""
+        self._show()
 
-    def _open_run(self, folder: str) -> None:
-        from tui_train.runs import rundir
+    def action_group(self) -> None:
+        """Show the runs by their profiles, or by age."""
+        self._grouped = not self._grouped
+        self._show()
 
-        try:
-            self.post_message(OpenRun(rundir.find(folder)))
-        except TuiTrainError as error:
-            self.post_message(Complaint(error))
+    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
+        """Offer what the row can do."""
+        if action == "clear":
+            return bool(self.is_mounted and self.query_one(Filter).text)
+        if action == "group":
+            return bool(self.runs)
+        return super().check_action(action, parameters)
 
-    def action_stop(self) -> None:
-        """Ask, then end the marked run."""
-        from .widgets.dialogs import Ask
-
-        _, folder = self._marked()
-        name = visible(folder.rpartition("/")[2])
-        answers = (("", "No, leave it"), ("stop", "Stop it and all its processes"))
-
-        def answered(answer: str | None) -> None:
-            if answer:
-                self._stop(folder)
-
-        self.app.push_screen(Ask(f"Stop {name}?", answers), answered)
-
-    @work(thread=True, group="stop")
-    def _stop(self, folder: str) -> None:
-        from tui_train.runs import rundir
-        from tui_train.runs.stop import stop
-
-        try:
-            stop(rundir.find(folder))
-        except TuiTrainError as error:
-            self.post_message(Complaint(error))
-        self.app.call_from_thread(self.look)
-
-
-def _options(profiles: tuple[str, ...], runs: Rows, going: frozenset[str]) -> list[Option]:
-    """Return the list: what goes on stands before the profiles, which may be many."""
-    live = tuple(row for row in runs if row[0] in going)
-    ended = tuple(row for row in runs if row[0] not in going)
-    saved = [Option(f"  {visible(name)}", id=f"profile:{name}") for name in profiles]
-    options = [Option(words, id=name) for name, words in _FIRST]
-    for title, found in (("Running", _rows(live)), ("Saved profiles", saved), ("Runs", _rows(ended))):
-        if found:
-            options += [Option(Text(f"\n{title}", "bold"), disabled=True), *found]
-    return options
-
-
-def _rows(runs: Rows) -> list[Option]:
-    return [
-        Option(f"  {state:<16} {started:<17} {took:<12} {name}{f': {damage}' if damage else ''}", id=f"run:{folder}")
-        for folder, name, state, started, took, _attempts, damage in runs
-    ]
+    @property
+    def list(self) -> RowList:
+        """The list."""
+        return self.query_one("#list", RowList)

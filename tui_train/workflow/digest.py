@@ -43,8 +43,8 @@ class Digest(Struct, frozen=True, kw_only=True):
     """What a list shows of a run.
 
     `now` is None where it is not read yet, or cannot be, as `damage` says. `left` are seconds, `losses` the curve of a
-    live run in some points, `resumable` tells that another start goes on from a checkpoint, `why` is the cause of a
-    failure where it was looked for.
+    live run in some points, `resumable` tells that another start goes on from a checkpoint, `failure` and
+    `why` are its class and its cause where a failure was looked into.
     """
 
     run: RunDir
@@ -61,6 +61,7 @@ class Digest(Struct, frozen=True, kw_only=True):
     losses: tuple[float, ...] = ()
     left: float | None = None
     resumable: bool = False
+    failure: str = ""
     why: str = ""
 
     @property
@@ -82,6 +83,17 @@ class Digest(Struct, frozen=True, kw_only=True):
     def state(self) -> str:
         """Its state in a word."""
         return self.now.state if self.now else "damaged" if self.damage else ""
+
+    @property
+    def cause(self) -> str:
+        """Why it failed in some words: what was found in its log, or what its end alone tells."""
+        attempt = self.now.attempts[-1] if self.now and self.now.attempts else None
+        if not self.now or (attempt and attempt.out_of_memory):
+            return "out of memory" if self.now else ""
+        if self.failure:
+            return self.failure
+        code = self.now.exit_code
+        return f"exit code {code}" if code is not None and code >= 0 else ""
 
 
 class Card(Struct, frozen=True, kw_only=True):
@@ -137,6 +149,7 @@ class Digests:
         self._runs: dict[Path, _Kept] = {}
         self._live: dict[Path, _Live] = {}
         self._profiles: dict[str, tuple[int, Card]] = {}
+        self._explained: dict[Path, tuple[int, ...]] = {}
 
     def run(self, run: RunDir) -> Digest:
         """Return what a list shows of a run; a live one is read again, another where its files have changed."""
@@ -148,7 +161,7 @@ class Digests:
         except Exception as error:  # noqa: BLE001 - whatever is in this folder, the others are shown
             digest = Digest(run=run, damage=visible(f"{type(error).__name__}: {error}")[:200])
         if kept and kept.digest.why and kept.digest.now == digest.now:
-            digest = msgspec.structs.replace(digest, why=kept.digest.why)
+            digest = msgspec.structs.replace(digest, failure=kept.digest.failure, why=kept.digest.why)
         self._runs[run.path] = _Kept(key, digest)
         return digest
 
@@ -156,6 +169,10 @@ class Digests:
         """Return what was read of a run before, or that it is there."""
         kept = self._runs.get(run.path)
         return kept.digest if kept else Digest(run=run)
+
+    def unexplained(self, digest: Digest) -> bool:
+        """Tell whether a run has failed and nobody has looked why."""
+        return digest.state == "failed" and self._explained.get(digest.run.path) != _key(digest.run.path)
 
     def explain(self, digest: Digest) -> Digest:
         """Return a failed run with its cause; it takes up to seconds for a large log."""
@@ -165,9 +182,10 @@ class Digests:
             found = of_run(digest.run)
         except TuiTrainError:
             found = None
-        why = found.cause if found else _short_cause(digest)
-        explained = msgspec.structs.replace(digest, why=visible(why))
-        self._runs[digest.run.path] = _Kept(_key(digest.run.path), explained)
+        failure = found.failure.replace("_", " ") if found and found.line_number else ""
+        explained = msgspec.structs.replace(digest, failure=visible(failure), why=visible(found.cause if found else ""))
+        key = _key(digest.run.path)
+        self._runs[digest.run.path], self._explained[digest.run.path] = _Kept(key, explained), key
         return explained
 
     def profiles(self) -> tuple[Card, ...]:
@@ -231,79 +249,6 @@ class Digests:
             left=_left(progress, attempt.started, attempt.resumed) if digest.live else None,
             resumable=_resumable(run, now, plan),
         )
-
-
-def matches(text: str, *known: str) -> bool:
-    """Tell whether each word of a filter is somewhere in what is known of a row; capitals do not matter."""
-    there = "\n".join(known).casefold()
-    return all(word in there for word in text.casefold().split())
-
-
-def words_of(digest: Digest) -> tuple[str, ...]:
-    """Return what a filter looks through of a run."""
-    found = digest.about
-    live = "live" if digest.live else ""
-    parts = (digest.run.name, digest.profile, found.method, found.model, found.data, digest.devices)
-    return (*parts, digest.state, live, digest.note, digest.why, detail(digest))
-
-
-def detail(digest: Digest) -> str:
-    """Return what came of a run, or why it failed, in a few words."""
-    now = digest.now
-    if now is None:
-        return digest.damage
-    if now.leftover and not now.live:
-        return f"{len(now.leftover)} processes of it still run"
-    numbers = (("eval loss", digest.evaluation), ("loss", digest.loss))
-    result = next((f"{name} {number(value)}" for name, value in numbers if value is not None), "")
-    how = {
-        "new": "was never started",
-        "failed": digest.why or _short_cause(digest),
-        "lost": "its supervisor was killed",
-        "stopped": result or "by you",
-    }.get(now.state, result)
-    return ", ".join(filter(None, (how, "can resume" if digest.resumable else "", digest.damage)))
-
-
-def number(value: float) -> str:
-    """Return a loss with as many digits as tell it from the next."""
-    return f"{value:.3f}" if abs(value) < 1000 else f"{value:.3g}"
-
-
-def when(started: float | None, now: float) -> str:
-    """Return a date as near ones are called: `today 13:40`, `yesterday`, `Mon 09:20`, `12 Oct`, `2025-10-12`."""
-    if not started:
-        return ""
-    day, today = time.localtime(started), time.localtime(now)
-    days = _days(today) - _days(day)
-    if days == 0:
-        return time.strftime("today %H:%M", day)
-    if days == 1:
-        return "yesterday"
-    if 0 < days < 7:
-        return time.strftime("%a %H:%M", day)
-    return time.strftime("%d %b" if 0 < days < 300 else "%Y-%m-%d", day).lstrip("0")
-
-
-def remaining(seconds: float) -> str:
-    """Return how long something still takes, in whole minutes: it is drawn again once a minute at most."""
-    minutes = round(seconds / 60)
-    if minutes < 1:
-        return "<1 min"
-    hours, rest = divmod(minutes, 60)
-    return f"{minutes} min" if not hours else f"{hours} h {rest:02d}" if hours < 48 else f"{hours // 24} days"
-
-
-def _days(day: time.struct_time) -> int:
-    return int(time.mktime((day.tm_year, day.tm_mon, day.tm_mday, 12, 0, 0, 0, 0, -1)) // 86400)
-
-
-def _short_cause(digest: Digest) -> str:
-    newest_attempt = digest.now.attempts[-1] if digest.now and digest.now.attempts else None
-    if newest_attempt and newest_attempt.out_of_memory:
-        return "out of memory"
-    code = digest.now.exit_code if digest.now else None
-    return f"exit code {code}" if code is not None and code >= 0 else ""
 
 
 def _key(folder: Path) -> tuple[int, ...]:

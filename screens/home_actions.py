@@ -1,0 +1,328 @@
+"""What Home does with a run or a profile: open, edit, resume, stop, delete, rename, note, duplicate, run at once."""
+
+from collections.abc import Callable
+from functools import partial
+from typing import TYPE_CHECKING
+
+from textual import on, work
+
+from tui_train.base.errors import TuiTrainError
+from tui_train.base.text import counted, size, visible
+
+from .base import Base
+from .messages import Become, Complaint, OpenRun, OpenStep, StartOver
+from .widgets.row_list import RowList
+
+if TYPE_CHECKING:
+    from tui_train.profile.types import Profile
+    from tui_train.render.prepare import Prepared
+    from tui_train.runs.rundir import RunDir
+    from tui_train.workflow.digest import Card, Digest
+
+_MOST_NAMED = 3
+_NO_DELETE = ("", "No, keep it")
+
+
+class HomeActions(Base):
+    """A screen with a list of runs and profiles, by key, on which these work."""
+
+    def __init__(self) -> None:
+        """Begin with nothing known."""
+        super().__init__()
+        self.runs: dict[str, Digest] = {}
+        self.profiles: dict[str, Card] = {}
+        self.marked: frozenset[str] = frozenset()
+        self.wanted = ""  # the row to which the cursor goes as soon as it is listed
+
+    def look(self) -> None:
+        """Read again."""
+        raise NotImplementedError
+
+    @property
+    def list(self) -> RowList:
+        """The list."""
+        raise NotImplementedError
+
+    @property
+    def run_here(self) -> "Digest | None":
+        """The run in which the cursor is."""
+        return self.runs.get(self.list.cursor) if self.is_mounted else None
+
+    @property
+    def profile_here(self) -> str:
+        """The name of the profile in which the cursor is; empty for none."""
+        card = self.profiles.get(self.list.cursor) if self.is_mounted else None
+        return card.name if card else ""
+
+    @property
+    def chosen_runs(self) -> "tuple[Digest, ...]":
+        """The marked runs, or the one in which the cursor is."""
+        here = self.run_here
+        marked = tuple(self.runs[key] for key in self.runs if key in self.marked)
+        return marked or ((here,) if here else ())
+
+    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
+        """Offer what the row can do."""
+        del parameters
+        run, profile = self.run_here, bool(self.profile_here)
+        offered = {
+            "edit": bool(run) or profile,
+            "resume": bool(run and run.resumable),
+            "run_now": profile and not self.elsewhere,
+            "stop": bool(run and run.going),
+            "delete": profile or (bool(run) and not any(chosen.going for chosen in self.chosen_runs)),
+            "rename": profile or bool(run and not run.going),
+            "note": bool(run),
+            "duplicate": profile,
+            "mark": bool(run),
+        }
+        return offered.get(action, True)
+
+    # Opening
+
+    @on(RowList.Opened)
+    def _opened(self, event: RowList.Opened) -> None:
+        kind, _, name = event.key.partition(":")
+        if event.key == "new":
+            self.action_new()
+        elif event.key == "quickstart":
+            from tui_train.profile.types import Profile
+
+            self._begin(Profile(), keep=False)
+        elif kind == "profile":
+            self._load(name, "hardware")
+        elif event.key in self.runs:
+            self.post_message(OpenRun(self.runs[event.key].run))
+
+    def action_new(self) -> None:
+        """Begin with the last profile."""
+        self.post_message(StartOver())
+        self.post_message(OpenStep("hardware"))
+
+    def action_edit(self) -> None:
+        """Open the profile of the run, or the profile, at its recipe."""
+        run = self.run_here
+        self._load(str(run.run.profile) if run else self.profile_here, "recipe")
+
+    def _load(self, reference: str, step: str) -> None:
+        from tui_train.profile import store
+
+        try:
+            self._begin(store.load(reference), step)
+        except TuiTrainError as error:
+            self.post_message(Complaint(error))
+
+    def _begin(self, profile: "Profile", step: str = "hardware", *, keep: bool = True) -> None:
+        self.post_message(Become(profile, keep=keep))
+        self.post_message(OpenStep(step))
+
+    # Starting and stopping
+
+    @work(thread=True, group="start")
+    def action_resume(self) -> None:
+        """Start the run again, from its newest checkpoint."""
+        from tui_train.runs.start import another_start, start
+
+        digest = self.run_here
+        if digest is None:
+            return
+        try:
+            start(digest.run, resume=True)
+        except TuiTrainError as error:
+            self.post_message(Complaint(error))
+            return
+        if words := another_start(digest.run):
+            self.app.call_from_thread(self.notify, visible(words), markup=False)
+        self.post_message(OpenRun(digest.run))
+
+    @work(thread=True, group="start", exclusive=True)
+    def action_run_now(self) -> None:
+        """Start the profile at once, or say what forbids it."""
+        from tui_train.profile import store
+        from tui_train.targets.here import submit
+        from tui_train.workflow.starting import ready, refusals
+
+        name = self.profile_here
+        try:
+            self.app.call_from_thread(self.notify, f"Checking {visible(name)} …", markup=False)
+            prepared = ready(store.load(name))
+            if prepared.plan is None or refusals(prepared):
+                self.app.call_from_thread(self._refuse, name, prepared)
+                return
+            run = submit(prepared, prepared.plan)
+        except TuiTrainError as error:
+            self.post_message(Complaint(error))
+        else:
+            self.post_message(OpenRun(run))
+
+    def _refuse(self, name: str, prepared: "Prepared") -> None:
+        from tui_train.workflow.starting import refusals
+
+        from .widgets.dialogs import Ask
+
+        wrong = refusals(prepared)
+        said = "\n".join(visible(f"✗ {finding.message}. {finding.remedy}") for finding in wrong[:_MOST_NAMED])
+        answers = (("preview", "Open it in Preview, where F2 fixes what it can"), ("", "Leave it"))
+
+        def answered(answer: str | None) -> None:
+            if answer:
+                self._begin(prepared.profile, answer)
+
+        self.app.push_screen(Ask(f"{visible(name)} cannot start here.\n\n{said}", answers), answered)
+
+    def action_stop(self) -> None:
+        """Ask, then end the run."""
+        from .widgets.dialogs import Ask
+
+        digest = self.run_here
+        if digest is None:
+            return
+        answers = (("", "No, leave it"), ("stop", "Stop it and all its processes"))
+
+        def answered(answer: str | None) -> None:
+            if answer:
+                self._stop(digest.run)
+
+        self.app.push_screen(Ask(f"Stop {visible(digest.run.name)}?", answers), answered)
+
+    @work(thread=True, group="stop")
+    def _stop(self, run: "RunDir") -> None:
+        from tui_train.runs.stop import stop
+
+        try:
+            stop(run)
+        except TuiTrainError as error:
+            self.post_message(Complaint(error))
+        self.app.call_from_thread(self.look)
+
+    # Tidying
+
+    def action_mark(self) -> None:
+        """Mark the run, or take the mark away, and go on to the next."""
+        key = self.list.cursor
+        if key in self.runs:
+            self.marked ^= {key}
+            self.list.action_move(1)
+            self.show_marks()
+
+    def show_marks(self) -> None:
+        """Draw what is marked."""
+        raise NotImplementedError
+
+    def action_delete(self) -> None:
+        """Ask, then remove the profile, or the marked runs."""
+        if name := self.profile_here:
+            self._ask_delete(f"Delete the profile {visible(name)}? Its runs stay.", partial(_remove_profile, name))
+        elif runs := self.chosen_runs:
+            self._weigh(tuple(digest.run for digest in runs))
+
+    @work(thread=True, group="delete", exclusive=True)
+    def _weigh(self, runs: "tuple[RunDir, ...]") -> None:
+        """Find what the runs take on disk, then ask."""
+        from tui_train.runs import folders
+
+        try:
+            for run in runs:
+                folders.refuse_at_work(run)
+            total = sum(folders.extent(run).size for run in runs)
+        except TuiTrainError as error:
+            self.post_message(Complaint(error))
+            return
+        names = ", ".join(visible(run.name) for run in runs[:_MOST_NAMED])
+        more = f" and {len(runs) - _MOST_NAMED} more" if len(runs) > _MOST_NAMED else ""
+        question = (
+            f"Delete {counted(len(runs), 'run')} with logs and checkpoints? It frees {size(total)}.\n\n{names}{more}"
+        )
+        self.app.call_from_thread(self._ask_delete, question, partial(_remove_runs, runs))
+
+    def _ask_delete(self, question: str, remove: Callable[[], str]) -> None:
+        from .widgets.dialogs import Ask
+
+        def answered(answer: str | None) -> None:
+            if answer:
+                self.marked = frozenset()
+                self._change(remove)
+
+        self.app.push_screen(Ask(question, (_NO_DELETE, ("delete", "Delete"))), answered)
+
+    @work(thread=True, group="change")
+    def _change(self, change: Callable[[], str], key: str = "") -> None:
+        """Change something on disk, say what was done, and go to the row that is there then."""
+        try:
+            said = change()
+        except TuiTrainError as error:
+            self.post_message(Complaint(error))
+        else:
+            self.wanted = key
+            self.app.call_from_thread(self.notify, visible(said), markup=False)
+        self.app.call_from_thread(self.look)
+
+    def _ask_text(self, question: str, value: str, change: Callable[[str], Callable[[], str]]) -> None:
+        from .widgets.dialogs import AskText
+
+        def answered(text: str | None) -> None:
+            if text is not None and text != value:
+                self._change(change(text))
+
+        self.app.push_screen(AskText(question, value), answered)
+
+    def action_rename(self) -> None:
+        """Ask for another name of the run or the profile."""
+        digest, name = self.run_here, self.profile_here
+        if digest:
+            question = "Another name for the run; the time at the beginning of its id stays:"
+            self._ask_text(question, digest.run.label, lambda text: partial(_rename_run, digest.run, text))
+        elif name:
+            self._ask_text("Another name for the profile:", name, lambda text: partial(_rename_profile, name, text))
+
+    def action_note(self) -> None:
+        """Ask for a line about the run."""
+        if digest := self.run_here:
+            question = "A line about this run, which lists show; empty removes it:"
+            self._ask_text(question, digest.note, lambda text: partial(_put_note, digest.run, text))
+
+    def action_duplicate(self) -> None:
+        """Ask for the name of a copy of the profile."""
+        if name := self.profile_here:
+            self._ask_text("Name of the copy:", f"{name}-2", lambda text: partial(_duplicate, name, text))
+
+
+def _remove_runs(runs: "tuple[RunDir, ...]") -> str:
+    from tui_train.runs import folders
+
+    freed = sum(folders.remove(run) for run in runs)
+    return f"Deleted {counted(len(runs), 'run')}, freed {size(freed)}."
+
+
+def _rename_run(run: "RunDir", name: str) -> str:
+    from tui_train.runs import folders
+
+    return f"Renamed to {folders.rename(run, name).name}."
+
+
+def _put_note(run: "RunDir", text: str) -> str:
+    from tui_train.runs import folders
+
+    folders.put_note(run, text)
+    return "Noted." if text.strip() else "The note was removed."
+
+
+def _remove_profile(name: str) -> str:
+    from tui_train.profile import store
+
+    store.remove(name)
+    return f"Deleted the profile {name}."
+
+
+def _rename_profile(name: str, new: str) -> str:
+    from tui_train.profile import store
+
+    store.rename(name, new)
+    return f"Renamed to {new}."
+
+
+def _duplicate(name: str, new: str) -> str:
+    from tui_train.profile import store
+
+    store.duplicate(name, new)
+    return f"Saved {new}."

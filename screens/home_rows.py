@@ -1,0 +1,193 @@
+"""How Home draws its rows: live runs in two lines, ended ones in one, profiles, and what begins anew."""
+
+import time
+from collections.abc import Iterable, Sequence
+from functools import partial
+
+from msgspec import Struct
+from textual.content import Content
+
+from tui_train.base.text import counted, duration, visible
+from tui_train.workflow.digest import Card, Digest
+from tui_train.workflow.digest_words import detail, matches, number, remaining, when, words_of
+
+from .widgets.ink import DONE, FAILED, LIVE, MUTED, OPEN, WARNING, bar, columns, heading, ink, spark
+from .widgets.row_list import Row
+
+RUN, PROFILE = "run:", "profile:"
+_NAME, _STEPS, _WHEN, _SPARK = 22, 11, 12, 20
+_NARROW = 70
+_MOST_NAME = 42
+_MARKS = {
+    "running": LIVE,
+    "stopping": LIVE,
+    "finished": DONE,
+    "failed": FAILED,
+    "lost": FAILED,
+    "stopped": WARNING,
+    "damaged": WARNING,
+    "new": OPEN,
+}
+
+
+class Shown(Struct, frozen=True):
+    """What Home shows: all that there is, the filter, the runs that are marked, and whether they are grouped."""
+
+    runs: tuple[Digest, ...] = ()
+    profiles: tuple[Card, ...] = ()
+    text: str = ""
+    marked: frozenset[str] = frozenset()
+    grouped: bool = False
+
+
+def rows(shown: Shown, beginnings: Sequence[Row]) -> tuple[Row, ...]:
+    """Return the rows of the list: live runs, the others, profiles, and without a filter `beginnings`."""
+    runs = [run for run in shown.runs if matches(shown.text, *words_of(run))] if shown.text else shown.runs
+    profiles = [card for card in shown.profiles if matches(shown.text, *_words(card))]
+    live = [run for run in runs if run.going]
+    ended = [run for run in runs if not run.going]
+    now = time.time()
+    found: list[Row] = []
+    if live:
+        found += [_title("Running"), *(_live_row(run, shown.marked) for run in live)]
+    for name, group in _groups(ended, grouped=shown.grouped):
+        found += [_air(found), _title(name), *(_run_row(run, shown.marked, now) for run in group)]
+    if profiles:
+        found += [_air(found), _title("Profiles")]
+        found += [Row(f"{PROFILE}{card.name}", card, partial(_profile, card), section="profiles") for card in profiles]
+    if shown.text:
+        return tuple(row for row in found if row.height) or (_nothing(),)
+    found += [] if profiles else [_air(found), _title("Start")]
+    return tuple(row for row in (*found, *beginnings) if row.height)
+
+
+def counts(shown: Shown, listed: Sequence[Row]) -> str:
+    """Return in words how many runs and profiles there are, and how many of them are listed."""
+    if not shown.text:
+        runs, profiles = len(shown.runs), len(shown.profiles)
+        return f"{counted(runs, 'run')}, {counted(profiles, 'profile')}" if runs or profiles else ""
+    runs, profiles = (sum(row.key.startswith(kind) for row in listed) for kind in (RUN, PROFILE))
+    return f"{runs} of {counted(len(shown.runs), 'run')}, {profiles} of {counted(len(shown.profiles), 'profile')}"
+
+
+def hint(digest: Digest) -> str:
+    """Return what is said of the run in which the cursor is: its id, when it was, and the user's note."""
+    now = digest.now
+    parts = [visible(digest.run.name)]
+    if now and now.started:
+        took = f", {duration(now.seconds)}" if now.seconds is not None and not now.live else ""
+        parts.append(time.strftime("%Y-%m-%d %H:%M", time.localtime(now.started)) + took)
+    if now and len(now.attempts) > 1:
+        parts.append(counted(len(now.attempts), "attempt"))
+    about = ", ".join(filter(None, (digest.about.method, digest.about.model, digest.about.data)))
+    parts += [visible(about)] if about else []
+    parts += [visible(digest.why.rstrip("."))] if digest.why else []
+    parts += [f"“{visible(digest.note)}”"] if digest.note else []
+    ends = " It keeps running when you leave." if digest.live else ""
+    return f"{'  '.join(parts)}.{ends}"
+
+
+def _words(card: Card) -> tuple[str, ...]:
+    return (card.name, card.about.method, card.about.model, card.about.data, card.devices, "profile")
+
+
+def _groups(runs: Sequence[Digest], *, grouped: bool) -> Iterable[tuple[str, Sequence[Digest]]]:
+    if not grouped:
+        return [("Runs", runs)] if runs else []
+    found: dict[str, list[Digest]] = {}
+    for run in runs:
+        found.setdefault(run.profile or run.run.label, []).append(run)
+    return [(visible(name), group) for name, group in found.items()]
+
+
+def _title(title: str) -> Row:
+    return Row("", title, lambda width: (heading(title, "", width),))
+
+
+def _air(before: Sequence[Row]) -> Row:
+    """Return an empty line between panels; nothing at the top."""
+    return Row("", "", lambda _width: (Content(),), height=1 if before else 0)
+
+
+def _nothing() -> Row:
+    return Row("", "none", lambda width: (columns(width, (ink(("Nothing matches. Esc shows all.", MUTED)), 0)),))
+
+
+def _live_row(digest: Digest, marked: frozenset[str]) -> Row:
+    mark = _key(digest) in marked
+    return Row(_key(digest), (digest, mark), partial(_live, digest, mark), height=2, section="live")
+
+
+def _run_row(digest: Digest, marked: frozenset[str], now: float) -> Row:
+    mark = _key(digest) in marked
+    date = when(digest.now.started if digest.now else None, now)
+    return Row(_key(digest), (digest, mark, date), partial(_run, digest, mark, date), section="runs")
+
+
+def _key(digest: Digest) -> str:
+    return f"{RUN}{digest.run.path}"
+
+
+def _name(width: int) -> int:
+    return min(_MOST_NAME, _NAME + max(0, (width - 78) // 4))
+
+
+def _head(digest: Digest, mark: bool, style: str) -> Content:
+    sign, colour = _MARKS.get(digest.state, (" ", ""))
+    return ink((sign, colour), " ", ("[x] ", "$primary") if mark else "", (visible(digest.run.label), style))
+
+
+def _live(digest: Digest, mark: bool, width: int) -> tuple[Content, ...]:
+    name = _name(width)
+    part = digest.step / digest.steps if digest.steps else 0.0
+    steps = f"{digest.step}/{digest.steps}" if digest.steps else f"step {digest.step}" if digest.step else ""
+    left = f"ETA {remaining(digest.left)}" if digest.left is not None else _waiting(digest)
+    line = bar(part, max(0, width - name - 30)) if digest.steps else Content()
+    first = columns(
+        width,
+        (_head(digest, mark, "b"), name),
+        (line, 0),
+        (f"{min(1.0, part):.0%}" if digest.steps else "", -5),
+        (ink((steps, MUTED)), -_STEPS),
+        (left, -14),
+    )
+    loss = ink("loss ", (number(digest.loss), "b")) if digest.loss is not None else Content()
+    evaluation = ink("   eval ", (number(digest.evaluation), "b")) if digest.evaluation is not None else Content()
+    attempt = digest.now.attempts[-1].number if digest.now and digest.now.attempts else 1
+    more = ink((f"   attempt {attempt}", MUTED)) if attempt > 1 else Content()
+    note = ink((f"   {visible(digest.note)}", MUTED)) if digest.note else Content()
+    second = columns(
+        width,
+        (ink("  ", (visible(digest.devices), MUTED)), name),
+        (ink((spark(digest.losses, _SPARK), "$live")), _SPARK + 2),
+        (ink(loss, evaluation, more, note), 0),
+    )
+    return first, second
+
+
+def _waiting(digest: Digest) -> str:
+    if digest.now and digest.now.host:
+        return f"on {visible(digest.now.host)}"
+    return digest.state if digest.state != "running" else "" if digest.step else "starting"
+
+
+def _run(digest: Digest, mark: bool, date: str, width: int) -> tuple[Content, ...]:
+    colour = _MARKS.get(digest.state, ("", ""))[1]
+    steps = f"{digest.step}/{digest.steps}" if digest.step and digest.steps else ""
+    said = detail(digest)
+    note = ink((f"{'  ' if said else ''}{visible(digest.note)}", MUTED)) if digest.note else Content()
+    cells = [
+        (_head(digest, mark, ""), _name(width)),
+        (ink((f"{digest.state:<10}", colour), visible(said), note), 0),
+        (ink((steps, MUTED)), -_STEPS),
+        (ink((date, MUTED)), -_WHEN),
+    ]
+    return (columns(width, *(cells if width > _NARROW else [*cells[:2], cells[3]])),)
+
+
+def _profile(card: Card, width: int) -> tuple[Content, ...]:
+    about = card.about
+    words = ", ".join(filter(None, (about.method, about.model, about.data)))
+    what = ink(("! ", "$warning"), visible(card.damage)) if card.damage else ink((visible(words), MUTED))
+    cells = ((ink("  ", visible(card.name)), _name(width)), (what, 0), (ink((card.devices, MUTED)), -_WHEN))
+    return (columns(width, *cells),)

@@ -1,0 +1,90 @@
+"""The line above a list in which one types what the list is to show; its input is made when it is first needed."""
+
+from typing import ClassVar
+
+from textual import on
+from textual.binding import Binding, BindingType
+from textual.content import Content
+from textual.message import Message
+from textual.widget import Widget
+from textual.widgets import Input
+
+from tui_train.base.text import visible
+
+from .ink import KEY, MUTED, columns, fit, ink
+
+_FIELD = 34
+_AT = 2  # cells before the field
+
+
+class _Typed(Input):
+    """The input of a filter."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("enter,down", "screen.leave_filter", "To the list", key_display="Enter"),
+        Binding("escape", "screen.clear", "Clear", key_display="Esc"),
+    ]
+
+
+class Filter(Widget):
+    """Shows what is filtered for, and how much of everything that leaves."""
+
+    class Changed(Message):
+        """Something else is typed."""
+
+        def __init__(self, text: str) -> None:
+            """Carry the text."""
+            super().__init__()
+            self.text = text
+
+    def __init__(self, about: str) -> None:
+        """Begin with everything; `about` says what can be typed."""
+        super().__init__(id="filter")
+        self.text = ""
+        self._about = about
+        self._aside = ""
+
+    def say(self, aside: str) -> None:
+        """Show how much there is."""
+        if aside != self._aside:
+            self._aside = aside
+            self.refresh()
+
+    def open(self) -> None:
+        """Type into it."""
+        entry = next(iter(self.query(_Typed)), None)
+        if entry is None:
+            entry = _Typed(self.text, compact=True, select_on_focus=False)
+            entry.styles.offset = (_AT, 0)
+            entry.styles.width = _FIELD
+            self.mount(entry)
+        entry.display = True
+        entry.focus()
+
+    def clear(self) -> None:
+        """Show everything again."""
+        for entry in self.query(_Typed):
+            entry.value = ""
+        self.leave()
+
+    def leave(self) -> None:
+        """Type no longer; what was typed stays."""
+        for entry in self.query(_Typed):
+            entry.display = False
+        self.refresh()
+
+    @on(Input.Changed)
+    def _typed(self, event: Input.Changed) -> None:
+        event.stop()
+        self.text = event.value
+        self.post_message(self.Changed(event.value))
+
+    def render(self) -> Content:
+        """Draw the line."""
+        width = self.content_size.width
+        words = fit(visible(self.text) or self._about, _FIELD)
+        field = words.pad_right(max(0, _FIELD - words.cell_length))
+        shown = field.stylize_before("b $field" if self.text else f"{MUTED} $field")
+        return columns(
+            width, (ink(("/", KEY), " ", shown), _FIELD + _AT), ("", 1), (ink((self._aside, MUTED)), _FIELD + 3 - width)
+        )
