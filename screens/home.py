@@ -191,12 +191,12 @@ All screens: Enter next, Esc back, F1 help (or ?, outside of a field), Ctrl+P al
                 self._post(profiles, tuple(map(digests.known, runs)))
 
     def _listed(self, *, quick: bool) -> "tuple[RunDir, ...]":
-        """Return the runs, newest first; `quick` by their names alone, where a clock that was set back may show."""
+        """Return the runs, newest first; `quick`: many by their names alone, where a clock that was set back shows."""
         from tui_train.runs.rundir import all_runs, changed, runs_by_name
 
         now = changed()
-        if quick:
-            return runs_by_name()
+        if quick and len(by_name := runs_by_name()) > _FIRST:
+            return by_name
         if self._order is None or self._order[0] != now:
             self._order = now, all_runs()
         return self._order[1]

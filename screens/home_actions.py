@@ -57,6 +57,8 @@ class HomeActions(Base):
     @property
     def chosen_runs(self) -> "tuple[Digest, ...]":
         """The marked runs, or the one in which the cursor is."""
+        if not self.is_mounted:
+            return ()
         here = self.run_here
         marked = tuple(self.runs[key] for key in self.runs if key in self.marked)
         return marked or ((here,) if here else ())
@@ -64,13 +66,13 @@ class HomeActions(Base):
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
         """Offer what the row can do."""
         del parameters
-        run, profile = self.run_here, bool(self.profile_here)
+        run, profile, chosen = self.run_here, bool(self.profile_here), self.chosen_runs
         offered = {
             "edit": bool(run) or profile,
             "resume": bool(run and run.resumable),
             "run_now": profile and not self.elsewhere,
             "stop": bool(run and run.going),
-            "delete": profile or (bool(run) and not any(chosen.going for chosen in self.chosen_runs)),
+            "delete": profile or (bool(chosen) and not any(each.going for each in chosen)),
             "rename": profile or bool(run and not run.going),
             "note": bool(run),
             "duplicate": profile,
@@ -203,6 +205,8 @@ class HomeActions(Base):
         if key in self.runs:
             self.marked ^= {key}
             self.list.action_move(1)
+            if self.list.cursor not in self.runs:
+                self.list.go(key)
             self.show_marks()
 
     def show_marks(self) -> None:
@@ -261,7 +265,7 @@ class HomeActions(Base):
         from .widgets.dialogs import AskText
 
         def answered(text: str | None) -> None:
-            if text is not None and text != value:
+            if text is not None:
                 self._change(change(text))
 
         self.app.push_screen(AskText(question, value), answered)

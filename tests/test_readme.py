@@ -57,6 +57,8 @@ def known_commands(group=cli.cli, before=""):
     for name in group.list_commands(None):
         command = group.commands[name]
         if isinstance(command, click.Group):
+            if command.invoke_without_command:
+                yield f"{before}{name}", command
             yield from known_commands(command, f"{before}{name} ")
         else:
             yield f"{before}{name}", command

@@ -967,7 +967,7 @@ async def test_what_runs_is_in_sight_however_many_profiles_there_are(machine: An
         store.save(Profile(name=f"mine-{number}"))
     async with wizard().run_test(size=(80, 24)) as pilot:
         await settle(pilot)
-        assert re.search(r"Running.*running .*20260101-120000-quickstart.*Saved profiles", shows(pilot), re.DOTALL)
+        assert re.search(r"Running.*● quickstart.*Profiles", shows(pilot), re.DOTALL)
 
 
 async def test_the_script_is_run_for_its_help_only_when_asked(machine: Any, tmp_path: Path, monkeypatch: Any) -> None:

@@ -122,6 +122,7 @@ class RowList(ScrollView, can_focus=True, inherit_bindings=False):
 
     def _arrange(self, rows: tuple[Row, ...], cursor: str = "") -> None:
         at = self._positions.get(self._cursor, 0)
+        section = self._rows[self._stops[at]].section if self._stops else ""
         stops = [position for position, row in enumerate(rows) if row.key]
         self._rows, self._stops = rows, stops
         self._positions = {rows[position].key: number for number, position in enumerate(stops)}
@@ -131,7 +132,10 @@ class RowList(ScrollView, can_focus=True, inherit_bindings=False):
             line += row.height
         wanted = cursor if cursor in self._positions else self._cursor
         if wanted not in self._positions:
-            wanted = rows[stops[min(at, len(stops) - 1)]].key if stops else ""
+            # The next row, or in the end of a section the one before.
+            near = [number for number in (at, at - 1) if 0 <= number < len(stops)]
+            same = [number for number in near if rows[stops[number]].section == section]
+            wanted = rows[stops[(same or near or [0])[0]]].key if stops else ""
         self._cursor = wanted
 
     def _refresh_changed(self, kept: dict[int, Content]) -> None:

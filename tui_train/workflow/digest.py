@@ -33,6 +33,7 @@ _END = 16 << 10  # bytes of a log that has ended
 _RECENT = 1 << 20  # of one that grows
 _MOST_PROFILE = 1 << 20
 _POINTS = 48
+_OWN_ERROR = "user_exception"
 _EVALUATION = re.compile(
     r"(?:eval|val|valid|validation)[_ ]?(?:loss)['\"]?[ :=]{1,4}['\"]?([-+]?\d+\.?\d*(?:e[-+]?\d+)?)", re.IGNORECASE
 )
@@ -182,7 +183,10 @@ class Digests:
             found = of_run(digest.run)
         except TuiTrainError:
             found = None
-        failure = found.failure.replace("_", " ") if found and found.line_number else ""
+        failure = ""
+        if found and found.line_number:
+            # An error of the script is told by its own line.
+            failure = found.line if found.failure == _OWN_ERROR else found.failure.replace("_", " ")
         explained = msgspec.structs.replace(digest, failure=visible(failure), why=visible(found.cause if found else ""))
         key = _key(digest.run.path)
         self._runs[digest.run.path], self._explained[digest.run.path] = _Kept(key, explained), key
