@@ -4,7 +4,6 @@ import os
 import re
 import time
 from collections import Counter
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -34,9 +33,6 @@ _RECENT = 1 << 20  # of one that grows
 _MOST_PROFILE = 1 << 20
 _POINTS = 48
 _OWN_ERROR = "user_exception"
-_EVALUATION = re.compile(
-    r"(?:eval|val|valid|validation)[_ ]?(?:loss)['\"]?[ :=]{1,4}['\"]?([-+]?\d+\.?\d*(?:e[-+]?\d+)?)", re.IGNORECASE
-)
 _VENDOR = re.compile(r"^(?:NVIDIA )?(?:GeForce )?")
 
 
@@ -131,15 +127,12 @@ class _Live:
         self.number = number
         self.tail = Tail(log, last=_RECENT)
         self.progress = Progress()
-        self.evaluation: float | None = None
 
     def read(self, reading: Reading) -> None:
         """Read what is new."""
         if self.tail.behind > _RECENT:
             self.tail.skip(_RECENT)
-        lines = list(self.tail.lines())
-        self.progress = advance(self.progress, [*lines, self.tail.bar], reading)
-        self.evaluation = _evaluation(lines, self.evaluation)
+        self.progress = advance(self.progress, [*self.tail.lines(), self.tail.bar], reading)
 
 
 class Digests:
@@ -248,7 +241,7 @@ class Digests:
             step=progress.step,
             steps=progress.steps or digest.steps,
             loss=progress.last.loss if progress.last else None,
-            evaluation=live.evaluation,
+            evaluation=progress.evaluations.last.loss if progress.evaluations.last else None,
             losses=tuple(point.loss for point in progress.curve.thinned(_POINTS)) if digest.going else (),
             left=_left(progress, attempt.started, attempt.resumed) if digest.live else None,
             resumable=_resumable(run, now, plan),
@@ -314,14 +307,6 @@ def _devices(plan: _Planned) -> str:
         return "CPU"
     counted = Counter(_VENDOR.sub("", name) for name in plan.gpu_names)
     return ", ".join(f"{count} × {name}" if count > 1 else name for name, count in counted.items())
-
-
-def _evaluation(lines: Sequence[str], otherwise: float | None) -> float | None:
-    """Return the newest evaluation loss that lines tell."""
-    for line in reversed(lines):
-        if "val" in line.lower() and (match := _EVALUATION.search(line[:4000])):
-            return float(match[1])
-    return otherwise
 
 
 def _left(progress: Progress, started: float, resumed: int) -> float | None:
