@@ -22,7 +22,7 @@ from tui_train.workflow import choices
 
 from .messages import AskRecipes, AskScript, Chosen, Complaint
 from .nemo_maker import NemoMaker
-from .step import Section
+from .step import ADVANCED, Section
 from .widgets.dialogs import Ask, AskText, Help
 from .widgets.form import Form
 from .widgets.form_lines import FormRow, Group
@@ -70,7 +70,7 @@ _START = Section(
 )
 _ADVANCED = Section(
     title="Advanced",
-    key="advanced",
+    key=ADVANCED,
     folds=True,
     keys=(
         "trainer.arguments",

@@ -20,7 +20,7 @@ from tui_train.resolve.resolve import Resolved
 from tui_train.resolve.values import accumulation
 
 from .messages import Become, Chosen, Complaint
-from .step import Section, Step
+from .step import ADVANCED, Section, Step
 from .widgets.dialogs import Ask
 from .widgets.form import Form
 from .widgets.form_lines import FormRow, Group
@@ -54,7 +54,7 @@ Those that change the training ask for your consent; the others keep it the same
         Section(title="Learning", keys=("recipe.learning_rate", "recipe.precision")),
         Section(
             title="Advanced",
-            key="advanced",
+            key=ADVANCED,
             folds=True,
             keys=(
                 "recipe.activation_checkpointing",

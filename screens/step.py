@@ -36,6 +36,8 @@ from .widgets.picks import Picks
 from .widgets.side import Side
 
 _FIX = "  F2 fixes it."
+_TALL = 34  # rows from which on all is shown
+ADVANCED = "advanced"
 _DEFAULT = "default"  # the source of a value that is nobody's choice
 
 
@@ -100,8 +102,11 @@ class Step(Base):
         return (*(key for section in cls.SECTIONS for key in section.keys), *cls.MORE_KEYS)
 
     def on_mount(self) -> None:
-        """Fill the form."""
+        """Fill the form; where there are rows to spare, its seldom used part is open."""
         self._ready = True
+        if self.app.size.height >= _TALL:
+            for form in self.query(Form):
+                form.unfolded |= {ADVANCED}
         self.fill()
 
     def fill(self) -> None:
@@ -153,6 +158,10 @@ class Step(Base):
         if resolved:
             self.refresh_rest(resolved)
             self.query_one(Side).show(self.profile, self.facts, resolved, self._found)
+        steps = [screen for screen in self.app.screen_stack if isinstance(screen, Step)]
+        forbidding = {finding.key for finding in self._found if finding.forbids}
+        wrong = {screen.TITLE_OF_STEP.lower() for screen in steps if forbidding & {*screen.keys()}}
+        self.query_one(StepBar).mark(frozenset(wrong))
         self.hint()
         self.refresh_bindings()
 

@@ -32,11 +32,18 @@ class StepBar(Widget):
         self.title = title
         self._aside: Content = Content()
         self._spans: list[tuple[int, int, str]] = []
+        self._wrong: frozenset[str] = frozenset()
 
     def say(self, aside: Content) -> None:
         """Show something at the right, beside a title."""
         if not aside.is_same(self._aside):
             self._aside = aside
+            self.refresh()
+
+    def mark(self, wrong: frozenset[str]) -> None:
+        """Mark the steps, by their modules, in which something forbids the run."""
+        if wrong != self._wrong:
+            self._wrong = wrong
             self.refresh()
 
     def render(self) -> Content:
@@ -61,6 +68,8 @@ class StepBar(Widget):
             start = line.cell_length
             if number == here:
                 line += ink((f" {LIVE[0]} {words} ", _CURRENT))
+            elif step.module in self._wrong:
+                line += ink(("!", "b $error"), f" {words}")
             elif number < here:
                 line += ink(DONE, f" {words}")
             else:

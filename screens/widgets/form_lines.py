@@ -10,11 +10,11 @@ from tui_train.base.text import visible
 from tui_train.profile import fields
 from tui_train.profile.fields import Value
 from tui_train.profile.rows import Field
-from tui_train.workflow.choices import Option
+from tui_train.workflow.choices import UNSET, Option
 
 from .ink import FAILED, KEY, LIVE, MUTED, OPEN, Piece, columns, fit, heading, ink
 
-LABEL = 19  # cells, of which the first is the focus bar's
+LABEL = 20  # cells, of which the first is the focus bar's
 _VALUE = 24  # cells, of which two stand before what is typed
 _WIDE_VALUE = 34
 _WIDE = 96
@@ -212,7 +212,10 @@ def _row(row: FormRow, width: int) -> Content:
         value = ink("  ", shown.pad_right(cells - shown.cell_length)).stylize_before(style)
         return columns(room, (label, LABEL - 1), (value, cells + 2), ("", _AIR), (beside, 0))
     option = next((option for option in row.options if option.value == fields.show(row.value)), None)
-    words = option.label if option else row.text
+    words: Piece = option.label if option else row.text
+    if option and option.label == UNSET and option.note:
+        words = (option.note, MUTED)
+        beside = beside if row.wrong or row.note else Content()
     cells = value_width(width)
     chosen = fit(words, cells - 6)
     value = ink((_LEFT, KEY), " ", chosen, " ", (_RIGHT, KEY)).pad_right(cells - 6 - chosen.cell_length)

@@ -19,6 +19,9 @@ from tui_train.resolve.idle import all_idle
 from tui_train.resolve.resolve import Resolved, lacks
 from tui_train.trainers import TRAINERS, nemo, takes_field
 
+# The label of leaving a field to the trainer; the note beside it is what the trainer takes then.
+UNSET = "not set"
+
 
 class Option(Struct, frozen=True):
     """One value of a field: label, note, and the reason why it is not selectable here (empty: it is)."""
@@ -41,7 +44,7 @@ def options(key: str, profile: Profile, facts: Facts, resolved: Resolved) -> tup
 def _unset(key: str, resolved: Resolved) -> Option:
     """Return the option to leave a field unset, with the value that then applies."""
     held = resolved.values.get(key.removeprefix("recipe."))
-    return Option("", "not set", (held.words or fields.show(held.value)) if held and held.source else "")
+    return Option("", UNSET, (held.words or fields.show(held.value)) if held and held.source else "")
 
 
 def applies(key: str, profile: Profile, resolved: Resolved | None = None) -> bool:
