@@ -4,13 +4,12 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import ClassVar
 
-from rich.text import Text
 from textual import on, work
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import Vertical
 from textual.message import Message
-from textual.widgets import Input, Static
+from textual.widgets import Input
 from textual.worker import Worker, WorkerState
 
 from tui_train.base.text import counted, size, visible
@@ -18,6 +17,8 @@ from tui_train.runs.logfile import LogFile
 from tui_train.runs.search import Filtered, Found, Search, find
 from tui_train.supervisor.lines import RANK
 
+from .ink import KEY, MUTED, fit, heading, ink
+from .lines import Lines
 from .log_view import Hit, LogView
 
 
@@ -56,12 +57,14 @@ class LogPane(Vertical):
         self._asks = ""
         self._says = ""
         self._share = ""
+        self._name = ""
         self._view = LogView(id="lines")
 
     def compose(self) -> ComposeResult:
-        """Put the line under the log, and in its place what is typed."""
+        """Put a title over the log and a line under it, and in that one's place what is typed."""
+        yield Lines(id="title")
         yield self._view
-        yield Static(id="place", markup=False)
+        yield Lines(id="place")
         yield Input(id="expression", compact=True)
 
     def on_mount(self) -> None:
@@ -73,9 +76,9 @@ class LogPane(Vertical):
         self._stop_search()
         self._show_all()
 
-    def open(self, path: Path) -> None:
-        """Show a log at its end, by the filter that is set."""
-        self.log_file = LogFile(path)
+    def open(self, path: Path, name: str) -> None:
+        """Show a log, called so, at its end, by the filter that is set."""
+        self.log_file, self._name = LogFile(path), name
         self._stop_search()
         self._hit, self._says = None, ""
         self._apply()
@@ -242,18 +245,18 @@ class LogPane(Vertical):
 
     @on(LogView.Moved)
     def _say(self) -> None:
-        """Say where one is, when that has changed."""
-        said = Text("  ".join(filter(None, self._words())), no_wrap=True, overflow="ellipsis")
-        place = self.query_one("#place", Static)
-        if place.visual is None or str(getattr(place, "content", "")) != str(said):
-            place.update(said, layout=False)
+        """Say which log this is, and where in it one is."""
+        words = "  ".join(filter(None, self._words()))
+        self.query_one("#place", Lines).show(lambda width: [fit(ink(("›", KEY), " ", (words, MUTED)), width)])
+        note = ", ".join(filter(None, (self._name, "following" if self._view.following else "")))
+        self.query_one("#title", Lines).show(lambda width: [heading("Log", note, width)])
 
     def _words(self) -> Iterator[str]:
         if self.log_file is None:
             return
         whole, view = self.log_file.size(), self._view
         share = "following" if view.following else f"{100 * view.bottom // max(1, whole)} %"
-        yield f" {self.log_file.path.name}  " + (f"{size(whole)}, " if whole >= 1 << 20 else "") + share
+        yield f"{self.log_file.path.name}  " + (f"{size(whole)}, " if whole >= 1 << 20 else "") + share
         problem = self.log_file.problem()
         yield f"cannot be read: {visible(problem)}" if problem else ""
         yield self._says

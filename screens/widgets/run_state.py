@@ -1,54 +1,180 @@
-"""The lines that say how a run stands: its state, its numbers, its attempts, and what is wrong with it."""
+"""The lines that say how a run stands: its state and time, how far it is, its numbers, its attempts, what is wrong."""
 
 from collections.abc import Iterator
 
-from rich.text import Text
+from textual.content import Content
 
 from tui_train.base.text import counted, duration, visible
 from tui_train.runs.follow import RunNews
 from tui_train.runs.ranks import summary
-from tui_train.runs.rundir import RunDir
 from tui_train.runs.status import continues
-from tui_train.supervisor.state import Status
+from tui_train.supervisor.state import AttemptStatus, Status
 from tui_train.workflow import show
 
-_BAR = 10
+from .ink import DONE, FAILED, LIVE, MUTED, OPEN, RULE, WARNING, Piece, bar, columns, fit, ink
+
+_MARKS = {"running": LIVE, "stopping": LIVE, "finished": DONE, "failed": FAILED, "lost": FAILED}
+_BETWEEN = 3
+_JOINT = " ── "
+_MOST_WRAPPED = 2
 
 
-def run_state(run: RunDir, told: RunNews, wrong: tuple[str, ...]) -> Text:
-    """Return the lines; `wrong` are sentences, one line each."""
+def mark(now: Status) -> tuple[str, str]:
+    """Return the mark of a state and its style."""
+    return LIVE if continues(now) else _MARKS.get(now.state, OPEN)
+
+
+def run_state(name: str, told: RunNews, wrong: tuple[str, ...], width: int) -> list[Content]:
+    """Return the lines; `wrong` are sentences, each of which begins a line."""
     now = told.status
-    words = Text(no_wrap=True, overflow="ellipsis")
-    words.append(f" {visible(run.name)}  ").append(show.state(now), "bold")
-    if now.seconds is not None:
-        words.append(f"  {duration(now.seconds)}")
-    words.append("\n ").append(Text("  ").join(_numbers(told))).append("\n ")
-    _attempts(words, told)
+    sign = mark(now)
+    head = ink(sign, " ", (show.state(now), f"b {sign[1]}"), "  ", visible(name))
+    time = _time(now, told.seconds_left)
+    lines = [columns(width, (head, 0), (time, -time.cell_length))]
+    lines += [*_bar(told, sign[1], width)]
+    numbers = _numbers(told)
+    if numbers:
+        lines.append(joined(numbers, width))
+    if attempts := _attempts(told, width):
+        lines.append(attempts)
     first, *others = told.mismatch or ("",)
     mismatch = (first + (f" (and {len(others)} more)" if others else ""),) if first else ()
     for sentence in (*mismatch, *_unkept(now), *wrong):
-        words.append(f"\n ! {sentence}", "bold red")
-    return words
+        lines += _warning(visible(sentence), width)
+    return lines
 
 
-def _numbers(told: RunNews) -> Iterator[Text]:
+def loss(value: float) -> str:
+    """Return a loss in few digits."""
+    return f"{value:.3f}" if 0.1 <= abs(value) < 1e5 or value == 0 else f"{value:.3g}"
+
+
+def rate(value: float) -> str:
+    """Return a learning rate as `1.4e-4`."""
+    return f"{value:.2g}".replace("e-0", "e-") if value < 1e-3 else f"{value:g}"
+
+
+def thousands(value: float) -> str:
+    """Return a whole number with its digits in groups of three."""
+    return f"{value:,.0f}".replace(",", " ")
+
+
+def arrow(title: str) -> str:
+    """Return what a change is called, its arrow as one character."""
+    return visible(title).replace("->", "→")
+
+
+def about(seconds: float) -> str:
+    """Return seconds in whole minutes, which do not change as one looks."""
+    minutes = int(seconds) // 60
+    if minutes < 1:
+        return "under 1 min"
+    return f"{minutes} min" if minutes < 60 else f"{minutes // 60} h {minutes % 60:02d} min"
+
+
+def _time(now: Status, left: float | None) -> Content:
+    if now.seconds is None:
+        return Content()
+    if not continues(now):
+        tries = f", {counted(len(now.attempts), 'attempt')}" if len(now.attempts) > 1 else ""
+        return ink((f"after {duration(now.seconds)}{tries}", MUTED))
+    if left is None:
+        return ink((f"{about(now.seconds)} elapsed", MUTED))
+    return ink((f"{about(now.seconds)} elapsed, ", MUTED), (f"{about(left)} left", "b"))
+
+
+def _bar(told: RunNews, style: str, width: int) -> Iterator[Content]:
     progress = told.progress
+    step = progress.step or (progress.last.step if progress.last and not continues(told.status) else 0)
     if progress.steps:
         # A log may name numbers whose quotient no float holds.
-        done = _BAR if progress.step >= progress.steps else round(_BAR * (progress.step / progress.steps))
-        yield Text(f"step {progress.step}/{progress.steps} ").append("█" * done + "░" * (_BAR - done))
-    elif progress.step:
-        yield Text(f"step {progress.step}")
-    if told.seconds_left is not None and told.status.live:
-        yield Text(f"ETA {duration(told.seconds_left)}")
-    if progress.first and progress.last:
-        yield Text(f"loss {_loss(progress.first.loss)} → ").append(_loss(progress.last.loss), "bold")
+        part = 1.0 if step >= progress.steps else step / progress.steps
+        counts = ink((thousands_of(step), "b"), f" of {thousands_of(progress.steps)}")
+        share = f"{int(part * 100)} %"
+        side = 2 + counts.cell_length + 4 + len(share)
+        if side > width - 8:
+            yield fit(ink("step ", counts), width)
+            return
+        yield ink(bar(part, width - side, style), "  ", counts, " " * 4, share)
+    elif step:
+        yield ink("step ", (thousands_of(step), "b"))
+
+
+def thousands_of(count: int) -> str:
+    """Return a count with its digits in groups of three; one of any length."""
+    return f"{count:,}".replace(",", " ")
+
+
+def _numbers(told: RunNews) -> list[Content]:
+    progress = told.progress
+    found: list[Content] = []
+    if progress.last:
+        found.append(ink(("loss ", MUTED), (loss(progress.last.loss), "b")))
+    newest, best = progress.evaluations.last, progress.best
+    if newest and best:
+        where = f" best, step {best.step}" if best.step == newest.step else f" best {loss(best.loss)}, step {best.step}"
+        found.append(ink(("eval ", MUTED), (loss(newest.loss), "b"), (where, MUTED)))
+    elif newest:
+        found.append(ink(("eval ", MUTED), (loss(newest.loss), "b")))
     if progress.tokens_per_second:
-        yield Text(f"{progress.tokens_per_second:,.0f} tokens/s")
+        found.append(ink(("tokens/s ", MUTED), (thousands(progress.tokens_per_second), "b")))
     if progress.learning_rate is not None:
-        yield Text(f"lr {progress.learning_rate:.3g}")
+        found.append(ink(("rate ", MUTED), rate(progress.learning_rate)))
     if progress.gradient_norm is not None:
-        yield Text(f"norm {progress.gradient_norm:.3g}")
+        found.append(ink(("norm ", MUTED), f"{progress.gradient_norm:.3g}"))
+    return found
+
+
+def joined(parts: list[Content], width: int) -> Content:
+    """Return as many parts as fit whole, side by side."""
+    line = parts[0]
+    for part in parts[1:]:
+        if line.cell_length + _BETWEEN + part.cell_length <= width:
+            line = ink(line, " " * _BETWEEN, part)
+    return fit(line, width)
+
+
+def _attempts(told: RunNews, width: int) -> Content | None:
+    """Return the attempts in a line: the newest whole, and before it as many as there is room for."""
+    attempts = told.status.attempts
+    where = summary(told.ranks)
+    if not attempts or not (len(attempts) > 1 or where or attempts[-1].resumed):
+        return None
+    line = _newest(told, attempts[-1])
+    for count, attempt in enumerate(reversed(attempts[:-1])):
+        before = _ended(attempt, dict(told.last_steps).get(attempt.number, 0))
+        more = len(attempts) - 2 - count
+        earlier = ink((f"{counted(more, 'earlier attempt')}{_JOINT}", MUTED)) if more else Content()
+        if before.cell_length + len(_JOINT) + line.cell_length + earlier.cell_length > width:
+            hidden = ink((f"{counted(more + 1, 'earlier attempt')}", MUTED), (_JOINT, RULE))
+            line = ink(hidden, line)
+            break
+        line = ink(before, (_JOINT, RULE), line)
+    if where and line.cell_length + _BETWEEN + len(where) <= width:
+        line = ink(line, " " * _BETWEEN, (where, MUTED))
+    return fit(line, width)
+
+
+def _newest(told: RunNews, attempt: AttemptStatus) -> Content:
+    pieces: list[Piece] = []
+    if attempt.resumed:
+        pieces.append((f", resumed from step {thousands_of(attempt.resumed)}", MUTED))
+    if told.title and attempt.position > 1:
+        pieces.append((f"  {arrow(told.title)}", MUTED))
+    goes_on = continues(told.status) and attempt.ended is None
+    if not goes_on and attempt.out_of_memory:
+        pieces.insert(0, ", out of memory")
+    sign = LIVE if goes_on else DONE if attempt.exit_code == 0 else mark(told.status)
+    return ink(sign, f" attempt {attempt.number}", *pieces)
+
+
+def _ended(attempt: AttemptStatus, step: int) -> Content:
+    """Return an earlier attempt: why it ended, and at which step where that is known."""
+    why = "out of memory" if attempt.out_of_memory else "finished" if attempt.exit_code == 0 else "ended"
+    if why == "ended" and attempt.exit_code is not None:
+        why = f"exit code {attempt.exit_code}"
+    at = f" at step {thousands_of(step)}" if step else ""
+    return ink(DONE if attempt.exit_code == 0 else FAILED, (f" attempt {attempt.number}, {why}{at}", MUTED))
 
 
 def _unkept(now: Status) -> tuple[str, ...]:
@@ -60,19 +186,9 @@ def _unkept(now: Status) -> tuple[str, ...]:
     return (f"{why}: {many} on without it. X ends them.",)
 
 
-def _attempts(words: Text, told: RunNews) -> None:
-    now = told.status
-    newest = now.attempts[-1] if now.attempts else None
-    for attempt in told.status.attempts:
-        goes_on = attempt == newest and continues(now) and attempt.ended is None
-        mark = "▸" if goes_on else "✓" if attempt.exit_code == 0 else "✗"
-        why = " (out of memory)" if attempt.out_of_memory else ""
-        words.append(f"{mark} attempt {attempt.number}{why}  ", "bold" if goes_on else "dim")
-    if told.title:
-        words.append(visible(told.title), "dim")
-    if told.ranks:
-        words.append(f"  {summary(told.ranks)}", "dim")
-
-
-def _loss(value: float) -> str:
-    return f"{value:.4f}" if abs(value) < 1e6 else f"{value:.3g}"
+def _warning(sentence: str, width: int) -> list[Content]:
+    wrapped = Content(sentence).wrap(max(1, width - 2)) if sentence else []
+    lines = [*wrapped[:_MOST_WRAPPED]]
+    if len(wrapped) > _MOST_WRAPPED:
+        lines[-1] = fit(ink(lines[-1], " ", wrapped[_MOST_WRAPPED]), width - 2)
+    return [ink(*((WARNING, " ") if line is lines[0] else ("  ",)), line) for line in lines]

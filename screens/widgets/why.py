@@ -1,34 +1,59 @@
 """Why a run failed: the cause, the line that shows it, what to do, and the change that a key makes."""
 
-from rich.text import Text
-from textual.widgets import Static
+from textual.content import Content
 
 from tui_train.base.text import visible
 from tui_train.diagnose import Diagnosis
 
+from .ink import FAILED, KEY, MUTED, RULE, fit, ink
+from .lines import Lines
+from .run_state import arrow
 
-class Why(Static):
-    """A few lines, and none while nothing is wrong."""
+_EDGE = ("▌", "b $error")
+_SHORT = frozenset({"cuda", "oom", "nccl", "gpu", "nan", "ddp", "oci", "p2p", "cpu", "shm", "abi", "api", "cublas"})
+_MOST_CAUSE, _MOST_REMEDY = 3, 3
+
+
+class Why(Lines):
+    """A panel on a ground of its own; not there while nothing is wrong."""
 
     def __init__(self) -> None:
         """Begin with nothing to say."""
-        super().__init__(id="why", markup=False)
+        super().__init__(id="why")
         self.display = False
 
-    def say(self, found: Diagnosis | None) -> None:
-        """Show a diagnosis, or none."""
+    def explain(self, found: Diagnosis | None, fits: str = "") -> None:
+        """Show a diagnosis, or none; `fits` are words about the memory that its change would take."""
         self.display = found is not None
-        self.update(_words(found) if found else "")
+        self.show(lambda width: _lines(found, fits, width) if found else ())
 
 
-def _words(found: Diagnosis) -> Text:
+def title(failure: str) -> str:
+    """Return the class of a failure as words: `CUDA OOM`, `Disk full`."""
+    words = [word.upper() if word in _SHORT else word for word in visible(failure).split("_")]
+    return " ".join([words[0] if words[0].isupper() else words[0].capitalize(), *words[1:]])
+
+
+def _lines(found: Diagnosis, fits: str, width: int) -> list[Content]:
+    room = width - 2  # the edge, and the last column
     rank = f" on rank {found.rank}" if found.rank is not None else ""
-    words = Text.assemble((f"{visible(found.failure).replace('_', ' ')}{rank}: ", "bold red"), (found.cause, "bold"))
-    words.append(f"\n{found.remedy}")
-    if found.change:
-        words.append("\n").append(" f2 ", "bold reverse")
-        words.append(f" {visible(found.change.title)}: {visible(found.change.why)}")
+    head = fit(ink((f"{FAILED[0]} {title(found.failure)}{rank}", "b $error")), room - 2)
+    lines = [ink(head, " ", ("─" * max(0, room - head.cell_length - 1), RULE))]
+    lines += _wrapped(found.cause, room, _MOST_CAUSE)
     if found.line_number:
-        # The last, for it may be long, and what does not fit is cut off.
-        words.append(f"\nline {found.line_number}: {found.line}", "dim")
-    return words
+        number = f"log {found.line_number}  "
+        lines.append(ink((number, MUTED), fit(visible(found.line), room - len(number))))
+    lines += _wrapped(found.remedy, room, _MOST_REMEDY)
+    if found.change:
+        aside = Content(visible(fits))
+        made = fit(ink(("F2", KEY), "  ", (arrow(found.change.title), "b")), room - aside.cell_length - 2)
+        lines.append(ink(made, " " * (room - made.cell_length - aside.cell_length), aside))
+        lines.append(fit(ink((f"    {visible(found.change.why)}", MUTED)), room))
+    return [ink(_EDGE, line) for line in lines]
+
+
+def _wrapped(text: str, width: int, most: int) -> list[Content]:
+    lines = Content(visible(text)).wrap(max(1, width))
+    if len(lines) <= most:
+        return lines
+    return [*lines[: most - 1], fit(ink(lines[most - 1], " ", lines[most]), width)]

@@ -1,7 +1,7 @@
 """Following a run from outside: its lines as they come, until it ends."""
 
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 
 from msgspec import Struct
@@ -22,6 +22,7 @@ _SELDOM = 1.0
 _SHOWN = 32 << 10
 _REMEMBERED = 4 << 20
 _HEAD = 64 << 10
+_MOST_EARLIER = 8  # attempts
 
 
 class RunNews(Struct, frozen=True, kw_only=True):
@@ -29,7 +30,8 @@ class RunNews(Struct, frozen=True, kw_only=True):
 
     `attempt` is the newest one's number, `quiet` the whole minutes since it wrote something. `ranks` are the processes
     that said where they compute, `mismatch` says where that is not what was planned, `gpus` are the UUIDs of the
-    planned cards, `prefixes` the ranks that lines begin with, `not_resumed` says where a checkpoint was not loaded.
+    planned cards, `gpu_names` their names, `prefixes` the ranks that lines begin with, `not_resumed` says where a
+    checkpoint was not loaded. `last_steps` are the steps at which earlier attempts ended, by their numbers.
     """
 
     status: Status
@@ -43,6 +45,8 @@ class RunNews(Struct, frozen=True, kw_only=True):
     gpus: tuple[str, ...] = ()
     prefixes: tuple[int, ...] = ()
     not_resumed: str = ""
+    gpu_names: tuple[str, ...] = ()
+    last_steps: tuple[tuple[int, int], ...] = ()
 
 
 class Ranks:
@@ -129,14 +133,20 @@ def watch(run: RunDir, cancelled: Callable[[], bool]) -> Iterator[RunNews]:
     plan = _planned(run)
     told: RunNews | None = None
     reader: _Reader | None = None
+    last_steps: dict[int, int] = {}
     while not cancelled():
         now = status(run)
         newest = now.attempts[-1] if now.attempts else None
         if newest and (reader is None or newest.number != reader.number):
-            progress = reader.progress if reader else Progress()
+            progress = reader.progress._replace(step=0) if reader else Progress()
+            if reader:
+                last_steps[reader.number] = reader.progress.step
             # It is shown before it is read: the end of a large log takes its time.
             reader = _Reader(run.attempt_log(newest.number), newest, plan, progress)
         elif reader:
+            if told and len(now.attempts) > 1 and not last_steps:
+                earlier, last_steps = _earlier(run, now.attempts[:-1], reading)
+                reader.progress = earlier._replace(step=0)
             reader.read(reading)
         found = reader.found if reader else None
         news = RunNews(
@@ -151,6 +161,8 @@ def watch(run: RunDir, cancelled: Callable[[], bool]) -> Iterator[RunNews]:
             gpus=plan.gpus,
             prefixes=tuple(sorted(reader.prefixes)) if reader else (),
             not_resumed=reader.not_resumed if reader else "",
+            gpu_names=plan.gpu_names,
+            last_steps=tuple(last_steps.items()),
         )
         ended = not continues(now) and not (reader and reader.tail.behind)
         if ended or news != told:
@@ -159,6 +171,22 @@ def watch(run: RunDir, cancelled: Callable[[], bool]) -> Iterator[RunNews]:
         if ended:
             return
         time.sleep(_pause(now))
+
+
+def read_progress(run: RunDir, attempts: Sequence[AttemptStatus]) -> Progress:
+    """Return how far some attempts of a run got, from the ends of their logs."""
+    return _earlier(run, attempts, run.reading())[0]
+
+
+def _earlier(run: RunDir, attempts: Sequence[AttemptStatus], reading: Reading) -> tuple[Progress, dict[int, int]]:
+    """Return the progress of attempts, in their order, and the last step of each: of many, the newest are read."""
+    progress, last_steps = Progress(), {}
+    for attempt in attempts[-_MOST_EARLIER:]:
+        tail = Tail(run.attempt_log(attempt.number), last=_REMEMBERED)
+        progress = advance(progress._replace(step=0), tail.lines(), reading)
+        progress = advance(progress, [tail.bar] if tail.bar else [], reading)
+        last_steps[attempt.number] = progress.step
+    return progress, last_steps
 
 
 class Silence:

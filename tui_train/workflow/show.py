@@ -1,7 +1,6 @@
 """Facts, plans, findings and runs as plain text for a terminal; untrusted text made visible."""
 
 import time
-from collections.abc import Sequence
 
 from tui_train.base.text import counted, duration, size, table, visible
 from tui_train.checks import Finding
@@ -12,9 +11,6 @@ from tui_train.plan.types import Plan
 from tui_train.runs.listing import Listed
 from tui_train.supervisor.memory_words import WHERE
 from tui_train.supervisor.state import Status
-
-_FEW = 2
-_TAIL = 6
 
 
 def facts(machine_facts: Facts, judged_for: Toolchain | None, chosen: tuple[str, ...]) -> str:
@@ -82,38 +78,6 @@ def doing(sample: Sample) -> str:
     """Return a card's load, temperature and power, as far as the driver reports them."""
     values = ((sample.use, "%"), (sample.temperature, "°C"), (sample.power, "W"))
     return " ".join(f"{value} {unit}" for value, unit in values if value is not None)
-
-
-def cards(samples: Sequence[Sample]) -> tuple[str, ...]:
-    """Return the load of cards: a line for each of a few, one for all of many, and one for each that fails."""
-    failing = [f"! GPU {sample.uuid[-_TAIL:]} {visible(sample.problem)}" for sample in samples if sample.problem]
-    well = [sample for sample in samples if not sample.problem]
-    if len(well) <= _FEW:
-        lines = [f"GPU {sample.uuid[-_TAIL:]}  {_used(sample)}  {doing(sample)}" for sample in well]
-    else:
-        ranges = (
-            (_range([sample.use for sample in well]), "%"),
-            (_range([sample.temperature for sample in well]), "°C"),
-            (_range([sample.power for sample in well]), "W"),
-        )
-        summary = "  ".join(f"{words} {unit}" for words, unit in ranges if words)
-        fullest = min(well, key=lambda sample: sample.memory_free if sample.memory_free is not None else 2**62)
-        lines = [f"{len(well)} GPUs  {summary}  fullest {_used(fullest)}"]
-    return (*failing, *lines)
-
-
-def _used(sample: Sample) -> str:
-    if sample.memory_total is None or sample.memory_free is None:
-        return ""
-    return f"{size(sample.memory_total - sample.memory_free)} of {size(sample.memory_total)}"
-
-
-def _range(values: Sequence[int | None]) -> str:
-    values_read = [value for value in values if value is not None]
-    if not values_read:
-        return ""
-    low, high = min(values_read), max(values_read)
-    return str(low) if low == high else f"{low} to {high}"
 
 
 def finding(result: Finding) -> str:

@@ -1,0 +1,127 @@
+"""The end of a run: why it failed, what it leaves, and the terminal's notification to whoever watched it."""
+
+import os
+from typing import ClassVar
+
+from textual import work
+from textual.app import App
+from textual.binding import Binding, BindingType
+from textual.message import Message
+from textual.worker import get_current_worker
+
+from tui_train.base.errors import TuiTrainError
+from tui_train.base.text import size, visible
+from tui_train.diagnose import Diagnosis, of_run
+from tui_train.facts.types import Facts
+from tui_train.memory.predict import predict
+from tui_train.profile import store
+from tui_train.profile.changes import Change, apply
+from tui_train.profile.types import Profile
+from tui_train.resolve.resolve import resolve
+from tui_train.runs.remains import Remains, remains
+from tui_train.runs.rundir import RunDir
+
+from .messages import ApplyFix, Become, Complaint, GoHome, OpenStep
+from .run_logs import RunLogs
+from .terminal import notify_terminal
+
+
+class Ended(Message):
+    """What is known of an ended run: why it failed, the profile in which a change is tried, what it leaves.
+
+    `fits` says in words what memory the change would take.
+    """
+
+    def __init__(
+        self,
+        found: Diagnosis | None = None,
+        profile: Profile | None = None,
+        left: Remains | None = None,
+        fits: str = "",
+    ) -> None:
+        """Carry all of it."""
+        super().__init__()
+        self.found = found
+        self.profile = profile
+        self.left = left
+        self.fits = fits
+
+
+def look_at_end(run: RunDir, position: int, facts: Facts | None) -> Ended:
+    """Return what is known of an ended run whose last attempt is the plan's at a position; TuiTrainError."""
+    found = of_run(run, facts)
+    profile = store.load(str(run.profile)) if found and found.change else None
+    fits = _fits(profile, found.change, facts) if profile and found and found.change and facts else ""
+    return Ended(found, profile, remains(run, position), fits)
+
+
+def _fits(profile: Profile, change: Change, facts: Facts) -> str:
+    """Return the estimated memory after a change and whether it fits, empty where that is not known."""
+    predicted = predict(facts, resolve(apply(change, profile), facts))
+    if predicted.estimate is None or not predicted.places:
+        return ""
+    band = predicted.places[0][1].band
+    return f"{size(predicted.estimate.peak.total)} {'✓' if band == 'fits' else '!'} {band}"
+
+
+def announce(app: App[int], name: str, state: str) -> None:
+    """Ring, and send a notification through the terminal, unless TUI_TRAIN_NOTIFY=off."""
+    if os.environ.get("TUI_TRAIN_NOTIFY") != "off":
+        app.bell()
+        notify_terminal(app, f"tui-train: {visible(name)} {state}")
+
+
+class RunEnd(RunLogs):
+    """A screen of one run, with what can be done once that has ended."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("f2", "fix", "Fix it"),
+        Binding("e", "edit", "Edit"),
+    ]
+    facts: Facts | None
+    remedy: tuple[Profile, Change] | None = None
+    _left: Remains | None = None
+
+    def take(self, event: Ended) -> None:
+        """Know what an ended run leaves, and the change that may help."""
+        change = event.found.change if event.found else None
+        self.remedy = (event.profile, change) if event.profile and change else None
+        self._left = event.left
+
+    @work(thread=True, exclusive=True, group="explain")
+    def look_at_end(self) -> None:
+        """Find out why an ended run failed, and what it leaves."""
+        worker = get_current_worker()
+        attempts = self._told.status.attempts if self._told else ()
+        try:
+            found = look_at_end(self.run, attempts[-1].position if attempts else 1, self.facts)
+        except TuiTrainError as error:
+            self.post_message(Complaint(error))
+        else:
+            if not worker.is_cancelled:
+                self.post_message(found)
+
+    def next_keys(self) -> list[tuple[str, str]]:
+        """Return what can be done next, each a key and a word."""
+        keys = (("fix", "F2", "fix it"), ("again", "r", "resume"), ("edit", "e", "edit and run again"))
+        return [(key, word) for action, key, word in keys if self.check_action(action, ())]
+
+    def action_fix(self) -> None:
+        """Make the change that may help, and show what would run then."""
+        if self.remedy:
+            profile, change = self.remedy
+            self.post_message(GoHome())
+            self.post_message(Become(profile))
+            self.post_message(ApplyFix(change))
+            self.post_message(OpenStep("preview"))
+
+    def action_edit(self) -> None:
+        """Open the steps with the values of this run."""
+        try:
+            profile = store.load(str(self.run.profile))
+        except TuiTrainError as error:
+            self.post_message(Complaint(error))
+            return
+        self.post_message(GoHome())
+        self.post_message(Become(profile))
+        self.post_message(OpenStep("recipe"))

@@ -1,0 +1,55 @@
+"""What an ended run leaves, and what can be done next."""
+
+from collections.abc import Sequence
+
+from textual.content import Content
+
+from tui_train.base.text import home, size, visible
+from tui_train.runs.follow import RunNews
+from tui_train.runs.remains import Left, Remains
+
+from .ink import KEY, MUTED, fit, heading, ink
+from .run_state import joined, loss, thousands
+
+_LABEL = 12
+
+
+def outcome(told: RunNews, left: Remains | None, keys: Sequence[tuple[str, str]], width: int) -> list[Content]:
+    """Return a title and some lines; `keys` are what can be done next, each a key and a word."""
+    lines = [heading("Outcome", "", width)]
+    if numbers := _numbers(told):
+        lines.append(_row("Loss", joined(numbers, width - _LABEL), width))
+    if left and left.model:
+        lines.append(_row("Model", _path(left.model, left.folder), width))
+    if left and left.checkpoint:
+        lines.append(_row("Checkpoint", _path(left.checkpoint, left.folder), width))
+    elif left and not left.model and left.output:
+        lines.append(_row("Left", ink(("no whole checkpoint in ", MUTED), _short(left.output, left.folder)), width))
+    words = Content("   ").join([ink((key, KEY), f" {word}") for key, word in keys])
+    return [*lines, _row("Next", words, width)] if keys else lines
+
+
+def _numbers(told: RunNews) -> list[Content]:
+    progress = told.progress
+    if not progress.first or not progress.last:
+        return []
+    found = [ink((loss(progress.last.loss), "b"), (f" last, {loss(progress.first.loss)} first", MUTED))]
+    if best := progress.best:
+        found.append(ink(("eval ", MUTED), (loss(best.loss), "b"), (f" best, step {best.step}", MUTED)))
+    if progress.tokens_per_second:
+        found.append(ink((thousands(progress.tokens_per_second), "b"), (" tokens/s", MUTED)))
+    return found
+
+
+def _path(left: Left, folder: str) -> Content:
+    step = f"step {thousands(left.step)}, " if left.step else ""
+    return ink((_short(left.path, folder), "b"), (f"   {step}{size(left.size)}", MUTED))
+
+
+def _short(path: str, folder: str) -> str:
+    """Return a path, one in the run folder from there on."""
+    return visible(path[len(folder) + 1 :]) if path.startswith(f"{folder}/") else home(path)
+
+
+def _row(label: str, words: Content, width: int) -> Content:
+    return fit(ink((f"{label:<{_LABEL}}", MUTED), words), width)

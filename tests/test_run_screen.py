@@ -1,0 +1,235 @@
+"""The Run screen: what it says of a run that goes on, has failed or has finished, and what its keys do."""
+
+import re
+import time
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+from support import GIB, UUIDS, holder
+from test_wizard import CARDS, SEED, finished_run, keys, machine, settle, shows, until_shown
+from tui_train.screens.run_plot import Shown
+from tui_train.screens.widgets.cards import SPAN, Card, History, card_lines
+from tui_train.screens.widgets.why import title
+
+from tui_train.facts import live
+from tui_train.facts.samples import Sample
+from tui_train.runs.follow import watch
+from tui_train.runs.rundir import RunDir
+from tui_train.wizard import wizard
+
+__all__ = ["machine"]
+
+
+def lines(first: int, last: int, of: int = 900) -> list[str]:
+    """Return what a trainer prints for some steps, with an evaluation every 100."""
+    found = []
+    for step in range(first, last + 1):
+        found.append(f"step {step}/{of} | loss {1 + 2 / step:.4f} | lr {1e-3 / step:.3e} | tokens/s 5120")
+        found += [f"eval | step {step} | loss {1.5 + 1 / step:.4f}"] if step % 100 == 0 else []
+    return found
+
+
+def running(tmp_path: Path, *events: dict[str, Any], logs: tuple[list[str], ...]) -> RunDir:
+    """Return the folder of a run that goes on, held by this process, and the logs of its attempts."""
+    run = finished_run(tmp_path)
+    began = {"time": time.time() - 1500, "event": "run_started", **holder(run.path)}
+    run.events_file.write_bytes(b"\n".join(map(msgspec.json.encode, (began, *events))) + b"\n")
+    for number, log in enumerate(logs, start=1):
+        run.attempt_log(number).write_text("\n".join(log) + "\n")
+    return run
+
+
+def climbed(tmp_path: Path) -> RunDir:
+    """Return a live run in its second attempt, at step 558 of 900."""
+    began = time.time() - 1500
+    events: list[dict[str, Any]] = [
+        {"time": began, "event": "attempt_started", "attempt": 1, "position": 1},
+        {"time": began + 60, "event": "attempt_ended", "attempt": 1, "exit_code": 1, "out_of_memory": True},
+        {"time": began + 60, "event": "attempt_started", "attempt": 2, "position": 2},
+    ]
+    return running(tmp_path, *events, logs=(lines(1, 31), lines(1, 558)))
+
+
+def row(shown: str, words: str) -> str:
+    return next((line.strip() for line in shown.splitlines() if words in line), "")
+
+
+@pytest.mark.parametrize("size", [(60, 24), (80, 24), (120, 40), (160, 50), (200, 50)], ids=str)
+async def test_a_live_run_says_all_at_any_size(machine: Any, tmp_path: Path, size: tuple[int, int]) -> None:
+    app = wizard(str(climbed(tmp_path).path))
+    async with app.run_test(size=size) as pilot:
+        await until_shown(pilot, "◆ eval")
+        await until_shown(pilot, "step 558/900")
+        shown = shows(pilot)
+        assert row(shown, "running").endswith("25 min elapsed")
+        assert "62 %" in row(shown, "558 of 900")
+        assert "eval 1.502 best, step 500" in row(shown, "loss 1.00")
+        assert "● attempt 2" in row(shown, "attempt 2 ") or "● attempt 2" in shown
+        assert "◆" in shown
+        assert "step 558/900" in shown
+        assert all(len(line) <= size[0] for line in shown.splitlines())
+        if size[0] >= 80:
+            assert "✗ attempt 1, out of memory at step 31 ── ● attempt 2" in shown
+
+
+async def test_the_losses_of_earlier_attempts_are_in_the_plot(tmp_path: Path, machine: Any) -> None:
+    events = [
+        {"time": 1.0, "event": "attempt_started", "attempt": 1, "position": 1},
+        {"time": 2.0, "event": "attempt_ended", "attempt": 1, "exit_code": 9},
+        {"time": 3.0, "event": "attempt_started", "attempt": 2, "position": 1, "resumed": 40},
+    ]
+    run = running(tmp_path, *events, logs=(lines(1, 50), lines(41, 60)))
+    told = []
+    for news in watch(run, lambda: len(told) > 3):
+        told.append(news)
+        if news.progress.step == 60:
+            break
+    assert [point.step for point in told[-1].progress.curve.points()] == [*range(1, 61)]
+    assert told[-1].last_steps == ((1, 50),)
+    app = wizard(str(run.path))
+    async with app.run_test(size=(80, 24)) as pilot:
+        await until_shown(pilot, "✗ attempt 1, exit code 9 at step 50 ── ● attempt 2, resumed from step 40")
+
+
+async def test_the_plot_is_zoomed_scaled_turned_and_hidden(machine: Any, tmp_path: Path) -> None:
+    app = wizard(str(climbed(tmp_path).path))
+    async with app.run_test(size=(120, 40)) as pilot:
+        await until_shown(pilot, "900")
+        for key, title, labels in (
+            ("z", "last quarter", ["418", "453", "488", "523", "558"]),
+            ("z", "last twentieth", ["530", "537", "544", "551", "558"]),
+            ("z", "Loss", ["0", "225", "450", "675", "900"]),
+            ("l", "log scale", ["0", "225", "450", "675", "900"]),
+            ("v", "Learning rate", ["0", "225", "450", "675", "900"]),
+        ):
+            await pilot.press(key)
+            await until_shown(pilot, title)
+            assert labels in [line.split() for line in shows(pilot).splitlines()], shows(pilot)
+        await pilot.press("p")
+        await settle(pilot)
+        assert "Learning rate" not in shows(pilot)
+        assert shows(pilot).count("step 5") > 20, "the log has the room"
+
+
+def test_zooming_begins_again() -> None:
+    assert Shown().closer().closer().closer() == Shown()
+
+
+async def test_an_ended_run_says_what_remains_and_what_is_next(machine: Any, tmp_path: Path) -> None:
+    run = finished_run(tmp_path)
+    (run.path / "output/model").mkdir(parents=True)
+    (run.path / "output/model/weights").write_bytes(bytes(3 * 2**20))
+    app = wizard(str(run.path))
+    async with app.run_test(size=(80, 24)) as pilot:
+        await until_shown(pilot, "Outcome")
+        await until_shown(pilot, "output/model   3 MiB")
+        shown = shows(pilot)
+        assert "1.067 last, 5.000 first" in shown
+        assert row(shown, "finished").endswith("after 1 min 25 s, 2 attempts")
+        assert "r Resume" not in shown
+        await keys("e")(pilot)
+        assert type(app.screen).__name__ == "Recipe"
+
+
+async def test_a_failed_run_can_be_resumed_and_the_plot_had_back(machine: Any, tmp_path: Path) -> None:
+    run = finished_run(tmp_path, state="failed", code=1)
+    with run.attempt_log(2).open("a") as log:
+        log.write("torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 9.00 GiB.\n")
+    app = wizard(str(run.path))
+    async with app.run_test(size=(80, 24)) as pilot:
+        await until_shown(pilot, "CUDA OOM")
+        shown = shows(pilot)
+        assert "r Resume" in shown
+        assert "▌✗ CUDA OOM" in shown
+        assert re.search(r"▌log 62  torch.OutOfMemoryError", shown)
+        assert not app.screen.query_one("#plot").display
+        await keys("p")(pilot)
+        assert app.screen.query_one("#plot").display
+
+
+@pytest.mark.parametrize(("setting", "rings"), [("", 1), ("off", 0)])
+async def test_the_end_of_a_watched_run_rings(
+    machine: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, setting: str, rings: int
+) -> None:
+    monkeypatch.setenv("TUI_TRAIN_NOTIFY", setting)
+    run = climbed(tmp_path)
+    app = wizard(str(run.path))
+    rung: list[int] = []
+    monkeypatch.setattr(app, "bell", lambda: rung.append(1))
+    async with app.run_test(size=(80, 24)) as pilot:
+        await until_shown(pilot, "558 of 900")
+        assert not rung
+        for event in (
+            {"time": time.time(), "event": "attempt_ended", "attempt": 2, "exit_code": 0},
+            {"time": time.time(), "event": "run_ended", "state": "finished", "exit_code": 0},
+        ):
+            with run.events_file.open("ab") as file:
+                file.write(msgspec.json.encode(event) + b"\n")
+        await until_shown(pilot, "✓ finished")
+        assert len(rung) == rings
+
+
+async def test_a_run_that_had_ended_before_does_not_ring(
+    machine: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    app = wizard(str(finished_run(tmp_path).path))
+    rung: list[int] = []
+    monkeypatch.setattr(app, "bell", lambda: rung.append(1))
+    async with app.run_test(size=(80, 24)) as pilot:
+        await until_shown(pilot, "✓ finished")
+        await settle(pilot)
+        assert not rung
+
+
+async def test_the_cards_have_their_number_and_name(
+    machine: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    machine(SEED)
+    samples = tuple(
+        Sample(uuid=uuid, memory_free=10 * GIB, memory_total=24 * GIB, use=95, temperature=71, power=338)
+        for uuid in UUIDS
+    )
+    monkeypatch.setattr(live, "samples", lambda _cancelled: iter((samples,)))
+    run = climbed(tmp_path)
+    run.plan_file.write_bytes(msgspec.json.encode({"world_size": 2, "device": "cuda", "gpus": UUIDS}))
+    app = wizard(str(run.path))
+    async with app.run_test(size=(80, 24)) as pilot:
+        await until_shown(pilot, "0 RTX 3090")
+        shown = shows(pilot)
+        for number in (CARDS[0].index, CARDS[2].index):
+            card = row(shown, f"{number} RTX 3090")
+            assert re.search(r"█  95%  .*▅   14\.0/24 GiB  .*▆   71 °C  .*█ 338 W", card), card
+        assert not any(uuid[-6:] in shown for uuid in UUIDS)
+
+
+def cards(count: int) -> tuple[Sample, ...]:
+    return tuple(
+        Sample(uuid=f"{n}", use=90 + n, power=300, memory_free=n * GIB, memory_total=80 * GIB) for n in range(count)
+    )
+
+
+def test_many_cards_are_folded_and_those_that_fail_come_first() -> None:
+    lost = Sample(uuid="lost", problem="it is gone \x1b[2J")
+    names = {"lost": Card("9", "NVIDIA H100 80GB")}
+    drawn = [line.plain for line in card_lines((*cards(8), lost), History(), names, 3, 78)]
+    assert drawn[1] == "✗ 9 H100 80GB  it is gone \\x1b[2J"
+    assert drawn[3].split("   ")[0] == "7 more"
+    assert len(drawn) == 4
+    assert len(card_lines(cards(8), History(), {}, 8, 78)) == 9
+
+
+def test_the_curve_of_a_card_has_one_block_for_each_span() -> None:
+    history = History()
+    for second in range(int(SPAN * 3)):
+        history.add((Sample(uuid="a", use=second),), float(second))
+    assert [sample.use for sample in history.of("a")] == [SPAN - 1, SPAN * 2 - 1, SPAN * 3 - 1]
+
+
+@pytest.mark.parametrize(
+    ("failure", "words"),
+    [("cuda_oom", "CUDA OOM"), ("disk_full", "Disk full"), ("nan_loss", "NAN loss"), ("wandb_auth", "Wandb auth")],
+)
+def test_a_failure_is_called_by_words(failure: str, words: str) -> None:
+    assert title(failure) == words
