@@ -92,7 +92,7 @@ async def at(app: Any, pilot: Pilot[Any], owner: str, tmp_path: Path) -> Any:
               "Hardware": "hardware", "Form": "recipe", "Tuning": "recipe"}.get(owner)  # fmt: skip
     if module:
         app.screen.post_message(OpenStep(module))
-    elif owner in {"RunScreen", "Ending", "LogPane"}:
+    elif owner in {"RunScreen", "RunEnd", "Ending", "LogPane"}:
         app.screen.post_message(OpenRun(finished_run(tmp_path)))
     elif owner in {"Ask", "AskText"}:
         question: Any = Ask("Which?", (("a", "b"),)) if owner == "Ask" else AskText("Which?")

@@ -105,6 +105,12 @@ def test_labels_that_would_touch_are_left_out():
     assert drawn[-1].split() == ["0", "900", "000", "000"]
 
 
+@pytest.mark.parametrize("axes", [Axes(), Axes(share=0.1), Axes(log=True)], ids=["whole", "end", "log"])
+def test_numbers_between_which_there_is_none(axes):
+    drawn = lines(Series(((5e-324, 5e-324), (5e-324, 1e-323))), axes=axes)
+    assert bool(drawn) != axes.log
+
+
 NUMBERS = st.floats(allow_nan=True, allow_infinity=True)
 
 

@@ -544,6 +544,7 @@ async def test_losses_that_cannot_be_drawn_are_left_out_of_the_plot(
     async with app.run_test(size=(80, 24)) as pilot:
         await keys()(pilot)
         assert app.screen.query_one("#plot").display == ("2.5" in losses)
+        await keys("g")(pilot)
         assert "step 1/60 | loss inf" in shows(pilot)
 
 
@@ -929,7 +930,7 @@ async def test_home_says_that_enter_opens_and_stops_only_what_goes(machine: Any,
 async def test_a_failed_run_says_why_and_a_key_tries_the_remedy(machine: Any, tmp_path: Path) -> None:
     run = finished_run(tmp_path, state="failed", code=1)
     with run.attempt_log(2).open("a") as log:
-        log.write("\n[rank1]: torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 9.00 GiB. [bold]\x1b[31m\n")
+        log.write("\n[rank1]: torch.OutOfMemoryError: [bold] CUDA out of memory. Tried to allocate 9.00 GiB.\x1b[31m\n")
     app = wizard(str(run.path))
     async with app.run_test(size=(80, 24)) as pilot:
         await settle(pilot)

@@ -54,11 +54,11 @@ class _Frame(NamedTuple):
 
     def column(self, x: float) -> int:
         """Return the dot column of a value."""
-        return round((x - self.left) / (self.right - self.left) * (self.width * 2 - 1))
+        return round((x - self.left) / ((self.right - self.left) or 1.0) * (self.width * 2 - 1))
 
     def row(self, y: float) -> int:
         """Return the dot row of a value, counted from the top."""
-        return round((self.high - y) / (self.high - self.low) * (self.height * 4 - 1))
+        return round((self.high - y) / ((self.high - self.low) or 1.0) * (self.height * 4 - 1))
 
 
 def draw(series: Sequence[Series], axes: Axes, width: int, height: int) -> list[Row]:
@@ -84,7 +84,13 @@ def draw(series: Sequence[Series], axes: Axes, width: int, height: int) -> list[
 
 def drawable(points: Points, *, log: bool = False) -> list[tuple[float, float]]:
     """Return the points that can be drawn: numbers within bounds, above 0 for a logarithmic axis."""
-    return [(x, y) for x, y in points if abs(x) < _HIGHEST and abs(y) < _HIGHEST and (y > 0 or not log)]
+    kept = ((_whole(x), _whole(y)) for x, y in points if abs(x) < _HIGHEST and abs(y) < _HIGHEST)
+    return [(x, y) for x, y in kept if y > 0 or not log]
+
+
+def _whole(value: float) -> float:
+    """Return a number; one that is all but 0 as 0, since no axis has a step as small."""
+    return value if abs(value) > 1 / _HIGHEST else 0.0
 
 
 def _shown(series: Sequence[Series], axes: Axes) -> list[Series]:
