@@ -11,7 +11,7 @@ from .ink import DONE, LIVE, MUTED, OPEN, RULE, fit, ink
 
 # So that all steps have room beside it.
 _MOST = 14
-_ALL_NAMES = 78  # cells in which every step has its name
+_ALL_NAMES = 69  # cells in which every step has its name
 _LONG_RULES = 92
 _CURRENT = "b reverse $primary"
 
@@ -63,7 +63,7 @@ class StepBar(Widget):
         numbers = {step.title: number for number, step in enumerate(STEPS, start=1)}
         here = numbers[self.step]
         for step, number in zip(STEPS, numbers.values(), strict=True):
-            named = width >= _ALL_NAMES or number == here
+            named = width - name.cell_length >= _ALL_NAMES or number == here
             words = f"{number} {step.title}" if named else f"{number}"
             start = line.cell_length
             if number == here:
