@@ -207,7 +207,8 @@ def _row(row: FormRow, width: int) -> Content:
     if row.typed:
         text = row.text or row.held or row.field.empty
         cells = entry_width(row, width)
-        tail = text if len(text) <= cells or row.short else "…" + text[-(cells - 1) :]
+        # Of a path its end says more than its beginning.
+        tail = "…" + row.text[1 - cells :] if len(row.text) > cells and not row.short else text
         shown = fit((tail, "" if row.text else MUTED), cells)
         value = ink("  ", shown.pad_right(cells - shown.cell_length)).stylize_before(style)
         return columns(room, (label, LABEL - 1), (value, cells + 2), ("", _AIR), (beside, 0))
