@@ -140,6 +140,7 @@ async def test_tab_completes_a_path_and_else_goes_on(app: Small, tmp_path: Any) 
     (tmp_path / "scripts" / "train.py").touch()
     async with app.run_test(size=(80, 20)) as pilot:
         app.form.go("trainer.script")
+        await pilot.pause()
         entry = app.form.entry
         entry.value = f"{tmp_path}/sc"
         await pilot.press("end", "r")
