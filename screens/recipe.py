@@ -142,8 +142,9 @@ Those that change the training ask for your consent; the others keep it the same
         changes = effects(self.facts, resolved)
         counted = self._counted.get(found.asked)
         busy = self._tracing is not None and self._tracing == found.asked
+        note = "tracing …; F3 ends it" if busy else "estimated; F3 traces it"
         self.query_one("#memory", Lines).show(
-            lambda width: memory_lines(found, changes, counted, busy=busy, width=width)
+            lambda width: memory_lines(found, changes, counted, note=note, width=width)
         )
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:

@@ -23,10 +23,9 @@ _MARKS = {"fits": DONE, "tight": WARNING, "will not fit": FAILED}
 
 
 def memory_lines(
-    found: Prediction, effects: Sequence[Effect], counted: Counted | None, *, busy: bool, width: int
+    found: Prediction, effects: Sequence[Effect], counted: Counted | None, *, note: Ink, width: int
 ) -> list[Content]:
     """Return heading, bar and key; where nothing can be estimated, the reason."""
-    note: Ink = "tracing …; F3 ends it" if busy else "estimated; F3 traces it"
     if counted and not counted.problem:
         note = f"traced {size(counted.peak[1])} ±{ERROR:.0%}"
     elif counted:

@@ -31,14 +31,22 @@ def facts(*, as_json: bool, save: Path | None, machine: Path | None, host: str |
 
 @cli.command()
 @click.argument("profile")
+@click.option(
+    "--diff",
+    "against",
+    metavar="[RUN]",
+    is_flag=False,
+    flag_value="previous",
+    help="Show what has changed since RUN; without RUN, since the newest run of this profile.",
+)
 @JSON
 @SET
 @elsewhere
-def plan(profile: str, edits: tuple[str, ...], source: "Source", *, as_json: bool) -> None:
+def plan(profile: str, edits: tuple[str, ...], source: "Source", *, against: str | None, as_json: bool) -> None:
     """Print what a profile would start, and its problems."""
     from tui_train.cli import plans
 
-    plans.plan(profile, edits, source, as_json=as_json)
+    plans.plan(profile, edits, source, as_json=as_json, against=against)
 
 
 @cli.command()

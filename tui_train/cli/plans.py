@@ -26,11 +26,14 @@ from tui_train.profile.types import Profile
 from tui_train.render import listed
 from tui_train.render.prepare import Prepared, prepare
 from tui_train.resolve import container
+from tui_train.resolve.resolve import resolve
 from tui_train.runs import rundir
-from tui_train.workflow import machines, show
+from tui_train.workflow import machines, overview, previous, show
 from tui_train.workflow.machines import Source
+from tui_train.workflow.previous import Previous
 from tui_train.workflow.validate import shown, validate
 
+PREVIOUS = "previous"
 _MOST_CHANGES = 5
 # JSON allows these, but a terminal would interpret them; a line break occurs only between values.
 _CONTROL = re.compile(r"[\x00-\x09\x0b-\x1f\x7f-\x9f\u200b-\u200f\u2028-\u202e\u2066-\u2069\ufeff]")
@@ -58,16 +61,50 @@ def facts(*, as_json: bool, source: Source, save: Path | None) -> None:
         click.echo(f"saved {visible(str(save))}, without names of users, hosts and home folders", err=as_json)
 
 
-def plan(reference: str, edits: tuple[str, ...], source: Source, *, as_json: bool) -> None:
-    """Print the plan of a profile, its findings on stderr; exits where an error forbids a plan."""
-    prepared = prepare(profile := edited(load(reference), edits), machines.facts_for(profile, source))
+def plan(reference: str, edits: tuple[str, ...], source: Source, *, as_json: bool, against: str | None = None) -> None:
+    """Print the plan of a profile, its findings on stderr; exits where an error forbids a plan.
+
+    `against` names the run to show the differences from; PREVIOUS is the newest of this profile.
+    """
+    profile = edited(load(reference), edits)
+    earlier = _earlier(profile, against)
+    facts = machines.facts_for(profile, source)
+    prepared = prepare(profile, facts)
     if as_json:
-        print_json(_plan_data(prepared))
+        differences = previous.changes(earlier, profile) if earlier else ()
+        since = {"run": earlier.run, "changes": msgspec.to_builtins(differences)} if earlier else None
+        print_json(_plan_data(prepared) | ({"since": since} if against else {}))
         if prepared.plan is None:
             sys.exit(_refusal(prepared))
         return
-    click.echo(show.plan(require(prepared)))
+    made_plan = require(prepared)
+    pace = previous.pace(earlier, profile)
+    click.echo(overview.text(overview.overview(facts, resolve(profile, facts), pace)))
+    if against:
+        click.echo(f"\n{_since(earlier, profile)}")
+    click.echo(f"\n{show.plan(made_plan)}")
     click.echo("\nfiles: " + ", ".join(file.path for file in listed(prepared.files)))
+
+
+def _earlier(profile: Profile, against: str | None) -> Previous | None:
+    """Return the run to compare with: the one that is named, or else the newest of this profile."""
+    if not against or against == PREVIOUS:
+        return previous.previous(profile)
+    run = rundir.find(against)
+    found = previous.read_previous(run)
+    if found is None:
+        remedy = f"See {visible(str(run.profile))}."
+        raise BadInput(f"the profile of run {visible(run.name)} cannot be read", remedy)
+    return found
+
+
+def _since(earlier: Previous | None, profile: Profile) -> str:
+    """Return in lines what has changed since an earlier run."""
+    if earlier is None:
+        return f"no earlier run of {visible(profile.name)}"
+    changed = previous.lines(previous.changes(earlier, profile))
+    name = visible(earlier.run)
+    return "\n".join((f"changed since {name}:", *(f"  {line}" for line in changed))) if changed else f"as in {name}"
 
 
 def export(reference: str, folder: Path, edits: tuple[str, ...], source: Source, *, force: bool) -> None:

@@ -1,0 +1,201 @@
+"""Files to read: their names in a line, one of them in the theme's colours, and a search in all of them."""
+
+from collections.abc import Sequence
+from typing import ClassVar
+
+from textual import on
+from textual.app import ComposeResult
+from textual.binding import Binding, BindingType
+from textual.containers import Vertical, VerticalScroll
+from textual.content import Content
+from textual.widgets import Input, Static
+
+from tui_train.base.text import counted, visible
+from tui_train.render import File
+
+from .ink import KEY, MUTED, fit, heading, ink
+from .lines import Lines
+
+_LANGUAGES = {"sh": "bash", "yaml": "yaml", "py": "python", "toml": "toml"}
+_LONG = 40_000
+_FOUND, _ALSO_FOUND = "b $here", "b $warning"
+
+
+class Page(VerticalScroll, inherit_bindings=False):
+    """A text that scrolls up and down and leaves left and right to the screen."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("up", "scroll_up", show=False),
+        Binding("down", "scroll_down", show=False),
+        Binding("pageup", "page_up", show=False),
+        Binding("pagedown,space", "page_down", show=False),
+        Binding("home", "scroll_home", show=False),
+        Binding("end", "scroll_end", show=False),
+    ]
+
+
+class Files(Vertical):
+    """Shows one of some files, and the places where a text that is searched for stands."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [Binding("escape", "end_search", "End search", key_display="Esc")]
+
+    def __init__(self) -> None:
+        """Begin without files."""
+        super().__init__(id="files")
+        self.files: tuple[File, ...] = ()
+        self.place = 0
+        self._words = ""
+        self._hits: list[tuple[int, int]] = []  # file and line
+        self._hit = -1
+
+    def compose(self) -> ComposeResult:
+        """Put the names over the file, and what is searched for under it."""
+        yield Lines(id="names")
+        with Page(id="page"):
+            yield Static(id="file", markup=False)
+        yield Input(id="search", placeholder="Search in all files", compact=True)
+
+    def on_mount(self) -> None:
+        """Hide what is typed until it is."""
+        self.query_one(Input).display = False
+
+    def show(self, files: Sequence[File]) -> None:
+        """Show these files; the place stays."""
+        self.files = tuple(files)
+        self.place = min(self.place, max(0, len(self.files) - 1))
+        self.draw()
+
+    @property
+    def shown(self) -> File | None:
+        """The file that is shown."""
+        return self.files[self.place] if self.files else None
+
+    def turn(self, by: int) -> None:
+        """Show another file."""
+        if self.files:
+            self.place = (self.place + by) % len(self.files)
+            self.draw()
+            self.query_one(Page).scroll_home(animate=False)
+
+    def draw(self) -> None:
+        """Draw the names and the file."""
+        names, place, said = [visible(file.path) for file in self.files], self.place, self._said()
+        self.query_one("#names", Lines).show(lambda width: names_lines(names, place, said, width))
+        file = self.shown
+        lines = [at for number, at in self._hits if number == place] if self._words else []
+        now = self._hits[self._hit][1] if self._hits and self._hits[self._hit][0] == place else -1
+        self.query_one("#file", Static).update(highlighted(file, lines, now) if file else "")
+
+    def _said(self) -> str:
+        if not self._words:
+            return ""
+        found = f"{self._hit + 1} of {len(self._hits)}" if self._hits else "not found"
+        return f"“{visible(self._words)}”: {found}"
+
+    def search(self) -> None:
+        """Ask for what is searched for."""
+        entry = self.query_one(Input)
+        entry.display = True
+        entry.focus()
+
+    @on(Input.Submitted)
+    def _searched(self, event: Input.Submitted) -> None:
+        event.stop()
+        if event.value != self._words:
+            self._words, self._hit = event.value, -1
+            self._hits = hits(self.files, event.value)
+        if self._hits:
+            after = next((at for at, hit in enumerate(self._hits) if hit[0] >= self.place), 0)
+            self._hit = after if self._hit < 0 else (self._hit + 1) % len(self._hits)
+            self.place = self._hits[self._hit][0]
+        self.draw()
+        if self._hits:
+            page, line = self.query_one(Page), self._hits[self._hit][1]
+            self.call_after_refresh(page.scroll_to, y=max(0, line - page.size.height // 2), animate=False)
+        elif self._words:
+            self.app.bell()
+
+    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
+        """Esc ends a search only where there is one."""
+        del parameters
+        return action != "end_search" or self.query_one(Input).display
+
+    def action_end_search(self) -> None:
+        """Show the file without what was searched for."""
+        entry = self.query_one(Input)
+        entry.display = False
+        entry.value = ""
+        self._words, self._hits, self._hit = "", [], -1
+        self.query_one(Page).focus()
+        self.draw()
+
+
+def hits(files: Sequence[File], words: str) -> list[tuple[int, int]]:
+    """Return where a text stands, in any case: each file and line."""
+    wanted = words.lower()
+    if not wanted:
+        return []
+    return [
+        (number, at)
+        for number, file in enumerate(files)
+        for at, line in enumerate(file.text[:_LONG].split("\n"))
+        if wanted in line.lower()
+    ]
+
+
+def names_lines(names: Sequence[str], place: int, said: str, width: int) -> list[Content]:
+    """Return the heading and the files' names, the shown one between ‹ ›; those before it are dropped for room."""
+    note = said or f"{counted(len(names), 'file')}; / searches in them"
+    title = heading("Files", note, width)
+    cells = [
+        ink(("‹ ", KEY), (name, "b"), (" ›  ", KEY)) if at == place else ink((f"{name}  ", MUTED))
+        for at, name in enumerate(names)
+    ]
+    first = 0
+    while first < place and sum(cell.cell_length for cell in cells[first : place + 1]) > width - 2:
+        first += 1
+    cells = cells[first:]
+    line = ink(("… ", MUTED), *cells) if first else ink(*cells)
+    return [title, fit(line, width)]
+
+
+def highlighted(file: File, found: Sequence[int] = (), now: int = -1) -> Content:
+    """Return a file in the theme's colours, the lines in which something was found marked; long ones are cut."""
+    from textual.highlight import HighlightTheme, highlight
+
+    lines = "\n".join(visible(line.expandtabs()) for line in file.text[:_LONG].split("\n"))
+    language = _LANGUAGES.get(file.path.rpartition(".")[2], "text")
+    text = highlight(lines, language=language, theme=type("Colours", (HighlightTheme,), {"STYLES": _styles()}))
+    if found:
+        text = _marked(text, found, now)
+    if len(file.text) > _LONG:
+        more = f"\n… {len(file.text) - _LONG} more characters: export the files to read on"
+        text = text.append_text(more, MUTED)
+    return text
+
+
+def _marked(text: Content, found: Sequence[int], now: int) -> Content:
+    start = 0
+    for number, line in enumerate(text.plain.split("\n")):
+        if number in found:
+            text = text.stylize(_FOUND if number == now else _ALSO_FOUND, start, start + len(line))
+        start += len(line) + 1
+    return text
+
+
+def _styles() -> dict[tuple[str, ...], str]:
+    """Return what is drawn how: few things have a colour, and comments are quiet."""
+    from pygments.token import Token
+
+    return {
+        Token.Comment: MUTED,
+        Token.Comment.Hashbang: MUTED,
+        Token.Keyword: "$primary",
+        Token.Keyword.Constant: "$live",
+        Token.Literal.Number: "$live",
+        Token.Literal.String: "$success",
+        Token.Literal.String.Doc: MUTED,
+        Token.Name.Variable: "$live",
+        Token.Name.Tag: "$primary",
+        Token.Name.Builtin: "$primary",
+    }

@@ -1,0 +1,172 @@
+"""The lines of Preview: what will happen, memory, findings, the command, what has changed, what is tried after."""
+
+from collections.abc import Sequence
+
+from msgspec import Struct
+from textual.content import Content
+
+from tui_train.base.text import counted, visible
+from tui_train.checks import Finding
+from tui_train.memory.predict import Prediction
+from tui_train.plan.types import Plan
+from tui_train.profile.changes import Difference
+from tui_train.render.command import OneCommand, wrapped
+from tui_train.workflow.overview import Line
+
+from .ink import DONE, FAILED, KEY, MUTED, WARNING, columns, fit, heading, ink
+from .memory import memory_lines
+
+FIX_KEYS = ("f2", "f6", "f7", "f8", "f9")
+_LABEL, _MOST_VALUE = 9, 24
+_MOST_CHANGES = 6
+_MOST_ATTEMPTS = 9
+_SHORTEST = 40
+
+
+class Story(Struct, frozen=True):
+    """All that Preview says of a plan; `since` is the run that `changes` are counted from, empty for none."""
+
+    lines: tuple[Line, ...] = ()
+    title: str = ""
+    notes: tuple[str, ...] = ()
+    prediction: Prediction | None = None
+    findings: tuple[Finding, ...] = ()
+    command: OneCommand | None = None
+    files: int = 0
+    attempts: tuple[str, ...] = ()
+    since: str = ""
+    changes: tuple[Difference, ...] = ()
+
+
+def what_lines(story: Story, width: int) -> list[Content]:
+    """Return the five lines."""
+    title = heading("What will happen", visible(story.title), width)
+    value = min(_MOST_VALUE, max((len(line.value) for line in story.lines), default=0)) + 2
+    value = max(value, max((len(line.value) + 2 for line in story.lines if not line.note), default=0))
+    rows = [
+        columns(
+            width, ((line.label, MUTED), _LABEL), ((line.value, "b"), min(value, width // 2)), ((line.note, MUTED), 0)
+        )
+        for line in story.lines
+    ]
+    return [title, *rows]
+
+
+def story_memory(story: Story, width: int) -> list[Content]:
+    """Return the memory of a GPU."""
+    if story.prediction is None:
+        return []
+    return memory_lines(story.prediction, (), None, note="estimated", width=width)
+
+
+def finding_lines(findings: Sequence[Finding], width: int) -> list[Content]:
+    """Return the findings in full, with the key that fixes each at the right of its first line."""
+    if not findings:
+        return [heading("Findings", ink(DONE, " none"), width)]
+    forbids = sum(finding.level == "error" for finding in findings)
+    note = f"{len(findings)}, " + (f"{forbids} must be fixed before it starts" if forbids else "none forbids the run")
+    lines = [heading("Findings", note, width)]
+    keys = iter(FIX_KEYS)
+    for finding in findings:
+        change = finding.change
+        key = next(keys, "") if change else ""
+        lines += _finding(finding, key.upper(), visible(change.title) if change and key else "", width)
+    return lines
+
+
+def _finding(finding: Finding, key: str, title: str, width: int) -> list[Content]:
+    mark = FAILED if finding.level == "error" else WARNING if finding.level == "warning" else ("·", MUTED)
+    fix = fit(ink((key, KEY), f" {title}"), width // 2) if key else Content()
+    room = max(_SHORTEST // 2, width - 2 - (fix.cell_length + 2 if key else 0))
+    first, *rest = Content(visible(finding.message)).wrap(room)
+    lines = [
+        ink(
+            ink(mark, " ", first.rstrip()).pad_right(max(0, width - 2 - first.rstrip().cell_length - fix.cell_length)),
+            fix,
+        )
+    ]
+    lines += [ink("  ", line) for line in rest]
+    if finding.remedy and not (key and finding.level != "error"):
+        lines += [ink("  ", (line.plain, MUTED)) for line in Content(visible(finding.remedy)).wrap(width - 2)]
+    return lines
+
+
+def command_lines(story: Story, width: int, *, whole: bool) -> list[Content]:
+    """Return the command; its variables only where all of it is to be shown."""
+    if story.command is None:
+        words = "Nothing can be run before the errors are fixed: F2 where it helps, else Esc and change it."
+        return [heading("Command", "", width), *(ink((line.plain, MUTED)) for line in Content(words).wrap(width))]
+    command = story.command
+    count = len(command.settings)
+    without = f"; {counted(count, 'variable')} before it" if count and not whole else ""
+    note = f"c copies it, f shows the {counted(story.files, 'file')} behind it{without}"
+    shown = command if whole else OneCommand(command.folder, (), command.groups, command.in_run_dir)
+    rows = wrapped(shown, width - 2)
+    lines = [heading("Command", note, width)]
+    for number, row in enumerate(rows):
+        text = visible(row)
+        body = ink(text[:-1], ("\\", "$live")) if number < len(rows) - 1 and text.endswith("\\") else ink(text)
+        lines += [
+            ink(("$ ", MUTED) if number == 0 and at == 0 else "  ", part)
+            for at, part in enumerate(_cut(body, width - 2))
+        ]
+    return lines
+
+
+def _cut(line: Content, width: int) -> list[Content]:
+    """Return a line in parts that fit: a path may be longer than the screen is wide."""
+    parts = []
+    while line.cell_length > width:
+        head = line.truncate(width)
+        parts.append(head)
+        line = line[len(head.plain) :]
+    return [*parts, line]
+
+
+def change_lines(story: Story, width: int) -> list[Content]:
+    """Return what has changed since the run before; nothing where there was none."""
+    if not story.since:
+        return []
+    if not story.changes:
+        return [heading("Changed", "", width), ink((f"nothing since {visible(story.since)}", MUTED))]
+    label = min(20, max(len(change.label) for change in story.changes)) + 2
+    rows = [
+        columns(width, ((change.label, MUTED), label), (ink(change.before, (" → ", MUTED), (change.after, "b")), 0))
+        for change in story.changes[:_MOST_CHANGES]
+    ]
+    more = len(story.changes) - len(rows)
+    rest = [ink((f"and {more} more: tui-train plan --diff", MUTED))] if more > 0 else []
+    return [heading("Changed", f"since {visible(story.since)}", width), *rows, *rest]
+
+
+def attempt_lines(story: Story, width: int) -> list[Content]:
+    """Return what is tried after memory has run out."""
+    if not story.attempts:
+        return []
+    rows = [
+        fit(ink((f"{number}", "b"), f"  {visible(title)}"), width)
+        for number, title in enumerate(story.attempts[:_MOST_ATTEMPTS], start=1)
+    ]
+    return [heading("If memory runs out", "", width), *rows]
+
+
+def note_lines(story: Story, width: int) -> list[Content]:
+    """Return the plan's notes, folded."""
+    if not story.notes:
+        return []
+    folded = [line for note in story.notes for line in Content(visible(note)).wrap(width)]
+    return [heading("Notes", "", width), *(ink((line.plain, MUTED)) for line in folded)]
+
+
+def attempts_of(plan: Plan | None) -> tuple[str, ...]:
+    """Return what the attempts after the first one change."""
+    return tuple(attempt.title for attempt in plan.attempts[1:]) if plan else ()
+
+
+def panels(*parts: Sequence[Content], air: bool = True) -> list[Content]:
+    """Return panels below each other, an empty line between them."""
+    lines: list[Content] = []
+    for part in parts:
+        if part:
+            lines += [*([Content()] if lines and air else []), *part]
+    return lines

@@ -1,0 +1,157 @@
+"""What a profile leads to in five lines, for Preview and `tui-train plan`."""
+
+from pathlib import PurePath
+
+from msgspec import Struct
+
+from tui_train.base.text import counted, duration, visible
+from tui_train.facts.types import Facts
+from tui_train.memory.predict import predict
+from tui_train.memory.settings import model_of, settings
+from tui_train.profile import batch
+from tui_train.resolve.in_force import InForce
+from tui_train.resolve.own_words import arguments
+from tui_train.resolve.resolve import Resolved
+from tui_train.resolve.values import accumulation
+from tui_train.trainers import takes_field, trainer_of
+from tui_train.trainers.script import started
+
+_THOUSAND = 1000
+_EXACT = 100_000  # below it a count is shown with all its digits
+
+
+class Line(Struct, frozen=True):
+    """One line: what it is about, the value that answers it, and what explains that; all safe to show."""
+
+    label: str
+    value: str
+    note: str = ""
+
+
+class Pace(Struct, frozen=True):
+    """How long an earlier run of the same settings took for a step, in seconds, and its name."""
+
+    seconds: float
+    run: str
+
+
+def overview(facts: Facts, resolved: Resolved, pace: Pace | None = None) -> tuple[Line, ...]:
+    """Return model, data, batch, rate and steps of a resolved profile; pure."""
+    return (
+        _model(facts, resolved),
+        _data(resolved),
+        _batch(resolved),
+        _rate(resolved),
+        _steps(resolved, pace),
+    )
+
+
+def text(lines: tuple[Line, ...]) -> str:
+    """Return the lines in columns."""
+    widths = [max(len(line.label) for line in lines), max(len(line.value) for line in lines)]
+    rows = (f"{line.label:<{widths[0]}}  {line.value:<{widths[1]}}  {line.note}" for line in lines)
+    return "\n".join(row.rstrip() for row in rows)
+
+
+def _model(facts: Facts, resolved: Resolved) -> Line:
+    profile, prediction = resolved.settled, predict(facts, resolved)
+    recipe, shipped = profile.recipe, trainer_of(profile).shipped
+    asked, estimate, note = prediction.asked, prediction.estimate, []
+    name = model_of(profile, {} if shipped else settings(profile, facts.documents))
+    if takes_field(profile, "nemo"):
+        value = profile.nemo.recipe or "no recipe"
+    elif name:
+        value = _name(name)
+    elif shipped:
+        value = f"new, {counted(recipe.layers, 'layer')}" if recipe.layers else "new"
+        note.append(f"{recipe.hidden_size} wide" if recipe.hidden_size else "")
+    else:
+        value = f"that of {_name(started(profile, resolved.preset)) or 'the script'}"
+    if asked.how and asked.how.method == "lora":
+        note.append(f"LoRA rank {asked.how.rank}")
+    if estimate and estimate.trained != estimate.parameters:
+        note.append(f"{_many(estimate.trained)} of {_many(estimate.parameters)} parameters learn")
+    elif estimate:
+        note.append(f"{_many(estimate.parameters)} parameters")
+    note.append(_held(resolved.values["precision"], recipe.precision or ""))
+    return Line("Model", visible(value), visible(", ".join(filter(None, note))))
+
+
+def _data(resolved: Resolved) -> Line:
+    trainer = resolved.settled.trainer
+    held_out = f"evaluated on {_files(trainer.validation_data)}" if trainer.validation_data else ""
+    if trainer.data:
+        return Line("Data", _files(trainer.data), held_out)
+    if trainer_of(resolved.settled).shipped:
+        return Line("Data", "sample text", "comes with the built-in trainer")
+    if takes_field(resolved.settled, "nemo") and resolved.settled.nemo.mock_data:
+        return Line("Data", "random tokens", "only to see whether it runs")
+    where = f"in {_name(trainer.config)} or the arguments" if trainer.config else "as its arguments or its code name it"
+    return Line("Data", "the script's own", held_out or visible(where))
+
+
+def _batch(resolved: Resolved) -> Line:
+    profile = resolved.settled
+    recipe = profile.recipe
+    split = resolved.copies != resolved.world_size
+    one, many = ("copy", "copies") if split else ("GPU", "GPUs") if resolved.device == "cuda" else ("process", "")
+    copies = counted(resolved.copies, one, many or "processes")
+    if not recipe.micro_batch:
+        return Line("Batch", "the script's own", copies)
+    steps = accumulation(profile, resolved.copies)
+    if not (recipe.global_batch and steps):
+        return Line("Batch", f"{recipe.micro_batch} × {resolved.copies}", f"micro batch × {copies}")
+    value = f"{recipe.micro_batch} × {steps} × {resolved.copies} = {recipe.global_batch}"
+    words = f"micro batch × accumulation × {copies}"
+    if recipe.sequence_length:
+        words += f"; {_many(recipe.global_batch * recipe.sequence_length)} tokens a step"
+    return Line("Batch", value, words)
+
+
+def _rate(resolved: Resolved) -> Line:
+    profile = resolved.settled
+    rate, held = batch.learning_rate(profile.recipe), resolved.values["learning_rate"]
+    if rate is None:
+        return Line("Rate", visible(held.words) or "the trainer's own", visible(held.source if held.words else ""))
+    notes = []
+    if rate != profile.recipe.learning_rate:
+        notes.append(f"{profile.recipe.lr_scaling} scaling of {profile.recipe.learning_rate:g}")
+    elif held.source not in {"", "default"}:
+        notes.append(held.source)
+    own_warmup = any(word.option == "warmup_steps" for word in arguments(profile.trainer.arguments))
+    if trainer_of(profile).shipped and profile.recipe.steps and not own_warmup:
+        notes.append(f"rises for {counted(-(-profile.recipe.steps // 10), 'step')}, then a cosine to a tenth")
+    return Line("Rate", f"{rate:g}", visible("; ".join(notes)))
+
+
+def _steps(resolved: Resolved, pace: Pace | None) -> Line:
+    recipe, held = resolved.settled.recipe, resolved.values["steps"]
+    every = f"a checkpoint every {recipe.checkpoint_every}" if recipe.checkpoint_every else ""
+    if not recipe.steps:
+        return Line("Steps", visible(held.words) or "the trainer's own", every)
+    steps = counted(recipe.steps, "step")
+    if pace is None:
+        return Line("Steps", f"{recipe.steps}", every)
+    note = ", ".join(filter(None, (steps, every)))
+    return Line("Time", f"about {duration(pace.seconds * recipe.steps)}", f"{note}; as fast as {visible(pace.run)}")
+
+
+def _held(held: InForce, value: str) -> str:
+    return held.words or value
+
+
+def _files(paths: tuple[str, ...]) -> str:
+    more = f" and {len(paths) - 1} more" if len(paths) > 1 else ""
+    return visible(f"{_name(paths[0])}{more}")
+
+
+def _name(path: str) -> str:
+    return PurePath(path).name or path
+
+
+def _many(number: int) -> str:
+    """Return a count, a large one in three digits with k, M or B."""
+    for unit, size in (("B", _THOUSAND**3), ("M", _THOUSAND**2), ("k", _THOUSAND)):
+        if number >= max(size, _EXACT):
+            return f"{number / size:.3g} {unit}"
+    return f"{number:,}"

@@ -1,0 +1,93 @@
+"""The run of a profile before the next one: what has changed since, and how fast it was."""
+
+from msgspec import Struct
+
+from tui_train.base.errors import TuiTrainError
+from tui_train.base.text import visible
+from tui_train.profile import fields, store
+from tui_train.profile.changes import Difference, diff
+from tui_train.profile.types import Profile
+from tui_train.runs.rundir import RunDir, all_runs, slug
+from tui_train.runs.status import status
+from tui_train.supervisor.state import Status
+from tui_train.workflow.overview import Pace
+
+# What makes no step slower or faster.
+_FREE = (
+    "name", "ladder.", "recipe.steps", "recipe.learning_rate", "recipe.lr_", "recipe.checkpoint_every", "recipe.seed",
+    "trainer.output",
+)  # fmt: skip
+_NOTHING = "not set"
+
+
+class Previous(Struct, frozen=True):
+    """A run and the profile that it was planned from; `seconds` is how long each of its steps took, if known."""
+
+    run: str
+    profile: Profile
+    state: str = ""
+    seconds: float | None = None
+
+
+def previous(profile: Profile) -> Previous | None:
+    """Return the newest run of a profile's name that can be read; reads some files."""
+    names = slug(profile.name)
+    for run in all_runs():
+        if names in run.name and (found := read_previous(run)) and found.profile.name == profile.name:
+            return found
+    return None
+
+
+def read_previous(run: RunDir) -> Previous | None:
+    """Return a run with its profile, None where that cannot be read."""
+    try:
+        profile = store.load(str(run.profile))
+    except TuiTrainError:
+        return None
+    now = status(run)
+    return Previous(run.name, profile, now.state, _seconds(now, run))
+
+
+def _seconds(now: Status, run: RunDir) -> float | None:
+    """Return the seconds of a step of a run that finished in one attempt from step 0."""
+    steps = run.plan().get("steps")
+    whole = now.state == "finished" and len(now.attempts) == 1 and not now.attempts[0].resumed
+    seconds = now.attempts[0].seconds if whole else None
+    return seconds / steps if seconds and isinstance(steps, int) and steps > 0 else None
+
+
+def pace(earlier: Previous | None, profile: Profile) -> Pace | None:
+    """Return how fast a profile will train, where an earlier run differs in nothing that changes that."""
+    if earlier is None or earlier.seconds is None:
+        return None
+    same = all(difference.key.startswith(_FREE) for difference in diff(earlier.profile, profile))
+    return Pace(earlier.seconds, earlier.run) if same else None
+
+
+def changes(earlier: Previous, profile: Profile) -> tuple[Difference, ...]:
+    """Return what differs from an earlier run's profile, values in words that are safe to show."""
+    return tuple(
+        Difference(
+            found.key,
+            found.label,
+            _words(earlier.profile, found.key, found.before),
+            _words(profile, found.key, found.after),
+        )
+        for found in diff(earlier.profile, profile)
+        if found.key != "name"
+    )
+
+
+def _words(profile: Profile, key: str, value: str) -> str:
+    """Return one side of a difference; a value that looks secret is left out."""
+    if key == "trainer.environment":
+        hidden = store.secret_entries(profile)
+        held = profile.trainer.environment
+        value = fields.show({name: "…" if name in hidden else text for name, text in held.items()})
+    return visible(value) or fields.field(key).empty or _NOTHING
+
+
+def lines(found: tuple[Difference, ...]) -> tuple[str, ...]:
+    """Return differences as lines: label, old → new."""
+    width = max((len(one.label) for one in found), default=0)
+    return tuple(f"{one.label:<{width}}  {one.before} → {one.after}" for one in found)
