@@ -18,6 +18,19 @@ from .lines import Lines
 
 _LANGUAGES = {"sh": "bash", "yaml": "yaml", "py": "python", "toml": "toml"}
 _LONG = 40_000
+_LEFT, _RIGHT = "\u2039", "\u203a"
+# By pygments' names: few things have a colour, and comments are quiet.
+_STYLES = {
+    ("Comment",): MUTED,
+    ("Keyword",): "$primary",
+    ("Keyword", "Constant"): "$live",
+    ("Literal", "Number"): "$live",
+    ("Literal", "String"): "$success",
+    ("Literal", "String", "Doc"): MUTED,
+    ("Name", "Variable"): "$live",
+    ("Name", "Tag"): "$primary",
+    ("Name", "Builtin"): "$primary",
+}
 _FOUND, _ALSO_FOUND = "b $here", "b $warning"
 
 
@@ -144,11 +157,11 @@ def hits(files: Sequence[File], words: str) -> list[tuple[int, int]]:
 
 
 def names_lines(names: Sequence[str], place: int, said: str, width: int) -> list[Content]:
-    """Return the heading and the files' names, the shown one between ‹ ›; those before it are dropped for room."""
+    """Return the heading and the files' names, the shown one between angles; those before it are dropped for room."""
     note = said or f"{counted(len(names), 'file')}; / searches in them"
     title = heading("Files", note, width)
     cells = [
-        ink(("‹ ", KEY), (name, "b"), (" ›  ", KEY)) if at == place else ink((f"{name}  ", MUTED))
+        ink((f"{_LEFT} ", KEY), (name, "b"), (f" {_RIGHT}  ", KEY)) if at == place else ink((f"{name}  ", MUTED))
         for at, name in enumerate(names)
     ]
     first = 0
@@ -165,7 +178,7 @@ def highlighted(file: File, found: Sequence[int] = (), now: int = -1) -> Content
 
     lines = "\n".join(visible(line.expandtabs()) for line in file.text[:_LONG].split("\n"))
     language = _LANGUAGES.get(file.path.rpartition(".")[2], "text")
-    text = highlight(lines, language=language, theme=type("Colours", (HighlightTheme,), {"STYLES": _styles()}))
+    text = highlight(lines, language=language, theme=type("Colours", (HighlightTheme,), {"STYLES": _STYLES}))
     if found:
         text = _marked(text, found, now)
     if len(file.text) > _LONG:
@@ -181,21 +194,3 @@ def _marked(text: Content, found: Sequence[int], now: int) -> Content:
             text = text.stylize(_FOUND if number == now else _ALSO_FOUND, start, start + len(line))
         start += len(line) + 1
     return text
-
-
-def _styles() -> dict[tuple[str, ...], str]:
-    """Return what is drawn how: few things have a colour, and comments are quiet."""
-    from pygments.token import Token
-
-    return {
-        Token.Comment: MUTED,
-        Token.Comment.Hashbang: MUTED,
-        Token.Keyword: "$primary",
-        Token.Keyword.Constant: "$live",
-        Token.Literal.Number: "$live",
-        Token.Literal.String: "$success",
-        Token.Literal.String.Doc: MUTED,
-        Token.Name.Variable: "$live",
-        Token.Name.Tag: "$primary",
-        Token.Name.Builtin: "$primary",
-    }
