@@ -9,7 +9,7 @@ from textual.binding import Binding, BindingType
 from textual.containers import Horizontal, Vertical, VerticalScroll
 from textual.content import Content
 
-from tui_train.base.errors import AlreadyExists, BadInput, CannotWrite, TuiTrainError
+from tui_train.base.errors import AlreadyExists, BadInput, TuiTrainError
 from tui_train.base.places import expanded
 from tui_train.base.text import visible
 from tui_train.checks import Finding
@@ -391,7 +391,7 @@ For another machine (--machine, --host) it only exports: copy the folder there."
             self.app.push_screen(
                 Ask(question, answers), lambda answer: self._export(folder, overwrite=True) if answer else None
             )
-        except CannotWrite as error:
+        except TuiTrainError as error:
             self.post_message(Complaint(error))
         else:
             there = f"Copy it to the machine of {self.elsewhere}. " if self.elsewhere else ""

@@ -28,6 +28,7 @@ from tui_train.render.prepare import Prepared, prepare
 from tui_train.resolve import container
 from tui_train.resolve.resolve import resolve
 from tui_train.runs import rundir
+from tui_train.trainers import takes_field
 from tui_train.workflow import machines, overview, previous, show
 from tui_train.workflow.machines import Source
 from tui_train.workflow.previous import Previous
@@ -160,6 +161,9 @@ def new(name: str, like: str, edits: tuple[str, ...], *, force: bool) -> None:
     """Save the profile `like` with edits under a new name."""
     profile = edited(fields.put(load(like), "name", name), edits)
     click.echo(f"saved {visible(str(store.save(profile, overwrite=force)))}")
+    script = profile.trainer.script
+    if script and takes_field(profile, "trainer.script") and probe.state(script) != "file":
+        click.echo(f"warning: trainer.script: there is no file {visible(script)} here", err=True)
 
 
 def keys() -> None:

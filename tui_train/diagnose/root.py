@@ -8,10 +8,10 @@ from collections.abc import Iterator, Sequence
 import msgspec
 
 from tui_train.base.text import size, visible
-from tui_train.diagnose import packages
+from tui_train.diagnose.advice import advice
 from tui_train.diagnose.anchors import anchors, holds, plain
 from tui_train.diagnose.progress import completed, last_step, steps
-from tui_train.diagnose.remedies import REMEDIES, change_for
+from tui_train.diagnose.remedies import change_for
 from tui_train.diagnose.signatures import TELLS, signatures
 from tui_train.diagnose.types import Diagnosis, Evidence, Line, Signature
 from tui_train.facts.types import Facts
@@ -69,11 +69,8 @@ def diagnose(evidence: Evidence, profile: Profile | None = None, facts: Facts | 
     best = _decided(best, evidence)
     if best.signature.failure == "cuda_oom":
         evidence = msgspec.structs.replace(evidence, phase=evidence.phase or _phase(evidence.lines, best.line))
-        remedy = REMEDIES.get(evidence.phase, best.signature.remedy)
-        best = msgspec.structs.replace(best, signature=msgspec.structs.replace(best.signature, remedy=remedy))
-    if best.signature.failure == "missing_module":
-        remedy = packages.remedy(best.groups.get("module", ""))
-        best = msgspec.structs.replace(best, signature=msgspec.structs.replace(best.signature, remedy=remedy))
+    remedy, groups = advice(best.signature, best.groups, best.line, evidence, profile)
+    best = Hit(msgspec.structs.replace(best.signature, remedy=remedy), best.line, groups)
     change = change_for(best.signature.change, evidence, profile, facts) if profile else None
     return _diagnosis(best, evidence, block, change)
 

@@ -13,6 +13,8 @@ _OLD_PYTHON = """\
 _UNKNOWN = '*) refuse 64 "unknown option $option: see bash launch.sh --help" ;;'
 _ASK = '$({} -I -S -X utf8 -B "$run_dir/supervisor" checkpoint "$attempt" 2> /dev/null)'
 _ALONE = "no supervisor/ beside this script: no fallbacks, no resuming, and only Ctrl-C stops it"
+_ALREADY = "launch.sh: a training runs in this folder already"
+_BESIDE = f'[ -n "${{TUI_TRAIN_RUN_ID-}}" ] || [ ! -e "$run_dir/.lock/owner" ] || echo "{_ALREADY}" >&2'
 _SETTINGS = 'env "${settings[@]}" '
 
 
@@ -117,7 +119,7 @@ def _plain(plan: Plan, settings: tuple[Line, ...]) -> list[str]:
             "[ -d \"$run_dir/supervisor\" ] || refuse 69 'supervisor/ is missing, which fills in the config files'",
             f'{_host(plan)} -I -S -X utf8 "$run_dir/supervisor" fill "$attempt" ${{checkpoint:+"$checkpoint"}} || exit',
         ]
-    lines.append("choose")
+    lines += [_BESIDE, "choose"]
     if plan.container:
         lines.append("mkdir -p -- \"${folders[@]}\" || refuse 73 'cannot create the folders that the container mounts'")
         lines += [f'export APPTAINERENV_{name}="${name}"' for name in plan.secrets if settings]

@@ -12,7 +12,7 @@ from typing import Annotated, Any
 import msgspec
 from msgspec import Meta, Struct
 
-from tui_train.base.errors import AlreadyExists, CannotWrite, NotFound
+from tui_train.base.errors import AlreadyExists, CannotWrite, NotFound, Unavailable
 from tui_train.base.files import folder_at, others, read_regular, reason, write_inside, writing
 from tui_train.base.parse import Unparsable, built, json_table
 from tui_train.base.places import expanded, runs_folder
@@ -21,7 +21,7 @@ from tui_train.plan.types import Log
 from tui_train.render import PLAN, PROFILE, SCRIPT, File
 from tui_train.runs import leftovers
 from tui_train.runs.order import NUMBER, next_number, number_of
-from tui_train.supervisor import events
+from tui_train.supervisor import events, state
 from tui_train.supervisor.events import Event
 from tui_train.supervisor.progress import Reading
 
@@ -167,7 +167,8 @@ def _exists(path: Path) -> AlreadyExists:
 def export(folder: Path, files: Sequence[File], *, overwrite: bool = False) -> tuple[Path, ...]:
     """Write the plan's files to a folder and return their paths; AlreadyExists when one of them is there.
 
-    CannotWrite where the folder is another user's, or a link in it leads elsewhere.
+    CannotWrite where the folder is another user's, or a link in it leads elsewhere; Unavailable where a training runs
+    in it.
     """
     targets = tuple(folder / file.path for file in files)
     with writing(folder):
@@ -179,6 +180,9 @@ def export(folder: Path, files: Sequence[File], *, overwrite: bool = False) -> t
             existing = next((target for target in targets if os.path.lexists(target)), None)
             if existing and not overwrite:
                 raise _exists(existing)
+            if existing and state.read(str(folder)).live:
+                remedy = "Stop it first (`tui-train stop` with this folder), or name another folder."
+                raise Unavailable(f"a training runs in {visible(str(folder))}: its files are not replaced", remedy)
             _write(opened, folder, files, replace=overwrite)
     return targets
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 import time
 import zlib
 from typing import Collection, NamedTuple, Sequence
@@ -205,11 +206,18 @@ def _supervised(start: Start, number: int) -> int:
         )
     except OSError as error:
         raise Refused(CANNOT_WRITE, f"cannot write events.jsonl: {error.strerror}: free some space") from None
+    say(_remote(start.run_dir))
     outcome = run(start, first, asked=bool(number))
     more = {"left": outcome.left} if outcome.left else {}
     tell(start, "run_ended", state=outcome.state, exit_code=outcome.code, **more)
     say(outcome.words)
     return outcome.code
+
+
+def _remote(run_dir: str) -> str:
+    """Return how the run is watched and ended from another terminal."""
+    control = f"python3 {visible(shlex.quote(os.path.join(run_dir, 'supervisor')))}"
+    return f"watch it: {control} follow; stop it: Ctrl-C here, or {control} stop"
 
 
 def _keep_reserve(start: Start) -> None:

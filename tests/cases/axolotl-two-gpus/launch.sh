@@ -102,6 +102,7 @@ fi
 # Fills the paths of this folder into copies of the config files.
 [ -d "$run_dir/supervisor" ] || refuse 69 'supervisor/ is missing, which fills in the config files'
 "$python" -I -S -X utf8 "$run_dir/supervisor" fill "$attempt" ${checkpoint:+"$checkpoint"} || exit
+[ -n "${TUI_TRAIN_RUN_ID-}" ] || [ ! -e "$run_dir/.lock/owner" ] || echo "launch.sh: a training runs in this folder already" >&2
 choose
 # env: bash reserves some names. nice: env would read a Python in a folder a=b as a variable.
 become "$folder" env "${settings[@]}" nice -n 0 "${command[@]}"

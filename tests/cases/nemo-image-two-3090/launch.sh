@@ -124,6 +124,7 @@ elif [ -z "$plain" ]; then
   echo 'launch.sh: no supervisor/ beside this script: no fallbacks, no resuming, and only Ctrl-C stops it' >&2
 fi
 
+[ -n "${TUI_TRAIN_RUN_ID-}" ] || [ ! -e "$run_dir/.lock/owner" ] || echo "launch.sh: a training runs in this folder already" >&2
 choose
 mkdir -p -- "${folders[@]}" || refuse 73 'cannot create the folders that the container mounts'
 become "$folder" "${command[@]}"

@@ -106,6 +106,7 @@ elif [ -z "$plain" ]; then
   echo 'launch.sh: no supervisor/ beside this script: no fallbacks, no resuming, and only Ctrl-C stops it' >&2
 fi
 
+[ -n "${TUI_TRAIN_RUN_ID-}" ] || [ ! -e "$run_dir/.lock/owner" ] || echo "launch.sh: a training runs in this folder already" >&2
 choose
 # env: bash reserves some names. nice: env would read a Python in a folder a=b as a variable.
 become "$folder" env "${settings[@]}" nice -n 0 "${command[@]}"

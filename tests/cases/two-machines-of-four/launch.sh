@@ -105,6 +105,7 @@ fi
 
 [ "$node_rank" -eq 0 ] || [ -n "$own_cards" ] ||
   refuse 64 'the GPUs in this script are those of the first machine: give --cards=UUID,… for this one'
+[ -n "${TUI_TRAIN_RUN_ID-}" ] || [ ! -e "$run_dir/.lock/owner" ] || echo "launch.sh: a training runs in this folder already" >&2
 choose
 # env: bash reserves some names. nice: env would read a Python in a folder a=b as a variable.
 become "$folder" env "${settings[@]}" nice -n 0 "${command[@]}"

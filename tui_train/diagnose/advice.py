@@ -1,0 +1,28 @@
+"""What to do about a failure, where the log or the settings say more than its signature can."""
+
+from tui_train.diagnose import packages
+from tui_train.diagnose.frames import own_frame
+from tui_train.diagnose.remedies import REMEDIES
+from tui_train.diagnose.types import Evidence, Line, Signature
+from tui_train.profile.types import Profile
+
+_SMALLEST = (
+    "The micro batch is 1 already: a shorter sequence length, activation checkpointing, sharding (fsdp2), offload, an "
+    "8-bit optimizer or LoRA need less."
+)
+
+
+def advice(
+    signature: Signature, groups: dict[str, str], line: Line, evidence: Evidence, profile: Profile | None
+) -> tuple[str, dict[str, str]]:
+    """Return the remedy for a failure that a line shows, and the values that its text names."""
+    if signature.failure == "missing_module":
+        return packages.remedy(groups.get("module", "")), groups
+    if signature.failure == "cuda_oom" and evidence.phase in REMEDIES:
+        return REMEDIES[evidence.phase], groups
+    if signature.change == "less_memory" and profile and profile.recipe.micro_batch == 1:
+        return _SMALLEST, groups
+    if signature.failure == "user_exception" and (frame := own_frame(evidence.lines, line)):
+        place = "Look at line {place} of {file}" + (", in {function}." if frame.function else ".")
+        return place, {**groups, "place": frame.line, "file": frame.file, "function": frame.function}
+    return signature.remedy, groups
