@@ -1,6 +1,7 @@
 """`tui-train` and `python -m tui_train`: each way in imports only what it needs, for start-up is import time."""
 
 import io
+import os
 import signal
 import sys
 from pathlib import Path
@@ -8,6 +9,9 @@ from typing import NoReturn
 
 from tui_train.base.errors import BadInput, LeftBySignal, TuiTrainError
 from tui_train.base.handlers import install
+
+# A shell sets it to ask how a word can end.
+_COMPLETES = "_TUI_TRAIN_COMPLETE"
 
 
 def main() -> None:
@@ -54,7 +58,7 @@ def _unforeseen(error: OSError | UnicodeError) -> TuiTrainError:
 
 
 def _start(arguments: list[str]) -> int:
-    if not arguments:
+    if not arguments and _COMPLETES not in os.environ:
         from tui_train.wizard import open_wizard
 
         return open_wizard()

@@ -5,7 +5,9 @@ from pathlib import Path
 
 from tui_train.supervisor.text import visible
 
-__all__ = ["counted", "duration", "home", "size", "table", "visible"]
+__all__ = ["counted", "duration", "home", "ranges", "size", "table", "visible"]
+
+_NARROWEST = 4  # of a column that is cut
 
 
 def home(path: str) -> str:
@@ -38,8 +40,37 @@ def duration(seconds: float) -> str:
     return f"{hours} h {minutes:02d} min"
 
 
-def table(rows: Sequence[tuple[str, ...]]) -> str:
-    """Return rows as left-aligned columns, the first row being the heads."""
+def table(rows: Sequence[tuple[str, ...]], room: int | None = None) -> str:
+    """Return rows as left-aligned columns, the first row being the heads; to fit into `room` the widest are cut."""
     widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
-    lines = ("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)) for row in rows)
+    if room:
+        widths = _narrowed(widths, room)
+    lines = ("  ".join(_cut(cell, width).ljust(width) for cell, width in zip(row, widths, strict=True)) for row in rows)
     return "\n".join(line.rstrip() for line in lines)
+
+
+def _narrowed(widths: Sequence[int], room: int) -> list[int]:
+    """Return widths of columns that fit, the widest made narrower; the first, by which a row is named, last."""
+    narrowed = list(widths)
+    for columns in (range(1, len(widths)), range(len(widths))):
+        while sum(narrowed) + 2 * (len(narrowed) - 1) > room and columns:
+            widest = max(columns, key=lambda column: narrowed[column])
+            if narrowed[widest] <= _NARROWEST:
+                break
+            narrowed[widest] -= 1
+    return narrowed
+
+
+def _cut(text: str, width: int) -> str:
+    return text if len(text) <= width else f"{text[: width - 1].rstrip()}…"
+
+
+def ranges(numbers: Sequence[int]) -> str:
+    """Return ascending numbers in short: `0-63`, `0 2-5`."""
+    parts: list[list[int]] = []
+    for number in numbers:
+        if parts and number == parts[-1][-1] + 1:
+            parts[-1].append(number)
+        else:
+            parts.append([number])
+    return " ".join(str(part[0]) if len(part) == 1 else f"{part[0]}-{part[-1]}" for part in parts)

@@ -1,14 +1,29 @@
-"""Two columns: names and their descriptions."""
+"""Columns for a terminal: names with their descriptions, and tables that are cut to its width."""
 
 import shutil
+import sys
 from collections.abc import Sequence
 
 import click
 
+from tui_train.base.text import table as whole
+
+_WIDEST = 120
+
+
+def width() -> int | None:
+    """Return how wide standard output is; None where it is no terminal, and nothing is cut."""
+    return shutil.get_terminal_size().columns if sys.stdout.isatty() else None
+
 
 def listed(rows: Sequence[tuple[str, str]]) -> str:
     """Return names with their descriptions, folded to the terminal's width."""
-    formatter = click.HelpFormatter(width=min(120, shutil.get_terminal_size().columns))
+    formatter = click.HelpFormatter(width=min(_WIDEST, shutil.get_terminal_size().columns))
     with formatter.indentation():
         formatter.write_dl(rows, col_max=32)
     return formatter.getvalue().rstrip("\n")
+
+
+def table(rows: Sequence[tuple[str, ...]]) -> str:
+    """Return rows as columns, the first row being the heads; at a terminal the widest are cut."""
+    return whole(rows, width())

@@ -102,3 +102,12 @@ def nemo_export(checkpoint: Path, out: Path, python: str) -> None:
     from tui_train.cli import nemo
 
     nemo.convert("export", nemo.absolute(checkpoint), nemo.absolute(out), python)
+
+
+@cli.command()
+@click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
+def completion(shell: str) -> None:
+    """Print what a shell needs to complete words: `eval "$(tui-train completion bash)"` in its startup file."""
+    from tui_train.cli.completion import script
+
+    click.echo(script(shell))

@@ -10,7 +10,8 @@ import click
 from tui_train import environments
 from tui_train.base.errors import Unavailable
 from tui_train.base.places import environments_folder, expanded
-from tui_train.base.text import counted, home, table, visible
+from tui_train.base.text import counted, home, visible
+from tui_train.cli.columns import table
 from tui_train.environments import create as making
 from tui_train.facts import probe
 from tui_train.facts.gpus import judge

@@ -5,8 +5,9 @@ from typing import Any
 import click
 
 from tui_train.base.errors import Unavailable
-from tui_train.base.text import size, table, visible
+from tui_train.base.text import size, visible
 from tui_train.checks import check
+from tui_train.cli.columns import table
 from tui_train.cli.plans import edited, load, print_json
 from tui_train.memory import trace as traces
 from tui_train.memory.predict import Effect, Prediction, effects, predict

@@ -39,7 +39,28 @@ _EPILOG = (
     + (". run, quickstart, resume, logs --follow and, without a terminal, attach end with the training's own code.")
 )
 
-SET = click.option("--set", "edits", multiple=True, metavar="KEY=VALUE", help="Change a value; see `tui-train keys`.")
+
+def completed_by(name: str) -> Callable[[click.Context, click.Parameter, str], Any]:
+    """Return what completes an argument in a shell: a function of `completion`, which is imported only then."""
+
+    def complete(context: click.Context, parameter: click.Parameter, text: str) -> Any:
+        from tui_train.cli import completion
+
+        return getattr(completion, name)(context, parameter, text)
+
+    return complete
+
+
+SET = click.option(
+    "--set",
+    "edits",
+    multiple=True,
+    metavar="KEY=VALUE",
+    shell_complete=completed_by("edits"),
+    help="Change a value; see `tui-train keys`.",
+)
+PROFILE = click.argument("profile", shell_complete=completed_by("profiles"))
+RUN = click.argument("run", shell_complete=completed_by("runs"))
 FILE = click.Path(path_type=Path)
 YES = click.option("--yes", "-y", is_flag=True, help="Remove without asking.")
 JSON = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
@@ -121,7 +142,7 @@ def cli(context: click.Context, source: "Source") -> None:
 def run_command_line(arguments: list[str]) -> int:
     """Run a command to its end and return the exit code."""
     try:
-        return int(cli.main(arguments, standalone_mode=False) or 0)
+        return int(cli.main(arguments, prog_name="tui-train", standalone_mode=False) or 0)
     except click.ClickException as error:
         error.show()
         return _WRONG_USAGE if isinstance(error, click.UsageError) else error.exit_code

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from tui_train.cli.group import FILE, JSON, SET, YES, cli, elsewhere, source_of
+from tui_train.cli.group import FILE, JSON, PROFILE, SET, YES, cli, completed_by, elsewhere, source_of
 
 if TYPE_CHECKING:
     from tui_train.workflow.machines import Source
@@ -30,13 +30,14 @@ def facts(*, as_json: bool, save: Path | None, machine: Path | None, host: str |
 
 
 @cli.command()
-@click.argument("profile")
+@PROFILE
 @click.option(
     "--diff",
     "against",
     metavar="[RUN]",
     is_flag=False,
     flag_value="previous",
+    shell_complete=completed_by("runs"),
     help="Show what has changed since RUN; without RUN, since the newest run of this profile.",
 )
 @JSON
@@ -50,7 +51,7 @@ def plan(profile: str, edits: tuple[str, ...], source: "Source", *, against: str
 
 
 @cli.command()
-@click.argument("profile")
+@PROFILE
 @click.option("--trace", is_flag=True, help="Trace the model's own code with fake tensors: some seconds, no GPU.")
 @click.option("--measure", is_flag=True, help="Take two real steps with random weights.")
 @JSON
@@ -71,7 +72,7 @@ def estimate(  # noqa: PLR0913 - one for each option
 
 
 @cli.command()
-@click.argument("profile")
+@PROFILE
 @click.option(
     "--precision",
     "precisions",
@@ -108,7 +109,7 @@ def tune(  # noqa: PLR0913 - one for each option
 
 
 @cli.command()
-@click.argument("profile")
+@PROFILE
 @click.argument("folder", type=click.Path(file_okay=False, path_type=Path))
 @click.option("--force", is_flag=True, help="Overwrite existing files.")
 @SET
@@ -175,7 +176,13 @@ def profiles_cp(name: str, new: str) -> None:
 
 @cli.command()
 @click.argument("name")
-@click.option("--like", metavar="PROFILE", default="quickstart", help="Start from the values of this profile.")
+@click.option(
+    "--like",
+    metavar="PROFILE",
+    default="quickstart",
+    shell_complete=completed_by("profiles"),
+    help="Start from the values of this profile.",
+)
 @click.option("--force", is_flag=True, help="Replace a saved profile of that name.")
 @SET
 def new(name: str, like: str, edits: tuple[str, ...], *, force: bool) -> None:
@@ -186,11 +193,13 @@ def new(name: str, like: str, edits: tuple[str, ...], *, force: bool) -> None:
 
 
 @cli.command()
-def keys() -> None:
-    """List the keys of a profile, with their defaults and meaning."""
-    from tui_train.cli import plans
+@click.argument("word", required=False, default="")
+@JSON
+def keys(word: str, *, as_json: bool) -> None:
+    """List the keys of a profile, or those with WORD in them: meaning, allowed values, default."""
+    from tui_train.cli import keys as listing
 
-    plans.keys()
+    listing.keys(word, as_json=as_json)
 
 
 @cli.command()

@@ -19,7 +19,6 @@ from tui_train.facts import images, probe, saved
 from tui_train.facts.gpus import judge, recommended
 from tui_train.facts.types import Facts
 from tui_train.plan.types import Attempt, Plan
-from tui_train.presets import presets
 from tui_train.profile import fields, store
 from tui_train.profile.changes import Change, apply
 from tui_train.profile.types import Profile
@@ -29,7 +28,7 @@ from tui_train.resolve import container
 from tui_train.resolve.resolve import resolve
 from tui_train.runs import rundir
 from tui_train.trainers import takes_field
-from tui_train.workflow import machines, overview, previous, show
+from tui_train.workflow import choices, machines, overview, previous, show
 from tui_train.workflow.machines import Source
 from tui_train.workflow.previous import Previous
 from tui_train.workflow.validate import shown, validate
@@ -56,7 +55,9 @@ def facts(*, as_json: bool, source: Source, save: Path | None) -> None:
         print_json(machines.as_data(machine_facts, toolchain))
     else:
         verdicts = judge(machine_facts.machine.gpus, toolchain, machine_facts.machine.driver_cuda)
-        click.echo(show.facts(machine_facts, toolchain, recommended(machine_facts.machine.gpus, verdicts)))
+        click.echo(
+            show.facts(machine_facts, toolchain, recommended(machine_facts.machine.gpus, verdicts), columns.width())
+        )
     if save:
         saved.save(save, machine_facts)
         click.echo(f"saved {visible(str(save))}, without names of users, hosts and home folders", err=as_json)
@@ -166,18 +167,6 @@ def new(name: str, like: str, edits: tuple[str, ...], *, force: bool) -> None:
         click.echo(f"warning: trainer.script: there is no file {visible(script)} here", err=True)
 
 
-def keys() -> None:
-    """Print the keys of a profile with their meaning and default."""
-    default, ours = Profile(), presets()["builtin"].defaults
-    rows = []
-    for row in fields.FIELDS.values():
-        value = fields.show(fields.get(default, row.key)) or row.empty or "none"
-        if row.optional:
-            value = f"the trainer's default; built-in trainer: {ours[row.key.removeprefix('recipe.')]}"
-        rows.append((row.key, f"{row.help} [{value}]"))
-    click.echo("The keys of a profile, what they mean, and [their default]:\n\n" + columns.listed(rows))
-
-
 def load(reference: str) -> Profile:
     """Return a profile by name or path; `quickstart` needs no saved file."""
     if reference == "quickstart" and reference not in store.names():
@@ -192,7 +181,7 @@ def edited(profile: Profile, edits: tuple[str, ...]) -> Profile:
         if not equals:
             raise BadInput(f"--set {visible(edit)} is not KEY=VALUE", "Write it as --set recipe.steps=100.")
         row = fields.field(key)
-        value = fields.parse(row, text)
+        value = fields.parse(row, choices.value_of(key, text))
         before = fields.get(profile, key)
         if isinstance(value, dict) and isinstance(before, dict) and value:
             # NAME=VALUE adds to the others; an empty text removes all.

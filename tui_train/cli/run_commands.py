@@ -4,11 +4,11 @@ from pathlib import Path
 
 import click
 
-from tui_train.cli.group import FILE, JSON, SET, YES, cli
+from tui_train.cli.group import FILE, JSON, PROFILE, RUN, SET, YES, cli, completed_by
 
 
 @cli.command()
-@click.argument("profile")
+@PROFILE
 @click.option("--detach", is_flag=True, help="Start it and return at once.")
 @SET
 def run(profile: str, edits: tuple[str, ...], *, detach: bool) -> None:
@@ -69,7 +69,7 @@ def runs_note(run: str, text: str | None) -> None:
 
 
 @cli.command()
-@click.argument("run")
+@RUN
 @click.option("--follow", "-f", is_flag=True, help="Follow until the run ends.")
 @click.option("--attempt", type=click.IntRange(min=1), help="Only this attempt.")
 def logs(run: str, attempt: int | None, *, follow: bool) -> None:
@@ -82,7 +82,7 @@ def logs(run: str, attempt: int | None, *, follow: bool) -> None:
 
 
 @cli.command()
-@click.argument("log")
+@click.argument("log", shell_complete=completed_by("logs"))
 @click.option("--exit-code", type=int, metavar="N", help="Exit code of the training, if known.")
 @JSON
 def diagnose(log: str, exit_code: int | None, *, as_json: bool) -> None:
@@ -93,7 +93,7 @@ def diagnose(log: str, exit_code: int | None, *, as_json: bool) -> None:
 
 
 @cli.command()
-@click.argument("run")
+@RUN
 def attach(run: str) -> None:
     """Open RUN in the wizard; without a terminal, follow its log."""
     from tui_train.cli import watch
@@ -102,7 +102,7 @@ def attach(run: str) -> None:
 
 
 @cli.command()
-@click.argument("run")
+@RUN
 @click.option("--now", is_flag=True, help="At once, without time to save.")
 def stop(run: str, *, now: bool) -> None:
     """End RUN and every process of it; `last` is the newest run that is live."""
@@ -112,7 +112,7 @@ def stop(run: str, *, now: bool) -> None:
 
 
 @cli.command()
-@click.argument("run")
+@RUN
 @click.option("--detach", is_flag=True, help="Start it and return at once.")
 def resume(run: str, *, detach: bool) -> None:
     """Start RUN's script again: it resumes from the newest complete checkpoint."""
@@ -122,7 +122,7 @@ def resume(run: str, *, detach: bool) -> None:
 
 
 @cli.command()
-@click.argument("run")
+@RUN
 @click.argument("file", required=False, type=FILE)
 @click.option("--force", is_flag=True, help="Replace an existing file.")
 def report(run: str, file: Path | None, *, force: bool) -> None:

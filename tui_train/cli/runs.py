@@ -7,7 +7,8 @@ from typing import Any
 import click
 
 from tui_train.base.errors import TuiTrainError
-from tui_train.base.text import size, table, visible
+from tui_train.base.text import size, visible
+from tui_train.cli.columns import table
 from tui_train.cli.plans import print_json
 from tui_train.facts import saved
 from tui_train.profile import store

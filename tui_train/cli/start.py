@@ -9,6 +9,7 @@ import click
 
 from tui_train.base.errors import LeftBySignal, Unavailable
 from tui_train.base.text import duration, visible
+from tui_train.cli import columns
 from tui_train.cli.plans import edited, fixed, load, require, show_machines
 from tui_train.cli.runs import next_commands
 from tui_train.cli.watch import exit_code, interrupted, stream
@@ -93,7 +94,7 @@ def _planned(edits: tuple[str, ...]) -> tuple[Prepared, Plan, str]:
         click.echo(on_cpu)
     for fix in fixes:
         click.echo(f"changed: {fix.change.title} ({fix.change.why})")
-    click.echo(show.facts(facts, pick_toolchain(profile, facts), ()).rstrip())
+    click.echo(show.facts(facts, pick_toolchain(profile, facts), (), columns.width()).rstrip())
     prepared = prepare(profile, facts)
     plan = require(prepared, starts=True)
     click.echo(f"\n2 The plan\n{show.plan(plan)}\n")

@@ -8,7 +8,8 @@ import click
 import msgspec
 
 from tui_train.base.errors import TuiTrainError
-from tui_train.base.text import table, visible
+from tui_train.base.text import visible
+from tui_train.cli.columns import table
 from tui_train.cli.plans import edited, load, print_json
 from tui_train.profile import fields
 from tui_train.targets.here import look

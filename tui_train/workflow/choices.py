@@ -10,6 +10,7 @@ from tui_train.facts import recipes
 from tui_train.facts.gpus import supports_bf16
 from tui_train.facts.images import ENGINES
 from tui_train.facts.types import Facts
+from tui_train.ladder.rungs import RUNGS
 from tui_train.launchers import LAUNCHERS
 from tui_train.presets import presets
 from tui_train.profile import fields
@@ -21,6 +22,7 @@ from tui_train.trainers import TRAINERS, nemo, takes_field
 
 # The label of leaving a field to the trainer; the note beside it is what the trainer takes then.
 UNSET = "not set"
+_BEST_PYTHON = "the best one"
 
 
 class Option(Struct, frozen=True):
@@ -45,6 +47,37 @@ def _unset(key: str, resolved: Resolved) -> Option:
     """Return the option to leave a field unset, with the value that then applies."""
     held = resolved.values.get(key.removeprefix("recipe."))
     return Option("", UNSET, (held.words or fields.show(held.value)) if held and held.source else "")
+
+
+def words(key: str) -> tuple[str, ...]:
+    """Return all values that a field can have, where these are few."""
+    row = fields.field(key)
+    if key == "trainer.preset":
+        return tuple(name for name in presets() if name != "builtin")
+    if key == "ladder.rungs":
+        return tuple(RUNGS)
+    return ("yes", "no") if row.kind == "switch" else row.options
+
+
+def value_of(key: str, text: str) -> str:
+    """Return the value that a text names by itself, in any case, or by its label on the screen; else the text."""
+    folded = text.strip().casefold()
+    labels = {label.casefold(): value for value, label in _labels(key)}
+    return labels.get(folded, text)
+
+
+def _labels(key: str) -> tuple[tuple[str, str], ...]:
+    """Return values with what the screen calls them, and with themselves."""
+    shown = {
+        "hardware.device": (("cuda", "GPU"), ("cuda", "GPUs")),
+        "trainer.kind": tuple((name, trainer.name) for name, trainer in TRAINERS.items()),
+        "trainer.launcher": tuple((name, launcher.LABEL) for name, launcher in LAUNCHERS.items()),
+        "trainer.preset": tuple((name, preset.label) for name, preset in presets().items() if name != "builtin"),
+        "trainer.python": (("", _BEST_PYTHON),),
+    }
+    row = fields.field(key)
+    unset = (("", UNSET),) if row.optional else ()
+    return (*unset, *shown.get(key, ()), *((value, value) for value in row.options))
 
 
 def applies(key: str, profile: Profile, resolved: Resolved | None = None) -> bool:
@@ -123,7 +156,7 @@ def _strategy(profile: Profile, facts: Facts, resolved: Resolved) -> tuple[Optio
 
 def _python(profile: Profile, facts: Facts, resolved: Resolved) -> tuple[Option, ...]:
     best = f"now {home(resolved.toolchain.python)}" if resolved.toolchain and not profile.trainer.python else ""
-    options = [Option("", "the best one", best)]
+    options = [Option("", _BEST_PYTHON, best)]
     for tool in facts.toolchains:
         versions = (f"torch {tool.torch}" if tool.torch else "", f"Python {tool.version}" if tool.version else "")
         note = "  ".join(visible(part) for part in (*versions, home(tool.python)) if part)

@@ -10,7 +10,7 @@ from tui_train.memory.predict import predict
 from tui_train.memory.settings import model_of, settings
 from tui_train.profile import batch
 from tui_train.resolve.in_force import InForce
-from tui_train.resolve.own_words import arguments
+from tui_train.resolve.options import arguments
 from tui_train.resolve.resolve import Resolved
 from tui_train.resolve.values import accumulation
 from tui_train.trainers import takes_field, trainer_of

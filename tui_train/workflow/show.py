@@ -1,8 +1,10 @@
 """Facts, plans, findings and runs as plain text for a terminal; untrusted text made visible."""
 
+import textwrap
 import time
+from collections.abc import Sequence
 
-from tui_train.base.text import counted, duration, size, table, visible
+from tui_train.base.text import counted, duration, ranges, size, table, visible
 from tui_train.checks import Finding
 from tui_train.facts.gpus import all_blocked, judge, sets
 from tui_train.facts.samples import Sample
@@ -12,9 +14,13 @@ from tui_train.runs.listing import Listed
 from tui_train.supervisor.memory_words import WHERE
 from tui_train.supervisor.state import Status
 
+_HEAD = ("GPU", "name", "memory free", "cc", "bus", "display", "UUID", "verdict", "why")
+_SHORT = (1, 2, 3, 7)  # the columns that equal cards share
+_SHORTEST = 80
 
-def facts(machine_facts: Facts, judged_for: Toolchain | None, chosen: tuple[str, ...]) -> str:
-    """Return the machine, its cards with their verdicts, and its Pythons."""
+
+def facts(machine_facts: Facts, judged_for: Toolchain | None, chosen: tuple[str, ...], room: int | None = None) -> str:
+    """Return the machine, its cards with their verdicts, and its Pythons, in so many columns; None for all of it."""
     machine = machine_facts.machine
     lines = [visible(machine.hostname)]
     # For another host nvidia-smi reports only the cards.
@@ -28,7 +34,7 @@ def facts(machine_facts: Facts, judged_for: Toolchain | None, chosen: tuple[str,
         cuda = f", CUDA {visible(machine.driver_cuda)}" if machine.driver_cuda else ""
         lines.append(f"NVIDIA driver {visible(machine.driver_version)}{cuda}")
     if machine.gpus:
-        lines += ["", *_cards(machine, judged_for, chosen)]
+        lines += ["", *_cards(machine, judged_for, chosen, room)]
     else:
         hidden = any(gap.hides for gap in machine.gaps)
         lines += ["", "No GPU can be used as it is:" if hidden else "No GPU: training runs on the CPU."]
@@ -39,13 +45,13 @@ def facts(machine_facts: Facts, judged_for: Toolchain | None, chosen: tuple[str,
     for tool in machine_facts.toolchains:
         versions = (tool.version or "?", tool.torch or "-", tool.accelerate or "-", tool.transformers or "-")
         pythons.append((visible(tool.python), *map(visible, versions), visible(tool.problem or tool.label)))
-    return "\n".join([*lines, "", table(pythons)])
+    return "\n".join([*lines, "", table(pythons, room)])
 
 
-def _cards(machine: Machine, judged_for: Toolchain | None, chosen: tuple[str, ...]) -> list[str]:
+def _cards(machine: Machine, judged_for: Toolchain | None, chosen: tuple[str, ...], room: int | None) -> list[str]:
     """Return the table of the cards, their sets where there is more than one, and what blocks all cards."""
     verdicts = judge(machine.gpus, judged_for, machine.driver_cuda)
-    rows: list[tuple[str, ...]] = [("GPU", "name", "memory free", "cc", "bus", "display", "UUID", "verdict", "why")]
+    rows: list[tuple[str, ...]] = [_HEAD]
     for gpu, verdict in zip(machine.gpus, verdicts, strict=True):
         mark = "*" if gpu.uuid and gpu.uuid in chosen else " "
         display = {True: "yes", False: "no", None: "?"}[gpu.display_active]
@@ -56,17 +62,36 @@ def _cards(machine: Machine, judged_for: Toolchain | None, chosen: tuple[str, ..
             f"{mark}{gpu.index}", visible(gpu.name)[:40], memory, visible(gpu.compute_capability or "?"),
             visible(gpu.pci_bus or "?"), display, visible(gpu.uuid or "?"), kind, visible(why),
         ))  # fmt: skip
-    lines = [table(rows), *(["* = chosen for training"] if chosen else [])]
+    whole = table(rows)
+    fits = room is None or max(map(len, whole.split("\n"))) <= room
+    lines = [whole] if fits else _short(rows, machine, room)
+    lines += ["* = chosen for training"] if chosen else []
     offered = sets(machine.gpus, verdicts)
     if len(offered) > 1:
-        indices = {gpu.uuid: str(gpu.index) for gpu in machine.gpus}
+        indices = {gpu.uuid: gpu.index for gpu in machine.gpus}
         rows = [("set", "GPUs", "gain")]
         rows += [
-            (gpu_set.title, " ".join(indices[uuid] for uuid in gpu_set.uuids), gpu_set.gain) for gpu_set in offered
+            (gpu_set.title, ranges(sorted(indices[uuid] for uuid in gpu_set.uuids)), gpu_set.gain)
+            for gpu_set in offered
         ]
-        lines += ["", table(rows)]
+        lines += ["", table(rows, room)]
     sentence = all_blocked(machine.gpus, verdicts, judged_for)
     return [*lines, f"! {visible(sentence)}"] if sentence else lines
+
+
+def _short(rows: Sequence[tuple[str, ...]], machine: Machine, room: int | None) -> list[str]:
+    """Return the cards' table without what names each one: equal cards are one row, reasons are below."""
+    same: dict[tuple[str, ...], list[int]] = {}
+    for gpu, row in zip(machine.gpus, rows[1:], strict=True):
+        same.setdefault((row[0][0], *(row[column] for column in _SHORT), row[-1]), []).append(gpu.index)
+    kept = [("GPU", *(_HEAD[column] for column in _SHORT))]
+    kept += [(f"{mark}{ranges(numbers)}", *cells) for (mark, *cells, _), numbers in same.items()]
+    reasons: dict[str, list[int]] = {}
+    for (*_, why), numbers in same.items():
+        reasons.setdefault(why, []).extend(numbers)
+    words = [f"GPU {ranges(sorted(numbers))}: {why}" for why, numbers in reasons.items() if why]
+    folded = [textwrap.fill(line, room or _SHORTEST, subsequent_indent="  ") for line in words]
+    return [table(kept, room), *folded, "--json has the bus and the UUID of each card."]
 
 
 def bus(gpu: Gpu) -> str:

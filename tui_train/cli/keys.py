@@ -1,0 +1,53 @@
+"""What `tui-train keys` prints: what can be set, by which words, and what holds where it is not."""
+
+import click
+
+from tui_train.base.errors import BadInput
+from tui_train.base.text import visible
+from tui_train.cli import columns
+from tui_train.cli.plans import print_json
+from tui_train.presets import presets
+from tui_train.profile import fields
+from tui_train.profile.rows import Field
+from tui_train.profile.types import Profile
+from tui_train.workflow import choices
+
+_KINDS = {
+    "text": "text",
+    "path": "a path",
+    "paths": "paths",
+    "words": "words, quoted as in a shell",
+    "names": "names with commas between",
+    "table": "NAME=VALUE",
+    "dotted": "NAME.NAME=VALUE",
+}
+
+
+def keys(word: str, *, as_json: bool) -> None:
+    """Print the keys of a profile that hold a word, with their meaning, values and default."""
+    found = [row for row in fields.FIELDS.values() if word.lower() in f"{row.key} {row.label}".lower()]
+    if not found:
+        raise BadInput(f"no key holds {visible(word)}", fields.nearest_key(word))
+    if as_json:
+        print_json(
+            [{"key": row.key, "help": row.help, "values": _values(row), "default": _default(row)} for row in found]
+        )
+        return
+    rows = [(row.key, f"{row.help} [{_values(row)}; default: {_default(row)}]") for row in found]
+    click.echo("The keys of a profile, what they mean, and [their values; default]:\n\n" + columns.listed(rows))
+
+
+def _values(row: Field) -> str:
+    """Return what may be written for a key."""
+    if row.kind in {"integer", "number"} and row.minimum is not None:
+        words = "a whole number" if row.kind == "integer" else "a number"
+        return f"{words} from {row.minimum:.12g}" + (f" to {row.maximum:.12g}" if row.maximum is not None else "")
+    values = choices.words(row.key)
+    return ", ".join(values) if values else _KINDS[row.kind]
+
+
+def _default(row: Field) -> str:
+    if row.optional:
+        ours = presets()["builtin"].defaults[row.key.removeprefix("recipe.")]
+        return f"the trainer's default; built-in trainer: {ours}"
+    return fields.show(fields.get(Profile(), row.key)) or row.empty or "none"
