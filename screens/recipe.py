@@ -139,9 +139,9 @@ Those that change the training ask for your consent; the others keep it the same
         if self.facts is None:
             return
         self._prediction = found = predict(self.facts, resolved)
-        changes = effects(self.facts, resolved)
         counted = self._counted.get(found.asked)
         busy = self._tracing is not None and self._tracing == found.asked
+        changes = () if busy else effects(self.facts, resolved)
         note = "tracing …; F3 ends it" if busy else "estimated; F3 traces it"
         self.query_one("#memory", Lines).show(
             lambda width: memory_lines(found, changes, counted, note=note, width=width)

@@ -357,14 +357,21 @@ FAULTS = {
         False,
     ),
     "batch that does not divide": (
-        {"recipe.global_batch": 20},
+        {"recipe.micro_batch": 8, "recipe.global_batch": 20},
         facts(),
         "error",
         "recipe.global_batch",
         "20 is not a multiple of micro batch 8 x 1",
         False,
     ),
-    "batch that is too small": ({"recipe.global_batch": 4}, facts(), "error", "recipe.global_batch", "4 is not", False),
+    "batch that is too small": (
+        {"recipe.micro_batch": 8, "recipe.global_batch": 4},
+        facts(),
+        "error",
+        "recipe.global_batch",
+        "4 is not",
+        False,
+    ),
     "heads that do not divide": (
         {"recipe.hidden_size": 100},
         facts(),
@@ -1169,6 +1176,7 @@ def test_an_argument_that_depends_on_the_batch_does_not_say_it():
 
 def test_errors_come_first_and_all_are_told():
     values = {
+        "recipe.micro_batch": 8,
         "recipe.global_batch": 20,
         "recipe.checkpoint_every": 61,
         "ladder.rungs": ("layers",),

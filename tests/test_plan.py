@@ -293,7 +293,7 @@ def test_the_learning_rate_follows_the_global_batch(scaling, base, rate):
 
 def test_an_error_is_raised_with_its_kind():
     with pytest.raises(BadInput, match="not a multiple"):
-        plan(profile({"recipe.global_batch": 15}), facts())
+        plan(profile({"recipe.micro_batch": 8, "recipe.global_batch": 15}), facts())
     with pytest.raises(Unavailable, match="no Python here"):
         plan(Profile(), Facts(machine=facts().machine))
     with pytest.raises(BadInput, match="no preset"):

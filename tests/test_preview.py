@@ -218,6 +218,8 @@ async def test_findings_are_fixed_by_their_keys(machine):
     app = wizard()
     async with app.run_test(size=(80, 24)) as pilot:
         await keys(*TO_PREVIEW)(pilot)
+        app.screen.post_message(Chosen("recipe.micro_batch", 8))
+        await settle(pilot)
         app.screen.post_message(Chosen("recipe.global_batch", 15))
         await settle(pilot)
         assert "F2" in shows(pilot)

@@ -43,7 +43,7 @@ def memory_lines(
         return [title, ink((f"{size(peak.total)}", "b"), f" ±{error:.0%} in {peak.name}"), ink(*keys)]
     place, verdict = found.places[0]
     saving = [effect for effect in effects if effect.difference < 0][:_MOST_EFFECTS]
-    if verdict.band != "fits" and saving and not busy:
+    if verdict.band != "fits" and saving:
         note = _effects(saving)
     title = heading("Memory per GPU" if place.cuda else "Memory", note, width)
     amount = ink((size(peak.total), "b"), f" of {size(verdict.left)} ±{error:.0%}  ")

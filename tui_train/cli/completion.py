@@ -81,7 +81,8 @@ def edits(_context: click.Context, _parameter: click.Parameter, text: str) -> li
 
     key, equals, value = text.partition("=")
     if not equals:
-        return [CompletionItem(f"{name}=", help=row.label) for name, row in fields.FIELDS.items() if name.startswith(text)]
+        rows = (row for row in fields.FIELDS.values() if row.key.startswith(text))
+        return [CompletionItem(f"{row.key}=", help=row.label) for row in rows]
     with suppress(TuiTrainError):
         values = choices.words(key)
         if not values and fields.field(key).kind in {"path", "paths"}:

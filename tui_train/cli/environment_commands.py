@@ -107,7 +107,7 @@ def nemo_export(checkpoint: Path, out: Path, python: str) -> None:
 @cli.command()
 @click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
 def completion(shell: str) -> None:
-    """Print what a shell needs to complete words: `eval "$(tui-train completion bash)"` in its startup file."""
+    """Print what SHELL (bash, zsh or fish) needs to complete commands, profiles, runs and keys."""
     from tui_train.cli.completion import script
 
     click.echo(script(shell))

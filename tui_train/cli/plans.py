@@ -163,7 +163,7 @@ def new(name: str, like: str, edits: tuple[str, ...], *, force: bool) -> None:
     profile = edited(fields.put(load(like), "name", name), edits)
     click.echo(f"saved {visible(str(store.save(profile, overwrite=force)))}")
     script = profile.trainer.script
-    if script and takes_field(profile, "trainer.script") and probe.state(script) != "file":
+    if script and takes_field(profile, "trainer.script") and probe.paths([script])[script] != "file":
         click.echo(f"warning: trainer.script: there is no file {visible(script)} here", err=True)
 
 

@@ -31,6 +31,12 @@ def nearest_micro(global_batch: int, micro_batch: int, world_size: int) -> tuple
     return tuple(below[-1:] + above[:1])
 
 
+def largest_micro(global_batch: int, most: int, world_size: int) -> int | None:
+    """Return the largest micro batch of at most `most` that keeps the global batch exact, None where none does."""
+    share, rest = divmod(global_batch, world_size)
+    return None if rest else max((value for value in divisors(share) if value <= most), default=None)
+
+
 def smaller_micro(global_batch: int, micro_batch: int, world_size: int) -> int | None:
     """Return the largest micro batch of at most half the size that keeps the global batch exact, None at 1."""
     share = global_batch // world_size

@@ -11,7 +11,7 @@ from tui_train.base.errors import BadInput
 from tui_train.base.text import visible
 from tui_train.facts.types import Document
 from tui_train.presets import DEFAULT_NAMES, PLACEHOLDER, Preset, condition
-from tui_train.profile import fields
+from tui_train.profile import batch, fields
 from tui_train.profile.fields import Value
 from tui_train.profile.rows import Field
 from tui_train.profile.types import Profile
@@ -66,6 +66,7 @@ def in_force(profile: Profile, preset: Preset, document: Document | None, copies
             values[name] = InForce(own[name], default)
         else:
             values[name] = InForce(None, trainer_of(profile).default_source(profile, preset))
+    values["micro_batch"] = _micro_batch(profile, values, copies, default)
     steps = user_values.get("accumulation") or (
         InForce(own["accumulation"], default) if "accumulation" in own else None
     )
@@ -123,6 +124,16 @@ def _defaults(preset: Preset, document: Document | None) -> dict[str, Any]:
     values = document.values if document else {}
     decided = {condition(dropped.when) for dropped in without if at(values, dropped.key) is not None}
     return {name: value for name, value in preset.defaults.items() if name not in decided}
+
+
+def _micro_batch(profile: Profile, values: Mapping[str, InForce], copies: int, default: str) -> InForce:
+    """Return the micro batch: a default of a trainer of ours follows a global batch that it does not divide."""
+    micro, whole = values["micro_batch"], values["global_batch"].value
+    if not trainer_of(profile).shipped or micro.source != default or values["global_batch"].source:
+        return micro
+    if not (isinstance(micro.value, int) and isinstance(whole, int)):
+        return micro
+    return InForce(batch.largest_micro(whole, micro.value, copies) or micro.value, default)
 
 
 def _global_batch(whole: InForce, micro: InForce, steps: InForce | None, copies: int, default: str) -> InForce:
