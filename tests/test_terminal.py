@@ -79,14 +79,14 @@ def terminals() -> Iterator[list[Terminal]]:
 
 
 def to_launch(terminal: Terminal) -> None:
-    """Go from Home to the launch.sh of Preview by Enter alone, with the profile that was used last."""
+    """Go from Home to Preview by Enter alone, with the profile that was used last."""
     terminal.see("New training")
     terminal.press("\r", "● 1 Hardware")
     terminal.see("No GPU")
     terminal.press("\r", "● 2 Backend")
     terminal.press("\r", "● 3 Recipe")
     terminal.press("\r", "● 4 Preview")
-    terminal.see("launch.sh")
+    terminal.see("Command")
 
 
 def to_preview(terminal: Terminal) -> None:
@@ -117,7 +117,7 @@ def running(terminal: Terminal) -> RunDir:
         terminal.press("\x1b[B", f"▌{row}")
     terminal.press("600000", "600000")
     terminal.press("\r", "● 4 Preview")
-    terminal.see("launch.sh")
+    terminal.see("Command")
     terminal.press("\r", "● 5 Run")
     terminal.see("step ", 90)
     return all_runs()[0]
@@ -127,7 +127,8 @@ def test_from_home_to_a_finished_training_by_keys_alone(terminals: list[Terminal
     terminals.append(terminal := Terminal(NO_COLOR="1"))
     to_preview(terminal)
     preview = terminal.press("\r", "● 4 Preview")
-    assert "#!/usr/bin/env bash" in terminal.see("#!/usr/bin/env"), preview
+    assert "What will happen" in terminal.see("Command"), preview
+    terminal.press("f", "#!/usr/bin/env")
     terminal.press("\r", "● 5 Run")
     terminal.see("step ", 90)
     ui = psutil.Process(terminal.child.pid)

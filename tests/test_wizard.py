@@ -268,7 +268,9 @@ async def test_what_cannot_be_read_is_said_and_stops_next(profile_in: Any) -> No
 async def test_a_batch_that_does_not_divide_is_said_and_f2_mends_it(profile_in: Any) -> None:
     app = wizard()
     async with app.run_test(size=(80, 24)) as pilot:
-        await keys("enter", "enter", "enter", *["down"] * 5, "end", "backspace", "backspace", "2", "3")(pilot)
+        await keys("enter", "enter", "enter", *["down"] * 4, "8", "down", "end", "backspace", "backspace", "2", "3")(
+            pilot
+        )
         assert "is not a multiple" in shows(pilot)
         assert "16 or 24" in shows(pilot)
         await keys("enter")(pilot)
@@ -439,7 +441,7 @@ async def test_preview_is_what_is_exported(machine: Any, tmp_path: Path, monkeyp
         shown = {file.path: file.text for file in app.screen._prepared.files}
         copied: list[str] = []
         monkeypatch.setattr(app, "copy_to_clipboard", copied.append)
-        await keys("c", "e", "enter")(pilot)
+        await keys("f", "y", "e", "enter")(pilot)
         assert copied == [shown["launch.sh"]]
         for path, text in shown.items():
             assert (tmp_path / "quickstart" / path).read_bytes() == text.encode()
@@ -474,7 +476,18 @@ async def test_every_action_is_in_the_palette(machine: Any) -> None:
     async with app.run_test(size=(120, 40)) as pilot:
         await keys("enter", "enter", "enter", "enter")(pilot)
         offered = {command.title for command in app.get_system_commands(app.screen)}
-        assert {"Run", "Back", "Save", "Export", "Copy", "File", "Undo", "Help", "Quit", "Look again"} <= offered
+        assert {
+            "Run",
+            "Back",
+            "Save profile",
+            "Export",
+            "Copy",
+            "File",
+            "Undo",
+            "Help",
+            "Quit",
+            "Look again",
+        } <= offered
 
 
 async def test_hostile_text_reaches_the_screen_only_as_text(machine: Any, tmp_path: Path) -> None:
