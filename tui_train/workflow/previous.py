@@ -7,7 +7,7 @@ from tui_train.base.text import visible
 from tui_train.profile import fields, store
 from tui_train.profile.changes import Difference, diff
 from tui_train.profile.types import Profile
-from tui_train.runs.rundir import RunDir, all_runs, slug
+from tui_train.runs.rundir import RunDir, all_runs
 from tui_train.runs.status import status
 from tui_train.supervisor.state import Status
 from tui_train.workflow.overview import Pace
@@ -18,6 +18,7 @@ _FREE = (
     "trainer.output",
 )  # fmt: skip
 _NOTHING = "not set"
+_MOST_RUNS = 200  # of the newest, whose profiles are read
 
 
 class Previous(Struct, frozen=True):
@@ -30,12 +31,20 @@ class Previous(Struct, frozen=True):
 
 
 def previous(profile: Profile) -> Previous | None:
-    """Return the newest run of a profile's name that can be read; reads some files."""
-    names = slug(profile.name)
-    for run in all_runs():
-        if names in run.name and (found := read_previous(run)) and found.profile.name == profile.name:
+    """Return the newest run of a profile's name that can be read; of a profile without one of its own, of its model."""
+    for run in all_runs()[:_MOST_RUNS]:
+        found = read_previous(run)
+        if found and _trains(found.profile) == _trains(profile):
             return found
     return None
+
+
+def _trains(profile: Profile) -> tuple[str, ...]:
+    """Return what runs of one profile share."""
+    if profile.name != Profile().name:
+        return (profile.name,)
+    trainer = profile.trainer
+    return (profile.name, trainer.kind, trainer.script, trainer.model, profile.nemo.recipe)
 
 
 def read_previous(run: RunDir) -> Previous | None:
