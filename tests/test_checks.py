@@ -722,7 +722,7 @@ FAULTS = {
         beside(Taken(run="a", gpus=UUIDS[:1])),
         "error",
         "hardware.gpus",
-        "the run a trains on 1 card of these already",
+        "the run a is already training on 1 card of these",
         True,
     ),
     "all cards taken by a live run": (
@@ -746,7 +746,7 @@ FAULTS = {
         beside(Taken(port=29500)),
         "error",
         "nodes.port",
-        "another program has port 29500",
+        "another program uses port 29500",
         True,
     ),
     "processes that end at logout": (
@@ -767,10 +767,10 @@ FAULTS = {
     ),
     "logind that does not answer": (
         {},
-        at_logout(unknown="it did not answer in time"),
+        at_logout(unknown="no answer in time"),
         "note",
         "hardware.device",
-        "it did not answer in time",
+        "no answer in time",
         False,
     ),
     "token among the arguments": (

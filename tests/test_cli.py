@@ -354,7 +354,7 @@ def test_runs_cannot_be_kept(tmp_path, monkeypatch):
 def test_no_such_run(command):
     assert "there is no run nope" in refused(command, "nope", code=66)
     assert "there is no run last" in refused(command, "last", code=66)
-    assert "is no run folder" in refused(command, "./", code=66)
+    assert "is not a run folder" in refused(command, "./", code=66)
 
 
 # ---- saved profiles

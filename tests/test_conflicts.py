@@ -52,7 +52,7 @@ CARDS = facts(gpus=(gpu(0), gpu(1)))
 def test_a_card_is_had_by_one_run_at_a_time(begun):
     first = begun(CARDS, hardware__gpus=UUIDS[:1])
     assert [(one.run, one.gpus) for one in taken()] == [(first.name, UUIDS[:1])]
-    with pytest.raises(Unavailable, match=f"the run {first.name} trains on 1 card") as caught:
+    with pytest.raises(Unavailable, match=f"the run {first.name} is already training on 1 card") as caught:
         begun(CARDS, hardware__gpus=UUIDS[:1])
     assert f"tui-train stop {first.name}" in caught.value.remedy
     second = begun(CARDS, hardware__gpus=UUIDS[1:])
@@ -74,7 +74,7 @@ def test_a_trial_has_its_card_as_well(begun):
     moved.rename(trial)
     try:
         assert [(one.run, one.gpus) for one in taken()] == [(str(trial), UUIDS[:1])]
-        with pytest.raises(Unavailable, match="trains on 1 card"):
+        with pytest.raises(Unavailable, match="is already training on 1 card"):
             begun(CARDS, hardware__gpus=UUIDS[:1])
     finally:
         stop(RunDir(trial))
@@ -92,7 +92,7 @@ def test_an_output_folder_is_had_by_one_run_at_a_time_however_it_is_spelled(begu
     (tmp_path / "link").symlink_to("out")
     begun(facts(), trainer__output=str(tmp_path / "out"))
     for spelling in (tmp_path / "out", tmp_path / "link", f"{tmp_path}//out/", tmp_path / "link" / ".." / "out"):
-        with pytest.raises(Unavailable, match="writes to"):
+        with pytest.raises(Unavailable, match="is already writing to"):
             begun(facts(), trainer__output=str(spelling))
     begun(facts(), trainer__output=str(tmp_path / "out2"))
 
@@ -111,7 +111,7 @@ def test_of_two_that_start_at_once_one_is_refused(begun):
         one.start()
     for one in several:
         one.join()
-    assert sum(isinstance(one, str) and "trains on 1 card" in one for one in ended) == 3
+    assert sum(isinstance(one, str) and "already training on 1 card" in one for one in ended) == 3
 
 
 def test_what_is_left_of_a_lost_run_still_has_its_card(begun):
@@ -119,7 +119,7 @@ def test_what_is_left_of_a_lost_run_still_has_its_card(begun):
     until(lambda: b"tick" in first.attempt_log(1).read_bytes())
     os.kill(status(first).pid, signal.SIGKILL)
     until(lambda: status(first).state == "lost")
-    with pytest.raises(Unavailable, match="trains on 1 card"):
+    with pytest.raises(Unavailable, match="is already training on 1 card"):
         begun(CARDS, hardware__gpus=UUIDS[:1])
 
 
@@ -128,7 +128,7 @@ def test_a_port_is_tried(begun):
         port = server.getsockname()[1]
         assert busy(port)
         assert taken(port) == (Taken(port=port),)
-        with pytest.raises(Unavailable, match=f"another program has port {port}"):
+        with pytest.raises(Unavailable, match=f"another program uses port {port}"):
             begun(facts(), nodes__count=2, nodes__address="10.0.0.1", nodes__port=port, trainer__launcher="torchrun")
     assert not busy(port)
     assert taken(port) == ()
@@ -154,7 +154,7 @@ def test_the_command_line_tells_it_and_plans_all_the_same(begun, tmp_path):
         done = subprocess.run(words, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False)
         assert done.returncode == code, done.stderr
         assert "error: the run" in done.stderr
-        assert "writes to" in done.stderr
+        assert "is already writing to" in done.stderr
     assert len(all_runs()) == 1
 
 

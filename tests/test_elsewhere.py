@@ -111,7 +111,7 @@ def test_a_file_that_is_none_is_refused(tmp_path):
     (tmp_path / "bad.json").write_text("{}")
     for words in (("plan", "quickstart"), ("export", "quickstart", tmp_path / "out"), ("estimate", "quickstart")):
         assert "cannot be used" in tui(*words, "--machine", tmp_path / "bad.json", code=65).stderr
-        assert "not there" in tui(*words, "--machine", tmp_path / "none.json", code=66).stderr
+        assert "does not exist" in tui(*words, "--machine", tmp_path / "none.json", code=66).stderr
     assert not (tmp_path / "out").exists()
 
 

@@ -33,13 +33,13 @@ def cards(*capabilities):
     [
         ((), None, f"{PYTORCH}cpu", "no GPU"),
         (("8.6", "8.6"), "13.0", "", "all 2 cards"),
-        (("8.6",), None, "", "code for the card"),
-        (("8.6",), "12.8", f"{PYTORCH}cu129", "the driver cannot run CUDA 13"),
-        (("6.1",), "13.0", f"{PYTORCH}cu126", "CUDA 12.6 has code for the card"),
+        (("8.6",), None, "", "supports the card"),
+        (("8.6",), "12.8", f"{PYTORCH}cu129", "the driver does not support CUDA 13"),
+        (("6.1",), "13.0", f"{PYTORCH}cu126", "CUDA 12.6 supports the card"),
         (("7.0", "8.6"), "13.0", f"{PYTORCH}cu126", "all 2 cards"),
-        (("7.5",), "13.0", "", "code for the card"),
-        (("12.0",), "12.8", f"{PYTORCH}cu129", "code for the card"),
-        (("12.0",), "13.0", "", "code for the card"),
+        (("7.5",), "13.0", "", "supports the card"),
+        (("12.0",), "12.8", f"{PYTORCH}cu129", "supports the card"),
+        (("12.0",), "13.0", "", "supports the card"),
         (("6.1", "12.0", "12.0"), "13.0", "", "2 of 3 cards"),
     ],
 )
@@ -50,10 +50,10 @@ def test_torch_is_the_build_with_code_for_the_cards(capabilities, driver, index,
 
 
 def test_a_build_without_code_for_any_card_is_refused():
-    with pytest.raises(Unavailable, match=r"has code for compute capability 8\.7$") as raised:
+    with pytest.raises(Unavailable, match=r"supports compute capability 8\.7$") as raised:
         wheel(cards("8.7"), "13.0")
     assert "PyTorch for Jetson" in raised.value.remedy
-    with pytest.raises(Unavailable, match="the driver runs no build") as raised:
+    with pytest.raises(Unavailable, match="no build of torch for this driver") as raised:
         wheel(cards("12.0", "12.0"), "11.8")
     assert "Update NVIDIA's driver" in raised.value.remedy
 
@@ -177,13 +177,13 @@ def test_what_is_there_is_never_touched(tmp_path):
     (tmp_path / "mine" / "file").write_text("mine")
     (tmp_path / "link").symlink_to("nowhere")
     for name in ("mine", "link"):
-        with pytest.raises(CannotWrite, match="is there already"):
+        with pytest.raises(CannotWrite, match="already exists"):
             making.create(failing(tmp_path / name, ("false",)), machine(), print)
     assert (tmp_path / "mine" / "file").read_text() == "mine"
 
 
 def test_a_set_that_is_not_there_is_said():
-    with pytest.raises(BadInput, match="no set nemoo") as raised:
+    with pytest.raises(BadInput, match="no package set nemoo") as raised:
         environments.find("nemoo")
     assert raised.value.remedy == "Did you mean nemo?"
 

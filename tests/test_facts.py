@@ -88,7 +88,7 @@ def test_names_are_kept_as_read_and_nonsense_stays_in_its_field(on):
     assert (bytes_.sm_count, bytes_.compute_capability) == (None, "8.6")
     assert wide.name.startswith("\u202e0903 XTR")
     assert long == Gpu(index=3, uuid="GPU-00000000-0000-4000-8000-000000000004")
-    assert (nameless.uuid, nameless.problem) == ("", "the driver gives it no identity (UUID)")
+    assert (nameless.uuid, nameless.problem) == ("", "the driver reports no UUID for it")
 
 
 FIELDS = {
@@ -164,7 +164,7 @@ def test_clocks_and_links(on):
     ] * 8
     assert {card.throttled_by for card in cards} == {()}  # idle is no throttling
     slowed, idle = on("two-3090-display-and-busy").gpus
-    assert slowed.throttled_by == ("its power limit", "heat")
+    assert slowed.throttled_by == ("the power limit", "heat")
     assert (idle.throttled_by, idle.pcie, idle.peers) == ((), Pcie(1, 16, 4, 16), None)
     assert (slowed.ecc, slowed.nvlinks, slowed.numa_node) == (None, None, None)
 
@@ -182,7 +182,7 @@ def test_a_hanging_card_hides_and_delays_no_other(on):
     first, silent, last = on("one-card-hangs").gpus
     assert time.monotonic() - started < 4
     assert (silent.name, silent.uuid[-1], silent.memory_total) == ("NVIDIA GeForce RTX 3090", "2", None)
-    assert silent.problem.startswith("it does not answer")
+    assert silent.problem.startswith("it does not respond")
     assert (first.problem, last.problem, last.sm_clock_max) == ("", "", 2100)
 
 
@@ -268,9 +268,9 @@ def test_instances_of_a_divided_card(on):
         ("driver-not-loaded", "The NVIDIA driver is not loaded"),
         ("version-mismatch", "The NVIDIA driver was updated: reboot needed"),
         ("no-cards", "No NVIDIA GPU"),
-        ("init = !NO_PERMISSION", "The NVIDIA driver refuses this user"),
+        ("init = !NO_PERMISSION", "No permission for the NVIDIA driver"),
         ("init = !UNKNOWN", "The NVIDIA driver does not start"),
-        ("count = !UNKNOWN", "The NVIDIA driver does not list its cards"),
+        ("count = !UNKNOWN", "The NVIDIA driver cannot list its cards"),
         ("what = is this", "The NVIDIA cards cannot be read"),
     ],
 )
@@ -296,7 +296,7 @@ def test_a_driver_that_hangs_costs_the_cards_only(on, machine, deadline, told):
     assert found.gpus == ()
     assert found.hostname
     assert found.memory_total
-    assert [("not answer" in gap.what or "in time" in gap.what) for gap in found.gaps] == [True]
+    assert [("not respond" in gap.what or "in time" in gap.what) for gap in found.gaps] == [True]
     assert not [p for p in psutil.process_iter(["cmdline"]) if told in (p.info["cmdline"] or [])]
 
 
@@ -308,7 +308,7 @@ def test_the_child_itself_does_not_wait_for_the_driver():
     assert time.monotonic() - started < 3
     machine = msgspec.json.decode(answer.out, type=Machine)
     assert machine.memory_total
-    assert [gap.what for gap in machine.gaps] == ["The NVIDIA driver does not answer"]
+    assert [gap.what for gap in machine.gaps] == ["The NVIDIA driver does not respond"]
 
 
 def test_a_slow_driver_is_waited_for(on):
@@ -350,13 +350,13 @@ def test_cards_without_driver_are_named(tmp_path):
     assert pci.cards(tmp_path / "function") == ()
     cards = pci.cards(tmp_path)
     assert [card.address[5:7] for card in cards] == ["01", "04", "05", "06"]
-    undriven, passed_on, lost = pci.not_shown(cards, ["00000000:01:00.0", None])
+    undriven, passed_on, lost = pci.not_listed(cards, ["00000000:01:00.0", None])
     assert undriven.what == "1 NVIDIA card without driver: 0000:04:00.0 (10de:1d01)"
     assert "vfio-pci" in passed_on.why
     assert "0000:06:00.0" in lost.what
-    assert pci.not_shown(cards, ["00000000:01:00.0"], unopened=1) == (undriven, passed_on)
-    assert pci.not_shown(cards, ["00000000:41:00.0"]) == ()  # NVML speaks of another bus
-    assert len(pci.not_shown(cards, [])) == 4
+    assert pci.not_listed(cards, ["00000000:01:00.0"], unopened=1) == (undriven, passed_on)
+    assert pci.not_listed(cards, ["00000000:41:00.0"]) == ()  # NVML speaks of another bus
+    assert len(pci.not_listed(cards, [])) == 4
 
 
 @pytest.mark.parametrize(
@@ -480,16 +480,16 @@ def test_a_hostile_folder_is_not_imported(on, monkeypatch, tmp_path):
         ("#!/bin/sh\nexit 3\n", "it ended with exit code 3"),
         ("#!/bin/sh\necho oh no >&2; exit 3\n", "it ended with exit code 3: oh no"),
         ("#!/bin/sh\nkill -SEGV $$\n", "it was ended by signal 11"),
-        ("#!/bin/sh\necho hello; echo '[1, 2]'\n", "it gave no usable answer"),
+        ("#!/bin/sh\necho hello; echo '[1, 2]'\n", "no usable answer"),
         (
             '#!/bin/sh\necho \'{"prefix": 5, "executable": "", "toolchain": {"python": 7}}\'\n',
-            "it gave no usable answer",
+            "no usable answer",
         ),
-        ("#!/bin/sh\nprintf '\\377\\376\\0'\n", "it gave no usable answer"),
-        ("#!/bin/sh\nexec cat /dev/zero\n", "it does not stop writing"),
+        ("#!/bin/sh\nprintf '\\377\\376\\0'\n", "no usable answer"),
+        ("#!/bin/sh\nexec cat /dev/zero\n", "it writes without end"),
         ('#!/bin/sh\necho "SyntaxError: invalid syntax" >&2; exit 1\n', "it is older than Python 3.8"),
-        ("#!/no/such/interpreter\n", "it cannot be started: No such file or directory"),
-        ("\x00\x01\x02", "it cannot be started: Exec format error"),
+        ("#!/no/such/interpreter\n", "cannot be started: No such file or directory"),
+        ("\x00\x01\x02", "cannot be started: Exec format error"),
     ],
 )
 def test_a_broken_interpreter_is_a_problem(tmp_path, script, words):
@@ -500,7 +500,7 @@ def test_a_broken_interpreter_is_a_problem(tmp_path, script, words):
 
 
 def test_a_program_that_says_the_question_back_is_no_python():
-    assert probe.toolchain("/bin/ls").problem == "it is no Python"
+    assert probe.toolchain("/bin/ls").problem == "it is not a Python"
 
 
 def test_a_device_is_no_file_to_train_on():
@@ -509,7 +509,7 @@ def test_a_device_is_no_file_to_train_on():
 
 def test_an_interpreter_that_is_none(tmp_path):
     (tmp_path / "python").write_text("no program")
-    assert "lacks the x-bit" in probe.toolchain(str(tmp_path / "python")).problem
+    assert "not executable" in probe.toolchain(str(tmp_path / "python")).problem
     assert "No such file" in probe.toolchain(str(tmp_path / "missing")).problem
     assert "No such file" in probe.toolchain("no-such-python-anywhere").problem
 
@@ -519,7 +519,7 @@ def test_an_interpreter_that_hangs_is_killed_with_all_it_started(tmp_path):
         tmp_path / "python", f"#!/bin/sh\necho $$ > {tmp_path}/own\nsleep 100 &\necho $! > {tmp_path}/child\nwait\n"
     )
     started = time.monotonic()
-    assert probe.toolchain(python, deadline=0.7).problem == "it did not answer in time"
+    assert probe.toolchain(python, deadline=0.7).problem == "no answer in time"
     assert time.monotonic() - started < 2
     time.sleep(0.1)
     assert [gone(int((tmp_path / name).read_text())) for name in ("own", "child")] == [True, True]
@@ -645,10 +645,10 @@ def theirs(path):
         (lambda prefix: theirs(prefix / "bin"), "belongs to"),
         (lambda prefix: theirs(prefix / "bin" / "python"), "belongs to"),
         (lambda prefix: theirs(prefix / "pyvenv.cfg"), "belongs to"),
-        (lambda prefix: prefix.chmod(0o777), "others may write"),
-        (lambda prefix: (prefix / "bin").chmod(0o777), "others may write"),
-        (lambda prefix: (prefix / "bin" / "python").chmod(0o757), "others may write"),
-        (lambda prefix: site_of(prefix).chmod(0o777), "others may write"),
+        (lambda prefix: prefix.chmod(0o777), "other users may write"),
+        (lambda prefix: (prefix / "bin").chmod(0o777), "other users may write"),
+        (lambda prefix: (prefix / "bin" / "python").chmod(0o757), "other users may write"),
+        (lambda prefix: site_of(prefix).chmod(0o777), "other users may write"),
         (lambda prefix: theirs(Path(executable(site_of(prefix) / "x.pth", ""))), "belongs"),
     ],
 )
@@ -730,7 +730,7 @@ def test_many_slow_interpreters_share_one_deadline(bare, tmp_path):
     started = time.monotonic()
     found = probe.toolchains(slow, deadline=2)
     assert time.monotonic() - started < 3.5
-    assert [t.problem for t in found if t.label == "chosen"] == ["it did not answer in time"] * 12
+    assert [t.problem for t in found if t.label == "chosen"] == ["no answer in time"] * 12
 
 
 def test_paths(tmp_path, monkeypatch):

@@ -105,28 +105,26 @@ RTX5090 = card("5090", 32 * GIB, 170, "12.0")
 def test_reasons_say_what_to_do():
     assert reasons([GT1030], "cu130") == [
         (
-            "this PyTorch (2.13.0+cu130) has no code for compute capability 6.1: "
-            "a wheel for CUDA 12.6 (cu126) has it, up to torch 2.14"
+            "this PyTorch (2.13.0+cu130) does not support compute capability 6.1: "
+            "wheels for CUDA 12.6 (cu126) support it, up to torch 2.14"
         )
     ]
-    assert "cu128) or later has it" in reasons([RTX5090], "cu126")[0]
+    assert "cu128) or later" in reasons([RTX5090], "cu126")[0]
     assert "Jetson" in reasons([card(capability="8.7")], "cu130")[0]
     assert "no official wheel" in reasons([card(capability="3.5")])[0]
-    assert reasons([card()], "cpu") == [
-        "this PyTorch was built without CUDA: every official wheel for CUDA 12.6 or later has it"
-    ]
+    assert reasons([card()], "cpu") == ["this PyTorch was built without CUDA: install a wheel for CUDA 12.6 or later"]
     assert reasons([card()], "cu130", "12.4") == [
         (
             "this PyTorch (2.13.0+cu130) needs a driver for CUDA 13, this one is for CUDA 12: "
             "update the driver, or install a PyTorch for CUDA 12"
         )
     ]
-    assert reasons([card()], "none") == ["not checked against a PyTorch yet"]
+    assert reasons([card()], "none") == ["not yet checked with a PyTorch"]
     assert reasons([card(), GT1030]) == [
         "",
-        "display card: 3 multiprocessors beside 82, and the slowest card sets the pace",
+        "display card: much slower (3 SMs vs 82): would slow the others",
     ]
-    assert reasons([card(), card(memory=8 * GIB)])[1] == "8.0 GiB beside 24.0 GiB, and the smallest card sets the limit"
+    assert reasons([card(), card(memory=8 * GIB)])[1] == "less memory (8.0 GiB vs 24.0 GiB): would limit the others"
 
 
 @pytest.mark.parametrize(
@@ -284,7 +282,7 @@ def test_sets(cards, expected):
         for one in found
     ]
     assert shown == expected
-    assert [one.title for one in found] == ["fastest", "roomiest"][: len(found)]
+    assert [one.title for one in found] == ["fastest", "most memory"][: len(found)]
     assert gpus.recommended(cards, verdicts) == (found[0].uuids if found else ())
     # What is not in the set that is taken at first is spare, and the other way round.
     assert {card.uuid for card, verdict in zip(cards, verdicts, strict=True) if verdict.kind == "use"} == set(
@@ -298,19 +296,19 @@ def test_sets_say_what_they_gain():
     assert fastest.gain == "3 cards with 10.0 GiB each, 2.5 times as fast"
     assert roomiest.gain == "24.0 GiB each instead of 10.0 GiB, at 40% of the speed"
     verdicts = gpus.judge(cards, TOOLCHAINS["cu126"])
-    assert verdicts[0] == Verdict("use", ("10.0 GiB beside 24.0 GiB, and the smallest card sets the limit",))
+    assert verdicts[0] == Verdict("use", ("less memory (10.0 GiB vs 24.0 GiB): would limit the others",))
     cards = machine_of("3090 t4")
-    assert gpus.sets(cards, gpus.judge(cards))[0].gain.endswith("; without bfloat16, which not all of them have")
+    assert gpus.sets(cards, gpus.judge(cards))[0].gain.endswith("; no bf16, which some of them do not support")
 
 
 def test_a_slower_card_is_spare_with_numbers():
     cards = machine_of("3090 p40 3090")
     assert gpus.judge(cards, TOOLCHAINS["cu126"])[1] == Verdict(
-        "spare", ("2 without it do about 142 TFLOPS, 3 with it 35: the slowest card sets the pace",)
+        "spare", ("slower: the other 2 alone about 142 TFLOPS, with it 35",)
     )
     cards = machine_of("4090 p40")
     assert gpus.judge(cards, TOOLCHAINS["cu126"])[1].reasons == (
-        "the other alone does about 165 TFLOPS, 2 with it 24: the slowest card sets the pace",
+        "slower: the other card alone about 165 TFLOPS, with it 24",
     )
 
 
@@ -329,7 +327,7 @@ def test_a_set_with_the_busy_cards_is_one_of_the_others():
         ("fastest", (free.uuid,)),
         ("with busy cards", (free.uuid, taken.uuid)),
     ]
-    assert found[1].gain == "2 cards with 24.0 GiB each, as soon as the busy cards are free"
+    assert found[1].gain == "2 cards with 24.0 GiB each, once the busy cards are free"
 
 
 def test_who_keeps_a_card_busy():
@@ -342,17 +340,17 @@ def test_who_keeps_a_card_busy():
         "ann: python (pid 4), 4096 MiB; ann: python (pid 3), 3072 MiB; ann: python (pid 2), 2048 MiB; 1 more"
     )
     nameless = (GpuProcess(9, "", "", None), GpuProcess(8, "Xorg", "root", GIB, graphics=True))
-    assert verdict(processes=nameless).busy == "somebody: ? (pid 9), an unknown amount"
-    assert verdict(memory_free=4 * GIB).busy == "a program that is not shown here: 20480 MiB"
+    assert verdict(processes=nameless).busy == "unknown user: ? (pid 9), unknown memory"
+    assert verdict(memory_free=4 * GIB).busy == "a hidden process: 20480 MiB"
     assert verdict(processes=nameless[1:]).busy == ""
 
 
 @pytest.mark.parametrize(
     ("cards", "wheel", "words"),
     [
-        ("p40 v100", "cu130", "6.1 and 7.0 a wheel for CUDA 12.6 (cu126) has it, up to torch 2.14"),
-        ("5090", "cu126", "12.0 a wheel for CUDA 12.8 (cu128) or later has it, from torch 2.7 on"),
-        ("3090", "cpu", "This PyTorch (2.13.0+cpu) was built without CUDA: for compute capability 8.6 every official"),
+        ("p40 v100", "cu130", "6.1 and 7.0: wheels for CUDA 12.6 (cu126) support it, up to torch 2.14"),
+        ("5090", "cu126", "12.0: install torch 2.7 or later for CUDA 12.8 (cu128) or later"),
+        ("3090", "cpu", "This PyTorch (2.13.0+cpu) was built without CUDA: for compute capability 8.6: install"),
         ("p40 3090", "cu130", ""),
         ("3090", "none", ""),
         ("", "cu130", ""),

@@ -321,11 +321,11 @@ def test_what_makes_it_fit_keeps_the_global_batch():
 @pytest.mark.parametrize(
     ("values", "part"),
     [
-        (SCRIPT, "name a model"),
-        (SCRIPT | {"trainer.arguments": ("--model_name_or_path=nobody/knows-this",)}, "not known"),
+        (SCRIPT, "set the model"),
+        (SCRIPT | {"trainer.arguments": ("--model_name_or_path=nobody/knows-this",)}, "unknown model"),
         ({"trainer.kind": "nemo", "nemo.recipe": "llama3_8b", "nemo.tensor_parallel": 2}, "parallel"),
-        ({"trainer.kind": "nemo", "nemo.recipe": "chatglm3_6b"}, "not known"),
-        ({"trainer.kind": "nemo"}, "name a recipe"),
+        ({"trainer.kind": "nemo", "nemo.recipe": "chatglm3_6b"}, "is unknown"),
+        ({"trainer.kind": "nemo"}, "set a recipe"),
     ],
 )
 def test_what_cannot_be_known_is_not_made_up(values, part):
@@ -475,7 +475,7 @@ def test_the_command_prints_phases_and_json():
     assert data["peak"]["bytes"] == pytest.approx(max(data["measure"]["phases"].values()), rel=0.15)
     failed = command("quickstart", "--set", "trainer.kind=script", "--set", "trainer.script=/t.py")
     assert failed.returncode == 69
-    assert "name a model" in failed.stderr
+    assert "set the model" in failed.stderr
 
 
 def test_a_trace_that_fails_or_is_cancelled_says_so():

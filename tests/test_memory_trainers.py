@@ -26,7 +26,7 @@ def test_a_profile_tells_which_fsdp_shares_out_and_how_layers_are_recomputed():
     words = ("--fsdp=full_shard auto_wrap", "--use_peft", "--gradient_checkpointing", "--dtype=bfloat16")
     old = told(words, transformers="4.45.0")
     assert (old.sharding, old.holds_layers, old.weights) == ("fsdp", True, "bf16")
-    assert any("whole model" in caveat for caveat in old.caveats)
+    assert any("full model" in caveat for caveat in old.caveats)
     assert not told(words).holds_layers, "transformers 5 recomputes otherwise"
     other = (*words, "--gradient_checkpointing_kwargs={'use_reentrant': False}")
     assert not told(other, transformers="4.45.0").holds_layers
@@ -85,7 +85,7 @@ def test_each_trainer_loads_weights_and_computes_the_loss_in_its_own_way(values,
 
 def test_only_weights_that_nobody_knows_are_a_guess():
     unknown = {"trainer.model": "/unknown"}
-    guess = "what its files are kept in: fp32 is taken, --dtype says otherwise"
+    guess = "type of the weights: fp32 is assumed, set --dtype otherwise"
     assert guess in told((), unknown, transformers="5.0.0").caveats
     assert guess not in told((), unknown, transformers="4.57.0").caveats
     assert guess not in told((), TRL | unknown, transformers="5.0.0").caveats

@@ -616,7 +616,7 @@ def test_the_help_of_hf_argument_parser(monkeypatch):
         ("print('trained')", "it lists no arguments"),
         ("import sys; sys.exit(3)", "it ended with exit code 3"),
         ("print(input())", "EOF"),
-        ("while True: print('x' * 10000)", "it does not stop writing"),
+        ("while True: print('x' * 10000)", "it writes without end"),
         ("import os; os.abort()", "signal 6"),
     ],
 )
@@ -637,7 +637,7 @@ def test_a_script_that_hangs_is_ended_with_all_it_started(tmp_path, monkeypatch)
         child.wait()
     """,
     )
-    assert "did not answer in time" in found.problem
+    assert "no answer in time" in found.problem
     state = Path(f"/proc/{(tmp_path / 'pid').read_text()}/stat")
     until(lambda: not state.exists() or state.read_text().rpartition(")")[2].split()[0] in "ZX", what="it lives on")
 

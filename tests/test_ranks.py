@@ -122,7 +122,7 @@ def test_a_log_cannot_bring_control_characters_or_endless_ranks():
     assert "\x1b" not in found.host
     assert "\u202e" not in found.name
     many = [LINE.replace("0/2", f"{number}/2") for number in range(50)]
-    assert len(parse(many, most=4)) == 4
+    assert len(parse(many, limit=4)) == 4
     assert parse([LINE] * 3) == (rank(),)
 
 
@@ -172,7 +172,7 @@ def test_the_cpu_instead_of_cards_and_cards_instead_of_the_cpu():
 @pytest.mark.parametrize(
     ("seen", "wanted", "sentence"),
     [
-        (1, 2, "the training sees 1 process, 2 were planned: the processes do not know each other"),
+        (1, 2, "the training sees 1 process, 2 were planned: the processes are not connected"),
         (4, 2, "the training sees 4 processes, 2 were planned"),
         (2, 1, "the training sees 2 processes, 1 was planned"),
         (2, 2, None),
@@ -244,7 +244,7 @@ def test_processes_that_do_not_know_each_other_are_found(tmp_path, capsys):
     trained(run, code=70)
     assert status(run).state == "failed"
     told = [*watch(run, lambda: False)][-1]
-    sentence = "the training sees 1 process, 2 were planned: the processes do not know each other"
+    sentence = "the training sees 1 process, 2 were planned: the processes are not connected"
     assert told.mismatch == (sentence,)
     printed.logs(str(run.path), None, follow=False)
     assert capsys.readouterr().err == f"error: {sentence}\n"

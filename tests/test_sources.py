@@ -190,10 +190,10 @@ def test_where_wandb_has_its_key(tmp_path, monkeypatch):
 def test_a_folder_and_a_file_without_the_x_bit_are_named_as_that(tmp_path):
     plain = tmp_path / "python"
     plain.write_text("#!/bin/sh\n")
-    assert probe.toolchain(str(tmp_path)).problem == "is a folder: name the Python in it, such as bin/python"
+    assert probe.toolchain(str(tmp_path)).problem == "is a folder: give the Python in it, such as bin/python"
     chosen = profile({"trainer.python": str(plain)})
     (finding,) = [one for one in check(chosen, look(chosen)) if one.key == "trainer.python"]
-    assert finding.message == f"{plain} may not be run: it lacks the x-bit (chmod +x)"
+    assert finding.message == f"{plain} is not executable (chmod +x)"
 
 
 @pytest.mark.parametrize(

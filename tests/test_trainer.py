@@ -436,23 +436,23 @@ def refusal(script, output, *arguments, data=SAMPLE):
         (["--micro-bat=4"], "unrecognized arguments: --micro-bat=4", "--help"),
         (["--precision=int8"], "invalid choice: 'int8'", "--help"),
         (["--sequence-length=1"], "--sequence-length=1 is too small", "Give 2 or more."),
-        (["--learning-rate=nan"], "--learning-rate=nan is no step size", "above 0"),
-        (["--learning-rate=0"], "--learning-rate=0.0 is no step size", "above 0"),
+        (["--learning-rate=nan"], "--learning-rate=nan is not a valid learning rate", "above 0"),
+        (["--learning-rate=0"], "--learning-rate=0.0 is not a valid learning rate", "above 0"),
         (["--warmup-steps=9", "--steps=8"], "--warmup-steps=9 is too large", "Give 8 or less."),
         (["--seed=-1"], "--seed=-1 is too small", "Give 0 or more."),
         (["--seed=9223372036854775808"], "is too large", "or less."),
         (["--keep-checkpoints=0"], "--keep-checkpoints=0 is too small", "Give 1 or more."),
         (
             ["--hidden-size=100", "--heads=3"],
-            "--hidden-size=100 does not divide into --heads=3",
+            "--hidden-size=100 cannot be divided into --heads=3",
             "multiple of 6, as 102",
         ),
-        (["--hidden-size=12", "--heads=4"], "does not divide into --heads=4 of an even size", "multiple of 8, as 16"),
-        (["--data=/no/such.txt"], "--data=/no/such.txt is not there", "Check the path"),
-        (["--data=/tmp"], "--data=/tmp is a folder", "Name its files"),
+        (["--hidden-size=12", "--heads=4"], "cannot be divided into --heads=4 of an even size", "multiple of 8, as 16"),
+        (["--data=/no/such.txt"], "--data=/no/such.txt does not exist", "Check the path"),
+        (["--data=/tmp"], "--data=/tmp is a folder", "Give its files"),
         (["--output=/dev/null/x"], "--output=/dev/null/x cannot be used: Not a directory", "Choose a folder"),
-        (["--model=/tmp/none"], "--model=/tmp/none holds no config.json", "names of the hub are not fetched"),
-        (["--resume-from=/no/checkpoint-3"], "--resume-from=/no/checkpoint-3 is not there", "all of them share"),
+        (["--model=/tmp/none"], "--model=/tmp/none has no config.json", "models are not downloaded"),
+        (["--resume-from=/no/checkpoint-3"], "--resume-from=/no/checkpoint-3 does not exist", "all of them share"),
         (["--expect-device=cuda"], "--expect-device=cuda, but torch", "nvidia-smi"),
         (["--expect-world-size=2"], "one of 1 processes, but --expect-world-size=2", "torchrun --nproc-per-node"),
         (["--precision=fp16"], "--precision=fp16 needs a GPU", "bf16"),
@@ -467,7 +467,7 @@ def test_bad_arguments(script, tmp_path, arguments, message, remedy):
 
 def test_sizes_belong_to_a_model_folder(script, whole, tmp_path):
     found, _ = refusal(script, tmp_path, f"--model={whole[0] / 'model'}", "--layers=2", "--heads=2")
-    assert found == "--layers, --heads cannot be given with --model"
+    assert found == "--layers, --heads cannot be combined with --model"
 
 
 @pytest.mark.parametrize(
@@ -483,7 +483,7 @@ def test_sizes_belong_to_a_model_folder(script, whole, tmp_path):
         ),
         ("latin.txt", "Häuser".encode("latin1"), "is not UTF-8 text", "iconv"),
         ("torn.jsonl", b'{"text": "a"}\n{"text": \n', "torn.jsonl, line 2 is not JSON", "one JSON object a line"),
-        ("list.jsonl", b"[1]\n", "list.jsonl, line 1 is no JSON object", '{"text": "..."}'),
+        ("list.jsonl", b"[1]\n", "list.jsonl, line 1 is not a JSON object", '{"text": "..."}'),
         (
             "field.jsonl",
             b'{"body": "a", "n": 1}\n',

@@ -1,1 +1,1 @@
-"""What everything rests on: errors, text, files, places, secrets, versions."""
+"""Foundations: errors, text, files, places, secrets, versions."""

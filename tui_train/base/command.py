@@ -1,4 +1,4 @@
-"""Commands as words, variables with their reasons, files as data; nothing here is quoted."""
+"""Commands, environment variables and files as data; nothing here is quoted."""
 
 from collections.abc import Iterable, Mapping
 from typing import Any, Literal, get_args
@@ -14,19 +14,18 @@ _Name = Literal[
     "RUN_DIR", "CHECKPOINT", "PYTHONPATH", "NODE_RANK", "CARDS",
     "CONTAINER", "USER", "MEMLOCK", "RUN_MOUNT", "CACHE_MOUNT", "HUGGING_FACE_MOUNT", "CARD_DEVICES",
 ]  # fmt: skip
-# Without the checkpoint, for whose words there is a rule of their own.
+# Without the checkpoint, whose arguments are handled separately.
 VARIABLES: tuple[str, ...] = tuple(name for name in get_args(_Name) if name != "CHECKPOINT")
 
-# What a configuration file may hold.
+# Values in a config file.
 Plain = str | int | float | bool | None | list[Any] | dict[str, Any]
 
 
 class Variable(Struct, frozen=True):
-    """A value that only the running script knows; PYTHONPATH is one with a colon before it, or nothing.
+    """A value that only the running script knows; PYTHONPATH has a leading colon, or is empty.
 
-    Those of containers: its name; who it runs as, in the engine's own word; how much memory it may lock, in bytes; the
-    words that mount the run folder, the caches and Hugging Face's folder; podman's words for a machine's own cards, one
-    for each.
+    For containers: the name; the user option of the engine; the limit of locked memory in bytes; the options that mount
+    the run folder, the caches and Hugging Face's folder; podman's option for each GPU of the machine.
     """
 
     variable: _Name
@@ -43,21 +42,21 @@ Word = str | Joined
 RUN_DIR = Variable("RUN_DIR")
 CHECKPOINT = Variable("CHECKPOINT")
 PYTHONPATH = Variable("PYTHONPATH")
-# Which of several machines this is, 0 the first; and the UUIDs of its cards, which no other machine knows.
+# The rank of this machine (0: the first), and the UUIDs of its GPUs.
 NODE_RANK = Variable("NODE_RANK")
 CARDS = Variable("CARDS")
 
-# They stand in files for what only the running script knows.
+# Placeholders in files for values that only the running script knows.
 MARKS = {"RUN_DIR": fill.RUN_DIR, "CHECKPOINT": fill.CHECKPOINT}
 
 
 def in_run_dir(path: str, before: str = "") -> Joined:
-    """Return the word `before` + the run folder's path + / + `path`."""
+    """Return the word `before` + path of the run folder + / + `path`."""
     return joined((before, RUN_DIR, f"/{path}" if path else ""))
 
 
 def joined(pieces: Iterable[str | Variable]) -> Joined:
-    """Return pieces as one word, neighbouring text merged and empty text dropped."""
+    """Return pieces as one word, with adjacent texts merged and empty texts dropped."""
     merged: list[str | Variable] = []
     for piece in pieces:
         if isinstance(piece, str) and merged and isinstance(merged[-1], str):
@@ -68,7 +67,7 @@ def joined(pieces: Iterable[str | Variable]) -> Joined:
 
 
 class Setting(Struct, frozen=True):
-    """An environment variable, why it is set, and who asked for it."""
+    """An environment variable, why it is set, and its origin."""
 
     name: str
     value: Word
@@ -77,9 +76,9 @@ class Setting(Struct, frozen=True):
 
 
 class Part(Struct, frozen=True):
-    """Words of a command that belong together, with the reason that the script prints beside them.
+    """Words of a command that belong together, with the reason shown beside them in the script.
 
-    `resumes`: they are only passed where there is a checkpoint, as all words that name it.
+    `resumes`: they are passed only if there is a checkpoint, like all words that contain its path.
     """
 
     words: tuple[Word, ...]
@@ -88,7 +87,7 @@ class Part(Struct, frozen=True):
 
 
 class Command(Struct, frozen=True):
-    """A command to start: its words in parts, its variables, its folder."""
+    """A command: its words in parts, its environment variables, its working directory."""
 
     parts: tuple[Part, ...]
     env: tuple[Setting, ...]
@@ -96,9 +95,9 @@ class Command(Struct, frozen=True):
 
 
 class Wrapping(Struct, frozen=True, kw_only=True):
-    """The container around every attempt: `parts` are its engine's words before variables, folder and image.
+    """The container around every attempt: `parts` are the engine's words before variables, folder and image.
 
-    `folders` are made on the machine before it starts, for what is not there cannot be mounted. `before` are words
+    `folders` are created on the machine before the start, because they must exist to be mounted. `before` are words
     inside the image, before the command.
     """
 
@@ -110,7 +109,7 @@ class Wrapping(Struct, frozen=True, kw_only=True):
 
 
 class ConfigFile(Struct, frozen=True):
-    """A file that a launcher or a trainer reads, as data: the renderer writes it, `why` at its head."""
+    """A config file of a launcher or trainer, as data; the renderer writes it with `why` as its head comment."""
 
     path: str
     why: str
@@ -118,26 +117,26 @@ class ConfigFile(Struct, frozen=True):
 
 
 class ProgramFile(Struct, frozen=True):
-    """A file of ours that the run needs: `resource` is its place in this package."""
+    """A file of this package, at `resource`, that the run needs."""
 
     path: str
     resource: str
 
 
 def argv(command: Command, run_dir: str, checkpoint: str = "", node_rank: int = 0) -> list[str]:
-    """Return the exact words that the command is started with; those of the checkpoint are left out without one."""
+    """Return the exact arguments of the command; those of the checkpoint only if there is one."""
     values = {"RUN_DIR": run_dir, "CHECKPOINT": checkpoint, "NODE_RANK": str(node_rank)}
     parts = [part for part in command.parts if checkpoint or not needs_checkpoint(part)]
     return [expand(word, values) for part in parts for word in part.words]
 
 
 def needs_checkpoint(part: Part) -> bool:
-    """Tell whether a part is only there when a checkpoint is."""
+    """Return whether a part requires a checkpoint."""
     return part.resumes or any(isinstance(word, Joined) and CHECKPOINT in word.pieces for word in part.words)
 
 
 def marked(word: Word) -> str:
-    """Return a word with marks for its variables, for a file in which the script replaces them."""
+    """Return a word with placeholders for its variables, for a file in which the script replaces them."""
     return (
         word
         if isinstance(word, str)
@@ -146,7 +145,7 @@ def marked(word: Word) -> str:
 
 
 def expand(word: Word, values: Mapping[str, str]) -> str:
-    """Return a word with its variables' values filled in."""
+    """Return a word with the values of its variables."""
     if isinstance(word, str):
         return word
     return "".join(piece if isinstance(piece, str) else values[piece.variable] for piece in word.pieces)

@@ -1,8 +1,8 @@
-"""Everything that can go wrong for a user, each with its remedy and its exit code.
+"""The errors that users see, each with its remedy and exit code.
 
     TuiTrainError
-    ├── BadInput      65  a profile, a value or a file that cannot be used as it is
-    ├── NotFound      66  a run, a profile or a file that is not there
+    ├── BadInput      65  a profile, value or file that cannot be used
+    ├── NotFound      66  a run, profile or file that does not exist
     ├── Unavailable   69  the machine lacks something, or the plan cannot run here
     ├── Interrupted       a signal came while a run started: 128 and its number
     └── CannotWrite   73  no permission, no space, not the user's own folder
@@ -13,7 +13,7 @@ The numbers are those of sysexits.h, so that they do not meet the exit codes of 
 
 
 class TuiTrainError(Exception):
-    """What is wrong and why (`message`), and what to do about it (`remedy`)."""
+    """What is wrong and why (`message`), and what to do (`remedy`)."""
 
     exit_code = 70
 
@@ -24,13 +24,13 @@ class TuiTrainError(Exception):
 
 
 class BadInput(TuiTrainError):
-    """Something that the user gave cannot be used as it is."""
+    """Input of the user that cannot be used."""
 
     exit_code = 65
 
 
 class NotFound(TuiTrainError):
-    """Something that the user named is not there."""
+    """Something that the user named does not exist."""
 
     exit_code = 66
 
@@ -42,7 +42,7 @@ class Unavailable(TuiTrainError):
 
 
 class Interrupted(TuiTrainError):
-    """A signal came while a run started, which was not started or is ended; `exit_code` is 128 and its number."""
+    """A signal interrupted the start of a run, which is not running; `exit_code` is 128 plus the signal number."""
 
     def __init__(self, message: str, remedy: str, exit_code: int) -> None:
         super().__init__(message, remedy)
@@ -50,7 +50,7 @@ class Interrupted(TuiTrainError):
 
 
 class LeftBySignal(SystemExit):
-    """A signal asked this program to leave; `code` is 128 and its number."""
+    """A signal ended this program; `code` is 128 plus the signal number."""
 
 
 class CannotWrite(TuiTrainError):
@@ -60,4 +60,4 @@ class CannotWrite(TuiTrainError):
 
 
 class AlreadyExists(CannotWrite):
-    """A file would be overwritten, and nobody has allowed that."""
+    """A file would be overwritten without permission."""

@@ -1,4 +1,4 @@
-"""Faults of the program itself, kept in a file that a report can carry."""
+"""The log of internal errors, which a report can include."""
 
 import contextlib
 import os
@@ -10,12 +10,12 @@ from tui_train import __version__
 from tui_train.base.places import faults_log
 from tui_train.base.secrets import mask
 
-# Bytes, of which a few dozen faults take no more.
+# Bytes; enough for a few dozen tracebacks.
 _MOST = 2**20
 
 
 def fault_file() -> str:
-    """Return the path of the file as a user would type it."""
+    """Return the path of the log, as a user would type it."""
     path = faults_log()
     with contextlib.suppress(ValueError, RuntimeError):
         return f"~/{path.relative_to(Path.home())}"
@@ -23,7 +23,7 @@ def fault_file() -> str:
 
 
 def record(error: BaseException) -> str:
-    """Append a traceback without secrets to the file of faults, and return its path, or why there is none."""
+    """Append a traceback without secrets to the log; return its path, or why it could not be written."""
     path = faults_log()
     lines = "".join(traceback.format_exception(error))
     when = time.strftime("%Y-%m-%d %H:%M:%S")

@@ -1,4 +1,4 @@
-"""Parsing of JSON and TOML that others may have written: whatever it is, it is a value or a reason in words."""
+"""Parsing of untrusted JSON and TOML: the result is a value, or Unparsable with the reason."""
 
 import threading
 from typing import Any, TypeVar
@@ -8,7 +8,7 @@ import msgspec
 from tui_train.base.text import visible
 
 _Kind = TypeVar("_Kind")
-# Nothing that is read here has half as many levels.
+# All files that are read here have far fewer levels.
 _DEEPEST = 64
 _LONGEST = 200
 _BUILDING = threading.Lock()
@@ -16,21 +16,21 @@ _BUILT: set[Any] = set()
 
 
 class Unparsable(ValueError):
-    """A text that is not what was expected; its words stand after the file's name and a colon.
+    """A text that cannot be parsed; the message follows the name of the file and a colon.
 
-    `form` is false where only a value in it is wrong.
+    `form` is false if only a value in it is wrong.
     """
 
     def __init__(self, words: str, *, form: bool = True) -> None:
-        """Keep the words."""
+        """Set the message."""
         super().__init__(words)
         self.form = form
 
 
 def built(kind: type[_Kind]) -> type[_Kind]:
-    """Return a type that msgspec may fill, whatever other threads do.
+    """Return a type after preparing it for msgspec, which is not thread-safe.
 
-    What it keeps of a type it makes at the first use; another thread that uses the type meanwhile ends the process.
+    msgspec caches information at the first use of a type; a concurrent use by another thread crashes the process.
     """
     with _BUILDING:
         if kind not in _BUILT:
@@ -40,7 +40,7 @@ def built(kind: type[_Kind]) -> type[_Kind]:
 
 
 def json_as(data: bytes | str, kind: type[_Kind]) -> _Kind:
-    """Return JSON in UTF-8 as a value of `kind`; Unparsable says why it is none."""
+    """Return JSON in UTF-8 as a value of `kind`; Unparsable if it is not one."""
     try:
         return msgspec.json.decode(data, type=built(kind))
     except msgspec.ValidationError as error:
@@ -54,31 +54,31 @@ def json_as(data: bytes | str, kind: type[_Kind]) -> _Kind:
 
 
 def json_table(data: bytes) -> dict[str, Any]:
-    """Return the object in JSON as plain data of a few levels; Unparsable says why it is none."""
-    found = json_as(data, dict[str, Any])
-    if deeper(found, _DEEPEST):
+    """Return the object in JSON as plain data with limited depth; Unparsable if it is not one."""
+    table = json_as(data, dict[str, Any])
+    if deeper(table, _DEEPEST):
         raise Unparsable("it has too many levels")
-    return found
+    return table
 
 
 def toml_table(text: str) -> dict[str, Any]:
-    """Return the table in a TOML text, of a few levels; Unparsable says why it is none."""
+    """Return the table in a TOML text, with limited depth; Unparsable if it is not one."""
     try:
-        found: dict[str, Any] = msgspec.toml.decode(text)
+        table: dict[str, Any] = msgspec.toml.decode(text)
     except RecursionError:
         raise Unparsable("it has too many levels") from None
     except (msgspec.MsgspecError, ValueError, OverflowError) as error:
         raise Unparsable(_short(error)) from None
-    if deeper(found, _DEEPEST):
+    if deeper(table, _DEEPEST):
         raise Unparsable("it has too many levels")
-    return found
+    return table
 
 
-def deeper(value: Any, most: int) -> bool:
-    """Tell whether lists and tables lie in each other in more than `most` levels."""
+def deeper(value: Any, max_depth: int) -> bool:
+    """Return whether lists and tables are nested deeper than `max_depth`."""
     level = [value]
-    for _ in range(most + 1):
-        level = [inner for one in level for inner in _inside(one)]
+    for _ in range(max_depth + 1):
+        level = [inner for item in level for inner in _inside(item)]
         if not level:
             return False
     return True

@@ -1,4 +1,4 @@
-"""Where things are kept (XDG): profiles, runs, and the environments that were made here."""
+"""Folders and files of this program (XDG): profiles, presets, runs, environments, caches."""
 
 from pathlib import Path
 
@@ -11,12 +11,12 @@ _NAME = "tui-train"
 
 
 def expanded(path: str) -> Path:
-    """Return a path with a leading `~` expanded; BadInput where there is no such user."""
+    """Return a path with a leading `~` expanded; BadInput if there is no such user."""
     try:
         return Path(path).expanduser()
     except RuntimeError:
         user = visible(path.partition("/")[0])
-        raise BadInput(f"{user}: no such user", "Write the path from / on.") from None
+        raise BadInput(f"{user}: no such user", "Give an absolute path.") from None
 
 
 def profiles_folder() -> Path:
@@ -25,7 +25,7 @@ def profiles_folder() -> Path:
 
 
 def presets_folder() -> Path:
-    """Return the folder of the user's own presets, which may not exist."""
+    """Return the folder of the user's presets, which may not exist."""
     return platformdirs.user_config_path(_NAME) / "presets"
 
 
@@ -35,12 +35,12 @@ def runs_folder() -> Path:
 
 
 def trials_folder() -> Path:
-    """Return the folder of the short trainings that were tried for speed, which may not exist yet."""
+    """Return the folder of the trials of `tune`, which may not exist yet."""
     return platformdirs.user_state_path(_NAME) / "trials"
 
 
 def environments_folder() -> Path:
-    """Return the folder of the environments that this program made, which may not exist yet."""
+    """Return the folder of the environments of `env create`, which may not exist yet."""
     return platformdirs.user_data_path(_NAME) / "envs"
 
 
@@ -55,10 +55,10 @@ def theme_file() -> Path:
 
 
 def images_folder() -> Path:
-    """Return the folder that keeps what images were found to hold, which may not exist yet."""
+    """Return the folder of cached facts of images, which may not exist yet."""
     return platformdirs.user_cache_path(_NAME) / "images"
 
 
 def faults_log() -> Path:
-    """Return the file that keeps the faults of the program itself, which may not exist."""
+    """Return the log of internal errors, which may not exist."""
     return platformdirs.user_state_path(_NAME) / "faults.log"

@@ -1,4 +1,4 @@
-"""What looks like a secret, by its name or by its form, and its masking in a text."""
+"""Detects secrets by their names or formats, and masks them in texts."""
 
 import json
 import re
@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator
 MASK = "<masked>"
 _SHORTEST = 6
 
-# accessToken and clientSecret are names of two words as well.
+# For accessToken and clientSecret.
 _HUMP = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
 _PASSWORD = re.compile(r"(password|passwd|passphrase)$|[_-](pass|pwd)$", re.IGNORECASE)
 _NAME = re.compile(
@@ -19,7 +19,7 @@ _NAME = re.compile(
 )
 # Parts of a signed URL.
 _SIGNED = re.compile(r"(^|[_-])(sig|signature|credential)$", re.IGNORECASE)
-# What trainings call so: --pad_token=<pad>, --num_token=512, --sort_key=length.
+# Harmless names: --pad_token=<pad>, --num_token=512, --sort_key=length.
 _HARMLESS = re.compile(
     r"(^|[_-])(pad|eos|bos|unk|sep|cls|mask|stop|start|end|image|video|audio|special|new|num|max|min|per|by|sort|cache|text"
     r"|field|column|dict|primary|foreign|group|label|input|output|data|is)[_-](token|key)$|^key$"
@@ -27,17 +27,17 @@ _HARMLESS = re.compile(
     r"|(^|[_-])(file|glob|name|match|path|regex)[_-]pat$",
     re.IGNORECASE,
 )
-# Values that tell nothing: numbers, truths, marks of a vocabulary, and what only names a variable.
+# Harmless values: numbers, booleans, special tokens, and names of variables.
 _PLAIN = re.compile(r"-?\d{1,7}(\.\d*)?|true|false|none|null|yes|no|<.{0,20}|\$.*|\{.*|\*+", re.IGNORECASE)
 
 _FORMS = {
     "private keys": re.compile(
         r"-----BEGIN [A-Z0-9 ]{0,20}PRIVATE KEY-----(?:[\s\S]*?-----END [A-Z0-9 ]{0,20}PRIVATE KEY-----|[\s\S]*)"
-        # One whose beginning was cut off.
+        # One with a truncated beginning.
         r"|(?m:^)(?:[A-Za-z0-9+/=]{1,80}\r?\n){0,80}-----END [A-Z0-9 ]{0,20}PRIVATE KEY-----"
     ),
     "tokens": re.compile(
-        # Long ones anywhere, others after a word's beginning or a colour's end.
+        # Long ones anywhere, others at the start of a word or after a colour code.
         r"hf_[A-Za-z0-9]{30,}|gh[pousr]_[A-Za-z0-9]{36,}|"
         r"(?:(?<![A-Za-z0-9])|(?<=[\d\[]m))(?:hf_(?:(?=[a-z]*[A-Z0-9])[A-Za-z0-9]{8,}|[a-z]{20,})|api_org_[A-Za-z0-9]{16,}|sk-[A-Za-z0-9_-]{16,}|gh[pousr]_[A-Za-z0-9]{16,}"
         r"|github_pat_[A-Za-z0-9_]{16,}|glpat-[A-Za-z0-9_-]{16,}|xox[abeoprs]-[A-Za-z0-9-]{10,}|A[KS]IA[A-Z0-9]{12,}"
@@ -46,7 +46,7 @@ _FORMS = {
         r"|eyJ[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]*)"
     ),
 }
-# What is before the secret stays: it is the first group.
+# The first group, before the secret, is kept.
 _AFTER = {
     "authorizations": re.compile(
         r"((?:authorization['\"]?\s*[:=]\s*['\"]?(?:(?:basic|bearer|token)\s+)?|\bbearer\s+))[^\s'\",;<]{4,}",
@@ -56,7 +56,7 @@ _AFTER = {
     "passwords in URLs": re.compile(
         r"((?<![a-z0-9])[a-z][a-z0-9+.-]{0,15}://[^\s/:@'\"]{0,200}:)[^\s/'\"<]{1,500}(?=@)", re.IGNORECASE
     ),
-    # In the place of a user's name; nobody's is as long. An image's digest comes after one as well.
+    # A token as the user name of a URL: longer than any name. The digest of an image has the same form.
     "tokens in URLs": re.compile(
         r"((?<![a-z0-9])[a-z][a-z0-9+.-]{0,15}://)[A-Za-z0-9_.~%-]{20,500}(?=@(?!sha256:))", re.IGNORECASE
     ),
@@ -68,12 +68,12 @@ _OPTION = re.compile(r"[-+~]{0,2}[A-Za-z][\w.-]{0,60}")
 _VALUE = r"""(?P<value>"(?:[^"\\\r\n]|\\.){1,2000}"|'[^'\r\n]{1,2000}'|[^\s'",;()\[\]{}]{1,2000})"""
 _IN_QUERY = re.compile(r"""(?P<before>[?&;](?P<name>[A-Za-z][\w.-]{0,60})=)(?P<value>[^\s&;#'"<>()\[\]{}]{1,2000})""")
 _LONG_KEY = 16
-# Colours and titles of a terminal, as they are and as JSON or a shell writes them.
+# Escape sequences of a terminal, raw and as JSON or a shell writes them.
 _ESCAPE = r"(?:\x1b|\\u001[bB]|\\x1[bB]|\\033|\\e)"
 _COLOUR = re.compile(
     rf"{_ESCAPE}(?:\[[0-9;:?]{{0,40}}[ -/]{{0,4}}[@-~]|\][^\x07\x1b\\]{{0,200}}(?:\x07|\x1b\\)?|[@-Z\\^_])"
 )
-# An argument and the word after it, in a shell's line or in a list; a name and its value, in a shell, TOML or JSON.
+# An argument and the next word, in a command or a list; a name and its value, in a shell, TOML or JSON.
 _NAMED = (
     re.compile(rf"""(?P<before>(?<![\w-])--?(?P<name>[A-Za-z][\w.-]{{0,60}})(?:=|['"]?\s*,\s*|['"]?\s+)){_VALUE}"""),
     re.compile(
@@ -83,15 +83,15 @@ _NAMED = (
 
 
 def named(name: str) -> bool:
-    """Tell whether a variable's or an argument's name is one that secrets have, and not what trainings call tokens."""
+    """Return whether a name of a variable or argument is that of a secret, and not of a tokenizer setting."""
     last = _HUMP.sub("_", name.rpartition(".")[2])
     if last in {"PWD", "OLDPWD"}:
-        return False  # a shell's folders
+        return False  # PWD and OLDPWD
     return bool(_NAME.search(last)) and not _HARMLESS.search(last)
 
 
 def in_words(words: Iterable[str]) -> Iterator[tuple[str, str, bool]]:
-    """Yield the name and the value of each argument that looks like a secret, and whether its form leaves no doubt."""
+    """Yield name and value of each argument that looks like a secret, and whether its format proves it."""
     before = ""
     for word in words:
         name, equals, value = word.partition("=")
@@ -106,7 +106,7 @@ def in_words(words: Iterable[str]) -> Iterator[tuple[str, str, bool]]:
 
 
 def formed(value: str) -> bool:
-    """Tell whether a value holds what only a secret looks like: a known token, a key, a URL with a password in it."""
+    """Return whether a value contains a known format of secrets: a token, a key, a URL with a password."""
     plain = _COLOUR.sub("", value)
     if any(form.search(plain) for form in (*_FORMS.values(), *_AFTER.values())):
         return True
@@ -114,14 +114,14 @@ def formed(value: str) -> bool:
 
 
 def _of_query(match: re.Match[str]) -> bool:
-    """Tell whether a parameter in a URL is a secret."""
+    """Return whether a URL parameter is a secret."""
     name, value = match["name"], match["value"]
     secret = named(name) or _SIGNED.search(_HUMP.sub("_", name)) or (name == "key" and len(value) >= _LONG_KEY)
     return bool(secret) and value != MASK and not _PLAIN.fullmatch(value)
 
 
 def mask(text: str, known: Iterable[str] = ()) -> tuple[str, Counter[str]]:
-    """Return a text without secrets, and how many of each kind were in it; `known` are values that surely are some."""
+    """Return a text without secrets, and their number by kind; `known` are known secret values."""
     spelled = {form for value in known if len(value) >= _SHORTEST for form in _spellings(value)}
     longest_first = sorted(spelled, key=len, reverse=True)
     if _COLOUR.search(text):
@@ -130,45 +130,45 @@ def mask(text: str, known: Iterable[str] = ()) -> tuple[str, Counter[str]]:
 
 
 def _uncoloured(line: str, known: list[str]) -> str:
-    """Return a line without its colours where a secret is in it, which they may divide; another one as it is."""
+    """Return a line without escape sequences if it contains a secret, which they could split."""
     plain = _COLOUR.sub("", line)
     return plain if plain != line and _masked(plain, known)[1] else line
 
 
 def _masked(text: str, known: list[str]) -> tuple[str, Counter[str]]:
-    found: Counter[str] = Counter()
+    counts: Counter[str] = Counter()
     for value in known:
-        found["known values"] += text.count(value)
+        counts["known values"] += text.count(value)
         text = text.replace(value, MASK)
     for kind, form in _FORMS.items():
         text, count = form.subn(MASK, text)
-        found[kind] += count
+        counts[kind] += count
     for kind, form in _AFTER.items():
         text, count = form.subn(rf"\g<1>{MASK}", text)
-        found[kind] += count
-    text = _IN_QUERY.sub(lambda match: _without_parameter(match, found), text)
+        counts[kind] += count
+    text = _IN_QUERY.sub(lambda match: _without_parameter(match, counts), text)
     for pattern in _NAMED:
-        text = pattern.sub(lambda match: _without_value(match, found), text)
-    return text, +found
+        text = pattern.sub(lambda match: _without_value(match, counts), text)
+    return text, +counts
 
 
-def _without_parameter(match: re.Match[str], found: Counter[str]) -> str:
+def _without_parameter(match: re.Match[str], counts: Counter[str]) -> str:
     if not _of_query(match):
         return match[0]
-    found["secrets in URLs"] += 1
+    counts["secrets in URLs"] += 1
     return f"{match['before']}{MASK}"
 
 
-def _without_value(match: re.Match[str], found: Counter[str]) -> str:
+def _without_value(match: re.Match[str], counts: Counter[str]) -> str:
     value = match["value"]
     quote = value[0] if value[0] in "\"'" else ""
     inner = value[1:-1] if quote else value
     if not named(match["name"]) or _PLAIN.fullmatch(inner):
         return match[0]
-    found["values of secret names"] += 1
+    counts["values of secret names"] += 1
     return f"{match['before']}{quote}{MASK}{quote}"
 
 
 def _spellings(value: str) -> tuple[str, ...]:
-    """Return a value as a log, a shell's line and JSON or TOML have it."""
+    """Return a value as spelled in a log, a shell, JSON or TOML."""
     return value, shlex.quote(value), json.dumps(value)[1:-1], json.dumps(value, ensure_ascii=False)[1:-1]

@@ -1,4 +1,4 @@
-"""Words for people: untrusted text made safe, and sizes and durations in short form."""
+"""Text for users: untrusted text made safe, and short forms of sizes and durations."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -11,31 +11,31 @@ _NARROWEST = 4  # of a column that is cut
 
 
 def home(path: str) -> str:
-    """Return a path safe to show, the user's home folder as ~."""
+    """Return a path safe to show, with the home folder as ~."""
     folder = str(Path.home())
     return visible("~" + path[len(folder) :] if path.startswith(folder + "/") else path)
 
 
 def size(count: int | None) -> str:
-    """Return a number of bytes as GiB or MiB, `?` when it is unknown."""
+    """Return a number of bytes as GiB or MiB, `?` if unknown."""
     if count is None:
         return "?"
     return f"{count / 2**30:.1f} GiB" if count >= 2**30 else f"{count / 2**20:.0f} MiB"
 
 
-def counted(number: int, one: str, many: str = "") -> str:
-    """Return `1 process` or `2 processes`; the plural is `one` + s where it is not given."""
-    return f"{number} {one if number == 1 else many or one + 's'}"
+def counted(number: int, singular: str, plural: str = "") -> str:
+    """Return `1 process` or `2 processes`; the default plural is `singular` + s."""
+    return f"{number} {singular if number == 1 else plural or singular + 's'}"
 
 
 def duration(seconds: float) -> str:
     """Return seconds as `42 s`, `3 min 05 s` or `2 h 07 min`."""
-    whole = round(seconds)
-    if whole < 60:
-        return f"{whole} s"
-    minutes, rest = divmod(whole, 60)
+    total = round(seconds)
+    if total < 60:
+        return f"{total} s"
+    minutes, remainder = divmod(total, 60)
     if minutes < 60:
-        return f"{minutes} min {rest:02d} s"
+        return f"{minutes} min {remainder:02d} s"
     hours, minutes = divmod(minutes, 60)
     return f"{hours} h {minutes:02d} min"
 

@@ -1,4 +1,4 @@
-"""SETS: what can be installed into an environment that trains, each with the exact versions that were tried."""
+"""SETS: the package sets for training environments, each with exact, tested versions."""
 
 from importlib import resources
 from pathlib import Path
@@ -11,7 +11,7 @@ from tui_train.profile.fields import nearest
 
 
 class Set(Struct, frozen=True, kw_only=True):
-    """A set of libraries: what it is for, the Pythons 3.`oldest` to 3.`newest` that it works with, its size on disk."""
+    """A package set: its purpose, the supported Pythons 3.`oldest` to 3.`newest`, its size on disk."""
 
     name: str
     about: str
@@ -22,7 +22,7 @@ class Set(Struct, frozen=True, kw_only=True):
 
     @property
     def lock(self) -> Path:
-        """The file with the exact versions."""
+        """The requirements file with exact versions."""
         return Path(str(resources.files(__name__).joinpath(f"{self.name}.txt")))
 
 
@@ -49,10 +49,10 @@ def find(name: str) -> Set:
     """Return a set by name; BadInput names the nearest."""
     if name in SETS:
         return SETS[name]
-    raise BadInput(f"there is no set {visible(name)}", nearest(name, tuple(SETS)))
+    raise BadInput(f"there is no package set {visible(name)}", nearest(name, tuple(SETS)))
 
 
-def torch(wanted: Set) -> str:
-    """Return the torch of a set as pip is told it, such as torch==2.13.0."""
-    lines = wanted.lock.read_text(encoding="utf-8").splitlines()
+def torch(package_set: Set) -> str:
+    """Return the torch requirement of a set, such as torch==2.13.0."""
+    lines = package_set.lock.read_text(encoding="utf-8").splitlines()
     return next(line for line in lines if line.startswith("torch=="))

@@ -1,7 +1,7 @@
-"""What `.ci/environment` asks: which torch to install for the cards, and whether the one that it has can use them.
+"""Helper of `.ci/environment`: which torch to install for the cards, and whether the installed one supports them.
 
-`choose [PIP ARGUMENTS]` prints pip's words for torch, empty for its own choice, and below what to say of it; `check`
-prints why cards would stay idle, and nothing where none would.
+`choose [PIP ARGUMENTS]` prints pip's arguments for torch (empty: pip's default), then messages;
+`check` prints why cards would stay idle, if any.
 """
 
 import sys
@@ -18,41 +18,46 @@ from tui_train.profile.types import Profile
 from tui_train.resolve.resolve import resolve
 
 _INDEXES = ("-i", "--index-url", "--extra-index-url", "-f", "--find-links", "--no-index")
-_OTHERWISE = 'Another: make run TORCH=VERSION, or PIP_ARGS="--index-url URL" for another place to take it from.'
+_OTHERWISE = 'To change it: make run TORCH=VERSION, or PIP_ARGS="--index-url URL" for another index.'
 
 
 def choose(machine: Machine, pip: str) -> list[str]:
-    """Return pip's words for torch on this machine, then lines to say; empty words leave it to pip."""
+    """Return pip's arguments for torch on this machine (empty: pip's default), then messages."""
     hidden = [f"{gap.what}: {gap.why}. {gap.remedy}" for gap in machine.gaps if gap.hides]
     if not machine.gpus:
         return ["", *hidden] if hidden else [""]
     cards = ", ".join(dict.fromkeys(gpu.name or f"GPU {gpu.index}" for gpu in machine.gpus))
     driver = f"driver for CUDA {machine.driver_cuda}" if machine.driver_cuda else "driver"
-    said = [f"Cards: {cards}; {driver}"]
+    messages = [f"Cards: {cards}; {driver}"]
     torch = environments.torch(environments.SETS["hf"])
     try:
         build = build_for(machine, "")
         index, why = build.index, build.why
     except Unavailable as error:
-        index, why = CPU_INDEX, f"{error.message}, so the build for the CPU. {error.remedy}"
+        index, why = CPU_INDEX, f"{error.message}, so the CPU build is used. {error.remedy}"
     if any(word.partition("=")[0] in _INDEXES for word in pip.split()):
-        return ["", *said, f"Right for them: {why}. But PIP_ARGS says where torch is taken from."]
-    where = f" from {index}" if index else ""
-    return [f"--index-url {index} {torch}" if index else torch, *said, f"Taking {torch}{where}: {why}.", _OTHERWISE]
+        return ["", *messages, f"Suitable: {why}. But PIP_ARGS sets the index."]
+    source = f" from {index}" if index else ""
+    return [
+        f"--index-url {index} {torch}" if index else torch,
+        *messages,
+        f"Installing {torch}{source}: {why}.",
+        _OTHERWISE,
+    ]
 
 
 def check(facts: Facts) -> list[str]:
-    """Return why cards would stay idle in a training with what is installed here, and what to do."""
+    """Return why cards would stay idle with the installed packages, and what to do."""
     profile = Profile()
     resolved = resolve(profile, facts)
-    found = [*idle.all_cards(profile, facts, resolved), *idle.some_cards(profile, facts, resolved)]
-    lines = [line for finding in found for line in (f"! {finding.message}", f"  {finding.remedy}")]
-    # Where make runs it, the program is not on PATH.
+    findings = [*idle.all_cards(profile, facts, resolved), *idle.some_cards(profile, facts, resolved)]
+    lines = [line for finding in findings for line in (f"! {finding.message}", f"  {finding.remedy}")]
+    # In make, the program is not on PATH.
     return [line.replace("tui-train env", ".venv/bin/tui-train env") for line in lines]
 
 
 def main(arguments: list[str]) -> None:
-    """Print what is asked for."""
+    """Print the answer to `choose` or `check`."""
     machine = probe.machine()
     if arguments[:1] == ["choose"]:
         lines = choose(machine, " ".join(arguments[1:]))

@@ -1,4 +1,4 @@
-"""pip's settings as variables for uv, which reads none of them.
+"""Converts pip's settings into variables for uv, which does not read them.
 
 Needs nothing but Python, for `.ci/environment` runs it before anything is installed: `python pip_settings.py` prints
 the variables, one a line, and ends with 1 where uv has no equal of a setting.
@@ -9,14 +9,14 @@ import os
 import subprocess
 import sys
 
-# pip's setting, uv's variable, and what stands between several values there.
+# pip's setting, uv's variable, and its separator of several values.
 _LISTS = {
     "constraint": ("UV_CONSTRAINT", " "),
     "extra-index-url": ("UV_EXTRA_INDEX_URL", " "),
     "find-links": ("UV_FIND_LINKS", ","),
     "trusted-host": ("UV_INSECURE_HOST", " "),
 }
-# An argument wins over UV_INDEX_URL, but not over UV_DEFAULT_INDEX.
+# An argument overrides UV_INDEX_URL, but not UV_DEFAULT_INDEX.
 _VALUES = {
     "cert": "SSL_CERT_FILE",
     "default-timeout": "UV_HTTP_TIMEOUT",
@@ -26,7 +26,7 @@ _VALUES = {
 }
 _FLAGS = {"no-index": ("UV_NO_INDEX", "1"), "pre": ("UV_PRERELEASE", "allow")}
 _TRUE = frozenset({"1", "on", "t", "true", "y", "yes"})
-# These change nothing of what is installed into an environment.
+# These do not affect what is installed.
 _WITHOUT_EFFECT = frozenset({
     "break-system-packages", "cache-dir", "compile", "config-file", "disable-pip-version-check", "no-cache-dir",
     "no-color", "no-compile", "no-input", "no-python-version-warning", "no-warn-script-location", "prefer-binary",
@@ -37,7 +37,7 @@ _PATIENCE = 60
 
 
 def read(python: str) -> dict[str, str]:
-    """Return the settings of this Python's pip by their long names; none where it has no pip."""
+    """Return the settings of this Python's pip by their long names, none without pip."""
     command = [python, "-m", "pip", "config", "list"]
     try:
         listed = subprocess.run(
@@ -45,17 +45,17 @@ def read(python: str) -> dict[str, str]:
         ).stdout
     except (OSError, subprocess.TimeoutExpired):
         return {}
-    found: dict[str, str] = {}
+    by_name: dict[str, str] = {}
     lines = [line.partition("=") for line in listed.decode("utf-8", "replace").splitlines()]
-    for section in _SECTIONS:  # the later wins
+    for section in _SECTIONS:  # the last one wins
         for name, _, value in lines:
             if name.startswith(section) and value:
-                found[name[len(section) :].replace("_", "-")] = str(ast.literal_eval(value))
-    return found
+                by_name[name[len(section) :].replace("_", "-")] = str(ast.literal_eval(value))
+    return by_name
 
 
 def for_uv(settings: dict[str, str]) -> dict[str, str]:
-    """Return the variables for uv, without those that are set already."""
+    """Return the variables for uv, without those that are already set."""
     variables: dict[str, str] = {}
     for name, value in settings.items():
         if name in _LISTS:
@@ -73,12 +73,12 @@ def for_uv(settings: dict[str, str]) -> dict[str, str]:
 
 
 def without_equal(settings: dict[str, str]) -> list[str]:
-    """Return the settings of pip that uv has no variable for."""
+    """Return the settings of pip without a variable of uv."""
     return sorted(set(settings) - set(_LISTS) - set(_VALUES) - set(_FLAGS) - _WITHOUT_EFFECT)
 
 
 def main() -> int:
-    """Print the variables for uv; the exit code is 1 where pip has a setting that uv cannot be given."""
+    """Print the variables for uv; the exit code is 1 if pip has a setting that uv does not support."""
     settings = read(sys.executable)
     for name, value in for_uv(settings).items():
         sys.stdout.write(f"{name}={value}\n")

@@ -1,4 +1,4 @@
-"""Asks a child process for one answer, and is done with it and all it started when the deadline comes."""
+"""Runs a child process for one answer, and kills it with its descendants at the deadline."""
 
 import contextlib
 import os
@@ -10,17 +10,17 @@ from collections.abc import Callable, Mapping, Sequence
 from time import monotonic, sleep
 from typing import NamedTuple
 
-# More than this is no answer but a program that will not stop.
+# Bytes; a child that writes more is considered out of control.
 _MOST = 2**20
-_LATE = "it did not answer in time"
-# Python waits for its threads when it ends, and they for their children.
+_LATE = "no answer in time"
+# At exit Python waits for its threads, and they wait for their children.
 GIVEN_UP = threading.Event()
 
 
 class Answer(NamedTuple):
-    """What a child wrote, and how it ended: `code` as subprocess has it; `late` if the deadline came first.
+    """The output of a child and its exit code, as in subprocess; `late` if the deadline came first.
 
-    `failure` says in words why there is no code: it was late, wrote without end, or could not be started.
+    `failure` is why there is no code: it was late, wrote too much, or could not be started.
     """
 
     out: bytes = b""
@@ -30,20 +30,20 @@ class Answer(NamedTuple):
     failure: str = ""
 
     def ending(self) -> str:
-        """Return in words why the answer is no answer."""
+        """Return the reason why there is no usable answer, as text."""
         if self.failure:
             return self.failure
-        said = self.error.decode("utf-8", "replace").strip().splitlines()
-        last = f": {said[-1].strip()[:200]}" if said else ""
+        lines = self.error.decode("utf-8", "replace").strip().splitlines()
+        last = f": {lines[-1].strip()[:200]}" if lines else ""
         if self.code is not None and self.code < 0:
             return f"it was ended by signal {-self.code}{last}"
         if self.code:
             return f"it ended with exit code {self.code}{last}"
-        return f"it gave no usable answer{last}"
+        return f"no usable answer{last}"
 
 
 def give_up(*, now: bool = True) -> None:
-    """End every question that is being asked, and those to come; or, with `now` false, let questions be asked again."""
+    """Cancel all running and future questions; with `now` false, allow questions again."""
     (GIVEN_UP.set if now else GIVEN_UP.clear)()
 
 
@@ -54,7 +54,7 @@ def ask(
     folder: str | None = "/",
     cancelled: Callable[[], bool] = lambda: False,
 ) -> Answer:
-    """Run `command` with `changes` to the environment and return what it said within `deadline` seconds.
+    """Run `command` with `changes` to the environment and return its output within `deadline` seconds.
 
     It is given up as soon as `cancelled` tells so.
     It runs in `folder`, None for the current one, and in a process group of its own, which is killed at the end.
@@ -71,7 +71,7 @@ def ask(
             start_new_session=True,
         )
     except (OSError, ValueError) as error:
-        return Answer(failure=f"it cannot be started: {getattr(error, 'strerror', None) or error}")
+        return Answer(failure=f"cannot be started: {getattr(error, 'strerror', None) or error}")
     texts = (bytearray(), bytearray())
     try:
         failure = _listen(process, texts, ends, lambda: GIVEN_UP.is_set() or cancelled())
@@ -88,10 +88,10 @@ def ask(
 
 def _kill(process: subprocess.Popen[bytes]) -> None:
     with contextlib.suppress(ProcessLookupError, PermissionError):
-        # The process is not reaped yet, so the number of its group cannot have gone to another.
+        # The process is not reaped yet, so its group id cannot have been reused.
         os.killpg(process.pid, signal.SIGKILL)
     with contextlib.suppress(subprocess.TimeoutExpired):
-        # A process that hangs inside a driver cannot even be killed.
+        # A process that hangs in a driver cannot be killed.
         process.wait(timeout=1)
     for pipe in (process.stdout, process.stderr):
         if pipe is not None:
@@ -101,21 +101,21 @@ def _kill(process: subprocess.Popen[bytes]) -> None:
 def _listen(
     process: subprocess.Popen[bytes], texts: tuple[bytearray, bytearray], ends: float, given_up: Callable[[], bool]
 ) -> str:
-    """Put what `process` writes into `texts` until it ends, or return why it is not worth waiting longer."""
+    """Collect the output of `process` in `texts` until it ends, or return why it was given up."""
     with selectors.DefaultSelector() as selector:
         for pipe, text in zip((process.stdout, process.stderr), texts, strict=True):
             if pipe is not None:
                 selector.register(pipe, selectors.EVENT_READ, text)
-        more, ended = True, False
-        # Something that the child left running may hold the pipes open: once it is over, what is there already is all.
-        while selector.get_map() and (more or not ended):
-            left = ends - monotonic()
-            if left <= 0 or given_up():
+        is_open, ended = True, False
+        # Descendants of the child may hold the pipes open: once it has ended, only what is there is read.
+        while selector.get_map() and (is_open or not ended):
+            remaining = ends - monotonic()
+            if remaining <= 0 or given_up():
                 return _LATE
             ended = _ended(process)
-            more = _read(selector, 0 if ended else min(left, 0.05))
+            is_open = _read(selector, 0 if ended else min(remaining, 0.05))
             if max(map(len, texts)) > _MOST:
-                return "it does not stop writing"
+                return "it writes without end"
     while not _ended(process):
         if monotonic() > ends or given_up():
             return _LATE
@@ -124,7 +124,7 @@ def _listen(
 
 
 def _read(selector: selectors.BaseSelector, seconds: float) -> bool:
-    """Wait at most `seconds` for something to read; return whether there was any."""
+    """Wait at most `seconds` for output; return whether there was any."""
     events = selector.select(seconds)
     for key, _ in events:
         data = os.read(key.fd, 65536)
@@ -135,5 +135,5 @@ def _read(selector: selectors.BaseSelector, seconds: float) -> bool:
 
 
 def _ended(process: subprocess.Popen[bytes]) -> bool:
-    """Return whether the process is over, leaving it for `wait` to reap."""
+    """Return whether the process has ended, without reaping it."""
     return os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None

@@ -1,4 +1,4 @@
-"""What follows from a card's compute capability: which code runs on it, if it has bfloat16, about how fast it is."""
+"""Properties that follow from a compute capability: supported code, bfloat16, approximate speed."""
 
 import re
 from collections.abc import Iterable
@@ -8,16 +8,16 @@ from tui_train.facts.types import Gpu
 
 _ARCH = re.compile(r"(sm|compute)_(\d{2,4})([af]?)", re.ASCII)
 _CAPABILITY = re.compile(r"(\d{1,3})\.(\d)", re.ASCII)
-# Integrated chips: only code made for them runs on them, and it runs on nothing else. 10.1 was renamed to 11.0.
+# Integrated chips run only code that was built for them. 10.1 was renamed to 11.0.
 TEGRA = {53: {53}, 62: {62}, 72: {72}, 87: {87}, 101: {101, 110}}
-# GB10 as well uses the host's memory, though it runs what its generation runs.
+# GB10 uses host memory too, but runs the code of its generation.
 INTEGRATED = frozenset({*TEGRA, 110, 121})
 
 
 class Chip(NamedTuple):
-    """A generation: the cores of a multiprocessor, and its dense fp16 operations in a cycle, 0 where not known.
+    """A chip generation: cores per SM, and dense fp16 operations per SM and cycle (0: unknown).
 
-    With tensor cores these accumulate in fp16, on data center cards in fp32 as fast; without, twice the cores' number.
+    With tensor cores these accumulate in fp16 (in fp32 at the same rate on data center cards), otherwise two per core.
     """
 
     cores: int
@@ -42,20 +42,20 @@ CHIPS = {
     120: Chip(128, 1024),
     121: Chip(128, 0),
 }
-_TENSOR_CORES = 70  # and later, but for 72
+_TENSOR_CORES = 70  # and later, except 72
 _GEFORCE = re.compile(r"\bGeForce\b")
-# Of the chips of 7.5, GTX 16 and the T cards but the T4 were made without tensor cores.
+# GPUs of 7.5 without tensor cores: GTX 16, and the T series except the T4.
 _TURING_TENSOR = re.compile(r"RTX|\bT4G?\b")
 
 
 def number(capability: str | None) -> int | None:
-    """Return "8.6" as 86 and "12.0" as 120, None where it is neither."""
+    """Return "8.6" as 86 and "12.0" as 120, None if it is not a compute capability."""
     match = _CAPABILITY.fullmatch(capability or "")
     return int(match[1]) * 10 + int(match[2]) if match else None
 
 
 def runs(arch_list: Iterable[str], compute_capability: str) -> bool:
-    """Return whether code for `arch_list`, entries like "sm_86" or "compute_120", runs on a card of "8.9" or so.
+    """Return whether code for `arch_list`, entries like "sm_86" or "compute_120", runs on a card, such as "8.9".
 
     Source: `torch.cuda.DEVICE_REQUIREMENT`; the CUDA programming guide for PTX and for the suffixes `a` and `f`.
     """
@@ -78,16 +78,16 @@ def _entry_runs(entry: str, device: int) -> bool:
 
 
 def supports_bf16(gpus: Iterable[Gpu]) -> bool:
-    """Return whether every card has bfloat16 units, compute capability 8.0 or later; unknown counts as no."""
+    """Return whether all cards support bfloat16 (compute capability 8.0 or higher); unknown counts as no."""
     numbers = [number(gpu.compute_capability) for gpu in gpus]
-    return bool(numbers) and all(found is not None and found >= 80 for found in numbers)
+    return bool(numbers) and all(value is not None and value >= 80 for value in numbers)
 
 
 def teraflops(gpu: Gpu) -> float | None:
-    """Return about how many 10^12 operations a second a card does in a training, None where that is not known.
+    """Return the approximate speed of a card in 10^12 operations per second, None if unknown.
 
-    It is the card's dense fp16 rate at its highest clock, so more than it reaches; it ranks cards, and no more is asked
-    of it. Source: NVIDIA's architecture white papers. GeForce cards accumulate in fp32 at half the rate.
+    This is the dense fp16 rate at the maximum clock, more than a card reaches; it is used only to rank cards.
+    Source: NVIDIA's architecture white papers. GeForce cards accumulate in fp32 at half the rate.
     """
     device = number(gpu.compute_capability)
     if device is None or not gpu.sm_count or not gpu.sm_clock_max:

@@ -1,4 +1,4 @@
-"""One card as NVML describes it; each field is asked by itself, so that what fails or hangs takes no other with it."""
+"""One card as NVML describes it; fields are queried one by one, so that one failure does not affect the others."""
 
 import ctypes
 import re
@@ -13,16 +13,16 @@ from tui_train.facts.capability import CHIPS
 from tui_train.facts.host import clean
 from tui_train.facts.types import ComputeMode, Gpu, GpuProcess, Pcie
 
-# What a call raises when the driver answers nonsense: text that is not UTF-8, a value or a struct that does not fit.
+# Raised if the driver returns garbage: text that is not UTF-8, a value or struct of the wrong size.
 NONSENSE = (ValueError, TypeError, AttributeError, OSError, ctypes.ArgumentError)
 _UUID = re.compile(r"(?:GPU|MIG)-[0-9A-Za-z][0-9A-Za-z/-]*")
 PROBLEMS = {
-    pynvml.NVML_ERROR_GPU_IS_LOST: "it has fallen off the bus (lost): reboot, then look at its power and its slot",
-    pynvml.NVML_ERROR_RESET_REQUIRED: "it needs a reset: stop what uses it, then `nvidia-smi --gpu-reset`, or reboot",
-    pynvml.NVML_ERROR_NO_PERMISSION: "this user may not open it: see the rights of /dev/nvidia*",
-    pynvml.NVML_ERROR_IRQ_ISSUE: "its interrupts do not arrive: see `dmesg`",
+    pynvml.NVML_ERROR_GPU_IS_LOST: "it is lost (has fallen off the bus): reboot, then check its power supply and slot",
+    pynvml.NVML_ERROR_RESET_REQUIRED: "it needs a reset: stop its processes, then `nvidia-smi --gpu-reset`, or reboot",
+    pynvml.NVML_ERROR_NO_PERMISSION: "permission denied: check the permissions of /dev/nvidia*",
+    pynvml.NVML_ERROR_IRQ_ISSUE: "its interrupts are lost: see `dmesg`",
     pynvml.NVML_ERROR_INSUFFICIENT_POWER: "its power cable is not connected",
-    pynvml.NVML_ERROR_CORRUPTED_INFOROM: "its inforom is corrupted: the card needs repair",
+    pynvml.NVML_ERROR_CORRUPTED_INFOROM: "its inforom is corrupted: the card needs a repair",
 }
 _MODES: dict[int, ComputeMode] = {
     pynvml.NVML_COMPUTEMODE_DEFAULT: "default",
@@ -30,27 +30,27 @@ _MODES: dict[int, ComputeMode] = {
     pynvml.NVML_COMPUTEMODE_EXCLUSIVE_PROCESS: "exclusive",
 }
 _THROTTLES = {
-    pynvml.nvmlClocksThrottleReasonApplicationsClocksSetting: "a clock set by hand",
-    pynvml.nvmlClocksThrottleReasonSwPowerCap: "its power limit",
-    pynvml.nvmlClocksThrottleReasonHwSlowdown: "a slowdown by the hardware",
-    pynvml.nvmlClocksThrottleReasonSyncBoost: "the clock of a group",
+    pynvml.nvmlClocksThrottleReasonApplicationsClocksSetting: "an application clock limit",
+    pynvml.nvmlClocksThrottleReasonSwPowerCap: "the power limit",
+    pynvml.nvmlClocksThrottleReasonHwSlowdown: "a hardware slowdown",
+    pynvml.nvmlClocksThrottleReasonSyncBoost: "sync boost",
     pynvml.nvmlClocksThrottleReasonSwThermalSlowdown: "heat",
-    pynvml.nvmlClocksThrottleReasonHwThermalSlowdown: "too much heat",
+    pynvml.nvmlClocksThrottleReasonHwThermalSlowdown: "overheating",
     pynvml.nvmlClocksThrottleReasonHwPowerBrakeSlowdown: "the power supply",
-    pynvml.nvmlClocksThrottleReasonDisplayClockSetting: "the clock of a display",
+    pynvml.nvmlClocksThrottleReasonDisplayClockSetting: "the display clock setting",
 }
-_SILENT = "it does not answer: `sudo dmesg | grep -i xid` may say why; stop what uses it and reset it, or reboot"
+_SILENT = "it does not respond: check `sudo dmesg | grep -i xid`; stop the processes on it and reset it, or reboot"
 
 
 class Asker:
-    """Asks NVML about one card, or none; keeps in `problem` an answer that says that the whole card is out of use."""
+    """Queries NVML about one card, or the system; `problem` is set if the card turns out to be unusable."""
 
     def __init__(self, handle: Any = None) -> None:
         self.about = () if handle is None else (handle,)
         self.problem = ""
 
     def __call__(self, call: Callable[..., Any], *arguments: Any) -> Any:
-        """Return what `call` answers, None where the driver does not tell or answers nonsense."""
+        """Return the result of `call`, None if the driver does not report it or returns garbage."""
         try:
             return call(*self.about, *arguments)
         except pynvml.NVMLError as error:
@@ -64,34 +64,34 @@ class Asker:
 
 
 def code_of(error: pynvml.NVMLError) -> int:
-    """Return NVML's number of an error, which the binding sets where no type checker sees it."""
+    """Return the NVML code of an error; the binding sets it dynamically."""
     return int(getattr(error, "value", 0))
 
 
 class Card:
-    """A card that is being asked: `gpus` gives at any time what is known of it, or of its MIG instances."""
+    """A card that is being queried: `gpus` returns what is known so far of it, or of its MIG instances."""
 
     def __init__(self, index: int) -> None:
         self.index = index
         self.problem = ""
-        self._told: list[dict[str, Any]] = []
+        self._instances: list[dict[str, Any]] = []
         self._complete = False
 
     def ask(self) -> None:
-        """Ask for all; never fails, but may hang for as long as the driver does."""
+        """Query everything; never raises, but hangs if the driver does."""
         try:
             self._ask(Asker(pynvml.nvmlDeviceGetHandleByIndex(self.index)))
         except pynvml.NVMLError as error:
             self.problem = PROBLEMS.get(code_of(error), f"the driver cannot open it: {error}")
-        except Exception as error:  # noqa: BLE001  # whatever it is, the other cards are wanted
+        except Exception as error:  # noqa: BLE001  # one card must not affect the others
             self.problem = f"the driver cannot open it: {error}"
         self._complete = True
 
     def gpus(self) -> tuple[Gpu, ...]:
-        """Return what has been told so far; a card that is not done has the problem that it does not answer."""
+        """Return what is known so far; an incomplete card has the problem that it does not respond."""
         problem = self.problem if self._complete else _SILENT
-        told = tuple(self._told) or ({},)
-        return tuple(Gpu(index=self.index, **{**each, **({"problem": problem} if problem else {})}) for each in told)
+        fields = tuple(self._instances) or ({},)
+        return tuple(Gpu(index=self.index, **{**each, **({"problem": problem} if problem else {})}) for each in fields)
 
     def _ask(self, ask: Asker) -> None:
         mode = ask(pynvml.nvmlDeviceGetMigMode)
@@ -102,42 +102,40 @@ class Card:
             instance = ask(pynvml.nvmlDeviceGetMigDeviceHandleByIndex, number)
             if instance is not None:
                 self._fill(Asker(instance), ask)
-        if not self._told:
-            # The undivided card cannot be used in this mode.
-            ask.problem = (
-                "MIG mode is on and it has no instance: `nvidia-smi mig -cgi ... -C` makes one, `-mig 0` ends the mode"
-            )
+        if not self._instances:
+            # The card itself cannot be used in MIG mode.
+            ask.problem = "MIG mode is on, without instances: create one (`nvidia-smi mig -cgi ... -C`) or turn it off"
             self._fill(ask, ask)
 
     def _fill(self, ask: Asker, board: Asker) -> None:
-        """Note what `ask` tells of the card or instance, and `board` of the whole card; who it is comes first."""
-        told: dict[str, Any] = {}
+        """Query the card or instance by `ask` and the full card by `board`; its identity comes first."""
+        fields: dict[str, Any] = {}
         uuid = ask(pynvml.nvmlDeviceGetUUID)
-        known = isinstance(uuid, str) and bool(_UUID.fullmatch(uuid))
-        told["uuid"] = uuid if known else ""
-        self._told.append(told)
-        told["name"] = ask(pynvml.nvmlDeviceGetName) or ""
-        told["pci_bus"] = address = _address(board(pynvml.nvmlDeviceGetPciInfo))
+        has_uuid = isinstance(uuid, str) and bool(_UUID.fullmatch(uuid))
+        fields["uuid"] = uuid if has_uuid else ""
+        self._instances.append(fields)
+        fields["name"] = ask(pynvml.nvmlDeviceGetName) or ""
+        fields["pci_bus"] = address = _address(board(pynvml.nvmlDeviceGetPciInfo))
         capability = board(pynvml.nvmlDeviceGetCudaComputeCapability)
-        told["compute_capability"] = f"{capability[0]}.{capability[1]}" if capability else None
-        told["memory_total"], told["memory_free"] = _memory(ask)
-        told["sm_count"] = _sm_count(ask, capability)
+        fields["compute_capability"] = f"{capability[0]}.{capability[1]}" if capability else None
+        fields["memory_total"], fields["memory_free"] = _memory(ask)
+        fields["sm_count"] = _sm_count(ask, capability)
         display = board(pynvml.nvmlDeviceGetDisplayActive)
-        told["display_active"] = None if display is None else bool(display)
-        told["compute_mode"] = _MODES.get(board(pynvml.nvmlDeviceGetComputeMode))
-        told["processes"] = _processes(ask)
-        told["sm_clock_max"] = board(pynvml.nvmlDeviceGetMaxClockInfo, pynvml.NVML_CLOCK_SM) or None
+        fields["display_active"] = None if display is None else bool(display)
+        fields["compute_mode"] = _MODES.get(board(pynvml.nvmlDeviceGetComputeMode))
+        fields["processes"] = _processes(ask)
+        fields["sm_clock_max"] = board(pynvml.nvmlDeviceGetMaxClockInfo, pynvml.NVML_CLOCK_SM) or None
         ecc = board(pynvml.nvmlDeviceGetEccMode)
-        told["ecc"] = None if ecc is None else bool(ecc[0])
-        told["throttled_by"] = _throttles(board)
-        told["pcie"] = _pcie(board)
-        told["nvlinks"] = _nvlinks(board)
-        told["numa_node"] = pci.numa_node(address)
-        told["problem"] = ask.problem or board.problem or ("" if known else "the driver gives it no identity (UUID)")
+        fields["ecc"] = None if ecc is None else bool(ecc[0])
+        fields["throttled_by"] = _throttles(board)
+        fields["pcie"] = _pcie(board)
+        fields["nvlinks"] = _nvlinks(board)
+        fields["numa_node"] = pci.numa_node(address)
+        fields["problem"] = ask.problem or board.problem or ("" if has_uuid else "the driver reports no UUID for it")
 
 
 def _throttles(ask: Asker) -> tuple[str, ...]:
-    """Return in words what keeps the clock down now, other than having nothing to do."""
+    """Return what limits the clock now, other than being idle."""
     bits = ask(pynvml.nvmlDeviceGetCurrentClocksThrottleReasons)
     return tuple(words for bit, words in _THROTTLES.items() if bits and bits & bit)
 
@@ -153,7 +151,7 @@ def _pcie(ask: Asker) -> Pcie | None:
 
 
 def _nvlinks(ask: Asker) -> int | None:
-    """Return how many NVLinks are active, None where the card has none or does not tell."""
+    """Return the number of active NVLinks, None if there are none or that is not reported."""
     states: list[int] = []
     for link in range(pynvml.NVML_NVLINK_MAX_LINKS):
         state = ask(pynvml.nvmlDeviceGetNvLinkState, link)
@@ -171,7 +169,7 @@ def _address(info: Any) -> str | None:
 
 
 def _memory(ask: Asker) -> tuple[int | None, int | None]:
-    """Return total and free bytes; drivers before 510 know only the first form of the call."""
+    """Return total and free bytes; drivers before 510 have only the first version of the call."""
     memory = ask(pynvml.nvmlDeviceGetMemoryInfo, pynvml.nvmlMemory_v2) or ask(pynvml.nvmlDeviceGetMemoryInfo)
     if memory is None or not memory.total:
         return None, None
@@ -179,9 +177,9 @@ def _memory(ask: Asker) -> tuple[int | None, int | None]:
 
 
 def _sm_count(ask: Asker, capability: tuple[int, int] | None) -> int | None:
-    """Return the number of streaming multiprocessors; NVML tells it for MIG, else cores are divided by cores of each.
+    """Return the number of SMs: reported by NVML for MIG, otherwise cores divided by cores per SM.
 
-    Source: CUDA programming guide, "Compute Capabilities"; generations it does not list give None.
+    Source: CUDA programming guide, "Compute Capabilities"; None for unknown generations.
     """
     attributes = ask(pynvml.nvmlDeviceGetAttributes_v2)
     if attributes is not None and attributes.multiprocessorCount:
@@ -194,7 +192,7 @@ def _sm_count(ask: Asker, capability: tuple[int, int] | None) -> int | None:
 
 
 def _processes(ask: Asker) -> tuple[GpuProcess, ...]:
-    """Return the processes on a card by pid; one that both computes and draws counts once, as graphics."""
+    """Return the processes on a card; one with both compute and graphics counts once, as graphics."""
     memory: dict[int, int | None] = {}
     drawing = set()
     for kind in ("Compute", "Graphics"):

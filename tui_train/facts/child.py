@@ -1,7 +1,7 @@
-"""The program that looks at this machine, in a process of its own that may be killed: `child.py machine [SECONDS]`.
+"""Child program that reads the facts of this machine and can be killed: `child.py machine [SECONDS]`.
 
-It prints one Machine as JSON. A driver that hangs cannot be interrupted from within, so NVML is asked in threads that
-are left behind.
+It prints one Machine as JSON. A hanging driver cannot be interrupted from inside, so NVML is queried in threads that
+are abandoned.
 """
 
 import os
@@ -14,16 +14,16 @@ from tui_train.facts import host, nvml
 from tui_train.facts.capability import INTEGRATED, number
 from tui_train.facts.types import Gap, Gpu, Machine
 
-# The rest is for telling of those cards that did answer.
+# The rest of the time is for reporting the cards that did respond.
 _SHARE = 0.8
 
 
 def silent(seconds: float) -> Gap:
-    """Return the Gap for a driver that gave no answer for that many seconds."""
+    """Return the Gap for a driver that did not respond for that many seconds."""
     return Gap(
-        "The NVIDIA driver does not answer",
+        "The NVIDIA driver does not respond",
         f"no answer for {seconds:.0f} s",
-        "If `nvidia-smi` hangs as well, `sudo dmesg | grep -i xid` names the card; only a reboot helps.",
+        "If `nvidia-smi` hangs too, find the card with `sudo dmesg | grep -i xid`, and reboot.",
         hides=True,
     )
 
@@ -35,19 +35,19 @@ def machine(deadline: float) -> Machine:
     def ask() -> None:
         try:
             answers.append(nvml.read(deadline * _SHARE))
-        except Exception as error:  # noqa: BLE001  # whatever the driver's library does, the host's facts are wanted
+        except Exception as error:  # noqa: BLE001  # the facts of the host do not depend on the driver
             why = f"{type(error).__name__}: {error}"
             gap = Gap("The NVIDIA cards cannot be read", why, "Please report this.", hides=True)
             answers.append(nvml.Cards(gaps=(gap,)))
 
     thread = Thread(target=ask, daemon=True)
     thread.start()
-    found = host.read()
+    this_host = host.read()
     thread.join(deadline)
     cards = answers[0] if answers else nvml.Cards(gaps=(silent(deadline),))
     return msgspec.structs.replace(
-        found,
-        gpus=tuple(_with_host_memory(gpu, found) for gpu in cards.gpus),
+        this_host,
+        gpus=tuple(_with_host_memory(gpu, this_host) for gpu in cards.gpus),
         gaps=cards.gaps,
         driver_version=cards.driver_version,
         driver_cuda=cards.driver_cuda,
@@ -55,7 +55,7 @@ def machine(deadline: float) -> Machine:
 
 
 def _with_host_memory(gpu: Gpu, host: Machine) -> Gpu:
-    """Return a card that is part of the processor's chip, of whose memory the driver does not tell, with the host's."""
+    """Return an integrated card, whose memory the driver does not report, with the memory of the host."""
     if gpu.memory_total is not None or gpu.problem or number(gpu.compute_capability) not in INTEGRATED:
         return gpu
     memory = {"memory_total": host.memory_total, "memory_free": host.memory_available}
@@ -63,13 +63,13 @@ def _with_host_memory(gpu: Gpu, host: Machine) -> Gpu:
 
 
 def main(arguments: list[str]) -> None:
-    """Answer `machine [SECONDS]` on stdout, and end without waiting for the driver."""
+    """Print the answer to `machine [SECONDS]`, and exit without waiting for the driver."""
     if not arguments or arguments[0] != "machine":
         sys.exit("usage: python -m tui_train.facts.child machine [SECONDS]")
     deadline = float(arguments[1]) if len(arguments) > 1 else 6.0
     sys.stdout.buffer.write(msgspec.json.encode(machine(deadline)) + b"\n")
     sys.stdout.buffer.flush()
-    # A regular end of Python may wait for what the thread left behind holds.
+    # A regular exit of Python could wait for locks of the abandoned thread.
     os._exit(0)
 
 

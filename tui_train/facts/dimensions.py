@@ -1,4 +1,4 @@
-"""Dimensions: the shape of a causal language model, and how many parameters it has; and the shapes that are known."""
+"""Dimensions: the shape of a causal language model and its parameter count; and the known models."""
 
 import functools
 import re
@@ -12,7 +12,7 @@ from tui_train.base.parse import built
 
 
 class Dimensions(Struct, frozen=True, kw_only=True):
-    """The shape of a decoder, as transformers builds one of its `type`; `exact` is the parameter count of its files.
+    """The shape of a decoder of a transformers `type`; `exact` is the parameter count of its files.
 
     `norms` are those of a layer, `ffn` the width inside its MLP, `positions` the learned ones, `kv` the heads of keys
     and values (0: as many as `heads`). With `experts`, each has an MLP of its own and a token goes to `experts_used`.
@@ -44,17 +44,17 @@ class Dimensions(Struct, frozen=True, kw_only=True):
 
     @property
     def queries(self) -> int:
-        """The width of all heads' queries."""
+        """The width of the queries of all heads."""
         return self.heads * (self.head_dim or self.hidden // self.heads)
 
     @property
     def keys(self) -> int:
-        """The width of all heads' keys, which is that of the values."""
+        """The width of the keys of all heads, and of the values."""
         return (self.kv or self.heads) * (self.head_dim or self.hidden // self.heads)
 
     @property
     def matrices(self) -> dict[str, tuple[int, int]]:
-        """The linear layers of one layer, by LoRA's names for them: inputs and outputs."""
+        """Input and output widths of the linear layers of one layer, by PEFT's names."""
         hidden, ffn = self.hidden, self.ffn
         attention = {
             "q_proj": (hidden, self.queries),
@@ -67,13 +67,13 @@ class Dimensions(Struct, frozen=True, kw_only=True):
 
     @property
     def mlp(self) -> int:
-        """Parameters of a layer's MLP, or of those of all its experts and the router, without biases."""
-        one = self.hidden * self.ffn * (3 if self.gated else 2)
-        return one * self.experts + self.hidden * self.experts if self.experts else one
+        """Parameters of a layer's MLP (or of all experts and the router), without biases."""
+        expert = self.hidden * self.ffn * (3 if self.gated else 2)
+        return expert * self.experts + self.hidden * self.experts if self.experts else expert
 
     @property
     def linear(self) -> int:
-        """Parameters of the weights of one layer's linear layers, which are what is quantized."""
+        """Parameters of the linear layers of one layer, the ones that are quantized."""
         return sum(a * b for name, (a, b) in self.matrices.items() if name[0] in "qkvo") + self.mlp
 
     @property
@@ -92,12 +92,12 @@ class Dimensions(Struct, frozen=True, kw_only=True):
 
     @property
     def table(self) -> int:
-        """Parameters of one table of tokens: the embedding, or the head."""
+        """Parameters of the embedding, or of the head."""
         return self.vocab * self.hidden
 
     @property
     def parameters(self) -> int:
-        """All parameters, a tied table counted once."""
+        """All parameters; tied embeddings count once."""
         if self.exact:
             return self.exact
         tables = self.table * (1 if self.tied else 2) + self.positions * self.hidden + self.vocab * self.head_bias
@@ -116,35 +116,35 @@ def _tables() -> _Tables:
 
 
 def types() -> dict[str, dict[str, Any]]:
-    """Return how the layers of each known type are built."""
+    """Return the structure of the layers of each known type."""
     return _tables().types
 
 
 @functools.cache
 def known() -> dict[str, Dimensions]:
-    """Return the models that are known without their files, by name."""
+    """Return the models in models.toml, by name."""
     tables = _tables()
-    found = {}
+    models = {}
     for name, row in tables.models.items():
         values = {"name": name, **tables.types[row["type"]], **{key: row[key] for key in row if key != "also"}}
-        found[name] = msgspec.convert(values, built(Dimensions))
-    return found
+        models[name] = msgspec.convert(values, built(Dimensions))
+    return models
 
 
 @functools.cache
 def _names() -> dict[str, str]:
-    """Return the known names by what is left of them and of their other names."""
+    """Return the known names by their simplified names and aliases."""
     rows = _tables().models.items()
     return {_bare(word): name for name, row in rows for word in (name, *row.get("also", ()))}
 
 
 def by_name(name: str) -> Dimensions | None:
-    """Return the shape of a model by its name on the Hub or in a paper, None where it is not known."""
-    found = _names().get(_bare(name))
-    return known()[found] if found else None
+    """Return the shape of a model by its name on the Hub or in a paper, None if unknown."""
+    dimensions = _names().get(_bare(name))
+    return known()[dimensions] if dimensions else None
 
 
-# What tells a model's training or its packing, and not its shape.
+# Parts of a name that describe training or quantization, not the shape.
 _OTHER = re.compile(r"\b(hf|instruct|chat|it|pt|base|gptq|awq|bnb|4bit|v0\.1)\b")
 
 

@@ -1,4 +1,4 @@
-"""Reads YAML files of the user's: bounded, as plain data, with every reason why one cannot be used in words."""
+"""Reads YAML files of the user as plain data, with limits; every problem is reported as text."""
 
 import math
 import re
@@ -12,13 +12,13 @@ from tui_train.base.text import visible
 from tui_train.facts.types import Document
 
 _MOST = 2**20
-# References in a file of some lines can stand for billions of values.
+# A few lines with references can expand to billions of values.
 _MOST_VALUES = 50_000
 _DEEPEST = 40
 
 
 class _Loader(yaml.SafeLoader):
-    """Reads 1e-4 as a number, as YAML 1.2 and most that train do; YAML 1.1 wants 1.0e-4."""
+    """Reads 1e-4 as a number, as YAML 1.2 and most trainers do; YAML 1.1 requires 1.0e-4."""
 
 
 _Loader.add_implicit_resolver(
@@ -27,12 +27,12 @@ _Loader.add_implicit_resolver(
 
 
 def documents(paths: Iterable[str]) -> dict[str, Document]:
-    """Return what the YAML files at these paths hold."""
+    """Return the contents of the YAML files at these paths."""
     return {path: document(path) for path in paths}
 
 
 def document(path: str) -> Document:
-    """Return what one YAML file holds, `problem` where it cannot be used as the base of another."""
+    """Return the content of one YAML file, with a `problem` if it cannot be used."""
     try:
         return read(read_regular(path, _MOST))
     except FileNotFoundError:
@@ -42,46 +42,46 @@ def document(path: str) -> Document:
 
 
 def read(data: bytes) -> Document:
-    """Return what YAML in UTF-8 holds."""
+    """Return the content of YAML in UTF-8."""
     try:
-        # The loader is a SafeLoader: it makes plain data only.
-        found = yaml.load(data.decode("utf-8-sig"), Loader=_Loader)  # noqa: S506
+        # A SafeLoader: it creates plain data only.
+        values = yaml.load(data.decode("utf-8-sig"), Loader=_Loader)  # noqa: S506
     except UnicodeDecodeError:
         return Document(problem="it is not UTF-8 text")
     except yaml.MarkedYAMLError as error:
-        where = f", line {error.problem_mark.line + 1}" if error.problem_mark else ""
-        return Document(problem=visible(f"it is not YAML: {error.problem or error.context}{where}"))
+        place = f", line {error.problem_mark.line + 1}" if error.problem_mark else ""
+        return Document(problem=visible(f"it is not YAML: {error.problem or error.context}{place}"))
     except (yaml.YAMLError, ValueError, OverflowError, RecursionError) as error:
         return Document(problem=visible(f"it is not YAML: {str(error)[:200]}"))
-    if found is None:
+    if values is None:
         return Document()
-    if not isinstance(found, dict):
-        return Document(problem="it holds no names with values")
-    left = [_MOST_VALUES]
-    problem = _problem(found, "", left, 0)
-    return Document(problem=problem) if problem else Document(values=found)
+    if not isinstance(values, dict):
+        return Document(problem="it is not a mapping of names to values")
+    remaining = [_MOST_VALUES]
+    problem = _problem(values, "", remaining, 0)
+    return Document(problem=problem) if problem else Document(values=values)
 
 
-def _problem(value: Any, key: str, left: list[int], depth: int) -> str:
-    """Return why a value cannot be written into another file as it is; empty when it can."""
-    left[0] -= 1
-    if left[0] < 0 or depth > _DEEPEST:
-        return "it holds too many values, or values in too many levels"
+def _problem(value: Any, key: str, remaining: list[int], depth: int) -> str:
+    """Return why a value cannot be copied into another file, empty if it can."""
+    remaining[0] -= 1
+    if remaining[0] < 0 or depth > _DEEPEST:
+        return "it has too many values or too many levels"
     if isinstance(value, dict):
         wrong = next((name for name in value if not isinstance(name, str)), None)
         if wrong is not None:
-            return f"the name {visible(str(wrong))[:80]} in it is no text: put it in quotes"
-        inner = ((f"{key}.{name}" if key else name, one) for name, one in value.items())
+            return f"the name {visible(str(wrong))[:80]} is not text: put it in quotes"
+        inner = ((f"{key}.{name}" if key else name, item) for name, item in value.items())
     elif isinstance(value, list):
-        inner = ((f"{key}[{number}]", one) for number, one in enumerate(value))
+        inner = ((f"{key}[{number}]", item) for number, item in enumerate(value))
     else:
         return _single_problem(value, visible(key)[:80])
-    return next(filter(None, (_problem(one, name, left, depth + 1) for name, one in inner)), "")
+    return next(filter(None, (_problem(item, name, remaining, depth + 1) for name, item in inner)), "")
 
 
 def _single_problem(value: Any, key: str) -> str:
     if isinstance(value, float) and not math.isfinite(value):
-        return f"{key} is no finite number"
+        return f"{key} is not a finite number"
     if isinstance(value, int) and abs(value) >= 2**63:
         return f"{key} is too large a number"
     if value is not None and not isinstance(value, (str, int, float, bool)):

@@ -1,8 +1,8 @@
 """Which cards can train with a given PyTorch, which should, and why not: pure functions on facts.
 
-Two verdicts leave a card out. `blocked` is a property of card, driver and PyTorch build, and no setting changes it.
-`spare` is advice, and always relative to a better card: a lone card, however small, is never spare. Neither asks for a
-card's name or for a monitor: names lie, and a good card may drive a monitor.
+Two verdicts exclude a card. `blocked` follows from card, driver and PyTorch build; no setting changes it. `spare` is
+advice relative to a better card: a single card, however small, is never spare. Neither depends on the name of a card,
+which can be misleading, or on a monitor, which a fast card can have too.
 """
 
 import re
@@ -32,7 +32,7 @@ _DISPLAY_MEMORY = 6 * 2**30
 _DISPLAY_SMS = 8
 _ADDRESS = re.compile(r"(?:[0-9a-f]{4,8}:)?[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]", re.IGNORECASE | re.ASCII)
 _KIND = re.compile(r"(?:GPU|MIG)-.", re.IGNORECASE)
-# Digits of no card's number.
+# More digits than the index of a card has.
 _LONG = 5
 _LAST_OF_KEPLER = 37
 
@@ -42,12 +42,12 @@ def judge(
 ) -> tuple[Verdict, ...]:
     """Return a verdict for each card, in order, under the PyTorch of `toolchain` and the driver's CUDA ("12.8").
 
-    What is not known (no toolchain, no torch in it, a field that the driver does not tell) never leaves a card out.
+    Unknown values (no toolchain, no torch, a field that the driver does not report) never exclude a card.
     """
     blocked = [_why_blocked(gpu, toolchain, driver_cuda) for gpu in gpus]
     usable = [gpu for gpu, why in zip(gpus, blocked, strict=True) if not why]
     spare = iter(_why_spare(usable))
-    unchecked = () if toolchain is not None and toolchain.torch is not None else ("not checked against a PyTorch yet",)
+    unchecked = () if toolchain is not None and toolchain.torch is not None else ("not yet checked with a PyTorch",)
     verdicts = []
     for gpu, why in zip(gpus, blocked, strict=True):
         if why:
@@ -60,7 +60,7 @@ def judge(
 
 
 def called(gpus: Sequence[Gpu], name: str) -> tuple[Gpu, ...]:
-    """Return the cards that a name means: a UUID or its beginning, a PCI address, or a number; one, if it is plain."""
+    """Return the cards that match a name: a UUID or a prefix of it, a PCI address, or an index."""
     exact = tuple(gpu for gpu in gpus if gpu.uuid == name)
     if exact:
         return exact
@@ -72,113 +72,118 @@ def called(gpus: Sequence[Gpu], name: str) -> tuple[Gpu, ...]:
 
 
 def _at(address: str, name: str) -> bool:
-    """Return whether a PCI address is the one of a name, whose domain may be shorter or missing."""
-    (domain, _, rest), (wanted, colon, short) = _split(address), _split(name)
-    return rest == short and (not colon or domain == wanted)
+    """Return whether a PCI address matches a name whose domain may be shorter or missing."""
+    (domain, _, device), (named_domain, colon, named_device) = _split(address), _split(name)
+    return device == named_device and (not colon or domain == named_domain)
 
 
 def _split(address: str) -> tuple[str, str, str]:
-    """Return domain without its first zeros, a colon where there is a domain, and the rest, all in lower case."""
-    before, colon, rest = address.lower().rpartition(":")
-    domain, found, bus = before.rpartition(":")
-    return domain.lstrip("0"), found, f"{bus}{colon}{rest}"
+    """Return the domain without leading zeros, a colon if there is a domain, and the rest, in lower case."""
+    before, colon, slot = address.lower().rpartition(":")
+    domain, domain_colon, bus = before.rpartition(":")
+    return domain.lstrip("0"), domain_colon, f"{bus}{colon}{slot}"
 
 
 def all_blocked(gpus: Sequence[Gpu], verdicts: Sequence[Verdict], toolchain: Toolchain | None) -> str:
-    """Return which PyTorch would run the cards where this one has code for none, empty where that is not the cause."""
+    """Return which PyTorch supports the cards if this one supports none of them, empty if that is not the cause."""
     opened = [gpu for gpu in gpus if not gpu.problem]
-    if toolchain is None or toolchain.torch is None or not opened or any(found.kind != "blocked" for found in verdicts):
+    if (
+        toolchain is None
+        or toolchain.torch is None
+        or not opened
+        or any(verdict.kind != "blocked" for verdict in verdicts)
+    ):
         return ""
     capabilities = [gpu.compute_capability for gpu in opened if gpu.compute_capability]
     if toolchain.cuda is not None:
-        capabilities = [found for found in capabilities if toolchain.arch_list and not runs(toolchain.arch_list, found)]
+        capabilities = [name for name in capabilities if toolchain.arch_list and not runs(toolchain.arch_list, name)]
         if len(capabilities) < len(opened):
             return ""
     wheels: dict[str, list[str]] = {}
-    for capability in sorted(set(capabilities), key=lambda found: number(found) or 0):
+    for capability in sorted(set(capabilities), key=lambda name: number(name) or 0):
         wheels.setdefault(_wheel_for(capability), []).append(capability)
-    remedies = [f"for compute capability {' and '.join(found)} {wheel}" for wheel, found in wheels.items()]
-    lack = "was built without CUDA" if toolchain.cuda is None else "has code for none of these cards"
+    remedies = [f"for compute capability {' and '.join(names)}: {wheel}" for wheel, names in wheels.items()]
+    lack = "was built without CUDA" if toolchain.cuda is None else "supports none of these cards"
     return ": ".join([f"This PyTorch ({toolchain.torch}) {lack}", *filter(None, ["; ".join(remedies)])])
 
 
 def _why_blocked(gpu: Gpu, toolchain: Toolchain | None, driver_cuda: str | None) -> str:
-    """Return why a card cannot train whatever the user chooses, empty where it can or where that is not known."""
+    """Return why a card cannot train with any settings, empty if it can or that is unknown."""
     if gpu.problem:
         return gpu.problem
     if gpu.compute_mode == "prohibited":
-        return f"its compute mode is Prohibited: `sudo nvidia-smi -i {gpu.index} -c DEFAULT` allows it"
+        return f"its compute mode is Prohibited: allow it with `sudo nvidia-smi -i {gpu.index} -c DEFAULT`"
     if gpu.compute_mode == "exclusive" and any(not process.graphics for process in gpu.processes):
-        return "its compute mode is Exclusive Process, and a process holds it"
+        return "its compute mode is Exclusive Process, and another process uses it"
     if toolchain is None or toolchain.torch is None:
         return ""
     return ": ".join(filter(None, why_no_code(gpu, toolchain, driver_cuda)))
 
 
 def why_no_code(gpu: Gpu, toolchain: Toolchain, driver_cuda: str | None) -> tuple[str, str]:
-    """Return why a PyTorch cannot use a card, and what could; both empty where it can, or where that is not known."""
+    """Return why a PyTorch cannot use a card, and which one can; both empty if it can or that is unknown."""
     capability = gpu.compute_capability
     if toolchain.cuda is None:
         return "this PyTorch was built without CUDA", _wheel_for(capability) if capability else ""
     if capability and number(capability) and toolchain.arch_list and not runs(toolchain.arch_list, capability):
-        lack = f"has no code for compute capability {capability}"
+        lack = f"does not support compute capability {capability}"
         return f"this PyTorch ({toolchain.torch}) {lack}", _wheel_for(capability)
     needs, has = major(toolchain.cuda), major(driver_cuda)
     if needs is not None and has is not None and needs > has:
         return (
-            f"this PyTorch ({toolchain.torch}) needs a driver for CUDA {needs}, this one is for CUDA {has}",
+            f"this PyTorch ({toolchain.torch}) needs a driver for CUDA {needs}, but the driver supports CUDA {has}",
             f"update the driver, or install a PyTorch for CUDA {has}",
         )
     return "", ""
 
 
 def ever_had_code(gpu: Gpu) -> bool:
-    """Return whether any PyTorch has, or had, code for a card; where its compute capability is not known, yes."""
+    """Return whether any PyTorch supports or supported a card; true if its compute capability is unknown."""
     device = number(gpu.compute_capability)
     return device is None or device >= 50 or device == _LAST_OF_KEPLER
 
 
 def _wheel_for(capability: str) -> str:
-    """Return in words which official PyTorch wheel has code for a card, from the tables of the releases up to 2.15."""
+    """Return which official PyTorch wheels support a card, as text, from the release tables up to 2.15."""
     device = number(capability) or 0
     if device in TEGRA or device == 110:
-        return "take NVIDIA's own PyTorch for Jetson"
+        return "use NVIDIA's PyTorch for Jetson"
     if device == _LAST_OF_KEPLER:
-        return "torch 2.5 for CUDA 11.8 was the last that had it"
+        return "torch 2.5 for CUDA 11.8 was the last to support it"
     if device < 50:
-        return "no official wheel has it"
+        return "no official wheel supports it"
     if device <= 70:
-        return "a wheel for CUDA 12.6 (cu126) has it, up to torch 2.14"
+        return "wheels for CUDA 12.6 (cu126) support it, up to torch 2.14"
     if device < 100:
-        return "every official wheel for CUDA 12.6 or later has it"
-    return "a wheel for CUDA 12.8 (cu128) or later has it, from torch 2.7 on"
+        return "install a wheel for CUDA 12.6 or later"
+    return "install torch 2.7 or later for CUDA 12.8 (cu128) or later"
 
 
 def _why_spare(usable: Sequence[Gpu]) -> list[tuple[Literal["use", "spare"], str]]:
-    """Return for each card that could train whether it belongs to the fastest set, and a reason, if there is one."""
+    """Return for each usable card whether to use it, and the reason if there is one."""
     compared = [
         gpu for gpu in usable if gpu.memory_total and teraflops(gpu) and not tiny(gpu, usable) and not divided(gpu)
     ]
     speeds = [teraflops(gpu) or 0.0 for gpu in compared]
-    kept = [compared[at] for at in in_step(speeds)]
+    fastest = [compared[index] for index in in_step(speeds)]
     roomiest = max((gpu.memory_total or 0 for gpu in usable if not tiny(gpu, usable)), default=0)
-    found: list[tuple[Literal["use", "spare"], str]] = []
+    kinds: list[tuple[Literal["use", "spare"], str]] = []
     for gpu in usable:
         small = gpu.memory_total is not None and gpu.memory_total < roomiest / 2 * SLACK
-        limit = f"{size(gpu.memory_total)} beside {size(roomiest)}, and the smallest card sets the limit"
+        limit = f"less memory ({size(gpu.memory_total)} vs {size(roomiest)}): would limit the others"
         if tiny(gpu, usable):
-            most = max(other.sm_count or 0 for other in usable)
-            words = f"{gpu.sm_count} multiprocessors beside {most}, and the slowest card sets the pace"
-            found.append(("spare", _label(gpu) + words))
-        elif any(gpu is other for other in kept):
-            found.append(("use", limit if small else ""))
+            most_sms = max(other.sm_count or 0 for other in usable)
+            words = f"much slower ({gpu.sm_count} SMs vs {most_sms}): would slow the others"
+            kinds.append(("spare", _label(gpu) + words))
+        elif any(gpu is other for other in fastest):
+            kinds.append(("use", limit if small else ""))
         elif any(gpu is other for other in compared):
-            found.append(("spare", _label(gpu) + _slower(gpu, kept)))
+            kinds.append(("spare", _label(gpu) + _slower(gpu, fastest)))
         elif small:
-            found.append(("spare", _label(gpu) + limit))
+            kinds.append(("spare", _label(gpu) + limit))
         else:
-            found.append(("use", ""))
-    return found
+            kinds.append(("use", ""))
+    return kinds
 
 
 def _label(gpu: Gpu) -> str:
@@ -187,9 +192,9 @@ def _label(gpu: Gpu) -> str:
     return "display card: " if few or little else ""
 
 
-def _slower(gpu: Gpu, kept: Sequence[Gpu]) -> str:
-    """Return in words that the `kept` cards do more without this one than with it."""
-    alone = min(teraflops(other) or 0.0 for other in kept) * len(kept)
-    together = (teraflops(gpu) or 0.0) * (len(kept) + 1)
-    without = f"{len(kept)} without it do" if len(kept) > 1 else "the other alone does"
-    return f"{without} about {alone:.0f} TFLOPS, {len(kept) + 1} with it {together:.0f}: the slowest card sets the pace"
+def _slower(gpu: Gpu, fastest: Sequence[Gpu]) -> str:
+    """Return the text that the `fastest` cards are faster without this one."""
+    without = min(teraflops(other) or 0.0 for other in fastest) * len(fastest)
+    together = (teraflops(gpu) or 0.0) * (len(fastest) + 1)
+    others = f"the other {len(fastest)}" if len(fastest) > 1 else "the other card"
+    return f"slower: {others} alone about {without:.0f} TFLOPS, with it {together:.0f}"

@@ -1,4 +1,4 @@
-"""The host without its GPUs: processor, memory and shared memory, as much of them as this process may use."""
+"""The host without its GPUs: CPU, memory and shared memory, as available to this process."""
 
 import math
 import os
@@ -13,12 +13,12 @@ import psutil
 from tui_train.facts import logout
 from tui_train.facts.types import Machine
 
-# Control groups of version 1 write "no limit" as the largest page-aligned 63-bit number.
+# "No limit" in cgroup v1: the largest page-aligned 63-bit number.
 _UNLIMITED = 2**60
 
 
 class Limits(NamedTuple):
-    """What the control groups of a process grant: CPUs, bytes, and bytes in use; None is "no limit"."""
+    """Limits of the control groups of a process: CPUs, bytes, and bytes in use; None is "no limit"."""
 
     cpus: float | None = None
     memory: int | None = None
@@ -26,7 +26,7 @@ class Limits(NamedTuple):
 
 
 def read() -> Machine:
-    """Return this host without GPUs; never fails, a field that cannot be read stays None or empty."""
+    """Return this host without GPUs; never raises, unreadable fields are None or empty."""
     limits = cgroup_limits()
     total, available = _memory()
     shm_total, shm_free = _shared_memory()
@@ -45,12 +45,12 @@ def read() -> Machine:
 
 
 def clean(text: str) -> str:
-    """Return `text` with undecodable bytes replaced, so that it can be written as UTF-8."""
+    """Return `text` with undecodable bytes replaced, so that it can be encoded as UTF-8."""
     return text.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
 
 
 def usable_cpus(quota: float | None) -> int:
-    """Return how many CPUs this process can keep busy: those it may run on, at most `quota` rounded up."""
+    """Return the number of CPUs for this process: its affinity, limited by `quota` rounded up."""
     try:
         count = len(os.sched_getaffinity(0))
     except OSError:
@@ -59,7 +59,7 @@ def usable_cpus(quota: float | None) -> int:
 
 
 def cpu_name(cpuinfo: Path = Path("/proc/cpuinfo")) -> str:
-    """Return the processor's model name; on processors that give none, as most ARM ones, the architecture."""
+    """Return the model name of the CPU, or the architecture if there is none, as on most ARM CPUs."""
     for line in (_text(cpuinfo) or "").splitlines():
         key, _, value = line.partition(":")
         if key.strip() == "model name" and value.strip():
@@ -67,15 +67,15 @@ def cpu_name(cpuinfo: Path = Path("/proc/cpuinfo")) -> str:
     return clean(platform.machine())
 
 
-def cgroup_limits(own: Path = Path("/proc/self/cgroup"), root: Path = Path("/sys/fs/cgroup")) -> Limits:
-    """Return the tightest limits among the control groups, version 1 or 2, that `own` lists and all groups above them.
+def cgroup_limits(membership: Path = Path("/proc/self/cgroup"), root: Path = Path("/sys/fs/cgroup")) -> Limits:
+    """Return the tightest limits of the control groups (v1 or v2) in `own` and of their parents.
 
     Source: "Control Group v2" and "CFS Bandwidth Control" in the kernel's admin guide.
     """
     limits = Limits()
-    for line in (_text(own) or "").splitlines():
-        _, _, rest = line.partition(":")
-        controllers, _, path = rest.partition(":")
+    for line in (_text(membership) or "").splitlines():
+        _, _, after_id = line.partition(":")
+        controllers, _, path = after_id.partition(":")
         for base in _mounts(root, controllers):
             for group in _upwards(base, path):
                 limits = _tighter(limits, _limits_v1(group) if controllers else _limits_v2(group))
@@ -83,7 +83,7 @@ def cgroup_limits(own: Path = Path("/proc/self/cgroup"), root: Path = Path("/sys
 
 
 def _mounts(root: Path, controllers: str) -> Iterator[Path]:
-    """Yield where the hierarchy of these comma-separated controllers may be mounted; none named is version 2."""
+    """Yield possible mount points of these comma-separated controllers; none means cgroup v2."""
     if not controllers:
         yield from (root, root / "unified")
         return
@@ -92,7 +92,7 @@ def _mounts(root: Path, controllers: str) -> Iterator[Path]:
 
 
 def _upwards(base: Path, path: str) -> Iterator[Path]:
-    """Yield the group `path` below `base` and every group above it; a container may see only the top."""
+    """Yield the group `path` below `base` and its parents; a container may see only the top."""
     group = base / path.lstrip("/")
     while group != base:
         yield group
@@ -122,14 +122,14 @@ def _with_memory(cpus: float | None, group: Path, limit_file: str, used_file: st
     for line in (_text(group / "memory.stat") or "").splitlines():
         key, _, value = line.partition(" ")
         if key == cache_key and value.strip().isdecimal():
-            # The kernel gives this part of the file cache back before it kills a process.
+            # The kernel frees this part of the page cache before it kills a process.
             cache = int(value)
     return Limits(cpus, limit, max(0, limit - max(0, used - cache)))
 
 
-def _tighter(one: Limits, other: Limits) -> Limits:
-    cpus = min((count for count in (one.cpus, other.cpus) if count is not None), default=None)
-    return Limits(cpus, _least(one.memory, other.memory), _least(one.memory_free, other.memory_free))
+def _tighter(first: Limits, second: Limits) -> Limits:
+    cpus = min((count for count in (first.cpus, second.cpus) if count is not None), default=None)
+    return Limits(cpus, _least(first.memory, second.memory), _least(first.memory_free, second.memory_free))
 
 
 def _least(*values: int | None) -> int | None:
@@ -137,7 +137,7 @@ def _least(*values: int | None) -> int | None:
 
 
 def _memory() -> tuple[int | None, int | None]:
-    """Return the host's total and available memory in bytes, without regard to control groups."""
+    """Return the total and available memory of the host in bytes, ignoring control groups."""
     try:
         memory = psutil.virtual_memory()
     except (OSError, ValueError, KeyError, RuntimeError):
@@ -163,7 +163,7 @@ def _interfaces() -> tuple[str, ...]:
 
 
 def _number(path: Path) -> int | None:
-    """Return the decimal number that a file holds; None where there is none, or where it is negative."""
+    """Return the decimal number in a file, None if there is none or it is negative."""
     content = (_text(path) or "").strip()
     return int(content) if content.isdecimal() else None
 

@@ -1,4 +1,4 @@
-"""Finds out which container engines work here, and what the Python inside an image has; nothing is ever fetched."""
+"""Reads which container engines work here, and what the Python in an image has; nothing is pulled."""
 
 import hashlib
 import re
@@ -27,25 +27,25 @@ _CDI_FOLDERS = ("/etc/cdi", "/var/run/cdi", "/run/cdi")
 _HOOKS = ("nvidia-container-runtime-hook", "nvidia-container-runtime")
 _NO_PYTHON = 127
 _RUNTIME = re.compile(r"OCI runtime|failed to (start|create) shim|\b(runc|crun)\b.{0,80}(not found|no such file|error)")
-# It works then, and says what the image lacks.
+# The runtime works then, but the image lacks something.
 _NOT_IN_IMAGE = re.compile(r"executable file [`'\"]?python|exec: \"python\"|[Pp]ython[`'\"]? not found")
 
 
 def engines(deadline: float = 8.0) -> tuple[ContainerEngine, ...]:
-    """Return the engines that are installed; one that cannot be used says why in `problem`."""
+    """Return the installed engines; an unusable one has a `problem`."""
     readers = {"docker": _docker, "podman": _podman, "apptainer": _apptainer}
-    found = [name for name in ENGINES if shutil.which(name)]
+    installed = [name for name in ENGINES if shutil.which(name)]
     with ThreadPoolExecutor(len(ENGINES)) as pool:
-        return tuple(pool.map(lambda name: readers[name](deadline), found))
+        return tuple(pool.map(lambda name: readers[name](deadline), installed))
 
 
-def engine_of(name: str, found: Sequence[ContainerEngine]) -> str:
-    """Return the engine to ask for an image: apptainer for a .sif file, else one that has it, else one that works."""
+def engine_of(name: str, installed: Sequence[ContainerEngine]) -> str:
+    """Return the engine for an image: apptainer for a .sif file, else one that has it, else one that works."""
     if name.endswith(".sif"):
         return "apptainer"
-    able = [engine for engine in found if not engine.problem and engine.name != "apptainer"]
+    able = [engine for engine in installed if not engine.problem and engine.name != "apptainer"]
     if not able:
-        reasons = "; ".join(f"{engine.name}: {engine.problem}" for engine in found if engine.problem)
+        reasons = "; ".join(f"{engine.name}: {engine.problem}" for engine in installed if engine.problem)
         raise Unavailable(
             f"no container engine works here ({reasons or 'none is installed'})", "Install docker or podman."
         )
@@ -54,104 +54,104 @@ def engine_of(name: str, found: Sequence[ContainerEngine]) -> str:
 
 
 def image(engine: str, name: str, deadline: float = 60.0) -> ContainerImage:
-    """Return what the Python inside an image has, as it told this or an earlier time; it is asked without a network."""
-    known = ContainerImage(engine=engine, name=name)
+    """Return what the Python in an image has, from the cache or by running it without network."""
+    unread = ContainerImage(engine=engine, name=name)
     if shutil.which(engine) is None or not name or name.startswith("-"):
-        return msgspec.structs.replace(known, problem="it cannot be asked")
-    found = _identity(engine, name)
-    if isinstance(found, ContainerImage):
-        return found
-    cached = images_folder() / f"{hashlib.sha256(f'{found}{source()}'.encode()).hexdigest()[:32]}.json"
+        return msgspec.structs.replace(unread, problem="the image cannot be read: no such engine or name")
+    identity = _identity(engine, name)
+    if isinstance(identity, ContainerImage):
+        return identity
+    cached = images_folder() / f"{hashlib.sha256(f'{identity}{source()}'.encode()).hexdigest()[:32]}.json"
     with suppress(OSError, Unparsable):
-        kept = json_as(read_regular(cached, _MOST_KEPT), ContainerImage)
-        return msgspec.structs.replace(kept, engine=engine, name=name)
+        cached_image = json_as(read_regular(cached, _MOST_KEPT), ContainerImage)
+        return msgspec.structs.replace(cached_image, engine=engine, name=name)
     answer = run(engine, name, ("python", "-B", "-c", RUN, source()), deadline)
     for line in reversed(answer.out.splitlines()):
-        told = decoded(line)
-        if told is not None:
-            toolchain = msgspec.structs.replace(told.toolchain, label=name)
-            asked = msgspec.structs.replace(known, id=found, toolchain=toolchain)
+        probe = decoded(line)
+        if probe is not None:
+            toolchain = msgspec.structs.replace(probe.toolchain, label=name)
+            probed = msgspec.structs.replace(unread, id=identity, toolchain=toolchain)
             with suppress(TuiTrainError):
-                write_beside(cached, msgspec.json.encode(asked).decode(), PRIVATE)
-            return asked
-    problem = "it has no `python` on its PATH" if answer.code == _NO_PYTHON else answer.ending()
+                write_beside(cached, msgspec.json.encode(probed).decode(), PRIVATE)
+            return probed
+    problem = "no `python` on its PATH" if answer.code == _NO_PYTHON else answer.ending()
     problem = broken_runtime(answer.error) or problem
-    return msgspec.structs.replace(known, id=found, problem=problem)
+    return msgspec.structs.replace(unread, id=identity, problem=problem)
 
 
 def run(engine: str, name: str, words: Sequence[str], deadline: float, cards: Sequence[str] = ()) -> Answer:
-    """Run a command in a container of an image without a network, `cards` being the engine's words for them."""
+    """Run a command in a container of an image without a network, with the engine's options for `cards`."""
     if engine == "apptainer":
         return ask([engine, "exec", *cards, "--cleanenv", "--no-home", name, *words], deadline)
     called = f"tui-train-look-{secrets.token_hex(6)}"
     options = ("--rm", "--init", f"--name={called}", "--pull=never", "--network=none", "--security-opt=label=disable")
     answer = ask([engine, "run", *options, *cards, name, *words], deadline)
     if answer.failure:
-        # What ended was the client: the container it asked for does not end with it.
+        # Only the client has ended, not its container.
         ask([engine, "rm", "-f", called], 20)
     return answer
 
 
 def _identity(engine: str, name: str) -> str | ContainerImage:
-    """Return what tells an image from a later one of its name, or an answer that needs no question to it."""
-    known = ContainerImage(engine=engine, name=name)
+    """Return the identity of an image version, or the answer if it cannot be run."""
+    unread = ContainerImage(engine=engine, name=name)
     if engine == "apptainer":
         try:
             state = Path(name).stat()
         except OSError:
-            return msgspec.structs.replace(known, missing=True)
+            return msgspec.structs.replace(unread, missing=True)
         return f"{Path(name).absolute()} {state.st_size} {state.st_mtime_ns} {state.st_ino}"
     answer = ask([engine, "image", "inspect", "--format", "{{.Id}}", name], 20)
-    said = answer.error.lower()
-    if answer.code and (b"no such" in said or b"not known" in said or b"not found" in said):
-        return msgspec.structs.replace(known, missing=True)
+    error = answer.error.lower()
+    if answer.code and (b"no such" in error or b"not known" in error or b"not found" in error):
+        return msgspec.structs.replace(unread, missing=True)
     if answer.code != 0:
-        return msgspec.structs.replace(known, problem=answer.ending())
+        return msgspec.structs.replace(unread, problem=answer.ending())
     return answer.out.decode("utf-8", "replace").strip().removeprefix("sha256:")
 
 
 def broken_runtime(error: bytes) -> str:
-    """Return in words that an engine's OCI runtime does not work, empty where what it wrote does not say so."""
+    """Return the problem of an engine's OCI runtime, empty if its output shows none."""
     lines = error.decode("utf-8", "replace").splitlines()
-    said = next((line for line in lines if _RUNTIME.search(line)), "")
-    if not said or _NOT_IN_IMAGE.search(said):
+    message = next((line for line in lines if _RUNTIME.search(line)), "")
+    if not message or _NOT_IN_IMAGE.search(message):
         return ""
-    return f"the OCI runtime, which starts containers (runc or crun), does not work: {said.strip()[:200]}"
+    return f"the OCI runtime, which starts containers (runc or crun), does not work: {message.strip()[:200]}"
 
 
 def _docker(deadline: float) -> ContainerEngine:
     answer = ask(["docker", "info", "--format", "{{json .}}"], deadline)
-    told = _json(answer.out)
-    if "host" in told and "ServerVersion" not in told:
-        return ContainerEngine(name="docker", problem="what is called docker here is podman: choose podman")
-    if answer.code != 0 or not told.get("ServerVersion"):
-        errors = told.get("ServerErrors") or [answer.ending()]
+    info = _json(answer.out)
+    if "host" in info and "ServerVersion" not in info:
+        return ContainerEngine(name="docker", problem="docker is podman here: choose podman")
+    if answer.code != 0 or not info.get("ServerVersion"):
+        errors = info.get("ServerErrors") or [answer.ending()]
         return ContainerEngine(name="docker", problem=_why_silent(str(errors[0])))
-    security, runtimes = told.get("SecurityOptions") or [], told.get("Runtimes") or {}
+    security, runtimes = info.get("SecurityOptions") or [], info.get("Runtimes") or {}
     return ContainerEngine(
         name="docker",
-        version=str(told["ServerVersion"]),
+        version=str(info["ServerVersion"]),
         rootless=any("name=rootless" in str(option) for option in security),
         gpus="nvidia" in runtimes or any(map(shutil.which, _HOOKS)) or _cdi(),
         images=_local("docker"),
     )
 
 
-def _why_silent(said: str) -> str:
-    if "permission denied" in said.lower():
-        return "not permitted: join the group docker (`sudo usermod -aG docker $USER`, log in again), or use podman"
-    if "cannot connect" in said.lower():
-        return "its daemon does not answer: `sudo systemctl start docker`, or use podman"
-    return said[:300]
+def _why_silent(error: str) -> str:
+    if "permission denied" in error.lower():
+        return "permission denied: join the group docker (`sudo usermod -aG docker $USER`, log in again), or use podman"
+    if "cannot connect" in error.lower():
+        return "its daemon does not run: `sudo systemctl start docker`, or use podman"
+    return error[:300]
 
 
 def _podman(deadline: float) -> ContainerEngine:
     answer = ask(["podman", "info", "--format", "json"], deadline)
-    told = _json(answer.out)
-    if answer.code != 0 or "host" not in told:
+    info = _json(answer.out)
+    if answer.code != 0 or "host" not in info:
         return ContainerEngine(name="podman", problem=answer.ending()[:300])
-    security = told["host"].get("security") or {}
-    version = (told.get("version") or {}).get("Version", "")
+    security = info["host"].get("security") or {}
+    version = (info.get("version") or {}).get("Version", "")
     rootless = bool(security.get("rootless"))
     return ContainerEngine(name="podman", version=str(version), rootless=rootless, gpus=_cdi(), images=_local("podman"))
 
@@ -171,7 +171,7 @@ def _local(engine: str) -> tuple[str, ...]:
 
 
 def _cdi() -> bool:
-    """Return whether a file describes NVIDIA cards for containers."""
+    """Return whether there is a CDI file for NVIDIA GPUs."""
     for folder in _CDI_FOLDERS:
         with suppress(OSError):
             for path in Path(folder).iterdir():

@@ -1,4 +1,4 @@
-"""What the cards do right now, once a second, as told by a process of its own, which may hang or crash without harm."""
+"""Samples of the cards once a second, from a child process that may hang or crash."""
 
 import contextlib
 import os
@@ -11,35 +11,35 @@ from tui_train.facts import probe
 from tui_train.facts.ask import GIVEN_UP
 from tui_train.facts.samples import SILENT, Samples, with_problem
 
-# How soon the reader hears of a new sample, or that it is no longer wanted.
+# Seconds between checks for new samples and for cancellation.
 _GLANCE = 0.1
 _SILENT_AFTER = 5.0
-# A driver that ended may be back soon. One that was not there seldom comes, and starting a Python is not free.
+# A driver that stopped may be back soon; one that was missing rarely appears, and starting a Python costs time.
 _AGAIN = 10.0
 _SELDOM = 60.0
-# More than this without an end of line is no sample.
+# Bytes; a longer line is not a sample.
 _MOST = 2**20
 
 
 def samples(cancelled: Callable[[], bool]) -> Iterator[Samples]:
     """Yield the samples of all cards whenever one changes, until `cancelled()`, `give_up()` or the generator is closed.
 
-    Cards of whose identity the driver tells nothing are left out; without cards, or a driver, nothing is yielded.
+    Cards without a UUID are left out; without cards or a driver nothing is yielded.
     """
     child: _Child | None = None
-    known: Samples = ()
-    heard = monotonic()
+    last: Samples = ()
+    last_time = monotonic()
     try:
         while not cancelled() and not GIVEN_UP.wait(_GLANCE):
             if child is None or child.to_be_replaced():
                 child = _Child()
             now = child.read()
             if now is not None:
-                heard = monotonic()
-            elif monotonic() - heard > _SILENT_AFTER:
-                now = with_problem(known, SILENT)
-            if now is not None and now != known:
-                known = now
+                last_time = monotonic()
+            elif monotonic() - last_time > _SILENT_AFTER:
+                now = with_problem(last, SILENT)
+            if now is not None and now != last:
+                last = now
                 yield now
     finally:
         if child is not None:
@@ -47,12 +47,12 @@ def samples(cancelled: Callable[[], bool]) -> Iterator[Samples]:
 
 
 class _Child:
-    """The process that samples, as its reader sees it."""
+    """The sampling process."""
 
     def __init__(self) -> None:
         self._process: subprocess.Popen[bytes] | None = None
         self._started = monotonic()
-        self._told = False
+        self._has_sampled = False
         self._rest = b""
         command, changes = probe.child_command("tui_train.facts.sampler")
         with contextlib.suppress(OSError):
@@ -70,7 +70,7 @@ class _Child:
             os.set_blocking(self._process.stdout.fileno(), False)
 
     def read(self) -> Samples | None:
-        """Return the newest samples, None where there are no new ones; the end of the process is dealt with."""
+        """Return the newest samples, None if there are no new ones; a process that has ended is cleaned up."""
         if self._process is None or self._process.stdout is None:
             return None
         piece: bytes | None = self._process.stdout.read(_MOST)
@@ -79,20 +79,20 @@ class _Child:
         *lines, self._rest = (self._rest + piece).split(b"\n")
         if not piece or len(self._rest) > _MOST:
             self.end()
-        # What the driver's library may print itself is no sample.
+        # The driver's library may print lines of its own.
         for line in reversed(lines):
             with contextlib.suppress(Unparsable):
                 now = json_as(line, Samples)
-                self._told = True
+                self._has_sampled = True
                 return now
         return None
 
     def to_be_replaced(self) -> bool:
-        """Return whether the process is over, and long enough ago for another to be worth its start."""
-        return self._process is None and monotonic() - self._started > (_AGAIN if self._told else _SELDOM)
+        """Return whether the process has ended long enough ago to start another."""
+        return self._process is None and monotonic() - self._started > (_AGAIN if self._has_sampled else _SELDOM)
 
     def end(self) -> None:
-        """Kill the process; one that hangs inside a driver, where nothing can kill it, is not waited for."""
+        """Kill the process without waiting: one that hangs in a driver cannot be killed."""
         process, self._process = self._process, None
         if process is None:
             return

@@ -1,6 +1,6 @@
-"""What systemd's logind does at a user's last logout, which may end a training that outlived its connection.
+"""What systemd's logind does at the last logout of a user, which may kill a detached training.
 
-Source: logind.conf(5), org.freedesktop.login1(5) for what logind has in force, busctl(1) for how it is printed.
+Source: logind.conf(5), org.freedesktop.login1(5) for the effective settings, busctl(1) for how it is printed.
 """
 
 import os
@@ -11,16 +11,16 @@ from pathlib import Path
 from tui_train.facts.ask import ask
 from tui_train.facts.types import Logout
 
-# Its --json is newer than what RHEL 8 has.
+# Not --json, which RHEL 8 does not have.
 _ASK = ("busctl", "get-property", "org.freedesktop.login1", "/org/freedesktop/login1", "org.freedesktop.login1.Manager")
 _SETTINGS = ("KillUserProcesses", "KillOnlyUsers", "KillExcludeUsers", "RemoveIPC")
 _PATIENCE = 2.0
-# Those below are the system's own users, whose shared memory stays.
+# Lower ids are system users, whose shared memory is not removed.
 _FIRST_USER = 1000
 
 
 def read(root: Path = Path("/"), uid: int | None = None) -> Logout | None:
-    """Return what a logout does to this user; None where systemd does not run."""
+    """Return what a logout does to this user, None if systemd does not run."""
     if not (root / "run/systemd/system").is_dir():
         return None
     uid = os.getuid() if uid is None else uid
@@ -37,14 +37,14 @@ def read(root: Path = Path("/"), uid: int | None = None) -> Logout | None:
 
 
 def _settings() -> tuple[list[list[str]] | None, str]:
-    """Return the values of each of _SETTINGS that logind has in force; else None, and in words why not."""
+    """Return the effective values of _SETTINGS, or None and the reason as text."""
     answer = ask([*_ASK, *_SETTINGS], _PATIENCE)
     try:
         lines = [shlex.split(line) for line in answer.out.decode("utf-8", "replace").splitlines()]
     except ValueError:
         lines = []
     if answer.code != 0 or [line[:1] for line in lines] != [["b"], ["as"], ["as"], ["b"]]:
-        return None, f"logind was asked with busctl, and {answer.ending()}"
+        return None, f"busctl could not read the settings of logind: {answer.ending()}"
     return [line[2:] if line[0] == "as" else line[1:] for line in lines], ""
 
 

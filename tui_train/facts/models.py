@@ -1,4 +1,4 @@
-"""Reads the shape of a model from its folder: config.json, and the headers of its safetensors for the exact count."""
+"""Reads the shape of a model from its folder: config.json, and the safetensors headers for the exact count."""
 
 import math
 import struct
@@ -20,12 +20,12 @@ _MOST_HEADER = 2**26
 _MOST_FILES = 1000
 _MOST = 2**40
 _DTYPES = {"float32": "fp32", "bfloat16": "bf16", "float16": "fp16"}
-# In these a weight is one number.
+# Types in which one element is one weight.
 _PLAIN = frozenset({"F64", "F32", "F16", "BF16"})
 
 
 class ModelFolder(Struct, frozen=True):
-    """The shape of the model in a folder; `problem` says why there is none."""
+    """The shape of the model in a folder, or the `problem` why there is none."""
 
     dimensions: Dimensions | None = None
     problem: str = ""
@@ -36,7 +36,7 @@ class _Tensor(Struct):
     shape: list[int]
 
 
-# What reading and decoding raise for files that are damaged, or no files.
+# Raised by reading and decoding damaged files, and paths that are not files.
 _DAMAGE = (OSError, ValueError, TypeError, KeyError, RecursionError, OverflowError, struct.error, msgspec.MsgspecError)
 
 
@@ -48,22 +48,22 @@ def folder(path: str) -> ModelFolder:
         reason = getattr(error, "strerror", None) or error
         return ModelFolder(problem=visible(f"its config.json cannot be read: {str(reason).lower()}"))
     try:
-        found = dimensions(config, Path(path).name)
+        shape = dimensions(config, Path(path).name)
     except _DAMAGE as error:
         return ModelFolder(problem=visible(f"its config.json: {str(error)[:200]}"))
     try:
-        return ModelFolder(msgspec.structs.replace(found, exact=parameters(Path(path))))
+        return ModelFolder(msgspec.structs.replace(shape, exact=parameters(Path(path))))
     except _DAMAGE as error:
         return ModelFolder(problem=visible(f"its weights cannot be read: {str(error)[:200]}"))
 
 
 def dimensions(config: dict[str, Any], name: str = "") -> Dimensions:
-    """Return the shape that a config.json tells; ValueError where its type is not known, or a number makes no sense."""
+    """Return the shape in a config.json; ValueError for an unknown type or an invalid number."""
     kind = config.get("model_type")
     if kind not in types():
-        raise ValueError(f"models of the type {kind} are not known")
+        raise ValueError(f"unknown model type {kind}")
     if "quantization_config" in config:
-        raise ValueError("how its weights are quantized is not modelled")
+        raise ValueError("this quantization is not modelled")
 
     def number(*names: str, usual: int = 0) -> int:
         value = next((config[key] for key in names if config.get(key) is not None), usual)
@@ -75,7 +75,7 @@ def dimensions(config: dict[str, Any], name: str = "") -> Dimensions:
     heads = number("num_attention_heads", "n_head")
     layers, vocab = number("num_hidden_layers", "n_layer"), number("vocab_size")
     if not hidden or not heads or not layers or not vocab:
-        raise ValueError("it has no layers, heads, hidden size or vocabulary")
+        raise ValueError("it lacks layers, heads, hidden size or vocabulary")
     values: dict[str, Any] = {
         **types()[kind],
         "name": name,
@@ -101,7 +101,7 @@ def dimensions(config: dict[str, Any], name: str = "") -> Dimensions:
 
 
 def _variant(kind: str, config: dict[str, Any]) -> dict[str, Any]:
-    """Return how the layers of a type are built where its config.json decides that."""
+    """Return the structure of the layers of a type, as far as config.json decides it."""
     if kind == "stablelm":
         return {"qkv_bias": bool(config.get("use_qkv_bias"))}
     if kind == "gpt_neox":
@@ -114,7 +114,7 @@ def _variant(kind: str, config: dict[str, Any]) -> dict[str, Any]:
 
 
 def parameters(path: Path) -> int:
-    """Return how many numbers the safetensors of a folder hold, 0 where there are none; ValueError for damaged ones."""
+    """Return the number of weights in the safetensors of a folder, 0 without any; ValueError for damaged ones."""
     index = path / "model.safetensors.index.json"
     names = ["model.safetensors"]
     if index.is_file():
@@ -123,12 +123,12 @@ def parameters(path: Path) -> int:
             raise ValueError("model.safetensors.index.json has no weight_map")
         names = sorted({str(name) for name in placed.values()})
     if len(names) > _MOST_FILES or any("/" in name or name.startswith(".") for name in names):
-        raise ValueError("model.safetensors.index.json names files elsewhere, or too many")
+        raise ValueError("model.safetensors.index.json refers to files in other folders, or to too many")
     return sum(_count(path / name) for name in names if (path / name).is_file())
 
 
 def _count(path: Path) -> int:
-    """Return how many numbers a safetensors file holds, by its header: 8 bytes of length, then JSON."""
+    """Return the number of weights in a safetensors file, from its header (8 bytes of length, then JSON)."""
     with open_regular(path) as raw, BufferedReader(raw) as file:
         (length,) = struct.unpack("<Q", file.read(8))
         if length > _MOST_HEADER:
@@ -142,10 +142,10 @@ def _count(path: Path) -> int:
         if tensor.dtype not in _PLAIN:
             raise ValueError(f"{name} in {path.name} is {tensor.dtype}: quantized weights are not modelled")
         if min(tensor.shape, default=1) < 0 or not (count := math.prod(tensor.shape)) <= _MOST:
-            raise ValueError(f"the shape of {name} in {path.name} makes no sense")
+            raise ValueError(f"the shape of {name} in {path.name} is invalid")
         total += count
     return total
 
 
-def _json(path: Path, most: int) -> dict[str, Any]:
-    return json_table(read_regular(path, most))
+def _json(path: Path, max_size: int) -> dict[str, Any]:
+    return json_table(read_regular(path, max_size))

@@ -1,4 +1,4 @@
-"""The cards as NVML describes them, each asked in a thread of its own: a sick one neither hides nor delays others."""
+"""The cards as NVML describes them, each queried in its own thread: a broken one does not affect the others."""
 
 import contextlib
 from collections.abc import Sequence
@@ -20,15 +20,15 @@ _KINDS = {
     pynvml.NVML_ERROR_LIB_RM_VERSION_MISMATCH: "mismatch",
     pynvml.NVML_ERROR_NO_PERMISSION: "permission",
 }
-# A driver that was idle wakes its cards one after the other; after the first answer the next comes within this time.
+# An idle driver wakes its cards one by one; after the first response the next one comes within these seconds.
 _PATIENCE = 2.0
 _PAIRS_PATIENCE = 1.0
-# The binding's own constant is a tuple, by a stray comma.
+# The constant of the binding is a tuple, because of a stray comma.
 _P2P_READ = 0
 
 
 class Cards(NamedTuple):
-    """What NVML tells: the cards in its order, what it could not tell, the driver ("580.95") and its CUDA ("13.0")."""
+    """The report of NVML: cards in its order, gaps, driver version ("580.95") and its CUDA version ("13.0")."""
 
     gpus: tuple[Gpu, ...] = ()
     gaps: tuple[Gap, ...] = ()
@@ -37,9 +37,9 @@ class Cards(NamedTuple):
 
 
 def read(seconds: float = 6.0) -> Cards:
-    """Return all cards; never fails, waits at most `seconds` for a card, but hangs where the driver does as a whole.
+    """Return all cards; never raises, waits at most `seconds` for a card, but hangs if the whole driver does.
 
-    Source: NVML API reference, through nvidia-ml-py, which loads `libnvidia-ml.so.1` by the system's search path.
+    Source: NVML API reference, through nvidia-ml-py, which loads `libnvidia-ml.so.1` from the system's search path.
     """
     ends = monotonic() + seconds
     on_bus = pci.cards()
@@ -48,12 +48,12 @@ def read(seconds: float = 6.0) -> Cards:
     except pynvml.NVMLError as error:
         return Cards(gaps=(pci.no_driver(_KINDS.get(code_of(error), ""), str(error), on_bus),))
     except NONSENSE as error:
-        return Cards(gaps=(pci.no_driver("", f"its library is broken: {error}", on_bus),))
+        return Cards(gaps=(pci.no_driver("", f"the NVML library is broken: {error}", on_bus),))
     threads: list[Thread] = []
     try:
         return _read_all(on_bus, ends, threads)
     finally:
-        # With a call under way an end of the library may wait for it.
+        # Shutdown could wait for a running call.
         if not any(thread.is_alive() for thread in threads):
             with contextlib.suppress(pynvml.NVMLError, *NONSENSE):
                 pynvml.nvmlShutdown()
@@ -67,20 +67,22 @@ def _read_all(on_bus: tuple[pci.Card, ...], ends: float, threads: list[Thread]) 
     try:
         count = int(pynvml.nvmlDeviceGetCount())
     except (pynvml.NVMLError, *NONSENSE) as error:
-        what, remedy = "The NVIDIA driver does not list its cards", "See what `nvidia-smi` says; reboot."
-        gap = Gap(what, str(error), remedy, hides=True)
+        problem, remedy = "The NVIDIA driver cannot list its cards", "Check `nvidia-smi`; reboot."
+        gap = Gap(problem, str(error), remedy, hides=True)
         return Cards((), (gap,), driver, driver_cuda)
-    gpus = tuple(gpu for card in _asked(count, ends, threads) for gpu in card.gpus())
+    gpus = tuple(gpu for card in _queried(count, ends, threads) for gpu in card.gpus())
     gpus = _with_peers(gpus, ends, threads)
     unopened = sum(not gpu.pci_bus for gpu in gpus)
-    gaps = pci.not_shown(on_bus, (gpu.pci_bus for gpu in gpus), unopened)
+    gaps = pci.not_listed(on_bus, (gpu.pci_bus for gpu in gpus), unopened)
     if not gpus and not gaps:
-        gaps = (Gap("No NVIDIA GPU", "the NVIDIA driver runs and lists no card", "Trainings run on the CPU here."),)
+        gaps = (
+            Gap("No NVIDIA GPU", "the NVIDIA driver is running, but lists no card", "Trainings run on the CPU here."),
+        )
     return Cards(gpus, gaps, driver, driver_cuda)
 
 
-def _asked(count: int, ends: float, threads: list[Thread]) -> list[Card]:
-    """Return the cards, asked all at once; those that are not done in time are left as far as they are."""
+def _queried(count: int, ends: float, threads: list[Thread]) -> list[Card]:
+    """Return the cards, queried in parallel; those not complete in time are returned as they are."""
     cards = [Card(index) for index in range(count)]
     done: SimpleQueue[int] = SimpleQueue()
 
@@ -92,36 +94,39 @@ def _asked(count: int, ends: float, threads: list[Thread]) -> list[Card]:
         threads.append(Thread(target=ask, args=(card,), daemon=True))
         threads[-1].start()
     for answered in range(count):
-        left = ends - monotonic()
+        remaining = ends - monotonic()
         try:
-            done.get(timeout=max(0.0, min(left, _PATIENCE) if answered else left))
+            done.get(timeout=max(0.0, min(remaining, _PATIENCE) if answered else remaining))
         except Empty:
             break
     return cards
 
 
 def _with_peers(gpus: Sequence[Gpu], ends: float, threads: list[Thread]) -> tuple[Gpu, ...]:
-    """Return the cards with their `peers`, if all of them answer and the driver tells in time about each pair."""
+    """Return the cards with their `peers`, if the driver reports all pairs in time."""
     indices = [gpu.index for gpu in gpus]
     if len(gpus) < 2 or len(set(indices)) < len(gpus) or any(gpu.problem for gpu in gpus):
         return tuple(gpus)
-    found: dict[int, tuple[int, ...]] = {}
+    peers: dict[int, tuple[int, ...]] = {}
 
     def ask() -> None:
         with contextlib.suppress(pynvml.NVMLError, *NONSENSE):
             handles = [pynvml.nvmlDeviceGetHandleByIndex(index) for index in indices]
             links = {
-                (one, other): Asker(handles[one])(pynvml.nvmlDeviceGetP2PStatus, handles[other], _P2P_READ)
-                for one in range(len(handles))
-                for other in range(one)
+                (first, second): Asker(handles[first])(pynvml.nvmlDeviceGetP2PStatus, handles[second], _P2P_READ)
+                for first in range(len(handles))
+                for second in range(first)
             }
             if None in links.values():
                 return
             pairs = {frozenset(pair) for pair, status in links.items() if status == pynvml.NVML_P2P_STATUS_OK}
-            told = {one: tuple(other for other in indices if {one, other} in pairs and other != one) for one in indices}
-            found.update(told)
+            by_index = {
+                first: tuple(second for second in indices if {first, second} in pairs and second != first)
+                for first in indices
+            }
+            peers.update(by_index)
 
     threads.append(Thread(target=ask, daemon=True))
     threads[-1].start()
     threads[-1].join(max(0.0, min(ends - monotonic(), _PAIRS_PATIENCE)))
-    return tuple(msgspec.structs.replace(gpu, peers=found.get(gpu.index)) for gpu in gpus)
+    return tuple(msgspec.structs.replace(gpu, peers=peers.get(gpu.index)) for gpu in gpus)

@@ -1,4 +1,4 @@
-"""NVIDIA cards on the PCI bus, and in words why NVML shows fewer of them, or none."""
+"""NVIDIA cards on the PCI bus, and why NVML lists fewer of them, or none."""
 
 import os
 import platform
@@ -12,13 +12,13 @@ from tui_train.facts.types import Gap
 _NVIDIA = "0x10de"
 _ADDRESS = re.compile(r"[0-9A-Fa-f]{4,8}:[0-9A-Fa-f]{2}:[0-9A-Fa-f]{2}\.[0-7]", re.ASCII)
 _BUS = Path("/sys/bus/pci/devices")
-# They keep a card for a virtual machine: it is meant not to be used here.
+# Kernel drivers that reserve a card for a virtual machine.
 _OF_VIRTUAL_MACHINES = frozenset({"vfio-pci", "pci-stub", "xen-pciback"})
 _DRIVER_PAGE = "https://docs.nvidia.com/datacenter/tesla/driver-installation-guide/"
 
 
 class Card(NamedTuple):
-    """A display controller on the PCI bus: `0000:01:00.0`, `10de:2204`, and the kernel driver that holds it, if any."""
+    """A display controller on the PCI bus: `0000:01:00.0`, `10de:2204`, and its kernel driver, if any."""
 
     address: str
     device: str
@@ -26,43 +26,43 @@ class Card(NamedTuple):
 
 
 def cards(root: Path = _BUS) -> tuple[Card, ...]:
-    """Return NVIDIA's display controllers in bus order, none where there is no PCI bus to read."""
+    """Return the NVIDIA display controllers in bus order, none if there is no PCI bus."""
     try:
         folders = sorted(root.iterdir())
     except OSError:
         return ()
-    found = []
+    controllers = []
     for folder in folders:
-        # A virtual function has no memory of its own to train in.
+        # A virtual function has no memory of its own.
         if _line(folder / "vendor") != _NVIDIA or (folder / "physfn").exists():
             continue
         if not _line(folder / "class").startswith("0x03"):
             continue
         driver = (folder / "driver").resolve().name if (folder / "driver").exists() else ""
-        found.append(Card(folder.name, "10de:" + _line(folder / "device").removeprefix("0x"), driver))
-    return tuple(found)
+        controllers.append(Card(folder.name, "10de:" + _line(folder / "device").removeprefix("0x"), driver))
+    return tuple(controllers)
 
 
 def numa_node(address: str | None, root: Path = _BUS) -> int | None:
-    """Return the NUMA node of the card at this PCI address, None where the machine has but one or does not tell."""
+    """Return the NUMA node of the card at this PCI address, None if there is only one or it is unknown."""
     if address is None or not _ADDRESS.fullmatch(address):
         return None
     node = _line(root / _short(address) / "numa_node")
     return int(node) if node.isdecimal() else None
 
 
-def not_shown(found: Sequence[Card], shown: Iterable[str | None], unopened: int = 0) -> tuple[Gap, ...]:
-    """Return a Gap for each card of `found` whose address is not in `shown`, the addresses that NVML gives.
+def not_listed(on_bus: Sequence[Card], listed: Iterable[str | None], unopened: int = 0) -> tuple[Gap, ...]:
+    """Return a Gap for each card on the bus whose address is not in `listed`, the addresses from NVML.
 
-    `unopened` cards were counted by NVML without an address: as many that the nvidia driver holds are let off.
+    `unopened` cards are listed by NVML without an address; that many cards of the nvidia driver are not reported.
     """
-    known = {_short(address) for address in shown if address}
-    if known - {_short(card.address) for card in found}:
-        # This is not the bus of which NVML speaks: some sandboxes, and WSL, show another or none.
+    addresses = {_short(address) for address in listed if address}
+    if addresses - {_short(card.address) for card in on_bus}:
+        # Some sandboxes, and WSL, show another bus than NVML, or none.
         return ()
     gaps = []
-    for card in found:
-        if _short(card.address) in known:
+    for card in on_bus:
+        if _short(card.address) in addresses:
             continue
         if card.driver == "nvidia" and unopened > 0:
             unopened -= 1
@@ -72,101 +72,102 @@ def not_shown(found: Sequence[Card], shown: Iterable[str | None], unopened: int 
 
 
 def _undriven(card: Card) -> Gap:
-    where = f"{card.address} ({card.device})"
+    name = f"{card.address} ({card.device})"
     if card.driver == "nvidia":
         return Gap(
-            f"NVIDIA card {where} is not available here",
-            "the driver holds it but does not show it to this session",
-            "Ask for it where the session was given its cards (container, batch system); if it should be here, "
-            "`dmesg | grep -i nvrm` says why the driver could not start it.",
+            f"NVIDIA card {name} is not available here",
+            "the driver uses it, but this session has no access to it",
+            "Request it from the container or batch system that assigns the cards; if it should be available, check "
+            "`dmesg | grep -i nvrm` for why the driver could not start it.",
             hides=True,
         )
     if card.driver:
         return Gap(
-            f"NVIDIA card {where} is not driven by NVIDIA's driver",
-            f"the kernel driver `{card.driver}` holds it",
-            "Nothing, if that is meant (a virtual machine's card); else bind it to the nvidia driver and reboot.",
+            f"NVIDIA card {name} does not use the NVIDIA driver",
+            f"it uses the kernel driver `{card.driver}`",
+            "Nothing to do for the card of a virtual machine; otherwise bind it to the nvidia driver and reboot.",
             hides=card.driver not in _OF_VIRTUAL_MACHINES,
         )
     return Gap(
-        f"1 NVIDIA card without driver: {where}",
-        "the installed driver does not know it: driver 590 and later, and NVIDIA's open kernel modules, "
-        "drive Turing (GTX 16, RTX 20) and newer cards only",
-        "For an older card install driver 580 with the proprietary kernel modules; else nothing.",
+        f"1 NVIDIA card without driver: {name}",
+        "the installed driver does not support it: driver 590 and later, and NVIDIA's open kernel modules, "
+        "support only Turing (GTX 16, RTX 20) and newer",
+        "For an older card install driver 580 with the proprietary kernel modules.",
         hides=True,
     )
 
 
-def no_driver(kind: str, detail: str, found: Sequence[Card]) -> Gap:
-    """Return the Gap for an NVML that could not be started.
+def no_driver(kind: str, detail: str, on_bus: Sequence[Card]) -> Gap:
+    """Return the Gap for an NVML that could not be initialized.
 
-    `kind` is "library" (not there), "module" (not loaded), "mismatch", "permission" or another, `detail` NVML's words.
+    `kind` is "library" (missing), "module" (not loaded), "mismatch", "permission" or another, `detail` NVML's message.
     """
-    there = f"; on the PCI bus: {', '.join(f'{card.address} ({card.device})' for card in found)}" if found else ""
+    devices = ", ".join(f"{card.address} ({card.device})" for card in on_bus)
+    seen = f"; on the PCI bus: {devices}" if devices else ""
     if kind == "library":
-        return _no_library(found, there)
+        return _no_library(on_bus, seen)
     if kind == "module":
         return Gap(
             "The NVIDIA driver is not loaded",
-            f"its library is installed, its kernel module is not running{there}",
-            "`sudo modprobe nvidia` on the host says why; after a kernel or driver update reboot, and with Secure Boot "
-            "sign the module.",
-            # Images for machines with cards have the library on machines without as well.
-            hides=bool(found) or not _has_bus(),
+            f"its library is installed, but its kernel module is not loaded{seen}",
+            "Run `sudo modprobe nvidia` on the host to see why; reboot after a kernel or driver update; with Secure "
+            "Boot sign the module.",
+            # Images for GPU machines have the library on machines without GPUs too.
+            hides=bool(on_bus) or not _has_bus(),
         )
     if kind == "mismatch":
         return Gap(
             "The NVIDIA driver was updated: reboot needed",
-            "the running kernel module is of another version than the installed library",
-            "Reboot; until then no program can use the cards. If this is a container, start it again.",
+            "the loaded kernel module and the installed library have different versions",
+            "Reboot; until then no program can use the cards. In a container, restart the container.",
             hides=True,
         )
     if kind == "permission":
         return Gap(
-            "The NVIDIA driver refuses this user",
-            f"{detail}{there}",
-            "Look at the rights of /dev/nvidia*; some hosts want you in the group `video` or `render`.",
+            "No permission for the NVIDIA driver",
+            f"{detail}{seen}",
+            "Check the permissions of /dev/nvidia*; on some hosts you must be in the group `video` or `render`.",
             hides=True,
         )
     return Gap(
         "The NVIDIA driver does not start",
-        f"{detail}{there}",
-        "See what `nvidia-smi` says. If this is a container, start it again: the host may have taken its cards away.",
+        f"{detail}{seen}",
+        "Check `nvidia-smi`. In a container, restart the container: it may have lost its cards.",
         hides=True,
     )
 
 
-def _no_library(found: Sequence[Card], there: str) -> Gap:
+def _no_library(on_bus: Sequence[Card], seen: str) -> Gap:
     if "microsoft" in platform.release().lower():
         return Gap(
             "The NVIDIA driver is not visible in WSL",
-            "libnvidia-ml.so.1 cannot be loaded; Windows puts it into /usr/lib/wsl/lib",
-            "Install NVIDIA's driver in Windows (none in WSL), then `wsl --shutdown`; if the file is there, "
+            "libnvidia-ml.so.1 cannot be loaded; Windows provides it in /usr/lib/wsl/lib",
+            "Install the NVIDIA driver in Windows (not in WSL), then `wsl --shutdown`; if the file exists, "
             "`export LD_LIBRARY_PATH=/usr/lib/wsl/lib`.",
         )
     if in_container():
         return Gap(
             "This container was started without GPUs",
-            f"it has no NVIDIA driver library (libnvidia-ml.so.1){there}",
-            "Start it with cards: `docker run --gpus all ...`, with the NVIDIA Container Toolkit on the host.",
-            hides=bool(found),
+            f"it has no NVIDIA driver library (libnvidia-ml.so.1){seen}",
+            "Start it with GPUs: `docker run --gpus all ...`, with the NVIDIA Container Toolkit on the host.",
+            hides=bool(on_bus),
         )
-    if not found:
+    if not on_bus:
         return Gap(
             "No NVIDIA GPU",
             "there is no NVIDIA card on the PCI bus and no driver library (libnvidia-ml.so.1)",
-            "Trainings run on the CPU here. Log in to a machine with a card, or ask the batch system for one.",
+            "Trainings run on the CPU here. For a GPU, use another machine, or request one from the batch system.",
         )
     return Gap(
         "The NVIDIA driver is not installed",
-        f"there is no driver library (libnvidia-ml.so.1){there}",
+        f"there is no driver library (libnvidia-ml.so.1){seen}",
         f"Install the driver ({_DRIVER_PAGE}) and reboot.",
         hides=True,
     )
 
 
 def in_container() -> bool:
-    """Return whether this process runs in a container, by the marks that Docker, podman, LXC and Kubernetes leave."""
+    """Return whether this process runs in a container of Docker, podman, LXC or Kubernetes."""
     marks = ("/.dockerenv", "/run/.containerenv")
     # systemd-nspawn, podman and LXC write the name of this variable in lower case.
     names = ("container", "KUBERNETES_SERVICE_HOST")
@@ -174,7 +175,7 @@ def in_container() -> bool:
 
 
 def _has_bus(root: Path = _BUS) -> bool:
-    """Return whether there is a PCI bus to look at: an integrated chip's card is on none."""
+    """Return whether there is a PCI bus; integrated GPUs are not on one."""
     try:
         return any(root.iterdir())
     except OSError:
@@ -182,9 +183,9 @@ def _has_bus(root: Path = _BUS) -> bool:
 
 
 def _short(address: str) -> str:
-    """Return a PCI address with the four-digit domain of /sys and without NVML's eight-digit one, in lower case."""
-    domain, _, rest = address.lower().partition(":")
-    return f"{domain.lstrip('0').rjust(4, '0')}:{rest}"
+    """Return a PCI address in lower case with the four-digit domain of /sys instead of the eight digits of NVML."""
+    domain, _, slot = address.lower().partition(":")
+    return f"{domain.lstrip('0').rjust(4, '0')}:{slot}"
 
 
 def _line(path: Path) -> str:

@@ -1,4 +1,4 @@
-"""Finds out about this machine, its Pythons and the user's paths; what may hang or crash is asked in a child."""
+"""Reads the facts of this machine, its Pythons and paths; whatever may hang or crash runs in a child."""
 
 import os
 import shutil
@@ -23,7 +23,7 @@ from tui_train.target.survey import state
 
 _ROOT = Path(__file__).resolve().parent.parent.parent
 _SOURCE = _ROOT / "tui_train" / "target" / "probe.py"
-# `-I` would hide the user's PYTHONPATH and site folder, in which a training finds its libraries.
+# Not `-I`: a training also finds libraries through PYTHONPATH and the user site folder.
 RUN = "import sys; sys.path[:] = [p for p in sys.path if p]; exec(compile(sys.argv[1], 'probe.py', 'exec'))"
 _TOO_OLD = (b"SyntaxError", b"ImportError: cannot import name 'metadata'")
 _ON_PATH = "PATH"
@@ -33,7 +33,7 @@ _MOST_NOTED = 1 << 18
 
 
 def machine(deadline: float = 8.0) -> Machine:
-    """Return this host and its cards within about `deadline` seconds; what could not be found out is a Gap."""
+    """Return this host and its cards within about `deadline` seconds; anything unknown is a Gap."""
     started = monotonic()
     command, changes = child_command("tui_train.facts.child", "machine", f"{deadline * 0.75:.2f}")
     answer = ask(command, deadline, changes)
@@ -44,7 +44,7 @@ def machine(deadline: float = 8.0) -> Machine:
     if answer.late:
         gap = Gap(
             "The NVIDIA cards could not be read in time",
-            f"the driver, or this machine, is too slow or hangs: no answer for {monotonic() - started:.0f} s",
+            f"the driver or this machine is too slow or hangs: no response for {monotonic() - started:.0f} s",
             silent(deadline).remedy,
             hides=True,
         )
@@ -52,14 +52,14 @@ def machine(deadline: float = 8.0) -> Machine:
         gap = Gap(
             "The NVIDIA cards cannot be read",
             answer.ending(),
-            "See whether `nvidia-smi` works; if it does, please report this.",
+            "Check whether `nvidia-smi` works; if it does, please report this.",
             hides=True,
         )
     return msgspec.structs.replace(host.read(), gaps=(gap,))
 
 
 def child_command(module: str, *arguments: str) -> tuple[list[str], dict[str, str]]:
-    """Return the command that runs one of our modules with this Python, and what it changes in the environment."""
+    """Return the command that runs a module of this package with this Python, and its environment changes."""
     command = [sys.executable, "-B", "-m", module, *arguments]
     if sys.version_info >= (3, 11):
         command.insert(1, "-P")
@@ -67,45 +67,47 @@ def child_command(module: str, *arguments: str) -> tuple[list[str], dict[str, st
 
 
 def _import_path() -> list[str]:
-    """Return where this process imports from, without the current folder: a user's `psutil.py` there is not ours."""
-    here = Path.cwd()
-    folders = [folder for folder in sys.path if folder and (Path(folder) == _ROOT or Path(folder).absolute() != here)]
+    """Return the import path of this process without the current folder, which could contain a `psutil.py`."""
+    current = Path.cwd()
+    folders = [
+        folder for folder in sys.path if folder and (Path(folder) == _ROOT or Path(folder).absolute() != current)
+    ]
     return folders if str(_ROOT) in folders else [*folders, str(_ROOT)]
 
 
 def toolchains(extra: Sequence[str] = (), deadline: float = 8.0) -> tuple[Toolchain, ...]:
-    """Return the Pythons that could train, `extra` (paths of interpreters) and those found, best first.
+    """Return the candidate Pythons, `extra` (paths of interpreters) and those on this machine, best first.
 
-    Of several that lead to one environment the first is kept; one that cannot be asked says so in `problem`.
+    Of several paths to the same environment the first is kept; an unusable Python has a `problem`.
     """
     ends = monotonic() + deadline
-    found: dict[str, str] = {}
+    labels: dict[str, str] = {}
     for label, python in (*((("chosen", python)) for python in extra), *_candidates()):
-        found.setdefault(str(Path(python).expanduser().absolute()), label)
+        labels.setdefault(str(Path(python).expanduser().absolute()), label)
     with ThreadPoolExecutor(_AT_ONCE) as pool:
-        asked = list(pool.map(lambda entry: _trusted(entry[0], entry[1], ends - monotonic()), found.items()))
+        probed = list(pool.map(lambda entry: _trusted(entry[0], entry[1], ends - monotonic()), labels.items()))
     of_prefix: dict[str, Toolchain] = {}
-    for prefix, toolchain in asked:
+    for prefix, toolchain in probed:
         of_prefix.setdefault(prefix, toolchain)
     return tuple(sorted(of_prefix.values(), key=rank))
 
 
 def _trusted(python: str, label: str, deadline: float) -> tuple[str, Toolchain]:
-    """Return what `_asked` does; one that only lies here is not started where others could have put it there."""
+    """Return the result of `_probed`; a venv in the current folder is not started if others could have put it there."""
     if label in _HERE.values() and (problem := distrust(Path(python).parent.parent)):
         return python, Toolchain(python=python, label=label, problem=problem)
-    return _asked(python, label, deadline)
+    return _probed(python, label, deadline)
 
 
 def toolchain(python: str, deadline: float = 5.0) -> Toolchain:
-    """Return what the interpreter `python`, a path or a name on PATH, has; `problem` says why it cannot be asked."""
+    """Return the toolchain of the interpreter `python`, a path or a name on PATH."""
     named = os.sep in python
-    where = python if named else shutil.which(python) or python
-    return _asked(str(Path(where).expanduser().absolute()), "" if named else _ON_PATH, deadline)[1]
+    path = python if named else shutil.which(python) or python
+    return _probed(str(Path(path).expanduser().absolute()), "" if named else _ON_PATH, deadline)[1]
 
 
 def paths(names: Iterable[str]) -> dict[str, PathState]:
-    """Return the state of each path, as the profile spells it: `~` is the home, else relative to the current folder."""
+    """Return the state of each path; `~` is expanded, relative paths are taken from the current folder."""
     return {name: cast("PathState", state(name)) for name in names}
 
 
@@ -115,7 +117,7 @@ def source() -> str:
 
 
 def _candidates() -> Iterator[tuple[str, str]]:
-    """Yield label and path of every interpreter worth asking, the likeliest first."""
+    """Yield label and path of every candidate interpreter, the most likely first."""
     if sys.executable:
         yield "this environment", sys.executable
     for variable, kind in (("VIRTUAL_ENV", "active venv"), ("CONDA_PREFIX", "active conda env")):
@@ -125,7 +127,7 @@ def _candidates() -> Iterator[tuple[str, str]]:
     for name, label in _HERE.items():
         if Path(name, "pyvenv.cfg").exists() or Path(name, "bin", "python").exists():
             yield label, str(Path(name, "bin", "python"))
-    yield from _made_here()
+    yield from _own_environments()
     for name in ("python3", "python"):
         python = shutil.which(name)
         if python:
@@ -135,13 +137,13 @@ def _candidates() -> Iterator[tuple[str, str]]:
             yield f"conda env ({Path(folder).name})", str(Path(folder, "bin", "python"))
 
 
-def _made_here() -> Iterator[tuple[str, str]]:
+def _own_environments() -> Iterator[tuple[str, str]]:
     for python in sorted(environments_folder().glob("*/bin/python")):
         yield f"env {python.parent.parent.name}", str(python)
 
 
 def _conda_environments() -> list[str]:
-    """Return the folders that conda notes in the user's home, one a line."""
+    """Return the environment folders that conda lists in the user's home."""
     try:
         noted = regular.read(Path("~/.conda/environments.txt").expanduser(), _MOST_NOTED).decode("utf-8", "replace")
     except (OSError, RuntimeError):
@@ -149,44 +151,40 @@ def _conda_environments() -> list[str]:
     return [line.strip() for line in noted.splitlines() if line.strip()]
 
 
-def _asked(python: str, label: str, deadline: float) -> tuple[str, Toolchain]:
-    """Return the real path of the interpreter's `sys.prefix` (its own path where it cannot tell) and what it has.
+def _probed(python: str, label: str, deadline: float) -> tuple[str, Toolchain]:
+    """Return the real path of the interpreter's `sys.prefix` (its own path if unknown) and its toolchain.
 
-    What PATH leads to may be a shim that chooses by the current folder, so the child runs there, imports nothing from
-    there, and the interpreter behind the shim is the one that is kept.
+    A Python on PATH may be a shim that chooses by the current folder; so the child runs in that folder without
+    importing from it, and the interpreter behind the shim is returned.
     """
     if problem := _not_executable(Path(python)):
         return python, Toolchain(python=python, label=label, problem=problem)
     answer = ask([python, "-B", "-c", RUN, source()], deadline, folder=None)
     for line in reversed(answer.out.splitlines()):
-        told = decoded(line)
-        if told is not None:
-            kept = told.executable if label == _ON_PATH and told.executable else python
-            return told.prefix, msgspec.structs.replace(told.toolchain, python=kept, label=label)
+        probe = decoded(line)
+        if probe is not None:
+            real = probe.executable if label == _ON_PATH and probe.executable else python
+            return probe.prefix, msgspec.structs.replace(probe.toolchain, python=real, label=label)
     last = (answer.error.strip().splitlines() or [b""])[-1]
     problem = "it is older than Python 3.8" if last.startswith(_TOO_OLD) else answer.ending()
     if RUN.encode()[:20] in answer.error or source().encode()[:60] in answer.error:
-        # It took the program for something else, and said it back.
-        problem = "it is no Python"
+        # It is another program, which printed its arguments.
+        problem = "it is not a Python"
     return python, Toolchain(python=python, label=label, problem=problem)
 
 
 def _not_executable(python: Path) -> str:
-    """Return why a path cannot be started as a program, empty where it may be one, or is not there."""
+    """Return why a path cannot be started as a program, empty if it can or does not exist."""
     try:
         if python.is_dir():
-            return "is a folder: name the Python in it, such as bin/python"
-        return (
-            "may not be run: it lacks the x-bit (chmod +x)"
-            if python.is_file() and not os.access(python, os.X_OK)
-            else ""
-        )
+            return "is a folder: give the Python in it, such as bin/python"
+        return "is not executable (chmod +x)" if python.is_file() and not os.access(python, os.X_OK) else ""
     except (OSError, ValueError):
         return ""
 
 
 class Answer(msgspec.Struct):
-    """What the probe in the training interpreter prints."""
+    """The output of the probe in the training interpreter."""
 
     prefix: str
     executable: str
@@ -194,7 +192,7 @@ class Answer(msgspec.Struct):
 
 
 def decoded(line: bytes) -> Answer | None:
-    """Return what a line of the probe's output says, None for what is none."""
+    """Return the answer in a line of the probe's output, None for other lines."""
     try:
         return json_as(line, Answer)
     except Unparsable:
@@ -202,7 +200,7 @@ def decoded(line: bytes) -> Answer | None:
 
 
 def rank(toolchain: Toolchain) -> int:
-    """Return 0 for a Python with all that trains, more for each lack."""
+    """Return 0 for a Python with all libraries, higher ranks for incomplete ones."""
     if toolchain.problem:
         return 3
     if toolchain.torch is None:

@@ -1,4 +1,4 @@
-"""Recipes: those that the NeMo or the Megatron-Bridge of a Python has, by asking it, and those known to be there."""
+"""NeMo recipes: those that a Python has, by running it, and those known from the releases."""
 
 import functools
 from importlib import resources
@@ -9,39 +9,39 @@ from tui_train.base.parse import Unparsable, json_as
 from tui_train.facts.ask import ask
 from tui_train.facts.types import Facts, NemoRecipes
 
-# The import alone takes 12 s on an idle machine.
+# The import alone takes 12 s.
 DEADLINE = 180.0
 _RUN = "import sys; sys.path[:] = [p for p in sys.path if p]; exec(compile(sys.argv[1], 'nemo_recipes.py', 'exec'))"
 
 
-class _Told(msgspec.Struct):
+class _Answer(msgspec.Struct):
     recipes: dict[str, tuple[str, ...]] = {}
     problem: str = ""
 
 
 def recipes(python: str, flavour: str | None = "recipes", deadline: float = DEADLINE) -> NemoRecipes:
-    """Return which recipes an interpreter has, "bridge" asks its Megatron-Bridge; `problem` says why it cannot tell."""
+    """Return the recipes of an interpreter ("bridge": of its Megatron-Bridge), or the `problem`."""
     source = resources.files("tui_train").joinpath("target/nemo_recipes.py").read_text("utf-8")
     answer = ask([python, "-B", "-c", _RUN, source, flavour or "recipes"], deadline)
-    told = read(answer.out.decode("utf-8", "replace"))
-    return told or NemoRecipes({}, answer.ending())
+    listed = read(answer.out.decode("utf-8", "replace"))
+    return listed or NemoRecipes({}, answer.ending())
 
 
 def read(printed: str) -> NemoRecipes | None:
-    """Return the recipes that an interpreter has printed, None where it printed none."""
+    """Return the recipes in the output of an interpreter, None if there are none."""
     for line in reversed(printed.splitlines()):
         try:
-            told = json_as(line, _Told)
+            answer = json_as(line, _Answer)
         except Unparsable:
             continue
-        none = "it was imported, and has none of them: a library that they need is missing or too new"
-        return NemoRecipes(told.recipes, told.problem or ("" if told.recipes else none))
+        none = "the import worked, but no recipe could be loaded: a library is missing or too new"
+        return NemoRecipes(answer.recipes, answer.problem or ("" if answer.recipes else none))
     return None
 
 
 @functools.cache
 def known(flavour: str | None = "recipes") -> dict[str, tuple[str, ...]]:
-    """Return the tasks of recipes by name: those of NeMo 2.7, the last with any, or of Megatron-Bridge 0.3 and 0.6."""
+    """Return the tasks of the known recipes: of NeMo 2.7 (the last with recipes), or Megatron-Bridge 0.3 and 0.6."""
     file = "bridge-recipes.txt" if flavour == "bridge" else "nemo-recipes.txt"
     text = resources.files("tui_train").joinpath(f"target/{file}").read_text("utf-8")
     rows = [line.split() for line in text.splitlines() if line and not line.startswith("#")]
@@ -49,6 +49,6 @@ def known(flavour: str | None = "recipes") -> dict[str, tuple[str, ...]]:
 
 
 def of(facts: Facts, python: str, flavour: str | None) -> tuple[dict[str, tuple[str, ...]], bool]:
-    """Return the recipes of a Python and True where it was asked and told them, else the known ones and False."""
-    asked = facts.recipes.get(python)
-    return (asked.tasks, True) if asked and asked.tasks else (known(flavour), False)
+    """Return the recipes of a Python and True if it was probed, else the known ones and False."""
+    probed = facts.recipes.get(python)
+    return (probed.tasks, True) if probed and probed.tasks else (known(flavour), False)

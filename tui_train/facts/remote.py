@@ -1,4 +1,4 @@
-"""Another host's facts, asked over ssh: from tui-train there, or from nvidia-smi where it is not installed."""
+"""Facts of another host over ssh: from tui-train there, or from nvidia-smi if that is not installed."""
 
 import base64
 import re
@@ -25,7 +25,7 @@ _CONNECT = 10
 
 
 class Survey(msgspec.Struct, kw_only=True):
-    """What a host says of itself and of what was asked; `files` are in base64."""
+    """The answer of a host; `files` are in base64."""
 
     machine: Machine
     toolchains: tuple[Toolchain, ...] = ()
@@ -34,36 +34,36 @@ class Survey(msgspec.Struct, kw_only=True):
 
     @property
     def documents(self) -> dict[str, Document]:
-        """The files, read as YAML."""
+        """The files, parsed as YAML."""
         return {path: _document(text) for path, text in self.files.items()}
 
 
 def _document(text: str | None) -> Document:
-    """Return what a file holds that a host sent, as base64 in whatever it printed."""
+    """Return the content of a file that a host sent in base64."""
     try:
         return documents.read(base64.b64decode(text or "-", validate=True))
     except ValueError:
-        return Document(problem="it cannot be read there")
+        return Document(problem="it cannot be read on that host")
 
 
 def to_plan(host: str, pythons: tuple[str, ...], paths: tuple[str, ...], files: tuple[str, ...]) -> Facts:
-    """Return a host's facts as a plan for it needs them: with these Pythons, paths and YAML files of it."""
-    found = facts(host)
-    more = survey(host, pythons, paths, files)
-    if more is None:
-        return msgspec.structs.replace(found, elsewhere=host)
-    asked = {tool.python for tool in more.toolchains} - {tool.python for tool in found.toolchains}
-    tools = (*found.toolchains, *(tool for tool in more.toolchains if tool.python in asked))
-    machine = found.machine
+    """Return the facts of a host for planning, with these Pythons, paths and YAML files."""
+    host_facts = facts(host)
+    answer = survey(host, pythons, paths, files)
+    if answer is None:
+        return msgspec.structs.replace(host_facts, elsewhere=host)
+    new = {tool.python for tool in answer.toolchains} - {tool.python for tool in host_facts.toolchains}
+    tools = (*host_facts.toolchains, *(tool for tool in answer.toolchains if tool.python in new))
+    machine = host_facts.machine
     if machine.memory_total is None:
-        told = {name: getattr(more.machine, name) for name in _OF_HOST}
-        machine = msgspec.structs.replace(machine, **told)
+        fields = {name: getattr(answer.machine, name) for name in _OF_HOST}
+        machine = msgspec.structs.replace(machine, **fields)
     return msgspec.structs.replace(
-        found,
+        host_facts,
         machine=machine,
         toolchains=tuple(sorted(tools, key=probe.rank)),
-        paths=more.paths,
-        documents=more.documents,
+        paths=answer.paths,
+        documents=answer.documents,
         elsewhere=host,
     )
 
@@ -71,7 +71,7 @@ def to_plan(host: str, pythons: tuple[str, ...], paths: tuple[str, ...], files: 
 def survey(
     host: str, pythons: tuple[str, ...], paths: tuple[str, ...], files: tuple[str, ...], deadline: float = 60.0
 ) -> Survey | None:
-    """Return what a small program sent to a host finds there, None where there is no Python to run it."""
+    """Return the result of a survey program that is sent to a host, None if it has no Python."""
     question = {"probe": probe.source(), "run": probe.RUN, "pythons": pythons, "paths": paths, "files": files}
     program = resources.files("tui_train.target").joinpath("survey.py").read_text(encoding="utf-8")
     words = ["python3", "-c", program, msgspec.json.encode(question).decode()]
@@ -85,18 +85,18 @@ def survey(
 
 
 def facts(host: str, deadline: float = 40.0) -> Facts:
-    """Return what a host tells within about `deadline` seconds; Unavailable where it tells nothing.
+    """Return the facts of a host within about `deadline` seconds; Unavailable if it does not answer.
 
-    ssh asks no questions: a host that wants a password, or that is not known yet, is one to log in to by hand first.
+    ssh does not prompt: log in by hand once to a host that is unknown or requires a password.
     """
     if not _NAME.fullmatch(host):
-        message = f"{visible(host) or 'an empty text'} is no name of a host"
-        raise BadInput(message, "Name it as for ssh: HOST, USER@HOST, or a Host of ~/.ssh/config.")
+        message = f"{visible(host) or 'an empty text'} is not a host name"
+        raise BadInput(message, "Give it as for ssh: HOST, USER@HOST, or a Host of ~/.ssh/config.")
     ends = monotonic() + deadline
     answer = _ask(host, "tui-train facts --json", deadline)
     if answer.code == 0:
         try:
-            # What a login script says may come first.
+            # Output of login scripts may come first.
             start = 0 if answer.out.startswith(b"{") else answer.out.find(b"\n{") + 1
             return facts_of(answer.out[start:], host)
         except BadInput:
@@ -104,12 +104,12 @@ def facts(host: str, deadline: float = 40.0) -> Facts:
     fallback = _ask(host, _SMI, max(1.0, ends - monotonic()))
     if fallback.code == 0:
         return Facts(machine=of_nvidia_smi(host, fallback.out.decode("utf-8", "replace")))
-    message = f"{host} has neither tui-train nor nvidia-smi that answer: {fallback.ending()}"
-    raise Unavailable(visible(message), f"See what `ssh {host} nvidia-smi` says.")
+    message = f"{host} has no working tui-train or nvidia-smi: {fallback.ending()}"
+    raise Unavailable(visible(message), f"Check `ssh {host} nvidia-smi`.")
 
 
 def of_nvidia_smi(host: str, text: str) -> Machine:
-    """Return the machine that the CSV lines of nvidia-smi describe; where there is none, a Gap says why."""
+    """Return the machine described by the CSV lines of nvidia-smi; without cards it has a Gap."""
     gpus: list[Gpu] = []
     strange: list[str] = []
     driver = None
@@ -118,32 +118,32 @@ def of_nvidia_smi(host: str, text: str) -> Machine:
         if len(cells) < 9 or not _count(cells[0]):
             strange.append(line)
             continue
-        # A name may hold commas.
+        # A name may contain commas.
         index, uuid, name, (bus, capability, total, free, display, version) = (
             cells[0],
             cells[1],
             ", ".join(cells[2:-6]),
             cells[-6:],
         )
-        driver = driver or _told(version)
+        driver = driver or _reported(version)
         gpus.append(
             Gpu(
                 index=int(index),
                 uuid=uuid if re.fullmatch(r"GPU-[0-9A-Za-z-]+", uuid) else "",
-                name=_told(name) or "",
-                pci_bus=_told(bus),
-                compute_capability=_told(capability),
+                name=_reported(name) or "",
+                pci_bus=_reported(bus),
+                compute_capability=_reported(capability),
                 memory_total=_mib(total),
                 memory_free=_mib(free),
                 display_active={"Enabled": True, "Disabled": False}.get(display),
-                problem="" if uuid.startswith("GPU-") else f"nvidia-smi says: {uuid}",
+                problem="" if uuid.startswith("GPU-") else f"nvidia-smi: {uuid}",
             )
         )
     gaps: tuple[Gap, ...] = ()
     if not gpus:
-        # Beside cards such a line is what a login script says.
-        said = f"nvidia-smi says: {strange[0][:200]}" if strange else "nvidia-smi lists no card there"
-        gaps = (Gap("No NVIDIA GPU", said, "Trainings run on the CPU there.", hides=bool(strange)),)
+        # With cards listed, such a line is output of a login script.
+        reason = f"nvidia-smi: {strange[0][:200]}" if strange else "nvidia-smi lists no card on that host"
+        gaps = (Gap("No NVIDIA GPU", reason, "Trainings run on the CPU of that host.", hides=bool(strange)),)
     return Machine(hostname=host, driver_version=driver, gpus=tuple(gpus), gaps=gaps)
 
 
@@ -152,12 +152,12 @@ def _ask(host: str, command: str, deadline: float) -> Answer:
     answer = ask(["ssh", *options, "--", host, command], deadline, folder=None)
     if answer.failure or answer.code == _OF_SSH:
         why = visible(answer.ending())
-        raise Unavailable(f"ssh to {host} failed: {why}", f"See whether `ssh -o BatchMode=yes {host} true` works.")
+        raise Unavailable(f"ssh to {host} failed: {why}", f"Check whether `ssh -o BatchMode=yes {host} true` works.")
     return answer
 
 
-def _told(text: str) -> str | None:
-    """Return a value of nvidia-smi, None for its ways to say that it has none: [N/A], [Not Supported] and more."""
+def _reported(text: str) -> str | None:
+    """Return a value of nvidia-smi, None for [N/A], [Not Supported] and the like."""
     return None if not text or text.startswith("[") or text == "N/A" else text
 
 

@@ -1,6 +1,6 @@
-"""The program that samples the cards: a line of JSON with what all of them do, each second, until its input ends.
+"""Program that samples the cards: one line of JSON per second, until its input is closed.
 
-Each card is asked in a thread of its own, so that one that hangs stops no other.
+Each card is queried in its own thread, so that a hanging one does not stop the others.
 """
 
 import contextlib
@@ -19,15 +19,15 @@ from tui_train.facts.samples import SILENT, Sample, Samples, with_problem
 _UNTOLD = "the driver does not report it"
 _MIB = 2**20
 _EVERY = 1.0
-# A card that takes longer is told of a second later; one that takes much longer hangs.
+# A card that takes longer is reported a second later; after this many seconds it counts as hanging.
 _PATIENCE = 0.5
 _HANGS_AFTER = 3.0
-# To open a sick card may be slow, and the kernel notes each attempt.
+# Opening a broken card may be slow, and the kernel logs each attempt.
 _REOPEN = 10.0
 
 
 class _Card:
-    """A card that is asked again and again, each time in a thread that may be left behind."""
+    """A card that is queried repeatedly, in threads that may be abandoned."""
 
     def __init__(self, index: int) -> None:
         self._index = index
@@ -35,35 +35,37 @@ class _Card:
         self._opened = float("-inf")
         self._known: Samples = ()
         self._thread: Thread | None = None
-        self._asked = 0.0
+        self._query_started = 0.0
 
     def ask(self) -> bool:
-        """Begin to ask the card; return False where it still owes an answer."""
+        """Start a query; return False if the last one is still running."""
         if self._thread is not None and self._thread.is_alive():
             return False
-        self._asked = monotonic()
+        self._query_started = monotonic()
         self._thread = Thread(target=self._look, daemon=True)
         self._thread.start()
         return True
 
     def wait(self, ends: float) -> None:
-        """Wait for its answer until that time at most."""
+        """Wait for the result until that time."""
         if self._thread is not None:
             self._thread.join(max(0.0, ends - monotonic()))
 
     def samples(self) -> Samples:
-        """Return what it told last, and whether it hangs since."""
-        hangs = self._thread is not None and self._thread.is_alive() and monotonic() - self._asked > _HANGS_AFTER
+        """Return the last samples, with a problem if the card hangs since."""
+        hangs = (
+            self._thread is not None and self._thread.is_alive() and monotonic() - self._query_started > _HANGS_AFTER
+        )
         return with_problem(self._known, SILENT) if hangs else self._known
 
     def _look(self) -> None:
-        """Ask for all; never fails, but may hang for as long as the driver does."""
+        """Query everything; never raises, but hangs if the driver does."""
         if self._handle is None and not self._open():
             return
         board = Asker(self._handle)
         uuid = _uuid(board)
         if uuid and not self._known:
-            # Who hangs at the first question after this one has a name.
+            # First, so that a card that hangs later is known by name.
             self._known = (Sample(uuid=uuid),)
         temperature, power = _temperature(board), board(pynvml.nvmlDeviceGetPowerUsage)
         told = []
@@ -94,24 +96,24 @@ class _Card:
 
 
 def _uuid(ask: Asker) -> str:
-    """Return the card's or instance's identity, empty where it is none that could be selected."""
+    """Return the UUID of the card or instance, empty if it cannot be selected."""
     uuid = ask(pynvml.nvmlDeviceGetUUID)
-    known = isinstance(uuid, str) and uuid.isascii() and uuid.replace("-", "").replace("/", "").isalnum()
-    return uuid if known else ""
+    valid = isinstance(uuid, str) and uuid.isascii() and uuid.replace("-", "").replace("/", "").isalnum()
+    return uuid if valid else ""
 
 
 def _temperature(ask: Asker) -> int | None:
-    """Return the temperature of the chip; CUDA 14 is to drop the call that older drivers know only."""
+    """Return the temperature of the chip; CUDA 14 drops the only call that older drivers have."""
     for name in ("nvmlDeviceGetTemperature", "nvmlDeviceGetTemperatureV"):
         call = getattr(pynvml, name, None)
-        told = ask(call, pynvml.NVML_TEMPERATURE_GPU) if call else None
-        if told is not None:
-            return int(told)
+        reading = ask(call, pynvml.NVML_TEMPERATURE_GPU) if call else None
+        if reading is not None:
+            return int(reading)
     return None
 
 
 def _instances(board: Asker) -> list[Asker]:
-    """Return the MIG instances of a divided card, none of any other."""
+    """Return the MIG instances of a card."""
     mode = board(pynvml.nvmlDeviceGetMigMode)
     if not mode or mode[0] != pynvml.NVML_DEVICE_MIG_ENABLE:
         return []
@@ -121,7 +123,7 @@ def _instances(board: Asker) -> list[Asker]:
 
 
 def _print_samples() -> None:
-    """Print what the cards do, each second; return where there is no driver or no card."""
+    """Print samples each second; return if there is no driver or no card."""
     try:
         pynvml.nvmlInit()
         cards = [_Card(index) for index in range(pynvml.nvmlDeviceGetCount())]
@@ -131,14 +133,14 @@ def _print_samples() -> None:
         started = monotonic()
         for card in [card for card in cards if card.ask()]:
             card.wait(started + _PATIENCE)
-        told = tuple(sample for card in cards for sample in card.samples())
-        sys.stdout.buffer.write(msgspec.json.encode(told) + b"\n")
+        samples = tuple(sample for card in cards for sample in card.samples())
+        sys.stdout.buffer.write(msgspec.json.encode(samples) + b"\n")
         sys.stdout.buffer.flush()
         sleep(max(0.0, started + _EVERY - monotonic()))
 
 
 def _end_with_input() -> None:
-    """End this process when its input does: then its reader is gone, however that ended."""
+    """Exit when the input is closed, which means that the reader is gone."""
     with contextlib.suppress(OSError, ValueError):
         while sys.stdin.buffer.read(4096):
             pass
@@ -146,7 +148,7 @@ def _end_with_input() -> None:
 
 
 def main() -> None:
-    """Print samples until the reader is gone, and end without waiting for the driver."""
+    """Print samples until the reader is gone, and exit without waiting for the driver."""
     Thread(target=_end_with_input, daemon=True).start()
     with contextlib.suppress(OSError):
         _print_samples()

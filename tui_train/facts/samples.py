@@ -1,17 +1,17 @@
-"""What a card does at a moment: memory, use, temperature, power, and what has befallen it."""
+"""Samples of a card: memory, utilization, temperature, power, problem."""
 
 import msgspec
 from msgspec import Struct
 
 from tui_train.facts.types import Machine
 
-SILENT = "it does not answer"
+SILENT = "it does not respond"
 
 
 class Sample(Struct, frozen=True, kw_only=True):
-    """One card, or MIG instance, now: bytes in whole MiB, use in %, °C, W; None is "the driver does not tell".
+    """One card or MIG instance now: bytes in whole MiB, utilization in %, °C, W; None is "not reported".
 
-    With a `problem`, which says what is wrong with the card, the values may be the last ones known.
+    With a `problem`, the values may be the last known ones.
     """
 
     uuid: str
@@ -27,7 +27,7 @@ Samples = tuple[Sample, ...]
 
 
 def with_samples(machine: Machine, now: Samples) -> Machine:
-    """Return the machine with what has befallen its cards since it was looked at."""
+    """Return the machine with the problems of its cards since it was read."""
     problems = {sample.uuid: sample.problem for sample in now if sample.problem}
     if not any(gpu.uuid in problems and not gpu.problem for gpu in machine.gpus):
         return machine
@@ -35,6 +35,6 @@ def with_samples(machine: Machine, now: Samples) -> Machine:
     return msgspec.structs.replace(machine, gpus=tuple(gpus))
 
 
-def with_problem(known: Samples, problem: str) -> Samples:
-    """Return the samples as last known, with the problem that they are not of now."""
-    return tuple(msgspec.structs.replace(sample, problem=problem) for sample in known)
+def with_problem(last: Samples, problem: str) -> Samples:
+    """Return the last known samples with a problem."""
+    return tuple(msgspec.structs.replace(sample, problem=problem) for sample in last)

@@ -1,4 +1,4 @@
-"""Machines and toolchains in files: what a bug report can carry, without names of users, hosts and home folders."""
+"""Machine and toolchain files, without names of users, hosts and home folders."""
 
 import os
 import re
@@ -17,16 +17,16 @@ from tui_train.facts.types import Facts, Gpu, Machine, Toolchain
 
 _FORMAT = "tui-train machine 1"
 _MOST = 2**24
-# A part of a path that `masking` has put there.
+# A masked part of a path.
 _MASKED = re.compile(r"/(?:user\d*|host)(?=/)")
 _HOME = re.compile(r"/(?:home|Users)/[^/\s'\":;,]+")
-# Numbers beyond this are no amount of anything.
+# Larger numbers are not valid amounts.
 _LARGEST = 2**62
 _Kind = TypeVar("_Kind")
 
 
 class Saved(Struct, kw_only=True):
-    """A machine file as `tui-train facts --save` writes it, or its `--json`, which has the cards beside the host."""
+    """A machine file of `tui-train facts --save`, or of its `--json`, with the cards beside the host."""
 
     machine: Machine
     format: str = ""
@@ -35,7 +35,7 @@ class Saved(Struct, kw_only=True):
 
 
 class _Torch(Struct):
-    """A toolchain file: what torch prints of itself; `cuda` null is a build without CUDA."""
+    """A toolchain file, as torch reports itself; `cuda` null is a build without CUDA."""
 
     torch: str
     cuda: str | None
@@ -47,7 +47,7 @@ class _Torch(Struct):
 
 
 def machine_file(facts: Facts) -> str:
-    """Return the text of a machine file with the facts, names that tell who and where masked."""
+    """Return the text of a machine file with masked names."""
     data = msgspec.to_builtins({"format": _FORMAT, "machine": facts.machine, "toolchains": facts.toolchains})
     users = sorted({process.user for gpu in facts.machine.gpus for process in gpu.processes if process.user})
     data = _each_text(data, masking(facts.machine.hostname, users))
@@ -55,7 +55,7 @@ def machine_file(facts: Facts) -> str:
 
 
 def save(path: Path, facts: Facts) -> None:
-    """Write a machine file that was not there before; CannotWrite otherwise."""
+    """Write a new machine file; CannotWrite if it exists or cannot be written."""
     text = machine_file(facts)
     refuse_to_overwrite(path)
     if not write_new(path, text, parents=False):
@@ -63,7 +63,7 @@ def save(path: Path, facts: Facts) -> None:
 
 
 def refuse_to_overwrite(path: Path) -> None:
-    """Raise CannotWrite where something stands at `path` already."""
+    """Raise CannotWrite if `path` exists."""
     if os.path.lexists(path):
         raise _exists(path)
 
@@ -73,33 +73,33 @@ def _exists(path: Path) -> AlreadyExists:
 
 
 def load_machine(path: Path) -> Facts:
-    """Return the facts in a machine file; NotFound or BadInput where it cannot be used."""
+    """Return the facts in a machine file; NotFound or BadInput if it cannot be used."""
     return facts_of(_read(path), visible(str(path)))
 
 
 def load_to_plan(path: Path) -> Facts:
-    """Return the facts in a machine file as a plan for that machine needs them: with Pythons that can be started."""
-    shown = visible(str(path))
-    saved = _saved(_read(path), shown)
+    """Return the facts in a machine file for planning, with Pythons whose paths are usable there."""
+    source = visible(str(path))
+    saved = _saved(_read(path), source)
     tools = tuple(_with_whole_path(tool) for tool in saved.toolchains) if saved.format else saved.toolchains
-    return msgspec.structs.replace(_facts(saved), toolchains=tools, elsewhere=shown)
+    return msgspec.structs.replace(_facts(saved), toolchains=tools, elsewhere=source)
 
 
 def _with_whole_path(tool: Toolchain) -> Toolchain:
-    """Return a Python of a masked file, with a problem where its path is not whole: `~` is known there, a name not."""
+    """Return a Python of a masked file, with a problem if its path contains masked names (`~` is expanded there)."""
     if tool.problem or not _MASKED.search(tool.python):
         return tool
-    problem = "has a path that the file leaves names out of: `tui-train facts --json > FILE` there leaves none out"
+    problem = "has a masked path: write the file there with `tui-train facts --json > FILE`, which masks nothing"
     return msgspec.structs.replace(tool, problem=problem)
 
 
 def facts_of(data: bytes, source: str) -> Facts:
-    """Return the facts in the JSON text of a machine file, which came from `source`; BadInput where it is none."""
+    """Return the facts in the JSON text of a machine file; BadInput names `source` if it is not one."""
     return _facts(_saved(data, source))
 
 
 def _saved(data: bytes, source: str) -> Saved:
-    return _decoded(data, Saved, source, "Make one with `tui-train facts --save FILE`.")
+    return _decoded(data, Saved, source, "Create one with `tui-train facts --save FILE`.")
 
 
 def _facts(saved: Saved) -> Facts:
@@ -110,39 +110,39 @@ def _facts(saved: Saved) -> Facts:
 def load_toolchain(path: Path) -> Toolchain:
     """Return the toolchain in a file that holds at least `torch`, `cuda` and `arch_list`, as torch prints them."""
     remedy = 'Write it like {"torch": "2.13.0+cu126", "cuda": "12.6", "arch_list": ["sm_50", "sm_86"]}.'
-    told = _decoded(_read(path), _Torch, visible(str(path)), remedy)
+    toolchain = _decoded(_read(path), _Torch, visible(str(path)), remedy)
     return Toolchain(
-        python=told.python or str(path),
+        python=toolchain.python or str(path),
         label="saved",
-        version=told.version,
-        torch=told.torch,
-        cuda=told.cuda,
-        arch_list=told.arch_list,
-        accelerate=told.accelerate,
-        transformers=told.transformers,
+        version=toolchain.version,
+        torch=toolchain.torch,
+        cuda=toolchain.cuda,
+        arch_list=toolchain.arch_list,
+        accelerate=toolchain.accelerate,
+        transformers=toolchain.transformers,
     )
 
 
 def _read(path: Path) -> bytes:
-    shown = visible(str(path))
+    name = visible(str(path))
     try:
         return read_regular(path, _MOST)
     except FileNotFoundError:
-        raise NotFound(f"{shown} is not there", "Name a file that is.") from None
+        raise NotFound(f"{name} does not exist", "Give an existing file.") from None
     except OSError as error:
-        remedy = "Name a file that `tui-train facts` wrote, and that you may read."
-        raise BadInput(f"{shown} cannot be read: {reason(error)}", remedy) from error
+        remedy = "Give a readable file that `tui-train facts` wrote."
+        raise BadInput(f"{name} cannot be read: {reason(error)}", remedy) from error
 
 
 def _decoded(data: bytes, kind: type[_Kind], source: str, remedy: str) -> _Kind:
     try:
-        found = msgspec.json.decode(data, type=built(kind))
-        largest = max((abs(number) for number in _numbers(msgspec.to_builtins(found))), default=0)
+        decoded = msgspec.json.decode(data, type=built(kind))
+        largest = max((abs(number) for number in _numbers(msgspec.to_builtins(decoded))), default=0)
     except (msgspec.MsgspecError, ValueError, RecursionError) as error:
         raise BadInput(f"{source} cannot be used: {visible(str(error))[:300]}", remedy) from error
     if largest > _LARGEST:
-        raise BadInput(f"{source} cannot be used: it holds a number that is too large", remedy)
-    return found
+        raise BadInput(f"{source} cannot be used: a number in it is too large", remedy)
+    return decoded
 
 
 def _numbers(data: Any) -> Iterable[float]:
@@ -156,15 +156,15 @@ def _numbers(data: Any) -> Iterable[float]:
 
 
 def masking(hostname: str, users: Iterable[str] = ()) -> Callable[[str], str]:
-    """Return a function that replaces this host's name, users' names and home folders in a text."""
+    """Return a function that masks names of this host and its users, and home folders, in a text."""
     names = {name: f"user{number}" for number, name in enumerate(users, 1)}
     for name in (os.environ.get("USER", ""), os.environ.get("LOGNAME", ""), Path.home().name):
         names.setdefault(name, "user")
     hosts = {hostname: "host", hostname.partition(".")[0]: "host"}
-    # Short words, and what is on every machine, tell nobody: masking them would only spoil the rest.
-    known = {"root", "localhost", "user", "host", ""}
+    # Short and universal names identify nobody; masking them would damage other text.
+    universal = {"root", "localhost", "user", "host", ""}
     words = {**hosts, **names}
-    words = {word: mask for word, mask in words.items() if len(word) > 1 and word not in known}
+    words = {word: mask for word, mask in words.items() if len(word) > 1 and word not in universal}
     longest = sorted(words, key=len, reverse=True)
     pattern = re.compile(rf"(?<![\w-])(?:{'|'.join(map(re.escape, longest))})(?![\w-])") if words else None
     home = str(Path.home())
@@ -179,7 +179,7 @@ def masking(hostname: str, users: Iterable[str] = ()) -> Callable[[str], str]:
 
 
 def _each_text(data: Any, change: Callable[[str], str]) -> Any:
-    """Return parsed JSON with every text in it changed; the keys stay."""
+    """Return parsed JSON with every text changed, except keys."""
     if isinstance(data, str):
         return change(data)
     if isinstance(data, dict):

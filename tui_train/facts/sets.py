@@ -1,28 +1,30 @@
-"""Which cards to train on together: the sensible sets, the fastest first, and what each gains over the others.
+"""Sets of cards to train on together, the fastest first, each with its advantage over the others.
 
-In a data parallel training all cards wait for the slowest, and each holds the whole model. So more cards may be slower,
-and the fastest set is not always the one with the most memory on each card.
+In data parallel training all cards wait for the slowest, and each holds the full model. So more cards can be slower,
+and the fastest set does not always have the most memory per card.
 """
 
 from collections.abc import Sequence
+
+import msgspec
 
 from tui_train.base.text import counted, size
 from tui_train.facts.capability import supports_bf16, teraflops
 from tui_train.facts.types import CardSet, Gpu, Verdict
 
-# Cards of one nominal size report up to 5 % less: the driver's reserve, error correction, another maker.
+# Cards of the same nominal size report up to 5 % less: reserved by the driver, ECC, or the vendor.
 SLACK = 0.95
 _FEW_SMS = 8
 _BUSY_MEMORY = 2**30
 _MOST_PROCESSES = 3
-# Speed in TFLOPS, the least memory in bytes, the cards; 0 is unknown.
+# Speed in TFLOPS, smallest memory in bytes (0: unknown), the cards.
 _Candidate = tuple[float, int, tuple[Gpu, ...]]
 
 
 def busy(gpu: Gpu) -> bool:
-    """Return whether another program computes on a card: one that holds 1 GiB or an unknown amount of its memory.
+    """Return whether another program computes on a card: one with 1 GiB or unknown memory of its memory.
 
-    Where the driver hides processes, as in containers, less than half of the memory free says the same.
+    If the driver hides processes, as in containers, a card with less than half of its memory free counts as busy.
     """
     if any(not process.graphics and (process.memory or _BUSY_MEMORY) >= _BUSY_MEMORY for process in gpu.processes):
         return True
@@ -32,7 +34,7 @@ def busy(gpu: Gpu) -> bool:
 
 
 def who(gpu: Gpu) -> str:
-    """Return who computes on a busy card and with how much memory, empty for one that is not busy."""
+    """Return the processes that compute on a busy card, with their memory, as text; empty if it is not busy."""
     if not busy(gpu):
         return ""
     computing = [process for process in gpu.processes if not process.graphics]
@@ -40,67 +42,71 @@ def who(gpu: Gpu) -> str:
     words = []
     for process in computing[:_MOST_PROCESSES]:
         name = process.name.rpartition("/")[2] if " " not in process.name else process.name
-        amount = "an unknown amount" if process.memory is None else f"{process.memory // 2**20} MiB"
-        words.append(f"{process.user or 'somebody'}: {name or '?'} (pid {process.pid}), {amount}")
+        amount = "unknown memory" if process.memory is None else f"{process.memory // 2**20} MiB"
+        words.append(f"{process.user or 'unknown user'}: {name or '?'} (pid {process.pid}), {amount}")
     if len(computing) > _MOST_PROCESSES:
         words.append(f"{len(computing) - _MOST_PROCESSES} more")
     if words:
         return "; ".join(words)
     used = (gpu.memory_total or 0) - (gpu.memory_free or 0)
-    return f"a program that is not shown here: {used // 2**20} MiB"
+    return f"a hidden process: {used // 2**20} MiB"
 
 
 def divided(gpu: Gpu) -> bool:
-    """Return whether this is an instance of a card that MIG divides; a process can use only one of them."""
+    """Return whether this is a MIG instance; a process can use only one of them."""
     return gpu.uuid.startswith("MIG-")
 
 
 def tiny(gpu: Gpu, usable: Sequence[Gpu]) -> bool:
-    """Return whether a card has fewer than 8 multiprocessors and a `usable` one has more; unknown is not tiny.
+    """Return whether a card has fewer than 8 SMs and another `usable` one has more; unknown is not tiny.
 
     Source: TensorFlow ignores cards by this rule (`GetDefaultMinGPUMultiprocessorCount`).
     """
-    most = max((other.sm_count or 0 for other in usable), default=0)
-    return gpu.sm_count is not None and gpu.sm_count < min(_FEW_SMS, most)
+    most_sms = max((other.sm_count or 0 for other in usable), default=0)
+    return gpu.sm_count is not None and gpu.sm_count < min(_FEW_SMS, most_sms)
 
 
 def in_step(speeds: Sequence[float]) -> tuple[int, ...]:
-    """Return the positions of the cards that are fastest together, where n of them do n times what the slowest does."""
-    order = sorted(range(len(speeds)), key=lambda at: -speeds[at])
-    totals = [speeds[at] * count for count, at in enumerate(order, 1)]
+    """Return the indices of the cards that are fastest together; n cards are n times as fast as their slowest."""
+    order = sorted(range(len(speeds)), key=lambda index: -speeds[index])
+    totals = [speeds[index] * count for count, index in enumerate(order, 1)]
     best = totals.index(max(totals)) + 1 if totals else 0
     return tuple(sorted(order[:best]))
 
 
 def sets(gpus: Sequence[Gpu], verdicts: Sequence[Verdict]) -> tuple[CardSet, ...]:
-    """Return the sensible sets of the cards that are not blocked, the one to take at first leading.
+    """Return the sensible sets of the cards that are not blocked, the recommended one first.
 
-    Busy cards are left out of them where others are free to use; then one more set has them all.
+    They leave out busy cards if others are free; then one more set includes the busy ones.
     """
     able = [(gpu, verdict) for gpu, verdict in zip(gpus, verdicts, strict=True) if verdict.kind != "blocked"]
     usable = [gpu for gpu, _ in able]
     pool = [(gpu, verdict) for gpu, verdict in able if gpu.uuid and not tiny(gpu, usable)]
-    whole = [entry for entry in pool if not divided(entry[0])]
-    pool = whole if any(verdict.kind == "use" for _, verdict in whole) else [e for e in pool if divided(e[0])] or whole
+    undivided = [entry for entry in pool if not divided(entry[0])]
+    if not any(verdict.kind == "use" for _, verdict in undivided):
+        pool = [entry for entry in pool if divided(entry[0])] or undivided
+    else:
+        pool = undivided
     free = [entry for entry in pool if not busy(entry[0])]
     if not any(verdict.kind == "use" for _, verdict in free):
         return _sets(pool)
-    found = _sets(free)
+    free_sets = _sets(free)
     if len(free) == len(pool):
-        return found
-    known = {frozenset(one.uuids) for one in found}
-    more = [one for one in _sets(pool)[:1] if frozenset(one.uuids) not in known]
-    waiting = "as soon as the busy cards are free"
-    return (*found, *(CardSet(o.uuids, "with busy cards", o.speed, o.memory, f"{o.gain}, {waiting}") for o in more))
+        return free_sets
+    for busy_set in _sets(pool)[:1]:
+        if all(set(busy_set.uuids) != set(other.uuids) for other in free_sets):
+            gain = f"{busy_set.gain}, once the busy cards are free"
+            return (*free_sets, msgspec.structs.replace(busy_set, title="with busy cards", gain=gain))
+    return free_sets
 
 
 def recommended(gpus: Sequence[Gpu], verdicts: Sequence[Verdict]) -> tuple[str, ...]:
-    """Return the UUIDs to select at first, those of the first of the `sets`; none where no card can train."""
-    return next((found.uuids for found in sets(gpus, verdicts)), ())
+    """Return the UUIDs of the recommended set, none if no card can train."""
+    return next((card_set.uuids for card_set in sets(gpus, verdicts)), ())
 
 
 def _sets(pool: Sequence[tuple[Gpu, Verdict]]) -> tuple[CardSet, ...]:
-    """Return the sets of these cards that no other set beats in both speed and memory, the fastest first."""
+    """Return the sets that no other set beats in both speed and memory, the fastest first."""
     cards = [gpu for gpu, _ in pool]
     candidates: list[_Candidate]
     if all(divided(gpu) for gpu in cards):
@@ -108,39 +114,39 @@ def _sets(pool: Sequence[tuple[Gpu, Verdict]]) -> tuple[CardSet, ...]:
     elif all(gpu.memory_total and teraflops(gpu) for gpu in cards):
         candidates = [_candidate(cards, gpu.memory_total or 0) for gpu in cards]
     else:
-        # What cannot be compared is not weighed: the verdicts alone decide.
+        # Without known speed and memory the verdicts alone decide.
         cards = [gpu for gpu, verdict in pool if verdict.kind == "use"]
         memory = min((gpu.memory_total for gpu in cards if gpu.memory_total), default=0)
         candidates = [(0.0, memory, tuple(cards))] if cards else []
-    kept: list[_Candidate] = []
-    for speed, memory, chosen in sorted(candidates, key=lambda found: (-found[0], -found[1], -len(found[2]))):
-        if not kept or memory * SLACK > kept[-1][1]:
-            kept.append((speed, memory, chosen))
-    return _described(kept)
+    best: list[_Candidate] = []
+    for speed, memory, chosen in sorted(candidates, key=lambda entry: (-entry[0], -entry[1], -len(entry[2]))):
+        if not best or memory * SLACK > best[-1][1]:
+            best.append((speed, memory, chosen))
+    return _described(best)
 
 
 def _candidate(cards: Sequence[Gpu], memory: int) -> _Candidate:
-    """Return the fastest set of the cards with at least about `memory` bytes: its speed, least memory and cards."""
+    """Return the fastest set of the cards with at least about `memory` bytes: its speed, smallest memory and cards."""
     large = [gpu for gpu in cards if (gpu.memory_total or 0) >= memory * SLACK]
-    chosen = tuple(large[at] for at in in_step([teraflops(gpu) or 0.0 for gpu in large]))
+    chosen = tuple(large[index] for index in in_step([teraflops(gpu) or 0.0 for gpu in large]))
     slowest = min(teraflops(gpu) or 0.0 for gpu in chosen)
     return len(chosen) * slowest, min(gpu.memory_total or 0 for gpu in chosen), chosen
 
 
-def _described(kept: Sequence[_Candidate]) -> tuple[CardSet, ...]:
-    found = []
-    for at, (speed, memory, cards) in enumerate(kept):
-        if at == 0:
+def _described(candidates: Sequence[_Candidate]) -> tuple[CardSet, ...]:
+    described = []
+    for position, (speed, memory, cards) in enumerate(candidates):
+        if position == 0:
             title = "fastest"
             each = f" with {size(memory)}{' each' if len(cards) > 1 else ''}" if memory else ""
             gain = f"{counted(len(cards), 'card')}{each}"
-            if len(kept) > 1:
-                gain += f", {speed / kept[-1][0]:.1f} times as fast" if kept[-1][0] else ""
+            if len(candidates) > 1 and candidates[-1][0]:
+                gain += f", {speed / candidates[-1][0]:.1f} times as fast"
         else:
-            title = "roomiest" if at == len(kept) - 1 else "in between"
-            share = f", at {speed / kept[0][0]:.0%} of the speed" if kept[0][0] else ""
-            gain = f"{size(memory)} each instead of {size(kept[0][1])}{share}"
+            title = "most memory" if position == len(candidates) - 1 else "balanced"
+            share = f", at {speed / candidates[0][0]:.0%} of the speed" if candidates[0][0] else ""
+            gain = f"{size(memory)} each instead of {size(candidates[0][1])}{share}"
         if not supports_bf16(cards) and any(supports_bf16([gpu]) for gpu in cards):
-            gain += "; without bfloat16, which not all of them have"
-        found.append(CardSet(tuple(gpu.uuid for gpu in cards), title, speed or None, memory or None, gain))
-    return tuple(found)
+            gain += "; no bf16, which some of them do not support"
+        described.append(CardSet(tuple(gpu.uuid for gpu in cards), title, speed or None, memory or None, gain))
+    return tuple(described)

@@ -1,4 +1,4 @@
-"""Reads a training script, without running it: whether it loads a checkpoint, and what it expects of its launcher."""
+"""Reads a training script without running it: whether it resumes, and what it expects of its launcher."""
 
 import ast
 import warnings
@@ -15,7 +15,7 @@ _LONGEST = 100
 
 
 def source(path: str) -> Source:
-    """Return what a script's own text tells; `problem` where it cannot be read, or is no Python."""
+    """Return the facts in the text of a script, or a `problem` if it cannot be read or parsed."""
     try:
         return read(read_regular(path, _MOST))
     except OSError as error:
@@ -23,7 +23,7 @@ def source(path: str) -> Source:
 
 
 def read(data: bytes) -> Source:
-    """Return what the text of a script tells."""
+    """Return the facts in the text of a script."""
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
@@ -43,39 +43,39 @@ def read(data: bytes) -> Source:
 
 
 def _bare_train(nodes: list[ast.AST], calls: list[ast.Call]) -> tuple[int, str]:
-    """Return the line of a trainer's train() without a checkpoint and how it should read; 0 where one is passed."""
-    made = {text: call for node in nodes for text, call in _assigned(node) if _called(call).endswith("Trainer")}
+    """Return the line of a trainer's train() without a checkpoint and its correction; 0 if one is passed."""
+    trainers = {text: call for node in nodes for text, call in _assigned(node) if _called(call).endswith("Trainer")}
     bare: list[tuple[int, str]] = []
     for call in calls:
         if not isinstance(call.func, ast.Attribute) or call.func.attr != "train":
             continue
         text = ast.unparse(call.func.value)
         direct = isinstance(call.func.value, ast.Call) and _called(call.func.value).endswith("Trainer")
-        if not (direct or text in made or text.lower().endswith("trainer")):
+        if not (direct or text in trainers or text.lower().endswith("trainer")):
             continue
         if call.args or any(word.arg in {None, _RESUME} for word in call.keywords):
             return 0, ""
-        bare.append((call.lineno, _better("trainer" if direct else text, made.get(text))))
+        bare.append((call.lineno, _better("trainer" if direct else text, trainers.get(text))))
     return min(bare, default=(0, ""))
 
 
-def _better(trainer: str, made: ast.Call | None) -> str:
-    """Return the call that passes the checkpoint on, by the names that the script uses."""
-    arguments = next((ast.unparse(word.value) for word in made.keywords if word.arg == "args"), "") if made else ""
+def _better(trainer: str, call: ast.Call | None) -> str:
+    """Return the corrected call, with the names that the script uses."""
+    arguments = next((ast.unparse(word.value) for word in call.keywords if word.arg == "args"), "") if call else ""
     arguments = arguments if arguments.isidentifier() else "training_args"
     trainer = trainer if len(trainer) <= _LONGEST else "trainer"
     return f"{trainer}.train({_RESUME}={arguments}.{_RESUME})"
 
 
 def _assigned(node: ast.AST) -> Iterator[tuple[str, ast.Call]]:
-    """Yield each name that is given what a call returns."""
+    """Yield each name that is assigned the result of a call."""
     if isinstance(node, (ast.Assign, ast.AnnAssign)) and isinstance(node.value, ast.Call):
         for target in node.targets if isinstance(node, ast.Assign) else [node.target]:
             yield ast.unparse(target), node.value
 
 
 def _called(call: ast.Call) -> str:
-    """Return the last name of what is called."""
+    """Return the last name of the called function."""
     function = call.func
     return function.attr if isinstance(function, ast.Attribute) else getattr(function, "id", "")
 

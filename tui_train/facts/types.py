@@ -1,4 +1,4 @@
-"""What is: the machine, its GPUs, and the Pythons that could train on it; frozen snapshots, sizes in bytes."""
+"""Facts: the machine, its GPUs, Pythons and files, as frozen snapshots; sizes in bytes."""
 
 from typing import Any, Literal
 
@@ -12,9 +12,9 @@ PathState = Literal["file", "folder", "missing", "unreadable"]
 
 
 class Gap(Struct, frozen=True):
-    """Something that could not be found out: what, why, and what the user can do about it.
+    """Something that is unknown or unavailable: what, why, and the remedy.
 
-    `hides`: there are cards that could train, and this keeps them from it.
+    `hides`: it makes usable cards unavailable.
     """
 
     what: str
@@ -24,7 +24,7 @@ class Gap(Struct, frozen=True):
 
 
 class GpuProcess(Struct, frozen=True):
-    """A process that holds memory on a GPU; `memory` is None where the driver does not tell."""
+    """A process that holds memory on a GPU; `memory` is None if the driver does not report it."""
 
     pid: int
     name: str
@@ -34,7 +34,7 @@ class GpuProcess(Struct, frozen=True):
 
 
 class Pcie(Struct, frozen=True):
-    """A card's PCIe link: generation and width now and at most; idle cards go down to a lower generation."""
+    """The PCIe link of a card, current and maximum; idle cards use a lower generation."""
 
     generation: int | None = None
     width: int | None = None
@@ -43,12 +43,11 @@ class Pcie(Struct, frozen=True):
 
 
 class Gpu(Struct, frozen=True, kw_only=True):
-    """One card as NVML describes it; None is "the driver does not tell", never zero.
+    """One card as NVML describes it; None is "not reported by the driver", never zero.
 
-    `problem` says why it cannot be opened. Each MIG instance of a divided card is one Gpu, with the card's `index`.
-    `sm_clock_max` is in MHz, `throttled_by` what slows its clock now, `nvlinks` the number of active links, `peers` the
-    indices of the cards that exchange memory with it directly, `numa_node` the node of processors nearest to it. One
-    that `shares_memory` has none of its own: its amounts are the host's.
+    `problem` is why it cannot be used. Each MIG instance is one Gpu, with the `index` of its card. `sm_clock_max` is in
+    MHz, `throttled_by` what limits its clock now, `nvlinks` the number of active links, `peers` the indices of cards
+    with direct memory access. A card that `shares_memory` has only host memory.
     """
 
     index: int
@@ -74,9 +73,9 @@ class Gpu(Struct, frozen=True, kw_only=True):
 
 
 class Logout(Struct, frozen=True, kw_only=True):
-    """What a logout does: `kills` all processes of the user, and `removes_shared_memory` of theirs.
+    """What a logout does: whether it `kills` all processes of the user and `removes_shared_memory`.
 
-    `unknown` says why logind did not answer; then both are False.
+    `unknown` is why logind could not be read; then both are False.
     """
 
     kills: bool = False
@@ -85,9 +84,9 @@ class Logout(Struct, frozen=True, kw_only=True):
 
 
 class Taken(Struct, frozen=True, kw_only=True):
-    """What a live run has: its cards' UUIDs, its output folder in each spelling, its port (0: none).
+    """The resources of a live run: UUIDs of its cards, its output folder in each spelling, its port (0: none).
 
-    `run` is empty where it is no run of ours.
+    `run` is empty for other programs.
     """
 
     run: str = ""
@@ -97,9 +96,9 @@ class Taken(Struct, frozen=True, kw_only=True):
 
 
 class Machine(Struct, frozen=True, kw_only=True):
-    """This host: processor, memory, shared memory, driver, and what could not be found out about them.
+    """This host: CPU, memory, shared memory, driver, and gaps in these facts.
 
-    `logout` is None where systemd does not run.
+    `logout` is None if systemd does not run.
     """
 
     hostname: str
@@ -119,10 +118,10 @@ class Machine(Struct, frozen=True, kw_only=True):
 
 
 class Toolchain(Struct, frozen=True, kw_only=True):
-    """A Python that could train and the versions it has; None is "not installed", `arch_list` is as torch prints it.
+    """A Python and the versions of its libraries; None is "not installed", `arch_list` is that of torch.
 
-    `packages` has the versions of other libraries that matter, by the name under which they are installed; `torchrun`
-    the flags that its torchrun takes, empty where that is not known.
+    `packages` are the versions of other relevant libraries by distribution name; `torchrun` are the flags that its
+    torchrun accepts, empty if unknown.
     """
 
     python: str
@@ -146,7 +145,7 @@ class Inherited(Struct, frozen=True):
 
 
 class Document(Struct, frozen=True, kw_only=True):
-    """What a YAML file of the user's holds; `problem` says why it cannot be used."""
+    """The content of a YAML file, or the `problem` why it cannot be used."""
 
     values: dict[str, Any] = {}
     problem: str = ""
@@ -161,19 +160,18 @@ class Flag(Struct, frozen=True):
 
 
 class ScriptHelp(Struct, frozen=True, kw_only=True):
-    """What a script's --help lists; `problem` says why it lists nothing."""
+    """The arguments that a script's --help lists, or the `problem` why there are none."""
 
     flags: tuple[Flag, ...] = ()
     problem: str = ""
 
 
 class Source(Struct, frozen=True, kw_only=True):
-    """What a training script's text tells, lines from 1 and 0 for none; `problem` says why it tells nothing.
+    """Facts in the text of a training script; lines count from 1, 0 is none. `problem`: why it could not be parsed.
 
-    `bare_train` is the line of a trainer's train() that is passed no checkpoint, where none of them is, and
-    `train_words` how it should read. `accelerates`: it makes an Accelerator. `names_checkpoint`: it speaks of
-    resume_from_checkpoint. `local_rank` is the line of an argument --local_rank, `reads_local_rank`: it speaks of the
-    variable LOCAL_RANK.
+    `bare_train` is the line of a train() without a checkpoint, if no train() has one, and `train_words` the corrected
+    call. `accelerates`: it creates an Accelerator. `names_checkpoint`: it mentions resume_from_checkpoint. `local_rank`
+    is the line of an argument --local_rank, `reads_local_rank`: it mentions the variable LOCAL_RANK.
     """
 
     bare_train: int = 0
@@ -186,9 +184,9 @@ class Source(Struct, frozen=True, kw_only=True):
 
 
 class ContainerEngine(Struct, frozen=True, kw_only=True):
-    """A container engine that is installed; `gpus` is whether it can show cards, `problem` why it cannot be used.
+    """An installed container engine; `gpus`: it supports GPUs; `problem` is why it cannot be used.
 
-    `images` are the names of those that are on this machine.
+    `images` are the names of local images.
     """
 
     name: str
@@ -200,7 +198,7 @@ class ContainerEngine(Struct, frozen=True, kw_only=True):
 
 
 class ContainerImage(Struct, frozen=True, kw_only=True):
-    """An image as an engine knows it, and the Python inside; None where `problem` says why, or it is `missing` here."""
+    """An image and the Python in it; None if there is a `problem` or the image is `missing`."""
 
     engine: str
     name: str
@@ -211,14 +209,14 @@ class ContainerImage(Struct, frozen=True, kw_only=True):
 
 
 class NemoRecipes(Struct, frozen=True):
-    """What the NeMo of a Python has: the tasks of each recipe, or the problem that kept it from telling."""
+    """The tasks of each recipe that the NeMo of a Python has, or the problem."""
 
     tasks: dict[str, tuple[str, ...]] = {}
     problem: str = ""
 
 
 class NemoCheckpoint(Struct, frozen=True, kw_only=True):
-    """The class of a NeMo model and its sizes, by their names in NeMo; `problem` says why a checkpoint has none."""
+    """The class and sizes of a NeMo model, by their names in NeMo, or the `problem` of a checkpoint."""
 
     model: str = ""
     numbers: dict[str, int] = {}
@@ -226,14 +224,13 @@ class NemoCheckpoint(Struct, frozen=True, kw_only=True):
 
 
 class Facts(Struct, frozen=True, kw_only=True):
-    """All that plan and checks may know of the world.
+    """All facts that plan and checks may use.
 
-    `paths` holds the state of each path that the profile names, `documents` what its YAML files hold, `models` the
-    shapes of the models in its folders, `checkpoints` those of NeMo's, `presets` the user's own by name, `help` what
-    scripts list, by script or module, and `recipes` those of NeMo, by Python: only of those that the user has asked.
-    `variables` are those of the environment, and of NCCL's files, that tell libraries how to communicate. `taken` is
-    what live runs have. `sources` are what the texts of scripts say, by path. `wandb_key`: this user has a key for W&B.
-    `elsewhere` says of which other machine all this is; empty: of this one.
+    `paths` are the states of the paths in the profile, `documents` the contents of its YAML files, `models` and
+    `checkpoints` the shapes of models in its folders, `presets` the user's presets, `sources` facts of scripts by path.
+    `help` (by script or module) and `recipes` (by Python) are read only at the user's request. `variables` are
+    environment variables that configure communication or allocation. `taken` are the resources of live runs.
+    `wandb_key`: this user has a W&B key. `elsewhere` names the other machine of these facts, empty for this one.
     """
 
     machine: Machine
@@ -255,9 +252,9 @@ class Facts(Struct, frozen=True, kw_only=True):
 
 
 class Verdict(Struct, frozen=True):
-    """Whether a card should train: `blocked` cannot, `spare` would slow or limit the others, `use` is the rest.
+    """Whether a card should train: `blocked` cannot, `spare` would slow or limit the others, `use` should.
 
-    `busy` says who computes on it now and with how much memory, empty where nobody does; it is a state, no verdict.
+    `busy` lists the processes that compute on it now, empty if none do; it does not affect the kind.
     """
 
     kind: Literal["use", "spare", "blocked"]
@@ -266,9 +263,9 @@ class Verdict(Struct, frozen=True):
 
 
 class CardSet(Struct, frozen=True):
-    """Cards that make sense together: about how many TFLOPS they do, None if unknown, and what the set gains, in words.
+    """A set of cards to train on: its approximate TFLOPS (None: unknown), and its advantage as text.
 
-    `memory` is what the smallest of them has, in bytes.
+    `memory` is that of the smallest card, in bytes.
     """
 
     uuids: tuple[str, ...]

@@ -1,4 +1,4 @@
-"""The variables that a training inherits and that tell its libraries how to communicate or allocate; never values."""
+"""Inherited variables that configure communication or allocation of a training; names only, never values."""
 
 import os
 import re
@@ -16,15 +16,15 @@ _MOST = 1 << 16
 
 
 def variables() -> tuple[Inherited, ...]:
-    """Return those of this process, then those of NCCL's own files; a file that cannot be read has none.
+    """Return those of this process, then those in NCCL's config files; unreadable files have none.
 
-    Source: NCCL's documentation, "Environment Variables": the file that NCCL_CONF_FILE names takes the home's place.
+    Source: NCCL's documentation, "Environment Variables": NCCL_CONF_FILE replaces the file in the home folder.
     """
-    found = [Inherited(name, "the environment") for name in os.environ if _NAMES.match(name) or name in _OTHERS]
-    own = os.environ.get("NCCL_CONF_FILE") or _NCCL_FILES[0]
-    for file in (own, _NCCL_FILES[1]):
-        found += [Inherited(name, file) for name in _names_in(file)]
-    return tuple(found)
+    inherited = [Inherited(name, "the environment") for name in os.environ if _NAMES.match(name) or name in _OTHERS]
+    user_file = os.environ.get("NCCL_CONF_FILE") or _NCCL_FILES[0]
+    for file in (user_file, _NCCL_FILES[1]):
+        inherited += [Inherited(name, file) for name in _names_in(file)]
+    return tuple(inherited)
 
 
 def _names_in(file: str) -> list[str]:

@@ -1,4 +1,4 @@
-"""Whether W&B would find a key of this user's, or needs none; the key itself is never kept."""
+"""Whether W&B would find a key of this user, or needs none; the key itself is never read into the program."""
 
 import os
 import re
@@ -13,7 +13,7 @@ _SETTINGS = re.compile(r"(?m)^\s*(api_key|anonymous)\s*[=:]\s*\S")
 
 
 def has_key() -> bool:
-    """Tell whether a training that is started here and reports to W&B is asked for nothing.
+    """Return whether a training that reports to W&B would start without a prompt.
 
     Source: W&B's documentation of its variables: WANDB_API_KEY, then the netrc file, then its own settings.
     """

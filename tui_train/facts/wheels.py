@@ -1,4 +1,4 @@
-"""Which build of torch has code for the cards of a machine, and where it is taken from."""
+"""The build of torch that supports the cards of a machine, and its package index."""
 
 from collections.abc import Sequence
 from typing import NoReturn
@@ -13,7 +13,7 @@ from tui_train.facts.types import Gpu, Machine, Toolchain
 
 _INDEX = "https://download.pytorch.org/whl/"
 CPU_INDEX = f"{_INDEX}cpu"
-# The CUDA builds of torch 2.13 and their code: `torch.cuda.PYTORCH_RELEASES_CODE_CC`. That of 13.0 is on PyPI itself.
+# The CUDA builds of torch 2.13 with their architectures (`torch.cuda.PYTORCH_RELEASES_CODE_CC`); CUDA 13.0 is on PyPI.
 _BUILDS: tuple[tuple[str, int, tuple[str, ...]], ...] = (
     ("", 13, ("sm_75", "sm_80", "sm_86", "sm_90", "sm_100", "sm_120")),
     ("cu129", 12, ("sm_75", "sm_80", "sm_86", "sm_90", "sm_100", "sm_120")),
@@ -22,9 +22,9 @@ _BUILDS: tuple[tuple[str, int, tuple[str, ...]], ...] = (
 
 
 class Wheel(Struct, frozen=True):
-    """A build of torch: its index (empty: the one that pip has anyway), and why it is this one.
+    """A build of torch: its index (empty: pip's default), and why it was chosen.
 
-    `cuda` is the CUDA that it is for, such as "12.6" (empty: none), `arch_list` what it has code for.
+    `cuda` is its CUDA version such as "12.6" (empty: none), `arch_list` its architectures.
     """
 
     index: str
@@ -34,53 +34,52 @@ class Wheel(Struct, frozen=True):
 
     @property
     def toolchain(self) -> Toolchain:
-        """A Python that has this build, to judge cards for."""
+        """A toolchain with this build, to judge cards."""
         return Toolchain(python="", torch=f"for CUDA {self.cuda}", cuda=self.cuda or None, arch_list=self.arch_list)
 
 
 def of_machine(machine: Machine) -> Wheel:
-    """Return the build for the cards of a machine that a training would take; Unavailable as `wheel` raises it."""
+    """Return the build for the recommended cards of a machine; Unavailable as `wheel` raises it."""
     chosen = recommended(machine.gpus, judge(machine.gpus))
     cards = [gpu for gpu in machine.gpus if gpu.uuid in chosen] or machine.gpus
     return wheel(cards, machine.driver_cuda, [gpu for gpu in machine.gpus if gpu not in cards])
 
 
 def wheel(gpus: Sequence[Gpu], driver_cuda: str | None, beside: Sequence[Gpu] = ()) -> Wheel:
-    """Return the build with code for most of the cards that the driver can run; the CPU's where there are no cards.
+    """Return the build that the driver can run and that supports most of the cards; the CPU build without cards.
 
-    Of builds as good for `gpus` it is the one for most of the cards `beside`. Unavailable is raised where no build has
-    code for any of `gpus`.
+    Equal builds are ranked by the other cards of the machine, `beside`. Unavailable if no build supports any of `gpus`.
     """
     cards = [gpu.compute_capability for gpu in gpus if gpu.compute_capability]
-    more = [gpu.compute_capability for gpu in beside if gpu.compute_capability]
+    others = [gpu.compute_capability for gpu in beside if gpu.compute_capability]
     if not cards:
-        return Wheel(CPU_INDEX, "no GPU was found: the build for the CPU, which is small")
+        return Wheel(CPU_INDEX, "no GPU was found: the CPU build, which is small")
     newest = major(driver_cuda) or 13
     fitting = [build for build in _BUILDS if build[1] <= newest] or [_BUILDS[-1]]
 
     def covered(build: tuple[str, int, tuple[str, ...]]) -> tuple[int, int]:
-        return sum(runs(build[2], card) for card in cards), sum(runs(build[2], card) for card in more)
+        return sum(runs(build[2], card) for card in cards), sum(runs(build[2], card) for card in others)
 
     tag, cuda, code = best = max(fitting, key=covered)
     version = f"{tag[2:4]}.{tag[4:]}" if tag else str(cuda)
     if not covered(best)[0]:
         _refuse(cards, able=any(covered(build)[0] for build in _BUILDS))
-    able, count = sum(covered(best)), len(cards) + len(more)
-    has = f"{able} of {count} cards"
+    able, count = sum(covered(best)), len(cards) + len(others)
+    supported = f"{able} of {count} cards"
     if able == count:
-        has = "the card" if count == 1 else f"all {count} cards"
-    lacking = "" if newest >= _BUILDS[0][1] else f"; the driver cannot run CUDA {_BUILDS[0][1]}"
-    why = f"the build for CUDA {version} has code for {has}{lacking}"
+        supported = "the card" if count == 1 else f"all {count} cards"
+    lacking = "" if newest >= _BUILDS[0][1] else f"; the driver does not support CUDA {_BUILDS[0][1]}"
+    why = f"the build for CUDA {version} supports {supported}{lacking}"
     return Wheel(f"{_INDEX}{tag}" if tag else "", why, version, code)
 
 
 def _refuse(cards: Sequence[str], *, able: bool) -> NoReturn:
-    which = " and ".join(dict.fromkeys(cards))
+    capabilities = " and ".join(dict.fromkeys(cards))
     if able:
-        message = f"the driver runs no build of torch that has code for compute capability {which}"
-        raise Unavailable(message, "Update NVIDIA's driver, or name an index with a build: --index-url URL")
+        message = f"no build of torch for this driver supports compute capability {capabilities}"
+        raise Unavailable(message, "Update the NVIDIA driver, or give an index with a suitable build: --index-url URL")
     remedy = (
-        "A Jetson (8.7 is Orin, 7.2 Xavier) needs NVIDIA's own PyTorch for Jetson: name its index, --index-url URL."
+        "A Jetson (8.7 is Orin, 7.2 Xavier) needs NVIDIA's PyTorch for Jetson: give its index, --index-url URL."
         f" To train on the CPU: --index-url {CPU_INDEX}"
     )
-    raise Unavailable(f"no build of torch has code for compute capability {which}", remedy)
+    raise Unavailable(f"no build of torch supports compute capability {capabilities}", remedy)

@@ -1,4 +1,4 @@
-"""The most memory that each phase of a training step takes on one card, in closed form: exact sums, nothing fitted."""
+"""The peak memory of each phase of a training step on one GPU, in closed form; no constant is fitted."""
 
 from collections.abc import Iterable
 
@@ -8,54 +8,61 @@ from tui_train.facts.dimensions import Dimensions
 from tui_train.memory import activations, losses
 from tui_train.memory.types import BYTES, Estimate, How, Phase
 
-# Bytes a weight: 4 bits and an fp32 scale for 64, the scales again in 8 bits, or fp16 scales and zeros for 128.
+# Bytes per weight: 4 bits and one fp32 scale per 64, 8-bit scales, or fp16 scales and zeros per 128.
 PACKED = {"nf4": 0.5 + 4 / 64, "nf4-dq": 0.5 + 1 / 64 + 4 / 64 / 256, "gptq": 0.5 + 2.5 / 128, "int8": 1 + 4 / 4096}
-# Of 8-bit states: two bytes, and an fp32 scale for each 256.
+# Bytes of both 8-bit states: one each, with an fp32 scale per 256.
 _EIGHT_BIT = 2 * (1 + 4 / 256)
 
 
 def estimate(model: Dimensions, how: How) -> Estimate:
-    """Return what each phase takes: load, forward with the loss, backward, the optimizer's step, evaluation."""
-    # LayerNorm gives fp32 under autocast, as do tables that are kept in it, and bitsandbytes what it is given.
+    """Return the memory of each phase: load, forward with loss, backward, optimizer step, evaluation."""
+    # LayerNorm and fp32 embeddings return fp32 under autocast; bitsandbytes returns the type of its input.
     if how.autocast and how.packed.startswith("nf4") and (model.norm == "layer" or how.weights == "fp32"):
         how = replace(how, widened=True)
     if model.type == "gemma2" and how.attention == "sdpa":
-        # It caps what attention weighs, which sdpa cannot: transformers computes it eagerly.
+        # Soft-capped attention is not possible with sdpa, so transformers uses eager.
         how = replace(how, attention="eager")
     sums = _Sums(model, how)
-    held = (("weights", sums.weights), ("optimizer states", sums.states), ("buckets", sums.buckets))
-    kept = sums.between_layers
+    persistent = (("weights", sums.weights), ("optimizer states", sums.states), ("buckets", sums.buckets))
+    activations_kept = sums.between_layers
     loaded = _phase("load", (("weights", sums.weights), ("temporaries", sums.loaded if how.loads_whole else 0)))
     forward = _phase(
         "forward and loss",
         (
-            *held,
+            *persistent,
             ("gradients", sums.gradients if how.gather else 0),
-            ("activations", kept + sums.end),
+            ("activations", activations_kept + sums.end),
             ("logits", sums.logits.forward),
             ("temporaries", sums.casts_forward + sums.gathered),
         ),
     )
-    backward = [_phase("backward", (*held, *parts)) for parts in sums.backward()]
-    step = _phase("optimizer step", (*held, ("gradients", sums.gradients), ("temporaries", sums.step_temporaries)))
+    backward = [_phase("backward", (*persistent, *parts)) for parts in sums.backward()]
+    step = _phase(
+        "optimizer step", (*persistent, ("gradients", sums.gradients), ("temporaries", sums.step_temporaries))
+    )
     evaluation = _phase(
         "eval",
-        (*held, ("activations", sums.passing), ("logits", sums.logits.evaluation), ("temporaries", sums.gathered)),
+        (
+            *persistent,
+            ("activations", sums.passing),
+            ("logits", sums.logits.evaluation),
+            ("temporaries", sums.gathered),
+        ),
     )
     phases = (loaded, forward, max(backward, key=lambda phase: phase.total), step, evaluation)
     return Estimate(tuple(phases), model.parameters, sums.trained, (*how.caveats, *_caveats(model, how)))
 
 
 def _caveats(model: Dimensions, how: How) -> tuple[str, ...]:
-    found = {
-        "experts: which tokens go where is not known before": model.experts,
-        "LoRA under FSDP 2: no card was compared": _uncompared(how),
+    conditions = {
+        "experts: the distribution of tokens is unknown": model.experts,
+        "LoRA with FSDP2: not compared with a GPU": _uncompared(how),
     }
-    return tuple(words for words, holds in found.items() if holds)
+    return tuple(words for words, holds in conditions.items() if holds)
 
 
 def _uncompared(how: How) -> bool:
-    """Tell whether no measurement is known of what is done with a shared-out model."""
+    """Return whether no measurement is known for this kind of sharding."""
     return how.method == "lora" and how.sharding == "fsdp" and not (how.holds_layers or how.loads_whole)
 
 
@@ -64,7 +71,7 @@ def _phase(name: str, parts: Iterable[tuple[str, float]]) -> Phase:
 
 
 class _Sums:
-    """The amounts of which the phases are made, in bytes."""
+    """The amounts that make up the phases, in bytes."""
 
     def __init__(self, model: Dimensions, how: How) -> None:
         self.model, self.how = model, how
@@ -81,17 +88,17 @@ class _Sums:
         self._hold()
         self.layer = activations.layer(model, how)
         tokens = how.tokens
-        # What goes into the head, or a copy of it without the last of each sample.
+        # The input of the head, or a copy without the last token of each sample.
         head = how.stream if how.loss in losses.PARTS else how.compute if how.method == "full" else 0
         self.end = tokens * (activations.norm(model, how) + (head + how.stream) * model.hidden)
         kept = tokens * model.hidden * how.stream
         self.checkpoint = kept if how.checkpointing and how.whole_layers else self._selective()
-        # One comes back while the one before it is used.
+        # With offloading, one is loaded while the previous one is used.
         self.between_layers = min(model.layers, 2 if how.offloads else model.layers) * self.checkpoint
         self.logits = losses.logits(model, how)
 
     def _hold(self) -> None:
-        """Set what lives from step to step."""
+        """Set the amounts that persist between steps."""
         model, how = self.model, self.how
         packed = model.layers * model.linear if how.packed else 0
         frozen = model.parameters if how.method != "full" else 0
@@ -105,13 +112,13 @@ class _Sums:
         if how.steps_at_once:
             self.gradients = min(gradients, max(model.layer, model.table) * trained_width)
             per_state = min(per_state, self.gradients)
-        # Adafactor takes a weight at a time: its gradient squared and its update, and copies of what is not fp32.
+        # Adafactor, per weight: squared gradient and update, and fp32 copies unless it is fp32.
         widest = max(model.table, model.hidden * model.ffn) if how.method == "full" else how.rank * model.ffn
         one = widest * 4 * (2 if trained_width == 4 else 4) * gradients / max(1, self.trained * trained_width)
         self.step_temporaries = {"adamw_foreach": per_state, "adafactor": one}.get(how.optimizer, 0)
-        # DistributedDataParallel copies gradients into buckets of its own.
+        # DistributedDataParallel copies gradients into buckets.
         self.buckets = self.trained * trained_width if how.sharding == "ddp" and how.shards > 1 else 0
-        # What autocast casts stays for the backward pass, and of fp32 that learns until the forward pass ends at least.
+        # Casts of autocast live until the backward pass; of trainable fp32 weights at least until the end of forward.
         cast = how.compute if how.autocast not in {"", how.weights} and how.sharding in {"", "ddp"} else 0
         self.cast_head = 0 if how.loss in losses.PARTS else model.table * cast
         self.cast_layers = 0 if how.packed else model.layers * model.linear * cast
@@ -122,7 +129,7 @@ class _Sums:
         self.gathered = self._gathered()
 
     def _shares(self, base: float, trained: float) -> tuple[float, float, float, float]:
-        """Return weights, gradients, states and one of them, each as its strategy shares it out."""
+        """Return weights, gradients, states and one state per GPU, as sharded by the strategy."""
         how, count = self.how, max(1, self.how.shards)
         each = trained
         per = {"adamw_8bit": _EIGHT_BIT / 2, "adafactor": 8 / self.model.hidden, "sgd": 0}
@@ -132,7 +139,7 @@ class _Sums:
             whole = self.packed if how.keeps_packed else 0
             return (base - whole + trained) * out + whole, trained * out, states * out, each * out
         if how.sharding.startswith("zero"):
-            # DeepSpeed keeps 16-bit weights and gradients, and fp32 ones beside the states, which it shares out.
+            # DeepSpeed has 16-bit weights and gradients, and sharded fp32 weights beside the states.
             half, out = 2 * self.trained, 0 if how.offload else 1 / count
             whole = 1 / count if how.sharding == "zero3" else 1
             gradients = half * (1 if how.sharding == "zero1" else out)
@@ -140,7 +147,7 @@ class _Sums:
         return base + trained, trained, states, each
 
     def _gathered(self) -> float:
-        """Return what is whole for a while though it is shared out: two layers and what belongs to none."""
+        """Return the unsharded part at a time: two layers, and the weights outside of layers."""
         model, how = self.model, self.how
         if how.sharding not in {"fsdp", "zero3"} or how.shards < 2:
             return 0
@@ -151,7 +158,7 @@ class _Sums:
         return 2 * layer + rest + gradients
 
     def _selective(self) -> int:
-        """Return what one layer keeps where it is not recomputed, or all but attention and every second product is."""
+        """Return what one layer keeps without checkpointing, or with selective checkpointing."""
         model, how = self.model, self.how
         if not how.checkpointing:
             return self.layer
@@ -161,25 +168,25 @@ class _Sums:
 
     @property
     def passing(self) -> float:
-        """What one layer holds at a time where nothing is kept for a backward pass."""
+        """The memory of one layer without a backward pass."""
         model, how = self.model, self.how
         return how.eval_tokens * (2 * how.stream * model.hidden + (3 if model.gated else 2) * how.compute * model.ffn)
 
     def backward(self) -> tuple[tuple[tuple[str, float], ...], ...]:
-        """Return the parts of the backward pass in the loss, in its first layer, and where it ends."""
+        """Return the parts of the backward pass at the loss, in the first layer, in the last, and at its end."""
         model, how = self.model, self.how
         again = self.layer if how.checkpointing else 0
         passing = activations.backward(model, how) + self.gathered
         shared = how.sharding in {"fsdp", "zero3"}
-        # The gradient of a table is whole before it is added or shared out. A tied table has two, of which the head's
-        # waits for the embedding's, and torch adds them in a third place.
+        # An embedding gradient is unsharded before it is accumulated. A tied table has two, which torch adds into
+        # a third tensor.
         table = model.table * (how.compute if shared else self.width) if how.method == "full" else 0
         begun = (self.gradients if how.gather else 0) + table
         tables = table * (3 if model.tied else 1)
         if not (shared or how.gather):
             tables -= table
         kept = self.between_layers
-        # The inputs of all layers and their gradients, where they are held until the end.
+        # The inputs of all layers and their gradients, if they are held until the end.
         left = 2 * kept if how.holds_layers else self.checkpoint
         logits = (
             ("activations", kept + self.end),

@@ -1,4 +1,4 @@
-"""What the logits and the loss take besides what the layers keep, in bytes, by how the loss is computed."""
+"""The memory of logits and loss, in bytes, by how the loss is computed."""
 
 import math
 
@@ -7,15 +7,15 @@ from msgspec import Struct
 from tui_train.facts.dimensions import Dimensions
 from tui_train.memory.types import BYTES, How
 
-# Losses that never have all logits and read a copy of what goes into the head: TRL's, since 1.15 and since 1.7.
+# TRL's losses since 1.15 and 1.7: never all logits at once, with a copy of the input of the head.
 PARTS = frozenset({"tiled", "checkpointed"})
-# Tokens and words of a tile of TRL's logits, and tokens of one of its parts.
+# Tokens and words of a tile of TRL's logits, and tokens of one chunk.
 _TILE = (4096, 32768)
 _PART = 256
 
 
 class Logits(Struct, frozen=True):
-    """The most that logits and their gradients take: forward, at the start of the backward pass, and in evaluation."""
+    """The peak of logits and their gradients: forward, at the start of backward, and in evaluation."""
 
     forward: float
     backward: float
@@ -23,14 +23,14 @@ class Logits(Struct, frozen=True):
 
 
 def logits(model: Dimensions, how: How) -> Logits:
-    """Return what the loss takes at a time."""
+    """Return the peak memory of the loss."""
     by = {"fused": _fused, "tiled": _tiled, "checkpointed": _checkpointed}
     return by.get(how.loss, _whole)(model, how)
 
 
 def _whole(model: Dimensions, how: How) -> Logits:
     wide = how.compute
-    # As they are computed, in fp32 where that is another, and the logarithm of the softmax.
+    # The logits, their fp32 cast if needed, and the log softmax.
     cast = wide if wide < 4 else 0
     forward: dict[str, float] = {
         "upcast": 4 + 4 + cast,
@@ -38,14 +38,14 @@ def _whole(model: Dimensions, how: How) -> Logits:
         "plain": 4 * wide,
         "fast": 8,
         "fast-copied": 8 + cast,
-        # Parts of which one is in work: eight, as torchtune has them, where nothing but logits is kept.
+        # One of torchtune's eight chunks at a time; only logits are kept.
         "chunked": 2 * wide,
         "compiled": wide * 9 / 8,
     }
-    # That logarithm, its gradient, and the gradient of the logits.
+    # The log softmax, its gradient, and the gradient of the logits.
     backward: dict[str, float] = {"upcast": 12, "copied": 12}
     if model.type == "gemma2":
-        # Its logits go through a tanh, which keeps what it returns.
+        # Its logits go through tanh, which keeps its output.
         forward, backward = ({name: size + wide for name, size in each.items()} for each in (forward, backward))
     ahead = forward[how.loss]
     back = backward.get(how.loss, ahead)
@@ -54,7 +54,7 @@ def _whole(model: Dimensions, how: How) -> Logits:
 
 
 def _fused(model: Dimensions, how: How) -> Logits:
-    """As Liger does: as many parts as the vocabulary is wider than the model, gradients at once."""
+    """Liger: one chunk per multiple of the hidden size in the vocabulary, gradients computed at once."""
     parts = _power(model.vocab / model.hidden)
     line = model.vocab * how.compute
     trained = model.table * how.compute if how.method == "full" else 0
@@ -64,7 +64,7 @@ def _fused(model: Dimensions, how: How) -> Logits:
 
 
 def _tiled(model: Dimensions, how: How) -> Logits:
-    """As TRL does since 1.15: a tile at a time, which is computed again for gradients that are summed in fp32."""
+    """TRL since 1.15: one tile at a time, recomputed for gradients that are summed in fp32."""
     wide, width = how.compute, BYTES[how.weights]
     words = min(_TILE[1], model.vocab) * model.hidden * wide if width != wide else 0
     several = how.tokens > _TILE[0] or model.vocab > _TILE[1]
@@ -73,31 +73,33 @@ def _tiled(model: Dimensions, how: How) -> Logits:
         rows = model.hidden * wide if how.stream != wide else 0
         return min(_TILE[0], tokens) * (_TILE[1] * wide + rows) + words
 
-    # In fp32, and as they are handed on.
+    # In fp32, and cast.
     gradients = how.tokens * model.hidden * (4 + how.stream % 4)
     gradients += model.table * (4 + width % 4) if how.method == "full" else 0
-    # The words of one tile are still there when those of the next are cast.
+    # The head weights of one tile are still alive when those of the next are cast.
     backward = tile(how.tokens) + (words if several else 0) + gradients
     return Logits(tile(how.tokens), backward, tile(how.eval_tokens))
 
 
 def _checkpointed(model: Dimensions, how: How) -> Logits:
-    """As TRL does since 1.7: parts that are computed again, with the head in fp32 and then as autocast has it."""
+    """TRL since 1.7: chunks that are recomputed, with the head in fp32 and then in the type of autocast."""
     width = BYTES[how.weights]
     wide = how.compute if how.autocast else 4
-    # The head in fp32, and of that what is multiplied with, which stays where it is for the gradients.
-    kept = model.table * wide if wide != width or how.autocast else 0
-    casts = kept + (model.table * 4 if width < 4 and how.autocast else 0)
+    # The head in fp32, and its cast, which is kept for the gradients.
+    head_copy = model.table * wide if wide != width or how.autocast else 0
+    casts = head_copy + (model.table * 4 if width < 4 and how.autocast else 0)
 
-    def part(tokens: int, kept: float) -> float:
-        """Return what a part takes: as it is multiplied, or with its softmax and what is told of that."""
+    def part(tokens: int, head_copy: float) -> float:
+        """Return the peak of a chunk: at the product, or at the softmax and its gradient."""
         each = min(_PART, tokens) * model.vocab
-        return max(casts + each * wide, kept + each * (wide + 12))
+        return max(casts + each * wide, head_copy + each * (wide + 12))
 
-    # The head's gradients of two parts and their sum; or of one in fp32 and in less, beside what it was made of.
-    one = kept + model.table * (4 + width) + min(_PART, how.tokens) * model.vocab * wide
-    adding, sums = (model.table * 12 if width == 4 else one, model.table * width) if how.method == "full" else (0, 0)
-    backward = max(sums + part(how.tokens, kept), adding)
+    # The head's gradients of two chunks and their sum; or of one in fp32 and cast, with its inputs.
+    head_gradient = head_copy + model.table * (4 + width) + min(_PART, how.tokens) * model.vocab * wide
+    adding, sums = (
+        (model.table * 12 if width == 4 else head_gradient, model.table * width) if how.method == "full" else (0, 0)
+    )
+    backward = max(sums + part(how.tokens, head_copy), adding)
     return Logits(part(how.tokens, 0), backward, part(how.eval_tokens, 0))
 
 

@@ -1,4 +1,4 @@
-"""From a profile and the facts to what its training will take, whether it fits, and what would change that."""
+"""predict(): the memory estimate of a profile, whether it fits, and what would change that."""
 
 from msgspec import Struct
 
@@ -15,13 +15,13 @@ from tui_train.profile.types import Profile
 from tui_train.resolve.resolve import Resolved, resolve
 
 _MOST_STEPS = 32
-# What leaves the training as it is.
+# Fallbacks that do not change the result, in the order in which they are suggested.
 _HARMLESS = ("micro_batch", "activation_checkpointing", "sharding", "offload")
 _EVALUATION = "eval_batch"
 
 
 class Place(Struct, frozen=True):
-    """Where a training's tensors must fit: a card or the host's memory, with what is free of it in bytes."""
+    """A GPU or the host's memory, and its free bytes."""
 
     name: str
     free: int
@@ -29,9 +29,9 @@ class Place(Struct, frozen=True):
 
 
 class Prediction(Struct, frozen=True):
-    """The estimate for a profile, with the verdict for each place; without an estimate, `why_not` says what is missing.
+    """The estimate of a profile and the verdict for each place, the one with the least free memory first.
 
-    `places` have the one with the least room first.
+    Without an estimate, `why_not` is the reason.
     """
 
     asked: Asked
@@ -40,17 +40,17 @@ class Prediction(Struct, frozen=True):
 
     @property
     def why_not(self) -> str:
-        """Why nothing is predicted, empty where something is."""
+        """Why there is no estimate, empty if there is one."""
         return self.asked.why_not
 
     @property
     def band(self) -> Band | None:
-        """The verdict for the place with the least room."""
+        """The verdict for the place with the least free memory."""
         return self.places[0][1].band if self.places else None
 
 
 class Effect(Struct, frozen=True):
-    """A change, the bytes by which it changes the peak, the verdict with it, and whether it changes the training."""
+    """A change, its effect on the peak in bytes, the verdict with it, and whether it changes the result."""
 
     change: Change
     difference: int
@@ -59,21 +59,21 @@ class Effect(Struct, frozen=True):
 
 
 def predict(facts: Facts, resolved: Resolved) -> Prediction:
-    """Return the estimate for a resolved profile, in well under a millisecond; pure."""
-    wanted = asked(facts, resolved)
-    if wanted.model is None or wanted.how is None:
-        return Prediction(wanted)
+    """Return the estimate of a resolved profile; pure, and far below a millisecond."""
+    workload = asked(facts, resolved)
+    if workload.model is None or workload.how is None:
+        return Prediction(workload)
     try:
-        found = estimate(wanted.model, wanted.how)
+        estimated = estimate(workload.model, workload.how)
     except (ZeroDivisionError, OverflowError):
-        return Prediction(Asked(why_not="these sizes make no model"))
+        return Prediction(Asked(why_not="these sizes are not a valid model"))
     growing = resolved.settled.recipe.expandable_segments
-    judged = [(place, _judge(found, place, resolved, growing=growing)) for place in places(facts, resolved)]
-    return Prediction(wanted, found, tuple(judged))
+    judged = [(place, _judge(estimated, place, resolved, growing=growing)) for place in places(facts, resolved)]
+    return Prediction(workload, estimated, tuple(judged))
 
 
 def places(facts: Facts, resolved: Resolved) -> tuple[Place, ...]:
-    """Return the chosen cards whose free memory is known, least first; without cards, the host's memory."""
+    """Return the chosen GPUs with known free memory, least first; without GPUs, the host's memory."""
     if resolved.device == "cuda":
         cards = (gpu for gpu in resolved.gpus if gpu.memory_free is not None)
         return tuple(sorted(map(_card, cards), key=lambda place: place.free))
@@ -85,57 +85,61 @@ def _card(gpu: Gpu) -> Place:
     return Place(f"GPU {gpu.index} {gpu.name}", gpu.memory_free or 0, cuda=True)
 
 
-def _judge(found: Estimate, place: Place, resolved: Resolved, *, growing: bool) -> Verdict:
-    caveats = bool(found.caveats)
+def _judge(estimated: Estimate, place: Place, resolved: Resolved, *, growing: bool) -> Verdict:
+    caveats = bool(estimated.caveats)
     if place.cuda:
-        return judge(found.peak.total, place.free, several=resolved.world_size > 1, growing=growing, caveats=caveats)
-    return judge(found.peak.total * resolved.processes, place.free, several=False, caveats=caveats)
+        return judge(
+            estimated.peak.total, place.free, several=resolved.world_size > 1, growing=growing, caveats=caveats
+        )
+    return judge(estimated.peak.total * resolved.processes, place.free, several=False, caveats=caveats)
 
 
 def effects(facts: Facts, resolved: Resolved) -> tuple[Effect, ...]:
-    """Return what each rung that there is a use for would change: first those that keep the training, most first."""
+    """Return the effect of each applicable fallback: those with the same result first, then by saving."""
     profile, now = resolved.settled, predict(facts, resolved)
     if now.estimate is None:
         return ()
-    found = []
-    for name, one in RUNGS.items():
-        change = None if why_not(name, resolved.context) else one.step(profile, resolved.context)
-        then = _with(change, profile, facts) if change else None
-        difference = then.estimate.peak.total - now.estimate.peak.total if then and then.estimate else 0
-        if change and then and difference:
-            found.append(Effect(change, difference, then.band, one.changes_training))
-    return tuple(sorted(found, key=lambda effect: (effect.changes_training, effect.difference)))
+    useful = []
+    for name, fallback in RUNGS.items():
+        change = None if why_not(name, resolved.context) else fallback.step(profile, resolved.context)
+        changed = _with(change, profile, facts) if change else None
+        difference = changed.estimate.peak.total - now.estimate.peak.total if changed and changed.estimate else 0
+        if change and changed and difference:
+            useful.append(Effect(change, difference, changed.band, fallback.changes_training))
+    return tuple(sorted(useful, key=lambda effect: (effect.changes_training, effect.difference)))
 
 
 def hopeless(profile: Profile, facts: Facts, resolved: Resolved) -> bool:
-    """Tell whether a training cannot fit on a chosen card that is empty, even if less is needed than predicted.
+    """Return whether a training cannot fit even on an empty GPU and at the lower end of the estimate.
 
-    Where something is not modelled there is always hope: an own script may well train less than is thought.
+    Never true if something is not modelled: the script may need less than assumed.
     """
     totals = [gpu.memory_total for gpu in resolved.gpus if gpu.memory_total] if resolved.device == "cuda" else []
-    found = predict(facts, _resolved(profile, facts, resolved)).estimate if totals else None
-    return found is not None and not found.caveats and found.peak.total * (1 - found.error) > min(totals)
+    estimated = predict(facts, _resolved(profile, facts, resolved)).estimate if totals else None
+    return (
+        estimated is not None and not estimated.caveats and estimated.peak.total * (1 - estimated.error) > min(totals)
+    )
 
 
 def fitting(facts: Facts, resolved: Resolved) -> Change | None:
-    """Return the least change with which the training fits, of those that keep it the same; None where none does.
+    """Return the smallest change with the same result that makes the training fit, None if there is none.
 
-    First the largest micro batch that fits, then activation checkpointing, and what shares out the model; before all
-    that a smaller evaluation batch, where the evaluation takes most.
+    In this order: micro batch, activation checkpointing, sharding; a smaller evaluation batch comes first if the
+    evaluation has the peak, otherwise last.
     """
-    then, now = resolved.settled, predict(facts, resolved).estimate
+    candidate, now = resolved.settled, predict(facts, resolved).estimate
     edits: dict[str, fields.Value] = {}
     for name in (_EVALUATION, *_HARMLESS) if now and now.peak.name == "eval" else (*_HARMLESS, _EVALUATION):
         if why_not(name, resolved.context):
             continue
         for _ in range(_MOST_STEPS):
-            change = rung(name).step(then, resolved.context)
+            change = rung(name).step(candidate, resolved.context)
             if change is None:
                 break
-            then = apply(change, then)
+            candidate = apply(change, candidate)
             edits |= dict(change.edits)
-            if predict(facts, _resolved(then, facts, resolved)).band in {"fits", "tight"}:
-                return _difference(resolved.settled, then, edits)
+            if predict(facts, _resolved(candidate, facts, resolved)).band in {"fits", "tight"}:
+                return _difference(resolved.settled, candidate, edits)
             if not rung(name).repeats:
                 break
     return None
@@ -144,14 +148,14 @@ def fitting(facts: Facts, resolved: Resolved) -> Change | None:
 def _difference(before: Profile, after: Profile, edits: dict[str, fields.Value]) -> Change:
     changed = diff(before, after)
     title = " and ".join(f"{each.label.lower()} {each.after}" for each in changed)
-    why = "it then fits by the estimate; the global batch stays"
+    why = "fits by the estimate; same global batch"
     return Change(title, why, tuple(edits.items()))
 
 
 def _with(change: Change, profile: Profile, facts: Facts) -> Prediction | None:
     try:
-        then = apply(change, profile)
-        return predict(facts, resolve(then, facts))
+        changed = apply(change, profile)
+        return predict(facts, resolve(changed, facts))
     except BadInput:
         return None
 

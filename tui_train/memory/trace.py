@@ -1,4 +1,4 @@
-"""The trace: what a child in the training interpreter counts with fake tensors, without GPU and without weights."""
+"""The trace: a child of the training Python counts memory with fake tensors, without GPU and weights."""
 
 from collections.abc import Callable
 from importlib import resources
@@ -13,18 +13,18 @@ from tui_train.memory.estimate import PACKED
 from tui_train.memory.types import ALSO, BYTES, EVERY, How
 
 DEADLINE = 120.0
-# A model of 70 billion parameters takes minutes on a slow machine; whoever waits can end it.
+# 70 billion parameters take minutes on a slow machine; the user can cancel.
 TRACE_DEADLINE = 600.0
-# Of the amount, how much what was traced may be off by.
+# Relative error of a trace.
 ERROR = 0.1
 _NUMBERS = {"fp32": "float32", "bf16": "bfloat16", "fp16": "float16"}
 _NAMES = {"forward": "forward and loss", "step": "optimizer step"}
 
 
 class Counted(msgspec.Struct, frozen=True):
-    """The most bytes of each phase, or the `problem` that kept them from being counted.
+    """The peak bytes of each phase, or the `problem` why they could not be counted.
 
-    Of what was measured on a card, the `device`, what the allocator `reserved` at most, and what the card has in use.
+    For a measurement on a GPU also its name (`device`), the peak `reserved` by the allocator, and the memory in use.
     """
 
     phases: dict[str, int] = {}
@@ -37,23 +37,23 @@ class Counted(msgspec.Struct, frozen=True):
 
     @property
     def peak(self) -> tuple[str, int]:
-        """The phase that takes most, and how much."""
+        """The phase with the peak, and its bytes."""
         name, size = max(self.phases.items(), key=lambda item: item[1], default=("load", 0))
         return _NAMES.get(name, name), size
 
 
 def uncovered(model: Dimensions, how: How) -> str:
-    """Return why a training cannot be traced; empty where it can."""
+    """Return why a training cannot be traced, empty if it can."""
     reasons = {
-        "the trace does not know which tokens go to which expert": bool(model.experts),
-        "the trace does not know DeepSpeed": how.sharding.startswith("zero"),
-        "the trace knows gemma2 without flash attention only": model.type == "gemma2" and how.attention == "flash",
-        "the trace knows packed weights with 16 bits of one kind": bool(how.packed)
+        "the trace does not support experts": bool(model.experts),
+        "the trace does not support DeepSpeed": how.sharding.startswith("zero"),
+        "the trace supports gemma2 only without flash attention": model.type == "gemma2" and how.attention == "flash",
+        "the trace does not support quantized weights with both bf16 and fp16": bool(how.packed)
         and {how.weights, how.autocast} == {"bf16", "fp16"},
-        "the trace does not know losses over parts of the logits": how.loss in {"chunked", "compiled"},
-        "the trace knows neither activations in the host's memory nor steps in the backward pass": how.offloads
+        "the trace does not support chunked losses": how.loss in {"chunked", "compiled"},
+        "the trace supports neither activation offloading nor optimizer steps in the backward pass": how.offloads
         or how.steps_at_once,
-        "the trace knows LoRA, whole layers, and packed weights that are shared out": how.scales
+        "the trace supports only LoRA, full checkpointing, and sharded quantized weights": how.scales
         or how.keeps_packed
         or not how.whole_layers,
     }
@@ -61,9 +61,9 @@ def uncovered(model: Dimensions, how: How) -> str:
 
 
 def question(model: Dimensions, how: How, folder: str = "") -> dict[str, Any]:
-    """Return what the child is asked: the model by its `folder` or its dimensions, and how it is trained."""
+    """Return the request for the child: the model by `folder` or dimensions, and how it is trained."""
     shared = how.sharding == "fsdp"
-    # FSDP casts whole layers to what they compute in, and keeps its shares in what the weights are.
+    # FSDP casts full layers to the compute type, and keeps its shards in the type of the weights.
     cast = how.autocast if shared and how.autocast else how.weights
     return {
         "folder": folder,
@@ -74,7 +74,7 @@ def question(model: Dimensions, how: How, folder: str = "") -> dict[str, Any]:
         "autocast": how.autocast,
         "method": how.method,
         "rank": how.rank,
-        # Without names all linear layers, whatever they are called.
+        # Empty: all linear layers, whatever their names.
         "targets": {} if how.targets == EVERY else {name: ALSO[name] for name in how.targets},
         "dropout": how.dropout,
         "adapters": _NUMBERS[how.adapters],
@@ -93,22 +93,22 @@ def question(model: Dimensions, how: How, folder: str = "") -> dict[str, Any]:
     }
 
 
-def command(python: str, kind: str, asked: dict[str, Any]) -> list[str]:
-    """Return the words that start the child of an interpreter, which answers by a `trace` or a `measure`."""
+def command(python: str, kind: str, request: dict[str, Any]) -> list[str]:
+    """Return the command that starts the child; `kind` is "trace" or "measure"."""
     child = str(resources.files("tui_train").joinpath("target/memory/memory_child.py"))
-    return [python, "-B", child, kind, msgspec.json.encode(asked).decode()]
+    return [python, "-B", child, kind, msgspec.json.encode(request).decode()]
 
 
-def trace(python: str, asked: dict[str, Any], cancelled: Callable[[], bool] = lambda: False) -> Counted:
-    """Return what the child of an interpreter counts, in some seconds to minutes; `problem` says why it cannot."""
+def trace(python: str, request: dict[str, Any], cancelled: Callable[[], bool] = lambda: False) -> Counted:
+    """Return the counts of a trace, which takes seconds to minutes; `problem` if it fails."""
     no_card = {"CUDA_VISIBLE_DEVICES": ""}
-    return _counted(ask(command(python, "trace", asked), TRACE_DEADLINE, no_card, cancelled=cancelled))
+    return _counted(ask(command(python, "trace", request), TRACE_DEADLINE, no_card, cancelled=cancelled))
 
 
-def measure(python: str, asked: dict[str, Any], card: str = "") -> Counted:
-    """Return what two real steps take on a card (its UUID), or without one on the CPU; it trains nothing of value."""
+def measure(python: str, request: dict[str, Any], card: str = "") -> Counted:
+    """Return the memory of two real steps with random weights on a GPU (by UUID), or on the CPU without one."""
     visible = {"CUDA_VISIBLE_DEVICES": card, "CUDA_DEVICE_ORDER": "PCI_BUS_ID"}
-    return _counted(ask(command(python, "measure", asked), DEADLINE, visible))
+    return _counted(ask(command(python, "measure", request), DEADLINE, visible))
 
 
 def _counted(answer: Answer) -> Counted:
@@ -121,7 +121,7 @@ def _counted(answer: Answer) -> Counted:
 
 
 def configuration(model: Dimensions) -> dict[str, Any]:
-    """Return the values of a config.json by which transformers builds the model."""
+    """Return the config.json values from which transformers builds the model."""
     plain = {
         "model_type": model.type,
         "num_hidden_layers": model.layers,
@@ -135,9 +135,9 @@ def configuration(model: Dimensions) -> dict[str, Any]:
     head = {"head_dim": model.head_dim} if model.head_dim else {}
     if model.type in {"gpt2", "gpt_bigcode"}:
         names = {"num_hidden_layers": "n_layer", "hidden_size": "n_embd", "num_attention_heads": "n_head"}
-        kept = {names.get(key, key): value for key, value in plain.items() if key != "num_key_value_heads"}
-        return kept | {"n_positions": model.positions, "n_inner": model.ffn}
-    more: dict[str, dict[str, Any]] = {
+        renamed = {names.get(key, key): value for key, value in plain.items() if key != "num_key_value_heads"}
+        return renamed | {"n_positions": model.positions, "n_inner": model.ffn}
+    extra: dict[str, dict[str, Any]] = {
         "falcon": {
             "num_kv_heads": model.kv or model.heads,
             "new_decoder_architecture": model.norms == 2,
@@ -149,4 +149,4 @@ def configuration(model: Dimensions) -> dict[str, Any]:
         "mistral": {"sliding_window": None},
         "mixtral": {"num_local_experts": model.experts, "num_experts_per_tok": model.experts_used},
     }
-    return plain | head | more.get(model.type, {})
+    return plain | head | extra.get(model.type, {})

@@ -1,4 +1,4 @@
-"""What trainers load weights as and how they compute the loss, by the preset and the versions of its libraries."""
+"""The type in which trainers load weights, and their loss, by preset and library versions."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -15,42 +15,48 @@ _SHORT: dict[str, Number] = {
 }  # fmt: skip
 
 
-def on(told: Mapping[str, Any], *names: str) -> bool:
-    """Tell whether one of these is switched on."""
-    return any(str(told.get(name, "")).lower() in {"true", "yes", "1", "auto"} for name in names)
+def on(options: Mapping[str, Any], *names: str) -> bool:
+    """Return whether one of these options is on."""
+    return any(str(options.get(name, "")).lower() in {"true", "yes", "1", "auto"} for name in names)
 
 
-def packed(told: Mapping[str, Any]) -> Packing:
-    """Return how frozen weights are quantized."""
-    if told.get("auto_gptq"):
+def packed(options: Mapping[str, Any]) -> Packing:
+    """Return the quantization of frozen weights."""
+    if options.get("auto_gptq"):
         return "gptq"
-    four = on(told, "load_in_4bit") or str(told.get("quantization_bit")) == "4" or told.get("bitsandbytes") == "nf4"
-    doubly = on(told, "use_bnb_nested_quant", "bnb_4bit_use_double_quant", "double_quantization")
+    four = (
+        on(options, "load_in_4bit")
+        or str(options.get("quantization_bit")) == "4"
+        or options.get("bitsandbytes") == "nf4"
+    )
+    doubly = on(options, "use_bnb_nested_quant", "bnb_4bit_use_double_quant", "double_quantization")
     return ("nf4-dq" if doubly else "nf4") if four else ""
 
 
-def weights(profile: Profile, resolved: Resolved, told: Mapping[str, Any], filed: str, *, lora: bool) -> Number | None:
-    """Return what weights that are not packed are kept in; None: what their files are in, where that is not `filed`."""
+def weights(
+    profile: Profile, resolved: Resolved, options: Mapping[str, Any], filed: str, *, lora: bool
+) -> Number | None:
+    """Return the type of weights that are not quantized; None: the unknown type of their files."""
     if trainer_of(profile).shipped:
         return "fp32"
-    decided = _decided(profile, resolved, told, lora=lora)
+    decided = _decided(profile, resolved, options, lora=lora)
     if decided in _SHORT:
         return _SHORT[decided]
-    # Since 5.0 transformers loads weights as they are kept in the file; bitsandbytes takes 16 bits otherwise.
+    # Since 5.0 transformers keeps the type of the files; otherwise bitsandbytes uses 16 bits.
     if decided == "auto" or at_least(_version(resolved, "transformers"), "5.0"):
-        return _SHORT.get(filed) or ("bf16" if packed(told) else None)
-    return "bf16" if packed(told) else "fp32"
+        return _SHORT.get(filed) or ("bf16" if packed(options) else None)
+    return "bf16" if packed(options) else "fp32"
 
 
-def _decided(profile: Profile, resolved: Resolved, told: Mapping[str, Any], *, lora: bool) -> str:
-    """Return what the trainer makes of weights whatever transformers would; "auto": what their files are in."""
+def _decided(profile: Profile, resolved: Resolved, options: Mapping[str, Any], *, lora: bool) -> str:
+    """Return the type that the trainer sets; "auto": that of the files, empty: the default of transformers."""
     precision = profile.recipe.precision or "fp32"
     if profile.trainer.preset == "llama-factory":
-        if not lora and not on(told, "pure_bf16"):
+        if not lora and not on(options, "pure_bf16"):
             return "fp32"
         first = older(_version(resolved, "llamafactory"), "0.9.4") and precision != "fp32"
         return precision if first else "auto"
-    named = next((str(told[key]).lower() for key in _DTYPES if told.get(key)), "")
+    named = next((str(options[key]).lower() for key in _DTYPES if options.get(key)), "")
     if named:
         return named
     if profile.trainer.preset == "axolotl":
@@ -61,21 +67,21 @@ def _decided(profile: Profile, resolved: Resolved, told: Mapping[str, Any], *, l
     return ""
 
 
-def loss(profile: Profile, resolved: Resolved, told: Mapping[str, Any], *, liger: bool) -> tuple[Loss, Kernels]:
-    """Return how the loss and the layers are computed: by TRL, the kernels of Liger or fms-hf-tuning, or plainly."""
+def loss(profile: Profile, resolved: Resolved, options: Mapping[str, Any], *, liger: bool) -> tuple[Loss, Kernels]:
+    """Return the kind of loss and kernels: of TRL, Liger, fms-hf-tuning, or plain."""
     if takes_field(profile, "trainer.preset") and profile.trainer.preset == "trl":
         trl = _version(resolved, "trl")
         if at_least(trl, "1.15"):
             return "tiled", "liger" if liger else ""
-        if at_least(trl, "1.7") and not liger and str(told.get("loss_type", "chunked_nll")) == "chunked_nll":
+        if at_least(trl, "1.7") and not liger and str(options.get("loss_type", "chunked_nll")) == "chunked_nll":
             return "checkpointed", ""
     if liger:
         return "fused", "liger"
     version = _version(resolved, "transformers")
     copied = at_least(version, "4.46") and not at_least(version, "4.49")
-    if told.get("fast_kernels"):
+    if options.get("fast_kernels"):
         fast: Loss = "fast-copied" if copied else "fast"
-        return "fused" if "liger" in str(told["fast_kernels"]) else fast, "norms"
+        return "fused" if "liger" in str(options["fast_kernels"]) else fast, "norms"
     return "copied" if copied else "upcast", ""
 
 

@@ -1,4 +1,4 @@
-"""What a training does with memory (How), and what it is predicted to take (Estimate)."""
+"""How: the settings that determine memory; Estimate: the result."""
 
 from typing import Literal
 
@@ -17,11 +17,11 @@ Loss = Literal[
 Kernels = Literal["", "norms", "liger"]
 Sharding = Literal["", "ddp", "fsdp", "zero1", "zero2", "zero3"]
 
-# By PEFT's names: what LoRA is put beside where nothing else is said.
+# Target modules of LoRA, by PEFT's names.
 ATTENTION = ("q_proj", "k_proj", "v_proj", "o_proj")
 QUERIES_VALUES = ("q_proj", "v_proj")
 EVERY = (*ATTENTION, "gate_proj", "up_proj", "down_proj")
-# What they are called in classes that call them otherwise, some of which make several at once.
+# Other names of the same modules; some combine several.
 ALSO = {
     "q_proj": ("c_attn", "query_key_value", "qkv_proj"),
     "k_proj": ("c_attn", "query_key_value", "qkv_proj"),
@@ -34,22 +34,21 @@ ALSO = {
 
 
 class How(Struct, frozen=True, kw_only=True):
-    """How a model is trained, as far as memory is concerned.
+    """The settings of a training that determine its memory.
 
-    `weights` is what they are kept in, `autocast` what is computed in where that is another. `packed` weights are
-    frozen. `adapters` is what LoRA's matrices are kept in. `kernels` are fused ones for norms only,
-    or all of Liger's; `loss` is how the logits are treated. `gather` keeps gradients over micro batches.
+    `weights` is the type of the weights, `autocast` that of the computation if different, `adapters` that of LoRA's
+    matrices. `packed`: the weights are quantized and frozen. `kernels`: fused norms, or all of Liger's. `loss` is the
+    kind of loss. `gather`: gradients are accumulated over micro batches. `eval_batch` 0: the micro batch.
 
-    `keeps_inputs`: packed layers keep what goes in, as bitsandbytes before 0.43 does. `widened`: layers give on fp32
-    though they compute in less. `scales`: in place of LoRA's matrices, trained numbers scale what goes out of the
-    targets. `whole_layers` is False where what attention and every second product of matrices return is kept, and the
-    rest recomputed. `offloads`: what is kept for the backward pass waits in the host's memory. `steps_at_once`: each
-    weight is stepped as soon as it has a gradient. `eval_batch` is how many samples are evaluated at a time, 0 a micro
-    batch.
+    `keeps_inputs`: quantized layers keep their input, as in bitsandbytes before 0.43. `widened`: tensors between layers
+    are fp32, though the computation is not. `scales`: trained factors scale the output of the targets, instead of LoRA.
+    `whole_layers` False: selective checkpointing, which keeps the outputs of attention and of every second product.
+    `offloads`: activations are offloaded to host memory. `steps_at_once`: each weight is updated as soon as it has a
+    gradient.
 
-    Shared out: `holds_layers`: FSDP's first version holds the inputs of frozen layers that are recomputed reentrantly,
-    and their gradients, until the backward pass ends. `loads_whole`: each card gathers the whole model once to load it,
-    as that version does with a whole state dict. `keeps_packed`: each card has all packed weights.
+    With sharding, `holds_layers`: FSDP1 with reentrant checkpointing holds the inputs of frozen layers and their
+    gradients until the end of the backward pass. `loads_whole`: each GPU loads the full model once, as FSDP1 does from
+    a full state dict. `keeps_packed`: quantized weights are not sharded.
     """
 
     micro_batch: int
@@ -85,22 +84,22 @@ class How(Struct, frozen=True, kw_only=True):
 
     @property
     def tokens(self) -> int:
-        """Tokens in a micro batch."""
+        """Tokens per micro batch."""
         return self.micro_batch * self.sequence_length
 
     @property
     def eval_tokens(self) -> int:
-        """Tokens that are evaluated at a time."""
+        """Tokens per evaluation batch."""
         return (self.eval_batch or self.micro_batch) * self.sequence_length
 
     @property
     def compute(self) -> int:
-        """Bytes of a number that is computed with."""
+        """Bytes per value of the computation."""
         return BYTES[self.autocast or self.weights]
 
     @property
     def stream(self) -> int:
-        """Bytes of a number that goes from layer to layer: what autocast leaves as the embedding gives it."""
+        """Bytes per value between layers, which autocast leaves in the type of the embedding."""
         if self.widened:
             return 4
         cast_whole = self.sharding in {"fsdp", "zero1", "zero2", "zero3"}
@@ -108,19 +107,19 @@ class How(Struct, frozen=True, kw_only=True):
 
 
 class Phase(Struct, frozen=True):
-    """The most that lives in one phase of a step: parts by name, in bytes."""
+    """The peak of one phase of a step: parts by name, in bytes."""
 
     name: str
     parts: tuple[tuple[str, int], ...]
 
     @property
     def total(self) -> int:
-        """All parts together, in bytes."""
+        """The sum of all parts, in bytes."""
         return sum(size for _, size in self.parts)
 
 
 class Estimate(Struct, frozen=True):
-    """What one card holds in each phase, in bytes of tensors; `caveats` say what is outside what is modelled."""
+    """The tensors on one GPU in each phase, in bytes; `caveats` are what is not modelled."""
 
     phases: tuple[Phase, ...]
     parameters: int
@@ -129,10 +128,10 @@ class Estimate(Struct, frozen=True):
 
     @property
     def peak(self) -> Phase:
-        """The phase that takes most."""
+        """The phase with the highest total."""
         return max(self.phases, key=lambda phase: phase.total)
 
     @property
     def error(self) -> float:
-        """Of the predicted amount, how much it may be off by: wider where something is not modelled."""
+        """The relative error of the estimate; larger if something is not modelled."""
         return 0.3 if self.caveats else 0.15

@@ -1,4 +1,4 @@
-"""A run as one file for a colleague or a bug report: what tells how it went, without its secrets."""
+"""A run as one archive for a colleague or a bug report, without secrets."""
 
 import fnmatch
 import io
@@ -27,15 +27,15 @@ from tui_train.runs.status import status
 from tui_train.supervisor.fill import filled
 from tui_train.supervisor.regular import open_regular
 
-# What a log says first, and what it says last, is what tells; in bytes.
+# Bytes of the start and the end of a log; the middle is left out.
 HEAD = 1 << 16
 TAIL = 1 << 20
-# A piece without a line's end is cut off by this much, so that no half of a secret is left.
+# Bytes dropped at a cut without a line end, so that no part of a secret is left.
 _MARGIN = 1 << 12
 
 
 class Entry(Struct, frozen=True):
-    """A file of the archive: its name there, its text, and how many secrets of each kind were masked in it."""
+    """A file of the archive: its name, its text, and the number of masked secrets by kind."""
 
     name: str
     text: str
@@ -47,7 +47,7 @@ class _Named(Struct, frozen=True):
 
 
 class _Files(Struct, frozen=True):
-    """The files that a plan names."""
+    """The files named in a plan."""
 
     configs: tuple[_Named, ...] = ()
     programs: tuple[_Named, ...] = ()
@@ -57,20 +57,20 @@ class _Files(Struct, frozen=True):
 def entries(run: RunDir, machine: str) -> tuple[Entry, ...]:
     """Return the files of a run's archive, masked; `machine` is the text of a machine file."""
     clean = _cleaner(run)
-    found = [Entry("machine.json", machine), clean("about.json", _about(run))]
-    return (*found, *(clean(name, text) for name, text in _texts(run)))
+    first = [Entry("machine.json", machine), clean("about.json", _about(run))]
+    return (*first, *(clean(name, text) for name, text in _texts(run)))
 
 
 def write(path: Path, name: str, files: tuple[Entry, ...], *, replace: bool = False) -> None:
-    """Write an archive (tar.gz) whose files lie in the folder `name`, whole or not at all."""
+    """Write an archive (tar.gz) with its files in the folder `name`, atomically."""
     packed = io.BytesIO()
     with tarfile.open(fileobj=packed, mode="w:gz") as archive:
         for entry in files:
             data = entry.text.encode("utf-8", "replace")
-            # Not the file's own owner, whose name is nobody's business.
-            told = tarfile.TarInfo(f"{name}/{entry.name}")
-            told.size, told.mode = len(data), 0o644
-            archive.addfile(told, io.BytesIO(data))
+            # Not the owner of the file, whose name is private.
+            info = tarfile.TarInfo(f"{name}/{entry.name}")
+            info.size, info.mode = len(data), 0o644
+            archive.addfile(info, io.BytesIO(data))
     if replace:
         write_beside(path, packed.getvalue(), PRIVATE)
     elif not write_new(path, packed.getvalue(), PRIVATE):
@@ -78,31 +78,31 @@ def write(path: Path, name: str, files: tuple[Entry, ...], *, replace: bool = Fa
 
 
 def exists(path: Path) -> AlreadyExists:
-    """Return that an archive would overwrite something."""
+    """Return the error that an archive would overwrite a file."""
     return AlreadyExists(f"{visible(str(path))} already exists", "Choose another name, or replace it (--force).")
 
 
 def name_of(run: RunDir) -> str:
-    """Return what the archive of a run is called, without its ending."""
+    """Return the name of a run's archive, without its suffix."""
     return masking(platform.node())(f"tui-train-{run.name}")
 
 
 def _about(run: RunDir) -> str:
     now = status(run)
-    told = {
+    about = {
         "tui-train": __version__,
         "python": platform.python_version(),
         "system": platform.platform(),
         "run": run.name,
         "status": now.data(),
     }
-    return msgspec.json.format(msgspec.json.encode(told), indent=2).decode() + "\n"
+    return msgspec.json.format(msgspec.json.encode(about), indent=2).decode() + "\n"
 
 
 def _texts(run: RunDir) -> Iterator[tuple[str, str]]:
-    """Yield the run folder's own files, those of other machines among them, by their names in it.
+    """Yield the files of the run folder, including those of other machines, by name.
 
-    All are opened by the folder's descriptor and no link is followed, so that none leads out of it meanwhile.
+    They are opened relative to the folder's descriptor without following links, so that none leads outside.
     """
     rendered = _rendered(run)
     with suppress(OSError), folder_at(run.path, listed=True) as folder:
@@ -125,7 +125,7 @@ def _names(folder: int, pattern: str) -> list[str]:
 
 
 def _rendered(run: RunDir) -> set[str]:
-    """Return the names of the files that the plan has beside launch.sh; not of supervisor/, which is this program's."""
+    """Return the names of the files beside launch.sh, without supervisor/, which is the same for all runs."""
     try:
         files = msgspec.convert(run.plan(), built(_Files))
     except msgspec.ValidationError:
@@ -137,7 +137,7 @@ def _rendered(run: RunDir) -> set[str]:
 
 
 def _ends(name: str, folder: int) -> str | None:
-    """Return a file's text, of a long one its head and its tail in whole lines; None for what is no file of its own."""
+    """Return a file's text (head and tail if it is long, in full lines); None if it is not a regular file."""
     first, slash, rest = name.partition("/")
     if slash:
         with suppress(OSError), folder_at(first, folder) as inner:
@@ -153,7 +153,7 @@ def _ends(name: str, folder: int) -> str | None:
     except OSError:
         return None
     left_out = length - len(head) - len(tail)
-    middle = f"\n[… {left_out} bytes are left out here …]\n".encode()
+    middle = f"\n[… {left_out} bytes left out …]\n".encode()
     return (head + middle + tail).decode("utf-8", "replace")
 
 
@@ -162,7 +162,7 @@ def _piece(file: BinaryIO, length: int, begin: int) -> bytes:
 
 
 def _whole(piece: bytes, *, first: bool) -> bytes:
-    """Return a piece without the line that was cut, at the end of the first one or at the beginning of the other."""
+    """Return a piece without its truncated line, at the end of the head or at the start of the tail."""
     end = max(piece.rfind(b"\n"), piece.rfind(b"\r")) if first else _first_end(piece)
     if end < 0:
         return piece[:-_MARGIN] if first else piece[_MARGIN:]
@@ -170,23 +170,23 @@ def _whole(piece: bytes, *, first: bool) -> bytes:
 
 
 def _first_end(piece: bytes) -> int:
-    found = [place for place in (piece.find(b"\n"), piece.find(b"\r")) if place >= 0]
-    return min(found, default=-1)
+    ends = [place for place in (piece.find(b"\n"), piece.find(b"\r")) if place >= 0]
+    return min(ends, default=-1)
 
 
 def _cleaner(run: RunDir) -> Callable[[str, str], Entry]:
-    """Return what makes an entry of a file's name and text, without secrets and without names of users and hosts."""
-    known, without_names = _known(run), masking(platform.node())
+    """Return a function that creates an entry without secrets and names of users and hosts."""
+    known_secrets, without_names = _known(run), masking(platform.node())
 
     def clean(name: str, text: str) -> Entry:
-        text, masked = secrets.mask(text, known)
+        text, masked = secrets.mask(text, known_secrets)
         return Entry(name, without_names(text), dict(masked))
 
     return clean
 
 
 def _known(run: RunDir) -> frozenset[str]:
-    """Return values that surely are secrets: of variables named so, here and in the profile, and among arguments."""
+    """Return known secret values: of variables with secret names, in the environment and profile, and of arguments."""
     values = {value for name, value in os.environ.items() if secrets.named(name)}
     try:
         trainer = store.load(str(run.profile)).trainer
@@ -199,7 +199,7 @@ def _known(run: RunDir) -> frozenset[str]:
 
 
 def counted_kinds(files: tuple[Entry, ...]) -> Counter[str]:
-    """Return how many secrets of each kind were masked in all files."""
+    """Return the number of masked secrets in all files, by kind."""
     total: Counter[str] = Counter()
     for entry in files:
         total.update(entry.masked)

@@ -1,4 +1,4 @@
-"""What live runs of this user have taken, and the start of one at a time, so that two cannot miss each other."""
+"""Resources of the live runs of this user, and a lock so that only one run starts at a time."""
 
 import fcntl
 import time
@@ -19,26 +19,26 @@ _LOOK = 0.05
 
 
 def taken(port: int = 0) -> tuple[Taken, ...]:
-    """Return what runs have that train, also without a supervisor; and `port`, where another program has it."""
-    found = [wants(run) for run in (*all_runs(), *_trials()) if _trains(read_run(run))]
-    if port and all(one.port != port for one in found) and busy(port):
-        found.append(Taken(port=port))
-    return tuple(found)
+    """Return the resources of training runs, also without a supervisor; and `port` if another program uses it."""
+    resources = [wants(run) for run in (*all_runs(), *_trials()) if _trains(read_run(run))]
+    if port and all(resource.port != port for resource in resources) and busy(port):
+        resources.append(Taken(port=port))
+    return tuple(resources)
 
 
 def _trains(listed: Listed) -> bool:
-    """Tell whether a run trains; what a finished one left, a TensorBoard for one, does not."""
+    """Return whether a run trains; a process left by a finished one, such as TensorBoard, does not count."""
     return listed.status is not None and continues(listed.status)
 
 
 def _trials() -> Iterator[RunDir]:
-    """Yield the folders of the newest trials, for only these may still be under way."""
+    """Yield the newest trials; only these may still be running."""
     folders = sorted(trials_folder().glob("*/trial-*"), key=lambda path: path.parent.name)
     yield from map(RunDir, folders[-_NEWEST:])
 
 
 def wants(run: RunDir) -> Taken:
-    """Return what a run has while it runs; nothing that its plan does not tell."""
+    """Return the resources of a run, as far as its plan names them."""
     plan = run.plan()
     gpus, output, port = plan.get("gpus"), plan.get("output"), plan.get("port")
     return Taken(
@@ -50,25 +50,25 @@ def wants(run: RunDir) -> Taken:
 
 
 def refuse_clashes(run: RunDir) -> None:
-    """Raise Unavailable where a run cannot start beside those that are live."""
-    mine = wants(run)
-    for other in taken(mine.port):
-        if other.run != mine.run and (words := clash(mine, other)):
+    """Raise Unavailable if a run conflicts with a live one."""
+    wanted = wants(run)
+    for other in taken(wanted.port):
+        if other.run != wanted.run and (words := clash(wanted, other)):
             raise Unavailable(words, remedy(other))
 
 
 def remedy(other: Taken) -> str:
-    """Return what to do about something that is taken."""
+    """Return the remedy for a resource that is in use."""
     if not other.run:
         return "Choose another port (nodes.port)."
-    return f"Wait for it, end it (tui-train stop {visible(other.run)}), or choose another."
+    return f"Wait for it, stop it (tui-train stop {visible(other.run)}), or choose another."
 
 
 @contextmanager
 def one_at_a_time(waiting: Callable[[], None] = lambda: None) -> Iterator[None]:
-    """Keep other starts of this user waiting; where that cannot be done, they are not.
+    """Let only one run of this user start at a time, if the file system has locks.
 
-    `waiting` is called while another one starts; what it raises ends the waiting.
+    `waiting` is called while another one starts; an exception in it ends the waiting.
     """
     try:
         file = (runs_folder() / ".starting").open("ab")
@@ -85,7 +85,7 @@ def one_at_a_time(waiting: Callable[[], None] = lambda: None) -> Iterator[None]:
 
 
 def _locked(file: int) -> bool:
-    """Tell whether a file could be locked; OSError where there are no locks."""
+    """Return whether a file could be locked; OSError if there are no locks."""
     try:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:

@@ -1,4 +1,4 @@
-"""Following a run from outside: its lines as they come, until it ends."""
+"""Follows a run: its lines and news until it ends."""
 
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -53,7 +53,7 @@ class Ranks:
     """The ranks that the first lines of an attempt's log tell of, and any line that is read later anyway."""
 
     def __init__(self, path: Path, plan: Planned) -> None:
-        """Know none yet."""
+        """Start without ranks."""
         self.known: tuple[Rank, ...] = ()
         self.mismatch: tuple[str, ...] = ()
         self._path = path
@@ -62,7 +62,7 @@ class Ranks:
         self._most = min(plan.world_size, MOST) if plan.world_size > 0 else MOST
 
     def read(self, lines: Iterable[str] = ()) -> None:
-        """Read on in the first 64 KiB, which a long log's tail leaves out, until every planned rank is known."""
+        """Read on in the first 64 KiB, which viewers of a long log skip, until every planned rank is known."""
         if 0 < self._plan.world_size <= sum(rank.world_size == self._plan.world_size for rank in self.known):
             return
         piece = b""
@@ -75,35 +75,35 @@ class Ranks:
                 pass
         begun = self._head.rfind(b"\n") + 1
         self._head += piece
-        whole = self._head[begun : self._head.rfind(b"\n") + 1].decode(errors="replace").split("\n")
-        found = joined(dict.fromkeys((*self.known, *parse([*whole, *lines], MOST))))
-        if found != self.known:
-            self.known = tuple(sorted(found, key=lambda rank: rank.rank))[: self._most]
+        complete_lines = self._head[begun : self._head.rfind(b"\n") + 1].decode(errors="replace").split("\n")
+        ranks = joined(dict.fromkeys((*self.known, *parse([*complete_lines, *lines], MOST))))
+        if ranks != self.known:
+            self.known = tuple(sorted(ranks, key=lambda rank: rank.rank))[: self._most]
             self.mismatch = compare(self.known, self._plan)
 
 
 def ranks(run: RunDir, number: int) -> Ranks:
-    """Return the ranks of one attempt, as far as its first lines tell them."""
-    found = Ranks(run.attempt_log(number), _planned(run))
-    found.read()
-    return found
+    """Return the ranks in the first lines of one attempt."""
+    reader = Ranks(run.attempt_log(number), _planned(run))
+    reader.read()
+    return reader
 
 
 def follow(run: RunDir, *, on_attempt: Callable[[AttemptStatus], None] = lambda _: None) -> Iterator[str]:
-    """Yield every line of the run's attempts, in order, until nothing of it trains and all is read."""
-    shown = 0
+    """Yield every line of the run's attempts, in order, until it has ended and everything is read."""
+    printed = 0
     tail: Tail | None = None
     while True:
         now = status(run)
         if tail:
             yield from tail.lines()
-        newer = [attempt for attempt in now.attempts if attempt.number > shown]
+        newer = [attempt for attempt in now.attempts if attempt.number > printed]
         if newer:
             if tail and tail.unfinished:
                 yield tail.unfinished
             on_attempt(newer[0])
-            shown = newer[0].number
-            tail = Tail(run.attempt_log(shown))
+            printed = newer[0].number
+            tail = Tail(run.attempt_log(printed))
             continue
         if not continues(now):
             if tail and tail.unfinished:
@@ -113,21 +113,21 @@ def follow(run: RunDir, *, on_attempt: Callable[[AttemptStatus], None] = lambda 
 
 
 def wait(run: RunDir) -> Status:
-    """Return the run's status once nothing of it trains."""
+    """Wait until the run has ended, and return its status."""
     while continues(now := status(run)):
         time.sleep(_pause(now))
     return now
 
 
 def _pause(now: Status) -> float:
-    # To look for what a supervisor left takes longer than to ask whether it lives.
+    # Searching for processes of a dead supervisor takes longer than checking whether it lives.
     return _SELDOM if now.trains_on else _PAUSE
 
 
 def watch(run: RunDir, cancelled: Callable[[], bool]) -> Iterator[RunNews]:
-    """Yield what is new about a run's newest attempt, about seven times a second at most, until nothing of it trains.
+    """Yield news of a run's newest attempt, at most about seven times a second, until the run has ended.
 
-    Of what is written faster than it is read, the end is looked at: a training may write as fast as it likes.
+    If the log grows faster than it is read, only its end is read.
     """
     titles, reading = run.titles(), run.reading()
     plan = _planned(run)
@@ -141,7 +141,7 @@ def watch(run: RunDir, cancelled: Callable[[], bool]) -> Iterator[RunNews]:
             progress = reader.progress._replace(step=0) if reader else Progress()
             if reader:
                 last_steps[reader.number] = reader.progress.step
-            # It is shown before it is read: the end of a large log takes its time.
+            # First without the log: reading the end of a large one takes time.
             reader = _Reader(run.attempt_log(newest.number), newest, plan, progress)
         elif reader:
             if told and len(now.attempts) > 1 and not last_steps:
@@ -190,13 +190,13 @@ def _earlier(run: RunDir, attempts: Sequence[AttemptStatus], reading: Reading) -
 
 
 class Silence:
-    """How long a log was not written to, at most since its attempt `started`.
+    """The time since a log was written, at most since its attempt `started`.
 
-    What was before the first look is known by the log's date, what comes after it by a clock that nobody sets.
+    At first the date of the log is used, then a monotonic clock.
     """
 
     def __init__(self, log: Path, started: float) -> None:
-        """Look at it for the first time."""
+        """Check the log for the first time."""
         self._log = log
         self._state = self._look()
         written = self._state[1] / 1e9 if self._state else started
@@ -204,7 +204,7 @@ class Silence:
         self._since = time.monotonic()
 
     def minutes(self) -> int:
-        """Return the whole minutes until now."""
+        """Return the full minutes until now."""
         state = self._look()
         if state != self._state:
             self._state, self._before, self._since = state, 0.0, time.monotonic()
@@ -212,20 +212,20 @@ class Silence:
 
     def _look(self) -> tuple[int, int] | None:
         try:
-            found = self._log.stat()
+            stat = self._log.stat()
         except OSError:
             return None
-        return found.st_size, found.st_mtime_ns
+        return stat.st_size, stat.st_mtime_ns
 
 
 class _Reader:
-    """What one attempt's log has told so far."""
+    """Reads the log of one attempt: lines, progress, ranks."""
 
     def __init__(self, log: Path, attempt: AttemptStatus, plan: Planned, progress: Progress) -> None:
         self.number = attempt.number
         self.not_resumed = ""
         self._log = log
-        # To be compared with the first step, once; 0 when that is done.
+        # Compared once with the first step; 0 afterwards.
         self._resumed = attempt.resumed
         self.progress = progress
         self.tail = Tail(log, last=_REMEMBERED)
@@ -236,7 +236,7 @@ class _Reader:
         self._began = (0.0, 0)
 
     def read(self, reading: Reading) -> None:
-        """Read what is new, or the end of it."""
+        """Read the new part of the log, or its end."""
         if self._begun and self.tail.behind > _SHOWN:
             self.tail.skip(_SHOWN)
         self._begun = True
@@ -253,7 +253,7 @@ class _Reader:
             self._began = (time.monotonic(), self.progress.step)
 
     def _compare(self, reading: Reading) -> None:
-        """Compare the first step with the checkpoint that was given, until a step is told or too much is written."""
+        """Compare the first step with the given checkpoint, until a step is found or too much was written."""
         if not self._resumed:
             return
         first = first_step(str(self._log), reading)
@@ -262,7 +262,7 @@ class _Reader:
             self._resumed = 0
 
     def left(self) -> float | None:
-        """Return the seconds that the remaining steps take at the pace since the first that was seen."""
+        """Return the seconds for the remaining steps, at the average speed since the first step seen."""
         clock, step = self._began
         done = self.progress.step - step
         if not step or done <= 0 or self.progress.steps < self.progress.step:

@@ -1,4 +1,4 @@
-"""Signals that come while a run starts: noted instead of obeyed, so that what is printed about the run stays true."""
+"""Signals during the start of a run are recorded and handled later, so that messages about the run stay true."""
 
 import signal
 import threading
@@ -14,7 +14,7 @@ _NUMBERS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 class Interrupts:
-    """The signals that came: the `number` of the first, 0 for none, and whether another one came `again`."""
+    """The signals received: the `number` of the first (0: none), and whether another came `again`."""
 
     def __init__(self, say: Callable[[str], None] = lambda _: None) -> None:
         self.number = 0
@@ -24,36 +24,36 @@ class Interrupts:
 
     @property
     def name(self) -> str:
-        """How the first one is called, such as Ctrl-C."""
+        """The name of the first signal, such as Ctrl-C."""
         return "Ctrl-C" if self.number == signal.SIGINT else signal.Signals(self.number).name
 
     @property
     def exit_code(self) -> int:
-        """What a command ends with that obeys it."""
+        """The exit code of a command that ends because of it."""
         return 128 + self.number
 
     def say(self, text: str) -> None:
-        """Print what is done about a signal; a lost terminal takes no words, and is no reason not to do it."""
+        """Print how a signal is handled, unless the terminal is gone."""
         with suppress(OSError):
             self._say(text)
 
     def check(self, run: str) -> None:
-        """Raise Interrupted where a signal came before a run was started."""
+        """Raise Interrupted if a signal came before the run was started."""
         if self.number:
-            remedy = f"Nothing of it runs. Resume it: tui-train resume {visible(run)}" if run else "Nothing of it runs."
+            remedy = f"Nothing is running. Resume it: tui-train resume {visible(run)}" if run else "Nothing is running."
             raise Interrupted(f"the run was not started ({self.name})", remedy, self.exit_code)
 
     def note(self, number: int, _frame: FrameType | None) -> None:
-        """Remember a signal."""
+        """Record a signal."""
         self.again = bool(self.number)
         self.number = self.number or number
 
     def install(self) -> None:
-        """Note signals from now on; one that is ignored, as under nohup, stays so."""
+        """Record signals from now on; ignored ones, as under nohup, stay ignored."""
         self._before = install(_NUMBERS, self.note)
 
     def release(self, *, again: bool = True) -> None:
-        """Handle signals as before; what was noted is sent `again`."""
+        """Restore the handlers; a recorded signal is sent `again`."""
         restore(self._before)
         self._before = {}
         if self.number and again:
@@ -65,11 +65,11 @@ NONE = Interrupts()
 
 @contextmanager
 def deferred(say: Callable[[str], None] = lambda _: None) -> Iterator[Interrupts]:
-    """Note SIGINT, SIGTERM and SIGHUP until the end, or until `release`; only the main thread can."""
-    found = Interrupts(say)
+    """Record SIGINT, SIGTERM and SIGHUP until the end or `release`; only in the main thread."""
+    interrupts = Interrupts(say)
     if threading.current_thread() is threading.main_thread():
-        found.install()
+        interrupts.install()
     try:
-        yield found
+        yield interrupts
     finally:
-        found.release(again=False)
+        interrupts.release(again=False)

@@ -1,4 +1,4 @@
-"""Folders in which a run was being made when its maker was killed: removed later, and never while that one lives."""
+"""Removes incomplete run folders whose creator was killed, never those of a living one."""
 
 import fcntl
 import os
@@ -14,18 +14,18 @@ from tui_train.runs.order import NUMBER
 
 HALF_MADE = ".new-"
 _HOUR = 3600
-# Where folders cannot be locked, as on some network disks, age alone has to do; and a run is started in seconds.
+# Without locks, as on some network disks, only the age counts; a run is started within seconds.
 _DAY = 24 * _HOUR
 _MADE_HERE = re.compile(r"\d{8}-\d{6}-[a-z0-9-]+")
 _LAUNCHER_LOG = "launch.log"
 _STARTED = ("events.jsonl", ".lock", "attempt-1.log")
-# In which what made a folder writes the last of its files.
+# Seconds in which the creator of a folder writes its last files.
 _MOMENT = 5
 
 
 @contextmanager
 def held(folder: Path) -> Iterator[None]:
-    """Keep a folder that is being made from being taken for left over."""
+    """Mark a folder as being created, by a lock."""
     with folder_at(folder, listed=True) as opened:
         with suppress(OSError):
             fcntl.flock(opened, fcntl.LOCK_EX)
@@ -33,7 +33,7 @@ def held(folder: Path) -> Iterator[None]:
 
 
 def remove(parent: Path) -> None:
-    """Remove this user's half-made folders and never-started runs of long ago; what cannot be removed stays."""
+    """Remove old incomplete folders and never-started runs of this user; failures are ignored."""
     with suppress(OSError), folder_at(parent, listed=True) as opened:
         for name in os.listdir(opened):  # noqa: PTH208 - by its descriptor
             with suppress(OSError):
@@ -42,14 +42,14 @@ def remove(parent: Path) -> None:
 
 
 def _left_over(parent: int, name: str) -> bool:
-    """Tell whether nobody makes, has started or may still start what is in a folder."""
+    """Return whether nobody creates, has started or may still start the run in a folder."""
     half_made = name.startswith(HALF_MADE)
     if not half_made and not _MADE_HERE.fullmatch(name):
         return False
     with folder_at(name, parent, listed=True) as folder:
-        told = os.fstat(folder)
-        age = time.time() - max(told.st_mtime, told.st_ctime)
-        if told.st_uid != os.geteuid() or age < _HOUR:
+        status = os.fstat(folder)
+        age = time.time() - max(status.st_mtime, status.st_ctime)
+        if status.st_uid != os.geteuid() or age < _HOUR:
             return False
         try:
             fcntl.flock(folder, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -57,11 +57,11 @@ def _left_over(parent: int, name: str) -> bool:
             return False
         except OSError:
             return half_made and age > _DAY
-        return half_made or (age > _DAY and _never_started(folder, told.st_mtime))
+        return half_made or (age > _DAY and _never_started(folder, status.st_mtime))
 
 
 def _never_started(folder: int, changed: float) -> bool:
-    """Tell whether nothing was put into a run's folder since it was made, but for the log of a start without a word."""
+    """Return whether nothing was written into a run folder since its creation, except an empty start log."""
     names = set(os.listdir(folder))
     if NUMBER not in names or names.intersection(_STARTED):
         return False

@@ -1,4 +1,4 @@
-"""A log of any size, read where one looks: its lines from any offset on, forward and backward, in constant memory."""
+"""A log of any size: its lines from any offset, forward and backward, in constant memory."""
 
 import os
 from collections.abc import Iterator
@@ -9,16 +9,16 @@ from typing import BinaryIO, NamedTuple
 from tui_train.base.files import regular_size, unreadable
 from tui_train.supervisor.regular import open_regular
 
-# A line that is longer than this is cut where a block of this many bytes ends without a newline in it. So the cuts can
-# be found from any place of the file, and a line below this length is never cut.
+# Longer lines are cut at the end of a block of this size that has no newline. So cuts can be found from any offset, and
+# shorter lines are never cut.
 BLOCK = 1 << 16
 _READ = 2 * BLOCK
-# Of a progress bar that never ends its line one state is shown for as many blocks.
+# Blocks per shown state of a progress bar without newlines.
 _BARS = 16
 
 
 class Line(NamedTuple):
-    """One line: `data` without its newline; it is `cut` where the file has more of it after `end`."""
+    """One line: `data` without its newline; `cut`: it continues after `end`."""
 
     start: int
     end: int
@@ -27,36 +27,36 @@ class Line(NamedTuple):
 
     @property
     def hidden(self) -> bool:
-        """Whether it is an earlier state of a progress bar that goes on."""
+        """Whether it is an earlier state of a progress bar that continues."""
         return self.cut and b"\r" in self.data and self.end // BLOCK % _BARS != 0
 
     @property
     def whole(self) -> bytes:
-        """What of it can be shown: without the state of a progress bar within which it was cut."""
+        """The part to show: without a truncated state of a progress bar."""
         return self.data.rpartition(b"\r")[0] if self.cut and b"\r" in self.data else self.data
 
 
 class LogFile:
-    """The lines of a file that may grow, be emptied, be replaced or be gone; what is not there has no lines."""
+    """The lines of a file that may grow, be truncated, replaced or deleted; a missing file has no lines."""
 
     def __init__(self, path: Path) -> None:
-        """Read nothing yet."""
+        """Set the path; nothing is read yet."""
         self.path = path
 
     def size(self) -> int:
-        """Return the file's size in bytes, 0 while there is none."""
+        """Return the file's size in bytes, 0 if it does not exist."""
         return self.stamp()[1]
 
     def stamp(self) -> tuple[int, int]:
-        """Return which file it is (0: none) and its size: what differs when something was written."""
+        """Return inode (0: none) and size of the file, which change when it is written."""
         return regular_size(self.path)
 
     def problem(self) -> str:
-        """Return why it cannot be read, though something is there; empty where it can."""
+        """Return why the existing file cannot be read, empty if it can."""
         return unreadable(self.path) if os.path.lexists(self.path) else ""
 
     def forward(self, offset: int) -> Iterator[Line]:
-        """Yield the lines from the one that holds the byte at `offset` on, to the present end."""
+        """Yield the lines from the one at byte `offset` to the current end."""
         try:
             with open_regular(self.path) as file:
                 size = os.fstat(file.fileno()).st_size
@@ -66,33 +66,33 @@ class LogFile:
             return
 
     def backward(self, offset: int) -> Iterator[Line]:
-        """Yield the lines that begin before `offset`, the last one first."""
+        """Yield the lines that start before `offset`, the last one first."""
         offset = min(offset, self.size())
         while offset > 0:
             before = (offset - 1) // BLOCK * BLOCK
             limit = offset
-            found = [*takewhile(lambda line, limit=limit: line.start < limit, self.forward(before))]  # type: ignore[misc]
-            if not found:
+            block_lines = [*takewhile(lambda line, limit=limit: line.start < limit, self.forward(before))]  # type: ignore[misc]
+            if not block_lines:
                 return
-            yield from reversed(found)
-            offset = found[0].start
+            yield from reversed(block_lines)
+            offset = block_lines[0].start
 
-    def window(self, begin: int, length: int) -> bytes:
-        """Return bytes as they are, fewer at the end and none where they cannot be read."""
+    def window(self, start: int, length: int) -> bytes:
+        """Return raw bytes: fewer at the end, none if unreadable."""
         try:
             with open_regular(self.path) as file:
-                return os.pread(file.fileno(), length, begin)
+                return os.pread(file.fileno(), length, start)
         except OSError:
             return b""
 
 
 def _start(file: BinaryIO, offset: int) -> int:
-    """Return where the line begins that holds the byte at an offset."""
+    """Return the start of the line at an offset."""
     block = offset // BLOCK * BLOCK
-    begin = max(0, block - BLOCK)
-    newline = os.pread(file.fileno(), offset - begin, begin).rfind(b"\n")
-    # Without a newline in the block before, it is cut where this one begins.
-    return begin + newline + 1 if newline >= 0 else block
+    block_start = max(0, block - BLOCK)
+    newline = os.pread(file.fileno(), offset - block_start, block_start).rfind(b"\n")
+    # Without a newline in the block before, the line was cut at the start of this one.
+    return block_start + newline + 1 if newline >= 0 else block
 
 
 def _lines(file: BinaryIO, start: int, size: int) -> Iterator[Line]:
@@ -104,7 +104,7 @@ def _lines(file: BinaryIO, start: int, size: int) -> Iterator[Line]:
             base, data = start, os.pread(file.fileno(), _READ, start)
             newline = data.find(b"\n", 0, limit - base)
         if not data:
-            return  # it was emptied meanwhile
+            return  # truncated meanwhile
         end = base + newline + 1 if newline >= 0 else min(limit, base + len(data))
         stop = base + newline if newline >= 0 else end
         yield Line(start, end, data[start - base : stop - base], cut=newline < 0 and end < size)

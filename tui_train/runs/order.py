@@ -1,4 +1,4 @@
-"""The order of runs: each folder keeps a number, since clocks are set back and names have the local time."""
+"""The order of runs: each folder has a number, because clocks are set back and names use local time."""
 
 from collections.abc import Iterable
 from pathlib import Path
@@ -11,7 +11,7 @@ _MOST = 16
 
 
 def number_of(folder: Path) -> int:
-    """Return a run's number; 0, which is older than all, where the folder has none."""
+    """Return a run's number, 0 (the oldest) if it has none."""
     try:
         text = read_regular(folder / NUMBER, _MOST).strip()
     except OSError:

@@ -1,4 +1,4 @@
-"""Which devices the ranks of a training use: what their lines tell, and where that is not what was planned."""
+"""The devices of the ranks of a training, from their log lines, and differences from the plan."""
 
 import re
 from collections.abc import Iterable, Sequence
@@ -13,7 +13,7 @@ _CALLED = "rank "
 _LINE = re.compile(
     r"rank (?P<rank>\d{1,6})/(?P<world>\d{1,6}) \| host (?P<host>[^|\n]{0,255}?)"
     r" \| device (?P<device>[^\s|]{1,40})(?: (?P<card>[^|\n]{0,200}?))??"
-    # The line of another rank may follow at once, or any words after a space.
+    # The line of another rank may follow directly, or any text after a space.
     r" \| backend (?P<backend>[\w:,.-]{1,80}?)(?=rank \d+/\d+ \||[^\w:,.-]|$)"
 )
 _UUID = re.compile(r"(?:(?P<kind>GPU|MIG)-)?(?P<digits>[0-9a-f]{8}-(?:[0-9a-f]{4}-){3}[0-9a-f]{12})", re.IGNORECASE)
@@ -21,7 +21,7 @@ _TAIL = 6
 
 
 class Rank(Struct, frozen=True, kw_only=True):
-    """One process of a training and where it computes: `name` and `uuid` are empty where torch does not tell them."""
+    """One process of a training and its device; `name` and `uuid` are empty if torch does not report them."""
 
     rank: int
     world_size: int
@@ -33,7 +33,7 @@ class Rank(Struct, frozen=True, kw_only=True):
 
 
 class Planned(Struct, frozen=True, kw_only=True):
-    """What a plan says of processes and devices; a world size of 0, an empty device and backend promise nothing."""
+    """The processes and devices of a plan; world size 0, empty device and backend are unknown."""
 
     world_size: int = 0
     device: str = ""
@@ -43,35 +43,35 @@ class Planned(Struct, frozen=True, kw_only=True):
 
 
 def planned(data: bytes) -> Planned:
-    """Return what a plan.json says of processes and devices; a foreign one promises nothing."""
+    """Return the processes and devices in a plan.json; unknown for a foreign one."""
     try:
         return json_as(data, Planned)
     except Unparsable:
         return Planned()
 
 
-def parse(lines: Iterable[str], most: int = MOST) -> tuple[Rank, ...]:
-    """Return the ranks that lines of a log tell of, in order of rank, each once and at most so many."""
-    found: dict[Rank, None] = {}
+def parse(lines: Iterable[str], limit: int = MOST) -> tuple[Rank, ...]:
+    """Return the ranks in lines of a log, in order, without duplicates and at most `limit`."""
+    ranks: dict[Rank, None] = {}
     for line in lines:
         if _CALLED not in line:
             continue
         for match in _LINE.finditer(line):
-            if len(found) >= most:
+            if len(ranks) >= limit:
                 break
-            found[_rank(match)] = None
-    return tuple(sorted(found, key=lambda rank: rank.rank))
+            ranks[_rank(match)] = None
+    return tuple(sorted(ranks, key=lambda rank: rank.rank))
 
 
 def joined(ranks: Iterable[Rank]) -> tuple[Rank, ...]:
-    """Return the ranks of a group, where one was formed: a process that computed before says so as rank 0 of 1."""
-    found = tuple(ranks)
-    grouped = any(rank.world_size > 1 for rank in found)
-    return tuple(rank for rank in found if rank.world_size > 1 or not grouped)
+    """Return the ranks of the process group if there is one; before that, each process reports rank 0 of 1."""
+    every_rank = tuple(ranks)
+    grouped = any(rank.world_size > 1 for rank in every_rank)
+    return tuple(rank for rank in every_rank if rank.world_size > 1 or not grouped)
 
 
 def compare(ranks: Sequence[Rank], plan: Planned) -> tuple[str, ...]:
-    """Return in sentences where the ranks are not what was planned."""
+    """Return the differences between ranks and plan, as sentences."""
     comparable = not any(uuid.startswith("MIG-") for uuid in plan.gpus)
     return (
         *_processes(ranks, plan),
@@ -82,7 +82,7 @@ def compare(ranks: Sequence[Rank], plan: Planned) -> tuple[str, ...]:
 
 
 def summary(ranks: Sequence[Rank]) -> str:
-    """Return the ranks in a few words: `2 ranks on NVIDIA RTX 3090 ×2, nccl`; empty where none is known."""
+    """Return the ranks as short text: `2 ranks on NVIDIA RTX 3090 ×2, nccl`; empty if none is known."""
     if not ranks:
         return ""
     devices: dict[str, int] = {}
@@ -109,18 +109,18 @@ def _rank(match: re.Match[str]) -> Rank:
 
 
 def _normal(uuid: str) -> str:
-    """Return a UUID as nvidia-smi writes it, empty where it is none: some releases of torch leave out `GPU-`."""
+    """Return a UUID as nvidia-smi writes it, empty if it is not one; some releases of torch omit `GPU-`."""
     match = _UUID.fullmatch(uuid)
     return f"{(match['kind'] or 'GPU').upper()}-{match['digits'].lower()}" if match else ""
 
 
 def _processes(ranks: Sequence[Rank], plan: Planned) -> Iterable[str]:
-    seen = [rank.world_size for rank in ranks if rank.world_size != plan.world_size]
-    if not seen or not plan.world_size:
+    world_sizes = [rank.world_size for rank in ranks if rank.world_size != plan.world_size]
+    if not world_sizes or not plan.world_size:
         return
     was = "was" if plan.world_size == 1 else "were"
-    sentence = f"the training sees {counted(seen[0], 'process', 'processes')}, {plan.world_size} {was} planned"
-    yield f"{sentence}: the processes do not know each other" if seen[0] < plan.world_size else sentence
+    sentence = f"the training sees {counted(world_sizes[0], 'process', 'processes')}, {plan.world_size} {was} planned"
+    yield f"{sentence}: the processes are not connected" if world_sizes[0] < plan.world_size else sentence
 
 
 def _devices(ranks: Sequence[Rank], plan: Planned) -> Iterable[str]:
@@ -138,30 +138,34 @@ def _devices(ranks: Sequence[Rank], plan: Planned) -> Iterable[str]:
 def _cards(ranks: Sequence[Rank], plan: Planned) -> Iterable[str]:
     chosen = {_normal(uuid) or uuid for uuid in plan.gpus}
     names = [*plan.gpu_names, *[""] * len(plan.gpus)]
-    wanted = ", ".join(_card(visible(name), visible(uuid)) for name, uuid in zip(names, plan.gpus, strict=False))
-    known = {_plain(visible(name)) for name in plan.gpu_names}
+    planned = ", ".join(_card(visible(name), visible(uuid)) for name, uuid in zip(names, plan.gpus, strict=False))
+    planned_names = {_plain(visible(name)) for name in plan.gpu_names}
     sharing: dict[tuple[str, str], list[Rank]] = {}
     for rank in ranks:
-        other = rank.uuid not in chosen if rank.uuid else bool(rank.name and known) and _plain(rank.name) not in known
-        if other:
-            yield f"{_called([rank])} uses {_card(rank.name or rank.device, rank.uuid)}, planned: {wanted}"
+        differs = (
+            rank.uuid not in chosen
+            if rank.uuid
+            else bool(rank.name and planned_names) and _plain(rank.name) not in planned_names
+        )
+        if differs:
+            yield f"{_called([rank])} uses {_card(rank.name or rank.device, rank.uuid)}, planned: {planned}"
         if rank.uuid:
             sharing.setdefault((rank.host, rank.uuid), []).append(rank)
-    # A plan with more processes than cards means them to share.
-    for same in sharing.values():
-        if len(_numbers(same)) > 1 and plan.world_size <= len(plan.gpus):
-            yield f"{_called(same)} share one card, {_card(same[0].name, same[0].uuid)}"
+    # With more processes than cards, sharing is planned.
+    for ranks_of_card in sharing.values():
+        if len(_numbers(ranks_of_card)) > 1 and plan.world_size <= len(plan.gpus):
+            yield f"{_called(ranks_of_card)} share one card, {_card(ranks_of_card[0].name, ranks_of_card[0].uuid)}"
 
 
 def _backends(ranks: Sequence[Rank], backend: str) -> Iterable[str]:
-    others = [rank for rank in ranks if rank.backend != "none" and _talks_by(rank) != backend]
-    if backend and others:
-        talks = "talk" if len(_numbers(others)) > 1 else "talks"
-        yield f"{_called(others)} {talks} through {others[0].backend}, {backend} was planned"
+    differing = [rank for rank in ranks if rank.backend != "none" and _talks_by(rank) != backend]
+    if backend and differing:
+        talks = "talk" if len(_numbers(differing)) > 1 else "talks"
+        yield f"{_called(differing)} {talks} through {differing[0].backend}, {backend} was planned"
 
 
 def _talks_by(rank: Rank) -> str:
-    """Return by what a rank talks on its own device: `cuda:nccl,cpu:gloo` is one for each."""
+    """Return the backend of a rank for its device; `cuda:nccl,cpu:gloo` has one per device type."""
     entries = dict(re.findall(r"(\w+):(\w+)", rank.backend))
     return str(entries.get(rank.device.partition(":")[0], rank.backend))
 

@@ -1,4 +1,4 @@
-"""RunDir: every path and event name of a run folder, the one interface between a training and its viewers."""
+"""RunDir: the paths of a run folder, the interface between a training and its viewers."""
 
 import os
 import re
@@ -25,16 +25,16 @@ from tui_train.supervisor import events, state
 from tui_train.supervisor.events import Event
 from tui_train.supervisor.progress import Reading
 
-# A plan has some hundred lines.
+# Bytes; a plan has some hundred lines.
 MOST_PLAN = 16 << 20
-# With which the ids of runs begin: the local time.
+# The local time at the start of run ids.
 STAMP = r"\d{8}-\d{6}"
 _AFTER_STAMP = re.compile(rf"{STAMP}-(.+)")
 _LONGEST_SLUG = 40
 
 Count = Annotated[int, Meta(ge=0, le=2**53)]
 Pid = Annotated[int, Meta(ge=0, le=2**31 - 1)]
-# Of any age that `time.localtime` knows.
+# The range of `time.localtime`.
 Time = Annotated[float, Meta(ge=0, le=1e11)]
 
 
@@ -56,47 +56,47 @@ class RunDir(Struct, frozen=True):
 
     @property
     def script(self) -> Path:
-        """The file that Run starts."""
+        """The script that Run starts."""
         return self.path / SCRIPT
 
     @property
     def profile(self) -> Path:
-        """The profile that the run was planned from."""
+        """The profile of the run."""
         return self.path / PROFILE
 
     @property
     def events_file(self) -> Path:
-        """What happened, one JSON object a line."""
+        """The events, one JSON object per line."""
         return self.path / events.NAME
 
     @property
     def launcher_log(self) -> Path:
-        """What launch.sh itself said when it was started in the background."""
+        """The output of launch.sh when started in the background (launcher log)."""
         return self.path / "launch.log"
 
     @property
     def plan_file(self) -> Path:
-        """The plan as data, for viewers."""
+        """The plan as data."""
         return self.path / PLAN
 
     def attempt_log(self, number: int) -> Path:
-        """All output of one attempt, counted from 1 over every start of the folder."""
+        """The output of one attempt; attempts are numbered from 1 over all starts."""
         return self.path / f"attempt-{number}.log"
 
     def events(self) -> tuple[Event, ...]:
-        """Return what happened so far; a line that is not whole, or not ours, is passed over."""
+        """Return the events so far, without incomplete and unknown lines."""
         return self.read_events()[0]
 
     def read_events(self) -> tuple[tuple[Event, ...], str]:
-        """Return what happened so far, and why not all of it can be read; a line still being written is no damage."""
+        """Return the events so far, and why some cannot be read; an incomplete last line is not damage."""
         return events.read_with_damage(str(self.path))
 
     def plan(self) -> dict[str, Any]:
-        """Return the plan as data; empty where there is no plan.json, or none of ours."""
+        """Return the plan as data, empty without a valid plan.json."""
         return self.read_plan()[0]
 
     def read_plan(self) -> tuple[dict[str, Any], str]:
-        """Return the plan as data, and why it cannot be read; empty where there is none."""
+        """Return the plan as data, and why it cannot be read; empty if there is none."""
         name = self.plan_file.name
         try:
             return json_table(read_regular(self.plan_file, MOST_PLAN)), ""
@@ -108,7 +108,7 @@ class RunDir(Struct, frozen=True):
             return {}, f"{name}: {error}"
 
     def reading(self) -> Reading:
-        """Return how the plan says that the training's own lines are read; what is none of ours is passed over."""
+        """Return how log lines are read according to the plan; invalid values are ignored."""
         try:
             log = msgspec.convert(self.plan().get("log", {}), built(Log))
             return Reading(tuple(re.compile(expression) for expression in log.expressions), log.steps)
@@ -116,7 +116,7 @@ class RunDir(Struct, frozen=True):
             return Reading()
 
     def titles(self) -> list[str]:
-        """Return what the plan calls its attempts; none where there is no plan.json, or none of ours."""
+        """Return the titles of the attempts in the plan, none without a valid plan.json."""
         attempts = self.plan().get("attempts")
         if not isinstance(attempts, list):
             return []
@@ -124,7 +124,7 @@ class RunDir(Struct, frozen=True):
 
 
 def create(name: str, files: Sequence[File]) -> RunDir:
-    """Write a new run folder, whole or not at all, and return it; CannotWrite says why it could not."""
+    """Create a run folder atomically and return it; CannotWrite if that fails."""
     parent = runs_folder()
     with writing(parent):
         parent.mkdir(parents=True, exist_ok=True, mode=0o700)
@@ -141,7 +141,7 @@ def create(name: str, files: Sequence[File]) -> RunDir:
 
 
 def fill(folder: Path, files: Sequence[File]) -> None:
-    """Write files into a folder that is made where it is not there, never through a link in it."""
+    """Write files into a folder, which is created if needed, without following links."""
     with writing(folder):
         folder.mkdir(parents=True, exist_ok=True)
         with folder_at(folder) as opened:
@@ -165,7 +165,7 @@ def _exists(path: Path) -> AlreadyExists:
 
 
 def export(folder: Path, files: Sequence[File], *, overwrite: bool = False) -> tuple[Path, ...]:
-    """Write the plan's files to a folder and return their paths; AlreadyExists when one of them is there.
+    """Write the plan's files to a folder and return their paths; AlreadyExists if one of them exists.
 
     CannotWrite where the folder is another user's, or a link in it leads elsewhere; Unavailable where a training runs
     in it.
@@ -175,8 +175,10 @@ def export(folder: Path, files: Sequence[File], *, overwrite: bool = False) -> t
         folder.mkdir(parents=True, exist_ok=True)
         with folder_at(folder) as opened:
             if owner := others(opened):
-                message = f"{visible(str(folder))} belongs to {visible(owner)}, who could change what you start from it"
-                raise CannotWrite(message, "Name a folder that does not exist yet, or one of your own.")
+                message = (
+                    f"{visible(str(folder))} belongs to {visible(owner)}, who could change the files that you start"
+                )
+                raise CannotWrite(message, "Give a new folder, or one that belongs to you.")
             existing = next((target for target in targets if os.path.lexists(target)), None)
             if existing and not overwrite:
                 raise _exists(existing)
@@ -188,27 +190,29 @@ def export(folder: Path, files: Sequence[File], *, overwrite: bool = False) -> t
 
 
 def find(reference: str, *, by_profile: bool = True) -> RunDir:
-    """Return a run by its id, by the beginning of one, by `last`, or by a folder; NotFound when there is none.
+    """Return a run by id, prefix of an id, `last`, or folder; NotFound if there is none.
 
-    The name of a profile means its newest run, unless that is not wanted.
+    With `by_profile` the name of a profile means its newest run.
     """
     if "/" in reference or reference in {".", ".."}:
         folder = expanded(reference).absolute()
         if is_run(folder):
             return RunDir(folder)
-        raise NotFound(f"{visible(str(folder))} is no run folder: it has no {SCRIPT}", "See `tui-train runs`.")
-    known = all_runs()
-    if reference == "last" and known:
-        return known[0]
-    exact = [run for run in known if run.name == reference]
-    matching = exact or [run for run in known if reference and run.name.startswith(reference)]
+        raise NotFound(f"{visible(str(folder))} is not a run folder: it has no {SCRIPT}", "See `tui-train runs`.")
+    every_run = all_runs()
+    if reference == "last" and every_run:
+        return every_run[0]
+    exact = [run for run in every_run if run.name == reference]
+    matching = exact or [run for run in every_run if reference and run.name.startswith(reference)]
     if len(matching) == 1:
         return matching[0]
     if matching:
-        raise NotFound(f"{visible(reference)} fits {len(matching)} runs", f"Say which: {visible(matching[0].name)}, ….")
+        raise NotFound(
+            f"{visible(reference)} matches {len(matching)} runs", f"Be more specific: {visible(matching[0].name)}, …."
+        )
     if reference and is_run(Path(reference)):
         return RunDir(Path(reference).absolute())
-    if by_profile and reference and (newest := next((run for run in known if _is_of(run, reference)), None)):
+    if by_profile and reference and (newest := next((run for run in every_run if _is_of(run, reference)), None)):
         return newest
     raise NotFound(f"there is no run {visible(reference)}", "See `tui-train runs`.")
 
@@ -247,21 +251,21 @@ def changed() -> int:
 
 
 def is_run(folder: Path) -> bool:
-    """Tell whether a folder is a run's; False for an invalid name, or a folder without access."""
+    """Return whether a folder is a run folder; False for invalid names and folders without access."""
     try:
         return (folder / SCRIPT).is_file()
     except (OSError, ValueError):
-        # A folder of somebody else's hides itself, not all the others.
+        # One inaccessible folder must not hide the others.
         return False
 
 
 def _order(folder: Path) -> tuple[int, str]:
-    """Return what runs are ordered by; names begin with the local time, which goes back with clocks and zones."""
+    """Return the sort key of a run; not its name, whose local time can go back."""
     return number_of(folder), folder.name
 
 
 def new_folder(name: str, parent: Path) -> Path:
-    """Make an empty folder, named by the second and a name; CannotWrite says why it could not."""
+    """Create an empty folder named by time and name; CannotWrite if that fails."""
     with writing(parent):
         parent.mkdir(parents=True, exist_ok=True, mode=0o700)
         return _first_free(name, parent, lambda folder: folder.mkdir())

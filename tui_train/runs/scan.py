@@ -1,4 +1,4 @@
-"""Looks for expressions through a log of any size; a viewer runs it as a child, so that no expression can hold it up.
+"""Searches a log of any size for expressions; runs as a child of the viewer, which a slow expression cannot block.
 
     python -m tui_train.runs.scan find PATH OFFSET (down | up) EXPRESSION...  the nearest line, then around the end
     python -m tui_train.runs.scan all PATH ABOVE BELOW EXPRESSION...          all lines, and on while the log grows
@@ -28,7 +28,7 @@ _WORDS = re.compile(r"[\w \-:/=,'\"%@<>!#&;~]+", re.ASCII)
 
 
 class Scan:
-    """Expressions that are looked for in one log."""
+    """Expressions to search for in one log."""
 
     def __init__(self, log: LogFile, expressions: Sequence[str]) -> None:
         """Compile them; re.error says why one cannot be."""
@@ -86,11 +86,11 @@ def find(scan: Scan, offset: int, *, up: bool, tell: Callable[..., None]) -> Non
         parts = (*((part, False) for part in before), *((part, True) for part in behind))
     done = 0
     for (begin, end), around in parts:
-        found = (
+        matches = (
             [*scan.lines(begin, end)] if up else [line for line, _ in zip(scan.lines(begin, end), "1", strict=False)]
         )
-        if found:
-            line = found[-1]
+        if matches:
+            line = matches[-1]
             tell(hit=line.start, end=line.end, spans=scan.spans(line), around=around, done=True)
             return
         done += end - begin
@@ -102,11 +102,11 @@ def collect(scan: Scan, above: int, below: int, tell: Callable[..., None]) -> No
     """Write where all matching lines start, from the end of the log up and from there on down, until it shrinks."""
     size = scan.log.size()
     # A last line without its end may come to match.
-    ours = next((line.start for line in scan.log.backward(size)), 0)
-    read = ours
-    for begin, end in reversed([*windows(0, ours)]):
+    own_start = next((line.start for line in scan.log.backward(size)), 0)
+    read = own_start
+    for begin, end in reversed([*windows(0, own_start)]):
         _write(above, [line.start for line in scan.lines(begin, end)][::-1])
-        tell(percent=100 * (ours - begin) // max(1, ours))
+        tell(percent=100 * (own_start - begin) // max(1, own_start))
         read = _grown(scan, read, below)
     tell(done=True)
     while read >= 0:

@@ -60,9 +60,9 @@ class Search:
         try:
             # One that was ended while it wrote leaves half a line.
             while (line := self._line()).endswith(b"\n"):
-                found = msgspec.json.decode(line, type=built(Found))
-                yield found
-                if found.done:
+                result = msgspec.json.decode(line, type=built(Found))
+                yield result
+                if result.done:
                     return
         finally:
             self._over.set()

@@ -41,10 +41,10 @@ def start(run: RunDir, *, resume: bool = False, interrupts: Interrupts = NONE) -
     """
     if nothing_left(run):
         raise Unavailable(f"{visible(run.name)} has finished: there is nothing left to train", _FROM_STEP_0)
-    known = run.name if run.events() else ""
-    with one_at_a_time(lambda: interrupts.check(known)):
+    name = run.name if run.events() else ""
+    with one_at_a_time(lambda: interrupts.check(name)):
         refuse_clashes(run)
-        interrupts.check(known)
+        interrupts.check(name)
         _start(run, interrupts, resume=resume and resumption(run) == "told")
 
 
@@ -65,16 +65,16 @@ def resumption(run: RunDir) -> str:
 
 def another_start(run: RunDir) -> str:
     """Return in words what another start does that is more, or less, than going on; empty where it just goes on."""
-    how = resumption(run)
+    resume = resumption(run)
     words = {
         "by itself": "its trainer finds its newest checkpoint by itself.",
         "never": "its trainer cannot resume: it begins with the first step.",
     }
-    told = [words[how]] if how in words else []
+    notes = [words[resume]] if resume in words else []
     if _nodes(run) > 1:
-        option = " --resume" if how == "told" else ""
-        told.append(f"Start it on the other machines as well: bash launch.sh --node-rank=N{option}")
-    return " ".join(told)
+        option = " --resume" if resume == "told" else ""
+        notes.append(f"Start it on the other machines as well: bash launch.sh --node-rank=N{option}")
+    return " ".join(notes)
 
 
 def _nodes(run: RunDir) -> int:
@@ -94,9 +94,9 @@ def _start(run: RunDir, interrupts: Interrupts, *, resume: bool) -> None:
     with writing(run.launcher_log):
         run.launcher_log.touch()
         offset = _size(run.launcher_log)
-    more = ["--resume"] if resume and _nodes(run) > 1 else []
+    options = ["--resume"] if resume and _nodes(run) > 1 else []
     between = subprocess.run(
-        [bash, "-c", _BETWEEN, bash, str(run.launcher_log), str(run.script), *more],
+        [bash, "-c", _BETWEEN, bash, str(run.launcher_log), str(run.script), *options],
         cwd="/",
         # Of several machines, the one that plans is the first.
         env={"TUI_TRAIN_NODE_RANK": "0", **os.environ},
@@ -109,12 +109,12 @@ def _start(run: RunDir, interrupts: Interrupts, *, resume: bool) -> None:
     if _has_begun(run, int(between.stdout), before, interrupts):
         return
     interrupts.check(run.name if before else "")
-    said = _said(run.launcher_log, offset)
-    if not said:
+    output = _said(run.launcher_log, offset)
+    if not output:
         # On a full disk it cannot even write that it cannot write.
         full = shutil.disk_usage(run.path).free < _LEAST
-        said = "it cannot write, the disk is full" if full else "launch.sh ended without a word"
-    raise Unavailable(f"the run did not start: {said}", "Fix that, then start again.")
+        output = "it cannot write, the disk is full" if full else "launch.sh ended without a word"
+    raise Unavailable(f"the run did not start: {output}", "Fix that, then start again.")
 
 
 def _size(log: Path) -> int:

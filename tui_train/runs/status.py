@@ -1,4 +1,4 @@
-"""How a run stands, as its supervisor and everybody who looks at it say it."""
+"""The status of a run, the same for its supervisor and all viewers."""
 
 from tui_train.runs.rundir import RunDir
 from tui_train.supervisor import state
@@ -6,10 +6,10 @@ from tui_train.supervisor.state import Status
 
 
 def status(run: RunDir) -> Status:
-    """Return how a run stands now."""
+    """Return the current status of a run."""
     return state.read(str(run.path))
 
 
 def continues(now: Status) -> bool:
-    """Tell whether a run's training may still write: under its supervisor, or without it where that was killed."""
+    """Return whether a run's training may still write, with its supervisor or after that was killed."""
     return now.live or now.trains_on

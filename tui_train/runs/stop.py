@@ -1,4 +1,4 @@
-"""Ending a run, and waiting until the driver counts no memory of it."""
+"""Stops a run, and waits until the driver has freed its memory."""
 
 import time
 from collections.abc import Callable
@@ -13,14 +13,14 @@ from tui_train.supervisor.refused import Refused
 from tui_train.supervisor.state import Status
 from tui_train.supervisor.stop import stop as end
 
-# A driver frees a card's memory a moment after its process is gone.
+# The driver frees memory shortly after the process has ended.
 _RELEASE = 5.0
 
 
 def stop(run: RunDir, *, waiting: Callable[[], None] = lambda: None, at_once: bool = False) -> Status:
-    """End a run and every process of it, and return its state; `waiting` is called while it takes its time.
+    """Stop a run with all its processes, and return its state; `waiting` is called while that takes time.
 
-    It gets its grace to save and end in, which another stop joins; `at_once` it does not.
+    It gets its grace period to save, which a second stop joins; with `at_once` it does not.
 
     Raises Unavailable when processes are left that cannot be ended, when the driver still counts their memory though
     they are gone, or when it runs elsewhere or is another user's.
@@ -37,12 +37,12 @@ def stop(run: RunDir, *, waiting: Callable[[], None] = lambda: None, at_once: bo
 
 
 def _look_at_cards(pids: frozenset[int], waiting: Callable[[], None]) -> None:
-    """Wait until the driver counts no memory for processes that are gone; Unavailable where it goes on doing so."""
+    """Wait until the driver has freed the memory of ended processes; Unavailable if it does not."""
     deadline = time.monotonic() + _RELEASE
-    while held := _held(pids):
+    while holders := _held(pids):
         if time.monotonic() > deadline:
-            remedy = "Wait a minute; if nvidia-smi shows it then, it hangs in the driver, and only a reboot helps."
-            raise Unavailable(f"no process of the run was found, but {held[0]}", remedy)
+            remedy = "Wait a minute; if nvidia-smi still shows it, it hangs in the driver, and only a reboot helps."
+            raise Unavailable(f"all processes of the run have ended, but {holders[0]}", remedy)
         waiting()
         time.sleep(0.5)
 

@@ -1,4 +1,4 @@
-"""Reading a log that grows: by byte offset, in pieces of bounded size, carriage returns folded, never held whole."""
+"""Reads a growing log in pieces of bounded size, with carriage returns folded."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,58 +12,58 @@ _SEEN = 1 << 16
 
 
 class Tail:
-    """The lines of one growing file from `offset` on; a last line without its newline is given as it stands so far."""
+    """The lines of one growing file from `offset` on, with the incomplete last line."""
 
     def __init__(self, path: Path, *, last: int | None = None) -> None:
-        """Begin at the file's start, or `last` bytes before its present end (then at the next whole line)."""
+        """Start at the beginning of the file, or at the first full line in its last `last` bytes."""
         self.path = path
         self.offset = 0
         self.skipped = 0
-        # Why the last read failed, in words.
+        # Why the last read failed, as text.
         self.problem = ""
         self._rest = b""
         if last is not None:
             self.skip(last)
 
     def size(self) -> int:
-        """Return the file's size in bytes, 0 while there is none."""
+        """Return the file's size in bytes, 0 if it does not exist."""
         return regular_size(self.path)[1]
 
     def read(self) -> list[str]:
-        """Return the whole lines of the next piece (at most 1 MiB), safe to show; `behind` tells of more."""
+        """Return the full lines of the next piece (at most 1 MiB), safe to show; `behind` is what is left."""
         piece = self._piece()
-        whole, newline, rest = (self._rest + piece).rpartition(b"\n")
+        complete, newline, rest = (self._rest + piece).rpartition(b"\n")
         self._rest = rest[-_PIECE:]
-        return [shown for line in whole.split(b"\n") for shown in fold(line)] if newline else []
+        return [folded for line in complete.split(b"\n") for folded in fold(line)] if newline else []
 
     def lines(self) -> Iterator[str]:
-        """Yield the whole lines of all that is there by now."""
+        """Yield all full lines up to the current end."""
         before = -1
         while self.offset != before:
             before = self.offset
             yield from self.read()
 
     def skip(self, last: int) -> None:
-        """Go on `last` bytes before the file's present end, at the next whole line."""
-        begin = self.size() - last
-        if begin > self.offset:
-            self.skipped += begin - self.offset
-            self.offset = begin
+        """Continue at the first full line in the last `last` bytes of the file."""
+        start = self.size() - last
+        if start > self.offset:
+            self.skipped += start - self.offset
+            self.offset = start
             self._drop_partial()
 
     @property
     def unfinished(self) -> str:
-        """The last line so far, while its newline is not written: a progress bar at work."""
+        """The incomplete last line: a progress bar."""
         return last_of(self._rest[-_SEEN:].decode(errors="replace").split("\r"))
 
     @property
     def bar(self) -> str:
-        """The training's own progress bar in the last line so far, empty when there is none."""
+        """The progress bar in the incomplete last line, empty if there is none."""
         return bar(self._rest[-_SEEN:])
 
     @property
     def behind(self) -> int:
-        """Bytes that are written and not yet read; 0 while they cannot be read, see `problem`."""
+        """The number of bytes not yet read; 0 if they cannot be read (see `problem`)."""
         if self.problem:
             return 0
         size = self.size()
@@ -73,12 +73,12 @@ class Tail:
         try:
             with open_regular(self.path) as file:
                 if self.size() < self.offset:
-                    # Someone emptied it, to free some space.
+                    # Truncated by the user, to free space.
                     self.offset, self._rest = 0, b""
                 file.seek(self.offset)
                 piece = file.read(_PIECE)
         except OSError as error:
-            # One that is not there yet has nothing to read.
+            # It does not exist yet.
             self.problem = "" if isinstance(error, FileNotFoundError) else reason(error)
             return b""
         self.problem = ""
@@ -87,7 +87,7 @@ class Tail:
 
     def _drop_partial(self) -> None:
         before, newline, rest = self._piece().partition(b"\n")
-        # Without a newline it is a progress bar, of which the end will do.
+        # Without a newline it is a progress bar, whose end is enough.
         self._rest = b"" if newline else before
         if newline:
             self.offset -= len(rest)

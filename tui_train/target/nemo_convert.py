@@ -104,7 +104,7 @@ def model(folder: Path) -> Any:
     config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
     kind = config.get("model_type")
     if kind not in MODELS:
-        raise ValueError(f"NeMo is not known to convert models of the type {kind}")
+        raise ValueError(f"NeMo has no known converter for models of type {kind}")
     # The converter takes another one of the same class, with the sizes that it reads.
     return object.__new__(getattr(llm, MODELS[kind]))
 

@@ -29,7 +29,7 @@ EVERY = 1.0
 
 
 class Refused(Exception):
-    """What is wrong with the data (the first argument), and what to do about it (the second)."""
+    """What is wrong with the data (first argument), and what to do (second)."""
 
 
 class Document(NamedTuple):
@@ -67,8 +67,8 @@ def of_jsonl(path: Path, begin: int, line: int) -> Iterator[Document]:
                 except (ValueError, KeyError, TypeError):
                     found = None
                 if not isinstance(found, str):
-                    remedy = 'Write one document a line: {"text": "…"}.'
-                    raise Refused(f'{path}, line {line} is no JSON with a "text"', remedy)
+                    remedy = 'Write one document per line: {"text": "…"}.'
+                    raise Refused(f'{path}, line {line} is not JSON with a "text"', remedy)
                 text = found
             line += 1
             begin += len(data)
@@ -76,7 +76,7 @@ def of_jsonl(path: Path, begin: int, line: int) -> Iterator[Document]:
 
 
 def of_text(path: Path, begin: int, line: int) -> Iterator[Document]:
-    """Return the documents of plain text: blank lines divide them."""
+    """Return the documents of plain text, separated by blank lines."""
     lines: list[str] = []
     size = 0
     with path.open("rb") as file:
@@ -109,7 +109,7 @@ def together(documents: Iterator[Document]) -> Iterator[list[Document]]:
 
 
 class Preparing:
-    """The work of one question: its tokenizer, its folder, and how far it is."""
+    """The work for one request: tokenizer, folder and progress."""
 
     def __init__(self, asked: dict[str, Any], work: Path) -> None:
         """Load the tokenizer; Refused where it cannot be used."""
@@ -125,10 +125,12 @@ class Preparing:
             self.tokenizer = AutoTokenizer.from_pretrained(asked["tokenizer"], local_files_only=True)
         except Exception as error:  # noqa: BLE001 - whatever the library raises, there is no tokenizer
             words = (str(error).strip() or "?").splitlines()[0]
-            raise Refused(f"the tokenizer cannot be loaded: {words}", "Name a Hugging Face folder with one.") from None
+            raise Refused(
+                f"the tokenizer cannot be loaded: {words}", "Give a Hugging Face folder with a tokenizer."
+            ) from None
         if self.tokenizer.eos_token_id is None:
             remedy = "Set eos_token in its tokenizer_config.json."
-            raise Refused("the tokenizer has no token for the end of a text", remedy)
+            raise Refused("the tokenizer has no end-of-text token", remedy)
         # Its length counts words; a number may be higher.
         most = max(len(self.tokenizer), 1 + max(self.tokenizer.get_vocab().values(), default=0))
         self.kind = DType.optimal_dtype(most)
@@ -138,7 +140,7 @@ class Preparing:
         self.said = 0.0
 
     def tell(self, split: str) -> None:
-        """Say how far it is, once a second."""
+        """Print the progress, once a second."""
         if time.monotonic() - self.said >= EVERY:
             self.said = time.monotonic()
             say(split=split, done=self.done, total=self.total, documents=self.documents, tokens=self.tokens)
@@ -160,7 +162,7 @@ class Preparing:
                 self.documents += told["documents"]
                 self.tokens += told["tokens"]
         if not counted["documents"]:
-            raise Refused(f"there is no text in {', '.join(map(str, self.splits[name]))}", "Name files with text.")
+            raise Refused(f"there is no text in {', '.join(map(str, self.splits[name]))}", "Give files with text.")
         whole = self.builder(str(self.work / f"{name}.bin"), dtype=self.kind)
         for stem in parts:
             whole.add_index(str(stem))
@@ -221,7 +223,7 @@ class Preparing:
 
 
 def flush(path: Path) -> None:
-    """Have a file written to the disk itself."""
+    """Flush a file to the disk."""
     with path.open("rb") as file:
         os.fsync(file.fileno())
 
@@ -240,10 +242,10 @@ def main(question: Path) -> None:
         except Refused as error:
             say(problem=error.args[0], remedy=error.args[1])
         except BlockingIOError:
-            say(problem="it is being prepared already, by another process", remedy="Wait for that one, or end it.")
+            say(problem="another process is already preparing it", remedy="Wait for that process, or stop it.")
         except OSError as error:
             said = f"{error.filename}: {error.strerror}" if error.filename else str(error.strerror or error)
-            say(problem=said.lower(), remedy="Start it again once that is solved: finished parts are kept.")
+            say(problem=said.lower(), remedy="Start it again after solving this: finished parts are kept.")
         else:
             say(finished=counts)
 

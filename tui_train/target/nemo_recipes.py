@@ -1,4 +1,4 @@
-"""Say in one line of JSON which recipes for language models this interpreter has, by importing what has them.
+"""Prints the recipes for language models of this interpreter as one line of JSON, by importing them.
 
 The word "bridge" behind it asks Megatron-Bridge, else NeMo is asked.
 

@@ -1,4 +1,4 @@
-"""Say in one line of JSON which training libraries this interpreter has, importing none of them.
+"""Prints the training libraries of this interpreter as one line of JSON, without importing them.
 
 Runs in the training interpreter, Python 3.8 or later, standard library only. Its text is passed on the command line, so
 that neither this file nor its folder need be readable there.

@@ -1,4 +1,4 @@
-"""Say in one line of JSON what a host has: its memory, its Pythons, the state of paths, and what files hold.
+"""Prints the facts of a host as one line of JSON: memory, Pythons, states of paths, contents of files.
 
 Runs on another host, over ssh, in any Python 3.8 or later, standard library only; its text and the question, in JSON,
 are passed on the command line. `files` are given in base64, no more than 256 KiB of each.

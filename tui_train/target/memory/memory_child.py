@@ -1,4 +1,4 @@
-"""The child that traces or measures: `trace` or `measure` and a question, one line of JSON in answer.
+"""The child that traces or measures: `trace` or `measure` and a request; prints one line of JSON.
 
 Runs in the training interpreter.
 """
@@ -18,7 +18,7 @@ _PR_SET_PDEATHSIG = 1
 
 
 def main(kind: str, asked: str) -> None:
-    """Print the answer, or the `problem` that there is none for."""
+    """Print the result, or the `problem`."""
     _end_with_whoever_asked()
     warnings.simplefilter("ignore")
     os.environ |= {"HF_HUB_OFFLINE": "1", "TRANSFORMERS_OFFLINE": "1"}
@@ -30,7 +30,7 @@ def main(kind: str, asked: str) -> None:
 
 
 def _end_with_whoever_asked() -> None:
-    """Have Linux kill this process when the one that started it is gone, for nobody would read the answer."""
+    """Let Linux kill this process when its parent is gone."""
     with contextlib.suppress(OSError, AttributeError):
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
 

@@ -1,4 +1,4 @@
-"""The loss of a step, by how the logits are treated: only the loss outlives the call."""
+"""The loss of a step, by kind; only the loss outlives the call."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What memory two real steps take on the first visible card, or without one on the CPU.
+"""Measures the memory of two real steps on the first visible GPU, or on the CPU without one.
 
 Runs in the training interpreter, on the model that the trace counts: its weights are random, and no data is
 read. On a card it tells what was allocated, reserved, and is used of the card; on the CPU what lived at a time.

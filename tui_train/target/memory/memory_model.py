@@ -1,4 +1,4 @@
-"""The model as a training has it: frozen, packed and adapted parts, and what CUDA keeps where the CPU keeps more."""
+"""The model of a training: frozen, quantized and adapted parts, with the activations that CUDA keeps."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What memory the first two steps of a training would take, without a GPU and without weights.
+"""Counts the memory of the first two steps of a training, without GPU and weights.
 
 Runs in the training interpreter, with the model class that would train. Tensors are fake ones: they have a size
 and no memory. What lives at the same time is counted by storages, in blocks of 512 bytes as the CUDA allocator does.

@@ -1,4 +1,4 @@
-"""Shows on which device each rank of a script trains; has it talk by another backend, or keep to its micro batch.
+"""Prints the device of each rank of a script; can change its backend, and keep its micro batch on resume.
 
 The script stays as it is: Python runs this at its start.
 
@@ -28,7 +28,7 @@ NAME = "sitecustomize"
 
 
 def quietly(act: Callable[..., Any], *arguments: Any) -> Any:
-    """Return what `act` returns, None where it fails: nothing in here may end a training."""
+    """Return the result of `act`, None if it fails: nothing in here may end a training."""
     try:
         return act(*arguments)
     except Exception:  # noqa: BLE001 - whatever it is, the training goes on without it
@@ -36,16 +36,16 @@ def quietly(act: Callable[..., Any], *arguments: Any) -> Any:
 
 
 class Imports:
-    """Finds modules as the other finders do, and calls a function with each of a few once it is executed."""
+    """An import hook that calls a function after certain modules are executed."""
 
     tui_train = True
 
     def __init__(self, after: dict[str, Callable[[ModuleType], object]]) -> None:
-        """Wait for the modules that `after` names."""
+        """Set the functions to call, by module name."""
         self.after = after
 
     def find_spec(self, name: str, path: Any = None, target: Any = None) -> Any:
-        """Return the spec of a module that is waited for; None leaves every other one to the other finders."""
+        """Return the spec of a hooked module, None for all others."""
         return quietly(self._found, name, path, target) if name in self.after else None
 
     def _found(self, name: str, path: Any, target: Any) -> Any:
@@ -68,14 +68,14 @@ class Imports:
 
 
 class Calls:
-    """Functions of modules that are replaced by others, which call them and do something before or after."""
+    """Wrapped functions of modules, with code before or after each call."""
 
     def __init__(self) -> None:
-        """Begin with none."""
+        """Start without wrapped functions."""
         self.replaced: list[tuple[ModuleType, str, Any, Any]] = []
 
     def around(self, module: ModuleType, name: str, before: list[Before], after: list[After]) -> None:
-        """Do what the two lists hold around each call of a function of a module."""
+        """Wrap a function of a module with the two lists of actions, before and after each call."""
         from functools import wraps
 
         original = getattr(module, name)
@@ -93,7 +93,7 @@ class Calls:
         self.replaced.append((module, name, call, original))
 
     def put_back(self) -> None:
-        """Put the functions back, but for those that someone else has replaced since."""
+        """Restore the functions, except those replaced by others since."""
         for module, name, call, original in self.replaced:
             if getattr(module, name) is call:
                 setattr(module, name, original)
@@ -101,10 +101,10 @@ class Calls:
 
 
 class Devices:
-    """What is known of this process as a rank; it prints its line once, as soon as who and where are both known."""
+    """The rank and device of this process; prints its line once, when both are known."""
 
     def __init__(self) -> None:
-        """Know nothing yet."""
+        """Start without rank and device."""
         self.calls = Calls()
         self.group: tuple[int, int, str] | None = None
         self.card: int | None = None
@@ -113,16 +113,16 @@ class Devices:
         self.shown = False
 
     def on_cuda(self, module: Any) -> None:
-        """Hear of CUDA's start, and of the choice of a card."""
+        """Watch the start of CUDA, and the choice of a device."""
         module._lazy_call(lambda: quietly(self.cuda_starts))  # noqa: SLF001 - each release has it, and it costs nothing
         self.calls.around(module, "set_device", [], [self.card_is_chosen])
 
     def on_autograd(self, module: Any) -> None:
-        """Hear of the first gradients."""
+        """Watch the first gradients."""
         self.calls.around(module, "backward", [self.gradients], [])
 
     def joined(self, positional: tuple[Any, ...], named: dict[str, Any]) -> None:
-        """Note the process group, after it was joined."""
+        """Record the process group after it was joined."""
         del positional
         distributed = sys.modules["torch.distributed.distributed_c10d"]
         if self.group:
@@ -136,7 +136,7 @@ class Devices:
         if device is not None:
             self.card = device if isinstance(device, int) else device.index
         if self.shown:
-            # It computed before it joined, and said then that it was alone.
+            # It computed before it joined, and printed rank 0 of 1.
             self.shown = False
             self.show(self.device)
         quietly(self._settle)
@@ -146,12 +146,12 @@ class Devices:
             atexit.register(quietly, self.at_exit)
 
     def cuda_starts(self) -> None:
-        """Note the start of CUDA, while which every process still has the first card as the current one."""
+        """Record the start of CUDA, when the first device is still current in every process."""
         if self.group or self._is_alone():
             self._settle()
 
     def card_is_chosen(self, positional: tuple[Any, ...], named: dict[str, Any]) -> None:
-        """Note the card that the script chose."""
+        """Record the device that the script chose."""
         del positional, named
         cuda = sys.modules["torch.cuda"]
         if cuda.is_initialized():
@@ -160,18 +160,18 @@ class Devices:
                 self._settle()
 
     def gradients(self, positional: tuple[Any, ...], named: dict[str, Any]) -> None:
-        """Show the device of the loss: nothing tells better where a training computes."""
+        """Print the device of the loss, the most reliable sign of where a training computes."""
         loss = positional[0] if positional else named["tensors"]
         device = (loss if hasattr(loss, "device") else next(iter(loss))).device
         self.show(card(device.index) if device.type == "cuda" else str(device))
 
     def at_exit(self) -> None:
-        """Show a rank of a group that never told its device, unless this is a copy of its process."""
+        """Print a rank of a group without a known device, unless this is a fork of its process."""
         if self.pid == os.getpid() and not self.shown:
             self.show("?" if sys.modules["torch.cuda"].is_initialized() else "cpu")
 
     def show(self, device: str) -> None:
-        """Print the line in one write, since ranks share a log, and leave the script's modules as they were."""
+        """Print the line in one write, because ranks share a log, and restore the modules of the script."""
         if self.shown:
             return
         self.shown, self.device = True, device
@@ -181,7 +181,7 @@ class Devices:
         sys.stderr.flush()
 
     def _settle(self) -> None:
-        """Show the line where the device is sure."""
+        """Print the line if the device is certain."""
         torch, cuda = sys.modules["torch"], sys.modules["torch.cuda"]
         versions = [getattr(torch.version, name, None) for name in ("cuda", "hip", "xpu")]
         if os.environ.get("CUDA_VISIBLE_DEVICES") == "" or not any(versions):
@@ -191,27 +191,27 @@ class Devices:
         elif _runs(cuda) and cuda.device_count() == 1:
             self.show(card(0))
         elif cuda.is_initialized() and cuda.current_device():
-            # Somebody chose it: it is the first card otherwise.
+            # The script chose it: the default is the first device.
             self.show(card(cuda.current_device()))
 
     @staticmethod
     def _is_alone() -> bool:
-        """Whether this process has no others to join, and is none that another one started to help it."""
+        """Whether this process is alone, and not a helper of another one."""
         processes = sys.modules.get("multiprocessing.process")
         helps = processes is not None and processes.parent_process() is not None
         return os.environ.get("WORLD_SIZE", "1") in {"", "1"} and not helps
 
 
 class Backend:
-    """Has every process group talk by one backend, whatever the script asks for: TUI_TRAIN_BACKEND names it."""
+    """Makes every process group use the backend TUI_TRAIN_BACKEND, whatever the script requests."""
 
     def __init__(self, wanted: str) -> None:
-        """Know which."""
+        """Set the backend."""
         self.wanted = wanted
         self.calls = Calls()
 
     def on_distributed(self, module: Any) -> None:
-        """Change what the functions that make groups are given."""
+        """Change the arguments of the functions that create groups."""
         for name in ("init_process_group", "new_group", "barrier"):
             if hasattr(module, name):
                 self.calls.around(module, name, [self._change(getattr(module, name), name)], [])
@@ -242,7 +242,7 @@ class Backend:
                 given.pop("device_ids", None)
             elif not inherits and self._is_ours(backend):
                 given["backend"] = self.wanted
-                # They are options and a device for NCCL.
+                # Options and device are for NCCL.
                 given.pop("pg_options", None)
                 given.pop("device_id", None)
             return (), given
@@ -257,11 +257,11 @@ class MicroBatch:
     """
 
     def __init__(self, wanted: int) -> None:
-        """Know how many samples."""
+        """Set the micro batch."""
         self.wanted = wanted
 
     def on_callbacks(self, module: Any) -> None:
-        """Put it in the place of the one that a checkpoint tells."""
+        """Replace the micro batch of a checkpoint."""
         load = module.TrainerState.load_from_json
 
         def load_from_json(*positional: Any, **named: Any) -> Any:
@@ -283,13 +283,13 @@ def card(index: int) -> str:
 
 
 def _runs(cuda: Any) -> bool:
-    """Whether CUDA runs, or starts in this very moment."""
+    """Whether CUDA is initialized, or being initialized."""
     return bool(cuda.is_initialized() or hasattr(cuda._tls, "is_initializing"))  # noqa: SLF001 - nothing public tells
 
 
 def install() -> None:
-    """Wait for the modules that tell of ranks and devices, and for those in which something is put right."""
-    # A run that another run started has two such modules on its path.
+    """Install the import hooks for ranks and devices, and for the corrections."""
+    # A run started by another run has two such modules on its path.
     if any(getattr(finder, "tui_train", False) for finder in sys.meta_path):
         return
     waits: dict[str, Callable[[ModuleType], object]] = {}
@@ -312,7 +312,7 @@ def install() -> None:
 
 
 def run_the_hidden_one() -> None:
-    """Run the module of this name that Python would have found without this one; what it raises is its own affair."""
+    """Run the sitecustomize that this module hides; its errors are passed on."""
     spec = hidden(os.path.dirname(__file__))  # noqa: PTH120 - pathlib would double the start of Python
     if spec is None or spec.loader is None:
         return

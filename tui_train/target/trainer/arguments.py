@@ -1,4 +1,4 @@
-"""The command line: every argument with its default, its limits and its help, and the one error that users see."""
+"""The command line: every argument with its default, limits and help; BadInput, the error for users."""
 
 import argparse
 import math
@@ -13,7 +13,7 @@ NEW_MODEL = {"layers": 4, "hidden_size": 128, "heads": 4}
 
 
 class BadInput(Exception):
-    """Something given cannot be used: what is wrong, and what to do about it; ends with exit code 2."""
+    """Invalid input: what is wrong and what to do; the exit code is 2."""
 
     def __init__(self, message: str, remedy: str) -> None:
         super().__init__(f"{message} | {remedy}")
@@ -21,7 +21,7 @@ class BadInput(Exception):
 
 @dataclass(frozen=True)
 class Options:
-    """What the command line asked for; sizes in tokens and samples, `model` None for a new model over bytes."""
+    """The options; sizes are in tokens and samples, `model` None is a new model over bytes."""
 
     data: list[Path]
     text_field: str
@@ -53,7 +53,7 @@ class Options:
 
 
 class _Parser(argparse.ArgumentParser):
-    """An argument parser whose errors read like all others of this program."""
+    """An argument parser that reports errors like the rest of this program."""
 
     def error(self, message: str) -> NoReturn:
         sys.stderr.write(f"error | {message} | `train.py --help` lists every argument\n")
@@ -61,12 +61,12 @@ class _Parser(argparse.ArgumentParser):
 
 
 def parse(arguments: list[str]) -> Options:
-    """Return the checked options; raise BadInput, or exit with 2 on an argument that is unknown or malformed."""
+    """Return the checked options; BadInput, or exit code 2 for an unknown or malformed argument."""
     parser = _Parser(prog="train.py", description="Train a causal language model on text.", allow_abbrev=False)
     _add_work(parser)
     _add_batches(parser.add_argument_group("batches and optimizer"))
     _add_state(parser.add_argument_group("checkpoints and launch"))
-    _add_rehearsal(parser.add_argument_group("rehearsal of failures", "Off unless asked for. They fail on purpose."))
+    _add_rehearsal(parser.add_argument_group("test failures", "Off by default. They cause failures on purpose."))
     options = Options(**vars(parser.parse_args(arguments)))
     _check_numbers(options)
     _check_paths(options)
@@ -75,50 +75,73 @@ def parse(arguments: list[str]) -> Options:
 
 def _add_work(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
-    files = "UTF-8 text, or .jsonl with one object a line; may be given several times"
+    files = "UTF-8 text, or .jsonl with one object per line; can be given several times"
     add("--data", type=Path, action="append", required=True, metavar="FILE", help=files)
-    add("--text-field", default="text", metavar="NAME", help="the field of a .jsonl line that holds the text")
-    add("--output", type=Path, required=True, metavar="FOLDER", help="for checkpoints, losses and the final model")
-    folder = "a local Hugging Face folder: config.json, with weights and tokenizer if there (default: a new byte model)"
+    add("--text-field", default="text", metavar="NAME", help="the field with the text in a .jsonl line")
+    add(
+        "--output",
+        type=Path,
+        required=True,
+        metavar="FOLDER",
+        help="folder for checkpoints, losses and the final model",
+    )
+    folder = (
+        "a local Hugging Face folder with config.json, and optionally weights and tokenizer (default: a new byte model)"
+    )
     add("--model", type=Path, metavar="FOLDER", help=folder)
     for name, value in NEW_MODEL.items():
         add(_flag(name), type=int, metavar="N", help=f"of a new model (default: {value})")
-    add("--activation-checkpointing", action="store_true", help="compute activations again instead of keeping them")
-    add("--precision", choices=PRECISIONS, default="fp32", help="of the computation; weights stay fp32 (default: fp32)")
+    add("--activation-checkpointing", action="store_true", help="recompute activations in the backward pass")
+    add(
+        "--precision",
+        choices=PRECISIONS,
+        default="fp32",
+        help="type of the computation; weights stay fp32 (default: fp32)",
+    )
 
 
 def _add_batches(group: argparse._ArgumentGroup) -> None:
     add = group.add_argument
-    add("--sequence-length", type=int, default=128, metavar="N", help="tokens a sample (default: %(default)s)")
-    add("--micro-batch", type=int, default=8, metavar="N", help="samples a rank at a time (default: %(default)s)")
-    add("--accumulation", type=int, default=2, metavar="N", help="micro batches a step (default: %(default)s)")
-    add("--learning-rate", type=float, default=1e-3, metavar="F", help="at its peak (default: %(default)s)")
-    add("--warmup-steps", type=int, metavar="N", help="of rising learning rate (default: a tenth of the steps)")
-    add("--steps", type=int, default=60, metavar="N", help="optimizer steps in all (default: %(default)s)")
-    add("--seed", type=int, default=0, metavar="N", help="of new weights and of the sample order (default: 0)")
+    add("--sequence-length", type=int, default=128, metavar="N", help="tokens per sample (default: %(default)s)")
+    add(
+        "--micro-batch",
+        type=int,
+        default=8,
+        metavar="N",
+        help="samples per rank and forward pass (default: %(default)s)",
+    )
+    add("--accumulation", type=int, default=2, metavar="N", help="micro batches per step (default: %(default)s)")
+    add("--learning-rate", type=float, default=1e-3, metavar="F", help="peak learning rate (default: %(default)s)")
+    add("--warmup-steps", type=int, metavar="N", help="steps of learning rate warm-up (default: a tenth of the steps)")
+    add("--steps", type=int, default=60, metavar="N", help="total optimizer steps (default: %(default)s)")
+    add("--seed", type=int, default=0, metavar="N", help="seed of new weights and of the sample order (default: 0)")
 
 
 def _add_state(group: argparse._ArgumentGroup) -> None:
     add = group.add_argument
     add("--checkpoint-every", type=int, default=20, metavar="N", help="steps; 0 for none (default: %(default)s)")
     add("--keep-checkpoints", type=int, default=2, metavar="N", help="of the newest (default: %(default)s)")
-    add("--resume-from", type=Path, metavar="FOLDER", help="a complete checkpoint to resume from")
-    world = "refuse any other number of processes: several launchers start too few and say nothing"
+    add("--resume-from", type=Path, metavar="FOLDER", help="complete checkpoint to resume from")
+    world = "fail with any other number of processes: some launchers silently start too few"
     add("--expect-world-size", type=int, metavar="N", help=world)
-    device = "refuse to train on anything else: torch without a GPU that it can use takes the CPU and says nothing"
-    add("--backend", choices=("nccl", "gloo"), help="by what several processes talk (default: torch's own choice)")
+    device = "fail on any other device: without a usable GPU torch silently uses the CPU"
+    add(
+        "--backend",
+        choices=("nccl", "gloo"),
+        help="communication backend of several processes (default: chosen by torch)",
+    )
     add("--expect-device", choices=("cuda", "cpu"), help=device)
 
 
 def _add_rehearsal(group: argparse._ArgumentGroup) -> None:
     add = group.add_argument
-    memory = "run out of GPU memory in step N on the last rank, to rehearse the fallback ladder on any machine"
+    memory = "run out of GPU memory in step N on the last rank, to test the fallbacks on any machine"
     add("--simulate-oom-at-step", type=int, metavar="N", help=memory)
-    above = "only while the micro batch is more than this (default: 0, always)"
+    above = "only if the micro batch is larger than this (default: 0, always)"
     add("--simulate-oom-above-micro-batch", type=int, default=0, metavar="M", help=above)
-    where = "in the forward pass, the backward pass or the optimizer's step (default: forward)"
+    where = "in the forward pass, the backward pass or the optimizer step (default: forward)"
     add("--simulate-oom-in", choices=("forward", "backward", "step"), default="forward", help=where)
-    add("--simulate-failure-at-step", type=int, metavar="N", help="end the last rank in step N")
+    add("--simulate-failure-at-step", type=int, metavar="N", help="exit the last rank in step N")
     add("--simulate-failure-code", type=int, default=1, metavar="C", help="with this exit code (default: 1)")
 
 
@@ -140,43 +163,46 @@ def _check_numbers(options: Options) -> None:
         if value is not None and value > most.get(name, value):
             raise BadInput(f"{_flag(name)}={value} is too large", f"Give {most[name]} or less.")
     if not (math.isfinite(options.learning_rate) and options.learning_rate > 0):
-        raise BadInput(f"--learning-rate={options.learning_rate} is no step size", "Give a number above 0, as 0.0003.")
+        raise BadInput(
+            f"--learning-rate={options.learning_rate} is not a valid learning rate",
+            "Give a number above 0, such as 0.0003.",
+        )
 
 
 def _check_paths(options: Options) -> None:
-    """Raise BadInput for a file or folder that is not there, and make the output folder."""
+    """Raise BadInput for a missing file or folder, and create the output folder."""
     for path in options.data:
         if path.is_dir():
-            raise BadInput(f"--data={path} is a folder", "Name its files, each with a --data of its own.")
+            raise BadInput(f"--data={path} is a folder", "Give its files, each with its own --data.")
         if not path.is_file():
-            raise BadInput(f"--data={path} is not there", "Check the path; it is resolved on the machine that trains.")
+            raise BadInput(f"--data={path} does not exist", "Check the path on the machine that trains.")
     if options.model is not None and not (options.model / "config.json").is_file():
-        remedy = "Give a downloaded Hugging Face model folder; names of the hub are not fetched."
-        raise BadInput(f"--model={options.model} holds no config.json", remedy)
+        remedy = "Give a downloaded Hugging Face model folder; models are not downloaded."
+        raise BadInput(f"--model={options.model} has no config.json", remedy)
     try:
         options.output.mkdir(parents=True, exist_ok=True)
         reason = "" if os.access(options.output, os.W_OK | os.X_OK) else "Permission denied"
     except OSError as error:
         reason = error.strerror or str(error)
     if reason:
-        remedy = "Choose a folder that this user may create and write."
+        remedy = "Choose a folder in which you may create files."
         raise BadInput(f"--output={options.output} cannot be used: {reason}", remedy)
 
 
 def _with_model_sizes(options: Options) -> Options:
-    """Return the options with the sizes of a new model filled in; raise BadInput where they contradict each other."""
+    """Return the options with the sizes of a new model filled in; BadInput if they are inconsistent."""
     given = {name: getattr(options, name) for name in NEW_MODEL if getattr(options, name) is not None}
     if options.model is not None:
         if given:
             names = ", ".join(map(_flag, given))
             raise BadInput(
-                f"{names} cannot be given with --model", "Leave it out: the model's config.json has the sizes."
+                f"{names} cannot be combined with --model", "Leave it out: the sizes are in the model's config.json."
             )
         return options
     sizes = NEW_MODEL | given
     hidden, heads = sizes["hidden_size"], sizes["heads"]
     if hidden % (2 * heads):
-        message = f"--hidden-size={hidden} does not divide into --heads={heads} of an even size"
+        message = f"--hidden-size={hidden} cannot be divided into --heads={heads} of an even size"
         near = max(1, round(hidden / heads / 2)) * 2 * heads
         raise BadInput(message, f"Choose a hidden size that is a multiple of {2 * heads}, as {near}.")
     return replace(options, **sizes)

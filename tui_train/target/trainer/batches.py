@@ -1,4 +1,4 @@
-"""From text files to blocks of tokens, and which rank sees which block in which step."""
+"""Turns text files into blocks of tokens, and assigns blocks to ranks and steps."""
 
 import json
 from array import array
@@ -18,7 +18,7 @@ _PIECE = 1 << 20
 
 @dataclass(frozen=True)
 class Batch:
-    """The sizes of one optimizer step, in samples."""
+    """The batch sizes of one optimizer step, in samples."""
 
     micro: int
     accumulation: int
@@ -26,7 +26,7 @@ class Batch:
 
     @property
     def per_rank(self) -> int:
-        """Samples of one rank in one step."""
+        """Samples per rank and step."""
         return self.micro * self.accumulation
 
     @property
@@ -37,7 +37,7 @@ class Batch:
 
 @dataclass(frozen=True)
 class Samples:
-    """Blocks of tokens, shape (blocks, sequence length), in an order that depends on the seed alone."""
+    """Blocks of tokens, shape (blocks, sequence length), in an order that depends only on the seed."""
 
     blocks: NDArray[Any]
     seed: int
@@ -56,7 +56,7 @@ class Samples:
 
     def micro_batches(self, step: int, rank: int, batch: Batch) -> Iterator[NDArray[np.int64]]:
         """Yield what `rank` trains on in the 0-based `step`: `accumulation` arrays of (micro, sequence length)."""
-        # A rank's share is contiguous, so that its samples are the same however they are cut in micro batches.
+        # The samples of a rank are contiguous, so that they do not depend on the micro batch.
         share = self.indices(step * batch.in_all + rank * batch.per_rank, batch.per_rank)
         for start in range(0, batch.per_rank, batch.micro):
             yield self.blocks[share[start : start + batch.micro]].astype(np.int64)
@@ -68,7 +68,7 @@ def _shuffled(count: int, seed: int, epoch: int) -> NDArray[np.int64]:
 
 
 def cut(tokens: NDArray[Any], length: int) -> NDArray[Any]:
-    """Return the tokens as blocks of `length`, without the rest at the end; raise BadInput where not one is full."""
+    """Return the tokens as blocks of `length`, without the remainder; BadInput if there is no full block."""
     count = len(tokens) // length
     if count == 0:
         message = f"the data has {len(tokens)} tokens, less than one block of --sequence-length={length}"
@@ -88,17 +88,17 @@ def read_tokens(paths: Sequence[Path], text_field: str, tokenizer: Any | None) -
             tokens.frombytes(np.asarray(ids, tokens.typecode).tobytes())
     if not tokens:
         names = ", ".join(map(str, paths))
-        raise BadInput(f"there is no text in {names}", "Give files that hold text.")
+        raise BadInput(f"there is no text in {names}", "Give files with text.")
     return np.frombuffer(tokens, tokens.typecode)
 
 
 def _bytes(text: str) -> NDArray[np.uint8]:
-    # JSON can name half a surrogate pair, which no UTF-8 holds.
+    # JSON can contain half a surrogate pair, which is not valid UTF-8.
     return np.frombuffer(text.encode(errors="replace"), np.uint8)
 
 
 def _pieces(path: Path, text_field: str) -> Iterator[tuple[bool, str]]:
-    """Yield the text of a file, and whether a document begins with it; raise BadInput where it cannot be read."""
+    """Yield the text of a file, and whether it starts a document; BadInput if it cannot be read."""
     try:
         with path.open(encoding="utf-8-sig") as file:
             if path.suffix == ".jsonl":
@@ -107,26 +107,26 @@ def _pieces(path: Path, text_field: str) -> Iterator[tuple[bool, str]]:
                         yield True, _field(line, text_field, f"{path}, line {number}")
                 return
             begins = True
-            # Pieces end with a line, so that a tokenizer meets whole words.
+            # Pieces end with a line, so that words are not split.
             while piece := file.read(_PIECE) + file.readline():
                 yield begins, piece
                 begins = False
     except UnicodeDecodeError as error:
-        remedy = "Convert it, as with `iconv -f latin1 -t utf-8`, or name text files only."
+        remedy = "Convert it, as with `iconv -f latin1 -t utf-8`, or give text files only."
         raise BadInput(f"{path} is not UTF-8 text ({error.reason})", remedy) from error
     except OSError as error:
         raise BadInput(f"{path} cannot be read: {error.strerror}", "Check the permissions and the disk.") from error
 
 
 def _field(line: str, text_field: str, where: str) -> str:
-    """Return the text of one line of a .jsonl file; raise BadInput that names the line."""
+    """Return the text of one line of a .jsonl file; BadInput names the line."""
     try:
         record = json.loads(line)
     except json.JSONDecodeError as error:
-        remedy = "Write one JSON object a line, or name the file .txt to train on it as it is."
+        remedy = "Write one JSON object per line, or rename the file to .txt to train on it as plain text."
         raise BadInput(f"{where} is not JSON: {error.msg}", remedy) from error
     if not isinstance(record, dict):
-        raise BadInput(f"{where} is no JSON object", f'Write lines as {{"{text_field}": "..."}}.')
+        raise BadInput(f"{where} is not a JSON object", f'Write lines as {{"{text_field}": "..."}}.')
     text = record.get(text_field)
     if not isinstance(text, str):
         found = ", ".join(name for name, value in record.items() if isinstance(value, str)) or "none"

@@ -44,7 +44,7 @@ def read_state(folder: Path) -> State:
     """Return the state in a checkpoint folder; raise BadInput where the folder is no complete checkpoint."""
     if not folder.is_dir():
         remedy = "Check the path; every host needs the output folder on a disk that all of them share."
-        raise BadInput(f"--resume-from={folder} is not there", remedy)
+        raise BadInput(f"--resume-from={folder} does not exist", remedy)
     # A name with a dot is of a folder that was still being written, or removed.
     if folder.name.startswith(".") or not (folder / STATE).is_file():
         others = ", ".join(path.name for path in complete(folder.absolute().parent).values()) or "none"
