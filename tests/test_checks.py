@@ -730,7 +730,7 @@ FAULTS = {
         beside(Taken(run="a", gpus=UUIDS)),
         "error",
         "hardware.gpus",
-        "the run a trains on 2 cards",
+        "the run a is already training on 2 cards",
         True,
     ),
     "output folder of a live run": (
@@ -738,7 +738,7 @@ FAULTS = {
         beside(Taken(run="a", outputs=("/data/out",))),
         "error",
         "trainer.output",
-        "the run a writes to /data/out",
+        "the run a is already writing to /data/out",
         True,
     ),
     "port that another program has": (

@@ -55,7 +55,7 @@ def test_a_build_without_code_for_any_card_is_refused():
     assert "PyTorch for Jetson" in raised.value.remedy
     with pytest.raises(Unavailable, match="no build of torch for this driver") as raised:
         wheel(cards("12.0", "12.0"), "11.8")
-    assert "Update NVIDIA's driver" in raised.value.remedy
+    assert "Update the NVIDIA driver" in raised.value.remedy
 
 
 @pytest.mark.parametrize("name", environments.SETS)

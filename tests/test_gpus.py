@@ -115,7 +115,7 @@ def test_reasons_say_what_to_do():
     assert reasons([card()], "cpu") == ["this PyTorch was built without CUDA: install a wheel for CUDA 12.6 or later"]
     assert reasons([card()], "cu130", "12.4") == [
         (
-            "this PyTorch (2.13.0+cu130) needs a driver for CUDA 13, this one is for CUDA 12: "
+            "this PyTorch (2.13.0+cu130) needs a driver for CUDA 13, but the driver supports CUDA 12: "
             "update the driver, or install a PyTorch for CUDA 12"
         )
     ]

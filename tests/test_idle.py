@@ -313,9 +313,9 @@ def make_run(made, on, **variables):
     ("on", "torch", "why"),
     sample(
         [
-            ("two-3090", f"{INDEX}/cu129 torch==2.13.0", "the driver cannot run"),
+            ("two-3090", f"{INDEX}/cu129 torch==2.13.0", "the driver does not support"),
             ("p40-v100", f"{INDEX}/cu126 torch==2.13.0", "all 2 cards"),
-            ("4090-t400", "torch==2.13.0", "CUDA 13 has code"),
+            ("4090-t400", "torch==2.13.0", "CUDA 13 supports"),
             (
                 "seed-3090-gt1030-3090",
                 "--index-url https://download.pytorch.org/whl/cu126 torch==2.13.0",

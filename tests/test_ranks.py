@@ -488,5 +488,5 @@ async def test_the_screen_has_a_line_more_only_where_something_is_wrong(tmp_path
     bad = await shown(run)
     at = next(number for number, line in enumerate(good) if "2 ranks on CPU, gloo" in line)
     assert not good[at + 1].startswith(" !")
-    assert bad[at + 1].startswith(" ! the training sees 1 process, 2 were planned: the processes do not know")
+    assert bad[at + 1].startswith(" ! the training sees 1 process, 2 were planned: the processes are not")
     assert not bad[at + 2].startswith(" !")
