@@ -613,7 +613,7 @@ def test_a_folder_that_is_a_file(made, tmp_path, monkeypatch):
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
     with pytest.raises(CannotWrite) as caught:
         rundir.create("x", ready(sleeping(), facts()).files)
-    assert caught.value.remedy == "A part of the path is a file: choose another place."
+    assert caught.value.remedy == "A part of the path is a file: choose another path."
     with pytest.raises(CannotWrite):
         rundir.export(tmp_path / "state" / "x", ready(sleeping(), facts()).files)
 
@@ -693,7 +693,7 @@ def test_a_folder_that_may_not_be_written(mounted, made):
     assert done.stderr.decode().startswith(f"launch.sh: cannot write in {folder}")
     with pytest.raises(CannotWrite) as caught:
         start(read_only)
-    assert caught.value.remedy == "That disk is read-only: choose another place."
+    assert caught.value.remedy == "That disk is read-only: choose another folder."
     with pytest.raises(CannotWrite):
         rundir.export(folder / "more", ready(sleeping(), facts()).files)
     assert sorted(run.path.iterdir()) == before
