@@ -167,7 +167,7 @@ def _exists(path: Path) -> AlreadyExists:
 def export(folder: Path, files: Sequence[File], *, overwrite: bool = False) -> tuple[Path, ...]:
     """Write the plan's files to a folder and return their paths; AlreadyExists if one of them exists.
 
-    CannotWrite where the folder is another user's, or a link in it leads elsewhere; Unavailable where a training runs
+    CannotWrite if the folder belongs to another user, or a link in it leads elsewhere; Unavailable if a training runs
     in it.
     """
     targets = tuple(folder / file.path for file in files)
