@@ -195,7 +195,7 @@ class Wizard(Keeping):
         from .widgets.dialogs import Help
 
         if isinstance(self.screen, Base):
-            self.push_screen(Help(self.screen.help_text()))
+            self.push_screen(Help(self.screen.help_lines))
 
     @on(Complaint)
     def _complaint(self, event: Complaint) -> None:
@@ -210,10 +210,37 @@ class Wizard(Keeping):
                 offered.add(binding.description)
                 about = f"Key {self.get_key_display(binding)}"
                 yield SystemCommand(binding.description, about, partial(self._act, binding.action, active.node))
+        for step in STEPS[:-1]:
+            yield SystemCommand(f"Go to {step.title}", "A step", partial(self.action_go, step.module))
+        yield from self._fields()
         yield SystemCommand("Look again", "Read the machine and its Pythons again", self.action_look)
         for name in NAMES:
             if name != self.theme:
                 yield SystemCommand(f"Theme {name}", "Change the colours", partial(self.action_theme, name))
+
+    def _fields(self) -> Iterable[SystemCommand]:
+        """Yield a command for each field of a step's form that the profile has a use for: it goes there."""
+        from tui_train.profile import fields
+        from tui_train.workflow import choices
+
+        for step in STEPS[:-1]:
+            kind: type[Step] = import_module(f".{step.module}", __package__).SCREEN
+            for key in (key for section in kind.SECTIONS for key in section.keys):
+                if choices.applies(key, self.profile):
+                    go = partial(self.action_go, step.module, key)
+                    yield SystemCommand(fields.field(key).label, f"{step.title}: {key}", go)
+
+    def action_go(self, module: str, key: str = "") -> None:
+        """Show a step, with the cursor on one of its fields."""
+        self.post_message(GoToStep(module))
+        if key:
+            self.set_timer(_PAINTED, partial(self._focus_field, module, key))
+
+    def _focus_field(self, module: str, key: str) -> None:
+        there = type(self.screen).__module__.rpartition(".")[2]
+        form = getattr(self.screen, "form", None) if there == module else None
+        if form is not None and any(row.key == key for row in form.rows):
+            form.go(key)
 
     def action_theme(self, name: str) -> None:
         """Change the colours, and keep them for the next session."""

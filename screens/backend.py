@@ -4,9 +4,9 @@ from collections.abc import Mapping
 from typing import ClassVar, Literal
 
 from msgspec.structs import replace
-from rich.text import Text
 from textual import on, work
 from textual.binding import Binding, BindingType
+from textual.content import Content
 
 from tui_train.base.errors import BadInput, Unavailable
 from tui_train.base.text import counted, visible
@@ -229,7 +229,11 @@ NCCL without: features of NCCL to switch off, each to work around the error that
         chosen = profile.container
         recipe = profile.nemo.recipe if takes_field(profile, "nemo") else ""
         text = shown(validate(chosen.engine, chosen.image, gpus, recipe))
-        self.app.call_from_thread(self.app.push_screen, Help(Text(text)))
+
+        def lines(width: int) -> list[Content]:
+            return [part for line in text.split("\n") for part in Content(line).wrap(width)]
+
+        self.app.call_from_thread(self.app.push_screen, Help(lines))
 
     def action_ask_recipes(self) -> None:
         """Have the chosen Python asked for its recipes."""

@@ -1,11 +1,11 @@
 """What all screens share: the keys that are the same everywhere, and a help text."""
 
-import re
+from collections.abc import Iterable, Sequence
 from typing import ClassVar
 
-from rich.text import Text
 from textual import on
 from textual.binding import Binding, BindingType
+from textual.content import Content
 from textual.geometry import Size
 from textual.reactive import Reactive
 from textual.screen import Screen
@@ -14,6 +14,7 @@ from textual.worker import Worker, WorkerState
 
 from .looking import Looking
 from .messages import Shown
+from .widgets.help_lines import help_lines
 
 
 class Base(Screen[None]):
@@ -60,10 +61,10 @@ class Base(Screen[None]):
     def recover(self, group: str) -> None:
         """Stop waiting for a worker of this screen that failed; the app shows why."""
 
-    def help_text(self) -> Text:
+    def help_lines(self, width: int) -> Sequence[Content]:
         """Return what F1 shows."""
-        return Text(self.about())
+        return help_lines(self.HELP or "", self.explained(), width)
 
-    def about(self) -> str:
-        """Return the screen's help, in which a line continues to the end of a sentence; indented lines stay lines."""
-        return re.sub(r"(?<![.:\n])\n(?![\n ])", " ", self.HELP or "")
+    def explained(self) -> Iterable[tuple[str, str, str]]:
+        """Return the fields of this screen: each its label, its key and what it is for."""
+        return ()

@@ -3,7 +3,6 @@
 from collections.abc import Iterable, Mapping, Sequence
 from typing import ClassVar
 
-from rich.text import Text
 from textual import on
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
@@ -315,12 +314,8 @@ class Step(Base):
         self.hint()
         self.refresh_bindings()
 
-    def help_text(self) -> Text:
-        """Return what F1 shows: the step, then its fields."""
-        text = Text(f"{self.about()}\n")
+    def explained(self) -> Iterable[tuple[str, str, str]]:
+        """Return the fields that this step shows now."""
         resolved = self.resolved
-        for key in self.keys():
-            row = fields.field(key)
-            if choices.applies(key, self.profile, resolved):
-                text.append(f"\n{row.label}", "bold").append(f"  ({key})\n  {row.help}\n")
-        return text
+        rows = (fields.field(key) for key in self.keys() if choices.applies(key, self.profile, resolved))
+        return [(row.label, row.key, row.help) for row in rows]

@@ -2,16 +2,25 @@
 
 from typing import ClassVar
 
-from rich.text import Text
 from textual import on
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
-from textual.containers import Vertical, VerticalScroll
+from textual.containers import Vertical
+from textual.content import Content
 from textual.screen import ModalScreen
 from textual.widgets import Input, OptionList, Static
 from textual.widgets.option_list import Option
 
 from tui_train.base.text import visible
+
+from .code import Page
+from .ink import KEY, ink
+from .lines import Draw, Lines
+
+
+def _keys(*pairs: tuple[str, str]) -> Content:
+    """Return keys with what they do, as the line at the bottom of screens has them."""
+    return Content("   ").join([ink((key, KEY), f" {words}") for key, words in pairs])
 
 
 class Ask(ModalScreen[str]):
@@ -28,19 +37,19 @@ class Ask(ModalScreen[str]):
     def compose(self) -> ComposeResult:
         """Put the answers under the question."""
         with Vertical(classes="dialog"):
-            yield Static(self.question, markup=False)
+            yield Static(self.question, markup=False, classes="question")
             yield OptionList(*(Option(words, id=name) for name, words in self.answers), markup=False)
-            yield Static("↑↓ choose   Enter take it   Esc cancel", classes="keys")
+            yield Static(_keys(("↑↓", "Choose"), ("Enter", "Take it"), ("Esc", "Cancel")))
 
     @on(OptionList.OptionSelected)
     def _answered(self, event: OptionList.OptionSelected) -> None:
         self.dismiss(event.option_id or "")
 
 
-class AskText(ModalScreen[str | None]):
-    """Asks for a line of text; Esc answers with None."""
+class AskText(ModalScreen[str]):
+    """Asks for a line of text; Esc answers with nothing."""
 
-    BINDINGS: ClassVar[list[BindingType]] = [Binding("escape", "dismiss(None)", "Cancel")]
+    BINDINGS: ClassVar[list[BindingType]] = [Binding("escape", "dismiss('')", "Cancel")]
 
     def __init__(self, question: str, value: str = "") -> None:
         """Ask, with a value to begin with."""
@@ -51,9 +60,9 @@ class AskText(ModalScreen[str | None]):
     def compose(self) -> ComposeResult:
         """Put an input under the question."""
         with Vertical(classes="dialog"):
-            yield Static(self.question, markup=False)
+            yield Static(self.question, markup=False, classes="question")
             yield Input(visible(self.value), compact=True)
-            yield Static("Enter take it   Esc cancel", classes="keys")
+            yield Static(_keys(("Enter", "Take it"), ("Esc", "Cancel")))
 
     @on(Input.Submitted)
     def _answered(self, event: Input.Submitted) -> None:
@@ -61,20 +70,24 @@ class AskText(ModalScreen[str | None]):
 
 
 class Help(ModalScreen[None]):
-    """Explains a screen: what it is for, its fields, its keys."""
+    """Explains a screen: what it is for, its fields, its keys; it takes the whole page."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("escape,q,f1,question_mark,enter", "dismiss(None)", "Close", key_display="Esc"),
     ]
 
-    def __init__(self, text: Text) -> None:
-        """Show a text."""
+    def __init__(self, draw: Draw) -> None:
+        """Show what is drawn for a width."""
         super().__init__()
-        self.text = text
+        self._draw = draw
 
     def compose(self) -> ComposeResult:
-        """Put the text into a box that scrolls."""
-        with Vertical(classes="dialog help"):
-            with VerticalScroll():
-                yield Static(self.text)
-            yield Static("↑↓ scroll   Esc close", classes="keys")
+        """Put the lines on a page that scrolls."""
+        with Page(id="help"):
+            yield Lines()
+        yield Static(_keys(("↑↓", "Scroll"), ("Esc", "Close")), classes="bottom")
+
+    def on_mount(self) -> None:
+        """Draw it."""
+        self.query_one(Lines).show(self._draw)
+        self.query_one(Page).focus()
