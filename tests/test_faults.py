@@ -89,7 +89,7 @@ async def opened(app: Any) -> AsyncIterator[Pilot[Any]]:
 async def at(app: Any, pilot: Pilot[Any], owner: str, tmp_path: Path) -> Any:
     """Go to where a class of the screens is in use, and return it."""
     module = {"Backend": "backend", "NemoMaker": "backend", "Preview": "preview", "Recipe": "recipe", "Step": "recipe",
-              "Hardware": "hardware", "Form": "recipe", "Tuning": "recipe"}.get(owner)  # fmt: skip
+              "Hardware": "hardware", "Form": "recipe", "Tuning": "recipe", "Files": "preview"}.get(owner)  # fmt: skip
     if module:
         app.screen.post_message(OpenStep(module))
     elif owner in {"RunScreen", "RunEnd", "Ending", "LogPane"}:
