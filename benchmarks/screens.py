@@ -144,7 +144,7 @@ def keys(times: int, env: dict[str, str]) -> None:
         for step in STEPS[1:4]:
             found["next"].append(ours.press(ENTER, step))
             quiet(ours)
-        for key in [DOWN] * 15 + [UP] * 15:
+        for key in [DOWN] * 10 + [UP] * 10:  # as many as there are rows
             seconds, size = first_byte(ours, key)
             found["key"].append(seconds)
             written.append(size)

@@ -142,7 +142,7 @@ async def to(pilot: Pilot[Any], *stops: str) -> None:
             await pilot.press("down")
             await pilot.pause()
         assert form.cursor == stop
-        if not any(row.key == stop for row in form.rows):
+        if stop not in {*(row.key for row in form.rows), *form.unfolded}:
             await pilot.press("space")
             await settle(pilot)
 
