@@ -8,6 +8,7 @@ import io
 import os
 import pty
 import select
+import shutil
 import signal
 import statistics
 import struct
@@ -96,6 +97,15 @@ class Terminal:
         os.write(self.fd, keys.encode())
         return self.until(text, 300)
 
+    def answer(self, keys: bytes) -> float:
+        """Return the seconds from a key to the first that it draws."""
+        begin = time.perf_counter()
+        os.write(self.fd, keys)
+        select.select([self.fd], [], [], 1)
+        took = time.perf_counter() - begin
+        self.drain(0)
+        return took
+
     def drain(self, seconds: float) -> None:
         """Read what the program has drawn."""
         while select.select([self.fd], [], [], seconds)[0]:
@@ -147,6 +157,60 @@ def keys(times: int, env: dict[str, str]) -> None:
     for name, found in (("Enter to Hardware", forward), ("Esc to Home", back)):
         worst = statistics.quantiles(found, n=100)[98]
         print(f"key to changed screen, {name:<17} {_ms(found)} median, {worst * 1000:.0f} ms at the 99th percentile")
+
+
+def home(times: int, env: dict[str, str], folder: Path) -> None:
+    """Print how much longer Home takes to list many runs and profiles than few, and its keys among many."""
+    script = folder / "ended.py"
+    script.write_text("print('step 1/1 | loss 1.5')\n")
+    few, many = ({**env, **_listed(folder / name, env, script, *counts)} for name, *counts in _HOMES)
+    found: dict[str, list[float]] = {"few": [], "many": []}
+    for _ in range(times):
+        for name, own in (("few", few), ("many", many)):
+            terminal = Terminal([sys.executable, "-m", "tui_train"], own)
+            found[name].append(terminal.until(" runs, "))
+            terminal.close()
+    ratio = statistics.median(found["many"]) / statistics.median(found["few"])
+    print(
+        f"Home with 1000 runs / with 10            {ratio:.2f}   ({_ms(found['many'])} / {_ms(found['few'])}; goal 1.3)"
+    )
+    terminal = Terminal([sys.executable, "-m", "tui_train"], many)
+    terminal.until(" runs, ")
+    for when in ("while they are read", "afterwards"):
+        took = []
+        for key in (b"\x1b[B", b"\x1b[6~", b"\x1b[A", b"\x1b[5~") * (10 * times):
+            took.append(terminal.answer(key))
+            terminal.drain(0.03)
+        worst = statistics.quantiles(took, n=100)[98]
+        figures = f"{_ms(took)} median, {worst * 1000:.0f} ms at the 99th percentile (goal 25)"
+        print(f"keys among 1000 runs, {when:<19} {figures}")
+        time.sleep(10)
+        terminal.drain(0)
+    terminal.close()
+
+
+_HOMES = (("few", 10, 10), ("many", 1000, 300))
+
+
+def _listed(folder: Path, env: dict[str, str], script: Path, runs: int, profiles: int) -> dict[str, str]:
+    """Make so many ended runs, all copies of one, and so many profiles; return the environment in which they are."""
+    own = {"XDG_STATE_HOME": f"{folder}/state", "XDG_CONFIG_HOME": f"{folder}/config"}
+    started(script, {**env, **own})
+    parent, saved = folder / "state/tui-train/runs", folder / "config/tui-train/profiles"
+    (first,) = parent.glob("2*")
+    while '"run_ended"' not in (first / "events.jsonl").read_text():
+        time.sleep(0.1)
+    for number in range(runs - 1):
+        copy = parent / time.strftime("%Y%m%d-%H%M%S-copy", time.localtime(1.7e9 + 3600 * number))
+        copy.mkdir()
+        for name in ("launch.sh", "plan.json", "profile.toml", "attempt-1.log", "events.jsonl"):
+            shutil.copy(first / name, copy / name)
+        (copy / ".number").write_text(f"{number + 1}\n")
+    (first / ".number").write_text(f"{runs}\n")
+    saved.mkdir(parents=True)
+    for number in range(profiles):
+        (saved / f"p{number}.toml").write_text(f'schema = 2\nname = "p{number}"\n[recipe]\nsteps = {number + 1}\n')
+    return own
 
 
 def started(script: Path, env: dict[str, str]) -> None:
@@ -348,7 +412,7 @@ def main() -> None:
     """Run all, or the one that was named."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--quick", action="store_true", help="fewer repetitions")
-    kinds = ("first", "keys", "supervisor", "producer", "stream", "large", "diagnose")
+    kinds = ("first", "keys", "home", "supervisor", "producer", "stream", "large", "diagnose")
     parser.add_argument("--only", choices=kinds, help="this one alone")
     given = parser.parse_args()
     quick = given.quick
@@ -362,6 +426,7 @@ def main() -> None:
         measured = {
             "first": lambda: first_screen(3 if quick else 9, env),
             "keys": lambda: keys(10 if quick else 40, env),
+            "home": lambda: home(3 if quick else 9, env, folder),
             "supervisor": lambda: supervisor(5 if quick else 15, env, folder),
             "producer": lambda: producer(4 if quick else 12, 40, env, folder),
             "stream": lambda: stream(10 if quick else 30, 100_000, env, folder),

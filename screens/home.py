@@ -9,6 +9,7 @@ from textual.binding import Binding, BindingType
 from textual.content import Content
 from textual.message import Message
 from textual.reactive import reactive
+from textual.timer import Timer
 from textual.worker import get_current_worker
 
 from tui_train.base.text import visible
@@ -27,8 +28,9 @@ if TYPE_CHECKING:
     from tui_train.workflow.digest import Card, Digest, Digests
 
 _EVERY = 2.0
-_FIRST = 48  # runs that are read before any is shown
-_BATCH = 0.4  # seconds of reading between two pictures
+_PAUSE = 0.03
+_FIRST = 20  # runs that are read before any is shown
+_PARTS = frozenset({_FIRST, 60, 200, 500})  # after how many of them all that is known is shown
 _BREATH = 0.001  # in which keys are handled while many runs are read
 _NAME = 22
 _HINTS = {
@@ -117,6 +119,7 @@ All screens: Enter next, Esc back, F1 help (or ?, outside of a field), Ctrl+P al
         self._reading = self._again = False
         self._grouped = False
         self._fresh = True
+        self._saying: Timer | None = None
 
     def compose(self) -> ComposeResult:
         """Put a list under the filter."""
@@ -167,22 +170,19 @@ All screens: Enter next, Esc back, F1 help (or ?, outside of a field), Ctrl+P al
 
     def _read_all(self, digests: "Digests") -> None:
         """Read runs and profiles; the newest are shown before the others are read."""
-        worker = get_current_worker()
-        profiles, first = digests.profiles(), self._order is None
-        runs = self._listed(quick=first)
-        shown = time.monotonic()
+        worker, first = get_current_worker(), self._order is None
+        profiles, runs = digests.profiles(read=not first), self._listed(quick=first)
         for number, run in enumerate(runs):
             if worker.is_cancelled:
                 return
             digests.run(run)
-            if first and (number == _FIRST or (number > _FIRST and time.monotonic() - shown > _BATCH)):
+            if first and number in _PARTS:
                 self._post(profiles, tuple(map(digests.known, runs)))
-                shown = time.monotonic()
             if first and number > _FIRST:
                 time.sleep(_BREATH)
-        self._post(profiles, tuple(map(digests.known, runs)))
         if first:
-            self._post(profiles, tuple(map(digests.run, self._listed(quick=False))))
+            profiles, runs = digests.profiles(), self._listed(quick=False)
+        self._post(profiles, tuple(map(digests.run, runs)))
         for run in runs:
             # The log of a failure is read when somebody sees that run.
             digest = digests.known(run)
@@ -252,7 +252,10 @@ All screens: Enter next, Esc back, F1 help (or ?, outside of a field), Ctrl+P al
 
     @on(RowList.Moved)
     def _moved(self) -> None:
-        self._say()
+        # The row first: while a key is held, what is said of it can wait.
+        if self._saying:
+            self._saying.stop()
+        self._saying = self.set_timer(_PAUSE, self._say)
 
     @on(Filter.Changed)
     def _filtered(self) -> None:

@@ -46,12 +46,12 @@ def rows(shown: Shown, beginnings: Sequence[Row]) -> tuple[Row, ...]:
     profiles = [card for card in shown.profiles if matches(shown.text, *_words(card))]
     live = [run for run in runs if run.going]
     ended = [run for run in runs if not run.going]
-    now = time.time()
+    today = time.strftime("%Y-%m-%d")
     found: list[Row] = []
     if live:
         found += [_title("Running"), *(_live_row(run, shown.marked) for run in live)]
     for name, group in _groups(ended, grouped=shown.grouped):
-        found += [_air(found), _title(name), *(_run_row(run, shown.marked, now) for run in group)]
+        found += [_air(found), _title(name), *(_run_row(run, shown.marked, today) for run in group)]
     if profiles:
         found += [_air(found), _title("Profiles")]
         found += [Row(f"{PROFILE}{card.name}", card, partial(_profile, card), section="profiles") for card in profiles]
@@ -118,10 +118,10 @@ def _live_row(digest: Digest, marked: frozenset[str]) -> Row:
     return Row(_key(digest), (digest, mark), partial(_live, digest, mark), height=2, section="live")
 
 
-def _run_row(digest: Digest, marked: frozenset[str], now: float) -> Row:
+def _run_row(digest: Digest, marked: frozenset[str], today: str) -> Row:
     mark = _key(digest) in marked
-    date = when(digest.now.started if digest.now else None, now)
-    return Row(_key(digest), (digest, mark, date), partial(_run, digest, mark, date), section="runs")
+    # Tomorrow its date is called otherwise.
+    return Row(_key(digest), (digest, mark, today), partial(_run, digest, mark), section="runs")
 
 
 def _key(digest: Digest) -> str:
@@ -171,7 +171,8 @@ def _waiting(digest: Digest) -> str:
     return digest.state if digest.state != "running" else "" if digest.step else "starting"
 
 
-def _run(digest: Digest, mark: bool, date: str, width: int) -> tuple[Content, ...]:
+def _run(digest: Digest, mark: bool, width: int) -> tuple[Content, ...]:
+    date = when(digest.now.started if digest.now else None, time.time())
     colour = _MARKS.get(digest.state, ("", ""))[1]
     steps = f"{digest.step}/{digest.steps}" if digest.step and digest.steps else ""
     said = detail(digest)

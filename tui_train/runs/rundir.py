@@ -232,14 +232,14 @@ def all_runs() -> tuple[RunDir, ...]:
 
 
 def runs_by_name() -> tuple[RunDir, ...]:
-    """Return all runs by the time in their names, newest first: known at once, but wrong where a clock was set back."""
+    """Return what looks like runs by the time in their names, newest first: a guess, which takes no look into them."""
+    folder = runs_folder()
     try:
-        with os.scandir(runs_folder()) as entries:
-            names = sorted((entry.name for entry in entries if entry.name[0] != "."), reverse=True)
+        with os.scandir(folder) as entries:
+            names = [entry.name for entry in entries if entry.name[0] != "." and entry.is_dir()]
     except OSError:
         return ()
-    folders = (runs_folder() / name for name in names)
-    return tuple(RunDir(folder) for folder in folders if is_run(folder))
+    return tuple(RunDir(folder / name) for name in sorted(names, reverse=True))
 
 
 def changed() -> int:

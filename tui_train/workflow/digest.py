@@ -185,13 +185,16 @@ class Digests:
         self._runs[digest.run.path], self._explained[digest.run.path] = _Kept(key, explained), key
         return explained
 
-    def profiles(self) -> tuple[Card, ...]:
-        """Return the saved profiles by their names."""
+    def profiles(self, *, read: bool = True) -> tuple[Card, ...]:
+        """Return the saved profiles by their names; without `read` only what was read before, and their names."""
         try:
             with os.scandir(profiles_folder()) as entries:
                 paths = sorted(entry.path for entry in entries if entry.name.endswith(".toml"))
         except OSError:
             return ()
+        if not read:
+            known = ((path, self._profiles.get(Path(path).stem)) for path in paths)
+            return tuple(kept[1] if kept else Card(name=Path(path).stem) for path, kept in known)
         return tuple(self._profile(Path(path)) for path in paths)
 
     def _profile(self, path: Path) -> Card:
