@@ -46,10 +46,10 @@ class Ask(ModalScreen[str]):
         self.dismiss(event.option_id or "")
 
 
-class AskText(ModalScreen[str]):
-    """Asks for a line of text; Esc answers with nothing."""
+class AskText(ModalScreen[str | None]):
+    """Asks for a line of text, which may be empty; Esc answers with None."""
 
-    BINDINGS: ClassVar[list[BindingType]] = [Binding("escape", "dismiss('')", "Cancel")]
+    BINDINGS: ClassVar[list[BindingType]] = [Binding("escape", "dismiss(None)", "Cancel")]
 
     def __init__(self, question: str, value: str = "") -> None:
         """Ask, with a value to begin with."""
