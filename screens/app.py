@@ -27,6 +27,7 @@ from .ended import listening
 from .home import Home
 from .keeping import Keeping
 from .messages import (
+    CompareRuns,
     Complaint,
     GoHome,
     GoToStep,
@@ -137,6 +138,13 @@ class Wizard(Keeping):
     @on(OpenRun)
     def _open_run(self, event: OpenRun) -> None:
         self.open_run(event.run)
+
+    @on(CompareRuns)
+    def _compare(self, event: CompareRuns) -> None:
+        from .compare import Compare
+
+        if not isinstance(self.screen, Compare):
+            self._push(Compare(event.runs))
 
     def open_run(self, run: "RunDir") -> None:
         """Show a run, unless it is shown already."""

@@ -72,6 +72,15 @@ class OpenRun(Message):
         self.run = run
 
 
+class CompareRuns(Message):
+    """Runs are to be shown side by side, in this order."""
+
+    def __init__(self, runs: "tuple[RunDir, ...]") -> None:
+        """Carry the runs."""
+        super().__init__()
+        self.runs = runs
+
+
 class Shown(Message):
     """A screen is on top now; a live one wants to know what the cards do."""
 

@@ -20,8 +20,9 @@ from tui_train.profile.types import Profile
 from tui_train.resolve.resolve import resolve
 from tui_train.runs.remains import Remains, remains
 from tui_train.runs.rundir import RunDir
+from tui_train.workflow.compare import before
 
-from .messages import ApplyFix, Become, Complaint, GoHome, OpenStep
+from .messages import ApplyFix, Become, CompareRuns, Complaint, GoHome, OpenStep
 from .run_logs import RunLogs
 from .terminal import notify_terminal
 
@@ -77,6 +78,7 @@ class RunEnd(RunLogs):
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("f2", "fix", "Fix it"),
         Binding("e", "edit", "Edit"),
+        Binding("c", "compare", "Compare"),
     ]
     facts: Facts | None
     remedy: tuple[Profile, Change] | None = None
@@ -103,7 +105,12 @@ class RunEnd(RunLogs):
 
     def next_keys(self) -> list[tuple[str, str]]:
         """Return what can be done next, each a key and a word."""
-        keys = (("fix", "F2", "fix it"), ("again", "r", "resume"), ("edit", "e", "edit and run again"))
+        keys = (
+            ("fix", "F2", "fix it"),
+            ("again", "r", "resume"),
+            ("edit", "e", "edit and run again"),
+            ("compare", "c", "compare with the run before"),
+        )
         return [(key, word) for action, key, word in keys if self.check_action(action, ())]
 
     def action_fix(self) -> None:
@@ -125,3 +132,13 @@ class RunEnd(RunLogs):
         self.post_message(GoHome())
         self.post_message(Become(profile))
         self.post_message(OpenStep("recipe"))
+
+    @work(thread=True, exclusive=True, group="before")
+    def action_compare(self) -> None:
+        """Compare it with the run of the same profile before it."""
+        other = before(self.run)
+        if other:
+            self.post_message(CompareRuns((other, self.run)))
+        else:
+            words = "There is no earlier run of this profile; mark runs on Home by Space to compare others."
+            self.app.call_from_thread(self.notify, words, markup=False)

@@ -130,3 +130,13 @@ def report(run: str, file: Path | None, *, force: bool) -> None:
     from tui_train.cli import runs
 
     runs.report(run, file, force=force)
+
+
+@cli.command()
+@click.argument("runs", nargs=-1, required=True)
+@JSON
+def compare(runs: tuple[str, ...], *, as_json: bool) -> None:
+    """Print RUNS side by side: losses, speed, memory, and the settings in which they differ."""
+    from tui_train.cli import compare
+
+    compare.compare(runs, as_json=as_json)

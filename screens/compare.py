@@ -1,0 +1,219 @@
+"""Compare: runs side by side: their losses overlaid, what came of them, and the settings in which they differ."""
+
+from collections.abc import Sequence
+from typing import ClassVar
+
+from textual import on, work
+from textual.app import ComposeResult
+from textual.binding import Binding, BindingType
+from textual.containers import Container, VerticalScroll
+from textual.content import Content
+from textual.message import Message
+from textual.worker import get_current_worker
+
+from tui_train.base.errors import TuiTrainError
+from tui_train.base.text import duration, visible
+from tui_train.runs.rundir import RunDir
+from tui_train.workflow.compare import LETTERS, Axis, Compared, Row, axes, read, results, sentence, settings
+
+from .base import Base
+from .messages import Complaint, OpenRun
+from .widgets.bar import StepBar
+from .widgets.braille import Axes, Series
+from .widgets.hint import Hint
+from .widgets.ink import DONE, MUTED, Ink, Piece, columns, fit, heading, ink
+from .widgets.keys import Keys
+from .widgets.lines import Lines
+from .widgets.plot import Plot
+from .widgets.run_state import thousands
+
+_STYLES = ("$live", "$warning", "$primary", "$success", "$error", "$foreground")
+_AGAIN = 5.0  # seconds between two looks at runs that go on
+_LABEL = 18
+_WIDEST, _NARROWEST = 16, 8
+_NOTE = 16
+_PARTS = (1.0, 0.25, 0.05)
+_MOST_POINTS = 4000
+
+
+class Found(Message):
+    """The runs have been read."""
+
+    def __init__(self, compared: tuple[Compared, ...]) -> None:
+        """Carry them."""
+        super().__init__()
+        self.compared = compared
+
+
+class Compare(Base):
+    """Two runs or more."""
+
+    HELP = """Compare
+
+The losses of all runs in one plot, a letter on each curve; below it what came of them, and the settings in which
+they differ. By time the pace within an attempt is taken as even; by tokens, what the log says, else batch × sequence.
+
+  x       by step, by tokens, by time
+  z       the last part only; again: less of it, then all
+  l       logarithmic scale, or not
+  a       all rows, or only those in which they differ
+  ← →     another run; Enter opens it"""
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("enter", "open", "Open"),
+        Binding("left", "choose(-1)", "Other run", key_display="←→"),
+        Binding("right", "choose(1)", show=False),
+        Binding("x", "axis", "Step, tokens, time"),
+        Binding("a", "all", "All rows"),
+        Binding("z", "zoom", "Zoom to the last part", show=False),
+        Binding("l", "log_scale", "Logarithmic scale", show=False),
+        Binding("escape", "app.back", "Back", key_display="Esc"),
+    ]
+
+    def __init__(self, runs: Sequence[RunDir]) -> None:
+        """Compare runs, the first one called A."""
+        super().__init__()
+        self.runs = tuple(runs)
+        self._compared: tuple[Compared, ...] = ()
+        self._axis: Axis = "step"
+        self._part = 0
+        self._log = self._all = False
+        self._chosen = len(runs) - 1
+
+    def compose(self) -> ComposeResult:
+        """Put the plot over the tables, or beside the settings."""
+        yield StepBar(title="Home › Compare")
+        with Container(id="compare"):
+            with Container(id="curves"):
+                yield Plot(id="losses")
+                yield Lines(id="results")
+            with VerticalScroll(id="settings", can_focus=True):
+                yield Lines(id="differing")
+        yield Hint()
+        yield Keys()
+
+    def on_mount(self) -> None:
+        """Read the runs, and again while one goes on."""
+        self.query_one("#results", Lines).say(ink(("reading …", MUTED)))
+        self._read()
+        self.set_interval(_AGAIN, self._read_again)
+
+    def _read_again(self) -> None:
+        if any(each.now.live for each in self._compared):
+            self._read()
+
+    @work(thread=True, exclusive=True, group="compare")
+    def _read(self) -> None:
+        worker = get_current_worker()
+        try:
+            compared = read(self.runs)
+        except TuiTrainError as error:
+            self.post_message(Complaint(error))
+        else:
+            if not worker.is_cancelled:
+                self.post_message(Found(compared))
+
+    @on(Found)
+    def _found(self, event: Found) -> None:
+        self._compared = event.compared
+        self._draw()
+
+    def _draw(self) -> None:
+        if not self._compared:
+            return
+        compared, chosen, whole = self._compared, self._chosen, self._all
+        self._draw_plot()
+        came = [row for row in results(compared) if whole or row.differs]
+        differing = settings(compared)
+        self.query_one("#results", Lines).show(lambda width: table("Result", came, len(compared), chosen, width))
+        self.query_one("#differing", Lines).show(lambda width: _settings(differing, len(compared), chosen, width))
+        self.query_one(StepBar).say(ink(("all is listed" if whole else "only what differs is listed", MUTED)))
+        self.query_one(Hint).say(Content(sentence(compared)))
+
+    def _draw_plot(self) -> None:
+        series: list[Series] = []
+        note: list[Piece] = []
+        for number, each in enumerate(self._compared):
+            style, letter = _STYLES[number], LETTERS[number]
+            points = each.points(self._axis)
+            every = max(1, len(points) // _MOST_POINTS)
+            series.append(Series(points[::every], style, letter=letter))
+            note += [(letter, f"b {style}"), f" {visible(_short(each.run.name))}  "]
+        words: list[Piece] = [*note, f"by {self._axis}", ", log scale" if self._log else ""]
+        label = {"step": thousands, "tokens": _tokens, "time": duration}[self._axis]
+        self.query_one(Plot).show("Loss", words, series, Axes(0, _PARTS[self._part], self._log, label))
+
+    def action_choose(self, step: int) -> None:
+        """Choose another run."""
+        self._chosen = (self._chosen + step) % len(self.runs)
+        self._draw()
+
+    def action_open(self) -> None:
+        """Open the chosen run."""
+        self.post_message(OpenRun(self.runs[self._chosen]))
+
+    def action_axis(self) -> None:
+        """Draw over steps, tokens or time, as far as these are known of all runs."""
+        known = axes(self._compared)
+        self._axis = known[(known.index(self._axis) + 1) % len(known)]
+        self._draw_plot()
+
+    def action_zoom(self) -> None:
+        """Show the last part only."""
+        self._part = (self._part + 1) % len(_PARTS)
+        self._draw_plot()
+
+    def action_log_scale(self) -> None:
+        """Draw by the logarithm, or not."""
+        self._log = not self._log
+        self._draw_plot()
+
+    def action_all(self) -> None:
+        """List all rows, or those that differ."""
+        self._all = not self._all
+        self._draw()
+
+
+def table(title: str, rows: Sequence[Row], runs: int, chosen: int, width: int) -> list[Content]:
+    """Return rows under a title and the letters of the runs, the best number marked."""
+    room = (width - _LABEL - (_NOTE if runs == 2 else 0)) // runs - 2
+    cell = max(_NARROWEST, min(_WIDEST if width < 140 else 2 * _WIDEST, room))
+    letters: list[tuple[Ink, int]] = [("", _LABEL)]
+    for number in range(runs):
+        name = f"[{LETTERS[number]}]" if number == chosen else LETTERS[number]
+        letters += [("", 2), ((name, f"b {_STYLES[number]}"), -cell)]
+    lines = [heading(title, "", width), columns(width, *letters, ("", 0))]
+    for row in rows:
+        cells: list[tuple[Ink, int]] = [((row.label, MUTED), _LABEL)]
+        for number, text in enumerate(row.cells):
+            words = _end(text, cell - 2)
+            shown = (
+                ink(DONE, " ", (words, "b")) if number == row.best else ink((words, "b" if number == chosen else ""))
+            )
+            cells += [("", 2), (shown, -cell)]
+        lines.append(columns(width, *cells, (f"  {row.note}", 0)))
+    return lines
+
+
+def _settings(rows: Sequence[Row], runs: int, chosen: int, width: int) -> list[Content]:
+    if rows:
+        return table("Settings", rows, runs, chosen, width)
+    return [heading("Settings", "", width), fit(ink(("the same in all", MUTED)), width)]
+
+
+def _end(text: str, width: int) -> str:
+    """Return the end of a text: what differs of paths is there."""
+    return text if len(text) <= width else f"…{text[1 - width :]}"
+
+
+def _short(name: str) -> str:
+    """Return a run's id without the date that it begins with."""
+    date, _, rest = name.partition("-")
+    time, _, own = rest.partition("-")
+    return own if own and date.isdigit() and time.isdigit() else name
+
+
+def _tokens(count: float) -> str:
+    for unit, letter in ((1e9, "B"), (1e6, "M"), (1e3, "K")):
+        if count >= unit:
+            return f"{count / unit:.3g}{letter}"
+    return f"{count:.0f}"

@@ -1,0 +1,265 @@
+"""Runs side by side: their losses over steps, tokens or time, what came of them, and the settings that differ."""
+
+import re
+from collections.abc import Sequence
+from typing import Literal
+
+from msgspec import Struct
+
+from tui_train.base.errors import BadInput, TuiTrainError
+from tui_train.base.text import counted, duration, size, visible
+from tui_train.profile import fields, store
+from tui_train.profile.types import Profile
+from tui_train.runs.follow import read_progress
+from tui_train.runs.rundir import RunDir, all_runs
+from tui_train.runs.status import status
+from tui_train.runs.tail import Tail
+from tui_train.supervisor.progress import Progress
+from tui_train.supervisor.state import AttemptStatus, Status
+from tui_train.workflow import show
+
+LETTERS = "ABCDEF"
+Axis = Literal["step", "tokens", "time"]
+AXES: tuple[Axis, ...] = ("step", "tokens", "time")
+
+_READ = 4 << 20
+_ALIKE = 0.03  # two numbers that differ by less are called the same
+_SMOOTH = 10  # points of which the mean is compared
+# What trainers print of the memory of their GPU, in GiB and in MB.
+_GIB = re.compile(r"\bmem(?:ory)?[ :=]{1,3}(\d{1,6}(?:\.\d+)?) GiB")
+_MEGATRON = re.compile(r"max allocated: (\d{1,9}(?:\.\d+)?)")
+_NOT_SETTINGS = frozenset({"name"})
+
+
+class Stretch(Struct, frozen=True):
+    """The steps of an attempt, and the seconds of the run's own time in which they were made."""
+
+    first: int
+    last: int
+    begin: float
+    end: float
+
+
+class Compared(Struct, frozen=True, kw_only=True):
+    """A run as it is compared; `peak` is the most memory of a GPU in bytes that its log tells, 0 where it tells none.
+
+    `tokens` are those of a step as planned, 0 where that is not known; `profile` is None where it cannot be read.
+    """
+
+    run: RunDir
+    now: Status
+    progress: Progress
+    profile: Profile | None = None
+    tokens: int = 0
+    peak: int = 0
+    stretches: tuple[Stretch, ...] = ()
+
+    def points(self, axis: Axis) -> list[tuple[float, float]]:
+        """Return the losses over steps, tokens or seconds; none where these are not known."""
+        if axis == "step":
+            return [(point.step, point.loss) for point in self.progress.curve.points()]
+        if axis == "tokens":
+            told = ((point.tokens or point.step * self.tokens, point.loss) for point in self.progress.curve.points())
+            return [(tokens, value) for tokens, value in told if tokens]
+        placed = ((self._second(point.step), point.loss) for point in self.progress.curve.points())
+        return [(second, value) for second, value in placed if second is not None]
+
+    def _second(self, step: int) -> float | None:
+        """Return when a step was made, by an even pace within its attempt."""
+        for part in reversed(self.stretches):
+            if part.first <= step <= part.last:
+                share = (step - part.first + 1) / (part.last - part.first + 1)
+                return part.begin + (part.end - part.begin) * share
+        return None
+
+
+class Row(Struct, frozen=True, kw_only=True):
+    """A line of a table: what it is about, a cell for each run, and what follows from them.
+
+    `best` is the place of the best one, None where none is better; `key` is that of a setting.
+    """
+
+    label: str
+    key: str = ""
+    cells: tuple[str, ...]
+    note: str = ""
+    best: int | None = None
+
+    @property
+    def differs(self) -> bool:
+        """Whether the runs differ in it."""
+        return len(set(self.cells)) > 1
+
+
+def read(runs: Sequence[RunDir]) -> tuple[Compared, ...]:
+    """Return runs as they are compared; BadInput where there are fewer than two, or too many."""
+    if not 2 <= len(runs) <= len(LETTERS):
+        raise BadInput(f"{counted(len(runs), 'run')} cannot be compared", f"Name 2 to {len(LETTERS)} runs.")
+    return tuple(_read(run) for run in runs)
+
+
+def axes(compared: Sequence[Compared]) -> tuple[Axis, ...]:
+    """Return over what the losses of all runs can be drawn; steps are always known."""
+    return tuple(axis for axis in AXES if axis == "step" or all(each.points(axis) for each in compared))
+
+
+def before(run: RunDir) -> RunDir | None:
+    """Return the newest run before this one that was made from a profile of the same name, None where there is none."""
+    known = all_runs()
+    older = known[known.index(run) + 1 :] if run in known else ()
+    name = _profile_name(run)
+    return next((other for other in older if name and _profile_name(other) == name), None)
+
+
+def _profile_name(run: RunDir) -> str:
+    try:
+        return store.load(str(run.profile)).name
+    except TuiTrainError:
+        return ""
+
+
+def results(compared: Sequence[Compared]) -> tuple[Row, ...]:
+    """Return what came of the runs, without what is known of none."""
+    progress = [each.progress for each in compared]
+    best = [found.loss if (found := each.best) else None for each in progress]
+    newest = [each.evaluations.last.loss if each.evaluations.last else None for each in progress]
+    rows = [
+        _numbers("Eval loss, best", best, "loss", low=True),
+        _numbers("Eval loss, last", newest, "loss", low=True),
+        _numbers("Loss, last", [_last(each) for each in compared], "loss", low=True),
+        _numbers("Tokens/s", [each.tokens_per_second for each in progress], "{:,.0f}", low=False),
+        _numbers("Memory, peak", [each.peak or None for each in compared], "size", low=True),
+        _numbers("Time", [each.now.seconds for each in compared], "time", low=None),
+        Row(label="Steps", cells=tuple(_steps(each.progress) for each in compared)),
+        Row(label="State", cells=tuple(show.state(each.now) for each in compared)),
+        Row(label="Attempts", cells=tuple(str(len(each.now.attempts)) for each in compared)),
+    ]
+    return tuple(row for row in rows if any(cell not in {"", "-"} for cell in row.cells))
+
+
+def settings(compared: Sequence[Compared]) -> tuple[Row, ...]:
+    """Return the settings in which the runs differ, by their labels, in the order of the form."""
+    rows = []
+    for field in fields.FIELDS.values():
+        if field.key in _NOT_SETTINGS:
+            continue
+        values = [fields.get(each.profile, field.key) if each.profile else None for each in compared]
+        if any(value != values[0] for value in values):
+            known = [each.profile is not None for each in compared]
+            cells = tuple(map(_cell, values, known))
+            rows.append(Row(label=field.label, key=field.key, cells=cells))
+    return tuple(rows)
+
+
+def sentence(compared: Sequence[Compared]) -> str:
+    """Return in words how the second of two runs does beside the first; empty where that is not known."""
+    if len(compared) != 2:
+        return ""
+    first, second = (_smoothed(each.progress) for each in compared)
+    if not first or not second:
+        return ""
+    for slow, fast, names in ((first, second, "BA"), (second, first, "AB")):
+        reached = next((step for step, value in fast if value <= slow[-1][1]), None)
+        if reached is not None and fast[-1][1] < slow[-1][1] and reached < slow[-1][0]:
+            return f"{names[0]} reaches the last loss of {names[1]} {slow[-1][0] - reached} steps earlier."
+    return ""
+
+
+def _read(run: RunDir) -> Compared:
+    now = status(run)
+    try:
+        profile = store.load(str(run.profile))
+    except TuiTrainError:
+        profile = None
+    whole = run.plan().get("global_batch")
+    batch = whole if isinstance(whole, int) else 0
+    return Compared(
+        run=run,
+        now=now,
+        progress=read_progress(run, now.attempts),
+        profile=profile,
+        tokens=batch * ((profile.recipe.sequence_length if profile else None) or 0),
+        peak=max((_peak(run, attempt) for attempt in now.attempts), default=0),
+        stretches=_stretches(run, now),
+    )
+
+
+def _stretches(run: RunDir, now: Status) -> tuple[Stretch, ...]:
+    found, begin = [], 0.0
+    for attempt in now.attempts:
+        seconds = attempt.seconds if attempt.seconds is not None else max(0.0, (now.seconds or 0.0) - begin)
+        points = read_progress(run, (attempt,)).curve
+        if points.first and points.last:
+            found.append(Stretch(points.first.step, points.last.step, begin, begin + seconds))
+        begin += seconds
+    return tuple(found)
+
+
+def _peak(run: RunDir, attempt: AttemptStatus) -> int:
+    found = 0.0
+    for line in Tail(run.attempt_log(attempt.number), last=_READ).lines():
+        if "mem" in line or "max allocated" in line:
+            found = max([found, *(float(text) * 2**30 for text in _GIB.findall(line))])
+            found = max([found, *(float(text) * 1e6 for text in _MEGATRON.findall(line))])
+    return int(found)
+
+
+def _last(each: Compared) -> float | None:
+    smoothed = _smoothed(each.progress)
+    return smoothed[-1][1] if smoothed else None
+
+
+def _smoothed(progress: Progress) -> list[tuple[int, float]]:
+    """Return the means of some losses in a row, by the step of the last one."""
+    points = progress.curve.points()
+    few = min(_SMOOTH, max(1, len(points) // 4))
+    return [
+        (points[at - 1].step, sum(point.loss for point in points[at - few : at]) / few)
+        for at in range(few, len(points) + 1)
+    ]
+
+
+def _steps(progress: Progress) -> str:
+    if not progress.step:
+        return "-"
+    return f"{progress.step} of {progress.steps}" if progress.steps else str(progress.step)
+
+
+def _numbers(label: str, values: Sequence[float | None], form: str, *, low: bool | None) -> Row:
+    """Return a row of numbers; `low` tells that less is better, None that neither is."""
+    known = [value for value in values if value is not None]
+    best = None
+    if low is not None and len(known) == len(values) and not _alike(min(known), max(known), label):
+        best = values.index(min(known) if low else max(known))
+    note = ""
+    if len(known) == len(values) == 2 and known[0] != known[1]:
+        note = _difference(known[0], known[1], form, alike=low is None or best is None)
+    return Row(label=label, cells=tuple(_number(value, form) for value in values), note=note, best=best)
+
+
+def _alike(low: float, high: float, label: str) -> bool:
+    # A loss is compared closer than a speed.
+    return abs(high - low) <= abs(high) * (0.001 if "oss" in label else _ALIKE)
+
+
+def _difference(first: float, second: float, form: str, *, alike: bool) -> str:
+    sign = "+" if second >= first else "-"
+    if form in {"size", "time"}:
+        return f"{sign}{_number(abs(second - first), form)}"
+    if "," in form or alike:
+        return f"{sign}{abs(second - first) / first:.0%}" if first else ""
+    return f"{sign}{abs(second - first):.3g}"
+
+
+def _number(value: float | None, form: str) -> str:
+    if value is None:
+        return "-"
+    if form == "size":
+        return size(int(value))
+    if form == "loss":
+        return f"{value:.3f}" if 0.1 <= abs(value) < 1e5 else f"{value:.3g}"
+    return duration(value) if form == "time" else form.format(value).replace(",", " ")
+
+
+def _cell(value: fields.Value, known: bool) -> str:
+    return visible(fields.show(value)) or "-" if known else "?"
