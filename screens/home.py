@@ -78,7 +78,7 @@ Live runs first, then the others, the profiles, and what begins a new training. 
                   data, state, note; Esc shows all again
   n               new training
   p               runs by profile, or by age
-  Space           mark runs, for Delete and Compare
+  Space           mark runs, for Delete and Compare (c)
 
 A run
   e               edit: its profile with its values
@@ -105,6 +105,7 @@ All screens: Enter next, Esc back, F1 help (or ?, outside of a field), Ctrl+P al
         Binding("y", "duplicate", "Duplicate"),
         Binding("p", "group", "By profile"),
         Binding("space", "mark", "Mark", key_display="Space"),
+        Binding("c", "compare", "Compare"),
     ]
     SHARED = ("facts",)
     facts: reactive[Facts | None] = reactive(None, init=False, repaint=False)

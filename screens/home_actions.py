@@ -10,7 +10,7 @@ from tui_train.base.errors import TuiTrainError
 from tui_train.base.text import counted, size, visible
 
 from .base import Base
-from .messages import Become, Complaint, OpenRun, OpenStep, StartOver
+from .messages import Become, CompareRuns, Complaint, OpenRun, OpenStep, StartOver
 from .widgets.row_list import RowList
 
 if TYPE_CHECKING:
@@ -77,6 +77,7 @@ class HomeActions(Base):
             "note": bool(run),
             "duplicate": profile,
             "mark": bool(run),
+            "compare": len(chosen) > 1,
         }
         return offered.get(action, True)
 
@@ -208,6 +209,10 @@ class HomeActions(Base):
             if self.list.cursor not in self.runs:
                 self.list.go(key)
             self.show_marks()
+
+    def action_compare(self) -> None:
+        """Show the marked runs side by side, the oldest first."""
+        self.post_message(CompareRuns(tuple(digest.run for digest in reversed(self.chosen_runs))))
 
     def show_marks(self) -> None:
         """Draw what is marked."""

@@ -20,7 +20,7 @@ from tui_train.profile.types import Profile
 from tui_train.resolve.resolve import resolve
 from tui_train.runs.remains import Remains, remains
 from tui_train.runs.rundir import RunDir
-from tui_train.workflow.compare import before
+from tui_train.workflow.previous import run_before
 
 from .messages import ApplyFix, Become, CompareRuns, Complaint, GoHome, OpenStep
 from .run_logs import RunLogs
@@ -136,7 +136,7 @@ class RunEnd(RunLogs):
     @work(thread=True, exclusive=True, group="before")
     def action_compare(self) -> None:
         """Compare it with the run of the same profile before it."""
-        other = before(self.run)
+        other = run_before(self.run)
         if other:
             self.post_message(CompareRuns((other, self.run)))
         else:

@@ -11,7 +11,7 @@ from tui_train.base.text import counted, duration, size, visible
 from tui_train.profile import fields, store
 from tui_train.profile.types import Profile
 from tui_train.runs.follow import read_progress
-from tui_train.runs.rundir import RunDir, all_runs
+from tui_train.runs.rundir import RunDir
 from tui_train.runs.status import status
 from tui_train.runs.tail import Tail
 from tui_train.supervisor.progress import Progress
@@ -101,21 +101,6 @@ def read(runs: Sequence[RunDir]) -> tuple[Compared, ...]:
 def axes(compared: Sequence[Compared]) -> tuple[Axis, ...]:
     """Return over what the losses of all runs can be drawn; steps are always known."""
     return tuple(axis for axis in AXES if axis == "step" or all(each.points(axis) for each in compared))
-
-
-def before(run: RunDir) -> RunDir | None:
-    """Return the newest run before this one that was made from a profile of the same name, None where there is none."""
-    known = all_runs()
-    older = known[known.index(run) + 1 :] if run in known else ()
-    name = _profile_name(run)
-    return next((other for other in older if name and _profile_name(other) == name), None)
-
-
-def _profile_name(run: RunDir) -> str:
-    try:
-        return store.load(str(run.profile)).name
-    except TuiTrainError:
-        return ""
 
 
 def results(compared: Sequence[Compared]) -> tuple[Row, ...]:

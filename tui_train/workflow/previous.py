@@ -39,6 +39,17 @@ def previous(profile: Profile) -> Previous | None:
     return None
 
 
+def run_before(run: RunDir) -> RunDir | None:
+    """Return the newest run before this one whose profile has the same name, or where it has none the same model."""
+    known, own = all_runs(), read_previous(run)
+    older = known[known.index(run) + 1 :] if run in known else ()
+    for other in older[:_MOST_RUNS]:
+        found = read_previous(other)
+        if own and found and _trains(found.profile) == _trains(own.profile):
+            return other
+    return None
+
+
 def _trains(profile: Profile) -> tuple[str, ...]:
     """Return what runs of one profile share."""
     if profile.name != Profile().name:
