@@ -25,6 +25,7 @@ from .widgets.row_list import Row, RowList
 
 if TYPE_CHECKING:
     from tui_train.runs.rundir import RunDir
+    from tui_train.supervisor.progress import Progress
     from tui_train.workflow.digest import Card, Digest, Digests
 
 _EVERY = 2.0
@@ -250,6 +251,30 @@ All screens: Enter next, Esc back, F1 help (or ?, outside of a field), Ctrl+P al
             words = "Enter opens its steps, G runs it now."
         self.query_one(Hint).say(Content(words))
         self.refresh_bindings()
+        if key in self.runs and self._digests and self.has_class("-tall"):
+            self._draw_losses(self.runs[key], self._digests)
+        elif not self._fresh:
+            self._plot(None)
+
+    @work(thread=True, group="plot", exclusive=True)
+    def _draw_losses(self, digest: "Digest", digests: "Digests") -> None:
+        """Read the losses of the run in which the cursor is; where there is room, they are drawn below the list."""
+        worker, progress = get_current_worker(), digests.curves(digest)
+        if not worker.is_cancelled:
+            self.app.call_from_thread(self._plot, progress)
+
+    def _plot(self, progress: "Progress | None") -> None:
+        from tui_train.supervisor.progress import Progress
+
+        from .run_plot import Shown, show_plot
+        from .widgets.plot import Plot
+
+        plot = next(iter(self.query(Plot)), None)
+        if plot is None and progress:
+            plot = Plot(id="loss")
+            self.mount(plot, after=self.list)
+        if plot:
+            show_plot(plot, progress or Progress(), Shown(hidden=progress is None))
 
     @on(RowList.Moved)
     def _moved(self) -> None:

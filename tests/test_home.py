@@ -179,6 +179,21 @@ async def test_a_filter_that_finds_nothing_says_so_and_markup_is_text(run_of: Ca
         assert "alpha" in shows(pilot)
 
 
+async def test_the_losses_of_a_run_are_drawn_where_there_is_room(run_of: Callable[..., RunDir]) -> None:
+    run_of("curve", steps=30)
+    for size_of, drawn in (((120, 40), True), ((80, 24), False)):
+        async with wizard().run_test(size=size_of) as pilot:
+            await settle(pilot)
+            await pilot.pause(0.2)
+            await settle(pilot)
+            braille = any("\u2800" < letter <= "\u28ff" for letter in shows(pilot))
+            assert braille is drawn
+            assert ("Loss " in shows(pilot)) is drawn
+            await keys("end")(pilot)
+            await pilot.pause(0.2)
+            assert not any("\u2800" < letter <= "\u28ff" for letter in shows(pilot))
+
+
 async def test_runs_by_their_profile(run_of: Callable[..., RunDir]) -> None:
     for name in ("one", "two", "one"):
         run_of(name)

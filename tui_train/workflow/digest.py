@@ -33,6 +33,7 @@ _RECENT = 1 << 20  # of one that grows
 _MOST_PROFILE = 1 << 20
 _POINTS = 48
 _OWN_ERROR = "user_exception"
+_ERROR = re.compile(r"(?:Error|Exception)\b")
 _VENDOR = re.compile(r"^(?:NVIDIA )?(?:GeForce )?")
 
 
@@ -164,6 +165,15 @@ class Digests:
         kept = self._runs.get(run.path)
         return kept.digest if kept else Digest(run=run)
 
+    def curves(self, digest: Digest) -> Progress:
+        """Return the losses of a run's newest attempt, of an ended one as far as the end of its log tells them."""
+        live, attempts = self._live.get(digest.run.path), digest.now.attempts if digest.now else ()
+        if live or not attempts:
+            return live.progress if live else Progress()
+        log = _Live(digest.run.attempt_log(attempts[-1].number), attempts[-1].number)
+        log.read(_reading(_plan(digest.run)[0].log))
+        return log.progress
+
     def unexplained(self, digest: Digest) -> bool:
         """Tell whether a run has failed and nobody has looked why."""
         return digest.state == "failed" and self._explained.get(digest.run.path) != _key(digest.run.path)
@@ -178,8 +188,9 @@ class Digests:
             found = None
         failure = ""
         if found and found.line_number:
-            # An error of the script is told by its own line.
-            failure = found.line if found.failure == _OWN_ERROR else found.failure.replace("_", " ")
+            # An error of the script is told by its own line; the last line of a log may be anything.
+            own = found.line if _ERROR.search(found.line) else ""
+            failure = own if found.failure == _OWN_ERROR else found.failure.replace("_", " ")
         explained = msgspec.structs.replace(digest, failure=visible(failure), why=visible(found.cause if found else ""))
         key = _key(digest.run.path)
         self._runs[digest.run.path], self._explained[digest.run.path] = _Kept(key, explained), key
