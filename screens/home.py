@@ -127,7 +127,7 @@ All screens: Enter next, Esc back, F1 help (or ?, outside of a field), Ctrl+P al
         """Put a list under the filter."""
         yield StepBar(title="Home")
         yield Filter("name, model, data or state")
-        yield RowList(BEGINNINGS, id="list")
+        yield RowList(BEGINNINGS, id="list", typing=self.action_filter)
         yield Hint()
         yield Keys()
 
@@ -294,12 +294,12 @@ All screens: Enter next, Esc back, F1 help (or ?, outside of a field), Ctrl+P al
 
     def action_leave_filter(self) -> None:
         """Go to the list; the filter stays."""
-        self.list.focus()
+        self.set_focus(self.list)
         self.query_one(Filter).leave()
 
     def action_clear(self) -> None:
         """Show everything again."""
-        self.list.focus()
+        self.set_focus(self.list)
         self.query_one(Filter).clear()
 
     def show_marks(self) -> None:

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from support import bash, facts, profile, ready, sleeping, until
 from test_wizard import CPU, keys, machine, settle, shows, until_shown
+from textual.events import Key
 from textual.pilot import Pilot
 from tui_train.screens.home import Home
 from tui_train.screens.widgets.row_list import RowList
@@ -165,6 +166,17 @@ async def test_typing_finds_runs_and_profiles_by_what_they_are(run_of: Callable[
         await keys("escape", "slash", *"paper gam", "enter", "enter")(pilot)
         await until_shown(pilot, "● 5 Run")
         assert "gamma" in shows(pilot)
+
+
+async def test_what_is_typed_at_once_is_for_the_filter_alone(run_of: Callable[..., RunDir]) -> None:
+    run_of("qwen")
+    run_of("other")
+    async with wizard().run_test(size=(80, 24)) as pilot:
+        await settle(pilot)
+        for key in ("slash", *"qwen"):
+            pilot.app.post_message(Key(key, None if len(key) > 1 else key))
+        await until_shown(pilot, "1 of 2 runs")
+        assert titles(pilot)[2:4] == ["Runs", "qwen"]
 
 
 async def test_a_filter_that_finds_nothing_says_so_and_markup_is_text(run_of: Callable[..., RunDir]) -> None:

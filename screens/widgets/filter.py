@@ -59,7 +59,8 @@ class Filter(Widget):
             entry.styles.width = _FIELD
             self.mount(entry)
         entry.display = True
-        entry.focus()
+        # At once, not after the next message: the first letter that is typed is none of the screen's keys.
+        self.screen.set_focus(entry)
 
     def clear(self) -> None:
         """Show everything again."""

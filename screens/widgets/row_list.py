@@ -58,9 +58,16 @@ class RowList(ScrollView, can_focus=True, inherit_bindings=False):
             super().__init__()
             self.key = key
 
-    def __init__(self, rows: Sequence[Row] = (), *, id: str) -> None:  # noqa: A002 - Textual's name
-        """Begin with some rows."""
+    def __init__(
+        self,
+        rows: Sequence[Row] = (),
+        *,
+        id: str,  # noqa: A002 - Textual's name
+        typing: Callable[[], None],
+    ) -> None:
+        """Begin with some rows; `typing` puts the focus where one types what is to be listed."""
         super().__init__(id=id)
+        self._typing = typing
         self._rows: tuple[Row, ...] = ()
         self._starts: list[int] = []
         self._stops: list[int] = []
@@ -283,6 +290,17 @@ class RowList(ScrollView, can_focus=True, inherit_bindings=False):
             self.action_open()
         else:
             self.go(row[0].key)
+
+    def on_key(self, event: events.Key) -> None:
+        """Begin to type at once: letters that come in one piece with the slash are none of the screen's keys."""
+        focused = self.screen.focused
+        if focused is None or focused is self:
+            if event.key == "slash":
+                event.stop()
+                self._typing()
+            return
+        event.stop()
+        focused._forward_event(events.Key(event.key, event.character))  # noqa: SLF001 - as the app does
 
     def on_focus(self) -> None:
         """Show where one is."""
