@@ -7,11 +7,11 @@ from functools import partial
 from msgspec import Struct
 from textual.content import Content
 
-from tui_train.base.text import counted, duration, visible
+from tui_train.base.text import counted, duration, spark, visible
 from tui_train.workflow.digest import Card, Digest
 from tui_train.workflow.digest_words import detail, matches, number, remaining, when, words_of
 
-from .widgets.ink import DONE, FAILED, LIVE, MUTED, OPEN, WARNING, bar, columns, heading, ink, spark
+from .widgets.ink import DONE, FAILED, LIVE, MUTED, OPEN, WARNING, bar, columns, heading, ink
 from .widgets.row_list import Row
 
 RUN, PROFILE = "run:", "profile:"

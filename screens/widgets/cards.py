@@ -6,10 +6,10 @@ from typing import NamedTuple
 
 from textual.content import Content
 
-from tui_train.base.text import visible
+from tui_train.base.text import spark, visible
 from tui_train.facts.samples import Sample
 
-from .ink import FAILED, MUTED, RULE, WARNING, Ink, columns, fit, heading, ink, spark
+from .ink import FAILED, MUTED, RULE, WARNING, Ink, columns, fit, heading, ink
 
 SPAN = 20.0  # seconds that one block of a curve stands for
 _BLOCKS = 6

@@ -9,7 +9,6 @@ MUTED, RULE, KEY = "$muted", "$rule", "b $primary"
 DONE, FAILED, WARNING = ("✓", "$success"), ("✗", "$error"), ("!", "$warning")
 LIVE, OPEN = ("●", "$live"), ("○", "$muted")
 _LONGEST_RULE = 400
-_LEVELS = "▁▂▃▄▅▆▇█"
 
 Piece = str | Content | tuple[str, str]
 Ink = Piece | Sequence[Piece]
@@ -82,16 +81,6 @@ def stack(shares: Sequence[tuple[float, str, str]], total: float, width: int) ->
         cells.append((texture * count, style))
         left -= count
     return Content.assemble(*cells, ("·" * left, RULE))
-
-
-def spark(values: Sequence[float], width: int, scale: tuple[float, float] | None = None) -> str:
-    """Return values as one line of blocks, from the lowest to the highest of a scale, or of themselves."""
-    if not values or width < 1:
-        return ""
-    low, high = scale or (min(values), max(values))
-    picked = [values[round(at * (len(values) - 1) / max(1, width - 1))] for at in range(width)]
-    reach = (high - low) or 1.0
-    return "".join(_LEVELS[max(0, min(7, int((value - low) / reach * 8)))] for value in picked)
 
 
 def runs(cells: Sequence[tuple[str, str]]) -> Content:

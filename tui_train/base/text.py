@@ -5,8 +5,9 @@ from pathlib import Path
 
 from tui_train.supervisor.text import visible
 
-__all__ = ["counted", "duration", "home", "ranges", "size", "table", "visible"]
+__all__ = ["counted", "duration", "home", "ranges", "size", "spark", "table", "visible"]
 
+_LEVELS = "▁▂▃▄▅▆▇█"
 _NARROWEST = 4  # of a column that is cut
 
 
@@ -74,3 +75,13 @@ def ranges(numbers: Sequence[int]) -> str:
         else:
             parts.append([number])
     return " ".join(str(part[0]) if len(part) == 1 else f"{part[0]}-{part[-1]}" for part in parts)
+
+
+def spark(values: Sequence[float], width: int, scale: tuple[float, float] | None = None) -> str:
+    """Return values as one line of blocks, from the lowest to the highest of a scale, or of themselves."""
+    if not values or width < 1:
+        return ""
+    low, high = scale or (min(values), max(values))
+    picked = [values[round(at * (len(values) - 1) / max(1, width - 1))] for at in range(width)]
+    reach = (high - low) or 1.0
+    return "".join(_LEVELS[max(0, min(7, int((value - low) / reach * 8)))] for value in picked)

@@ -1,0 +1,122 @@
+"""What is wrong with training data, of what was read in it; not of a profile, so none of CHECKS."""
+
+from collections.abc import Iterator
+
+from tui_train.base.text import counted, visible
+from tui_train.checks.finding import Finding
+from tui_train.facts.data import DataLook, DataProblem, Question
+from tui_train.facts.data_use import FORMATS, TAKES, methods, unsuitable
+
+KEY = "trainer.data"
+_NAMED = 3
+_KINDS = {
+    "broken": ("row is broken", "rows are broken"),
+    "empty": ("row is empty", "rows are empty"),
+    "wrong": ("row cannot be learned from", "rows cannot be learned from"),
+    "other": ("row has another format", "rows have another format"),
+    "refused": ("row is refused by the chat template", "rows are refused by the chat template"),
+}
+
+
+def data_findings(look: DataLook, question: Question) -> tuple[Finding, ...]:
+    """Return what is wrong with the data for a training, the errors first."""
+    if look.problem:
+        return (_error(f"the data could not be read: {look.problem}", "Choose another Python, or name fewer files."),)
+    found = [*_files(look), *_use(look, question), *_rows(look), *_tokens(look, question)]
+    return tuple(sorted(found, key=lambda finding: ("error", "warning", "note").index(finding.level)))
+
+
+def _files(look: DataLook) -> Iterator[Finding]:
+    unreadable = [problem for problem in look.problems if problem.kind == "unreadable"]
+    for problem in unreadable[:_NAMED]:
+        yield _error(f"{problem.file} {problem.why}", "Name files of rows: JSONL, JSON, CSV, Parquet or text.")
+    if len(unreadable) > _NAMED:
+        yield _error(f"{look.counts['unreadable'] - _NAMED} more files cannot be read", "Fix or leave them out.")
+    if not look.all_read:
+        yield Finding(
+            level="note",
+            key=KEY,
+            message=f"only the first {look.rows:,} rows were read ({look.done / max(look.size, 1):.0%} of the bytes)",
+            remedy="Numbers for all rows are estimated from them.",
+        )
+
+
+def _use(look: DataLook, question: Question) -> Iterator[Finding]:
+    if not look.usable and not look.counts.get("unreadable"):
+        yield _error("no row can be learned from", "See the rows that are named, and docs/data.md for the formats.")
+    if look.rows and (why := unsuitable(look, question.method)):
+        able = ", ".join(methods(look))
+        formats = ", ".join(FORMATS[name] for name in TAKES[question.method])
+        yield _error(why, f"Choose a method for this data: {able}." if able else f"Name the columns as for {formats}.")
+    if look.format == "kto" and look.desirable in {0, look.usable} and look.usable:
+        said = "true" if look.desirable else "false"
+        yield _warning(f"the label of all rows is {said}", "KTO needs both: answers that are wanted and unwanted.")
+    for conversion in look.conversions:
+        # What does not suit the method is not converted for it either.
+        if not unsuitable(look, question.method):
+            yield Finding(
+                level="note",
+                key=KEY,
+                message=f"TRL cannot take {counted(conversion.rows, 'row')} as written: {conversion.why}",
+                remedy="The samples show the converted form.",
+            )
+
+
+def _rows(look: DataLook) -> Iterator[Finding]:
+    for kind, (one, many) in _KINDS.items():
+        if total := look.counts.get(kind, 0):
+            named = _places(look, kind, total)
+            yield _warning(
+                f"{counted(total, one, many)}: {named}", "Fix or remove them: TRL would stop or learn noise."
+            )
+    if total := look.counts.get("duplicate", 0):
+        message = f"{counted(total, 'row occurs', 'rows occur')} more than once: {_places(look, 'duplicate', total)}"
+        yield _warning(message, "Remove them, unless they are meant to count more.")
+
+
+def _places(look: DataLook, kind: str, total: int) -> str:
+    problems = [problem for problem in look.problems if problem.kind == kind][:_NAMED]
+    named = "; ".join(_place(problem, several=look.file_count > 1) for problem in problems)
+    return named + (" …" if total > len(problems) else "")
+
+
+def _place(problem: DataProblem, *, several: bool) -> str:
+    where = f"{problem.file}, line {problem.line}" if several else f"line {problem.line}"
+    return f"{where}: {problem.why}"
+
+
+def _tokens(look: DataLook, question: Question) -> Iterator[Finding]:
+    if look.tokenizer:
+        message = f"tokens cannot be counted with {visible(question.model)}: {look.tokenizer}"
+        yield _warning(message, "Name a folder with the model, download it first, or choose another Python.")
+    if look.template and look.tokens is None:
+        yield _error(f"the chat template cannot be used: {look.template}", "Choose a model with a template for chats.")
+    if question.answers_only and question.model and not look.answers.possible and look.tokens:
+        yield _error(f"answers alone cannot be learned: {look.answers.why}", "Train without --answers-only.")
+    if question.answers_only and look.answers.caution:
+        yield _warning(look.answers.caution, "Train without --answers-only, or edit the template.")
+    tokens = look.tokens
+    if tokens is None:
+        return
+    if tokens.cut:
+        share = f"{counted(tokens.cut, 'row')} ({tokens.cut / max(look.usable, 1):.1%})"
+        done = "left out" if question.method == "reward" else "cut"
+        verb = "is" if tokens.cut == 1 else "are"
+        yield _warning(
+            f"{share} {verb} longer than {question.length:,} tokens and {verb} {done}",
+            f"95 % of the rows have up to {tokens.p95:,} tokens, the longest {tokens.longest:,}.",
+        )
+    if tokens.lost and question.method != "reward":
+        of = f" after {question.length:,} tokens" if tokens.cut else ""
+        yield _warning(f"in {counted(tokens.lost, 'row')} nothing is left to learn{of}", "TRL leaves them out.")
+    if look.limit and tokens.longest > look.limit and not 0 < question.length <= look.limit:
+        message = f"the longest row has {tokens.longest:,} tokens, and the model takes {look.limit:,}"
+        yield _warning(message, f"Cut at {look.limit:,} or fewer.")
+
+
+def _error(message: str, remedy: str) -> Finding:
+    return Finding(level="error", key=KEY, message=message, remedy=remedy)
+
+
+def _warning(message: str, remedy: str) -> Finding:
+    return Finding(level="warning", key=KEY, message=message, remedy=remedy)

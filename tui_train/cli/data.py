@@ -1,0 +1,163 @@
+"""What `tui-train data` does: reads training data in the Python that trains, and prints what a training would get."""
+
+import os
+import sys
+import unicodedata
+from pathlib import Path
+from typing import Any
+
+import click
+import msgspec
+
+from tui_train.base.errors import BadInput, NotFound, Unavailable
+from tui_train.base.places import expanded
+from tui_train.base.text import counted, home, size, spark, visible
+from tui_train.checks.data import data_findings
+from tui_train.checks.finding import Finding
+from tui_train.cli.plans import print_json
+from tui_train.facts import probe
+from tui_train.facts.data import DataLook, DataSample, Question, Tokens, look_at
+from tui_train.facts.data_use import FORMATS, Epoch, epoch
+from tui_train.facts.types import Toolchain
+from tui_train.workflow import show
+
+_WIDTH = 78
+_SAMPLES = 3
+_SAMPLE_LINES = 14
+_MARKS = {"read": "  ", "learned": "▌ ", "rejected": "✗ ", "cut": "┊ "}
+_STYLES: dict[str, dict[str, Any]] = {
+    "read": {"dim": True},
+    "learned": {"fg": "green"},
+    "rejected": {"fg": "red"},
+    "cut": {"fg": "yellow"},
+}
+_LEGEND = "▌ learned   ✗ learned to be avoided   ┊ cut; the rest is only read"
+
+
+def data(files: tuple[Path, ...], question: Question, python: str, batch: int, *, as_json: bool) -> None:
+    """Print what the data holds, its findings on stderr; exits with an error where it cannot be trained on."""
+    paths = tuple(str(expanded(str(path)).absolute()) for path in files)
+    for path in paths:
+        if not os.path.lexists(path):
+            raise NotFound(f"there is no {visible(path)}", "Name files of rows, or a folder of them.")
+    model = question.model
+    if model and (folder := expanded(model).absolute()).is_dir():
+        model = str(folder)
+    question = msgspec.structs.replace(question, files=paths, model=model)
+    interpreter = _python(python)
+    look = look_at(interpreter, question)
+    findings, one_epoch = data_findings(look, question), epoch(look, question.method, batch)
+    if as_json:
+        print_json(
+            {"python": interpreter, "question": question, "look": look, "epoch": one_epoch, "findings": findings}
+        )
+    else:
+        for line in _lines(look, question, one_epoch, interpreter):
+            click.echo(line)
+        _show(findings)
+    if any(finding.level == "error" for finding in findings):
+        sys.exit(BadInput.exit_code)
+
+
+def _show(findings: tuple[Finding, ...]) -> None:
+    if findings:
+        click.echo(err=True)
+    for finding in findings:
+        click.echo(show.finding(finding), err=True)
+
+
+def _python(named: str) -> str:
+    """Return the Python that reads the data: the given one, or the best for fine-tuning of those found."""
+    tools = (probe.toolchain(named),) if named else probe.toolchains()
+    usable = [tool for tool in tools if not tool.problem]
+    if not usable:
+        problem = visible(f"{tools[0].python}: {tools[0].problem}") if tools else "none was found"
+        raise Unavailable(f"no Python can read the data: {problem}", "Name one: --python /path/to/python3")
+    return min(usable, key=_lacks).python
+
+
+def _lacks(tool: Toolchain) -> tuple[bool, bool]:
+    return "trl" not in tool.packages, tool.transformers is None
+
+
+def _lines(look: DataLook, question: Question, one_epoch: Epoch, interpreter: str) -> list[str]:
+    """Return the summary, the histogram and the samples; all texts of `look` are safe already."""
+    if look.problem:
+        return []
+    names = [home(file.path) for file in look.files]
+    more = look.file_count - 1
+    title = names[0] + (f" and {counted(more, 'more file')}" if more else "") if names else "no file"
+    rows = f"{look.usable:,} usable of {look.rows:,}" + ("" if look.all_read else " that were read")
+    kind = FORMATS.get(look.format, "unknown")
+    lines = [
+        f"{title}, {size(look.size) if look.size >= 2**20 else f'{look.size:,} bytes'}",
+        f"format   {kind}, columns {', '.join(look.columns) or 'none'}"[:_WIDTH],
+        f"rows     {rows}",
+    ]
+    if look.tokens:
+        lines += _tokens(look.tokens, look, question)
+    about = "" if not one_epoch.estimated else "about "
+    parts = [f"{about}{one_epoch.rows:,} {'answers' if question.method == 'kto' else 'rows'}"]
+    parts += [f"{one_epoch.tokens:,} tokens"] if one_epoch.tokens else []
+    parts += [f"{one_epoch.steps:,} steps"] if one_epoch.steps else []
+    lines.append(f"epoch    {', '.join(parts)}")
+    if look.tokens:
+        lines.append(f"answers  {look.answers.why or 'can be learned alone (--answers-only)'}")
+    else:
+        lines.append(f"tokens   not counted{'' if question.model else ': name the model with --model'}")
+    lines.append(f"read by  {home(interpreter)}")
+    if look.samples:
+        lines += ["", _LEGEND]
+    for sample in look.samples[:_SAMPLES]:
+        lines += ["", *_sample(sample)]
+    return lines
+
+
+def _tokens(tokens: Tokens, look: DataLook, question: Question) -> list[str]:
+    of = "" if tokens.counted == look.usable else f", estimated from {tokens.counted:,} rows"
+    lines = [
+        f"tokens   {tokens.total:,}, {tokens.learned / max(tokens.total, 1):.0%} learned{of}",
+        f"         median {tokens.median:,}, 95 % up to {tokens.p95:,}, longest {tokens.longest:,}",
+    ]
+    counts = tokens.histogram
+    drawn = spark(counts, len(counts), (0, max(counts, default=0)))
+    blocks = "".join(block if count else " " for block, count in zip(drawn, counts, strict=True))
+    lines.append(f"         0 {blocks} {tokens.longest:,}")
+    if 0 < question.length < tokens.longest:
+        at = question.length * len(counts) // tokens.longest
+        done = "left out" if question.method == "reward" else "cut"
+        share = tokens.cut / max(look.usable, 1)
+        lines.append(f"{' ' * (11 + at)}└ {question.length:,}: {share:.1%} of the rows {done}")
+    return lines
+
+
+def _sample(sample: DataSample) -> list[str]:
+    """Return a sample's place and its text, each line behind the mark of what is done with it."""
+    about = f": {sample.tokens:,} tokens, {sample.learned:,} learned" if sample.tokens else ""
+    head = click.style(f"line {sample.line}{about}", bold=True)
+    lines: list[str] = []
+    fresh = True
+    for piece in sample.pieces:
+        text = piece.text if fresh else piece.text.removeprefix("\n")
+        fresh = text.endswith("\n")
+        for line in text.removesuffix("\n").split("\n") if text else []:
+            lines += [click.style(_MARKS[piece.state] + part, **_STYLES[piece.state]) for part in _folded(line)]
+    hidden = len(lines) - _SAMPLE_LINES
+    if hidden > 1:
+        rest = " and more" if sample.shortened else ""
+        lines[_SAMPLE_LINES:] = [f"  … {hidden} lines{rest}"]
+    elif sample.shortened:
+        lines.append("  …")
+    return [head, *lines]
+
+
+def _folded(line: str) -> list[str]:
+    """Return a line in parts that are no wider than the screen."""
+    parts, width = [""], 0
+    for character in line:
+        cells = 2 if unicodedata.east_asian_width(character) in {"W", "F"} else 1
+        if width + cells > _WIDTH - 2:
+            parts, width = [*parts, ""], 0
+        parts[-1] += character
+        width += cells
+    return parts

@@ -1,0 +1,176 @@
+"""What training data holds, as a child in the Python that trains reads it: format, rows, tokens, faults."""
+
+from importlib import resources
+from typing import Any, Literal
+
+import msgspec
+from msgspec import Struct
+
+from tui_train.base.text import visible
+from tui_train.facts.ask import Answer, ask
+
+Method = Literal["sft", "dpo", "kto", "reward"]
+State = Literal["read", "learned", "rejected", "cut"]
+Kind = Literal["unreadable", "broken", "empty", "wrong", "other", "refused", "duplicate"]
+
+# Reading and counting take at most twice _SECONDS, the imports some more.
+DEADLINE = 120.0
+_SECONDS = 30
+_MOST_ROWS = 1_000_000
+_NO_CARD = {"CUDA_VISIBLE_DEVICES": ""}
+
+
+class Question(Struct, frozen=True, kw_only=True):
+    """What is asked of data: absolute paths of `files` or folders, and how they will be trained on.
+
+    `model` is a folder or an id in the Hub's cache, empty for none; `length` the tokens at which a sample is cut, 0 for
+    never; `rows` how many are read at most.
+    """
+
+    files: tuple[str, ...]
+    model: str = ""
+    method: Method = "sft"
+    length: int = 0
+    answers_only: bool = False
+    rows: int = _MOST_ROWS
+    seconds: int = _SECONDS
+
+
+class DataFile(Struct, frozen=True):
+    """A file that was read: its size in bytes, how many of them were read, and how many rows they held."""
+
+    path: str
+    size: int = 0
+    rows: int = 0
+    done: int = 0
+
+
+class DataProblem(Struct, frozen=True):
+    """What is wrong with a row, in words that follow its place; line 0 is the file itself.
+
+    A JSON list has no lines: there it is the number of the row.
+    """
+
+    kind: Kind
+    file: str
+    line: int
+    why: str
+
+
+class Conversion(Struct, frozen=True):
+    """What must be changed in so many rows before TRL can take them."""
+
+    why: str
+    rows: int
+
+
+class Piece(Struct, frozen=True, array_like=True):
+    """A part of a sample, with line breaks, and whether the model only reads it or learns it."""
+
+    text: str
+    state: State
+
+
+class DataSample(Struct, frozen=True, kw_only=True):
+    """A row as the model gets it; without a tokenizer its texts by role, and 0 tokens."""
+
+    file: str
+    line: int
+    pieces: tuple[Piece, ...]
+    tokens: int = 0
+    learned: int = 0
+    shortened: bool = False
+
+
+class LongRow(Struct, frozen=True):
+    """One of the longest rows."""
+
+    file: str
+    line: int
+    tokens: int
+
+
+class Tokens(Struct, frozen=True, kw_only=True):
+    """Tokens of the rows that are usable: of `counted` rows chosen at random, `total` and the like for all of them.
+
+    `epoch` is how many a training gets in one epoch, after what is too long was cut or left out.
+    `histogram` has how many rows were counted in each of equal steps from 0 to the `longest`. `cut` are the rows longer
+    than the question's length, `lost` those of them of which nothing is left to learn.
+    """
+
+    counted: int
+    total: int
+    learned: int
+    epoch: int
+    shortest: int
+    median: int
+    p95: int
+    longest: int
+    longest_rows: tuple[LongRow, ...] = ()
+    cut: int = 0
+    lost: int = 0
+    histogram: tuple[int, ...] = ()
+
+
+class Answers(Struct, frozen=True):
+    """Whether answers alone can be learned; `why` not, or a `caution` where they can."""
+
+    possible: bool = False
+    why: str = ""
+    caution: str = ""
+
+
+class DataLook(Struct, frozen=True, kw_only=True):
+    """What the data holds; `problem` says why it could not be looked at.
+
+    `rows` were read, of which `usable` are left without those that have problems (a duplicate is usable); `counts` is
+    how many have a problem of each kind, `problems` where the first are. `chat`: they are made of messages. `desirable` are
+    the rows of KTO whose label is true. `tokenizer` says why no tokens were counted, `template` what the chat template
+    said of a row that it refused, `limit` how many tokens the tokenizer takes, 0 where it does not say.
+    """
+
+    files: tuple[DataFile, ...] = ()
+    file_count: int = 0
+    size: int = 0
+    done: int = 0
+    rows: int = 0
+    usable: int = 0
+    all_read: bool = True
+    format: str = ""
+    chat: bool = False
+    columns: tuple[str, ...] = ()
+    desirable: int = 0
+    problems: tuple[DataProblem, ...] = ()
+    counts: dict[str, int] = {}
+    conversions: tuple[Conversion, ...] = ()
+    samples: tuple[DataSample, ...] = ()
+    tokens: Tokens | None = None
+    tokenizer: str = ""
+    template: str = ""
+    answers: Answers = Answers()
+    limit: int = 0
+    problem: str = ""
+
+
+def look_at(python: str, question: Question, deadline: float = DEADLINE) -> DataLook:
+    """Return what an interpreter reads in the data, its texts safe to show but for their line breaks."""
+    child = str(resources.files("tui_train").joinpath("target/data/data_child.py"))
+    return read(ask([python, "-B", child, msgspec.json.encode(question).decode()], deadline, _NO_CARD))
+
+
+def read(answer: Answer) -> DataLook:
+    """Return what a child has answered; `problem` where that is nothing."""
+    for line in reversed(answer.out.splitlines()):
+        try:
+            return msgspec.convert(_safe(msgspec.json.decode(line)), DataLook)
+        except (msgspec.MsgspecError, ValueError, RecursionError):
+            continue
+    return DataLook(problem=visible(answer.ending()))
+
+
+def _safe(value: Any) -> Any:
+    if isinstance(value, str):
+        return "\n".join(visible(line) for line in value.replace("\r\n", "\n").expandtabs(4).split("\n"))
+    if isinstance(value, list):
+        return [_safe(inner) for inner in value]
+    return {_safe(key): _safe(inner) for key, inner in value.items()} if isinstance(value, dict) else value

@@ -1,0 +1,87 @@
+"""Turns rows into what TRL takes, and names what it changes in them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import data_formats as formats
+
+_Row = dict[str, Any]
+_KEPT = {
+    "messages": ("messages",),
+    "prompt_completion": ("prompt", "completion"),
+    "preference": ("prompt", "chosen", "rejected"),
+    "kto": ("prompt", "completion", "label"),
+    "text": ("text",),
+}
+_ALSO = ("tools", "chat_template_kwargs")
+# By these columns TRL decides what a row is.
+_TAKEN = frozenset((
+    "prompt", "completion", "chosen", "rejected", "messages", "conversations", "text",
+    "image", "images", "input_ids", "labels",
+))  # fmt: skip
+
+
+def as_trl(row: _Row, format_name: str) -> tuple[_Row, str]:
+    """Return a row that is not wrong as TRL takes it, and what was changed; empty where TRL takes it as it is."""
+    if format_name == "alpaca":
+        return _alpaca(row), "instruction, input and output become prompt and completion"
+    if format_name == "sharegpt":
+        return _sharegpt(row)
+    kept = {column: row[column] for column in (*_KEPT[format_name], *_ALSO) if row.get(column) is not None}
+    kept, why = _of_one_kind(kept, format_name)
+    unwanted = sorted(column for column in row if column in _TAKEN and column not in _KEPT[format_name])
+    if unwanted and not why:
+        why = f"TRL would read the other columns too: left out are {', '.join(unwanted)}"
+    return kept, why
+
+
+def _of_one_kind(row: _Row, format_name: str) -> tuple[_Row, str]:
+    """Return a row whose prompt is messages where its answers are, and the other way round."""
+    prompt = row.get("prompt")
+    if prompt is None or not formats.chat(row, format_name):
+        return row, ""
+    answers = [column for column in ("completion", "chosen", "rejected") if column in row]
+    first = row[answers[0]]
+    if isinstance(prompt, list) and isinstance(first, list):
+        return row, ""
+    if isinstance(prompt, list):
+        said = {column: [{"role": "assistant", "content": row[column]}] for column in answers}
+        return {**row, **said}, "the answer becomes a message of the assistant"
+    if format_name == "preference" and any(message["role"] == "user" for message in first):
+        return {column: row[column] for column in row if column != "prompt"}, "prompt is left out: the messages hold it"
+    return {**row, "prompt": [{"role": "user", "content": prompt}]}, "prompt becomes a message of the user"
+
+
+def _alpaca(row: _Row) -> _Row:
+    given = row.get("input")
+    asked = f"{row['instruction']}\n\n{given}" if given and given.strip() else row["instruction"]
+    turns = [{"role": "user", "content": asked}]
+    system = row.get("system")
+    if isinstance(system, str) and system.strip():
+        turns.insert(0, {"role": "system", "content": system})
+    answer = row["output"] if "output" in row else row["response"]
+    return {"prompt": turns, "completion": [{"role": "assistant", "content": answer}]}
+
+
+def _sharegpt(row: _Row) -> tuple[_Row, str]:
+    column = "conversations" if "conversations" in row else "conversation"
+    turns = row[column]
+    also = {name: row[name] for name in _ALSO if row.get(name) is not None}
+    system = row.get("system")
+    first = [{"role": "system", "content": system}] if isinstance(system, str) and system.strip() else []
+    if "role" in turns[0]:
+        return {"messages": [*first, *turns], **also}, f"{column} becomes messages"
+    messages = [{"role": formats.SHAREGPT[turn["from"]], "content": turn["value"]} for turn in turns]
+    renamed = sorted(
+        {
+            f"{turn['from']} becomes {message['role']}"
+            for turn, message in zip(turns, messages, strict=True)
+            if turn["from"] != message["role"]
+        }
+    )
+    why = f"{column} becomes messages" if column == "conversation" or first else ""
+    if renamed:
+        # TRL keeps the names, which templates do not know.
+        why = f"{column} becomes messages: {', '.join(renamed)}"
+    return {"messages": [*first, *messages], **also}, why

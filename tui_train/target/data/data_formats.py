@@ -1,0 +1,192 @@
+"""Tells in which format a row is, and what is wrong with one that cannot be learned from."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+ROLES = frozenset(("system", "developer", "user", "assistant", "tool", "ipython", "function"))
+# The names that data of this format has for those who speak.
+SHAREGPT = {
+    "system": "system",
+    "human": "user",
+    "user": "user",
+    "gpt": "assistant",
+    "assistant": "assistant",
+    "chatgpt": "assistant",
+    "model": "assistant",
+    "tool": "tool",
+    "observation": "tool",
+}
+_Row = dict[str, Any]
+# The first that a row has make its format.
+_COLUMNS = tuple(
+    (frozenset(wanted.split()), name)
+    for wanted, name in (
+        ("chosen rejected", "preference"),
+        ("prompt completion label", "kto"),
+        ("prompt completion", "prompt_completion"),
+        ("messages", "messages"),
+        ("conversations", "sharegpt"),
+        ("conversation", "sharegpt"),
+        ("instruction output", "alpaca"),
+        ("instruction response", "alpaca"),
+        ("text", "text"),
+    )
+)
+
+
+def name(row: _Row) -> str:
+    """Return the format of a row by its columns, empty where it is of none that is known."""
+    return _named(frozenset(column for column, value in row.items() if value is not None)) or _named(frozenset(row))
+
+
+def _named(has: frozenset[str]) -> str:
+    return next((name for wanted, name in _COLUMNS if wanted <= has), "")
+
+
+def chat(row: _Row, format_name: str) -> bool:
+    """Tell whether a row is made of messages, which go through the chat template."""
+    columns = {
+        "preference": ("chosen",),
+        "kto": ("completion", "prompt"),
+        "prompt_completion": ("completion", "prompt"),
+    }
+    if format_name in columns:
+        return any(isinstance(row.get(column), list) for column in columns[format_name])
+    return format_name != "text"
+
+
+def wrong(row: _Row, format_name: str) -> str:
+    """Return what keeps a row of a format from being learned from; empty where nothing does."""
+    return _CHECKS[format_name](row) if format_name else f"has no known format: its columns are {columns(row)}"
+
+
+def columns(row: _Row) -> str:
+    """Return the first columns of a row in words."""
+    return ", ".join(sorted(str(column)[:40] for column in row)[:6]) or "none"
+
+
+def _messages(row: _Row) -> str:
+    return conversation(row["messages"], "messages")
+
+
+def conversation(value: Any, column: str, *, answers: bool = True) -> str:
+    """Return what is wrong with a list of messages, of which one must be an answer."""
+    if not isinstance(value, list):
+        return f"{column} is {_kind(value)}, not a list of messages"
+    if not value:
+        return f"{column} is empty"
+    for number, message in enumerate(value, start=1):
+        if why := _message(message):
+            return f"{column}: message {number} {why}"
+    if answers and not any(message["role"] == "assistant" for message in value):
+        return f"{column} has no message of the assistant: there is nothing to learn"
+    return ""
+
+
+def _message(message: Any) -> str:
+    if not isinstance(message, dict):
+        return f"is {_kind(message)}, not an object"
+    role = message.get("role")
+    if not isinstance(role, str):
+        return "has no role"
+    if role not in ROLES:
+        return f"has the role {role[:30]!r}, which templates do not know"
+    content = message.get("content")
+    return "" if message.get("tool_calls") and content in {None, ""} else _content(content)
+
+
+def _content(content: Any) -> str:
+    if isinstance(content, list):
+        return "" if content and all(isinstance(part, dict) for part in content) else "is empty"
+    if content is None:
+        return "has no content"
+    if not isinstance(content, str):
+        return f"has {_kind(content)} as content, not text"
+    return "" if content.strip() else "is empty"
+
+
+def _kind(value: Any) -> str:
+    kinds = {dict: "an object", list: "a list", str: "text", bool: "true or false", int: "a number", float: "a number"}
+    return kinds.get(type(value), "null")
+
+
+def _sharegpt(row: _Row) -> str:
+    column = "conversations" if "conversations" in row else "conversation"
+    value = row[column]
+    if not isinstance(value, list):
+        return f"{column} is {_kind(value)}, not a list"
+    if not value:
+        return f"{column} is empty"
+    if all(isinstance(turn, dict) and "role" in turn for turn in value):
+        return conversation(value, column)
+    for number, turn in enumerate(value, start=1):
+        if why := _turn(turn):
+            return f"{column}: turn {number} {why}"
+    if not any(SHAREGPT[turn["from"]] == "assistant" for turn in value):
+        return f"{column} has no turn of the assistant: there is nothing to learn"
+    return ""
+
+
+def _turn(turn: Any) -> str:
+    who, said = (turn.get("from"), turn.get("value")) if isinstance(turn, dict) else (None, None)
+    if not isinstance(who, str) or said is None:
+        return "has no from and value"
+    if who not in SHAREGPT:
+        return f"is from {who[:30]!r}, which is no known role"
+    if not isinstance(said, str):
+        return f"has {_kind(said)} as value, not text"
+    return "" if said.strip() else "is empty"
+
+
+def _filled(*names: str) -> Callable[[_Row], str]:
+    """Return a check that these columns are text or messages, and not empty."""
+
+    def check(row: _Row) -> str:
+        for column in names:
+            value = row.get(column)
+            if isinstance(value, list):
+                if why := conversation(value, column, answers=column != "prompt"):
+                    return why
+            elif value is None:
+                return f"{column} is empty"
+            elif not isinstance(value, str):
+                return f"{column} is {_kind(value)}, not text"
+            elif not value.strip():
+                return f"{column} is empty"
+        return ""
+
+    return check
+
+
+def _alpaca(row: _Row) -> str:
+    why = _filled("instruction", "output" if "output" in row else "response")(row)
+    given = row.get("input")
+    return why or ("" if given is None or isinstance(given, str) else f"input is {_kind(given)}, not text")
+
+
+def _preference(row: _Row) -> str:
+    asked = ("prompt",) if row.get("prompt") is not None else ()
+    why = _filled(*asked, "chosen", "rejected")(row)
+    if why:
+        return why
+    if isinstance(row["chosen"], list) != isinstance(row["rejected"], list):
+        return "one of chosen and rejected is text, the other a list of messages"
+    return "chosen and rejected are the same" if row["chosen"] == row["rejected"] else ""
+
+
+def _kto(row: _Row) -> str:
+    why = _filled("prompt", "completion")(row)
+    return why or ("" if isinstance(row["label"], bool) else "label is neither true nor false")
+
+
+_CHECKS: dict[str, Callable[[_Row], str]] = {
+    "messages": _messages,
+    "sharegpt": _sharegpt,
+    "prompt_completion": _filled("prompt", "completion"),
+    "alpaca": _alpaca,
+    "preference": _preference,
+    "kto": _kto,
+    "text": _filled("text"),
+}

@@ -1,0 +1,236 @@
+"""Reads rows of JSONL, JSON, CSV, Parquet and text, each with its file and line, and no more of them than asked for."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import os
+import stat
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, BinaryIO, NamedTuple
+
+SUFFIXES = (".jsonl", ".ndjson", ".json", ".csv", ".parquet", ".txt")
+LONGEST = 16 * 2**20
+_UTF16 = (b"\xff\xfe", b"\xfe\xff")
+
+
+class Row(NamedTuple):
+    """A row by its file and line; `value` is None where `why` says what is wrong with it.
+
+    `done` is how many bytes of its file were read; `wrapped`, that it lay in a list inside of an object.
+    """
+
+    file: str
+    line: int
+    value: dict[str, Any] | None
+    why: str = ""
+    done: int = 0
+    wrapped: bool = False
+
+
+class UnreadableError(Exception):
+    """A file or folder that cannot be read at all, in words that follow its name."""
+
+
+def files(path: str) -> list[str]:
+    """Return the files that are meant: of a folder those whose names end as data does."""
+    if not Path(path).is_dir():
+        return [path]
+    try:
+        names = sorted(inside.name for inside in Path(path).iterdir() if not inside.name.startswith("."))
+    except OSError as error:
+        raise UnreadableError(f"cannot be read: {error.strerror}") from None
+    if {"state.json", "dataset_info.json"} <= set(names):
+        raise UnreadableError("was written by save_to_disk of datasets, which TRL does not load: write JSONL (to_json)")
+    data = [str(Path(path, name)) for name in names if name.endswith(SUFFIXES) and name != "dataset_infos.json"]
+    if not data:
+        raise UnreadableError(f"has no data: no file in it ends with {', '.join(SUFFIXES)}")
+    return data
+
+
+def opened(path: str) -> BinaryIO:
+    """Open a regular file; a pipe or device is never waited for."""
+    try:
+        if not stat.S_ISREG(Path(path).stat().st_mode):
+            raise UnreadableError("is not a regular file")
+        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    except (OSError, ValueError) as error:
+        raise UnreadableError(f"cannot be read: {getattr(error, 'strerror', None) or error}") from None
+    return os.fdopen(descriptor, "rb")
+
+
+def read(path: str) -> Iterator[Row]:
+    """Yield the rows of a file; UnreadableError where there are none because of what it is."""
+    reader = _READERS.get(Path(path).suffix.lower())
+    if reader is None:
+        raise UnreadableError(f"is of no known kind: the name must end with {', '.join(SUFFIXES)}")
+    try:
+        with opened(path) as file:
+            if not os.fstat(file.fileno()).st_size:
+                raise UnreadableError("is empty")
+            if file.read(2) in _UTF16:
+                raise UnreadableError("is UTF-16, not UTF-8: iconv -f UTF-16 -t UTF-8 OLD > NEW")
+            file.seek(0)
+            yield from reader(path, file)
+    except OSError as error:
+        raise UnreadableError(f"cannot be read: {error.strerror or error}") from None
+
+
+def _lines(file: BinaryIO) -> Iterator[tuple[int, bytes | None]]:
+    """Yield each line with its number, None for one that is too long, which is skipped to its end."""
+    number = 0
+    while line := file.readline(LONGEST):
+        number += 1
+        if len(line) < LONGEST or line.endswith(b"\n"):
+            yield number, line
+            continue
+        while (rest := file.readline(LONGEST)) and not rest.endswith(b"\n"):
+            pass
+        yield number, None
+
+
+def _jsonl(path: str, file: BinaryIO) -> Iterator[Row]:
+    for number, line in _lines(file):
+        if line is None:
+            yield Row(path, number, None, f"is longer than {LONGEST >> 20} MiB", file.tell())
+        elif line.strip():
+            yield Row(path, number, *_object(line), file.tell())
+
+
+def _object(text: bytes) -> tuple[dict[str, Any] | None, str]:
+    try:
+        value = json.loads(text.decode("utf-8-sig"), object_pairs_hook=_once)
+    except UnicodeDecodeError as error:
+        return None, f"is not UTF-8 at byte {error.start + 1}"
+    except RecursionError:
+        return None, "is nested too deeply"
+    except ValueError as error:
+        return None, f"is not JSON: {error}"[:200]
+    return _dictionary(value)
+
+
+def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    made = dict(pairs)
+    if len(made) < len(pairs):
+        # Arrow, which reads it for TRL, refuses the whole file.
+        raise ValueError("a name occurs twice in an object")
+    return made
+
+
+def _dictionary(value: Any) -> tuple[dict[str, Any] | None, str]:
+    if isinstance(value, dict):
+        return value, ""
+    kinds = {list: "a list", str: "text", bool: "true or false", int: "a number", float: "a number"}
+    return None, f"is {kinds.get(type(value), 'null')}, not an object"
+
+
+def _json(path: str, file: BinaryIO) -> Iterator[Row]:
+    size = os.fstat(file.fileno()).st_size
+    first = next((line for _, line in _lines(file) if line is None or line.strip()), b"")
+    file.seek(0)
+    if first is not None and _object(first)[0] is not None:
+        # One object a line, as many write it under this name; a single object is a row, or holds the rows.
+        rows = _jsonl(path, file)
+        one, more = next(rows), next(rows, None)
+        if more is None:
+            yield from _of_value(path, one.value, size)
+        else:
+            yield one
+            yield more
+            yield from rows
+        return
+    if size > 32 * LONGEST:
+        raise UnreadableError("is too large for one JSON value: write an object a line, as JSONL")
+    try:
+        value = json.loads(file.read().decode("utf-8-sig"), object_pairs_hook=_once)
+    except RecursionError:
+        raise UnreadableError("is nested too deeply") from None
+    except ValueError as error:
+        reason = (
+            f"not UTF-8 at byte {error.start + 1}" if isinstance(error, UnicodeDecodeError) else f"not JSON: {error}"
+        )
+        raise UnreadableError(f"is {reason}"[:200]) from None
+    yield from _of_value(path, value, size)
+
+
+def _of_value(path: str, value: Any, size: int) -> Iterator[Row]:
+    """Yield the rows of one JSON value: a list of objects, an object with one list of objects, or a single row."""
+    wrapped = False
+    if isinstance(value, dict):
+        lists = [inner for inner in value.values() if isinstance(inner, list) and inner and isinstance(inner[0], dict)]
+        turns = len(lists) == 1 and {"role", "from"} & lists[0][0].keys()
+        wrapped = len(lists) == 1 and not turns
+        value = lists[0] if wrapped else [value]
+    if not isinstance(value, list):
+        raise UnreadableError("holds neither rows nor a list of rows")
+    for number, row in enumerate(value, start=1):
+        yield Row(path, number, *_dictionary(row), size * number // len(value), wrapped)
+
+
+def _csv(path: str, file: BinaryIO) -> Iterator[Row]:
+    csv.field_size_limit(LONGEST)
+    text = io.TextIOWrapper(file, encoding="utf-8-sig", errors="surrogateescape", newline="")
+    reader = csv.reader(text, strict=True)
+    try:
+        head = next(reader, [])
+        for cells in reader:
+            if not cells:
+                continue
+            value, why = _cells(head, cells)
+            yield Row(path, reader.line_num, value, why, file.tell())
+    except csv.Error as error:
+        yield Row(path, reader.line_num, None, f"is not CSV: {error}"[:200], file.tell())
+
+
+def _cells(head: list[str], cells: list[str]) -> tuple[dict[str, Any] | None, str]:
+    if len(cells) != len(head):
+        return None, f"has {len(cells)} columns, and the first line has {len(head)}"
+    if any("\udc80" <= character <= "\udcff" for cell in cells for character in cell):
+        return None, "is not UTF-8"
+    value: dict[str, Any] = dict(zip(head, cells, strict=True))
+    # As pandas, which reads it for TRL, takes them.
+    truth = {"true": True, "false": False}
+    if "label" in value:
+        value["label"] = truth.get(value["label"].lower(), value["label"])
+    return value, ""
+
+
+def _parquet(path: str, file: BinaryIO) -> Iterator[Row]:
+    try:
+        from pyarrow import ArrowException, parquet
+    except ImportError:
+        raise UnreadableError("is Parquet, and this Python has no pyarrow: pip install pyarrow") from None
+    try:
+        table = parquet.ParquetFile(file)
+        size, total, number = os.fstat(file.fileno()).st_size, table.metadata.num_rows, 0
+        for batch in table.iter_batches(1000):
+            for value in batch.to_pylist():
+                number += 1
+                yield Row(path, number, value, "", size * number // max(total, 1))
+    except (ArrowException, ValueError, OSError) as error:
+        raise UnreadableError(f"is not Parquet: {error}"[:200]) from None
+
+
+def _text(path: str, file: BinaryIO) -> Iterator[Row]:
+    for number, line in _lines(file):
+        if line is None:
+            yield Row(path, number, None, f"is longer than {LONGEST >> 20} MiB", file.tell())
+            continue
+        try:
+            text = line.decode("utf-8-sig" if number == 1 else "utf-8").rstrip("\r\n")
+        except UnicodeDecodeError as error:
+            yield Row(path, number, None, f"is not UTF-8 at byte {error.start + 1}", file.tell())
+            continue
+        yield Row(path, number, {"text": text}, "", file.tell())
+
+
+_READERS = {
+    ".jsonl": _jsonl,
+    ".ndjson": _jsonl,
+    ".json": _json,
+    ".csv": _csv,
+    ".parquet": _parquet,
+    ".txt": _text,
+}

@@ -1,0 +1,148 @@
+"""Counts rows as they are read: formats, problems and duplicates; keeps a fair sample of the usable ones."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import random
+from collections import Counter
+from typing import Any, NamedTuple
+
+import data_convert as convert
+import data_formats as formats
+from data_rows import Row
+
+# Of each kind of problem, so many rows are named.
+MOST_NAMED = 20
+FIRST = 4
+_MOST_KEPT = 20_000
+_MOST_BYTES = 256 * 2**20
+
+
+class Kept(NamedTuple):
+    """A row as TRL takes it, with where it lies."""
+
+    file: str
+    line: int
+    value: dict[str, Any]
+
+
+class Problems:
+    """What is wrong, by kind: how often, and where the first are."""
+
+    def __init__(self) -> None:
+        self.counts: Counter[str] = Counter()
+        self.named: list[dict[str, Any]] = []
+
+    def add(self, kind: str, file: str, line: int, why: str, times: int = 1) -> None:
+        """Count a problem, and name it where it is among the first of its kind."""
+        self.counts[kind] += times
+        if self.counts[kind] - times < MOST_NAMED:
+            self.named.append({"kind": kind, "file": short(file), "line": line, "why": why})
+
+
+class Format:
+    """The rows of one format: how many are usable, the first of them, a fair sample, and what TRL cannot take."""
+
+    def __init__(self) -> None:
+        self.rows = self.usable = 0
+        self.seen: list[Row] = []
+        self.first: list[Kept] = []
+        self.sample: list[Kept] = []
+        self.conversions: Counter[str] = Counter()
+        self.columns: set[str] = set()
+        self.desirable = 0
+        self._random = random.Random(0)  # noqa: S311 - a sample, the same each time
+        self._most, self._bytes = _MOST_KEPT, 0
+
+    def keep(self, row: Kept, size: int) -> None:
+        """Count a usable row, and keep it as any other with the same chance."""
+        self.usable += 1
+        if len(self.first) < FIRST:
+            self.first.append(row)
+        if len(self.sample) < self._most:
+            self.sample.append(row)
+            self._bytes += size
+        elif (at := self._random.randrange(self.usable)) < self._most:
+            self.sample[at] = row
+        if self._bytes > _MOST_BYTES and len(self.sample) > 1:
+            self._random.shuffle(self.sample)
+            self._most = len(self.sample) // 2
+            del self.sample[self._most :]
+            self._bytes //= 2
+
+
+class Tally:
+    """All that is known of the rows that were read."""
+
+    def __init__(self) -> None:
+        self.rows = 0
+        self.problems = Problems()
+        self.formats: dict[tuple[str, bool], Format] = {}
+        self._digests: dict[bytes, tuple[str, int]] = {}
+
+    def add(self, row: Row) -> None:
+        """Count a row."""
+        self.rows += 1
+        if row.value is None:
+            self.problems.add("broken", row.file, row.line, row.why)
+            return
+        try:
+            text = json.dumps(row.value, sort_keys=True, ensure_ascii=False, default=str).encode()
+        except UnicodeEncodeError:
+            self.problems.add("broken", row.file, row.line, "holds half of a character (a lone surrogate)")
+            return
+        except (RecursionError, TypeError):
+            self.problems.add("broken", row.file, row.line, "is nested too deeply, or has names that are not text")
+            return
+        name = formats.name(row.value)
+        tally = self.formats.setdefault((name, bool(name) and formats.chat(row.value, name)), Format())
+        tally.rows += 1
+        tally.columns.update(str(column)[:60] for column in row.value if len(tally.columns) < 40)
+        if len(tally.seen) < MOST_NAMED:
+            tally.seen.append(row)
+        if why := formats.wrong(row.value, name):
+            if name:
+                self.problems.add("empty" if why.endswith("is empty") else "wrong", row.file, row.line, why)
+            return
+        self._twice(row, text)
+        value, why = convert.as_trl(row.value, name)
+        if why:
+            tally.conversions[why] += 1
+        if row.wrapped:
+            tally.conversions["the rows lie in a list inside an object"] += 1
+        tally.desirable += row.value.get("label") is True
+        tally.keep(Kept(row.file, row.line, value), len(text))
+
+    def _twice(self, row: Row, text: bytes) -> None:
+        digest = hashlib.blake2b(text, digest_size=12).digest()
+        file, line = self._digests.setdefault(digest, (row.file, row.line))
+        if (file, line) != (row.file, row.line):
+            where = f"line {line}" if file == row.file else f"{short(file)}, line {line}"
+            self.problems.add("duplicate", row.file, row.line, f"is the same as {where}")
+
+    def main(self) -> tuple[str, bool]:
+        """Return the format of most rows, of which the others become a problem."""
+        known = {key: tally.rows for key, tally in self.formats.items() if key[0]}
+        return max(known, key=lambda key: known[key]) if known else ("", False)
+
+    def note_others(self, main: tuple[str, bool]) -> None:
+        """Note the rows of other formats than the main one, and of none, as problems."""
+        for (name, chat), tally in self.formats.items():
+            if (name, chat) == main and name:
+                continue
+            for number, row in enumerate(tally.seen):
+                columns = formats.columns(row.value or {})
+                why = "has messages where others have text" if chat else "has text where others have messages"
+                if name != main[0]:
+                    why = f"has another format: its columns are {columns}"
+                if not name:
+                    why = f"has no known format: its columns are {columns}"
+                # The last one stands for those that are not named.
+                times = tally.rows - number if number == len(tally.seen) - 1 else 1
+                self.problems.add("other", row.file, row.line, why, times)
+
+
+def short(path: str) -> str:
+    """Return a path, or the end of one that is too long to print."""
+    return path if len(path) <= 300 else "…" + path[-300:]

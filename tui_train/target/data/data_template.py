@@ -1,0 +1,123 @@
+"""Encodes rows as TRL does: through the chat template, with the tokens that are learned."""
+
+from __future__ import annotations
+
+import re
+from typing import Any, NamedTuple
+
+_GENERATION = re.compile(r"\{%-?\s*generation\s*-?%\}")
+
+
+class Encoded(NamedTuple):
+    """The tokens of one sequence, and for each whether it is learned."""
+
+    ids: list[int]
+    learned: list[bool]
+
+
+class Answers(NamedTuple):
+    """Whether only answers can be learned: the marked template (None: the model's own is marked), or why not."""
+
+    possible: bool
+    template: str | None = None
+    why: str = ""
+    caution: str = ""
+
+
+def load(model: str) -> Any:
+    """Return the tokenizer of a folder, or of a model in the Hub's cache."""
+    from transformers import AutoTokenizer
+
+    return AutoTokenizer.from_pretrained(model, local_files_only=True, trust_remote_code=False)
+
+
+def first_line(error: Exception) -> str:
+    """Return what an error says, in one line."""
+    return (str(error).strip() or type(error).__name__).splitlines()[0][:200]
+
+
+def answers(tokenizer: Any, format_name: str, *, chat: bool) -> Answers:
+    """Return whether `assistant_only_loss` is possible with this template and data."""
+    if format_name not in {"messages", "sharegpt", "prompt_completion", "alpaca"} or not chat:
+        return Answers(possible=False, why="the data has no messages, in which answers could be marked")
+    own = tokenizer.chat_template
+    marked = _GENERATION.search(own.get("default", "") if isinstance(own, dict) else own) is not None
+    try:
+        from trl import chat_template_utils as trl
+    except Exception as error:  # noqa: BLE001 - TRL imports much, and any of it may fail
+        lacks = "no TRL" if isinstance(error, ImportError) else f"a TRL that fails: {first_line(error)}"
+        return Answers(marked, why="" if marked else f"the template does not mark answers, and this Python has {lacks}")
+    try:
+        template = None if marked else trl.get_training_chat_template(tokenizer)
+    except Exception:  # noqa: BLE001 - whatever the template does, TRL would end the same way
+        return Answers(
+            possible=False, why="the template does not mark answers ({% generation %}), nor can TRL patch it"
+        )
+    return Answers(possible=True, template=template, caution=_caution(trl, tokenizer, template))
+
+
+def _caution(trl: Any, tokenizer: Any, template: str | None) -> str:
+    trained = getattr(trl, "is_chat_template_stop_token_trained", None)
+    if trained is None or trained(tokenizer, chat_template=template):
+        return ""
+    return "the template does not mark the token that ends an answer: the model would not learn to stop"
+
+
+def encode(tokenizer: Any, row: dict[str, Any], *, only: Answers | None = None) -> list[Encoded]:
+    """Return the sequences of a row that TRL takes: one, of a preference pair two; `only` answers are learned."""
+    more = dict(row.get("chat_template_kwargs") or {})
+    if row.get("tools"):
+        more["tools"] = row["tools"]
+    if only is not None and only.possible and only.template:
+        more["chat_template"] = only.template
+    mask = only is not None and only.possible
+    if "messages" in row:
+        return [_rendered(tokenizer, row["messages"], more, mask=mask)]
+    if "text" in row:
+        ids = _plain(tokenizer, _ended(tokenizer, row["text"]))
+        return [Encoded(ids, [True] * len(ids))]
+    names = ("chosen", "rejected") if "chosen" in row else ("completion",)
+    if "prompt" not in row:
+        row = _with_prompt(row)
+    return [_answer(tokenizer, row["prompt"], row[name], more, mask=mask) for name in names]
+
+
+def _with_prompt(row: dict[str, Any]) -> dict[str, Any]:
+    """Return a pair with the beginning that both answers share as its prompt."""
+    chosen, rejected = row["chosen"], row["rejected"]
+    at = 0
+    while at < min(len(chosen), len(rejected)) and chosen[at] == rejected[at]:
+        at += 1
+    return {**row, "prompt": chosen[:at], "chosen": chosen[at:], "rejected": rejected[at:]}
+
+
+def _answer(tokenizer: Any, prompt: Any, answer: Any, more: dict[str, Any], *, mask: bool) -> Encoded:
+    if isinstance(answer, list):
+        whole = _rendered(tokenizer, [*prompt, *answer], more, mask=mask)
+        asked = _rendered(tokenizer, prompt, {**more, "add_generation_prompt": True}).ids if prompt else []
+    else:
+        ids = _plain(tokenizer, _ended(tokenizer, prompt + answer))
+        whole, asked = Encoded(ids, [True] * len(ids)), _plain(tokenizer, prompt) if prompt else []
+    # As in TRL, the answer begins where the two differ.
+    start = 0
+    while start < min(len(asked), len(whole.ids)) and asked[start] == whole.ids[start]:
+        start += 1
+    return Encoded(whole.ids, [at >= start and learned for at, learned in enumerate(whole.learned)])
+
+
+def _ended(tokenizer: Any, text: str) -> str:
+    end = tokenizer.eos_token or ""
+    return text if end and text.endswith(end) else text + end
+
+
+def _plain(tokenizer: Any, text: str) -> list[int]:
+    return list(tokenizer(text)["input_ids"])
+
+
+def _rendered(tokenizer: Any, messages: Any, more: dict[str, Any], *, mask: bool = False) -> Encoded:
+    made = tokenizer.apply_chat_template(
+        messages, tokenize=True, return_dict=True, return_assistant_tokens_mask=mask, **more
+    )
+    ids = list(made["input_ids"])
+    learned = [bool(mark) for mark in made["assistant_masks"]] if mask else [True] * len(ids)
+    return Encoded(ids, learned)

@@ -1,0 +1,155 @@
+"""Counts the tokens of rows, and shows samples with the part that is learned."""
+
+from __future__ import annotations
+
+import json
+import time
+from typing import Any
+
+import data_template as template
+from data_tally import Kept, Problems, short
+
+_SHOWN = 3000
+_BINS = 48
+_LONGEST = 4
+_STATES = dict.fromkeys(("messages", "text", "completion", "chosen"), "learned") | {"rejected": "rejected"}
+_Piece = list[str]
+
+
+class Lengths:
+    """Lengths of rows in tokens, as they are counted; of a pair, the longer of the two is its length."""
+
+    def __init__(self, most: int, method: str) -> None:
+        self.most, self.method = most, method
+        self.lengths: list[int] = []
+        self.longest: list[tuple[int, str, int]] = []
+        self.tokens = self.learned = self.cut = self.lost = self.epoch = 0
+
+    def add(self, row: Kept, sequences: list[template.Encoded]) -> None:
+        """Count a row."""
+        length = max(len(sequence.ids) for sequence in sequences)
+        self.lengths.append(length)
+        self.tokens += sum(len(sequence.ids) for sequence in sequences)
+        self.learned += sum(map(sum, (sequence.learned for sequence in sequences)))
+        self.longest = sorted([*self.longest, (length, short(row.file), row.line)], reverse=True)[:_LONGEST]
+        most = self.most or length
+        self.cut += length > most
+        left = length <= most if self.method == "reward" else all(any(each.learned[:most]) for each in sequences)
+        self.lost += not left
+        self.epoch += sum(min(len(each.ids), most) for each in sequences) if left else 0
+
+    def told(self, usable: int) -> dict[str, Any]:
+        """Return the numbers for `usable` rows, of which those that were counted are a fair sample."""
+        lengths, scale = sorted(self.lengths), usable / len(self.lengths)
+        return {
+            "counted": len(lengths),
+            "total": round(self.tokens * scale),
+            "learned": round(self.learned * scale),
+            "epoch": round(self.epoch * scale),
+            "shortest": lengths[0],
+            "median": lengths[len(lengths) // 2],
+            "p95": lengths[min(len(lengths) - 1, len(lengths) * 95 // 100)],
+            "longest": lengths[-1],
+            "longest_rows": [{"file": file, "line": line, "tokens": count} for count, file, line in self.longest],
+            "cut": round(self.cut * scale),
+            "lost": round(self.lost * scale),
+            "histogram": _histogram(lengths),
+        }
+
+
+def _histogram(lengths: list[int]) -> list[int]:
+    """Return how many lie in each of equal steps from 0 to the longest."""
+    counts = [0] * min(_BINS, max(lengths))
+    for length in lengths:
+        counts[(length - 1) * len(counts) // max(lengths)] += 1
+    return counts
+
+
+def count(
+    tokenizer: Any, rows: list[Kept], problems: Problems, question: dict[str, Any], only: template.Answers | None
+) -> tuple[Lengths, int, str]:
+    """Return the lengths of rows, how many the template refused, and what it said of the first of them."""
+    lengths, refused, why = Lengths(question["length"], question["method"]), 0, ""
+    ends = time.monotonic() + question["seconds"]
+    for row in rows:
+        if time.monotonic() > ends and lengths.lengths:
+            break
+        try:
+            sequences = template.encode(tokenizer, row.value, only=only)
+        except Exception as error:  # noqa: BLE001 - a template is a program of the model's
+            refused, why = refused + 1, why or template.first_line(error)
+            problems.add("refused", row.file, row.line, f"is refused by the template: {template.first_line(error)}")
+            if refused >= 200 and not lengths.lengths:
+                break
+            continue
+        lengths.add(row, sequences)
+    return lengths, refused, why
+
+
+def shown(tokenizer: Any, row: Kept, question: dict[str, Any], only: template.Answers | None) -> dict[str, Any] | None:
+    """Return a sample in pieces as the model reads it: [text, state]; None where it is refused.
+
+    A state is "read", "learned", "rejected" or "cut".
+    """
+    try:
+        sequences = template.encode(tokenizer, row.value, only=only)
+    except Exception:  # noqa: BLE001 - it was counted and named before
+        return None
+    pieces: list[_Piece] = []
+    left = _SHOWN
+    for number, (ids, learned) in enumerate(sequences):
+        # Of a pair the second one is shown from where it differs.
+        mark, first = ("rejected", learned.index(True)) if number else ("learned", 0)
+        states = [mark if learns else "read" for learns in learned]
+        if question["length"]:
+            states[question["length"] :] = ["cut"] * max(0, len(ids) - question["length"])
+        if number:
+            pieces.append(["\n\n", "read"])
+        for text, state in _segments(tokenizer, ids, states, first):
+            if left > 0:
+                pieces.append([text[:left], state])
+            left -= len(text)
+    tokens = max(len(sequence.ids) for sequence in sequences)
+    return {
+        "file": short(row.file),
+        "line": row.line,
+        "pieces": pieces,
+        "tokens": tokens,
+        "learned": sum(sequences[0].learned),
+        "shortened": left < 0,
+    }
+
+
+def _segments(tokenizer: Any, ids: list[int], states: list[str], start: int) -> list[_Piece]:
+    """Return the text of tokens from a first one on, split where their state changes."""
+    pieces, before = [], tokenizer.decode(ids[:start], clean_up_tokenization_spaces=False)
+    for at in range(start + 1, len(ids) + 1):
+        if at == len(ids) or states[at] != states[start]:
+            # A token's text may depend on those before it.
+            whole = tokenizer.decode(ids[:at], clean_up_tokenization_spaces=False)
+            pieces.append([whole[len(before) :], states[start]])
+            start, before = at, whole
+        if sum(len(text) for text, _ in pieces) > _SHOWN:
+            break
+    return pieces
+
+
+def plain(row: Kept, *, answers_only: bool) -> dict[str, Any]:
+    """Return a sample without a tokenizer: what is said by whom, with the part that would be learned."""
+    value, pieces = row.value, []
+    for name in ("messages", "prompt", "text", "completion", "chosen", "rejected"):
+        said = value.get(name)
+        turns = said if isinstance(said, list) else [] if said is None else [{"role": name, "content": said}]
+        for turn in turns:
+            content = turn.get("content")
+            text = content if isinstance(content, str) else json.dumps(content or turn.get("tool_calls"), default=str)
+            state = _STATES.get(name, "read")
+            if name == "messages" and answers_only and turn["role"] != "assistant":
+                state = "read"
+            pieces.append([f"{turn['role']}: {text}\n", state])
+    left, cut = _SHOWN, []
+    for text, state in pieces:
+        cut.append([text[: max(left, 0)], state])
+        left -= len(text)
+    return {"file": short(row.file), "line": row.line, "pieces": [piece for piece in cut if piece[0]],
+            "tokens": 0, "learned": 0, "shortened": left < 0}  # fmt: skip
