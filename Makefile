@@ -56,8 +56,8 @@ test: style
 
 # TUI_TRAIN_TEST_MATRIX=all tries all of what make test tries a sample of: both engines, both launchers, each fault of the
 # screens, each signature's expression, each kind of damage.
-# Installs a NeMo, unless TUI_TRAIN_TEST_NEMO names a Python that has one. With TUI_TRAIN_TEST_BRIDGE, _AUTOMODEL and
-# _DEEPSPEED naming a Python that has each, these are tested as well.
+# Installs a NeMo, unless TUI_TRAIN_TEST_NEMO names a Python that has one. With TUI_TRAIN_TEST_BRIDGE, _AUTOMODEL, _TRL
+# and _DEEPSPEED naming a Python that has each, these are tested as well.
 test-all: environment
 	$(HEARING) TUI_TRAIN_TEST_NEMO=$${TUI_TRAIN_TEST_NEMO:-new} TUI_TRAIN_TEST_LADDER=all TUI_TRAIN_TEST_MATRIX=all \
 	  TUI_TRAIN_TEST_REPEATS=20 TUI_TRAIN_TEST_FUZZ=20000 TUI_TRAIN_TEST_EVENTS=100000 \
@@ -67,7 +67,7 @@ test-all: environment
 	  tests/test_launchers.py tests/test_engines.py tests/test_rejoin.py tests/test_fuzz.py tests/test_random_events.py \
 	  tests/test_cuts.py tests/test_stops.py tests/test_values.py tests/test_races.py tests/test_middle.py \
 	  tests/test_faults.py tests/test_ranks.py tests/test_runs.py tests/test_outside.py tests/test_untrusted.py \
-	  tests/test_memory_properties.py tests/test_idle.py tests/test_presets.py tests/test_trainer.py
+	  tests/test_memory_properties.py tests/test_idle.py tests/test_presets.py tests/test_trainer.py tests/test_data.py
 
 clean:
 	@if [ -e .venv/.made-by-make ]; then rm -rf .venv; elif [ -e .venv ]; then \

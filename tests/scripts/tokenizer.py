@@ -1,4 +1,7 @@
-"""Makes a small tokenizer in a folder, and with --with-model a small model: tokenizer.py FOLDER [--with-model]."""
+"""Makes a small tokenizer in a folder: tokenizer.py FOLDER [--with-model] [--template=FILE].
+
+With a small model beside it, and with the chat template in that file.
+"""
 
 import sys
 
@@ -23,7 +26,12 @@ alphabet = pre_tokenizers.ByteLevel.alphabet()
 trainer = trainers.BpeTrainer(vocab_size=512, special_tokens=[*SPECIAL.values()], initial_alphabet=alphabet)
 made.train_from_iterator(["the quick brown fox jumps over the lazy dog " * 20], trainer)
 named = {f"{name}_token": word for name, word in SPECIAL.items()}
-PreTrainedTokenizerFast(tokenizer_object=made, **named).save_pretrained(folder)
+whole = PreTrainedTokenizerFast(tokenizer_object=made, **named)
+for word in sys.argv[2:]:
+    if word.startswith("--template="):
+        with open(word.partition("=")[2], encoding="utf-8") as file:
+            whole.chat_template = file.read()
+whole.save_pretrained(folder)
 
 if "--with-model" in sys.argv:
     from transformers import Qwen2Config, Qwen2ForCausalLM

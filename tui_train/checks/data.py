@@ -66,9 +66,7 @@ def _rows(look: DataLook) -> Iterator[Finding]:
     for kind, (one, many) in _KINDS.items():
         if total := look.counts.get(kind, 0):
             named = _places(look, kind, total)
-            yield _warning(
-                f"{counted(total, one, many)}: {named}", "Fix or remove them: TRL would stop or learn noise."
-            )
+            yield _warning(f"{counted(total, one, many)}: {named}", "Fix or remove them before training.")
     if total := look.counts.get("duplicate", 0):
         message = f"{counted(total, 'row occurs', 'rows occur')} more than once: {_places(look, 'duplicate', total)}"
         yield _warning(message, "Remove them, unless they are meant to count more.")

@@ -157,7 +157,11 @@ def _folded(line: str) -> list[str]:
     for character in line:
         cells = 2 if unicodedata.east_asian_width(character) in {"W", "F"} else 1
         if width + cells > _WIDTH - 2:
-            parts, width = [*parts, ""], 0
+            # Between words, where that leaves most of the line.
+            at = parts[-1].rfind(" ") + 1
+            rest = parts[-1][at:] if at > _WIDTH // 2 else ""
+            parts[-1] = parts[-1][: len(parts[-1]) - len(rest)]
+            parts, width = [*parts, rest], len(rest)
         parts[-1] += character
         width += cells
     return parts

@@ -124,9 +124,9 @@ class DataLook(Struct, frozen=True, kw_only=True):
     """What the data holds; `problem` says why it could not be looked at.
 
     `rows` were read, of which `usable` are left without those that have problems (a duplicate is usable); `counts` is
-    how many have a problem of each kind, `problems` where the first are. `chat`: they are made of messages. `desirable` are
-    the rows of KTO whose label is true. `tokenizer` says why no tokens were counted, `template` what the chat template
-    said of a row that it refused, `limit` how many tokens the tokenizer takes, 0 where it does not say.
+    how many have a problem of each kind, `problems` where the first are. `chat`: they are made of messages. `desirable`
+    are the rows of KTO whose label is true. `tokenizer` says why no tokens were counted, `template` what the chat
+    template said of a row that it refused, `limit` how many tokens the tokenizer takes, 0 where it does not say.
     """
 
     files: tuple[DataFile, ...] = ()

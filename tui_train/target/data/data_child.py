@@ -61,7 +61,7 @@ def _read(question: dict[str, Any], tally: Tally) -> tuple[list[dict[str, Any]],
             paths += rows.files(named)
         except rows.UnreadableError as error:
             tally.problems.add("unreadable", named, 0, str(error))
-    files = [{"path": short(path), "size": _size(path), "rows": 0, "done": 0} for path in paths]
+    files: list[dict[str, Any]] = [{"path": short(path), "size": _size(path), "rows": 0, "done": 0} for path in paths]
     ends = time.monotonic() + question["seconds"]
     for file, path in zip(files, paths, strict=True):
         try:
@@ -105,7 +105,7 @@ def _counted(problems: Problems, chosen: Format, main: tuple[str, bool], questio
     only = answers if question["answers_only"] and answers.possible else None
     lengths, refused, why = tokens.count(tokenizer, chosen.sample, problems, question, only)
     limit = tokenizer.model_max_length
-    told = {
+    told: dict[str, Any] = {
         "answers": {"possible": answers.possible, "why": answers.why, "caution": answers.caution},
         "limit": limit if isinstance(limit, int) and limit < 10**8 else 0,
         "template": why,

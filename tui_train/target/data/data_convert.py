@@ -46,7 +46,7 @@ def _of_one_kind(row: _Row, format_name: str) -> tuple[_Row, str]:
     if isinstance(prompt, list) and isinstance(first, list):
         return row, ""
     if isinstance(prompt, list):
-        said = {column: [{"role": "assistant", "content": row[column]}] for column in answers}
+        said: _Row = {column: [{"role": "assistant", "content": row[column]}] for column in answers}
         return {**row, **said}, "the answer becomes a message of the assistant"
     if format_name == "preference" and any(message["role"] == "user" for message in first):
         return {column: row[column] for column in row if column != "prompt"}, "prompt is left out: the messages hold it"

@@ -94,7 +94,7 @@ def _message(message: Any) -> str:
     if role not in ROLES:
         return f"has the role {role[:30]!r}, which templates do not know"
     content = message.get("content")
-    return "" if message.get("tool_calls") and content in {None, ""} else _content(content)
+    return "" if message.get("tool_calls") and (content is None or content == "") else _content(content)
 
 
 def _content(content: Any) -> str:

@@ -101,11 +101,13 @@ def _jsonl(path: str, file: BinaryIO) -> Iterator[Row]:
 
 def _object(text: bytes) -> tuple[dict[str, Any] | None, str]:
     try:
-        value = json.loads(text.decode("utf-8-sig"), object_pairs_hook=_once)
+        value = _DECODER.decode(text.decode("utf-8-sig"))
     except UnicodeDecodeError as error:
         return None, f"is not UTF-8 at byte {error.start + 1}"
     except RecursionError:
         return None, "is nested too deeply"
+    except json.JSONDecodeError as error:
+        return None, f"is not JSON at column {error.pos + 1}: {error.msg}"
     except ValueError as error:
         return None, f"is not JSON: {error}"[:200]
     return _dictionary(value)
@@ -117,6 +119,9 @@ def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
         # Arrow, which reads it for TRL, refuses the whole file.
         raise ValueError("a name occurs twice in an object")
     return made
+
+
+_DECODER = json.JSONDecoder(object_pairs_hook=_once)
 
 
 def _dictionary(value: Any) -> tuple[dict[str, Any] | None, str]:
@@ -144,7 +149,7 @@ def _json(path: str, file: BinaryIO) -> Iterator[Row]:
     if size > 32 * LONGEST:
         raise UnreadableError("is too large for one JSON value: write an object a line, as JSONL")
     try:
-        value = json.loads(file.read().decode("utf-8-sig"), object_pairs_hook=_once)
+        value = _DECODER.decode(file.read().decode("utf-8-sig"))
     except RecursionError:
         raise UnreadableError("is nested too deeply") from None
     except ValueError as error:

@@ -15,8 +15,10 @@ from data_rows import Row
 # Of each kind of problem, so many rows are named.
 MOST_NAMED = 20
 FIRST = 4
-_MOST_KEPT = 20_000
+_MOST_KEPT = 10_000
 _MOST_BYTES = 256 * 2**20
+# Equal rows give equal texts.
+_ENCODER = json.JSONEncoder(sort_keys=True, ensure_ascii=False, default=str)
 
 
 class Kept(NamedTuple):
@@ -88,7 +90,7 @@ class Tally:
             self.problems.add("broken", row.file, row.line, row.why)
             return
         try:
-            text = json.dumps(row.value, sort_keys=True, ensure_ascii=False, default=str).encode()
+            text = _ENCODER.encode(row.value).encode()
         except UnicodeEncodeError:
             self.problems.add("broken", row.file, row.line, "holds half of a character (a lone surrogate)")
             return
@@ -96,7 +98,10 @@ class Tally:
             self.problems.add("broken", row.file, row.line, "is nested too deeply, or has names that are not text")
             return
         name = formats.name(row.value)
-        tally = self.formats.setdefault((name, bool(name) and formats.chat(row.value, name)), Format())
+        key = (name, bool(name) and formats.chat(row.value, name))
+        tally = self.formats.get(key)
+        if tally is None:
+            tally = self.formats[key] = Format()
         tally.rows += 1
         tally.columns.update(str(column)[:60] for column in row.value if len(tally.columns) < 40)
         if len(tally.seen) < MOST_NAMED:

@@ -88,6 +88,9 @@ def _with_prompt(row: dict[str, Any]) -> dict[str, Any]:
     at = 0
     while at < min(len(chosen), len(rejected)) and chosen[at] == rejected[at]:
         at += 1
+    if chosen[at - 1 : at] == " ":
+        # The blank belongs to the answers' first words.
+        at -= 1
     return {**row, "prompt": chosen[:at], "chosen": chosen[at:], "rejected": rejected[at:]}
 
 

@@ -59,9 +59,10 @@ class Lengths:
 
 def _histogram(lengths: list[int]) -> list[int]:
     """Return how many lie in each of equal steps from 0 to the longest."""
-    counts = [0] * min(_BINS, max(lengths))
-    for length in lengths:
-        counts[(length - 1) * len(counts) // max(lengths)] += 1
+    longest = max(lengths)
+    counts = [0] * min(_BINS, longest)
+    for length in lengths if longest else ():
+        counts[max(0, length - 1) * len(counts) // longest] += 1
     return counts
 
 
@@ -99,7 +100,7 @@ def shown(tokenizer: Any, row: Kept, question: dict[str, Any], only: template.An
     left = _SHOWN
     for number, (ids, learned) in enumerate(sequences):
         # Of a pair the second one is shown from where it differs.
-        mark, first = ("rejected", learned.index(True)) if number else ("learned", 0)
+        mark, first = ("rejected", learned.index(True) if any(learned) else len(ids)) if number else ("learned", 0)
         states = [mark if learns else "read" for learns in learned]
         if question["length"]:
             states[question["length"] :] = ["cut"] * max(0, len(ids) - question["length"])
