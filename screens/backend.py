@@ -81,6 +81,8 @@ _ADVANCED = Section(
         "communication.backend",
         "communication.interface",
         "communication.debug",
+        "notify.command",
+        "notify.webhook",
     ),
 )
 _WITHOUT = Section(title="NCCL without", key=_CURES, folds=True)

@@ -177,7 +177,7 @@ def test_files_of_a_run(tmp_path):
 
 def test_a_preset_of_your_own(tmp_path, monkeypatch):
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
-    text = re.search(r"^```toml\n(.*?)^```$", TEXT, re.DOTALL | re.MULTILINE).group(1)
+    text = re.search(r"^```toml\n(.*?)^```$", PAGES[ROOT / "docs" / "scripts.md"], re.DOTALL | re.MULTILINE).group(1)
     places.presets_folder().mkdir(parents=True)
     (places.presets_folder() / "mine.toml").write_text(text)
     (tmp_path / "train.py").write_text(OWN_SCRIPT)

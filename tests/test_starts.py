@@ -145,8 +145,8 @@ def test_a_run_that_had_started_when_a_signal_came_is_stopped_and_kept(tmp_path,
     run, _ = exported(tmp_path / "run", store.load(str(tmp_path / "sleeper.toml")), facts())
     # The signal comes between the last look at it and its first event.
     launch = run.path / "supervisor" / "launch.py"
-    looks = "        if signals.stop:\n            return signals.code\n        return _supervised"
-    waits = "        while not signals.stop:\n            signals.wait(1)\n        return _supervised"
+    looks = "        if signals.stop:\n            return signals.code\n        outcome = _supervised"
+    waits = "        while not signals.stop:\n            signals.wait(1)\n        outcome = _supervised"
     assert looks in launch.read_text()
     launch.write_text(launch.read_text().replace(looks, waits))
     with pytest.raises(Interrupted) as caught:

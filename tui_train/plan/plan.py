@@ -15,7 +15,7 @@ from tui_train.launchers import LAUNCHERS
 from tui_train.launchers.job import Job
 from tui_train.memory.predict import hopeless
 from tui_train.plan.environment import settings
-from tui_train.plan.types import Attempt, CheckpointRule, Log, Plan
+from tui_train.plan.types import Attempt, CheckpointRule, Log, Notify, Plan
 from tui_train.presets import PLACEHOLDERS, Argument, applies
 from tui_train.profile import batch
 from tui_train.profile.types import Profile, Recipe
@@ -86,7 +86,13 @@ def plan(profile: Profile, facts: Facts, findings: Iterable[Finding]) -> Plan:
         container=container.wrapping(profile, jobs[0].gpus, outputs),
         log=Log(resolved.preset.log, recipe.steps or 0),
         notes=_notes(profile, facts, resolved),
+        notify=_notify(profile),
     )
+
+
+def _notify(profile: Profile) -> Notify | None:
+    chosen = profile.notify
+    return Notify(chosen.command, chosen.webhook) if chosen.command or chosen.webhook else None
 
 
 def _jobs(

@@ -47,6 +47,13 @@ class Log(Struct, frozen=True):
     steps: int = 0
 
 
+class Notify(Struct, frozen=True):
+    """What tells the user that a run has ended: the words of a command, and an address, or `$NAME` of its variable."""
+
+    command: tuple[str, ...] = ()
+    webhook: str = ""
+
+
 class Plan(Struct, frozen=True, kw_only=True):
     """A run: the attempts in order, the files beside the script, and its numbers.
 
@@ -88,6 +95,7 @@ class Plan(Struct, frozen=True, kw_only=True):
     backend: str = ""
     log: Log = Log()
     notes: tuple[str, ...] = ()
+    notify: Notify | None = None
 
     @property
     def processes(self) -> int:

@@ -119,6 +119,13 @@ class Recipe(Struct, frozen=True, kw_only=True):
     seed: int | None = None
 
 
+class Notify(Struct, frozen=True, kw_only=True):
+    """What tells the user that a run has ended, also where nobody watches it."""
+
+    command: tuple[str, ...] = ()
+    webhook: str = ""
+
+
 class Ladder(Struct, frozen=True, kw_only=True):
     """What is tried after an out-of-memory, in order; `consent` names those that may change the training."""
 
@@ -141,3 +148,4 @@ class Profile(Struct, frozen=True, kw_only=True):
     nodes: Nodes = Nodes()
     recipe: Recipe = Recipe()
     ladder: Ladder = Ladder()
+    notify: Notify = Notify()

@@ -16,7 +16,7 @@ from .lock import RESERVE, Lock, Owner, myself, output_lock
 from .planned import Planned
 from .processes import Family, boot_id, process
 from .refused import BUSY, CANNOT_WRITE, MISSING, USAGE, Refused
-from .run import run
+from .run import Outcome, run
 from .signals import Signals
 from .start import Start, say, tell
 from .text import visible
@@ -66,7 +66,7 @@ def launch(run_dir: str, script: str, words: Sequence[str]) -> int:
         gpus.check(start.planned, start.cards, say)
         if signals.stop:
             return signals.code
-        return _supervised(start._replace(locks=tuple(held)), _number(chosen, start))
+        outcome = _supervised(start._replace(locks=tuple(held)), _number(chosen, start))
     except Refused:
         # A program that was asked does not answer where it is ended by a stop.
         if signals.stop:
@@ -75,6 +75,12 @@ def launch(run_dir: str, script: str, words: Sequence[str]) -> int:
     finally:
         for lock in reversed(held):
             lock.release()
+    # Without the locks: another start does not wait for what the user is told.
+    if start.node_rank == 0 and (start.planned.notify_command or start.planned.notify_webhook):
+        from .notify import notify
+
+        notify(start.planned, run_dir, outcome, os.environ)
+    return outcome.code
 
 
 def _start(run_dir: str, script: str, chosen: Options, signals: Signals) -> Start:
@@ -188,7 +194,7 @@ def _train_on(living: Collection[int]) -> str:
     return f"processes of an earlier start still train: end them first (kill {pids})"
 
 
-def _supervised(start: Start, number: int) -> int:
+def _supervised(start: Start, number: int) -> Outcome:
     first = number or (_first(start) if start.planned.nodes == 1 else 1)
     _keep_reserve(start)
     me = process(os.getpid())
@@ -211,7 +217,7 @@ def _supervised(start: Start, number: int) -> int:
     more = {"left": outcome.left} if outcome.left else {}
     tell(start, "run_ended", state=outcome.state, exit_code=outcome.code, **more)
     say(outcome.words)
-    return outcome.code
+    return outcome
 
 
 def _remote(run_dir: str) -> str:

@@ -62,6 +62,8 @@ class Planned(NamedTuple):
     backend: str = ""
     expressions: tuple[str, ...] = ()
     steps: int = 0
+    notify_command: tuple[str, ...] = ()
+    notify_webhook: str = ""
 
     @property
     def processes(self) -> int:
@@ -102,6 +104,7 @@ def parse(data: Any, run_dir: str) -> Planned:
     """Return a plan's data as values, `run_dir` put in; ValueError, TypeError or KeyError where it is none."""
     around = data.get("container") or {}
     log = data.get("log") or {}
+    notify = data.get("notify") or {}
     plain = {name: data[name] for name in _PLAIN if name in data}
     for name, value in plain.items():
         if type(value) is not type(Planned._field_defaults[name]):
@@ -120,6 +123,8 @@ def parse(data: Any, run_dir: str) -> Planned:
         folders=tuple(_word(word, run_dir) for word in around.get("folders", ())),
         expressions=_texts(log.get("expressions", ())),
         steps=int(log.get("steps", 0)),
+        notify_command=_texts(notify.get("command", ())),
+        notify_webhook=_text(notify.get("webhook", "")),
     )
     if planned.grace < 0 or not attempts or planned.nodes < 1 or planned.world_size < planned.nodes:
         raise ValueError("no attempts, or no processes")

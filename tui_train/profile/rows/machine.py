@@ -111,3 +111,19 @@ NODES = (
         help="A free TCP port on the first machine.",
     ),
 )
+
+NOTIFY = (
+    Field(
+        key="notify.command",
+        label="Command at the end",
+        kind="words",
+        help="Command to run when a run ends, with TUI_TRAIN_RUN (its folder) and TUI_TRAIN_STATE; it has 30 s.",
+        empty="none",
+    ),
+    Field(
+        key="notify.webhook",
+        label="Webhook at the end",
+        kind="text",
+        help="Address that gets a JSON POST when a run ends, or $NAME of the variable that holds it: it is a secret.",
+    ),
+)

@@ -1,0 +1,77 @@
+"""What tells the user that a run has ended: a command of theirs, and a POST to an address; neither holds a run up."""
+
+from __future__ import annotations
+
+import json
+import os
+import threading
+from typing import Mapping
+
+from . import commands
+from .planned import Planned
+from .run import Outcome
+from .start import say
+from .text import visible
+
+_PATIENCE = 30.0  # seconds
+_MOST_SAID = 200
+
+
+def notify(planned: Planned, run_dir: str, outcome: Outcome, environment: Mapping[str, str]) -> None:
+    """Run the command and post to the address of a plan; what fails is said and changes nothing."""
+    name = os.path.basename(run_dir)
+    if planned.notify_command:
+        told = {"TUI_TRAIN_RUN": run_dir, "TUI_TRAIN_STATE": outcome.state, "TUI_TRAIN_EXIT_CODE": str(outcome.code)}
+        _run(planned.notify_command, {**environment, **told})
+    if planned.notify_webhook:
+        _post(planned.notify_webhook, name, outcome, environment)
+
+
+def _run(words: tuple[str, ...], environment: Mapping[str, str]) -> None:
+    answer = commands.run(words, _PATIENCE, environment, interruptible=False)
+    if answer.code is None:
+        say(f"notify.command: {visible(answer.err)[:_MOST_SAID] or f'it did not end within {_PATIENCE:g} s'}")
+    elif answer.code != 0:
+        said = visible(answer.err.strip().rpartition("\n")[2])[:_MOST_SAID]
+        say(f"notify.command ended with exit code {answer.code}{f': {said}' if said else ''}")
+
+
+def _post(address: str, name: str, outcome: Outcome, environment: Mapping[str, str]) -> None:
+    """Post in a thread of its own, which ends with this process: a name server may never answer."""
+    url = environment.get(address[1:], "") if address.startswith("$") else address
+    if not url.startswith(("http://", "https://")):
+        why = "is not set" if address.startswith("$") and not url else "is no http:// or https:// address"
+        shown = visible(address) if address.startswith("$") else "the address"
+        say(f"notify.webhook: {shown} {why}")
+        return
+    problems: list[str] = ["it did not answer in time"]
+
+    def work() -> None:
+        problems[0] = _send(url, name, outcome)
+
+    thread = threading.Thread(target=work, daemon=True)
+    thread.start()
+    thread.join(_PATIENCE)
+    if problems[0]:
+        say(f"notify.webhook: {problems[0]}")
+
+
+def _send(url: str, name: str, outcome: Outcome) -> str:
+    """Send it and return what went wrong, without the address, which is a secret; empty where nothing did."""
+    import urllib.error
+    import urllib.request
+
+    words = f"{visible(name)} {outcome.state}"
+    # Slack and Mattermost show `text`, Discord `content`.
+    told = {"run": name, "state": outcome.state, "exit_code": outcome.code, "text": words, "content": words}
+    headers = {"Content-Type": "application/json", "User-Agent": "tui-train"}
+    try:
+        request = urllib.request.Request(url, json.dumps(told).encode(), headers)  # noqa: S310 - http alone, see above
+        with urllib.request.urlopen(request, timeout=_PATIENCE / 2):  # noqa: S310
+            return ""
+    except urllib.error.HTTPError as error:
+        return f"the server answered {error.code}"
+    except urllib.error.URLError as error:
+        return visible(str(error.reason))[:_MOST_SAID]
+    except Exception as error:  # noqa: BLE001 - nothing that goes wrong here is worth a run's exit code
+        return type(error).__name__
