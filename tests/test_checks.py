@@ -256,6 +256,30 @@ FAULTS = {
         "no key for W&B was found",
         False,
     ),
+    "a logger that is not installed": (
+        {"tracking.tensorboard": True},
+        facts(),
+        "error",
+        "tracking.tensorboard",
+        "has no package tensorboard",
+        False,
+    ),
+    "a logger that the preset does not pass": (
+        {"trainer.preset": "custom", "tracking.wandb": True} | SCRIPT,
+        facts(packages={"wandb": "0.31.0"}),
+        "error",
+        "tracking.wandb",
+        "has no argument for it",
+        False,
+    ),
+    "no key for a chosen logger": (
+        {"tracking.wandb": True},
+        msgspec.structs.replace(facts(packages={"wandb": "0.31.0"}), wandb_key=False),
+        "warning",
+        "trainer.secrets",
+        "tracking.wandb is chosen",
+        False,
+    ),
     "no python at all": ({}, Facts(machine=facts().machine), "error", "trainer.python", "none was found", True),
     "no python that can": (
         {},
@@ -968,6 +992,7 @@ def test_a_fault_is_found_and_only_that(name):
 MENDED = {
     "a broken preset of one's own",
     "arguments that the script does not list", "no key for wandb",
+    "a logger that is not installed", "a logger that the preset does not pass", "no key for a chosen logger",
     "cuda without a card", "cuda without a usable card", "python for two cards", "python for two processes",
     "more processes than cards", "fewer processes than cards", "batch that does not divide", "batch that is too small",
     "heads that do not divide", "hidden size below the heads", "fp16 on the cpu", "bf16 on an old card",

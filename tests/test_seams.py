@@ -259,7 +259,7 @@ def test_a_field_is_added(project):
     package = project / "tui_train"
     edit(package / "profile/types.py", "    lora: bool = False\n", "    lora: bool = False\n    toys: int = 4\n")
     edit(package / "profile/rows/recipe.py", '    Field(\n        key="recipe.lora",', FIELD)
-    assert re.search(r"recipe\.toys\s+How many toys\. \[4\]", printed(project, "keys"))
+    assert re.search(r"recipe\.toys\s+How many toys\.[^]]*default:\s+4\]", printed(project, "keys"))
     printed(project, "new", "shelf", "--set", "recipe.toys=9")
     assert "toys = 9" in (project / "config/tui-train/profiles/shelf.toml").read_text()
 

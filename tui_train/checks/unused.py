@@ -36,7 +36,11 @@ def unused(profile: Profile, _facts: Facts, resolved: Resolved) -> Iterator[Find
         example = f", or write {{{key.partition('.')[2]}}} in the arguments where it belongs"
         passable = takes_field(profile, "trainer.preset") and key.startswith(_TRAINING)
         yield Finding(
-            level="error" if key.startswith(_TRAINING) else "note" if key.startswith("communication.") else "warning",
+            level="error"
+            if key.startswith((*_TRAINING, "tracking."))
+            else "note"
+            if key.startswith("communication.")
+            else "warning",
             key=key,
             message=f"{row.label} ({key}) is set and not used: {why}",
             remedy=f"Leave it out{example if passable else ''}.",

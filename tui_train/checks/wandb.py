@@ -11,6 +11,7 @@ from tui_train.memory.trainers import on
 from tui_train.profile.changes import Change
 from tui_train.profile.types import Profile
 from tui_train.resolve.resolve import Resolved
+from tui_train.trainers import takes_field
 
 _KEY = "WANDB_API_KEY"
 _SILENT = {"offline", "disabled", "dryrun"}
@@ -26,14 +27,23 @@ def key(profile: Profile, facts: Facts, resolved: Resolved) -> Iterator[Finding]
     if (
         _KEY in trainer.secrets
         or mode.lower() in _SILENT
-        or not (why := _reports(settings_in_force, trainer.environment, resolved, tool))
+        or not (why := _why(profile, settings_in_force, resolved, tool))
     ):
         return
     environment = {**trainer.environment, "WANDB_MODE": "offline"}
     change = Change("wandb offline", "needs no key; sync it later", (("trainer.environment", environment),))
     message = f"no key for W&B was found, and the training reports there: {why}"
-    remedy = f"Export {_KEY} where you start it and name it under secrets, run `wandb login`, or pass --report_to=none."
+    remedy = f"Export {_KEY} where you start it and name it under secrets, run `wandb login`, or do not report there."
     yield Finding(level="warning", key="trainer.secrets", message=message, remedy=remedy, change=change)
+
+
+def _why(profile: Profile, settings_in_force: Mapping[str, Any], resolved: Resolved, tool: Toolchain) -> str:
+    """Return why the training reports to W&B: the profile says so, or its script does by itself; empty if neither."""
+    if profile.tracking.wandb:
+        return "tracking.wandb is chosen"
+    if not takes_field(profile, "trainer.preset"):
+        return ""
+    return _reports(settings_in_force, profile.trainer.environment, resolved, tool)
 
 
 def _reports(

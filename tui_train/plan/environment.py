@@ -2,14 +2,14 @@
 
 from collections.abc import Mapping
 
-from tui_train.base.command import CARDS, PYTHONPATH, RUN_DIR, Joined, Setting, Word, joined
+from tui_train.base.command import CARDS, PYTHONPATH, RUN_DIR, Joined, Setting, Word, in_run_dir, joined
 from tui_train.base.versions import at_least, older
 from tui_train.facts.types import Facts
 from tui_train.launchers import LAUNCHERS
 from tui_train.launchers.job import Job
 from tui_train.presets import Argument, applies
 from tui_train.profile.types import Profile
-from tui_train.resolve import communication, container
+from tui_train.resolve import communication, container, reach
 from tui_train.resolve.arguments import fill, plain
 from tui_train.resolve.resolve import Resolved
 from tui_train.resolve.values import Value, words
@@ -60,6 +60,7 @@ def settings(
     if values["micro_batch"] and _keeps_micro_batch(profile, resolved):
         why = f"transformers before {_OWN_MICRO_BATCH} resumes with the micro batch of the checkpoint"
         settings.append(Setting("TUI_TRAIN_MICRO_BATCH", str(profile.recipe.micro_batch), why, "ladder"))
+    settings += _tracking(profile, resolved)
     text = words(values)
     for variable in resolved.preset.variables:
         if applies(variable.when, plain(text)):
@@ -70,6 +71,17 @@ def settings(
         name: Setting(name, value, "set by you", "profile") for name, value in profile.trainer.environment.items()
     }
     return tuple({**by_plan, **by_user, **_shim(profile)}.values())
+
+
+def _tracking(profile: Profile, resolved: Resolved) -> list[Setting]:
+    """Return the variables by which W&B knows its project and where it keeps its files, where it was chosen."""
+    tracking = profile.tracking
+    if not tracking.wandb or reach.why_not("tracking.wandb", profile, resolved):
+        return []
+    settings = [Setting("WANDB_DIR", in_run_dir(""), "W&B keeps its own files in the run folder", "profile")]
+    if tracking.project:
+        settings.append(Setting("WANDB_PROJECT", tracking.project, "the project at W&B", "profile"))
+    return settings
 
 
 def _keeps_micro_batch(profile: Profile, resolved: Resolved) -> bool:

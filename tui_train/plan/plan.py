@@ -29,6 +29,8 @@ from tui_train.resolve.resolve import Resolved, resolve
 from tui_train.resolve.values import Value, accumulation, passed, values, words
 from tui_train.trainers import nemo, paths_of, trainer_of
 
+_OFFLINE = frozenset({"offline", "dryrun"})
+
 
 def plan(profile: Profile, facts: Facts, findings: Iterable[Finding]) -> Plan:
     """Return the plan of a profile on this machine; BadInput or Unavailable if a finding forbids it."""
@@ -181,6 +183,8 @@ def _notes(profile: Profile, facts: Facts, resolved: Resolved) -> tuple[str, ...
     document = facts.documents.get(profile.trainer.config)
     notes += filter(None, [other_global_batch(profile, resolved.preset, document, resolved.copies)])
     notes += nemo.notes(profile, resolved.nemo, facts, resolved.toolchain) if resolved.nemo else ()
+    if profile.tracking.wandb and profile.trainer.environment.get("WANDB_MODE", "").lower() in _OFFLINE:
+        notes.append("W&B works offline: `wandb sync wandb/offline-run-…` in the run folder uploads it later.")
     resumes_itself = trainer_of(profile).resumes_itself
     if not resolved.preset.checkpoints and not resumes_itself:
         notes.append(f"The preset “{resolved.preset.label}” cannot resume: each attempt starts from step 0.")

@@ -47,6 +47,9 @@ PLACEHOLDERS = {
     "lora": "recipe.lora",
     "checkpoint_every": "recipe.checkpoint_every",
     "seed": "recipe.seed",
+    "tensorboard": "tracking.tensorboard",
+    "wandb": "tracking.wandb",
+    "report_to": "tracking.wandb",
 }
 
 # Values whose defaults a preset may declare.

@@ -126,6 +126,14 @@ class Notify(Struct, frozen=True, kw_only=True):
     webhook: str = ""
 
 
+class Tracking(Struct, frozen=True, kw_only=True):
+    """Where the training itself reports its losses, by its own libraries; `project` is the one at W&B."""
+
+    tensorboard: bool = False
+    wandb: bool = False
+    project: str = ""
+
+
 class Ladder(Struct, frozen=True, kw_only=True):
     """What is tried after an out-of-memory, in order; `consent` names those that may change the training."""
 
@@ -147,5 +155,6 @@ class Profile(Struct, frozen=True, kw_only=True):
     communication: Communication = Communication()
     nodes: Nodes = Nodes()
     recipe: Recipe = Recipe()
+    tracking: Tracking = Tracking()
     ladder: Ladder = Ladder()
     notify: Notify = Notify()

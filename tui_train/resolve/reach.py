@@ -26,9 +26,23 @@ def why_not(key: str, profile: Profile, resolved: Resolved | None = None) -> str
     section = key.partition(".")[0]
     if section == "communication":
         return _not_for_communication(key, resolved.backend) if resolved else ""
+    if section == "tracking":
+        return _not_tracked(key, profile, resolved)
     if section == "recipe":
         return _not_passed(key, profile, resolved) if resolved and key not in _OURS else ""
     return _not_there(key, profile) or _not_for_trainer(key, profile, resolved)
+
+
+def _not_tracked(key: str, profile: Profile, resolved: Resolved | None) -> str:
+    """Return why the training cannot be told where to report to."""
+    if key == "tracking.project" and not profile.tracking.wandb:
+        return "only for Weights & Biases"
+    name = "tensorboard" if key == "tracking.tensorboard" else "wandb"
+    if resolved is None or {name, "report_to"} & resolved.context.takes:
+        return ""
+    if resolved.nemo:
+        return "NeMo has loggers of its own, which the recipe settings choose"
+    return f"“{visible(resolved.preset.label)}” has no argument for it"
 
 
 def _not_there(key: str, profile: Profile) -> str:

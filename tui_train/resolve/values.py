@@ -5,7 +5,7 @@ from collections.abc import Iterable, Mapping
 from tui_train.base.command import Joined, Word, in_run_dir
 from tui_train.presets import PLACEHOLDERS
 from tui_train.profile import batch, fields
-from tui_train.profile.types import Profile
+from tui_train.profile.types import Profile, Tracking
 from tui_train.resolve.resolve import Resolved
 from tui_train.trainers import trainer_of
 from tui_train.trainers.builtin import SAMPLE
@@ -77,8 +77,16 @@ def values(  # noqa: PLR0913 - each is a thing of its own
         "world_size": world,
         "device": resolved.device,
         "backend": resolved.backend if resolved.device == "cuda" else "",
+        **_reports(profile.tracking),
         **{name: value for name, value in from_recipe.items() if value is not None},
     }
+
+
+def _reports(tracking: Tracking) -> dict[str, Value]:
+    """Return which loggers were chosen, each by itself and in one word; empty for none."""
+    chosen = tuple(name for name in ("tensorboard", "wandb") if getattr(tracking, name))
+    together = "both" if len(chosen) > 1 else "".join(chosen)
+    return {"tensorboard": "", "wandb": "", **dict.fromkeys(chosen, "yes"), "report_to": together}
 
 
 def data_format(data: tuple[str, ...]) -> str:

@@ -91,6 +91,9 @@ def trial_profile(profile: Profile, setting: Setting, among: Space, resolved: Re
         "ladder.rungs": (),
         "trainer.output": output if resolved.user_output else "",
         "trainer.environment": {**profile.trainer.environment, **_SILENT},
+        "tracking.tensorboard": False,
+        "tracking.wandb": False,
+        "tracking.project": "",
     }
     for name in ("steps", "checkpoint_every"):
         if name in resolved.context.takes and not user_arguments(name, profile, resolved.preset):

@@ -45,6 +45,8 @@ class Options:
     expect_world_size: int | None
     expect_device: str | None
     backend: str | None
+    tensorboard: bool
+    wandb: bool
     simulate_oom_at_step: int | None
     simulate_oom_above_micro_batch: int
     simulate_oom_in: str
@@ -130,6 +132,8 @@ def _add_state(group: argparse._ArgumentGroup) -> None:
         choices=("nccl", "gloo"),
         help="communication backend of several processes (default: chosen by torch)",
     )
+    add("--tensorboard", action="store_true", help="write event files to OUTPUT/tensorboard")
+    add("--wandb", action="store_true", help="report to Weights & Biases; WANDB_PROJECT names the project")
     add("--expect-device", choices=("cuda", "cpu"), help=device)
 
 

@@ -19,9 +19,11 @@ from typing import Any, NoReturn
 
 import checkpoints
 import model as models
+import tracking
 from arguments import PRECISIONS, BadInput, Options, parse
 from batches import Batch, Samples, cut, read_tokens
 from checkpoints import State
+from tracking import Tracker
 
 CLIP = 1.0
 LOSSES = "losses.jsonl"
@@ -123,6 +125,7 @@ class Training:
     batch: Batch
     state: State
     stop: Stop
+    tracker: Tracker
     seconds: float = 0.0
 
     def say_once(self, line: str) -> None:
@@ -235,6 +238,7 @@ class Training:
         record |= {"micro_batch": self.batch.micro, "accumulation": self.batch.accumulation}
         with (self.options.output / LOSSES).open("a", encoding="utf-8") as file:
             file.write(json.dumps(record) + "\n")
+        self.tracker.log(self.state.step, {"loss": loss, "lr": rate, "grad_norm": norm, "tokens_per_second": speed})
 
     def save_model(self) -> Path:
         """Write the trained model, and its tokenizer if it has one, as a Hugging Face folder."""
@@ -252,6 +256,7 @@ class Training:
 
 def prepare(options: Options) -> Training:
     """Return a training at its first step, with its data read and its model on the device; print what it is."""
+    tracking.check(options)
     saved = checkpoints.read_state(options.resume_from) if options.resume_from else None
     set_threads()
     models.prepare_transformers()
@@ -282,12 +287,15 @@ def prepare(options: Options) -> Training:
     # Equal weights need one seed, but dropout should differ between ranks.
     torch.manual_seed(options.seed + accelerator.process_index)
     stop = Stop()
-    training = Training(options, accelerator, tokenizer, model, optimizer, samples, batch, state, stop)
+    training = Training(options, accelerator, tokenizer, model, optimizer, samples, batch, state, stop, Tracker())
     training.introduce()
     if options.resume_from and saved:
         training.resume(options.resume_from, saved)
     else:
         training.say_once(f"start | step 0 of {options.steps}")
+    if accelerator.is_main_process:
+        numbers = {name: value for name, value in vars(options).items() if isinstance(value, (int, float, str))}
+        training.tracker.begin(options, training.state.step, numbers)
     # Not before: until here there is nothing to save.
     stop.listen()
     return training
@@ -302,9 +310,11 @@ def main(arguments: list[str]) -> int:
         return 2
     try:
         done = training.run()
+        training.tracker.end(0 if done else STOPPED)
     except NotANumber as error:
         if training.accelerator.is_main_process:
             complain(str(error))
+        training.tracker.end(3)
         # The launcher ends all ranks when the first one fails: not before the reason is written.
         training.accelerator.wait_for_everyone()
         return 3

@@ -1,0 +1,32 @@
+"""The check of loggers: TensorBoard and W&B report only where the Python that trains has their packages."""
+
+from collections.abc import Iterator
+
+from tui_train.base.text import home
+from tui_train.checks.finding import Finding
+from tui_train.facts.types import Facts
+from tui_train.profile.changes import Change
+from tui_train.profile.types import Profile
+from tui_train.resolve import reach
+from tui_train.resolve.resolve import Resolved
+
+_LABELS = {"tensorboard": "TensorBoard", "wandb": "Weights & Biases"}
+
+
+def packages(profile: Profile, _facts: Facts, resolved: Resolved) -> Iterator[Finding]:
+    """A logger that was chosen and is not installed where it trains."""
+    tool = resolved.toolchain
+    for name, label in _LABELS.items():
+        key = f"tracking.{name}"
+        wanted = getattr(profile.tracking, name) and not reach.why_not(key, profile, resolved)
+        if not wanted or tool is None or name in tool.packages:
+            continue
+        where = "the image" if profile.container.engine != "none" else home(tool.python)
+        install = f"Install it there: `{home(tool.python)} -m pip install {name}`."
+        yield Finding(
+            level="error",
+            key=key,
+            message=f"{label} is chosen, and {where} has no package {name}",
+            remedy="Use an image that has it." if where == "the image" else install,
+            change=Change(f"without {label}", "it is not installed there", ((key, False),)),
+        )
