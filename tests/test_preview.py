@@ -156,7 +156,7 @@ def invoke(*words):
     """What a command prints."""
     done = CliRunner().invoke(cli, words, catch_exceptions=False)
     assert done.exit_code == 0, done.output
-    return done.output
+    return done.stdout
 
 
 def test_plan_says_the_five_lines_first_and_what_changed():
