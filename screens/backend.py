@@ -22,7 +22,8 @@ from tui_train.workflow import choices
 
 from .messages import AskRecipes, AskScript, Chosen, Complaint
 from .nemo_maker import NemoMaker
-from .step import ADVANCED, Section
+from .step import ADVANCED
+from .step_rows import Section
 from .widgets.dialogs import Ask, AskText, Help
 from .widgets.form import Form
 from .widgets.form_lines import FormRow, Group

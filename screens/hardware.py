@@ -16,7 +16,8 @@ from tui_train.resolve.resolve import Resolved
 from tui_train.workflow.show import bus, doing
 
 from .messages import Chosen
-from .step import Section, Step
+from .step import Step
+from .step_rows import Section
 from .widgets.form import Form
 from .widgets.ink import DONE, FAILED, LIVE, MUTED, OPEN, WARNING, Piece, bar, fit, heading, ink
 from .widgets.lines import Lines

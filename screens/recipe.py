@@ -20,7 +20,8 @@ from tui_train.resolve.resolve import Resolved
 from tui_train.resolve.values import accumulation
 
 from .messages import Become, Chosen, Complaint
-from .step import ADVANCED, Section, Step
+from .step import ADVANCED, Step
+from .step_rows import Section
 from .widgets.dialogs import Ask
 from .widgets.form import Form
 from .widgets.form_lines import FormRow, Group

@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Mapping, Sequence
 from typing import ClassVar
 
+from msgspec.structs import replace
 from textual import on
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
@@ -18,36 +19,28 @@ from tui_train.facts.samples import Samples
 from tui_train.facts.types import Facts
 from tui_train.profile import fields
 from tui_train.profile.types import Profile
-from tui_train.resolve import reach
 from tui_train.resolve.resolve import Resolved, resolve
 from tui_train.workflow import choices
 
 from . import STEPS
 from .base import Base
 from .messages import ApplyFix, OpenStep
+from .step_rows import Section, row_of
 from .widgets.bar import StepBar
 from .widgets.form import Form
-from .widgets.form_lines import FormRow, Group, typed
+from .widgets.form_lines import FormRow, Group
 from .widgets.hint import Hint
 from .widgets.ink import KEY, ink
 from .widgets.keys import Keys
 from .widgets.picks import Picks
 from .widgets.side import Side
 
-_FIX = "  F2 fixes it."
 _TALL = 34  # rows from which on all is shown
 ADVANCED = "advanced"
-_DEFAULT = "default"  # the source of a value that is nobody's choice
 
 
 class Rows(VerticalScroll, can_focus=False, inherit_bindings=False):
     """A form that scrolls with the focus and leaves the arrow keys to the screen."""
-
-
-class Section(Group, frozen=True, kw_only=True):
-    """A group of a step's form, by the keys of its fields."""
-
-    keys: tuple[str, ...] = ()
 
 
 class Step(Base):
@@ -181,7 +174,10 @@ class Step(Base):
         wrong = {finding.key: finding for finding in reversed(self.findings()) if finding.level == "error"}
         for section in self.SECTIONS:
             rows = tuple(
-                self._row(key, resolved, notes.get(key, ""), wrong.get(key))
+                replace(
+                    row_of(key, self.profile, self.facts, resolved, note=notes.get(key, ""), finding=wrong.get(key)),
+                    stands_open=key in self.STAND_OPEN,
+                )
                 for key in section.keys
                 if choices.applies(key, self.profile, resolved)
             )
@@ -198,30 +194,6 @@ class Step(Base):
         hint = section.hint or "Settings that are seldom needed. Space opens and closes them."
         return Group(
             title=section.title, rows=rows, note=note, folds=section.folds, value=value, key=section.key, hint=hint
-        )
-
-    def _row(self, key: str, resolved: Resolved | None, note: str, finding: Finding | None) -> FormRow:
-        field = fields.field(key)
-        options = choices.options(key, self.profile, self.facts, resolved) if resolved and self.facts else ()
-        held = resolved.values.get(key.removeprefix("recipe.")) if resolved and key.startswith("recipe.") else None
-        source = held.source if held else ""
-        words = (held.words or fields.show(held.value) or "not set") if held and held.source else ""
-        help_text = field.help
-        row_is_typed = typed(field)
-        if options and not row_is_typed:
-            help_text = " ".join(filter(None, [help_text, f"Not set: {visible(source)}." if source else ""]))
-        fix = finding.change.title if finding and finding.change else ""
-        return FormRow(
-            field=field,
-            value=fields.get(self.profile, key),
-            options=options,
-            reason=reach.why_not(key, self.profile, resolved),
-            held=visible(words),
-            note=visible(note or (source if row_is_typed and source != _DEFAULT else "")),
-            wrong=visible(finding.message) if finding else "",
-            fix=visible(fix),
-            hint=visible(f"{finding.message}. {finding.remedy}{_FIX if fix else ''}" if finding else help_text),
-            stands_open=key in self.STAND_OPEN,
         )
 
     def notes(self, resolved: Resolved) -> Mapping[str, str]:

@@ -1,0 +1,48 @@
+"""The rows of a step's form, made of the profile, the facts and what is wrong."""
+
+from tui_train.base.text import visible
+from tui_train.checks import Finding
+from tui_train.facts.types import Facts
+from tui_train.profile import fields
+from tui_train.profile.types import Profile
+from tui_train.resolve import reach
+from tui_train.resolve.resolve import Resolved
+from tui_train.workflow import choices
+
+from .widgets.form_lines import FormRow, Group, typed
+
+_FIX = "  F2 fixes it."
+_DEFAULT = "default"  # the source of a value that is nobody's choice
+
+
+class Section(Group, frozen=True, kw_only=True):
+    """A group of a step's form, by the keys of its fields."""
+
+    keys: tuple[str, ...] = ()
+
+
+def row_of(  # noqa: PLR0913 - each is a thing of its own
+    key: str, profile: Profile, facts: Facts | None, resolved: Resolved | None, *, note: str, finding: Finding | None
+) -> FormRow:
+    """Return a field's row: its value, what it may be, what holds where none is chosen, and what is wrong with it."""
+    field = fields.field(key)
+    options = choices.options(key, profile, facts, resolved) if resolved and facts else ()
+    held = resolved.values.get(key.removeprefix("recipe.")) if resolved and key.startswith("recipe.") else None
+    source = held.source if held else ""
+    words = (held.words or fields.show(held.value) or "not set") if held and held.source else ""
+    help_text = field.help
+    row_is_typed = typed(field)
+    if options and not row_is_typed:
+        help_text = " ".join(filter(None, [help_text, f"Not set: {visible(source)}." if source else ""]))
+    fix = finding.change.title if finding and finding.change else ""
+    return FormRow(
+        field=field,
+        value=fields.get(profile, key),
+        options=options,
+        reason=reach.why_not(key, profile, resolved),
+        held=visible(words),
+        note=visible(note or (source if row_is_typed and source != _DEFAULT else "")),
+        wrong=visible(finding.message) if finding else "",
+        fix=visible(fix),
+        hint=visible(f"{finding.message}. {finding.remedy}{_FIX if fix else ''}" if finding else help_text),
+    )
