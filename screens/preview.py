@@ -3,11 +3,12 @@
 from pathlib import Path
 from typing import ClassVar
 
-from textual import work
+from textual import on, work
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import Horizontal, Vertical, VerticalScroll
 from textual.content import Content
+from textual.message import Message
 
 from tui_train.base.errors import AlreadyExists, BadInput, TuiTrainError
 from tui_train.base.places import expanded
@@ -49,6 +50,15 @@ from .widgets.preview_lines import (
     story_memory,
     what_lines,
 )
+
+
+class Before(Message):
+    """The run of this profile before this one is known, or that there is none."""
+
+    def __init__(self, found: Previous | None) -> None:
+        """Carry it."""
+        super().__init__()
+        self.previous = found
 
 
 class Preview(Step):
@@ -199,11 +209,12 @@ For another machine (--machine, --host) it only exports: copy the folder there."
 
     @work(thread=True, exclusive=True, group="previous")
     def _find_previous(self, profile: Profile) -> None:
-        found = previous(profile)
-        self.app.call_from_thread(self._compare, found)
+        # A message: what is called from a thread keeps the worker, and with it this screen, for as long as it draws.
+        self.post_message(Before(previous(profile)))
 
-    def _compare(self, found: Previous | None) -> None:
-        self._before = found
+    @on(Before)
+    def _compare(self, event: Before) -> None:
+        self._before = event.previous
         self._tell()
 
     def findings(self) -> tuple[Finding, ...]:
