@@ -24,6 +24,7 @@ from textual.pilot import Pilot
 from textual.worker import Worker
 from tui_train.screens import looking
 from tui_train.screens import run as run_module
+from tui_train.screens.compare import Compare
 from tui_train.screens.hardware import Hardware
 from tui_train.screens.home import Home
 from tui_train.screens.messages import OpenRun, OpenStep
@@ -94,6 +95,8 @@ async def at(app: Any, pilot: Pilot[Any], owner: str, tmp_path: Path) -> Any:
         app.screen.post_message(OpenStep(module))
     elif owner in {"RunScreen", "RunEnd", "Ending", "LogPane"}:
         app.screen.post_message(OpenRun(finished_run(tmp_path)))
+    elif owner == "Compare":
+        app.push_screen(Compare((finished_run(tmp_path),)))
     elif owner in {"Ask", "AskText"}:
         question: Any = Ask("Which?", (("a", "b"),)) if owner == "Ask" else AskText("Which?")
         app.push_screen(question)
