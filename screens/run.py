@@ -14,7 +14,6 @@ from textual.worker import get_current_worker
 
 from tui_train.base.text import visible
 from tui_train.facts.samples import Samples
-from tui_train.facts.types import Facts
 from tui_train.runs.follow import RunNews, watch
 from tui_train.runs.health import BUSY, worries
 from tui_train.runs.rundir import RunDir
@@ -99,7 +98,6 @@ When a run ends while you watch, the terminal rings and gets a notification (OSC
     LIVE = True
     SHARED = ("live", "facts")
     live: reactive[Samples] = reactive((), init=False, repaint=False)
-    facts: reactive[Facts | None] = reactive(None, init=False, repaint=False)
 
     def __init__(self, run: RunDir) -> None:
         """Show a run."""

@@ -7,6 +7,7 @@ from textual import work
 from textual.app import App
 from textual.binding import Binding, BindingType
 from textual.message import Message
+from textual.reactive import reactive
 from textual.worker import get_current_worker
 
 from tui_train.base.errors import TuiTrainError
@@ -80,7 +81,7 @@ class RunEnd(RunLogs):
         Binding("e", "edit", "Edit"),
         Binding("c", "compare", "Compare"),
     ]
-    facts: Facts | None
+    facts: reactive[Facts | None] = reactive(None, init=False, repaint=False)
     remedy: tuple[Profile, Change] | None = None
     _left: Remains | None = None
 

@@ -470,7 +470,7 @@ async def shown(run, size=(80, 24)):
     async with app.run_test(size=size) as pilot:
         await pilot.pause()
         await app.workers.wait_for_complete()
-        await pilot.pause()
+        await pilot.pause(1.5)  # the state of a run is drawn once a second
         return [strip.text.rstrip() for strip in app.screen._compositor.render_strips()]
 
 

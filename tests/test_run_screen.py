@@ -11,7 +11,7 @@ from support import GIB, UUIDS, holder
 from test_wizard import CARDS, SEED, finished_run, keys, machine, settle, shows, until_shown
 from tui_train.screens.run_plot import Shown
 from tui_train.screens.widgets.cards import SPAN, Card, History, card_lines
-from tui_train.screens.widgets.why import title
+from tui_train.screens.widgets.why import headline
 
 from tui_train.facts import live
 from tui_train.facts.samples import Sample
@@ -138,7 +138,7 @@ async def test_a_failed_run_can_be_resumed_and_the_plot_had_back(machine: Any, t
         log.write("torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 9.00 GiB.\n")
     app = wizard(str(run.path))
     async with app.run_test(size=(80, 24)) as pilot:
-        await until_shown(pilot, "CUDA OOM")
+        await until_shown(pilot, "memory was full")
         shown = shows(pilot)
         assert "r resume" in shown
         assert "▌✗ CUDA OOM" in shown
@@ -227,8 +227,14 @@ def test_the_curve_of_a_card_has_one_block_for_each_span() -> None:
 
 
 @pytest.mark.parametrize(
-    ("failure", "words"),
-    [("cuda_oom", "CUDA OOM"), ("disk_full", "Disk full"), ("nan_loss", "NAN loss"), ("wandb_auth", "Wandb auth")],
+    ("cause", "first", "rest"),
+    [
+        ("The disk is full.", "The disk is full", ""),
+        ("A port is taken: 29500 is in use.", "A port is taken", "29500 is in use."),
+        ("One. two.", "One", "Two."),
+        ("word " * 30, "It failed", ("word " * 30)),
+        ("", "", ""),
+    ],
 )
-def test_a_failure_is_called_by_words(failure: str, words: str) -> None:
-    assert title(failure) == words
+def test_a_failure_is_headed_by_the_first_words_of_its_cause(cause: str, first: str, rest: str) -> None:
+    assert headline(cause, 60) == (first, rest)

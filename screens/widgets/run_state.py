@@ -30,7 +30,7 @@ def run_state(name: str, told: RunNews, wrong: tuple[str, ...], width: int) -> l
     sign = mark(now)
     head = ink(sign, " ", (show.state(now), f"b {sign[1]}"), "  ", visible(name))
     time = _time(now, told.seconds_left)
-    lines = [columns(width, (head, 0), (time, -time.cell_length))]
+    lines = [columns(width, (head, 0), (time, -time.cell_length)) if time.plain else fit(head, width)]
     lines += [*_bar(told, sign[1], width)]
     numbers = _numbers(told)
     if numbers:
@@ -138,9 +138,10 @@ def _attempts(told: RunNews, width: int) -> Content | None:
     """Return the attempts in a line: the newest whole, and before it as many as there is room for."""
     attempts = told.status.attempts
     where = summary(told.ranks)
-    if not attempts or not (len(attempts) > 1 or where or attempts[-1].resumed):
+    newest = next(reversed(attempts), None)
+    if newest is None or not (len(attempts) > 1 or where or newest.resumed):
         return None
-    line = _newest(told, attempts[-1])
+    line = _newest(told, newest)
     for count, attempt in enumerate(reversed(attempts[:-1])):
         before = _ended(attempt, dict(told.last_steps).get(attempt.number, 0))
         more = len(attempts) - 2 - count

@@ -10,7 +10,6 @@ from .lines import Lines
 from .run_state import arrow
 
 _EDGE = ("▌", "b $error")
-_SHORT = frozenset({"cuda", "oom", "nccl", "gpu", "nan", "ddp", "oci", "p2p", "cpu", "shm", "abi", "api", "cublas"})
 _MOST_CAUSE, _MOST_REMEDY = 3, 3
 
 
@@ -28,18 +27,24 @@ class Why(Lines):
         self.show(lambda width: _lines(found, fits, width) if found else ())
 
 
-def title(failure: str) -> str:
-    """Return the class of a failure as words: `CUDA OOM`, `Disk full`."""
-    words = [word.upper() if word in _SHORT else word for word in visible(failure).split("_")]
-    return " ".join([words[0] if words[0].isupper() else words[0].capitalize(), *words[1:]])
+def headline(cause: str, most: int) -> tuple[str, str]:
+    """Return a cause as its first clause, where that fits into so many cells, and what follows it."""
+    text = visible(cause)
+    ends = [at for at in (text.find(": "), text.find(". "), text.find("; ")) if at > 0]
+    end = min(ends, default=len(text.rstrip(".")))
+    first, rest = text[:end], text[end:].lstrip(":.; ")
+    if len(first) > most:
+        return "It failed", text
+    return first, rest[:1].upper() + rest[1:]
 
 
 def _lines(found: Diagnosis, fits: str, width: int) -> list[Content]:
     room = width - 2  # the edge, and the last column
     rank = f" on rank {found.rank}" if found.rank is not None else ""
-    head = fit(ink((f"{FAILED[0]} {title(found.failure)}{rank}", "b $error")), room - 2)
+    first, rest = headline(found.cause, room - len(rank) - 5)
+    head = fit(ink((f"{FAILED[0]} {first}{rank}", "b $error")), room - 2)
     lines = [ink(head, " ", ("─" * max(0, room - head.cell_length - 1), RULE))]
-    lines += _wrapped(found.cause, room, _MOST_CAUSE)
+    lines += _wrapped(rest, room, _MOST_CAUSE) if rest else []
     if found.line_number:
         number = f"log {found.line_number}  "
         lines.append(ink((number, MUTED), fit(visible(found.line), room - len(number))))

@@ -142,7 +142,7 @@ def _held(held: InForce, value: str) -> str:
 
 def _files(paths: tuple[str, ...]) -> str:
     more = f" and {len(paths) - 1} more" if len(paths) > 1 else ""
-    return visible(f"{_name(paths[0])}{more}")
+    return visible(f"{_name(next(iter(paths)))}{more}")
 
 
 def _name(path: str) -> str:
