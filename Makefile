@@ -1,7 +1,7 @@
 # .ci/environment makes .venv and keeps it as pyproject.toml wants it; where nothing has changed it takes no time.
 
 .DEFAULT_GOAL := help
-.PHONY: help run environment test test-all lint style clean
+.PHONY: help run environment test test-all lint style pictures clean
 .NOTPARALLEL:
 export PYTHON TORCH PIP_ARGS
 
@@ -12,6 +12,7 @@ help:
 	@echo '                sample, both engines, NeMo, 100,000 random events, thousands of hostile values, stops, races and'
 	@echo '                cut connections, with a table of what failed'
 	@echo 'make lint    lint and check types only'
+	@echo 'make pictures  take the pictures of the screens again, from the real program'
 	@echo 'make clean   remove what these made'
 	@echo
 	@echo 'The first one makes .venv and installs into it. A torch that the Python has, or that .venv has, is taken.'
@@ -33,6 +34,9 @@ lint style test: export PATH := $(CURDIR)/.venv/bin:$(PATH)
 
 lint: style
 	.ci/types
+
+pictures: environment
+	.venv/bin/python assets/picture.py
 
 style: environment
 	ruff check

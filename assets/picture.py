@@ -1,33 +1,97 @@
-"""Makes run.svg from the real program: `python assets/picture.py` trains the quickstart and takes its picture."""
+"""Makes the pictures of README and docs from the real program, while it trains twice: `make pictures`."""
 
 import asyncio
 import os
+import sys
 import tempfile
+from collections.abc import Callable
 from pathlib import Path
 
 from textual.pilot import Pilot
 from textual.widgets import Input
+from tui_train.screens.messages import Become
 
+from tui_train.profile.fields import put
+from tui_train.profile.store import save
+from tui_train.profile.types import Profile
 from tui_train.wizard import wizard
 
-_STEPS = 55
+_SIZE = (100, 30)
+# The environment of this program under a name that says nothing of this machine.
+_ENVIRONMENT = Path(tempfile.gettempdir(), "train")
+_STEPS = 150
+_SEEN = 0.9  # of the steps, when the picture of a run is taken
+_STEPS_OF_THE_WAY = ("Hardware", "Backend", "Recipe", "Preview")
+_SIZES = {"recipe.layers": 2, "recipe.hidden_size": 64, "recipe.heads": 2, "recipe.steps": _STEPS}
+# What the second run tries, compared with the first.
+_OTHER = {"name": "small-fast", "recipe.learning_rate": 0.006}
 
 
 async def picture() -> None:
-    """Walk from Home to the running training by Enter, and save the screen when the loss has fallen."""
+    """Train two settings from Home, and save each screen on the way."""
     app = wizard()
-    async with app.run_test(size=(100, 30)) as pilot:
-        for wanted in ("Hardware", "Backend", "Recipe", "Preview", "RunScreen"):
-            await pilot.press("enter")
-            await until(pilot, lambda name=wanted: type(app.screen).__name__ == name and not app.looking)
-        await until(pilot, lambda: app.screen._told is not None and app.screen._told.progress.step >= _STEPS)
-        for entry in app.screen.query(Input):
-            entry.cursor_blink = False
-        app.save_screenshot(str(Path(__file__).with_name("run.svg")))
-        await until(pilot, lambda: not app.screen.going)
+    async with app.run_test(size=_SIZE) as pilot:
+        await train(pilot, {**_SIZES, "name": "small"}, pictured=False)
+        await train(pilot, {**_SIZES, **_OTHER}, pictured=True)
+        await until(pilot, lambda: "small-fast" in shown(pilot) and "finished" in shown(pilot))
+        home = app.screen
+        home.list.go(next(iter(home.runs)))
+        await settle(pilot)
+        take(pilot, "home")
+        for run in tuple(home.runs):
+            home.list.go(run)
+            await pilot.press("space")
+        await pilot.press("c")
+        await until(pilot, lambda: type(app.screen).__name__ == "Compare")
+        await settle(pilot)
+        take(pilot, "compare")
 
 
-async def until(pilot: Pilot, true: object) -> None:
+async def train(pilot: Pilot[int], values: dict[str, object], *, pictured: bool) -> None:
+    """Walk from Home to the end of a run of these values, and back."""
+    app = pilot.app
+    profile = put(Profile(), "trainer.python", str(_ENVIRONMENT / "bin" / "python"))
+    for key, value in values.items():
+        profile = put(profile, key, value)
+    save(profile, overwrite=True)
+    await settle(pilot)
+    await pilot.press("n")
+    for step in _STEPS_OF_THE_WAY:
+        await until(pilot, lambda name=step: type(app.screen).__name__ == name and not app.looking)
+        if step == "Hardware":
+            app.post_message(Become(profile))
+        await settle(pilot)
+        if pictured:
+            take(pilot, step.lower())
+        await pilot.press("enter")
+    await until(pilot, lambda: type(app.screen).__name__ == "RunScreen")
+    run = app.screen
+    await until(pilot, lambda: run._told is not None and run._told.progress.step >= _STEPS * _SEEN)
+    if pictured:
+        take(pilot, "run")
+    await until(pilot, lambda: not run.going)
+    await pilot.press("escape")
+    await until(pilot, lambda: type(app.screen).__name__ == "Home")
+
+
+def take(pilot: Pilot[int], name: str) -> None:
+    """Save the screen under a name."""
+    for entry in pilot.app.screen.query(Input):
+        entry.cursor_blink = False
+    pilot.app.save_screenshot(str(Path(__file__).with_name(f"{name}.svg")))
+
+
+def shown(pilot: Pilot[int]) -> str:
+    """Return the text on the screen."""
+    return "\n".join(strip.text for strip in pilot.app.screen._compositor.render_strips())
+
+
+async def settle(pilot: Pilot[int]) -> None:
+    """Wait until what is read has been drawn."""
+    await pilot.pause(1.5)
+
+
+async def until(pilot: Pilot[int], true: Callable[[], bool]) -> None:
     """Wait until something holds."""
     while not true():
         await pilot.pause(0.05)
@@ -36,4 +100,8 @@ async def until(pilot: Pilot, true: object) -> None:
 if __name__ == "__main__":
     with tempfile.TemporaryDirectory() as folder:
         os.environ.update(XDG_STATE_HOME=folder, XDG_CONFIG_HOME=folder, TEXTUAL_ANIMATIONS="none")
-        asyncio.run(picture())
+        _ENVIRONMENT.symlink_to(sys.prefix)
+        try:
+            asyncio.run(picture())
+        finally:
+            _ENVIRONMENT.unlink()
