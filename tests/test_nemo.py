@@ -807,7 +807,7 @@ def test_asking_a_python_without_nemo_says_why():
     assert told.tasks == {}
     assert "ModuleNotFoundError" in told.problem
     assert "No module named 'megatron'" in recipes.recipes(sys.executable, "bridge").problem
-    assert recipes.recipes("/nowhere/python").problem.startswith("it cannot be started")
+    assert recipes.recipes("/nowhere/python").problem.startswith("cannot be started")
 
 
 def test_what_needs_a_missing_library_is_off_and_nothing_else():

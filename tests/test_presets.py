@@ -393,11 +393,11 @@ LAUGHS = b"a: &a [1, 1, 1, 1, 1, 1, 1, 1, 1, 1]\n" + b"".join(
     ("text", "problem"),
     [
         (b"a: [", "it is not YAML: .*line 1"),
-        (b"- a\n- b", "no names with values"),
+        (b"- a\n- b", "not a mapping"),
         (b"a: \xff", "UTF-8"),
         (b"when: 2024-01-01", "when is a date: put it in quotes"),
-        (b"a: {1: b}", "the name 1 in it is no text"),
-        (b"a: .nan", "a is no finite number"),
+        (b"a: {1: b}", "the name 1 is not text"),
+        (b"a: .nan", "a is not a finite number"),
         (b"a: &x [*x]", "too many"),
         (b"a: !!python/object/apply:os.system [touch pwned]", "it is not YAML"),
         (b"a: \x1b[31m", "it is not YAML"),
@@ -602,7 +602,7 @@ def test_the_help_of_hf_argument_parser(monkeypatch):
     found = ask_script(sys.executable, (str(SCRIPTS / "hf_trainer.py"),), "/")
     names = {flag.name for flag in found.flags}
     preset_words = [word for argument in presets()["hf-trainer"].arguments for word in argument.words]
-    assert {word.partition("=")[0] for word in preset_words} <= names
+    assert {word.partition("=")[0] for word in preset_words if word.startswith("--")} <= names
     assert "--memory_for" in names
     shown = [flag.name for flag in offered(found.flags)]
     assert "--max_steps" in shown
@@ -613,7 +613,7 @@ def test_the_help_of_hf_argument_parser(monkeypatch):
     ("text", "problem"),
     [
         ("import nothing_of_that_name", "No module named 'nothing_of_that_name'"),
-        ("print('trained')", "it lists no arguments"),
+        ("print('trained')", "lists no arguments"),
         ("import sys; sys.exit(3)", "it ended with exit code 3"),
         ("print(input())", "EOF"),
         ("while True: print('x' * 10000)", "it writes without end"),

@@ -482,7 +482,7 @@ def test_sizes_belong_to_a_model_folder(script, whole, tmp_path):
             "shorten the sequence length",
         ),
         ("latin.txt", "Häuser".encode("latin1"), "is not UTF-8 text", "iconv"),
-        ("torn.jsonl", b'{"text": "a"}\n{"text": \n', "torn.jsonl, line 2 is not JSON", "one JSON object a line"),
+        ("torn.jsonl", b'{"text": "a"}\n{"text": \n', "torn.jsonl, line 2 is not JSON", "one JSON object per line"),
         ("list.jsonl", b"[1]\n", "list.jsonl, line 1 is not a JSON object", '{"text": "..."}'),
         (
             "field.jsonl",
