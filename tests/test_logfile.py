@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tui_train.runs import logfile
-from tui_train.runs.logfile import Line, LogFile
+from tui_train.runs.logfile import BLOCK, Line, LogFile, continued, folded, folded_up
 from tui_train.supervisor.lines import LONGEST, RANK, Run, fold, rank, styled
 
 PIECES = [*"\x1b[31m;0K\t\r\x07]", "\x1b[1;31m", "\x1b[m", "\x1b[0m", "ab", "中", "\x1b[A"]
@@ -176,3 +176,45 @@ def test_a_line_of_control_bytes_costs_little():
 def test_lines_tell_their_rank(line, number):
     assert rank(line) == number
     assert number is None or re.search(RANK % number, line)
+
+
+def bar(percent, caption=b""):
+    return b"%s%3d%%|%-10s| %d/100 [00:01<00:02]" % (caption, percent, b"#" * (percent // 10), percent)
+
+
+def line_of(data, start=0):
+    return Line(start, start + len(data) + 1, data)
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "same"),
+    [
+        (bar(40), bar(41), True),
+        (bar(40), bar(40), True),
+        (bar(100), bar(0), False),
+        (bar(40, b"Map: "), bar(50, b"Map: "), True),
+        (bar(40, b"Map: "), bar(50, b"Load: "), False),
+        (bar(40), b"step 5 | loss 2.0", False),
+        (b"step 5 | loss 2.0", bar(40), False),
+        (b"accuracy 40%|x", b"accuracy 50%|x", False),
+    ],
+)
+def test_a_state_of_a_bar_is_continued_by_a_later_one_of_the_same(one, other, same):
+    assert continued(line_of(one), line_of(other, len(one) + 1)) == same
+
+
+def test_one_state_of_a_bar_in_each_block_is_shown():
+    before, after = line_of(bar(40), BLOCK - 60), line_of(bar(41), BLOCK + 1)
+    assert not continued(before, after)
+
+
+def test_both_ways_show_the_same_lines(tmp_path):
+    path = tmp_path / "log"
+    states = [bar(number % 101) for number in range(3000)]
+    path.write_bytes(b"\n".join([b"first", *states[:1000], b"between", *states[1000:]]) + b"\n")
+    log = LogFile(path)
+    down = [*folded(log.forward(0))]
+    up = [*folded_up(log.backward(log.size()), None)]
+    assert down == up[::-1]
+    assert 25 < len(down) < 40
+    assert [line.data for line in down[:2]] == [b"first", bar(100)]

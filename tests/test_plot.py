@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from tui_train.screens.widgets.braille import Axes, Series, draw
+from tui_train.screens.widgets.ink import difference, ink
 
 FALLING = tuple((step, 1.2 + 1.8 * math.exp(-step / 90)) for step in range(1, 560))
 
@@ -123,3 +124,16 @@ def test_any_numbers_are_drawn_within_their_room(points, room, axes):
     width, height = room
     drawn = lines(Series(points), width=width, height=height, axes=axes)
     assert drawn == [] or (len(drawn) == height and {len(line) for line in drawn} == {width})
+
+
+def span(old, new):
+    return difference(ink(old), ink(new))
+
+
+def test_only_the_cells_that_differ_are_written_again():
+    assert span("loss 1.25 rate", "loss 1.31 rate") == (7, 9)
+    assert span("same", "same") is None
+    assert span("━━──  5", "━━━─  6") == (2, 7)
+    assert span("9 left", "10 left") == (0, 7)
+    assert span("中文 5", "中文 6") == (5, 6)
+    assert difference(ink(("a", "bold"), "b"), ink("a", "b")) == (0, 1)

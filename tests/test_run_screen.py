@@ -238,3 +238,20 @@ def test_the_curve_of_a_card_has_one_block_for_each_span() -> None:
 )
 def test_a_failure_is_headed_by_the_first_words_of_its_cause(cause: str, first: str, rest: str) -> None:
     assert headline(cause, 60) == (first, rest)
+
+
+async def test_states_of_a_progress_bar_are_folded_in_the_log(machine: Any, tmp_path: Path) -> None:
+    run = finished_run(tmp_path)
+    bars = [
+        f" {percent:>2}%|{'█' * (percent // 10):<10}| {percent}/100 [00:01<00:02, 9.9it/s]" for percent in range(99)
+    ]
+    run.attempt_log(2).write_text("\n".join(["before", *bars[:50], "between", *bars[50:], "after"]) + "\n")
+    app = wizard(str(run.path))
+    async with app.run_test(size=(80, 24)) as pilot:
+        await until_shown(pilot, "after")
+        for key in ("", "g", "end", "up"):
+            await keys(*filter(None, (key,)))(pilot)
+            shown = [line for line in shows(pilot).splitlines() if "it/s]" in line]
+            assert [line.split("|")[0].strip() for line in shown] == ["49%", "98%"], key
+        await keys("slash", *"17%", "enter")(pilot)
+        await until_shown(pilot, "17%|")

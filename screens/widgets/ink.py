@@ -83,6 +83,30 @@ def stack(shares: Sequence[tuple[float, str, str]], total: float, width: int) ->
     return Content.assemble(*cells, ("·" * left, RULE))
 
 
+def difference(old: Content, new: Content) -> tuple[int, int] | None:
+    """Return the first cell in which two lines differ and the one behind the last; None where they are the same."""
+    if old.is_same(new):
+        return None
+    before, after = _cells(old), _cells(new)
+    least = min(len(before), len(after))
+    first = next((at for at in range(least) if before[at] != after[at]), least)
+    same = next((at for at in range(least - first) if before[-1 - at] != after[-1 - at]), least - first)
+    if not len(before) == len(after) == old.cell_length == new.cell_length:
+        # What stands behind may have moved, and not all characters are one cell wide.
+        start = Content(new.plain[:first]).cell_length
+        return start, max(old.cell_length, new.cell_length)
+    return first, len(after) - same
+
+
+def _cells(text: Content) -> list[tuple[str, tuple[object, ...]]]:
+    """Return the characters of a text with the styles that lie on each."""
+    styles: list[tuple[object, ...]] = [()] * len(text.plain)
+    for span in text.spans:
+        for at in range(span.start, min(span.end, len(styles))):
+            styles[at] = (*styles[at], span.style)
+    return [*zip(text.plain, styles, strict=True)]
+
+
 def runs(cells: Sequence[tuple[str, str]]) -> Content:
     """Return cells, each a character and its style, with one escape for neighbours of one style."""
     pieces = [("".join(char for char, _ in same), style) for style, same in groupby(cells, key=lambda cell: cell[1])]

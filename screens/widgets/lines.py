@@ -6,6 +6,8 @@ from textual.content import Content
 from textual.geometry import Region
 from textual.widget import Widget
 
+from .ink import difference
+
 Draw = Callable[[int], Sequence[Content]]
 
 
@@ -37,9 +39,9 @@ class Lines(Widget):
             return
         left = self.styles.padding.left
         changed = [
-            Region(0, number, width + left, 1)
+            Region(left + span[0], number, max(1, span[1] - span[0]), 1)
             for number, (old, new) in enumerate(zip(before, after, strict=True))
-            if not old.is_same(new)
+            if (span := difference(old, new))
         ]
         if changed:
             self.refresh(*changed)

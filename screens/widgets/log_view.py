@@ -3,6 +3,7 @@
 from bisect import bisect_right
 from collections.abc import Iterator
 from itertools import accumulate, dropwhile, islice
+from time import monotonic
 from typing import ClassVar, NamedTuple
 
 from rich.cells import cell_len, chop_cells
@@ -15,13 +16,14 @@ from textual.message import Message
 from textual.strip import Strip
 from textual.widget import Widget
 
-from tui_train.runs.logfile import Line, LogFile
+from tui_train.runs.logfile import Line, LogFile, folded, folded_up
 from tui_train.runs.search import Filtered
 from tui_train.supervisor.lines import fold, styled
 
 from .log_colours import cut, segments_of
 
 _EVERY = 0.1  # seconds between two looks for what is new
+_FOLLOW = 1.0  # seconds between two drawings of what is new: a line that scrolls is written again
 _WHEEL = 3
 _SIDE = 16
 _BAR = Style(dim=True)
@@ -85,6 +87,7 @@ class LogView(Widget, can_focus=True):
         self._drawn: list[Strip] = []
         self._stamp = (0, 0)
         self._bytes = 0
+        self._followed = 0.0
 
     def on_mount(self) -> None:
         """Look for what is new."""
@@ -189,7 +192,8 @@ class LogView(Widget, can_focus=True):
         if gone:
             self.following = True
             self.post_message(self.Replaced())
-        if gone or stamp != self._stamp:
+        if gone or (stamp != self._stamp and monotonic() - self._followed >= _FOLLOW):
+            self._followed = monotonic()
             self._lay_out()
         self._bytes = size
 
@@ -250,7 +254,7 @@ class LogView(Widget, can_focus=True):
     def _below(self, place: Place) -> Iterator[_Row]:
         """Yield the rows from a place on."""
         lines = self.source.forward(place.start) if self.source else iter(())
-        rows = (row for line in islice(lines, _MOST_EMPTY) for row in self._rows_of(line))
+        rows = (row for line in self._folded(islice(lines, _MOST_EMPTY)) for row in self._rows_of(line))
         return dropwhile(lambda row: row.place < place, rows)
 
     def _above(self, place: Place) -> Iterator[_Row]:
@@ -258,8 +262,15 @@ class LogView(Widget, can_focus=True):
         lines = self.source.backward(place.start) if self.source else iter(())
         own = [row for line in islice(self._line(place.start), 1) for row in self._rows_of(line)] if place.row else []
         yield from reversed(own[: place.row])
-        for line in islice(lines, _MOST_EMPTY):
+        for line in self._folded(islice(lines, _MOST_EMPTY), place.start):
             yield from reversed(self._rows_of(line))
+
+    def _folded(self, lines: Iterator[Line], below: int | None = None) -> Iterator[Line]:
+        """Yield lines without earlier states of progress bars, from `below` upward where that is given."""
+        if not isinstance(self.source, LogFile):
+            return lines  # those that match are all shown
+        kept = self.hit.start if self.hit else -1
+        return folded(lines, kept) if below is None else folded_up(lines, next(self._line(below), None), kept)
 
     def _line(self, start: int) -> Iterator[Line]:
         return self.source.forward(start) if self.source else iter(())

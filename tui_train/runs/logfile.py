@@ -1,7 +1,8 @@
 """A log of any size: its lines from any offset, forward and backward, in constant memory."""
 
 import os
-from collections.abc import Iterator
+import re
+from collections.abc import Iterable, Iterator
 from itertools import takewhile
 from pathlib import Path
 from typing import BinaryIO, NamedTuple
@@ -34,6 +35,40 @@ class Line(NamedTuple):
     def whole(self) -> bytes:
         """The part to show: without a truncated state of a progress bar."""
         return self.data.rpartition(b"\r")[0] if self.cut and b"\r" in self.data else self.data
+
+
+# A state of a progress bar as a line of its own: what it is of, and its percentage.
+_BAR = re.compile(rb"(?:\x1b\[[0-9;]*m)*([^|%\r\n]{0,120}?) *(\d{1,3})%\|[^|\r\n]{0,400}\| *\d")
+
+
+def continued(line: Line, after: Line) -> bool:
+    """Tell whether the line after one is a later state of the same progress bar, which can stand for both.
+
+    One state of each block stays, so that what is read to find the next one is bounded.
+    """
+    if b"%|" not in line.data or line.end // BLOCK != after.end // BLOCK:
+        return False
+    one, other = _BAR.match(line.data), _BAR.match(after.data)
+    return bool(one and other and one[1] == other[1] and int(one[2]) <= int(other[2]))
+
+
+def folded(lines: Iterable[Line], kept: int = -1) -> Iterator[Line]:
+    """Yield lines without the earlier states of progress bars; the line that starts at `kept` stays."""
+    before: Line | None = None
+    for line in lines:
+        if before and (before.start == kept or not continued(before, line)):
+            yield before
+        before = line
+    if before:
+        yield before
+
+
+def folded_up(lines: Iterable[Line], after: Line | None, kept: int = -1) -> Iterator[Line]:
+    """Yield the same of lines that come the last one first; `after` is the one below them."""
+    for line in lines:
+        if after is None or line.start == kept or not continued(line, after):
+            yield line
+        after = line
 
 
 class LogFile:
