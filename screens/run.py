@@ -37,6 +37,7 @@ from .widgets.why import Why
 
 _RETRY = 30.0  # seconds, for a long log is read from its start
 _EVERY = 1.0  # seconds between two drawings of what goes on
+_EVERY_CARD = 2.0
 _MOST_ATTEMPTS = 100
 _UNREAD = "step and loss can no longer be read; the log below is still followed"
 _ROOM = 34  # rows, for a diagnosis, the plot and some of the log
@@ -107,7 +108,7 @@ When a run ends while you watch, the terminal rings and gets a notification (OSC
         self._history = History()
         self._busy = time.monotonic()
         self._unread = False
-        self._drawn = 0.0
+        self._drawn = self._cards_drawn = 0.0
         self._later: Timer | None = None
 
     def compose(self) -> ComposeResult:
@@ -240,7 +241,8 @@ When a run ends while you watch, the terminal rings and gets a notification (OSC
         if told and not self.going:
             left = self._left
             cards.show(lambda width: outcome(told, left, self.next_keys(), width))
-        elif mine:
+        elif mine and self._drawn - self._cards_drawn >= _EVERY_CARD:
+            self._cards_drawn = self._drawn
             names, most = self._names(), _FEW_CARDS if self.size.height < _ROOM else _MANY_CARDS
             cards.show(lambda width: card_lines(mine, self._history, names, most, width))
 
