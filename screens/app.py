@@ -37,7 +37,7 @@ from .messages import (
 )
 from .terminal import TerminalDriver
 from .textual_fixes import fix_textual
-from .themes import NAMES, dress
+from .themes import NAMES, dress, wear
 
 if TYPE_CHECKING:
     from tui_train.runs.rundir import RunDir
@@ -252,8 +252,7 @@ class Wizard(Keeping):
 
     def action_theme(self, name: str) -> None:
         """Change the colours, and keep them for the next session."""
-        self.ansi_color = None
-        self.theme = name
+        wear(self, name)
         keep_theme(name)
 
     def get_key_display(self, binding: Binding) -> str:

@@ -46,7 +46,7 @@ class Base(Screen[None]):
 
     def _screen_resized(self, size: Size) -> None:
         # Textual lays a new screen out, and again when it is told the size that it has just been laid out for.
-        if size != self.size:
+        if size != self._size:
             super()._screen_resized(size)
 
     def on_screen_resume(self) -> None:

@@ -21,6 +21,8 @@ from tui_train.base.errors import TuiTrainError
 from tui_train.base.faults import record
 from tui_train.base.text import visible
 
+from .themes import without_colour
+
 # Seconds until the same fault is shown again: one in a timer comes ten times a second.
 _AGAIN = 30.0
 _SHOWN = 20.0
@@ -34,7 +36,8 @@ class Guarded(App[int]):
 
     def __init__(self) -> None:
         """Begin without a fault."""
-        super().__init__()
+        # Textual chooses its filter for NO_COLOR here: told later, it makes black of the terminal's own colours.
+        super().__init__(ansi_color=True if without_colour() else None)
         self._faults: dict[str, float] = {}
         self._last_fault = ""
 

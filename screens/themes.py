@@ -106,4 +106,10 @@ def dress(app: App[int], name: str) -> None:
         app.register_theme(theme)
     for name_of_textual in set(app.available_themes) - set(NAMES):
         app.unregister_theme(name_of_textual)
-    app.theme = PLAIN if without_colour() else name if name in NAMES else DARK
+    wear(app, PLAIN if without_colour() else name if name in NAMES else DARK)
+
+
+def wear(app: App[int], name: str) -> None:
+    """Change an app's theme; the plain one takes the terminal's colours as they are."""
+    app.ansi_color = True if name == PLAIN else None
+    app.theme = name

@@ -195,3 +195,14 @@ def test_a_row_that_stands_open_is_one_stop() -> None:
     found = lines_of((Group(title="What", rows=(opened,)),), frozenset(), "")
     assert [line.kind for line in found] == ["title", "option", "option", "option"]
     assert stops(found) == (1,)
+
+
+async def test_keys_that_come_together_keep_their_order(app: Small) -> None:
+    """A slow line brings several at once: a letter is not typed before what was pressed before it."""
+    async with app.run_test(size=(80, 20)) as pilot:
+        await pilot.press("1", "2", "3")
+        for key in ("backspace", "9", "down", "7"):
+            app.simulate_key(key)
+        await pilot.pause()
+        await pilot.pause()
+        assert app.values == {"layers": 129, "steps": 7}

@@ -160,3 +160,27 @@ def test_a_step_writes_nothing_that_has_not_changed(terminals: list[Terminal]) -
     end = time.monotonic() + 2.5
     while time.monotonic() < end:
         assert not select.select([terminal.child.fileno()], [], [], 0.1)[0], "a cursor in a field blinks"
+
+
+async def test_a_terminal_that_changes_its_size_is_filled(machine: Any) -> None:
+    machine(SEED)
+    async with wizard().run_test(size=(80, 24)) as pilot:
+        for pressed in ((), ("enter", "enter", "enter")):
+            await keys(*pressed)(pilot)
+            for width, height in ((60, 20), (120, 40), (160, 50), (80, 24)):
+                await pilot.resize_terminal(width, height)
+                await settle(pilot)
+                assert pilot.app.screen.query_one(Keys).region == (0, height - 1, width, 1)
+
+
+@pytest.mark.training
+@pytest.mark.parametrize("variable", ["NO_COLOR", "TERM"])
+def test_without_colour_the_terminals_own_are_left(terminals: list[Terminal], variable: str) -> None:
+    """Neither black on black nor any other pair of its own: text is bold, dim or reversed."""
+    changes = {"NO_COLOR": "1"} if variable == "NO_COLOR" else {"TERM": "linux"}
+    terminals.append(terminal := Terminal(SSH_CONNECTION="", **changes))
+    terminal.see("New training")
+    colours = {fragment.fg for line in terminal.screen.buffer.values() for fragment in line.values()}
+    grounds = {fragment.bg for line in terminal.screen.buffer.values() for fragment in line.values()}
+    assert grounds == {"default"}
+    assert "black" not in colours

@@ -9,6 +9,7 @@ from textual.content import Content
 from textual.screen import Screen
 from textual.widgets import OptionList
 from tui_train.screens.widgets.dialogs import Ask
+from tui_train.screens.widgets.row_list import RowList
 
 from tui_train.wizard import wizard
 
@@ -94,7 +95,7 @@ async def test_a_click_on_what_was_just_removed(machine: Any) -> None:
     async with wizard().run_test(size=(80, 24)) as pilot:
         await keys()(pilot)
         screen = pilot.app.screen
-        listed = screen.query_one(OptionList)
+        listed = screen.query_one(RowList)
         assert screen.get_widget_and_offset_at(5, 5)[0] is listed
         parent, listed._parent = listed._parent, None
         assert unfixed(Screen.get_widget_and_offset_at)(screen, 5, 5)[0] is listed

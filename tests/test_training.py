@@ -97,7 +97,8 @@ def test_started_again_it_says_from_where_it_resumes_and_that_nothing_was_left(t
     shutil.copytree(undisturbed[0].path, run.path)
     newest = str(run.path / "output" / "checkpoint-6")
     done = bash(run, env=plain_environment(HF_HUB_OFFLINE="1"), timeout=240)
-    begun, ended = done.stdout.decode().splitlines()
+    watch, begun, ended = done.stdout.decode().splitlines()
+    assert "follow" in watch
     assert newest in begun
     assert str(run.attempt_log(2)) in begun
     assert "no checkpoint newer" in ended

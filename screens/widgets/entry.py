@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import ClassVar
 
 from textual.binding import Binding, BindingType
+from textual.events import Key
 from textual.suggester import Suggester
 from textual.widgets import Input
 
@@ -70,6 +71,19 @@ class Entry(Input):
         if action == "complete":
             return bool(self._suggestion) and self.cursor_at_end
         return super().check_action(action, parameters)
+
+    async def _on_key(self, event: Key) -> None:
+        """Do at once what a key is bound to, here and in the form.
+
+        Else it would wander through the screen first, and letters that were typed after it would come before it.
+        """
+        for node in (self, self.parent):
+            for binding in node._bindings.key_to_bindings.get(event.key, ()) if node else ():  # noqa: SLF001
+                if await self.app.run_action(binding.action, node):
+                    event.stop()
+                    event.prevent_default()
+                    return
+        await super()._on_key(event)
 
     def action_complete(self) -> None:
         """Take what is suggested."""

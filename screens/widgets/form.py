@@ -108,6 +108,8 @@ class Form(FormChoices, can_focus=True):
         for group in self._groups:
             if group.folds and group.key not in self.unfolded and any(row.key == key for row in group.rows):
                 self._fold(group.key)
+        if self.entry.display:
+            self._read()
         self._opened = ""
         self._cursor = key
         self.rearrange()
@@ -122,6 +124,8 @@ class Form(FormChoices, can_focus=True):
         keys = [self._lines[stop].key for stop in stops(self._lines)]
         at = keys.index(self._cursor) + by if self._cursor in keys else 0
         if 0 <= at < len(keys):
+            if self.entry.display:
+                self._read()
             self._cursor = keys[at]
             self._draw()
             self._place()
@@ -252,13 +256,19 @@ class Form(FormChoices, can_focus=True):
     @on(Input.Changed)
     def _typed(self, event: Input.Changed) -> None:
         event.stop()
-        row = self.row
-        if row is None:
+        # What was typed since, or in the row before, is read by what comes after it.
+        if event.value == self.entry.value:
+            self._read()
+
+    def _read(self) -> None:
+        """Take what the input holds as the value of the row."""
+        row, text = self.row, self.entry.value
+        if row is None or not self._typing(row):
             return
         try:
-            value = fields.parse(row.field, event.value)
+            value = fields.parse(row.field, text)
         except BadInput as error:
-            self._unread[row.key] = (event.value, error.remedy.rstrip("."), f"{error.message}. {error.remedy}")
+            self._unread[row.key] = (text, error.remedy.rstrip("."), f"{error.message}. {error.remedy}")
             self.rearrange()
             self.post_message(self.Moved())
             return
