@@ -82,7 +82,7 @@ def test_a_host_that_is_gone_loses_its_lock_in_the_end(run, elsewhere):
     assert status(run).state == "lost"
     again = subprocess.Popen(["bash", run.script], env=plain_environment(), stdout=subprocess.DEVNULL)
     with again:
-        until(lambda: len(status(run).attempts) == 2)
+        until(lambda: len(status(run).attempts) == 2, seconds=60)
         assert status(run).host == ""
         again.terminate()
     assert status(run).state == "stopped"
