@@ -1,5 +1,6 @@
 """The command line as a real process: what each command prints, how it ends, and that no error is a traceback."""
 
+import contextlib
 import json
 import os
 import re
@@ -387,7 +388,8 @@ def mine(tmp_path):
     yield str(path)
     for run in rundir.all_runs():
         for pid in (status(run).pid, *marked(status(run).mark)) if status(run).live or status(run).leftover else ():
-            os.kill(pid, signal.SIGKILL)
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
 
 
 def arguments(*words):
@@ -634,7 +636,9 @@ def test_a_run_that_is_lost_is_no_success(mine):
         os.kill(status(newest()).pid, signal.SIGKILL)
         until(lambda: status(newest()).trains_on)
         # Its training still writes, and so it is still followed.
-        written = newest().attempt_log(1).read_text().rpartition("\n")[0].splitlines()[-1]
+        log = newest().attempt_log(1)
+        until(lambda: len(log.read_text().splitlines()) > 2)
+        written = log.read_text().rpartition("\n")[0].splitlines()[-1]
         until(lambda: viewer.stdout.readline() == f"{written}\n")
         assert viewer.stdout.readline().startswith("tick")
         assert "lost" in tui("runs").stdout
