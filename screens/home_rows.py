@@ -1,4 +1,4 @@
-"""How Home draws its rows: live runs in two lines, ended ones in one, profiles, and what begins anew."""
+"""How Home draws its rows: live runs in two lines, ended ones in one, profiles, and what starts a new training."""
 
 import time
 from collections.abc import Iterable, Sequence

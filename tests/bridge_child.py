@@ -180,7 +180,7 @@ def without_a_gpu():
     lora.HAVE_TE = False
     random.CudaRNGStatesTracker.fork = lambda *_, **__: contextlib.nullcontext()
 
-    # A process that is started for it would import the file anew, without what stands in here.
+    # A process that is started for it would import the file again, without what stands in here.
     filesystem_async._results_queue = multiprocessing.get_context("fork").Manager().Queue()
     # It is compiled already: only a checkout of Megatron's sources has what to make it from.
     utils.compile_helpers = lambda: None

@@ -1,6 +1,6 @@
 """Each folder of cases/ is a profile, a machine, and the files that they become; a changed script is a change to read.
 
-To write the expected files anew: TUI_TRAIN_UPDATE_CASES=1 pytest tests/test_cases.py
+To write the expected files again: TUI_TRAIN_UPDATE_CASES=1 pytest tests/test_cases.py
 """
 
 import os
@@ -144,4 +144,4 @@ def test_ordinary_scripts_are_short():
 
 
 def test_an_update_must_be_asked_for():
-    assert not UPDATE, "the expected files were written anew: read the difference"
+    assert not UPDATE, "the expected files were written again: read the difference"

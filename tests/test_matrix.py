@@ -161,7 +161,7 @@ def test_two_machines_train_together(tmp_path, launcher, trainer, processes, sha
     assert all(len(re.findall(r"rank \d+/\d+ \| host", log)) == processes for log in logs)
     assert [status(run).state for run in (first, there)] == ["finished", "finished"]
     if trainer == "builtin":
-        # Without the shared disk, one machine would begin anew while the other goes on.
+        # Without the shared disk, one machine would start over while the other goes on.
         alone, _ = exported(tmp_path / "alone", profiled, here())
         assert [bash(first, "--node-rank=0").returncode, bash(alone, "--node-rank=1", "--resume").returncode] == [
             64,

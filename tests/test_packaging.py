@@ -192,7 +192,7 @@ def test_make_run_installs_once_and_takes_the_torch_that_is_there(tmp_path):
     (tree / ".venv/.ready").unlink()
     (tree / ".venv/bin/tui-train").unlink()
     again = environment(tree, sys.executable, PIP_ARGS="--no-deps")
-    assert again.startswith("The last install was interrupted: making it anew\n")
+    assert again.startswith("The last install was interrupted: making it again\n")
     assert (tree / ".venv/bin/tui-train").exists()
 
 

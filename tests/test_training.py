@@ -199,7 +199,7 @@ def test_a_script_with_the_hf_trainer(tmp_path):
     progress = advance(Progress(), lines)
     assert (progress.step, progress.steps) == (6, 6)
     assert progress.curve.points()
-    # It went on after step 4, and did not begin anew.
+    # It went on after step 4, and did not start over.
     assert sum(line.startswith("{'loss'") for line in lines) == 2
 
 

@@ -20,7 +20,7 @@ _COMPLETE = re.compile(
 
 
 def steps(lines: Sequence[Line]) -> Iterator[tuple[Line, bool]]:
-    """Yield the lines that tell of a step, and whether its numbers are broken."""
+    """Yield the lines that name a step, and whether its numbers are broken."""
     for line in lines:
         match = _LOSS.search(line.text)
         if match is None or any(word in line.text for word in _NO_STEP):
@@ -31,7 +31,7 @@ def steps(lines: Sequence[Line]) -> Iterator[tuple[Line, bool]]:
 
 
 def completed(lines: Sequence[Line]) -> int:
-    """Return the number of the last line that tells of a training's good end, 0 where none does."""
+    """Return the number of the last line that says that a training ended well, 0 where none does."""
     return max((line.number for line in lines if _COMPLETE.search(line.text)), default=0)
 
 

@@ -50,7 +50,7 @@ class RunNews(Struct, frozen=True, kw_only=True):
 
 
 class Ranks:
-    """The ranks that the first lines of an attempt's log tell of, and any line that is read later anyway."""
+    """The ranks named in the first lines of an attempt's log, and in any line that is read later anyway."""
 
     def __init__(self, path: Path, plan: Planned) -> None:
         """Start without ranks."""

@@ -143,7 +143,7 @@ class _Parser:
             self.lr = _or(_float(match[2]), self.lr)
 
     def _losses(self, line: str) -> None:
-        """Take what a line tells of the training's loss, of an evaluation's, or of both."""
+        """Take the training's loss, an evaluation's, or both from a line."""
         found = in_line(line)
         if not (found and found.alone) and _LOSS.search(line) and self._stepped(line):
             self._values(line)
@@ -168,7 +168,7 @@ class _Parser:
         return True
 
     def _values(self, text: str) -> None:
-        """Take the loss and what else is told of the present step."""
+        """Take the loss and the other numbers of the present step."""
         self.lr = _search(_LR, text, self.lr)
         self.norm = _search(_NORM, text, self.norm)
         self.rate = _search(_RATE, text, self.rate)

@@ -136,7 +136,7 @@ def _segments(tokenizer: Any, ids: list[int], states: list[str], start: int) -> 
 
 
 def plain(row: Kept, *, answers_only: bool) -> dict[str, Any]:
-    """Return a sample without a tokenizer: what is said by whom, with the part that would be learned."""
+    """Return a sample without a tokenizer: each text with its role, and which part would be learned."""
     value, pieces = row.value, []
     for name in ("messages", "prompt", "text", "completion", "chosen", "rejected"):
         said = value.get(name)
