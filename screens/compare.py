@@ -12,9 +12,10 @@ from textual.message import Message
 from textual.worker import get_current_worker
 
 from tui_train.base.errors import TuiTrainError
-from tui_train.base.text import duration, visible
+from tui_train.base.text import duration, thousands, visible
 from tui_train.runs.rundir import RunDir
 from tui_train.workflow.compare import LETTERS, Axis, Compared, Row, axes, read, results, sentence, settings
+from tui_train.workflow.effective import cut
 
 from .base import Base
 from .messages import Complaint, OpenRun
@@ -25,7 +26,6 @@ from .widgets.ink import DONE, MUTED, Ink, Piece, columns, fit, heading, ink
 from .widgets.keys import Keys
 from .widgets.lines import Lines
 from .widgets.plot import Plot
-from .widgets.run_state import thousands
 
 _STYLES = ("$live", "$warning", "$primary", "$success", "$error", "$foreground")
 _AGAIN = 5.0  # seconds between two looks at runs that go on
@@ -185,7 +185,7 @@ def table(title: str, rows: Sequence[Row], runs: int, chosen: int, width: int) -
     for row in rows:
         cells: list[tuple[Ink, int]] = [((row.label, MUTED), _LABEL)]
         for number, text in enumerate(row.cells):
-            words = _end(text, cell - 2)
+            words = cut(text, cell - 2)
             shown = (
                 ink(DONE, " ", (words, "b")) if number == row.best else ink((words, "b" if number == chosen else ""))
             )
@@ -198,11 +198,6 @@ def _settings(rows: Sequence[Row], runs: int, chosen: int, width: int) -> list[C
     if rows:
         return table("Settings", rows, runs, chosen, width)
     return [heading("Settings", "", width), fit(ink(("the same in all", MUTED)), width)]
-
-
-def _end(text: str, width: int) -> str:
-    """Return the end of a text: what differs of paths is there."""
-    return text if len(text) <= width else f"…{text[1 - width :]}"
 
 
 def _short(name: str) -> str:

@@ -7,15 +7,15 @@ from functools import partial
 from msgspec import Struct
 from textual.content import Content
 
-from tui_train.base.text import counted, duration, spark, visible
+from tui_train.base.text import counted, duration, loss, percent, spark, thousands, visible
 from tui_train.workflow.digest import Card, Digest
-from tui_train.workflow.digest_words import detail, matches, number, remaining, when, words_of
+from tui_train.workflow.digest_words import detail, matches, remaining, when, words_of
 
 from .widgets.ink import DONE, FAILED, LIVE, MUTED, OPEN, WARNING, bar, columns, heading, ink
 from .widgets.row_list import Row
 
 RUN, PROFILE = "run:", "profile:"
-_NAME, _STEPS, _WHEN, _SPARK = 22, 11, 12, 20
+_NAME, _STEPS, _WHEN, _SPARK = 22, 13, 12, 20
 _NARROW = 70
 _MOST_NAME = 42
 _MARKS = {
@@ -140,19 +140,20 @@ def _head(digest: Digest, mark: bool, style: str) -> Content:
 def _live(digest: Digest, mark: bool, width: int) -> tuple[Content, ...]:
     name = _name(width)
     part = digest.step / digest.steps if digest.steps else 0.0
-    steps = f"{digest.step}/{digest.steps}" if digest.steps else f"step {digest.step}" if digest.step else ""
+    done, whole = thousands(digest.step), thousands(digest.steps)
+    steps = f"{done}/{whole}" if digest.steps else f"step {done}" if digest.step else ""
     left = f"ETA {remaining(digest.left)}" if digest.left is not None else _waiting(digest)
     line = bar(part, max(0, width - name - 30)) if digest.steps else Content()
     first = columns(
         width,
         (_head(digest, mark, "b"), name),
         (line, 0),
-        (f"{min(1.0, part):.0%}" if digest.steps else "", -5),
+        (percent(min(1.0, part)) if digest.steps else "", -5),
         (ink((steps, MUTED)), -_STEPS),
         (left, -14),
     )
-    loss = ink("loss ", (number(digest.loss), "b")) if digest.loss is not None else Content()
-    evaluation = ink("   eval ", (number(digest.evaluation), "b")) if digest.evaluation is not None else Content()
+    newest = ink("loss ", (loss(digest.loss), "b")) if digest.loss is not None else Content()
+    evaluation = ink("   eval ", (loss(digest.evaluation), "b")) if digest.evaluation is not None else Content()
     attempt = digest.now.attempts[-1].number if digest.now and digest.now.attempts else 1
     more = ink((f"   attempt {attempt}", MUTED)) if attempt > 1 else Content()
     note = ink((f"   {visible(digest.note)}", MUTED)) if digest.note else Content()
@@ -160,7 +161,7 @@ def _live(digest: Digest, mark: bool, width: int) -> tuple[Content, ...]:
         width,
         (ink("  ", (visible(digest.devices), MUTED)), name),
         (ink((spark(digest.losses, _SPARK), "$live")), _SPARK + 2),
-        (ink(loss, evaluation, more, note), 0),
+        (ink(newest, evaluation, more, note), 0),
     )
     return first, second
 
@@ -174,7 +175,7 @@ def _waiting(digest: Digest) -> str:
 def _run(digest: Digest, mark: bool, width: int) -> tuple[Content, ...]:
     date = when(digest.now.started if digest.now else None, time.time())
     colour = _MARKS.get(digest.state, ("", ""))[1]
-    steps = f"{digest.step}/{digest.steps}" if digest.step and digest.steps else ""
+    steps = f"{thousands(digest.step)}/{thousands(digest.steps)}" if digest.step and digest.steps else ""
     said = detail(digest)
     note = ink((f"{'  ' if said else ''}{visible(digest.note)}", MUTED)) if digest.note else Content()
     cells = [

@@ -104,7 +104,7 @@ Those that change the training ask for your consent; the others keep it the same
         notes = {"recipe.lr_base_batch": "" if recipe.lr_base_batch else "same as the global batch"}
         if recipe.global_batch and recipe.micro_batch:
             steps = accumulation(resolved.settled, world)
-            divided = f"= {recipe.micro_batch} x accumulation {steps} x {processes}"
+            divided = f"= {recipe.micro_batch} × accumulation {steps} × {processes}"
             notes["recipe.global_batch"] = divided if steps else f"does not divide ({processes})"
         rate = batch.learning_rate(recipe)
         if rate is not None and rate != recipe.learning_rate:

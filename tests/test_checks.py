@@ -401,7 +401,7 @@ FAULTS = {
         facts(),
         "error",
         "recipe.hidden_size",
-        "2 x 4 heads",
+        "2 × 4 heads",
         False,
     ),
     "hidden size below the heads": (
@@ -409,7 +409,7 @@ FAULTS = {
         facts(),
         "error",
         "recipe.hidden_size",
-        "2 x 64 heads",
+        "2 × 64 heads",
         False,
     ),
     "fp16 on the cpu": ({"recipe.precision": "fp16"}, facts(), "error", "recipe.precision", "on the CPU", False),

@@ -161,7 +161,7 @@ def test_the_plan_is_what_export_writes(tmp_path):
         assert (tmp_path / "out dir" / name).read_bytes() == text.encode()
     shown = tui("plan", "quickstart", "--set=hardware.device=cpu").stdout
     assert "quickstart: the built-in trainer under python, 1 process on the CPU" in shown
-    assert "after out of memory, attempt 2, micro batch 8 -> 4: micro batch 4 x accumulation 4" in shown
+    assert "after out of memory, attempt 2, micro batch 8 → 4: micro batch 4 × accumulation 4" in shown
     assert "launch.sh" in shown
 
 

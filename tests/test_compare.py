@@ -11,12 +11,14 @@ import pytest
 from test_wizard import finished_run, keys, machine, settle, shows, until_shown
 
 from tui_train.base.errors import BadInput
+from tui_train.base.text import loss
 from tui_train.profile import store
 from tui_train.profile.fields import put
 from tui_train.runs.rundir import RunDir, all_runs
 from tui_train.wizard import wizard
 from tui_train.workflow.compare import axes, read, results, sentence, settings
-from tui_train.workflow.previous import run_before
+from tui_train.workflow.digest import Digests
+from tui_train.workflow.previous import changes, read_previous, run_before
 
 __all__ = ["machine"]
 
@@ -62,6 +64,32 @@ def test_results_say_which_is_better(two: tuple[RunDir, RunDir]) -> None:
 def test_only_settings_that_differ_are_listed(two: tuple[RunDir, RunDir]) -> None:
     assert [(row.key, row.cells) for row in settings(read(two))] == [("recipe.learning_rate", ("0.0001", "0.0002"))]
     assert settings(read((two[0], two[0]))) == ()
+
+
+def test_settings_left_at_their_default_show_what_was_trained_with(two: tuple[RunDir, RunDir]) -> None:
+    changed = put(store.load(str(two[1].profile)), "recipe.seed", 7)
+    changed = put(put(changed, "recipe.layers", 2), "recipe.steps", two[0].plan()["steps"])
+    two[1].profile.write_text(store.dumps(changed))
+    rows = {row.key: row.cells for row in settings(read(two))}
+    assert rows["recipe.seed"] == ("1 (default)", "7")
+    assert rows["recipe.layers"] == ("4 (default)", "2")
+    assert "recipe.steps" not in rows, "both train as many"
+    (found,) = (change for change in changes(read_previous(two[0]), changed) if change.key == "recipe.layers")
+    assert (found.before, found.after) == ("4 (default)", "2")
+
+
+def test_secrets_are_not_compared_openly(two: tuple[RunDir, RunDir]) -> None:
+    changed = put(store.load(str(two[1].profile)), "trainer.environment", {"HF_TOKEN": "hf_abcdefghij"})
+    two[1].profile.write_text(store.dumps(changed))
+    (row,) = (row for row in settings(read(two)) if row.key == "trainer.environment")
+    assert "hf_abcdefghij" not in row.cells[1]
+    assert "HF_TOKEN" in row.cells[1]
+
+
+def test_the_last_loss_is_the_one_that_home_shows(two: tuple[RunDir, RunDir]) -> None:
+    digests = Digests()
+    shown = tuple(loss(digests.run(run).loss) for run in two)
+    assert cell(results(read(two)), "Loss, last").cells == shown
 
 
 def test_a_run_whose_profile_cannot_be_read_is_compared_all_the_same(two: tuple[RunDir, RunDir]) -> None:
@@ -136,6 +164,15 @@ def test_the_command_prints_json(two: tuple[RunDir, RunDir]) -> None:
     ]
     assert len(found[0]["losses"]) == 300
     assert [step for step, _ in found[0]["eval_losses"]] == [50, 100, 150, 200, 250, 300]
+
+
+def test_the_name_of_a_profile_means_its_newest_run(two: tuple[RunDir, RunDir]) -> None:
+    named = put(store.load(str(two[0].profile)), "name", "mine")
+    two[0].profile.write_text(store.dumps(named))
+    plan = json.loads(two[0].plan_file.read_text())
+    two[0].plan_file.write_text(json.dumps({**plan, "name": "mine"}))
+    found = json.loads(command("--json", "last", "mine").stdout)
+    assert [each["run"] for each in found] == [two[1].name, two[0].name]
 
 
 def test_the_command_refuses_one_run(two: tuple[RunDir, RunDir]) -> None:

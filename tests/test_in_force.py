@@ -127,7 +127,7 @@ def test_a_global_batch_that_is_no_longer_the_files_is_said(tmp_path):
 def test_what_holds_is_shown_with_where_it_comes_from(tmp_path):
     chosen, found = filed(tmp_path, "llama-factory")
     said = show.plan(plan(chosen, found))
-    assert "micro batch 2 x accumulation 8 x 2 processes = global batch 32 (from mine.yaml)" in said
+    assert "micro batch 2 × accumulation 8 × 2 processes = global batch 32 (from mine.yaml)" in said
     assert "learning rate 1e-05 (from mine.yaml), 3.0 epochs (from mine.yaml)" in said
     held = resolve(chosen, found).values
     told = {name: (held[name].value, held[name].source) for name in ("precision", "sequence_length", "seed", "steps")}

@@ -380,7 +380,7 @@ FAULTS = {
         FOUR,
         "error",
         "recipe.sequence_length",
-        "130 is not a multiple of 4 (2 x context parallel 2)",
+        "130 is not a multiple of 4 (2 × context parallel 2)",
         False,
     ),
     "tokens split by tensor unevenly": (

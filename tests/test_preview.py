@@ -121,9 +121,10 @@ def test_changes_since_the_newest_run_of_this_profile():
     run = run_of(profile({"recipe.steps": 20}))
     found = previous(Profile())
     assert found.run == run.name
-    now = profile({"recipe.steps": 20, "recipe.learning_rate": 1e-4, "hardware.device": "cpu"})
-    assert [change.key for change in changes(found, now)] == ["hardware.device", "recipe.learning_rate"]
-    assert lines(changes(found, now))[1].endswith("not set → 0.0001")
+    now = profile({"recipe.steps": 20, "recipe.learning_rate": 1e-4, "recipe.layers": 2, "hardware.device": "cpu"})
+    # On the CPU it was trained before as well.
+    assert [change.key for change in changes(found, now)] == ["recipe.layers", "recipe.learning_rate"]
+    assert lines(changes(found, now))[1].endswith("0.003 (default) → 0.0001")
     assert previous(Profile(name="other")) is None
 
 

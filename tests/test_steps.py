@@ -152,7 +152,7 @@ def test_a_step_writes_nothing_that_has_not_changed(terminals: list[Terminal]) -
     terminal.see("New training")
     for step in ("● 1 Hardware", "● 2 Backend", "● 3 Recipe"):
         terminal.press("\r", step)
-    terminal.see("x accumulation")
+    terminal.see("× accumulation")
     written(terminal, 1)
     for _ in range(4):  # rows that are in sight
         terminal.child.send(DOWN)

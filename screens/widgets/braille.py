@@ -5,6 +5,8 @@ from collections.abc import Callable, Iterator, Sequence
 from itertools import pairwise
 from typing import NamedTuple
 
+from tui_train.base.text import thousands
+
 from .ink import MUTED, RULE
 
 Cell = tuple[str, str]
@@ -39,7 +41,7 @@ class Axes(NamedTuple):
     end: float = 0.0
     share: float = 1.0
     log: bool = False
-    label: Callable[[float], str] = lambda value: f"{value:,.0f}".replace(",", " ")
+    label: Callable[[float], str] = thousands
 
 
 class _Frame(NamedTuple):

@@ -4,12 +4,12 @@ from collections.abc import Sequence
 
 from textual.content import Content
 
-from tui_train.base.text import home, size, visible
+from tui_train.base.text import home, loss, size, thousands, visible
 from tui_train.runs.follow import RunNews
 from tui_train.runs.remains import Left, Remains
 
 from .ink import KEY, MUTED, fit, heading, ink
-from .run_state import joined, loss, thousands
+from .run_state import joined
 
 _LABEL = 12
 
@@ -35,7 +35,7 @@ def _numbers(told: RunNews) -> list[Content]:
         return []
     found = [ink((loss(progress.last.loss), "b"), (f" last, {loss(progress.first.loss)} first", MUTED))]
     if best := progress.best:
-        found.append(ink(("eval ", MUTED), (loss(best.loss), "b"), (f" best, step {best.step}", MUTED)))
+        found.append(ink(("eval ", MUTED), (loss(best.loss), "b"), (f" best, step {thousands(best.step)}", MUTED)))
     if progress.tokens_per_second:
         found.append(ink((thousands(progress.tokens_per_second), "b"), (" tokens/s", MUTED)))
     return found

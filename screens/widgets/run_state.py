@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 from textual.content import Content
 
-from tui_train.base.text import counted, duration, visible
+from tui_train.base.text import counted, duration, loss, percent, thousands, typeset, visible
 from tui_train.runs.follow import RunNews
 from tui_train.runs.ranks import summary
 from tui_train.runs.status import continues
@@ -44,24 +44,9 @@ def run_state(name: str, told: RunNews, wrong: tuple[str, ...], width: int) -> l
     return lines
 
 
-def loss(value: float) -> str:
-    """Return a loss in few digits."""
-    return f"{value:.3f}" if 0.1 <= abs(value) < 1e5 or value == 0 else f"{value:.3g}"
-
-
 def rate(value: float) -> str:
     """Return a learning rate as `1.4e-4`."""
     return f"{value:.2g}".replace("e-0", "e-") if value < 1e-3 else f"{value:g}"
-
-
-def thousands(value: float) -> str:
-    """Return a whole number with its digits in groups of three."""
-    return f"{value:,.0f}".replace(",", " ")
-
-
-def arrow(title: str) -> str:
-    """Return what a change is called, its arrow as one character."""
-    return visible(title).replace("->", "→")
 
 
 def about(seconds: float) -> str:
@@ -89,20 +74,15 @@ def _bar(told: RunNews, style: str, width: int) -> Iterator[Content]:
     if progress.steps:
         # A log may name numbers whose quotient no float holds.
         part = 1.0 if step >= progress.steps else step / progress.steps
-        counts = ink((thousands_of(step), "b"), f" of {thousands_of(progress.steps)}")
-        share = f"{int(part * 100)} %"
+        counts = ink((thousands(step), "b"), f" of {thousands(progress.steps)}")
+        share = percent(part)
         side = 2 + counts.cell_length + 4 + len(share)
         if side > width - 8:
             yield fit(ink("step ", counts), width)
             return
         yield ink(bar(part, width - side, style), "  ", counts, " " * 4, share)
     elif step:
-        yield ink("step ", (thousands_of(step), "b"))
-
-
-def thousands_of(count: int) -> str:
-    """Return a count with its digits in groups of three; one of any length."""
-    return f"{count:,}".replace(",", " ")
+        yield ink("step ", (thousands(step), "b"))
 
 
 def _numbers(told: RunNews) -> list[Content]:
@@ -112,7 +92,8 @@ def _numbers(told: RunNews) -> list[Content]:
         found.append(ink(("loss ", MUTED), (loss(progress.last.loss), "b")))
     newest, best = progress.evaluations.last, progress.best
     if newest and best:
-        where = f" best, step {best.step}" if best.step == newest.step else f" best {loss(best.loss)}, step {best.step}"
+        at = f"step {thousands(best.step)}"
+        where = f" best, {at}" if best.step == newest.step else f" best {loss(best.loss)}, {at}"
         found.append(ink(("eval ", MUTED), (loss(newest.loss), "b"), (where, MUTED)))
     elif newest:
         found.append(ink(("eval ", MUTED), (loss(newest.loss), "b")))
@@ -159,9 +140,9 @@ def _attempts(told: RunNews, width: int) -> Content | None:
 def _newest(told: RunNews, attempt: AttemptStatus) -> Content:
     pieces: list[Piece] = []
     if attempt.resumed:
-        pieces.append((f", resumed from step {thousands_of(attempt.resumed)}", MUTED))
+        pieces.append((f", resumed from step {thousands(attempt.resumed)}", MUTED))
     if told.title and attempt.position > 1:
-        pieces.append((f"  {arrow(told.title)}", MUTED))
+        pieces.append((f"  {typeset(told.title)}", MUTED))
     goes_on = continues(told.status) and attempt.ended is None
     if not goes_on and attempt.out_of_memory:
         pieces.insert(0, ", out of memory")
@@ -174,7 +155,7 @@ def _ended(attempt: AttemptStatus, step: int) -> Content:
     why = "out of memory" if attempt.out_of_memory else "finished" if attempt.exit_code == 0 else "ended"
     if why == "ended" and attempt.exit_code is not None:
         why = f"exit code {attempt.exit_code}"
-    at = f" at step {thousands_of(step)}" if step else ""
+    at = f" at step {thousands(step)}" if step else ""
     return ink(DONE if attempt.exit_code == 0 else FAILED, (f" attempt {attempt.number}, {why}{at}", MUTED))
 
 

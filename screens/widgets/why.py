@@ -2,12 +2,11 @@
 
 from textual.content import Content
 
-from tui_train.base.text import visible
+from tui_train.base.text import typeset, visible
 from tui_train.diagnose import Diagnosis
 
 from .ink import FAILED, KEY, MUTED, RULE, fit, ink
 from .lines import Lines
-from .run_state import arrow
 
 _EDGE = ("▌", "b $error")
 _MOST_CAUSE, _MOST_REMEDY = 3, 3
@@ -51,7 +50,7 @@ def _lines(found: Diagnosis, fits: str, width: int) -> list[Content]:
     lines += _wrapped(found.remedy, room, _MOST_REMEDY)
     if found.change:
         aside = Content(visible(fits))
-        made = fit(ink(("F2", KEY), "  ", (arrow(found.change.title), "b")), room - aside.cell_length - 2)
+        made = fit(ink(("F2", KEY), "  ", (typeset(found.change.title), "b")), room - aside.cell_length - 2)
         lines.append(ink(made, " " * (room - made.cell_length - aside.cell_length), aside))
         lines.append(fit(ink((f"    {visible(found.change.why)}", MUTED)), room))
     return [ink(_EDGE, line) for line in lines]

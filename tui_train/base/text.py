@@ -1,11 +1,15 @@
 """Text for users: untrusted text made safe, and short forms of sizes and durations."""
 
+import math
 from collections.abc import Sequence
 from pathlib import Path
 
 from tui_train.supervisor.text import visible
 
-__all__ = ["counted", "duration", "home", "ranges", "size", "spark", "table", "visible"]
+__all__ = [
+    "counted", "duration", "home", "loss", "percent", "ranges", "size", "spark", "table", "thousands", "typeset",
+    "visible",
+]  # fmt: skip
 
 _LEVELS = "▁▂▃▄▅▆▇█"
 _NARROWEST = 4  # of a column that is cut
@@ -27,6 +31,27 @@ def size(count: int | None) -> str:
 def counted(number: int, singular: str, plural: str = "") -> str:
     """Return `1 process` or `2 processes`; the default plural is `singular` + s."""
     return f"{number} {singular if number == 1 else plural or singular + 's'}"
+
+
+def thousands(value: float) -> str:
+    """Return a whole number with its digits in groups of three: `20 480`; an integer of any length."""
+    return (f"{value:,}" if isinstance(value, int) else f"{value:,.0f}").replace(",", " ")
+
+
+def percent(part: float, places: int = 0) -> str:
+    """Return a share as `62 %`, rounded down: only what is whole is 100 %."""
+    whole = 10**places
+    return f"{math.floor(part * 100 * whole + 1e-9) / whole:.{places}f} %"
+
+
+def typeset(text: str) -> str:
+    """Return words of a plan, which are ASCII, as a screen shows them: `8 → 4`, `2 × 4`."""
+    return visible(text).replace("->", "→").replace(" x ", " × ")
+
+
+def loss(value: float) -> str:
+    """Return a loss with as many digits as tell it from the next."""
+    return f"{value:.3f}" if 0.1 <= abs(value) < 1000 or value == 0 else f"{value:.3g}"
 
 
 def duration(seconds: float) -> str:

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from tui_train.base.text import counted, visible
+from tui_train.base.text import counted, percent, thousands, visible
 from tui_train.checks.finding import Finding
 from tui_train.facts.data import DataLook, DataProblem, Question
 from tui_train.facts.data_use import FORMATS, TAKES, methods, unsuitable
@@ -33,10 +33,11 @@ def _files(look: DataLook) -> Iterator[Finding]:
     if len(unreadable) > _NAMED:
         yield _error(f"{look.counts['unreadable'] - _NAMED} more files cannot be read", "Fix or leave them out.")
     if not look.all_read:
+        read = look.done / max(look.size, 1)
         yield Finding(
             level="note",
             key=KEY,
-            message=f"only the first {look.rows:,} rows were read ({look.done / max(look.size, 1):.0%} of the bytes)",
+            message=f"only the first {thousands(look.rows)} rows were read ({percent(read)} of the bytes)",
             remedy="Numbers for all rows are estimated from them.",
         )
 
@@ -97,19 +98,19 @@ def _tokens(look: DataLook, question: Question) -> Iterator[Finding]:
     if tokens is None:
         return
     if tokens.cut:
-        share = f"{counted(tokens.cut, 'row')} ({tokens.cut / max(look.usable, 1):.1%})"
+        share = f"{counted(tokens.cut, 'row')} ({percent(tokens.cut / max(look.usable, 1), 1)})"
         done = "left out" if question.method == "reward" else "cut"
         verb = "is" if tokens.cut == 1 else "are"
         yield _warning(
-            f"{share} {verb} longer than {question.length:,} tokens and {verb} {done}",
-            f"95 % of the rows have up to {tokens.p95:,} tokens, the longest {tokens.longest:,}.",
+            f"{share} {verb} longer than {thousands(question.length)} tokens and {verb} {done}",
+            f"95 % of the rows have up to {thousands(tokens.p95)} tokens, the longest {thousands(tokens.longest)}.",
         )
     if tokens.lost and question.method != "reward":
-        of = f" after {question.length:,} tokens" if tokens.cut else ""
+        of = f" after {thousands(question.length)} tokens" if tokens.cut else ""
         yield _warning(f"in {counted(tokens.lost, 'row')} nothing is left to learn{of}", "TRL leaves them out.")
     if look.limit and tokens.longest > look.limit and not 0 < question.length <= look.limit:
-        message = f"the longest row has {tokens.longest:,} tokens, and the model takes {look.limit:,}"
-        yield _warning(message, f"Cut at {look.limit:,} or fewer.")
+        message = f"the longest row has {thousands(tokens.longest)} tokens, and the model takes {thousands(look.limit)}"
+        yield _warning(message, f"Cut at {thousands(look.limit)} or fewer.")
 
 
 def _error(message: str, remedy: str) -> Finding:

@@ -158,11 +158,11 @@ def parallel(profile: Profile, _facts: Facts, resolved: Resolved) -> Iterator[Fi
         edits = tuple((f"nemo.{name}_parallel", 1) for name in ("tensor", "pipeline", "context"))
         change = Change("do not split the model", "each GPU holds all of it", edits)
         chosen = profile.nemo
-        product = f"{chosen.tensor_parallel} x {chosen.pipeline_parallel} x {chosen.context_parallel} = {parts}"
+        product = f"{chosen.tensor_parallel} × {chosen.pipeline_parallel} × {chosen.context_parallel} = {parts}"
         yield Finding(
             level="error",
             key="nemo.tensor_parallel",
-            message=f"tensor x pipeline x context parallel is {product}, which does not divide"
+            message=f"tensor × pipeline × context parallel is {product}, which does not divide"
             f" {counted(world, 'process', 'processes')}",
             remedy="Choose sizes whose product divides the number of GPUs.",
             change=change,
@@ -193,7 +193,7 @@ def _shares(profile: Profile, flavour: nemo.Flavour) -> Iterator[Finding]:
     # A recipe's tokens are split by tensor as well; by context each GPU takes two pieces, of the begin and the end.
     tokens = context if flavour == "automodel" else context * tensor
     unit = math.lcm(2 * context, tokens) if context > 1 else tokens
-    by = [f"2 x context parallel {context}"] if context > 1 else []
+    by = [f"2 × context parallel {context}"] if context > 1 else []
     by += [f"tensor parallel {tensor}"] if tokens > context else []
     yield from _even("sequence_length", recipe.sequence_length, unit, ", ".join(by))
     yield from _halved(profile, "sequence_length", recipe.sequence_length, unit)

@@ -91,7 +91,7 @@ def model(_profile: Profile, _facts: Facts, resolved: Resolved) -> Iterator[Find
         yield Finding(
             level="error",
             key="recipe.hidden_size",
-            message=f"the hidden size {hidden} is not a multiple of 2 x {heads} heads",
+            message=f"the hidden size {hidden} is not a multiple of 2 × {heads} heads",
             remedy=f"Nearest hidden sizes: {_or(sizes)}.",
             change=change,
         )

@@ -7,9 +7,9 @@ import click
 
 from tui_train.base.text import visible
 from tui_train.cli.plans import print_json
-from tui_train.profile import fields
 from tui_train.runs import rundir
 from tui_train.workflow.compare import LETTERS, Compared, Row, read, results, sentence, settings
+from tui_train.workflow.effective import cut
 
 _LABEL = 20
 _MOST_POINTS = 1000
@@ -38,15 +38,11 @@ def _table(title: str, rows: Sequence[Row], runs: int, width: int) -> list[str]:
     cell = max(8, min(28, (width - _LABEL - 12) // runs - 2))
     lines = [f"{title:<{_LABEL}}" + "".join(f"  {letter:>{cell}}" for letter in LETTERS[:runs])]
     for row in rows:
-        cells = "".join(f"  {_cut(text, cell):>{cell}}" for text in row.cells)
+        cells = "".join(f"  {cut(text, cell):>{cell}}" for text in row.cells)
         best = f"{row.note}  " if row.note else ""
         better = f"{LETTERS[row.best]} is better" if row.best is not None and runs > 2 else ""
         lines.append(f"{row.label:<{_LABEL}}{cells}  {best}{better}".rstrip())
     return lines
-
-
-def _cut(text: str, width: int) -> str:
-    return text if len(text) <= width else f"…{text[1 - width :]}"
 
 
 def _data(each: Compared, keys: Sequence[str]) -> dict[str, object]:
@@ -67,5 +63,5 @@ def _data(each: Compared, keys: Sequence[str]) -> dict[str, object]:
         "memory_peak": each.peak or None,
         "losses": [[point.step, point.loss] for point in progress.curve.thinned(_MOST_POINTS)],
         "eval_losses": [[point.step, point.loss] for point in progress.evaluations.thinned(_MOST_POINTS)],
-        "settings": {key: fields.show(fields.get(each.profile, key)) for key in keys} if each.profile else None,
+        "settings": {key: each.settings[key].value for key in keys} if each.settings else None,
     }

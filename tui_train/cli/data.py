@@ -11,7 +11,7 @@ import msgspec
 
 from tui_train.base.errors import BadInput, NotFound, Unavailable
 from tui_train.base.places import expanded
-from tui_train.base.text import counted, home, size, spark, visible
+from tui_train.base.text import counted, home, percent, size, spark, thousands, visible
 from tui_train.checks.data import data_findings
 from tui_train.checks.finding import Finding
 from tui_train.cli.plans import print_json
@@ -87,19 +87,19 @@ def _lines(look: DataLook, question: Question, one_epoch: Epoch, interpreter: st
     names = [home(file.path) for file in look.files]
     more = look.file_count - 1
     title = names[0] + (f" and {counted(more, 'more file')}" if more else "") if names else "no file"
-    rows = f"{look.usable:,} usable of {look.rows:,}" + ("" if look.all_read else " that were read")
+    rows = f"{thousands(look.usable)} usable of {thousands(look.rows)}" + ("" if look.all_read else " that were read")
     kind = FORMATS.get(look.format, "unknown")
     lines = [
-        f"{title}, {size(look.size) if look.size >= 2**20 else f'{look.size:,} bytes'}",
+        f"{title}, {size(look.size) if look.size >= 2**20 else f'{thousands(look.size)} bytes'}",
         f"format   {kind}, columns {', '.join(look.columns) or 'none'}"[:_WIDTH],
         f"rows     {rows}",
     ]
     if look.tokens:
         lines += _tokens(look.tokens, look, question)
     about = "" if not one_epoch.estimated else "about "
-    parts = [f"{about}{one_epoch.rows:,} {'answers' if question.method == 'kto' else 'rows'}"]
-    parts += [f"{one_epoch.tokens:,} tokens"] if one_epoch.tokens else []
-    parts += [f"{one_epoch.steps:,} steps"] if one_epoch.steps else []
+    parts = [f"{about}{thousands(one_epoch.rows)} {'answers' if question.method == 'kto' else 'rows'}"]
+    parts += [f"{thousands(one_epoch.tokens)} tokens"] if one_epoch.tokens else []
+    parts += [f"{thousands(one_epoch.steps)} steps"] if one_epoch.steps else []
     lines.append(f"epoch    {', '.join(parts)}")
     if look.tokens:
         lines.append(f"answers  {look.answers.why or 'can be learned alone (--answers-only)'}")
@@ -114,26 +114,27 @@ def _lines(look: DataLook, question: Question, one_epoch: Epoch, interpreter: st
 
 
 def _tokens(tokens: Tokens, look: DataLook, question: Question) -> list[str]:
-    of = "" if tokens.counted == look.usable else f", estimated from {tokens.counted:,} rows"
+    of = "" if tokens.counted == look.usable else f", estimated from {thousands(tokens.counted)} rows"
     lines = [
-        f"tokens   {tokens.total:,}, {tokens.learned / max(tokens.total, 1):.0%} learned{of}",
-        f"         median {tokens.median:,}, 95 % up to {tokens.p95:,}, longest {tokens.longest:,}",
+        f"tokens   {thousands(tokens.total)}, {percent(tokens.learned / max(tokens.total, 1))} learned{of}",
     ]
+    long = f"95 % up to {thousands(tokens.p95)}, longest {thousands(tokens.longest)}"
+    lines.append(f"         median {thousands(tokens.median)}, {long}")
     counts = tokens.histogram
     drawn = spark(counts, len(counts), (0, max(counts, default=0)))
     blocks = "".join(block if count else " " for block, count in zip(drawn, counts, strict=True))
-    lines.append(f"         0 {blocks} {tokens.longest:,}")
+    lines.append(f"         0 {blocks} {thousands(tokens.longest)}")
     if 0 < question.length < tokens.longest:
         at = question.length * len(counts) // tokens.longest
         done = "left out" if question.method == "reward" else "cut"
         share = tokens.cut / max(look.usable, 1)
-        lines.append(f"{' ' * (11 + at)}└ {question.length:,}: {share:.1%} of the rows {done}")
+        lines.append(f"{' ' * (11 + at)}└ {thousands(question.length)}: {percent(share, 1)} of the rows {done}")
     return lines
 
 
 def _sample(sample: DataSample) -> list[str]:
     """Return a sample's place and its text, each line behind the mark of what is done with it."""
-    about = f": {sample.tokens:,} tokens, {sample.learned:,} learned" if sample.tokens else ""
+    about = f": {thousands(sample.tokens)} tokens, {thousands(sample.learned)} learned" if sample.tokens else ""
     head = click.style(f"line {sample.line}{about}", bold=True)
     lines: list[str] = []
     fresh = True

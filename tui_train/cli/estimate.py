@@ -5,7 +5,7 @@ from typing import Any
 import click
 
 from tui_train.base.errors import Unavailable
-from tui_train.base.text import size, visible
+from tui_train.base.text import percent, size, visible
 from tui_train.checks import check
 from tui_train.cli.columns import table
 from tui_train.cli.plans import edited, load, print_json
@@ -79,7 +79,12 @@ def _lines(prediction: Prediction, changes: tuple[Effect, ...]) -> list[str]:
         f"{visible(model.name)}: {estimate.parameters / 1e6:,.1f} M parameters, {_trained(estimate)}",
         *_training(prediction),
     ]
-    lines += ["", table(rows), "", f"Estimated: at most {size(peak.total)} of tensors (±{error:.0%}), in: {peak.name}."]
+    lines += [
+        "",
+        table(rows),
+        "",
+        f"Estimated: at most {size(peak.total)} of tensors (±{percent(error)}), in: {peak.name}.",
+    ]
     for place, verdict in prediction.places:
         lines.append(f"{visible(place.name)}: {verdict.band} ({size(verdict.left)} left for tensors)")
     lines += [f"Not modelled: {visible(words)}." for words in estimate.caveats]
@@ -100,7 +105,7 @@ def _training(prediction: Prediction) -> list[str]:
         return []
     packed = f", others quantized ({settings.packed})" if settings.packed else ""
     computed = f", computed in {settings.autocast}" if settings.autocast else ""
-    batch = f"micro batch {settings.micro_batch} x {settings.sequence_length} tokens"
+    batch = f"micro batch {settings.micro_batch} × {settings.sequence_length} tokens"
     return [f"{batch}, weights in {settings.weights}{packed}{computed}, optimizer {settings.optimizer}"]
 
 
@@ -115,7 +120,7 @@ def _signed(count: int) -> str:
 def _counted(method: str, counted: Counted) -> list[str]:
     name, most = counted.peak
     if method == "trace":
-        return ["", f"Traced with fake tensors: at most {size(most)} (±{traces.ERROR:.0%}), in: {name}."]
+        return ["", f"Traced with fake tensors: at most {size(most)} (±{percent(traces.ERROR)}), in: {name}."]
     lines = ["", f"Measured in two steps on {visible(counted.device)}: at most {size(most)} allocated, in: {name}."]
     if counted.reserved:
         lines.append(f"The allocator reserved {size(counted.reserved)}; the card has {size(counted.used)} in use.")

@@ -86,7 +86,7 @@ def logs(run: str, attempt: int | None, *, follow: bool) -> None:
 @click.option("--exit-code", type=int, metavar="N", help="Exit code of the training, if known.")
 @JSON
 def diagnose(log: str, exit_code: int | None, *, as_json: bool) -> None:
-    """Print why LOG's training failed and what to do: any log, `-`, or a run (an id, `last`, a folder)."""
+    """Print why LOG's training failed and what to do: any log, `-`, or a run (an id, `last`, a folder, a profile)."""
     from tui_train.cli import diagnose
 
     diagnose.diagnose(log, exit_code, as_json=as_json)
@@ -136,7 +136,10 @@ def report(run: str, file: Path | None, *, force: bool) -> None:
 @click.argument("runs", nargs=-1, required=True)
 @JSON
 def compare(runs: tuple[str, ...], *, as_json: bool) -> None:
-    """Print RUNS side by side: losses, speed, memory, and the settings in which they differ."""
+    """Print RUNS side by side: losses, speed, memory, and the settings in which they differ.
+
+    Each is an id, its beginning, `last`, a folder, or the name of a profile: its newest run.
+    """
     from tui_train.cli import compare
 
     compare.compare(runs, as_json=as_json)

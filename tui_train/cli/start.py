@@ -8,7 +8,7 @@ from contextlib import contextmanager, suppress
 import click
 
 from tui_train.base.errors import LeftBySignal, Unavailable
-from tui_train.base.text import duration, visible
+from tui_train.base.text import duration, thousands, visible
 from tui_train.cli import columns
 from tui_train.cli.plans import edited, fixed, load, require, show_machines
 from tui_train.cli.runs import next_commands
@@ -69,7 +69,7 @@ def quickstart(edits: tuple[str, ...]) -> None:
     took = "" if now.seconds is None else f" after {duration(now.seconds)}"
     click.echo(f"\n4 {show.state(now)}{took}")
     if progress.first and progress.last:
-        rate = f", {progress.tokens_per_second:,.0f} tokens/s" if progress.tokens_per_second else ""
+        rate = f", {thousands(progress.tokens_per_second)} tokens/s" if progress.tokens_per_second else ""
         click.echo(
             f"loss from {progress.first.loss:.3f} to {progress.last.loss:.3f} in {progress.last.step} steps{rate}"
         )

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 import msgspec
 
-from tui_train.base.text import counted, size
+from tui_train.base.text import counted, percent, size
 from tui_train.facts.capability import supports_bf16, teraflops
 from tui_train.facts.types import CardSet, Gpu, Verdict
 
@@ -144,7 +144,7 @@ def _described(candidates: Sequence[_Candidate]) -> tuple[CardSet, ...]:
                 gain += f", {speed / candidates[-1][0]:.1f} times as fast"
         else:
             title = "most memory" if position == len(candidates) - 1 else "balanced"
-            share = f", at {speed / candidates[0][0]:.0%} of the speed" if candidates[0][0] else ""
+            share = f", at {percent(speed / candidates[0][0])} of the speed" if candidates[0][0] else ""
             gain = f"{size(memory)} each instead of {size(candidates[0][1])}{share}"
         if not supports_bf16(cards) and any(supports_bf16([gpu]) for gpu in cards):
             gain += "; no bf16, which some of them do not support"

@@ -1,6 +1,6 @@
 """The trials as text for a terminal or a screen; safe to show."""
 
-from tui_train.base.text import size, visible
+from tui_train.base.text import size, thousands, visible
 from tui_train.tune.search import Setting, Trial
 from tui_train.tune.tune import Tuned
 
@@ -43,7 +43,7 @@ def named(tested: Setting) -> tuple[str, str, str]:
 
 def _row(number: int, trial: Trial, now: Tuned) -> tuple[str, ...]:
     rate = trial.rate * (now.tokens or 1)
-    speed = f"{rate:,.0f} tokens/s" if now.tokens else f"{rate:,.2f} samples/s"
+    speed = f"{thousands(rate)} tokens/s" if now.tokens else f"{rate:.2f} samples/s"
     note = "best" if trial == now.best else visible(trial.why)
     memory = size(trial.memory) if trial.memory is not None else ""
     return (str(number), *named(trial.setting), speed if trial.outcome == "measured" else trial.outcome, memory, note)

@@ -7,9 +7,9 @@ from typing import Literal
 from msgspec import Struct
 
 from tui_train.base.errors import BadInput, TuiTrainError
-from tui_train.base.text import counted, duration, size, visible
+from tui_train.base.text import counted, duration, loss, percent, size, thousands
+from tui_train.facts import documents
 from tui_train.profile import fields, store
-from tui_train.profile.types import Profile
 from tui_train.runs.follow import read_progress
 from tui_train.runs.rundir import RunDir
 from tui_train.runs.status import status
@@ -17,6 +17,7 @@ from tui_train.runs.tail import Tail
 from tui_train.supervisor.progress import Progress
 from tui_train.supervisor.state import AttemptStatus, Status
 from tui_train.workflow import show
+from tui_train.workflow.effective import Setting, effective
 
 LETTERS = "ABCDEF"
 Axis = Literal["step", "tokens", "time"]
@@ -29,6 +30,7 @@ _SMOOTH = 10  # points of which the mean is compared
 _GIB = re.compile(r"\bmem(?:ory)?[ :=]{1,3}(\d{1,6}(?:\.\d+)?) GiB")
 _MEGATRON = re.compile(r"max allocated: (\d{1,9}(?:\.\d+)?)")
 _NOT_SETTINGS = frozenset({"name"})
+_UNKNOWN = Setting("?")
 
 
 class Stretch(Struct, frozen=True):
@@ -43,13 +45,14 @@ class Stretch(Struct, frozen=True):
 class Compared(Struct, frozen=True, kw_only=True):
     """A run as it is compared; `peak` is the most memory of a GPU in bytes that its log tells, 0 where it tells none.
 
-    `tokens` are those of a step as planned, 0 where that is not known; `profile` is None where it cannot be read.
+    `tokens` are those of a step as planned, 0 where that is not known; `settings` are those in effect by their
+    keys, none where its profile cannot be read.
     """
 
     run: RunDir
     now: Status
     progress: Progress
-    profile: Profile | None = None
+    settings: dict[str, Setting] = {}
     tokens: int = 0
     peak: int = 0
     stretches: tuple[Stretch, ...] = ()
@@ -111,8 +114,8 @@ def results(compared: Sequence[Compared]) -> tuple[Row, ...]:
     rows = [
         _numbers("Eval loss, best", best, "loss", low=True),
         _numbers("Eval loss, last", newest, "loss", low=True),
-        _numbers("Loss, last", [_last(each) for each in compared], "loss", low=True),
-        _numbers("Tokens/s", [each.tokens_per_second for each in progress], "{:,.0f}", low=False),
+        _numbers("Loss, last", [each.last.loss if each.last else None for each in progress], "loss", low=True),
+        _numbers("Tokens/s", [each.tokens_per_second for each in progress], "rate", low=False),
         _numbers("Memory, peak", [each.peak or None for each in compared], "size", low=True),
         _numbers("Time", [each.now.seconds for each in compared], "time", low=None),
         Row(label="Steps", cells=tuple(_steps(each.progress) for each in compared)),
@@ -123,15 +126,14 @@ def results(compared: Sequence[Compared]) -> tuple[Row, ...]:
 
 
 def settings(compared: Sequence[Compared]) -> tuple[Row, ...]:
-    """Return the settings in which the runs differ, by their labels, in the order of the form."""
+    """Return the settings in which the runs differ in effect, by their labels, in the order of the form."""
     rows = []
     for field in fields.FIELDS.values():
         if field.key in _NOT_SETTINGS:
             continue
-        values = [fields.get(each.profile, field.key) if each.profile else None for each in compared]
-        if any(value != values[0] for value in values):
-            known = [each.profile is not None for each in compared]
-            cells = tuple(map(_cell, values, known))
+        values = [each.settings.get(field.key, _UNKNOWN) for each in compared]
+        if any(value.value != values[0].value for value in values):
+            cells = tuple(value.words for value in values)
             rows.append(Row(label=field.label, key=field.key, cells=cells))
     return tuple(rows)
 
@@ -156,13 +158,14 @@ def _read(run: RunDir) -> Compared:
         profile = store.load(str(run.profile))
     except TuiTrainError:
         profile = None
-    whole = run.plan().get("global_batch")
+    plan = run.plan()
+    whole = plan.get("global_batch")
     batch = whole if isinstance(whole, int) else 0
     return Compared(
         run=run,
         now=now,
         progress=read_progress(run, now.attempts),
-        profile=profile,
+        settings=effective(profile, plan, documents.document(profile.trainer.config)) if profile else {},
         tokens=batch * ((profile.recipe.sequence_length if profile else None) or 0),
         peak=max((_peak(run, attempt) for attempt in now.attempts), default=0),
         stretches=_stretches(run, now),
@@ -189,11 +192,6 @@ def _peak(run: RunDir, attempt: AttemptStatus) -> int:
     return int(found)
 
 
-def _last(each: Compared) -> float | None:
-    smoothed = _smoothed(each.progress)
-    return smoothed[-1][1] if smoothed else None
-
-
 def _smoothed(progress: Progress) -> list[tuple[int, float]]:
     """Return the means of some losses in a row, by the step of the last one."""
     points = progress.curve.points()
@@ -207,7 +205,7 @@ def _smoothed(progress: Progress) -> list[tuple[int, float]]:
 def _steps(progress: Progress) -> str:
     if not progress.step:
         return "-"
-    return f"{progress.step} of {progress.steps}" if progress.steps else str(progress.step)
+    return f"{thousands(progress.step)} of {thousands(progress.steps)}" if progress.steps else thousands(progress.step)
 
 
 def _numbers(label: str, values: Sequence[float | None], form: str, *, low: bool | None) -> Row:
@@ -231,8 +229,8 @@ def _difference(first: float, second: float, form: str, *, alike: bool) -> str:
     sign = "+" if second >= first else "-"
     if form in {"size", "time"}:
         return f"{sign}{_number(abs(second - first), form)}"
-    if "," in form or alike:
-        return f"{sign}{abs(second - first) / first:.0%}" if first else ""
+    if form == "rate" or alike:
+        return f"{sign}{percent(abs(second - first) / first)}" if first else ""
     return f"{sign}{abs(second - first):.3g}"
 
 
@@ -242,9 +240,5 @@ def _number(value: float | None, form: str) -> str:
     if form == "size":
         return size(int(value))
     if form == "loss":
-        return f"{value:.3f}" if 0.1 <= abs(value) < 1e5 else f"{value:.3g}"
-    return duration(value) if form == "time" else form.format(value).replace(",", " ")
-
-
-def _cell(value: fields.Value, known: bool) -> str:
-    return visible(fields.show(value)) or "-" if known else "?"
+        return loss(value)
+    return duration(value) if form == "time" else thousands(value)

@@ -2,6 +2,7 @@
 
 import time
 
+from tui_train.base.text import loss
 from tui_train.workflow.digest import Digest
 
 
@@ -26,8 +27,8 @@ def detail(digest: Digest) -> str:
         return digest.damage
     if now.leftover and not now.live:
         return f"{len(now.leftover)} processes of it still run"
-    numbers = (("eval loss", digest.evaluation), ("loss", digest.loss))
-    result = next((f"{name} {number(value)}" for name, value in numbers if value is not None), "")
+    losses = (("eval loss", digest.evaluation), ("loss", digest.loss))
+    result = next((f"{name} {loss(value)}" for name, value in losses if value is not None), "")
     how = {
         "new": "was never started",
         "failed": digest.cause,
@@ -35,11 +36,6 @@ def detail(digest: Digest) -> str:
         "stopped": result or "by you",
     }.get(now.state, result)
     return ", ".join(filter(None, (how, "can resume" if digest.resumable else "", digest.damage)))
-
-
-def number(value: float) -> str:
-    """Return a loss with as many digits as tell it from the next."""
-    return f"{value:.3f}" if abs(value) < 1000 else f"{value:.3g}"
 
 
 def when(started: float | None, now: float) -> str:

@@ -4,7 +4,7 @@ from pathlib import PurePath
 
 from msgspec import Struct
 
-from tui_train.base.text import counted, duration, visible
+from tui_train.base.text import counted, duration, thousands, visible
 from tui_train.facts.types import Facts
 from tui_train.memory.predict import predict
 from tui_train.memory.settings import model_of, settings
@@ -154,4 +154,4 @@ def _many(number: int) -> str:
     for unit, size in (("B", _THOUSAND**3), ("M", _THOUSAND**2), ("k", _THOUSAND)):
         if number >= max(size, _EXACT):
             return f"{number / size:.3g} {unit}"
-    return f"{number:,}"
+    return thousands(number)

@@ -1,15 +1,19 @@
 """The run of a profile before the next one: what has changed since, and how fast it was."""
 
+from typing import Any
+
 from msgspec import Struct
 
 from tui_train.base.errors import TuiTrainError
-from tui_train.base.text import visible
-from tui_train.profile import fields, store
+from tui_train.facts import documents
+from tui_train.facts.types import Document
+from tui_train.profile import store
 from tui_train.profile.changes import Difference, diff
 from tui_train.profile.types import Profile
 from tui_train.runs.rundir import RunDir, all_runs
 from tui_train.runs.status import status
 from tui_train.supervisor.state import Status
+from tui_train.workflow.effective import effective
 from tui_train.workflow.overview import Pace
 
 # What makes no step slower or faster.
@@ -17,17 +21,21 @@ _FREE = (
     "name", "ladder.", "recipe.steps", "recipe.learning_rate", "recipe.lr_", "recipe.checkpoint_every", "recipe.seed",
     "trainer.output",
 )  # fmt: skip
-_NOTHING = "not set"
 _MOST_RUNS = 200  # of the newest, whose profiles are read
 
 
 class Previous(Struct, frozen=True):
-    """A run and the profile that it was planned from; `seconds` is how long each of its steps took, if known."""
+    """A run, its plan as data, and the profile that it was planned from, with the trainer's own configuration file.
+
+    `seconds` is how long each of its steps took, None where that is not known.
+    """
 
     run: str
     profile: Profile
     state: str = ""
     seconds: float | None = None
+    plan: dict[str, Any] = {}
+    document: Document | None = None
 
 
 def previous(profile: Profile) -> Previous | None:
@@ -65,7 +73,9 @@ def read_previous(run: RunDir) -> Previous | None:
     except TuiTrainError:
         return None
     now = status(run)
-    return Previous(run.name, profile, now.state, _seconds(now, run))
+    return Previous(
+        run.name, profile, now.state, _seconds(now, run), run.plan(), documents.document(profile.trainer.config)
+    )
 
 
 def _seconds(now: Status, run: RunDir) -> float | None:
@@ -85,26 +95,17 @@ def pace(earlier: Previous | None, profile: Profile) -> Pace | None:
 
 
 def changes(earlier: Previous, profile: Profile) -> tuple[Difference, ...]:
-    """Return what differs from an earlier run's profile, values in words that are safe to show."""
+    """Return what differs in effect from an earlier run's profile, values in words that are safe to show."""
+    same_file = profile.trainer.config == earlier.profile.trainer.config
+    # The new profile's plan may not be made yet: of the earlier one's, only how many processes share a batch is taken.
+    planned = {"world_size": earlier.plan.get("world_size")} if profile.hardware == earlier.profile.hardware else {}
+    before = effective(earlier.profile, earlier.plan, earlier.document)
+    after = effective(profile, planned, earlier.document if same_file else None)
     return tuple(
-        Difference(
-            found.key,
-            found.label,
-            _words(earlier.profile, found.key, found.before),
-            _words(profile, found.key, found.after),
-        )
+        Difference(found.key, found.label, old.words, new.words)
         for found in diff(earlier.profile, profile)
-        if found.key != "name"
+        if found.key != "name" and (old := before[found.key]).value != (new := after[found.key]).value
     )
-
-
-def _words(profile: Profile, key: str, value: str) -> str:
-    """Return one side of a difference; a value that looks secret is left out."""
-    if key == "trainer.environment":
-        hidden = store.secret_entries(profile)
-        held = profile.trainer.environment
-        value = fields.show({name: "…" if name in hidden else text for name, text in held.items()})
-    return visible(value) or fields.field(key).empty or _NOTHING
 
 
 def lines(found: tuple[Difference, ...]) -> tuple[str, ...]:

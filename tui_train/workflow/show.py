@@ -4,7 +4,7 @@ import textwrap
 import time
 from collections.abc import Sequence
 
-from tui_train.base.text import counted, duration, ranges, size, table, visible
+from tui_train.base.text import counted, duration, ranges, size, table, typeset, visible
 from tui_train.checks import Finding
 from tui_train.facts.gpus import all_blocked, judge, sets
 from tui_train.facts.samples import Sample
@@ -113,10 +113,10 @@ def finding(result: Finding) -> str:
 
 def plan(planned: Plan) -> str:
     """Return a plan's summary: what starts, the arithmetic, the ladder."""
-    lines = [f"{visible(planned.name)}: {visible(planned.title)}", planned.attempts[0].batch]
+    lines = [f"{visible(planned.name)}: {visible(planned.title)}", typeset(planned.attempts[0].batch)]
     lines.append(", ".join([*planned.numbers, f"Python {visible(planned.python)}"]))
     lines += [
-        f"after out of memory, attempt {number}, {attempt.title}: {attempt.batch}"
+        f"after out of memory, attempt {number}, {typeset(attempt.title)}: {typeset(attempt.batch)}"
         for number, attempt in enumerate(planned.attempts[1:], start=2)
     ]
     if len(planned.attempts) > 1:

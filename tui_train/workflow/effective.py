@@ -1,0 +1,104 @@
+"""The value of each setting that a run trains with: the chosen one, else what its plan resolved."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from msgspec import Struct
+
+from tui_train.base.errors import BadInput
+from tui_train.base.text import visible
+from tui_train.facts.types import Document
+from tui_train.profile import fields, store
+from tui_train.profile.types import Profile
+from tui_train.resolve.in_force import in_force, settle
+from tui_train.trainers import takes_field, trainer_of
+from tui_train.workflow import choices
+
+DEFAULT = " (default)"
+_NOT_USED = "not used"
+# What plan.json calls the values of some settings.
+_PLANNED = {
+    "recipe.micro_batch": "micro_batch",
+    "recipe.global_batch": "global_batch",
+    "recipe.learning_rate": "learning_rate",
+    "recipe.steps": "steps",
+    "hardware.device": "device",
+    "hardware.gpus": "gpu_names",
+    "trainer.launcher": "launcher",
+    "trainer.python": "python",
+    "communication.backend": "backend",
+}
+
+
+class Setting(Struct, frozen=True):
+    """A setting in effect: its value in words that are safe to show, and whether nobody chose it."""
+
+    value: str
+    default: bool = False
+
+    @property
+    def words(self) -> str:
+        """The value, marked where it is a default."""
+        return f"{self.value}{DEFAULT}" if self.default else self.value
+
+
+def effective(profile: Profile, plan: Mapping[str, Any], document: Document | None = None) -> dict[str, Setting]:
+    """Return the settings in effect by their keys; `plan` is a run's plan as data, empty where there is none.
+
+    `document` is the trainer's own configuration file, as far as it was read.
+    """
+    settled, chosen = _settled(profile, plan, document), {*fields.chosen(profile)}
+    return {key: _setting(key, profile, settled, plan, chosen=key in chosen) for key in fields.FIELDS}
+
+
+def cut(words: str, width: int) -> str:
+    """Return words that fit: without the mark of a default, then the end, in which paths differ."""
+    text = words if len(words) <= width else words.removesuffix(DEFAULT)
+    return text if len(text) <= width else f"…{text[1 - width :]}"
+
+
+def _settled(profile: Profile, plan: Mapping[str, Any], document: Document | None) -> Profile:
+    try:
+        preset = trainer_of(profile).preset(profile, None, {})
+    except BadInput:
+        return profile
+    world = plan.get("world_size") or profile.hardware.processes * profile.nodes.count
+    copies = trainer_of(profile).copies(profile, max(1, world if isinstance(world, int) else 1))
+    return settle(profile, in_force(profile, preset, document, max(1, copies)))
+
+
+def _setting(key: str, profile: Profile, settled: Profile, plan: Mapping[str, Any], *, chosen: bool) -> Setting:
+    if not choices.applies(key, profile):
+        return Setting(_NOT_USED)
+    if chosen:
+        return Setting(_shown(key, profile))
+    if value := _planned(key, plan):
+        return Setting(visible(value), default=True)
+    return Setting(_shown(key, settled) or _empty(key, profile), default=True)
+
+
+def _shown(key: str, profile: Profile) -> str:
+    """Return a value as it would be typed; one that looks secret is left out."""
+    value = fields.get(profile, key)
+    if key == "trainer.environment":
+        hidden = store.secret_entries(profile)
+        value = {name: "…" if name in hidden else text for name, text in profile.trainer.environment.items()}
+    return visible(fields.show(value))
+
+
+def _planned(key: str, plan: Mapping[str, Any]) -> str:
+    value = plan.get(_PLANNED.get(key, ""))
+    if key == "hardware.processes":
+        world, nodes = plan.get("world_size"), plan.get("nodes")
+        value = world // nodes if isinstance(world, int) and isinstance(nodes, int) and nodes > 0 else None
+    if isinstance(value, list):
+        return ", ".join(str(each) for each in value)
+    return fields.show(value) if isinstance(value, (str, int, float)) and value else ""
+
+
+def _empty(key: str, profile: Profile) -> str:
+    """Return what an empty value means."""
+    row = fields.field(key)
+    if row.optional or takes_field(profile, "nemo"):
+        return "the trainer's own"
+    return row.empty.partition(";")[0] or "none"
