@@ -127,7 +127,7 @@ def _preset(profile: Profile) -> Preset | None:
     if takes_field(profile, "nemo"):
         return None
     try:
-        return trainer_of(profile).preset(profile, None, {})
+        return trainer_of(profile).preset(profile, None, None)
     except BadInput:
         return None
 

@@ -1,8 +1,11 @@
 """What a training makes of data: whether it suits the method, and what an epoch of it is."""
 
+from collections.abc import Mapping
+
+import msgspec
 from msgspec import Struct
 
-from tui_train.facts.data import DataLook, Method
+from tui_train.facts.data import DataLook, Method, Question
 
 FORMATS = {
     "messages": "messages",
@@ -20,6 +23,19 @@ TAKES: dict[Method, tuple[str, ...]] = {
     "kto": ("kto", "preference"),
     "reward": ("preference",),
 }
+
+
+def key(question: Question) -> str:
+    """Return the key of a question in Facts."""
+    return msgspec.json.encode(question).decode()
+
+
+def format_of(files: tuple[str, ...], looks: Mapping[str, DataLook]) -> str:
+    """Return the format of files that were looked at, whatever else was asked; empty where they were not."""
+    for asked, look in looks.items():
+        if msgspec.json.decode(asked, type=Question).files == files:
+            return look.format
+    return ""
 
 
 class Epoch(Struct, frozen=True):

@@ -4,6 +4,7 @@ from typing import Any, Literal
 
 from msgspec import Struct
 
+from tui_train.facts.data import DataLook
 from tui_train.facts.models import ModelFolder
 from tui_train.presets import UserPreset
 
@@ -227,7 +228,8 @@ class Facts(Struct, frozen=True, kw_only=True):
     """All facts that plan and checks may use.
 
     `paths` are the states of the paths in the profile, `documents` the contents of its YAML files, `models` and
-    `checkpoints` the shapes of models in its folders, `presets` the user's presets, `sources` facts of scripts by path.
+    `checkpoints` the shapes of models in its folders, `presets` the user's presets, `sources` facts of scripts by path,
+    `data` what was read in training data, by the question (data_use.key).
     `help` (by script or module) and `recipes` (by Python) are read only at the user's request. `variables` are
     environment variables that configure communication or allocation. `taken` are the resources of live runs.
     `wandb_key`: this user has a W&B key. `elsewhere` names the other machine of these facts, empty for this one.
@@ -248,6 +250,7 @@ class Facts(Struct, frozen=True, kw_only=True):
     sources: dict[str, Source] = {}
     wandb_key: bool = True
     checkpoints: dict[str, NemoCheckpoint] = {}
+    data: dict[str, DataLook] = {}
     elsewhere: str = ""
 
 

@@ -73,6 +73,17 @@ def settings(
     return tuple({**by_plan, **by_user, **_shim(profile)}.values())
 
 
+def prepares(profile: Profile) -> tuple[Setting, ...]:
+    """Return the variables of what is done before the training; the user's variables override those of the plan."""
+    settings = [
+        Setting("PYTHONUNBUFFERED", "1", "log lines are written at once", "launcher"),
+        Setting("CUDA_VISIBLE_DEVICES", "", "needs no GPU", "launcher"),
+        *container.settings(profile.container),
+    ]
+    by_user = [Setting(name, value, "set by you", "profile") for name, value in profile.trainer.environment.items()]
+    return tuple({setting.name: setting for setting in (*settings, *by_user)}.values())
+
+
 def _tracking(profile: Profile, resolved: Resolved) -> list[Setting]:
     """Return the variables by which W&B knows its project and where it keeps its files, where it was chosen."""
     tracking = profile.tracking

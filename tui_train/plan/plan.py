@@ -14,8 +14,8 @@ from tui_train.ladder.climb import AttemptPlan, climb
 from tui_train.launchers import LAUNCHERS
 from tui_train.launchers.job import Job
 from tui_train.memory.predict import hopeless
-from tui_train.plan.environment import settings
-from tui_train.plan.types import Attempt, CheckpointRule, Log, Notify, Plan
+from tui_train.plan.environment import prepares, settings
+from tui_train.plan.types import Attempt, CheckpointRule, Log, Notify, Plan, Preparation
 from tui_train.presets import PLACEHOLDERS, Argument, applies
 from tui_train.profile import batch
 from tui_train.profile.types import Profile, Recipe
@@ -77,6 +77,7 @@ def plan(profile: Profile, facts: Facts, findings: Iterable[Finding]) -> Plan:
         learning_rate=batch.learning_rate(recipe) or 0.0,
         steps=recipe.steps or 0,
         numbers=_numbers(recipe, resolved),
+        preparations=_preparations(profile, resolved, jobs[0]),
         attempts=tuple(attempt for attempt, _ in built),
         phases=resolved.context.phases,
         configs=(*configs, *written.values()),
@@ -89,6 +90,15 @@ def plan(profile: Profile, facts: Facts, findings: Iterable[Finding]) -> Plan:
         log=Log(resolved.preset.log, recipe.steps or 0),
         notes=_notes(profile, facts, resolved),
         notify=_notify(profile),
+    )
+
+
+def _preparations(profile: Profile, resolved: Resolved, job: Job) -> tuple[Preparation, ...]:
+    """Return what the training's Python does before it, without GPUs."""
+    env = prepares(profile)
+    return tuple(
+        Preparation(item.name, item.why, Command((Part((job.python,)), *item.parts), env, in_run_dir("")))
+        for item in trainer_of(profile).preparations(resolved.settled)
     )
 
 
@@ -163,9 +173,11 @@ def _numbers(recipe: Recipe, resolved: Resolved) -> tuple[str, ...]:
     rate, in_force = batch.learning_rate(recipe), resolved.values
     texts = {
         "learning_rate": f"learning rate {rate:g}" if rate is not None else in_force["learning_rate"].words,
-        "steps": counted(recipe.steps, "step") if recipe.steps else in_force["steps"].words,
+        "steps": _length(recipe) or in_force["steps"].words,
     }
     sources = {name: in_force[name].source for name in texts}
+    if recipe.epochs and not recipe.steps:
+        sources["steps"] = in_force["epochs"].source
     if recipe.lr_scaling != "none":
         sources["learning_rate"] = ""
     return tuple(
@@ -173,6 +185,13 @@ def _numbers(recipe: Recipe, resolved: Resolved) -> tuple[str, ...]:
         for name, words in texts.items()
         if words
     )
+
+
+def _length(recipe: Recipe) -> str:
+    """Return how long the training is, in words: its steps, or else its epochs."""
+    if recipe.steps:
+        return counted(recipe.steps, "step")
+    return f"{recipe.epochs:g} {'epoch' if recipe.epochs == 1 else 'epochs'}" if recipe.epochs else ""
 
 
 def _notes(profile: Profile, facts: Facts, resolved: Resolved) -> tuple[str, ...]:

@@ -40,6 +40,17 @@ class Attempt(Struct, frozen=True, kw_only=True):
     fills: tuple[tuple[str, Plain], ...] = ()
 
 
+class Preparation(Struct, frozen=True):
+    """What launch.sh does before the training: its name (lower-case letters), its purpose, and its command.
+
+    It runs before each attempt, so its program must do nothing where all is done.
+    """
+
+    name: str
+    why: str
+    command: Command
+
+
 class Log(Struct, frozen=True):
     """How a trainer's log lines are read: regular expressions with named groups; `steps` is 0 if not known."""
 
@@ -55,7 +66,7 @@ class Notify(Struct, frozen=True):
 
 
 class Plan(Struct, frozen=True, kw_only=True):
-    """A run: the attempts in order, the files beside the script, and its numbers.
+    """A run: the preparations and attempts in order, the files beside the script, and its numbers.
 
     `world_size` counts the processes of all `nodes`, `gpus` are those of the first machine, at `address`;
     `find_interface`: each machine looks for the network interface that leads there. `output` is empty for the folder in
@@ -84,6 +95,7 @@ class Plan(Struct, frozen=True, kw_only=True):
     learning_rate: float
     steps: int
     numbers: tuple[str, ...]
+    preparations: tuple[Preparation, ...] = ()
     attempts: tuple[Attempt, ...]
     phases: tuple[str, ...] = ()
     configs: tuple[ConfigFile, ...] = ()

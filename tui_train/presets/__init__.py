@@ -39,7 +39,12 @@ PLACEHOLDERS = {
     "backend": "communication.backend",
     "learning_rate": "recipe.learning_rate",
     "precision": "recipe.precision",
+    "epochs": "recipe.epochs",
     "steps": "recipe.steps",
+    "warmup": "recipe.warmup",
+    "schedule": "recipe.schedule",
+    "weight_decay": "recipe.weight_decay",
+    "evaluate_every": "recipe.evaluate_every",
     "activation_checkpointing": "recipe.activation_checkpointing",
     "fused_optimizer": "recipe.fused_optimizer",
     "fused_cross_entropy": "recipe.fused_cross_entropy",
@@ -56,7 +61,8 @@ PLACEHOLDERS = {
 DEFAULT_NAMES = frozenset(
     {
         "layers", "hidden_size", "heads", "sequence_length", "micro_batch", "accumulation", "global_batch",
-        "learning_rate", "precision", "steps", "activation_checkpointing", "checkpoint_every", "seed",
+        "learning_rate", "precision", "epochs", "steps", "warmup", "schedule", "weight_decay",
+        "activation_checkpointing", "checkpoint_every", "evaluate_every", "seed",
     }
 )  # fmt: skip
 

@@ -8,13 +8,16 @@ from msgspec import Struct
 SCHEMA = 2
 
 Device = Literal["auto", "cuda", "cpu"]
-Kind = Literal["builtin", "script", "nemo"]
+Kind = Literal["finetune", "builtin", "script", "nemo"]
+Method = Literal["sft", "dpo", "kto", "reward"]
+Tuning = Literal["lora", "qlora", "full"]
 Launcher = Literal["python", "torchrun", "accelerate"]
 Strategy = Literal["ddp", "fsdp2", "zero1", "zero2", "zero3"]
 Engine = Literal["none", "docker", "podman", "apptainer"]
 Backend = Literal["auto", "nccl", "gloo"]
 Precision = Literal["fp32", "bf16", "fp16"]
 Scaling = Literal["none", "linear", "sqrt"]
+Schedule = Literal["linear", "cosine", "constant", "constant_with_warmup"]
 
 
 class Hardware(Struct, frozen=True, kw_only=True):
@@ -45,6 +48,30 @@ class Trainer(Struct, frozen=True, kw_only=True):
     output: str = ""
     environment: dict[str, str] = {}
     secrets: tuple[str, ...] = ()
+
+
+class Finetune(Struct, frozen=True, kw_only=True):
+    """How a model is fine-tuned: what it learns from, which weights are trained, and the adapter's size.
+
+    Empty `targets` are all linear layers. None leaves a value to TRL: answers alone of prompt + completion, everything
+    of messages and text; its `beta` for the method.
+    """
+
+    method: Method = "sft"
+    tuning: Tuning = "lora"
+    rank: int = 16
+    alpha: int = 32
+    dropout: float = 0.05
+    targets: tuple[str, ...] = ()
+    packing: bool = False
+    answers_only: bool | None = None
+    beta: float | None = None
+
+
+class Data(Struct, frozen=True, kw_only=True):
+    """What becomes of the training data: `evaluation` is the share of its rows that is kept for evaluations."""
+
+    evaluation: float = 0.0
 
 
 class Nemo(Struct, frozen=True, kw_only=True):
@@ -94,7 +121,8 @@ class Recipe(Struct, frozen=True, kw_only=True):
     """The model's size and the optimisation; None leaves a value to the trainer, its script or its file.
 
     The learning rate suits `lr_base_batch` (0: this global batch). `eval_batch` is how many samples an evaluation
-    takes at a time (0: the trainer's own).
+    takes at a time (0: the trainer's own). `epochs` are passes through the data, unless `steps` end it. A `warmup`
+    below 1 is a share of the steps.
     """
 
     layers: int | None = None
@@ -107,8 +135,13 @@ class Recipe(Struct, frozen=True, kw_only=True):
     lr_scaling: Scaling = "none"
     lr_base_batch: int = 0
     precision: Precision | None = None
+    epochs: float | None = None
     steps: int | None = None
+    warmup: float | None = None
+    schedule: Schedule | None = None
+    weight_decay: float | None = None
     eval_batch: int = 0
+    evaluate_every: int | None = None
     activation_checkpointing: bool | None = None
     expandable_segments: bool = False
     fused_optimizer: bool = False
@@ -150,6 +183,8 @@ class Profile(Struct, frozen=True, kw_only=True):
     name: str = "quickstart"
     hardware: Hardware = Hardware()
     trainer: Trainer = Trainer()
+    finetune: Finetune = Finetune()
+    data: Data = Data()
     nemo: Nemo = Nemo()
     container: Container = Container()
     communication: Communication = Communication()

@@ -3,6 +3,7 @@
 from tui_train.plan.types import Plan
 from tui_train.render.head import resumes
 from tui_train.render.variants import Line
+from tui_train.supervisor.container import OUTLIVE
 
 _FUNCTIONS = r"""usage() { sed -n '2,/^$/s/^# \{0,1\}//p' "${BASH_SOURCE[0]}"; } # prints the head of this file
 become() { eval "$caller_env" 2> /dev/null; cd -- "$1" && exec "${@:2}"; exit 69; } # runs $2... in the folder $1
@@ -16,6 +17,8 @@ _ALONE = "no supervisor/ beside this script: no fallbacks, no resuming, and only
 _ALREADY = "launch.sh: a training runs in this folder already"
 _BESIDE = f'[ -n "${{TUI_TRAIN_RUN_ID-}}" ] || [ ! -e "$run_dir/.lock/owner" ] || echo "{_ALREADY}" >&2'
 _SETTINGS = 'env "${settings[@]}" '
+_PRINT_SETTINGS = "    printf 'export%s\\n' \"$(printf ' %q' \"${settings[@]}\")\""
+_PRINT_COMMAND = "    printf '%s\\n' \"$(printf '%q ' \"${command[@]}\")\""
 
 
 def end(plan: Plan, settings: tuple[Line, ...]) -> list[str]:
@@ -80,6 +83,7 @@ def _checked(plan: Plan) -> list[str]:
 def _dry_run(plan: Plan, settings: tuple[Line, ...]) -> list[str]:
     lines = [
         'if [ -n "$dry_run" ]; then',
+        *_shown_preparations(plan),
         f"  for ((attempt = 1; attempt <= {len(plan.attempts)}; attempt++)); do",
         *(['    [ -n "$plain" ] || checkpoint=' + _ASK.format(_host(plan))] if _resumes(plan) else []),
         "    choose",
@@ -91,8 +95,47 @@ def _dry_run(plan: Plan, settings: tuple[Line, ...]) -> list[str]:
         first = "# these GPUs are those of the first machine"
         lines.append(f'    [ "$node_rank" -eq 0 ] || [ -n "$own_cards" ] || echo "{first}"')
     if settings:
-        lines.append("    printf 'export%s\\n' \"$(printf ' %q' \"${settings[@]}\")\"")
-    return [*lines, "    printf '%s\\n' \"$(printf '%q ' \"${command[@]}\")\"", "  done", "  exit"]
+        lines.append(_PRINT_SETTINGS)
+    return [*lines, _PRINT_COMMAND, "  done", "  exit"]
+
+
+def _shown_preparations(plan: Plan) -> list[str]:
+    if not plan.preparations:
+        return []
+    return [
+        f"  for preparation in {_names(plan)}; do",
+        '    "prepare_$preparation"',
+        '    printf \'# before it, %s:\\ncd -- %q\\n\' "$preparation" "$folder"',
+        *([_PRINT_SETTINGS] if _has_settings(plan) else []),
+        _PRINT_COMMAND,
+        "  done",
+    ]
+
+
+def _prepared(plan: Plan) -> list[str]:
+    """Return the lines that do what comes before the training."""
+    if not plan.preparations:
+        return []
+    settings = _SETTINGS if _has_settings(plan) else ""
+    nice = "" if plan.container else "nice -n 0 "
+    # The training's container has the same name, so that a stop finds each.
+    named = plan.container and plan.container.engine in OUTLIVE
+    return [
+        f"for preparation in {_names(plan)}; do # each does nothing where all is done",
+        *(["  ("] if not named else ["  (TUI_TRAIN_REMOVE=--rm"]),
+        '    "prepare_$preparation"',
+        f'    become "$folder" {settings}{nice}"${{command[@]}}") || exit',
+        "done",
+    ]
+
+
+def _names(plan: Plan) -> str:
+    return " ".join(preparation.name for preparation in plan.preparations)
+
+
+def _has_settings(plan: Plan) -> bool:
+    """Return whether variables are set outside the container, if there is one."""
+    return plan.container is None or plan.container.engine not in OUTLIVE
 
 
 def _supervised(plan: Plan) -> list[str]:
@@ -119,10 +162,12 @@ def _plain(plan: Plan, settings: tuple[Line, ...]) -> list[str]:
             "[ -d \"$run_dir/supervisor\" ] || refuse 69 'supervisor/ is missing, which fills in the config files'",
             f'{_host(plan)} -I -S -X utf8 "$run_dir/supervisor" fill "$attempt" ${{checkpoint:+"$checkpoint"}} || exit',
         ]
-    lines += [_BESIDE, "choose"]
+    lines.append(_BESIDE)
     if plan.container:
         lines.append("mkdir -p -- \"${folders[@]}\" || refuse 73 'cannot create the folders that the container mounts'")
         lines += [f'export APPTAINERENV_{name}="${name}"' for name in plan.secrets if settings]
+    lines += [*_prepared(plan), "choose"]
+    if plan.container:
         return [*lines, f'become "$folder" {_SETTINGS if settings else ""}"${{command[@]}}"']
     lines.append("# env: bash reserves some names. nice: env would read a Python in a folder a=b as a variable.")
     return [*lines, f'become "$folder" {_SETTINGS}nice -n 0 "${{command[@]}}"']

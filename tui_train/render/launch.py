@@ -2,12 +2,14 @@
 
 from collections.abc import Sequence
 
+import msgspec
+
 from tui_train.base.command import Word
 from tui_train.base.text import visible
-from tui_train.plan.types import Plan
+from tui_train.plan.types import Attempt, Plan
 from tui_train.render import around, hand_over, head
 from tui_train.render.quoting import quoted
-from tui_train.render.variants import Line, Value, variants
+from tui_train.render.variants import Line, Value, Variants, variants
 
 _COLUMN = 44
 _MAX_LINE = 120
@@ -17,26 +19,48 @@ _PACK_WIDTH = 100
 def launch_script(plan: Plan) -> str:
     """Return the text of launch.sh."""
     merged = variants(plan, around.prefix(plan))
-    settings, command, before, folder = merged.settings, merged.command, [], quoted(merged.folder)
-    if plan.container:
-        settings = around.settings(plan, plan.container, merged)
-        command = around.wrapped(plan, plan.container, merged)
-        before, folder = around.machine(plan.container), "/"
+    settings, body = _body(plan, merged)
     lines = [
         *head.comments(plan),
         *head.top(plan),
-        *before,
+        *(around.machine(plan.container) if plan.container else []),
+        *_preparations(plan),
         "choose() { # sets the command of attempt $attempt",
         *_values(plan, merged.values),
-        f"  folder={folder}",
-        *([_DEVICES] if plan.container and plan.container.engine == "podman" and plan.gpus else []),
-        *_array("settings", settings),
-        *_array("command", command),
+        *body,
         "}",
         "",
         *hand_over.end(plan, settings),
     ]
     return "\n".join(lines) + "\n"
+
+
+def _body(plan: Plan, merged: Variants) -> tuple[tuple[Line, ...], list[str]]:
+    """Return the settings, and the lines that set folder, settings and command."""
+    settings, command, folder = merged.settings, merged.command, quoted(merged.folder)
+    if plan.container:
+        settings = around.settings(plan, plan.container, merged)
+        command = around.wrapped(plan, plan.container, merged)
+        folder = "/"
+    devices = plan.container and plan.container.engine == "podman" and plan.gpus
+    lines = [
+        f"  folder={folder}",
+        *([_DEVICES] if devices else []),
+        *_array("settings", settings),
+        *_array("command", command),
+    ]
+    return settings, lines
+
+
+def _preparations(plan: Plan) -> list[str]:
+    """Return a function for each preparation, which sets its command."""
+    lines = []
+    for preparation in plan.preparations:
+        alone = Attempt(rung="", title="", batch="", command=preparation.command)
+        merged = variants(msgspec.structs.replace(plan, attempts=(alone,)), around.prefix(plan))
+        _, body = _body(plan, merged)
+        lines += [f"prepare_{preparation.name}() {{ # {visible(preparation.why)}", *body, "}", ""]
+    return lines
 
 
 _DEVICES = '  IFS=, read -r -a devices <<< "$cards"'

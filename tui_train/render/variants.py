@@ -14,8 +14,8 @@ _RESERVED = frozenset(
     {
         "attempt", "auto_resume", "become", "cache", "cache_mount", "cards", "checkpoint", "choose", "command",
         "devices", "dry_run", "folder", "folders", "histchars", "hugging_face", "hugging_face_mount", "node_rank",
-        "option", "own_cards", "plain", "python", "refuse", "run_dir", "run_mount", "settings", "title", "usage",
-        "caller_env",
+        "option", "own_cards", "plain", "preparation", "python", "refuse", "run_dir", "run_mount", "settings", "title",
+        "caller_env", "usage",
     }
 )  # fmt: skip
 _YES = "yes"

@@ -127,9 +127,9 @@ def _defaults(preset: Preset, document: Document | None) -> dict[str, Any]:
 
 
 def _micro_batch(profile: Profile, values: Mapping[str, InForce], copies: int, default: str) -> InForce:
-    """Return the micro batch: a default of a trainer of ours follows a global batch that it does not divide."""
+    """Return the micro batch: a default of this package follows a global batch that it does not divide."""
     micro, whole = values["micro_batch"], values["global_batch"].value
-    if not trainer_of(profile).shipped or micro.source != default or values["global_batch"].source:
+    if not trainer_of(profile).passed_all or micro.source != default or values["global_batch"].source:
         return micro
     if not (isinstance(micro.value, int) and isinstance(whole, int)):
         return micro

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Literal
 
+import msgspec
 from msgspec import Struct
 
 from tui_train.base.versions import at_least
@@ -66,7 +67,9 @@ def resolve(profile: Profile, facts: Facts) -> Resolved:
     if device == "cuda" and not starts.SEVERAL and not profile.hardware.gpus:
         gpus = gpus[:1]
     trainer = trainer_of(profile)
-    chosen = trainer.preset(profile, toolchain, facts.presets)
+    chosen = trainer.preset(profile, toolchain, facts)
+    if defaults := trainer.defaults(profile, gpus if device == "cuda" else ()):
+        chosen = msgspec.structs.replace(chosen, defaults={**chosen.defaults, **defaults})
     accepted = trainer.takes(profile, toolchain, chosen)
     if takes_field(profile, "trainer.script") and starts.SETS_PRECISION:
         accepted |= {"precision"}
@@ -130,7 +133,7 @@ def lacks(profile: Profile, toolchain: Toolchain) -> str:
         return toolchain.problem
     versions = {"torch": toolchain.torch}
     packages = {**toolchain.packages, "accelerate": toolchain.accelerate, "transformers": toolchain.transformers}
-    needs = (*LAUNCHERS[_launcher(profile, ())].NEEDS, *trainer_of(profile).needs)
+    needs = (*LAUNCHERS[_launcher(profile, ())].NEEDS, *trainer_of(profile).needs(profile))
     versions |= {name: packages.get(name) for name in needs}
     if profile.trainer.strategy.startswith("zero"):
         versions["deepspeed"] = toolchain.packages.get("deepspeed")

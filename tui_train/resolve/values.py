@@ -17,9 +17,9 @@ FORMATS = {"jsonl": "json", "json": "json", "parquet": "parquet", "csv": "csv", 
 Value = Word | int | float | bool | tuple[Word, ...]
 
 _PLAIN = (
-    "layers", "hidden_size", "heads", "sequence_length", "micro_batch", "global_batch", "precision", "steps",
-    "activation_checkpointing", "fused_optimizer", "fused_cross_entropy", "optimizer_8bit", "lora",
-    "checkpoint_every", "seed",
+    "layers", "hidden_size", "heads", "sequence_length", "micro_batch", "global_batch", "precision", "epochs", "steps",
+    "warmup", "schedule", "weight_decay", "activation_checkpointing", "fused_optimizer", "fused_cross_entropy",
+    "optimizer_8bit", "lora", "checkpoint_every", "evaluate_every", "seed",
 )  # fmt: skip
 
 
@@ -34,9 +34,9 @@ def accumulation(profile: Profile, copies: int) -> int | None:
 def passed(first: Profile, edits: Iterable[str], resolved: Resolved) -> frozenset[str]:
     """Return the keys of the recipe whose values are passed: the chosen ones and those that an attempt changes.
 
-    A trainer of ours is passed all of them.
+    Some trainers are passed all of them.
     """
-    if trainer_of(first).shipped:
+    if trainer_of(first).passed_all:
         return frozenset(f"recipe.{name}" for name in resolved.values)
     keys = {key for key in fields.chosen(first) if key.startswith("recipe.")} | set(edits)
     # A scaled learning rate is another one than the trainer's own.

@@ -27,8 +27,8 @@ _MOST_OF_A_LIBRARY = 1 << 30
 # Libraries whose presence or version decides what can be generated.
 OTHERS = (
     "nemo_toolkit", "nemo_run", "nemo_automodel", "megatron-bridge", "megatron-core", "deepspeed", "trl", "peft",
-    "bitsandbytes", "flash-attn", "nvidia-nccl-cu12", "nvidia-nccl-cu13", "llamafactory", "axolotl", "lightning",
-    "liger-kernel", "wandb", "tensorboard", "transformer-engine", "apex",
+    "datasets", "bitsandbytes", "flash-attn", "nvidia-nccl-cu12", "nvidia-nccl-cu13", "llamafactory", "axolotl",
+    "lightning", "liger-kernel", "wandb", "tensorboard", "transformer-engine", "apex",
 )  # fmt: skip
 # Those that are there where this can be imported.
 BUILT = {"transformer-engine": "transformer_engine", "apex": "scaled_masked_softmax_cuda"}

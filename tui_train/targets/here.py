@@ -5,10 +5,13 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import BinaryIO
 
+import msgspec
 from msgspec import Struct
 
 from tui_train.base.errors import BadInput, TuiTrainError
 from tui_train.facts import images, models, nemo_models, probe
+from tui_train.facts.data import DataLook, look_at
+from tui_train.facts.data_use import key as data_key
 from tui_train.facts.documents import documents
 from tui_train.facts.models import ModelFolder
 from tui_train.facts.sources import source
@@ -21,7 +24,9 @@ from tui_train.presets import UserPreset, UserPresets, preset
 from tui_train.presets.user import user_presets
 from tui_train.profile.types import Profile
 from tui_train.render.prepare import Prepared
+from tui_train.resolve.data import question
 from tui_train.resolve.in_force import user_output
+from tui_train.resolve.resolve import resolve
 from tui_train.runs import rundir
 from tui_train.runs.conflicts import taken
 from tui_train.runs.interrupts import NONE, Interrupts
@@ -88,7 +93,7 @@ def look(profile: Profile) -> Facts:
     """Return the facts that a profile needs; takes up to some seconds, so never on a screen's thread."""
     files = named(profile)
     inside = profile.container.engine != "none"
-    return Facts(
+    facts = Facts(
         machine=probe.machine(),
         toolchains=() if inside else probe.toolchains(named_python(profile)),
         paths=files.paths,
@@ -103,6 +108,19 @@ def look(profile: Profile) -> Facts:
         images=chosen_image(profile),
         taken=taken(met_at(profile)),
     )
+    return facts if inside else msgspec.structs.replace(facts, data=data(profile, facts))
+
+
+def data(profile: Profile, facts: Facts) -> dict[str, DataLook]:
+    """Return what the Python that trains reads in the profile's data; takes some seconds, up to two minutes."""
+    try:
+        resolved = resolve(profile, facts)
+    except BadInput:
+        return {}
+    asked = question(resolved)
+    if asked is None or resolved.toolchain is None:
+        return {}
+    return {data_key(asked): look_at(resolved.toolchain.python, asked)}
 
 
 def met_at(profile: Profile) -> int:

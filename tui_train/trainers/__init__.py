@@ -3,11 +3,14 @@
 from tui_train.profile import mounts
 from tui_train.profile.types import Kind, Profile
 from tui_train.trainers.builtin import Builtin
+from tui_train.trainers.finetune import Finetune
 from tui_train.trainers.nemo_recipe import NemoRecipe
 from tui_train.trainers.script import Script
 from tui_train.trainers.trainer import Trainer
 
-TRAINERS: dict[Kind, Trainer] = {"builtin": Builtin(), "script": Script(), "nemo": NemoRecipe()}
+TRAINERS: dict[Kind, Trainer] = {
+    "finetune": Finetune(), "builtin": Builtin(), "script": Script(), "nemo": NemoRecipe(),
+}  # fmt: skip
 
 
 def trainer_of(profile: Profile) -> Trainer:

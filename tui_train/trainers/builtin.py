@@ -3,8 +3,8 @@
 from importlib import resources
 
 from tui_train.base.command import Part, ProgramFile, in_run_dir
-from tui_train.facts.types import Toolchain
-from tui_train.presets import Preset, UserPresets, presets
+from tui_train.facts.types import Facts, Toolchain
+from tui_train.presets import Preset, presets
 from tui_train.profile.types import Profile
 from tui_train.trainers.nemo import Flavour
 from tui_train.trainers.trainer import Trainer
@@ -19,17 +19,22 @@ class Builtin(Trainer):
     about = "a language model on text or JSONL"
     label = "the built-in trainer"
     fields = frozenset({"trainer.arguments", "trainer.working_directory"})
-    needs = ("accelerate", "transformers")
     shipped = True
+    passed_all = True
     evaluates = False
+
+    def needs(self, profile: Profile) -> tuple[str, ...]:
+        """Return the libraries that its modules import."""
+        del profile
+        return ("accelerate", "transformers")
 
     def method(self, profile: Profile) -> str:
         """Return whether it begins with a model or with random weights."""
         return super().method(profile) or ("finetune" if profile.trainer.model else "pretrain")
 
-    def preset(self, profile: Profile, toolchain: Toolchain | None, user_presets: UserPresets) -> Preset:
+    def preset(self, profile: Profile, toolchain: Toolchain | None, facts: Facts | None) -> Preset:
         """Return the built-in trainer's preset."""
-        del profile, toolchain, user_presets
+        del profile, toolchain, facts
         return presets()["builtin"]
 
     def program(self, profile: Profile, preset: Preset, flavour: Flavour | None) -> tuple[Part, ...]:

@@ -1,8 +1,8 @@
 """Recipes of NVIDIA NeMo, Megatron-Bridge or AutoModel."""
 
 from tui_train.base.command import Part
-from tui_train.facts.types import Toolchain
-from tui_train.presets import Preset, UserPresets
+from tui_train.facts.types import Facts, Toolchain
+from tui_train.presets import Preset
 from tui_train.profile.types import Profile
 from tui_train.trainers import nemo
 from tui_train.trainers.nemo import Flavour
@@ -30,9 +30,9 @@ class NemoRecipe(Trainer):
         """Return the recipe, which names a model."""
         return profile.nemo.recipe
 
-    def preset(self, profile: Profile, toolchain: Toolchain | None, user_presets: UserPresets) -> Preset:
+    def preset(self, profile: Profile, toolchain: Toolchain | None, facts: Facts | None) -> Preset:
         """Return the preset for the values that attempts may change."""
-        del user_presets
+        del facts
         return nemo.preset(profile, nemo.flavour(toolchain))
 
     def takes(self, profile: Profile, toolchain: Toolchain | None, preset: Preset) -> frozenset[str]:

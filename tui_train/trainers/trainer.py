@@ -2,9 +2,11 @@
 
 from typing import ClassVar
 
+from msgspec import Struct
+
 from tui_train.base.command import Part, ProgramFile
-from tui_train.facts.types import Toolchain
-from tui_train.presets import Preset, UserPresets
+from tui_train.facts.types import Facts, Gpu, Toolchain
+from tui_train.presets import Literal, Preset
 from tui_train.presets import preset as named_preset
 from tui_train.presets import takes as preset_takes
 from tui_train.profile.types import Profile
@@ -13,22 +15,32 @@ from tui_train.trainers.nemo import Flavour
 SHIM = "shim"
 
 
+class Prepares(Struct, frozen=True):
+    """What the training Python does before it trains: a name of lower-case letters, the purpose, and its arguments."""
+
+    name: str
+    why: str
+    parts: tuple[Part, ...]
+
+
 class Trainer:
     """A program that trains.
 
     `name` and `about` are shown in the choice, `label` names it in a sentence. `fields` are the keys or sections of a
-    profile that this trainer takes and others do not. `needs` are the packages that the training Python must have.
-    `shipped`: its program is part of this package, takes every value of the recipe and prints its devices. `evaluates`:
-    memory can run out in an evaluation. `resumes_itself`: it finds its newest checkpoint. `no_gloo` is why it cannot
-    use Gloo on GPUs, empty if it can. `libraries` is the set that `tui-train env create` installs for it.
+    profile that this trainer takes and others do not. `shipped`: its program is part of this package and prints its
+    devices. `passed_all`: its defaults are those of this package, and it is passed every value of the recipe.
+    `evaluates`: memory can run out in an evaluation. `wants_data`: it trains on nothing but the data of the profile.
+    `resumes_itself`: it finds its newest checkpoint. `no_gloo` is why it cannot use Gloo on GPUs, empty if it can.
+    `libraries` is the set that `tui-train env create` installs for it.
     """
 
     name: ClassVar[str]
     about: ClassVar[str]
     label: ClassVar[str]
     fields: ClassVar[frozenset[str]] = frozenset()
-    needs: ClassVar[tuple[str, ...]] = ()
     shipped: ClassVar[bool] = False
+    passed_all: ClassVar[bool] = False
+    wants_data: ClassVar[bool] = False
     evaluates: ClassVar[bool] = True
     resumes_itself: ClassVar[bool] = False
     no_gloo: ClassVar[str] = ""
@@ -43,15 +55,30 @@ class Trainer:
         del profile
         return ""
 
-    def preset(self, profile: Profile, toolchain: Toolchain | None, user_presets: UserPresets) -> Preset:
+    def preset(self, profile: Profile, toolchain: Toolchain | None, facts: Facts | None) -> Preset:
         """Return how the recipe is passed to it; BadInput for an unknown preset."""
         del toolchain
-        return named_preset(profile.trainer.preset, user_presets)
+        return named_preset(profile.trainer.preset, facts.presets if facts else {})
 
     def takes(self, profile: Profile, toolchain: Toolchain | None, preset: Preset) -> frozenset[str]:
         """Return the placeholders whose values reach it."""
         del toolchain
         return preset_takes(preset, profile.trainer.arguments)
+
+    def needs(self, profile: Profile) -> tuple[str, ...]:
+        """Return the packages that the training Python must have."""
+        del profile
+        return ()
+
+    def defaults(self, profile: Profile, gpus: tuple[Gpu, ...]) -> dict[str, Literal]:
+        """Return its defaults that depend on the GPUs, which replace those of the preset; by placeholder."""
+        del profile, gpus
+        return {}
+
+    def preparations(self, profile: Profile) -> tuple[Prepares, ...]:
+        """Return what its Python does before the training."""
+        del profile
+        return ()
 
     def flavour(self, toolchain: Toolchain | None) -> Flavour | None:
         """Return which flavour of NeMo this Python uses, None for other trainers."""

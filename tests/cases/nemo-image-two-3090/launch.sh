@@ -125,6 +125,6 @@ elif [ -z "$plain" ]; then
 fi
 
 [ -n "${TUI_TRAIN_RUN_ID-}" ] || [ ! -e "$run_dir/.lock/owner" ] || echo "launch.sh: a training runs in this folder already" >&2
-choose
 mkdir -p -- "${folders[@]}" || refuse 73 'cannot create the folders that the container mounts'
+choose
 become "$folder" "${command[@]}"

@@ -1,6 +1,7 @@
 """ROWS: all choices of a profile in order; each gives the TOML key, `--set`, the form row, its limits and help."""
 
 from tui_train.profile.rows.field import Field, FieldKind
+from tui_train.profile.rows.finetune import DATA, FINETUNE
 from tui_train.profile.rows.machine import COMMUNICATION, CONTAINER, HARDWARE, NODES, NOTIFY
 from tui_train.profile.rows.recipe import LADDER, RECIPE
 from tui_train.profile.rows.tracking import TRACKING
@@ -10,4 +11,7 @@ __all__ = ("ROWS", "Field", "FieldKind")
 
 NAME = Field(key="name", label="Profile name", kind="text", help="The name of the saved profile and of its runs.")
 
-ROWS = (NAME, *HARDWARE, *TRAINER, *NEMO, *CONTAINER, *COMMUNICATION, *NODES, *RECIPE, *TRACKING, *LADDER, *NOTIFY)
+ROWS = (
+    NAME, *HARDWARE, *TRAINER, *FINETUNE, *DATA, *NEMO, *CONTAINER, *COMMUNICATION, *NODES, *RECIPE, *TRACKING, *LADDER,
+    *NOTIFY,
+)  # fmt: skip

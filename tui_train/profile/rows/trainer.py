@@ -11,7 +11,7 @@ TRAINER = (
         label="Trainer",
         kind="choice",
         options=get_args(Kind),
-        help="The built-in trainer, your own script (a preset passes it the recipe), or a NeMo recipe.",
+        help="finetune: a Hugging Face model on your data. builtin: a new small model. script: yours. nemo: a recipe.",
     ),
     Field(
         key="trainer.launcher",

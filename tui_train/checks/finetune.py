@@ -1,0 +1,88 @@
+"""What keeps a fine-tuning from training as it is meant."""
+
+from collections.abc import Iterator
+
+from tui_train.checks.data import data_findings
+from tui_train.checks.finding import Finding
+from tui_train.facts.types import Facts
+from tui_train.profile.changes import Change
+from tui_train.profile.types import Profile
+from tui_train.resolve import data
+from tui_train.resolve.resolve import Resolved
+from tui_train.trainers.finetune import rate
+
+# A rate so many times off the usual one is hardly meant.
+_FAR = 10.0
+
+
+def needed(profile: Profile, _facts: Facts, _resolved: Resolved) -> Iterator[Finding]:
+    """A model to start from, and data to learn from."""
+    if not profile.trainer.model:
+        message = "no model is chosen to start from"
+        remedy = "Choose one: a folder with config.json, weights and tokenizer, or an id of the Hub."
+        yield Finding(level="error", key="trainer.model", message=message, remedy=remedy)
+    if not profile.trainer.data:
+        message = "no data is chosen to learn from"
+        remedy = "Choose files of rows: JSONL, JSON, CSV, Parquet or text."
+        yield Finding(level="error", key="trainer.data", message=message, remedy=remedy)
+
+
+def read(_profile: Profile, facts: Facts, resolved: Resolved) -> Iterator[Finding]:
+    """What is wrong with the data."""
+    asked, look = data.question(resolved), data.look_of(resolved, facts)
+    if asked and look:
+        yield from data_findings(look, asked)
+
+
+def weights(profile: Profile, _facts: Facts, resolved: Resolved) -> Iterator[Finding]:
+    """Weights in 4 bits need a GPU."""
+    if profile.finetune.tuning == "qlora" and resolved.device != "cuda":
+        yield Finding(
+            level="error",
+            key="finetune.tuning",
+            message="QLoRA needs a GPU: bitsandbytes keeps weights in 4 bits only there",
+            remedy="Choose lora.",
+            change=Change("LoRA", "it trains on the CPU too", (("finetune.tuning", "lora"),)),
+        )
+
+
+def learning_rate(profile: Profile, _facts: Facts, resolved: Resolved) -> Iterator[Finding]:
+    """A rate that is far from what suits the method."""
+    chosen, usual = resolved.settled.recipe.learning_rate, rate(profile.finetune)
+    if chosen is None or usual / _FAR < chosen < usual * _FAR:
+        return
+    tuning = "a full fine-tune" if profile.finetune.tuning == "full" else "an adapter"
+    far = "high: the model may forget what it knows" if chosen > usual else "low: it may learn nothing"
+    yield Finding(
+        level="warning",
+        key="recipe.learning_rate",
+        message=f"a learning rate of {chosen:g} is {far}; for {profile.finetune.method} with {tuning}, {usual:g} is usual",
+        remedy="Choose one nearer to it.",
+        change=Change(f"learning rate {usual:g}", f"usual for {tuning}", (("recipe.learning_rate", usual),)),
+    )
+
+
+def ends(profile: Profile, _facts: Facts, _resolved: Resolved) -> Iterator[Finding]:
+    """Epochs that the number of steps takes the place of."""
+    recipe = profile.recipe
+    if recipe.steps is not None and recipe.epochs is not None:
+        yield Finding(
+            level="warning",
+            key="recipe.epochs",
+            message=f"{recipe.steps} steps end the training, whatever the epochs are",
+            remedy="Leave one of them empty.",
+            change=Change("no steps", "the epochs end it", (("recipe.steps", None),)),
+        )
+
+
+def evaluations(profile: Profile, _facts: Facts, _resolved: Resolved) -> Iterator[Finding]:
+    """Evaluations without data for them."""
+    data_for_them = profile.trainer.validation_data or profile.data.evaluation
+    if profile.recipe.evaluate_every is not None and not data_for_them:
+        yield Finding(
+            level="warning",
+            key="recipe.evaluate_every",
+            message="nothing is evaluated: there is no data for it",
+            remedy="Name validation data, or keep a share of the rows.",
+            change=Change("keep 5 % of the rows", "they are not trained on", (("data.evaluation", 0.05),)),
+        )

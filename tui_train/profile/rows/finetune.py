@@ -1,0 +1,87 @@
+"""Rows of a fine-tuning: its method, its adapter, and what becomes of the data."""
+
+from typing import get_args
+
+from tui_train.profile.rows.field import Field
+from tui_train.profile.types import Method, Tuning
+
+FINETUNE = (
+    Field(
+        key="finetune.method",
+        label="Method",
+        kind="choice",
+        options=get_args(Method),
+        help="sft: learn to answer from examples. dpo, kto and reward: learn which of two answers people prefer.",
+    ),
+    Field(
+        key="finetune.tuning",
+        label="Tuning",
+        kind="choice",
+        options=get_args(Tuning),
+        help="lora: small adapter matrices. qlora: the same on weights in 4 bits. full: all weights, much more memory.",
+    ),
+    Field(
+        key="finetune.rank",
+        label="LoRA rank",
+        kind="integer",
+        minimum=1,
+        maximum=4096,
+        help="Size of the adapter matrices: more learns more, and takes more memory.",
+    ),
+    Field(
+        key="finetune.alpha",
+        label="LoRA alpha",
+        kind="integer",
+        minimum=1,
+        maximum=65536,
+        help="Scale of the adapter: its output is multiplied by alpha / rank.",
+    ),
+    Field(
+        key="finetune.dropout",
+        label="LoRA dropout",
+        kind="number",
+        minimum=0,
+        maximum=0.9,
+        help="Share of the adapter's input that is dropped at random while it learns.",
+    ),
+    Field(
+        key="finetune.targets",
+        label="LoRA targets",
+        kind="names",
+        help="Names of the layers that get an adapter, such as q_proj, v_proj.",
+        empty="all linear layers",
+    ),
+    Field(
+        key="finetune.packing",
+        label="Packing",
+        kind="switch",
+        help="Puts several samples into one sequence: faster where samples are short. Best with FlashAttention.",
+    ),
+    Field(
+        key="finetune.answers_only",
+        label="Answers only",
+        kind="switch",
+        help="The loss counts only what the assistant says. Unset: so for prompt + completion, else everything counts.",
+        optional=True,
+    ),
+    Field(
+        key="finetune.beta",
+        label="Beta",
+        kind="number",
+        minimum=0,
+        maximum=100,
+        help="DPO and KTO: how close the model stays to what it was; TRL's own is 0.1.",
+        optional=True,
+    ),
+)
+
+DATA = (
+    Field(
+        key="data.evaluation",
+        label="Evaluation share",
+        kind="number",
+        minimum=0,
+        maximum=0.9,
+        help="Share of the training rows kept for evaluations, such as 0.05; 0: none, unless validation data is set.",
+    ),
+)

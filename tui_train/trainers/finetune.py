@@ -1,0 +1,235 @@
+"""Fine-tunes a Hugging Face model on the user's data, by TRL's own programs."""
+
+from importlib import resources
+
+from tui_train.base.command import Part, ProgramFile, in_run_dir
+from tui_train.base.versions import at_least
+from tui_train.facts.data_use import format_of
+from tui_train.facts.gpus import supports_bf16
+from tui_train.facts.types import Facts, Gpu, Toolchain
+from tui_train.presets import Argument, Checkpoints, FileValue, Literal, Preset, Stop, TrainerFile
+from tui_train.profile.types import Finetune as Chosen
+from tui_train.profile.types import Method, Profile
+from tui_train.trainers.nemo import Flavour
+from tui_train.trainers.trainer import Prepares, Trainer
+
+DATA = "data"
+NEEDED_TRL = "1.0"
+_PROGRAMS = ("prepare_data", "data_rows", "data_formats", "data_convert", "data_tally")
+METHODS: dict[Method, str] = {"sft": "SFT", "dpo": "DPO", "kto": "KTO", "reward": "reward model"}
+# The rate of a full fine-tune by method, as in the examples at the head of TRL's programs (of the reward model, in its
+# documentation). An adapter takes ten times the rate, as there and in "LoRA Without Regret".
+RATES: dict[Method, float] = {"sft": 2e-5, "dpo": 5e-7, "kto": 5e-7, "reward": 1e-5}
+OF_ADAPTERS = 10
+_DEFAULTS: dict[str, Literal] = {
+    "sequence_length": 1024,
+    "micro_batch": 4,
+    "global_batch": 16,
+    "epochs": 3.0,
+    "warmup": 0.03,
+    "schedule": "cosine",
+    "weight_decay": 0.0,
+    "activation_checkpointing": True,
+    "checkpoint_every": 100,
+    "seed": 42,
+}
+# What the attempts may change stands in the command, and so do the paths of the run.
+_ARGUMENTS = (
+    # Two words: TRL looks for "--config" alone.
+    Argument(("--config", "{config}")),
+    Argument(("--output_dir={output}",)),
+    Argument(("--per_device_train_batch_size={micro_batch}",)),
+    Argument(("--gradient_accumulation_steps={accumulation}",)),
+    Argument(("--per_device_eval_batch_size={eval_batch}", "--eval_accumulation_steps=8")),
+    Argument(("--max_length={sequence_length}",)),
+    Argument(("--gradient_checkpointing=True",), when="activation_checkpointing=yes"),
+    Argument(("--gradient_checkpointing=False",), when="activation_checkpointing=no"),
+    Argument(("--optim=adamw_torch_fused",), when="fused_optimizer=yes"),
+    Argument(("--optim=adamw_bnb_8bit",), when="optimizer_8bit=yes"),
+    Argument(("--use_liger_kernel=True",), when="fused_cross_entropy=yes"),
+)
+_LORA_RUNG = Argument(("--use_peft=True", "--lora_target_modules=all-linear"), when="lora=yes")
+_VALUES = (
+    FileValue("model_name_or_path", "{model}"),
+    FileValue("learning_rate", "{learning_rate}"),
+    FileValue("lr_scheduler_type", "{schedule}"),
+    FileValue("warmup_steps", "{warmup}"),
+    FileValue("weight_decay", "{weight_decay}"),
+    FileValue("num_train_epochs", "{epochs}"),
+    FileValue("max_steps", "{steps}"),
+    FileValue("bf16", True, when="precision=bf16"),
+    FileValue("bf16", False, when="precision!=bf16"),
+    FileValue("fp16", True, when="precision=fp16"),
+    FileValue("logging_steps", 1),
+    FileValue("save_strategy", "steps"),
+    FileValue("save_steps", "{checkpoint_every}"),
+    FileValue("seed", "{seed}"),
+    FileValue("report_to", "none", when="report_to="),
+    FileValue("report_to", ["tensorboard"], when="report_to=tensorboard"),
+    FileValue("report_to", ["wandb"], when="report_to=wandb"),
+    FileValue("report_to", ["tensorboard", "wandb"], when="report_to=both"),
+    # Gloo moves tensors of the CPU, and does so for the GPU's where it was chosen.
+    FileValue("ddp_backend", "gloo", when="backend=gloo"),
+)
+# transformers writes this file last; FSDP and DeepSpeed write no optimizer.pt beside it.
+_CHECKPOINTS = Checkpoints(
+    prefix="checkpoint-", complete=("trainer_state.json",), resume=("--resume_from_checkpoint={checkpoint}",)
+)
+# On SIGTERM it waits 3 s, then saves. Several processes would not agree on the step, and hang.
+_STOP = Stop(grace=60, arguments=("--enable_jit_checkpoint=True",), when="world_size=1", needs="transformers 5.0")
+
+
+class Finetune(Trainer):
+    """Trains by TRL's program for the method, on data that is made ready before."""
+
+    name = "Fine-tune a model"
+    about = "a Hugging Face model on your data, by TRL"
+    label = "the fine-tuning"
+    fields = frozenset({"finetune", "data", "trainer.arguments"})
+    passed_all = True
+    wants_data = True
+
+    def needs(self, profile: Profile) -> tuple[str, ...]:
+        """Return the libraries of TRL's programs, and those of adapters and of weights in 4 bits."""
+        tuning = profile.finetune.tuning
+        adapters = () if tuning == "full" else ("peft",)
+        return ("accelerate", "transformers", "datasets", "trl", *adapters, *_of_4_bits(profile.finetune))
+
+    def lacks(self, toolchain: Toolchain) -> str:
+        """Return that TRL is too old."""
+        version = toolchain.packages.get("trl")
+        old = version is not None and not at_least(version, NEEDED_TRL)
+        return f"trl {version}, but {NEEDED_TRL} or newer is needed" if old else ""
+
+    def method(self, profile: Profile) -> str:
+        """Return the method and what is trained, such as SFT LoRA."""
+        chosen = profile.finetune
+        tuning = {"full": "full", "lora": "LoRA", "qlora": "QLoRA"}[chosen.tuning]
+        return f"{METHODS[chosen.method]} {tuning}"
+
+    def title(self, profile: Profile, preset: Preset, flavour: Flavour | None) -> str:
+        """Return the method and the program."""
+        del preset, flavour
+        return f"{self.method(profile)} by trl.scripts.{profile.finetune.method}"
+
+    def preset(self, profile: Profile, toolchain: Toolchain | None, facts: Facts | None) -> Preset:
+        """Return how TRL takes the recipe and the fine-tuning; which loss counts depends on the format of the data."""
+        del toolchain
+        chosen = profile.finetune
+        kind = format_of(profile.trainer.data, facts.data) if facts else ""
+        # A full fine-tune may fall back to an adapter.
+        arguments = (*_ARGUMENTS, _LORA_RUNG) if chosen.tuning == "full" else _ARGUMENTS
+        return Preset(
+            label="TRL",
+            about="fine-tuning",
+            module=f"trl.scripts.{chosen.method}",
+            eval_batch=8,
+            defaults={**_DEFAULTS, "learning_rate": rate(chosen)},
+            arguments=arguments,
+            file=TrainerFile(needs_user_file=False, values=(*_VALUES, *_evaluation(profile), *options(chosen, kind))),
+            checkpoints=_CHECKPOINTS,
+            stop=_STOP,
+            strategies=("fsdp2", "zero1", "zero2", "zero3") if chosen.tuning != "qlora" else ("fsdp2",),
+        )
+
+    def defaults(self, profile: Profile, gpus: tuple[Gpu, ...]) -> dict[str, Literal]:
+        """Return the precision: bf16 where the GPUs have it."""
+        del profile
+        if not gpus:
+            return {"precision": "fp32"}
+        return {"precision": "bf16" if supports_bf16(gpus) else "fp16"}
+
+    def default_source(self, profile: Profile, preset: Preset) -> str:
+        """Return TRL as the source of what is not set."""
+        del profile, preset
+        return "TRL's default"
+
+    def preparations(self, profile: Profile) -> tuple[Prepares, ...]:
+        """Return what writes the data as TRL takes it."""
+        if not profile.trainer.data:
+            return ()
+        seed = profile.recipe.seed or 0
+        validation = tuple(Part((f"--validation={path}",)) for path in profile.trainer.validation_data)
+        share = profile.data.evaluation
+        held_out = (Part((f"--share={share:g}", f"--seed={seed}")),) if share and not validation else ()
+        parts = (
+            Part((in_run_dir("prepare/prepare_data.py"),)),
+            Part((in_run_dir(DATA, "--into="),)),
+            *validation,
+            *held_out,
+            Part(profile.trainer.data),
+        )
+        return (Prepares("data", "writes data/ from your files, as TRL takes it; once", parts),)
+
+    def program(self, profile: Profile, preset: Preset, flavour: Flavour | None) -> tuple[Part, ...]:
+        """Return TRL's module, and the folder that the preparation wrote."""
+        del profile, flavour
+        return (Part(("-m", preset.module)), Part((in_run_dir(DATA, "--dataset_name="),)))
+
+    def files(self, profile: Profile) -> tuple[ProgramFile, ...]:
+        """Return the modules that prepare the data."""
+        folder = resources.files("tui_train").joinpath("target/data")
+        modules = (name for name in _PROGRAMS if folder.joinpath(f"{name}.py").is_file())
+        prepare = tuple(ProgramFile(f"prepare/{name}.py", f"target/data/{name}.py") for name in modules)
+        return (*prepare, *super().files(profile))
+
+
+def rate(chosen: Chosen) -> float:
+    """Return the learning rate that suits the method and what is trained."""
+    return RATES[chosen.method] * (1 if chosen.tuning == "full" else OF_ADAPTERS)
+
+
+def options(chosen: Chosen, data_format: str) -> tuple[FileValue, ...]:
+    """Return the options of TRL that the fine-tuning sets besides the recipe."""
+    values: dict[str, Literal | list[str]] = {}
+    if chosen.method == "sft":
+        values["packing"] = chosen.packing
+        if chosen.answers_only is not None:
+            # What TRL calls a completion has a prompt of its own.
+            prompted = data_format in {"prompt_completion", "alpaca"}
+            values["completion_only_loss" if prompted else "assistant_only_loss"] = chosen.answers_only
+    elif chosen.beta is not None and chosen.method in {"dpo", "kto"}:
+        values["beta"] = chosen.beta
+    if chosen.tuning != "full":
+        values |= _adapter(chosen)
+    plain = tuple(FileValue(key, value) for key, value in values.items())
+    return (*plain, *_weights(chosen))
+
+
+def _adapter(chosen: Chosen) -> dict[str, Literal | list[str]]:
+    values: dict[str, Literal | list[str]] = {
+        "use_peft": True,
+        "lora_r": chosen.rank,
+        "lora_alpha": chosen.alpha,
+        "lora_dropout": chosen.dropout,
+        "lora_target_modules": list(chosen.targets) or "all-linear",
+    }
+    if chosen.method == "reward":
+        # The head that gives the reward is new, and is trained whole.
+        values |= {"lora_task_type": "SEQ_CLS", "lora_modules_to_save": ["score"]}
+    if chosen.tuning == "qlora":
+        values |= {"load_in_4bit": True, "use_bnb_nested_quant": True}
+    return values
+
+
+def _weights(chosen: Chosen) -> tuple[FileValue, ...]:
+    """Return the type of the weights: those that an adapter leaves as they are need no more than 16 bits."""
+    if chosen.tuning == "full":
+        return ()
+    types = {"bf16": "bfloat16", "fp16": "float16", "fp32": "float32"}
+    return tuple(FileValue("dtype", name, when=f"precision={short}") for short, name in types.items())
+
+
+def _evaluation(profile: Profile) -> tuple[FileValue, ...]:
+    """Return when it is evaluated, where there is data for it: at the end of each epoch, unless steps are chosen."""
+    if not (profile.trainer.validation_data or profile.data.evaluation):
+        return ()
+    return (
+        FileValue("eval_strategy", "epoch", when="evaluate_every="),
+        FileValue("eval_strategy", "steps", when="evaluate_every!="),
+        FileValue("eval_steps", "{evaluate_every}"),
+    )
+
+
+def _of_4_bits(chosen: Chosen) -> tuple[str, ...]:
+    return ("bitsandbytes",) if chosen.tuning == "qlora" else ()
