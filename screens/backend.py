@@ -48,7 +48,10 @@ _ITS = Section(
         "nemo.pipeline_parallel",
         "nemo.context_parallel",
         "trainer.model",
+        "finetune.method",
+        "finetune.tuning",
         "trainer.data",
+        "data.evaluation",
         "trainer.validation_data",
         "trainer.test_data",
     ),
@@ -97,7 +100,8 @@ class Backend(NemoMaker):
 
     HELP = """Backend
 
-What trains: the built-in trainer, a script of yours with a preset that passes it the recipe, or a NeMo recipe.
+What trains: TRL fine-tunes a model on your data; the built-in trainer makes a new one; a script of yours, which a
+preset passes the recipe; or a NeMo recipe.
 Launcher: what starts the processes. What cannot work here is shown with the reason.
 Sharding: what each GPU holds, all of the model or a share of it.
 Python: the interpreter that trains; O names another one than those found.

@@ -6,6 +6,8 @@ from support import UUIDS, boxed, facts, gpu, inside, plan, profile, toolchain
 from test_nemo import FAULTS as NEMO_FAULTS
 
 from tui_train.checks import CHECKS, check
+from tui_train.facts.data import DataLook, Question
+from tui_train.facts.data_use import key as data_key
 from tui_train.facts.types import (
     ContainerImage,
     Document,
@@ -69,8 +71,76 @@ def at_logout(**what):
 YAML = {"trainer.preset": "total-batch-yaml", "trainer.config": "/c.yaml", "ladder.rungs": ()} | SCRIPT
 BATCH_OF_TWO = {"recipe.micro_batch": 8, "recipe.global_batch": 16}
 
+FINE = {"trainer.kind": "finetune", "trainer.model": "/m", "trainer.data": ("/d.jsonl",)}
+LOOKED_AT = Question(files=("/d.jsonl",), model="/m", length=1024)
+TUNED = {"trl": "1.16.0", "peft": "0.21.2", "datasets": "5.2.0", "bitsandbytes": "0.49.0"}
+
+
+def tuned(**more):
+    """A machine that can fine-tune, and has read the data."""
+    look = DataLook(**{"rows": 2, "usable": 2, "format": "text"} | more)
+    with_data = facts(gpus=(gpu(0), gpu(1)), packages=TUNED)
+    return msgspec.structs.replace(with_data, data={data_key(LOOKED_AT): look})
+
+
 # Values, facts, then what is found: level, key, a part of the words, and whether it is the machine that lacks it.
 FAULTS = {
+    "a fine-tuning without data": (
+        FINE | {"trainer.data": ()},
+        tuned(),
+        "error",
+        "trainer.data",
+        "no data is chosen",
+        False,
+    ),
+    "a fine-tuning without a model": (
+        FINE | {"trainer.model": ""},
+        tuned(),
+        "error",
+        "trainer.model",
+        "no model is chosen",
+        False,
+    ),
+    "data with an empty row": (
+        FINE,
+        tuned(usable=1, counts={"empty": 1}),
+        "warning",
+        "trainer.data",
+        "1 row is empty",
+        False,
+    ),
+    "qlora on the cpu": (
+        FINE | {"finetune.tuning": "qlora", "hardware.device": "cpu"},
+        tuned(),
+        "error",
+        "finetune.tuning",
+        "needs a GPU",
+        False,
+    ),
+    "a rate that is not for an adapter": (
+        FINE | {"recipe.learning_rate": 3e-3},
+        tuned(),
+        "warning",
+        "recipe.learning_rate",
+        "is high",
+        False,
+    ),
+    "epochs and steps": (
+        FINE | {"recipe.steps": 200, "recipe.epochs": 2.0},
+        tuned(),
+        "warning",
+        "recipe.epochs",
+        "200 steps end",
+        False,
+    ),
+    "evaluations of nothing": (
+        FINE | {"recipe.evaluate_every": 5},
+        tuned(),
+        "warning",
+        "recipe.evaluate_every",
+        "nothing is evaluated",
+        False,
+    ),
     "python named but not found": (
         {"trainer.python": "/gone"},
         facts(),
@@ -990,6 +1060,7 @@ def test_a_fault_is_found_and_only_that(name):
 
 
 MENDED = {
+    "qlora on the cpu", "a rate that is not for an adapter", "epochs and steps", "evaluations of nothing",
     "a broken preset of one's own",
     "arguments that the script does not list", "no key for wandb",
     "a logger that is not installed", "a logger that the preset does not pass", "no key for a chosen logger",

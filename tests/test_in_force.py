@@ -128,7 +128,7 @@ def test_what_holds_is_shown_with_where_it_comes_from(tmp_path):
     chosen, found = filed(tmp_path, "llama-factory")
     said = show.plan(plan(chosen, found))
     assert "micro batch 2 × accumulation 8 × 2 processes = global batch 32 (from mine.yaml)" in said
-    assert "learning rate 1e-05 (from mine.yaml), 3.0 epochs (from mine.yaml)" in said
+    assert "learning rate 1e-05 (from mine.yaml), 3 epochs (from mine.yaml)" in said
     held = resolve(chosen, found).values
     told = {name: (held[name].value, held[name].source) for name in ("precision", "sequence_length", "seed", "steps")}
     assert told == {
@@ -138,7 +138,7 @@ def test_what_holds_is_shown_with_where_it_comes_from(tmp_path):
         "steps": (None, "from mine.yaml"),
     }
     chosen = profile({"recipe.learning_rate": 2e-4}, chosen)
-    assert "learning rate 0.0002, 3.0 epochs (from mine.yaml)" in show.plan(plan(chosen, found))
+    assert "learning rate 0.0002, 3 epochs (from mine.yaml)" in show.plan(plan(chosen, found))
     auto, found = filed(tmp_path, "axolotl")
     assert resolve(auto, found).values["precision"].text == "auto, from mine.yaml"
 
@@ -209,7 +209,7 @@ def test_your_own_arguments_hold(tmp_path):
     words = ("--learning_rate", "3e-4", "--per_device_train_batch_size=4", "--bf16", "--output_dir=out")
     values = {"trainer.kind": "script", "trainer.script": "/src/t.py", "trainer.arguments": words}
     made = plan(profile(values), TWO)
-    assert made.numbers == ("learning rate 0.0003 (from your arguments)",)
+    assert made.numbers[0] == "learning rate 0.0003 (from your arguments)"
     assert made.attempts[0].batch == (
         "micro batch 4 x accumulation 1 x 2 processes = global batch 8 (from your arguments)"
     )

@@ -166,7 +166,7 @@ def test_limits_are_inclusive(key):
         ("[recipe]\nlayer = 2", "recipe.layer is not a key Did you mean recipe.layers?"),
         ("[receipe]\nlayers = 2", "receipe is not a key Did you mean recipe?"),
         ("nmae = 'x'", "nmae is not a key Did you mean name?"),
-        ("zzzzzz = 2", "zzzzzz is not a key Known are: schema, name, hardware, trainer, nemo,"),
+        ("zzzzzz = 2", "zzzzzz is not a key Known are: schema, name, hardware, trainer, finetune,"),
         ("[recipe]\nlayers = '2'", "recipe.layers: Expected int, got str"),
         ("[recipe]\nlayers = 2.5", "recipe.layers: Expected int, got float"),
         ("[recipe]\nlayers = 0", "recipe.layers is 0 Give a number from 1 to 1000."),

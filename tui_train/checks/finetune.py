@@ -9,7 +9,7 @@ from tui_train.profile.changes import Change
 from tui_train.profile.types import Profile
 from tui_train.resolve import data
 from tui_train.resolve.resolve import Resolved
-from tui_train.trainers.finetune import rate
+from tui_train.trainers.finetune import METHODS, rate
 
 # A rate so many times off the usual one is hardly meant.
 _FAR = 10.0
@@ -52,11 +52,12 @@ def learning_rate(profile: Profile, _facts: Facts, resolved: Resolved) -> Iterat
     if chosen is None or usual / _FAR < chosen < usual * _FAR:
         return
     tuning = "a full fine-tune" if profile.finetune.tuning == "full" else "an adapter"
+    method = METHODS[profile.finetune.method]
     far = "high: the model may forget what it knows" if chosen > usual else "low: it may learn nothing"
     yield Finding(
         level="warning",
         key="recipe.learning_rate",
-        message=f"a learning rate of {chosen:g} is {far}; for {profile.finetune.method} with {tuning}, {usual:g} is usual",
+        message=f"a learning rate of {chosen:g} is {far}; for {method} of {tuning} {usual:g} is usual",
         remedy="Choose one nearer to it.",
         change=Change(f"learning rate {usual:g}", f"usual for {tuning}", (("recipe.learning_rate", usual),)),
     )

@@ -10,6 +10,7 @@ from tui_train.presets import presets
 from tui_train.profile import fields
 from tui_train.profile.rows import Field
 from tui_train.profile.types import Profile
+from tui_train.trainers.finetune import DEFAULTS
 from tui_train.workflow import choices
 
 _KINDS = {
@@ -48,6 +49,8 @@ def _values(row: Field) -> str:
 
 def _default(row: Field) -> str:
     if row.optional:
-        ours = presets()["builtin"].defaults[row.key.removeprefix("recipe.")]
-        return f"the trainer's default; built-in trainer: {ours}"
+        name = row.key.removeprefix("recipe.")
+        trainers = {"fine-tuning": DEFAULTS, "built-in trainer": presets()["builtin"].defaults}
+        ours = [f"{label}: {fields.show(defaults[name])}" for label, defaults in trainers.items() if name in defaults]
+        return "; ".join(("the trainer's default", *ours))
     return fields.show(fields.get(Profile(), row.key)) or row.empty or "none"

@@ -23,7 +23,12 @@ def estimate(model: Dimensions, how: How) -> Estimate:
         # Soft-capped attention is not possible with sdpa, so transformers uses eager.
         how = replace(how, attention="eager")
     sums = _Sums(model, how)
-    persistent = (("weights", sums.weights), ("optimizer states", sums.states), ("buckets", sums.buckets))
+    persistent = (
+        ("weights", sums.weights),
+        ("reference model", sums.reference),
+        ("optimizer states", sums.states),
+        ("buckets", sums.buckets),
+    )
     activations_kept = sums.between_layers
     loaded = _phase("load", (("weights", sums.weights), ("temporaries", sums.loaded if how.loads_whole else 0)))
     forward = _phase(
@@ -108,6 +113,8 @@ class _Sums:
         self.loaded = base + self.trained * trained_width
         weights, gradients, states, per_state = self._shares(base, self.trained * trained_width)
         self.weights, self.gradients = weights, gradients
+        split = max(1, how.shards) if how.sharding in {"fsdp", "zero3"} else 1
+        self.reference = model.parameters * self.width / split if how.reference else 0
         self.states = states
         if how.steps_at_once:
             self.gradients = min(gradients, max(model.layer, model.table) * trained_width)

@@ -67,7 +67,7 @@ def asked(facts: Facts, resolved: Resolved) -> Asked:
     shipped = trainer_of(profile).shipped
     if shipped and not profile.trainer.model:
         return Asked(own_model(profile.recipe), _how(profile, resolved, {}))
-    options = {} if shipped else settings(profile, facts.documents)
+    options = {} if shipped else settings(profile, facts.documents) | trainer_of(profile).options(profile)
     return _loaded(profile, facts, resolved, options)
 
 
@@ -120,7 +120,7 @@ def own_model(recipe: Recipe) -> Dimensions:
 def settings(profile: Profile, documents: Mapping[str, Document]) -> dict[str, Any]:
     """Return the options of a script: the values of its YAML file, overridden by its arguments."""
     document = documents.get(profile.trainer.config)
-    usual = _USUAL.get(profile.trainer.preset, {})
+    usual = _USUAL.get(trainer_of(profile).conventions(profile), {})
     by_argument = arguments(profile.trainer.arguments, bare=bool(profile.trainer.config))
     options = {argument.option: argument.value for argument in by_argument}
     return {**usual, **(document.values if document else {}), **options}
@@ -158,8 +158,11 @@ def _how(profile: Profile, resolved: Resolved, options: Mapping[str, Any], model
     checkpointing = recipe.activation_checkpointing
     if checkpointing is None:
         checkpointing = on(options, "gradient_checkpointing")
+    preferring = takes_field(profile, "finetune") and profile.finetune.method
     return How(
         micro_batch=_micro_batch(profile, options) or 1,
+        rows=2 if preferring in {"dpo", "reward"} else 1,
+        reference=preferring in {"dpo", "kto"} and not lora,
         sequence_length=recipe.sequence_length or _number(options, _LENGTH, _USUAL_LENGTH),
         eval_batch=_eval_batch(profile, resolved, options),
         weights=loaded or "fp32",

@@ -45,6 +45,8 @@ class Counted(msgspec.Struct, frozen=True):
 def uncovered(model: Dimensions, how: How) -> str:
     """Return why a training cannot be traced, empty if it can."""
     reasons = {
+        "the trace does not count a reference model": how.reference,
+        "the trace does not support reward models": how.loss == "none",
         "the trace does not support experts": bool(model.experts),
         "the trace does not support DeepSpeed": how.sharding.startswith("zero"),
         "the trace supports gemma2 only without flash attention": model.type == "gemma2" and how.attention == "flash",
@@ -68,7 +70,7 @@ def question(model: Dimensions, how: How, folder: str = "") -> dict[str, Any]:
     return {
         "folder": folder,
         "config": configuration(model),
-        "micro_batch": how.micro_batch,
+        "micro_batch": how.micro_batch * how.rows,
         "sequence_length": how.sequence_length,
         "weights": _NUMBERS[cast],
         "autocast": how.autocast,

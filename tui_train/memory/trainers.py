@@ -51,7 +51,8 @@ def weights(
 def _decided(profile: Profile, resolved: Resolved, options: Mapping[str, Any], *, lora: bool) -> str:
     """Return the type that the trainer sets; "auto": that of the files, empty: the default of transformers."""
     precision = profile.recipe.precision or "fp32"
-    if profile.trainer.preset == "llama-factory":
+    conventions = trainer_of(profile).conventions(profile)
+    if conventions == "llama-factory":
         if not lora and not on(options, "pure_bf16"):
             return "fp32"
         first = older(_version(resolved, "llamafactory"), "0.9.4") and precision != "fp32"
@@ -59,9 +60,9 @@ def _decided(profile: Profile, resolved: Resolved, options: Mapping[str, Any], *
     named = next((str(options[key]).lower() for key in _DTYPES if options.get(key)), "")
     if named:
         return named
-    if profile.trainer.preset == "axolotl":
+    if conventions == "axolotl":
         return precision
-    if profile.trainer.preset == "trl":
+    if conventions == "trl":
         trl = _version(resolved, "trl")
         return "fp32" if at_least(trl, "0.27") else "auto" if at_least(trl, "0.26") else ""
     return ""
@@ -69,7 +70,9 @@ def _decided(profile: Profile, resolved: Resolved, options: Mapping[str, Any], *
 
 def loss(profile: Profile, resolved: Resolved, options: Mapping[str, Any], *, liger: bool) -> tuple[Loss, Kernels]:
     """Return the kind of loss and kernels: of TRL, Liger, fms-hf-tuning, or plain."""
-    if takes_field(profile, "trainer.preset") and profile.trainer.preset == "trl":
+    if takes_field(profile, "finetune") and profile.finetune.method == "reward":
+        return "none", "liger" if liger else ""
+    if trainer_of(profile).conventions(profile) == "trl":
         trl = _version(resolved, "trl")
         if at_least(trl, "1.15"):
             return "tiled", "liger" if liger else ""

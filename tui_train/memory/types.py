@@ -12,7 +12,7 @@ Packing = Literal["", "nf4", "nf4-dq", "gptq", "int8"]
 Optimizer = Literal["adamw_foreach", "adamw_fused", "adamw_8bit", "adafactor", "sgd"]
 Attention = Literal["eager", "sdpa", "flash"]
 Loss = Literal[
-    "upcast", "copied", "plain", "fast", "fast-copied", "chunked", "compiled", "fused", "checkpointed", "tiled"
+    "upcast", "copied", "plain", "fast", "fast-copied", "chunked", "compiled", "fused", "checkpointed", "tiled", "none"
 ]
 Kernels = Literal["", "norms", "liger"]
 Sharding = Literal["", "ddp", "fsdp", "zero1", "zero2", "zero3"]
@@ -38,7 +38,9 @@ class How(Struct, frozen=True, kw_only=True):
 
     `weights` is the type of the weights, `autocast` that of the computation if different, `adapters` that of LoRA's
     matrices. `packed`: the weights are quantized and frozen. `kernels`: fused norms, or all of Liger's. `loss` is the
-    kind of loss. `gather`: gradients are accumulated over micro batches. `eval_batch` 0: the micro batch.
+    kind of loss ("none": one number per sequence). `gather`: gradients are accumulated over micro batches.
+    `eval_batch` 0: the micro batch. `rows` are the sequences of a sample: two where it is a pair. `reference`: a frozen
+    copy of the model is held beside it.
 
     `keeps_inputs`: quantized layers keep their input, as in bitsandbytes before 0.43. `widened`: tensors between layers
     are fp32, though the computation is not. `scales`: trained factors scale the output of the targets, instead of LoRA.
@@ -54,6 +56,8 @@ class How(Struct, frozen=True, kw_only=True):
     micro_batch: int
     sequence_length: int
     eval_batch: int = 0
+    rows: int = 1
+    reference: bool = False
     weights: Number = "fp32"
     autocast: Literal["", "bf16", "fp16"] = ""
     method: Method = "full"
@@ -85,12 +89,12 @@ class How(Struct, frozen=True, kw_only=True):
     @property
     def tokens(self) -> int:
         """Tokens per micro batch."""
-        return self.micro_batch * self.sequence_length
+        return self.micro_batch * self.rows * self.sequence_length
 
     @property
     def eval_tokens(self) -> int:
         """Tokens per evaluation batch."""
-        return (self.eval_batch or self.micro_batch) * self.sequence_length
+        return (self.eval_batch or self.micro_batch) * self.rows * self.sequence_length
 
     @property
     def compute(self) -> int:

@@ -122,8 +122,7 @@ def _prepared(plan: Plan) -> list[str]:
     named = plan.container and plan.container.engine in OUTLIVE
     return [
         f"for preparation in {_names(plan)}; do # each does nothing where all is done",
-        *(["  ("] if not named else ["  (TUI_TRAIN_REMOVE=--rm"]),
-        '    "prepare_$preparation"',
+        f'  ({"TUI_TRAIN_REMOVE=--rm; " if named else ""}"prepare_$preparation"',
         f'    become "$folder" {settings}{nice}"${{command[@]}}") || exit',
         "done",
     ]

@@ -2,9 +2,10 @@
 
 from tui_train.base.text import visible
 from tui_train.presets import PLACEHOLDERS
-from tui_train.profile.types import Profile
+from tui_train.profile.types import Finetune, Method, Profile
 from tui_train.resolve.resolve import MODEL_SIZE, Resolved
 from tui_train.trainers import takers, takes_field, trainer_of
+from tui_train.trainers.finetune import METHODS
 
 # A trainer has them only where its preset, or an argument of the user's, passes them on.
 _PASSED_ON = {
@@ -17,6 +18,8 @@ _PASSED_ON = {
 }
 _SEVERAL_MACHINES = frozenset({"nodes.address", "nodes.port"})
 _CONTAINER_ONLY = frozenset({"container.image", "container.mounts", "container.shared_memory"})
+_OF_ADAPTERS = frozenset({"rank", "alpha", "dropout", "targets"})
+_OF_METHODS: dict[str, tuple[Method, ...]] = {"packing": ("sft",), "answers_only": ("sft",), "beta": ("dpo", "kto")}
 # They become part of other values, or of the environment.
 _OURS = frozenset({"recipe.lr_base_batch"})
 
@@ -63,9 +66,20 @@ def _not_for_trainer(key: str, profile: Profile, resolved: Resolved | None) -> s
     trainers, trainer = takers(key), trainer_of(profile)
     if trainers and trainer not in trainers:
         return f"only {trainers[0].label} takes it" if len(trainers) == 1 else f"{trainer.label} takes none"
+    if key.startswith("finetune."):
+        return _not_for_method(key.partition(".")[2], profile.finetune)
     if key == "nemo.peft" and profile.nemo.task != "finetune":
         return "only a finetune takes it"
     return _not_taken(key, resolved) if resolved else ""
+
+
+def _not_for_method(name: str, chosen: Finetune) -> str:
+    """Return why a setting of a fine-tuning has no effect with its method or tuning."""
+    if name in _OF_ADAPTERS and chosen.tuning == "full":
+        return "all weights are trained, without an adapter"
+    if name in _OF_METHODS and chosen.method not in _OF_METHODS[name]:
+        return f"only for {' and '.join(METHODS[method] for method in _OF_METHODS[name])}"
+    return ""
 
 
 def _not_taken(key: str, resolved: Resolved) -> str:

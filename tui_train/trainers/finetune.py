@@ -1,6 +1,7 @@
 """Fine-tunes a Hugging Face model on the user's data, by TRL's own programs."""
 
 from importlib import resources
+from typing import Any
 
 from tui_train.base.command import Part, ProgramFile, in_run_dir
 from tui_train.base.versions import at_least
@@ -21,7 +22,7 @@ METHODS: dict[Method, str] = {"sft": "SFT", "dpo": "DPO", "kto": "KTO", "reward"
 # documentation). An adapter takes ten times the rate, as there and in "LoRA Without Regret".
 RATES: dict[Method, float] = {"sft": 2e-5, "dpo": 5e-7, "kto": 5e-7, "reward": 1e-5}
 OF_ADAPTERS = 10
-_DEFAULTS: dict[str, Literal] = {
+DEFAULTS: dict[str, Literal] = {
     "sequence_length": 1024,
     "micro_batch": 4,
     "global_batch": 16,
@@ -124,13 +125,17 @@ class Finetune(Trainer):
             about="fine-tuning",
             module=f"trl.scripts.{chosen.method}",
             eval_batch=8,
-            defaults={**_DEFAULTS, "learning_rate": rate(chosen)},
+            defaults={**DEFAULTS, "learning_rate": rate(chosen)},
             arguments=arguments,
             file=TrainerFile(needs_user_file=False, values=(*_VALUES, *_evaluation(profile), *options(chosen, kind))),
             checkpoints=_CHECKPOINTS,
             stop=_STOP,
             strategies=("fsdp2", "zero1", "zero2", "zero3") if chosen.tuning != "qlora" else ("fsdp2",),
         )
+
+    def takes(self, profile: Profile, toolchain: Toolchain | None, preset: Preset) -> frozenset[str]:
+        """Return the placeholders of the preset, and what the preparation takes."""
+        return super().takes(profile, toolchain, preset) | {"data", "validation_data", "evaluate_every"}
 
     def defaults(self, profile: Profile, gpus: tuple[Gpu, ...]) -> dict[str, Literal]:
         """Return the precision: bf16 where the GPUs have it."""
@@ -143,6 +148,18 @@ class Finetune(Trainer):
         """Return TRL as the source of what is not set."""
         del profile, preset
         return "TRL's default"
+
+    def options(self, profile: Profile) -> dict[str, Any]:
+        """Return the options of TRL that say how the model is loaded and trained."""
+        chosen, precision = profile.finetune, profile.recipe.precision or "fp32"
+        condition = f"precision={precision}"
+        values = {item.key: item.value for item in options(chosen, "") if item.when in {"", condition}}
+        return values | ({"eval_strategy": "epoch"} if _evaluation(profile) else {})
+
+    def conventions(self, profile: Profile) -> str:
+        """Return TRL's preset."""
+        del profile
+        return "trl"
 
     def preparations(self, profile: Profile) -> tuple[Prepares, ...]:
         """Return what writes the data as TRL takes it."""

@@ -17,6 +17,10 @@ class Script(Trainer):
         {"trainer.script", "trainer.preset", "trainer.config", "trainer.arguments", "trainer.working_directory"}
     )
 
+    def conventions(self, profile: Profile) -> str:
+        """Return the preset."""
+        return profile.trainer.preset
+
     def title(self, profile: Profile, preset: Preset, flavour: Flavour | None) -> str:
         """Return the script or the module."""
         del flavour

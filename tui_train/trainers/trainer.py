@@ -1,6 +1,6 @@
 """Trainer: the interface of all trainers, with the defaults of most."""
 
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from msgspec import Struct
 
@@ -74,6 +74,16 @@ class Trainer:
         """Return its defaults that depend on the GPUs, which replace those of the preset; by placeholder."""
         del profile, gpus
         return {}
+
+    def options(self, profile: Profile) -> dict[str, Any]:
+        """Return the options that its own section of a settled profile sets, by the name that its library has."""
+        del profile
+        return {}
+
+    def conventions(self, profile: Profile) -> str:
+        """Return the preset whose library decides what the options do not say; empty: none is known."""
+        del profile
+        return ""
 
     def preparations(self, profile: Profile) -> tuple[Prepares, ...]:
         """Return what its Python does before the training."""
