@@ -15,6 +15,7 @@ from test_wizard import SEED, keys, settle, shows
 from test_wizard import machine as machine  # noqa: PLC0414 - a fixture
 from tui_train.screens.messages import Chosen
 from tui_train.screens.widgets.code import Files, hits, names_lines
+from tui_train.screens.widgets.preview_lines import Story, command_lines
 
 from tui_train.cli.app import cli
 from tui_train.profile.types import Profile
@@ -250,3 +251,15 @@ def test_search_finds_each_line_of_each_file():
     files = [File("a", "x\nHere\n"), File("b", "here\nthere")]
     assert hits(files, "HERE") == [(0, 1), (1, 0), (1, 1)]
     assert hits(files, "") == []
+
+
+@pytest.mark.parametrize("width", [0, 1, 2, 3, 7])
+def test_a_command_is_drawn_on_the_narrowest_screen(width):
+    plan = ready(
+        profile({"trainer.python": "/a/long path/狐/bin/python"}), facts(python="/a/long path/狐/bin/python")
+    ).plan
+    found = facts()
+    story = Story(
+        lines=overview.overview(found, resolve(profile(), found), None), command=one_command(plan), title=plan.title
+    )
+    assert command_lines(story, width, whole=True)

@@ -115,6 +115,8 @@ def command_lines(story: Story, width: int, *, whole: bool) -> list[Content]:
 
 def _cut(line: Content, width: int) -> list[Content]:
     """Return a line in parts that fit: a path may be longer than the screen is wide."""
+    # Less than one wide character would never come to the end.
+    width = max(width, 2)
     parts = []
     while line.cell_length > width:
         head = line.truncate(width)
