@@ -61,6 +61,10 @@ def limit_size():
 
 
 TORCH = "import torch; "
+TOKENIZER = (
+    "from tokenizers import Tokenizer, models; from transformers import PreTrainedTokenizerFast as P\n"
+    "t = P(tokenizer_object=Tokenizer(models.WordLevel({'a': 0}, 'a')))\n"
+)
 REAL = {
     "missing_module": "import no_such_thing_here",
     "missing_file": "open('/no/such/data.txt')",
@@ -80,6 +84,13 @@ REAL = {
     + "import io, fractions; b=io.BytesIO(); torch.save(fractions.Fraction(1,2), b); b.seek(0); torch.load(b)",
     "checkpoint_corrupt": TORCH
     + "import io; b=io.BytesIO(); torch.save(torch.ones(9), b); torch.load(io.BytesIO(b.getvalue()[:-60]))",
+    "no_trainable_grad": TORCH + "torch.ones(2).sum().backward()",
+    "empty_dataset": TORCH + "torch.utils.data.DataLoader([], shuffle=True)",
+    "cuda_toolkit_missing": "from torch.utils import cpp_extension as c; c.CUDA_HOME=None; c._join_cuda_home('bin')",
+    "file_lock_timeout": "import filelock, tempfile; x=tempfile.mktemp(); held=filelock.FileLock(x); held.acquire()\n"
+    "filelock.FileLock(x, timeout=0.1, is_singleton=False).acquire()",
+    "tokenizer_pad_token": TOKENIZER + "t.pad([{'input_ids': [0]}, {'input_ids': [0, 0]}])",
+    "chat_template_missing": TOKENIZER + "t.apply_chat_template([{'role': 'user', 'content': 'a'}])",
     "ddp_unused_parameters": TORCH
     + "import torch.distributed as d; from torch.nn.parallel import DistributedDataParallel as P; L=torch.nn.Linear\n"
     + "d.init_process_group('gloo', store=d.HashStore(), rank=0, world_size=1)\n"
@@ -253,6 +264,19 @@ def test_a_hostile_log_costs_seconds_at_most(line):
     assert time.process_time() - begin < 3
 
 
+@pytest.mark.parametrize("failure", sorted({signature.failure for signature, _ in signatures()}))
+def test_no_expression_takes_long_for_its_own_words(failure):
+    written = re.compile(r"\\[a-zA-Z]|\(\?[^)]*?[:=!>]|\{\d*,?\d*\}|[\[\](){}|?*+^$\\]")
+    for signature, expressions in signatures():
+        for expression in expressions if signature.failure == failure else ():
+            words = written.sub(" ", expression.pattern).split() or ["x"]
+            for unit in (" ".join(words), "".join(words), words[0], words[0] + " "):
+                text = "\n".join([(unit * (1500 // len(unit) + 1))[:1500]] * 10)
+                begin = time.process_time()
+                any(number > 500 for number, _ in enumerate(expression.finditer(text)))
+                assert time.process_time() - begin < 0.2, (expression.pattern, unit)
+
+
 def test_a_loss_that_is_no_number_is_a_failure_though_it_ended_well():
     assert said("step 1 loss 2.0\nstep 2 loss nan\nstep 3 loss nan\n", 0).failure == "nan_loss"
     assert said("step 1 loss 2.0\nstep 2 loss nan\nstep 3 loss 1.9\n", 0) is None
@@ -265,7 +289,10 @@ def test_a_change_mends_the_profile():
     named = {signature.change for signature, _ in signatures() if signature.change}
     lower = put(put(profile, "recipe.precision", "bf16"), "communication.interface", "eth7")
     lower = put(put(put(lower, "container.engine", "docker"), "container.shared_memory", "1g"), "nodes.count", 2)
-    evidence = Evidence(lines=(), takes=takes | {"precision", "learning_rate"}, world_size=3)
+    lower = put(put(lower, "recipe.fused_cross_entropy", True), "recipe.activation_checkpointing", True)
+    lower = put(lower, "trainer.strategy", "zero2")
+    passed = takes | {"precision", "learning_rate", "fused_cross_entropy", "activation_checkpointing"}
+    evidence = Evidence(lines=(), takes=passed, world_size=3)
     for name in named:
         change = change_for(name, evidence, lower)
         assert change, name
@@ -274,7 +301,8 @@ def test_a_change_mends_the_profile():
 
 def test_no_change_is_offered_that_the_training_would_not_notice():
     nothing = Evidence(lines=(), world_size=1)
-    assert [change_for(name, nothing, WHOLE) for name in ("less_memory", "precision", "steadier")] == [None] * 3
+    names = ("less_memory", "precision", "steadier", "no_fused_kernels", "no_activation_checkpointing", "no_deepspeed")
+    assert [change_for(name, nothing, WHOLE) for name in names] == [None] * len(names)
     assert change_for("less_memory", Evidence(lines=(), cuda=True), Profile()).title == "expandable segments"
 
 

@@ -121,6 +121,26 @@ def _wandb_offline(profile: Profile, _evidence: Evidence) -> Change:
     return Change("wandb offline", "needs no key; sync it later", (("trainer.environment", variables),))
 
 
+def _no_fused_kernels(profile: Profile, evidence: Evidence) -> Change | None:
+    if not profile.recipe.fused_cross_entropy or "fused_cross_entropy" not in evidence.takes:
+        return None
+    why = "torch's own kernels need no compiler; they use more memory"
+    return Change("no fused cross entropy", why, (("recipe.fused_cross_entropy", False),))
+
+
+def _no_activation_checkpointing(profile: Profile, evidence: Evidence) -> Change | None:
+    if not profile.recipe.activation_checkpointing or "activation_checkpointing" not in evidence.takes:
+        return None
+    why = "it cuts off the gradients of a frozen model's adapter; without it activations need more memory"
+    return Change("no activation checkpointing", why, (("recipe.activation_checkpointing", False),))
+
+
+def _no_deepspeed(profile: Profile, _evidence: Evidence) -> Change | None:
+    if profile.trainer.strategy not in {"zero1", "zero2", "zero3"}:
+        return None
+    return Change("FSDP2 instead of ZeRO", "FSDP compiles nothing", (("trainer.strategy", "fsdp2"),))
+
+
 _CHANGES: dict[str, Callable[[Profile, Evidence], Change | None]] = {
     "less_memory": _less_memory,
     "no_p2p": _without("p2p", "NCCL without P2P", "copies go through the host: slower"),
@@ -132,4 +152,7 @@ _CHANGES: dict[str, Callable[[Profile, Evidence], Change | None]] = {
     "global_batch": _global_batch,
     "steadier": _steadier,
     "wandb_offline": _wandb_offline,
+    "no_fused_kernels": _no_fused_kernels,
+    "no_activation_checkpointing": _no_activation_checkpointing,
+    "no_deepspeed": _no_deepspeed,
 }

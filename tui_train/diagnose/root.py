@@ -24,6 +24,8 @@ from tui_train.supervisor.tracebacks import OTHER, phase_of, read_errors
 _FRAME = re.compile(r'\s+File "')
 _BEGIN = "(most recent call last)"
 _FRAMES = 400
+# Deeper than any line is indented.
+_NOWHERE = 1 << 30
 # The last line of a traceback: of several processes in one log any may have been the first to end.
 _RAISED = re.compile(r"\s*[\w.]+(?:Error|Exception)\b")
 _RECOVERED = 5
@@ -78,13 +80,13 @@ def diagnose(evidence: Evidence, profile: Profile | None = None, facts: Facts | 
 def _hits(evidence: Evidence) -> Iterator[Hit]:
     """Yield the first place of each signature's expressions, and of the last resort the last."""
     texts = [line.text for line in evidence.lines]
-    whole, telling, quoting = "\n".join(texts), [], False
+    whole, telling, frame = "\n".join(texts), [], _NOWHERE
     for text in texts:
         # What follows `File "…"` and is indented deeper is code that a traceback quotes.
-        quoting = text.startswith("    ") and quoting
-        telling_line = bool(TELLS.search(text))
-        telling.append(telling_line or quoting)
-        quoting = quoting or _FRAME.match(text) is not None
+        depth = len(text) - len(text.lstrip())
+        frame = frame if depth > frame else _NOWHERE
+        telling.append(bool(TELLS.search(text)) or depth > frame)
+        frame = min(frame, depth) if _FRAME.match(text) else frame
     starts, place = [], 0
     for text in texts:
         starts.append(place)

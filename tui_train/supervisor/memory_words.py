@@ -16,7 +16,7 @@ PHASES = tuple(phase for phase in WHERE if phase != "start")
 # Words alone are none: “CUDA out of memory” counts where an error begins with it, not where a hint speaks of it.
 OUT_OF_MEMORY: tuple[tuple[str, str], ...] = (
     ("cuda_oom", r"(^|: )(CUDA|HIP|XPU) out of memory"),
-    ("cuda_oom", r"(ERROR|FATAL|CRITICAL)[^a-z]* (CUDA|HIP|XPU) out of memory"),
+    ("cuda_oom", r"(ERROR|FATAL|CRITICAL)[^a-z]{0,80} (CUDA|HIP|XPU) out of memory"),
     ("cuda_oom", r"(CUDA|HIP|XPU) out of memory\. Tried to allocate"),
     ("cuda_oom", r"(^|[^A-Za-z.]|torch\.|cuda\.|memory\.)OutOfMemoryError(: |$)"),
     ("cuda_oom", r"(CUDA|[Cc]uda) (runtime |driver )?error:? (2: )?(\(2\))? ?:? ?out of memory"),
