@@ -1,6 +1,6 @@
 """What all screens share: the keys that are the same everywhere, and a help text."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import ClassVar
 
 from textual import on
@@ -32,6 +32,11 @@ class Base(Screen[None]):
         Binding("question_mark", "app.help", show=False),
         Binding("q", "app.leave", "Quit"),
     ]
+
+    @property
+    def key_words(self) -> Mapping[str, str]:
+        """What the footer says of keys instead of their bindings' words; empty: the key does not show."""
+        return {}
 
     @property
     def elsewhere(self) -> str:

@@ -10,12 +10,12 @@ from textual.timer import Timer
 from tui_train.base.errors import BadInput
 from tui_train.base.text import visible
 from tui_train.profile import fields
-from tui_train.profile.changes import apply
+from tui_train.profile.changes import apply, diff
 from tui_train.profile.types import Profile
 from tui_train.trainers import paths_of
 
 from .looking import Looking
-from .messages import ApplyFix, Become, Chosen, StartOver
+from .messages import ApplyFix, Become, Chosen, StartOver, Undo, Undone
 
 if TYPE_CHECKING:
     from tui_train.workflow.machines import Source
@@ -58,6 +58,10 @@ class Keeping(Looking):
     def _become(self, event: Become) -> None:
         self.become(event.profile, keep=event.keep)
 
+    @on(Undo)
+    def _undo(self) -> None:
+        self.action_undo()
+
     @on(StartOver)
     def _anew(self) -> None:
         from tui_train.workflow.session import last
@@ -78,11 +82,13 @@ class Keeping(Looking):
     def action_undo(self) -> None:
         """Take the last change back."""
         self._key = ""
+        now = self.profile
         if self._before:
             self._assign(self._before.pop())
             self._kept = self.profile
         else:
             self.bell()
+        self.screen.post_message(Undone(diff(now, self.profile)))
 
     def _assign(self, profile: Profile) -> None:
         before = self.profile

@@ -6,7 +6,7 @@ from textual.message import Message
 
 if TYPE_CHECKING:
     from tui_train.base.errors import TuiTrainError
-    from tui_train.profile.changes import Change
+    from tui_train.profile.changes import Change, Difference
     from tui_train.profile.fields import Value
     from tui_train.profile.types import Profile
     from tui_train.runs.rundir import RunDir
@@ -29,6 +29,19 @@ class ApplyFix(Message):
         """Carry the change."""
         super().__init__()
         self.change = change
+
+
+class Undo(Message):
+    """The last change of the profile is to be taken back."""
+
+
+class Undone(Message):
+    """A change was taken back: what differs now; nothing where there was none."""
+
+    def __init__(self, changes: "tuple[Difference, ...]") -> None:
+        """Carry what differs."""
+        super().__init__()
+        self.changes = changes
 
 
 class Become(Message):

@@ -1,67 +1,35 @@
 """Preview: what will happen in five lines, what is wrong, the one command, and the files that are exported and run."""
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import ClassVar
 
-from textual import on, work
-from textual.app import ComposeResult
+from textual import work
 from textual.binding import Binding, BindingType
-from textual.containers import Horizontal, Vertical, VerticalScroll
 from textual.content import Content
-from textual.message import Message
 
 from tui_train.base.errors import AlreadyExists, BadInput, TuiTrainError
 from tui_train.base.places import expanded
 from tui_train.base.text import visible
 from tui_train.checks import Finding
-from tui_train.facts.types import Facts
-from tui_train.memory.predict import predict
 from tui_train.profile import fields, store
-from tui_train.profile.types import Profile
-from tui_train.render import listed
-from tui_train.render.command import copied, one_command
-from tui_train.render.prepare import Prepared, prepare
-from tui_train.resolve.resolve import resolve
+from tui_train.render.command import copied
+from tui_train.render.prepare import Prepared
 from tui_train.runs import rundir
 from tui_train.runs.rundir import RunDir
 from tui_train.targets.here import submit
-from tui_train.workflow.overview import overview
-from tui_train.workflow.previous import Previous, changes, pace, previous
 
 from .messages import ApplyFix, Become, Complaint, OpenRun
-from .step import Step
-from .widgets.bar import StepBar
-from .widgets.code import Files, Page
+from .plan_view import PlanView
+from .widgets.code import Files
 from .widgets.dialogs import Ask, AskText
 from .widgets.hint import Hint
-from .widgets.ink import ink
-from .widgets.keys import Keys
-from .widgets.lines import Lines
 from .widgets.preview_lines import (
     FIX_KEYS,
-    Story,
-    attempt_lines,
-    attempts_of,
-    change_lines,
-    command_lines,
-    finding_lines,
-    note_lines,
-    panels,
-    story_memory,
-    what_lines,
 )
 
 
-class Before(Message):
-    """The run of this profile before this one is known, or that there is none."""
-
-    def __init__(self, found: Previous | None) -> None:
-        """Carry it."""
-        super().__init__()
-        self.previous = found
-
-
-class Preview(Step):
+class Preview(PlanView):
     """The fourth step."""
 
     HELP = """Preview
@@ -94,146 +62,38 @@ For another machine (--machine, --host) it only exports: copy the folder there."
     ]
 
     def __init__(self) -> None:
-        """Begin with nothing planned."""
+        """Begin with nothing started."""
         super().__init__()
-        self._prepared: Prepared | None = None
-        self._made_of: tuple[Profile, Facts] | None = None
-        self._story = Story()
-        self._before: Previous | None = None
-        self._asked_for: str | None = None
-        self._opened = False  # the files take the place of what is said
         self._starting = False
-
-    def compose(self) -> ComposeResult:
-        """Put what is said and the files at the left, and beside them what follows from the plan."""
-        yield StepBar(self.TITLE_OF_STEP)
-        with Horizontal(id="middle"):
-            with Vertical(id="left"):
-                with Page(id="body"):
-                    yield Lines(id="story")
-                yield Files()
-            with VerticalScroll(id="side", can_focus=False):
-                yield Lines(id="beside")
-        yield Hint()
-        yield Keys()
-
-    def on_mount(self) -> None:
-        """Scroll with the arrow keys at once."""
-        self._arrange()
-        self.query_one("#body").focus()
-
-    def fill(self) -> None:
-        """Make the plan after the first picture: it takes longer than that."""
-        self.call_after_refresh(self.update)
-
-    # What it shows
-
-    def update(self) -> None:
-        """Make the plan again and show it."""
-        if not self._ready or self.facts is None:
-            return
-        if self.looking:
-            self.query_one("#story", Lines).say(ink("Looking at this machine …"))
-            return
-        if self._asked_for != self.profile.name and not self.elsewhere:
-            self._asked_for = self.profile.name
-            self._find_previous(self.profile)
-        if self._made_of != (self.profile, self.facts):
-            self._made_of = (self.profile, self.facts)
-            self._prepared = prepare(self.profile, self.facts)
-            self.query_one(Files).files = listed(self._prepared.files)
-            self._arrange()
-            self._tell()
-        self.refresh_bindings()
-
-    def _tell(self) -> None:
-        """Say what the plan is."""
-        prepared, facts = self._prepared, self.facts
-        if prepared is None or facts is None:
-            return
-        plan, profile, before = prepared.plan, prepared.profile, self._before
-        try:
-            resolved = resolve(profile, facts)
-        except BadInput:
-            resolved = None
-        self._story = Story(
-            lines=overview(facts, resolved, pace(before, profile)) if resolved else (),
-            title=plan.title if plan else "",
-            notes=plan.notes if plan else (),
-            prediction=predict(facts, resolved) if resolved else None,
-            findings=prepared.findings,
-            command=one_command(plan) if plan else None,
-            files=len(self.query_one(Files).files),
-            attempts=attempts_of(plan),
-            since=before.run if before else "",
-            changes=changes(before, profile) if before else (),
-        )
-        self._draw()
-
-    def _draw(self) -> None:
-        story, wide, tall = self._story, self.has_class("-wide"), self.has_class("-tall")
-
-        def left(width: int) -> list[Content]:
-            middle = () if wide else (*beside(width)[:3],)
-            ends = () if wide or not tall else (beside(width)[3],)
-            return panels(what_lines(story, width), *middle, command_lines(story, width, whole=tall), *ends)
-
-        def beside(width: int) -> tuple[list[Content], ...]:
-            return (
-                story_memory(story, width),
-                finding_lines(story.findings, width),
-                change_lines(story, width),
-                note_lines(story, width),
-                attempt_lines(story, width),
-            )
-
-        self.query_one("#story", Lines).show(left)
-        self.query_one("#beside", Lines).show(lambda width: panels(*beside(width)) if wide else [])
-        self.query_one(Files).show(self.query_one(Files).files)
-        self.hint()
-
-    def _arrange(self) -> None:
-        """Put the files below what is said where there is room, else in its place when they are opened."""
-        there = bool(self.query_one(Files).files)
-        tall = self.has_class("-tall")
-        self.query_one("#body").display = tall or not (self._opened and there)
-        self.query_one(Files).display = there and (tall or self._opened)
-
-    def on_resize(self) -> None:
-        """Arrange for the new size, once its classes are set."""
-        self.call_after_refresh(self._resized)
-
-    def _resized(self) -> None:
-        self._arrange()
-        self._draw()
-
-    @work(thread=True, exclusive=True, group="previous")
-    def _find_previous(self, profile: Profile) -> None:
-        # A message: what is called from a thread keeps the worker, and with it this screen, for as long as it draws.
-        self.post_message(Before(previous(profile)))
-
-    @on(Before)
-    def _compare(self, event: Before) -> None:
-        self._before = event.previous
-        self._tell()
-
-    def findings(self) -> tuple[Finding, ...]:
-        """All findings, whatever they are about."""
-        return self._prepared.findings if self._prepared else ()
 
     def hint(self) -> None:
         """Say what Enter does."""
         if self._prepared is None:
             return
-        if self._prepared.plan is None:
-            words = "Nothing can be run before the errors are fixed: F2 where it helps, else Esc and change it."
+        forbidding = self._forbidding()
+        if self._undone:
+            words = self._undone
+        elif forbidding and self.fixable() is not forbidding:
+            words = f"Nothing can be started: {forbidding.message}. Esc goes back to change it."
+        elif forbidding:
+            words = f"Nothing can be started: {forbidding.message}. F2 fixes it, or Esc goes back to change it."
         elif self.elsewhere:
             words = "It is for another machine: e exports the files, to be copied there."
         elif any(finding.level == "error" for finding in self._prepared.findings):
             words = "It cannot be started here now; e exports it all the same."
         else:
             words = "Enter writes the run folder and starts it; it keeps running when you leave."
-        self.query_one(Hint).say(Content(words))
+        self.query_one(Hint).say(Content(visible(words)))
+
+    def _forbidding(self) -> Finding | None:
+        """Return the error without which something could be planned."""
+        return next((finding for finding in self.findings() if finding.forbids), None)
+
+    @property
+    def key_words(self) -> Mapping[str, str]:
+        """Offer Run only where it starts something; Enter says then why it does not."""
+        stopped = any(finding.level == "error" for finding in self.findings())
+        return {**super().key_words, **({"enter": ""} if stopped else {})}
 
     def _fixable(self) -> tuple[Finding, ...]:
         return tuple(finding for finding in self.findings() if finding.change)
@@ -248,35 +108,7 @@ For another machine (--machine, --host) it only exports: copy the folder there."
         if at < len(found) and (change := found[at].change):
             self.post_message(ApplyFix(change))
 
-    # The files
-
-    def action_files(self) -> None:
-        """Show the files, or what is said again."""
-        if self.query_one(Files).files:
-            self._opened = not self._opened
-            self._arrange()
-            self._focus_shown()
-            self.refresh_bindings()
-
-    def _focus_shown(self) -> None:
-        files = self.query_one(Files)
-        self.query_one(
-            "#page" if files.display and (self._opened or not self.query_one("#body").display) else "#body"
-        ).focus()
-
-    def action_file(self, by: int) -> None:
-        """Show the next file."""
-        files = self.query_one(Files)
-        if files.display:
-            files.turn(by)
-        else:
-            self.action_files()
-
-    def action_search(self) -> None:
-        """Ask for a text to look for in the files."""
-        if not self.query_one(Files).display:
-            self.action_files()
-        self.query_one(Files).search()
+    # Copying
 
     def action_copy(self) -> None:
         """Copy the command to the terminal's clipboard, which works over SSH."""
@@ -298,6 +130,10 @@ For another machine (--machine, --host) it only exports: copy the folder there."
             return not self.elsewhere
         if action == "fix_finding":
             return isinstance(parameters[0], int) and parameters[0] < len(self._fixable())
+        if action in {"files", "search", "export"}:
+            return bool(self._prepared and self._prepared.files)
+        if action == "copy":
+            return self._story.command is not None
         if action in {"file", "copy_file"}:
             return self._ready and self.query_one(Files).display
         return super().check_action(action, parameters)
@@ -313,6 +149,10 @@ For another machine (--machine, --host) it only exports: copy the folder there."
             return
         if self._prepared is None:
             self.update()
+        if wrong := self._forbidding():
+            self.app.bell()
+            self.post_message(Complaint(BadInput(f"It cannot be started: {wrong.message}", wrong.remedy)))
+            return
         prepared = self._prepared
         if prepared is None or prepared.plan is None or prepared.profile != self.profile or self._starting:
             self.app.bell()

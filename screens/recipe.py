@@ -27,7 +27,7 @@ from .widgets.form import Form
 from .widgets.form_lines import FormRow, Group
 from .widgets.ink import MUTED, Piece
 from .widgets.lines import Lines
-from .widgets.memory import memory_lines
+from .widgets.memory import memory_lines, unread_memory
 from .widgets.picks import Pick, Picks
 
 _LADDER = "ladder"
@@ -152,8 +152,13 @@ Those that change the training ask for your consent; the others keep it the same
         busy = self._tracing is not None and self._tracing == found.asked
         changes = () if busy else effects(self.facts, resolved)
         note = "tracing …; F3 ends it" if busy else "estimated; F3 traces it"
+        unread, sound = self.form.unread_label, not any(finding.forbids for finding in self.findings())
         self.query_one("#memory", Lines).show(
-            lambda width: memory_lines(found, changes, counted, note=note, width=width)
+            lambda width: (
+                unread_memory(unread, width)
+                if unread
+                else memory_lines(found, changes, counted, note=note, width=width, sound=sound)
+            )
         )
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
@@ -165,6 +170,9 @@ Those that change the training ask for your consent; the others keep it the same
     def _refused(self) -> bool:
         """Say what is wrong with the profile, where it could not be trained."""
         wrong = next((finding for finding in self._found if finding.forbids), None)
+        if label := self.form.unread_label:
+            self.post_message(Complaint(BadInput(f"{label} cannot be read", "Correct it first.")))
+            return True
         if wrong:
             self.post_message(Complaint(BadInput(wrong.message, wrong.remedy)))
         return wrong is not None

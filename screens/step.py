@@ -8,29 +8,23 @@ from textual import on
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import Horizontal, VerticalScroll
-from textual.content import Content
-from textual.reactive import reactive
 from textual.widget import Widget
 
 from tui_train.base.errors import BadInput
 from tui_train.base.text import visible
-from tui_train.checks import Finding, check
-from tui_train.facts.samples import Samples
-from tui_train.facts.types import Facts
+from tui_train.checks import check
 from tui_train.profile import fields
-from tui_train.profile.types import Profile
 from tui_train.resolve.resolve import Resolved, resolve
 from tui_train.workflow import choices
 
 from . import STEPS
-from .base import Base
-from .messages import ApplyFix, OpenStep
+from .messages import OpenStep
+from .step_findings import WithFindings
 from .step_rows import Section, row_of
 from .widgets.bar import StepBar
 from .widgets.form import Form
 from .widgets.form_lines import FormRow, Group
 from .widgets.hint import Hint
-from .widgets.ink import KEY, ink
 from .widgets.keys import Keys
 from .widgets.picks import Picks
 from .widgets.side import Side
@@ -43,32 +37,24 @@ class Rows(VerticalScroll, can_focus=False, inherit_bindings=False):
     """A form that scrolls with the focus and leaves the arrow keys to the screen."""
 
 
-class Step(Base):
+class Step(WithFindings):
     """A step that shows the profile in a form and posts what is changed."""
 
     TITLE_OF_STEP: ClassVar[str] = ""
-    SECTIONS: ClassVar[tuple[Section, ...]] = ()
     # Fields that always show what each of their values is.
     STAND_OPEN: ClassVar[frozenset[str]] = frozenset()
-    MORE_KEYS: ClassVar[tuple[str, ...]] = ()  # fields of this step that are not in its form
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("enter", "next", "Next", key_display="Enter"),
         Binding("escape", "app.back", "Back", key_display="Esc"),
         Binding("f2", "fix", "Fix it"),
         Binding("ctrl+z", "app.undo", "Undo", show=False),
     ]
-    SHARED = ("profile", "facts", "looking", "live")
-    profile: reactive[Profile] = reactive(Profile, init=False, repaint=False)
-    facts: reactive[Facts | None] = reactive(None, init=False, repaint=False)
-    looking: reactive[frozenset[str]] = reactive(frozenset, init=False, repaint=False)
-    live: reactive[Samples] = reactive((), init=False, repaint=False)
 
     def __init__(self) -> None:
-        """Begin with nothing found."""
+        """Begin with nothing shown."""
         super().__init__()
-        self._found: tuple[Finding, ...] = ()
         self._stale = False
-        self._ready = False  # there are rows to fill: Textual says so only after the first picture
+        self._was_unread = ""  # the row whose text could not be read when the rest was shown
 
     def compose(self) -> ComposeResult:
         """Put the step's content between the rail, the hint and the keys."""
@@ -88,11 +74,6 @@ class Step(Base):
         """Return the step's widgets: by default its form."""
         return [Form()]
 
-    @classmethod
-    def keys(cls) -> tuple[str, ...]:
-        """Return all fields of this step."""
-        return (*(key for section in cls.SECTIONS for key in section.keys), *cls.MORE_KEYS)
-
     def on_mount(self) -> None:
         """Fill the form; where there are rows to spare, its seldom used part is open."""
         self._ready = True
@@ -104,11 +85,6 @@ class Step(Base):
     def fill(self) -> None:
         """Show the profile and the facts for the first time."""
         self.update()
-
-    @property
-    def form(self) -> Form:
-        """The form."""
-        return self.query_one(Form)
 
     @property
     def next_module(self) -> str:
@@ -123,6 +99,7 @@ class Step(Base):
 
     def watch_profile(self) -> None:
         """Show a changed profile."""
+        self._undone = ""
         self._changed()
 
     def watch_looking(self) -> None:
@@ -147,9 +124,10 @@ class Step(Base):
         self._found = check(self.profile, self.facts)
         resolved = self.resolved
         self.form.show(tuple(self._groups(resolved)))
+        self._was_unread = self.form.unread_label
         if resolved:
             self.refresh_rest(resolved)
-            self.query_one(Side).show(self.profile, self.facts, resolved, self._found)
+            self.query_one(Side).show(self.profile, self.facts, self._was_unread)
         steps = [screen for screen in self.app.screen_stack if isinstance(screen, Step)]
         forbidding = {finding.key for finding in self._found if finding.forbids}
         wrong = {screen.TITLE_OF_STEP.lower() for screen in steps if forbidding & {*screen.keys()}}
@@ -170,7 +148,8 @@ class Step(Base):
     # The form
 
     def _groups(self, resolved: Resolved | None) -> Iterable[Group]:
-        notes = self.notes(resolved) if resolved else {}
+        # What follows from values is not said while one of them cannot be read.
+        notes = self.notes(resolved) if resolved and not self.form.unread else {}
         wrong = {finding.key: finding for finding in reversed(self.findings()) if finding.level == "error"}
         for section in self.SECTIONS:
             rows = tuple(
@@ -204,61 +183,7 @@ class Step(Base):
     def refresh_rest(self, resolved: Resolved) -> None:
         """Show what a step has besides its form."""
 
-    # What is wrong
-
-    def findings(self) -> tuple[Finding, ...]:
-        """Return what is wrong with this step's fields, as far as it is known."""
-        mine = self.keys()
-        return tuple(finding for finding in self._found if finding.key in mine and not self._unknown(finding))
-
-    def _unknown(self, finding: Finding) -> bool:
-        part = {
-            "trainer.python": "toolchains",
-            "trainer.config": "paths",
-            "container.engine": "engines",
-            "container.image": "images",
-        }
-        return part.get(finding.key) in self.looking
-
-    def _shown_findings(self) -> tuple[Finding, ...]:
-        """Return the step's findings, and one that keeps every step from being shown in full."""
-        elsewhere = set() if "trainer.preset" in self.keys() else {"trainer.preset"}
-        return (*self.findings(), *(finding for finding in self._found if finding.key in elsewhere))
-
-    def hint(self) -> None:
-        """Show the focused row's help, or what is wrong with it; else the first finding of this step."""
-        form = next(iter(self.query(Form)), None)
-        in_form = form is not None and form.is_in
-        if in_form and form is not None and (form.wrong or form.chooses):
-            self.query_one(Hint).say(ink((visible(form.hint), "")))
-            return
-        found = self._shown_findings()
-        if found:
-            finding = found[0]
-            mark = ("✗", "$error") if finding.forbids else ("!", "$warning")
-            fix = ink("  ", ("F2", KEY), " fixes it.") if finding.change else Content()
-            self.query_one(Hint).say(ink(mark, f" {visible(finding.message)}. {visible(finding.remedy)}", fix))
-            return
-        words = form.hint if in_form and form else self.focused.hint if isinstance(self.focused, Picks) else ""
-        self.query_one(Hint).say(Content(visible(words)))
-
-    def fixable(self) -> Finding | None:
-        """Return the finding that F2 fixes: the focused row's, or the first that has a change."""
-        found = [finding for finding in self._shown_findings() if finding.change]
-        form = next(iter(self.query(Form)), None)
-        mine = [finding for finding in found if form and finding.key == form.cursor]
-        return next(iter((*mine, *found)), None)
-
-    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
-        """F2 shows only where it fixes something."""
-        del parameters
-        return action != "fix" or (self._ready and self.fixable() is not None)
-
-    def action_fix(self) -> None:
-        """Make the change that fixes the finding."""
-        finding = self.fixable()
-        if finding and finding.change:
-            self.post_message(ApplyFix(finding.change))
+    # Moving on
 
     def action_next(self) -> None:
         """Go to the next step, or to what is wrong here."""
@@ -283,6 +208,10 @@ class Step(Base):
     @on(Form.Moved)
     def _moved(self, event: Picks.Moved | Form.Moved) -> None:
         event.stop()
+        self._undone = ""
+        form = next(iter(self.query(Form)), None)
+        if form and form.unread_label != self._was_unread:
+            self.update()
         self.hint()
         self.refresh_bindings()
 

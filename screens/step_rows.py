@@ -1,9 +1,12 @@
 """The rows of a step's form, made of the profile, the facts and what is wrong."""
 
+from collections.abc import Sequence
+
 from tui_train.base.text import visible
 from tui_train.checks import Finding
 from tui_train.facts.types import Facts
 from tui_train.profile import fields
+from tui_train.profile.changes import Difference
 from tui_train.profile.types import Profile
 from tui_train.resolve import reach
 from tui_train.resolve.resolve import Resolved
@@ -11,6 +14,8 @@ from tui_train.workflow import choices
 
 from .widgets.form_lines import FormRow, Group, typed
 
+_SHORT = 50  # characters of two values that a hint repeats
+_UNSET = "not set"
 _FIX = "  F2 fixes it."
 _DEFAULT = "default"  # the source of a value that is nobody's choice
 
@@ -19,6 +24,16 @@ class Section(Group, frozen=True, kw_only=True):
     """A group of a step's form, by the keys of its fields."""
 
     keys: tuple[str, ...] = ()
+
+
+def undone_words(changes: Sequence[Difference]) -> str:
+    """Return what the hint says after a change was taken back."""
+    if not changes:
+        return "There is no change to take back."
+    if len(changes) == 1 and len(changes[0].before + changes[0].after) <= _SHORT:
+        (change,) = changes
+        return visible(f"Taken back: {change.label} {change.before or _UNSET} → {change.after or _UNSET}.")
+    return visible(f"Taken back: {', '.join(change.label for change in changes)}.")
 
 
 def row_of(  # noqa: PLR0913 - each is a thing of its own

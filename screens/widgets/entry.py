@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import ClassVar
 
 from textual.binding import Binding, BindingType
+from textual.dom import DOMNode
 from textual.events import Key
 from textual.suggester import Suggester
 from textual.widgets import Input
@@ -51,6 +52,20 @@ def completion(path: str) -> str:
     return common[len(start) :] if visible(common) == common else ""
 
 
+async def pressed(event: Key, *nodes: DOMNode | None) -> bool:
+    """Do what a key is bound to in one of some widgets, and return whether it was.
+
+    Textual passes a key through the screen first, and letters that were typed after it would come before it.
+    """
+    for node in nodes:
+        for binding in node._bindings.key_to_bindings.get(event.key, ()) if node else ():  # noqa: SLF001
+            if node and await node.app.run_action(binding.action, node):
+                event.stop()
+                event.prevent_default()
+                return True
+    return False
+
+
 class Entry(Input):
     """An input in which Enter goes to the next step, like everywhere, and a path is completed by Tab."""
 
@@ -72,18 +87,14 @@ class Entry(Input):
             return bool(self._suggestion) and self.cursor_at_end
         return super().check_action(action, parameters)
 
-    async def _on_key(self, event: Key) -> None:
-        """Do at once what a key is bound to, here and in the form.
-
-        Else it would wander through the screen first, and letters that were typed after it would come before it.
-        """
-        for node in (self, self.parent):
-            for binding in node._bindings.key_to_bindings.get(event.key, ()) if node else ():  # noqa: SLF001
-                if await self.app.run_action(binding.action, node):
-                    event.stop()
-                    event.prevent_default()
-                    return
+    async def type_key(self, event: Key) -> None:
+        """Type a key that came to the form before the focus did."""
         await super()._on_key(event)
+
+    async def _on_key(self, event: Key) -> None:
+        """Do at once what a key is bound to, here and in the form."""
+        if not await pressed(event, self, self.parent):
+            await super()._on_key(event)
 
     def action_complete(self) -> None:
         """Take what is suggested."""

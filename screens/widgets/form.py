@@ -3,25 +3,20 @@
 from collections.abc import Sequence
 from typing import ClassVar
 
-from textual import events, on
+from textual import events
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import VerticalScroll
 from textual.geometry import Region
 from textual.widgets import Input
 
-from tui_train.base.errors import BadInput
 from tui_train.base.text import visible
-from tui_train.profile import fields
-from tui_train.profile.fields import Value
 
-from ..messages import Chosen
-from .entry import Entry, PathSuggester
-from .form_choices import FormChoices
-from .form_lines import AT, FormRow, Group, entry_width, lines_of, stops
+from .form_lines import AT, Group, entry_width, lines_of, stops
+from .form_text import FormText, suggester
 
 
-class Form(FormChoices, can_focus=True):
+class Form(FormText, can_focus=True):
     """Rows in groups: up and down move, left and right change a choice, Space opens it, typing replaces a number."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
@@ -34,15 +29,12 @@ class Form(FormChoices, can_focus=True):
         Binding("space", "open", "Open"),
         Binding("enter", "take", "Take", key_display="Enter"),
         Binding("escape", "close", "Close", key_display="Esc"),
+        Binding("ctrl+z", "undo", show=False),
     ]
 
     def __init__(self, *, id: str = "form") -> None:  # noqa: A002 - Textual's name
         """Begin without rows."""
         super().__init__(id=id)
-        self.entry = Entry()
-        self._shown: Value = None  # what the input has been understood as
-        self._known: Value = None  # what the row has
-        self._posted: list[Value] = []
 
     def compose(self) -> ComposeResult:
         """Put the input above what is drawn."""
@@ -56,7 +48,7 @@ class Form(FormChoices, can_focus=True):
         self._groups = tuple(groups)
         self.rearrange()
         row = next((row for row in self.rows if row.key == self._cursor), None)
-        if row and self._typing(row):
+        if row and self.typing(row):
             self._follow(row)
 
     @property
@@ -74,10 +66,9 @@ class Form(FormChoices, can_focus=True):
         if row and self._opened and 0 <= self._marked < len(row.options):
             option = row.options[self._marked]
             return ": ".join(filter(None, (option.label, option.reason or option.note)))
+        if row and (self.refuses or (row.reason and not row.wrong)):
+            return self.why_refused(row) if self.refuses else f"{self.why_refused(row)} {row.hint}"
         return row.hint if row else line.group.hint
-
-    def _typing(self, row: FormRow) -> bool:
-        return row.typed and not self._as_typed(row).reason
 
     def rearrange(self) -> None:
         """Find the lines, keep the cursor on its row or the nearest, and draw what has changed."""
@@ -91,7 +82,7 @@ class Form(FormChoices, can_focus=True):
             at = before.index(self._cursor) if self._cursor in before else 0
             self._cursor = next((key for key in (*before[at::-1], *before[at:]) if key in keys), keys[0])
             self._draw()
-            self._place()
+            self.place()
         else:
             self._draw()
             self._align()
@@ -114,10 +105,11 @@ class Form(FormChoices, can_focus=True):
         self._cursor = key
         self.rearrange()
         self.focus(scroll_visible=False)
-        self._place()
+        self.place()
 
     def action_move(self, by: int) -> None:
         """Go to the next row, or out of the form."""
+        self._refusing = ""
         if self._opened:
             self._mark(by)
             return
@@ -128,7 +120,7 @@ class Form(FormChoices, can_focus=True):
                 self._read()
             self._cursor = keys[at]
             self._draw()
-            self._place()
+            self.place()
             self.post_message(self.Moved())
             return
         chain = [widget for widget in self.screen.focus_chain if widget not in {self, self.entry}]
@@ -138,17 +130,17 @@ class Form(FormChoices, can_focus=True):
         beyond = after or chain
         (beyond[0] if by > 0 else beyond[-1]).focus()
 
-    def _place(self) -> None:
+    def place(self) -> None:
         """Put the input where the cursor is, when something is typed there."""
         row = self.row
         mine = self.is_in
-        if row and self._typing(row):
+        if row and self.typing(row):
             self._posted.clear()
-            self._shown = self._known = row.value
-            text = self._unread[row.key][0] if row.key in self._unread else row.text
+            self._shown = self._known = self._began = self.sound(row).value
+            text = self._unread[row.key].text if row.key in self._unread else row.text
             entry = self.entry
             entry.placeholder = visible(row.held) or row.field.empty
-            entry.suggester = _suggester(row)
+            entry.suggester = suggester(row)
             with entry.prevent(Input.Changed):
                 entry.value = text
                 entry.cursor_position = len(text)
@@ -166,7 +158,7 @@ class Form(FormChoices, can_focus=True):
 
     def _align(self) -> None:
         row, at = self.row, self._here()
-        if row and at >= 0 and self._typing(row):
+        if row and at >= 0 and self.typing(row):
             self.entry.styles.offset = (AT, at)
             self.entry.styles.width = entry_width(row, self.content_size.width)
             self.entry.set_class(bool(self._as_typed(row).wrong), "wrong")
@@ -183,8 +175,8 @@ class Form(FormChoices, can_focus=True):
         """Go on where the cursor was."""
         self._draw()
         row = self.row
-        if row and self._typing(row):
-            self._place()
+        if row and self.typing(row):
+            self.place()
 
     def on_descendant_focus(self) -> None:
         """Show where one is."""
@@ -237,53 +229,3 @@ class Form(FormChoices, can_focus=True):
             self.go(line.key)
             if again and line.row.options:
                 self.action_open()
-
-    # What one types
-
-    def _follow(self, row: FormRow) -> None:
-        """Show a value that came from elsewhere, unless it is the answer to what was typed."""
-        before, self._known = self._known, row.value
-        if row.value in self._posted:
-            # More may have been typed since, and must not be written over.
-            del self._posted[: self._posted.index(row.value) + 1]
-        elif row.value not in (before, self._shown):
-            self._posted.clear()
-            self._shown = row.value
-            self._unread.pop(row.key, None)
-            with self.entry.prevent(Input.Changed):
-                self.entry.value = row.text
-
-    @on(Input.Changed)
-    def _typed(self, event: Input.Changed) -> None:
-        event.stop()
-        # What was typed since, or in the row before, is read by what comes after it.
-        if event.value == self.entry.value:
-            self._read()
-
-    def _read(self) -> None:
-        """Take what the input holds as the value of the row."""
-        row, text = self.row, self.entry.value
-        if row is None or not self._typing(row):
-            return
-        try:
-            value = fields.parse(row.field, text)
-        except BadInput as error:
-            self._unread[row.key] = (text, error.remedy.rstrip("."), f"{error.message}. {error.remedy}")
-            self.rearrange()
-            self.post_message(self.Moved())
-            return
-        was_unread = self._unread.pop(row.key, None)
-        self._shown = value
-        if value == (self._posted[-1] if self._posted else self._known):
-            if was_unread:
-                self.rearrange()
-                self.post_message(self.Moved())
-            return
-        self._posted.append(value)
-        self.post_message(Chosen(row.key, value))
-
-
-def _suggester(row: FormRow) -> PathSuggester | None:
-    if row.field.kind not in {"path", "paths"}:
-        return None
-    return PathSuggester(" " if row.field.kind == "paths" else "")

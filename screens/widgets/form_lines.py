@@ -20,6 +20,7 @@ _WIDE_VALUE = 34
 _WIDE = 96
 AT = LABEL + 2  # where a value begins
 _AIR = 2
+_LEAST_WRONG = 12  # cells of an error, beside the key that fixes it
 _NOTE = 36  # cells that a note leaves to a value that may be long
 BAR = "▌"
 _LEFT, _RIGHT = "\u2039", "\u203a"
@@ -188,10 +189,12 @@ def _option(line: FormLine, width: int, marked: int) -> Content:
     return columns(width - 2, ("", LABEL - 1), (ink(mark, (f" {label}", style)), value_width(width)), (note, 0))
 
 
-def _beside(row: FormRow) -> Content:
+def _beside(row: FormRow, room: int = 0) -> Content:
+    """Return what stands beside a value; where there is no room for all of an error, its key stays."""
     if row.wrong:
         fix = ink("   ", ("F2", KEY), f" {row.fix}") if row.fix else Content()
-        return ink((f"✗ {row.wrong}", "$error"), fix)
+        wrong = ink((f"✗ {row.wrong}", "$error"))
+        return ink(fit(wrong, max(_LEAST_WRONG, room - fix.cell_length)) if room and fix else wrong, fix)
     chosen = () if row.typed else row.options
     option = next((option for option in chosen if option.value == fields.show(row.value)), None)
     return ink((row.note or (option.note if option else ""), MUTED))
@@ -200,13 +203,13 @@ def _beside(row: FormRow) -> Content:
 def _row(row: FormRow, width: int) -> Content:
     label = ink((row.field.label, "$error" if row.wrong else ""))
     room = width - 2
+    cells = entry_width(row, width) if row.typed else value_width(width)
     if row.reason:
         return columns(room, (label, LABEL - 1), (("  " + row.reason, MUTED), 0))
-    beside = _beside(row)
+    beside = _beside(row, room - LABEL + 1 - cells - (_AIR + 2 if row.typed else 0))
     style = "$error $field" if row.wrong else "$field"
     if row.typed:
         text = row.text or row.held or row.field.empty
-        cells = entry_width(row, width)
         # Of a path its end says more than its beginning.
         tail = "…" + row.text[1 - cells :] if len(row.text) > cells and not row.short else text
         shown = fit((tail, "" if row.text else MUTED), cells)
@@ -217,7 +220,6 @@ def _row(row: FormRow, width: int) -> Content:
     if option and option.label == UNSET and option.note:
         words = (option.note, MUTED)
         beside = beside if row.wrong or row.note else Content()
-    cells = value_width(width)
     chosen = fit(words, cells - 6)
     value = ink((_LEFT, KEY), " ", chosen, " ", (_RIGHT, KEY)).pad_right(cells - 6 - chosen.cell_length)
     return columns(room, (label, LABEL - 1), (value.stylize_before(style), cells - _AIR), ("", _AIR), (beside, 0))

@@ -1,5 +1,7 @@
 """What a form draws: its lines, each kept until it changes, and which of them the cursor is on."""
 
+from typing import NamedTuple
+
 from msgspec.structs import replace
 from textual.content import Content
 from textual.geometry import Region
@@ -8,8 +10,20 @@ from textual.visual import Visual
 from textual.widget import Widget
 
 from tui_train.profile import fields
+from tui_train.profile.fields import Value
 
 from .form_lines import FormLine, FormRow, Group, draw
+
+
+class Unread(NamedTuple):
+    """A text that cannot be read: why, in the row and in the hint, and the value that F2 takes instead."""
+
+    text: str
+    why: str
+    hint: str
+    fix: Value
+    fix_title: str
+
 
 _UNTYPED = "control characters: edit the profile file"
 
@@ -28,7 +42,7 @@ class FormView(Widget):
         self._opened = ""  # the row whose values are shown to choose from, and which of them would be taken
         self._marked = -1
         self.unfolded: frozenset[str] = frozenset()
-        self._unread: dict[str, tuple[str, str, str]] = {}  # what cannot be read, why, and the hint
+        self._unread: dict[str, Unread] = {}
 
     @property
     def is_in(self) -> bool:
@@ -71,8 +85,8 @@ class FormView(Widget):
         if row.key not in self._unread:
             untyped = row.typed and fields.show(row.value) != row.text
             return replace(row, reason=_UNTYPED) if untyped and not row.reason else row
-        text, wrong, hint = self._unread[row.key]
-        return replace(row, value=text, wrong=wrong, hint=hint, fix="")
+        unread = self._unread[row.key]
+        return replace(row, value=unread.text, wrong=unread.why, hint=unread.hint, fix=unread.fix_title)
 
     def _here(self) -> int:
         """The line of the cursor: of a row that stands open, the one that is chosen."""

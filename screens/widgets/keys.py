@@ -1,18 +1,32 @@
 """The line at the bottom: the keys that work now, the screen's main ones first; a click on one presses it."""
 
+from collections.abc import Mapping
+from typing import Protocol, runtime_checkable
+
 from rich.cells import cell_len
 from textual import events
 from textual.binding import Binding
 from textual.content import Content
 from textual.widget import Widget
 
-from .ink import KEY, ink
+from .ink import KEY, fit, ink
 
 _HELP = "f1"
 _FIRST = ("enter", "escape", "f2", "left", "space")
 _LAST = (_HELP, "ctrl+p", "q")
 _BETWEEN = "   "
+_MOST_WORDS = 26  # cells of what a key does
 _MENU = Binding("ctrl+p", "app.command_palette", "Menu", key_display="^p")
+
+
+@runtime_checkable
+class Worded(Protocol):
+    """A screen with words of its own for some keys."""
+
+    @property
+    def key_words(self) -> Mapping[str, str]:
+        """What the footer says of keys; empty: the key does not show."""
+        ...
 
 
 class Keys(Widget):
@@ -36,7 +50,7 @@ class Keys(Widget):
         for binding in self._fitting():
             words += _BETWEEN if words.plain else ""
             start = words.cell_length
-            words += ink((self.app.get_key_display(binding), KEY), f" {binding.description}")
+            words += ink((self.app.get_key_display(binding), KEY), f" {self._said(binding)}")
             self._spans.append((start, words.cell_length, binding.key))
         if not words.is_same(self._words):
             self._words = words
@@ -61,7 +75,7 @@ class Keys(Widget):
         """Return what fits whole: where not all do, the last are left out, and F1 stays, which explains the rest."""
         shown, room = self._shown(), (self.content_size.width or self.app.size.width - 2) + len(_BETWEEN)
         widths = {
-            binding.key: cell_len(f"{self.app.get_key_display(binding)} {binding.description}{_BETWEEN}")
+            binding.key: cell_len(f"{self.app.get_key_display(binding)} {self._said(binding)}{_BETWEEN}")
             for binding in shown
         }
         order = sorted(shown, key=lambda binding: binding.key != _HELP)
@@ -73,9 +87,14 @@ class Keys(Widget):
             kept.add(binding.key)
         return [binding for binding in shown if binding.key in kept]
 
+    def _said(self, binding: Binding) -> str:
+        """Return what a key does, in a screen's own words where it has some."""
+        words = self.screen.key_words if isinstance(self.screen, Worded) else {}
+        return fit(words.get(binding.key, binding.description), _MOST_WORDS).plain
+
     def _shown(self) -> list[Binding]:
         active = [active.binding for active in self.screen.active_bindings.values() if active.enabled]
-        found = {binding.description: binding for binding in reversed(active) if binding.show}
+        found = {binding.description: binding for binding in reversed(active) if binding.show and self._said(binding)}
         found["Menu"] = _MENU
         middle = [binding.key for binding in found.values() if binding.key not in {*_FIRST, *_LAST}]
         order = [*_FIRST, *reversed(middle), *_LAST]

@@ -9,9 +9,10 @@ from tui_train.memory.predict import Effect, Prediction
 from tui_train.memory.trace import ERROR, Counted
 from tui_train.memory.types import Phase
 
-from .ink import DONE, FAILED, MUTED, WARNING, Ink, Piece, heading, ink, stack
+from .ink import DONE, FAILED, MUTED, WARNING, Ink, Piece, fit, heading, ink, stack
 
 _MOST_EFFECTS = 2
+_SHORTEST = 20
 # What a part of a phase is drawn as.
 _SHARES = (
     ("weights", "█", "$primary", ("weights", "buckets")),
@@ -22,17 +23,25 @@ _SHARES = (
 _MARKS = {"fits": DONE, "tight": WARNING, "will not fit": FAILED}
 
 
-def memory_lines(
-    found: Prediction, effects: Sequence[Effect], counted: Counted | None, *, note: Ink, width: int
+def memory_lines(  # noqa: PLR0913 - each is a thing of its own
+    found: Prediction,
+    effects: Sequence[Effect],
+    counted: Counted | None,
+    *,
+    note: Ink,
+    width: int,
+    sound: bool = True,
 ) -> list[Content]:
-    """Return heading, bar and key; where nothing can be estimated, the reason."""
+    """Return heading, bar and key; where nothing can be estimated, the reason.
+
+    Of values that are not `sound`, which an error forbids, it is not said that they fit.
+    """
     if counted and not counted.problem:
         note = f"traced {size(counted.peak[1])} ±{ERROR:.0%}"
     elif counted:
         note = f"no trace: {visible(counted.problem)}"
     if found.estimate is None:
-        reason = f"cannot be estimated: {visible(found.why_not)}"
-        return [heading("Memory", "", width), ink((reason, MUTED)), Content()]
+        return _no_estimate(f"cannot be estimated: {visible(found.why_not)}", width)
     peak, error = found.estimate.peak, found.estimate.error
     shares = _shares(peak)
     keys: list[Piece] = []
@@ -47,7 +56,7 @@ def memory_lines(
         note = _effects(saving)
     title = heading("Memory per GPU" if place.cuda else "Memory", note, width)
     amount = ink((size(peak.total), "b"), f" of {size(verdict.left)} ±{error:.0%}  ")
-    band = ink(_MARKS.get(verdict.band, WARNING), f" {verdict.band}")
+    band = ink(_MARKS.get(verdict.band, WARNING), f" {verdict.band}") if sound else ink(WARNING, " see the error")
     beside = amount.cell_length + band.cell_length + 2
     gauge = stack(
         [(part, texture, style) for part, texture, style, _ in shares],
@@ -55,6 +64,18 @@ def memory_lines(
         max(8, width - beside),
     )
     return [title, ink(gauge, "  ", amount, band), ink(*keys)]
+
+
+def unread_memory(label: str, width: int) -> list[Content]:
+    """Return the lines while the value of a field cannot be read."""
+    return _no_estimate(f"not estimated while “{visible(label)}” cannot be read", width)
+
+
+def _no_estimate(reason: str, width: int) -> list[Content]:
+    """Return heading and reason, in as many lines as an estimate has."""
+    first, *rest = Content(reason).wrap(max(_SHORTEST, width))
+    second = Content(" ").join(rest) if rest else Content()
+    return [heading("Memory", "", width), *(fit(line, width).stylize_before(MUTED) for line in (first, second))]
 
 
 def _effects(saving: Sequence[Effect]) -> Content:

@@ -56,7 +56,8 @@ def story_memory(story: Story, width: int) -> list[Content]:
     """Return the memory of a GPU."""
     if story.prediction is None:
         return []
-    return memory_lines(story.prediction, (), None, note="estimated", width=width)
+    sound = not any(finding.forbids for finding in story.findings)
+    return memory_lines(story.prediction, (), None, note="estimated", width=width, sound=sound)
 
 
 def finding_lines(findings: Sequence[Finding], width: int) -> list[Content]:
@@ -64,7 +65,8 @@ def finding_lines(findings: Sequence[Finding], width: int) -> list[Content]:
     if not findings:
         return [heading("Findings", ink(DONE, " none"), width)]
     forbids = sum(finding.level == "error" for finding in findings)
-    note = f"{len(findings)}, " + (f"{forbids} must be fixed before it starts" if forbids else "none forbids the run")
+    count = "" if forbids == len(findings) else f"{len(findings)}, "
+    note = count + (f"{forbids} must be fixed before it starts" if forbids else "none forbids the run")
     lines = [heading("Findings", note, width)]
     keys = iter(FIX_KEYS)
     for finding in findings:
@@ -94,7 +96,7 @@ def _finding(finding: Finding, key: str, title: str, width: int) -> list[Content
 def command_lines(story: Story, width: int, *, whole: bool) -> list[Content]:
     """Return the command; its variables only where all of it is to be shown."""
     if story.command is None:
-        words = "Nothing can be run before the errors are fixed: F2 where it helps, else Esc and change it."
+        words = "Nothing can be run before the errors are fixed."
         return [heading("Command", "", width), *(ink((line.plain, MUTED)) for line in Content(words).wrap(width))]
     command = story.command
     count = len(command.settings)

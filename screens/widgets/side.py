@@ -11,7 +11,6 @@ from tui_train.checks import Finding
 from tui_train.facts.types import Facts
 from tui_train.profile.types import Profile
 from tui_train.render.prepare import Prepared, prepare
-from tui_train.resolve.resolve import Resolved
 
 from .ink import DONE, FAILED, KEY, MUTED, WARNING, fit, heading, ink
 from .lines import Lines
@@ -26,11 +25,14 @@ class Side(VerticalScroll, can_focus=False, inherit_bindings=False):
         """Begin with nothing to say."""
         super().__init__(id="side")
         self._shown: tuple[Profile, Facts] | None = None
+        self._unread = ""
 
-    def show(self, profile: Profile, facts: Facts, resolved: Resolved, findings: tuple[Finding, ...]) -> None:
-        """Say what follows from a profile and the facts; the command is made after the picture."""
-        del resolved, findings
-        self._shown = (profile, facts)
+    def show(self, profile: Profile, facts: Facts, unread: str) -> None:
+        """Say what follows from a profile and the facts, unless the value of a field, `unread`, cannot be read.
+
+        The command is made after the picture.
+        """
+        self._shown, self._unread = (profile, facts), unread
         if self.is_wide:
             self.call_after_refresh(self._make)
 
@@ -47,12 +49,12 @@ class Side(VerticalScroll, can_focus=False, inherit_bindings=False):
     def _make(self) -> None:
         if self._shown is None or not self.is_wide:
             return
-        prepared = prepare(*self._shown)
+        unread, prepared = self._unread, None if self._unread else prepare(*self._shown)
         lines = next(iter(self.query(Lines)), None)
         if lines is None:
             lines = Lines()
             self.mount(lines)
-        lines.show(lambda width: side_lines(prepared, width))
+        lines.show(lambda width: side_lines(prepared, width) if prepared else unread_lines(unread, width))
 
 
 def finding_line(finding: Finding, width: int, key: str = "") -> Content:
@@ -63,6 +65,12 @@ def finding_line(finding: Finding, width: int, key: str = "") -> Content:
     fix = fit(fix, width // 2)
     words = fit(ink(mark, f" {visible(finding.message)}"), max(4, width - fix.cell_length - 3))
     return ink(words, " " * max(1, width - words.cell_length - fix.cell_length), fix)
+
+
+def unread_lines(label: str, width: int) -> list[Content]:
+    """Return the lines while the value of a field cannot be read."""
+    words = ink(FAILED, f" {visible(label)} cannot be read: nothing follows from it.")
+    return [heading("Findings", "", width), *words.wrap(width)]
 
 
 def side_lines(prepared: Prepared, width: int) -> list[Content]:

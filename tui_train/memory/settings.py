@@ -7,6 +7,7 @@ from typing import Any
 
 from msgspec import Struct, structs
 
+from tui_train.base.text import visible
 from tui_train.base.versions import at_least
 from tui_train.facts.dimensions import Dimensions, by_name
 from tui_train.facts.types import Document, Facts
@@ -74,7 +75,10 @@ def asked(facts: Facts, resolved: Resolved) -> Asked:
 def _loaded(profile: Profile, facts: Facts, resolved: Resolved, options: dict[str, Any]) -> Asked:
     """Return the model and settings of a training that loads a model by name or folder."""
     if _micro_batch(profile, options) is None:
-        return Asked(why_not="the micro batch is not known: set recipe.micro_batch")
+        if "micro_batch" in resolved.context.takes:
+            return Asked(why_not="the micro batch is not known: set recipe.micro_batch")
+        label = visible(resolved.preset.label)
+        return Asked(why_not=f"“{label}” passes no micro batch, and the script's own is not known")
     document = facts.documents.get(profile.trainer.config)
     if document and document.problem:
         return Asked(why_not=f"{profile.trainer.config}: {document.problem}")

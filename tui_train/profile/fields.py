@@ -2,6 +2,7 @@
 
 import difflib
 import keyword
+import math
 import re
 import shlex
 import shutil
@@ -23,6 +24,9 @@ _SECRET = re.compile(
 )
 
 _SIMILAR = 0.7
+# What a number may begin with in a text, and what stands for zeros after it.
+_BEGINNING = re.compile(r"\s*(?P<number>[+-]?(\d+\.?\d*|\.\d+)(e[+-]?\d{1,3})?)\s*(?P<unit>[kKmM]?)", re.IGNORECASE)
+_UNITS = {"": 1, "k": 1_000, "m": 1_000_000}
 
 # None: not chosen.
 Value = str | int | float | bool | tuple[str, ...] | dict[str, str] | None
@@ -121,6 +125,33 @@ def parse(row: Field, text: str, folder: Path | None = None) -> Value:
     value = None if unset else _PARSERS[row.kind](row, text, folder or Path.cwd())
     check(row, value)
     return value
+
+
+def closest(row: Field, text: str) -> Value:
+    """Return the value that a text which cannot be read most likely means; None where it means none.
+
+    A number is taken from the text's beginning, with k or M after it, and brought within the field's limits; a quote
+    is closed.
+    """
+    if row.kind not in {"integer", "number"}:
+        return next(filter(None, (_read(row, text + quote) for quote in ("'", '"'))), None)
+    found = _BEGINNING.match(text.replace("_", "").replace(",", "." if row.kind == "number" else ""))
+    if found is None:
+        return None
+    amount = float(found["number"]) * _UNITS[found["unit"].lower()]
+    if not math.isfinite(amount):
+        return None
+    low, high = row.minimum, row.maximum
+    amount = amount if low is None else max(low, amount)
+    amount = amount if high is None else min(high, amount)
+    return _read(row, str(round(amount)) if row.kind == "integer" else repr(amount))
+
+
+def _read(row: Field, text: str) -> Value:
+    try:
+        return parse(row, text)
+    except BadInput:
+        return None
 
 
 def chosen(profile: Profile) -> tuple[str, ...]:

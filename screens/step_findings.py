@@ -1,0 +1,139 @@
+"""What is wrong with a step's fields: the finding in the hint, its fix by F2, and what was taken back."""
+
+from collections.abc import Mapping
+from typing import ClassVar
+
+from textual import on
+from textual.content import Content
+from textual.reactive import reactive
+
+from tui_train.base.text import visible
+from tui_train.checks import Finding
+from tui_train.facts.samples import Samples
+from tui_train.facts.types import Facts
+from tui_train.profile.types import Profile
+
+from .base import Base
+from .messages import ApplyFix, Undone
+from .step_rows import Section, undone_words
+from .widgets.form import Form
+from .widgets.hint import Hint
+from .widgets.ink import KEY, ink
+from .widgets.picks import Picks
+
+
+class WithFindings(Base):
+    """A screen with a form that says what is wrong with its fields, and fixes it."""
+
+    SECTIONS: ClassVar[tuple[Section, ...]] = ()
+    MORE_KEYS: ClassVar[tuple[str, ...]] = ()  # fields of this step that are not in its form
+    SHARED = ("profile", "facts", "looking", "live")
+    profile: reactive[Profile] = reactive(Profile, init=False, repaint=False)
+    facts: reactive[Facts | None] = reactive(None, init=False, repaint=False)
+    looking: reactive[frozenset[str]] = reactive(frozenset, init=False, repaint=False)
+    live: reactive[Samples] = reactive((), init=False, repaint=False)
+
+    def __init__(self) -> None:
+        """Begin with nothing found."""
+        super().__init__()
+        self._found: tuple[Finding, ...] = ()
+        self._undone = ""  # what was taken back, until something else happens
+        self._ready = False  # there are rows to fill: Textual says so only after the first picture
+
+    @classmethod
+    def keys(cls) -> tuple[str, ...]:
+        """Return all fields of this step."""
+        return (*(key for section in cls.SECTIONS for key in section.keys), *cls.MORE_KEYS)
+
+    @property
+    def form(self) -> Form:
+        """The form."""
+        return self.query_one(Form)
+
+    def findings(self) -> tuple[Finding, ...]:
+        """Return what is wrong with this step's fields, as far as it is known."""
+        mine = self.keys()
+        return tuple(finding for finding in self._found if finding.key in mine and not self._unknown(finding))
+
+    def _unknown(self, finding: Finding) -> bool:
+        part = {
+            "trainer.python": "toolchains",
+            "trainer.config": "paths",
+            "container.engine": "engines",
+            "container.image": "images",
+        }
+        return part.get(finding.key) in self.looking
+
+    def _shown_findings(self) -> tuple[Finding, ...]:
+        """Return the step's findings, and one that keeps every step from being shown in full."""
+        elsewhere = set() if "trainer.preset" in self.keys() else {"trainer.preset"}
+        return (*self.findings(), *(finding for finding in self._found if finding.key in elsewhere))
+
+    def hint(self) -> None:
+        """Show the focused row's help, or what is wrong with it; else the first finding of this step."""
+        form = next(iter(self.query(Form)), None)
+        in_form = form is not None and form.is_in
+        if self._undone:
+            self.query_one(Hint).say(Content(self._undone))
+            return
+        if in_form and form is not None and (form.wrong or form.chooses or form.refuses):
+            self.query_one(Hint).say(ink((visible(form.hint), "")))
+            return
+        found = self._shown_findings()
+        if found:
+            finding = found[0]
+            mark = ("✗", "$error") if finding.forbids else ("!", "$warning")
+            fix = ink("  ", ("F2", KEY), " fixes it.") if finding.change else Content()
+            self.query_one(Hint).say(ink(mark, f" {visible(finding.message)}. {visible(finding.remedy)}", fix))
+            return
+        words = form.hint if in_form and form else self.focused.hint if isinstance(self.focused, Picks) else ""
+        self.query_one(Hint).say(Content(visible(words)))
+
+    def _fixes_text(self) -> bool:
+        """Return whether F2 is for a text that cannot be read: the focused one, or another, where nothing else is."""
+        form = next(iter(self.query(Form)), None)
+        if form is None or not form.unread_fix:
+            return False
+        return form.unread_here or not any(finding.key == form.cursor for finding in self._shown_findings())
+
+    def fixable(self) -> Finding | None:
+        """Return the finding that F2 fixes: the focused row's; where it has none, the first with a change."""
+        found = self._shown_findings()
+        form = next(iter(self.query(Form)), None)
+        mine = [finding for finding in found if form and form.is_in and finding.key == form.cursor]
+        if mine and mine[0].level == "error":
+            mine = mine[:1]
+            found = ()
+        return next((finding for finding in (*mine, *found) if finding.change), None)
+
+    @property
+    def key_words(self) -> Mapping[str, str]:
+        """Say what F2 would make of what is wrong."""
+        if not self._ready:
+            return {}
+        if self._fixes_text():
+            words = self.form.unread_fix
+        else:
+            finding = self.fixable()
+            words = finding.change.title if finding and finding.change else ""
+        return {"f2": visible(words[:1].upper() + words[1:])}
+
+    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
+        """F2 shows only where it fixes something."""
+        del parameters
+        return action != "fix" or (self._ready and (self._fixes_text() or self.fixable() is not None))
+
+    def action_fix(self) -> None:
+        """Make the change that fixes what is wrong."""
+        if self._fixes_text():
+            self.form.fix_unread()
+            return
+        finding = self.fixable()
+        if finding and finding.change:
+            self.post_message(ApplyFix(finding.change))
+
+    @on(Undone)
+    def _said_undone(self, event: Undone) -> None:
+        event.stop()
+        self._undone = undone_words(event.changes)
+        self.hint()
