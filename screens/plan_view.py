@@ -155,6 +155,7 @@ class PlanView(Step):
         tall = self.has_class("-tall")
         self.query_one("#body").display = tall or not (self._opened and there)
         self.query_one(Files).display = there and (tall or self._opened)
+        self.query_one(Files).draw()
 
     def on_resize(self) -> None:
         """Arrange for the new size, once its classes are set."""
@@ -166,7 +167,6 @@ class PlanView(Step):
 
     @work(thread=True, exclusive=True, group="previous")
     def _find_previous(self, profile: Profile) -> None:
-        # A message: what is called from a thread keeps the worker, and with it this screen, for as long as it draws.
         self.post_message(Before(previous(profile)))
 
     @on(Before)

@@ -1,5 +1,8 @@
 """Faults of Textual 8.2 that a fast key or a narrow terminal meets, each fixed in its own method."""
 
+import asyncio
+import inspect
+from contextvars import copy_context
 from functools import lru_cache, partial, wraps
 from typing import Any
 
@@ -13,6 +16,7 @@ from textual.screen import Screen
 from textual.style import Style
 from textual.widget import Widget
 from textual.widgets import Input, OptionList
+from textual.worker import Worker, active_worker
 
 _FIXED = "_tui_train_fixed"
 
@@ -29,6 +33,7 @@ def fix_textual() -> None:
     _fix_blinking()
     _fix_second_picture()
     _fix_kept_lines()
+    _fix_kept_workers()
 
 
 def _fix_pages() -> None:
@@ -117,3 +122,22 @@ def _fix_kept_lines() -> None:
         return by_colours(base_background, background)
 
     StylesCache.get_inner_outer = fixed  # type: ignore[method-assign,assignment]
+
+
+def _fix_kept_workers() -> None:
+    run = Worker._run_threaded
+
+    @wraps(run)
+    async def fixed(self: Worker[Any]) -> Any:
+        # It is made the active one in a context of the thread's own, and an idle thread keeps it with all its screen.
+        work = self._work
+        if not callable(work) or inspect.iscoroutinefunction(getattr(work, "func", work)):
+            return await run(self)
+
+        def alone() -> Any:
+            active_worker.set(self)
+            return work()
+
+        return await asyncio.get_running_loop().run_in_executor(None, copy_context().run, alone)
+
+    Worker._run_threaded = fixed  # type: ignore[method-assign]

@@ -60,6 +60,7 @@ class Files(Vertical):
         self._words = ""
         self._hits: list[tuple[int, int]] = []  # file and line
         self._hit = -1
+        self._drawn: tuple[File | None, list[int], int] | None = None
 
     def compose(self) -> ComposeResult:
         """Put the names over the file, and what is searched for under it."""
@@ -97,7 +98,10 @@ class Files(Vertical):
         file = self.shown
         lines = [at for number, at in self._hits if number == place] if self._words else []
         now = self._hits[self._hit][1] if self._hits and self._hits[self._hit][0] == place else -1
-        self.query_one("#file", Static).update(highlighted(file, lines, now) if file else "")
+        # The colours of a file take long to find: they are for a file that is seen, and once.
+        if self.display and self._drawn != (file, lines, now):
+            self._drawn = (file, lines, now)
+            self.query_one("#file", Static).update(highlighted(file, lines, now) if file else "")
 
     def _said(self) -> str:
         if not self._words:

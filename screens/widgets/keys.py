@@ -1,7 +1,6 @@
 """The line at the bottom: the keys that work now, the screen's main ones first; a click on one presses it."""
 
 from collections.abc import Mapping
-from typing import Protocol, runtime_checkable
 
 from rich.cells import cell_len
 from textual import events
@@ -16,17 +15,8 @@ _FIRST = ("enter", "escape", "f2", "left", "space")
 _LAST = (_HELP, "ctrl+p", "q")
 _BETWEEN = "   "
 _MOST_WORDS = 26  # cells of what a key does
+_LEAST_WORDS = 12  # characters that are never more cells than that
 _MENU = Binding("ctrl+p", "app.command_palette", "Menu", key_display="^p")
-
-
-@runtime_checkable
-class Worded(Protocol):
-    """A screen with words of its own for some keys."""
-
-    @property
-    def key_words(self) -> Mapping[str, str]:
-        """What the footer says of keys; empty: the key does not show."""
-        ...
 
 
 class Keys(Widget):
@@ -36,6 +26,7 @@ class Keys(Widget):
         """Begin with nothing drawn."""
         super().__init__()
         self._words = Content()
+        self._of_screen: Mapping[str, str] = {}
         self._spans: list[tuple[int, int, str]] = []
 
     def on_mount(self) -> None:
@@ -46,6 +37,7 @@ class Keys(Widget):
     def _look(self) -> None:
         """Find the keys and words; the signal comes far more often than they change."""
         words = Content()
+        self._of_screen = getattr(self.screen, "key_words", {})
         self._spans = []
         for binding in self._fitting():
             words += _BETWEEN if words.plain else ""
@@ -88,9 +80,9 @@ class Keys(Widget):
         return [binding for binding in shown if binding.key in kept]
 
     def _said(self, binding: Binding) -> str:
-        """Return what a key does, in a screen's own words where it has some."""
-        words = self.screen.key_words if isinstance(self.screen, Worded) else {}
-        return fit(words.get(binding.key, binding.description), _MOST_WORDS).plain
+        """Return what a key does, in the screen's own words where it has some."""
+        words = self._of_screen.get(binding.key, binding.description)
+        return words if len(words) <= _LEAST_WORDS else fit(words, _MOST_WORDS).plain
 
     def _shown(self) -> list[Binding]:
         active = [active.binding for active in self.screen.active_bindings.values() if active.enabled]

@@ -28,6 +28,8 @@ _SIMILAR = 0.7
 _BEGINNING = re.compile(r"\s*(?P<number>[+-]?(\d+\.?\d*|\.\d+)(e[+-]?\d{1,3})?)\s*(?P<unit>[kKmM]?)", re.IGNORECASE)
 _UNITS = {"": 1, "k": 1_000, "m": 1_000_000}
 
+_EMPTY = Profile()
+
 # None: not chosen.
 Value = str | int | float | bool | tuple[str, ...] | dict[str, str] | None
 
@@ -68,7 +70,7 @@ def similar_key(key: str) -> str:
 
 def get(profile: Profile, key: str) -> Value:
     """Return the value at a key such as `recipe.layers`."""
-    section, _, name = field(key).key.rpartition(".")
+    section, _, name = (key if key in FIELDS else field(key).key).rpartition(".")
     return cast("Value", getattr(getattr(profile, section) if section else profile, name))
 
 
@@ -134,7 +136,7 @@ def closest(row: Field, text: str) -> Value:
     is closed.
     """
     if row.kind not in {"integer", "number"}:
-        return next(filter(None, (_read(row, text + quote) for quote in ("'", '"'))), None)
+        return _read(row, text + "'") or _read(row, text + '"')
     found = _BEGINNING.match(text.replace("_", "").replace(",", "." if row.kind == "number" else ""))
     if found is None:
         return None
@@ -156,8 +158,12 @@ def _read(row: Field, text: str) -> Value:
 
 def chosen(profile: Profile) -> tuple[str, ...]:
     """Return the keys whose values the user chose: those that are not as in an empty profile, but for its name."""
-    empty = Profile()
-    return tuple(key for key in FIELDS if key != "name" and get(profile, key) != get(empty, key))
+    return tuple(key for key in FIELDS if is_chosen(profile, key))
+
+
+def is_chosen(profile: Profile, key: str) -> bool:
+    """Return whether the user chose the value of a key."""
+    return key != "name" and get(profile, key) != get(_EMPTY, key)
 
 
 def show(value: Value) -> str:

@@ -1,6 +1,7 @@
 """Which options the user's arguments set, and by which options and keys a preset sets the same values."""
 
 import re
+from collections import deque
 from collections.abc import Iterator, Mapping
 from itertools import pairwise
 from typing import Any, NamedTuple
@@ -11,6 +12,10 @@ from tui_train.profile.types import Profile
 
 # The next word is an option, not a value; a negative number is a value.
 _OPTION = re.compile(r"--|-[A-Za-z]")
+
+
+# The presets that were asked about last, by identity: what holds a mapping has no hash.
+_KNOWN: deque[tuple[Preset, Mapping[str, frozenset[str]]]] = deque(maxlen=16)
 
 
 class SetOption(NamedTuple):
@@ -75,8 +80,20 @@ def options(name: str, preset: Preset) -> frozenset[str]:
 
     Options that only depend on a batch size are left out.
     """
-    matching = (rule for rule in rules(preset) if rule.name == name)
-    return frozenset(rule.option for rule in matching if rule.sets is None or name not in batch.TAKEN)
+    return _options_of(preset).get(name, frozenset())
+
+
+def _options_of(preset: Preset) -> Mapping[str, frozenset[str]]:
+    """Return the options of all values that a preset passes; the same preset is asked for them all the time."""
+    for known, found in tuple(_KNOWN):  # another thread may add to it
+        if known is preset:
+            return found
+    found = {}
+    for rule in rules(preset):
+        if rule.sets is None or rule.name not in batch.TAKEN:
+            found[rule.name] = found.get(rule.name, frozenset()) | {rule.option}
+    _KNOWN.appendleft((preset, found))
+    return found
 
 
 def user_arguments(name: str, profile: Profile, preset: Preset) -> tuple[SetOption, ...]:

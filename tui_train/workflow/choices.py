@@ -83,7 +83,7 @@ def _labels(key: str) -> tuple[tuple[str, str], ...]:
 def applies(key: str, profile: Profile, resolved: Resolved | None = None) -> bool:
     """Return whether a field is shown: those of the recipe always, others where they have an effect or are set."""
     section = key.partition(".")[0]
-    if section in {"recipe", "communication"} or key in fields.chosen(profile):
+    if section in {"recipe", "communication"} or fields.is_chosen(profile, key):
         return True
     return not reach.why_not(key, profile, resolved)
 
