@@ -1,0 +1,149 @@
+"""What `tui-train result`, `merge` and `try` do: show what a run made, make a model of it, and talk with it."""
+
+import sys
+from collections.abc import Iterator
+
+import click
+
+from tui_train.base.errors import BadInput
+from tui_train.base.text import duration, home, size, visible
+from tui_train.cli.plans import print_json
+from tui_train.runs import rundir
+from tui_train.runs.result import Loss, Result
+from tui_train.runs.result import result as result_of
+from tui_train.workflow.chat import Chat, End, Side, Text
+from tui_train.workflow.merge import Merged, Options
+from tui_train.workflow.merge import merge as merge_run
+from tui_train.workflow.serving import command, servers
+
+_LABEL = 14
+
+
+def result(reference: str, *, as_json: bool) -> None:
+    """Print what a run made."""
+    found = result_of(rundir.find(reference))
+    if as_json:
+        print_json({"result": found, "about": found.about, "serve": servers(found)})
+        return
+    for label, words in lines(found):
+        click.echo(f"{label:<{_LABEL}}{words}".rstrip())
+
+
+def lines(found: Result) -> Iterator[tuple[str, str]]:
+    """Yield what is known of a result, each a label and safe words."""
+    yield "run", f"{visible(found.run)}, {visible(found.state)}"
+    weights = found.weights
+    if weights:
+        yield "result", visible(found.about)
+        yield "path", home(weights.path)
+        yield "", f"{found.origin}, {_bytes(weights.size)}"
+        if weights.problem:
+            yield "problem", f"cannot be loaded: {weights.problem}"
+    else:
+        yield "result", f"no adapter and no model{f' in {home(found.output)}' if found.output else ''}"
+    if found.loss:
+        yield "loss", _losses(found.loss, found.loss_best)
+    if found.eval_loss:
+        yield "eval loss", _losses(found.eval_loss, found.eval_loss_best)
+    if found.seconds is not None:
+        yield "time", duration(found.seconds)
+    for served in servers(found):
+        yield served.server, visible(served.command) or served.why
+    if weights and not weights.problem:
+        name = visible(found.run)
+        yield "try", f"tui-train try {name}"
+        if weights.kind == "adapter":
+            yield "merge", f"tui-train merge {name} FOLDER"
+
+
+def _bytes(count: int) -> str:
+    return size(count) if count >= 1 << 20 else f"{count / 1024:.1f} KiB"
+
+
+def _losses(last: Loss, best: Loss | None) -> str:
+    words = f"{last.loss:.4g} last, step {last.step}"
+    return f"{words}; {best.loss:.4g} best, step {best.step}" if best and best != last else words
+
+
+def merge(reference: str, folder: str, options: Options) -> None:
+    """Merge a run's adapter into a model folder, and print how it was checked."""
+    run = rundir.find(reference)
+    merged = merge_run(run, folder, options, lambda what, of: click.echo(f"{what} {of}", err=True))
+    for line in merged_lines(merged):
+        click.echo(line)
+
+
+def merged_lines(merged: Merged) -> Iterator[str]:
+    """Yield what is to be known of a merged model."""
+    yield f"merged into {visible(merged.folder)} ({merged.dtype})"
+    yield (
+        f"checked: a logit differs from the adapter's by {merged.difference:.2g} of the largest one at most "
+        f"({merged.dtype}: {merged.tolerance:g} allowed; the adapter changes {merged.change:.2g})"
+    )
+    if merged.note:
+        yield merged.note
+    yield f"serve it: {visible(command('vllm', 'serve', merged.folder))}"
+
+
+def try_(reference: str, prompt: str | None, tokens: int, python: str, *, base: bool) -> None:
+    """Answer one prompt, of the option or of stdin, or talk in a terminal."""
+    run = rundir.find(reference)
+    if prompt is None and not sys.stdin.isatty():
+        prompt = sys.stdin.read()
+    if prompt is not None and not prompt.strip():
+        raise BadInput("the prompt is empty", "Give one: --prompt TEXT")
+    chat = Chat(run, compare=base, python=python)
+    try:
+        ready = chat.load(lambda what: click.echo(f"loading {what} …", err=True))
+        if base and not ready.compares:
+            click.echo("The base model is not known: only the result answers.", err=True)
+        click.echo(f"{visible(chat.result.about)}; {ready.device}, {ready.dtype}", err=True)
+        if not ready.template:
+            click.echo("It has no chat template: the prompt is continued as plain text.", err=True)
+        if prompt is not None:
+            _answers(chat, prompt, tokens)
+            return
+        click.echo("Ctrl-C ends an answer, Ctrl-D the chat.", err=True)
+        _talk(chat, tokens)
+    finally:
+        chat.close()
+
+
+def _talk(chat: Chat, tokens: int) -> None:
+    """Answer line after line until Ctrl-D."""
+    while True:
+        try:
+            prompt = input("› ")
+        except EOFError:
+            click.echo()
+            return
+        if prompt.strip():
+            _answers(chat, prompt, tokens)
+
+
+def _answers(chat: Chat, prompt: str, tokens: int) -> None:
+    for side in chat.sides:
+        if chat.compares:
+            click.secho(f"── {side}", bold=True)
+        _answer(chat, prompt, side, tokens)
+
+
+def _answer(chat: Chat, prompt: str, side: Side, tokens: int) -> None:
+    """Print an answer as it is written; Ctrl-C at a terminal ends it, and the chat goes on."""
+    pieces = chat.ask(prompt, side, tokens)
+    while True:
+        try:
+            piece = next(pieces, None)
+        except KeyboardInterrupt:
+            if not sys.stdin.isatty():
+                raise
+            chat.stop()
+            continue
+        if isinstance(piece, Text):
+            click.echo(piece.text, nl=False)
+            sys.stdout.flush()
+        elif isinstance(piece, End):
+            click.echo()
+            click.echo(click.style(piece.words, dim=True), err=True)
+        else:
+            return

@@ -1,0 +1,43 @@
+"""The commands about what a run made."""
+
+import click
+
+from tui_train.cli.group import JSON, RUN, cli
+
+PYTHON = click.option("--python", metavar="PATH", default="", help="With this Python, not the one that trained.")
+
+
+@cli.command()
+@RUN
+@JSON
+def result(run: str, *, as_json: bool) -> None:
+    """Print what RUN made: adapter or model, its path and size, losses, time, and the commands that serve it."""
+    from tui_train.cli import result
+
+    result.result(run, as_json=as_json)
+
+
+@cli.command()
+@RUN
+@click.argument("folder")
+@click.option("--base", metavar="MODEL", default="", help="Into this base model, not the one that was trained on.")
+@PYTHON
+def merge(run: str, folder: str, base: str, python: str) -> None:
+    """Merge RUN's adapter into its base model, as the new model folder FOLDER, and check that it answers the same."""
+    from tui_train.cli import result
+    from tui_train.workflow.merge import Options
+
+    result.merge(run, folder, Options(base, python))
+
+
+@cli.command("try")
+@RUN
+@click.option("--prompt", metavar="TEXT", default=None, help="Answer this and end; without it, piped text or a chat.")
+@click.option("--max-tokens", type=click.IntRange(1), metavar="N", default=256, show_default=True)
+@click.option("--base", is_flag=True, help="The base model answers as well.")
+@PYTHON
+def try_(run: str, prompt: str | None, max_tokens: int, python: str, *, base: bool) -> None:
+    """Chat with what RUN made, in the terminal."""
+    from tui_train.cli import result
+
+    result.try_(run, prompt, max_tokens, python, base=base)

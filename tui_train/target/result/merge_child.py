@@ -1,0 +1,103 @@
+"""Merges an adapter into its base model: `python merge_child.py REQUEST` writes a folder and checks it.
+
+The request, in JSON: `folder` (the adapter), `base` (a folder or an id), `into` (an empty folder). It sends `step` for
+what it does, then `done` with the difference between the logits of the adapter and of the merged model, or `error`.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import result_load as load
+from result_load import Messages, RefusedError
+
+# The difference that a logit may have, as a share of the largest one: an adapter computes in float32 beside its base,
+# the merged weights are rounded to the type of the model.
+TOLERANCES = {"float32": 1e-4, "float16": 2e-2, "bfloat16": 6e-2}
+_PROMPT = "The capital of France is"
+# Beside the weights: tokenizer, configuration.
+_MORE = 64 << 20
+
+
+def merge(request: dict[str, Any], messages: Messages) -> None:
+    """Write the merged model and check it."""
+    adapter, into = request["folder"], request["into"]
+    messages.send("step", what="reading", of=request["base"])
+    base = load.folder_of(request["base"])
+    _refuse_quantized(base)
+    need, free = load.weights_size(base) + _MORE, shutil.disk_usage(into).free
+    if free < need:
+        raise RefusedError("space", f"the model takes {need / 2**30:.1f} GiB, and {free / 2**30:.1f} GiB are free")
+    tokens = load.tokenizer(adapter, base)
+    messages.send("step", what="loading", of=base)
+    labels = _labels(Path(adapter))
+    model = load.with_adapter(load.model(base, "cpu", labels), adapter, len(tokens))
+    if not hasattr(model.base_model, "merge_and_unload"):
+        raise RefusedError("failed", f"an adapter of the kind {model.peft_type} has nothing to merge")
+    with_adapter = _logits(model, tokens)
+    with model.disable_adapter():
+        without = _logits(model, tokens)
+    messages.send("step", what="merging", of=adapter)
+    merged = model.merge_and_unload(safe_merge=True)
+    messages.send("step", what="writing", of=into)
+    merged.save_pretrained(into)
+    tokens.save_pretrained(into)
+    dtype = load.dtype_of(merged)
+    del model, merged
+    messages.send("step", what="checking", of=into)
+    written = _logits(load.model(into, "cpu", labels), tokens)
+    largest = float(with_adapter.abs().max()) or 1.0
+    messages.send(
+        "done",
+        dtype=dtype,
+        difference=float((written - with_adapter).abs().max()) / largest,
+        change=float((without - with_adapter).abs().max()) / largest,
+        tolerance=TOLERANCES.get(dtype, TOLERANCES["bfloat16"]),
+    )
+
+
+def _refuse_quantized(base: str) -> None:
+    try:
+        config = json.loads(Path(base, "config.json").read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        raise RefusedError("missing", f"there is no config.json in {base}") from None
+    if config.get("quantization_config"):
+        method = config["quantization_config"].get("quant_method", "quantized")
+        raise RefusedError("quantized", f"the weights of {base} are quantized ({method})")
+
+
+def _labels(adapter: Path) -> int:
+    """Return how many scores a model for classification gives, by what its adapter holds; 0 for a language model."""
+    config = json.loads((adapter / "adapter_config.json").read_text(encoding="utf-8"))
+    if config.get("task_type") not in {"SEQ_CLS", "TOKEN_CLS"}:
+        return 0
+    from safetensors import safe_open
+
+    with safe_open(adapter / "adapter_model.safetensors", framework="pt") as file:
+        heads = [name for name in file.keys() if "score" in name or "classifier" in name]  # noqa: SIM118 - no mapping
+        return int(file.get_slice(heads[0]).get_shape()[0]) if heads else 1
+
+
+def _logits(model: Any, tokens: Any) -> Any:
+    """Return a model's logits for a short prompt, in float32."""
+    import torch
+
+    made = load.encoded(tokens, [{"role": "user", "content": _PROMPT}], model.device)
+    with torch.inference_mode():
+        return model(**made).logits.float()
+
+
+def main() -> None:
+    """Merge, or say why not."""
+    messages = load.begin(dies_with_parent=True)
+    try:
+        merge(load.read_request(), messages)
+    except Exception as error:  # noqa: BLE001 - whatever the libraries raise, who asked is told
+        messages.refuse(error)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,140 @@
+"""A chat with what a run made, and with its base model beside it: loaded once, streamed."""
+
+from collections.abc import Callable, Iterator
+from typing import Literal
+
+from msgspec import Struct
+
+from tui_train.base.errors import BadInput, Unavailable
+from tui_train.base.text import counted, visible
+from tui_train.runs.result import Result, result
+from tui_train.runs.rundir import RunDir
+from tui_train.workflow.dialogue import Dialogue, interpreter
+from tui_train.workflow.merge import chosen_weights
+
+Side = Literal["result", "base"]
+MOST_TOKENS = 256
+# Seconds without a word: loading reads many GB, the first token of a long prompt takes a CPU minutes.
+LOADING, ANSWERING = 900.0, 300.0
+_WHYS = {"length": "cut at the most tokens", "stopped": "stopped"}
+
+
+class Ready(Struct, frozen=True):
+    """The models are loaded: on which device, in which type; whether there is a chat template, and a base beside it.
+
+    `limit` is how many tokens the model takes, 0 where it does not say.
+    """
+
+    device: str
+    dtype: str
+    template: bool
+    limit: int
+    compares: bool
+
+
+class Text(Struct, frozen=True):
+    """A piece of an answer, safe to show but for its line breaks."""
+
+    side: Side
+    text: str
+
+
+class End(Struct, frozen=True):
+    """An answer is complete: how many tokens in how many seconds; `why` is end, length or stopped.
+
+    `forgotten` are the first turns of the chat that no longer fit into what the model takes.
+    """
+
+    side: Side
+    tokens: int
+    seconds: float
+    why: str
+    forgotten: int = 0
+
+    @property
+    def words(self) -> str:
+        """What is to be known of it: `30 tokens, 14.8 tokens/s, cut at the most tokens`."""
+        parts = [counted(self.tokens, "token")]
+        parts += [f"{self.tokens / self.seconds:.1f} tokens/s"] if self.seconds else []
+        parts += [words] if (words := _WHYS.get(self.why, "")) else []
+        parts += [f"without the first {counted(self.forgotten, 'turn')}, for lack of room"] if self.forgotten else []
+        return ", ".join(parts)
+
+
+class Chat:
+    """The models of one run, loaded in a child; each side remembers what it was asked and what it answered."""
+
+    def __init__(self, run: RunDir, *, compare: bool, python: str = "") -> None:
+        """Begin to load; TuiTrainError where there is nothing that could answer."""
+        found = result(run)
+        weights = chosen_weights(found)
+        if weights.scores:
+            raise BadInput(f"{visible(weights.path)} gives scores, no text", "Only language models can be tried.")
+        adapter = weights.kind == "adapter"
+        if adapter and not found.base:
+            raise BadInput(f"the adapter in {visible(weights.path)} does not name its base model", "Name another run.")
+        self.result: Result = found
+        self.compares = compare and bool(found.base)
+        trained = interpreter(run, python)
+        request = {"folder": weights.path, "adapter": adapter, "base": found.base}
+        request |= {"compare": self.compares, "device": trained.device}
+        self._child = Dialogue(trained, "chat_child.py", request)
+        self._messages: dict[Side, list[dict[str, str]]] = {"result": [], "base": []}
+        self._number = 0
+
+    @property
+    def sides(self) -> tuple[Side, ...]:
+        """Who answers."""
+        return ("result", "base") if self.compares else ("result",)
+
+    def load(self, say: Callable[[str], None], cancelled: Callable[[], bool] = lambda: False) -> Ready:
+        """Wait until it is loaded; `say` is told which model is being loaded."""
+        while (message := self._child.read(LOADING, cancelled))["event"] != "ready":
+            say(visible(str(message.get("what", ""))))
+        try:
+            limit, template = int(message["limit"]), bool(message["template"])
+            device, dtype = visible(str(message["device"])), visible(str(message["dtype"]))
+        except (KeyError, TypeError, ValueError) as error:
+            raise Unavailable("its answer is not understood", "If that happens again, report it.") from error
+        self.compares = self.compares and bool(message.get("compares"))
+        return Ready(device, dtype, template, limit, self.compares)
+
+    def ask(
+        self, prompt: str, side: Side, tokens: int = MOST_TOKENS, cancelled: Callable[[], bool] = lambda: False
+    ) -> Iterator[Text | End]:
+        """Yield the pieces of a side's answer as they are written, and its end."""
+        self._number += 1
+        history = [*self._messages[side], {"role": "user", "content": prompt}]
+        self._child.send({"id": self._number, "side": side, "messages": history, "tokens": tokens})
+        answer = ""
+        while True:
+            message = self._child.read(ANSWERING, cancelled)
+            if message.get("id") != self._number:
+                continue
+            if message["event"] == "end":
+                self._messages[side] = [*history, {"role": "assistant", "content": answer}]
+                yield _end(side, message)
+                return
+            piece = str(message.get("text", ""))
+            answer += piece
+            yield Text(side, safe(piece))
+
+    def stop(self) -> None:
+        """End the answer that is being written."""
+        self._child.send({"stop": True})
+
+    def close(self) -> None:
+        """End the child."""
+        self._child.close()
+
+
+def _end(side: Side, message: dict[str, object]) -> End:
+    tokens, forgotten = (value if isinstance(value := message.get(key), int) else 0 for key in ("tokens", "forgotten"))
+    seconds = message.get("seconds")
+    why = visible(str(message.get("why", "")))
+    return End(side, tokens, seconds if isinstance(seconds, float) else 0.0, why, forgotten)
+
+
+def safe(text: str) -> str:
+    """Return what a model wrote without what a terminal would obey; line breaks stay."""
+    return "\n".join(visible(line) for line in text.replace("\r\n", "\n").replace("\t", "    ").split("\n"))

@@ -1,0 +1,179 @@
+"""A child process in the Python that trained, with which one talks: lines of JSON over its pipes."""
+
+import contextlib
+import json
+import os
+import selectors
+import signal
+import subprocess
+import tempfile
+from collections.abc import Callable
+from importlib import resources
+from pathlib import Path
+from time import monotonic
+from typing import Any
+
+from msgspec import Struct
+
+from tui_train.base.errors import BadInput, TuiTrainError, Unavailable
+from tui_train.base.files import regular_size
+from tui_train.base.text import counted, visible
+from tui_train.facts.ask import GIVEN_UP
+from tui_train.runs.rundir import RunDir
+
+_MOST_LINE = 1 << 20
+_TAIL = 4096
+_POLL = 0.1
+
+
+class Interpreter(Struct, frozen=True):
+    """The Python that trained, the variables that it was given, and whether it may use the run's cards."""
+
+    python: str
+    environment: dict[str, str] = {}
+    device: str = "cpu"
+
+
+class Cancelled(Exception):
+    """Nobody waits for the answer any more."""
+
+
+def interpreter(run: RunDir, python: str = "") -> Interpreter:
+    """Return what a run was trained with, or another Python in its place; Unavailable where it cannot be started."""
+    plan, damage = run.read_plan()
+    if damage:
+        raise BadInput(f"{visible(run.name)} has no valid plan: {damage}", "Name a run that has one.")
+    if plan.get("container") and not python:
+        why = f"{visible(run.name)} was trained in a container, whose Python is not on this machine"
+        raise Unavailable(why, "Name a Python with torch, transformers and peft: --python /path/to/python3")
+    named = python or plan.get("python")
+    if not isinstance(named, str) or not regular_size(Path(named))[0]:
+        why = f"the Python that trained is not there: {visible(str(named))}"
+        raise Unavailable(why, "Name another one with torch, transformers and peft: --python /path/to/python3")
+    device = "cuda" if plan.get("device") == "cuda" else "cpu"
+    return Interpreter(named, _environment(plan), device)
+
+
+def _environment(plan: dict[str, Any]) -> dict[str, str]:
+    """Return the variables that the user or the choice of cards gave the training."""
+    try:
+        settings = plan["attempts"][0]["command"]["env"]
+        chosen = [setting for setting in settings if setting["origin"] == "profile"]
+        return {item["name"]: item["value"] for item in chosen if isinstance(item["value"], str)}
+    except (LookupError, TypeError):
+        return {}
+
+
+class Dialogue:
+    """A program of target/result/ at work; each message is a table with an `event`."""
+
+    def __init__(self, found: Interpreter, program: str, request: object) -> None:
+        """Start it; Unavailable where it cannot be started."""
+        child = str(resources.files("tui_train").joinpath(f"target/result/{program}"))
+        self._errors = tempfile.TemporaryFile()  # noqa: SIM115 - it lasts as long as this
+        self._rest = b""
+        try:
+            self._process = subprocess.Popen(
+                [found.python, "-B", child, json.dumps(request)],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=self._errors,
+                env={**os.environ, **found.environment},
+                cwd="/",
+                start_new_session=True,
+            )
+        except (OSError, ValueError) as error:
+            self._errors.close()
+            why = getattr(error, "strerror", None) or str(error)
+            remedy = "Name another Python: --python /path/to/python3"
+            raise Unavailable(f"cannot start {visible(found.python)}: {visible(why)}", remedy) from error
+
+    @property
+    def alive(self) -> bool:
+        """Whether it can be asked."""
+        return self._process.poll() is None
+
+    def send(self, message: object) -> None:
+        """Send it a message; a child that is gone is noticed when its answer is read."""
+        if self._process.stdin:
+            with contextlib.suppress(OSError, ValueError):
+                self._process.stdin.write(json.dumps(message).encode() + b"\n")
+                self._process.stdin.flush()
+
+    def read(self, seconds: float, cancelled: Callable[[], bool] = lambda: False) -> dict[str, Any]:
+        """Return its next message; TuiTrainError where it fails, ends or is silent for so long, or Cancelled."""
+        ends = monotonic() + seconds
+        pipe = self._process.stdout
+        assert pipe is not None  # noqa: S101 - it was asked for
+        with selectors.DefaultSelector() as selector:
+            selector.register(pipe, selectors.EVENT_READ)
+            while True:
+                if message := self._next():
+                    return message
+                if cancelled() or GIVEN_UP.is_set():
+                    raise Cancelled
+                if monotonic() >= ends:
+                    why = f"no answer for {counted(round(seconds), 'second')}"
+                    raise Unavailable(why, "The machine may be busy or short of memory; try again later.")
+                if selector.select(_POLL):
+                    data = os.read(pipe.fileno(), 65536)
+                    if not data:
+                        raise self._ended()
+                    self._rest += data
+
+    def _next(self) -> dict[str, Any] | None:
+        """Return the next whole message that has come; what is none is passed over."""
+        while b"\n" in self._rest:
+            line, self._rest = self._rest.split(b"\n", 1)
+            try:
+                message = json.loads(line)
+            except (ValueError, RecursionError):
+                continue
+            if isinstance(message, dict) and isinstance(message.get("event"), str):
+                if message["event"] == "error":
+                    raise failure(str(message.get("kind")), str(message.get("why")))
+                return message
+        if len(self._rest) > _MOST_LINE:
+            raise Unavailable("it writes without end", "If that happens again, report it.")
+        return None
+
+    def _ended(self) -> TuiTrainError:
+        try:
+            code = self._process.wait(timeout=5)
+        except subprocess.TimeoutExpired:
+            code = 0
+        if code == -signal.SIGKILL:
+            return failure("memory", "it was killed (signal 9)")
+        self._errors.seek(max(0, self._errors.seek(0, os.SEEK_END) - _TAIL))
+        lines = self._errors.read().decode(errors="replace").strip().splitlines()
+        last = f": {visible(lines[-1].strip()[:200])}" if lines else ""
+        return Unavailable(f"it ended with exit code {code}{last}", "Fix that in the Python that trained.")
+
+    def close(self) -> None:
+        """End it and all that it started."""
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.killpg(self._process.pid, signal.SIGKILL)
+        for pipe in (self._process.stdin, self._process.stdout):
+            with contextlib.suppress(OSError):
+                if pipe:
+                    pipe.close()
+        # One that hangs in a driver cannot be killed.
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self._process.wait(timeout=2)
+        self._errors.close()
+
+
+_REMEDIES = {
+    "memory": ("out of memory", "Stop what else uses that memory, or use a machine with more."),
+    "missing": ("the model is not complete here", "Put it there, or download it: hf download ID"),
+    "lacks": ("this Python cannot do that", "Install what is missing there, or name another Python: --python PATH"),
+    "quantized": ("an adapter merges into unquantized weights only", "Name the unquantized model: --base FOLDER"),
+    "space": ("no disk space", "Free some space, or choose a folder on another disk."),
+    "prompt": ("the prompt cannot be answered", "Give another one."),
+}
+
+
+def failure(kind: str, why: str) -> TuiTrainError:
+    """Return what a child could not do as an error with a remedy."""
+    what, remedy = _REMEDIES.get(kind, ("it failed", "See whether the model loads in that Python."))
+    return Unavailable(f"{what}: {visible(why)}", remedy)

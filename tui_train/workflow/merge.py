@@ -1,0 +1,126 @@
+"""Merging an adapter into its base model: a folder that serves like any model, whole or not there at all."""
+
+import os
+import shutil
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+
+from msgspec import Struct
+
+from tui_train.base.errors import AlreadyExists, BadInput, NotFound, TuiTrainError, Unavailable
+from tui_train.base.files import writing
+from tui_train.base.places import expanded
+from tui_train.base.text import visible
+from tui_train.runs.result import Result, result
+from tui_train.runs.rundir import RunDir
+from tui_train.runs.weights import Weights
+from tui_train.workflow.dialogue import Dialogue, interpreter
+
+# Seconds without a word: reading or writing a large model from a slow disk takes minutes.
+SILENCE = 1800.0
+
+
+class Merged(Struct, frozen=True):
+    """A merged model: its folder, the type of its weights, and shares of the largest logit for a short prompt.
+
+    `difference` is between the adapter and the merged model, at most `tolerance`; `change` is what the adapter changes
+    of its base. `note` says what else is to be known of it.
+    """
+
+    folder: str
+    dtype: str
+    difference: float
+    tolerance: float
+    change: float
+    note: str = ""
+
+
+class Options(Struct, frozen=True):
+    """Another base model than the one that was trained on, and another Python than the one that trained."""
+
+    base: str = ""
+    python: str = ""
+
+
+def chosen_weights(found: Result) -> Weights:
+    """Return the weights of a run that can be loaded; NotFound where there are none, BadInput for broken ones."""
+    if found.weights is None:
+        where = f" in {visible(found.output)}" if found.output else ""
+        raise NotFound(f"{visible(found.run)} has no adapter and no model{where}", "See its log: tui-train logs RUN")
+    if found.weights.problem:
+        why = f"the {found.weights.kind} in {visible(found.weights.path)} cannot be loaded: {found.weights.problem}"
+        raise BadInput(why, "Resume the run, which writes it again.")
+    return found.weights
+
+
+def merge(
+    run: RunDir,
+    folder: str,
+    options: Options,
+    say: Callable[[str, str], None] = lambda _what, _of: None,
+    cancelled: Callable[[], bool] = lambda: False,
+) -> Merged:
+    """Merge a run's adapter into `folder`, which must not exist, and return what came of the check.
+
+    `say` is told each step. TuiTrainError where it cannot be done; then nothing is left.
+    """
+    found = result(run)
+    adapter = chosen_weights(found)
+    into = expanded(folder).absolute()
+    if os.path.lexists(into):
+        raise AlreadyExists(f"{visible(str(into))} already exists", "Name a new folder.")
+    if not into.parent.is_dir():
+        raise NotFound(f"there is no folder {visible(str(into.parent))}", "Make it first, or name another one.")
+    if adapter.kind != "adapter":
+        raise BadInput(f"{visible(adapter.path)} is a full model: there is nothing to merge", "Use it as it is.")
+    base = options.base or found.base
+    if not base:
+        raise BadInput("the adapter does not name its base model", "Name it: --base FOLDER")
+    python = interpreter(run, options.python)
+    with writing(into):
+        beside = Path(tempfile.mkdtemp(dir=into.parent, prefix=f".{into.name[:40]}."))
+    try:
+        child = Dialogue(python, "merge_child.py", {"folder": adapter.path, "base": base, "into": str(beside)})
+        try:
+            merged = _follow(child, str(into), say, cancelled)
+        finally:
+            child.close()
+        with writing(into):
+            _open_to_others(beside)
+            if os.path.lexists(into):
+                raise AlreadyExists(f"{visible(str(into))} was created meanwhile", "Name a new folder.")
+            beside.rename(into)
+    finally:
+        shutil.rmtree(beside, ignore_errors=True)
+    note = "The base was quantized for the training; these are its unquantized weights." if found.quantized else ""
+    return Merged(merged.folder, merged.dtype, merged.difference, merged.tolerance, merged.change, note)
+
+
+def _follow(child: Dialogue, into: str, say: Callable[[str, str], None], cancelled: Callable[[], bool]) -> Merged:
+    """Return what a child measured; Unavailable where the merged model answers otherwise than the adapter."""
+    while (message := child.read(SILENCE, cancelled))["event"] != "done":
+        say(visible(str(message.get("what"))), visible(str(message.get("of"))))
+    try:
+        difference, tolerance, change = (float(message[name]) for name in ("difference", "tolerance", "change"))
+    except (KeyError, TypeError, ValueError) as error:
+        raise _unlike("no difference was measured") from error
+    merged = Merged(into, visible(str(message.get("dtype"))), difference, tolerance, change)
+    if not merged.difference <= merged.tolerance:
+        raise _unlike(f"a logit differs by {merged.difference:.2%}, more than {merged.tolerance:.2%}")
+    return merged
+
+
+def _unlike(why: str) -> TuiTrainError:
+    message = f"the merged model does not answer like the adapter: {why}"
+    return Unavailable(message, "Serve the adapter beside its base model instead.")
+
+
+def _open_to_others(folder: Path) -> None:
+    """Give a folder that was private the modes of what is newly made; safetensors writes private files."""
+    # The mask can only be read by setting it.
+    mask = os.umask(0o077)
+    os.umask(mask)
+    folder.chmod(0o777 & ~mask)
+    for file in folder.iterdir():
+        file.chmod(0o666 & ~mask)
