@@ -34,8 +34,10 @@ from .messages import (
     GoHome,
     GoToStep,
     LeaveWizard,
+    OpenResult,
     OpenRun,
     OpenStep,
+    TryResult,
 )
 from .terminal import TerminalDriver
 from .textual_fixes import fix_textual
@@ -149,6 +151,20 @@ class Wizard(Keeping):
 
         if not isinstance(self.screen, Compare):
             self._push(Compare(event.runs))
+
+    @on(OpenResult)
+    def _open_result(self, event: OpenResult) -> None:
+        from .result import ResultScreen
+
+        if not isinstance(self.screen, ResultScreen):
+            self._push(ResultScreen(event.run, event.made))
+
+    @on(TryResult)
+    def _try_result(self, event: TryResult) -> None:
+        from .trying import Trying
+
+        if not isinstance(self.screen, Trying):
+            self._push(Trying(event.run, compare=event.compare))
 
     def open_run(self, run: "RunDir") -> None:
         """Show a run, unless it is shown already."""

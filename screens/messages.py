@@ -9,6 +9,7 @@ if TYPE_CHECKING:
     from tui_train.profile.changes import Change, Difference
     from tui_train.profile.fields import Value
     from tui_train.profile.types import Profile
+    from tui_train.runs.result import Result
     from tui_train.runs.rundir import RunDir
 
 
@@ -83,6 +84,26 @@ class OpenRun(Message):
         """Carry the run."""
         super().__init__()
         self.run = run
+
+
+class OpenResult(Message):
+    """What a run made is to be shown."""
+
+    def __init__(self, run: "RunDir", made: "Result") -> None:
+        """Carry the run and its result."""
+        super().__init__()
+        self.run = run
+        self.made = made
+
+
+class TryResult(Message):
+    """What a run made is to be tried, beside its base model where that is to `compare`."""
+
+    def __init__(self, run: "RunDir", *, compare: bool) -> None:
+        """Carry the run."""
+        super().__init__()
+        self.run = run
+        self.compare = compare
 
 
 class CompareRuns(Message):

@@ -61,8 +61,8 @@ class RunScreen(RunPlot, RunEnd, RunLogs):
 The training writes to files of its run folder and needs no viewer: D leaves it running, and Home opens it again,
 also after a lost connection. X ends it and every process of it.
 R resumes an ended run from its newest complete checkpoint, E opens the steps with its values, C compares it with the
-run before it. When it failed, it says why and what to do; where a change of the profile may help, F2 makes it and
-opens the preview, from which Enter runs it.
+run before it, Enter shows what it made. When it failed, it says why and what to do; where a change of the profile may
+help, F2 makes it and opens the preview, from which Enter runs it.
 
 The plot
 
@@ -239,8 +239,8 @@ When a run ends while you watch, the terminal rings and gets a notification (OSC
         mine = self._samples() if told and told.status.live else ()
         cards.display = bool(mine) or not self.going
         if told and not self.going:
-            left = self._left
-            cards.show(lambda width: outcome(told, left, self.next_keys(), width))
+            left, made = self._left, self._made
+            cards.show(lambda width: outcome(told, left, made, self.next_keys(), width))
         elif mine and self._drawn - self._cards_drawn >= _EVERY_CARD:
             self._cards_drawn = self._drawn
             names, most = self._names(), _FEW_CARDS if self.size.height < _ROOM else _MANY_CARDS
@@ -270,6 +270,8 @@ When a run ends while you watch, the terminal rings and gets a notification (OSC
             return self.going or bool(self._told and self._told.status.leftover)
         if action == "edit":
             return not self.going
+        if action == "result":
+            return not self.going and self._made is not None and self._made.weights is not None
         return action != "again" or bool(self._told and not self.going and self._told.status.state != "finished")
 
     def action_detach(self) -> None:

@@ -20,10 +20,11 @@ from tui_train.profile.changes import Change, apply
 from tui_train.profile.types import Profile
 from tui_train.resolve.resolve import resolve
 from tui_train.runs.remains import Remains, remains
+from tui_train.runs.result import Result, result
 from tui_train.runs.rundir import RunDir
 from tui_train.workflow.previous import run_before
 
-from .messages import ApplyFix, Become, CompareRuns, Complaint, GoHome, OpenStep
+from .messages import ApplyFix, Become, CompareRuns, Complaint, GoHome, OpenResult, OpenStep
 from .run_logs import RunLogs
 from .terminal import notify_terminal
 
@@ -31,7 +32,7 @@ from .terminal import notify_terminal
 class Ended(Message):
     """What is known of an ended run: why it failed, the profile in which a change is tried, what it leaves.
 
-    `fits` says in words what memory the change would take.
+    `fits` says in words what memory the change would take; `made` is the adapter or model to use.
     """
 
     def __init__(
@@ -40,6 +41,7 @@ class Ended(Message):
         profile: Profile | None = None,
         left: Remains | None = None,
         fits: str = "",
+        made: Result | None = None,
     ) -> None:
         """Carry all of it."""
         super().__init__()
@@ -47,6 +49,7 @@ class Ended(Message):
         self.profile = profile
         self.left = left
         self.fits = fits
+        self.made = made
 
 
 def look_at_end(run: RunDir, position: int, facts: Facts | None) -> Ended:
@@ -54,7 +57,7 @@ def look_at_end(run: RunDir, position: int, facts: Facts | None) -> Ended:
     found = of_run(run, facts)
     profile = store.load(str(run.profile)) if found and found.change else None
     fits = _fits(profile, found.change, facts) if profile and found and found.change and facts else ""
-    return Ended(found, profile, remains(run, position), fits)
+    return Ended(found, profile, remains(run, position), fits, result(run))
 
 
 def _fits(profile: Profile, change: Change, facts: Facts) -> str:
@@ -77,6 +80,7 @@ class RunEnd(RunLogs):
     """A screen of one run, with what can be done once that has ended."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("enter", "result", "Result", key_display="Enter"),
         Binding("f2", "fix", "Fix it"),
         Binding("e", "edit", "Edit"),
         Binding("c", "compare", "Compare"),
@@ -84,12 +88,13 @@ class RunEnd(RunLogs):
     facts: reactive[Facts | None] = reactive(None, init=False, repaint=False)
     remedy: tuple[Profile, Change] | None = None
     _left: Remains | None = None
+    _made: Result | None = None
 
     def take(self, event: Ended) -> None:
         """Know what an ended run leaves, and the change that may help."""
         change = event.found.change if event.found else None
         self.remedy = (event.profile, change) if event.profile and change else None
-        self._left = event.left
+        self._left, self._made = event.left, event.made
 
     @work(thread=True, exclusive=True, group="explain")
     def look_at_end(self) -> None:
@@ -108,11 +113,17 @@ class RunEnd(RunLogs):
         """Return what can be done next, each a key and a word."""
         keys = (
             ("fix", "F2", "fix it"),
+            ("result", "Enter", "result"),
             ("again", "r", "resume"),
-            ("edit", "e", "edit and run again"),
+            ("edit", "e", "edit and rerun"),
             ("compare", "c", "compare with the run before"),
         )
         return [(key, word) for action, key, word in keys if self.check_action(action, ())]
+
+    def action_result(self) -> None:
+        """Show what the run made."""
+        if self._made:
+            self.post_message(OpenResult(self.run, self._made))
 
     def action_fix(self) -> None:
         """Make the change that may help, and show what would run then."""

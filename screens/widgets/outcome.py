@@ -4,9 +4,11 @@ from collections.abc import Sequence
 
 from textual.content import Content
 
-from tui_train.base.text import home, loss, size, thousands, visible
+from tui_train.base.text import amount, home, loss, thousands, visible
 from tui_train.runs.follow import RunNews
 from tui_train.runs.remains import Left, Remains
+from tui_train.runs.result import Result
+from tui_train.runs.weights import Weights
 
 from .ink import KEY, MUTED, fit, heading, ink
 from .run_state import joined
@@ -14,16 +16,20 @@ from .run_state import joined
 _LABEL = 12
 
 
-def outcome(told: RunNews, left: Remains | None, keys: Sequence[tuple[str, str]], width: int) -> list[Content]:
-    """Return a title and some lines; `keys` are what can be done next, each a key and a word."""
+def outcome(
+    told: RunNews, left: Remains | None, made: Result | None, keys: Sequence[tuple[str, str]], width: int
+) -> list[Content]:
+    """Return a title and some lines: what the run `made` and left, and the `keys` of what can be done next."""
     lines = [heading("Outcome", "", width)]
     if numbers := _numbers(told):
         lines.append(_row("Loss", joined(numbers, width - _LABEL), width))
-    if left and left.model:
-        lines.append(_row("Model", _path(left.model, left.folder), width))
+    weights = made.weights if made else None
+    final = bool(made and weights and made.source == "final")
+    if left and weights and final:
+        lines.append(_row(weights.kind.capitalize(), _weights(weights, left.folder), width))
     if left and left.checkpoint:
         lines.append(_row("Checkpoint", _path(left.checkpoint, left.folder), width))
-    elif left and not left.model and left.output:
+    elif left and not final and left.output:
         lines.append(_row("Left", ink(("no whole checkpoint in ", MUTED), _short(left.output, left.folder)), width))
     words = Content("   ").join([ink((key, KEY), f" {word}") for key, word in keys])
     return [*lines, _row("Next", words, width)] if keys else lines
@@ -43,7 +49,12 @@ def _numbers(told: RunNews) -> list[Content]:
 
 def _path(left: Left, folder: str) -> Content:
     step = f"step {thousands(left.step)}, " if left.step else ""
-    return ink((_short(left.path, folder), "b"), (f"   {step}{size(left.size)}", MUTED))
+    return ink((_short(left.path, folder), "b"), (f"   {step}{amount(left.size)}", MUTED))
+
+
+def _weights(weights: Weights, folder: str) -> Content:
+    broken = ", cannot be loaded" if weights.problem else ""
+    return ink((_short(weights.path, folder), "b"), (f"   {amount(weights.size)}{broken}", MUTED))
 
 
 def _short(path: str, folder: str) -> str:

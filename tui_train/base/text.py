@@ -7,8 +7,8 @@ from pathlib import Path
 from tui_train.supervisor.text import visible
 
 __all__ = [
-    "counted", "duration", "home", "loss", "percent", "ranges", "size", "spark", "table", "thousands", "typeset",
-    "visible",
+    "amount", "counted", "duration", "home", "loss", "percent", "ranges", "size", "spark", "table", "thousands",
+    "typeset", "visible",
 ]  # fmt: skip
 
 _LEVELS = "▁▂▃▄▅▆▇█"
@@ -26,6 +26,11 @@ def size(count: int | None) -> str:
     if count is None:
         return "?"
     return f"{count / 2**30:.1f} GiB" if count >= 2**30 else f"{count / 2**20:.0f} MiB"
+
+
+def amount(count: int) -> str:
+    """Return a number of bytes, of few as KiB."""
+    return size(count) if count >= 1 << 20 else f"{count / 1024:.1f} KiB"
 
 
 def counted(number: int, singular: str, plural: str = "") -> str:

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 import click
 
 from tui_train.base.errors import BadInput
-from tui_train.base.text import duration, home, size, visible
+from tui_train.base.text import amount, duration, home, loss, thousands, visible
 from tui_train.cli.plans import print_json
 from tui_train.runs import rundir
 from tui_train.runs.result import Loss, Result
@@ -36,7 +36,7 @@ def lines(found: Result) -> Iterator[tuple[str, str]]:
     if weights:
         yield "result", visible(found.about)
         yield "path", home(weights.path)
-        yield "", f"{found.origin}, {_bytes(weights.size)}"
+        yield "", f"{found.origin}, {amount(weights.size)}"
         if weights.problem:
             yield "problem", f"cannot be loaded: {weights.problem}"
     else:
@@ -56,13 +56,9 @@ def lines(found: Result) -> Iterator[tuple[str, str]]:
             yield "merge", f"tui-train merge {name} FOLDER"
 
 
-def _bytes(count: int) -> str:
-    return size(count) if count >= 1 << 20 else f"{count / 1024:.1f} KiB"
-
-
 def _losses(last: Loss, best: Loss | None) -> str:
-    words = f"{last.loss:.4g} last, step {last.step}"
-    return f"{words}; {best.loss:.4g} best, step {best.step}" if best and best != last else words
+    words = f"{loss(last.loss)} last, step {thousands(last.step)}"
+    return f"{words}; {loss(best.loss)} best, step {thousands(best.step)}" if best and best != last else words
 
 
 def merge(reference: str, folder: str, options: Options) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 import click
 
 from tui_train.base.errors import TuiTrainError
-from tui_train.base.text import size, visible
+from tui_train.base.text import amount, visible
 from tui_train.cli.columns import table
 from tui_train.cli.plans import print_json
 from tui_train.facts import saved
@@ -105,16 +105,12 @@ def report(reference: str, file: Path | None, *, force: bool) -> None:
     machine = saved.machine_file(look(_profile_of(run)))
     files = archive.entries(run, machine)
     archive.write(path, name, files, replace=force)
-    rows = [(visible(entry.name), _amount(entry.text), str(sum(entry.masked.values()) or "-")) for entry in files]
+    rows = [(visible(entry.name), amount(len(entry.text)), str(sum(entry.masked.values()) or "-")) for entry in files]
     click.echo(table([("file", "size", "masked"), *rows]))
     kinds = archive.counted_kinds(files)
     masked = ", ".join(f"{kind}: {count}" for kind, count in sorted(kinds.items())) or "no secret was found"
     click.echo(f"masked: {masked}; and names of users, hosts and home folders")
     click.echo(f"Written to {visible(str(path))}. Look through it before you send it: no rule knows every secret.")
-
-
-def _amount(text: str) -> str:
-    return size(len(text)) if len(text) >= 1 << 20 else f"{len(text) / 1024:.1f} KiB"
 
 
 def _profile_of(run: RunDir) -> Profile:

@@ -1,4 +1,4 @@
-"""What a run leaves behind: its newest whole checkpoint and its model, with their sizes."""
+"""What a run leaves behind to go on from: its newest whole checkpoint, with its size."""
 
 import os
 from collections.abc import Iterator
@@ -13,7 +13,6 @@ from tui_train.supervisor.refused import Refused
 
 # A folder of more files than that is counted no further.
 _MOST_FILES = 5000
-_MODEL = "model"
 
 
 class Left(Struct, frozen=True, kw_only=True):
@@ -30,7 +29,6 @@ class Remains(Struct, frozen=True, kw_only=True):
     folder: str = ""
     output: str = ""
     checkpoint: Left | None = None
-    model: Left | None = None
 
 
 def remains(run: RunDir, position: int) -> Remains:
@@ -40,12 +38,7 @@ def remains(run: RunDir, position: int) -> Remains:
     except Refused:
         return Remains()
     output = plan.output or str(run.path / "output")
-    return Remains(
-        folder=str(run.path),
-        output=output,
-        checkpoint=_checkpoint(run, plan, position),
-        model=_left(f"{output}/{_MODEL}"),
-    )
+    return Remains(folder=str(run.path), output=output, checkpoint=_checkpoint(run, plan, position))
 
 
 def _checkpoint(run: RunDir, plan: Planned, position: int) -> Left | None:

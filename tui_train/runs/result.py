@@ -9,6 +9,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from tui_train.base.errors import TuiTrainError
+from tui_train.base.text import thousands
 from tui_train.profile import store
 from tui_train.runs.follow import read_progress
 from tui_train.runs.rundir import RunDir
@@ -77,7 +78,7 @@ class Result(Struct, frozen=True, kw_only=True):
         """Which of the run's weights these are, in words."""
         if self.source == "final":
             return "final weights"
-        return f"newest checkpoint, step {self.step:,}".replace(",", " ") if self.step else "newest checkpoint"
+        return f"newest checkpoint, step {thousands(self.step)}" if self.step else "newest checkpoint"
 
 
 _METHODS = {"LORA": "LoRA", "ADALORA": "AdaLoRA", "LOHA": "LoHa", "LOKR": "LoKr", "OFT": "OFT", "IA3": "IA³"}

@@ -119,6 +119,15 @@ class Chat:
             answer += piece
             yield Text(side, safe(piece))
 
+    @property
+    def alive(self) -> bool:
+        """Whether it can be asked again."""
+        return self._child.alive
+
+    def forget(self) -> None:
+        """Begin again, without what was said."""
+        self._messages = {"result": [], "base": []}
+
     def stop(self) -> None:
         """End the answer that is being written."""
         self._child.send({"stop": True})

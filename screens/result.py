@@ -1,0 +1,217 @@
+"""Result: what a run made, where it lies, how good it is; it is tried, merged and served from here."""
+
+from collections.abc import Sequence
+from typing import ClassVar
+
+from textual import work
+from textual.app import ComposeResult
+from textual.binding import Binding, BindingType
+from textual.content import Content
+from textual.worker import get_current_worker
+
+from tui_train.base.errors import TuiTrainError
+from tui_train.base.text import amount, duration, home, loss, thousands, visible
+from tui_train.runs.result import Loss, Result
+from tui_train.runs.rundir import RunDir
+from tui_train.workflow.dialogue import Cancelled
+from tui_train.workflow.merge import Merged, Options, merge
+from tui_train.workflow.serving import command, servers
+
+from .base import Base
+from .messages import Complaint, TryResult
+from .widgets.bar import StepBar
+from .widgets.code import Page
+from .widgets.dialogs import AskText
+from .widgets.hint import Hint
+from .widgets.ink import DONE, FAILED, KEY, LIVE, MUTED, fit, heading, ink
+from .widgets.keys import Keys
+from .widgets.lines import Lines
+
+_LABEL = 14
+_HINTS = {
+    "adapter": "An adapter needs its base model. Merged, it is a model like any other.",
+    "model": "A model in Hugging Face's format: what reads that format can load it.",
+}
+
+
+class ResultScreen(Base):
+    """What one run made."""
+
+    HELP = """Result
+
+The adapter or model that the run made: the final weights, or its newest checkpoint where nothing is final.
+
+  Enter   try it: a chat in the terminal; an adapter answers beside its base model
+  b       try a full model beside the model that it was trained from, which takes the memory of both
+  c       copy the path to the terminal's clipboard
+  v       copy the command that serves it
+  m       merge an adapter into its base model, as a new folder; the merged model is loaded and compared
+
+On the command line: tui-train result, try and merge."""
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("enter", "try", "Try it", key_display="Enter"),
+        Binding("escape", "app.back", "Back", key_display="Esc"),
+        Binding("c", "copy", "Copy path"),
+        Binding("v", "copy_command", "Copy command"),
+        Binding("m", "merge", "Merge"),
+        Binding("b", "try_beside", "Try beside its base"),
+    ]
+
+    def __init__(self, run: RunDir, made: Result) -> None:
+        """Show what a run made."""
+        super().__init__()
+        self.run = run
+        self.made = made
+        self._merging: tuple[Content, ...] = ()
+        self._busy = False
+
+    def compose(self) -> ComposeResult:
+        """One page, a hint, keys."""
+        yield StepBar(title="Run › Result")
+        with Page(id="page"):
+            yield Lines(id="result")
+        yield Hint()
+        yield Keys()
+
+    def on_mount(self) -> None:
+        """Draw it."""
+        self.query_one(StepBar).say(ink((visible(self.made.run), MUTED)))
+        self.query_one(Hint).say(Content(_HINTS[self.made.weights.kind] if self.made.weights else ""))
+        self.query_one(Page).focus()
+        self._draw()
+
+    def _draw(self) -> None:
+        made, merging = self.made, self._merging
+        self.query_one("#result", Lines).show(lambda width: [*result_lines(made, width), *_merging(merging, width)])
+
+    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
+        """What cannot be loaded is neither tried nor merged; only an adapter can be merged, once at a time."""
+        del parameters
+        weights = self.made.weights
+        whole = weights is not None and not weights.problem
+        if action == "try":
+            return whole and weights is not None and not weights.scores
+        if action == "try_beside":
+            full = weights is not None and weights.kind == "model" and not weights.scores
+            return whole and full and bool(self.made.base)
+        if action == "merge":
+            return whole and weights is not None and weights.kind == "adapter" and not self._busy
+        return action != "copy_command" or any(served.command for served in servers(self.made))
+
+    def action_try(self) -> None:
+        """Talk with it."""
+        adapter = self.made.weights is not None and self.made.weights.kind == "adapter"
+        self.post_message(TryResult(self.run, compare=adapter))
+
+    def action_try_beside(self) -> None:
+        """Talk with a full model and with the one that it was trained from."""
+        self.post_message(TryResult(self.run, compare=True))
+
+    def action_copy(self) -> None:
+        """Copy the path to the terminal's clipboard, which works over SSH."""
+        if self.made.weights:
+            self.app.copy_to_clipboard(self.made.weights.path)
+            self.notify("The path was sent to your terminal's clipboard.", markup=False)
+
+    def action_copy_command(self) -> None:
+        """Copy the first command that serves it."""
+        if first := next((served.command for served in servers(self.made) if served.command), ""):
+            self.app.copy_to_clipboard(first)
+            self.notify("The command was sent to your terminal's clipboard.", markup=False)
+
+    def action_merge(self) -> None:
+        """Ask for a folder, then merge."""
+
+        def answered(folder: str | None) -> None:
+            if folder and folder.strip():
+                self._merge(folder.strip())
+
+        self.app.push_screen(AskText("Merge into which new folder?", str(self.run.path / "merged")), answered)
+
+    @work(thread=True, exclusive=True, group="merge")
+    def _merge(self, folder: str) -> None:
+        worker = get_current_worker()
+
+        def say(what: str, of: str) -> None:
+            if not worker.is_cancelled:
+                self.app.call_from_thread(self._say, ink(LIVE, f" {what} ", (home(of), MUTED)), busy=True)
+
+        say("starting", folder)
+        try:
+            merged = merge(self.run, folder, Options(), say, lambda: worker.is_cancelled)
+        except Cancelled:
+            return
+        except TuiTrainError as error:
+            self.post_message(Complaint(error))
+            self.app.call_from_thread(self._say, ink(FAILED, f" not merged: {error.message}"), busy=False)
+        else:
+            self.app.call_from_thread(self._say, *_merged(merged), busy=False)
+
+    def _say(self, *lines: Content, busy: bool) -> None:
+        self._merging, self._busy = lines, busy
+        self._draw()
+        self.refresh_bindings()
+
+    def recover(self, group: str) -> None:
+        """Let another merge begin."""
+        if group == "merge":
+            self._say(busy=False)
+
+
+def result_lines(made: Result, width: int) -> list[Content]:
+    """Return what is known of a result; long paths and commands take the lines that they need."""
+    weights = made.weights
+    lines = [heading("Result", visible(made.about) or "nothing was found", width)]
+    if weights:
+        lines += _row("Path", ink((home(weights.path), "b")), width)
+        lines += _row("What", ink(made.origin, (f"   {amount(weights.size)}", MUTED)), width)
+    elif made.output:
+        lines += _row("Searched", home(made.output), width)
+    if weights and weights.problem:
+        lines += _row("Problem", ink(FAILED, f" {weights.problem}"), width)
+    for label, last, best in (("Loss", made.loss, made.loss_best), ("Eval loss", made.eval_loss, made.eval_loss_best)):
+        if last:
+            lines += _row(label, _losses(last, best), width)
+    if made.seconds is not None:
+        lines += _row("Time", duration(made.seconds), width)
+    if serving := servers(made):
+        lines += [Content(), heading("Serve", "in an environment that has the server", width)]
+        for served in serving:
+            words = visible(served.command) or ink((f"{served.why}: ", MUTED), ("m", KEY))
+            lines += _row(served.server, words, width)
+    return lines
+
+
+def _losses(last: Loss, best: Loss | None) -> Content:
+    words = ink((loss(last.loss), "b"), (f" last, step {thousands(last.step)}", MUTED))
+    if best is None or best == last:
+        return words
+    return ink(words, "   ", (loss(best.loss), "b"), (f" best, step {thousands(best.step)}", MUTED))
+
+
+def _merged(merged: Merged) -> list[Content]:
+    """Return what came of a merge."""
+    words = f"{merged.difference:.2g} of the largest logit differs at most, {merged.tolerance:g} allowed"
+    lines = [
+        ink(DONE, " merged into ", (home(merged.folder), "b")),
+        ink((f"checked in {merged.dtype}: {words}; the adapter changes {merged.change:.2g}", MUTED)),
+    ]
+    lines += [ink((merged.note, MUTED))] if merged.note else []
+    return [*lines, Content(visible(command("vllm", "serve", merged.folder)))]
+
+
+def _merging(said: Sequence[Content], width: int) -> list[Content]:
+    """Return how far a merge is, under its title; nothing before the first."""
+    if not said:
+        return []
+    wrapped = [part for line in said for part in line.wrap(max(1, width))]
+    return [Content(), heading("Merge", "", width), *wrapped]
+
+
+def _row(label: str, words: str | Content, width: int) -> list[Content]:
+    """Return a label and its text, in as many lines as it needs."""
+    text = ink(words)
+    room = max(1, width - _LABEL)
+    first, *rest = text.wrap(room)
+    head = fit(ink((f"{label:<{_LABEL}}", MUTED), first), width)
+    return [head, *(ink(" " * _LABEL, line) for line in rest)]
