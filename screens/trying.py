@@ -82,6 +82,7 @@ Esc goes back and ends the models. They are loaded in the Python that trained; n
         self._chat: Chat | None = None
         self._busy = True
         self._over = False
+        self._ready = Content()
 
     def compose(self) -> ComposeResult:
         """Put the sides over the prompt."""
@@ -172,7 +173,8 @@ Esc goes back and ends the models. They are loaded in the Python that trained; n
         if ready.compares and found:
             self.query_one("#base", Talk).entitle(visible(found.base))
         how = "" if ready.template else "; no chat template: the prompt is continued as plain text"
-        self._say(ink(DONE, f" loaded on {ready.device} in {ready.dtype}{how}."))
+        self._ready = ink(DONE, f" loaded on {ready.device} in {ready.dtype}{how}.")
+        self._say(self._ready)
         self._be_ready()
 
     def _be_ready(self) -> None:
@@ -197,7 +199,7 @@ Esc goes back and ends the models. They are loaded in the Python that trained; n
             return
         self._busy = True
         event.input.clear()
-        self._say(Content())
+        self._say(self._ready)
         for side in self._chat.sides:
             self.query_one(f"#{side}", Talk).asked(visible(event.value))
         self._prompts.put(event.value)

@@ -8,6 +8,7 @@ from typing import Any
 import msgspec
 import pytest
 from support import GIB, UUIDS, holder
+from test_result import put_model, tensors
 from test_wizard import CARDS, SEED, finished_run, keys, machine, settle, shows, until_shown
 from tui_train.screens.run_plot import Shown
 from tui_train.screens.widgets.cards import SPAN, Card, History, card_lines
@@ -119,8 +120,7 @@ def test_zooming_begins_again() -> None:
 
 async def test_an_ended_run_says_what_remains_and_what_is_next(machine: Any, tmp_path: Path) -> None:
     run = finished_run(tmp_path)
-    (run.path / "output/model").mkdir(parents=True)
-    (run.path / "output/model/weights").write_bytes(bytes(3 * 2**20))
+    put_model(run.path / "output/model", **{"model.safetensors": tensors(3 * 2**20)})
     app = wizard(str(run.path))
     async with app.run_test(size=(80, 24)) as pilot:
         await until_shown(pilot, "1.067 last, 5.000 first")
