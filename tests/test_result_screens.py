@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from rich.cells import cell_len
 from support import until, with_word
 from test_result import ADAPTER, LOG, ended, full_run, models, put_adapter, put_model, tensors
 from test_wizard import keys, machine, settle, shows, until_shown
@@ -104,7 +105,7 @@ async def test_a_chat_beside_the_base_by_keys(machine: Any, full_run: Any, size:
         await until_shown(pilot, "› qua")
         assert shows(pilot).count("› qua") == 2
         await answered(pilot, 2)
-        assert all(len(line) <= size[0] for line in shows(pilot).splitlines())
+        assert all(cell_len(line) <= size[0] for line in shows(pilot).split("\n"))
         await pilot.press("h", "i", "enter", "f2", "f2")
         await answered(pilot, 3)
         await pilot.press("escape")
