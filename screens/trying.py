@@ -22,7 +22,7 @@ from tui_train.workflow.dialogue import Cancelled
 from .base import Base
 from .widgets.bar import StepBar
 from .widgets.hint import Hint
-from .widgets.ink import DONE, FAILED, LIVE, MUTED, ink
+from .widgets.ink import DONE, FAILED, MUTED, ink
 from .widgets.keys import Keys
 from .widgets.talk import Talk
 
@@ -100,7 +100,7 @@ Esc goes back and ends the models. They are loaded in the Python that trained; n
         prompt = self.query_one(_Prompt)
         prompt.cursor_blink = False
         prompt.focus()
-        self._say(ink(LIVE, " starting the Python that trained …"))
+        self._say(Content("Starting the Python that trained …"))
         self._talk()
 
     def on_resize(self, event: Resize) -> None:
@@ -163,7 +163,7 @@ Esc goes back and ends the models. They are loaded in the Python that trained; n
         elif isinstance(what, Ready):
             self._loaded(what)
         else:
-            self._say(ink(LIVE, " loading ", (home(what), "b"), " …"))
+            self._say(ink("Loading ", (home(what), "b"), " …"))
 
     def _loaded(self, ready: Ready) -> None:
         if self._compare and not ready.compares:
@@ -208,7 +208,7 @@ Esc goes back and ends the models. They are loaded in the Python that trained; n
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
         """Only an answer that is being written can be ended, only between answers a chat begun again."""
         del parameters
-        loaded = self._chat is not None and not self._over
+        loaded = bool(self._ready.plain) and not self._over
         if action == "stop":
             return loaded and self._busy
         return action != "forget" or (loaded and not self._busy)

@@ -175,6 +175,16 @@ def test_what_another_run_left_in_the_output_folder_is_not_its_result(tmp_path):
     assert "no adapter and no model" in command("result", f"{run.path}/").stdout
 
 
+def test_a_quantized_base_is_told(tmp_path):
+    run = ended(tmp_path / "run", **{"trainer.arguments": ("--load_in_4bit=True",)})
+    assert result(run).quantized
+    text = run.profile.read_text().replace("--load_in_4bit", "--load_in_2bit")
+    run.profile.write_text(text)
+    assert not result(run).quantized
+    run.profile.write_text(text.replace('kind = "script"', 'kind = "finetune"') + '[finetune]\ntuning = "qlora"\n')
+    assert result(run).quantized
+
+
 def test_a_checkpoint_of_automodel(tmp_path):
     run = ended(tmp_path / "run")
     plan = json.loads(run.plan_file.read_text())

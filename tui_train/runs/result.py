@@ -148,7 +148,8 @@ def _trained(run: RunDir) -> tuple[str, bool]:
     except TuiTrainError:
         return "", False
     words = [word.partition("=")[0] for word in profile.trainer.arguments]
-    return profile.trainer.model, any(word in words for word in _QUANTIZED)
+    chosen = profile.trainer.kind == "finetune" and profile.finetune.tuning == "qlora"
+    return profile.trainer.model, chosen or any(word in words for word in _QUANTIZED)
 
 
 def _absolute(base: str, run: RunDir) -> str:

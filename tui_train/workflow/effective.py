@@ -59,7 +59,7 @@ def cut(words: str, width: int) -> str:
 
 def _settled(profile: Profile, plan: Mapping[str, Any], document: Document | None) -> Profile:
     try:
-        preset = trainer_of(profile).preset(profile, None, {})
+        preset = trainer_of(profile).preset(profile, None, None)
     except BadInput:
         return profile
     world = plan.get("world_size") or profile.hardware.processes * profile.nodes.count
