@@ -8,6 +8,7 @@ from test_nemo import FAULTS as NEMO_FAULTS
 from tui_train.checks import CHECKS, check
 from tui_train.facts.data import DataLook, Question
 from tui_train.facts.data_use import key as data_key
+from tui_train.facts.hub import CachedModel, HubCache, HubModel
 from tui_train.facts.types import (
     ContainerImage,
     Document,
@@ -68,6 +69,19 @@ def at_logout(**what):
     return msgspec.structs.replace(TWO, machine=msgspec.structs.replace(TWO.machine, logout=Logout(**what)))
 
 
+def hub(model="", answer=None, **cache):
+    """Facts with a cache of Hugging Face that has a model, and what the Hub says of acme/new."""
+    held = (
+        (CachedModel(id="acme/new", folder="/hub/new", architecture=model, causal=model.endswith("CausalLM")),)
+        if model
+        else ()
+    )
+    of_hub = HubCache(folder="/hub", **{"free": 9 * GIB, "models": held, **cache})
+    return msgspec.structs.replace(facts(), hub=of_hub, hub_models={"acme/new": answer} if answer else {})
+
+
+TRL = {"trainer.kind": "script", "trainer.preset": "trl", "trainer.model": "acme/new", "ladder.rungs": ()}
+PART = CachedModel(id="acme/new", folder="/hub/new", size=GIB, missing=("model-2.safetensors", "tokenizer"))
 YAML = {"trainer.preset": "total-batch-yaml", "trainer.config": "/c.yaml", "ladder.rungs": ()} | SCRIPT
 BATCH_OF_TWO = {"recipe.micro_batch": 8, "recipe.global_batch": 16}
 
@@ -139,6 +153,79 @@ FAULTS = {
         "warning",
         "recipe.evaluate_every",
         "nothing is evaluated",
+        False,
+    ),
+    "an id where a folder is needed": (
+        {"trainer.model": "acme/new"},
+        hub("LlamaForCausalLM"),
+        "error",
+        "trainer.model",
+        "loads a folder",
+        False,
+    ),
+    "a model of another kind": (
+        TRL,
+        hub("BertForMaskedLM"),
+        "warning",
+        "trainer.model",
+        "is a BertForMaskedLM",
+        False,
+    ),
+    "a model that is downloaded": (
+        TRL,
+        hub(answer=HubModel(size=3 * GIB)),
+        "note",
+        "trainer.model",
+        "training: 3.0 GiB",
+        False,
+    ),
+    "the rest of a model that is downloaded": (
+        TRL,
+        hub(answer=HubModel(size=3 * GIB), models=(PART,)),
+        "note",
+        "trainer.model",
+        "training: 2.0 GiB",
+        False,
+    ),
+    "a cache that is not known": (TRL, facts(), "note", "trainer.model", "it is not known whether", False),
+    "a model without room": (
+        TRL,
+        hub(answer=HubModel(size=10 * GIB)),
+        "error",
+        "trainer.model",
+        "needs 10.0 GiB",
+        False,
+    ),
+    "a model and no network": (
+        TRL,
+        hub(offline=True, models=(PART,)),
+        "error",
+        "trainer.model",
+        "lacks model-2.",
+        False,
+    ),
+    "a model that the hub has not": (
+        TRL,
+        hub(answer=HubModel(refusal="missing", problem="none")),
+        "error",
+        "trainer.model",
+        "no public model acme/new",
+        False,
+    ),
+    "a hub that cannot be asked": (
+        TRL,
+        hub(answer=HubModel(refusal="unreachable", problem="no route")),
+        "warning",
+        "trainer.model",
+        "cannot be asked: no route",
+        False,
+    ),
+    "a python that cannot download": (
+        TRL,
+        msgspec.structs.replace(hub(), toolchains=(toolchain("/p", transformers=None),)),
+        "error",
+        "trainer.model",
+        "no huggingface_hub",
         False,
     ),
     "python named but not found": (
@@ -1061,6 +1148,9 @@ def test_a_fault_is_found_and_only_that(name):
 
 MENDED = {
     "qlora on the cpu", "a rate that is not for an adapter", "epochs and steps", "evaluations of nothing",
+        False,
+    ),
+    "an id where a folder is needed",
     "a broken preset of one's own",
     "arguments that the script does not list", "no key for wandb",
     "a logger that is not installed", "a logger that the preset does not pass", "no key for a chosen logger",

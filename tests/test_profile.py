@@ -39,6 +39,7 @@ def values(row):
         "switch": st.booleans(),
         "text": TEXT.filter(str.strip),
         "path": path,
+        "model": st.one_of(path, st.sampled_from(("gpt2", "acme/Tiny-1.5B"))),
         "paths": st.lists(path.filter(bool), max_size=3).map(tuple),
         "words": st.lists(TEXT, max_size=4).map(tuple),
         "names": st.lists(NAME, max_size=3).map(tuple),

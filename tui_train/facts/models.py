@@ -25,10 +25,14 @@ _PLAIN = frozenset({"F64", "F32", "F16", "BF16"})
 
 
 class ModelFolder(Struct, frozen=True):
-    """The shape of the model in a folder, or the `problem` why there is none."""
+    """The shape of the model in a folder, or the `problem` why there is none.
+
+    `path` is the folder of a model that was named by its id on the Hub.
+    """
 
     dimensions: Dimensions | None = None
     problem: str = ""
+    path: str = ""
 
 
 class _Tensor(Struct):

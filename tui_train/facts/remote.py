@@ -13,6 +13,7 @@ from tui_train.base.parse import Unparsable, json_as
 from tui_train.base.text import visible
 from tui_train.facts import documents, probe
 from tui_train.facts.ask import Answer, ask
+from tui_train.facts.hub import HubCache
 from tui_train.facts.saved import facts_of
 from tui_train.facts.types import Document, Facts, Gap, Gpu, Machine, PathState, Toolchain
 
@@ -31,6 +32,7 @@ class Survey(msgspec.Struct, kw_only=True):
     toolchains: tuple[Toolchain, ...] = ()
     paths: dict[str, PathState] = {}
     files: dict[str, str | None] = {}
+    hub: HubCache | None = None
 
     @property
     def documents(self) -> dict[str, Document]:
@@ -64,6 +66,7 @@ def to_plan(host: str, pythons: tuple[str, ...], paths: tuple[str, ...], files: 
         toolchains=tuple(sorted(tools, key=probe.rank)),
         paths=answer.paths,
         documents=answer.documents,
+        hub=answer.hub,
         elsewhere=host,
     )
 
@@ -72,8 +75,17 @@ def survey(
     host: str, pythons: tuple[str, ...], paths: tuple[str, ...], files: tuple[str, ...], deadline: float = 60.0
 ) -> Survey | None:
     """Return the result of a survey program that is sent to a host, None if it has no Python."""
-    question = {"probe": probe.source(), "run": probe.RUN, "pythons": pythons, "paths": paths, "files": files}
-    program = resources.files("tui_train.target").joinpath("survey.py").read_text(encoding="utf-8")
+    programs = resources.files("tui_train.target")
+    program = programs.joinpath("survey.py").read_text(encoding="utf-8")
+    reader = programs.joinpath("hub_cache.py").read_text(encoding="utf-8")
+    question = {
+        "probe": probe.source(),
+        "run": probe.RUN,
+        "hub": reader,
+        "pythons": pythons,
+        "paths": paths,
+        "files": files,
+    }
     words = ["python3", "-c", program, msgspec.json.encode(question).decode()]
     answer = _ask(host, shlex.join(words), deadline)
     for line in reversed(answer.out.splitlines()):

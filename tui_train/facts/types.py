@@ -5,6 +5,7 @@ from typing import Any, Literal
 from msgspec import Struct
 
 from tui_train.facts.data import DataLook
+from tui_train.facts.hub import HubCache, HubModel
 from tui_train.facts.models import ModelFolder
 from tui_train.presets import UserPreset
 
@@ -232,6 +233,7 @@ class Facts(Struct, frozen=True, kw_only=True):
     `data` what was read in training data, by the question (data_use.key).
     `help` (by script or module) and `recipes` (by Python) are read only at the user's request. `variables` are
     environment variables that configure communication or allocation. `taken` are the resources of live runs.
+    `hub` is the cache of Hugging Face (None: not read), `hub_models` what the Hub says of models that are not in it.
     `wandb_key`: this user has a W&B key. `elsewhere` names the other machine of these facts, empty for this one.
     """
 
@@ -251,6 +253,8 @@ class Facts(Struct, frozen=True, kw_only=True):
     wandb_key: bool = True
     checkpoints: dict[str, NemoCheckpoint] = {}
     data: dict[str, DataLook] = {}
+    hub: HubCache | None = None
+    hub_models: dict[str, HubModel] = {}
     elsewhere: str = ""
 
 

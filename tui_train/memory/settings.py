@@ -26,6 +26,7 @@ from tui_train.profile.types import Profile, Recipe
 from tui_train.resolve.options import arguments, user_arguments
 from tui_train.resolve.resolve import Resolved
 from tui_train.resolve.values import accumulation
+from tui_train.target import hub_cache
 from tui_train.trainers import takes_field, trainer_of
 
 # Vocabulary of the built-in trainer: bytes, an end of text, and padding.
@@ -87,7 +88,7 @@ def _loaded(profile: Profile, facts: Facts, resolved: Resolved, options: dict[st
         return Asked(why_not="set the model: trainer.model, or the argument of the script")
     model_folder = facts.models.get(name)
     model = model_folder.dimensions if model_folder else None
-    folder = name if model else ""
+    folder = (model_folder.path or name) if model and model_folder else ""
     shape = by_name(name)
     model = model or (structs.replace(shape, name=name) if shape else None)
     if model is None:
@@ -102,9 +103,9 @@ def model_of(profile: Profile, options: Mapping[str, Any]) -> str:
 
 
 def models_of(profile: Profile, documents: Mapping[str, Document]) -> tuple[str, ...]:
-    """Return the model folders in the profile or its YAML file, whose shapes have to be read."""
+    """Return the model in the profile, its arguments or its YAML file, a folder or an id, to read its shape."""
     name = model_of(profile, settings(profile, documents))
-    return (name,) if name.startswith("/") else ()
+    return (name,) if name.startswith("/") or hub_cache.valid_id(name) else ()
 
 
 def own_model(recipe: Recipe) -> Dimensions:

@@ -18,6 +18,7 @@ from tui_train.base.places import expanded
 from tui_train.base.text import visible
 from tui_train.profile.rows import ROWS, Field, FieldKind
 from tui_train.profile.types import Profile
+from tui_train.target import hub_cache
 
 _SECRET = re.compile(
     r"(^|_)(TOKEN|SECRET|CREDENTIALS?|(API|ACCESS|PRIVATE)_?KEY|KEY)$|(PASSWORD|PASSWD|PASSPHRASE)$", re.IGNORECASE
@@ -194,6 +195,17 @@ def located(row: Field, path: str, folder: Path) -> str:
     return absolute(found, Path.cwd())
 
 
+def located_model(path: str, folder: Path) -> str:
+    """Return the id of a model of the Hub as it is, a path as absolute; a folder there is no id, as in transformers."""
+    text = path.strip()
+    if not hub_cache.valid_id(text):
+        return absolute(path, folder)
+    try:
+        return absolute(text, folder) if Path(folder, text).is_dir() else text
+    except (OSError, ValueError):
+        return text
+
+
 def _integer(row: Field, text: str, _folder: Path) -> int:
     try:
         return int(text.replace("_", "").replace(" ", ""))
@@ -265,6 +277,7 @@ _PARSERS: dict[FieldKind, Callable[[Field, str, Path], Value]] = {
     "text": lambda _row, text, _folder: text,
     "path": located,
     "paths": _paths,
+    "model": lambda _row, text, folder: located_model(text, folder),
     "integer": _integer,
     "number": _number,
     "switch": _switch,

@@ -209,6 +209,8 @@ def _checked(profile: Profile, source: str, folder: Path) -> Profile:
         try:
             if row.kind == "path":
                 value = fields.located(row, str(value), folder)
+            elif row.kind == "model":
+                value = fields.located_model(str(value), folder)
             elif row.kind == "paths" and isinstance(value, tuple):
                 value = tuple(fields.absolute(path, folder) for path in value)
             profile = fields.put(profile, row.key, value)

@@ -29,7 +29,10 @@ class Hardware(Struct, frozen=True, kw_only=True):
 
 
 class Trainer(Struct, frozen=True, kw_only=True):
-    """What trains, how it is launched, and what it reads and writes; an empty path means the default in its help."""
+    """What trains, how it is launched, and what it reads and writes; an empty path means the default in its help.
+
+    `model` is the path of a folder, or the id of a model of the Hugging Face Hub, which has no slash at its beginning.
+    """
 
     kind: Kind = "builtin"
     launcher: Literal["auto", Launcher] = "auto"

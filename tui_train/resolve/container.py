@@ -21,7 +21,7 @@ from tui_train.base.command import (
 from tui_train.profile.mounts import Mount, parse
 from tui_train.profile.types import Container, Profile
 from tui_train.supervisor.container import OUTLIVE, mount_word
-from tui_train.trainers import takes_field, trainer_of
+from tui_train.trainers import model_id, takes_field, trainer_of
 
 HOST_SHARED_MEMORY = "host"
 CACHE = "/cache"
@@ -102,7 +102,8 @@ def mounts(profile: Profile, outputs: Iterable[Word] = ()) -> tuple[Mount, ...]:
         by_path[path] = Mount(path, path)
     beside = (path for path in trainer_of(profile).paths(profile) if not path.startswith(f"{trainer.model}/"))
     inside = tuple(path for path in beside if not any(path.startswith(f"{folder}/") for folder in trainer.data))
-    readable = (_whole_model(trainer.model), *trainer.data, *trainer.validation_data, *trainer.test_data, *inside)
+    model = "" if model_id(profile) else _whole_model(trainer.model)
+    readable = (model, *trainer.data, *trainer.validation_data, *trainer.test_data, *inside)
     for path in filter(None, readable):
         by_path.setdefault(path, Mount(path, path, read_only=True))
     for mount in filter(None, map(parse, profile.container.mounts)):

@@ -28,7 +28,7 @@ _MOST_OF_A_LIBRARY = 1 << 30
 OTHERS = (
     "nemo_toolkit", "nemo_run", "nemo_automodel", "megatron-bridge", "megatron-core", "deepspeed", "trl", "peft",
     "datasets", "bitsandbytes", "flash-attn", "nvidia-nccl-cu12", "nvidia-nccl-cu13", "llamafactory", "axolotl",
-    "lightning", "liger-kernel", "wandb", "tensorboard", "transformer-engine", "apex",
+    "lightning", "liger-kernel", "huggingface_hub", "wandb", "tensorboard", "transformer-engine", "apex",
 )  # fmt: skip
 # Those that are there where this can be imported.
 BUILT = {"transformer-engine": "transformer_engine", "apex": "scaled_masked_softmax_cuda"}

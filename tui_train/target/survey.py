@@ -1,4 +1,4 @@
-"""Prints the facts of a host as one line of JSON: memory, Pythons, states of paths, contents of files.
+"""Prints the facts of a host as one line of JSON: memory, Pythons, cached models, paths, contents of files.
 
 Runs on another host, over ssh, in any Python 3.8 or later, standard library only; its text and the question, in JSON,
 are passed on the command line. `files` are given in base64, no more than 256 KiB of each.
@@ -109,14 +109,23 @@ def memory() -> dict[str, int]:
     return found
 
 
+def cached(program: str) -> object:
+    """Return the models in the cache of Hugging Face, read by a program whose text was sent along."""
+    names: dict[str, object] = {"__name__": "hub_cache"}
+    exec(compile(program, "hub_cache.py", "exec"), names)  # noqa: S102  # sent by whoever sent this program
+    read = names["read"]
+    return read(dict(os.environ)) if callable(read) else None
+
+
 def main(question: dict[str, list[str]]) -> None:
-    """Answer a question: `paths`, `files`, `pythons`, and how they are asked."""
+    """Answer a question: `paths`, `files`, `pythons` and how they are asked, `hub` as the program that reads it."""
     machine = {"hostname": platform.node(), "kernel": platform.release(), "cpu_count": os.cpu_count() or 1, **memory()}
     answer = {
         "machine": machine,
         "toolchains": toolchains(dict(question)) if question["probe"] else [],
         "paths": {name: state(name) for name in question["paths"]},
         "files": {name: content(name) for name in question["files"]},
+        "hub": cached(str(question["hub"])) if question.get("hub") else None,
     }
     print(json.dumps(answer))
 

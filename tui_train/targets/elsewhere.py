@@ -7,7 +7,7 @@ import msgspec
 from msgspec import Struct
 
 from tui_train.base.errors import Unavailable
-from tui_train.facts import models, remote, saved
+from tui_train.facts import remote, saved
 from tui_train.facts.documents import documents
 from tui_train.facts.types import Facts
 from tui_train.memory import settings
@@ -18,7 +18,7 @@ from tui_train.render.prepare import Prepared
 from tui_train.runs.interrupts import NONE, Interrupts
 from tui_train.runs.rundir import RunDir
 from tui_train.supervisor.state import Status
-from tui_train.targets.here import named_python
+from tui_train.targets.here import named_python, shape
 from tui_train.trainers import paths_of
 
 
@@ -29,10 +29,13 @@ def _with_own(profile: Profile, facts: Facts) -> Facts:
     """
     config = profile.trainer.config
     read = facts.documents or documents([config] if config else [])
-    folders = (path for path in settings.models_of(profile, read) if Path(path, "config.json").is_file())
-    return msgspec.structs.replace(
-        facts, documents=read, presets=user_presets(), models={path: models.folder(path) for path in folders}
-    )
+    shapes = {name: shape(profile, name) for name in settings.models_of(profile, read)}
+    known = {
+        name: found
+        for name, found in shapes.items()
+        if found.path or (name[0] == "/" and Path(name, "config.json").is_file())
+    }
+    return msgspec.structs.replace(facts, documents=read, presets=user_presets(), models=known)
 
 
 class _PlannedFor:

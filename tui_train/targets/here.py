@@ -9,10 +9,11 @@ import msgspec
 from msgspec import Struct
 
 from tui_train.base.errors import BadInput, TuiTrainError
-from tui_train.facts import images, models, nemo_models, probe
+from tui_train.facts import hub, images, models, nemo_models, probe
 from tui_train.facts.data import DataLook, look_at
 from tui_train.facts.data_use import key as data_key
 from tui_train.facts.documents import documents
+from tui_train.facts.hub import HubModel
 from tui_train.facts.models import ModelFolder
 from tui_train.facts.sources import source
 from tui_train.facts.types import ContainerImage, Document, Facts, NemoCheckpoint, PathState, Source
@@ -25,6 +26,7 @@ from tui_train.presets.user import user_presets
 from tui_train.profile.types import Profile
 from tui_train.render.prepare import Prepared
 from tui_train.resolve.data import question
+from tui_train.resolve.hub import endpoint, to_ask
 from tui_train.resolve.in_force import user_output
 from tui_train.resolve.resolve import resolve
 from tui_train.runs import rundir
@@ -60,11 +62,21 @@ def named(profile: Profile) -> Named:
         paths=probe.paths((*paths_of(profile), *_user_output(profile, read, by_user))),
         documents=read,
         presets=by_user,
-        models={path: models.folder(path) for path in settings.models_of(profile, read)},
+        models={name: shape(profile, name) for name in settings.models_of(profile, read)},
         sources={script: source(script)} if script and takes_field(profile, "trainer.script") else {},
         wandb_key=has_key(),
         checkpoints=_checkpoints(profile),
     )
+
+
+def shape(profile: Profile, name: str) -> ModelFolder:
+    """Return the shape of a model by its folder, or by its id of the Hub from the cache of this machine."""
+    if name.startswith("/"):
+        return models.folder(name)
+    folder = hub.snapshot(hub.variables(profile), name)
+    if not folder:
+        return ModelFolder(problem="its shape is known once it is downloaded")
+    return msgspec.structs.replace(models.folder(folder), path=folder)
 
 
 def _user_output(profile: Profile, read: dict[str, Document], user_presets: UserPresets) -> tuple[str, ...]:
@@ -107,7 +119,9 @@ def look(profile: Profile) -> Facts:
         engines=images.engines() if inside else (),
         images=chosen_image(profile),
         taken=taken(met_at(profile)),
+        hub=hub.cache(hub.variables(profile)),
     )
+    facts = msgspec.structs.replace(facts, hub_models=asked(profile, facts))
     return facts if inside else msgspec.structs.replace(facts, data=data(profile, facts))
 
 
@@ -121,6 +135,12 @@ def data(profile: Profile, facts: Facts) -> dict[str, DataLook]:
     if asked is None or resolved.toolchain is None:
         return {}
     return {data_key(asked): look_at(resolved.toolchain.python, asked)}
+
+
+def asked(profile: Profile, facts: Facts) -> dict[str, HubModel]:
+    """Return what the Hub says of the profile's model where the cache lacks it; takes up to some seconds."""
+    name = to_ask(profile, facts)
+    return {name: hub.ask_hub(name, endpoint(profile, facts.hub))} if name and facts.hub else {}
 
 
 def met_at(profile: Profile) -> int:

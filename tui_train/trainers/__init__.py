@@ -29,12 +29,19 @@ def takes_field(profile: Profile, key: str) -> bool:
     return trainer_of(profile) in takers(key)
 
 
+def model_id(profile: Profile) -> str:
+    """Return the id of the profile's model on the Hugging Face Hub; empty for a folder, and where there is none."""
+    model = profile.trainer.model
+    return "" if model.startswith("/") else model
+
+
 def paths_of(profile: Profile) -> tuple[str, ...]:
     """Return the paths in the profile whose state the checks need; the Python is probed elsewhere."""
     trainer = profile.trainer
     mounted = (mount.host for mount in map(mounts.parse, profile.container.mounts) if mount)
     image = profile.container.image if profile.container.engine == "apptainer" else ""
-    plain = (trainer.script, trainer.config, trainer.working_directory, trainer.model, trainer.output)
+    plain = (trainer.script, trainer.config, trainer.working_directory, trainer.output)
     data = (*trainer.data, *trainer.validation_data, *trainer.test_data)
-    named = (*plain, *data, *mounted, image, *trainer_of(profile).paths(profile))
+    model = () if model_id(profile) else (trainer.model,)
+    named = (*plain, *model, *data, *mounted, image, *trainer_of(profile).paths(profile))
     return tuple(dict.fromkeys(path for path in named if path))

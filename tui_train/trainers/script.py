@@ -13,6 +13,7 @@ class Script(Trainer):
     name = "My own script"
     about = "a preset passes it the recipe"
     label = "your own script"
+    takes_ids = True
     fields = frozenset(
         {"trainer.script", "trainer.preset", "trainer.config", "trainer.arguments", "trainer.working_directory"}
     )

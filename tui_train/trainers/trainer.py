@@ -32,6 +32,7 @@ class Trainer:
     `evaluates`: memory can run out in an evaluation. `wants_data`: it trains on nothing but the data of the profile.
     `resumes_itself`: it finds its newest checkpoint. `no_gloo` is why it cannot use Gloo on GPUs, empty if it can.
     `libraries` is the set that `tui-train env create` installs for it.
+    `takes_ids`: its model may be the id of one on the Hugging Face Hub.
     """
 
     name: ClassVar[str]
@@ -45,6 +46,7 @@ class Trainer:
     resumes_itself: ClassVar[bool] = False
     no_gloo: ClassVar[str] = ""
     libraries: ClassVar[str] = "hf"
+    takes_ids: ClassVar[bool] = False
 
     def method(self, profile: Profile) -> str:
         """Return how it trains, in a word; empty where only its own script or file says so."""

@@ -5,7 +5,7 @@ from typing import Literal
 from msgspec import Struct
 
 FieldKind = Literal[
-    "choice", "integer", "number", "switch", "text", "path", "paths", "words", "names", "table", "dotted"
+    "choice", "integer", "number", "switch", "text", "path", "paths", "model", "words", "names", "table", "dotted"
 ]
 
 

@@ -70,9 +70,9 @@ TRAINER = (
     ),
     Field(
         key="trainer.model",
-        label="Model folder",
-        kind="path",
-        help="A local Hugging Face model folder (config, weights, tokenizer); for NeMo, a NeMo checkpoint.",
+        label="Model",
+        kind="model",
+        help="A Hugging Face model: its id on the Hub, such as Qwen/Qwen2.5-0.5B, or a folder. For NeMo, a folder.",
         empty="a new model; for NeMo, the recipe's own",
     ),
     Field(

@@ -1,0 +1,151 @@
+"""A Hugging Face Hub stood in for on loopback: model info, file lists and files, with ranges, faults and a record."""
+
+import contextlib
+import hashlib
+import json
+import threading
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from urllib.parse import parse_qs, urlsplit
+
+SHA = "1" * 40
+
+
+class Hub:
+    """A Hub that serves `models`, the files of each by id; `gated` ones are refused without `token`.
+
+    `cut` closes the connection after so many bytes of a file, as often as is said. `asked` are the requests that came:
+    method, path, and range.
+    """
+
+    def __init__(self, models, *, gated=(), token="hf_" + "a" * 34):
+        self.models = models
+        self.gated = set(gated)
+        self.token = token
+        self.cut = {}
+        self.asked = []
+        self.server = ThreadingHTTPServer(("127.0.0.1", 0), type("Answer", (_Answer,), {"hub": self}))
+        self.url = f"http://127.0.0.1:{self.server.server_port}"
+        self.thread = threading.Thread(target=self.server.serve_forever, args=(0.05,), daemon=True)
+
+    def __enter__(self):
+        self.thread.start()
+        return self
+
+    def __exit__(self, *_):
+        self.server.shutdown()
+        self.server.server_close()
+
+    def ranges(self, name):
+        """Return the ranges in which a file was asked for, in order, None for the whole file."""
+        return [span for method, path, span in self.asked if method == "GET" and path.endswith(f"/{name}")]
+
+
+class _Answer(BaseHTTPRequestHandler):
+    hub: Hub
+    protocol_version = "HTTP/1.1"
+
+    def log_message(self, *_):
+        pass
+
+    def do_HEAD(self):
+        self.answer()
+
+    def do_GET(self):
+        self.answer()
+
+    def answer(self):
+        parts = urlsplit(self.path)
+        self.hub.asked.append((self.command, parts.path, self.headers.get("Range")))
+        if parts.path.startswith("/api/models/"):
+            self.about(parts.path.removeprefix("/api/models/"), parse_qs(parts.query))
+        elif "/resolve/" in parts.path:
+            model, _, rest = parts.path[1:].partition("/resolve/")
+            self.file(model, rest.partition("/")[2])
+        else:
+            self.refuse(404, "EntryNotFound", "there is nothing here")
+
+    def about(self, path, query):
+        model, _, rest = path.partition("/tree/")
+        model = model.partition("/revision/")[0]
+        files = self.hub.models.get(model)
+        if files is None:
+            # As the Hub does where nobody is logged in: who may not see a model learns nothing of it.
+            self.refuse(401, "RepoNotFound", "Invalid username or password.")
+        elif rest:
+            entries = [
+                {"type": "file", "oid": digest(data), "size": len(data), "path": name} for name, data in files.items()
+            ]
+            self.send(json.dumps(entries).encode())
+        else:
+            names = [
+                {"rfilename": name, **({"size": len(data)} if "blobs" in query else {})} for name, data in files.items()
+            ]
+            gated = "manual" if model in self.hub.gated else False
+            self.send(
+                json.dumps(
+                    {"id": model, "modelId": model, "sha": SHA, "private": False, "gated": gated, "siblings": names}
+                ).encode()
+            )
+
+    def file(self, model, name):
+        files = self.hub.models.get(model)
+        if files is None:
+            self.refuse(404, "RepoNotFound", "Repository not found")
+        elif model in self.hub.gated and self.headers.get("Authorization") != f"Bearer {self.hub.token}":
+            self.refuse(
+                403 if self.headers.get("Authorization") else 401, "GatedRepo", f"Access to {model} is restricted"
+            )
+        elif name not in files:
+            self.refuse(404, "EntryNotFound", "Entry not found")
+        else:
+            self.send_file(name, files[name])
+
+    def send_file(self, name, data):
+        start = 0
+        span = self.headers.get("Range")
+        if span:
+            start = int(span.removeprefix("bytes=").partition("-")[0])
+            end = span.partition("-")[2]
+            self.send_response(206)
+            rest = data[start : int(end) + 1 if end else None]
+            self.send_header("Content-Range", f"bytes {start}-{start + len(rest) - 1}/{len(data)}")
+        else:
+            rest = data
+            self.send_response(200)
+        self.send_header("ETag", f'"{digest(data)}"')
+        self.send_header("X-Repo-Commit", SHA)
+        self.send_header("Accept-Ranges", "bytes")
+        self.send_header("Content-Length", str(len(rest)))
+        self.end_headers()
+        if self.command == "HEAD":
+            return
+        times, after = self.hub.cut.get(name, (0, 0))
+        if times and start < after:
+            self.hub.cut[name] = (times - 1, after)
+            self.wfile.write(rest[: after - start])
+            self.wfile.flush()
+            self.close_connection = True
+            with contextlib.suppress(OSError):
+                self.connection.shutdown(2)
+            return
+        self.wfile.write(rest)
+
+    def refuse(self, code, name, words):
+        self.send_response(code)
+        self.send_header("X-Error-Code", name)
+        self.send_header("X-Error-Message", words)
+        self.send_header("Content-Length", "0")
+        self.end_headers()
+
+    def send(self, body):
+        self.send_response(200)
+        self.send_header("Content-Type", "application/json")
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        if self.command != "HEAD":
+            self.wfile.write(body)
+
+
+def digest(data):
+    """Return the etag of a file's content, as Git LFS names it."""
+    return hashlib.sha256(data).hexdigest()

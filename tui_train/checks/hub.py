@@ -1,0 +1,143 @@
+"""Checks of a model of the Hugging Face Hub: whether it is here, and what its download needs."""
+
+from collections.abc import Iterator
+
+from tui_train.base.text import counted, size
+from tui_train.checks.finding import Finding
+from tui_train.facts.hub import HubCache, HubModel
+from tui_train.facts.types import Facts
+from tui_train.profile.changes import Change
+from tui_train.profile.types import Profile
+from tui_train.resolve.hub import cached, endpoint, offline, to_download
+from tui_train.resolve.resolve import Resolved
+from tui_train.target.hub_cache import OFFLINE
+from tui_train.trainers import model_id, trainer_of
+
+_KEY = "trainer.model"
+_TOKEN = "HF_TOKEN"  # noqa: S105  # the name of the variable
+_NAMED = 2
+# Models of text and pictures, which train on text alone as well.
+_ALSO = "ForConditionalGeneration"
+
+
+def folders_only(profile: Profile, facts: Facts, _resolved: Resolved) -> Iterator[Finding]:
+    """A folder for trainers that load nothing else."""
+    name, trainer = model_id(profile), trainer_of(profile)
+    if not name or trainer.takes_ids:
+        return
+    model = cached(profile, facts)
+    change = None
+    if model and model.complete:
+        change = Change("the folder in the cache", model.folder, ((_KEY, model.folder),))
+    message, remedy = f"{name} is not a folder, and {trainer.label} loads a folder", "Name the model's folder."
+    yield Finding(level="error", key=_KEY, message=message, remedy=remedy, change=change)
+
+
+def kind(profile: Profile, facts: Facts, _resolved: Resolved) -> Iterator[Finding]:
+    """A model that predicts the next token."""
+    model = cached(profile, facts)
+    if model and model.architecture and not model.causal and not model.architecture.endswith(_ALSO):
+        message = f"{model.id} is a {model.architecture}, not a causal language model"
+        yield Finding(level="warning", key=_KEY, message=message, remedy="Most trainers cannot load it.")
+
+
+def download(profile: Profile, facts: Facts, resolved: Resolved) -> Iterator[Finding]:
+    """A model that is here, or what its download needs: the network, room, access, huggingface_hub."""
+    name = to_download(profile, facts, resolved)
+    if not name:
+        return
+    hub = facts.hub
+    if hub is None:
+        message = f"it is not known whether {name} is on that machine"
+        yield _note(message, "It is downloaded before the training if it is not.")
+        return
+    if offline(profile, hub):
+        yield _offline(profile, facts, hub)
+        return
+    tool = resolved.toolchain
+    if tool and not tool.transformers and "huggingface_hub" not in tool.packages:
+        message = f"{name} cannot be downloaded: this Python has no huggingface_hub"
+        yield _error(message, "Install it there (`pip install huggingface_hub`), or name a folder.")
+        return
+    answer = facts.hub_models.get(name, HubModel())
+    if answer.refusal:
+        yield _refused(name, profile, hub, answer)
+    else:
+        yield from _access(name, profile, hub, answer)
+        yield _room(name, hub, answer)
+
+
+def _offline(profile: Profile, facts: Facts, hub: HubCache) -> Finding:
+    own = profile.trainer.environment
+    others = {name: value for name, value in own.items() if name not in OFFLINE}
+    change = None
+    if others != own:
+        change = Change("without HF_HUB_OFFLINE", "the model can be downloaded", (("trainer.environment", others),))
+    return _error(
+        f"{_state(profile, facts)}, and HF_HUB_OFFLINE is set",
+        f"Unset it, or copy the model to {hub.folder}, or name a folder.",
+        change,
+    )
+
+
+def _state(profile: Profile, facts: Facts) -> str:
+    """Return how much of the model is here, as a clause."""
+    name, model = model_id(profile), cached(profile, facts)
+    if model is None or not model.folder:
+        return f"{name} is not on this machine"
+    more = f" and {counted(len(model.missing) - _NAMED, 'file')} more" if len(model.missing) > _NAMED else ""
+    return f"{name} is incomplete: it lacks {', '.join(model.missing[:_NAMED])}{more}"
+
+
+def _refused(name: str, profile: Profile, hub: HubCache, answer: HubModel) -> Finding:
+    if answer.refusal == "missing":
+        if hub.token or _TOKEN in profile.trainer.secrets:
+            message = f"{name} is not a public model of the Hub"
+            return _warning(message, "Check its name. If it is private, the token must have access to it.")
+        remedy = (
+            f"Check its name. If it is private, name {_TOKEN} under secrets, and export it where you start the run."
+        )
+        return _error(f"the Hub has no public model {name}", remedy, start=True)
+    where = endpoint(profile, hub)
+    remedy = "Check the network, the proxy (https_proxy) and HF_ENDPOINT; or copy the model here and name its folder."
+    return _warning(f"{name} has to be downloaded, and {where} cannot be asked: {answer.problem}", remedy)
+
+
+def _access(name: str, profile: Profile, hub: HubCache, answer: HubModel) -> Iterator[Finding]:
+    if not answer.gated:
+        return
+    page = f"{endpoint(profile, hub)}/{name}"
+    if hub.token or _TOKEN in profile.trainer.secrets:
+        yield _note(f"{name} is gated", f"The token's account must have been granted access on {page}.")
+        return
+    remedy = f"Ask for access on {page}, name {_TOKEN} under secrets, and export it where you start the run."
+    yield _error(f"{name} is gated, and there is no token", remedy, _named_token(profile), start=True)
+
+
+def _named_token(profile: Profile) -> Change:
+    edits = (("trainer.secrets", (*profile.trainer.secrets, _TOKEN)),)
+    return Change(f"name {_TOKEN} as a secret", "its value is taken where the run starts, never written", edits)
+
+
+def _room(name: str, hub: HubCache, answer: HubModel) -> Finding:
+    model = hub.model(name)
+    need = max(0, answer.size - (model.size if model else 0))
+    free = f"{size(hub.free)} are free" if hub.free is not None else "the free space is not known"
+    if hub.free is not None and need > hub.free:
+        remedy = "Free some, or set HF_HOME to a folder on another disk (trainer.environment)."
+        return _error(f"{name} needs {size(need)} in {hub.folder}, where {free}", remedy, start=True)
+    how_much = f": {size(need)}" if need else ""
+    part = "the rest of " if model and model.folder else ""
+    return _note(f"{part}{name} is downloaded before the training{how_much}", f"To {hub.folder}, where {free}.")
+
+
+def _error(message: str, remedy: str, change: Change | None = None, *, start: bool = False) -> Finding:
+    return Finding(level="error", key=_KEY, message=message, remedy=remedy, change=change, start=start)
+
+
+def _warning(message: str, remedy: str) -> Finding:
+    return Finding(level="warning", key=_KEY, message=message, remedy=remedy)
+
+
+def _note(message: str, remedy: str) -> Finding:
+    return Finding(level="note", key=_KEY, message=message, remedy=remedy)

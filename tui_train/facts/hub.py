@@ -1,0 +1,118 @@
+"""The models of Hugging Face: those in the cache of a machine, and what the Hub says of one that is not there."""
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Literal
+
+import msgspec
+from msgspec import Struct
+
+from tui_train.base.parse import Unparsable, built, json_as
+from tui_train.base.text import visible
+from tui_train.facts.ask import ask
+from tui_train.profile.types import Profile
+from tui_train.target import hub_cache
+
+ENDPOINT = "https://huggingface.co"
+# The variables that decide where models are, and whether and where others are fetched from.
+_PLACES = ("HF_HUB_CACHE", "HUGGINGFACE_HUB_CACHE", "HF_HOME", "XDG_CACHE_HOME", "HF_TOKEN_PATH")
+_NETWORK = (*hub_cache.OFFLINE, "HF_ENDPOINT")
+_TOKENS = ("HF_TOKEN", "HUGGING_FACE_HUB_TOKEN")
+_DEADLINE = 8.0
+Refusal = Literal["", "missing", "unreachable", "unusable"]
+
+
+class CachedModel(Struct, frozen=True, kw_only=True):
+    """A model in the cache: its id, the folder of its files, their bytes, and what is `missing` of it (names of files).
+
+    `dtype` is short, such as "bf16", `kind` the model_type of its config.json, `causal`: it predicts the next token.
+    `partial` are the bytes of unfinished downloads. All texts come from files that anybody may have written.
+    """
+
+    id: str
+    folder: str = ""
+    size: int = 0
+    dtype: str = ""
+    kind: str = ""
+    architecture: str = ""
+    causal: bool = False
+    missing: tuple[str, ...] = ()
+    partial: int = 0
+
+    @property
+    def complete(self) -> bool:
+        """Whether it can be loaded without the network."""
+        return not self.missing
+
+
+class HubCache(Struct, frozen=True, kw_only=True):
+    """The cache of a machine: its folder, the bytes free there (None: unknown), its models, or the `problem`.
+
+    `offline`: the environment forbids to ask the Hub; `token`: there is one, by a variable or a login.
+    `endpoint` is another address of the Hub, empty for the usual one.
+    """
+
+    folder: str
+    free: int | None = None
+    offline: bool = False
+    token: bool = False
+    endpoint: str = ""
+    models: tuple[CachedModel, ...] = ()
+    problem: str = ""
+
+    def model(self, name: str) -> CachedModel | None:
+        """Return a model by its id, None where nothing of it is in the cache."""
+        return next((model for model in self.models if model.id == name), None)
+
+
+class HubModel(Struct, frozen=True, kw_only=True):
+    """What the Hub says of a model: the bytes that are downloaded, and whether access must be asked for.
+
+    `refusal` is the kind of the `problem`: there is none of that name (or it is private), or no usable answer.
+    """
+
+    size: int = 0
+    gated: bool = False
+    refusal: Refusal = ""
+    problem: str = ""
+
+
+def variables(profile: Profile) -> dict[str, str]:
+    """Return the variables of this machine, and of the profile for the cache, that a training finds models by."""
+    inside = profile.container.engine != "none"
+    # Only HF_HOME's folder is mounted.
+    places = ("HF_HOME", "XDG_CACHE_HOME") if inside else _PLACES
+    inherited = {name: os.environ[name] for name in (*places, *(() if inside else _NETWORK)) if name in os.environ}
+    own = {name: profile.trainer.environment.get(name) for name in (() if inside else _PLACES)}
+    if not inside:
+        # That there is one is all that is asked.
+        inherited |= {name: "set" for name in _TOKENS if os.environ.get(name)}
+    return {**inherited, **{name: value for name, value in own.items() if value is not None}}
+
+
+def cache(environment: Mapping[str, str]) -> HubCache:
+    """Return the cache of this machine for these variables; takes some seconds at most."""
+    return msgspec.convert(hub_cache.read(dict(environment)), built(HubCache))
+
+
+def snapshot(environment: Mapping[str, str], name: str) -> str:
+    """Return the folder of a model's files in the cache, empty where there is none."""
+    folder = Path(hub_cache.folder_of(dict(environment)), "models--" + name.replace("/", "--"))
+    try:
+        return str(hub_cache.snapshot(folder)[0] or "")
+    except (OSError, ValueError):
+        return ""
+
+
+def ask_hub(name: str, endpoint: str, deadline: float = _DEADLINE) -> HubModel:
+    """Return what the Hub says of a model within `deadline` seconds; without a token."""
+    from tui_train.facts.probe import child_command
+
+    command, changes = child_command("tui_train.facts.hub_child", endpoint, name)
+    answer = ask(command, deadline, changes)
+    try:
+        return json_as(answer.out, HubModel)
+    except Unparsable:
+        why = "no answer in time" if answer.late else answer.ending()
+        return HubModel(refusal="unreachable", problem=visible(why))

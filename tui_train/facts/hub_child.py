@@ -1,0 +1,58 @@
+"""Child program that asks the Hub about a model and can be killed: `hub_child.py ENDPOINT MODEL`.
+
+It prints one HubModel as JSON. Nothing secret is sent: of a private model the Hub says that there is none.
+"""
+
+import json
+import sys
+from http.client import HTTPException
+from typing import Any
+from urllib.error import HTTPError, URLError
+from urllib.parse import quote, urlsplit
+from urllib.request import Request, urlopen
+
+import msgspec
+
+from tui_train.base.text import visible
+from tui_train.facts.hub import HubModel
+from tui_train.target.hub_download import wanted
+
+_MOST = 2**25
+_PATIENCE = 6.0
+_UNKNOWN = (401, 403, 404)
+
+
+def read(endpoint: str, name: str) -> HubModel:
+    """Return what the Hub at an address says of a model."""
+    if urlsplit(endpoint).scheme not in {"http", "https"}:
+        return HubModel(refusal="unusable", problem=f"HF_ENDPOINT is {visible(endpoint)[:200]!r}, not an https address")
+    request = Request(f"{endpoint}/api/models/{quote(name)}?blobs=true", headers={"User-Agent": "tui-train"})  # noqa: S310
+    try:
+        with urlopen(request, timeout=_PATIENCE) as answer:  # noqa: S310  # the scheme was checked
+            return found(json.loads(answer.read(_MOST)))
+    except HTTPError as error:
+        if error.code in _UNKNOWN:
+            return HubModel(refusal="missing", problem="the Hub has no such model, or it is private")
+        return HubModel(refusal="unreachable", problem=f"the Hub answers with HTTP {error.code}")
+    except (URLError, OSError, HTTPException) as error:
+        why = getattr(error, "reason", None) or error
+        return HubModel(refusal="unreachable", problem=visible(str(why))[:200])
+    except (ValueError, RecursionError):
+        return HubModel(refusal="unusable", problem="the answer is not that of a Hub")
+
+
+def found(answer: Any) -> HubModel:
+    """Return the size and access of a model from the Hub's answer; ValueError if it is not one."""
+    siblings = answer.get("siblings") if isinstance(answer, dict) else None
+    if not isinstance(siblings, list):
+        raise ValueError("no list of files")  # noqa: TRY004  # an answer of another kind
+    sizes: dict[str, int] = {}
+    for file in siblings:
+        name, size = (file.get("rfilename"), file.get("size")) if isinstance(file, dict) else (None, None)
+        if isinstance(name, str):
+            sizes[name] = size if isinstance(size, int) and 0 <= size < 2**60 else 0
+    return HubModel(size=sum(wanted(sizes).values()), gated=bool(answer.get("gated")))
+
+
+if __name__ == "__main__":
+    sys.stdout.buffer.write(msgspec.json.encode(read(sys.argv[1], sys.argv[2])) + b"\n")

@@ -1,0 +1,44 @@
+"""What follows for a model of the Hugging Face Hub: whether it is here, and whether the Hub has to be asked for it."""
+
+from tui_train.facts.hub import ENDPOINT, CachedModel, HubCache
+from tui_train.facts.types import Facts
+from tui_train.profile.types import Profile
+from tui_train.resolve.resolve import Resolved
+from tui_train.target import hub_cache
+from tui_train.trainers import model_id, trainer_of
+
+
+def cached(profile: Profile, facts: Facts) -> CachedModel | None:
+    """Return what the cache has of the profile's model, None for a folder and where nothing of it is there."""
+    name = model_id(profile)
+    return facts.hub.model(name) if name and facts.hub else None
+
+
+def offline(profile: Profile, hub: HubCache) -> bool:
+    """Return whether the training may not ask the Hub; the profile's variables override those of the machine."""
+    own = profile.trainer.environment
+    named = next((own[name] for name in hub_cache.OFFLINE if own.get(name)), None)
+    return hub.offline if named is None else named.upper() in hub_cache.TRUE
+
+
+def endpoint(profile: Profile, hub: HubCache) -> str:
+    """Return the address of the Hub."""
+    return profile.trainer.environment.get("HF_ENDPOINT", "").rstrip("/") or hub.endpoint or ENDPOINT
+
+
+def to_ask(profile: Profile, facts: Facts) -> str:
+    """Return the id of the profile's model where the Hub has to be asked for its size; empty where it is of no use."""
+    name = model_id(profile)
+    if not name or not trainer_of(profile).takes_ids or facts.hub is None or offline(profile, facts.hub):
+        return ""
+    model = cached(profile, facts)
+    return "" if model and model.complete else name
+
+
+def to_download(profile: Profile, facts: Facts, resolved: Resolved) -> str:
+    """Return the id of the model that has to be downloaded before the training; empty where none has."""
+    name = model_id(profile)
+    if not name or not trainer_of(profile).takes_ids or "model" not in resolved.context.takes:
+        return ""
+    model = cached(profile, facts)
+    return "" if model and model.complete else name

@@ -1,0 +1,265 @@
+"""Reads the models in the cache of Hugging Face, without opening more than their small files.
+
+Runs here and, its text passed on the command line, on other machines: Python 3.8 or later, standard library only. The
+cache is a folder that anybody may have written to: nothing in it is trusted, and what cannot be read is left out.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+import os
+import re
+import stat
+import time
+from pathlib import Path
+from typing import BinaryIO
+
+# As huggingface_hub.utils.validate_repo_id: at most one slash, no "--", "..", no ".git" at the end.
+ID = re.compile(r"(?:\b[\w\-.]{1,96}\b/)?\b[\w\-.]{1,96}\b", re.ASCII)
+REVISION = re.compile(r"[0-9A-Za-z][0-9A-Za-z._-]{0,99}")
+SHARD = re.compile(r"[^/\0]{1,200}")
+DTYPE = re.compile(rb'"dtype"\s*:\s*"(\w{1,16})"')
+DTYPES = {
+    "float32": "fp32", "bfloat16": "bf16", "float16": "fp16", "float64": "fp64",
+    "F32": "fp32", "BF16": "bf16", "F16": "fp16", "F64": "fp64", "F8_E4M3": "fp8", "F8_E5M2": "fp8", "I8": "int8",
+}  # fmt: skip
+TOKENIZERS = (
+    "tokenizer.json", "tokenizer.model", "vocab.json", "vocab.txt", "spiece.model", "sentencepiece.bpe.model",
+    "tekken.json",
+)  # fmt: skip
+# Each a file of all weights, and the index of several.
+WEIGHTS = (
+    ("model.safetensors", "model.safetensors.index.json"),
+    ("pytorch_model.bin", "pytorch_model.bin.index.json"),
+)
+CAUSAL = ("ForCausalLM", "LMHeadModel")
+OFFLINE = ("HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE")
+TRUE = ("1", "ON", "YES", "TRUE")
+MOST_FOLDERS = 20_000
+MOST_FILES = 5_000
+MOST_CONFIG = 1 << 20
+MOST_INDEX = 1 << 24
+MOST_HEADER = 1 << 16
+SECONDS = 5.0
+
+
+def valid_id(text: str) -> bool:
+    """Return whether a text can be the id of a model: NAME or ORG/NAME, by the rules of huggingface_hub."""
+    return bool(ID.fullmatch(text)) and "--" not in text and ".." not in text and not text.endswith(".git")
+
+
+def whole(path: str) -> Path:
+    """Return a path without variables and ~."""
+    named = Path(os.path.expandvars(path))
+    try:
+        return named.expanduser().absolute()
+    except RuntimeError:
+        return named.absolute()
+
+
+def home_of(environment: dict[str, str]) -> Path:
+    """Return the folder of Hugging Face for these environment variables."""
+    return whole(environment.get("HF_HOME") or "{}/huggingface".format(environment.get("XDG_CACHE_HOME") or "~/.cache"))
+
+
+def folder_of(environment: dict[str, str]) -> Path:
+    """Return the folder of the cache for these environment variables, as huggingface_hub finds it."""
+    named = environment.get("HF_HUB_CACHE") or environment.get("HUGGINGFACE_HUB_CACHE")
+    return whole(named) if named else home_of(environment) / "hub"
+
+
+def opened(path: Path) -> BinaryIO:
+    """Open a file for reading; a pipe in its place is not waited for."""
+    return open(path, "rb", opener=lambda name, flags: os.open(name, flags | os.O_NONBLOCK))
+
+
+def token(environment: dict[str, str]) -> bool:
+    """Return whether huggingface_hub would find a token, which is not read."""
+    if environment.get("HF_TOKEN") or environment.get("HUGGING_FACE_HUB_TOKEN"):
+        return True
+    kept = environment.get("HF_TOKEN_PATH") or str(home_of(environment) / "token")
+    try:
+        return Path(kept).expanduser().stat().st_size > 0
+    except (OSError, ValueError, RuntimeError):
+        return False
+
+
+def small(path: Path, most: int) -> bytes:
+    """Return what a regular file holds, at most so many bytes; OSError for pipes, devices and what is larger."""
+    with opened(path) as file:
+        told = os.fstat(file.fileno())
+        if not stat.S_ISREG(told.st_mode) or told.st_size > most:
+            raise OSError("not a small file")
+        return file.read(most)
+
+
+def table(path: Path, most: int) -> dict[str, object]:
+    """Return the JSON object in a file, an empty one where there is none."""
+    try:
+        found = json.loads(small(path, most).decode("utf-8", "replace"))
+    except (OSError, ValueError, RecursionError):
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
+def names(folder: Path, most: int) -> list[str]:
+    """Return the names in a folder, not more than so many."""
+    with os.scandir(folder) as entries:
+        return [entry.name for entry in itertools.islice(entries, most)]
+
+
+def sizes(folder: Path) -> dict[str, int]:
+    """Return the files of a folder with their sizes; links that lead nowhere or to no file are left out."""
+    found: dict[str, int] = {}
+    with os.scandir(folder) as entries:
+        for entry in entries:
+            if len(found) >= MOST_FILES:
+                break
+            try:
+                told = entry.stat()
+            except (OSError, ValueError):
+                continue
+            if stat.S_ISREG(told.st_mode):
+                found[entry.name] = told.st_size
+    return found
+
+
+def snapshot(model: Path) -> tuple[Path | None, bool]:
+    """Return the folder of a model's files, and whether the revision "main" names it; empty where there is none."""
+    folder = model / "snapshots"
+    try:
+        main = small(model / "refs" / "main", 200).decode("ascii", "replace").strip()
+    except OSError:
+        main = ""
+    if REVISION.fullmatch(main) and (folder / main).is_dir():
+        return folder / main, True
+    try:
+        revisions = [name for name in names(folder, MOST_FILES) if REVISION.fullmatch(name)]
+        newest = max(((folder / name).stat().st_mtime, name) for name in revisions)[1]
+    except (OSError, ValueError):
+        return None, False
+    return folder / newest, False
+
+
+def lacking(folder: Path, files: dict[str, int]) -> list[str]:
+    """Return what of a model's weights is not there: nothing, some files, or the word "weights"."""
+    fewest = ["weights"]
+    for whole, index in WEIGHTS:
+        if files.get(whole):
+            return []
+        placed = table(folder / index, MOST_INDEX).get("weight_map") if index in files else None
+        if isinstance(placed, dict) and placed:
+            named = sorted({str(name) for name in placed.values()})
+            missing = [name for name in named if not files.get(name)]
+            if not missing:
+                return []
+            if all(SHARD.fullmatch(name) for name in missing) and fewest == ["weights"]:
+                fewest = missing
+    return fewest
+
+
+def dtype_of(config: dict[str, object], folder: Path, files: dict[str, int]) -> str:
+    """Return the type of a model's weights as a short name, empty where nothing tells."""
+    quantized = config.get("quantization_config")
+    if isinstance(quantized, dict):
+        return str(quantized.get("quant_method") or "quantized")[:20]
+    inner = config.get("text_config")
+    for told in (config, inner if isinstance(inner, dict) else {}):
+        named = told.get("dtype") or told.get("torch_dtype")
+        if isinstance(named, str):
+            return DTYPES.get(named.replace("torch.", ""), named[:20])
+    first = min((name for name in files if name.endswith(".safetensors")), default="")
+    if not first:
+        return ""
+    try:
+        with opened(folder / first) as file:
+            # The header says the type of each tensor; its beginning has enough of them.
+            types = DTYPE.findall(file.read(MOST_HEADER))
+    except OSError:
+        return ""
+    most = max(sorted(set(types)), key=types.count, default=b"").decode("ascii")
+    return DTYPES.get(most, most.lower())
+
+
+def model(folder: Path, name: str) -> dict[str, object] | None:
+    """Return what the cache has of a model, None where it has no model of a valid name."""
+    path = folder / name
+    identity = name[len("models--") :].replace("--", "/")
+    if not valid_id(identity):
+        return None
+    files_at, named = snapshot(path)
+    files = sizes(files_at) if files_at else {}
+    config = table(files_at / "config.json", MOST_CONFIG) if files_at and "config.json" in files else {}
+    missing = [] if config else ["config.json"]
+    missing += lacking(files_at, files) if files_at else ["weights"]
+    missing += [] if any(files.get(other) for other in TOKENIZERS) else ["tokenizer"]
+    missing += [] if named or not files_at else ["refs/main"]
+    partial = 0
+    if missing:
+        try:
+            blobs = sizes(path / "blobs")
+        except OSError:
+            blobs = {}
+        partial = sum(size for other, size in blobs.items() if other.endswith(".incomplete"))
+    architectures = config.get("architectures")
+    first = architectures[0] if isinstance(architectures, list) and architectures else ""
+    return {
+        "id": identity,
+        "folder": str(files_at or ""),
+        "size": sum(files.values()),
+        "dtype": dtype_of(config, files_at, files) if files_at else "",
+        "kind": str(config.get("model_type") or "")[:60],
+        "architecture": str(first)[:100],
+        "causal": str(first).endswith(CAUSAL),
+        "missing": [str(part)[:200] for part in missing],
+        "partial": partial,
+    }
+
+
+def read(environment: dict[str, str], seconds: float = SECONDS) -> dict[str, object]:
+    """Return the cache that these environment variables name, and the models in it within some seconds."""
+    folder = folder_of(environment)
+    offline = next((environment[name] for name in OFFLINE if environment.get(name)), "")
+    models: list[dict[str, object]] = []
+    found: dict[str, object] = {
+        "folder": str(folder),
+        "free": free(folder),
+        "offline": offline.upper() in TRUE,
+        "token": token(environment),
+        "endpoint": environment.get("HF_ENDPOINT", "").rstrip("/"),
+        "models": models,
+        "problem": "",
+    }
+    ends = time.monotonic() + seconds
+    try:
+        found_names = sorted(name for name in names(folder, MOST_FOLDERS) if name.startswith("models--"))
+    except FileNotFoundError:
+        return found
+    except (OSError, ValueError) as error:
+        found["problem"] = getattr(error, "strerror", None) or str(error)
+        return found
+    for name in found_names:
+        if time.monotonic() > ends:
+            found["problem"] = f"only {len(models)} of {len(found_names)} models were read in {seconds:.0f} s"
+            break
+        try:
+            one = model(folder, name)
+        except (OSError, ValueError, RecursionError):
+            continue
+        if one is not None:
+            models.append(one)
+    return found
+
+
+def free(folder: Path) -> int | None:
+    """Return the bytes free where a folder is or would be made, None where that is unknown."""
+    for place in (folder, *folder.parents):
+        try:
+            told = os.statvfs(place)
+        except FileNotFoundError:
+            continue
+        except (OSError, ValueError):
+            return None
+        return told.f_bavail * told.f_frsize
+    return None

@@ -1,0 +1,192 @@
+"""Downloads a model into the cache of Hugging Face: hub_download.py MODEL DONE, and does nothing where all is there.
+
+What was downloaded is noted in the file DONE; as long as it is there, the Hub is not asked again.
+Runs in the Python that trains, from the run folder; uses its huggingface_hub, 0.20 or later, which keeps whole files
+of a download that was interrupted. `hf download MODEL` does the same, but reports files instead of bytes in a log,
+fetches every format of the weights that there is, and names its options differently from version to version.
+"""
+
+from __future__ import annotations
+
+import fnmatch
+import json
+import os
+import shutil
+import sys
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+# Other programs' formats of the same weights, and pictures.
+UNWANTED = (
+    "*.gguf", "*.ggml", "*.onnx", "*.onnx_data", "*.h5", "*.msgpack", "*.ot", "*.tflite", "*.mlmodel", "*.pth",
+    "onnx/*", "openvino/*", "coreml/*", "original/*", "consolidated*", "*.png", "*.jpg", "*.jpeg", "*.gif", "*.mp4",
+)  # fmt: skip
+_OLD_WEIGHTS = ("pytorch_model*.bin", "pytorch_model*.bin.index.json")
+_TRIES = 3
+_PAUSES = (2.0, 10.0)
+_EVERY = 2.0
+# Another try would not help.
+_FINAL = (
+    "GatedRepoError", "RepositoryNotFoundError", "RevisionNotFoundError", "HFValidationError", "OfflineModeIsEnabled",
+)  # fmt: skip
+_OF_THE_DISK = (28, 122, 27, 13, 30)  # ENOSPC, EDQUOT, EFBIG, EACCES, EROFS
+_FAULT = 1
+
+
+def unwanted(names: list[str]) -> list[str]:
+    """Return the patterns of what is not downloaded of a model with these files."""
+    safe = any(fnmatch.fnmatch(name, "*.safetensors") and "/" not in name for name in names)
+    return [*UNWANTED, *(_OLD_WEIGHTS if safe else ())]
+
+
+def wanted(sizes: dict[str, int]) -> dict[str, int]:
+    """Return the files that are downloaded, of all files with their sizes in bytes."""
+    patterns = unwanted(list(sizes))
+    return {name: size for name, size in sizes.items() if not any(fnmatch.fnmatch(name, each) for each in patterns)}
+
+
+def amount(count: float) -> str:
+    """Return bytes as text: 512 MiB, 3.4 GiB."""
+    if count >= 2**30:
+        return f"{count / 2**30:.1f} GiB"
+    return f"{count / 2**20:.0f} MiB" if count >= 2**20 else f"{count / 2**10:.0f} KiB"
+
+
+def progress(there: int, whole: int, speed: float) -> str:
+    """Return how far a download is as text: bytes, share, bytes a second, and the time that is left."""
+    text = f"{amount(there)} of {amount(whole)} ({there / max(whole, 1):.0%})"
+    if speed <= 0:
+        return text
+    left = (whole - there) / speed
+    time_left = f"{left:.0f} s" if left < 90 else f"{left / 60:.0f} min"
+    return f"{text}, {amount(speed)}/s, {time_left} left"
+
+
+class Report:
+    """Reports every two seconds how many bytes of a model the cache has, where these have become more."""
+
+    def __init__(self, blobs: Path, whole: int, before: int) -> None:
+        """Expect `whole` bytes to be downloaded; `before` is how many bytes are there already."""
+        self.blobs, self.whole, self.before = blobs, whole, before
+        self.ended = threading.Event()
+        self.thread = threading.Thread(target=self.run, daemon=True)
+
+    def __enter__(self) -> None:
+        """Begin."""
+        self.thread.start()
+
+    def __exit__(self, *_: object) -> None:
+        """End."""
+        self.ended.set()
+        self.thread.join()
+
+    def run(self) -> None:
+        """Print a line at a time until it is over."""
+        began, last = time.monotonic(), 0
+        while not self.ended.wait(_EVERY):
+            there = min(max(0, stored(self.blobs) - self.before), self.whole)
+            if there > last:
+                say(progress(there, self.whole, there / (time.monotonic() - began)))
+                last = there
+
+
+def stored(blobs: Path) -> int:
+    """Return the bytes of the files in a model's folder of the cache, unfinished ones included."""
+    total = 0
+    try:
+        for file in blobs.iterdir():
+            try:
+                # A file may be made as large as it will be before it is filled.
+                total += min(file.stat().st_size, file.stat().st_blocks * 512)
+            except OSError:
+                continue
+    except OSError:
+        pass
+    return total
+
+
+def say(text: str) -> None:
+    """Print a line at once."""
+    print(f"download: {text}", flush=True)
+
+
+def missing(hub: Any, model: str, revision: str, files: dict[str, int]) -> dict[str, int]:
+    """Return those of a revision's files that the cache has not."""
+    cached = hub.try_to_load_from_cache
+    return {name: size for name, size in files.items() if not isinstance(cached(model, name, revision=revision), str)}
+
+
+def room(folder: Path) -> int:
+    """Return the bytes that are free where a folder is or will be."""
+    there = next(place for place in (folder, *folder.parents) if place.exists())
+    return shutil.disk_usage(there).free
+
+
+def noted(done: Path) -> bool:
+    """Return whether all files that were noted as downloaded are there."""
+    try:
+        files = json.loads(done.read_text(encoding="utf-8"))
+        return bool(files) and all(Path(file).is_file() for file in files)
+    except (OSError, ValueError, TypeError):
+        return False
+
+
+def once(model: str, done: Path) -> None:
+    """Download what the cache has not of a model; whatever the library raises."""
+    import huggingface_hub as hub
+    from huggingface_hub import constants
+
+    info = hub.HfApi().model_info(model, files_metadata=True, timeout=30)
+    sizes = {file.rfilename: file.size or 0 for file in info.siblings or ()}
+    rest = missing(hub, model, info.sha or "main", wanted(sizes))
+    need, cache = sum(rest.values()), Path(constants.HF_HUB_CACHE)
+    if need > room(cache):
+        free = amount(room(cache))
+        raise OSError(28, f"No space left on device: {model} needs {amount(need)}, and {free} are free", str(cache))
+    say(f"{model}, {len(rest)} of {len(sizes)} files, {amount(need)}, to {cache}")
+    blobs = cache / "models--{}".format(model.replace("/", "--")) / "blobs"
+    with Report(blobs, need, stored(blobs)):
+        folder = hub.snapshot_download(model, ignore_patterns=unwanted(list(sizes)))
+    files = [str(Path(folder, name)) for name in wanted(sizes)]
+    done.write_text(json.dumps(files), encoding="utf-8")
+    say(f"complete: {folder}")
+
+
+def final(error: BaseException) -> bool:
+    """Return whether another try would end the same way."""
+    if isinstance(error, OSError) and error.errno in _OF_THE_DISK:
+        return True
+    names = {kind.__name__ for kind in type(error).__mro__}
+    return bool(names.intersection(_FINAL)) or isinstance(error, (ImportError, TypeError, AttributeError))
+
+
+def main(model: str, done: Path) -> int:
+    """Download a model, in several tries; return the exit code."""
+    if noted(done):
+        return 0
+    # Its bars would hide the lines of this program in the log.
+    os.environ.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "1")
+    for attempt in range(1, _TRIES + 1):
+        try:
+            once(model, done)
+        except Exception as error:  # noqa: BLE001  # whatever it is, the last line of the log is to say it
+            reason = f"{type(error).__module__}.{type(error).__qualname__}: {error}".strip()
+            if final(error) or attempt == _TRIES:
+                print(reason, file=sys.stderr, flush=True)
+                if not final(error):
+                    say(f"{os.environ.get('HF_ENDPOINT') or 'https://huggingface.co'} cannot be reached")
+                say(f"{model} is not complete; finished files are kept for the next try")
+                return _FAULT
+            say(f"interrupted, try {attempt + 1} of {_TRIES} in {_PAUSES[attempt - 1]:.0f} s: {reason.splitlines()[0]}")
+            time.sleep(_PAUSES[attempt - 1])
+        else:
+            return 0
+    return _FAULT
+
+
+if __name__ == "__main__":
+    if len(sys.argv) != 3:
+        sys.exit("usage: hub_download.py MODEL DONE")
+    sys.exit(main(sys.argv[1], Path(sys.argv[2])))
