@@ -25,7 +25,7 @@ UNWANTED = (
 )  # fmt: skip
 _OLD_WEIGHTS = ("pytorch_model*.bin", "pytorch_model*.bin.index.json")
 _TRIES = 3
-_PAUSES = (2.0, 10.0)
+_PAUSES = (1.0, 8.0)
 _EVERY = 2.0
 # Another try would not help.
 _FINAL = (
@@ -189,4 +189,8 @@ def main(model: str, done: Path) -> int:
 if __name__ == "__main__":
     if len(sys.argv) != 3:
         sys.exit("usage: hub_download.py MODEL DONE")
-    sys.exit(main(sys.argv[1], Path(sys.argv[2])))
+    code = main(sys.argv[1], Path(sys.argv[2]))
+    sys.stdout.flush()
+    sys.stderr.flush()
+    # A thread of the library that still waits for an answer must not hold up the training.
+    os._exit(code)

@@ -1,0 +1,345 @@
+"""Models of the Hugging Face Hub: the cache of a machine, ids, what the Hub says, and the download."""
+
+import json
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from hub import SHA, Hub
+from support import facts, profile
+
+from tui_train.checks import check
+from tui_train.facts import hub as hub_facts
+from tui_train.facts.hub import HubCache
+from tui_train.profile import fields, store
+from tui_train.target import hub_cache
+
+PROGRAM = Path(hub_cache.__file__).parent / "hub_download.py"
+CONFIG = {"model_type": "llama", "architectures": ["LlamaForCausalLM"], "torch_dtype": "bfloat16"}
+TRL = {"trainer.kind": "script", "trainer.preset": "trl", "ladder.rungs": ()}
+MIB = 2**20
+
+
+def tensors(size, dtype="F16"):
+    """A safetensors file of one tensor with so many bytes."""
+    header = json.dumps({"w": {"dtype": dtype, "shape": [size // 2], "data_offsets": [0, size]}}).encode()
+    return len(header).to_bytes(8, "little") + header + bytes(size)
+
+
+def files(size=64, **config):
+    """The files of a small model."""
+    return {
+        "config.json": json.dumps({**CONFIG, **config}).encode(),
+        "tokenizer.json": b"{}",
+        "model.safetensors": tensors(size),
+    }
+
+
+def kept(cache, name, content, *, main=True):
+    """Lay a model into a cache, as huggingface_hub does: links to blobs."""
+    model = cache / f"models--{name.replace('/', '--')}"
+    snapshot = model / "snapshots" / SHA
+    snapshot.mkdir(parents=True)
+    (model / "blobs").mkdir()
+    for number, (file, data) in enumerate(content.items()):
+        (model / "blobs" / str(number)).write_bytes(data)
+        (snapshot / file).symlink_to(f"../../blobs/{number}")
+    if main:
+        (model / "refs").mkdir()
+        (model / "refs" / "main").write_text(SHA)
+    return snapshot
+
+
+def cache_of(path, **more):
+    return hub_facts.cache({"HF_HUB_CACHE": str(path), "HF_HOME": str(path), **more})
+
+
+# ---- the cache ---------------------------------------------------------------------------------------------------
+
+
+def test_a_cached_model_is_complete_with_its_size_and_type(tmp_path):
+    snapshot = kept(tmp_path, "acme/tiny", files())
+    (model,) = cache_of(tmp_path).models
+    assert (model.id, model.folder, model.complete, model.causal) == ("acme/tiny", str(snapshot), True, True)
+    assert (model.dtype, model.kind) == ("bf16", "llama")
+    assert model.size == sum(map(len, files().values()))
+
+
+@pytest.mark.parametrize(
+    ("config", "dtype"),
+    [
+        ({"torch_dtype": None}, "fp16"),
+        ({"torch_dtype": None, "dtype": "float32"}, "fp32"),
+        ({"torch_dtype": None, "text_config": {"dtype": "bfloat16"}}, "bf16"),
+        ({"quantization_config": {"quant_method": "gptq"}}, "gptq"),
+        ({"torch_dtype": ["x"]}, "fp16"),
+    ],
+)
+def test_the_type_is_that_of_the_config_or_else_of_the_weights(tmp_path, config, dtype):
+    kept(tmp_path, "acme/tiny", files(**config))
+    assert cache_of(tmp_path).models[0].dtype == dtype
+
+
+INDEX = {"weight_map": {"a": "model-1.safetensors", "b": "model-2.safetensors"}}
+
+
+@pytest.mark.parametrize(
+    ("change", "missing"),
+    [
+        ({"config.json": None}, ("config.json",)),
+        ({"tokenizer.json": None}, ("tokenizer",)),
+        ({"model.safetensors": None}, ("weights",)),
+        ({"model.safetensors": b""}, ("weights",)),
+        ({"config.json": b"[1]"}, ("config.json",)),
+        ({"model.safetensors": None, "pytorch_model.bin": b"x"}, ()),
+        (
+            {
+                "model.safetensors": None,
+                "model.safetensors.index.json": json.dumps(INDEX).encode(),
+                "model-1.safetensors": b"x",
+            },
+            ("model-2.safetensors",),
+        ),
+        ({"model.safetensors": None, "model.safetensors.index.json": b'{"weight_map": {"a": 3}}'}, ("3",)),
+    ],
+)
+def test_what_a_model_lacks_is_named(tmp_path, change, missing):
+    content = {name: data for name, data in (files() | change).items() if data is not None}
+    kept(tmp_path, "acme/tiny", content)
+    assert cache_of(tmp_path).models[0].missing == missing
+
+
+def test_a_file_whose_link_leads_nowhere_is_missing(tmp_path):
+    snapshot = kept(tmp_path, "acme/tiny", files())
+    (snapshot / "model.safetensors").resolve().rename(tmp_path / "models--acme--tiny" / "blobs" / "9.incomplete")
+    (model,) = cache_of(tmp_path).models
+    assert (model.missing, model.partial) == (("weights",), len(files()["model.safetensors"]))
+
+
+def test_a_revision_that_main_does_not_name_is_not_complete(tmp_path):
+    kept(tmp_path, "acme/tiny", files(), main=False)
+    assert cache_of(tmp_path).models[0].missing == ("refs/main",)
+
+
+def test_hostile_and_damaged_folders_are_passed_over(tmp_path):
+    kept(tmp_path, "acme/good", files())
+    for name in ("models--", "models--..--etc", "models--a--b--c", "models--\x1b[31m", "models--x", "datasets--a--b"):
+        (tmp_path / name).mkdir()
+    (tmp_path / "models--file--file").write_text("no folder")
+    pipes = kept(tmp_path, "evil/pipes", {})
+    for name in ("config.json", "model.safetensors", "tokenizer.json"):
+        os.mkfifo(pipes / name)
+    up = tmp_path / "models--evil--up"
+    (up / "refs").mkdir(parents=True)
+    (up / "refs" / "main").write_text("../../models--acme--good/snapshots/" + SHA)
+    endless = kept(tmp_path, "evil/endless", {})
+    (endless / "config.json").symlink_to("/dev/zero")
+    (endless / "loop").symlink_to("loop")
+    deep = kept(tmp_path, "evil/deep", {"config.json": b"[" * 100_000})
+    (deep.parent.parent / "refs" / "main").unlink()
+    os.mkfifo(deep.parent.parent / "refs" / "main")
+    began = time.monotonic()
+    found = cache_of(tmp_path)
+    assert time.monotonic() - began < 3
+    complete = [model.id for model in found.models if model.complete]
+    assert complete == ["acme/good"]
+    assert {model.id for model in found.models} == {
+        "acme/good", "evil/pipes", "evil/up", "evil/endless", "evil/deep", "file/file", "x",
+    }  # fmt: skip
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may read everything")
+def test_a_cache_that_may_not_be_read_is_a_problem(tmp_path):
+    (tmp_path / "hub").mkdir(mode=0)
+    assert cache_of(tmp_path / "hub").problem
+
+
+def test_no_cache_is_no_problem(tmp_path):
+    found = cache_of(tmp_path / "not" / "there")
+    assert (found.models, found.problem) == ((), "")
+    assert found.free
+
+
+def test_a_thousand_models_are_read_quickly(tmp_path):
+    index = {"weight_map": {f"l{number}": f"model-{number % 4}.safetensors" for number in range(400)}}
+    for number in range(1000):
+        kept(tmp_path, f"org{number}/m", {"config.json": json.dumps(CONFIG).encode(), "x.index.json": b"{}"})
+    kept(tmp_path, "big/m", {"model.safetensors.index.json": json.dumps(index).encode()})
+    began = time.monotonic()
+    assert len(cache_of(tmp_path).models) == 1001
+    assert time.monotonic() - began < 4
+
+
+def test_what_takes_too_long_is_left_out_and_said(tmp_path):
+    kept(tmp_path, "acme/tiny", files())
+    assert hub_cache.read({"HF_HUB_CACHE": str(tmp_path)}, -1)["problem"]
+
+
+@pytest.mark.parametrize(
+    ("environment", "folder"),
+    [
+        ({"HF_HUB_CACHE": "/a", "HF_HOME": "/b"}, "/a"),
+        ({"HUGGINGFACE_HUB_CACHE": "/a", "HF_HOME": "/b"}, "/a"),
+        ({"HF_HOME": "/b", "XDG_CACHE_HOME": "/c"}, "/b/hub"),
+        ({"XDG_CACHE_HOME": "/c"}, "/c/huggingface/hub"),
+        ({}, "~/.cache/huggingface/hub"),
+    ],
+)
+def test_the_folder_is_that_of_huggingface_hub(environment, folder):
+    plain = {name: value for name, value in os.environ.items() if not name.startswith(("HF_", "HUGGINGFACE", "XDG_"))}
+    code = "from huggingface_hub import constants; print(constants.HF_HUB_CACHE)"
+    told = subprocess.run(
+        [sys.executable, "-c", code], env=plain | environment, capture_output=True, text=True, check=True
+    ).stdout.strip()
+    expected = os.path.expanduser(folder)  # noqa: PTH111
+    assert (str(hub_cache.folder_of(environment)), told) == (expected, expected)
+
+
+IDS = (
+    "gpt2", "acme/tiny", "a.b_c-D/9", "a" * 96, "a" * 97, "a/b/c", "a//b", "/a", "a/", "-a", "a-", ".a", "a.", "a--b",
+    "a..b", "a.git", "a/b.git", "ä/b", "a b", "", "a\n", "datasets/a/b", "_a/b_", "a/" + "b" * 96, "~/a", "a\0b",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("text", IDS)
+def test_an_id_is_what_huggingface_hub_takes(text):
+    from huggingface_hub.utils import HFValidationError, validate_repo_id
+
+    try:
+        validate_repo_id(text)
+    except HFValidationError:
+        valid = False
+    else:
+        valid = True
+    assert hub_cache.valid_id(text) == valid
+
+
+# ---- the profile -------------------------------------------------------------------------------------------------
+
+
+def test_an_id_stays_and_a_folder_becomes_absolute(tmp_path):
+    row = fields.field("trainer.model")
+    (tmp_path / "mine").mkdir()
+    typed = ("acme/tiny", " gpt2 ", "mine", "./new", "a/b/c", "/x y", "")
+    read = [fields.parse(row, text, tmp_path) for text in typed]
+    assert read == ["acme/tiny", "gpt2", f"{tmp_path}/mine", f"{tmp_path}/new", f"{tmp_path}/a/b/c", "/x y", ""]
+
+
+def test_an_id_in_a_profile_file_is_no_path(tmp_path):
+    made = profile(TRL | {"trainer.model": "acme/tiny"})
+    assert store.loads(store.dumps(made), folder=tmp_path) == made
+
+
+def test_the_profile_decides_whether_the_hub_is_asked():
+    import msgspec
+
+    where = msgspec.structs.replace(facts(), hub=HubCache(folder="/hub", free=2**40))
+    values = TRL | {"trainer.model": "acme/new", "trainer.environment": {"HF_HUB_OFFLINE": "1"}}
+    (finding,) = check(profile(values), where)
+    assert (finding.level, finding.change.edits) == ("error", (("trainer.environment", {}),))
+
+
+@pytest.mark.parametrize(
+    ("values", "token", "found"),
+    [({}, False, "error"), ({"trainer.secrets": ("HF_TOKEN",)}, False, "note"), ({}, True, "note")],
+)
+def test_a_gated_model_needs_a_token_by_its_name(values, token, found):
+    import msgspec
+
+    from tui_train.facts.hub import HubModel
+
+    where = msgspec.structs.replace(
+        facts(), hub=HubCache(folder="/hub", free=2**40, token=token), hub_models={"a/b": HubModel(size=1, gated=True)}
+    )
+    first = check(profile(TRL | {"trainer.model": "a/b"} | values), where)[0]
+    assert first.level == found
+    if found == "error":
+        assert first.start
+        assert first.change.edits == (("trainer.secrets", ("HF_TOKEN",)),)
+
+
+# ---- the Hub -----------------------------------------------------------------------------------------------------
+
+
+def test_the_hub_is_asked_for_size_and_access():
+    more = {"model.gguf": bytes(10 * MIB), "pytorch_model.bin": bytes(MIB), "onnx/model.onnx": bytes(MIB)}
+    with Hub({"acme/tiny": files() | more, "acme/gated": files()}, gated=["acme/gated"]) as hub:
+        tiny, gated = (hub_facts.ask_hub(name, hub.url) for name in ("acme/tiny", "acme/gated"))
+        none = hub_facts.ask_hub("acme/none", hub.url)
+    assert (tiny.size, tiny.gated, tiny.refusal) == (sum(map(len, files().values())), False, "")
+    assert (gated.gated, none.refusal) == (True, "missing")
+
+
+def test_a_hub_that_cannot_be_asked_is_said_in_time():
+    import socket
+
+    with socket.socket() as silent:
+        silent.bind(("127.0.0.1", 0))
+        silent.listen()
+        began = time.monotonic()
+        answer = hub_facts.ask_hub("acme/tiny", f"http://127.0.0.1:{silent.getsockname()[1]}", 3)
+    assert (answer.refusal, time.monotonic() - began < 5) == ("unreachable", True)
+    assert hub_facts.ask_hub("acme/tiny", "file:///etc").refusal == "unusable"
+
+
+# ---- the download ------------------------------------------------------------------------------------------------
+
+
+def run(home, hub, name, *, python=sys.executable, before=None, **more):
+    environment = os.environ | {"HF_HOME": str(home), "HF_ENDPOINT": hub.url, "HF_HUB_DISABLE_XET": "1", **more}
+    environment.pop("HF_TOKEN", None) if "HF_TOKEN" not in more else None
+    return subprocess.run(
+        [python, str(PROGRAM), name, str(home / "done.json")],
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+        preexec_fn=before,
+    )
+
+
+def test_a_model_is_downloaded_once(tmp_path):
+    more = {"model.gguf": b"gg", "pytorch_model.bin": b"old"}
+    with Hub({"acme/tiny": files() | more}) as hub:
+        assert run(tmp_path, hub, "acme/tiny").returncode == 0
+        (model,) = cache_of(tmp_path / "hub").models
+        assert model.complete
+        assert {path.name for path in Path(model.folder).iterdir()} == set(files())
+        hub.asked.clear()
+        assert run(tmp_path, hub, "acme/tiny").returncode == 0
+        assert hub.asked == []
+        (Path(model.folder) / "tokenizer.json").resolve().unlink()
+        assert run(tmp_path, hub, "acme/tiny").returncode == 0
+        assert hub.ranges("model.safetensors") == []
+        assert cache_of(tmp_path / "hub").models[0].complete
+
+
+def test_a_connection_that_breaks_goes_on_where_it_was(tmp_path):
+    with Hub({"acme/tiny": files(24 * MIB)}) as hub:
+        hub.cut["model.safetensors"] = (1, 22 * MIB)
+        assert run(tmp_path, hub, "acme/tiny").returncode == 0
+        first, second, *_ = hub.ranges("model.safetensors")
+    assert first is None
+    assert int(second.removeprefix("bytes=").rstrip("-")) > MIB
+    assert cache_of(tmp_path / "hub").models[0].complete
+
+
+def test_a_second_run_fetches_only_what_the_first_did_not(tmp_path):
+    shards = {"model-1.safetensors": tensors(MIB), "model-2.safetensors": tensors(2 * MIB)}
+    content = {name: data for name, data in files().items() if name != "model.safetensors"} | shards
+    content["model.safetensors.index.json"] = json.dumps(INDEX).encode()
+    with Hub({"acme/tiny": content}) as hub:
+        hub.cut["model-2.safetensors"] = (10**6, MIB)
+        # The library and the program have both tried again by then.
+        failed = run(tmp_path, hub, "acme/tiny")
+        assert failed.returncode == 1
+        assert cache_of(tmp_path / "hub").models[0].missing == ("model-2.safetensors",)
+        hub.cut.clear()
+        hub.asked.clear()
+        assert run(tmp_path, hub, "acme/tiny").returncode == 0
+        assert (hub.ranges("model-1.safetensors"), len(hub.ranges("model-2.safetensors"))) == ([], 1)
+    assert cache_of(tmp_path / "hub").models[0].complete
