@@ -16,6 +16,7 @@ from tui_train.workflow import choices
 _KINDS = {
     "text": "text",
     "path": "a path",
+    "model": "a folder, or an id of the Hugging Face Hub",
     "paths": "paths",
     "words": "words, quoted as in a shell",
     "names": "names with commas between",
