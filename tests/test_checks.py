@@ -1148,8 +1148,6 @@ def test_a_fault_is_found_and_only_that(name):
 
 MENDED = {
     "qlora on the cpu", "a rate that is not for an adapter", "epochs and steps", "evaluations of nothing",
-        False,
-    ),
     "an id where a folder is needed",
     "a broken preset of one's own",
     "arguments that the script does not list", "no key for wandb",

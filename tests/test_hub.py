@@ -2,6 +2,7 @@
 
 import json
 import os
+import resource
 import subprocess
 import sys
 import time
@@ -9,13 +10,18 @@ from pathlib import Path
 
 import pytest
 from hub import SHA, Hub
-from support import facts, profile
+from support import facts, profile, until
 
 from tui_train.checks import check
+from tui_train.diagnose import of_run
 from tui_train.facts import hub as hub_facts
 from tui_train.facts.hub import HubCache
 from tui_train.profile import fields, store
+from tui_train.render.prepare import prepare
+from tui_train.runs.start import start
+from tui_train.runs.status import status
 from tui_train.target import hub_cache
+from tui_train.targets.here import look, submit
 
 PROGRAM = Path(hub_cache.__file__).parent / "hub_download.py"
 CONFIG = {"model_type": "llama", "architectures": ["LlamaForCausalLM"], "torch_dtype": "bfloat16"}
@@ -343,3 +349,104 @@ def test_a_second_run_fetches_only_what_the_first_did_not(tmp_path):
         assert run(tmp_path, hub, "acme/tiny").returncode == 0
         assert (hub.ranges("model-1.safetensors"), len(hub.ranges("model-2.safetensors"))) == ([], 1)
     assert cache_of(tmp_path / "hub").models[0].complete
+
+
+# ---- a run -------------------------------------------------------------------------------------------------------
+
+LOADS = """
+import os, sys
+from pathlib import Path
+cache = Path(os.environ["HF_HOME"], "hub", "models--" + sys.argv[1].partition("=")[2].replace("/", "--"))
+config = cache / "snapshots" / (cache / "refs" / "main").read_text() / "config.json"
+print("read", config.stat().st_size, "bytes", flush=True)
+"""
+
+
+@pytest.fixture
+def hub(tmp_path, monkeypatch):
+    """A Hub with a model, one that is gated, and a cache of this test's own."""
+    with Hub({"acme/tiny": files(3 * MIB), "acme/gated": files()}, gated=["acme/gated"]) as stood_in:
+        for name in ("HF_HUB_CACHE", "HUGGINGFACE_HUB_CACHE", "HF_TOKEN", "HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE"):
+            monkeypatch.delenv(name, raising=False)
+        monkeypatch.setenv("HF_HOME", str(tmp_path / "hf"))
+        monkeypatch.setenv("HF_ENDPOINT", stood_in.url)
+        monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+        monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "share"))
+        yield stood_in
+
+
+def loading(folder, name, **more):
+    """A profile whose script reads the config of a model in the cache."""
+    (folder / "loads.py").write_text(LOADS)
+    values = {
+        "name": "loads",
+        "hardware.device": "cpu",
+        "trainer.kind": "script",
+        "trainer.preset": "custom",
+        "trainer.script": str(folder / "loads.py"),
+        "trainer.arguments": ("--model={model}",),
+        "trainer.model": name,
+        "trainer.python": sys.executable,
+        "ladder.rungs": (),
+    }
+    return profile(values | more)
+
+
+def trained(chosen):
+    """The run of a profile, at its end."""
+    prepared = prepare(chosen, look(chosen))
+    assert prepared.plan, prepared.findings
+    run_dir = submit(prepared, prepared.plan)
+    until(lambda: not status(run_dir).live, 90)
+    return run_dir
+
+
+def test_a_run_downloads_its_model_and_then_trains(tmp_path, hub):
+    chosen = loading(tmp_path, "acme/tiny")
+    (note,) = [finding for finding in check(chosen, look(chosen)) if finding.key == "trainer.model"]
+    assert note.level == "note"
+    first = trained(chosen)
+    assert status(first).state == "finished", first.attempt_log(1).read_text()
+    lines = first.attempt_log(1).read_text().splitlines()
+    said = [line.split()[0] for line in lines]
+    assert said.index("download:") < said.index("read")
+    hub.asked.clear()
+    # What is here is neither downloaded nor asked for, and the plan has no such step.
+    again = prepare(chosen, look(chosen))
+    assert again.plan.preparations == ()
+    assert hub.asked == []
+    assert status(trained(chosen)).state == "finished"
+
+
+def test_a_run_that_was_cut_off_resumes_its_download(tmp_path, hub):
+    hub.cut["model.safetensors"] = (10**6, MIB)
+    run_dir = trained(loading(tmp_path, "acme/tiny"))
+    assert status(run_dir).state == "failed"
+    hub.cut.clear()
+    hub.asked.clear()
+    start(run_dir, resume=True)
+    until(lambda: not status(run_dir).live, 90)
+    assert status(run_dir).state == "finished"
+    assert (hub.ranges("config.json"), len(hub.ranges("model.safetensors"))) == ([], 1)
+
+
+@pytest.mark.parametrize(
+    ("name", "failure"),
+    [("acme/gated", "gated"), ("acme/none", "missing"), ("acme/tiny", "unreachable"), ("acme/tiny", "full")],
+)
+def test_each_failure_of_a_download_is_named(tmp_path, hub, monkeypatch, name, failure):
+    chosen = loading(tmp_path, name)
+    if failure == "unreachable":
+        monkeypatch.setenv("HF_ENDPOINT", "http://127.0.0.1:9")
+    # With a token that the Hub does not take, it can be tried.
+    monkeypatch.setenv("HF_TOKEN", "hf_" + "b" * 34)
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    if failure == "full":
+        resource.setrlimit(resource.RLIMIT_FSIZE, (MIB, limits[1]))
+    try:
+        run_dir = trained(chosen)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    diagnosis = of_run(run_dir)
+    expected = {"gated": "hub_auth", "missing": "hub_not_found", "unreachable": "hub_network", "full": "disk_full"}
+    assert diagnosis.failure == expected[failure], run_dir.attempt_log(1).read_text()

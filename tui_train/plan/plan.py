@@ -19,7 +19,7 @@ from tui_train.plan.types import Attempt, CheckpointRule, Log, Notify, Plan, Pre
 from tui_train.presets import PLACEHOLDERS, Argument, applies
 from tui_train.profile import batch
 from tui_train.profile.types import Profile, Recipe
-from tui_train.resolve import config_file, container
+from tui_train.resolve import config_file, container, hub
 from tui_train.resolve.arguments import fill, plain
 from tui_train.resolve.idle import left_out
 from tui_train.resolve.in_force import folder_of, other_global_batch
@@ -77,11 +77,11 @@ def plan(profile: Profile, facts: Facts, findings: Iterable[Finding]) -> Plan:
         learning_rate=batch.learning_rate(recipe) or 0.0,
         steps=recipe.steps or 0,
         numbers=_numbers(recipe, resolved),
-        preparations=_preparations(profile, resolved, jobs[0]),
+        preparations=_preparations(profile, facts, resolved, jobs[0]),
         attempts=tuple(attempt for attempt, _ in built),
         phases=resolved.context.phases,
         configs=(*configs, *written.values()),
-        programs=trainer_of(profile).files(profile),
+        programs=(*trainer_of(profile).files(profile), *hub.programs(profile, facts, resolved)),
         nemo=nemo.file(settled, resolved.nemo, resolved.gpus, facts, resolved.toolchain) if resolved.nemo else None,
         resumes_itself=trainer_of(profile).resumes_itself,
         secrets=profile.trainer.secrets,
@@ -93,12 +93,14 @@ def plan(profile: Profile, facts: Facts, findings: Iterable[Finding]) -> Plan:
     )
 
 
-def _preparations(profile: Profile, resolved: Resolved, job: Job) -> tuple[Preparation, ...]:
+def _preparations(profile: Profile, facts: Facts, resolved: Resolved, job: Job) -> tuple[Preparation, ...]:
     """Return what the training's Python does before it, without GPUs."""
     env = prepares(profile)
+    # What prepares the data may need the model.
+    items = (*hub.download(profile, facts, resolved), *trainer_of(profile).preparations(resolved.settled))
     return tuple(
         Preparation(item.name, item.why, Command((Part((job.python,)), *item.parts), env, in_run_dir("")))
-        for item in trainer_of(profile).preparations(resolved.settled)
+        for item in items
     )
 
 

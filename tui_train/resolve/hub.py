@@ -1,11 +1,16 @@
 """What follows for a model of the Hugging Face Hub: whether it is here, and whether the Hub has to be asked for it."""
 
+from tui_train.base.command import Part, ProgramFile, in_run_dir
 from tui_train.facts.hub import ENDPOINT, CachedModel, HubCache
 from tui_train.facts.types import Facts
 from tui_train.profile.types import Profile
 from tui_train.resolve.resolve import Resolved
 from tui_train.target import hub_cache
 from tui_train.trainers import model_id, trainer_of
+from tui_train.trainers.trainer import Prepares
+
+PROGRAM = "prepare/hub_download.py"
+_DONE = "prepare/model.json"
 
 
 def cached(profile: Profile, facts: Facts) -> CachedModel | None:
@@ -33,6 +38,24 @@ def to_ask(profile: Profile, facts: Facts) -> str:
         return ""
     model = cached(profile, facts)
     return "" if model and model.complete else name
+
+
+def download(profile: Profile, facts: Facts, resolved: Resolved) -> tuple[Prepares, ...]:
+    """Return what fetches the model before the training, where it is not here."""
+    name = to_download(profile, facts, resolved)
+    if not name:
+        return ()
+    parts = (
+        Part((in_run_dir(PROGRAM),)),
+        Part((name,), f"the files that transformers loads, like `hf download {name}`"),
+        Part((in_run_dir(_DONE),)),
+    )
+    return (Prepares("model", "downloads the model into the cache of Hugging Face; once", parts),)
+
+
+def programs(profile: Profile, facts: Facts, resolved: Resolved) -> tuple[ProgramFile, ...]:
+    """Return the program that fetches the model, where one is needed."""
+    return (ProgramFile(PROGRAM, "target/hub_download.py"),) if to_download(profile, facts, resolved) else ()
 
 
 def to_download(profile: Profile, facts: Facts, resolved: Resolved) -> str:

@@ -162,6 +162,14 @@ def final(error: BaseException) -> bool:
     return bool(names.intersection(_FINAL)) or isinstance(error, (ImportError, TypeError, AttributeError))
 
 
+def reason_of(error: Exception, model: str) -> str:
+    """Return an error as Python shows it; of a model that is not there the library speaks of a user's password."""
+    kind = f"{type(error).__module__}.{type(error).__qualname__}"
+    if type(error).__name__ == "RepositoryNotFoundError":
+        return f"{kind}: there is no model {model}, or it is private and no token has access to it"
+    return f"{kind}: {error}".strip()
+
+
 def main(model: str, done: Path) -> int:
     """Download a model, in several tries; return the exit code."""
     if noted(done):
@@ -172,7 +180,7 @@ def main(model: str, done: Path) -> int:
         try:
             once(model, done)
         except Exception as error:  # noqa: BLE001  # whatever it is, the last line of the log is to say it
-            reason = f"{type(error).__module__}.{type(error).__qualname__}: {error}".strip()
+            reason = reason_of(error, model)
             if final(error) or attempt == _TRIES:
                 print(reason, file=sys.stderr, flush=True)
                 if not final(error):

@@ -89,6 +89,7 @@ class Finetune(Trainer):
     fields = frozenset({"finetune", "data", "trainer.arguments"})
     passed_all = True
     wants_data = True
+    takes_ids = True
 
     def needs(self, profile: Profile) -> tuple[str, ...]:
         """Return the libraries of TRL's programs, and those of adapters and of weights in 4 bits."""
