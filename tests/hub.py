@@ -13,8 +13,8 @@ SHA = "1" * 40
 class Hub:
     """A Hub that serves `models`, the files of each by id; `gated` ones are refused without `token`.
 
-    `cut` closes the connection after so many bytes of a file, as often as is said. `asked` are the requests that came:
-    method, path, and range.
+    `cut` closes the connection after so many bytes of a file, as often as is said; `held` sends no more of a file after
+    so many bytes until it is `released`. `asked` are the requests that came: method, path, and range.
     """
 
     def __init__(self, models, *, gated=(), token="hf_" + "a" * 34):
@@ -22,6 +22,8 @@ class Hub:
         self.gated = set(gated)
         self.token = token
         self.cut = {}
+        self.held = {}
+        self.released = threading.Event()
         self.asked = []
         self.server = ThreadingHTTPServer(("127.0.0.1", 0), type("Answer", (_Answer,), {"hub": self}))
         self.url = f"http://127.0.0.1:{self.server.server_port}"
@@ -32,6 +34,7 @@ class Hub:
         return self
 
     def __exit__(self, *_):
+        self.released.set()
         self.server.shutdown()
         self.server.server_close()
 
@@ -128,7 +131,13 @@ class _Answer(BaseHTTPRequestHandler):
             with contextlib.suppress(OSError):
                 self.connection.shutdown(2)
             return
-        self.wfile.write(rest)
+        first = max(0, self.hub.held.get(name, len(data)) - start)
+        with contextlib.suppress(OSError):
+            self.wfile.write(rest[:first])
+            if rest[first:]:
+                self.wfile.flush()
+                self.hub.released.wait(60)
+                self.wfile.write(rest[first:])
 
     def refuse(self, code, name, words):
         self.send_response(code)

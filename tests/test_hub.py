@@ -20,6 +20,7 @@ from tui_train.profile import fields, store
 from tui_train.render.prepare import prepare
 from tui_train.runs.start import start
 from tui_train.runs.status import status
+from tui_train.runs.stop import stop
 from tui_train.target import hub_cache
 from tui_train.targets.here import look, submit
 
@@ -339,12 +340,16 @@ def test_a_second_run_fetches_only_what_the_first_did_not(tmp_path):
     content = {name: data for name, data in files().items() if name != "model.safetensors"} | shards
     content["model.safetensors.index.json"] = json.dumps(INDEX).encode()
     with Hub({"acme/tiny": content}) as hub:
-        hub.cut["model-2.safetensors"] = (10**6, MIB)
-        # The library and the program have both tried again by then.
-        failed = run(tmp_path, hub, "acme/tiny")
-        assert failed.returncode == 1
-        assert cache_of(tmp_path / "hub").models[0].missing == ("model-2.safetensors",)
-        hub.cut.clear()
+        hub.held["model-2.safetensors"] = MIB
+        environment = os.environ | {"HF_HOME": str(tmp_path), "HF_ENDPOINT": hub.url, "HF_HUB_DISABLE_XET": "1"}
+        command = [sys.executable, str(PROGRAM), "acme/tiny", str(tmp_path / "done.json")]
+        with subprocess.Popen(command, env=environment) as downloading:
+            found = until(lambda: [one for one in cache_of(tmp_path / "hub").models if len(one.missing) == 1], 60)
+            until(lambda: hub.ranges("model-2.safetensors"), 60)
+            downloading.kill()
+        assert found[0].missing == ("model-2.safetensors",)
+        hub.held.clear()
+        hub.released.set()
         hub.asked.clear()
         assert run(tmp_path, hub, "acme/tiny").returncode == 0
         assert (hub.ranges("model-1.safetensors"), len(hub.ranges("model-2.safetensors"))) == ([], 1)
@@ -419,10 +424,17 @@ def test_a_run_downloads_its_model_and_then_trains(tmp_path, hub):
 
 
 def test_a_run_that_was_cut_off_resumes_its_download(tmp_path, hub):
-    hub.cut["model.safetensors"] = (10**6, MIB)
-    run_dir = trained(loading(tmp_path, "acme/tiny"))
-    assert status(run_dir).state == "failed"
-    hub.cut.clear()
+    hub.held["model.safetensors"] = MIB
+    chosen = loading(tmp_path, "acme/tiny")
+    prepared = prepare(chosen, look(chosen))
+    run_dir = submit(prepared, prepared.plan)
+    lacking = ("weights",)
+    until(lambda: any(one.missing == lacking for one in cache_of(tmp_path / "hf" / "hub").models), 60)
+    until(lambda: hub.ranges("model.safetensors"), 60)
+    stop(run_dir)
+    assert status(run_dir).state == "stopped"
+    hub.held.clear()
+    hub.released.set()
     hub.asked.clear()
     start(run_dir, resume=True)
     until(lambda: not status(run_dir).live, 90)
