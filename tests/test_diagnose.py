@@ -293,15 +293,18 @@ def test_a_change_mends_the_profile():
     lower = put(lower, "trainer.strategy", "zero2")
     passed = takes | {"precision", "learning_rate", "fused_cross_entropy", "activation_checkpointing"}
     evidence = Evidence(lines=(), takes=passed, world_size=3)
+    tuned = put(put(lower, "trainer.kind", "finetune"), "finetune.tuning", "qlora")
+    tuned = put(put(tuned, "finetune.targets", ("c_attn",)), "finetune.answers_only", True)
     for name in named:
-        change = change_for(name, evidence, lower)
-        assert change, name
-        assert apply(change, lower) != lower
+        changes = [(before, change_for(name, evidence, before)) for before in (lower, tuned)]
+        assert any(change for _, change in changes), name
+        assert all(apply(change, before) != before for before, change in changes if change)
 
 
 def test_no_change_is_offered_that_the_training_would_not_notice():
     nothing = Evidence(lines=(), world_size=1)
     names = ("less_memory", "precision", "steadier", "no_fused_kernels", "no_activation_checkpointing", "no_deepspeed")
+    names += ("all_linear_layers", "no_quantization", "whole_conversations")
     assert [change_for(name, nothing, WHOLE) for name in names] == [None] * len(names)
     assert change_for("less_memory", Evidence(lines=(), cuda=True), Profile()).title == "expandable segments"
 

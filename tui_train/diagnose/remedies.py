@@ -141,6 +141,25 @@ def _no_deepspeed(profile: Profile, _evidence: Evidence) -> Change | None:
     return Change("FSDP2 instead of ZeRO", "FSDP compiles nothing", (("trainer.strategy", "fsdp2"),))
 
 
+def _all_linear_layers(profile: Profile, _evidence: Evidence) -> Change | None:
+    if profile.trainer.kind != "finetune" or not profile.finetune.targets:
+        return None
+    return Change("all linear layers", "every model has them, by whatever name", (("finetune.targets", ()),))
+
+
+def _no_quantization(profile: Profile, _evidence: Evidence) -> Change | None:
+    if profile.trainer.kind != "finetune" or profile.finetune.tuning != "qlora":
+        return None
+    why = "the weights then have the adapter's dtype; they need about four times the memory"
+    return Change("LoRA instead of QLoRA", why, (("finetune.tuning", "lora"),))
+
+
+def _whole_conversations(profile: Profile, _evidence: Evidence) -> Change | None:
+    if profile.trainer.kind != "finetune" or not profile.finetune.answers_only:
+        return None
+    return Change("learn from whole conversations", "needs no marks", (("finetune.answers_only", False),))
+
+
 _CHANGES: dict[str, Callable[[Profile, Evidence], Change | None]] = {
     "less_memory": _less_memory,
     "no_p2p": _without("p2p", "NCCL without P2P", "copies go through the host: slower"),
@@ -155,4 +174,7 @@ _CHANGES: dict[str, Callable[[Profile, Evidence], Change | None]] = {
     "no_fused_kernels": _no_fused_kernels,
     "no_activation_checkpointing": _no_activation_checkpointing,
     "no_deepspeed": _no_deepspeed,
+    "all_linear_layers": _all_linear_layers,
+    "no_quantization": _no_quantization,
+    "whole_conversations": _whole_conversations,
 }
