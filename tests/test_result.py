@@ -8,6 +8,7 @@ import time
 from pathlib import Path
 
 import msgspec
+import pexpect
 import pytest
 import warm
 from support import SCRIPTS, exported, facts, profile
@@ -309,6 +310,25 @@ def test_an_answer_is_streamed_stopped_and_remembered(full_run):
         assert isinstance(next(chat.ask("ok?", "result", 1)), Text | End), "another prompt is answered"
     finally:
         chat.close()
+
+
+def test_a_chat_in_a_terminal(full_run):
+    words = ["-m", "tui_train", "try", f"{full_run.path}/", "--max-tokens", "200"]
+    with (full_run.path / "said").open("wb") as said:
+        chat = pexpect.spawn(sys.executable, words, env={**os.environ, **OFFLINE}, timeout=120, logfile=said)
+        chat.expect_exact("› ".encode())
+        chat.sendline("hi")
+        chat.expect(rb"tokens, [\d.]+ tokens/s")
+        chat.expect_exact("› ".encode())
+        chat.sendline("more")
+        chat.expect(rb"more\r\n.")
+        chat.sendintr()
+        chat.expect(rb", stopped|tokens/s")
+        chat.expect_exact("› ".encode())
+        chat.sendeof()
+        chat.expect(pexpect.EOF)
+        chat.close()
+    assert chat.exitstatus == 0
 
 
 def test_a_child_that_says_nothing_ends_or_breaks(tmp_path, full_run):

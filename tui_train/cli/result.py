@@ -1,17 +1,20 @@
 """What `tui-train result`, `merge` and `try` do: show what a run made, make a model of it, and talk with it."""
 
+import contextlib
+import signal
 import sys
 from collections.abc import Iterator
 
 import click
 
 from tui_train.base.errors import BadInput
+from tui_train.base.handlers import install, restore
 from tui_train.base.text import amount, duration, home, loss, thousands, visible
 from tui_train.cli.plans import print_json
 from tui_train.runs import rundir
 from tui_train.runs.result import Loss, Result
 from tui_train.runs.result import result as result_of
-from tui_train.workflow.chat import Chat, End, Side, Text
+from tui_train.workflow.chat import Chat, Side, Text
 from tui_train.workflow.merge import Merged, Options
 from tui_train.workflow.merge import merge as merge_run
 from tui_train.workflow.serving import command, servers
@@ -107,6 +110,9 @@ def try_(reference: str, prompt: str | None, tokens: int, python: str, *, base: 
 
 def _talk(chat: Chat, tokens: int) -> None:
     """Answer line after line until Ctrl-D."""
+    # Imported, it lets lines be edited and found again.
+    with contextlib.suppress(ImportError):
+        import readline  # noqa: F401
     while True:
         try:
             prompt = input("› ")
@@ -114,32 +120,42 @@ def _talk(chat: Chat, tokens: int) -> None:
             click.echo()
             return
         if prompt.strip():
-            _answers(chat, prompt, tokens)
+            _answers(chat, prompt, tokens, talking=True)
 
 
-def _answers(chat: Chat, prompt: str, tokens: int) -> None:
+def _answers(chat: Chat, prompt: str, tokens: int, *, talking: bool = False) -> None:
+    """Print the answers of all sides; while one is `talking`, Ctrl-C ends only the one that is being written."""
     for side in chat.sides:
         if chat.compares:
             click.secho(f"── {side}", bold=True)
-        _answer(chat, prompt, side, tokens)
+        with _stopping(chat) if talking else contextlib.nullcontext():
+            _answer(chat, prompt, side, tokens)
 
 
 def _answer(chat: Chat, prompt: str, side: Side, tokens: int) -> None:
-    """Print an answer as it is written; Ctrl-C at a terminal ends it, and the chat goes on."""
-    pieces = chat.ask(prompt, side, tokens)
-    while True:
-        try:
-            piece = next(pieces, None)
-        except KeyboardInterrupt:
-            if not sys.stdin.isatty():
-                raise
-            chat.stop()
-            continue
+    """Print an answer as it is written."""
+    for piece in chat.ask(prompt, side, tokens):
         if isinstance(piece, Text):
             click.echo(piece.text, nl=False)
             sys.stdout.flush()
-        elif isinstance(piece, End):
+        else:
             click.echo()
             click.echo(click.style(piece.words, dim=True), err=True)
-        else:
-            return
+
+
+@contextlib.contextmanager
+def _stopping(chat: Chat) -> Iterator[None]:
+    """Let Ctrl-C end the answer that is being written; where that does not help, a second one ends the chat."""
+    asked: list[int] = []
+
+    def stop(number: int, _frame: object) -> None:
+        if asked:
+            raise KeyboardInterrupt
+        asked.append(number)
+        chat.stop()
+
+    handlers = install((signal.SIGINT,), stop)
+    try:
+        yield
+    finally:
+        restore(handlers)
