@@ -1,0 +1,331 @@
+"""Fine-tuning by TRL itself on small models: what is prepared, what is learned, and how a run goes on."""
+
+import json
+import re
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from support import SCRIPTS, bash, exported, facts, gpu, plain_environment, profile, ready
+from test_data import CHAT, MARKED, ROWS, TRL, says, user, with_trl, written
+from test_training import log_of
+
+from tui_train.base.command import argv
+from tui_train.facts import probe
+from tui_train.runs.rundir import RunDir
+from tui_train.runs.status import status
+from tui_train.trainers.finetune import RATES, Finetune, rate
+
+PREPARE = Path(__file__).parents[1] / "tui_train" / "target" / "data" / "prepare_data.py"
+LIBRARIES = {"trl": "1.16.0", "peft": "0.21.2", "datasets": "5.2.0", "bitsandbytes": "0.49.0"}
+SMALL = {
+    "trainer.kind": "finetune",
+    "recipe.sequence_length": 64,
+    "recipe.micro_batch": 2,
+    "recipe.global_batch": 4,
+    "recipe.checkpoint_every": 2,
+    "ladder.rungs": ("micro_batch",),
+}
+
+
+def tuning(**values):
+    return profile(
+        {"trainer.kind": "finetune", "trainer.model": "/m", "trainer.data": ("/d.jsonl",)}
+        | {key.replace("__", "."): value for key, value in values.items()}
+    )
+
+
+def config(chosen, found=None):
+    (made,) = ready(chosen, found or facts(packages=LIBRARIES)).plan.configs
+    return made.values
+
+
+def prepared(folder, *words, code=0):
+    """Prepare data into a folder, and return what was said."""
+    command = [sys.executable, "-B", str(PREPARE), f"--into={folder}", *map(str, words)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (code, "")
+    return done.stdout
+
+
+def rows_of(path):
+    return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+
+
+# ---- the plan ----------------------------------------------------------------------------------------------------
+
+
+def test_the_defaults_are_those_of_the_method():
+    assert config(tuning())["learning_rate"] == 2e-4
+    assert config(tuning(finetune__tuning="full"))["learning_rate"] == 2e-5
+    for method, usual in RATES.items():
+        values = config(tuning(finetune__method=method))
+        assert values["learning_rate"] == rate(tuning(finetune__method=method).finetune) == pytest.approx(10 * usual)
+    assert config(tuning())["num_train_epochs"] == 3
+    assert "max_steps" not in config(tuning())
+    assert config(tuning(recipe__steps=7))["max_steps"] == 7
+
+
+def test_weights_that_an_adapter_leaves_alone_take_16_bits_where_the_gpus_can():
+    new, old = gpu(0), gpu(0, name="NVIDIA GeForce GTX 1080 Ti", compute_capability="6.1")
+    arches = {"arch_list": ("sm_61", "sm_86"), "packages": LIBRARIES}
+    assert config(tuning(), facts(gpus=(new,), **arches))["dtype"] == "bfloat16"
+    assert config(tuning(), facts(gpus=(old,), **arches))["dtype"] == "float16"
+    assert config(tuning(), facts(packages=LIBRARIES))["dtype"] == "float32"
+    # Those that learn stay in fp32, and compute in 16 bits.
+    whole = config(tuning(finetune__tuning="full"), facts(gpus=(new,), **arches))
+    assert (whole["bf16"], "dtype" in whole) == (True, False)
+
+
+def test_only_an_adapter_has_options_of_one():
+    lora = config(tuning(finetune__rank=8, finetune__targets=("q_proj", "v_proj")))
+    assert (lora["use_peft"], lora["lora_r"], lora["lora_target_modules"]) == (True, 8, ["q_proj", "v_proj"])
+    assert not [key for key in config(tuning(finetune__tuning="full")) if "lora" in key or "peft" in key]
+    four = config(tuning(finetune__tuning="qlora"), facts(gpus=(gpu(0),), packages=LIBRARIES))
+    assert four["load_in_4bit"]
+    assert config(tuning(finetune__method="reward"))["lora_task_type"] == "SEQ_CLS"
+
+
+def test_what_is_missing_in_a_python_is_named():
+    for gone in ("trl", "datasets", "peft"):
+        packages = {name: version for name, version in LIBRARIES.items() if name != gone}
+        assert any(f"has no {gone}" in item.message for item in ready_findings(packages))
+    assert any("1.0 or newer" in item.message for item in ready_findings(LIBRARIES | {"trl": "0.19.1"}))
+    assert not [item for item in ready_findings(LIBRARIES) if item.forbids]
+
+
+def ready_findings(packages):
+    from tui_train.checks import check
+
+    return check(tuning(), facts(packages=packages))
+
+
+def test_data_is_prepared_before_the_training(tmp_path):
+    chosen = tuning(data__evaluation=0.1, recipe__seed=3)
+    (step,) = ready(chosen, facts(packages=LIBRARIES)).plan.preparations
+    words = argv(step.command, "/run")
+    assert words[1:] == [
+        "/run/prepare/prepare_data.py", "--into=/run/data", "--share=0.1", "--seed=3", "/d.jsonl",
+    ]  # fmt: skip
+    run, _ = exported(tmp_path / "run", chosen, facts(python=sys.executable, packages=LIBRARIES))
+    shown = bash(run, "--dry-run", env=plain_environment()).stdout.decode()
+    assert shown.index("prepare_data.py") < shown.index("-m trl.scripts.sft")
+
+
+# ---- the preparation ---------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ROWS)
+def test_each_format_is_written_as_trl_takes_it(tmp_path, name):
+    columns = {
+        "messages": {"messages"}, "sharegpt": {"messages"}, "alpaca": {"prompt", "completion"},
+        "prompt_completion": {"prompt", "completion"}, "text": {"text"}, "preference": {"prompt", "chosen", "rejected"},
+        "kto": {"prompt", "completion", "label"},
+    }  # fmt: skip
+    written(tmp_path / "d.jsonl", [ROWS[name]] * 2)
+    assert "2 rows to train on" in prepared(tmp_path / "data", tmp_path / "d.jsonl")
+    (first, second) = rows_of(tmp_path / "data/train.jsonl")
+    assert first == second
+    # TRL knows conversations with from and value, and nothing else of that name.
+    assert first.keys() in (columns[name], {"conversations"}) or name != "sharegpt"
+    assert name == "sharegpt" or first.keys() == columns[name]
+
+
+def test_what_cannot_be_learned_is_left_out_and_said(tmp_path):
+    bad = [{"messages": []}, {"messages": [user("hi")]}, {"else": 1}]
+    path = written(tmp_path / "d.jsonl", [CHAT, *bad, CHAT])
+    path.write_text(path.read_text() + "{broken\n")
+    said = prepared(tmp_path / "data", path)
+    assert [f"line {number}:" in said for number in (2, 3, 4, 6)] == [True] * 4
+    assert "4 of 6 rows are left out" in said
+    assert rows_of(tmp_path / "data/train.jsonl") == [CHAT, CHAT]
+
+
+def test_a_share_is_kept_for_evaluations_and_is_the_same_each_time(tmp_path):
+    rows = [{"text": str(number)} for number in range(50)]
+    path = written(tmp_path / "d.jsonl", rows)
+    for name, seed in (("a", 1), ("b", 1), ("c", 2)):
+        prepared(tmp_path / name, "--share=0.2", f"--seed={seed}", path)
+    train, test = (rows_of(tmp_path / f"a/{name}.jsonl") for name in ("train", "test"))
+    assert (len(train), len(test)) == (40, 10)
+    assert sorted(train + test, key=str) == sorted(rows, key=str)
+    assert [rows_of(tmp_path / f"{name}/test.jsonl") == test for name in ("b", "c")] == [True, False]
+    # At least one, and never all.
+    one = written(tmp_path / "two.jsonl", rows[:2])
+    prepared(tmp_path / "e", "--share=0.01", one)
+    assert (len(rows_of(tmp_path / "e/train.jsonl")), len(rows_of(tmp_path / "e/test.jsonl"))) == (1, 1)
+
+
+def test_validation_data_must_have_the_same_format(tmp_path):
+    train, other = written(tmp_path / "t.jsonl", [CHAT]), written(tmp_path / "o.jsonl", [{"text": "x"}])
+    assert "the validation data is text" in prepared(tmp_path / "data", f"--validation={other}", train, code=65)
+    assert not (tmp_path / "data").exists()
+    prepared(tmp_path / "data", f"--validation={train}", train)
+    assert rows_of(tmp_path / "data/test.jsonl") == [CHAT]
+
+
+def test_it_is_done_once(tmp_path):
+    path = written(tmp_path / "d.jsonl", [CHAT])
+    prepared(tmp_path / "data", path)
+    assert prepared(tmp_path / "data", path).rstrip().endswith("as it was made")
+    written(path, [CHAT, CHAT])
+    assert "has changed since" in prepared(tmp_path / "data", path)
+    assert rows_of(tmp_path / "data/train.jsonl") == [CHAT]
+
+
+@pytest.mark.parametrize("content", [b"", b"\x00\xff\x00", b"[]", b"{}\n", b'{"messages": []}\n'])
+def test_data_of_which_nothing_is_left_ends_the_run(tmp_path, content):
+    (tmp_path / "d.jsonl").write_bytes(content)
+    assert "data: error: " in prepared(tmp_path / "data", tmp_path / "d.jsonl", code=65)
+    assert [path.name for path in tmp_path.iterdir()] == ["d.jsonl"]
+
+
+def test_a_folder_that_cannot_be_written_is_said(tmp_path):
+    (tmp_path / "file").write_text("")
+    path = written(tmp_path / "d.jsonl", [CHAT])
+    assert "cannot be written" in prepared(tmp_path / "file/data", path, code=73)
+
+
+# ---- TRL itself --------------------------------------------------------------------------------------------------
+
+pytestmark = pytest.mark.timeout(600)
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory, warm_python):
+    """A small model with a chat template that marks answers."""
+    folder = tmp_path_factory.mktemp("model")
+    (folder / "template").write_text(MARKED)
+    words = [warm_python, str(SCRIPTS / "tokenizer.py"), str(folder), "--with-model", f"--template={folder}/template"]
+    subprocess.run(words, check=True, capture_output=True)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def trl():
+    """The Python that has TRL, as the probe knows it."""
+    return probe.toolchain(TRL)
+
+
+def chosen_for(model, data, **values):
+    more = {key.replace("__", "."): value for key, value in values.items()}
+    return profile(SMALL | {"trainer.python": TRL, "trainer.model": str(model), "trainer.data": (str(data),)} | more)
+
+
+def trained(folder, chosen, trl, *words, code=0):
+    """Train to the end through the exported script."""
+    from msgspec.structs import replace
+
+    run, plan = exported(folder, chosen, replace(facts(), toolchains=(trl,)))
+    done = bash(run, *words, env=offline(folder), timeout=400)
+    assert done.returncode == code, done.stdout.decode()[-500:] + log_of(run, 1)[-4000:]
+    return run, plan
+
+
+def offline(folder):
+    return plain_environment(HF_HUB_OFFLINE="1", HF_DATASETS_CACHE=f"{folder}-cache", ACCELERATE_USE_CPU="true")
+
+
+def curve(run, number=1):
+    """The losses in the log of an attempt."""
+    return [float(text) for text in re.findall(r"'loss': '?([\d.]+)", log_of(run, number))]
+
+
+def numbered(row, number):
+    """A row of a format like another one."""
+    return json.loads(json.dumps(row).replace("blue", f"blue {number}").replace("Yes", f"Yes {number}"))
+
+
+@with_trl
+@pytest.mark.parametrize("name", ROWS)
+def test_each_format_is_learned_by_its_method(tmp_path, model, trl, name):
+    method = {"preference": "dpo", "kto": "kto"}.get(name, "sft")
+    rows = [numbered(ROWS[name], number) | ({"label": number % 2 == 0} if name == "kto" else {}) for number in range(8)]
+    data = written(tmp_path / "d.jsonl", rows)
+    chosen = chosen_for(model, data, finetune__method=method, recipe__steps=6, recipe__learning_rate=5e-3)
+    run, plan = trained(tmp_path / "run", chosen, trl)
+    found = curve(run)
+    assert len(found) == 6
+    assert found[-1] < found[0]
+    assert plan.global_batch == 4
+    made = json.loads((run.path / "output/adapter_config.json").read_text())
+    assert made["base_model_name_or_path"] == str(model)
+    assert status(run).state == "finished"
+
+
+@with_trl
+@pytest.mark.parametrize("method", ["sft", "dpo", "reward"])
+def test_all_weights_are_trained(tmp_path, model, trl, method):
+    row = ROWS["preference"] if method != "sft" else CHAT
+    data = written(tmp_path / "d.jsonl", [numbered(row, number) for number in range(8)])
+    values = {"finetune__method": method, "finetune__tuning": "full", "data__evaluation": 0.25, "recipe__epochs": 2.0}
+    run, _ = trained(tmp_path / "run", chosen_for(model, data, recipe__evaluate_every=1, **values), trl)
+    assert (run.path / "output/model.safetensors").stat().st_size > 100_000
+    assert len(re.findall(r"'eval_loss'", log_of(run, 1))) >= 2
+
+
+@with_trl
+@pytest.mark.parametrize("launcher", ["torchrun", "accelerate"])
+def test_several_processes(tmp_path, model, trl, launcher):
+    data = written(tmp_path / "d.jsonl", [numbered(CHAT, number) for number in range(16)])
+    values = {"trainer__launcher": launcher, "hardware__processes": 2, "recipe__steps": 4}
+    run, plan = trained(tmp_path / "run", chosen_for(model, data, recipe__learning_rate=5e-3, **values), trl)
+    assert (plan.world_size, plan.accumulation) == (2, 1)
+    assert curve(run)[-1] < curve(run)[0]
+
+
+@with_trl
+def test_only_answers_are_learned(tmp_path, model, trl):
+    data = written(tmp_path / "d.jsonl", [{"messages": [user("a long question " * 3), says("yes")]}] * 8)
+    losses = []
+    for number, only in enumerate((False, True)):
+        chosen = chosen_for(model, data, finetune__answers_only=only, recipe__steps=1)
+        run, _ = trained(tmp_path / f"run{number}", chosen, trl)
+        losses += curve(run)
+    assert losses[0] != losses[1]
+
+
+@with_trl
+def test_a_stopped_run_resumes(tmp_path, model, trl):
+    """It saves when it is stopped, and goes on from there to what it would have learned."""
+    data = written(tmp_path / "d.jsonl", [numbered(CHAT, number) for number in range(40)])
+    chosen = chosen_for(model, data, recipe__epochs=4.0, finetune__dropout=0.0)
+    whole, _ = trained(tmp_path / "whole", chosen, trl)
+    from msgspec.structs import replace
+
+    run, _ = exported(tmp_path / "run", chosen, replace(facts(), toolchains=(trl,)))
+    started = subprocess.Popen(
+        ["bash", run.path / "launch.sh"], env=offline(tmp_path / "run"), stdout=subprocess.DEVNULL
+    )
+    while "'loss'" not in (log_of(run, 1) if Path(run.attempt_log(1)).exists() else ""):
+        assert started.poll() is None
+        time.sleep(0.2)
+    started.send_signal(signal.SIGTERM)
+    assert started.wait(120) == 143
+    begun = len(curve(run))
+    assert 0 < begun < 40
+    done = bash(run, env=offline(tmp_path / "run"), timeout=400)
+    assert done.returncode == 0, log_of(run, 2)[-3000:]
+    assert "resumes from" in done.stdout.decode()
+    assert "stays as it was made" in log_of(run, 2)
+    rest = curve(run, 2)
+    assert rest == pytest.approx(curve(whole)[-len(rest) :], abs=2e-3)
+    assert begun + len(rest) >= 40
+
+
+@with_trl
+def test_damaged_data_never_loads_the_model(tmp_path, model, trl):
+    data = tmp_path / "d.jsonl"
+    data.write_text('{"messages": []}\n')
+    run, _ = trained(tmp_path / "run", chosen_for(model, data), trl, code=65)
+    assert "no row of" in log_of(run, 1)
+    assert "Loading weights" not in log_of(run, 1)
+    assert isinstance(run, RunDir)
+
+
+def test_a_trainer_says_what_it_does():
+    assert Finetune().method(tuning()) == "SFT LoRA"
+    assert Finetune().method(tuning(finetune__method="dpo", finetune__tuning="full")) == "DPO full"
