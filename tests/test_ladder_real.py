@@ -3,18 +3,24 @@
 Each trainer with each launcher, in each phase; TUI_TRAIN_TEST_LADDER=all tests those too that say much the same.
 """
 
+import atexit
 import json
 import os
+import shutil
 import subprocess
 import sys
+import tempfile
 from collections import Counter, defaultdict
 from functools import cache
 from itertools import chain, product, zip_longest
+from pathlib import Path
 from typing import NamedTuple
 
 import msgspec
 import pytest
 from support import SCRIPTS, bash, exported, facts, gpu, plain_environment, profile, ready, taken
+from test_data import TRL, with_trl, written
+from test_finetune import LIBRARIES
 from test_training import TINY, log_of, losses
 
 from tui_train.presets import Checkpoints, UserPreset, presets
@@ -24,7 +30,8 @@ pytestmark = [pytest.mark.training, pytest.mark.timeout(600)]
 
 STEPS, SAVED, GLOBAL = 10, 3, 8
 EXPANDABLE = "expandable_segments:True"
-TRAINERS = ("builtin", "hf-trainer", "total-batch")
+TRAINERS = ("builtin", "hf-trainer", "total-batch", "finetune")
+BY_TRANSFORMERS = {"hf-trainer", "finetune"}
 LAUNCHERS = ("python", "torchrun", "accelerate")
 SCRIPT = {"hf-trainer": "hf_trainer.py", "total-batch": "language_model.py"}
 WORDS = {
@@ -34,9 +41,15 @@ WORDS = {
 # Where memory can run out, and the phase that it is.
 PHASE_OF = {"forward": "loss", "backward": "loss", "state": "step", "step": "step", "load": "load", "resume": "load"}
 PHASES = ("loss", "step", "load")
+WITH = {"finetune": (with_trl,)}
 # What the default run of the tests has of all this.
 USUAL = {
-    "climbs": {("builtin", "python", "load"), ("hf-trainer", "python", "step"), ("total-batch", "accelerate", "loss")},
+    "climbs": {
+        ("builtin", "python", "load"),
+        ("finetune", "torchrun", "loss"),
+        ("hf-trainer", "python", "step"),
+        ("total-batch", "accelerate", "loss"),
+    },
     "fails": {("total-batch", "torchrun", "step")},
     "ends": {("total-batch", "python", "load")},
 }
@@ -65,9 +78,21 @@ def cells(kind):
     why = "NOT TESTED: most of the fallback ladder under real trainings: TUI_TRAIN_TEST_LADDER=all"
     left_out = pytest.mark.skipif(os.environ.get("TUI_TRAIN_TEST_LADDER") != "all", reason=why)
     return [
-        pytest.param(*cell, marks=() if cell in USUAL[kind] else left_out)
+        pytest.param(*cell, marks=[*(() if cell in USUAL[kind] else (left_out,)), *(WITH.get(cell[0], ()))])
         for cell in product(TRAINERS, LAUNCHERS, PHASES)
     ]
+
+
+@cache
+def small_model():
+    """The folder of a small model that is fine-tuned, and a file of rows that are equally long."""
+    folder = Path(tempfile.mkdtemp(prefix="tui-train-model-"))
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    words = [TRL, str(SCRIPTS / "tokenizer.py"), str(folder / "model"), "--with-model"]
+    subprocess.run(words, check=True, capture_output=True)
+    rows = ({"text": f"{number:03d} the quick brown fox"} for number in range(GLOBAL * STEPS))
+    written(folder / "rows.jsonl", rows)
+    return folder
 
 
 def train(folder, cell, *, faults=(), micro=0):
@@ -96,11 +121,22 @@ def train(folder, cell, *, faults=(), micro=0):
         values |= {"trainer.kind": "script", "trainer.preset": preset, "trainer.script": str(SCRIPTS / SCRIPT[trainer])}
     saves = Checkpoints(prefix="checkpoint-", complete=("trainer_state.json",), resume=("--resume={checkpoint}",))
     own = UserPreset(path="own.toml", preset=msgspec.structs.replace(presets()["total-batch"], checkpoints=saves))
+    if trainer == "finetune":
+        sizes = {f"recipe.{name}": None for name in ("layers", "hidden_size", "heads")}
+        values |= sizes | {
+            "trainer.kind": "finetune",
+            "trainer.python": TRL,
+            "trainer.model": str(small_model() / "model"),
+            "trainer.data": (str(small_model() / "rows.jsonl"),),
+            "finetune.dropout": 0.0,
+            "recipe.precision": "fp32",
+        }
     gpus = tuple(gpu(index) for index in range(world)) if cards else ()
     # The optimizer of a newer one is fused by itself.
     transformers = "4.57.0" if phase == "step" else "5.23.0"
     found = msgspec.structs.replace(
-        facts(python=TINY["trainer.python"], gpus=gpus, transformers=transformers), presets={"own": own}
+        facts(python=values["trainer.python"], gpus=gpus, transformers=transformers, packages=LIBRARIES),
+        presets={"own": own},
     )
     run, plan = exported(
         folder / "run", profile(taken(values, own.preset if trainer == "total-batch" else None)), found
@@ -145,7 +181,7 @@ def micro_batches(attempt):
 
 def learned(trainer, run):
     """The loss of each step, the newest where a step was done again."""
-    if trainer != "hf-trainer":
+    if trainer not in BY_TRANSFORMERS:
         return losses(run.path / "output")
     newest = max(run.path.glob("output/checkpoint-*/trainer_state.json"), key=lambda path: path.stat().st_mtime_ns)
     return {entry["step"]: entry["loss"] for entry in json.loads(newest.read_text())["log_history"] if "loss" in entry}
@@ -180,7 +216,7 @@ def faults_of(trainer, phase, micro):
         return [forward, {"in": "backward", "step": STEPS, "above": micro // 4}]
     if phase == "load":
         return [{"in": "backward", "step": 5, "above": micro // 2}, {"in": "resume", "until": EXPANDABLE}]
-    if trainer == "hf-trainer":
+    if trainer in BY_TRANSFORMERS:
         first = {"in": "state", "step": 1, "until": EXPANDABLE}
         return [first, {"in": "step", "step": 5, "until": "--optim=adamw_torch_fused"}]
     return [{"in": "step", "step": 5, "until": EXPANDABLE}]
