@@ -29,10 +29,10 @@ class Set(Struct, frozen=True, kw_only=True):
 SETS = {
     "hf": Set(
         name="hf",
-        about="the built-in trainer, and scripts with accelerate and transformers",
+        about="fine-tuning by TRL, the built-in trainer, and scripts with accelerate and transformers",
         oldest=10,
         newest=13,
-        size="about 1 GB, with CUDA about 6 GB",
+        size="about 2 GB, with CUDA about 7 GB",
     ),
     "nemo": Set(
         name="nemo",
