@@ -13,8 +13,9 @@ from support import HOSTILE, OF_BASH, bash, exported, facts, gpu, noted, plain_e
 from test_script import WAYS, built
 from test_wizard import SEED, keys, settle, shows
 from test_wizard import machine as machine  # noqa: PLC0414 - a fixture
+from textual.content import Content
 from tui_train.screens.messages import Chosen
-from tui_train.screens.widgets.code import Files, hits, names_lines
+from tui_train.screens.widgets.code import Files, folded, hits, names_lines
 from tui_train.screens.widgets.preview_lines import Story, command_lines
 
 from tui_train.cli.app import cli
@@ -263,3 +264,25 @@ def test_a_command_is_drawn_on_the_narrowest_screen(width):
         lines=overview.overview(found, resolve(profile(), found), None), command=one_command(plan), title=plan.title
     )
     assert command_lines(story, width, whole=True)
+
+
+@pytest.mark.parametrize("width", [30, 58, 76])
+def test_a_long_comment_is_folded_into_comments(width):
+    text = "#!/bin/bash\n  # " + "word " * 40 + "\n" + "x" * 200 + "\n#\n"
+    lines = folded(Content(text), width).plain.split("\n")
+    comment = [line for line in lines if "word" in line]
+    assert len(comment) > 1
+    assert all(line.startswith("  # word") and len(line) <= width for line in comment)
+    assert sum(line.count("word") for line in comment) == 40
+    assert [line for line in lines if "word" not in line] == ["#!/bin/bash", "x" * 200, "#", ""]
+
+
+async def test_the_files_on_preview_have_no_comment_that_looks_like_a_command(machine):
+    app = wizard()
+    async with app.run_test(size=(60, 24)) as pilot:
+        await keys(*TO_PREVIEW, "f")(pilot)
+        shown = str(app.screen.query_one("#file").render())
+        source = {line.strip() for line in app.screen.query_one(Files).shown.text.split("\n")}
+        new = [line.strip() for line in shown.split("\n") if line.strip() not in source]
+        assert new
+        assert all(line.startswith("#") for line in new)

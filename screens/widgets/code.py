@@ -1,5 +1,6 @@
 """Files to read: their names in a line, one of them in the theme's colours, and a search in all of them."""
 
+import re
 from collections.abc import Sequence
 from typing import ClassVar
 
@@ -8,6 +9,7 @@ from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import Vertical, VerticalScroll
 from textual.content import Content
+from textual.message import Message
 from textual.widgets import Input, Static
 
 from tui_train.base.text import counted, visible
@@ -18,6 +20,8 @@ from .lines import Lines
 
 _LANGUAGES = {"sh": "bash", "yaml": "yaml", "py": "python", "toml": "toml"}
 _LONG = 40_000
+_NARROW = 20  # cells below which nothing is folded
+_COMMENT = re.compile(r"\s*#+\s*")
 _LEFT, _RIGHT = "\u2039", "\u203a"
 # By pygments' names: few things have a colour, and comments are quiet.
 _STYLES = {
@@ -47,6 +51,18 @@ class Page(VerticalScroll, inherit_bindings=False):
     ]
 
 
+class Resized(Message):
+    """There is another width for a file."""
+
+
+class Shown(Static):
+    """A file, which says when it has another width."""
+
+    def on_resize(self) -> None:
+        """Say it."""
+        self.post_message(Resized())
+
+
 class Files(Vertical):
     """Shows one of some files, and the places where a text that is searched for stands."""
 
@@ -60,13 +76,13 @@ class Files(Vertical):
         self._words = ""
         self._hits: list[tuple[int, int]] = []  # file and line
         self._hit = -1
-        self._drawn: tuple[File | None, list[int], int] | None = None
+        self._drawn: tuple[File | None, list[int], int, int] | None = None
 
     def compose(self) -> ComposeResult:
         """Put the names over the file, and what is searched for under it."""
         yield Lines(id="names")
         with Page(id="page"):
-            yield Static(id="file", markup=False)
+            yield Shown(id="file", markup=False)
         yield Input(id="search", placeholder="Search in all files", compact=True)
 
     def on_mount(self) -> None:
@@ -99,9 +115,16 @@ class Files(Vertical):
         lines = [at for number, at in self._hits if number == place] if self._words else []
         now = self._hits[self._hit][1] if self._hits and self._hits[self._hit][0] == place else -1
         # The colours of a file take long to find: they are for a file that is seen, and once.
-        if self.display and self._drawn != (file, lines, now):
-            self._drawn = (file, lines, now)
-            self.query_one("#file", Static).update(highlighted(file, lines, now) if file else "")
+        shown = self.query_one("#file", Static)
+        width = shown.content_size.width
+        if self.display and self._drawn != (file, lines, now, width):
+            self._drawn = (file, lines, now, width)
+            shown.update(folded(highlighted(file, lines, now), width) if file else "")
+
+    @on(Resized)
+    def _fold_again(self, event: Resized) -> None:
+        event.stop()
+        self.draw()
 
     def _said(self) -> str:
         if not self._words:
@@ -189,6 +212,21 @@ def highlighted(file: File, found: Sequence[int] = (), now: int = -1) -> Content
         more = f"\n… {len(file.text) - _LONG} more characters: export the files to read on"
         text = text.append_text(more, MUTED)
     return text
+
+
+def folded(text: Content, width: int) -> Content:
+    """Return a file's text with long comments folded into several: they are still read as comments."""
+    if width < _NARROW:
+        return text
+    lines: list[Content] = []
+    for line in text.split("\n", allow_blank=True):
+        sign = _COMMENT.match(line.plain)
+        if sign is None or line.cell_length <= width or sign.end() > width // 2:
+            lines.append(line)
+            continue
+        head = line[: sign.end()]
+        lines += [head + part.rstrip() for part in line[sign.end() :].wrap(width - head.cell_length)]
+    return Content("\n").join(lines)
 
 
 def _marked(text: Content, found: Sequence[int], now: int) -> Content:
