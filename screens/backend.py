@@ -106,7 +106,7 @@ Launcher: what starts the processes. What cannot work here is shown with the rea
 Sharding: what each GPU holds, all of the model or a share of it.
 Python: the interpreter that trains; O names another one than those found.
 H runs the script with --help and offers the arguments that it lists: only then is it run before the training.
-Container: trains in an image, by its own Python; V looks into the image, and whether it sees the chosen cards.
+Container: trains in an image, by its own Python; V looks into the image, and whether it sees the chosen GPUs.
 NeMo: R shows its recipes to choose from, N asks the Python which it really has.
 P prepares text that is named as data, I imports a Hugging Face folder that is named as model.
 NCCL without: features of NCCL to switch off, each to work around the error that it names, at some speed."""
@@ -226,7 +226,7 @@ NCCL without: features of NCCL to switch off, each to work around the error that
         self.call_after_refresh(self.form.go, "trainer.arguments")
 
     def action_validate(self) -> None:
-        """Look into the image, and whether it sees the chosen cards."""
+        """Look into the image, and whether it sees the chosen GPUs."""
         self.notify(visible(f"Looking into {self.profile.container.image} …"), markup=False)
         resolved = self.resolved
         gpus = tuple(gpu.uuid for gpu in resolved.gpus) if resolved and resolved.device == "cuda" else ()

@@ -32,13 +32,13 @@ class Hardware(Step):
 
     HELP = """Hardware
 
-What this machine has, and what the training will use. A card is marked with its verdict:
+What this machine has, and what the training will use. A GPU is marked with its verdict:
   use      trains well
   spare    works, but would slow or limit the others; pick it with Space if you want it
   blocked  cannot work with the chosen PyTorch; the reason is shown beside it
 
-Mixed cards can be combined in several ways: the fastest set is chosen, S shows the next.
-Without an NVIDIA card everything still works, on the CPU. With cards, the CPU trains only if you choose it."""
+Mixed GPUs can be combined in several ways: the fastest set is chosen, S shows the next.
+Without an NVIDIA GPU everything still works, on the CPU. With GPUs, the CPU trains only if you choose it."""
     TITLE_OF_STEP = "Hardware"
     LIVE = True
     SECTIONS = (Section(title="Training", keys=("hardware.device", "hardware.processes")),)
@@ -58,7 +58,7 @@ Without an NVIDIA card everything still works, on the CPU. With cards, the CPU t
         """Host, cards, device and processes."""
         return [
             Lines(id="host"),
-            Picks(id="gpus", least="One card must stay: choose the device CPU to train without a GPU."),
+            Picks(id="gpus", least="One GPU must stay: choose the device CPU to train without a GPU."),
             Lines(id="sets"),
             Lines(id="gaps"),
             Form(),

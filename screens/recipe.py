@@ -41,7 +41,7 @@ class Recipe(Step):
 Micro batch is what one process takes at a time, global batch what one optimizer step sees.
 Accumulation = global batch / (micro batch x processes), which must be a whole number.
 The lines at the top estimate what each GPU will hold, by a formula; F3 counts it with the model's own code
-in the Python that trains, in some seconds and without a GPU. Neither knows what other programs take of a card later.
+in the Python that trains, in some seconds and without a GPU. Neither knows what other programs take of a GPU later.
 F4 tries micro batches in short real trainings and offers the fastest.
 The fallbacks are tried from top to bottom when a GPU runs out of memory: Space picks one, [ and ] move it.
 Those that change the training ask for your consent; the others keep it the same."""

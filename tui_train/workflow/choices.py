@@ -91,7 +91,7 @@ def applies(key: str, profile: Profile, resolved: Resolved | None = None) -> boo
 def _device(profile: Profile, facts: Facts, resolved: Resolved) -> tuple[Option, ...]:
     usable = any(verdict.kind != "blocked" for verdict in resolved.verdicts)
     reasons = {reason for verdict in resolved.verdicts for reason in verdict.reasons}
-    why = "" if usable else ("no card here can train" if facts.machine.gpus else "no GPU was found")
+    why = "" if usable else ("no GPU here can train" if facts.machine.gpus else "no GPU was found")
     if why and len(reasons) == 1:
         why = visible(reasons.pop())
     automatic = "the GPUs" if usable else "the CPU: " + why
@@ -192,7 +192,7 @@ def _engine(_profile: Profile, facts: Facts, _resolved: Resolved) -> tuple[Optio
 
 def _precision(_profile: Profile, _facts: Facts, resolved: Resolved) -> tuple[Option, ...]:
     cuda = resolved.device == "cuda"
-    bf16 = "a chosen card is older than compute capability 8.0" if cuda and not supports_bf16(resolved.gpus) else ""
+    bf16 = "a chosen GPU is older than compute capability 8.0" if cuda and not supports_bf16(resolved.gpus) else ""
     fp16 = "" if cuda else "not on the CPU"
     return (
         _unset("recipe.precision", resolved),
