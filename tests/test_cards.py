@@ -74,7 +74,7 @@ def test_a_card_that_is_not_there_is_named_with_those_that_are(smi):
         check(UUIDS)
     assert refused.value.code == 69
     assert refused.value.message == (
-        f"the card {UUIDS[1]} (NVIDIA GeForce RTX 3090) is not there: this machine has GPU 0 NVIDIA GeForce RTX 3090 "
+        f"the GPU {UUIDS[1]} (NVIDIA GeForce RTX 3090) is not there: this machine has GPU 0 NVIDIA GeForce RTX 3090 "
         f"{UUIDS[0]}. Take others with --cards=UUID,…"
     )
     smi("")
@@ -87,7 +87,7 @@ def test_others_are_taken_on_one_machine_too(smi):
     one = Planned(gpus=("GPU-of-another-machine",), world_size=1)
     assert gpus.choose(one, UUIDS[1], 0) == UUIDS[1:]
     assert check(UUIDS[1:], one) == []
-    with pytest.raises(Refused, match=r"the card GPU-0 \(chosen here\) is not there"):
+    with pytest.raises(Refused, match=r"the GPU GPU-0 \(chosen here\) is not there"):
         check(("GPU-0",), one)
 
 
@@ -106,13 +106,13 @@ def test_parts_of_a_card_are_chosen_like_cards(smi):
 @pytest.mark.parametrize(
     ("option", "code", "part"),
     [
-        ("0,1", 64, "0 is no UUID (GPU-… or MIG-…), and a number means another card to other programs: there"),
+        ("0,1", 64, "0 is no UUID (GPU-… or MIG-…), and a number means another GPU to other programs: there"),
         ("0,1", 64, UUIDS[1]),
         ("RTX,3090", 64, "RTX is no UUID"),
         ("GPU-a", 64, "--cards names 1, and this trains on 2"),
         ("GPU-a,GPU-a", 64, "--cards=GPU-a,GPU-a names GPU-a twice"),
-        ("GPU-a,", 64, "names a card that is empty or has a space"),
-        ("GPU-a, GPU-b", 64, "names a card that is empty or has a space"),
+        ("GPU-a,", 64, "names a GPU that is empty or has a space"),
+        ("GPU-a, GPU-b", 64, "names a GPU that is empty or has a space"),
         ("GPU-a,GPU-\x1b[31m", 64, "is no UUID"),
     ],
 )  # fmt: skip
@@ -135,10 +135,10 @@ def test_another_machine_takes_all_that_it_has(smi, impatient):
     smi(WHOLE.replace("GPU-", "GPU-b"))
     assert gpus.choose(several, "", 1) == tuple(uuid.replace("GPU-", "GPU-b") for uuid in UUIDS)
     smi(WHOLE.splitlines()[0])
-    with pytest.raises(Refused, match=f"each machine trains on 2 cards, and this one has: .*{UUIDS[0]}; choose"):
+    with pytest.raises(Refused, match=f"each machine trains on 2 GPUs, and this one has: .*{UUIDS[0]}; choose"):
         gpus.choose(several, "", 1)
     smi(WHOLE, before="exec sleep 60")
-    with pytest.raises(Refused, match="nvidia-smi does not answer: name the cards"):
+    with pytest.raises(Refused, match="nvidia-smi does not answer: name the GPUs"):
         gpus.choose(several, "", 1)
 
 
@@ -146,17 +146,17 @@ def test_another_machine_takes_all_that_it_has(smi, impatient):
 def test_an_nvidia_smi_that_does_not_answer_is_said_and_left_behind(smi, impatient, before):
     smi(WHOLE, before=before)
     began = time.monotonic()
-    assert check(UUIDS) == ["nvidia-smi does not answer: the cards are not looked at first"]
+    assert check(UUIDS) == ["nvidia-smi does not answer: the GPUs are not looked at first"]
     assert gpus.users(UUIDS) is None
     said = []
     gpus.wait_until_free(UUIDS, (), 60.0, said.append)
-    assert said == ["nvidia-smi does not answer: goes on without a look whether the cards are empty"]
+    assert said == ["nvidia-smi does not answer: goes on without a look whether the GPUs are empty"]
     assert time.monotonic() - began < 10
 
 
 def test_a_machine_without_nvidia_smi_trains_all_the_same(monkeypatch, tmp_path):
     monkeypatch.setenv("PATH", str(tmp_path))
-    assert check(UUIDS) == ["nvidia-smi does not answer: the cards are not looked at first"]
+    assert check(UUIDS) == ["nvidia-smi does not answer: the GPUs are not looked at first"]
 
 
 def test_who_computes_on_the_cards(smi):
@@ -172,7 +172,7 @@ def test_cards_are_waited_for_until_they_are_empty(smi):
     began = time.monotonic()
     gpus.wait_until_free(UUIDS, (7,), 0.7, said.append)
     assert time.monotonic() - began >= 0.7
-    assert said == ["a card is not empty after 0 s (process 42): goes on all the same"]
+    assert said == ["a GPU is not empty after 0 s (process 42): goes on all the same"]
     with subprocess.Popen(["/bin/sh", "-c", f"sleep 0.7; echo '{UUIDS[0]}, 7' > {folder}/users"]):
         began = time.monotonic()
         gpus.wait_until_free(UUIDS, (7,), 60.0, said.append)
@@ -309,7 +309,7 @@ def test_a_detached_run_is_waited_for_as_people_start_it(smi, tmp_path):
 def test_a_start_that_ends_without_a_training_leaves_no_folder(smi, tmp_path):
     smi(WHOLE.splitlines()[1], before="sleep 0.5")
     prepared = ready(*sleeping(tmp_path))
-    with pytest.raises(Unavailable, match=f"did not start: launch.sh: the card {UUIDS[0]}"):
+    with pytest.raises(Unavailable, match=f"did not start: launch.sh: the GPU {UUIDS[0]}"):
         submit(prepared, prepared.plan)
     assert rundir.all_runs() == ()
 

@@ -244,7 +244,7 @@ FAULTS = {
         "has no torch",
         True,
     ),
-    "a card that NCCL cannot open": (
+    "a GPU that NCCL cannot open": (
         {"trainer.launcher": "torchrun"},
         facts(gpus=(gpu(0), gpu(1), gpu(2, "GPU-2", problem="it is lost"))),
         "warning",
@@ -252,12 +252,12 @@ FAULTS = {
         "GPU 2 cannot be opened: it is lost",
         False,
     ),
-    "more cards than NCCL opens": (
+    "more GPUs than NCCL opens": (
         {"hardware.gpus": UUIDS},
         facts(gpus=(gpu(0), gpu(1), *(gpu(n, f"GPU-{n}") for n in range(2, 33)))),
         "warning",
         "hardware.gpus",
-        "more than 32 cards",
+        "more than 32 GPUs",
         False,
     ),
     "nccl on the cpu": (
@@ -446,7 +446,7 @@ FAULTS = {
         "here has no accelerate",
         True,
     ),
-    "card that is not there": (
+    "GPU that is not there": (
         {"hardware.gpus": ("GPU-x",)},
         facts(gpus=(gpu(0),)),
         "error",
@@ -454,7 +454,7 @@ FAULTS = {
         "GPU-x is not in",
         True,
     ),
-    "card that is blocked": (
+    "GPU that is blocked": (
         {"hardware.gpus": UUIDS[:1]},
         facts(gpus=(gpu(0, problem="lost"), gpu(1))),
         "error",
@@ -462,7 +462,7 @@ FAULTS = {
         "lost",
         True,
     ),
-    "card that limits the others": (
+    "GPU that limits the others": (
         {"hardware.gpus": UUIDS} | TORCHRUN,
         facts(gpus=(gpu(0), gpu(1, memory_total=2 * GIB))),
         "warning",
@@ -470,8 +470,8 @@ FAULTS = {
         "limits the others",
         False,
     ),
-    "cuda without a card": ({"hardware.device": "cuda"}, facts(), "error", "hardware.device", "none was found", True),
-    "cuda without a usable card": (
+    "cuda without a GPU": ({"hardware.device": "cuda"}, facts(), "error", "hardware.device", "none was found", True),
+    "cuda without a usable GPU": (
         {"hardware.device": "cuda"},
         facts(gpus=(gpu(0, problem="it is lost"),)),
         "error",
@@ -479,15 +479,15 @@ FAULTS = {
         "it is lost",
         True,
     ),
-    "the cpu beside a card": (
+    "the cpu beside a GPU": (
         {},
         facts(gpus=(gpu(0),), cuda=None),
         "error",
         "hardware.device",
-        "1 card would stay idle",
+        "1 GPU would stay idle",
         True,
     ),
-    "one card beside a better one": (
+    "one GPU beside a better one": (
         {},
         facts(
             gpus=(gpu(0, sm_clock_max=1500), gpu(1, compute_capability="12.0", sm_clock_max=1900)), arch_list=("sm_86",)
@@ -497,7 +497,7 @@ FAULTS = {
         "more could with another PyTorch",
         True,
     ),
-    "one of two cards by python": (
+    "one of two GPUs by python": (
         {"trainer.launcher": "python"},
         TWO,
         "error",
@@ -505,7 +505,7 @@ FAULTS = {
         "2 are here to train on",
         False,
     ),
-    "python for two cards": (
+    "python for two GPUs": (
         {"hardware.gpus": UUIDS, "trainer.launcher": "python"},
         TWO,
         "error",
@@ -521,7 +521,7 @@ FAULTS = {
         "2 are wanted",
         False,
     ),
-    "more processes than cards": (
+    "more processes than GPUs": (
         {"hardware.processes": 4, "recipe.global_batch": 32} | TORCHRUN,
         TWO,
         "error",
@@ -529,7 +529,7 @@ FAULTS = {
         "4 processes on 2 GPUs",
         False,
     ),
-    "fewer processes than cards": (
+    "fewer processes than GPUs": (
         {"hardware.processes": 1} | TORCHRUN,
         TWO,
         "error",
@@ -570,7 +570,7 @@ FAULTS = {
         False,
     ),
     "fp16 on the cpu": ({"recipe.precision": "fp16"}, facts(), "error", "recipe.precision", "on the CPU", False),
-    "bf16 on an old card": ({"recipe.precision": "bf16"}, OLD, "error", "recipe.precision", "8.0", False),
+    "bf16 on an old GPU": ({"recipe.precision": "bf16"}, OLD, "error", "recipe.precision", "8.0", False),
     "no script": (SCRIPT | {"trainer.script": ""}, facts(), "error", "trainer.script", "no script is named", False),
     "script that is missing": (
         SCRIPT,
@@ -672,7 +672,7 @@ FAULTS = {
         "no checkpoint is saved",
         False,
     ),
-    "busy card": (
+    "busy GPU": (
         {"hardware.gpus": UUIDS[:1]},
         facts(gpus=(gpu(0, processes=(GpuProcess(7, "python", "ada", 20 * GIB),)),)),
         "warning",
@@ -772,7 +772,7 @@ FAULTS = {
         "docker cannot be used: you may not",
         True,
     ),
-    "engine that shows no cards": (
+    "engine that shows no GPUs": (
         inside(),
         boxed(gpus=(gpu(0),), about={"gpus": False}),
         "error",
@@ -898,20 +898,20 @@ FAULTS = {
         "cannot mount /a:b,c",
         False,
     ),
-    "cards of a live run": (
+    "GPUs of a live run": (
         {"hardware.gpus": UUIDS[:1]},
         beside(Taken(run="a", gpus=UUIDS[:1])),
         "error",
         "hardware.gpus",
-        "the run a is already training on 1 card of these",
+        "the run a is already training on 1 GPU of these",
         True,
     ),
-    "all cards taken by a live run": (
+    "all GPUs taken by a live run": (
         {},
         beside(Taken(run="a", gpus=UUIDS)),
         "error",
         "hardware.gpus",
-        "the run a is already training on 2 cards",
+        "the run a is already training on 2 GPUs",
         True,
     ),
     "output folder of a live run": (
@@ -1124,7 +1124,7 @@ FAULTS = {
         "auto_find_batch_size lowers the batch",
         False,
     ),
-    "more memory than the card has": (
+    "more memory than the GPU has": (
         {"recipe.hidden_size": 2048, "recipe.heads": 16, "recipe.layers": 16, "recipe.sequence_length": 2048},
         facts(gpus=(gpu(0),)),
         "warning",
@@ -1152,16 +1152,16 @@ MENDED = {
     "a broken preset of one's own",
     "arguments that the script does not list", "no key for wandb",
     "a logger that is not installed", "a logger that the preset does not pass", "no key for a chosen logger",
-    "cuda without a card", "cuda without a usable card", "python for two cards", "python for two processes",
-    "more processes than cards", "fewer processes than cards", "batch that does not divide", "batch that is too small",
-    "heads that do not divide", "hidden size below the heads", "fp16 on the cpu", "bf16 on an old card",
+    "cuda without a GPU", "cuda without a usable GPU", "python for two GPUs", "python for two processes",
+    "more processes than GPUs", "fewer processes than GPUs", "batch that does not divide", "batch that is too small",
+    "heads that do not divide", "hidden size below the heads", "fp16 on the cpu", "bf16 on an old GPU",
     "variable that is a secret", "variable whose value is a secret", "nccl on the cpu", "gloo on gpus",
     "a variable that does nothing", "rung twice", "rung without consent", "unknown preset",
-    "more memory than the card has", "a micro batch of one's own", "a batch of one's own",
+    "more memory than the GPU has", "a micro batch of one's own", "a batch of one's own",
     "offload without sharding", "sharding on the cpu", "sharding by torchrun", "sharding over one process",
     "deepspeed for the built-in trainer", "machines at a port of root", "python for two machines",
     "engine that is not there", "engine that may not be used",
-    "cards of a live run", "the cpu beside a card", "one card beside a better one", "one of two cards by python",
+    "GPUs of a live run", "the cpu beside a GPU", "one GPU beside a better one", "one of two GPUs by python",
     "a configuration for a preset that takes none", "image without an engine", "python beside a container",
     "a learning rate of one's own", "a value that the preset does not pass", "data that the preset does not pass",
     "a size beside a model folder", "a value of another trainer", "an address for one machine",
@@ -1378,7 +1378,7 @@ def test_every_card_that_is_lost_is_told():
 
 
 def test_why_there_is_no_card_is_told():
-    gap = Gap("The cards cannot be read", "the driver hangs", "Reboot.")
+    gap = Gap("The GPUs cannot be read", "the driver hangs", "Reboot.")
     machine = facts().machine
     where = Facts(machine=type(machine)(hostname="box", gaps=(gap,)), toolchains=(toolchain("/p"),))
     assert "the driver hangs" in found({"hardware.device": "cuda"}, where)[0].message

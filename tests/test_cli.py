@@ -274,8 +274,8 @@ CANNOT_RUN = {
     "card": (
         ["hardware.device=auto", "hardware.gpus=GPU-x"],
         69,
-        "the card GPU-x is not in this machine",
-        "Choose the cards again.",
+        "the GPU GPU-x is not in this machine",
+        "Choose the GPUs again.",
     ),
     "python": (["trainer.python=/no/python"], 69, "/no/python", "trainer.python"),
 }

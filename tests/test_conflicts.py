@@ -52,7 +52,7 @@ CARDS = facts(gpus=(gpu(0), gpu(1)))
 def test_a_card_is_had_by_one_run_at_a_time(begun):
     first = begun(CARDS, hardware__gpus=UUIDS[:1])
     assert [(one.run, one.gpus) for one in taken()] == [(first.name, UUIDS[:1])]
-    with pytest.raises(Unavailable, match=f"the run {first.name} is already training on 1 card") as caught:
+    with pytest.raises(Unavailable, match=f"the run {first.name} is already training on 1 GPU") as caught:
         begun(CARDS, hardware__gpus=UUIDS[:1])
     assert f"tui-train stop {first.name}" in caught.value.remedy
     second = begun(CARDS, hardware__gpus=UUIDS[1:])
@@ -74,7 +74,7 @@ def test_a_trial_has_its_card_as_well(begun):
     moved.rename(trial)
     try:
         assert [(one.run, one.gpus) for one in taken()] == [(str(trial), UUIDS[:1])]
-        with pytest.raises(Unavailable, match="is already training on 1 card"):
+        with pytest.raises(Unavailable, match="is already training on 1 GPU"):
             begun(CARDS, hardware__gpus=UUIDS[:1])
     finally:
         stop(RunDir(trial))
@@ -111,7 +111,7 @@ def test_of_two_that_start_at_once_one_is_refused(begun):
         one.start()
     for one in several:
         one.join()
-    assert sum(isinstance(one, str) and "already training on 1 card" in one for one in ended) == 3
+    assert sum(isinstance(one, str) and "already training on 1 GPU" in one for one in ended) == 3
 
 
 def test_what_is_left_of_a_lost_run_still_has_its_card(begun):
@@ -119,7 +119,7 @@ def test_what_is_left_of_a_lost_run_still_has_its_card(begun):
     until(lambda: b"tick" in first.attempt_log(1).read_bytes())
     os.kill(status(first).pid, signal.SIGKILL)
     until(lambda: status(first).state == "lost")
-    with pytest.raises(Unavailable, match="is already training on 1 card"):
+    with pytest.raises(Unavailable, match="is already training on 1 GPU"):
         begun(CARDS, hardware__gpus=UUIDS[:1])
 
 

@@ -608,7 +608,7 @@ def test_the_validation_says_what_is_missing(path):
         f'case "$1 $*" in image*) echo sha256:a;; *nvidia-smi*) {cards};; *qwen*) echo missing;; *) {probe};; esac',
     )
     found = validate("docker", "a:1", UUIDS, "qwen25_500m")
-    assert f"cards not visible inside: {UUIDS[1]}" in found.wrong
+    assert f"GPUs not visible inside: {UUIDS[1]}" in found.wrong
     assert any("qwen25_500m" in problem for problem in found.wrong)
     assert "NeMo    2.3" in shown(found)
     good = validate("docker", "a:1", UUIDS[:1])

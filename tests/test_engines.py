@@ -258,7 +258,7 @@ def test_what_it_writes_belongs_to_whoever_starts_it(engine, containers, tmp_pat
 def test_the_chosen_cards_are_asked_for(tmp_path, engine, monkeypatch):
     """What stands in for NVIDIA's part of the engine sees them by their UUIDs, each for itself."""
     if engine == "podman":
-        pytest.skip("NOT TESTED: cards in podman, which needs a description of them in /etc/cdi")
+        pytest.skip("NOT TESTED: GPUs in podman, which needs a description of them in /etc/cdi")
     monkeypatch.setattr(probe, "machine", lambda: machine(2, (gpu(0), gpu(1), gpu(2, "GPU-other"))))
     monkeypatch.setattr(images, "_HOOKS", ("bash",))
     (tmp_path / "train.py").write_text("import json, os; print(json.dumps(dict(os.environ)))\n")

@@ -32,15 +32,15 @@ def cards(*capabilities):
     ("capabilities", "driver", "index", "part"),
     [
         ((), None, f"{PYTORCH}cpu", "no GPU"),
-        (("8.6", "8.6"), "13.0", "", "all 2 cards"),
-        (("8.6",), None, "", "supports the card"),
+        (("8.6", "8.6"), "13.0", "", "all 2 GPUs"),
+        (("8.6",), None, "", "supports the GPU"),
         (("8.6",), "12.8", f"{PYTORCH}cu129", "the driver does not support CUDA 13"),
-        (("6.1",), "13.0", f"{PYTORCH}cu126", "CUDA 12.6 supports the card"),
-        (("7.0", "8.6"), "13.0", f"{PYTORCH}cu126", "all 2 cards"),
-        (("7.5",), "13.0", "", "supports the card"),
-        (("12.0",), "12.8", f"{PYTORCH}cu129", "supports the card"),
-        (("12.0",), "13.0", "", "supports the card"),
-        (("6.1", "12.0", "12.0"), "13.0", "", "2 of 3 cards"),
+        (("6.1",), "13.0", f"{PYTORCH}cu126", "CUDA 12.6 supports the GPU"),
+        (("7.0", "8.6"), "13.0", f"{PYTORCH}cu126", "all 2 GPUs"),
+        (("7.5",), "13.0", "", "supports the GPU"),
+        (("12.0",), "12.8", f"{PYTORCH}cu129", "supports the GPU"),
+        (("12.0",), "13.0", "", "supports the GPU"),
+        (("6.1", "12.0", "12.0"), "13.0", "", "2 of 3 GPUs"),
     ],
 )
 def test_torch_is_the_build_with_code_for_the_cards(capabilities, driver, index, part):

@@ -270,8 +270,8 @@ def test_instances_of_a_divided_card(on):
         ("no-cards", "No NVIDIA GPU"),
         ("init = !NO_PERMISSION", "No permission for the NVIDIA driver"),
         ("init = !UNKNOWN", "The NVIDIA driver does not start"),
-        ("count = !UNKNOWN", "The NVIDIA driver cannot list its cards"),
-        ("what = is this", "The NVIDIA cards cannot be read"),
+        ("count = !UNKNOWN", "The NVIDIA driver cannot list its GPUs"),
+        ("what = is this", "The NVIDIA GPUs cannot be read"),
     ],
 )
 def test_without_cards_a_gap_says_why(on, machine, words):
@@ -351,7 +351,7 @@ def test_cards_without_driver_are_named(tmp_path):
     cards = pci.cards(tmp_path)
     assert [card.address[5:7] for card in cards] == ["01", "04", "05", "06"]
     undriven, passed_on, lost = pci.not_listed(cards, ["00000000:01:00.0", None])
-    assert undriven.what == "1 NVIDIA card without driver: 0000:04:00.0 (10de:1d01)"
+    assert undriven.what == "1 NVIDIA GPU without driver: 0000:04:00.0 (10de:1d01)"
     assert "vfio-pci" in passed_on.why
     assert "0000:06:00.0" in lost.what
     assert pci.not_listed(cards, ["00000000:01:00.0"], unopened=1) == (undriven, passed_on)

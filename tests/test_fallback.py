@@ -147,7 +147,7 @@ OWN = "Including non-PyTorch memory, this process has 2.00 GiB memory in use."
         (
             STRANGER.format(f"Process 4242 has 20.50 GiB memory in use. {OWN}"),
             1,
-            "another process (4242) fills the card",
+            "another process (4242) fills the GPU",
         ),
         (
             "RuntimeError: [enforce fail] DefaultCPUAllocator: can't allocate memory",
@@ -223,13 +223,13 @@ def test_a_card_that_stays_full_does_not_hold_it_for_ever(tmp_path):
     environment["PATH"] = f"{tmp_path / 'bin'}:{environment['PATH']}"
     done = bash(run, env=environment)
     assert tried(run) == way(plan, "loss")
-    assert b"a card is not empty after 0 s (process 88): goes on all the same" in done.stdout
+    assert b"a GPU is not empty after 0 s (process 88): goes on all the same" in done.stdout
 
 
 def test_without_nvidia_smi_it_goes_on_and_says_so(tmp_path):
     run, plan, told = ran(tmp_path, PLAIN)
     assert tried(run) == way(plan, "loss")
-    assert "nvidia-smi does not answer: goes on without a look whether the cards are empty" in told
+    assert "nvidia-smi does not answer: goes on without a look whether the GPUs are empty" in told
 
 
 @pytest.fixture(scope="module", autouse=True)

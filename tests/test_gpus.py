@@ -136,8 +136,8 @@ def test_reasons_say_what_to_do():
         pytest.param([T400, RTX5090], "cu130", "S U", id="a display card that the wheel knows"),
         pytest.param([RTX5090, P40], "cu126", "B U", id="no wheel has both"),
         pytest.param([RTX5090, P40], "cu130", "U B", id="no wheel has both, the other way"),
-        pytest.param([RTX5090, GT1030], "cu126", "B U", id="a blocked card makes none spare"),
-        pytest.param([card(display_active=True), card()], "cu126", "U U", id="a monitor leaves no card out"),
+        pytest.param([RTX5090, GT1030], "cu126", "B U", id="a blocked GPU makes none spare"),
+        pytest.param([card(display_active=True), card()], "cu126", "U U", id="a monitor leaves no GPU out"),
         pytest.param([card(memory=None, sms=None), card()], "cu126", "U U", id="unknown is not zero"),
         pytest.param([card(capability=None)], "cu130", "U", id="unknown capability"),
         pytest.param(
@@ -264,13 +264,13 @@ def machine_of(words):
         pytest.param("3080 3080 3090", ["0 1 2: 179, 10", "2: 71, 24"], id="twice the memory or 2.5 times the speed"),
         pytest.param("4090 a6000", ["0 1: 310, 24", "1: 155, 48"], id="4090 and A6000"),
         pytest.param("5090 3090 3090 3090", ["0 1 2 3: 285, 24", "0: 210, 32"], id="a 5090 and three 3090"),
-        pytest.param("3090 1030 3090", ["0 2: 142, 24"], id="two cards and one for the display"),
+        pytest.param("3090 1030 3090", ["0 2: 142, 24"], id="two GPUs and one for the display"),
         pytest.param("4090 t1000", ["0: 165, 24"], id="4090 and T1000"),
         pytest.param("p40 v100", ["1: 125, 32"], id="P40 and V100"),
-        pytest.param("3090 3090 a100", ["2: 312, 80"], id="one card that outdoes two"),
-        pytest.param("3090 t4", ["0 1: 130, 16", "0: 71, 24"], id="a slower professional card"),
+        pytest.param("3090 3090 a100", ["2: 312, 80"], id="one GPU that outdoes two"),
+        pytest.param("3090 t4", ["0 1: 130, 16", "0: 71, 24"], id="a slower professional GPU"),
         pytest.param("1030", ["0: 1, 2"], id="all there is"),
-        pytest.param("", [], id="no card"),
+        pytest.param("", [], id="no GPU"),
     ],
 )
 def test_sets(cards, expected):
@@ -293,7 +293,7 @@ def test_sets(cards, expected):
 def test_sets_say_what_they_gain():
     cards = machine_of("3080 3080 3090")
     fastest, roomiest = gpus.sets(cards, gpus.judge(cards))
-    assert fastest.gain == "3 cards with 10.0 GiB each, 2.5 times as fast"
+    assert fastest.gain == "3 GPUs with 10.0 GiB each, 2.5 times as fast"
     assert roomiest.gain == "24.0 GiB each instead of 10.0 GiB, at 40% of the speed"
     verdicts = gpus.judge(cards, TOOLCHAINS["cu126"])
     assert verdicts[0] == Verdict("use", ("less memory (10.0 GiB vs 24.0 GiB): would limit the others",))
@@ -308,7 +308,7 @@ def test_a_slower_card_is_spare_with_numbers():
     )
     cards = machine_of("4090 p40")
     assert gpus.judge(cards, TOOLCHAINS["cu126"])[1].reasons == (
-        "slower: the other card alone about 165 TFLOPS, with it 24",
+        "slower: the other GPU alone about 165 TFLOPS, with it 24",
     )
 
 
@@ -325,9 +325,9 @@ def test_a_set_with_the_busy_cards_is_one_of_the_others():
     found = gpus.sets([free, taken], gpus.judge([free, taken]))
     assert [(one.title, one.uuids) for one in found] == [
         ("fastest", (free.uuid,)),
-        ("with busy cards", (free.uuid, taken.uuid)),
+        ("with busy GPUs", (free.uuid, taken.uuid)),
     ]
-    assert found[1].gain == "2 cards with 24.0 GiB each, once the busy cards are free"
+    assert found[1].gain == "2 GPUs with 24.0 GiB each, once the busy GPUs are free"
 
 
 def test_who_keeps_a_card_busy():

@@ -68,7 +68,7 @@ def test_the_cpu_beside_idle_cards_is_refused_until_it_is_chosen(more, said):
     where = facts(gpus=(gpu(0, **V100), gpu(1, **V100)), **more)
     (error,) = errors({}, where)
     assert said in error.message
-    assert "2 cards would stay idle" in error.message
+    assert "2 GPUs would stay idle" in error.message
     assert "(torch for CUDA 12.6)" in error.remedy
     assert error.machine
     chosen = apply(error.change, profile())
@@ -186,7 +186,7 @@ def test_plain_python_takes_the_first_of_several_cards_only_by_name():
 def test_two_cards_and_a_torch_for_the_cpu(tmp_path):
     for words in (("plan", "quickstart"), ("export", "quickstart", str(tmp_path / "out")), ("run", "quickstart")):
         said = tui(*words, code=69).stderr
-        assert "2 cards would stay idle" in said
+        assert "2 GPUs would stay idle" in said
         assert "(torch for CUDA 12.9)" in said
         assert "hardware.device=cpu" in said
     assert not (tmp_path / "out").exists()
@@ -230,7 +230,7 @@ def test_of_builds_as_good_the_one_for_the_small_card_too_is_taken():
     cards = (gpu(0, **CLOCK), gpu(1, "GPU-display", **GT_1030, **CLOCK), gpu(2, UUIDS[1], **CLOCK))
     found = of_machine(msgspec.structs.replace(machine(gpus=cards), driver_cuda="13.0"))
     assert found.index.endswith("/cu126")
-    assert "all 3 cards" in found.why
+    assert "all 3 GPUs" in found.why
 
 
 @pytest.mark.parametrize("pip", ["--index-url https://mine", "-f /wheels", "--find-links=/wheels --no-index"])
@@ -314,12 +314,12 @@ def make_run(made, on, **variables):
     sample(
         [
             ("two-3090", f"{INDEX}/cu129 torch==2.13.0", "the driver does not support"),
-            ("p40-v100", f"{INDEX}/cu126 torch==2.13.0", "all 2 cards"),
+            ("p40-v100", f"{INDEX}/cu126 torch==2.13.0", "all 2 GPUs"),
             ("4090-t400", "torch==2.13.0", "CUDA 13 supports"),
             (
                 "seed-3090-gt1030-3090",
                 "--index-url https://download.pytorch.org/whl/cu126 torch==2.13.0",
-                "all 3 cards",
+                "all 3 GPUs",
             ),
         ],
         2,
@@ -379,7 +379,7 @@ async def test_the_wizard_goes_on_only_with_consent(monkeypatch, size):
     async with wizard().run_test(size=size) as pilot:
         await keys("enter")(pilot)
         text = " ".join(shows(pilot).split())
-        assert "2 cards would stay idle" in text
+        assert "2 GPUs would stay idle" in text
         assert "F2 fixes it" in text
         await keys("enter")(pilot)
         assert "● 1 Hardware" in shows(pilot), "it does not go on"

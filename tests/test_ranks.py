@@ -156,7 +156,7 @@ def test_a_card_that_was_not_chosen_is_named_beside_those_that_were():
 
 def test_two_ranks_on_one_card():
     same = [rank(0), rank(1, uuid=UUIDS[0])]
-    assert compare(same, TWO) == ("ranks 0, 1 share one card, NVIDIA GeForce RTX 3090 …663b60",)
+    assert compare(same, TWO) == ("ranks 0, 1 share one GPU, NVIDIA GeForce RTX 3090 …663b60",)
     shared = msgspec.structs.replace(TWO, gpus=UUIDS[:1], gpu_names=(NAME,))
     assert compare(same, shared) == ()
 

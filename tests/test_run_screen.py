@@ -141,7 +141,7 @@ async def test_a_failed_run_can_be_resumed_and_the_plot_had_back(machine: Any, t
         await until_shown(pilot, "memory was full")
         shown = shows(pilot)
         assert "r resume" in shown
-        assert "▌✗ The card" in shown
+        assert "▌✗ The GPU" in shown
         assert re.search(r"▌log 62  torch.OutOfMemoryError", shown)
         assert not app.screen.query_one("#plot").display
         await keys("p")(pilot)

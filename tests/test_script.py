@@ -619,9 +619,9 @@ def test_each_machine_starts_its_own_part(tmp_path):
         (["--node-rank=1", "--cards=GPU-a"], 64, "--cards names 1, and each machine trains on 2"),
         (["--node-rank=1", "--cards=GPU,GPU-"], 64, "GPU is no UUID (GPU-… or MIG-…)"),
         (["--node-rank=1", "--cards=GPU-a,GPU-a"], 64, "--cards=GPU-a,GPU-a names GPU-a twice"),
-        (["--node-rank=1", "--cards=GPU-a,GPU-b,"], 64, "names a card that is empty or has a space"),
-        (["--node-rank=1", "--cards=GPU-a,GPU-c"], 69, "the card GPU-c (chosen here) is not there"),
-        (["--node-rank=0"], 69, f"the card {UUIDS[0]} (NVIDIA GeForce RTX 3090) is not there"),
+        (["--node-rank=1", "--cards=GPU-a,GPU-b,"], 64, "names a GPU that is empty or has a space"),
+        (["--node-rank=1", "--cards=GPU-a,GPU-c"], 69, "the GPU GPU-c (chosen here) is not there"),
+        (["--node-rank=0"], 69, f"the GPU {UUIDS[0]} (NVIDIA GeForce RTX 3090) is not there"),
     ],
 )
 def test_cards_that_are_not_there_are_refused(tmp_path, arguments, code, part):

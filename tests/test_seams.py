@@ -26,8 +26,8 @@ from tui_train.trainers import TRAINERS, takes_field
 ROOT = Path(__file__).parent.parent
 MACHINES = {
     "cpu": facts(),
-    "one card": facts(gpus=(gpu(0),)),
-    "two cards": facts(gpus=(gpu(0), gpu(1))),
+    "one GPU": facts(gpus=(gpu(0),)),
+    "two GPUs": facts(gpus=(gpu(0), gpu(1))),
     "nemo": facts(gpus=(gpu(0), gpu(1)), packages={"nemo_toolkit": "2.7.3", "nemo_run": "0.7"}),
 }
 

@@ -358,7 +358,7 @@ def test_runs_that_were_never_started_are_removed_after_a_day(monkeypatch):
     never, started, used = new_run("never"), new_run("started"), new_run("used")
     killed, spoke = new_run("killed"), new_run("spoke")
     killed.launcher_log.touch()
-    spoke.launcher_log.write_text("launch.sh: no card\n")
+    spoke.launcher_log.write_text("launch.sh: no GPU\n")
     started.events_file.write_bytes(EVENT)
     mine = runs_folder() / "my own folder"
     exported = rundir.export(mine, ready(profile({"hardware.device": "cpu"}), facts()).files)

@@ -22,12 +22,12 @@ def cards(profile: Profile, facts: Facts, resolved: Resolved) -> Iterator[Findin
         pairs = zip(facts.machine.gpus, resolved.verdicts, strict=True)
         free = [(gpu, verdict) for gpu, verdict in pairs if gpu.uuid not in used]
         others = recommended([gpu for gpu, _ in free], [verdict for _, verdict in free])
-        change = Change("train on free cards", "another run uses the chosen ones", (("hardware.gpus", others),))
+        change = Change("train on free GPUs", "another run uses the chosen ones", (("hardware.gpus", others),))
         yield Finding(
             level="error",
             key="hardware.gpus",
             message=words,
-            remedy=f"{_END.format(visible(other.run))}, or choose other cards.",
+            remedy=f"{_END.format(visible(other.run))}, or choose other GPUs.",
             change=change if others else None,
             machine=True,
             start=True,

@@ -20,7 +20,7 @@ _OF_THE_IMAGE = frozenset({"/", container.CACHE, *(f"/{name}" for name in (*_SYS
 _OF_THE_KERNEL = ("/proc", "/sys", "/dev")
 _INSTALL = {
     "docker": "set it up (`sudo nvidia-ctk runtime configure --runtime=docker`, then restart docker)",
-    "podman": "describe the cards (`sudo nvidia-ctk cdi generate --output=/etc/cdi/nvidia.yaml`)",
+    "podman": "describe the GPUs (`sudo nvidia-ctk cdi generate --output=/etc/cdi/nvidia.yaml`)",
 }
 
 
@@ -42,7 +42,7 @@ def engine(profile: Profile, facts: Facts, resolved: Resolved) -> Iterator[Findi
         message, remedy = f"{name} cannot be used: {reason}", "Fix that, or choose another engine or none."
         yield Finding(level="error", key="container.engine", message=message, remedy=remedy, change=bare, machine=True)
     elif state and resolved.gpus and not state.gpus:
-        message = f"{name} cannot show the cards to a container: NVIDIA's Container Toolkit is not set up for it"
+        message = f"{name} cannot show the GPUs to a container: NVIDIA's Container Toolkit is not set up for it"
         remedy = f"Install nvidia-container-toolkit and {_INSTALL.get(name, 'set it up')}."
         yield Finding(level="error", key="container.engine", message=message, remedy=remedy, machine=True)
 

@@ -25,8 +25,8 @@ def devices(profile: Profile, facts: Facts, resolved: Resolved) -> Iterator[Find
     for name in profile.hardware.gpus:
         matches = called(gpus, name)
         if len(matches) != 1:
-            message = f"the card {visible(name)} {'may be any of several' if matches else 'is not in this machine'}"
-            remedy = f"Choose the cards again{_listed(matches or gpus)}."
+            message = f"the GPU {visible(name)} {'may be any of several' if matches else 'is not in this machine'}"
+            remedy = f"Choose the GPUs again{_listed(matches or gpus)}."
             yield Finding(level="error", key="hardware.gpus", message=message, remedy=remedy, machine=True)
             continue
         uuid, verdict = matches[0].uuid, resolved.verdicts[gpus.index(matches[0])]
@@ -42,7 +42,7 @@ def devices(profile: Profile, facts: Facts, resolved: Resolved) -> Iterator[Find
     for gpu in resolved.gpus:
         if user := cards[gpu.uuid].busy:
             message = f"{names[gpu.uuid]} is busy: {visible(user)}"
-            remedy = "Wait until it is free, or choose another card."
+            remedy = "Wait until it is free, or choose another GPU."
             yield Finding(level="warning", key="hardware.gpus", message=message, remedy=remedy)
 
 
@@ -62,15 +62,15 @@ def unreadable(profile: Profile, facts: Facts, resolved: Resolved) -> Iterator[F
         return  # these show a container the chosen cards alone
     # NCCL opens every card that NVML lists, whatever CUDA_VISIBLE_DEVICES says: `ncclNvmlEnsureInitialized`.
     boards = {gpu.index: gpu for gpu in facts.machine.gpus}
-    ways = "show a container the chosen cards alone, or choose Gloo."
+    ways = "show a container the chosen GPUs alone, or choose Gloo."
     for gpu in boards.values():
         if gpu.problem:
-            message = f"NCCL opens every card of this machine, and GPU {gpu.index} cannot be opened: {gpu.problem}"
-            remedy = f"Repair or remove that card, {ways}"
+            message = f"NCCL opens every GPU of this machine, and GPU {gpu.index} cannot be opened: {gpu.problem}"
+            remedy = f"Repair or remove that GPU, {ways}"
             yield Finding(level="warning", key="hardware.gpus", message=message, remedy=remedy)
     if len(boards) > _MOST_FOR_NCCL:
-        message = f"NCCL fails on a machine of more than {_MOST_FOR_NCCL} cards, and this one has {len(boards)}"
-        yield Finding(level="warning", key="hardware.gpus", message=message, remedy=f"Train on one card, {ways}")
+        message = f"NCCL fails on a machine of more than {_MOST_FOR_NCCL} GPUs, and this one has {len(boards)}"
+        yield Finding(level="warning", key="hardware.gpus", message=message, remedy=f"Train on one GPU, {ways}")
 
 
 def logout(_profile: Profile, facts: Facts, resolved: Resolved) -> Iterator[Finding]:
@@ -107,7 +107,7 @@ def processes(profile: Profile, _facts: Facts, resolved: Resolved) -> Iterator[F
         )
     elif resolved.device == "cuda" and cards and process_count != cards:
         change = Change(
-            "one process per GPU", "more would share a card, fewer leave one idle", (("hardware.processes", 0),)
+            "one process per GPU", "more would share a GPU, fewer leave one idle", (("hardware.processes", 0),)
         )
         message = f"{counted(process_count, 'process', 'processes')} on {counted(cards, 'GPU')} do not fit"
         remedy = "Set the processes to 0: one per GPU."
@@ -124,10 +124,10 @@ def precision(_profile: Profile, _facts: Facts, resolved: Resolved) -> Iterator[
     if precision_value.value == "fp16" and not cuda:
         message, remedy, other = f"fp16{source} does not train on the CPU", "Choose fp32 or bf16.", "fp32"
     elif precision_value.value == "bf16" and cuda and not supports_bf16(resolved.gpus):
-        message = f"not every chosen card has bf16{source}: it begins with compute capability 8.0"
+        message = f"not every chosen GPU has bf16{source}: it begins with compute capability 8.0"
         remedy, other = "Choose fp16 or fp32.", "fp16"
     else:
         return
-    why = "works everywhere" if other == "fp32" else "works on older cards"
+    why = "works everywhere" if other == "fp32" else "works on older GPUs"
     change = Change(f"precision {other}", why, (("recipe.precision", other),))
     yield Finding(level=level, key="recipe.precision", message=message, remedy=remedy, change=change)

@@ -25,14 +25,14 @@ def all_cards(profile: Profile, facts: Facts, resolved: Resolved) -> Iterator[Fi
     cuda_chosen = chosen.device == "cuda"
     if idle is None and not cuda_chosen:
         return
-    change = Change("train on the CPU", "no card can be used", (("hardware.device", "cpu"), ("hardware.gpus", ())))
+    change = Change("train on the CPU", "no GPU can be used", (("hardware.device", "cpu"), ("hardware.gpus", ())))
     if idle is None:
         why = "; ".join(reason for verdict in resolved.verdicts for reason in verdict.reasons)
         why = why or "; ".join(gap.why for gap in facts.machine.gaps) or "none was found"
         message, remedy = f"no GPU here can train ({why})", "Choose the device auto or cpu."
     else:
         idles = (
-            f"{counted(len(idle.cards), 'card')} would stay idle" if idle.cards else "what cards there are stay idle"
+            f"{counted(len(idle.cards), 'GPU')} would stay idle" if idle.cards else "what GPUs there are stay idle"
         )
         message = (
             f"no GPU here can train ({idle.why})" if cuda_chosen else f"the CPU would train, and {idles}: {idle.why}"
@@ -53,7 +53,7 @@ def some_cards(profile: Profile, facts: Facts, resolved: Resolved) -> Iterator[F
             f"train on {named(cards)} only", "this PyTorch has code for no more", (("hardware.gpus", usable),)
         )
         message = f"{named(cards)} would train alone, and more could with another PyTorch: {idle.why}"
-        remedy = f"{_ways(profile, idle)} Or name the cards: hardware.gpus={','.join(usable)}."
+        remedy = f"{_ways(profile, idle)} Or name the GPUs: hardware.gpus={','.join(usable)}."
         change = _other_python(idle) or only
         yield Finding(level="error", key="hardware.gpus", message=message, remedy=remedy, change=change, machine=True)
 
@@ -65,9 +65,9 @@ def all_but_one(profile: Profile, facts: Facts, resolved: Resolved) -> Iterator[
         return
     usable = recommended(facts.machine.gpus, resolved.verdicts)
     if len(usable) > 1:
-        change = Change("use torchrun", "it starts one process per card", (("trainer.launcher", "torchrun"),))
-        message = f"plain python trains on one card, and {len(usable)} are here to train on"
-        remedy = f"Choose torchrun or accelerate; or name the one card, such as hardware.gpus={usable[0]}."
+        change = Change("use torchrun", "it starts one process per GPU", (("trainer.launcher", "torchrun"),))
+        message = f"plain python trains on one GPU, and {len(usable)} are here to train on"
+        remedy = f"Choose torchrun or accelerate; or name the one GPU, such as hardware.gpus={usable[0]}."
         yield Finding(level="error", key="trainer.launcher", message=message, remedy=remedy, change=change)
 
 
@@ -89,4 +89,4 @@ def _ways(profile: Profile, idle: Idle) -> str:
 def _other_python(idle: Idle) -> Change | None:
     if not idle.python:
         return None
-    return Change(f"train with {idle.python}", "its PyTorch can use the cards", (("trainer.python", idle.python),))
+    return Change(f"train with {idle.python}", "its PyTorch can use the GPUs", (("trainer.python", idle.python),))

@@ -21,8 +21,8 @@ from tui_train.trainers import nemo, takes_field
 from tui_train.trainers.script import started
 
 _OURS = {
-    "CUDA_VISIBLE_DEVICES": "choose the cards on the Hardware screen (hardware.gpus)",
-    "CUDA_DEVICE_ORDER": "it is next to the cards' UUIDs already",
+    "CUDA_VISIBLE_DEVICES": "choose the GPUs on the Hardware screen (hardware.gpus)",
+    "CUDA_DEVICE_ORDER": "it is next to the GPUs' UUIDs already",
     "ACCELERATE_USE_CPU": "choose the device on the Hardware screen (hardware.device)",
     "TUI_TRAIN_RUN_ID": "it marks the processes of a run",
     "TUI_TRAIN_BACKEND": "choose the communication on the Backend screen (communication.backend)",

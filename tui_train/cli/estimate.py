@@ -48,7 +48,7 @@ def count(prediction: Prediction, resolved: Resolved, method: str) -> Counted:
         raise Unavailable("no Python was found that could train", "Choose one (trainer.python).")
     why = traces.uncovered(model, settings)
     if method == "measure" and (settings.packed or settings.sharding not in {"", "ddp"}):
-        why = "two steps on one card do not show the memory of sharded or quantized weights"
+        why = "two steps on one GPU do not show the memory of sharded or quantized weights"
     if method == "measure" and prediction.band == "will not fit":
         why = "by the estimate two steps do not fit, and running out of memory may end other programs"
     if why:
@@ -123,7 +123,7 @@ def _counted(method: str, counted: Counted) -> list[str]:
         return ["", f"Traced with fake tensors: at most {size(most)} (±{percent(traces.ERROR)}), in: {name}."]
     lines = ["", f"Measured in two steps on {visible(counted.device)}: at most {size(most)} allocated, in: {name}."]
     if counted.reserved:
-        lines.append(f"The allocator reserved {size(counted.reserved)}; the card has {size(counted.used)} in use.")
+        lines.append(f"The allocator reserved {size(counted.reserved)}; the GPU has {size(counted.used)} in use.")
     return lines
 
 

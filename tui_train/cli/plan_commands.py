@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     "--toolchain",
     metavar="FILE",
     type=FILE,
-    help="Judge the cards for the PyTorch in that file: JSON with torch, cuda and arch_list, as torch prints them.",
+    help="Judge the GPUs for the PyTorch in that file: JSON with torch, cuda and arch_list, as torch prints them.",
 )
 def facts(*, as_json: bool, save: Path | None, machine: Path | None, host: str | None, toolchain: Path | None) -> None:
     """Print what this machine has: cards and whether they can train, host, Pythons."""

@@ -89,7 +89,7 @@ def _planned(edits: tuple[str, ...]) -> tuple[Prepared, Plan, str]:
     facts = look(profile)
     profile, fixes = fixed(profile, facts, edits)
     idle = next((fix.finding for fix in fixes if ("hardware.device", "cpu") in fix.change.edits), None)
-    on_cpu = f"! This trains on the CPU, not on a card: {idle.message}.\n  {idle.remedy}" if idle else ""
+    on_cpu = f"! This trains on the CPU, not on a GPU: {idle.message}.\n  {idle.remedy}" if idle else ""
     if on_cpu:
         click.echo(on_cpu)
     for fix in fixes:

@@ -142,7 +142,7 @@ def prove(plan: Making, machine: Machine, say: Callable[[str], None]) -> Toolcha
     verdicts = judge(machine.gpus, contents, machine.driver_cuda)
     usable = sum(verdict.kind != "blocked" for verdict in verdicts)
     if verdicts:
-        say(f"it supports {usable} of {counted(len(verdicts), 'card')}")
+        say(f"it supports {usable} of {counted(len(verdicts), 'GPU')}")
         for gpu, verdict in zip(machine.gpus, verdicts, strict=True):
             if verdict.kind == "blocked":
                 say(visible(f"  GPU {gpu.index} {gpu.name}: {'; '.join(verdict.reasons)}"))

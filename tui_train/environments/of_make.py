@@ -28,7 +28,7 @@ def choose(machine: Machine, pip: str) -> list[str]:
         return ["", *hidden] if hidden else [""]
     cards = ", ".join(dict.fromkeys(gpu.name or f"GPU {gpu.index}" for gpu in machine.gpus))
     driver = f"driver for CUDA {machine.driver_cuda}" if machine.driver_cuda else "driver"
-    messages = [f"Cards: {cards}; {driver}"]
+    messages = [f"GPUs: {cards}; {driver}"]
     torch = environments.torch(environments.SETS["hf"])
     try:
         build = build_for(machine, "")

@@ -22,7 +22,7 @@ PROBLEMS = {
     pynvml.NVML_ERROR_NO_PERMISSION: "permission denied: check the permissions of /dev/nvidia*",
     pynvml.NVML_ERROR_IRQ_ISSUE: "its interrupts are lost: see `dmesg`",
     pynvml.NVML_ERROR_INSUFFICIENT_POWER: "its power cable is not connected",
-    pynvml.NVML_ERROR_CORRUPTED_INFOROM: "its inforom is corrupted: the card needs a repair",
+    pynvml.NVML_ERROR_CORRUPTED_INFOROM: "its inforom is corrupted: the GPU needs a repair",
 }
 _MODES: dict[int, ComputeMode] = {
     pynvml.NVML_COMPUTEMODE_DEFAULT: "default",

@@ -23,7 +23,7 @@ def silent(seconds: float) -> Gap:
     return Gap(
         "The NVIDIA driver does not respond",
         f"no answer for {seconds:.0f} s",
-        "If `nvidia-smi` hangs too, find the card with `sudo dmesg | grep -i xid`, and reboot.",
+        "If `nvidia-smi` hangs too, find the GPU with `sudo dmesg | grep -i xid`, and reboot.",
         hides=True,
     )
 
@@ -37,7 +37,7 @@ def machine(deadline: float) -> Machine:
             answers.append(nvml.read(deadline * _SHARE))
         except Exception as error:  # noqa: BLE001  # the facts of the host do not depend on the driver
             why = f"{type(error).__name__}: {error}"
-            gap = Gap("The NVIDIA cards cannot be read", why, "Please report this.", hides=True)
+            gap = Gap("The NVIDIA GPUs cannot be read", why, "Please report this.", hides=True)
             answers.append(nvml.Cards(gaps=(gap,)))
 
     thread = Thread(target=ask, daemon=True)

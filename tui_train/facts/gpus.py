@@ -103,7 +103,7 @@ def all_blocked(gpus: Sequence[Gpu], verdicts: Sequence[Verdict], toolchain: Too
     for capability in sorted(set(capabilities), key=lambda name: number(name) or 0):
         wheels.setdefault(_wheel_for(capability), []).append(capability)
     remedies = [f"for compute capability {' and '.join(names)}: {wheel}" for wheel, names in wheels.items()]
-    lack = "was built without CUDA" if toolchain.cuda is None else "supports none of these cards"
+    lack = "was built without CUDA" if toolchain.cuda is None else "supports none of these GPUs"
     return ": ".join([f"This PyTorch ({toolchain.torch}) {lack}", *filter(None, ["; ".join(remedies)])])
 
 
@@ -196,5 +196,5 @@ def _slower(gpu: Gpu, fastest: Sequence[Gpu]) -> str:
     """Return the text that the `fastest` cards are faster without this one."""
     without = min(teraflops(other) or 0.0 for other in fastest) * len(fastest)
     together = (teraflops(gpu) or 0.0) * (len(fastest) + 1)
-    others = f"the other {len(fastest)}" if len(fastest) > 1 else "the other card"
+    others = f"the other {len(fastest)}" if len(fastest) > 1 else "the other GPU"
     return f"slower: {others} alone about {without:.0f} TFLOPS, with it {together:.0f}"

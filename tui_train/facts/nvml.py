@@ -67,7 +67,7 @@ def _read_all(on_bus: tuple[pci.Card, ...], ends: float, threads: list[Thread]) 
     try:
         count = int(pynvml.nvmlDeviceGetCount())
     except (pynvml.NVMLError, *NONSENSE) as error:
-        problem, remedy = "The NVIDIA driver cannot list its cards", "Check `nvidia-smi`; reboot."
+        problem, remedy = "The NVIDIA driver cannot list its GPUs", "Check `nvidia-smi`; reboot."
         gap = Gap(problem, str(error), remedy, hides=True)
         return Cards((), (gap,), driver, driver_cuda)
     gpus = tuple(gpu for card in _queried(count, ends, threads) for gpu in card.gpus())
@@ -76,7 +76,7 @@ def _read_all(on_bus: tuple[pci.Card, ...], ends: float, threads: list[Thread]) 
     gaps = pci.not_listed(on_bus, (gpu.pci_bus for gpu in gpus), unopened)
     if not gpus and not gaps:
         gaps = (
-            Gap("No NVIDIA GPU", "the NVIDIA driver is running, but lists no card", "Trainings run on the CPU here."),
+            Gap("No NVIDIA GPU", "the NVIDIA driver is running, but lists no GPU", "Trainings run on the CPU here."),
         )
     return Cards(gpus, gaps, driver, driver_cuda)
 

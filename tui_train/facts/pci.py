@@ -75,24 +75,24 @@ def _undriven(card: Card) -> Gap:
     name = f"{card.address} ({card.device})"
     if card.driver == "nvidia":
         return Gap(
-            f"NVIDIA card {name} is not available here",
+            f"NVIDIA GPU {name} is not available here",
             "the driver uses it, but this session has no access to it",
-            "Request it from the container or batch system that assigns the cards; if it should be available, check "
+            "Request it from the container or batch system that assigns the GPUs; if it should be available, check "
             "`dmesg | grep -i nvrm` for why the driver could not start it.",
             hides=True,
         )
     if card.driver:
         return Gap(
-            f"NVIDIA card {name} does not use the NVIDIA driver",
+            f"NVIDIA GPU {name} does not use the NVIDIA driver",
             f"it uses the kernel driver `{card.driver}`",
-            "Nothing to do for the card of a virtual machine; otherwise bind it to the nvidia driver and reboot.",
+            "Nothing to do for the GPU of a virtual machine; otherwise bind it to the nvidia driver and reboot.",
             hides=card.driver not in _OF_VIRTUAL_MACHINES,
         )
     return Gap(
-        f"1 NVIDIA card without driver: {name}",
+        f"1 NVIDIA GPU without driver: {name}",
         "the installed driver does not support it: driver 590 and later, and NVIDIA's open kernel modules, "
         "support only Turing (GTX 16, RTX 20) and newer",
-        "For an older card install driver 580 with the proprietary kernel modules.",
+        "For an older GPU install driver 580 with the proprietary kernel modules.",
         hides=True,
     )
 
@@ -119,7 +119,7 @@ def no_driver(kind: str, detail: str, on_bus: Sequence[Card]) -> Gap:
         return Gap(
             "The NVIDIA driver was updated: reboot needed",
             "the loaded kernel module and the installed library have different versions",
-            "Reboot; until then no program can use the cards. In a container, restart the container.",
+            "Reboot; until then no program can use the GPUs. In a container, restart the container.",
             hides=True,
         )
     if kind == "permission":
@@ -132,7 +132,7 @@ def no_driver(kind: str, detail: str, on_bus: Sequence[Card]) -> Gap:
     return Gap(
         "The NVIDIA driver does not start",
         f"{detail}{seen}",
-        "Check `nvidia-smi`. In a container, restart the container: it may have lost its cards.",
+        "Check `nvidia-smi`. In a container, restart the container: it may have lost its GPUs.",
         hides=True,
     )
 
@@ -155,7 +155,7 @@ def _no_library(on_bus: Sequence[Card], seen: str) -> Gap:
     if not on_bus:
         return Gap(
             "No NVIDIA GPU",
-            "there is no NVIDIA card on the PCI bus and no driver library (libnvidia-ml.so.1)",
+            "there is no NVIDIA GPU on the PCI bus and no driver library (libnvidia-ml.so.1)",
             "Trainings run on the CPU here. For a GPU, use another machine, or request one from the batch system.",
         )
     return Gap(

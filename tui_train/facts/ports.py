@@ -16,7 +16,7 @@ def clash(wanted: Taken, other: Taken) -> str:
     owner = f"the run {visible(other.run)}" if other.run else "another program"
     shared = [uuid for uuid in wanted.gpus if uuid in other.gpus]
     if shared:
-        return f"{owner} is already training on {counted(len(shared), 'card')} of these"
+        return f"{owner} is already training on {counted(len(shared), 'GPU')} of these"
     if output := next((path for path in wanted.outputs if path in other.outputs), ""):
         return f"{owner} is already writing to {visible(output)}"
     return f"{owner} uses port {wanted.port} of this machine" if wanted.port and wanted.port == other.port else ""

@@ -43,14 +43,14 @@ def machine(deadline: float = 8.0) -> Machine:
         pass
     if answer.late:
         gap = Gap(
-            "The NVIDIA cards could not be read in time",
+            "The NVIDIA GPUs could not be read in time",
             f"the driver or this machine is too slow or hangs: no response for {monotonic() - started:.0f} s",
             silent(deadline).remedy,
             hides=True,
         )
     else:
         gap = Gap(
-            "The NVIDIA cards cannot be read",
+            "The NVIDIA GPUs cannot be read",
             answer.ending(),
             "Check whether `nvidia-smi` works; if it does, please report this.",
             hides=True,

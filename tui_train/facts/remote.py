@@ -154,7 +154,7 @@ def of_nvidia_smi(host: str, text: str) -> Machine:
     gaps: tuple[Gap, ...] = ()
     if not gpus:
         # With cards listed, such a line is output of a login script.
-        reason = f"nvidia-smi: {strange[0][:200]}" if strange else "nvidia-smi lists no card on that host"
+        reason = f"nvidia-smi: {strange[0][:200]}" if strange else "nvidia-smi lists no GPU on that host"
         gaps = (Gap("No NVIDIA GPU", reason, "Trainings run on the CPU of that host.", hides=bool(strange)),)
     return Machine(hostname=host, driver_version=driver, gpus=tuple(gpus), gaps=gaps)
 

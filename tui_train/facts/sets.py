@@ -95,8 +95,8 @@ def sets(gpus: Sequence[Gpu], verdicts: Sequence[Verdict]) -> tuple[CardSet, ...
         return free_sets
     for busy_set in _sets(pool)[:1]:
         if all(set(busy_set.uuids) != set(other.uuids) for other in free_sets):
-            gain = f"{busy_set.gain}, once the busy cards are free"
-            return (*free_sets, msgspec.structs.replace(busy_set, title="with busy cards", gain=gain))
+            gain = f"{busy_set.gain}, once the busy GPUs are free"
+            return (*free_sets, msgspec.structs.replace(busy_set, title="with busy GPUs", gain=gain))
     return free_sets
 
 
@@ -139,7 +139,7 @@ def _described(candidates: Sequence[_Candidate]) -> tuple[CardSet, ...]:
         if position == 0:
             title = "fastest"
             each = f" with {size(memory)}{' each' if len(cards) > 1 else ''}" if memory else ""
-            gain = f"{counted(len(cards), 'card')}{each}"
+            gain = f"{counted(len(cards), 'GPU')}{each}"
             if len(candidates) > 1 and candidates[-1][0]:
                 gain += f", {speed / candidates[-1][0]:.1f} times as fast"
         else:

@@ -65,9 +65,9 @@ def wheel(gpus: Sequence[Gpu], driver_cuda: str | None, beside: Sequence[Gpu] = 
     if not covered(best)[0]:
         _refuse(cards, able=any(covered(build)[0] for build in _BUILDS))
     able, count = sum(covered(best)), len(cards) + len(others)
-    supported = f"{able} of {count} cards"
+    supported = f"{able} of {count} GPUs"
     if able == count:
-        supported = "the card" if count == 1 else f"all {count} cards"
+        supported = "the GPU" if count == 1 else f"all {count} GPUs"
     lacking = "" if newest >= _BUILDS[0][1] else f"; the driver does not support CUDA {_BUILDS[0][1]}"
     why = f"the build for CUDA {version} supports {supported}{lacking}"
     return Wheel(f"{_INDEX}{tag}" if tag else "", why, version, code)

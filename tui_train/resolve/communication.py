@@ -39,10 +39,10 @@ CURES: dict[str, Cure] = {
         nccl="2.23",
     ),
     "p2p": Cure(
-        label="direct copies between cards",
+        label="direct copies between GPUs",
         name="NCCL_P2P_DISABLE",
         value="1",
-        cures="a hang as NCCL starts, on RTX 40 cards with a driver before 550 or with an IOMMU",
+        cures="a hang as NCCL starts, on RTX 40 GPUs with a driver before 550 or with an IOMMU",
         cost="slower: copies go through the host, NVLink is not used",
     ),
     "shm": Cure(

@@ -162,7 +162,7 @@ def _apptainer() -> tuple[Part, ...]:
 def _cards(engine: str, gpus: tuple[str, ...], *, several: bool) -> tuple[Part, ...]:
     if not gpus:
         return ()
-    why = "the chosen cards; the others are not even seen"
+    why = "the chosen GPUs; the others are not even seen"
     shown = cards_of_each(engine) if several and engine in OUTLIVE else card_words(engine, gpus)
     return (Part(shown, "the driver's libraries" if engine == "apptainer" else why),)
 

@@ -154,7 +154,7 @@ def _cards(ranks: Sequence[Rank], plan: Planned) -> Iterable[str]:
     # With more processes than cards, sharing is planned.
     for ranks_of_card in sharing.values():
         if len(_numbers(ranks_of_card)) > 1 and plan.world_size <= len(plan.gpus):
-            yield f"{_called(ranks_of_card)} share one card, {_card(ranks_of_card[0].name, ranks_of_card[0].uuid)}"
+            yield f"{_called(ranks_of_card)} share one GPU, {_card(ranks_of_card[0].name, ranks_of_card[0].uuid)}"
 
 
 def _backends(ranks: Sequence[Rank], backend: str) -> Iterable[str]:

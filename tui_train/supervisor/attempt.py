@@ -264,8 +264,8 @@ def _read(start: Start, position: int, log: str, code: int, family: Family) -> E
         return Ended(code, on_host=end.on_host)
     hopeless = ""
     if end.stranger:
-        hopeless = f"another process ({end.stranger}) fills the card: end it, or choose another card"
+        hopeless = f"another process ({end.stranger}) fills the GPU: end it, or choose another GPU"
     elif end.phase == "start":
-        hopeless = "a card was full or faulty before the training began: look at nvidia-smi"
+        hopeless = "a GPU was full or faulty before the training began: look at nvidia-smi"
     following = start.attempts[position - 1].then.get(end.phase, 0) if start.falls_back and not hopeless else 0
     return Ended(code, end.phase, following, hopeless, end.on_host)

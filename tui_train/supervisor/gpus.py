@@ -54,11 +54,11 @@ def choose(planned: Planned, option: str, node_rank: int) -> tuple[str, ...]:
         return planned.gpus
     there = listed()
     if there is None:
-        raise Refused(MISSING, "nvidia-smi does not answer: name the cards with --cards=UUID,…")
+        raise Refused(MISSING, "nvidia-smi does not answer: name the GPUs with --cards=UUID,…")
     parted = {card.whole for card in there}
     cards = tuple(card.uuid for card in there if not card.whole and card.uuid not in parted)
     if len(cards) != planned.processes:
-        words = "each machine trains on %d cards, and this one has: %s; choose with --cards=UUID,…"
+        words = "each machine trains on %d GPUs, and this one has: %s; choose with --cards=UUID,…"
         raise Refused(MISSING, words % (planned.processes, _words(there)))
     return cards
 
@@ -69,12 +69,12 @@ def _named(planned: Planned, option: str) -> tuple[str, ...]:
         raise Refused(USAGE, f"{shown}: this trains on the CPU")
     cards = tuple(option.split(","))
     if any(not card or re.search(r"\s", card) for card in cards):
-        raise Refused(USAGE, f"{shown} names a card that is empty or has a space")
+        raise Refused(USAGE, f"{shown} names a GPU that is empty or has a space")
     for card in cards:
         if not _UUID.fullmatch(card):
             there = listed()
             present = "see nvidia-smi -L" if there is None else f"there are {_words(there)}"
-            why = f"{visible(card)} is no UUID (GPU-… or MIG-…), and a number means another card to other programs"
+            why = f"{visible(card)} is no UUID (GPU-… or MIG-…), and a number means another GPU to other programs"
             raise Refused(USAGE, f"{shown}: {why}: {present}")
         if cards.count(card) > 1:
             raise Refused(USAGE, f"{shown} names {card} twice")
@@ -94,13 +94,13 @@ def check(planned: Planned, cards: Sequence[str], say: Callable[[str], object]) 
     there = listed()
     if there is None:
         if not commands.interrupted():
-            say("nvidia-smi does not answer: the cards are not looked at first")
+            say("nvidia-smi does not answer: the GPUs are not looked at first")
         return
     names = dict(zip(planned.gpus, planned.gpu_names))
     uuids = {card.uuid for card in there}
     for card in cards:
         if card not in uuids:
-            words = "the card %s (%s) is not there: this machine has %s. Take others with --cards=UUID,…"
+            words = "the GPU %s (%s) is not there: this machine has %s. Take others with --cards=UUID,…"
             raise Refused(MISSING, words % (visible(card), visible(names.get(card, "chosen here")), _words(there)))
 
 
@@ -133,13 +133,13 @@ def wait_until_free(
         busy = users(cards)
         if busy is None:
             if not commands.interrupted():
-                say("nvidia-smi does not answer: goes on without a look whether the cards are empty")
+                say("nvidia-smi does not answer: goes on without a look whether the GPUs are empty")
             return
         left = [str(pid) for pid in busy if pid not in neighbours]
         if not left:
             return
         if time.monotonic() >= deadline:
-            words = "a card is not empty after %d s (process %s): goes on all the same"
+            words = "a GPU is not empty after %d s (process %s): goes on all the same"
             say(words % (seconds, " ".join(left)))
             return
         time.sleep(0.5)

@@ -56,7 +56,7 @@ def validate(engine: str, name: str, gpus: tuple[str, ...] = (), recipe: str = "
         if answer.code != 0:
             wrong.append(f"nvidia-smi does not answer inside: {answer.ending()}")
         elif unseen:
-            wrong.append(f"cards not visible inside: {', '.join(unseen)}")
+            wrong.append(f"GPUs not visible inside: {', '.join(unseen)}")
     location = ""
     if recipe:
         answer = images.run(engine, name, ("python", "-c", _FIND_RECIPE, recipe), _PATIENCE)

@@ -56,7 +56,7 @@ choose() { # sets the command of attempt $attempt
     "--ulimit=memlock=${TUI_TRAIN_MEMLOCK:--1}" # memory that network cards reach must be locked
     --ulimit=stack=67108864                  # as NVIDIA's images ask for
     --security-opt=label=disable             # SELinux would deny what is mounted; relabelling would change your files
-    --gpus "\"device=$cards\""               # the chosen cards; the others are not even seen
+    --gpus "\"device=$cards\""               # the chosen GPUs; the others are not even seen
     "$run_mount"                             # the run folder, at its own path like all others
     "$cache_mount"                           # home and caches
     "$hugging_face_mount"                    # models and data sets that are on this machine already
