@@ -294,7 +294,7 @@ def test_sets_say_what_they_gain():
     cards = machine_of("3080 3080 3090")
     fastest, roomiest = gpus.sets(cards, gpus.judge(cards))
     assert fastest.gain == "3 GPUs with 10.0 GiB each, 2.5 times as fast"
-    assert roomiest.gain == "24.0 GiB each instead of 10.0 GiB, at 40% of the speed"
+    assert roomiest.gain == "24.0 GiB each instead of 10.0 GiB, at 39 % of the speed"
     verdicts = gpus.judge(cards, TOOLCHAINS["cu126"])
     assert verdicts[0] == Verdict("use", ("less memory (10.0 GiB vs 24.0 GiB): would limit the others",))
     cards = machine_of("3090 t4")

@@ -674,11 +674,11 @@ def test_cards_are_never_guessed(tmp_path, there, told):
     run, _, environment = machines(tmp_path)
     done = bash(run, "--node-rank=1", env=environment | {"THERE": there})
     assert done.returncode == 69
-    said = f"launch.sh: each machine trains on 2 cards, and this one has: {told}; choose with --cards=UUID,…\n"
+    said = f"launch.sh: each machine trains on 2 GPUs, and this one has: {told}; choose with --cards=UUID,…\n"
     assert done.stderr.decode() == said
     shutil.rmtree(tmp_path / "bin")
     done = bash(run, "--node-rank=1", env=environment)
-    assert (done.returncode, b"name the cards with --cards=UUID" in done.stderr) == (69, True)
+    assert (done.returncode, b"name the GPUs with --cards=UUID" in done.stderr) == (69, True)
 
 
 def test_ranks_mean_nothing_on_one_machine_and_cards_nothing_on_the_cpu(tmp_path):
