@@ -209,9 +209,7 @@ def test_no_fallback_leads_to_what_gloo_does_wrong():
 
 def test_a_sick_card_matters_to_nccl_only():
     lost = facts(gpus=(gpu(0), gpu(1), gpu(2, "GPU-2", problem="lost")))
-    told = [
-        any("NCCL opens every GPU" in one.message for one in check(profile(values), lost)) for values in ({}, GLOO)
-    ]
+    told = [any("NCCL opens every GPU" in one.message for one in check(profile(values), lost)) for values in ({}, GLOO)]
     assert told == [True, False]
 
 

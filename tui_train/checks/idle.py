@@ -31,9 +31,7 @@ def all_cards(profile: Profile, facts: Facts, resolved: Resolved) -> Iterator[Fi
         why = why or "; ".join(gap.why for gap in facts.machine.gaps) or "none was found"
         message, remedy = f"no GPU here can train ({why})", "Choose the device auto or cpu."
     else:
-        idles = (
-            f"{counted(len(idle.cards), 'GPU')} would stay idle" if idle.cards else "what GPUs there are stay idle"
-        )
+        idles = f"{counted(len(idle.cards), 'GPU')} would stay idle" if idle.cards else "what GPUs there are stay idle"
         message = (
             f"no GPU here can train ({idle.why})" if cuda_chosen else f"the CPU would train, and {idles}: {idle.why}"
         )
