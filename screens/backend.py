@@ -106,6 +106,7 @@ Launcher: what starts the processes. What cannot work here is shown with the rea
 Sharding: what each GPU holds, all of the model or a share of it.
 Python: the interpreter that trains; O names another one than those found.
 H runs the script with --help and offers the arguments that it lists: only then is it run before the training.
+M lists the models in the cache of Hugging Face; the id of another one is typed, and a step of the run downloads it.
 Container: trains in an image, by its own Python; V looks into the image, and whether it sees the chosen GPUs.
 NeMo: R shows its recipes to choose from, N asks the Python which it really has.
 P prepares text that is named as data, I imports a Hugging Face folder that is named as model.
@@ -116,6 +117,7 @@ NCCL without: features of NCCL to switch off, each to work around the error that
     STAND_OPEN = frozenset({"trainer.kind"})
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("o", "other_python", "Other Python"),
+        Binding("m", "models", "Models"),
         Binding("h", "script_help", "Script's help"),
         Binding("v", "validate", "Validate image"),
         Binding("r", "recipes", "Recipes"),
@@ -172,6 +174,7 @@ NCCL without: features of NCCL to switch off, each to work around the error that
             "validate": not bare and bool(container.image) and not self.elsewhere,
             "other_python": bare,
             "recipes": recipes,
+            "models": bool(self._models()),
             # V asks an image: its Python is none of this machine.
             "ask_recipes": bare and recipes and not self.elsewhere,
         }
@@ -266,6 +269,23 @@ NCCL without: features of NCCL to switch off, each to work around the error that
     def _recipe(self, name: str | None) -> None:
         if name:
             self.post_message(Chosen("nemo.recipe", name))
+
+    def _models(self) -> tuple[choices.Option, ...]:
+        """Return the models of the cache that can be chosen."""
+        resolved = self.resolved
+        if resolved is None or self.facts is None or not choices.applies("trainer.model", self.profile, resolved):
+            return ()
+        found = choices.options("trainer.model", self.profile, self.facts, resolved)
+        return tuple(option for option in found if not option.reason)
+
+    def action_models(self) -> None:
+        """Show the models in the cache of Hugging Face to choose from."""
+        answers = tuple((option.value, f"{option.label}  {option.note}") for option in self._models())
+        self.app.push_screen(Ask("Which model?", answers), self._model)
+
+    def _model(self, value: str | None) -> None:
+        if value:
+            self.post_message(Chosen("trainer.model", value))
 
     def action_other_python(self) -> None:
         """Ask for the path of a Python."""

@@ -36,6 +36,7 @@ class Keeping(Looking):
         self._remembered: Profile | None = None
         self._remembering = threading.Lock()
         self._typing: Timer | None = None
+        self._naming: Timer | None = None
 
     @on(Chosen)
     def _chosen(self, event: Chosen) -> None:
@@ -95,7 +96,8 @@ class Keeping(Looking):
         known = {tool.python for tool in self.facts.toolchains} if self.facts else set()
         python = profile.trainer.python
         changed = {
-            "paths": paths_of(profile) != paths_of(before),
+            "paths": (paths_of(profile), profile.trainer.model) != (paths_of(before), before.trainer.model),
+            "hub": _places(profile) != _places(before),
             "toolchains": python != before.trainer.python and python not in {"", *known},
             "images": _image(profile) != _image(before),
             "taken": profile.nodes != before.nodes,
@@ -119,6 +121,11 @@ class Keeping(Looking):
             self._typing = self.set_timer(_TYPED, partial(self.look_at, "images"))
             parts.remove("images")
         self.look_at(*parts)
+        if profile.trainer.model != before.trainer.model:
+            if self._naming:
+                self._naming.stop()
+            # Half an id may be that of another model.
+            self._naming = self.set_timer(_TYPED, self.ask_hub)
 
     def _keep(self) -> None:
         """Remember the profile while nobody waits for it, so that a lost connection does not lose it."""
@@ -137,6 +144,11 @@ class Keeping(Looking):
             if kept is not None and kept != self._remembered:
                 remember(kept)
                 self._remembered = kept
+
+
+def _places(profile: Profile) -> object:
+    """Return what decides where the models of Hugging Face are."""
+    return profile.trainer.environment, profile.container.engine
 
 
 def _image(profile: Profile) -> tuple[str, str]:

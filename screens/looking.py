@@ -86,6 +86,12 @@ def _taken(profile: Profile) -> Any:
     return taken(met_at(profile))
 
 
+def _hub(profile: Profile) -> Any:
+    from tui_train.facts import hub
+
+    return hub.cache(hub.variables(profile))
+
+
 def _images(profile: Profile) -> Any:
     from tui_train.targets.here import chosen_image
 
@@ -107,6 +113,7 @@ _QUESTIONS: dict[str, Callable[[Profile], Any]] = {
     "engines": _engines,
     "images": _images,
     "taken": _taken,
+    "hub": _hub,
 }
 
 
@@ -226,7 +233,7 @@ class Looking(Guarded):
                 wandb_key=value.wandb_key,
                 checkpoints={**facts.checkpoints, **value.checkpoints},
             )
-        elif event.part in {"help", "recipes"}:
+        elif event.part in {"hub_models", "help", "recipes"}:
             self.facts = replace(facts, **{event.part: {**getattr(facts, event.part), **value}})
         elif event.part == "machine":
             self._found = value
@@ -236,6 +243,19 @@ class Looking(Guarded):
             self.facts = replace(facts, **{event.part: value})
         if newest:
             self.looking -= {event.part}
+        if event.part == "hub":
+            self.ask_hub()
+
+    def ask_hub(self) -> None:
+        """Ask the Hub about the profile's model, where the cache lacks it and nothing is known of it."""
+        from tui_train.resolve.hub import to_ask
+        from tui_train.targets.here import asked
+
+        facts, profile = self.facts, self.profile
+        name = to_ask(profile, facts) if facts and self._source is None else ""
+        if facts and name and name not in facts.hub_models:
+            self.expect("hub_models")
+            self.ask("hub_models", lambda: asked(profile, facts))
 
     @on(AskScript)
     def _ask_script(self) -> None:

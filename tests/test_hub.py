@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 from hub import SHA, Hub
 from support import facts, profile, until
+from test_wizard import SEED, keys, machine, settle, to
 
 from tui_train.checks import check
 from tui_train.diagnose import of_run
@@ -24,6 +25,7 @@ from tui_train.runs.stop import stop
 from tui_train.target import hub_cache
 from tui_train.targets.here import look, submit
 
+__all__ = ["machine"]  # a fixture
 PROGRAM = Path(hub_cache.__file__).parent / "hub_download.py"
 CONFIG = {"model_type": "llama", "architectures": ["LlamaForCausalLM"], "torch_dtype": "bfloat16"}
 TRL = {"trainer.kind": "script", "trainer.preset": "trl", "ladder.rungs": ()}
@@ -462,3 +464,43 @@ def test_each_failure_of_a_download_is_named(tmp_path, hub, monkeypatch, name, f
     diagnosis = of_run(run_dir)
     expected = {"gated": "hub_auth", "missing": "hub_not_found", "unreachable": "hub_network", "full": "disk_full"}
     assert diagnosis.failure == expected[failure], run_dir.attempt_log(1).read_text()
+
+
+# ---- the wizard --------------------------------------------------------------------------------------------------
+
+
+async def test_a_model_is_chosen_from_the_cache_or_typed_by_its_id(tmp_path, hub, machine):
+    from textual.widgets import OptionList
+
+    from tui_train.wizard import wizard
+
+    machine(SEED)
+    kept(tmp_path / "hf" / "hub", "acme/kept", files(dtype="float32", torch_dtype=None))
+    kept(tmp_path / "hf" / "hub", "acme/part", {"config.json": b"{}"})
+    app = wizard()
+    async with app.run_test(size=(80, 40)) as pilot:
+        app.become(profile(TRL))
+        await keys("enter", "enter", "m")(pilot)
+        shown = [str(option.prompt).split() for option in app.screen.query_one(OptionList).options]
+        assert [(words[0], "fp32" in words, "lacks" in words) for words in shown] == [
+            ("acme/kept", True, False),
+            ("acme/part", False, True),
+        ]
+        await keys("enter")(pilot)
+        assert app.profile.trainer.model == "acme/kept"
+        await to(pilot, "trainer.model")
+        await keys("ctrl+u", *"acme/k", "tab")(pilot)
+        assert app.profile.trainer.model == "acme/kept"
+        await keys("ctrl+u", *"acme/tiny")(pilot)
+        until_asked = app.profile
+        for _ in range(100):
+            await settle(pilot)
+            if "acme/tiny" in app.facts.hub_models:
+                break
+            await pilot.pause(0.1)
+        assert until_asked.trainer.model == "acme/tiny"
+        assert app.facts.hub_models["acme/tiny"].size > 3 * MIB
+        # Half an id was never asked for.
+        assert set(app.facts.hub_models) == {"acme/tiny"}
+        (finding,) = [one for one in app.screen.findings() if one.key == "trainer.model"]
+        assert "3 MiB" in finding.message

@@ -1,6 +1,7 @@
 """The wizard driven by keys: what each screen shows at two sizes, and what each key does."""
 
 import contextlib
+import os
 import re
 import shutil
 import sys
@@ -105,6 +106,9 @@ def machine(monkeypatch: pytest.MonkeyPatch) -> Callable[[Machine], None]:
         monkeypatch.setattr(images, "engines", lambda: (DOCKER,))
 
     monkeypatch.setenv("TEXTUAL_ANIMATIONS", "none")
+    if "HF_HOME" not in os.environ:
+        # The models of this machine are not in the pictures.
+        monkeypatch.setenv("HF_HUB_CACHE", "/not/there")
     monkeypatch.setattr(live, "samples", lambda _cancelled: iter(()))
     be(CPU)
     return be

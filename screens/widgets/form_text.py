@@ -176,6 +176,8 @@ def _unread(row: FormRow, text: str, error: BadInput) -> Unread:
 
 def suggester(row: FormRow) -> PathSuggester | None:
     """Return what completes a row's text, where it is a path."""
-    if row.field.kind not in {"path", "paths"}:
+    if row.field.kind not in {"path", "paths", "model"}:
         return None
+    if row.field.kind == "model":
+        return PathSuggester(names=tuple(option.value for option in row.options))
     return PathSuggester(" " if row.field.kind == "paths" else "")

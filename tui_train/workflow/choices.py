@@ -4,10 +4,11 @@ from collections.abc import Callable
 
 from msgspec import Struct
 
-from tui_train.base.text import home, visible
+from tui_train.base.text import home, size, visible
 from tui_train.checks.communication import refused
 from tui_train.facts import recipes
 from tui_train.facts.gpus import supports_bf16
+from tui_train.facts.hub import CachedModel
 from tui_train.facts.images import ENGINES
 from tui_train.facts.types import Facts
 from tui_train.ladder.rungs import RUNGS
@@ -18,7 +19,7 @@ from tui_train.profile.types import Profile
 from tui_train.resolve import reach, strategies
 from tui_train.resolve.idle import all_idle
 from tui_train.resolve.resolve import Resolved, lacks
-from tui_train.trainers import TRAINERS, nemo, takes_field
+from tui_train.trainers import TRAINERS, nemo, takes_field, trainer_of
 
 # The label of leaving a field to the trainer; the note beside it is what the trainer takes then.
 UNSET = "not set"
@@ -202,6 +203,21 @@ def _precision(_profile: Profile, _facts: Facts, resolved: Resolved) -> tuple[Op
     )
 
 
+def _model(profile: Profile, facts: Facts, _resolved: Resolved) -> tuple[Option, ...]:
+    """Return the models in the cache: first those that can be trained at once; the folder where no id is taken."""
+    cached = facts.hub.models if facts.hub else ()
+    by_id = trainer_of(profile).takes_ids
+
+    def option(model: CachedModel) -> Option:
+        lacks = f"lacks {visible(model.missing[0])}" if model.missing else ""
+        parts = (size(model.size), visible(model.dtype), visible(model.kind), lacks)
+        value = model.id if by_id else model.folder
+        return Option(value, visible(model.id), "  ".join(filter(None, parts)), "" if by_id else lacks)
+
+    order = sorted(cached, key=lambda model: (not model.complete, not model.causal, model.id.lower()))
+    return tuple(option(model) for model in order if model.folder)
+
+
 _OPTIONS: dict[str, Callable[[Profile, Facts, Resolved], tuple[Option, ...]]] = {
     "hardware.device": _device,
     "trainer.kind": _kind,
@@ -209,6 +225,7 @@ _OPTIONS: dict[str, Callable[[Profile, Facts, Resolved], tuple[Option, ...]]] = 
     "trainer.launcher": _launcher,
     "trainer.strategy": _strategy,
     "trainer.python": _python,
+    "trainer.model": _model,
     "communication.backend": _backend,
     "container.engine": _engine,
     "nemo.recipe": _recipe,
