@@ -166,6 +166,7 @@ def test_a_script_starts_in_its_own_folder_with_the_presets_words():
         "--max_steps=60",
         "--save_strategy=steps",
         "--save_steps=20",
+        "--logging_steps=10",
         "--seed=1",
         "--bf16=False",
         "--fp16=False",

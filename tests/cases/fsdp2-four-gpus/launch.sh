@@ -59,7 +59,7 @@ choose() { # sets the command of attempt $attempt
     /src/sft.py
     "--output_dir=$output_dir" "--per_device_train_batch_size=$micro_batch"
     "--gradient_accumulation_steps=$accumulation" --learning_rate=2e-05 --max_steps=1000
-    --save_strategy=steps --save_steps=20 --seed=1 --bf16=True --fp16=False
+    --save_strategy=steps --save_steps=20 --logging_steps=10 --seed=1 --bf16=True --fp16=False
     --gradient_checkpointing=False
     ${checkpoint:+"--resume_from_checkpoint=$checkpoint"} # only if there is a complete checkpoint
   )

@@ -61,7 +61,7 @@ choose() { # sets the command of attempt $attempt
     /home/ada/demo/trainer_evaluate_demo.py
     "--output_dir=$run_dir/output" "--per_device_train_batch_size=$micro_batch"
     "--gradient_accumulation_steps=$accumulation" --learning_rate=2e-05 --max_steps=2000
-    --save_strategy=steps --save_steps=200 --seed=1 --bf16=True --fp16=False
+    --save_strategy=steps --save_steps=200 --logging_steps=10 --seed=1 --bf16=True --fp16=False
     "--gradient_checkpointing=$gradient_checkpointing"
     --model_name_or_path '/models/llama 3 8b' # your arguments, from here on
     --report_to=wandb

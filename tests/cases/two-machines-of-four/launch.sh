@@ -55,8 +55,8 @@ choose() { # sets the command of attempt $attempt
     --rdzv_backend=static --same_network     # not read from the config file; the first machine waits at its port
     /home/ada/demo/trainer_evaluate_demo.py
     --output_dir=/shared/out/sft --per_device_train_batch_size=2 --gradient_accumulation_steps=4
-    --learning_rate=2e-05 --max_steps=1000 --save_strategy=steps --save_steps=20 --seed=1
-    --bf16=False --fp16=True --gradient_checkpointing=False
+    --learning_rate=2e-05 --max_steps=1000 --save_strategy=steps --save_steps=20 --logging_steps=10
+    --seed=1 --bf16=False --fp16=True --gradient_checkpointing=False
     ${checkpoint:+"--resume_from_checkpoint=$checkpoint"} # only if there is a complete checkpoint
   )
 }
