@@ -174,10 +174,11 @@ def test_a_script_starts_in_its_own_folder_with_the_presets_words():
         "--model_name",
         "gpt2",
     ]
-    # What was not chosen is the script's own: only where it writes is this program's.
+    # What was not chosen is the script's own: only where it writes and how often it logs is this program's.
     assert words(profile(mine))[2:] == [
         "--enable_jit_checkpoint=True",
         "--output_dir=/run/output",
+        "--logging_steps=10",
         "--model_name",
         "gpt2",
     ]
