@@ -3,7 +3,7 @@
 import gc
 import os
 import sys
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from functools import partial
 from importlib import import_module
 from pathlib import Path
@@ -14,13 +14,13 @@ from textual import on, work
 from textual.app import SystemCommand
 from textual.await_complete import AwaitComplete
 from textual.binding import Binding, BindingType
-from textual.command import CommandPalette
 from textual.dom import DOMNode
 from textual.driver import Driver
 from textual.drivers.linux_driver import LinuxDriver
 from textual.screen import Screen
 from textual.timer import Timer
 
+from tui_train.base.errors import TuiTrainError
 from tui_train.base.text import visible
 from tui_train.workflow.theme import keep_theme, theme
 
@@ -31,7 +31,7 @@ from .keeping import Keeping
 from .messages import (
     CompareRuns,
     Complaint,
-    GoHome,
+    GoBack,
     GoToStep,
     LeaveWizard,
     OpenResult,
@@ -44,6 +44,7 @@ from .textual_fixes import fix_textual
 from .themes import NAMES, dress, wear
 
 if TYPE_CHECKING:
+    from tui_train.profile.types import Profile
     from tui_train.runs.rundir import RunDir
     from tui_train.workflow.machines import Source
 
@@ -52,6 +53,7 @@ if TYPE_CHECKING:
 fix_textual()
 _PAINTED = 0.1  # seconds in which a new screen is drawn
 _QUIET = 0.15  # seconds without another screen being left, in which the one below is drawn
+_MOST_RUNS = 200  # of the newest, in the palette
 
 
 class Wizard(Keeping):
@@ -115,10 +117,18 @@ class Wizard(Keeping):
     @on(OpenStep)
     def _open_step(self, event: OpenStep) -> None:
         kind: type[Step] = import_module(f".{event.module}", __package__).SCREEN
-        if any(isinstance(screen, kind) for screen in self.screen_stack):
-            return  # Enter was pressed more than once before the step was there
+        there = any(isinstance(screen, kind) for screen in self.screen_stack)
+        # Of a screen that is covered by now Enter was pressed more than once before the step was there.
+        if not there or event._sender is self.screen:  # noqa: SLF001 - nothing else says who asks
+            self._show_step(event.module)
+
+    def _show_step(self, module: str) -> None:
+        """Open a step, or go back to it where it is open."""
+        kind: type[Step] = import_module(f".{module}", __package__).SCREEN
+        if self._close_until(lambda screen: isinstance(screen, kind)):
+            return
         self._keep()
-        if event.module == "hardware":
+        if module == "hardware":
             self.action_look(_PAINTED)
         else:
             # Another run may have begun meanwhile.
@@ -133,17 +143,41 @@ class Wizard(Keeping):
     def _go_to_step(self, event: GoToStep) -> None:
         if event.module == "run":
             return
-        there = [type(screen).__module__.rpartition(".")[2] for screen in self.screen_stack]
-        if event.module in there:
+        if profile := self._profile_of_run():
+            self.become(profile)
+        self._show_step(event.module)
+
+    def _profile_of_run(self) -> "Profile | None":
+        """Return the profile of the run that is shown; None where no run is, or it cannot be read."""
+        from tui_train.profile import store
+
+        from .ending import Ending
+
+        try:
+            return store.load(str(self.screen.run.profile)) if isinstance(self.screen, Ending) else None
+        except TuiTrainError as error:
+            self.complain(error)
+            return None
+
+    def _close_until(self, wanted: Callable[[Screen[Any]], bool]) -> bool:
+        """Go back to the newest screen that is wanted; false where there is none."""
+        above = next((at for at, screen in enumerate(reversed(self.screen_stack)) if wanted(screen)), None)
+        for _ in range(above or 0):
             self._keep()
-            for _ in there[there.index(event.module) + 1 :]:
-                self.pop_screen()
-        else:
-            self.post_message(OpenStep(event.module))
+            self.pop_screen()
+        return above is not None
 
     @on(OpenRun)
     def _open_run(self, event: OpenRun) -> None:
+        from .step import Step
+
+        # What was started here takes the place of the steps that led to it.
+        while isinstance(self.screen, Step):
+            self._keep()
+            self.pop_screen()
         self.open_run(event.run)
+        if event.said:
+            self.notify(event.said, markup=False)
 
     @on(CompareRuns)
     def _compare(self, event: CompareRuns) -> None:
@@ -170,20 +204,27 @@ class Wizard(Keeping):
         """Show a run, unless it is shown already."""
         from .run import RunScreen
 
-        if any(isinstance(screen, RunScreen) and screen.run.path == run.path for screen in self.screen_stack):
-            return
-        self._push(RunScreen(run))
+        if not self._close_until(lambda screen: isinstance(screen, RunScreen) and screen.run.path == run.path):
+            self._push(RunScreen(run))
 
     def _push(self, screen: Screen[None]) -> None:
         self.share(screen)
         self.push_screen(screen)
 
+    # What was said on one screen would cover lines of the next.
+
+    def push_screen(self, *screen: Any, **how: Any) -> Any:
+        """Show a screen, without what was said on the one before."""
+        self.clear_notifications()
+        return super().push_screen(*screen, **how)
+
     def pop_screen(self) -> AwaitComplete:
-        """Close a screen, and clear it away once nobody waits.
+        """Close a screen with what was said on it, and clear it away once nobody waits.
 
         Its parts hold each other. Left to Python they would be looked for while the next step is made, which then
         takes twice as long.
         """
+        self.clear_notifications()
         if self._clearing:
             self._clearing.stop()
         self._clearing = self.set_timer(_QUIET, _clear_away)
@@ -197,10 +238,12 @@ class Wizard(Keeping):
         else:
             self.action_leave()
 
-    @on(GoHome)
-    def _home(self) -> None:
-        while len(self.screen_stack) > 1:
+    @on(GoBack)
+    def _back(self, event: GoBack) -> None:
+        if len(self.screen_stack) > 1:
             self.pop_screen()
+        if event.said:
+            self.notify(event.said, markup=False)
 
     def action_leave(self) -> None:
         """Leave the wizard; a live run that is being watched asks first."""
@@ -241,21 +284,49 @@ class Wizard(Keeping):
         self.complain(event.error)
 
     def get_system_commands(self, screen: Screen[Any]) -> Iterable[SystemCommand]:
-        """Offer every action of the screen in the palette, by its key's words."""
+        """Offer in the palette every action of the screen by its key's words, then steps, fields, profiles, runs."""
         offered: set[str] = set()
-        for active in screen.active_bindings.values():
+        # Those at the bottom of the screen first.
+        for active in sorted(screen.active_bindings.values(), key=lambda active: not active.binding.show):
             binding = active.binding
             if binding.description and active.enabled and binding.description not in {"palette", *offered}:
                 offered.add(binding.description)
                 about = f"Key {self.get_key_display(binding)}"
                 yield SystemCommand(binding.description, about, partial(self._act, binding.action, active.node))
+        of_run = hasattr(screen, "run")
         for step in STEPS[:-1]:
-            yield SystemCommand(f"Go to {step.title}", "A step", partial(self.action_go, step.module))
+            about = f"Step {step.title}, with the values of this run" if of_run else "A step"
+            yield SystemCommand(f"Go to {step.title}", about, partial(self.action_go, step.module))
         yield from self._fields()
+        yield from self._profiles()
+        from tui_train.runs.rundir import runs_by_name
+
+        for run in runs_by_name()[:_MOST_RUNS]:
+            yield SystemCommand(f"Run {visible(run.name)}", "Open it", partial(self.call_later, self.open_run, run))
         yield SystemCommand("Look again", "Read the machine and its Pythons again", self.action_look)
         for name in NAMES:
             if name != self.theme:
                 yield SystemCommand(f"Theme {name}", "Change the colours", partial(self.action_theme, name))
+
+    def _profiles(self) -> Iterable[SystemCommand]:
+        """Yield a command for each saved profile: it opens its steps."""
+        from tui_train.profile import store
+
+        for name in store.names():
+            yield SystemCommand(
+                f"Profile {visible(name)}", "Open its steps", partial(self.call_later, self._open_profile, name)
+            )
+
+    def _open_profile(self, name: str) -> None:
+        from tui_train.profile import store
+
+        try:
+            profile = store.load(name)
+        except TuiTrainError as error:
+            self.complain(error)
+            return
+        self.become(profile)
+        self._show_step("hardware")
 
     def _fields(self) -> Iterable[SystemCommand]:
         """Yield a command for each field of a step's form that the profile has a use for: it goes there."""
@@ -288,13 +359,17 @@ class Wizard(Keeping):
 
     def get_key_display(self, binding: Binding) -> str:
         """Write keys as they stand on the keyboard."""
+        if binding.key == "enter":
+            return "Enter"
         shown = super().get_key_display(binding)
         return shown.capitalize() if len(shown) > 1 and not shown.startswith("^") else shown
 
     def action_command_palette(self) -> None:
-        """Open the palette, without Textual's fixed id: the one before may still be closing, and ids are unique."""
-        if not isinstance(self.screen, CommandPalette):
-            self.push_screen(CommandPalette())
+        """Open the palette, unless it is open."""
+        from .palette import Palette
+
+        if not isinstance(self.screen, Palette):
+            self.push_screen(Palette())
 
     async def _act(self, action: str, node: DOMNode) -> None:
         await self.run_action(action, node)

@@ -6,6 +6,7 @@ from typing import ClassVar
 from textual import on
 from textual.binding import Binding, BindingType
 from textual.content import Content
+from textual.events import Key
 from textual.geometry import Size
 from textual.reactive import Reactive
 from textual.screen import Screen
@@ -62,6 +63,17 @@ class Base(Screen[None]):
     def _worker_ended(self, event: Worker.StateChanged) -> None:
         if event.state == WorkerState.ERROR:
             self.recover(event.worker.group)
+
+    def refused(self, key: str) -> str:
+        """Return why a key that this screen has does nothing now; empty where there is nothing to say."""
+        del key
+        return ""
+
+    def on_key(self, event: Key) -> None:
+        """Say why a key does nothing: what its binding takes does not come here."""
+        active = self.active_bindings.get(event.key)
+        if (active is None or not active.enabled) and (words := self.refused(event.key)):
+            self.notify(words, markup=False)
 
     def recover(self, group: str) -> None:
         """Stop waiting for a worker of this screen that failed; the app shows why."""

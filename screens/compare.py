@@ -59,7 +59,7 @@ they differ. By time the pace within an attempt is taken as even; by tokens, wha
   a       all rows, or only those in which they differ
   ← →     another run; Enter opens it"""
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("enter", "open", "Open"),
+        Binding("enter", "open", "Open", key_display="Enter"),
         Binding("left", "choose(-1)", "Other run", key_display="←→"),
         Binding("right", "choose(1)", show=False),
         Binding("x", "axis", "Step, tokens, time"),

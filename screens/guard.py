@@ -117,6 +117,7 @@ class Guarded(App[int]):
         """Go back from a screen that could not be composed: it has neither words nor keys."""
         if len(self.screen_stack) > 1 and self.screen.is_mounted and self._nothing_shown():
             self.pop_screen()
+            self.notify(self._last_fault, severity="error", timeout=_SHOWN, markup=False)
 
     def _nothing_shown(self) -> bool:
         return bool(self.screen_stack) and not self.screen.query("*").exclude(".-textual-system")

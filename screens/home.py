@@ -16,12 +16,13 @@ from tui_train.base.text import visible
 from tui_train.facts.types import Facts
 
 from .home_actions import HomeActions
+from .home_start import BEGINNINGS
 from .widgets.bar import StepBar
 from .widgets.filter import Filter
 from .widgets.hint import Hint
-from .widgets.ink import MUTED, columns, ink
+from .widgets.ink import MUTED, ink
 from .widgets.keys import Keys
-from .widgets.row_list import Row, RowList
+from .widgets.row_list import RowList
 
 if TYPE_CHECKING:
     from tui_train.runs.rundir import RunDir
@@ -33,37 +34,22 @@ _PAUSE = 0.03
 _FIRST = 20  # runs that are read before any is shown
 _PARTS = frozenset({_FIRST, 60, 200, 500})  # after how many of them all that is known is shown
 _BREATH = 0.001  # in which keys are handled while many runs are read
-_NAME = 22
 _HINTS = {
-    "new": "Five steps: hardware, backend, recipe, preview, run. Begins with your last values.",
-    "quickstart": "Trains a small model on sample text in a minute or two, to see that everything works.",
+    "new": "Five steps from defaults: hardware, backend, recipe, preview, run. A draft is kept.",
+    "draft": "The same steps with the values that you edited last.",
+    "quickstart": "Opens the preview of a small model on sample text, which trains in a minute or two.",
 }
 
 
 class Found(Message):
     """The profiles and runs that are there."""
 
-    def __init__(self, profiles: "tuple[Card, ...]", runs: "tuple[Digest, ...]") -> None:
-        """Carry both."""
+    def __init__(self, profiles: "tuple[Card, ...]", runs: "tuple[Digest, ...]", draft: "Card | None") -> None:
+        """Carry both, and what was edited last."""
         super().__init__()
         self.profiles = profiles
         self.runs = runs
-
-
-def _beginning(key: str, title: str, note: str) -> Row:
-    """Return the row of a way to begin."""
-
-    def draw(width: int) -> tuple[Content, ...]:
-        name = min(42, _NAME + max(0, (width - 78) // 4))
-        return (columns(width, (ink(("+ ", "$primary"), (title, "b")), name), (ink((note, MUTED)), 0)),)
-
-    return Row(key, title, draw, section="start")
-
-
-BEGINNINGS = (
-    _beginning("new", "New training", "begins with your last values"),
-    _beginning("quickstart", "Quickstart", "a small model on sample text, to see it work"),
-)
+        self.draft = draft
 
 
 class Home(HomeActions):
@@ -71,19 +57,23 @@ class Home(HomeActions):
 
     HELP = """Home
 
-Live runs first, then the others, the profiles, and what begins a new training. A run continues when you leave.
+What begins a training, live runs, the others, the profiles. A run continues when you leave. Keys that can take
+several runs (Delete, Note, Stop, Compare) take the marked ones where there are any, else the one under the cursor; all
+others take the one under the cursor.
 
 ↑ ↓ PgUp PgDn   move; Tab goes to the next panel
   Enter           open a run; begin with a profile
   /               show only what has these words: name, model,
                   data, state, note; Esc shows all again
-  n               new training
-  p               runs by profile, or by age
-  Space           mark runs, for Delete and Compare (c)
+  n               new training, from defaults
+  b               runs by profile, or by age
+  Space           mark a run; Esc takes all marks away
+  c               compare the marked runs
 
 A run
   e               edit: its profile with its values
-  r               resume from its newest checkpoint
+  r               resume from its newest checkpoint; where
+                  it has none, r says why
   s               stop it and all its processes
   d m i           delete its folder, rename it, note a line
 
@@ -91,9 +81,10 @@ A profile
   g               run it now, after all checks
   e y d m         edit, duplicate, delete, rename it
 
-All screens: Enter next, Esc back, F1 help (or ?, outside of a field), Ctrl+P all actions, Q quit."""
+All screens: Enter next, Esc back, F1 help (or ?, outside of a field), Ctrl+P all actions, q quit."""
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("escape", "clear", "Show all", key_display="Esc"),
+        Binding("escape", "unmark", "Unmark", key_display="Esc"),
         Binding("n", "new", "New"),
         Binding("slash", "filter", "Filter", key_display="/"),
         Binding("r", "resume", "Resume"),
@@ -104,7 +95,8 @@ All screens: Enter next, Esc back, F1 help (or ?, outside of a field), Ctrl+P al
         Binding("i", "note", "Note"),
         Binding("m", "rename", "Rename"),
         Binding("y", "duplicate", "Duplicate"),
-        Binding("p", "group", "By profile"),
+        Binding("b", "group", "By profile"),
+        Binding("b", "ungroup", "By age"),
         Binding("space", "mark", "Mark", key_display="Space"),
         Binding("c", "compare", "Compare"),
     ]
@@ -116,11 +108,11 @@ All screens: Enter next, Esc back, F1 help (or ?, outside of a field), Ctrl+P al
         super().__init__()
         self._digests: Digests | None = None
         self._order: tuple[int, tuple[RunDir, ...]] | None = None
-        self._posted: tuple[tuple[Card, ...], tuple[Digest, ...]] | None = None
+        self._posted: tuple[tuple[Card, ...], tuple[Digest, ...], Card | None] | None = None
+        self._draft: Card | None = None
         self._seen: tuple[str, ...] = ()
         self._reading = self._again = False
         self._grouped = False
-        self._fresh = True
         self._saying: Timer | None = None
 
     def compose(self) -> ComposeResult:
@@ -204,29 +196,29 @@ All screens: Enter next, Esc back, F1 help (or ?, outside of a field), Ctrl+P al
         return self._order[1]
 
     def _post(self, profiles: "tuple[Card, ...]", runs: "tuple[Digest, ...]") -> None:
-        if (profiles, runs) != self._posted:
-            self._posted = profiles, runs
-            self.post_message(Found(profiles, runs))
+        draft = self._digests.draft() if self._digests else None
+        if (profiles, runs, draft) != self._posted:
+            self._posted = profiles, runs, draft
+            self.post_message(Found(profiles, runs, draft))
 
     @on(Found)
     def _found(self, event: Found) -> None:
         self.runs = {f"run:{digest.run.path}": digest for digest in event.runs}
         self.profiles = {f"profile:{card.name}": card for card in event.profiles}
         self.marked = frozenset(key for key in self.marked if key in self.runs)
+        self._draft = event.draft
         self._show()
 
     # What is shown
 
-    def _show(self, cursor: str = "") -> None:
+    def _show(self) -> None:
         from .home_rows import Shown, counts, rows
 
         text = self.query_one(Filter).text
-        shown = Shown(tuple(self.runs.values()), tuple(self.profiles.values()), text, self.marked, self._grouped)
+        known = tuple(self.runs.values()), tuple(self.profiles.values())
+        shown = Shown(*known, text, self.marked, self._grouped, self._draft)
         listed = rows(shown, BEGINNINGS)
-        if self._fresh and (self.runs or self.profiles):
-            self._fresh = False
-            cursor = next(row.key for row in listed if row.key) if self.list.cursor == "new" else ""
-        self.list.show(listed, self.wanted or cursor)
+        self.list.show(listed, self.wanted)
         self.wanted = self.wanted if self.list.cursor != self.wanted else ""
         self.query_one(Filter).say(counts(shown, listed))
         self._say()
@@ -248,12 +240,12 @@ All screens: Enter next, Esc back, F1 help (or ?, outside of a field), Ctrl+P al
 
             words = hint(self.runs[key])
         elif key in self.profiles:
-            words = "Enter opens its steps, G runs it now."
+            words = "Enter opens its steps, g runs it now."
         self.query_one(Hint).say(Content(words))
         self.refresh_bindings()
         if key in self.runs and self._digests and self.has_class("-tall"):
             self._draw_losses(self.runs[key], self._digests)
-        elif not self._fresh:
+        elif self._posted:
             self._plot(None)
 
     @work(thread=True, group="plot", exclusive=True)
@@ -306,17 +298,29 @@ All screens: Enter next, Esc back, F1 help (or ?, outside of a field), Ctrl+P al
         """Draw what is marked."""
         self._show()
 
+    def action_unmark(self) -> None:
+        """Take all marks away."""
+        self.marked = frozenset()
+        self._show()
+
     def action_group(self) -> None:
-        """Show the runs by their profiles, or by age."""
-        self._grouped = not self._grouped
+        """Show the runs by their profiles."""
+        self._grouped = True
+        self._show()
+
+    def action_ungroup(self) -> None:
+        """Show the runs by age."""
+        self._grouped = False
         self._show()
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
         """Offer what the row can do."""
         if action == "clear":
             return bool(self.is_mounted and self.query_one(Filter).text)
-        if action == "group":
-            return bool(self.runs)
+        if action == "unmark":
+            return bool(self.is_mounted and self.marked and not self.query_one(Filter).text)
+        if action in {"group", "ungroup"}:
+            return bool(self.runs) and self._grouped is (action == "ungroup")
         return super().check_action(action, parameters)
 
     @property

@@ -56,7 +56,7 @@ class HomeActions(Base):
 
     @property
     def chosen_runs(self) -> "tuple[Digest, ...]":
-        """The marked runs, or the one in which the cursor is."""
+        """The runs that Delete, Note, Stop and Compare take: the marked ones, or the one in which the cursor is."""
         if not self.is_mounted:
             return ()
         here = self.run_here
@@ -67,19 +67,36 @@ class HomeActions(Base):
         """Offer what the row can do."""
         del parameters
         run, profile, chosen = self.run_here, bool(self.profile_here), self.chosen_runs
+        going = any(each.going for each in chosen)
         offered = {
             "edit": bool(run) or profile,
             "resume": bool(run and run.resumable),
             "run_now": profile and not self.elsewhere,
-            "stop": bool(run and run.going),
-            "delete": profile or (bool(chosen) and not any(each.going for each in chosen)),
+            "stop": going,
+            "delete": not going if chosen else profile,
             "rename": profile or bool(run and not run.going),
-            "note": bool(run),
+            "note": bool(chosen),
             "duplicate": profile,
             "mark": bool(run),
             "compare": len(chosen) > 1,
         }
         return offered.get(action, True)
+
+    def refused(self, key: str) -> str:
+        """Return why a key does nothing on this row, or with these marks."""
+        run, chosen = self.run_here, self.chosen_runs
+        going = next((each for each in chosen if each.going), None)
+        if key == "c":
+            return "Mark two runs or more with Space: c compares them."
+        if key in {"d", "delete"} and going:
+            return f"{visible(going.run.label)} still runs and cannot be deleted: s stops it."
+        if key == "m" and run and run.going:
+            return f"{visible(run.run.label)} still runs and cannot be renamed: s stops it."
+        if key == "s" and chosen:
+            return f"{_named(chosen)}: nothing of it runs." if len(chosen) == 1 else "None of the marked runs is live."
+        if key == "r" and run:
+            return f"{visible(run.run.label)} {run.stays}."
+        return "Move to a run or a profile first." if key in {*"cdmsreig"} else ""
 
     # Opening
 
@@ -88,19 +105,23 @@ class HomeActions(Base):
         kind, _, name = event.key.partition(":")
         if event.key == "new":
             self.action_new()
+        elif event.key == "draft":
+            self.post_message(StartOver())
+            self.post_message(OpenStep("hardware"))
         elif event.key == "quickstart":
             from tui_train.profile.types import Profile
 
-            self._begin(Profile(), keep=False)
+            self._begin(Profile(), "preview", keep=False)
         elif kind == "profile":
             self._load(name, "hardware")
         elif event.key in self.runs:
             self.post_message(OpenRun(self.runs[event.key].run))
 
     def action_new(self) -> None:
-        """Begin with the last profile."""
-        self.post_message(StartOver())
-        self.post_message(OpenStep("hardware"))
+        """Begin with defaults; the draft stays until something of them is changed."""
+        from tui_train.profile.types import Profile
+
+        self._begin(Profile(), keep=False)
 
     def action_edit(self) -> None:
         """Open the profile of the run, or the profile, at its recipe."""
@@ -134,9 +155,7 @@ class HomeActions(Base):
         except TuiTrainError as error:
             self.post_message(Complaint(error))
             return
-        if words := another_start(digest.run):
-            self.app.call_from_thread(self.notify, visible(words), markup=False)
-        self.post_message(OpenRun(digest.run))
+        self.post_message(OpenRun(digest.run, visible(another_start(digest.run))))
 
     @work(thread=True, group="start", exclusive=True)
     def action_run_now(self) -> None:
@@ -174,28 +193,28 @@ class HomeActions(Base):
         self.app.push_screen(Ask(f"{visible(name)} cannot start here.\n\n{said}", answers), answered)
 
     def action_stop(self) -> None:
-        """Ask, then end the run."""
+        """Ask, then end the run, or the marked ones that are live."""
         from .widgets.dialogs import Ask
 
-        digest = self.run_here
-        if digest is None:
-            return
-        answers = (("", "No, leave it"), ("stop", "Stop it and all its processes"))
+        going = tuple(each for each in self.chosen_runs if each.going)
+        it = "it and all its processes" if len(going) == 1 else "them and all their processes"
+        answers = (("", "No, leave it" if len(going) == 1 else "No, leave them"), ("stop", f"Stop {it}"))
 
         def answered(answer: str | None) -> None:
             if answer:
-                self._stop(digest.run)
+                self._stop(tuple(each.run for each in going))
 
-        self.app.push_screen(Ask(f"Stop {visible(digest.run.name)}?", answers), answered)
+        self.app.push_screen(Ask(f"Stop {_named(going)}?", answers), answered)
 
     @work(thread=True, group="stop")
-    def _stop(self, run: "RunDir") -> None:
+    def _stop(self, runs: "tuple[RunDir, ...]") -> None:
         from tui_train.runs.stop import stop
 
-        try:
-            stop(run)
-        except TuiTrainError as error:
-            self.post_message(Complaint(error))
+        for run in runs:
+            try:
+                stop(run)
+            except TuiTrainError as error:
+                self.post_message(Complaint(error))
         self.app.call_from_thread(self.look)
 
     # Tidying
@@ -219,14 +238,14 @@ class HomeActions(Base):
         raise NotImplementedError
 
     def action_delete(self) -> None:
-        """Ask, then remove the profile, or the marked runs."""
-        if name := self.profile_here:
+        """Ask, then remove the marked runs, or the run or profile in which the cursor is."""
+        if runs := self.chosen_runs:
+            self._weigh(tuple(digest.run for digest in runs), _named(runs))
+        elif name := self.profile_here:
             self._ask_delete(f"Delete the profile {visible(name)}? Its runs stay.", partial(_remove_profile, name))
-        elif runs := self.chosen_runs:
-            self._weigh(tuple(digest.run for digest in runs))
 
     @work(thread=True, group="delete", exclusive=True)
-    def _weigh(self, runs: "tuple[RunDir, ...]") -> None:
+    def _weigh(self, runs: "tuple[RunDir, ...]", named: str) -> None:
         """Find what the runs take on disk, then ask."""
         from tui_train.runs import folders
 
@@ -237,11 +256,7 @@ class HomeActions(Base):
         except TuiTrainError as error:
             self.post_message(Complaint(error))
             return
-        names = ", ".join(visible(run.name) for run in runs[:_MOST_NAMED])
-        more = f" and {len(runs) - _MOST_NAMED} more" if len(runs) > _MOST_NAMED else ""
-        question = (
-            f"Delete {counted(len(runs), 'run')} with logs and checkpoints? It frees {size(total)}.\n\n{names}{more}"
-        )
+        question = f"Delete {named}?\n\nIt frees {size(total)}: logs, checkpoints, all of the folder."
         self.app.call_from_thread(self._ask_delete, question, partial(_remove_runs, runs))
 
     def _ask_delete(self, question: str, remove: Callable[[], str]) -> None:
@@ -255,45 +270,71 @@ class HomeActions(Base):
         self.app.push_screen(Ask(question, (_NO_DELETE, ("delete", "Delete"))), answered)
 
     @work(thread=True, group="change")
-    def _change(self, change: Callable[[], str], key: str = "") -> None:
-        """Change something on disk, say what was done, and go to the row that is there then."""
+    def _change(self, change: Callable[[], str]) -> None:
+        """Change something on disk, and say what was done."""
         try:
             said = change()
         except TuiTrainError as error:
             self.post_message(Complaint(error))
         else:
-            self.wanted = key
             self.app.call_from_thread(self.notify, visible(said), markup=False)
         self.app.call_from_thread(self.look)
 
-    def _ask_text(self, question: str, value: str, change: Callable[[str], Callable[[], str]]) -> None:
+    def _ask_text(self, question: str, value: str, change: Callable[[str], str]) -> None:
+        """Ask for a text until `change`, which says what it did, takes it or Esc ends it."""
         from .widgets.dialogs import AskText
 
-        def answered(text: str | None) -> None:
-            if text is not None:
-                self._change(change(text))
+        def answered(said: str | None) -> None:
+            if said is not None:
+                self.notify(visible(said), markup=False)
+                self.look()
 
-        self.app.push_screen(AskText(question, value), answered)
+        self.app.push_screen(AskText(question, value, change), answered)
 
     def action_rename(self) -> None:
         """Ask for another name of the run or the profile."""
         digest, name = self.run_here, self.profile_here
         if digest:
-            question = "Another name for the run; the time at the beginning of its id stays:"
-            self._ask_text(question, digest.run.label, lambda text: partial(_rename_run, digest.run, text))
+            question = f"Another name for the run {visible(digest.run.name)}; the time at its beginning stays:"
+            self._ask_text(question, digest.run.label, partial(self._rename_run, digest.run))
         elif name:
-            self._ask_text("Another name for the profile:", name, lambda text: partial(_rename_profile, name, text))
+            question = f"Another name for the profile {visible(name)}:"
+            self._ask_text(question, name, partial(self._rename_profile, name))
+
+    def _rename_run(self, run: "RunDir", name: str) -> str:
+        """Rename a run, which stays marked and under the cursor."""
+        from tui_train.runs import folders
+
+        renamed = folders.rename(run, name)
+        self.wanted = f"run:{renamed.path}"
+        if f"run:{run.path}" in self.marked:
+            self.marked |= {self.wanted}
+        return f"Renamed to {renamed.name}."
+
+    def _rename_profile(self, name: str, new: str) -> str:
+        from tui_train.profile import store
+
+        store.rename(name, new)
+        self.wanted = f"profile:{new}"
+        return f"Renamed to {new}."
 
     def action_note(self) -> None:
-        """Ask for a line about the run."""
-        if digest := self.run_here:
-            question = "A line about this run, which lists show; empty removes it:"
-            self._ask_text(question, digest.note, lambda text: partial(_put_note, digest.run, text))
+        """Ask for a line about the run, or the marked ones."""
+        if chosen := self.chosen_runs:
+            question = f"A line about {_named(chosen)}, which lists show; empty removes it:"
+            self._ask_text(question, chosen[0].note, partial(_put_notes, tuple(each.run for each in chosen)))
 
     def action_duplicate(self) -> None:
         """Ask for the name of a copy of the profile."""
         if name := self.profile_here:
-            self._ask_text("Name of the copy:", f"{name}-2", lambda text: partial(_duplicate, name, text))
+            self._ask_text(f"Name of the copy of {visible(name)}:", f"{name}-2", partial(_duplicate, name))
+
+
+def _named(runs: "tuple[Digest, ...]") -> str:
+    """Return runs in words: one by its id, several by their number and the names of the first."""
+    names = ", ".join(visible(each.run.label) for each in runs[:_MOST_NAMED])
+    more = f" and {len(runs) - _MOST_NAMED} more" if len(runs) > _MOST_NAMED else ""
+    return f"the run {visible(runs[0].run.name)}" if len(runs) == 1 else f"the {len(runs)} marked runs ({names}{more})"
 
 
 def _remove_runs(runs: "tuple[RunDir, ...]") -> str:
@@ -303,16 +344,11 @@ def _remove_runs(runs: "tuple[RunDir, ...]") -> str:
     return f"Deleted {counted(len(runs), 'run')}, freed {size(freed)}."
 
 
-def _rename_run(run: "RunDir", name: str) -> str:
+def _put_notes(runs: "tuple[RunDir, ...]", text: str) -> str:
     from tui_train.runs import folders
 
-    return f"Renamed to {folders.rename(run, name).name}."
-
-
-def _put_note(run: "RunDir", text: str) -> str:
-    from tui_train.runs import folders
-
-    folders.put_note(run, text)
+    for run in runs:
+        folders.put_note(run, text)
     return "Noted." if text.strip() else "The note was removed."
 
 
@@ -321,13 +357,6 @@ def _remove_profile(name: str) -> str:
 
     store.remove(name)
     return f"Deleted the profile {name}."
-
-
-def _rename_profile(name: str, new: str) -> str:
-    from tui_train.profile import store
-
-    store.rename(name, new)
-    return f"Renamed to {new}."
 
 
 def _duplicate(name: str, new: str) -> str:

@@ -78,12 +78,13 @@ class GoToStep(Message):
 
 
 class OpenRun(Message):
-    """A run is to be shown."""
+    """A run is to be shown, and something said of it there."""
 
-    def __init__(self, run: "RunDir") -> None:
-        """Carry the run."""
+    def __init__(self, run: "RunDir", said: str = "") -> None:
+        """Carry the run, and what is said."""
         super().__init__()
         self.run = run
+        self.said = said
 
 
 class OpenResult(Message):
@@ -128,8 +129,13 @@ class AskScript(Message):
     """The script is to be run for its --help: only ever after the user asked for it."""
 
 
-class GoHome(Message):
-    """All steps are to be closed."""
+class GoBack(Message):
+    """The screen is to be closed, and something said on the one before."""
+
+    def __init__(self, said: str = "") -> None:
+        """Carry what is said."""
+        super().__init__()
+        self.said = said
 
 
 class LeaveWizard(Message):

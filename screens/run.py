@@ -19,10 +19,10 @@ from tui_train.runs.health import BUSY, worries
 from tui_train.runs.rundir import RunDir
 from tui_train.runs.status import continues
 
-from .messages import GoHome
-from .run_end import Ended, RunEnd, announce
+from .messages import GoBack
+from .run_end import GOES, Ended, RunEnd, announce
 from .run_logs import RunLogs
-from .run_plot import RunPlot, show_plot
+from .run_plot import LEAST, RunPlot, show_plot
 from .widgets.bar import StepBar
 from .widgets.cards import Card, History, card_lines
 from .widgets.ink import WARNING, ink
@@ -42,6 +42,8 @@ _MOST_ATTEMPTS = 100
 _UNREAD = "step and loss can no longer be read; the log below is still followed"
 _ROOM = 34  # rows, for a diagnosis, the plot and some of the log
 _FEW_CARDS, _MANY_CARDS = 3, 10
+_FRAME = 2  # rows of the rail and the keys
+_LOG = 7  # five lines of the log, its title and its place
 
 
 class News(Message):
@@ -58,11 +60,18 @@ class RunScreen(RunPlot, RunEnd, RunLogs):
 
     HELP = """Run
 
-The training writes to files of its run folder and needs no viewer: D leaves it running, and Home opens it again,
-also after a lost connection. X ends it and every process of it.
-R resumes an ended run from its newest complete checkpoint, E opens the steps with its values, C compares it with the
-run before it, Enter shows what it made. When it failed, it says why and what to do; where a change of the profile may
-help, F2 makes it and opens the preview, from which Enter runs it.
+The training writes to files of its run folder and needs no viewer: Esc leaves it running, and Home opens it again,
+also after a lost connection.
+
+  s   stop it and every process of it
+  r   resume an ended run from its newest checkpoint;
+      where it has none, r says why
+  e   edit: the steps with its values
+  Enter  what an ended run made
+  c   compare it with the run before it
+  F2  where a change of the profile may help a failed
+      run: make it and open the preview
+  Esc   back; a live run continues
 
 The plot
 
@@ -88,12 +97,11 @@ Of any size, and all of it. The line below it says where you are.
 
 When a run ends while you watch, the terminal rings and gets a notification (OSC 9); TUI_TRAIN_NOTIFY=off ends that."""
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("d", "detach", "Detach"),
-        Binding("x", "stop", "Stop"),
+        Binding("s", "stop", "Stop"),
         Binding("r", "again", "Resume"),
         Binding("a", "attempt", "Log of another attempt", show=False),
         Binding("o", "rank", "Lines of one rank", show=False),
-        Binding("escape", "home", "Home", key_display="Esc"),
+        Binding("escape", "back", "Back", key_display="Esc"),
     ]
 
     LIVE = True
@@ -130,9 +138,28 @@ When a run ends while you watch, the terminal rings and gets a notification (OSC
         self._watch()
 
     def draw_plot(self) -> None:
-        """Draw the plot as it is wanted."""
+        """Draw the plot as it is wanted, and the cards in the room that it leaves."""
         if self._told:
-            show_plot(self.query_one(Plot), self._told.progress, self.plotted)
+            shown = self.plotted._replace(room=self._room())
+            show_plot(self.query_one(Plot), self._told.progress, shown)
+            self._draw_cards()
+            self.query_one("#foot").styles.min_height = _LOG + self._height("#cards")
+
+    def _room(self) -> int:
+        """Return the rows that are left for the plot and the cards, beside all else and the least of the log."""
+        taken = sum(self._height(part) for part in ("#state", "#why"))
+        return self.size.height - _FRAME - taken - _LOG
+
+    def _room_for_cards(self) -> int:
+        return max(0, self._room() - (LEAST if self.query_one(Plot).display else 0))
+
+    def _height(self, part: str) -> int:
+        lines = self.query_one(part, Lines)
+        return lines.height_of_lines if lines.display else 0
+
+    def on_resize(self) -> None:
+        """Draw the plot where there is room for it now."""
+        self.draw_plot()
 
     @work(thread=True, exclusive=True, group="watch")
     def _watch(self) -> None:
@@ -169,7 +196,7 @@ When a run ends while you watch, the terminal rings and gets a notification (OSC
         if told.attempt != (before.attempt if before else 0):
             self._open(told.attempt)
         if before is None or self.going != went_on:
-            self.show_end(Ended())
+            self.show_end(Ended(stays=GOES))
             if not self.going:
                 self.look_at_end()
                 if before:
@@ -192,7 +219,6 @@ When a run ends while you watch, the terminal rings and gets a notification (OSC
             self._later.stop()
         self._later, self._drawn = None, time.monotonic()
         self._draw_state()
-        self._draw_cards()
         self.draw_plot()
 
     def _draw_state(self) -> None:
@@ -214,10 +240,9 @@ When a run ends while you watch, the terminal rings and gets a notification (OSC
         self.take(event)
         self.query_one(Why).explain(event.found, event.fits)
         if event.found and self.size.height < _ROOM:
-            # The log tells more of a failure than the plot, which P brings back.
+            # The log tells more of a failure than the plot, which p brings back.
             self.plotted = self.plotted._replace(hidden=True)
-            self.draw_plot()
-        self._draw_cards()
+        self.draw_plot()
         self.refresh_bindings()
 
     def _samples(self) -> Samples:
@@ -240,11 +265,13 @@ When a run ends while you watch, the terminal rings and gets a notification (OSC
         cards.display = bool(mine) or not self.going
         if told and not self.going:
             left, made = self._left, self._made
-            cards.show(lambda width: outcome(told, left, made, self.next_keys(), width))
+            most = self._room_for_cards()
+            cards.show(lambda width: outcome(told, left, made, self.next_keys(), width)[:most])
         elif mine and self._drawn - self._cards_drawn >= _EVERY_CARD:
             self._cards_drawn = self._drawn
-            names, most = self._names(), _FEW_CARDS if self.size.height < _ROOM else _MANY_CARDS
-            cards.show(lambda width: card_lines(mine, self._history, names, most, width))
+            room, names = self._room_for_cards(), self._names()
+            most = _FEW_CARDS if self.size.height < _ROOM else _MANY_CARDS
+            cards.show(lambda width: card_lines(mine, self._history, names, most, width)[:room])
 
     def _names(self) -> dict[str, Card]:
         """Return what the run's cards are called, by UUID: as the machine numbers them, else as the plan names them."""
@@ -260,10 +287,8 @@ When a run ends while you watch, the terminal rings and gets a notification (OSC
         return self._told is None or continues(self._told.status)
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
-        """Only a live run can be stopped, only an ended one that has not finished resumed."""
+        """Only a live run can be stopped, only one that ended with a checkpoint be resumed."""
         del parameters
-        if action == "detach":
-            return self.going
         if action == "fix":
             return self.remedy is not None
         if action == "stop":
@@ -272,17 +297,17 @@ When a run ends while you watch, the terminal rings and gets a notification (OSC
             return not self.going
         if action == "result":
             return not self.going and self._made is not None and self._made.weights is not None
-        return action != "again" or bool(self._told and not self.going and self._told.status.state != "finished")
+        return action != "again" or not (self.going or self.stays)
 
-    def action_detach(self) -> None:
-        """Leave the run to itself and go Home."""
-        self.action_home()
+    def refused(self, key: str) -> str:
+        """Return why the run cannot be stopped, resumed, edited or left now."""
+        name = visible(self.run.label)
+        words = {"s": f"{name} has ended.", "r": f"{name} {self.stays}.", "e": f"{name} still runs: s stops it."}
+        return words.get(key, "") if self._told else ""
 
-    def action_home(self) -> None:
-        """Go Home; a live run goes on."""
-        if self.going:
-            self.notify(f"{visible(self.run.name)} goes on; Home opens it again.", markup=False)
-        self.post_message(GoHome())
+    def action_back(self) -> None:
+        """Go back to the screen before; a live run goes on."""
+        self.post_message(GoBack(f"{visible(self.run.name)} continues; Home opens it again." if self.going else ""))
 
 
 SCREEN = RunScreen

@@ -21,27 +21,33 @@ from tui_train.profile.types import Profile
 from tui_train.resolve.resolve import resolve
 from tui_train.runs.remains import Remains, remains
 from tui_train.runs.result import Result, result
+from tui_train.runs.resuming import why_not_resumed
 from tui_train.runs.rundir import RunDir
+from tui_train.runs.status import status
 from tui_train.workflow.previous import run_before
 
-from .messages import ApplyFix, Become, CompareRuns, Complaint, GoHome, OpenResult, OpenStep
+from .messages import ApplyFix, Become, CompareRuns, Complaint, OpenResult, OpenStep
 from .run_logs import RunLogs
 from .terminal import notify_terminal
+
+GOES = "still runs"
 
 
 class Ended(Message):
     """What is known of an ended run: why it failed, the profile in which a change is tried, what it leaves.
 
-    `fits` says in words what memory the change would take; `made` is the adapter or model to use.
+    `fits` says in words what memory the change would take; `made` is the adapter or model to use; `stays` says why it
+    cannot be resumed, empty where it can.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913, PLR0917 - each is known by itself
         self,
         found: Diagnosis | None = None,
         profile: Profile | None = None,
         left: Remains | None = None,
         fits: str = "",
         made: Result | None = None,
+        stays: str = "",
     ) -> None:
         """Carry all of it."""
         super().__init__()
@@ -50,6 +56,7 @@ class Ended(Message):
         self.left = left
         self.fits = fits
         self.made = made
+        self.stays = stays
 
 
 def look_at_end(run: RunDir, position: int, facts: Facts | None) -> Ended:
@@ -57,7 +64,8 @@ def look_at_end(run: RunDir, position: int, facts: Facts | None) -> Ended:
     found = of_run(run, facts)
     profile = store.load(str(run.profile)) if found and found.change else None
     fits = _fits(profile, found.change, facts) if profile and found and found.change and facts else ""
-    return Ended(found, profile, remains(run, position), fits, result(run))
+    stays = why_not_resumed(run, status(run))
+    return Ended(found, profile, remains(run, position), fits, result(run), stays)
 
 
 def _fits(profile: Profile, change: Change, facts: Facts) -> str:
@@ -89,12 +97,14 @@ class RunEnd(RunLogs):
     remedy: tuple[Profile, Change] | None = None
     _left: Remains | None = None
     _made: Result | None = None
+    stays = GOES  # why another start would not resume it
 
     def take(self, event: Ended) -> None:
         """Know what an ended run leaves, and the change that may help."""
         change = event.found.change if event.found else None
         self.remedy = (event.profile, change) if event.profile and change else None
         self._left, self._made = event.left, event.made
+        self.stays = event.stays
 
     @work(thread=True, exclusive=True, group="explain")
     def look_at_end(self) -> None:
@@ -129,10 +139,10 @@ class RunEnd(RunLogs):
         """Make the change that may help, and show what would run then."""
         if self.remedy:
             profile, change = self.remedy
-            self.post_message(GoHome())
             self.post_message(Become(profile))
-            self.post_message(ApplyFix(change))
             self.post_message(OpenStep("preview"))
+            # After the preview is there, which shows what was changed.
+            self.post_message(ApplyFix(change))
 
     def action_edit(self) -> None:
         """Open the steps with the values of this run."""
@@ -141,7 +151,6 @@ class RunEnd(RunLogs):
         except TuiTrainError as error:
             self.post_message(Complaint(error))
             return
-        self.post_message(GoHome())
         self.post_message(Become(profile))
         self.post_message(OpenStep("recipe"))
 

@@ -12,16 +12,21 @@ from .widgets.ink import Piece
 from .widgets.plot import Plot
 
 _MOST_POINTS = 4000
+LEAST = 5  # rows of a plot: its title, a curve and the steps
 _PARTS = ((1.0, ""), (0.25, "last quarter"), (0.05, "last twentieth"))
 
 
 class Shown(NamedTuple):
-    """What is shown of a run's curves: `part` counts from all of it to the smallest last part."""
+    """What is shown of a run's curves: `part` counts from all of it to the smallest last part.
+
+    `room` are the rows that are left for a plot, None where there are always enough.
+    """
 
     hidden: bool = False
     part: int = 0
     log: bool = False
     rate: bool = False
+    room: int | None = None
 
     def closer(self) -> "Shown":
         """Return the next smaller part, or all of it again."""
@@ -31,7 +36,8 @@ class Shown(NamedTuple):
 def show_plot(plot: Plot, progress: Progress, shown: Shown) -> None:
     """Draw a run's curves; where there is nothing to draw, the plot is not there."""
     series = _rate(progress) if shown.rate else _losses(progress)
-    plot.display = not shown.hidden and any(drawable(each.points, log=shown.log) for each in series)
+    narrow = shown.room is not None and shown.room < LEAST
+    plot.display = not (shown.hidden or narrow) and any(drawable(each.points, log=shown.log) for each in series)
     if not plot.display:
         return
     share, part = _PARTS[shown.part]

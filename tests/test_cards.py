@@ -12,8 +12,9 @@ from support import SCRIPTS, UUIDS, facts, gpu, plain_environment, profile, read
 
 from tui_train.base.errors import Unavailable
 from tui_train.runs import rundir
+from tui_train.runs.resuming import resumption
 from tui_train.runs.rundir import RunDir
-from tui_train.runs.start import another_start, resumption, start
+from tui_train.runs.start import another_start, start
 from tui_train.runs.status import status
 from tui_train.runs.stop import stop
 from tui_train.supervisor import commands, gpus

@@ -212,7 +212,8 @@ def test_what_lies_beside_the_log_decides():
     assert {"exit code unknown", "the last good step was 7", "the newest checkpoint is /out/checkpoint-5"} <= set(
         lost.evidence
     )
-    assert "without an exit code" in said("starting\n", None, lost=True).cause
+    assert said("starting\n", None, lost=True).failure == "session_killed"
+    assert said("starting\n", None, lost=True, oom_kills=2).failure == "host_oom"
 
 
 @pytest.mark.parametrize(

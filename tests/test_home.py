@@ -11,10 +11,12 @@ from support import bash, facts, profile, ready, sleeping, until
 from test_wizard import CPU, keys, machine, settle, shows, until_shown
 from textual.events import Key
 from textual.pilot import Pilot
+from textual.widgets import Input
 from tui_train.screens.home import Home
 from tui_train.screens.widgets.row_list import RowList
 
 from tui_train.base.text import size
+from tui_train.diagnose import of_run
 from tui_train.profile import store
 from tui_train.profile.types import Profile
 from tui_train.runs import folders, rundir
@@ -25,6 +27,7 @@ from tui_train.runs.stop import stop
 from tui_train.wizard import wizard
 from tui_train.workflow.digest import Digests
 from tui_train.workflow.digest_words import matches, remaining, when
+from tui_train.workflow.session import remember
 
 __all__ = ["machine"]  # a fixture of these tests as well
 
@@ -71,6 +74,11 @@ def titles(pilot: Pilot[Any]) -> list[str]:
     return [line.strip("▌ ●✓✗!○+").split("  ")[0].split(" ─")[0] for line in lines if line.strip()]
 
 
+def shown_lines(pilot: Pilot[Any]) -> list[str]:
+    """The lines that are not empty."""
+    return [line for line in shows(pilot).splitlines() if line[1:].strip()]
+
+
 def named(pilot: Pilot[Any]) -> list[str]:
     """The same, without the number of a second run of one name and second."""
     return [title.removesuffix("-2") for title in titles(pilot)]
@@ -98,18 +106,19 @@ async def test_live_runs_come_first_with_what_they_do(run_of: Callable[..., RunD
     async with wizard().run_test(size=(80, 24)) as pilot:
         await settle(pilot)
         await until_shown(pilot, "ValueError: the data")
-        seen = shows(pilot).splitlines()
-        order = ["Running", "going", "CPU", "Runs", "broken", "done", "Profiles", "mine", "New training", "Quickstart"]
-        assert titles(pilot)[2:12] == order
+        order = ["Start", "New training", "Quickstart", "Running", "going", "CPU", "Runs", "broken", "done", "Profiles"]
+        assert titles(pilot)[2:13] == [*order, "mine"]
+        assert cursor(pilot) == "new"
+        await keys("tab")(pilot)
         assert cursor(pilot) == f"run:{live.path}"
-        assert "/200" in seen[3]
-        assert "loss" in seen[4]
-        assert "eval loss 1.250" in seen[8]
-        assert "3/200" in seen[8]
-        assert "finetune, tiny" in seen[11]
-        assert "2 GPUs" in seen[11]
-        before = seen[3]
-        await until_changed(pilot, before)
+        seen = dict(zip(titles(pilot), shown_lines(pilot), strict=True))
+        assert "/200" in seen["going"]
+        assert "loss" in seen["CPU"]
+        assert "eval loss 1.250" in seen["done"]
+        assert "3/200" in seen["done"]
+        assert "finetune, tiny" in seen["mine"]
+        assert "2 GPUs" in seen["mine"]
+        await until_changed(pilot, seen["going"])
         assert cursor(pilot) == f"run:{live.path}"
 
 
@@ -127,18 +136,19 @@ async def test_nothing_is_hidden_and_tab_goes_from_panel_to_panel(run_of: Callab
     async with wizard().run_test(size=(80, 24)) as pilot:
         await settle(pilot)
         assert "71 runs, 40 profiles" in shows(pilot)
-        await keys("tab")(pilot)
+        await keys("tab", "tab")(pilot)
         assert cursor(pilot) == "profile:p00"
         await keys("tab")(pilot)
         assert cursor(pilot) == "new"
         await keys("tab", "shift+tab", "end")(pilot)
-        assert cursor(pilot) == "quickstart"
+        assert cursor(pilot) == "profile:p39"
         await keys("home", *["pagedown"] * 3)(pilot)
         line = shows(pilot).splitlines()
         assert any("▌" in row for row in line)
         await keys("home")(pilot)
+        assert cursor(pilot) == "new"
+        await keys("tab")(pilot)
         assert cursor(pilot) == f"run:{rundir.all_runs()[0].path}"
-        assert titles(pilot)[2] == "Runs"
 
 
 def copies(run: RunDir, count: int) -> None:
@@ -201,12 +211,13 @@ async def test_the_losses_of_a_run_are_drawn_where_there_is_room(run_of: Callabl
     for size_of, drawn in (((120, 40), True), ((80, 24), False)):
         async with wizard().run_test(size=size_of) as pilot:
             await settle(pilot)
+            await keys("tab")(pilot)
             await pilot.pause(0.2)
             await settle(pilot)
             braille = any("\u2800" < letter <= "\u28ff" for letter in shows(pilot))
             assert braille is drawn
             assert ("Loss " in shows(pilot)) is drawn
-            await keys("end")(pilot)
+            await keys("home")(pilot)
             await pilot.pause(0.2)
             assert not any("\u2800" < letter <= "\u28ff" for letter in shows(pilot))
 
@@ -216,16 +227,20 @@ async def test_runs_by_their_profile(run_of: Callable[..., RunDir]) -> None:
         run_of(name)
     async with wizard().run_test(size=(80, 24)) as pilot:
         await settle(pilot)
-        assert named(pilot)[2:6] == ["Runs", "one", "two", "one"]
-        await keys("p")(pilot)
-        assert named(pilot)[2:7] == ["one", "one", "one", "two", "two"]
+        assert named(pilot)[5:9] == ["Runs", "one", "two", "one"]
+        assert {"By profile"} == {"By profile", "By age"} & offered(pilot)
+        await keys("b")(pilot)
+        assert named(pilot)[5:10] == ["one", "one", "one", "two", "two"]
+        assert {"By age"} == {"By profile", "By age"} & offered(pilot)
+        await keys("b")(pilot)
+        assert named(pilot)[5:9] == ["Runs", "one", "two", "one"]
 
 
 async def test_editing_a_run_brings_its_values(run_of: Callable[..., RunDir]) -> None:
     run_of("mine", **{"ladder.rungs": (), "trainer.environment": {"A": "b"}})
     async with wizard().run_test(size=(80, 24)) as pilot:
         await settle(pilot)
-        await keys("e")(pilot)
+        await keys("tab", "e")(pilot)
         await until_shown(pilot, "● 3 Recipe")
         app: Any = pilot.app
         assert (app.profile.name, app.profile.trainer.environment) == ("mine", {"A": "b"})
@@ -235,6 +250,7 @@ async def test_resume_is_offered_where_it_can_go_on(run_of: Callable[..., RunDir
     run_of("mine", code=1)
     async with wizard().run_test(size=(120, 40)) as pilot:
         await settle(pilot)
+        await keys("tab")(pilot)
         assert "Resume" not in offered(pilot)
         assert {"Delete", "Rename", "Note", "Edit", "Mark"} <= offered(pilot)
         assert not {"Stop run", "Run now", "Duplicate"} & offered(pilot)
@@ -263,6 +279,7 @@ async def test_a_run_with_a_checkpoint_resumes(tmp_path: Path) -> None:
     async with wizard().run_test(size=(120, 40)) as pilot:
         await settle(pilot)
         assert "can resume" in shows(pilot)
+        await keys("tab")(pilot)
         assert "Resume" in offered(pilot)
         await keys("r")(pilot)
         await until_shown(pilot, "● 5 Run")
@@ -274,6 +291,7 @@ async def test_a_stopped_run_is_asked_about_first(run_of: Callable[..., RunDir])
     run = run_of("going", steps=10_000, pause=0.05)
     async with wizard().run_test(size=(80, 24)) as pilot:
         await settle(pilot)
+        await keys("tab")(pilot)
         assert not {"Delete", "Rename"} & offered(pilot)
         await keys("s", "enter")(pilot)
         assert status(run).live
@@ -287,7 +305,7 @@ async def test_deleting_says_what_it_frees_and_asks(run_of: Callable[..., RunDir
     (gone.path / "big").write_bytes(b"x" * (3 << 20))
     async with wizard().run_test(size=(80, 24)) as pilot:
         await settle(pilot)
-        await keys("d")(pilot)
+        await keys("tab", "d")(pilot)
         await until_shown(pilot, f"It frees {size(folders.extent(gone).size)}")
         assert gone.name in shows(pilot)
         await keys("enter")(pilot)
@@ -305,21 +323,22 @@ async def test_marked_runs_are_deleted_together(run_of: Callable[..., RunDir]) -
     first, second, third = run_of("a"), run_of("b"), run_of("c")
     async with wizard().run_test(size=(80, 24)) as pilot:
         await settle(pilot)
-        await keys("space", "space")(pilot)
-        assert shows(pilot).count("[x]") == 2
+        await keys("tab", "space", "space")(pilot)
+        assert shows(pilot).count("◆") == 2
+        assert "2 marked" in shows(pilot)
         await keys("d")(pilot)
-        await until_shown(pilot, "Delete 2 runs")
+        await until_shown(pilot, "the 2 marked runs (c, b)")
         await keys("down", "enter")(pilot)
         await until_shown(pilot, "1 run,")
         assert [run.path.exists() for run in (first, second, third)] == [True, False, False]
-        assert "[x]" not in shows(pilot)
+        assert "◆" not in shows(pilot)
 
 
 async def test_rename_and_note(run_of: Callable[..., RunDir]) -> None:
     run = run_of("old")
     async with wizard().run_test(size=(80, 24)) as pilot:
         await settle(pilot)
-        await keys("i", *"try 2", "enter")(pilot)
+        await keys("tab", "i", *"try 2", "enter")(pilot)
         assert folders.note(run) == "try 2"
         await keys("i", "escape")(pilot)
         assert folders.note(run) == "try 2"
@@ -335,6 +354,7 @@ async def test_profiles_are_copied_renamed_and_deleted() -> None:
     store.save(profile({"name": "mine", "recipe.steps": 5}))
     async with wizard().run_test(size=(80, 24), notifications=True) as pilot:
         await settle(pilot)
+        await keys("tab")(pilot)
         assert cursor(pilot) == "profile:mine"
         await keys("y", "enter")(pilot)
         assert store.names() == ("mine", "mine-2")
@@ -346,6 +366,10 @@ async def test_profiles_are_copied_renamed_and_deleted() -> None:
         await keys("m", "ctrl+u", *"../x", "enter")(pilot)
         await until_shown(pilot, "cannot be a")
         assert store.names() == ("mine-2",)
+        entry = pilot.app.screen.query_one(Input)
+        assert entry.value == "../x", "what was typed is still there"
+        await keys("ctrl+u", *"good", "enter")(pilot)
+        assert store.names() == ("good",)
 
 
 async def test_a_profile_runs_at_once_or_says_what_forbids_it(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -354,7 +378,7 @@ async def test_a_profile_runs_at_once_or_says_what_forbids_it(monkeypatch: pytes
     monkeypatch.setattr("tui_train.workflow.starting.look", real_look)
     async with wizard().run_test(size=(80, 24)) as pilot:
         await settle(pilot)
-        await keys("g")(pilot)
+        await keys("tab", "g")(pilot)
         await until_shown(pilot, "cannot start here")
         assert "/nowhere/at/all.py" in shows(pilot)
         assert not rundir.all_runs()
@@ -373,6 +397,7 @@ async def test_a_run_of_another_program_appears_and_a_removed_one_goes(run_of: C
     first = run_of("first")
     async with wizard().run_test(size=(80, 24)) as pilot:
         await settle(pilot)
+        await keys("tab")(pilot)
         second = run_of("second")
         await until_shown(pilot, "second")
         assert cursor(pilot) == f"run:{first.path}"
@@ -388,7 +413,7 @@ async def test_a_damaged_run_hides_no_other(run_of: Callable[..., RunDir]) -> No
     (bad.path / "profile.toml").write_bytes(b"\xff\xfe")
     async with wizard().run_test(size=(80, 24)) as pilot:
         await settle(pilot)
-        assert titles(pilot)[2:5] == ["Runs", "bad", "good"]
+        assert titles(pilot)[5:8] == ["Runs", "bad", "good"]
         assert "damaged" in shows(pilot)
         assert good.path.exists()
 
@@ -426,3 +451,125 @@ def test_all_words_of_a_filter_must_be_there() -> None:
     assert matches("QWEN fail", "qwen-chat", "failed")
     assert not matches("qwen done", "qwen-chat", "failed")
     assert matches("", "x")
+
+
+async def test_enter_does_what_the_row_says_also_once_the_list_is_read(run_of: Callable[..., RunDir]) -> None:
+    run_of("mine")
+    async with wizard().run_test(size=(80, 24)) as pilot:
+        await settle(pilot)
+        await until_shown(pilot, "mine")
+        assert cursor(pilot) == "new"
+        await keys("enter")(pilot)
+        await until_shown(pilot, "● 1 Hardware")
+
+
+async def test_a_new_training_begins_with_defaults_and_a_draft_is_kept() -> None:
+    remember(profile({"name": "paper", "recipe.steps": 7}))
+    async with wizard().run_test(size=(80, 24)) as pilot:
+        app: Any = pilot.app
+        await until_shown(pilot, "Continue the draft")
+        assert "paper" in shows(pilot)
+        await keys("enter")(pilot)
+        await until_shown(pilot, "● 1 Hardware")
+        assert app.profile == Profile()
+        await keys("escape", "down", "enter")(pilot)
+        await until_shown(pilot, "● 1 Hardware")
+        assert (app.profile.name, app.profile.recipe.steps) == ("paper", 7)
+        await keys("escape", "down", "enter")(pilot)
+        await until_shown(pilot, "● 4 Preview")
+        assert app.profile == Profile()
+
+
+async def test_keys_that_can_do_nothing_say_why(run_of: Callable[..., RunDir]) -> None:
+    run_of("ended", code=1)
+    run_of("live", steps=10_000, pause=0.05)
+    async with wizard().run_test(size=(80, 24), notifications=True) as pilot:
+        await until_shown(pilot, "ended")
+        for pressed, words in (
+            (("tab", "d"), "cannot be deleted"),
+            (("m",), "cannot be renamed"),
+            (("tab", "r"), "cannot resume"),
+            (("space", "c"), "Mark two runs"),
+            (("s",), "nothing of it runs"),
+        ):
+            await keys(*pressed)(pilot)
+            assert words in " ".join(notice.message for notice in pilot.app._notifications), pressed
+            pilot.app.clear_notifications()
+
+
+async def test_marks_are_taken_by_what_can_take_several_and_kept_by_a_rename(run_of: Callable[..., RunDir]) -> None:
+    first, second, third = run_of("a"), run_of("b"), run_of("c")
+    async with wizard().run_test(size=(80, 24)) as pilot:
+        await until_shown(pilot, " a ")
+        await keys("tab", "space", "space", "i")(pilot)
+        assert "the 2 marked runs (c, b)" in shows(pilot)
+        await keys(*"both", "enter")(pilot)
+        assert [folders.note(run) for run in (first, second, third)] == ["", "both", "both"]
+        await keys("up", "m")(pilot)
+        assert second.name in shows(pilot)
+        await keys("ctrl+u", *"d", "enter")(pilot)
+        await until_shown(pilot, "◆ d")
+        assert shows(pilot).count("◆") == 2
+        await keys("escape")(pilot)
+        assert "◆" not in shows(pilot)
+
+
+async def test_the_footer_says_how_many_keys_it_leaves_out(run_of: Callable[..., RunDir]) -> None:
+    run_of("mine")
+    for room, left_out in (((80, 24), True), ((200, 50), False)):
+        async with wizard().run_test(size=room) as pilot:
+            await until_shown(pilot, "mine")
+            await keys("tab")(pilot)
+            assert (" more" in shows(pilot).splitlines()[-1]) is left_out
+            titles_offered = [command.title for command in pilot.app.get_system_commands(pilot.app.screen)]
+            assert {"Note", "Rename", "Delete"} <= {*titles_offered}
+            assert titles_offered.index("Note") < titles_offered.index("Go to Recipe")
+            assert titles_offered.index("Go to Recipe") < titles_offered.index("Seed")
+
+
+async def test_a_lost_run_has_one_cause_everywhere(run_of: Callable[..., RunDir]) -> None:
+    run = run_of("mine")
+    kept = [line for line in run.events_file.read_text().splitlines() if "ended" not in line]
+    run.events_file.write_text("\n".join(kept) + "\n")
+    assert status(run).state == "lost"
+    found = of_run(run)
+    assert found is not None
+    assert found.failure == "session_killed"
+    async with wizard().run_test(size=(120, 40)) as pilot:
+        await until_shown(pilot, "session killed")
+        await keys("tab")(pilot)
+        await until_shown(pilot, found.cause.rstrip("."))
+        await keys("enter")(pilot)
+        await until_shown(pilot, "✗ The session was killed")
+
+
+async def test_escape_goes_back_to_where_one_came_from(run_of: Callable[..., RunDir]) -> None:
+    run_of("mine", **{"trainer.environment": {"A": "b"}})
+    run_of("mine")
+    async with wizard().run_test(size=(80, 24)) as pilot:
+        app: Any = pilot.app
+        await until_shown(pilot, "2 runs")
+        await keys("tab", "enter", "e")(pilot)
+        await until_shown(pilot, "● 3 Recipe")
+        await keys("escape")(pilot)
+        await until_shown(pilot, "● 5 Run")
+        await keys("escape", "home", "tab", "space", "space", "c", "enter")(pilot)
+        await until_shown(pilot, "● 5 Run")
+        await keys("escape")(pilot)
+        await until_shown(pilot, "Home › Compare")
+        await keys("left", "enter", "ctrl+p", *"goto recipe", "enter")(pilot)
+        await until_shown(pilot, "● 3 Recipe")
+        assert app.profile.trainer.environment == {"A": "b"}
+        await keys("escape", "escape", "escape")(pilot)
+        assert isinstance(pilot.app.screen, Home)
+
+
+async def test_what_was_said_goes_with_the_screen(run_of: Callable[..., RunDir]) -> None:
+    run_of("mine")
+    async with wizard().run_test(size=(80, 24), notifications=True) as pilot:
+        await until_shown(pilot, "mine")
+        pilot.app.notify("something wrong", severity="error", timeout=60)
+        await until_shown(pilot, "something wrong")
+        await keys("tab", "enter")(pilot)
+        await until_shown(pilot, "● 5 Run")
+        assert "something wrong" not in shows(pilot)

@@ -12,6 +12,7 @@ from test_result import put_model, tensors
 from test_wizard import CARDS, SEED, finished_run, keys, machine, settle, shows, until_shown
 from tui_train.screens.run_plot import Shown
 from tui_train.screens.widgets.cards import SPAN, Card, History, card_lines
+from tui_train.screens.widgets.log_view import LogView
 from tui_train.screens.widgets.why import headline
 
 from tui_train.facts import live
@@ -136,6 +137,14 @@ async def test_a_failed_run_can_be_resumed_and_the_plot_had_back(machine: Any, t
     run = finished_run(tmp_path, state="failed", code=1)
     with run.attempt_log(2).open("a") as log:
         log.write("torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 9.00 GiB.\n")
+    async with wizard(str(run.path)).run_test(size=(80, 24), notifications=True) as pilot:
+        await until_shown(pilot, "memory was full")
+        assert "r resume" not in shows(pilot)
+        await keys("r")(pilot)
+        assert "no whole checkpoint" in [*pilot.app._notifications][-1].message
+    checkpoint = run.path / "output" / "checkpoint-5"
+    checkpoint.mkdir(parents=True)
+    (checkpoint / "trainer_state.json").write_text("{}")
     app = wizard(str(run.path))
     async with app.run_test(size=(80, 24)) as pilot:
         await until_shown(pilot, "memory was full")
@@ -255,3 +264,14 @@ async def test_states_of_a_progress_bar_are_folded_in_the_log(machine: Any, tmp_
             assert [line.split("|")[0].strip() for line in shown] == ["49%", "98%"], key
         await keys("slash", *"17%", "enter")(pilot)
         await until_shown(pilot, "17%|")
+
+
+async def test_the_log_keeps_five_lines_on_a_small_screen(machine: Any, tmp_path: Path) -> None:
+    app = wizard(str(climbed(tmp_path).path))
+    async with app.run_test(size=(60, 20)) as pilot:
+        await until_shown(pilot, "step 558/900")
+        await pilot.pause(0.3)
+        view = app.screen.query_one(LogView)
+        seen = view.region.intersection(app.screen.region)
+        assert seen.height >= 5
+        assert seen.bottom < 20, "above its place and the keys"

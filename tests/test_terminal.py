@@ -79,8 +79,9 @@ def terminals() -> Iterator[list[Terminal]]:
 
 
 def to_launch(terminal: Terminal) -> None:
-    """Go from Home to Preview by Enter alone, with the profile that was used last."""
-    terminal.see("New training")
+    """Go from Home to Preview with the profile that was used last."""
+    terminal.see("Continue the draft")
+    terminal.press("\x1b[B", "▌+ Continue")
     terminal.press("\r", "● 1 Hardware")
     terminal.see("No GPU")
     terminal.press("\r", "● 2 Backend")
@@ -97,7 +98,7 @@ def to_preview(terminal: Terminal) -> None:
     terminal.press("\r", "● 2 Backend")
     terminal.see("the best one")
     terminal.press("\r", "● 3 Recipe")
-    terminal.see("= 8 x accumulation 2")
+    terminal.see("= 8 × accumulation 2")
 
 
 @pytest.fixture
@@ -108,7 +109,8 @@ def quick(warm_python: str) -> None:
 
 def running(terminal: Terminal) -> RunDir:
     """Start a training that lasts until it is stopped; return its run."""
-    terminal.see("New training")
+    terminal.see("Continue the draft")
+    terminal.press("\x1b[B", "▌+ Continue")
     terminal.press("\r", "● 1 Hardware")
     terminal.see("No GPU was found")
     terminal.press("\r", "● 2 Backend")
@@ -159,10 +161,11 @@ def test_a_killed_wizard_leaves_the_training_which_is_opened_again_and_stopped(t
     before = status(run)
     assert before.live
     terminals.append(second := Terminal())
-    second.see("Stop run")  # the cursor is on what runs
+    second.see("Running")
+    second.press("\t", "Stop run")
     second.press("\r", "● 5 Run")
     second.see("step ")
-    second.press("x", "Stop this training?")
+    second.press("s", "Stop this training?")
     second.child.send("\x1b[B\r")
     second.see("stopped", 60)
     # The trainer says so first.

@@ -427,7 +427,8 @@ async def test_preview_tells_of_a_run_that_has_begun_meanwhile(
     trainer = msgspec.structs.replace(Profile().trainer, output=str(tmp_path / "out"))
     remember(msgspec.structs.replace(Profile(), trainer=trainer))
     async with wizard().run_test(size=(120, 40)) as pilot:
-        await keys("enter", "enter", "enter")(pilot)
+        await until_shown(pilot, "Continue the draft")
+        await keys("down", "enter", "enter", "enter")(pilot)
         begun.append(Taken(run="other", outputs=(str(tmp_path / "out"),)))
         await keys("enter")(pilot)
         await until_shown(pilot, "the run other is already writing")
@@ -577,16 +578,16 @@ async def test_no_escape_of_a_profile_reaches_the_terminal(machine: Any) -> None
             assert not {"\x1b", "\x07"} & set(shows(pilot)), pressed
 
 
-async def test_a_new_training_begins_with_what_was_edited_and_a_lost_connection_keeps_it(
-    machine: Any, profile_in: Any
-) -> None:
+async def test_what_was_edited_is_a_draft_that_a_lost_connection_keeps(machine: Any, profile_in: Any) -> None:
     app = wizard()
     async with app.run_test(size=(80, 24)) as pilot:
         await keys("enter", "enter", "enter", "4", "2", "escape")(pilot)
         assert last().recipe.layers == 42, "kept as soon as the step is left"
-        await keys("escape", "escape", "down", "enter")(pilot)
-        assert profile_in(pilot).recipe.layers is None, "the quickstart has its own values"
-        await keys("escape", "n")(pilot)
+        await keys("escape", "escape")(pilot)
+        await until_shown(pilot, "Continue the draft")
+        await keys("home", "enter")(pilot)
+        assert profile_in(pilot).recipe.layers is None, "a new training begins with defaults"
+        await keys("escape", "home", "down", "enter")(pilot)
         assert profile_in(pilot).recipe.layers == 42
 
 
@@ -607,7 +608,7 @@ async def test_a_burst_of_enter_opens_each_step_once(machine: Any, tmp_path: Pat
             app.screen.post_message(OpenStep("hardware"))
             app.screen.post_message(OpenRun(rundir.RunDir(tmp_path)))
         await settle(pilot)
-        assert [type(screen).__name__ for screen in app.screen_stack] == ["Home", "Hardware", "RunScreen"]
+        assert [type(screen).__name__ for screen in app.screen_stack] == ["Home", "RunScreen"]
 
 
 async def test_nothing_starts_while_the_machine_is_looked_at(machine: Any, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,8 +1,9 @@
 """Questions: one of some answers, or a line of text; and the help of a screen."""
 
+from collections.abc import Callable
 from typing import ClassVar
 
-from textual import on
+from textual import on, work
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import Vertical
@@ -11,10 +12,11 @@ from textual.screen import ModalScreen
 from textual.widgets import Input, OptionList, Static
 from textual.widgets.option_list import Option
 
+from tui_train.base.errors import TuiTrainError
 from tui_train.base.text import visible
 
 from .code import Page
-from .ink import KEY, ink
+from .ink import FAILED, KEY, ink
 from .lines import Draw, Lines
 
 
@@ -47,26 +49,44 @@ class Ask(ModalScreen[str]):
 
 
 class AskText(ModalScreen[str | None]):
-    """Asks for a line of text, which may be empty; Esc answers with None."""
+    """Asks for a line of text, which may be empty; Esc answers with None.
+
+    Where there is a `change` that the text makes, it is asked on until that takes it, and answers with what it says.
+    """
 
     BINDINGS: ClassVar[list[BindingType]] = [Binding("escape", "dismiss(None)", "Cancel")]
 
-    def __init__(self, question: str, value: str = "") -> None:
+    def __init__(self, question: str, value: str = "", change: Callable[[str], str] | None = None) -> None:
         """Ask, with a value to begin with."""
         super().__init__()
         self.question = question
         self.value = value
+        self.change = change
 
     def compose(self) -> ComposeResult:
         """Put an input under the question."""
         with Vertical(classes="dialog"):
             yield Static(self.question, markup=False, classes="question")
             yield Input(visible(self.value), compact=True)
+            yield Static(id="refused", markup=False)
             yield Static(_keys(("Enter", "Take it"), ("Esc", "Cancel")))
 
     @on(Input.Submitted)
     def _answered(self, event: Input.Submitted) -> None:
-        self.dismiss(event.value)
+        if self.change is None:
+            self.dismiss(event.value)
+        else:
+            self._try(self.change, event.value)
+
+    @work(thread=True, exclusive=True)
+    def _try(self, change: Callable[[str], str], text: str) -> None:
+        try:
+            said = change(text)
+        except TuiTrainError as error:
+            words = ink(FAILED, f" {visible(error.message)}. {visible(error.remedy)}")
+            self.app.call_from_thread(self.query_one("#refused", Static).update, words)
+        else:
+            self.app.call_from_thread(self.dismiss, said)
 
 
 class Help(ModalScreen[None]):

@@ -16,6 +16,7 @@ _LAST = (_HELP, "ctrl+p", "q")
 _BETWEEN = "   "
 _MOST_WORDS = 26  # cells of what a key does
 _LEAST_WORDS = 12  # characters that are never more cells than that
+_MORE = ", 10 more"
 _MENU = Binding("ctrl+p", "app.command_palette", "Menu", key_display="^p")
 
 
@@ -39,10 +40,14 @@ class Keys(Widget):
         words = Content()
         self._of_screen = getattr(self.screen, "key_words", {})
         self._spans = []
-        for binding in self._fitting():
+        fitting = self._fitting()
+        left_out = len(self._shown()) - len(fitting)
+        for binding in fitting:
             words += _BETWEEN if words.plain else ""
             start = words.cell_length
             words += ink((self.app.get_key_display(binding), KEY), f" {self._said(binding)}")
+            if binding.key == _HELP and left_out:
+                words += f", {left_out} more"
             self._spans.append((start, words.cell_length, binding.key))
         if not words.is_same(self._words):
             self._words = words
@@ -64,12 +69,14 @@ class Keys(Widget):
                 self.app.simulate_key(key)
 
     def _fitting(self) -> list[Binding]:
-        """Return what fits whole: where not all do, the last are left out, and F1 stays, which explains the rest."""
+        """Return what fits whole: where not all do, the last are left out, and F1 stays, which says how many."""
         shown, room = self._shown(), (self.content_size.width or self.app.size.width - 2) + len(_BETWEEN)
         widths = {
             binding.key: cell_len(f"{self.app.get_key_display(binding)} {self._said(binding)}{_BETWEEN}")
             for binding in shown
         }
+        if sum(widths.values()) > room and _HELP in widths:
+            widths[_HELP] += cell_len(_MORE)
         order = sorted(shown, key=lambda binding: binding.key != _HELP)
         kept: set[str] = set()
         for binding in order:

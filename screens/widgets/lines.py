@@ -27,6 +27,11 @@ class Lines(Widget):
         if self.is_attached and self.content_size.width:
             self._compare(self.content_size.width)
 
+    @property
+    def height_of_lines(self) -> int:
+        """How many lines it has at its present width."""
+        return len(self._drawn) if self._width > 0 else 0
+
     def say(self, *lines: Content) -> None:
         """Show lines that do not depend on the width."""
         self.show(lambda _width: lines)

@@ -165,7 +165,7 @@ def _unkept(now: Status) -> tuple[str, ...]:
         return ()
     many = counted(len(now.leftover), "process runs", "processes run")
     why = "Its supervisor was killed" if now.state == "lost" else "The training has ended"
-    return (f"{why}: {many} on without it. X ends them.",)
+    return (f"{why}: {many} on without it. s ends them.",)
 
 
 def _warning(sentence: str, width: int) -> list[Content]:

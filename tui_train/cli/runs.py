@@ -16,6 +16,7 @@ from tui_train.profile.types import Profile
 from tui_train.runs import archive, rundir
 from tui_train.runs.folders import note
 from tui_train.runs.listing import Listed, read_runs
+from tui_train.runs.resuming import why_not_resumed
 from tui_train.runs.rundir import RunDir
 from tui_train.runs.status import status
 from tui_train.runs.stop import stop as end
@@ -85,10 +86,12 @@ def end_run(run: RunDir, now: Status) -> Status:
 
 
 def next_commands(run: RunDir, now: Status) -> str:
-    """Return the commands that resume a run that did not finish and show its log; empty where it finished or runs."""
+    """Return the commands that resume a run that did not finish, where it can, and show its log; else empty."""
     if now.live or now.leftover or now.state == "finished":
         return ""
     name = visible(run.name)
+    if why := why_not_resumed(run, now):
+        return f"It {why}. Its log: tui-train logs {name}"
     return f"Resume it: tui-train resume {name}; its log: tui-train logs {name}"
 
 

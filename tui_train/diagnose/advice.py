@@ -5,11 +5,17 @@ from tui_train.diagnose.frames import own_frame
 from tui_train.diagnose.remedies import REMEDIES
 from tui_train.diagnose.types import Evidence, Line, Signature
 from tui_train.profile.types import Profile
+from tui_train.trainers import trainer_of
 
 _SMALLEST = (
     "The micro batch is 1 already: a shorter sequence length, activation checkpointing, sharding (fsdp2), offload, an "
     "8-bit optimizer or LoRA need less."
 )
+
+_SURE = 60
+_WHETHER = "Check `dmesg | grep -i oom`; if it shows a kill: "
+# The built-in trainer has no workers and loads no weights of a library.
+_OWN_OOM = "On the CPU, a smaller micro batch, sequence length or model needs less memory; or end other programs."
 
 
 def advice(
@@ -22,6 +28,8 @@ def advice(
         return REMEDIES[evidence.phase], groups
     if signature.change == "less_memory" and profile and profile.recipe.micro_batch == 1:
         return _SMALLEST, groups
+    if signature.failure == "host_oom" and profile and trainer_of(profile).shipped:
+        return (_OWN_OOM if signature.strength >= _SURE else f"{_WHETHER}{_OWN_OOM}"), groups
     if signature.failure == "user_exception" and (frame := own_frame(evidence.lines, line)):
         place = "Look at line {place} of {file}" + (", in {function}." if frame.function else ".")
         return place, {**groups, "place": frame.line, "file": frame.file, "function": frame.function}

@@ -21,12 +21,11 @@ from tui_train.profile.types import Profile
 from tui_train.resolve import fallbacks
 from tui_train.resolve.in_force import in_force, settle
 from tui_train.runs import ranks
+from tui_train.runs.resuming import newest_checkpoint
 from tui_train.runs.rundir import MOST_PLAN, RunDir
 from tui_train.runs.status import status
-from tui_train.supervisor import planned, regular
-from tui_train.supervisor.checkpoints import newest
+from tui_train.supervisor import regular
 from tui_train.supervisor.first_step import first_step
-from tui_train.supervisor.refused import Refused
 from tui_train.trainers import takes_field, trainer_of
 
 # As plan/nemo.py passes them, or writes them into its file.
@@ -74,7 +73,7 @@ def of_run(run: RunDir, facts: Facts | None = None) -> Diagnosis | None:
         free_shm=_free("/dev/shm"),  # noqa: S108 - what is free there, nothing is written
         world_size=max(1, plan.world_size),
         cuda=bool(plan.gpus),
-        checkpoint=_checkpoint(run, attempt.position),
+        checkpoint=newest_checkpoint(run, attempt.position),
         takes=_takes(profile, document) if profile else frozenset(),
         phase=attempt.phase,
         resumed=attempt.resumed,
@@ -130,16 +129,6 @@ def _preset(profile: Profile) -> Preset | None:
         return trainer_of(profile).preset(profile, None, None)
     except BadInput:
         return None
-
-
-def _checkpoint(run: RunDir, position: int) -> str:
-    """Return the newest complete checkpoint of the attempt at a position of the ladder, empty where none is known."""
-    try:
-        attempts = planned.read(str(run.path)).attempts
-    except Refused:
-        return ""
-    rule = attempts[position - 1].checkpoints if 0 < position <= len(attempts) else None
-    return newest(rule, str(run.path)) if rule else ""
 
 
 def _bytes(path: Path) -> bytes:

@@ -45,6 +45,14 @@ _ALONE = re.compile(r"(?i)\bnum(ber of)? processes\W{0,3}1\b|\bWorld size: 1\b|\
 _SEVERAL = re.compile(r"(?i)\bnum(ber of)? processes\W{0,3}([2-9]|\d\d)|\brank \d+/([2-9]|\d\d+) \| host ")
 _ROOT = re.compile(r"^\s*(?P<name>host|rank|exitcode)\s*: (?P<value>\S+)")
 
+# No log shows it, for what would have written it was killed as well.
+_LOST = Signature(
+    failure="session_killed",
+    strength=5,
+    cause="The session was killed, or the machine went down: there is no exit code.",
+    remedy="Look for a kill or a restart: `journalctl -k`, `dmesg | grep -i oom`, `last -x`. Then resume it.",
+)
+
 
 class Hit(msgspec.Struct, frozen=True):
     """A place where a signature holds."""
@@ -224,9 +232,8 @@ def _by_exit_code(evidence: Evidence, weak: Hit | None) -> Hit:
     code = evidence.exit_code or 0
     by_failure = {signature.failure: signature for signature, _ in signatures()}
     if evidence.lost:
-        cause = "The training ended without an exit code: its whole session was killed, or the machine went down."
         last = evidence.lines[-1] if evidence.lines else Line(0, "")
-        return Hit(msgspec.structs.replace(by_failure["host_oom"], cause=cause), last, {})
+        return Hit(_first("host_oom") if evidence.oom_kills else _LOST, last, {})
     number = code - 128 if code > 128 else -code
     failure = _SIGNALS.get(number, {126: "permission_denied", 127: "command_not_found"}.get(code, ""))
     last = evidence.lines[-1] if evidence.lines else Line(0, "")

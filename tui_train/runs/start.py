@@ -8,13 +8,13 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
 
 from tui_train.base.errors import Interrupted, Unavailable
 from tui_train.base.files import reason, writing
 from tui_train.base.text import visible
 from tui_train.runs.conflicts import one_at_a_time, refuse_clashes
 from tui_train.runs.interrupts import NONE, Interrupts
+from tui_train.runs.resuming import resumption
 from tui_train.runs.rundir import RunDir
 from tui_train.runs.status import status
 from tui_train.runs.stop import stop
@@ -51,16 +51,6 @@ def start(run: RunDir, *, resume: bool = False, interrupts: Interrupts = NONE) -
 def nothing_left(run: RunDir) -> bool:
     """Tell whether a run has finished that another start would only resume at its end."""
     return resumption(run) in {"told", "by itself"} and status(run).state == "finished"
-
-
-def resumption(run: RunDir) -> str:
-    """Return how another start goes on: `told` its checkpoint, `by itself`, or `never`: from step 0."""
-    planned = run.plan()
-    if planned.get("resumes_itself"):
-        return "by itself"
-    attempts: Any = planned.get("attempts")
-    first = attempts[0] if isinstance(attempts, list) and attempts else {}
-    return "told" if isinstance(first, dict) and first.get("checkpoints") else "never"
 
 
 def another_start(run: RunDir) -> str:

@@ -13,19 +13,17 @@ from msgspec import Struct
 from tui_train.base.errors import TuiTrainError
 from tui_train.base.files import read_regular, reason
 from tui_train.base.parse import Unparsable, built, json_as, toml_table
-from tui_train.base.places import profiles_folder
+from tui_train.base.places import last_profile, profiles_folder
 from tui_train.base.text import visible
 from tui_train.plan.types import Log
 from tui_train.profile.types import Profile
 from tui_train.resolve.naming import About, about
 from tui_train.runs import folders
+from tui_train.runs.resuming import why_not_resumed
 from tui_train.runs.rundir import MOST_PLAN, RunDir
 from tui_train.runs.status import status
 from tui_train.runs.tail import Tail
-from tui_train.supervisor import planned
-from tui_train.supervisor.checkpoints import newest
 from tui_train.supervisor.progress import Progress, Reading, advance
-from tui_train.supervisor.refused import Refused
 from tui_train.supervisor.state import Status
 
 _END = 16 << 10  # bytes of a log that has ended
@@ -41,8 +39,8 @@ class Digest(Struct, frozen=True, kw_only=True):
     """What a list shows of a run.
 
     `now` is None where it is not read yet, or cannot be, as `damage` says. `left` are seconds, `losses` the curve of a
-    live run in some points, `resumable` tells that another start goes on from a checkpoint, `failure` and
-    `why` are its class and its cause where a failure was looked into.
+    live run in some points, `stays` says why no other start goes on from a checkpoint, empty where one does, `failure`
+    and `why` are its class and its cause where a failure was looked into.
     """
 
     run: RunDir
@@ -58,7 +56,7 @@ class Digest(Struct, frozen=True, kw_only=True):
     evaluation: float | None = None
     losses: tuple[float, ...] = ()
     left: float | None = None
-    resumable: bool = False
+    stays: str = "was never started"
     failure: str = ""
     why: str = ""
 
@@ -81,6 +79,11 @@ class Digest(Struct, frozen=True, kw_only=True):
     def state(self) -> str:
         """Its state in a word."""
         return self.now.state if self.now else "damaged" if self.damage else ""
+
+    @property
+    def resumable(self) -> bool:
+        """Whether another start goes on from a checkpoint."""
+        return not self.stays
 
     @property
     def cause(self) -> str:
@@ -144,6 +147,7 @@ class Digests:
         self._runs: dict[Path, _Kept] = {}
         self._live: dict[Path, _Live] = {}
         self._profiles: dict[str, tuple[int, Card]] = {}
+        self._draft: tuple[int, Card | None] | None = None
         self._explained: dict[Path, tuple[int, ...]] = {}
 
     def run(self, run: RunDir) -> Digest:
@@ -175,11 +179,11 @@ class Digests:
         return log.progress
 
     def unexplained(self, digest: Digest) -> bool:
-        """Tell whether a run has failed and nobody has looked why."""
-        return digest.state == "failed" and self._explained.get(digest.run.path) != _key(digest.run.path)
+        """Tell whether a run has failed or is lost, and nobody has looked why."""
+        return digest.state in {"failed", "lost"} and self._explained.get(digest.run.path) != _key(digest.run.path)
 
     def explain(self, digest: Digest) -> Digest:
-        """Return a failed run with its cause; it takes up to seconds for a large log."""
+        """Return a failed or lost run with its cause; it takes up to seconds for a large log."""
         from tui_train.diagnose import of_run
 
         try:
@@ -187,7 +191,7 @@ class Digests:
         except TuiTrainError:
             found = None
         failure = ""
-        if found and found.line_number:
+        if found and (found.line_number or digest.state == "lost"):
             # An error of the script is told by its own line; the last line of a log may be anything.
             own = found.line if _ERROR.search(found.line) else ""
             failure = own if found.failure == _OWN_ERROR else found.failure.replace("_", " ")
@@ -207,6 +211,19 @@ class Digests:
             known = ((path, self._profiles.get(Path(path).stem)) for path in paths)
             return tuple(kept[1] if kept else Card(name=Path(path).stem) for path, kept in known)
         return tuple(self._profile(Path(path)) for path in paths)
+
+    def draft(self) -> Card | None:
+        """Return what was edited last; None where nothing was, or nothing but defaults."""
+        path = last_profile()
+        try:
+            changed = path.stat().st_mtime_ns
+        except OSError:
+            return None
+        if self._draft is None or self._draft[0] != changed:
+            found, profile, _ = _about(path)
+            card = Card(name=profile.name, about=found) if profile and profile != Profile() else None
+            self._draft = changed, card
+        return self._draft[1]
 
     def _profile(self, path: Path) -> Card:
         try:
@@ -258,7 +275,7 @@ class Digests:
             evaluation=progress.evaluations.last.loss if progress.evaluations.last else None,
             losses=tuple(point.loss for point in progress.curve.thinned(_POINTS)) if digest.going else (),
             left=_left(progress, attempt.started, attempt.resumed) if digest.live else None,
-            resumable=_resumable(run, now, plan),
+            stays=why_not_resumed(run, now),
         )
 
 
@@ -329,18 +346,3 @@ def _left(progress: Progress, started: float, resumed: int) -> float | None:
     if done <= 0 or rest < 0:
         return None
     return max(0.0, time.time() - started) / done * rest
-
-
-def _resumable(run: RunDir, now: Status, plan: _Planned) -> bool:
-    """Tell whether another start goes on where this one ended."""
-    if now.live or now.leftover or now.state not in {"failed", "stopped", "lost"}:
-        return False
-    if plan.resumes_itself:
-        return True
-    try:
-        attempts = planned.read(str(run.path)).attempts
-    except Refused:
-        return False
-    position = now.attempts[-1].position
-    rule = attempts[position - 1].checkpoints if 0 < position <= len(attempts) else None
-    return bool(rule and newest(rule, str(run.path)))

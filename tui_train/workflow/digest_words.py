@@ -32,7 +32,7 @@ def detail(digest: Digest) -> str:
     how = {
         "new": "was never started",
         "failed": digest.cause,
-        "lost": "its supervisor was killed",
+        "lost": digest.cause,
         "stopped": result or "by you",
     }.get(now.state, result)
     return ", ".join(filter(None, (how, "can resume" if digest.resumable else "", digest.damage)))
