@@ -16,6 +16,7 @@ import pytest
 import rig
 from support import SCRIPTS, UUIDS, gpu, inside, machine, marked, plain_environment, profile, sample, until
 
+from tui_train.base.command import Part
 from tui_train.base.errors import Unavailable
 from tui_train.facts import images, probe
 from tui_train.render.prepare import prepare
@@ -27,6 +28,8 @@ from tui_train.runs.status import status
 from tui_train.runs.stop import stop
 from tui_train.runs.tail import Tail
 from tui_train.targets.here import look
+from tui_train.trainers.script import Script
+from tui_train.trainers.trainer import Prepares
 
 pytestmark = [pytest.mark.engine, pytest.mark.training, pytest.mark.xdist_group("engines")]
 LIBRARIES = sysconfig.get_path("purelib")
@@ -112,6 +115,39 @@ def test_its_exit_code_is_the_trainings(tmp_path, engine, containers):
     now = wait(run)
     assert (now.state, now.exit_code) == ("failed", 7)
     assert b"tick 1\n" in newest_log(run)
+    assert gone(run, containers)
+
+
+def prepared_by(monkeypatch, *words):
+    """Have the script run once before the training, with other words."""
+    monkeypatch.setattr(
+        Script, "preparations", lambda _, chosen: (Prepares("nap", "sleeps", (Part((chosen.trainer.script, *words)),)),)
+    )
+
+
+@pytest.mark.each_engine
+def test_what_comes_before_runs_in_the_container_too(tmp_path, engine, containers, monkeypatch):
+    prepared_by(monkeypatch, "--seconds=0.1")
+    run = sleeping(tmp_path, engine, "--seconds=0.2")
+    start(run)
+    assert wait(run).state == "finished"
+    assert newest_log(run).count(b"tick") >= 2
+    assert gone(run, containers)
+    prepared_by(monkeypatch, "--seconds=0.1", "--code=7")
+    failing = sleeping(tmp_path / "failing", engine, "--seconds=60")
+    start(failing)
+    assert wait(failing).exit_code == 7
+    assert gone(failing, containers)
+
+
+@pytest.mark.each_engine
+def test_what_comes_before_is_stopped(tmp_path, engine, containers, monkeypatch):
+    prepared_by(monkeypatch, "--seconds=300")
+    run = sleeping(tmp_path, engine, "--seconds=0.1")
+    start(run)
+    training(run)
+    stop(run)
+    assert status(run).state == "stopped"
     assert gone(run, containers)
 
 
