@@ -541,11 +541,12 @@ def with_trainer(**values: Any) -> Profile:
 async def test_an_unknown_preset_is_said_on_every_step_and_can_be_mended(machine: Any, profile_in: Any) -> None:
     app = wizard()
     async with app.run_test(size=(80, 40)) as pilot:
-        await keys()(pilot)
+        await keys("enter")(pilot)
         app.become(with_trainer(kind="script", preset="no-such"))
-        for _ in range(2):
-            await keys("enter")(pilot)
-            assert "no-such" in shows(pilot)
+        await keys()(pilot)
+        assert "no-such" in shows(pilot)
+        await keys("enter")(pilot)
+        assert "no-such" in shows(pilot)
         await keys("f2")(pilot)
         assert profile_in(pilot).trainer.preset == Profile().trainer.preset
         assert "My own script" in shows(pilot)
@@ -993,8 +994,9 @@ async def test_the_script_is_run_for_its_help_only_when_asked(machine: Any, tmp_
     )
     app = wizard()
     async with app.run_test(size=(80, 40)) as pilot:
+        await keys("enter")(pilot)
         app.become(with_trainer(kind="script", script=str(script), preset="total-batch"))
-        await keys("enter", "enter")(pilot)
+        await keys("enter")(pilot)
         assert "does not list" not in shows(pilot)
         assert not (tmp_path / "ran").exists()
         await keys("h")(pilot)
@@ -1016,8 +1018,9 @@ async def test_a_script_that_cannot_say_its_help_says_why(machine: Any, tmp_path
     (tmp_path / "train.py").write_text("import nothing_of_that_name")
     app = wizard()
     async with app.run_test(size=(120, 40), notifications=True) as pilot:
+        await keys("enter")(pilot)
         app.become(with_trainer(kind="script", script=str(tmp_path / "train.py")))
-        await keys("enter", "enter", "h")(pilot)
+        await keys("enter", "h")(pilot)
         assert "ModuleNotFoundError" in " ".join(notice.message for notice in app._notifications)
 
 
@@ -1030,8 +1033,9 @@ async def test_a_broken_preset_of_ones_own_is_shown_with_its_reason(
     (tmp_path / "tui-train" / "presets" / "good.toml").write_text('label = "Mine [b]"\nabout = "x"\n')
     app = wizard()
     async with app.run_test(size=(200, 40)) as pilot:
+        await keys("enter")(pilot)
         app.become(with_trainer(kind="script", script="/t.py"))
-        await keys("enter", "enter")(pilot)
+        await keys("enter")(pilot)
         await to(pilot, "trainer.preset")
         await keys("space", *["down"] * 6)(pilot)
         assert re.search(r"› bad: .*bad.toml: label: Expected", shows(pilot))
@@ -1044,8 +1048,9 @@ async def test_a_yaml_that_was_edited_meanwhile_is_read_again(machine: Any, tmp_
     app = wizard()
     async with app.run_test(size=(80, 40)) as pilot:
         trainer = {"kind": "script", "preset": "total-batch-yaml", "script": str(config), "config": str(config)}
+        await keys("enter")(pilot)
         app.become(with_trainer(**trainer))
-        await keys("enter", "enter")(pilot)
+        await keys("enter")(pilot)
         assert "is a single value" in " ".join(shows(pilot).split())
         config.write_text("training: {steps: 7}")
         await keys("escape", "enter")(pilot)

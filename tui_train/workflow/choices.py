@@ -26,6 +26,12 @@ UNSET = "not set"
 _BEST_PYTHON = "the best one"
 
 
+# Values of the recipe that few trainers take.
+_WHERE_TAKEN = frozenset(
+    f"recipe.{name}" for name in ("epochs", "warmup", "schedule", "weight_decay", "evaluate_every")
+)
+
+
 class Option(Struct, frozen=True):
     """One value of a field: label, note, and the reason why it is not selectable here (empty: it is)."""
 
@@ -82,9 +88,9 @@ def _labels(key: str) -> tuple[tuple[str, str], ...]:
 
 
 def applies(key: str, profile: Profile, resolved: Resolved | None = None) -> bool:
-    """Return whether a field is shown: those of the recipe always, others where they have an effect or are set."""
-    section = key.partition(".")[0]
-    if section in {"recipe", "communication"} or fields.is_chosen(profile, key):
+    """Return whether a field is shown: most of the recipe always, others where they have an effect or are set."""
+    always = key.partition(".")[0] in {"recipe", "communication"} and key not in _WHERE_TAKEN
+    if always or fields.is_chosen(profile, key):
         return True
     return not reach.why_not(key, profile, resolved)
 
