@@ -82,6 +82,7 @@ def new_run(chosen):
 
 def alone(run):
     """The run trains once: one supervisor, one attempt, and no line of another training in its log."""
+    until(lambda: "attempt_started" in {event.event for event in run.events()}, 60)
     names = [event.event for event in run.events()]
     assert names.count("run_started") == names.count("attempt_started") == 1, names
     until(lambda: b"tick 1\n" in run.attempt_log(1).read_bytes(), 60)

@@ -109,3 +109,23 @@ def test_what_waits_for_a_module_hears_of_it_and_so_do_those_that_took_from_it(t
     environment = {**os.environ, "PYTHONPATH": str(tmp_path)}
     done = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
     assert done.stdout == "changed\n"
+
+
+def test_a_server_that_is_gone_is_started_again(tmp_path):
+    """As where one worker ends before another asks for the first time."""
+    code = (
+        "import os, pathlib, subprocess, sys, time, warm\n"
+        f"warm.shared[:] = [pathlib.Path({str(tmp_path)!r})]\n"
+        "for _ in range(2):\n"
+        "    words = warm.program('--version')\n"
+        "    done = subprocess.run(words, capture_output=True, text=True)\n"
+        "    print(done.returncode, done.stdout.strip())\n"
+        "    warm.close()\n"
+        "    time.sleep(0.5)\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, cwd=Path(__file__).parent, check=True, timeout=60
+    )
+    first, second = done.stdout.splitlines()
+    assert first == second
+    assert first.startswith("0 ")

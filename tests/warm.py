@@ -120,15 +120,30 @@ def _client(kind):
         with (folder / "lock").open("w") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)
             if not made.exists():
-                _start(folder, kind)
                 text = CLIENT.format(python=Path(sys.executable).resolve(), real=sys.executable, address=address)
                 made.write_text(text, encoding="utf-8")
                 made.chmod(0o755)
-        held = socket.socket(socket.AF_UNIX)
-        held.connect(address)
-        held.sendall(bytes(8))
+            try:
+                held = _held(address)
+            except OSError:
+                # Nobody has asked yet, or all who had are gone: a worker that crashed, or had few tests.
+                Path(address).unlink(missing_ok=True)
+                _start(folder, kind)
+                held = _held(address)
         _found[kind] = str(made), held
     return _found[kind][0]
+
+
+def _held(address):
+    """Return a connection to the server, which keeps it there."""
+    held = socket.socket(socket.AF_UNIX)
+    try:
+        held.connect(address)
+        held.sendall(bytes(8))
+    except OSError:
+        held.close()
+        raise
+    return held
 
 
 def close():
