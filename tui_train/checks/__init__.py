@@ -92,6 +92,7 @@ CHECKS: tuple[Check, ...] = (
     _for("trainer.script", script.local_rank),
     _for("finetune", finetune.needed),
     _for("finetune", finetune.read),
+    _for("finetune", finetune.context),
     _for("finetune", finetune.weights),
     _for("finetune", finetune.learning_rate),
     _for("finetune", finetune.ends),

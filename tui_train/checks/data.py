@@ -4,11 +4,15 @@ from collections.abc import Iterator
 
 from tui_train.base.text import counted, percent, thousands, visible
 from tui_train.checks.finding import Finding
-from tui_train.facts.data import DataLook, DataProblem, Question
+from tui_train.facts.data import DataLook, DataProblem, Question, Tokens
 from tui_train.facts.data_use import FORMATS, TAKES, methods, unsuitable
+from tui_train.profile.changes import Change
 
 KEY = "trainer.data"
 _NAMED = 3
+_GRID = 64  # tokens to a multiple of which a length is rounded up
+_FEW_TIMES = 2
+_WHOLE = Change("learn all of the text", "not the answers alone", (("finetune.answers_only", None),))
 _KINDS = {
     "broken": ("row is broken", "rows are broken"),
     "empty": ("row is empty", "rows are empty"),
@@ -48,7 +52,10 @@ def _use(look: DataLook, question: Question) -> Iterator[Finding]:
     if look.rows and (why := unsuitable(look, question.method)):
         able = ", ".join(methods(look))
         formats = ", ".join(FORMATS[name] for name in TAKES[question.method])
-        yield _error(why, f"Choose a method for this data: {able}." if able else f"Name the columns as for {formats}.")
+        remedy = f"Choose a method for this data: {able}." if able else f"Name the columns as for {formats}."
+        first = next(iter(methods(look)), None)
+        change = Change(f"method {first}", "it suits the data", (("finetune.method", first),)) if first else None
+        yield Finding(level="error", key="finetune.method" if able else KEY, message=why, remedy=remedy, change=change)
     if look.format == "kto" and look.desirable in {0, look.usable} and look.usable:
         said = "true" if look.desirable else "false"
         yield _warning(f"the label of all rows is {said}", "KTO needs both: answers that are wanted and unwanted.")
@@ -91,9 +98,15 @@ def _tokens(look: DataLook, question: Question) -> Iterator[Finding]:
     if look.template and look.tokens is None:
         yield _error(f"the chat template cannot be used: {look.template}", "Choose a model with a template for chats.")
     if question.answers_only and question.model and not look.answers.possible and look.tokens:
-        yield _error(f"answers alone cannot be learned: {look.answers.why}", "Train without --answers-only.")
+        yield Finding(
+            level="error",
+            key="finetune.answers_only",
+            message=f"answers alone cannot be learned: {look.answers.why}",
+            remedy="Learn all of the text, or choose another model.",
+            change=_WHOLE,
+        )
     if question.answers_only and look.answers.caution:
-        yield _warning(look.answers.caution, "Train without --answers-only, or edit the template.")
+        yield _warning(look.answers.caution, "Learn all of the text, or edit the template.")
     tokens = look.tokens
     if tokens is None:
         return
@@ -101,9 +114,13 @@ def _tokens(look: DataLook, question: Question) -> Iterator[Finding]:
         share = f"{counted(tokens.cut, 'row')} ({percent(tokens.cut / max(look.usable, 1), 1)})"
         done = "left out" if question.method == "reward" else "cut"
         verb = "is" if tokens.cut == 1 else "are"
-        yield _warning(
-            f"{share} {verb} longer than {thousands(question.length)} tokens and {verb} {done}",
-            f"95 % of the rows have up to {thousands(tokens.p95)} tokens, the longest {thousands(tokens.longest)}.",
+        yield Finding(
+            level="warning",
+            key="recipe.sequence_length",
+            message=f"{share} {verb} longer than {thousands(question.length)} tokens and {verb} {done}",
+            remedy=f"95 % of the rows have up to {thousands(tokens.p95)} tokens, the longest"
+            f" {thousands(tokens.longest)}.",
+            change=_longer(look, tokens, question.length),
         )
     if tokens.lost and question.method != "reward":
         of = f" after {thousands(question.length)} tokens" if tokens.cut else ""
@@ -111,6 +128,16 @@ def _tokens(look: DataLook, question: Question) -> Iterator[Finding]:
     if look.limit and tokens.longest > look.limit and not 0 < question.length <= look.limit:
         message = f"the longest row has {thousands(tokens.longest)} tokens, and the model takes {thousands(look.limit)}"
         yield _warning(message, f"Cut at {thousands(look.limit)} or fewer.")
+
+
+def _longer(look: DataLook, tokens: Tokens, length: int) -> Change | None:
+    """Return a sequence length that all rows fit, or 95 % where a few are far longer; at most what the model takes."""
+    wanted = tokens.longest if tokens.longest <= length * _FEW_TIMES else tokens.p95
+    taken = min(-(-wanted // _GRID) * _GRID, look.limit or wanted + _GRID)
+    if taken <= length:
+        return None
+    title = f"take {thousands(taken)}"
+    return Change(title, "fewer rows are cut, at more memory", (("recipe.sequence_length", taken),))
 
 
 def _error(message: str, remedy: str) -> Finding:

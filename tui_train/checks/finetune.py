@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 
+from tui_train.base.text import thousands
 from tui_train.checks.data import data_findings
 from tui_train.checks.finding import Finding
 from tui_train.facts.types import Facts
@@ -32,6 +33,22 @@ def read(_profile: Profile, facts: Facts, resolved: Resolved) -> Iterator[Findin
     asked, look = data.question(resolved), data.look_of(resolved, facts)
     if asked and look:
         yield from data_findings(look, asked)
+
+
+def context(_profile: Profile, facts: Facts, resolved: Resolved) -> Iterator[Finding]:
+    """A sequence length that the model takes."""
+    look, length = data.look_of(resolved, facts), resolved.settled.recipe.sequence_length
+    if look and length and 0 < look.limit < length:
+        yield Finding(
+            level="warning",
+            key="recipe.sequence_length",
+            message=f"the model takes {thousands(look.limit)} tokens, and samples may have {thousands(length)}",
+            remedy="What is longer than it was trained for is learned badly.",
+            change=Change(
+                f"{thousands(look.limit)} tokens", "as many as the model takes",
+                (("recipe.sequence_length", look.limit),),
+            ),
+        )  # fmt: skip
 
 
 def weights(profile: Profile, _facts: Facts, resolved: Resolved) -> Iterator[Finding]:

@@ -17,7 +17,7 @@ from tui_train.profile.types import Profile
 from tui_train.resolve.in_force import InForce
 from tui_train.resolve.options import SetOption, options, user_arguments
 from tui_train.resolve.resolve import Resolved, lacks
-from tui_train.trainers import nemo, takes_field
+from tui_train.trainers import nemo, takes_field, trainer_of
 from tui_train.trainers.script import started
 
 _OURS = {
@@ -48,6 +48,9 @@ def python(profile: Profile, facts: Facts, resolved: Resolved) -> Iterator[Findi
     )
     if takes_field(profile, "nemo"):
         install = f"Make one: tui-train env create nemo. Or train in an image, {nemo.IMAGES}."
+    elif trainer_of(profile).wants_data:
+        packages = " ".join(trainer_of(profile).needs(profile))
+        install = f"Make one: tui-train env create {trainer_of(profile).libraries}. Or `pip install {packages}` there."
     chosen = visible(profile.trainer.python)
     if resolved.toolchain is None and chosen:
         message, remedy = f"{chosen} was not found", "Choose one that is listed, or leave it empty (trainer.python)."
@@ -77,8 +80,11 @@ def paths(profile: Profile, facts: Facts, resolved: Resolved) -> Iterator[Findin
         expected.append(("trainer.model", trainer.model, "folder"))
     recipe = takes_field(profile, "nemo")
     folder = recipe and profile.nemo.task == "finetune"
-    expected.extend(("trainer.data", path, "folder" if folder else "file") for path in trainer.data)
-    expected.extend(("trainer.validation_data", path, "file") for path in trainer.validation_data)
+    either = {path for path, state in facts.paths.items() if state == "folder" and trainer_of(profile).wants_data}
+    expected.extend(("trainer.data", path, "folder" if folder or path in either else "file") for path in trainer.data)
+    expected.extend(
+        ("trainer.validation_data", path, "folder" if path in either else "file") for path in trainer.validation_data
+    )
     expected.extend(("trainer.test_data", path, "file") for path in trainer.test_data)
     if recipe:
         expected.append(("nemo.tokenizer", profile.nemo.tokenizer, "folder"))

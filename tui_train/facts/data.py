@@ -1,5 +1,6 @@
 """What training data holds, as a child in the Python that trains reads it: format, rows, tokens, faults."""
 
+from collections.abc import Callable
 from importlib import resources
 from typing import Any, Literal
 
@@ -126,7 +127,7 @@ class DataLook(Struct, frozen=True, kw_only=True):
     `rows` were read, of which `usable` are left without those that have problems (a duplicate is usable); `counts` is
     how many have a problem of each kind, `problems` where the first are. `chat`: they are made of messages. `desirable`
     are the rows of KTO whose label is true. `tokenizer` says why no tokens were counted, `template` what the chat
-    template said of a row that it refused, `limit` how many tokens the tokenizer takes, 0 where it does not say.
+    template said of a row that it refused, `limit` how many tokens the model takes, 0 where it does not say.
     """
 
     files: tuple[DataFile, ...] = ()
@@ -152,10 +153,13 @@ class DataLook(Struct, frozen=True, kw_only=True):
     problem: str = ""
 
 
-def look_at(python: str, question: Question, deadline: float = DEADLINE) -> DataLook:
+def look_at(
+    python: str, question: Question, deadline: float = DEADLINE, cancelled: Callable[[], bool] = lambda: False
+) -> DataLook:
     """Return what an interpreter reads in the data, its texts safe to show but for their line breaks."""
     child = str(resources.files("tui_train").joinpath("target/data/data_child.py"))
-    return read(ask([python, "-B", child, msgspec.json.encode(question).decode()], deadline, _NO_CARD))
+    command = [python, "-B", child, msgspec.json.encode(question).decode()]
+    return read(ask(command, deadline, _NO_CARD, cancelled=cancelled))
 
 
 def read(answer: Answer) -> DataLook:

@@ -1,7 +1,9 @@
 """What is asked of the training data before a training that trains on nothing else."""
 
+import math
+
 from tui_train.facts.data import DataLook, Question
-from tui_train.facts.data_use import key
+from tui_train.facts.data_use import Epoch, epoch, key
 from tui_train.facts.types import Facts
 from tui_train.resolve.resolve import Resolved
 from tui_train.trainers import trainer_of
@@ -26,3 +28,25 @@ def look_of(resolved: Resolved, facts: Facts) -> DataLook | None:
     """Return what was read in the data for these very settings, None where it was not."""
     asked = question(resolved)
     return facts.data.get(key(asked)) if asked else None
+
+
+def one_epoch(resolved: Resolved, facts: Facts) -> Epoch | None:
+    """Return what one pass through the data of a fine-tuning is, without what is kept for evaluations; None unread."""
+    look, profile = look_of(resolved, facts), resolved.settled
+    if look is None or look.problem or not look.usable:
+        return None
+    chosen, recipe = profile.finetune, profile.recipe
+    whole = epoch(look, chosen.method)
+    share = 1 - (0.0 if profile.trainer.validation_data else profile.data.evaluation)
+    rows, tokens = round(whole.rows * share), round(whole.tokens * share)
+    packed = chosen.method == "sft" and chosen.packing and tokens and recipe.sequence_length
+    sequences = math.ceil(tokens / recipe.sequence_length) if packed and recipe.sequence_length else rows
+    steps = math.ceil(sequences / recipe.global_batch) if recipe.global_batch else 0
+    return Epoch(rows, tokens, steps, whole.estimated or bool(packed))
+
+
+def steps_of(resolved: Resolved, facts: Facts) -> int:
+    """Return the steps of a whole fine-tuning, 0 where its epochs end it and the data was not read."""
+    recipe = resolved.settled.recipe
+    one = None if recipe.steps else one_epoch(resolved, facts)
+    return recipe.steps or (math.ceil(one.steps * recipe.epochs) if one and recipe.epochs else 0)

@@ -15,8 +15,8 @@ SAMPLE = "sample.txt"
 class Builtin(Trainer):
     """Trains a new model of the recipe's size, or finetunes a Hugging Face model, on text."""
 
-    name = "Built-in trainer"
-    about = "a language model on text or JSONL"
+    name = "Pretrain a new one"
+    about = "a small language model, on text or JSONL"
     label = "the built-in trainer"
     fields = frozenset({"trainer.arguments", "trainer.working_directory"})
     shipped = True

@@ -84,7 +84,7 @@ class Finetune(Trainer):
     """Trains by TRL's program for the method, on data that is made ready before."""
 
     name = "Fine-tune a model"
-    about = "a Hugging Face model on your data, by TRL"
+    about = "on your chats, text or preferences, by TRL"
     label = "the fine-tuning"
     fields = frozenset({"finetune", "data", "trainer.arguments"})
     passed_all = True
@@ -95,7 +95,7 @@ class Finetune(Trainer):
         """Return the libraries of TRL's programs, and those of adapters and of weights in 4 bits."""
         tuning = profile.finetune.tuning
         adapters = () if tuning == "full" else ("peft",)
-        return ("accelerate", "transformers", "datasets", "trl", *adapters, *_of_4_bits(profile.finetune))
+        return ("trl", *adapters, *_of_4_bits(profile.finetune), "datasets", "transformers", "accelerate")
 
     def lacks(self, toolchain: Toolchain) -> str:
         """Return that TRL is too old."""

@@ -12,8 +12,8 @@ from tui_train.trainers.trainer import Trainer
 class NemoRecipe(Trainer):
     """Trains a recipe by its name, with the first flavour of NeMo that the chosen Python has."""
 
-    name = "NeMo"
-    about = "a recipe by its name; GPUs only"
+    name = "NeMo recipe"
+    about = "by its name; GPUs only"
     label = "a NeMo recipe"
     fields = frozenset({"nemo"})
     resumes_itself = True

@@ -15,11 +15,12 @@ from tui_train.ladder.rungs import RUNGS
 from tui_train.launchers import LAUNCHERS
 from tui_train.presets import presets
 from tui_train.profile import fields
-from tui_train.profile.types import Profile
+from tui_train.profile.types import Method, Profile
 from tui_train.resolve import reach, strategies
 from tui_train.resolve.idle import all_idle
 from tui_train.resolve.resolve import Resolved, lacks
 from tui_train.trainers import TRAINERS, nemo, takes_field, trainer_of
+from tui_train.trainers.finetune import METHODS
 
 # The label of leaving a field to the trainer; the note beside it is what the trainer takes then.
 UNSET = "not set"
@@ -88,9 +89,13 @@ def _labels(key: str) -> tuple[tuple[str, str], ...]:
 
 
 def applies(key: str, profile: Profile, resolved: Resolved | None = None) -> bool:
-    """Return whether a field is shown: most of the recipe always, others where they have an effect or are set."""
-    always = key.partition(".")[0] in {"recipe", "communication"} and key not in _WHERE_TAKEN
-    if always or fields.is_chosen(profile, key):
+    """Return whether a field is shown: where it has an effect or is set; most of the recipe with its reason as well.
+
+    Of a fine-tuning the model decides much of the recipe: that is not shown.
+    """
+    section = key.partition(".")[0]
+    explained = section == "recipe" and key not in _WHERE_TAKEN and not trainer_of(profile).wants_data
+    if explained or section == "communication" or fields.is_chosen(profile, key):
         return True
     return not reach.why_not(key, profile, resolved)
 
@@ -165,10 +170,44 @@ def _python(profile: Profile, facts: Facts, resolved: Resolved) -> tuple[Option,
     best = f"now {home(resolved.toolchain.python)}" if resolved.toolchain and not profile.trainer.python else ""
     options = [Option("", _BEST_PYTHON, best)]
     for tool in facts.toolchains:
-        versions = (f"torch {tool.torch}" if tool.torch else "", f"Python {tool.version}" if tool.version else "")
+        trl = tool.packages.get("trl") if trainer_of(profile).wants_data else None
+        versions = (
+            f"torch {tool.torch}" if tool.torch else "",
+            f"trl {trl}" if trl else "",
+            f"Python {tool.version}" if tool.version else "",
+        )
         note = "  ".join(visible(part) for part in (*versions, home(tool.python)) if part)
         options.append(Option(tool.python, visible(tool.label) or "named", note, visible(lacks(profile, tool))))
     return tuple(options)
+
+
+_METHODS: dict[Method, str] = {
+    "sft": "learns from examples of what to say",
+    "dpo": "learns from pairs: which answer is preferred",
+    "kto": "learns from answers marked good or bad",
+    "reward": "a model that scores answers, from pairs",
+}
+
+
+def _method(_profile: Profile, _facts: Facts, _resolved: Resolved) -> tuple[Option, ...]:
+    return tuple(Option(name, METHODS[name], about) for name, about in _METHODS.items())
+
+
+def _tuning(profile: Profile, facts: Facts, resolved: Resolved) -> tuple[Option, ...]:
+    return (
+        Option("lora", "LoRA", "a small adapter beside the weights"),
+        Option("qlora", "QLoRA", "LoRA on weights in 4 bits", _no_qlora(profile, facts, resolved)),
+        Option("full", "full", "all weights learn, at much more memory"),
+    )
+
+
+def _no_qlora(profile: Profile, facts: Facts, resolved: Resolved) -> str:
+    if resolved.device != "cuda":
+        return "4 bits need a GPU"
+    inside = (resolved.toolchain,) if profile.container.engine != "none" else facts.toolchains
+    named = profile.trainer.python
+    able = [tool for tool in inside if tool and "bitsandbytes" in tool.packages and named in {"", tool.python}]
+    return "" if able or not any(inside) else "no bitsandbytes: tui-train env create hf"
 
 
 def _backend(profile: Profile, _facts: Facts, resolved: Resolved) -> tuple[Option, ...]:
@@ -234,6 +273,8 @@ _OPTIONS: dict[str, Callable[[Profile, Facts, Resolved], tuple[Option, ...]]] = 
     "trainer.model": _model,
     "communication.backend": _backend,
     "container.engine": _engine,
+    "finetune.method": _method,
+    "finetune.tuning": _tuning,
     "nemo.recipe": _recipe,
     "recipe.precision": _precision,
 }

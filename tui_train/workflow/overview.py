@@ -1,22 +1,28 @@
 """What a profile leads to in five lines, for Preview and `tui-train plan`."""
 
+import math
 from pathlib import PurePath
 
 from msgspec import Struct
 
-from tui_train.base.text import counted, duration, thousands, visible
+from tui_train.base.text import counted, duration, percent, thousands, visible
+from tui_train.facts.data_use import FORMATS
 from tui_train.facts.types import Facts
 from tui_train.memory.predict import predict
 from tui_train.memory.settings import model_of, settings
 from tui_train.profile import batch
+from tui_train.profile.types import Finetune
+from tui_train.resolve.data import look_of, one_epoch, steps_of
 from tui_train.resolve.in_force import InForce
 from tui_train.resolve.options import arguments
 from tui_train.resolve.resolve import Resolved
 from tui_train.resolve.values import accumulation
 from tui_train.trainers import takes_field, trainer_of
+from tui_train.trainers.finetune import rate as usual_rate
 from tui_train.trainers.script import started
 
 _THOUSAND = 1000
+_SMALL = 0.01  # a share below it is shown with a decimal
 _EXACT = 100_000  # below it a count is shown with all its digits
 
 
@@ -39,10 +45,10 @@ def overview(facts: Facts, resolved: Resolved, pace: Pace | None = None) -> tupl
     """Return model, data, batch, rate and steps of a resolved profile; pure."""
     return (
         _model(facts, resolved),
-        _data(resolved),
+        _tuned_data(facts, resolved) if trainer_of(resolved.settled).wants_data else _data(resolved),
         _batch(resolved),
-        _rate(resolved),
-        _steps(resolved, pace),
+        _rate(facts, resolved),
+        _steps(facts, resolved, pace),
     )
 
 
@@ -90,6 +96,22 @@ def _data(resolved: Resolved) -> Line:
     return Line("Data", "the script's own", held_out or visible(where))
 
 
+def _tuned_data(facts: Facts, resolved: Resolved) -> Line:
+    """Return the data of a fine-tuning: its rows and format once it was read, and what is kept for evaluations."""
+    profile, look, one = resolved.settled, look_of(resolved, facts), one_epoch(resolved, facts)
+    trainer, share = profile.trainer, profile.data.evaluation
+    notes = []
+    if look and one:
+        about = "about " if one.estimated and not look.all_read else ""
+        notes = [f"{about}{thousands(one.rows)} rows", FORMATS.get(look.format, "")]
+        notes.append(f"{_many(one.tokens)} tokens" if one.tokens else "")
+    if trainer.validation_data:
+        notes.append(f"evaluated on {_files(trainer.validation_data)}")
+    elif share:
+        notes.append(f"{percent(share, 1 if share < _SMALL else 0)} kept for evaluations")
+    return Line("Data", _files(trainer.data) if trainer.data else "none", visible(", ".join(filter(None, notes))))
+
+
 def _batch(resolved: Resolved) -> Line:
     profile = resolved.settled
     recipe = profile.recipe
@@ -108,7 +130,7 @@ def _batch(resolved: Resolved) -> Line:
     return Line("Batch", value, words)
 
 
-def _rate(resolved: Resolved) -> Line:
+def _rate(facts: Facts, resolved: Resolved) -> Line:
     profile = resolved.settled
     rate, held = batch.learning_rate(profile.recipe), resolved.values["learning_rate"]
     if rate is None:
@@ -121,19 +143,46 @@ def _rate(resolved: Resolved) -> Line:
     own_warmup = any(word.option == "warmup_steps" for word in arguments(profile.trainer.arguments))
     if trainer_of(profile).shipped and profile.recipe.steps and not own_warmup:
         notes.append(f"rises for {counted(-(-profile.recipe.steps // 10), 'step')}, then a cosine to a tenth")
-    return Line("Rate", f"{rate:g}", visible("; ".join(notes)))
+    value = f"{rate:g}"
+    if trainer_of(profile).wants_data:
+        recipe = profile.recipe
+        value += f" {recipe.schedule}" if recipe.schedule else ""
+        notes = [warm_up(recipe.warmup, steps_of(resolved, facts)), usual(profile.finetune)]
+    return Line("Rate", value, visible("; ".join(filter(None, notes))))
 
 
-def _steps(resolved: Resolved, pace: Pace | None) -> Line:
+def usual(chosen: Finetune) -> str:
+    """Return the learning rate that is usual for a fine-tuning, in words."""
+    tuning = {"full": "a full fine-tune", "lora": "LoRA", "qlora": "QLoRA"}[chosen.tuning]
+    return f"usual for {tuning}: {usual_rate(chosen):g}"
+
+
+def warm_up(warmup: float | None, steps: int) -> str:
+    """Return how long the rate rises: a warmup below 1 is a share of the steps; empty for none."""
+    if not warmup:
+        return ""
+    if warmup < 1 and not steps:
+        return f"{percent(warmup)} of the steps to warm up"
+    return f"{counted(math.ceil(warmup * steps) if warmup < 1 else round(warmup), 'step')} to warm up"
+
+
+def _steps(facts: Facts, resolved: Resolved, pace: Pace | None) -> Line:
     recipe, held = resolved.settled.recipe, resolved.values["steps"]
     every = f"a checkpoint every {recipe.checkpoint_every}" if recipe.checkpoint_every else ""
-    if not recipe.steps:
-        return Line("Steps", visible(held.words) or "the trainer's own", every)
-    steps = counted(recipe.steps, "step")
+    epochs = counted_epochs(recipe.epochs) if trainer_of(resolved.settled).wants_data and not recipe.steps else ""
+    total = steps_of(resolved, facts) if trainer_of(resolved.settled).wants_data else recipe.steps
+    if not total:
+        return Line("Epochs" if epochs else "Steps", epochs or visible(held.words) or "the trainer's own", every)
+    steps = f"{epochs} ≈ {thousands(total)} steps" if epochs else counted(total, "step")
     if pace is None:
-        return Line("Steps", f"{recipe.steps}", every)
+        return Line("Steps", steps if epochs else f"{total}", every)
     note = ", ".join(filter(None, (steps, every)))
-    return Line("Time", f"about {duration(pace.seconds * recipe.steps)}", f"{note}; as fast as {visible(pace.run)}")
+    return Line("Time", f"about {duration(pace.seconds * total)}", f"{note}; as fast as {visible(pace.run)}")
+
+
+def counted_epochs(epochs: float | None) -> str:
+    """Return passes through the data in words, such as `3 epochs`; empty for none."""
+    return f"{epochs:g} {'epoch' if epochs == 1 else 'epochs'}" if epochs else ""
 
 
 def _held(held: InForce, value: str) -> str:

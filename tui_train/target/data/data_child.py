@@ -104,10 +104,9 @@ def _counted(problems: Problems, chosen: Format, main: tuple[str, bool], questio
     answers = template.answers(tokenizer, main[0], chat=main[1])
     only = answers if question["answers_only"] and answers.possible else None
     lengths, refused, why = tokens.count(tokenizer, chosen.sample, problems, question, only)
-    limit = tokenizer.model_max_length
     told: dict[str, Any] = {
         "answers": {"possible": answers.possible, "why": answers.why, "caution": answers.caution},
-        "limit": limit if isinstance(limit, int) and limit < 10**8 else 0,
+        "limit": template.limit(tokenizer, question["model"]),
         "template": why,
         "refused": round(refused * chosen.usable / max(refused + len(lengths.lengths), 1)),
     }
