@@ -27,7 +27,6 @@ from tui_train.workflow.theme import keep_theme, theme
 from . import STEPS
 from .ended import listening
 from .home import Home
-from .keeping import Keeping
 from .messages import (
     CompareRuns,
     Complaint,
@@ -39,6 +38,7 @@ from .messages import (
     OpenStep,
     TryResult,
 )
+from .reading import Reading
 from .terminal import TerminalDriver
 from .textual_fixes import fix_textual
 from .themes import NAMES, dress, wear
@@ -56,7 +56,7 @@ _QUIET = 0.15  # seconds without another screen being left, in which the one bel
 _MOST_RUNS = 200  # of the newest, in the palette
 
 
-class Wizard(Keeping):
+class Wizard(Reading):
     """From Home through five steps to a running training."""
 
     TITLE = "tui-train"

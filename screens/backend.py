@@ -18,7 +18,7 @@ from tui_train.resolve.communication import CURES, without_effect
 from tui_train.resolve.resolve import Resolved
 from tui_train.trainers import takes_field
 from tui_train.trainers.script import started
-from tui_train.workflow import choices
+from tui_train.workflow import choices, tuning
 
 from .messages import AskRecipes, AskScript, Chosen, Complaint
 from .nemo_maker import NemoMaker
@@ -48,9 +48,9 @@ _ITS = Section(
         "nemo.pipeline_parallel",
         "nemo.context_parallel",
         "trainer.model",
+        "trainer.data",
         "finetune.method",
         "finetune.tuning",
-        "trainer.data",
         "data.evaluation",
         "trainer.validation_data",
         "trainer.test_data",
@@ -108,6 +108,7 @@ Python: the interpreter that trains; O names another one than those found.
 H runs the script with --help and offers the arguments that it lists: only then is it run before the training.
 M lists the models in the cache of Hugging Face; the id of another one is typed, and a step of the run downloads it.
 Container: trains in an image, by its own Python; V looks into the image, and whether it sees the chosen GPUs.
+Fine-tuning: F5 shows what the data holds, and its first samples as the model gets them.
 NeMo: R shows its recipes to choose from, N asks the Python which it really has.
 P prepares text that is named as data, I imports a Hugging Face folder that is named as model.
 NCCL without: features of NCCL to switch off, each to work around the error that it names, at some speed."""
@@ -145,13 +146,23 @@ NCCL without: features of NCCL to switch off, each to work around the error that
         )
 
     def notes(self, resolved: Resolved) -> Mapping[str, str]:
-        """Return which recipes can be listed."""
-        if not takes_field(self.profile, "nemo") or self.facts is None:
+        """Return which recipes can be listed, and what a fine-tuning makes of its values."""
+        if self.facts is None:
+            return {}
+        if takes_field(self.profile, "finetune"):
+            return tuning.of_backend(self.facts, resolved)
+        if not takes_field(self.profile, "nemo"):
             return {}
         options = choices.options("nemo.recipe", self.profile, self.facts, resolved)
         asked = bool(options and options[0].note)
         note = f"R lists {counted(len(options), 'recipe')}" + (" of this Python" if asked else "; N asks this Python")
         return {"nemo.recipe": "asking NeMo …" if "recipes" in self.looking else note}
+
+    def below(self, resolved: Resolved) -> Mapping[str, str]:
+        """Return what the data holds, or that it is being read."""
+        if self.facts is None or not takes_field(self.profile, "finetune"):
+            return {}
+        return {"trainer.data": tuning.data_line(self.facts, resolved, reads="data" in self.looking)}
 
     @on(Form.Folded)
     async def _folded(self, event: Form.Folded) -> None:

@@ -233,7 +233,7 @@ class Looking(Guarded):
                 wandb_key=value.wandb_key,
                 checkpoints={**facts.checkpoints, **value.checkpoints},
             )
-        elif event.part in {"hub_models", "help", "recipes"}:
+        elif event.part in {"hub_models", "help", "recipes", "data"}:
             self.facts = replace(facts, **{event.part: {**getattr(facts, event.part), **value}})
         elif event.part == "machine":
             self._found = value

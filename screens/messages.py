@@ -77,6 +77,10 @@ class GoToStep(Message):
         self.module = module
 
 
+class OpenData(Message):
+    """What the training data holds is to be shown."""
+
+
 class OpenRun(Message):
     """A run is to be shown, and something said of it there."""
 

@@ -89,7 +89,7 @@ class PlanView(Step):
         """Make the plan again and show it."""
         if not self._ready or self.facts is None:
             return
-        if self.looking:
+        if self.looking - {"data"}:
             self.query_one("#story", Lines).say(ink("Looking at this machine …"))
             return
         if self._asked_for != self.profile.name and not self.elsewhere:

@@ -143,7 +143,7 @@ For another machine (--machine, --host) it only exports: copy the folder there."
         if self.elsewhere:
             self.app.bell()
             return
-        if self.looking:
+        if self.looking - {"data"}:
             self.app.bell()
             self.notify("This machine is being looked at: press Enter again when that is done.", markup=False)
             return

@@ -18,6 +18,8 @@ from tui_train.memory.trace import Counted
 from tui_train.profile import batch
 from tui_train.resolve.resolve import Resolved
 from tui_train.resolve.values import accumulation
+from tui_train.trainers import takes_field
+from tui_train.workflow import tuning
 
 from .messages import Become, Chosen, Complaint
 from .step import ADVANCED, Step
@@ -117,6 +119,8 @@ Those that change the training ask for your consent; the others keep it the same
         rate = batch.learning_rate(recipe)
         if rate is not None and rate != recipe.learning_rate:
             notes["recipe.learning_rate"] = f"scaled to {rate:.3g}"
+        if self.facts and takes_field(self.profile, "finetune"):
+            notes = {**tuning.of_recipe(self.facts, resolved), **notes}
         return notes
 
     def refresh_rest(self, resolved: Resolved) -> None:

@@ -15,10 +15,11 @@ from tui_train.base.text import visible
 from tui_train.checks import check
 from tui_train.profile import fields
 from tui_train.resolve.resolve import Resolved, resolve
+from tui_train.trainers import trainer_of
 from tui_train.workflow import choices
 
 from . import STEPS
-from .messages import OpenStep
+from .messages import OpenData, OpenStep
 from .step_findings import WithFindings
 from .step_rows import Section, row_of
 from .widgets.bar import StepBar
@@ -47,6 +48,7 @@ class Step(WithFindings):
         Binding("enter", "next", "Next", key_display="Enter"),
         Binding("escape", "app.back", "Back", key_display="Esc"),
         Binding("f2", "fix", "Fix it"),
+        Binding("f5", "data", "Look at data"),
         Binding("ctrl+z", "app.undo", "Undo", show=False),
     ]
 
@@ -149,13 +151,15 @@ class Step(WithFindings):
 
     def _groups(self, resolved: Resolved | None) -> Iterable[Group]:
         # What follows from values is not said while one of them cannot be read.
-        notes = self.notes(resolved) if resolved and not self.form.unread else {}
+        said = resolved if resolved and not self.form.unread else None
+        notes, below = (self.notes(said), self.below(said)) if said else ({}, {})
         wrong = {finding.key: finding for finding in reversed(self.findings()) if finding.level == "error"}
         for section in self.SECTIONS:
             rows = tuple(
                 replace(
                     row_of(key, self.profile, self.facts, resolved, note=notes.get(key, ""), finding=wrong.get(key)),
                     stands_open=key in self.STAND_OPEN,
+                    below=below.get(key, ""),
                 )
                 for key in section.keys
                 if choices.applies(key, self.profile, resolved)
@@ -180,10 +184,25 @@ class Step(WithFindings):
         del resolved
         return {}
 
+    def below(self, resolved: Resolved) -> Mapping[str, str]:
+        """Return what stands in a line under fields, by key."""
+        del resolved
+        return {}
+
     def refresh_rest(self, resolved: Resolved) -> None:
         """Show what a step has besides its form."""
 
     # Moving on
+
+    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
+        """F5 shows where there is data to look at."""
+        if action == "data":
+            return trainer_of(self.profile).wants_data and bool(self.profile.trainer.data)
+        return super().check_action(action, parameters)
+
+    def action_data(self) -> None:
+        """Show what the data holds."""
+        self.post_message(OpenData())
 
     def action_next(self) -> None:
         """Go to the next step, or to what is wrong here."""

@@ -131,6 +131,14 @@ FAULTS = {
         "needs a GPU",
         False,
     ),
+    "longer samples than the model takes": (
+        FINE,
+        tuned(limit=512),
+        "warning",
+        "recipe.sequence_length",
+        "the model takes 512",
+        False,
+    ),
     "a rate that is not for an adapter": (
         FINE | {"recipe.learning_rate": 3e-3},
         tuned(),

@@ -33,7 +33,7 @@ class FormRow(Struct, frozen=True, kw_only=True):
     """A field as it is shown: its value, what it may be, why it cannot be changed, and what stands beside it.
 
     `held` is what holds where nothing was chosen, `note` what follows from the value, `wrong` what is wrong with it,
-    `fix` what F2 would make of it.
+    `fix` what F2 would make of it, `below` a line about it under the row.
     """
 
     field: Field
@@ -46,6 +46,7 @@ class FormRow(Struct, frozen=True, kw_only=True):
     fix: str = ""
     hint: str = ""
     stands_open: bool = False
+    below: str = ""
 
     @property
     def key(self) -> str:
@@ -85,7 +86,7 @@ class Group(Struct, frozen=True, kw_only=True):
     hint: str = ""
 
 
-LineKind = Literal["title", "air", "row", "option", "fold"]
+LineKind = Literal["title", "air", "row", "option", "fold", "below"]
 
 
 class FormLine(NamedTuple):
@@ -122,6 +123,8 @@ def _lines(groups: Sequence[Group], unfolded: frozenset[str], opened: str) -> It
                 yield from (FormLine("option", group, row.key, row, at) for at in range(len(row.options)))
                 continue
             yield FormLine("row", group, row.key, row)
+            if row.below:
+                yield FormLine("below", group, row.key, row)
             if row.key == opened:
                 yield from (FormLine("option", group, row.key, row, at) for at in range(len(row.options)))
 
@@ -157,6 +160,8 @@ def draw(line: FormLine, width: int, *, here: bool, marked: int = -1, unfolded: 
         return Content(" " * width)
     if line.kind == "title":
         return ink(" ", heading(line.group.title, line.group.note, width - 2))
+    if line.kind == "below":
+        return ink(" ", columns(width - 2, ("", AT - 1), ((line.row.below if line.row else "", MUTED), 0)))
     if line.kind == "fold":
         drawn = _fold(line.group, width, unfolded=unfolded)
     elif line.kind == "option":

@@ -11,7 +11,7 @@ import msgspec
 
 from tui_train.base.errors import BadInput, NotFound, Unavailable
 from tui_train.base.places import expanded
-from tui_train.base.text import counted, home, percent, size, spark, thousands, visible
+from tui_train.base.text import home, percent, thousands, visible
 from tui_train.checks.data import data_findings
 from tui_train.checks.finding import Finding
 from tui_train.cli.plans import print_json
@@ -19,12 +19,12 @@ from tui_train.facts import probe
 from tui_train.facts.data import DataLook, DataSample, Question, Tokens, look_at
 from tui_train.facts.data_use import FORMATS, Epoch, epoch
 from tui_train.facts.types import Toolchain
+from tui_train.workflow import data as data_words
 from tui_train.workflow import show
 
 _WIDTH = 78
 _SAMPLES = 3
 _SAMPLE_LINES = 14
-_MARKS = {"read": "  ", "learned": "▌ ", "rejected": "✗ ", "cut": "┊ "}
 _STYLES: dict[str, dict[str, Any]] = {
     "read": {"dim": True},
     "learned": {"fg": "green"},
@@ -84,23 +84,16 @@ def _lines(look: DataLook, question: Question, one_epoch: Epoch, interpreter: st
     """Return the summary, the histogram and the samples; all texts of `look` are safe already."""
     if look.problem:
         return []
-    names = [home(file.path) for file in look.files]
-    more = look.file_count - 1
-    title = names[0] + (f" and {counted(more, 'more file')}" if more else "") if names else "no file"
     rows = f"{thousands(look.usable)} usable of {thousands(look.rows)}" + ("" if look.all_read else " that were read")
     kind = FORMATS.get(look.format, "unknown")
     lines = [
-        f"{title}, {size(look.size) if look.size >= 2**20 else f'{thousands(look.size)} bytes'}",
+        f"{data_words.title(look)}, {data_words.bytes_of(look)}",
         f"format   {kind}, columns {', '.join(look.columns) or 'none'}"[:_WIDTH],
         f"rows     {rows}",
     ]
     if look.tokens:
         lines += _tokens(look.tokens, look, question)
-    about = "" if not one_epoch.estimated else "about "
-    parts = [f"{about}{thousands(one_epoch.rows)} {'answers' if question.method == 'kto' else 'rows'}"]
-    parts += [f"{thousands(one_epoch.tokens)} tokens"] if one_epoch.tokens else []
-    parts += [f"{thousands(one_epoch.steps)} steps"] if one_epoch.steps else []
-    lines.append(f"epoch    {', '.join(parts)}")
+    lines.append(f"epoch    {data_words.epoch_words(one_epoch, question)}")
     if look.tokens:
         lines.append(f"answers  {look.answers.why or 'can be learned alone (--answers-only)'}")
     else:
@@ -120,15 +113,11 @@ def _tokens(tokens: Tokens, look: DataLook, question: Question) -> list[str]:
     ]
     long = f"95 % up to {thousands(tokens.p95)}, longest {thousands(tokens.longest)}"
     lines.append(f"         median {thousands(tokens.median)}, {long}")
-    counts = tokens.histogram
-    drawn = spark(counts, len(counts), (0, max(counts, default=0)))
-    blocks = "".join(block if count else " " for block, count in zip(drawn, counts, strict=True))
-    lines.append(f"         0 {blocks} {thousands(tokens.longest)}")
+    lines.append(f"         0 {data_words.histogram(tokens)} {thousands(tokens.longest)}")
     if 0 < question.length < tokens.longest:
-        at = question.length * len(counts) // tokens.longest
-        done = "left out" if question.method == "reward" else "cut"
-        share = tokens.cut / max(look.usable, 1)
-        lines.append(f"{' ' * (11 + at)}└ {thousands(question.length)}: {percent(share, 1)} of the rows {done}")
+        at = question.length * len(tokens.histogram) // tokens.longest
+        words = data_words.cut_words(look, tokens, question)
+        lines.append(f"{' ' * (11 + at)}└ {thousands(question.length)}: {words}")
     return lines
 
 
@@ -137,12 +126,8 @@ def _sample(sample: DataSample) -> list[str]:
     about = f": {thousands(sample.tokens)} tokens, {thousands(sample.learned)} learned" if sample.tokens else ""
     head = click.style(f"line {sample.line}{about}", bold=True)
     lines: list[str] = []
-    fresh = True
-    for piece in sample.pieces:
-        text = piece.text if fresh else piece.text.removeprefix("\n")
-        fresh = text.endswith("\n")
-        for line in text.removesuffix("\n").split("\n") if text else []:
-            lines += [click.style(_MARKS[piece.state] + part, **_STYLES[piece.state]) for part in _folded(line)]
+    for state, line in data_words.sample_lines(sample):
+        lines += [click.style(f"{data_words.MARKS[state]} {part}", **_STYLES[state]) for part in _folded(line)]
     hidden = len(lines) - _SAMPLE_LINES
     if hidden > 1:
         rest = " and more" if sample.shortened else ""

@@ -10,7 +10,7 @@ from msgspec import Struct
 
 from tui_train.base.errors import BadInput, TuiTrainError
 from tui_train.facts import hub, images, models, nemo_models, probe
-from tui_train.facts.data import DataLook, look_at
+from tui_train.facts.data import DataLook, Question, look_at
 from tui_train.facts.data_use import key as data_key
 from tui_train.facts.documents import documents
 from tui_train.facts.hub import HubModel
@@ -127,14 +127,20 @@ def look(profile: Profile) -> Facts:
 
 def data(profile: Profile, facts: Facts) -> dict[str, DataLook]:
     """Return what the Python that trains reads in the profile's data; takes some seconds, up to two minutes."""
+    asked = data_question(profile, facts)
+    return {asked[0]: look_at(asked[2], asked[1])} if asked else {}
+
+
+def data_question(profile: Profile, facts: Facts) -> tuple[str, Question, str] | None:
+    """Return what is asked of the profile's data, after its key in Facts, and the Python that reads; None for none."""
     try:
         resolved = resolve(profile, facts)
     except BadInput:
-        return {}
+        return None
     asked = question(resolved)
-    if asked is None or resolved.toolchain is None:
-        return {}
-    return {data_key(asked): look_at(resolved.toolchain.python, asked)}
+    if asked is None or resolved.toolchain is None or profile.container.engine != "none":
+        return None
+    return data_key(asked), asked, resolved.toolchain.python
 
 
 def asked(profile: Profile, facts: Facts) -> dict[str, HubModel]:

@@ -76,9 +76,9 @@ def _model(facts: Facts, resolved: Resolved) -> Line:
     if asked.how and asked.how.method == "lora":
         note.append(f"LoRA rank {asked.how.rank}")
     if estimate and estimate.trained != estimate.parameters:
-        note.append(f"{_many(estimate.trained)} of {_many(estimate.parameters)} parameters learn")
+        note.append(f"{many(estimate.trained)} of {many(estimate.parameters)} parameters learn")
     elif estimate:
-        note.append(f"{_many(estimate.parameters)} parameters")
+        note.append(f"{many(estimate.parameters)} parameters")
     note.append(_held(resolved.values["precision"], recipe.precision or ""))
     return Line("Model", visible(value), visible(", ".join(filter(None, note))))
 
@@ -104,7 +104,7 @@ def _tuned_data(facts: Facts, resolved: Resolved) -> Line:
     if look and one:
         about = "about " if one.estimated and not look.all_read else ""
         notes = [f"{about}{thousands(one.rows)} rows", FORMATS.get(look.format, "")]
-        notes.append(f"{_many(one.tokens)} tokens" if one.tokens else "")
+        notes.append(f"{many(one.tokens)} tokens" if one.tokens else "")
     if trainer.validation_data:
         notes.append(f"evaluated on {_files(trainer.validation_data)}")
     elif share:
@@ -126,7 +126,7 @@ def _batch(resolved: Resolved) -> Line:
     value = f"{recipe.micro_batch} × {steps} × {resolved.copies} = {recipe.global_batch}"
     words = f"micro batch × accumulation × {copies}"
     if recipe.sequence_length:
-        words += f"; {_many(recipe.global_batch * recipe.sequence_length)} tokens a step"
+        words += f"; {many(recipe.global_batch * recipe.sequence_length)} tokens a step"
     return Line("Batch", value, words)
 
 
@@ -198,7 +198,7 @@ def _name(path: str) -> str:
     return PurePath(path).name or path
 
 
-def _many(number: int) -> str:
+def many(number: int) -> str:
     """Return a count, a large one in three digits with k, M or B."""
     for unit, size in (("B", _THOUSAND**3), ("M", _THOUSAND**2), ("k", _THOUSAND)):
         if number >= max(size, _EXACT):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
 from typing import Any, NamedTuple
 
@@ -34,13 +35,12 @@ def load(model: str) -> Any:
 def limit(tokenizer: Any, model: str) -> int:
     """Return how many tokens the model takes, by its tokenizer and its config.json; 0 where neither says."""
     numbers = [tokenizer.model_max_length]
-    try:
+    # A folder may hold a tokenizer alone, or a model that transformers does not know.
+    with contextlib.suppress(Exception):
         from transformers import AutoConfig
 
         config = AutoConfig.from_pretrained(model, local_files_only=True, trust_remote_code=False)
         numbers.append(getattr(config.get_text_config(), "max_position_embeddings", None))
-    except Exception:  # noqa: BLE001 - a folder may hold a tokenizer alone, or a model that transformers does not know
-        pass
     return min((number for number in numbers if isinstance(number, int) and 0 < number < 10**8), default=0)
 
 

@@ -1,0 +1,98 @@
+"""What is said of training data, on its screen, beside its field and by `tui-train data`; all of it safe to show."""
+
+from collections.abc import Iterator
+from pathlib import PurePath
+
+from tui_train.base.text import counted, home, percent, size, spark, thousands, visible
+from tui_train.facts.data import DataLook, DataSample, Question, State, Tokens
+from tui_train.facts.data_use import FORMATS, Epoch
+from tui_train.facts.types import Facts
+from tui_train.profile.types import Profile
+from tui_train.resolve.resolve import Resolved
+
+_MIB = 2**20
+MARKS: dict[State, str] = {"read": " ", "learned": "▌", "rejected": "✗", "cut": "┊"}
+
+
+def title(look: DataLook) -> str:
+    """Return the first file and how many more there are."""
+    names = [home(file.path) for file in look.files]
+    more = look.file_count - 1
+    return names[0] + (f" and {counted(more, 'more file')}" if more else "") if names else "no file"
+
+
+def bytes_of(look: DataLook) -> str:
+    """Return the size of all files."""
+    return size(look.size) if look.size >= _MIB else f"{thousands(look.size)} bytes"
+
+
+def left_out(look: DataLook) -> int:
+    """Return how many rows cannot be trained on."""
+    return max(0, look.rows - look.usable)
+
+
+def summary(look: DataLook) -> str:
+    """Return what data holds, in a line."""
+    if look.problem:
+        return f"could not be read: {look.problem}"
+    if not look.rows:
+        return "no rows"
+    parts = [f"{thousands(look.rows)} rows" if look.rows != 1 else "1 row", FORMATS.get(look.format, "unknown format")]
+    if look.tokens:
+        parts.append(f"{thousands(look.tokens.median)} tokens median")
+    if out := left_out(look):
+        parts.append(f"{thousands(out)} left out")
+    return " · ".join(parts)
+
+
+def reading(profile: Profile) -> str:
+    """Return what is being read."""
+    names = [PurePath(path).name or path for path in profile.trainer.data]
+    more = f" and {counted(len(names) - 1, 'more file')}" if len(names) > 1 else ""
+    return visible(f"reading {names[0]}{more} …") if names else "reading …"
+
+
+def why_unread(profile: Profile, facts: Facts, resolved: Resolved) -> str:
+    """Return why data is not read before the training."""
+    if facts.elsewhere:
+        return f"the data is on {visible(facts.elsewhere)}: tui-train data reads it there"
+    if profile.container.engine != "none":
+        return "it is read by the Python of the image, once it trains"
+    if resolved.toolchain is None:
+        return "no Python here can fine-tune, and it is read with that Python"
+    missing = [path for path in profile.trainer.data if facts.paths.get(path) == "missing"]
+    return visible(f"{missing[0]} does not exist") if missing else "not read yet"
+
+
+def epoch_words(one: Epoch, question: Question) -> str:
+    """Return what a pass through the data is: rows, tokens and steps as far as they are known."""
+    parts = [f"{'about ' * one.estimated}{thousands(one.rows)} {'answers' if question.method == 'kto' else 'rows'}"]
+    parts += [f"{thousands(one.tokens)} tokens"] if one.tokens else []
+    parts += [counted(one.steps, "step").replace(str(one.steps), thousands(one.steps), 1)] if one.steps else []
+    return ", ".join(parts)
+
+
+def histogram(tokens: Tokens, width: int = 0) -> str:
+    """Return how many rows have how many tokens, from 0 to the longest, as blocks; in so many cells at most."""
+    counts = list(tokens.histogram)
+    if width and len(counts) > width:
+        every = -(-len(counts) // width)
+        counts = [sum(counts[at : at + every]) for at in range(0, len(counts), every)]
+    drawn = spark(counts, len(counts), (0, max(counts, default=0)))
+    return "".join(block if count else " " for block, count in zip(drawn, counts, strict=True))
+
+
+def cut_words(look: DataLook, tokens: Tokens, question: Question) -> str:
+    """Return what share of the rows is longer than the sequence length."""
+    done = "left out" if question.method == "reward" else "cut"
+    return f"{percent(tokens.cut / max(look.usable, 1), 1)} of the rows {done}"
+
+
+def sample_lines(sample: DataSample) -> Iterator[tuple[State, str]]:
+    """Yield the lines of a sample, each with what is done with it; a line ends where that changes."""
+    fresh = True
+    for piece in sample.pieces:
+        text = piece.text if fresh else piece.text.removeprefix("\n")
+        fresh = text.endswith("\n")
+        for line in text.removesuffix("\n").split("\n") if text else []:
+            yield piece.state, line
