@@ -33,10 +33,11 @@ from .widgets.keys import Keys
 from .widgets.lines import Lines
 from .widgets.preview_lines import FIX_KEYS, panels
 
-_PART = "data"
+_PART, _DATA = "data", "trainer.data"
+_LEVELS = ("error", "warning", "note")
 _ABOUT = frozenset(
     {
-        "trainer.data",
+        _DATA,
         "trainer.validation_data",
         "data.evaluation",
         "recipe.sequence_length",
@@ -151,7 +152,9 @@ of the settings does. R reads the file again."""
         except BadInput:
             resolved = None
         found = check(self.profile, self.facts)
-        self._findings = tuple(finding for finding in found if finding.key in _ABOUT)
+        mine = [finding for finding in found if finding.key in _ABOUT]
+        # Rows are named by line elsewhere too: first what settings can change.
+        self._findings = tuple(sorted(mine, key=lambda each: (_LEVELS.index(each.level), each.key == _DATA)))
         self._look = look_of(resolved, self.facts) if resolved else None
         if self._look and self._look.problem:
             self._look = None

@@ -60,10 +60,12 @@ class Reading(Keeping):
         wanted = self._unread()
         if wanted == self._wants:
             return
-        self._wants = wanted
+        before, self._wants = self._wants, wanted
         if self._quiet:
             self._quiet.stop()
-        self.workers.cancel_group(self, _PART)
+        # One that has just answered ends by itself.
+        if before and self._read_by.get(before.key) != before.python:
+            self.workers.cancel_group(self, _PART)
         if wanted is None:
             self.looking -= {_PART}
             return

@@ -29,7 +29,7 @@ _KEPT = frozenset({"duplicate"})  # what is wrong with a row that is trained on 
 
 def set_lines(look: DataLook, asked: Question, one: Epoch | None, seconds: float, width: int) -> list[Content]:
     """Return what the data holds, and what an epoch of it is; `seconds` is how long one lasts, 0 where not known."""
-    of = f"{FORMATS.get(look.format, 'unknown format')}: {', '.join(look.columns) or 'no columns'}"
+    of = f"{FORMATS.get(look.format, 'unknown format')}, columns {', '.join(look.columns) or 'none'}"
     out = data.left_out(look)
     usable: Piece = ink(WARNING, f" {thousands(out)} left out") if out else ink(DONE, " all rows usable")
     rows: list[list[Piece]] = [[_number(look.rows, "rows" if look.rows != 1 else "row")], []]
@@ -37,11 +37,8 @@ def set_lines(look: DataLook, asked: Question, one: Epoch | None, seconds: float
     if tokens:
         learned = percent(tokens.learned / max(tokens.total, 1))
         rows[0] += [_number(tokens.total, "tokens"), ink((learned, "b"), (" learned", MUTED))]
-        rows[1] += [
-            _number(tokens.median, "median"),
-            _number(tokens.p95, "at 95 %"),
-            _number(tokens.longest, "longest"),
-        ]
+        lengths = {"median": tokens.median, "at 95 %": tokens.p95, "longest": tokens.longest}
+        rows[1] += [_number(length, words) for words, length in lengths.items()]
         done = "left out" if asked.method == "reward" else "cut"
         if asked.length:
             cut = ink(WARNING, f" {thousands(tokens.cut)} {done}") if tokens.cut else ink(DONE, f" none is {done}")
@@ -135,7 +132,9 @@ def found_lines(findings: Sequence[Finding], width: int, *, tall: bool) -> list[
         return finding_lines(findings, width) if findings else []
     keys = iter(FIX_KEYS)
     lines = [heading("Findings", f"{len(findings)}", width)]
-    for finding in findings[:_MOST_FOUND]:
-        lines.append(finding_line(finding, width, next(keys, "").upper() if finding.change else ""))
+    lines += [
+        finding_line(finding, width, next(keys, "").upper() if finding.change else "")
+        for finding in findings[:_MOST_FOUND]
+    ]
     more = len(findings) - _MOST_FOUND
     return [*lines[:-1], ink((f"  and {more + 1} more, on Preview", MUTED))] if more > 0 else lines

@@ -119,14 +119,17 @@ def _lines(groups: Sequence[Group], unfolded: frozenset[str], opened: str) -> It
         elif group.title:
             yield FormLine("title", group)
         for row in group.rows:
-            if row.stands_open and not row.reason:
-                yield from (FormLine("option", group, row.key, row, at) for at in range(len(row.options)))
-                continue
-            yield FormLine("row", group, row.key, row)
-            if row.below:
-                yield FormLine("below", group, row.key, row)
-            if row.key == opened:
-                yield from (FormLine("option", group, row.key, row, at) for at in range(len(row.options)))
+            yield from _lines_of_row(group, row, opened)
+
+
+def _lines_of_row(group: Group, row: FormRow, opened: str) -> Iterator[FormLine]:
+    stands_open = row.stands_open and not row.reason
+    if not stands_open:
+        yield FormLine("row", group, row.key, row)
+    if stands_open or row.key == opened:
+        yield from (FormLine("option", group, row.key, row, at) for at in range(len(row.options)))
+    if row.below:
+        yield FormLine("below", group, row.key, row)
 
 
 def stops(lines: Sequence[FormLine]) -> tuple[int, ...]:

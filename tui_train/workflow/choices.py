@@ -182,10 +182,10 @@ def _python(profile: Profile, facts: Facts, resolved: Resolved) -> tuple[Option,
 
 
 _METHODS: dict[Method, str] = {
-    "sft": "learns from examples of what to say",
-    "dpo": "learns from pairs: which answer is preferred",
-    "kto": "learns from answers marked good or bad",
-    "reward": "a model that scores answers, from pairs",
+    "sft": "learns from examples",
+    "dpo": "from pairs: which answer is better",
+    "kto": "from answers marked good or bad",
+    "reward": "learns to score answers, from pairs",
 }
 
 
