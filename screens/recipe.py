@@ -51,9 +51,9 @@ Those that change the training ask for your consent; the others keep it the same
     SECTIONS = (
         Section(
             title="Model",
-            keys=("recipe.layers", "recipe.hidden_size", "recipe.heads", "recipe.sequence_length"),
+            keys=("recipe.layers", "recipe.hidden_size", "recipe.heads"),
         ),
-        Section(title="Batch", keys=("recipe.micro_batch", "recipe.global_batch")),
+        Section(title="Batch", keys=("recipe.sequence_length", "recipe.micro_batch", "recipe.global_batch")),
         Section(title="Learning", keys=("recipe.epochs", "recipe.steps", "recipe.learning_rate", "recipe.precision")),
         Section(title="Adapter", keys=("finetune.rank", "finetune.alpha", "finetune.dropout", "finetune.targets")),
         Section(

@@ -116,8 +116,8 @@ def _batch(resolved: Resolved) -> Line:
     profile = resolved.settled
     recipe = profile.recipe
     split = resolved.copies != resolved.world_size
-    one, many = ("copy", "copies") if split else ("GPU", "GPUs") if resolved.device == "cuda" else ("process", "")
-    copies = counted(resolved.copies, one, many or "processes")
+    unit = ("copy", "copies") if split else ("GPU", "GPUs") if resolved.device == "cuda" else ("process", "processes")
+    copies = counted(resolved.copies, *unit)
     if not recipe.micro_batch:
         return Line("Batch", "the script's own", copies)
     steps = accumulation(profile, resolved.copies)
