@@ -1155,6 +1155,7 @@ def test_a_fault_is_found_and_only_that(name):
 
 
 MENDED = {
+    "longer samples than the model takes",
     "qlora on the cpu", "a rate that is not for an adapter", "epochs and steps", "evaluations of nothing",
     "an id where a folder is needed",
     "a broken preset of one's own",
