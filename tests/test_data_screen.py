@@ -94,11 +94,17 @@ async def press(pilot: Pilot[Any], *keys: str) -> None:
 
 async def on_backend(pilot: Pilot[Any]) -> None:
     """Go to Backend and wait until the data is read."""
-    await settle_but_data(pilot)
-    await press(pilot, "enter")
-    await settle_but_data(pilot)
+    await begin(pilot)
     await press(pilot, "enter")
     await read(pilot)
+
+
+async def begin(pilot: Pilot[Any]) -> None:
+    """Go to Hardware with the values that were used last, and wait until the machine is known."""
+    await settle_but_data(pilot)
+    await until_shown(pilot, "Continue the draft")
+    await press(pilot, "down", "enter")
+    await settle_but_data(pilot)
 
 
 async def settle_but_data(pilot: Pilot[Any]) -> None:
@@ -126,9 +132,7 @@ async def test_the_data_is_read_in_the_background_and_said_below_its_field(
     last_values(model, path)
     app: Any = wizard()
     async with app.run_test(size=(80, 24)) as pilot:
-        await settle_but_data(pilot)
-        await press(pilot, "enter")
-        await settle_but_data(pilot)
+        await begin(pilot)
         await press(pilot, "enter")
         await until_shown(pilot, "reading chat.jsonl …")
         assert "could not be read" not in shows(pilot)
@@ -152,8 +156,7 @@ async def test_a_newer_question_takes_the_place_of_an_older_one(tmp_path: Path, 
     last_values("", first)
     app: Any = wizard()
     async with app.run_test(size=(80, 24)) as pilot:
-        await settle_but_data(pilot)
-        await press(pilot, "enter")
+        await begin(pilot)
         for _ in range(400):
             await pilot.pause(0.05)
             if began.exists():
