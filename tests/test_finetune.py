@@ -9,14 +9,18 @@ import time
 from pathlib import Path
 
 import pytest
+from hub import Hub
 from support import SCRIPTS, bash, exported, facts, gpu, plain_environment, profile, ready
 from test_data import CHAT, MARKED, ROWS, TRL, says, user, with_trl, written
 from test_training import log_of
 
 from tui_train.base.command import argv
 from tui_train.facts import probe
+from tui_train.render.prepare import prepare
+from tui_train.runs import rundir
 from tui_train.runs.rundir import RunDir
 from tui_train.runs.status import status
+from tui_train.targets.here import look
 from tui_train.trainers.finetune import RATES, Finetune, rate
 
 PREPARE = Path(__file__).parents[1] / "tui_train" / "target" / "data" / "prepare_data.py"
@@ -314,6 +318,29 @@ def test_a_stopped_run_resumes(tmp_path, model, trl):
     rest = curve(run, 2)
     assert rest == pytest.approx(curve(whole)[-len(rest) :], abs=2e-3)
     assert begun + len(rest) >= 40
+
+
+@with_trl
+def test_a_model_of_the_hub_is_downloaded_and_then_fine_tuned(tmp_path, model, monkeypatch):
+    files = {path.name: path.read_bytes() for path in model.iterdir() if path.name != "template"}
+    data = written(tmp_path / "d.jsonl", [numbered(CHAT, number) for number in range(8)])
+    monkeypatch.setenv("HF_HOME", str(tmp_path / "hf"))
+    with Hub({"acme/tiny": files}) as hub:
+        monkeypatch.setenv("HF_ENDPOINT", hub.url)
+        chosen = chosen_for("acme/tiny", data, recipe__steps=2)
+        prepared = prepare(chosen, look(chosen))
+        assert [step.name for step in prepared.plan.preparations] == ["model", "data"]
+        rundir.export(tmp_path / "run", prepared.files)
+        run = RunDir(tmp_path / "run")
+        environment = plain_environment(
+            HF_HOME=str(tmp_path / "hf"), HF_ENDPOINT=hub.url, HF_DATASETS_CACHE=str(tmp_path / "cache")
+        )
+        done = bash(run, env=environment, timeout=400)
+    assert done.returncode == 0, log_of(run, 1)[-3000:]
+    assert len(hub.ranges("model.safetensors")) == 1
+    assert len(curve(run)) == 2
+    made = json.loads((run.path / "output/adapter_config.json").read_text())
+    assert made["base_model_name_or_path"] == "acme/tiny"
 
 
 @with_trl
