@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 from hub import Hub
-from support import SCRIPTS, bash, exported, facts, gpu, plain_environment, profile, ready
+from support import SCRIPTS, bash, exported, facts, gpu, plain_environment, profile, ready, toolchain
 from test_data import CHAT, MARKED, ROWS, TRL, says, user, with_trl, written
 from test_training import log_of
 
@@ -21,7 +21,7 @@ from tui_train.runs import rundir
 from tui_train.runs.rundir import RunDir
 from tui_train.runs.status import status
 from tui_train.targets.here import look
-from tui_train.trainers.finetune import RATES, Finetune, rate
+from tui_train.trainers.finetune import RATES, Finetune, abilities, rate
 
 PREPARE = Path(__file__).parents[1] / "tui_train" / "target" / "data" / "prepare_data.py"
 LIBRARIES = {"trl": "1.16.0", "peft": "0.21.2", "datasets": "5.2.0", "bitsandbytes": "0.49.0"}
@@ -351,6 +351,23 @@ def test_damaged_data_never_loads_the_model(tmp_path, model, trl):
     assert "no row of" in log_of(run, 1)
     assert "Loading weights" not in log_of(run, 1)
     assert isinstance(run, RunDir)
+
+
+@pytest.mark.parametrize(
+    ("without", "cuda", "able"),
+    [
+        ("", "12.8", ("full", "LoRA", "QLoRA")),
+        ("", None, ("full", "LoRA")),
+        ("bitsandbytes", "12.8", ("full", "LoRA")),
+        ("peft", "12.8", ("full",)),
+        ("trl", "12.8", ()),
+        ("datasets", "12.8", ()),
+    ],
+)
+def test_what_a_python_can_do_is_known(without, cuda, able):
+    packages = {name: version for name, version in LIBRARIES.items() if name != without}
+    assert abilities(toolchain(cuda=cuda, packages=packages)) == able
+    assert abilities(toolchain(packages=LIBRARIES | {"trl": "0.19.1"})) == ()
 
 
 def test_a_trainer_says_what_it_does():

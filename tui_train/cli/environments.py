@@ -18,6 +18,7 @@ from tui_train.facts.gpus import judge
 from tui_train.facts.recipes import recipes
 from tui_train.facts.types import Machine, Toolchain
 from tui_train.trainers import nemo
+from tui_train.trainers.finetune import abilities
 
 
 def show_all() -> None:
@@ -25,11 +26,14 @@ def show_all() -> None:
     click.echo(table([("set", "purpose", "on disk"), *((s.name, s.about, s.size) for s in _sets())]))
     click.echo("Create one: tui-train env create NAME\n")
     machine = probe.machine()
-    rows: list[tuple[str, ...]] = [("Python", "version", "torch", "accelerate", "transformers", "cards", "NeMo", "")]
+    rows: list[tuple[str, ...]] = [
+        ("Python", "version", "torch", "accelerate", "transformers", "cards", "fine-tuning", "NeMo", "")
+    ]
     for tool in probe.toolchains():
         versions = (tool.version or "?", tool.torch or "-", tool.accelerate or "-", tool.transformers or "-")
         last = visible(tool.problem or tool.label)
-        rows.append((home(tool.python), *map(visible, versions), _cards(tool, machine), _nemo(tool), last))
+        tunes = ", ".join(abilities(tool)) or "-"
+        rows.append((home(tool.python), *map(visible, versions), _cards(tool, machine), tunes, _nemo(tool), last))
     click.echo(table(rows))
 
 

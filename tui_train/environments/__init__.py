@@ -32,7 +32,7 @@ SETS = {
         about="fine-tuning by TRL, the built-in trainer, and scripts with accelerate and transformers",
         oldest=10,
         newest=13,
-        size="about 2 GB, with CUDA about 7 GB",
+        size="about 3 GB, with CUDA about 8 GB",
     ),
     "nemo": Set(
         name="nemo",

@@ -192,6 +192,17 @@ class Finetune(Trainer):
         return (*prepare, *super().files(profile))
 
 
+def abilities(toolchain: Toolchain) -> tuple[str, ...]:
+    """Return how a Python can fine-tune: all weights, adapters, adapters on weights in 4 bits; empty if it cannot."""
+    packages = toolchain.packages
+    basis = toolchain.torch, toolchain.accelerate, toolchain.transformers, packages.get("datasets"), packages.get("trl")
+    if None in basis or not at_least(packages.get("trl"), NEEDED_TRL):
+        return ()
+    lora = "peft" in packages
+    four = lora and "bitsandbytes" in packages and toolchain.cuda is not None
+    return ("full", *(("LoRA",) if lora else ()), *(("QLoRA",) if four else ()))
+
+
 def rate(chosen: Chosen) -> float:
     """Return the learning rate that suits the method and what is trained."""
     return RATES[chosen.method] * (1 if chosen.tuning == "full" else OF_ADAPTERS)

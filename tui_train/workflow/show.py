@@ -13,6 +13,7 @@ from tui_train.plan.types import Plan
 from tui_train.runs.listing import Listed
 from tui_train.supervisor.memory_words import WHERE
 from tui_train.supervisor.state import Status
+from tui_train.trainers.finetune import abilities
 
 _HEAD = ("GPU", "name", "memory free", "cc", "bus", "display", "UUID", "verdict", "why")
 _SHORT = (1, 2, 3, 7)  # the columns that equal cards share
@@ -41,10 +42,11 @@ def facts(machine_facts: Facts, judged_for: Toolchain | None, chosen: tuple[str,
     lines += [f"! {visible(gap.what)}: {visible(gap.why)}\n  {visible(gap.remedy)}" for gap in machine.gaps]
     if not machine_facts.toolchains:
         return "\n".join(lines)
-    pythons: list[tuple[str, ...]] = [("Python", "version", "torch", "accelerate", "transformers", "")]
+    pythons: list[tuple[str, ...]] = [("Python", "version", "torch", "accelerate", "transformers", "fine-tuning", "")]
     for tool in machine_facts.toolchains:
         versions = (tool.version or "?", tool.torch or "-", tool.accelerate or "-", tool.transformers or "-")
-        pythons.append((visible(tool.python), *map(visible, versions), visible(tool.problem or tool.label)))
+        tunes = ", ".join(abilities(tool)) or "-"
+        pythons.append((visible(tool.python), *map(visible, versions), tunes, visible(tool.problem or tool.label)))
     return "\n".join([*lines, "", table(pythons, room)])
 
 
