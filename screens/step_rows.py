@@ -45,6 +45,7 @@ def row_of(  # noqa: PLR0913 - each is a thing of its own
     held = resolved.values.get(key.removeprefix("recipe.")) if resolved and key.startswith("recipe.") else None
     source = held.source if held else ""
     words = (held.words or fields.show(held.value) or "not set") if held and held.source else ""
+    words = words or choices.wanted(key, profile)
     help_text = field.help
     row_is_typed = typed(field)
     if options and not row_is_typed:

@@ -10,6 +10,7 @@ from tui_train.facts.types import Document
 from tui_train.profile import store
 from tui_train.profile.changes import Difference, diff
 from tui_train.profile.types import Profile
+from tui_train.runs.follow import read_progress
 from tui_train.runs.rundir import RunDir, all_runs
 from tui_train.runs.status import status
 from tui_train.supervisor.state import Status
@@ -19,7 +20,7 @@ from tui_train.workflow.overview import Pace
 # What makes no step slower or faster.
 _FREE = (
     "name", "ladder.", "recipe.steps", "recipe.learning_rate", "recipe.lr_", "recipe.checkpoint_every", "recipe.seed",
-    "trainer.output",
+    "trainer.output", "recipe.epochs", "recipe.warmup", "recipe.schedule", "recipe.weight_decay",
 )  # fmt: skip
 _MOST_RUNS = 200  # of the newest, whose profiles are read
 
@@ -80,7 +81,8 @@ def read_previous(run: RunDir) -> Previous | None:
 
 def _seconds(now: Status, run: RunDir) -> float | None:
     """Return the seconds of a step of a run that finished in one attempt from step 0."""
-    steps = run.plan().get("steps")
+    # Where epochs end it, the plan has no steps, but the log says how many there were.
+    steps = run.plan().get("steps") or read_progress(run, now.attempts).step
     whole = now.state == "finished" and len(now.attempts) == 1 and not now.attempts[0].resumed
     seconds = now.attempts[0].seconds if whole else None
     return seconds / steps if seconds and isinstance(steps, int) and steps > 0 else None
