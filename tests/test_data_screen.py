@@ -23,7 +23,7 @@ from tui_train.profile.types import Profile
 from tui_train.wizard import wizard
 from tui_train.workflow.session import remember
 
-SIZES = [(80, 24), (120, 40), (160, 50)]
+SIZES = [(60, 24), (80, 24), (120, 40), (160, 50)]
 LIBRARIES = {"trl": "1.16.0", "peft": "0.21.2", "datasets": "5.2.0"}
 LEARNED, CUT, AVOIDED = "▌", "┊", "✗"
 

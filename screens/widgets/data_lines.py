@@ -15,7 +15,7 @@ from .preview_lines import FIX_KEYS, finding_lines
 from .side import finding_line
 
 _LABEL = 14
-_CELL, _WIDEST_CELL = 19, 26
+_CELL, _WIDEST_CELL = 14, 26
 _PLACE, _MOST_PLACE = 12, 30
 _MOST_FOUND = 3
 _STYLES: dict[State, tuple[str, str]] = {  # of the mark, and of the text beside it
