@@ -73,6 +73,14 @@ def test_the_defaults_are_those_of_the_method():
     assert config(tuning(recipe__steps=7))["max_steps"] == 7
 
 
+def test_options_of_the_users_own_hold_and_are_shown():
+    chosen = tuning(trainer__arguments=("--learning_rate", "1e-3", "--output_dir=/out"))
+    made = ready(chosen, facts(packages=LIBRARIES)).plan
+    assert made.numbers[0] == "learning rate 0.001 (from your arguments)"
+    assert made.attempts[0].checkpoints.folder == "/out"
+    assert not [word for word in argv(made.attempts[0].command, "/run") if word == "--output_dir=/run/output"]
+
+
 def test_weights_that_an_adapter_leaves_alone_take_16_bits_where_the_gpus_can():
     new, old = gpu(0), gpu(0, name="NVIDIA GeForce GTX 1080 Ti", compute_capability="6.1")
     arches = {"arch_list": ("sm_61", "sm_86"), "packages": LIBRARIES}
@@ -169,6 +177,11 @@ def test_validation_data_must_have_the_same_format(tmp_path):
     assert not (tmp_path / "data").exists()
     prepared(tmp_path / "data", f"--validation={train}", train)
     assert rows_of(tmp_path / "data/test.jsonl") == [CHAT]
+
+
+def test_one_row_cannot_be_shared(tmp_path):
+    assert "single row" in prepared(tmp_path / "data", "--share=0.5", written(tmp_path / "d.jsonl", [CHAT]), code=65)
+    assert not (tmp_path / "data").exists()
 
 
 def test_it_is_done_once(tmp_path):

@@ -268,7 +268,7 @@ FAULTS = {
         WITH_NEMO,
         "error",
         "nemo.tensor_parallel",
-        "3 x 1 x 1 = 3, which does not divide 2 processes",
+        "3 × 1 × 1 = 3, which does not divide 2 processes",
         False,
     ),
     "batch over copies of the model": (

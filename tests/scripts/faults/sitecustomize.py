@@ -122,13 +122,14 @@ class Finder:
     """Runs `limit` once torch is imported."""
 
     def find_spec(self, name, path=None, target=None):
-        """Find torch as the others do, and act after it."""
+        """Find torch as the others do, and act after it; some only ask whether it is there."""
         if name != "torch":
             return None
         sys.meta_path.remove(self)
         from importlib.util import find_spec
 
         spec = find_spec("torch")
+        sys.meta_path.insert(0, self)
         execute = spec.loader.exec_module
 
         def exec_module(module):

@@ -75,6 +75,8 @@ def prepare(asked: argparse.Namespace, folder: Path) -> None:
     shares = random.Random(asked.seed)  # noqa: S311 - which rows, the same each time
     chosen = tally.formats[main_format]
     wanted = 0 if asked.validation else _share(chosen.usable, asked.share)
+    if asked.share > 0 and not (asked.validation or wanted):
+        raise DataError("a single row cannot be shared between training and evaluation: name validation data")
     held_out = set(shares.sample(range(chosen.usable), wanted))
     with (folder / TRAIN).open("w", encoding="utf-8") as train, _maybe(folder / TEST, wanted) as test:
         for number, row in enumerate(_usable(asked.files, main_format)):
