@@ -448,7 +448,7 @@ def test_rows_that_the_template_refuses(tmp_path, tokenizer, warm_python):
     question = Question(files=(str(written(tmp_path / "d.jsonl", [CHAT, refused])),), model=tokenizer(STRICT))
     found = look_at(warm_python, question)
     assert (found.usable, places(found), found.template) == (1, [("refused", 2)], "a user must begin")
-    assert levels(found, question) == ["warning"]
+    assert levels(found, question) == ["error"]
     written(tmp_path / "d.jsonl", [refused])
     none = look_at(warm_python, question)
     assert none.tokens is None
