@@ -91,8 +91,10 @@ class Reading(Keeping):
 
         worker = get_current_worker()
         look = look_at(asked.python, asked.question, cancelled=lambda: worker.is_cancelled)
-        if not worker.is_cancelled:
-            self._read_by[asked.key] = asked.python
+        if worker.is_cancelled:
+            # It says no more than that it was ended.
+            return {}
+        self._read_by[asked.key] = asked.python
         return {asked.key: look}
 
     @on(OpenData)
