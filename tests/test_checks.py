@@ -155,6 +155,22 @@ FAULTS = {
         "200 steps end",
         False,
     ),
+    "a micro batch of one for kto": (
+        FINE | {"finetune.method": "kto", "recipe.micro_batch": 1},
+        tuned(),
+        "error",
+        "recipe.micro_batch",
+        "needs a micro batch of 2",
+        False,
+    ),
+    "an argument that undoes the plan": (
+        FINE | {"trainer.arguments": ("--use_peft=False",)},
+        tuned(),
+        "error",
+        "trainer.arguments",
+        "--use_peft=False would take the place",
+        False,
+    ),
     "evaluations of nothing": (
         FINE | {"recipe.evaluate_every": 5},
         tuned(),
@@ -1157,6 +1173,7 @@ def test_a_fault_is_found_and_only_that(name):
 MENDED = {
     "longer samples than the model takes",
     "qlora on the cpu", "a rate that is not for an adapter", "epochs and steps", "evaluations of nothing",
+    "an argument that undoes the plan",
     "an id where a folder is needed",
     "a broken preset of one's own",
     "arguments that the script does not list", "no key for wandb",

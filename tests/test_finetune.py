@@ -73,6 +73,42 @@ def test_the_defaults_are_those_of_the_method():
     assert config(tuning(recipe__steps=7))["max_steps"] == 7
 
 
+def test_what_an_attempt_falls_back_to_reaches_trl():
+    """Each rung changes the words, or the file, of its attempt."""
+    rungs = ("fused_optimizer", "fused_cross_entropy", "optimizer_8bit", "lora")
+    chosen = tuning(finetune__tuning="full", finetune__method="reward", ladder__rungs=rungs, ladder__consent=rungs)
+    packages = LIBRARIES | {"liger-kernel": "0.8.5"}
+    found = facts(gpus=(gpu(0),), packages=packages, transformers="4.57.6", torch="2.7.1")
+    made = ready(chosen, found).plan
+    words = {attempt.rung: " ".join(argv(attempt.command, "/run")) for attempt in made.attempts}
+    expected = {
+        "fused_optimizer": "--optim=adamw_torch_fused", "fused_cross_entropy": "--use_liger_kernel=True",
+        "optimizer_8bit": "--optim=adamw_bnb_8bit", "lora": "--use_peft=True",
+    }  # fmt: skip
+    assert {rung for rung in expected if rung in words} == {*words} - {""}
+    assert all(expected[rung] in words[rung] for rung in words if rung)
+    assert "--lora_task_type=SEQ_CLS" in words["lora"]
+    whole, adapter = made.configs[0].values, made.configs[-1].values
+    assert adapter["learning_rate"] == pytest.approx(10 * whole["learning_rate"])
+    for name in ("fused_optimizer", "fused_cross_entropy", "optimizer_8bit"):
+        alone = ready(tuning(finetune__tuning="full", **{f"recipe__{name}": True}), found).plan
+        assert expected[name] in argv(alone.attempts[0].command, "/run")
+
+
+def test_a_warmup_is_said_as_this_transformers_takes_it():
+    old = facts(packages=LIBRARIES, transformers="4.57.6")
+    assert (config(tuning())["warmup_steps"], config(tuning(), old)["warmup_ratio"]) == (0.03, 0.03)
+    for found in (None, old):
+        assert config(tuning(recipe__warmup=10.0), found)["warmup_steps"] == 10
+        assert config(tuning(recipe__warmup=0.0), found)["warmup_steps"] == 0
+
+
+def test_kto_is_never_given_one_answer_at_a_time():
+    made = ready(tuning(finetune__method="kto", ladder__rungs=("micro_batch",)), facts(packages=LIBRARIES)).plan
+    sizes = [word for attempt in made.attempts for word in argv(attempt.command, "/run") if "train_batch_size" in word]
+    assert sizes == ["--per_device_train_batch_size=4", "--per_device_train_batch_size=2"]
+
+
 def test_options_of_the_users_own_hold_and_are_shown():
     chosen = tuning(trainer__arguments=("--learning_rate", "1e-3", "--output_dir=/out"))
     made = ready(chosen, facts(packages=LIBRARIES)).plan
@@ -144,6 +180,16 @@ def test_each_format_is_written_as_trl_takes_it(tmp_path, name):
     # TRL knows conversations with from and value, and nothing else of that name.
     assert first.keys() in (columns[name], {"conversations"}) or name != "sharegpt"
     assert name == "sharegpt" or first.keys() == columns[name]
+
+
+def test_pairs_with_and_without_a_prompt_become_alike(tmp_path):
+    pairs = [
+        {"prompt": "The sky is", "chosen": " blue", "rejected": " green"},
+        {"chosen": "The sky is blue", "rejected": "The sky is green"},
+    ]
+    prepared(tmp_path / "data", written(tmp_path / "d.jsonl", pairs))
+    first, second = rows_of(tmp_path / "data/train.jsonl")
+    assert first == second == pairs[0]
 
 
 def test_what_cannot_be_learned_is_left_out_and_said(tmp_path):

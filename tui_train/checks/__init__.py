@@ -96,6 +96,8 @@ CHECKS: tuple[Check, ...] = (
     _for("finetune", finetune.weights),
     _for("finetune", finetune.learning_rate),
     _for("finetune", finetune.ends),
+    _for("finetune", finetune.micro_batch),
+    _for("finetune", finetune.arguments),
     _for("finetune", finetune.evaluations),
     tracking.packages,
     wandb.key,

@@ -8,10 +8,21 @@ from tui_train.checks.finding import Finding
 from tui_train.facts.types import Facts
 from tui_train.profile.changes import Change
 from tui_train.profile.types import Profile
-from tui_train.resolve import data
+from tui_train.resolve import data, options
 from tui_train.resolve.resolve import Resolved
 from tui_train.trainers.finetune import METHODS, rate
 
+# What the plan sets, each with the key for it.
+_INSTEAD = {
+    "config": "",
+    "dataset_name": "trainer.data",
+    "datasets": "trainer.data",
+    "model_name_or_path": "trainer.model",
+    "use_peft": "finetune.tuning",
+    "load_in_4bit": "finetune.tuning",
+    "eval_strategy": "data.evaluation",
+    "resume_from_checkpoint": "",
+}
 # A rate so many times off the usual one is hardly meant.
 _FAR = 10.0
 
@@ -104,3 +115,32 @@ def evaluations(profile: Profile, _facts: Facts, _resolved: Resolved) -> Iterato
             remedy="Name validation data, or keep a share of the rows.",
             change=Change("keep 5 % of the rows", "they are not trained on", (("data.evaluation", 0.05),)),
         )
+
+
+def micro_batch(profile: Profile, _facts: Facts, resolved: Resolved) -> Iterator[Finding]:
+    """A micro batch that is too small for the method."""
+    least, micro = resolved.context.least_micro, resolved.settled.recipe.micro_batch
+    if micro is not None and micro < least:
+        method = METHODS[profile.finetune.method]
+        yield Finding(
+            level="error",
+            key="recipe.micro_batch",
+            message=f"{method} needs a micro batch of {least} or more: it compares the answers in it with each other",
+            remedy="Raise the micro batch, and the global batch where it is smaller than that of all processes.",
+        )
+
+
+def arguments(profile: Profile, _facts: Facts, _resolved: Resolved) -> Iterator[Finding]:
+    """Arguments that would undo what the plan says, unseen."""
+    for argument in options.arguments(profile.trainer.arguments):
+        instead = _INSTEAD.get(argument.option)
+        if instead is not None:
+            words = " ".join(argument.words)
+            left = tuple(word for word in profile.trainer.arguments if word not in argument.words)
+            yield Finding(
+                level="error",
+                key="trainer.arguments",
+                message=f"{words} would take the place of what the plan sets, checks and counts",
+                remedy=f"Leave it out{f' and set {instead}' if instead else ''}.",
+                change=Change(f"without {words}", "the plan sets it", (("trainer.arguments", left),)),
+            )

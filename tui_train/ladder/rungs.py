@@ -59,7 +59,7 @@ def _eval_batch(profile: Profile, context: LadderContext) -> Change | None:
 
 def _micro_batch(profile: Profile, context: LadderContext) -> Change | None:
     micro, whole = profile.recipe.micro_batch, profile.recipe.global_batch
-    smaller = smaller_micro(whole, micro, context.world_size) if micro and whole else None
+    smaller = smaller_micro(whole, micro, context.world_size, context.least_micro) if micro and whole else None
     if smaller is None:
         return None
     why = "fewer activations at a time; more accumulation steps, same global batch"

@@ -69,7 +69,7 @@ def asked(facts: Facts, resolved: Resolved) -> Asked:
     shipped = trainer_of(profile).shipped
     if shipped and not profile.trainer.model:
         return Asked(own_model(profile.recipe), _how(profile, resolved, {}))
-    options = {} if shipped else settings(profile, facts.documents) | trainer_of(profile).options(profile)
+    options = {} if shipped else trainer_of(profile).options(profile) | settings(profile, facts.documents)
     return _loaded(profile, facts, resolved, options)
 
 

@@ -226,7 +226,7 @@ def _attempt(  # noqa: PLR0913, PLR0917 - six independent inputs
 ) -> tuple[Attempt, ConfigFile | None]:
     preset, user_output = resolved.preset, resolved.user_output
     output = _output(step.profile, resolved.settled, user_output)
-    passed_keys = passed(first, (key for _, change in step.changes for key, _ in change.edits), resolved)
+    passed_keys = passed(first, (key for _, change in step.changes for key, _ in change.edits))
     config_word = config_file.word_of(first, preset, path)
     keeps_output = bool(user_output) and not first.trainer.output and output == user_output
     passed_values = values(step.profile, resolved, output, config_word, passed_keys, user_output=keeps_output)

@@ -31,16 +31,16 @@ def nearest_micro(global_batch: int, micro_batch: int, world_size: int) -> tuple
     return tuple(below[-1:] + above[:1])
 
 
-def largest_micro(global_batch: int, most: int, world_size: int) -> int | None:
-    """Return the largest micro batch of at most `most` that keeps the global batch exact, None where none does."""
+def largest_micro(global_batch: int, most: int, world_size: int, least: int = 1) -> int | None:
+    """Return the largest micro batch from `least` to `most` that keeps the global batch exact, None where none does."""
     share, rest = divmod(global_batch, world_size)
-    return None if rest else max((value for value in divisors(share) if value <= most), default=None)
+    return None if rest else max((value for value in divisors(share) if least <= value <= most), default=None)
 
 
-def smaller_micro(global_batch: int, micro_batch: int, world_size: int) -> int | None:
-    """Return the largest micro batch of at most half the size that keeps the global batch exact, None at 1."""
+def smaller_micro(global_batch: int, micro_batch: int, world_size: int, least: int = 1) -> int | None:
+    """Return the largest micro batch of at most half the size that keeps the global batch exact, None below `least`."""
     share = global_batch // world_size
-    fitting = [value for value in divisors(share) if value * 2 <= micro_batch]
+    fitting = [value for value in divisors(share) if least <= value and value * 2 <= micro_batch]
     return fitting[-1] if fitting else None
 
 

@@ -12,7 +12,8 @@ class LadderContext(Struct, frozen=True, kw_only=True):
 
     `refused` are the reasons why a rung cannot help here, `refuses_all` is why none can. `batch_not_set`: the batch is
     not lowered because the user did not set it. `eval_batch` is the trainer's own evaluation batch (0: same as the
-    micro batch); `evaluates`: memory can run out in an evaluation.
+    micro batch); `evaluates`: memory can run out in an evaluation. `least_micro`: the smallest micro batch
+    that trains.
     """
 
     world_size: int
@@ -24,6 +25,7 @@ class LadderContext(Struct, frozen=True, kw_only=True):
     eval_batch: int = 0
     evaluates: bool = True
     batch_not_set: bool = False
+    least_micro: int = 1
 
     def why_refused(self, name: str) -> str:
         """Return why a rung cannot help here, empty where it can."""

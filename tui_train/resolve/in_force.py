@@ -133,7 +133,8 @@ def _micro_batch(profile: Profile, values: Mapping[str, InForce], copies: int, d
         return micro
     if not (isinstance(micro.value, int) and isinstance(whole, int)):
         return micro
-    return InForce(batch.largest_micro(whole, micro.value, copies) or micro.value, default)
+    least = trainer_of(profile).least_micro(profile)
+    return InForce(batch.largest_micro(whole, micro.value, copies, least) or micro.value, default)
 
 
 def _global_batch(whole: InForce, micro: InForce, steps: InForce | None, copies: int, default: str) -> InForce:

@@ -98,6 +98,7 @@ def resolve(profile: Profile, facts: Facts) -> Resolved:
         eval_batch=fallbacks.eval_batch(chosen, document),
         evaluates=trainer.evaluates,
         batch_not_set=batch_not_set,
+        least_micro=trainer.least_micro(profile),
     )
     return Resolved(
         toolchain=toolchain,

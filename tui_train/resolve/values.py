@@ -31,13 +31,13 @@ def accumulation(profile: Profile, copies: int) -> int | None:
     return batch.accumulation(recipe.global_batch, recipe.micro_batch, copies)
 
 
-def passed(first: Profile, edits: Iterable[str], resolved: Resolved) -> frozenset[str]:
+def passed(first: Profile, edits: Iterable[str]) -> frozenset[str]:
     """Return the keys of the recipe whose values are passed: the chosen ones and those that an attempt changes.
 
     Some trainers are passed all of them.
     """
     if trainer_of(first).passed_all:
-        return frozenset(f"recipe.{name}" for name in resolved.values)
+        return frozenset(key for key in PLACEHOLDERS.values() if key.startswith("recipe."))
     keys = {key for key in fields.chosen(first) if key.startswith("recipe.")} | set(edits)
     # A scaled learning rate is another one than the trainer's own.
     return frozenset(keys | ({"recipe.learning_rate"} if first.recipe.lr_scaling != "none" else set()))

@@ -49,12 +49,12 @@ _ARGUMENTS = (
     Argument(("--optim=adamw_bnb_8bit",), when="optimizer_8bit=yes"),
     Argument(("--use_liger_kernel=True",), when="fused_cross_entropy=yes"),
 )
-_LORA_RUNG = Argument(("--use_peft=True", "--lora_target_modules=all-linear"), when="lora=yes")
+# Taken by the preparation, or by what the profile adds to the file.
+_ELSEWHERE = frozenset({"data", "validation_data", "evaluate_every", "warmup"})
 _VALUES = (
     FileValue("model_name_or_path", "{model}"),
     FileValue("learning_rate", "{learning_rate}"),
     FileValue("lr_scheduler_type", "{schedule}"),
-    FileValue("warmup_steps", "{warmup}"),
     FileValue("weight_decay", "{weight_decay}"),
     FileValue("num_train_epochs", "{epochs}"),
     FileValue("max_steps", "{steps}"),
@@ -116,11 +116,14 @@ class Finetune(Trainer):
 
     def preset(self, profile: Profile, toolchain: Toolchain | None, facts: Facts | None) -> Preset:
         """Return how TRL takes the recipe and the fine-tuning; which loss counts depends on the format of the data."""
-        del toolchain
         chosen = profile.finetune
         kind = format_of(profile.trainer.data, facts.data) if facts else ""
         # A full fine-tune may fall back to an adapter.
-        arguments = (*_ARGUMENTS, _LORA_RUNG) if chosen.tuning == "full" else _ARGUMENTS
+        falls = chosen.tuning == "full"
+        arguments = (*_ARGUMENTS, Argument(_adapter_words(chosen), when="lora=yes")) if falls else _ARGUMENTS
+        values = (*_VALUES, _warmup(profile, toolchain), *_evaluation(profile), *options(chosen, kind))
+        if falls and profile.recipe.learning_rate is None:
+            values = (*values, FileValue("learning_rate", RATES[chosen.method] * OF_ADAPTERS, when="lora=yes"))
         return Preset(
             label="TRL",
             about="fine-tuning",
@@ -128,7 +131,7 @@ class Finetune(Trainer):
             eval_batch=8,
             defaults={**DEFAULTS, "learning_rate": rate(chosen)},
             arguments=arguments,
-            file=TrainerFile(needs_user_file=False, values=(*_VALUES, *_evaluation(profile), *options(chosen, kind))),
+            file=TrainerFile(needs_user_file=False, values=values),
             checkpoints=_CHECKPOINTS,
             stop=_STOP,
             strategies=("fsdp2", "zero1", "zero2", "zero3") if chosen.tuning != "qlora" else ("fsdp2",),
@@ -136,7 +139,7 @@ class Finetune(Trainer):
 
     def takes(self, profile: Profile, toolchain: Toolchain | None, preset: Preset) -> frozenset[str]:
         """Return the placeholders of the preset, and what the preparation takes."""
-        return super().takes(profile, toolchain, preset) | {"data", "validation_data", "evaluate_every"}
+        return super().takes(profile, toolchain, preset) | _ELSEWHERE
 
     def defaults(self, profile: Profile, gpus: tuple[Gpu, ...]) -> dict[str, Literal]:
         """Return the precision: bf16 where the GPUs have it."""
@@ -149,6 +152,10 @@ class Finetune(Trainer):
         """Return TRL as the source of what is not set."""
         del profile, preset
         return "TRL's default"
+
+    def least_micro(self, profile: Profile) -> int:
+        """Return 2 for KTO, which compares the answers of a micro batch with each other."""
+        return 2 if profile.finetune.method == "kto" else 1
 
     def options(self, profile: Profile) -> dict[str, Any]:
         """Return the options of TRL that say how the model is loaded and trained."""
@@ -216,7 +223,10 @@ def options(chosen: Chosen, data_format: str) -> tuple[FileValue, ...]:
         if chosen.answers_only is not None:
             # What TRL calls a completion has a prompt of its own.
             prompted = data_format in {"prompt_completion", "alpaca"}
-            values["completion_only_loss" if prompted else "assistant_only_loss"] = chosen.answers_only
+            if not prompted:
+                values["assistant_only_loss"] = chosen.answers_only
+            if prompted or not (data_format or chosen.answers_only):
+                values["completion_only_loss"] = chosen.answers_only
     elif chosen.beta is not None and chosen.method in {"dpo", "kto"}:
         values["beta"] = chosen.beta
     if chosen.tuning != "full":
@@ -239,6 +249,24 @@ def _adapter(chosen: Chosen) -> dict[str, Literal | list[str]]:
     if chosen.tuning == "qlora":
         values |= {"load_in_4bit": True, "use_bnb_nested_quant": True}
     return values
+
+
+def _adapter_words(chosen: Chosen) -> tuple[str, ...]:
+    """Return the options of an adapter as arguments, for the attempt that falls back to one."""
+    words: list[str] = []
+    for key, value in _adapter(chosen).items():
+        words += [f"--{key}", *value] if isinstance(value, list) else [f"--{key}={value}"]
+    return tuple(words)
+
+
+def _warmup(profile: Profile, toolchain: Toolchain | None) -> FileValue:
+    """Return the warmup: before 5.0 transformers has one name for a share of the steps, and another for steps."""
+    default = DEFAULTS["warmup"]
+    value = profile.recipe.warmup if profile.recipe.warmup is not None else default
+    if not isinstance(value, float) or value >= 1 or value == 0:
+        return FileValue("warmup_steps", int(value))
+    older = toolchain is not None and not at_least(toolchain.transformers, "5.0")
+    return FileValue("warmup_ratio" if older else "warmup_steps", value)
 
 
 def _weights(chosen: Chosen) -> tuple[FileValue, ...]:

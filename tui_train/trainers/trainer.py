@@ -77,6 +77,11 @@ class Trainer:
         del profile, gpus
         return {}
 
+    def least_micro(self, profile: Profile) -> int:
+        """Return the smallest micro batch that it can train with."""
+        del profile
+        return 1
+
     def options(self, profile: Profile) -> dict[str, Any]:
         """Return the options that its own section of a settled profile sets, by the name that its library has."""
         del profile

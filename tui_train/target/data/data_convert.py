@@ -36,6 +36,20 @@ def as_trl(row: _Row, format_name: str) -> tuple[_Row, str]:
     return kept, why
 
 
+def with_prompt(row: _Row) -> _Row:
+    """Return a pair with a prompt: its own, or the beginning that both answers share, as TRL takes it."""
+    if "prompt" in row:
+        return row
+    chosen, rejected = row["chosen"], row["rejected"]
+    at = 0
+    while at < min(len(chosen), len(rejected)) and chosen[at] == rejected[at]:
+        at += 1
+    if chosen[at - 1 : at] == " ":
+        # The blank belongs to the answers' first words.
+        at -= 1
+    return {**row, "prompt": chosen[:at], "chosen": chosen[at:], "rejected": rejected[at:]}
+
+
 def _of_one_kind(row: _Row, format_name: str) -> tuple[_Row, str]:
     """Return a row whose prompt is messages where its answers are, and the other way round."""
     prompt = row.get("prompt")

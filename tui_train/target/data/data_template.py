@@ -6,6 +6,8 @@ import contextlib
 import re
 from typing import Any, NamedTuple
 
+import data_convert as convert
+
 _GENERATION = re.compile(r"\{%-?\s*generation\s*-?%\}")
 
 
@@ -90,21 +92,8 @@ def encode(tokenizer: Any, row: dict[str, Any], *, only: Answers | None = None) 
         ids = _plain(tokenizer, _ended(tokenizer, row["text"]))
         return [Encoded(ids, [True] * len(ids))]
     names = ("chosen", "rejected") if "chosen" in row else ("completion",)
-    if "prompt" not in row:
-        row = _with_prompt(row)
+    row = convert.with_prompt(row) if "chosen" in row else row
     return [_answer(tokenizer, row["prompt"], row[name], more, mask=mask) for name in names]
-
-
-def _with_prompt(row: dict[str, Any]) -> dict[str, Any]:
-    """Return a pair with the beginning that both answers share as its prompt."""
-    chosen, rejected = row["chosen"], row["rejected"]
-    at = 0
-    while at < min(len(chosen), len(rejected)) and chosen[at] == rejected[at]:
-        at += 1
-    if chosen[at - 1 : at] == " ":
-        # The blank belongs to the answers' first words.
-        at -= 1
-    return {**row, "prompt": chosen[:at], "chosen": chosen[at:], "rejected": rejected[at:]}
 
 
 def _answer(tokenizer: Any, prompt: Any, answer: Any, more: dict[str, Any], *, mask: bool) -> Encoded:

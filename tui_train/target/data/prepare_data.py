@@ -11,6 +11,7 @@ import json
 import os
 import random
 import shutil
+import signal
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -38,6 +39,8 @@ def say(words: str) -> None:
 
 def main() -> int:
     """Write the data, or leave what is there, and return the exit code."""
+    # What is half made is removed on the way out.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     asked = _arguments()
     into = Path(asked.into)
     if into.is_dir():
@@ -45,6 +48,7 @@ def main() -> int:
         return 0
     beside = into.with_name(f"{into.name}.new.{os.uname().nodename}.{os.getpid()}")
     try:
+        shutil.rmtree(beside, ignore_errors=True)
         beside.mkdir(parents=True)
         prepare(asked, beside)
         _in_place(beside, into)
@@ -80,7 +84,7 @@ def prepare(asked: argparse.Namespace, folder: Path) -> None:
     held_out = set(shares.sample(range(chosen.usable), wanted))
     with (folder / TRAIN).open("w", encoding="utf-8") as train, _maybe(folder / TEST, wanted) as test:
         for number, row in enumerate(_usable(asked.files, main_format)):
-            (test if number in held_out else train).write(json.dumps(row, ensure_ascii=False) + "\n")
+            (test if number in held_out else train).write(json.dumps(row, ensure_ascii=False, default=str) + "\n")
     _told(tally, main_format)
     evaluated = wanted
     if asked.validation:
@@ -106,7 +110,7 @@ def _validation(files: list[str], main_format: tuple[str, bool], path: Path) -> 
         raise DataError(f"the validation data is {found[0]}, and the training data {main_format[0]}")
     with path.open("w", encoding="utf-8") as test:
         for row in _usable(files, main_format):
-            test.write(json.dumps(row, ensure_ascii=False) + "\n")
+            test.write(json.dumps(row, ensure_ascii=False, default=str) + "\n")
     _told(tally, main_format)
     return tally.formats[main_format].usable
 
@@ -142,12 +146,13 @@ def _usable(files: list[str], main_format: tuple[str, bool]) -> Iterator[dict[st
     """Yield the usable rows of the main format as TRL takes them."""
     name, chat = main_format
     for path in _paths(files):
-        for row in rows.read(path):
-            value = row.value
+        for found in rows.read(path):
+            value = found.value
             if value is None or formats.name(value) != name or formats.chat(value, name) != chat:
                 continue
             if not formats.wrong(value, name) and _writable(value):
-                yield convert.as_trl(value, name)[0]
+                row = convert.as_trl(value, name)[0]
+                yield convert.with_prompt(row) if name == "preference" else row
 
 
 def _writable(value: dict[str, Any]) -> bool:
