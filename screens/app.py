@@ -144,7 +144,7 @@ class Wizard(Reading):
         if event.module == "run":
             return
         if profile := self._profile_of_run():
-            self.become(profile)
+            self.become(profile, keep=False)
         self._show_step(event.module)
 
     def _profile_of_run(self) -> "Profile | None":
@@ -325,7 +325,7 @@ class Wizard(Reading):
         except TuiTrainError as error:
             self.complain(error)
             return
-        self.become(profile)
+        self.become(profile, keep=False)
         self._show_step("hardware")
 
     def _fields(self) -> Iterable[SystemCommand]:

@@ -132,7 +132,8 @@ class HomeActions(Base):
         from tui_train.profile import store
 
         try:
-            self._begin(store.load(reference), step)
+            # What is only looked at takes no draft away.
+            self._begin(store.load(reference), step, keep=False)
         except TuiTrainError as error:
             self.post_message(Complaint(error))
 

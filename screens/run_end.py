@@ -151,7 +151,7 @@ class RunEnd(RunLogs):
         except TuiTrainError as error:
             self.post_message(Complaint(error))
             return
-        self.post_message(Become(profile))
+        self.post_message(Become(profile, keep=False))
         self.post_message(OpenStep("recipe"))
 
     @work(thread=True, exclusive=True, group="before")

@@ -26,6 +26,7 @@ from tui_train.profile.changes import apply
 from tui_train.profile.types import SCHEMA, Profile
 from tui_train.render.prepare import prepare
 from tui_train.trainers import paths_of
+from tui_train.trainers.finetune import Finetune
 
 GIB = 2**30
 # What finds no fault with them, so that one value can be wrong at a time.
@@ -113,6 +114,14 @@ FAULTS = {
         "error",
         "trainer.model",
         "no model is chosen",
+        False,
+    ),
+    "a model folder without weights": (
+        FINE,
+        msgspec.structs.replace(tuned(), paths=dict.fromkeys(Finetune().paths(made_of(FINE)), "missing")),
+        "error",
+        "trainer.model",
+        "/m has no weights",
         False,
     ),
     "data with an empty row": (

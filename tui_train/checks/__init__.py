@@ -47,6 +47,8 @@ def _for(key: str, inner: Check) -> Check:
 
 
 CHECKS: tuple[Check, ...] = (
+    # Before what a Python lacks for it.
+    _for("finetune", finetune.weights),
     _for("nemo", nemo.abilities),
     trainer.python,
     container.engine,
@@ -93,7 +95,6 @@ CHECKS: tuple[Check, ...] = (
     _for("finetune", finetune.needed),
     _for("finetune", finetune.read),
     _for("finetune", finetune.context),
-    _for("finetune", finetune.weights),
     _for("finetune", finetune.learning_rate),
     _for("finetune", finetune.ends),
     _for("finetune", finetune.micro_batch),

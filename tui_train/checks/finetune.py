@@ -10,6 +10,7 @@ from tui_train.profile.changes import Change
 from tui_train.profile.types import Profile
 from tui_train.resolve import data, options
 from tui_train.resolve.resolve import Resolved
+from tui_train.trainers import trainer_of
 from tui_train.trainers.finetune import METHODS, rate
 
 # What the plan sets, each with the key for it.
@@ -27,16 +28,26 @@ _INSTEAD = {
 _FAR = 10.0
 
 
-def needed(profile: Profile, _facts: Facts, _resolved: Resolved) -> Iterator[Finding]:
+def needed(profile: Profile, facts: Facts, _resolved: Resolved) -> Iterator[Finding]:
     """A model to start from, and data to learn from."""
     if not profile.trainer.model:
         message = "no model is chosen to start from"
         remedy = "Choose one: a folder with config.json, weights and tokenizer, or an id of the Hub."
         yield Finding(level="error", key="trainer.model", message=message, remedy=remedy)
+    elif missing_weights(profile, facts):
+        message = f"{profile.trainer.model} has no weights: no model.safetensors, and none in parts"
+        remedy = "Choose a whole model folder, or an id of the Hub. Of an adapter, merge it first (tui-train merge)."
+        yield Finding(level="error", key="trainer.model", message=message, remedy=remedy)
     if not profile.trainer.data:
         message = "no data is chosen to learn from"
         remedy = "Choose files of rows: JSONL, JSON, CSV, Parquet or text."
         yield Finding(level="error", key="trainer.data", message=message, remedy=remedy)
+
+
+def missing_weights(profile: Profile, facts: Facts) -> bool:
+    """Tell whether the model is a folder that was looked at and holds no weights."""
+    states = [facts.paths.get(path) for path in trainer_of(profile).paths(profile)]
+    return bool(states) and all(state == "missing" for state in states)
 
 
 def read(_profile: Profile, facts: Facts, resolved: Resolved) -> Iterator[Finding]:
@@ -49,7 +60,8 @@ def read(_profile: Profile, facts: Facts, resolved: Resolved) -> Iterator[Findin
 def context(_profile: Profile, facts: Facts, resolved: Resolved) -> Iterator[Finding]:
     """A sequence length that the model takes."""
     look, length = data.look_of(resolved, facts), resolved.settled.recipe.sequence_length
-    if look and length and 0 < look.limit < length:
+    longest = look.tokens.longest if look and look.tokens else None
+    if look and length and 0 < look.limit < length and (longest is None or longest > look.limit):
         yield Finding(
             level="warning",
             key="recipe.sequence_length",

@@ -49,6 +49,9 @@ _ARGUMENTS = (
     Argument(("--optim=adamw_bnb_8bit",), when="optimizer_8bit=yes"),
     Argument(("--use_liger_kernel=True",), when="fused_cross_entropy=yes"),
 )
+_WEIGHTS = (
+    "model.safetensors", "model.safetensors.index.json", "pytorch_model.bin", "pytorch_model.bin.index.json",
+)  # fmt: skip
 # Taken by the preparation, or by what the profile adds to the file.
 _ELSEWHERE = frozenset({"data", "validation_data", "evaluate_every", "warmup"})
 _VALUES = (
@@ -156,6 +159,11 @@ class Finetune(Trainer):
     def least_micro(self, profile: Profile) -> int:
         """Return 2 for KTO, which compares the answers of a micro batch with each other."""
         return 2 if profile.finetune.method == "kto" else 1
+
+    def paths(self, profile: Profile) -> tuple[str, ...]:
+        """Return the files of which a model folder has one or more."""
+        model = profile.trainer.model
+        return tuple(f"{model}/{name}" for name in _WEIGHTS) if model.startswith("/") else ()
 
     def options(self, profile: Profile) -> dict[str, Any]:
         """Return the options of TRL that say how the model is loaded and trained."""

@@ -107,7 +107,7 @@ def _object(text: bytes) -> tuple[dict[str, Any] | None, str]:
     except RecursionError:
         return None, "is nested too deeply"
     except json.JSONDecodeError as error:
-        return None, f"is not JSON at column {error.pos + 1}: {error.msg}"
+        return None, f"is not JSON at column {error.pos + 1}: {error.msg.removesuffix(' at')}"
     except ValueError as error:
         return None, f"is not JSON: {error}"[:200]
     return _dictionary(value)
