@@ -425,7 +425,7 @@ def test_it_ends_as_the_training_ends(mine):
     done = tui("run", mine, *arguments("--seconds=0.1", "--code=7"), code=7)
     state, following = done.stdout.splitlines()[-2:]
     assert state.endswith(": failed (7)")
-    assert f"tui-train resume {newest().name}" in following
+    assert "cannot resume" in following
     assert told("runs")[0]["exit_code"] == 7
     tui("attach", "last", code=7)
     tui("logs", "last", "--follow", code=7)
@@ -457,7 +457,7 @@ def test_a_stop_without_time_to_save_is_asked_for(mine, monkeypatch):
     began = time.monotonic()
     state, following = tui("stop", "last", "--now").stdout.splitlines()
     assert state == "stopped; no process of it is left"
-    assert f"tui-train resume {run.name};" in following
+    assert "cannot resume" in following
     assert f"tui-train logs {run.name}" in following
     assert time.monotonic() - began < 60
 

@@ -27,7 +27,9 @@ from tui_train.screens import run as run_module
 from tui_train.screens.compare import Compare
 from tui_train.screens.hardware import Hardware
 from tui_train.screens.home import Home
-from tui_train.screens.messages import OpenRun, OpenStep
+from tui_train.screens.messages import OpenData, OpenRun, OpenStep
+from tui_train.screens.result import ResultScreen
+from tui_train.screens.trying import Trying
 from tui_train.screens.widgets.dialogs import Ask, AskText
 from tui_train.screens.widgets.keys import Keys
 from tui_train.screens.widgets.picks import Picks
@@ -38,6 +40,7 @@ from tui_train.base.faults import fault_file, record
 from tui_train.base.places import faults_log
 from tui_train.profile.fields import put
 from tui_train.profile.types import Profile
+from tui_train.runs.result import result
 from tui_train.wizard import wizard
 
 __all__ = ["machine"]  # a fixture
@@ -90,11 +93,21 @@ async def opened(app: Any) -> AsyncIterator[Pilot[Any]]:
 async def at(app: Any, pilot: Pilot[Any], owner: str, tmp_path: Path) -> Any:
     """Go to where a class of the screens is in use, and return it."""
     module = {"Backend": "backend", "NemoMaker": "backend", "Preview": "preview", "Recipe": "recipe", "Step": "recipe",
-              "Hardware": "hardware", "Form": "recipe", "Tuning": "recipe", "Files": "preview"}.get(owner)  # fmt: skip
+              "Hardware": "hardware", "Form": "recipe", "Tuning": "recipe", "Files": "preview",
+              "PlanView": "preview", "WithFindings": "recipe", "FormText": "recipe"}.get(owner)  # fmt: skip
     if module:
         app.screen.post_message(OpenStep(module))
     elif owner in {"RunScreen", "RunEnd", "Ending", "LogPane"}:
         app.screen.post_message(OpenRun(finished_run(tmp_path)))
+    elif owner == "DataView":
+        app.post_message(OpenData())
+    elif owner in {"ResultScreen", "Trying"}:
+        run = finished_run(tmp_path)
+        (run.path / "output/model").mkdir(parents=True)
+        (run.path / "output/model/config.json").write_text("{}")
+        made = result(run)
+        screen: Any = ResultScreen(run, made) if owner == "ResultScreen" else Trying(run, compare=False)
+        app.push_screen(screen)
     elif owner == "Compare":
         app.push_screen(Compare((finished_run(tmp_path),)))
     elif owner in {"Ask", "AskText"}:
@@ -134,7 +147,7 @@ async def usable(pilot: Pilot[Any]) -> None:
             await random_events.settle(app)
 
     await press("ctrl+p")
-    assert type(app.screen).__name__ == "CommandPalette"
+    assert type(app.screen).__name__ == "Palette"
     for _ in range(9):
         if len(app.screen_stack) > 1:
             await press("escape")

@@ -479,8 +479,9 @@ async def test_a_model_is_chosen_from_the_cache_or_typed_by_its_id(tmp_path, hub
     kept(tmp_path / "hf" / "hub", "acme/part", {"config.json": b"{}"})
     app = wizard()
     async with app.run_test(size=(80, 40)) as pilot:
+        await keys("enter")(pilot)
         app.become(profile(TRL))
-        await keys("enter", "enter", "m")(pilot)
+        await keys("enter", "m")(pilot)
         shown = [str(option.prompt).split() for option in app.screen.query_one(OptionList).options]
         assert [(words[0], "fp32" in words, "lacks" in words) for words in shown] == [
             ("acme/kept", True, False),

@@ -214,7 +214,7 @@ def test_a_broken_oci_runtime_is_told_from_what_an_image_lacks(said, broken):
 @pytest.mark.parametrize(
     ("key", "remedy"),
     [
-        ("recipe.warmup", "`tui-train keys` lists them."),
+        ("recipe.wobble", "`tui-train keys` lists them."),
         ("recipe.block", "`tui-train keys` lists them."),
         ("recipe.stepz", "Did you mean recipe.steps?"),
         ("steps", "Did you mean recipe.steps?"),

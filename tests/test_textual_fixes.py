@@ -28,7 +28,7 @@ async def test_a_page_key_may_come_while_the_palette_opens(machine: Any) -> None
             for key in ("ctrl+p", "pagedown", "pageup", "pagedown"):
                 pilot.app.simulate_key(key)
             await pilot.press("pagedown")
-            assert type(pilot.app.screen).__name__ == "CommandPalette"
+            assert type(pilot.app.screen).__name__ == "Palette"
             await keys("escape")(pilot)
 
 
@@ -111,5 +111,5 @@ async def test_the_palette_opens_while_the_one_before_closes(machine: Any) -> No
             pilot.app.pop_screen()
         pilot.app.action_command_palette()
         await keys()(pilot)
-        assert type(pilot.app.screen).__name__ == "CommandPalette"
+        assert type(pilot.app.screen).__name__ == "Palette"
         assert len(pilot.app.screen_stack) == 2

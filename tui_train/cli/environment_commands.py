@@ -32,7 +32,7 @@ def env_list() -> None:
 def env_create(  # noqa: PLR0913 - one for each option
     name: str, path: Path | None, python: str, index_url: str, *, dry_run: bool, yes: bool
 ) -> None:
-    """Create an environment for training (NAME is hf or nemo), with a torch build that supports the cards."""
+    """Create an environment for training (NAME is hf or nemo), with a torch build that supports the GPUs."""
     from tui_train.cli import environments
 
     environments.create(name, environments.Where(path, python, index_url), dry_run=dry_run, yes=yes)

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     help="Judge the GPUs for the PyTorch in that file: JSON with torch, cuda and arch_list, as torch prints them.",
 )
 def facts(*, as_json: bool, save: Path | None, machine: Path | None, host: str | None, toolchain: Path | None) -> None:
-    """Print what this machine has: cards and whether they can train, host, Pythons."""
+    """Print what this machine has: GPUs and whether they can train, host, Pythons."""
     from tui_train.cli import plans
 
     plans.facts(as_json=as_json, source=source_of(machine, host, toolchain), save=save)
@@ -127,7 +127,7 @@ def export(profile: str, folder: Path, edits: tuple[str, ...], source: "Source",
 @click.option("--recipe", metavar="NAME", default="", help="Check for this NeMo recipe, such as qwen25_500m.")
 @JSON
 def image(image: str, engine: str | None, recipe: str, *, as_json: bool) -> None:
-    """Print what IMAGE contains, and whether it sees the cards; it is never pulled."""
+    """Print what IMAGE contains, and whether it sees the GPUs; it is never pulled."""
     from tui_train.cli import plans
 
     plans.image(image, engine or "", recipe, as_json=as_json)

@@ -82,6 +82,7 @@ def _labels(key: str) -> tuple[tuple[str, str], ...]:
         "trainer.launcher": tuple((name, launcher.LABEL) for name, launcher in LAUNCHERS.items()),
         "trainer.preset": tuple((name, preset.label) for name, preset in presets().items() if name != "builtin"),
         "trainer.python": (("", _BEST_PYTHON),),
+        "finetune.method": tuple((name, label) for name, label in METHODS.items()),
     }
     row = fields.field(key)
     unset = (("", UNSET),) if row.optional else ()
