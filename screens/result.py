@@ -39,7 +39,8 @@ class ResultScreen(Base):
 
     HELP = """Result
 
-The adapter or model that the run made: the final weights, or its newest checkpoint where nothing is final.
+The adapter or model that the run made: the final weights, what was saved when it was stopped, or
+the newest checkpoint.
 
   Enter   try it: a chat in the terminal; an adapter answers beside its base model
   b       try a full model beside the model that it was trained from, which takes the memory of both

@@ -8,15 +8,16 @@ import sys
 import time
 from pathlib import Path
 
+import msgspec
 import pytest
 from hub import SHA, Hub
-from support import facts, profile, until
+from support import boxed, facts, inside, plan, profile, until
 from test_wizard import SEED, keys, machine, settle, to
 
 from tui_train.checks import check
 from tui_train.diagnose import of_run
 from tui_train.facts import hub as hub_facts
-from tui_train.facts.hub import HubCache
+from tui_train.facts.hub import CachedModel, HubCache, HubModel
 from tui_train.profile import fields, store
 from tui_train.render.prepare import prepare
 from tui_train.runs.start import start
@@ -243,8 +244,6 @@ def test_an_id_in_a_profile_file_is_no_path(tmp_path):
 
 
 def test_the_profile_decides_whether_the_hub_is_asked():
-    import msgspec
-
     where = msgspec.structs.replace(facts(), hub=HubCache(folder="/hub", free=2**40))
     values = TRL | {"trainer.model": "acme/new", "trainer.environment": {"HF_HUB_OFFLINE": "1"}}
     (finding,) = check(profile(values), where)
@@ -256,10 +255,6 @@ def test_the_profile_decides_whether_the_hub_is_asked():
     [({}, False, "error"), ({"trainer.secrets": ("HF_TOKEN",)}, False, "note"), ({}, True, "note")],
 )
 def test_a_gated_model_needs_a_token_by_its_name(values, token, found):
-    import msgspec
-
-    from tui_train.facts.hub import HubModel
-
     where = msgspec.structs.replace(
         facts(), hub=HubCache(folder="/hub", free=2**40, token=token), hub_models={"a/b": HubModel(size=1, gated=True)}
     )
@@ -268,6 +263,37 @@ def test_a_gated_model_needs_a_token_by_its_name(values, token, found):
     if found == "error":
         assert first.start
         assert first.change.edits == (("trainer.secrets", ("HF_TOKEN",)),)
+
+
+def test_each_of_several_machines_fetches_what_it_lacks():
+    here = HubCache(folder="/hub", free=2**40, offline=True, models=(CachedModel(id="acme/tiny", folder="/x"),))
+    where = msgspec.structs.replace(facts(), hub=here)
+    chosen = TRL | {"trainer.model": "acme/tiny", "recipe.global_batch": 64}
+    several = {"nodes.count": 2, "nodes.address": "10.0.0.1", "trainer.launcher": "torchrun"}
+    assert plan(profile(chosen), where).preparations == ()
+    made = plan(profile(chosen | several), where)
+    assert [item.name for item in made.preparations] == ["model"]
+    assert {"prepare/hub_download.py", "prepare/hub_cache.py"} <= {program.path for program in made.programs}
+    assert not [one for one in check(profile(chosen | several), where) if one.key == "trainer.model"]
+
+
+@pytest.mark.parametrize("name", ["HF_HOME", "HF_HUB_CACHE"])
+def test_a_cache_that_a_container_would_lose_is_an_error(name):
+    values = TRL | inside() | {"trainer.model": "a/b", "trainer.environment": {name: "/big/hf", "KEPT": "1"}}
+    (finding,) = [one for one in check(profile(values), boxed()) if one.key == "trainer.environment"]
+    assert (finding.level, finding.change.edits) == ("error", (("trainer.environment", {"KEPT": "1"}),))
+    for more in ({"container.mounts": ("/big:/big",)}, {"container.engine": "none", "container.image": ""}):
+        found = check(profile(values | more), boxed())
+        assert not [one for one in found if one.key == "trainer.environment" and one.level == "error"]
+
+
+def test_a_full_disk_has_a_remedy_that_holds_in_a_container():
+    here = {"hub": HubCache(folder="/hub", free=1), "hub_models": {"a/b": HubModel(size=2**30)}}
+    remedies = []
+    for more, where in (({}, facts()), (inside(), boxed())):
+        found = check(profile(TRL | {"trainer.model": "a/b"} | more), msgspec.structs.replace(where, **here))
+        remedies += [one.remedy for one in found if one.key == "trainer.model" and one.level == "error"]
+    assert ["trainer.environment" in remedy for remedy in remedies] == [True, False]
 
 
 # ---- the Hub -----------------------------------------------------------------------------------------------------
@@ -325,6 +351,16 @@ def test_a_model_is_downloaded_once(tmp_path):
         assert run(tmp_path, hub, "acme/tiny").returncode == 0
         assert hub.ranges("model.safetensors") == []
         assert cache_of(tmp_path / "hub").models[0].complete
+
+
+def test_a_model_that_is_here_needs_no_hub(tmp_path):
+    kept(tmp_path / "hub", "acme/tiny", files())
+    with Hub({"acme/tiny": files()}) as hub:
+        assert run(tmp_path, hub, "acme/tiny").returncode == 0
+        assert hub.asked == []
+        (tmp_path / "done.begun").touch()
+        assert run(tmp_path, hub, "acme/tiny").returncode == 0
+        assert hub.asked != []
 
 
 def test_a_connection_that_breaks_goes_on_where_it_was(tmp_path):

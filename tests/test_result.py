@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 import time
@@ -17,15 +18,17 @@ from tui_train.base.errors import BadInput, NotFound, Unavailable
 from tui_train.runs.result import result
 from tui_train.runs.rundir import RunDir
 from tui_train.runs.weights import weights
+from tui_train.target import hub_cache
 from tui_train.workflow.chat import Chat, End, Text, safe
 from tui_train.workflow.dialogue import Dialogue, Interpreter
-from tui_train.workflow.merge import Options, merge
+from tui_train.workflow.merge import Options, _open_to_others, merge
 from tui_train.workflow.serving import servers
 
 TRL = os.environ.get("TUI_TRAIN_TEST_TRL", "")
 with_trl = pytest.mark.skipif(
     not TRL, reason="NOT TESTED with TRL itself: adapters, for which TUI_TRAIN_TEST_TRL names a Python"
 )
+PROGRAMS = Path(hub_cache.__file__).parent / "result"
 OFFLINE = {"HF_HUB_OFFLINE": "1", "CUDA_VISIBLE_DEVICES": "", "OMP_NUM_THREADS": "1"}
 ADAPTER = {"peft_type": "LORA", "task_type": "CAUSAL_LM", "r": 32, "base_model_name_or_path": "org/base"}
 
@@ -165,6 +168,22 @@ def test_the_newest_checkpoint_where_nothing_is_final(tmp_path):
     found = result(run)
     assert (found.source, found.step, Path(found.weights.path).name) == ("checkpoint", 20, "checkpoint-20")
     assert all(served.command.endswith("checkpoint-20") for served in servers(found))
+
+
+@pytest.mark.parametrize("state", ["stopped", "failed"])
+def test_what_a_stopped_run_saved_is_not_final(tmp_path, state):
+    run = ended(tmp_path / "run", LOG[:2], state=state)
+    put_adapter(run.path / "output")
+    found = result(run)
+    assert (found.source, found.step) == ("stopped", 10)
+    assert "stopped at step 10" in command("result", f"{run.path}/").stdout
+    saved = put_adapter(run.path / "output/checkpoint-12")
+    (saved / "trainer_state.json").write_text('{"global_step": 12}')
+    os.utime(saved / "adapter_model.safetensors", (time.time() - 60,) * 2)
+    assert (result(run).source, result(run).step) == ("stopped", 12)
+    run.attempt_log(1).write_text("")
+    shutil.rmtree(saved)
+    assert (result(run).step, result(run).origin) == (0, "as stopped")
 
 
 def test_what_another_run_left_in_the_output_folder_is_not_its_result(tmp_path):
@@ -374,6 +393,40 @@ def test_a_base_that_is_not_here(tmp_path):
     assert "org/base" in told.stderr
     command("merge", f"{run.path}/", str(tmp_path / "new"), code=69)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["run"]
+
+
+def test_folders_in_a_merged_model_can_be_entered_by_others(tmp_path):
+    inner = tmp_path / "made/additional_chat_templates"
+    inner.mkdir(parents=True, mode=0o700)
+    (inner / "tool_use.jinja").touch(mode=0o600)
+    before = os.umask(0o022)
+    try:
+        _open_to_others(tmp_path / "made")
+    finally:
+        os.umask(before)
+    modes = [path.stat().st_mode & 0o777 for path in (inner.parent, inner, inner / "tool_use.jinja")]
+    assert modes == [0o755, 0o755, 0o644]
+
+
+LABELS = """
+import sys, torch
+from pathlib import Path
+sys.path.insert(0, sys.argv[1])
+import merge_child
+adapter = Path(sys.argv[2])
+torch.save({"a.lora_A.weight": torch.zeros(2, 4), "score.weight": torch.zeros(3, 4)}, adapter / "adapter_model.bin")
+print(merge_child._labels(adapter))
+"""
+
+
+def test_the_labels_of_an_adapter_without_safetensors(tmp_path):
+    pytest.importorskip("torch")
+    put_adapter(tmp_path, ADAPTER | {"task_type": "SEQ_CLS"})
+    (tmp_path / "adapter_model.safetensors").unlink()
+    done = subprocess.run(
+        [sys.executable, "-c", LABELS, str(PROGRAMS), str(tmp_path)], capture_output=True, text=True, check=False
+    )
+    assert (done.returncode, done.stdout.strip()) == (0, "3"), done.stderr
 
 
 def test_no_room_for_a_merged_model(tmp_path):

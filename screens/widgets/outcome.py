@@ -24,9 +24,10 @@ def outcome(
     if numbers := _numbers(told):
         lines.append(_row("Loss", joined(numbers, width - _LABEL), width))
     weights = made.weights if made else None
-    final = bool(made and weights and made.source == "final")
-    if left and weights and final:
-        lines.append(_row(weights.kind.capitalize(), _weights(weights, left.folder), width))
+    final = bool(made and weights and made.source != "checkpoint")
+    if left and made and weights and final:
+        when = f", {made.origin}" if made.source == "stopped" else ""
+        lines.append(_row(weights.kind.capitalize(), _weights(weights, when, left.folder), width))
     if left and left.checkpoint:
         lines.append(_row("Checkpoint", _path(left.checkpoint, left.folder), width))
     elif left and not final and left.output:
@@ -52,9 +53,9 @@ def _path(left: Left, folder: str) -> Content:
     return ink((_short(left.path, folder), "b"), (f"   {step}{amount(left.size)}", MUTED))
 
 
-def _weights(weights: Weights, folder: str) -> Content:
+def _weights(weights: Weights, when: str, folder: str) -> Content:
     broken = ", cannot be loaded" if weights.problem else ""
-    return ink((_short(weights.path, folder), "b"), (f"   {amount(weights.size)}{broken}", MUTED))
+    return ink((_short(weights.path, folder), "b"), (f"   {amount(weights.size)}{when}{broken}", MUTED))
 
 
 def _short(path: str, folder: str) -> str:

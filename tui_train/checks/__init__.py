@@ -55,6 +55,7 @@ CHECKS: tuple[Check, ...] = (
     container.image,
     container.shared_memory,
     container.mounted,
+    container.hub_cache,
     container.arguments,
     hardware.devices,
     idle.all_cards,

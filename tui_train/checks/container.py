@@ -10,6 +10,7 @@ from tui_train.profile import fields, mounts
 from tui_train.profile.changes import Change
 from tui_train.profile.types import Container, Profile
 from tui_train.resolve import container
+from tui_train.resolve.hub import loaded_id
 from tui_train.resolve.resolve import Resolved, image_of, lacks
 
 _SIZE = re.compile(r"[1-9]\d{0,9}([bkmg]|[kmg]i?b)?", re.IGNORECASE | re.ASCII)
@@ -17,6 +18,7 @@ _SIZE = re.compile(r"[1-9]\d{0,9}([bkmg]|[kmg]i?b)?", re.IGNORECASE | re.ASCII)
 _SYSTEM = ("bin", "boot", "etc", "lib", "lib64", "opt", "sbin", "usr", "var")
 _LOCAL = ("usr/bin", "usr/lib", "usr/local", "usr/local/bin", "usr/local/lib")
 _OF_THE_IMAGE = frozenset({"/", container.CACHE, *(f"/{name}" for name in (*_SYSTEM, *_LOCAL))})
+_HUB_PLACES = ("HF_HOME", "HF_HUB_CACHE", "HUGGINGFACE_HUB_CACHE")
 _OF_THE_KERNEL = ("/proc", "/sys", "/dev")
 _INSTALL = {
     "docker": "set it up (`sudo nvidia-ctk runtime configure --runtime=docker`, then restart docker)",
@@ -136,6 +138,31 @@ def mounted(profile: Profile, facts: Facts, _resolved: Resolved) -> Iterator[Fin
             message = f"{mount.host} would hide the image's own {inside}"
             remedy = "Move it to a folder of its own, such as one in your home."
             yield Finding(level="error", key=_key_of(profile, mount.host), message=message, remedy=remedy)
+
+
+def hub_cache(profile: Profile, _facts: Facts, resolved: Resolved) -> Iterator[Finding]:
+    """A cache of Hugging Face that outlives the container."""
+    own = profile.trainer.environment
+    if profile.container.engine == "none":
+        return
+    outputs = (profile.trainer.output,) if profile.trainer.output else ()
+    kept = (container.CACHE, *(mount.inside.rstrip("/") for mount in container.mounts(profile, outputs)))
+    lost = [
+        name for name in _HUB_PLACES if own.get(name) and not any(f"{own[name]}/".startswith(f"{at}/") for at in kept)
+    ]
+    if not lost:
+        return
+    rest = {name: value for name, value in own.items() if name not in lost}
+    change = Change(
+        f"without {', '.join(lost)}", "the machine's own cache is mounted", (("trainer.environment", rest),)
+    )
+    yield Finding(
+        level="error" if loaded_id(profile, resolved) else "warning",
+        key="trainer.environment",
+        message=f"{lost[0]}={own[lost[0]]} is not mounted: what is downloaded there is lost with the container",
+        remedy="Remove it, and export HF_HOME in the shell where you start the run: launch.sh mounts that folder.",
+        change=change,
+    )
 
 
 def arguments(profile: Profile, _facts: Facts, _resolved: Resolved) -> Iterator[Finding]:

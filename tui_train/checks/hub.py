@@ -64,7 +64,7 @@ def download(profile: Profile, facts: Facts, resolved: Resolved) -> Iterator[Fin
         yield _refused(name, profile, hub, answer)
     else:
         yield from _access(name, profile, hub, answer)
-        yield _room(name, hub, answer)
+        yield _room(name, profile, hub, answer)
 
 
 def _offline(profile: Profile, facts: Facts, hub: HubCache) -> Finding:
@@ -119,12 +119,15 @@ def _named_token(profile: Profile) -> Change:
     return Change(f"name {_TOKEN} as a secret", "its value is taken where the run starts, never written", edits)
 
 
-def _room(name: str, hub: HubCache, answer: HubModel) -> Finding:
+def _room(name: str, profile: Profile, hub: HubCache, answer: HubModel) -> Finding:
     model = hub.model(name)
     need = max(0, answer.size - (model.size if model else 0))
     free = f"{size(hub.free)} are free" if hub.free is not None else "the free space is not known"
     if hub.free is not None and need > hub.free:
-        remedy = "Free some, or set HF_HOME to a folder on another disk (trainer.environment)."
+        other = "set HF_HOME to a folder on another disk (trainer.environment)"
+        if profile.container.engine != "none":
+            other = "export HF_HOME, a folder on another disk, in the shell where you start the run"
+        remedy = f"Free some, or {other}."
         return _error(f"{name} needs {size(need)} in {hub.folder}, where {free}", remedy, start=True)
     how_much = f": {size(need)}" if need else ""
     part = "the rest of " if model and model.folder else ""

@@ -10,6 +10,7 @@ from tui_train.trainers import model_id, trainer_of
 from tui_train.trainers.trainer import Prepares
 
 PROGRAM = "prepare/hub_download.py"
+_CACHE = "prepare/hub_cache.py"
 _DONE = "prepare/model.json"
 
 
@@ -41,8 +42,8 @@ def to_ask(profile: Profile, facts: Facts) -> str:
 
 
 def download(profile: Profile, facts: Facts, resolved: Resolved) -> tuple[Prepares, ...]:
-    """Return what fetches the model before the training, where it is not here."""
-    name = to_download(profile, facts, resolved)
+    """Return what fetches the model before the training, where it is not here or may be missing on another machine."""
+    name = _fetched(profile, facts, resolved)
     if not name:
         return ()
     parts = (
@@ -54,14 +55,27 @@ def download(profile: Profile, facts: Facts, resolved: Resolved) -> tuple[Prepar
 
 
 def programs(profile: Profile, facts: Facts, resolved: Resolved) -> tuple[ProgramFile, ...]:
-    """Return the program that fetches the model, where one is needed."""
-    return (ProgramFile(PROGRAM, "target/hub_download.py"),) if to_download(profile, facts, resolved) else ()
+    """Return the program that fetches the model and what it reads the cache with, where they are needed."""
+    if not _fetched(profile, facts, resolved):
+        return ()
+    return (ProgramFile(PROGRAM, "target/hub_download.py"), ProgramFile(_CACHE, "target/hub_cache.py"))
 
 
 def to_download(profile: Profile, facts: Facts, resolved: Resolved) -> str:
     """Return the id of the model that has to be downloaded before the training; empty where none has."""
-    name = model_id(profile)
-    if not name or not trainer_of(profile).takes_ids or "model" not in resolved.context.takes:
-        return ""
-    model = cached(profile, facts)
+    name = loaded_id(profile, resolved)
+    model = cached(profile, facts) if name else None
     return "" if model and model.complete else name
+
+
+def loaded_id(profile: Profile, resolved: Resolved) -> str:
+    """Return the id of the model that the training loads; empty where it loads none, or a folder."""
+    name = model_id(profile)
+    return name if name and trainer_of(profile).takes_ids and "model" in resolved.context.takes else ""
+
+
+def _fetched(profile: Profile, facts: Facts, resolved: Resolved) -> str:
+    """Return the id of the model that a run fetches: what other machines have is not known here."""
+    if profile.nodes.count > 1:
+        return loaded_id(profile, resolved)
+    return to_download(profile, facts, resolved)

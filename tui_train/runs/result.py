@@ -9,6 +9,8 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from tui_train.base.errors import TuiTrainError
+from tui_train.base.files import read_regular
+from tui_train.base.parse import Unparsable, json_table
 from tui_train.base.text import thousands
 from tui_train.profile import store
 from tui_train.runs.follow import read_progress
@@ -21,7 +23,9 @@ from tui_train.supervisor.planned import Planned, read
 from tui_train.supervisor.refused import Refused
 from tui_train.supervisor.state import Status
 
-Source = Literal["final", "checkpoint"]
+Source = Literal["final", "stopped", "checkpoint"]
+
+_MOST_STATE = 64 << 20
 
 # Where trainers save the final weights below their output folder, the folder itself first.
 _FINAL = ("", "model", "final", "final_model", "final_checkpoint")
@@ -43,10 +47,10 @@ class Loss(Struct, frozen=True):
 class Result(Struct, frozen=True, kw_only=True):
     """What came of a run; `weights` is None where there is neither an adapter nor a model.
 
-    `source` says whether that is the final one or the newest checkpoint, of a `step` (0: not known). `base` is the
-    model that was trained: a folder, or an id of the Hub; empty where it is not known or the model is new. `quantized`
-    tells that the base was quantized for the training. `output` is the folder that was searched. `seconds` is the time
-    of all attempts.
+    `source` says whether that is the final one, what was saved when the training was stopped, or the newest checkpoint;
+    `step` is that of the last two (0: not known). `base` is the model that was trained: a folder, or an id of the Hub;
+    empty where it is not known or the model is new. `quantized` tells that the base was quantized for the training.
+    `output` is the folder that was searched. `seconds` is the time of all attempts.
     """
 
     run: str
@@ -78,6 +82,8 @@ class Result(Struct, frozen=True, kw_only=True):
         """Which of the run's weights these are, in words."""
         if self.source == "final":
             return "final weights"
+        if self.source == "stopped":
+            return f"as stopped at step {thousands(self.step)}" if self.step else "as stopped"
         return f"newest checkpoint, step {thousands(self.step)}" if self.step else "newest checkpoint"
 
 
@@ -121,6 +127,10 @@ def _with_weights(found: Result, run: RunDir, plan: Planned, now: Status) -> Res
     found = replace(found, output=str(output), base=(chosen.base if chosen else "") or base, quantized=quantized)
     if not chosen:
         return found
+    if chosen is final and now.state != "finished":
+        # Programs save there also when they are stopped.
+        step = _stopped_at(run, now, output, saved, final.changed)
+        return replace(found, weights=chosen, source="stopped", step=step, base=_absolute(found.base, run))
     if chosen is final:
         return replace(found, weights=chosen, base=_absolute(found.base, run))
     step = checkpoints.step(saved)
@@ -130,6 +140,27 @@ def _with_weights(found: Result, run: RunDir, plan: Planned, now: Status) -> Res
 def _first(folder: Path, places: Iterable[str]) -> Weights | None:
     """Return the first of some places below a folder that holds an adapter or a model."""
     return next(filter(None, (weights(folder / place if place else folder) for place in places)), None)
+
+
+def _stopped_at(run: RunDir, now: Status, output: Path, saved: str, written: float) -> int:
+    """Return the step at which weights were written that are not the final ones; 0 where it is not known."""
+    if step := _state_step(output):
+        return step
+    checkpoint = _state_step(Path(saved)) or checkpoints.step(saved) if saved else 0
+    last = now.attempts[-1] if now.attempts else None
+    if now.live or not last or written < last.started - _CLOCKS:
+        # What the newest attempt logs came after them.
+        return checkpoint
+    return max(checkpoint, read_progress(run, [last]).step)
+
+
+def _state_step(folder: Path) -> int:
+    """Return the step in the trainer_state.json of a folder, 0 where there is none."""
+    try:
+        step = json_table(read_regular(folder / "trainer_state.json", _MOST_STATE)).get("global_step")
+    except (OSError, Unparsable):
+        return 0
+    return step if isinstance(step, int) and 0 < step < 1 << 50 else 0
 
 
 def _newest_of_automodel(output: Path) -> str:

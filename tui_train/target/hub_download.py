@@ -9,6 +9,7 @@ fetches every format of the weights that there is, and names its options differe
 from __future__ import annotations
 
 import fnmatch
+import importlib
 import json
 import os
 import shutil
@@ -133,6 +134,21 @@ def noted(done: Path) -> bool:
         return False
 
 
+def complete(model: str, begun: Path) -> bool:
+    """Return whether the cache had the whole model before this run began to download it."""
+    # Of a download that was interrupted, only the Hub knows which of the small files are missing.
+    if begun.exists():
+        return False
+    # It lies beside this program, which is also imported as a part of the package.
+    hub_cache: Any = importlib.import_module("hub_cache")
+    folder = hub_cache.folder_of(dict(os.environ))
+    try:
+        found = hub_cache.model(folder, "models--{}".format(model.replace("/", "--")))
+    except (OSError, ValueError, RecursionError):
+        return False
+    return bool(found and not found["missing"])
+
+
 def once(model: str, done: Path) -> None:
     """Download what the cache has not of a model; whatever the library raises."""
     import huggingface_hub as hub
@@ -172,8 +188,10 @@ def reason_of(error: Exception, model: str) -> str:
 
 def main(model: str, done: Path) -> int:
     """Download a model, in several tries; return the exit code."""
-    if noted(done):
+    begun = done.with_suffix(".begun")
+    if noted(done) or complete(model, begun):
         return 0
+    begun.touch()
     # Its bars would hide the lines of this program in the log.
     os.environ.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "1")
     for attempt in range(1, _TRIES + 1):

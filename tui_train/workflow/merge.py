@@ -121,6 +121,5 @@ def _open_to_others(folder: Path) -> None:
     # The mask can only be read by setting it.
     mask = os.umask(0o077)
     os.umask(mask)
-    folder.chmod(0o777 & ~mask)
-    for file in folder.iterdir():
-        file.chmod(0o666 & ~mask)
+    for path in (folder, *folder.rglob("*")):
+        path.chmod((0o777 if path.is_dir() else 0o666) & ~mask)

@@ -74,11 +74,21 @@ def _labels(adapter: Path) -> int:
     config = json.loads((adapter / "adapter_config.json").read_text(encoding="utf-8"))
     if config.get("task_type") not in {"SEQ_CLS", "TOKEN_CLS"}:
         return 0
+    weights = adapter / "adapter_model.safetensors"
+    if not weights.is_file():
+        import torch
+
+        tensors = torch.load(adapter / "adapter_model.bin", map_location="cpu", weights_only=True)
+        return next((int(tensors[name].shape[0]) for name in tensors if _of_head(name)), 1)
     from safetensors import safe_open
 
-    with safe_open(adapter / "adapter_model.safetensors", framework="pt") as file:
-        heads = [name for name in file.keys() if "score" in name or "classifier" in name]  # noqa: SIM118 - no mapping
+    with safe_open(weights, framework="pt") as file:
+        heads = [name for name in file.keys() if _of_head(name)]  # noqa: SIM118 - no mapping
         return int(file.get_slice(heads[0]).get_shape()[0]) if heads else 1
+
+
+def _of_head(name: str) -> bool:
+    return "score" in name or "classifier" in name
 
 
 def _logits(model: Any, tokens: Any) -> Any:
