@@ -913,6 +913,14 @@ FAULTS = {
         "/opt would hide",
         False,
     ),
+    "cache that a container would lose": (
+        inside() | {"trainer.environment": {"HF_HOME": "/big/hf"}},
+        boxed(),
+        "warning",
+        "trainer.environment",
+        "HF_HOME=/big/hf is not mounted",
+        False,
+    ),
     "argument that the container does not see": (
         inside(container__mounts=("/data:/mnt:ro",))
         | AT_HOME
@@ -1202,6 +1210,7 @@ MENDED = {
     "a size beside a model folder", "a value of another trainer", "an address for one machine",
     "a learning rate that cannot be scaled", "a reference batch without scaling",
     "shared memory that is none", "shared memory of apptainer", "argument that the container does not see",
+    "cache that a container would lose",
 }  # fmt: skip
 
 
