@@ -374,7 +374,11 @@ async def test_four_bits_are_offered_with_their_reason(
 
 
 async def test_the_recipe_says_what_follows(tmp_path: Path, model: str, tuner: Any) -> None:
-    last_values(model, chats(tmp_path, 40), recipe__sequence_length=256, data__evaluation=0.2)
+    path = chats(tmp_path, 39)
+    # One row that is longer than what the model takes, and shorter than what is cut.
+    with path.open("a") as file:
+        file.write(json.dumps({"messages": [user("the quick brown fox " * 40), says("jumps")]}) + "\n")
+    last_values(model, path, recipe__sequence_length=256, data__evaluation=0.2)
     app: Any = wizard()
     async with app.run_test(size=(120, 40)) as pilot:
         await on_backend(pilot)
