@@ -164,6 +164,14 @@ FAULTS = {
         "200 steps end",
         False,
     ),
+    "a fallback with a rate of its own": (
+        FINE | {"finetune.tuning": "full", "ladder.rungs": ("lora",), "ladder.consent": ("lora",)},
+        tuned(),
+        "note",
+        "recipe.learning_rate",
+        "learning rate of 0.0002",
+        False,
+    ),
     "a micro batch of one for kto": (
         FINE | {"finetune.method": "kto", "recipe.micro_batch": 1},
         tuned(),

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 from hub import Hub
-from support import SCRIPTS, bash, exported, facts, gpu, plain_environment, profile, ready, toolchain
+from support import SCRIPTS, bash, exported, facts, gpu, plain_environment, profile, ready, toolchain, until
 from test_data import CHAT, MARKED, ROWS, TRL, says, user, with_trl, written
 from test_training import log_of
 
@@ -237,6 +237,17 @@ def test_it_is_done_once(tmp_path):
     written(path, [CHAT, CHAT])
     assert "has changed since" in prepared(tmp_path / "data", path)
     assert rows_of(tmp_path / "data/train.jsonl") == [CHAT]
+
+
+def test_a_preparation_that_is_stopped_leaves_nothing(tmp_path):
+    path = tmp_path / "d.jsonl"
+    path.write_text((json.dumps(CHAT) + "\n") * 300_000)
+    command = [sys.executable, "-B", str(PREPARE), f"--into={tmp_path / 'data'}", str(path)]
+    with subprocess.Popen(command, stdout=subprocess.DEVNULL) as preparing:
+        until(lambda: [*tmp_path.glob("data.new.*")], 30)
+        preparing.terminate()
+        assert preparing.wait(30) == 143
+    assert [left.name for left in tmp_path.iterdir()] == ["d.jsonl"]
 
 
 @pytest.mark.parametrize("content", [b"", b"\x00\xff\x00", b"[]", b"{}\n", b'{"messages": []}\n'])

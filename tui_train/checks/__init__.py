@@ -97,6 +97,7 @@ CHECKS: tuple[Check, ...] = (
     _for("finetune", finetune.read),
     _for("finetune", finetune.context),
     _for("finetune", finetune.learning_rate),
+    _for("finetune", finetune.fallback),
     _for("finetune", finetune.ends),
     _for("finetune", finetune.micro_batch),
     _for("finetune", finetune.arguments),

@@ -2,6 +2,8 @@
 
 from collections.abc import Iterator
 
+from msgspec import structs
+
 from tui_train.base.text import thousands
 from tui_train.checks.data import data_findings
 from tui_train.checks.finding import Finding
@@ -101,6 +103,20 @@ def learning_rate(profile: Profile, _facts: Facts, resolved: Resolved) -> Iterat
         remedy="Choose one nearer to it.",
         change=Change(f"learning rate {usual:g}", f"usual for {tuning}", (("recipe.learning_rate", usual),)),
     )
+
+
+def fallback(profile: Profile, _facts: Facts, _resolved: Resolved) -> Iterator[Finding]:
+    """A fallback to an adapter, which takes another rate than all weights."""
+    chosen, ladder = profile.finetune, profile.ladder
+    falls = chosen.tuning == "full" and "lora" in ladder.rungs and "lora" in ladder.consent
+    if falls and profile.recipe.learning_rate is None:
+        usual = rate(structs.replace(chosen, tuning="lora"))
+        yield Finding(
+            level="note",
+            key="recipe.learning_rate",
+            message=f"the fallback LoRA trains with a learning rate of {usual:g}, as adapters do",
+            remedy="Set a rate to have it for both.",
+        )
 
 
 def ends(profile: Profile, _facts: Facts, _resolved: Resolved) -> Iterator[Finding]:

@@ -1,6 +1,5 @@
 """Fine-tunes a Hugging Face model on the user's data, by TRL's own programs."""
 
-from importlib import resources
 from typing import Any
 
 from tui_train.base.command import Part, ProgramFile, in_run_dir
@@ -201,9 +200,7 @@ class Finetune(Trainer):
 
     def files(self, profile: Profile) -> tuple[ProgramFile, ...]:
         """Return the modules that prepare the data."""
-        folder = resources.files("tui_train").joinpath("target/data")
-        modules = (name for name in _PROGRAMS if folder.joinpath(f"{name}.py").is_file())
-        prepare = tuple(ProgramFile(f"prepare/{name}.py", f"target/data/{name}.py") for name in modules)
+        prepare = tuple(ProgramFile(f"prepare/{name}.py", f"target/data/{name}.py") for name in _PROGRAMS)
         return (*prepare, *super().files(profile))
 
 
