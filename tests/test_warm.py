@@ -24,7 +24,9 @@ import os, signal, sys, time
 if sys.argv[1:]:
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(9))
 print(os.getpid(), flush=True)
-time.sleep(60)
+# A signal that comes just before a sleep begins is seen at its end.
+for _ in range(600):
+    time.sleep(0.1)
 """
 
 

@@ -129,7 +129,7 @@ def _with_weights(found: Result, run: RunDir, plan: Planned, now: Status) -> Res
         return found
     if chosen is final and now.state != "finished":
         # Programs save there also when they are stopped.
-        step = _stopped_at(run, now, output, saved, final.changed)
+        step = _stopped_at(run, now, output, saved, chosen.changed)
         return replace(found, weights=chosen, source="stopped", step=step, base=_absolute(found.base, run))
     if chosen is final:
         return replace(found, weights=chosen, base=_absolute(found.base, run))
