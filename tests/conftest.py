@@ -3,6 +3,7 @@
 import os
 import shutil
 import signal
+import subprocess
 import tempfile
 from pathlib import Path
 
@@ -10,7 +11,7 @@ import counting
 import pytest
 import rig
 import warm
-from support import WHOLE
+from support import SCRIPTS, WHOLE
 
 # Whoever starts tests in the background leaves Ctrl-C ignored, in every process that they start.
 signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -37,6 +38,28 @@ def _warm(tmp_path_factory):
 def warm_python(_warm):
     """A Python that has imported what trains."""
     return warm.training()
+
+
+@pytest.fixture(scope="session")
+def tokenizer(tmp_path_factory, warm_python):
+    """Return the folder of a tokenizer with a chat template, each made once."""
+    made = {}
+
+    def make(template=None):
+        if template not in made:
+            folder = tmp_path_factory.mktemp("tokenizer")
+            words = []
+            if template is not None:
+                (folder / "template").write_text(template)
+                words = [f"--template={folder}/template"]
+            done = subprocess.run(
+                [warm_python, str(SCRIPTS / "tokenizer.py"), str(folder), *words], capture_output=True, check=False
+            )
+            assert done.returncode == 0, done.stderr[-500:]
+            made[template] = str(folder)
+        return made[template]
+
+    return make
 
 
 @pytest.fixture(scope="session", params=["docker", "podman"])

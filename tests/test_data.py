@@ -312,28 +312,6 @@ def test_what_must_be_converted(tmp_path, name):
 # ---- tokens ------------------------------------------------------------------------------------------------------
 
 
-@pytest.fixture(scope="module")
-def tokenizer(tmp_path_factory, warm_python):
-    """Return the folder of a tokenizer with a chat template, each made once."""
-    made = {}
-
-    def make(template=None):
-        if template not in made:
-            folder = tmp_path_factory.mktemp("tokenizer")
-            words = []
-            if template is not None:
-                (folder / "template").write_text(template)
-                words = [f"--template={folder}/template"]
-            done = subprocess.run(
-                [warm_python, str(SCRIPTS / "tokenizer.py"), str(folder), *words], capture_output=True, check=False
-            )
-            assert done.returncode == 0, done.stderr[-500:]
-            made[template] = str(folder)
-        return made[template]
-
-    return make
-
-
 def learned(sample, state="learned"):
     return [piece.text for piece in sample.pieces if piece.state == state]
 
@@ -448,7 +426,9 @@ def test_rows_that_the_template_refuses(tmp_path, tokenizer, warm_python):
     question = Question(files=(str(written(tmp_path / "d.jsonl", [CHAT, refused])),), model=tokenizer(STRICT))
     found = look_at(warm_python, question)
     assert (found.usable, places(found), found.template) == (1, [("refused", 2)], "a user must begin")
-    assert levels(found, question) == ["error"]
+    assert levels(found, question) == ["warning"]
+    written(tmp_path / "d.jsonl", [CHAT, *[refused] * 10])
+    assert "error" in levels(look_at(warm_python, question), question), "nearly no row is left"
     written(tmp_path / "d.jsonl", [refused])
     none = look_at(warm_python, question)
     assert none.tokens is None

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from hub import Hub
 from support import SCRIPTS, bash, exported, facts, gpu, plain_environment, profile, ready, toolchain, until
-from test_data import CHAT, MARKED, ROWS, TRL, says, user, with_trl, written
+from test_data import CHAT, MARKED, ROWS, STRICT, TRL, says, user, with_trl, written
 from test_training import log_of
 
 from tui_train.base.command import argv
@@ -47,9 +47,9 @@ def config(chosen, found=None):
     return made.values
 
 
-def prepared(folder, *words, code=0):
+def prepared(folder, *words, code=0, python=sys.executable):
     """Prepare data into a folder, and return what was said."""
-    command = [sys.executable, "-B", str(PREPARE), f"--into={folder}", *map(str, words)]
+    command = [str(python), "-B", str(PREPARE), f"--into={folder}", *map(str, words)]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert (done.returncode, done.stderr) == (code, "")
     return done.stdout
@@ -156,8 +156,12 @@ def test_data_is_prepared_before_the_training(tmp_path):
     (step,) = ready(chosen, facts(packages=LIBRARIES)).plan.preparations
     words = argv(step.command, "/run")
     assert words[1:] == [
-        "/run/prepare/prepare_data.py", "--into=/run/data", "--share=0.1", "--seed=3", "/d.jsonl",
+        "/run/prepare/prepare_data.py", "--into=/run/data", "--share=0.1", "--seed=3", "--model=/m", "/d.jsonl",
     ]  # fmt: skip
+    (other,) = ready(
+        tuning(trainer__arguments=("--chat_template_path=/t",)), facts(packages=LIBRARIES)
+    ).plan.preparations
+    assert argv(other.command, "/run")[2:] == ["--into=/run/data", "/d.jsonl"], "the template is not the model's"
     run, _ = exported(tmp_path / "run", chosen, facts(python=sys.executable, packages=LIBRARIES))
     shown = bash(run, "--dry-run", env=plain_environment()).stdout.decode()
     assert shown.index("prepare_data.py") < shown.index("-m trl.scripts.sft")
@@ -200,6 +204,40 @@ def test_what_cannot_be_learned_is_left_out_and_said(tmp_path):
     assert [f"line {number}:" in said for number in (2, 3, 4, 6)] == [True] * 4
     assert "4 of 6 rows are left out" in said
     assert rows_of(tmp_path / "data/train.jsonl") == [CHAT, CHAT]
+
+
+SYSTEM = {"messages": [{"role": "system", "content": "s"}, *CHAT["messages"]]}
+
+
+def test_rows_that_the_template_refuses_are_left_out_and_said(tmp_path, tokenizer, warm_python):
+    path = written(tmp_path / "d.jsonl", [CHAT, SYSTEM, CHAT, {"messages": []}, SYSTEM, CHAT, CHAT])
+    words = [f"--model={tokenizer(STRICT)}", "--share=0.5", path]
+    said = prepared(tmp_path / "data", *words, python=warm_python)
+    assert [f"line {number}: is refused" in said for number in range(1, 8)] == [
+        number in {2, 5} for number in range(1, 8)
+    ]
+    assert "3 of 7 rows are left out, 2 of them because" in said
+    assert (rows_of(tmp_path / "data/train.jsonl"), rows_of(tmp_path / "data/test.jsonl")) == ([CHAT] * 2, [CHAT] * 2)
+    # Without the model, and with one that cannot be loaded, nothing is tried.
+    prepared(tmp_path / "all", path)
+    assert len(rows_of(tmp_path / "all/train.jsonl")) == 6
+    assert "are not tried" in prepared(tmp_path / "some", f"--model={tmp_path}", path, python=warm_python)
+    assert len(rows_of(tmp_path / "some/train.jsonl")) == 6
+
+
+def test_rows_for_evaluations_that_the_template_refuses_are_left_out(tmp_path, tokenizer, warm_python):
+    train, test = written(tmp_path / "d.jsonl", [CHAT]), written(tmp_path / "t.jsonl", [SYSTEM, CHAT])
+    words = [f"--model={tokenizer(STRICT)}", "--answers-only", f"--validation={test}", train]
+    assert "line 1: is refused" in prepared(tmp_path / "data", *words, python=warm_python)
+    assert rows_of(tmp_path / "data/test.jsonl") == [CHAT]
+
+
+def test_a_template_that_refuses_all_rows_ends_the_run(tmp_path, tokenizer, warm_python):
+    path = written(tmp_path / "d.jsonl", [SYSTEM])
+    for template, said in ((STRICT, "refuses all rows"), (None, "no chat template")):
+        words = (f"--model={tokenizer(template)}", path)
+        assert said in prepared(tmp_path / "data", *words, code=65, python=warm_python)
+        assert not (tmp_path / "data").exists()
 
 
 def test_a_share_is_kept_for_evaluations_and_is_the_same_each_time(tmp_path):
@@ -411,6 +449,20 @@ def test_a_model_of_the_hub_is_downloaded_and_then_fine_tuned(tmp_path, model, m
     assert len(curve(run)) == 2
     made = json.loads((run.path / "output/adapter_config.json").read_text())
     assert made["base_model_name_or_path"] == "acme/tiny"
+
+
+@with_trl
+def test_trl_trains_on_the_rows_that_its_template_takes(tmp_path, model, trl, tokenizer):
+    """Without them left out, TRL ends at the first."""
+    import shutil
+
+    strict = Path(shutil.copytree(model, tmp_path / "strict"))
+    shutil.copy(Path(tokenizer(STRICT)) / "tokenizer_config.json", strict)
+    (strict / "chat_template.jinja").write_text(STRICT)
+    data = written(tmp_path / "d.jsonl", [SYSTEM, *(numbered(CHAT, number) for number in range(7))])
+    run, _ = trained(tmp_path / "run", chosen_for(strict, data, recipe__steps=2), trl)
+    assert "line 1: is refused" in log_of(run, 1)
+    assert len(curve(run)) == 2
 
 
 @with_trl

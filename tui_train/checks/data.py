@@ -11,7 +11,8 @@ from tui_train.profile.changes import Change
 KEY = "trainer.data"
 _NAMED = 3
 _LEFT_OUT = "A fine-tuning leaves them out; fix them to learn from them."
-_REFUSED = "Fix or remove them: the training would end there."
+# A template that takes fewer rows than one in so many does not suit the data.
+_MOST_REFUSED = 10
 _GRID = 64  # tokens to a multiple of which a length is rounded up
 _FEW_TIMES = 2
 _WHOLE = Change("learn all of the text", "not the answers alone", (("finetune.answers_only", None),))
@@ -76,9 +77,9 @@ def _rows(look: DataLook) -> Iterator[Finding]:
     for kind, (one, many) in _KINDS.items():
         if total := look.counts.get(kind, 0):
             message = f"{counted(total, one, many)}: {_places(look, kind, total)}"
-            # What only the template refuses is not known without the model: the training would end there.
-            refused = kind == "refused"
-            yield _error(message, _REFUSED) if refused else _warning(message, _LEFT_OUT)
+            unfit = kind == "refused" and look.tokens and total >= _MOST_REFUSED * look.tokens.counted
+            remedy = "Choose a model whose template suits the data, or change the data."
+            yield _error(message, remedy) if unfit else _warning(message, _LEFT_OUT)
     if total := look.counts.get("duplicate", 0):
         message = f"{counted(total, 'row occurs', 'rows occur')} more than once: {_places(look, 'duplicate', total)}"
         yield _warning(message, "Remove them, unless they are meant to count more.")

@@ -15,7 +15,7 @@ from tui_train.trainers.trainer import Prepares, Trainer
 
 DATA = "data"
 NEEDED_TRL = "1.0"
-_PROGRAMS = ("prepare_data", "data_rows", "data_formats", "data_convert", "data_tally")
+_PROGRAMS = ("prepare_data", "data_rows", "data_formats", "data_convert", "data_tally", "data_template")
 METHODS: dict[Method, str] = {"sft": "SFT", "dpo": "DPO", "kto": "KTO", "reward": "reward model"}
 # The rate of a full fine-tune by method, as in the examples at the head of TRL's programs (of the reward model, in its
 # documentation). An adapter takes ten times the rate, as there and in "LoRA Without Regret".
@@ -189,6 +189,7 @@ class Finetune(Trainer):
             Part((in_run_dir(DATA, "--into="),)),
             *validation,
             *held_out,
+            *_template(profile),
             Part(profile.trainer.data),
         )
         return (Prepares("data", "writes data/ from your files, as TRL takes it; once", parts),)
@@ -272,6 +273,15 @@ def _warmup(profile: Profile, toolchain: Toolchain | None) -> FileValue:
         return FileValue("warmup_steps", int(value))
     older = toolchain is not None and not at_least(toolchain.transformers, "5.0")
     return FileValue("warmup_ratio" if older else "warmup_steps", value)
+
+
+def _template(profile: Profile) -> tuple[Part, ...]:
+    """Return whose chat template tries the rows: the model's, unless the training takes another one."""
+    own = any(word.split("=")[0] == "--chat_template_path" for word in profile.trainer.arguments)
+    if own or not profile.trainer.model:
+        return ()
+    only = ("--answers-only",) if profile.finetune.answers_only else ()
+    return (Part((f"--model={profile.trainer.model}", *only), "rows that its chat template refuses are left out"),)
 
 
 def _weights(chosen: Chosen) -> tuple[FileValue, ...]:

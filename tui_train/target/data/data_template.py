@@ -80,11 +80,7 @@ def _caution(trl: Any, tokenizer: Any, template: str | None) -> str:
 
 def encode(tokenizer: Any, row: dict[str, Any], *, only: Answers | None = None) -> list[Encoded]:
     """Return the sequences of a row that TRL takes: one, of a preference pair two; `only` answers are learned."""
-    more = dict(row.get("chat_template_kwargs") or {})
-    if row.get("tools"):
-        more["tools"] = row["tools"]
-    if only is not None and only.possible and only.template:
-        more["chat_template"] = only.template
+    more = _more(row, only)
     mask = only is not None and only.possible
     if "messages" in row:
         return [_rendered(tokenizer, row["messages"], more, mask=mask)]
@@ -94,6 +90,36 @@ def encode(tokenizer: Any, row: dict[str, Any], *, only: Answers | None = None) 
     names = ("chosen", "rejected") if "chosen" in row else ("completion",)
     row = convert.with_prompt(row) if "chosen" in row else row
     return [_answer(tokenizer, row["prompt"], row[name], more, mask=mask) for name in names]
+
+
+def refusal(tokenizer: Any, row: dict[str, Any], *, only: Answers | None = None) -> str:
+    """Return what the chat template says of a row of messages that it refuses, empty where it takes it."""
+    more = _more(row, only)
+    try:
+        for messages in _conversations(row):
+            tokenizer.apply_chat_template(messages, tokenize=False, **more)
+        if row.get("prompt"):
+            tokenizer.apply_chat_template(row["prompt"], tokenize=False, add_generation_prompt=True, **more)
+    except Exception as error:  # noqa: BLE001 - a template is a program of the model's
+        return first_line(error)
+    return ""
+
+
+def _conversations(row: dict[str, Any]) -> list[Any]:
+    if "messages" in row:
+        return [row["messages"]]
+    answers = [row[name] for name in ("chosen", "rejected", "completion") if name in row]
+    return [[*row["prompt"], *answer] for answer in answers]
+
+
+def _more(row: dict[str, Any], only: Answers | None) -> dict[str, Any]:
+    """Return what a template is given besides messages."""
+    more = dict(row.get("chat_template_kwargs") or {})
+    if row.get("tools"):
+        more["tools"] = row["tools"]
+    if only is not None and only.possible and only.template:
+        more["chat_template"] = only.template
+    return more
 
 
 def _answer(tokenizer: Any, prompt: Any, answer: Any, more: dict[str, Any], *, mask: bool) -> Encoded:
