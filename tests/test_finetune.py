@@ -10,12 +10,15 @@ from pathlib import Path
 
 import pytest
 from hub import Hub
+from msgspec.structs import replace
 from support import SCRIPTS, bash, exported, facts, gpu, plain_environment, profile, ready, toolchain, until
 from test_data import CHAT, MARKED, ROWS, STRICT, TRL, says, user, with_trl, written
 from test_training import log_of
 
 from tui_train.base.command import argv
+from tui_train.checks import check
 from tui_train.facts import probe
+from tui_train.profile.changes import apply
 from tui_train.render.prepare import prepare
 from tui_train.runs import rundir
 from tui_train.runs.rundir import RunDir
@@ -117,6 +120,44 @@ def test_options_of_the_users_own_hold_and_are_shown():
     assert not [word for word in argv(made.attempts[0].command, "/run") if word == "--output_dir=/run/output"]
 
 
+OPTIONS = {"": ("learning_rate", "use_peft", "gradient_checkpointing", "optim_args"), "sft": ("packing", "neftune")}
+
+
+def of_arguments(*words, options=OPTIONS, **values):
+    found = facts(packages=LIBRARIES, trl_options=options)
+    chosen = tuning(trainer__arguments=words, **values)
+    return chosen, [each for each in check(chosen, found) if each.key == "trainer.arguments"]
+
+
+def test_options_that_trl_does_not_know_are_refused():
+    chosen, (finding,) = of_arguments("--optim_args", "a=1", "--neftun_x=5", "--no_gradient_checkpointing")
+    assert (finding.level, "--neftune" in finding.remedy) == ("error", True)
+    fixed = apply(finding.change, chosen)
+    assert fixed.trainer.arguments == ("--optim_args", "a=1", "--neftune=5", "--no_gradient_checkpointing")
+    _, (far,) = of_arguments("--qqqq")
+    assert (far.level, far.change) == ("error", None)
+    # Those of another method are not of this one.
+    assert of_arguments("--packing=True")[1] == []
+    assert of_arguments("--packing=True", finetune__method="dpo", options=OPTIONS | {"dpo": ()})[1][0].forbids
+
+
+def test_the_beginning_of_an_option_is_written_whole():
+    """TRL would take it, and the checks of what it undoes would not see it."""
+    chosen, (finding,) = of_arguments("--use_pef=True")
+    assert apply(finding.change, chosen).trainer.arguments == ("--use_peft=True",)
+    assert of_arguments("--use_peft=True")[1][0].forbids
+
+
+def test_options_of_a_trl_that_cannot_be_read_are_noted():
+    assert [each.level for each in of_arguments("--nonsense=1", options={})[1]] == ["note"]
+    assert of_arguments(options={})[1] == []
+
+
+def test_values_that_an_older_trl_ignores_are_named():
+    older = facts(packages=LIBRARIES, trl_options=OPTIONS)
+    assert any("lora_dropout" in each.message for each in check(tuning(), older))
+
+
 def test_weights_that_an_adapter_leaves_alone_take_16_bits_where_the_gpus_can():
     new, old = gpu(0), gpu(0, name="NVIDIA GeForce GTX 1080 Ti", compute_capability="6.1")
     arches = {"arch_list": ("sm_61", "sm_86"), "packages": LIBRARIES}
@@ -146,8 +187,6 @@ def test_what_is_missing_in_a_python_is_named():
 
 
 def ready_findings(packages):
-    from tui_train.checks import check
-
     return check(tuning(), facts(packages=packages))
 
 
@@ -329,8 +368,6 @@ def chosen_for(model, data, **values):
 
 def trained(folder, chosen, trl, *words, code=0):
     """Train to the end through the exported script."""
-    from msgspec.structs import replace
-
     run, plan = exported(folder, chosen, replace(facts(), toolchains=(trl,)))
     done = bash(run, *words, env=offline(folder), timeout=400)
     assert done.returncode == code, done.stdout.decode()[-500:] + log_of(run, 1)[-4000:]
@@ -406,8 +443,6 @@ def test_a_stopped_run_resumes(tmp_path, model, trl):
     data = written(tmp_path / "d.jsonl", [numbered(CHAT, number) for number in range(40)])
     chosen = chosen_for(model, data, recipe__epochs=4.0, finetune__dropout=0.0)
     whole, _ = trained(tmp_path / "whole", chosen, trl)
-    from msgspec.structs import replace
-
     run, _ = exported(tmp_path / "run", chosen, replace(facts(), toolchains=(trl,)))
     started = subprocess.Popen(
         ["bash", run.path / "launch.sh"], env=offline(tmp_path / "run"), stdout=subprocess.DEVNULL
@@ -449,6 +484,35 @@ def test_a_model_of_the_hub_is_downloaded_and_then_fine_tuned(tmp_path, model, m
     assert len(curve(run)) == 2
     made = json.loads((run.path / "output/adapter_config.json").read_text())
     assert made["base_model_name_or_path"] == "acme/tiny"
+
+
+@with_trl
+def test_the_options_that_are_read_are_those_of_trl(trl):
+    """As its own parsers have them; nothing that the plan writes is unknown to it."""
+    code = (
+        "import importlib, json, sys\n"
+        "parser = importlib.import_module('trl.scripts.' + sys.argv[1]).make_parser()\n"
+        "print(json.dumps([word for action in parser._actions for word in action.option_strings]))"
+    )
+    for method in RATES:
+        said = subprocess.run([TRL, "-c", code, method], capture_output=True, text=True, check=True).stdout
+        names = {word.lstrip("-").replace("-", "_") for word in json.loads(said.splitlines()[-1])}
+        listed = {*trl.trl_options[""], *trl.trl_options[method]}
+        assert listed - names == set()
+        assert {name for name in names - listed if name.removeprefix("no_") not in listed} == {"h", "help"}
+        chosen = tuning(finetune__method=method, finetune__beta=0.1, finetune__answers_only=False)
+        found = replace(facts(), toolchains=(trl,))
+        assert not [each for each in check(chosen, found) if "ignores" in each.message]
+
+
+@with_trl
+def test_trl_ends_at_an_unknown_option(tmp_path, model, trl):
+    data = written(tmp_path / "d.jsonl", [CHAT])
+    chosen = chosen_for(model, data, trainer__arguments=("--nonsense=1",))
+    assert any(each.forbids for each in check(chosen, replace(facts(), toolchains=(trl,))))
+    # Of a TRL whose options are not known.
+    run, _ = trained(tmp_path / "run", chosen, replace(trl, trl_options={}), code=1)
+    assert "--nonsense=1" in log_of(run, 1)
 
 
 @with_trl

@@ -123,7 +123,8 @@ class Toolchain(Struct, frozen=True, kw_only=True):
     """A Python and the versions of its libraries; None is "not installed", `arch_list` is that of torch.
 
     `packages` are the versions of other relevant libraries by distribution name; `torchrun` are the flags that its
-    torchrun accepts, empty if unknown.
+    torchrun accepts, empty if unknown. `trl_options` are the options of TRL's programs: under "" those of all, and by
+    method those that only its program has; empty if unknown.
     """
 
     python: str
@@ -136,6 +137,7 @@ class Toolchain(Struct, frozen=True, kw_only=True):
     transformers: str | None = None
     packages: dict[str, str] = {}
     torchrun: tuple[str, ...] = ()
+    trl_options: dict[str, tuple[str, ...]] = {}
     problem: str = ""
 
 

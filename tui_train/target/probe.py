@@ -30,6 +30,10 @@ OTHERS = (
     "datasets", "bitsandbytes", "flash-attn", "nvidia-nccl-cu12", "nvidia-nccl-cu13", "llamafactory", "axolotl",
     "lightning", "liger-kernel", "huggingface_hub", "wandb", "tensorboard", "transformer-engine", "apex",
 )  # fmt: skip
+# TRL's programs, each of which names the classes whose fields are its options.
+PROGRAMS = ("sft", "dpo", "kto", "reward")
+# Bases that have no options of their own.
+BASES = ("object", "ABC")
 # Those that are there where this can be imported.
 BUILT = {"transformer-engine": "transformer_engine", "apex": "scaled_masked_softmax_cuda"}
 
@@ -122,6 +126,50 @@ def others() -> dict[str, str]:
     return found
 
 
+def classes(files: list[Path]) -> dict[str, tuple[list[str], list[str]]]:
+    """Return the bases and the annotated fields of the classes in these files, by name; the first of a name counts."""
+    found: dict[str, tuple[list[str], list[str]]] = {}
+    for file in files:
+        try:
+            body = ast.parse(text(file)).body
+        except (SyntaxError, ValueError):
+            continue
+        for node in body:
+            if isinstance(node, ast.ClassDef):
+                bases = [base.id for base in node.bases if isinstance(base, ast.Name)]
+                fields = [
+                    each.target.id for each in node.body
+                    if isinstance(each, ast.AnnAssign) and isinstance(each.target, ast.Name)
+                ]  # fmt: skip
+                found.setdefault(node.name, (bases, fields))
+    return found
+
+
+def trl_options() -> dict[str, list[str]]:
+    """Return the options of TRL's programs: under "" those of all, and by name what each has besides; else nothing."""
+    trl, transformers = package("trl"), package("transformers")
+    if trl is None or transformers is None:
+        return {}
+    scripts, trainer = trl.parent / "scripts", trl.parent / "trainer"
+    files = [scripts / "utils.py", *sorted(trainer.glob("*_config.py")), transformers.parent / "training_args.py"]
+    known = classes(files)
+    programs: dict[str, set[str]] = {}
+    for program in PROGRAMS:
+        match = re.search(r"dataclass_types = \(([\w, ]+)\)", text(scripts / f"{program}.py"))
+        wanted = re.findall(r"\w+", match.group(1)) if match else [""]
+        options: set[str] = set()
+        while wanted:
+            name = wanted.pop()
+            if name not in known and name not in BASES:
+                return {}
+            bases, fields = known.get(name, ([], []))
+            wanted += bases
+            options |= {field for field in fields if not field.startswith("_")}
+        programs[program] = options
+    common = set.intersection(*programs.values())
+    return {"": sorted(common), **{program: sorted(names - common) for program, names in programs.items()}}
+
+
 def libraries() -> dict[str, object]:
     """Return what this interpreter has, under the field names of `Toolchain`."""
     where = package("torch")
@@ -131,6 +179,7 @@ def libraries() -> dict[str, object]:
         "accelerate": version("accelerate", package("accelerate")),
         "transformers": version("transformers", package("transformers")),
         "packages": others(),
+        "trl_options": trl_options(),
     }
     if where is None:
         return found

@@ -1,0 +1,73 @@
+"""Checks that the options of a fine-tuning are options of TRL's program, which ends at an unknown one."""
+
+import difflib
+from collections.abc import Iterator
+
+from tui_train.base.text import counted
+from tui_train.checks.finding import Finding
+from tui_train.facts.types import Facts, Toolchain
+from tui_train.profile.changes import Change
+from tui_train.profile.types import Method, Profile
+from tui_train.resolve import options
+from tui_train.resolve.options import SetOption
+from tui_train.resolve.resolve import Resolved
+
+_KEY = "trainer.arguments"
+# TRL looks for the first by itself, and argparse has the other.
+_ALWAYS = frozenset({"config", "help"})
+
+
+def known(profile: Profile, _facts: Facts, resolved: Resolved) -> Iterator[Finding]:
+    """Options that the program does not take, or takes for others because they are the beginning of a name."""
+    words = profile.trainer.arguments
+    given = [each for each in options.arguments(words, bare=False) if words[each.at].startswith("--") and each.option]
+    names = _names(resolved.toolchain, profile.finetune.method)
+    if given and not names:
+        yield Finding(
+            level="note",
+            key=_KEY,
+            message=f"not known: whether this TRL takes {given[0].words[0]}",
+            remedy="It ends at once where an option is unknown to it.",
+        )
+    for option in given if names else ():
+        name = option.option
+        if name not in names and name.removeprefix("no_") not in names:
+            yield _unknown(profile, option, names)
+
+
+def ignored(profile: Profile, _facts: Facts, resolved: Resolved) -> Iterator[Finding]:
+    """Values of the configuration file that this TRL does not have: it ignores them without a word."""
+    names, file = _names(resolved.toolchain, profile.finetune.method), resolved.preset.file
+    keys = [entry.key for entry in file.values if not entry.when] if file and names else []
+    if missing := [key for key in dict.fromkeys(keys) if key not in names]:
+        yield Finding(
+            level="warning",
+            key="trainer.python",
+            message=f"this TRL ignores {counted(len(missing), 'value')} of the plan: {', '.join(missing)}",
+            remedy="Choose a Python with another version of TRL, or make one: tui-train env create hf.",
+        )
+
+
+def _names(toolchain: Toolchain | None, method: Method) -> frozenset[str]:
+    """Return the options of the program for a method, empty where they are not known."""
+    found = toolchain.trl_options if toolchain else {}
+    return frozenset((*found[""], *found[method])) | _ALWAYS if {"", method} <= found.keys() else frozenset()
+
+
+def _unknown(profile: Profile, option: SetOption, names: frozenset[str]) -> Finding:
+    """Return that an option is unknown, or that it is short for another one, with that one as the Change."""
+    typed, equals, value = option.words[0].partition("=")
+    whole = sorted(name for name in names if name.startswith(option.option))
+    near = whole if len(whole) == 1 else difflib.get_close_matches(option.option, sorted(names), n=1, cutoff=0.6)
+    change = None
+    remedy = f"`python -m trl.scripts.{profile.finetune.method} --help` lists what it takes."
+    if near:
+        words, right = list(profile.trainer.arguments), f"--{near[0]}"
+        words[option.at] = right + equals + value
+        remedy = f"Did you mean {right}?"
+        change = Change(f"write {right}", "TRL takes it", ((_KEY, tuple(words)),))
+    message = f"TRL's program for {profile.finetune.method} has no option {typed}, and would end at once"
+    if len(whole) == 1:
+        message = f"TRL takes {typed} for --{whole[0]}, which the plan does not see"
+        remedy = f"Write --{whole[0]}."
+    return Finding(level="error", key=_KEY, message=message, remedy=remedy, change=change)
