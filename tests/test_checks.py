@@ -91,10 +91,17 @@ LOOKED_AT = Question(files=("/d.jsonl",), model="/m", length=1024)
 TUNED = {"trl": "1.16.0", "peft": "0.21.2", "datasets": "5.2.0", "bitsandbytes": "0.49.0"}
 
 
-def tuned(**more):
+# What the plan of FINE sets of TRL, but for packing.
+TRL_NAMES = (
+    "model_name_or_path learning_rate lr_scheduler_type weight_decay num_train_epochs max_steps logging_steps"
+    " save_strategy save_steps seed warmup_steps use_peft lora_r lora_alpha lora_dropout lora_target_modules"
+)
+
+
+def tuned(options=None, **more):
     """A machine that can fine-tune, and has read the data."""
     look = DataLook(**{"rows": 2, "usable": 2, "format": "text"} | more)
-    with_data = facts(gpus=(gpu(0), gpu(1)), packages=TUNED)
+    with_data = facts(gpus=(gpu(0), gpu(1)), packages=TUNED, trl_options=options or {})
     return msgspec.structs.replace(with_data, data={data_key(LOOKED_AT): look})
 
 
@@ -186,6 +193,22 @@ FAULTS = {
         "error",
         "trainer.arguments",
         "--use_peft=False would take the place",
+        False,
+    ),
+    "an option of a TRL that cannot be read": (
+        FINE | {"trainer.arguments": ("--nonsense=1",)},
+        tuned(),
+        "note",
+        "trainer.arguments",
+        "whether this TRL takes --nonsense=1",
+        False,
+    ),
+    "a value that this TRL does not have": (
+        FINE,
+        tuned(options={"": tuple(TRL_NAMES.split()), "sft": ()}),
+        "warning",
+        "trainer.python",
+        "ignores 1 value of the plan: packing",
         False,
     ),
     "evaluations of nothing": (

@@ -16,7 +16,7 @@ from tui_train.trainers import trainer_of
 from tui_train.trainers.finetune import METHODS, rate
 
 # What the plan sets, each with the key for it.
-_INSTEAD = {
+INSTEAD = {
     "config": "",
     "dataset_name": "trainer.data",
     "datasets": "trainer.data",
@@ -161,7 +161,7 @@ def micro_batch(profile: Profile, _facts: Facts, resolved: Resolved) -> Iterator
 def arguments(profile: Profile, _facts: Facts, _resolved: Resolved) -> Iterator[Finding]:
     """Arguments that would undo what the plan says, unseen."""
     for argument in options.arguments(profile.trainer.arguments):
-        instead = _INSTEAD.get(argument.option)
+        instead = INSTEAD.get(argument.option)
         if instead is not None:
             words = " ".join(argument.words)
             left = tuple(word for word in profile.trainer.arguments if word not in argument.words)

@@ -5,6 +5,7 @@ from collections.abc import Iterator
 
 from tui_train.base.text import counted
 from tui_train.checks.finding import Finding
+from tui_train.checks.finetune import INSTEAD
 from tui_train.facts.types import Facts, Toolchain
 from tui_train.profile.changes import Change
 from tui_train.profile.types import Method, Profile
@@ -20,7 +21,9 @@ _ALWAYS = frozenset({"config", "help"})
 def known(profile: Profile, _facts: Facts, resolved: Resolved) -> Iterator[Finding]:
     """Options that the program does not take, or takes for others because they are the beginning of a name."""
     words = profile.trainer.arguments
-    given = [each for each in options.arguments(words, bare=False) if words[each.at].startswith("--") and each.option]
+    given = [each for each in options.arguments(words, bare=False) if words[each.at].startswith("--")]
+    # Those that undo the plan are refused whether TRL has them or not.
+    given = [each for each in given if each.option and each.option not in INSTEAD]
     names = _names(resolved.toolchain, profile.finetune.method)
     if given and not names:
         yield Finding(
