@@ -15,7 +15,7 @@ from tui_train.base.text import visible
 from tui_train.checks import check
 from tui_train.profile import fields
 from tui_train.resolve.resolve import Resolved, resolve
-from tui_train.trainers import trainer_of
+from tui_train.trainers import field_of, trainer_of
 from tui_train.workflow import choices
 
 from . import STEPS
@@ -237,5 +237,5 @@ class Step(WithFindings):
     def explained(self) -> Iterable[tuple[str, str, str]]:
         """Return the fields that this step shows now."""
         resolved = self.resolved
-        rows = (fields.field(key) for key in self.keys() if choices.applies(key, self.profile, resolved))
+        rows = (field_of(key, self.profile) for key in self.keys() if choices.applies(key, self.profile, resolved))
         return [(row.label, row.key, row.help) for row in rows]

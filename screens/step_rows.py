@@ -10,6 +10,7 @@ from tui_train.profile.changes import Difference
 from tui_train.profile.types import Profile
 from tui_train.resolve import reach
 from tui_train.resolve.resolve import Resolved
+from tui_train.trainers import field_of
 from tui_train.workflow import choices
 
 from .widgets.form_lines import FormRow, Group, typed
@@ -40,12 +41,11 @@ def row_of(  # noqa: PLR0913 - each is a thing of its own
     key: str, profile: Profile, facts: Facts | None, resolved: Resolved | None, *, note: str, finding: Finding | None
 ) -> FormRow:
     """Return a field's row: its value, what it may be, what holds where none is chosen, and what is wrong with it."""
-    field = fields.field(key)
+    field = field_of(key, profile)
     options = choices.options(key, profile, facts, resolved) if resolved and facts else ()
     held = resolved.values.get(key.removeprefix("recipe.")) if resolved and key.startswith("recipe.") else None
     source = held.source if held else ""
     words = (held.words or fields.show(held.value) or "not set") if held and held.source else ""
-    words = words or choices.wanted(key, profile)
     help_text = field.help
     row_is_typed = typed(field)
     if options and not row_is_typed:

@@ -18,8 +18,9 @@ from textual.pilot import Pilot
 
 from tui_train.facts import images, live, probe
 from tui_train.facts.types import Toolchain
-from tui_train.profile.fields import put
+from tui_train.profile.fields import FIELDS, put
 from tui_train.profile.types import Profile
+from tui_train.trainers import TRAINERS
 from tui_train.wizard import wizard
 from tui_train.workflow.session import remember
 
@@ -409,3 +410,30 @@ async def test_the_lines_of_preview(tmp_path: Path, model: str, tuner: Any) -> N
         assert "1 step to warm up" in lines["Rate"]
         assert "3 epochs ≈ 6 steps" in lines["Steps"]
         assert "trl.scripts.sft" in shows(pilot)
+
+
+async def test_model_and_data_are_explained_as_the_chosen_trainer_takes_them(tuner: Any) -> None:
+    del tuner
+    last_values("")
+    app: Any = wizard()
+    async with app.run_test(size=(120, 40)) as pilot:
+        await on_backend(pilot)
+        form = app.screen.form
+        for kind in TRAINERS:
+            app.become(put(app.profile, "trainer.kind", kind))
+            await settle(pilot)
+            for key, own in TRAINERS[kind].words.items():
+                if key not in {row.key for row in form.rows}:
+                    continue
+                form.go("trainer.kind")
+                await settle(pilot)
+                label = FIELDS[key].label
+                line = next(line for line in shows(pilot).splitlines() if line[1:].startswith(label))
+                assert own.empty in line, "in the row"
+                form.go(key)
+                await settle(pilot)
+                assert form.entry.placeholder == own.empty, "where one types"
+                assert form.wrong or form.hint == own.help, "in the hint"
+                assert own.help in {words for _, explained, words in app.screen.explained() if explained == key}
+    finetune = TRAINERS["finetune"].words
+    assert not any("NeMo" in words.help or "sample" in words.empty for words in finetune.values())

@@ -1,6 +1,9 @@
 """TRAINERS: the programs that train, one module each; their capabilities are data, so no other code tests names."""
 
-from tui_train.profile import mounts
+from msgspec.structs import replace
+
+from tui_train.profile import fields, mounts
+from tui_train.profile.rows import Field
 from tui_train.profile.types import Kind, Profile
 from tui_train.trainers.builtin import Builtin
 from tui_train.trainers.finetune import Finetune
@@ -16,6 +19,12 @@ TRAINERS: dict[Kind, Trainer] = {
 def trainer_of(profile: Profile) -> Trainer:
     """Return the trainer of a profile."""
     return TRAINERS[profile.trainer.kind]
+
+
+def field_of(key: str, profile: Profile) -> Field:
+    """Return a field with the words of the profile's trainer where that has its own; BadInput for an unknown key."""
+    row, own = fields.field(key), trainer_of(profile).words.get(key)
+    return replace(row, empty=own.empty, help=own.help) if own else row
 
 
 def takers(key: str) -> tuple[Trainer, ...]:

@@ -1,13 +1,15 @@
 """The built-in trainer: a small program in target/trainer, based on transformers and accelerate."""
 
+from collections.abc import Mapping
 from importlib import resources
+from typing import ClassVar
 
 from tui_train.base.command import Part, ProgramFile, in_run_dir
 from tui_train.facts.types import Facts, Toolchain
 from tui_train.presets import Preset, presets
 from tui_train.profile.types import Profile
 from tui_train.trainers.nemo import Flavour
-from tui_train.trainers.trainer import Trainer
+from tui_train.trainers.trainer import Trainer, Words
 
 SAMPLE = "sample.txt"
 
@@ -22,6 +24,12 @@ class Builtin(Trainer):
     shipped = True
     passed_all = True
     evaluates = False
+    words: ClassVar[Mapping[str, Words]] = {
+        "trainer.model": Words(
+            "a new model", "Empty: a new model of the recipe's size. A Hugging Face folder trains that model further."
+        ),
+        "trainer.data": Words("a sample text", 'Text files, or JSONL whose rows have a "text".'),
+    }
 
     def needs(self, profile: Profile) -> tuple[str, ...]:
         """Return the libraries that its modules import."""

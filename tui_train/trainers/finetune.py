@@ -1,6 +1,7 @@
 """Fine-tunes a Hugging Face model on the user's data, by TRL's own programs."""
 
-from typing import Any
+from collections.abc import Mapping
+from typing import Any, ClassVar
 
 from tui_train.base.command import Part, ProgramFile, in_run_dir
 from tui_train.base.versions import at_least
@@ -11,7 +12,7 @@ from tui_train.presets import Argument, Checkpoints, FileValue, Literal, Preset,
 from tui_train.profile.types import Finetune as Chosen
 from tui_train.profile.types import Method, Profile
 from tui_train.trainers.nemo import Flavour
-from tui_train.trainers.trainer import Prepares, Trainer
+from tui_train.trainers.trainer import Prepares, Trainer, Words
 
 DATA = "data"
 NEEDED_TRL = "1.0"
@@ -92,6 +93,17 @@ class Finetune(Trainer):
     passed_all = True
     wants_data = True
     takes_ids = True
+    words: ClassVar[Mapping[str, Words]] = {
+        "trainer.model": Words(
+            "a folder, or an id of the Hub",
+            "The model to start from: its id on the Hub, such as Qwen/Qwen2.5-0.5B-Instruct, or a folder with weights.",
+        ),
+        "trainer.data": Words(
+            "JSONL, JSON, CSV, Parquet or text",
+            "Files or folders of chats, prompts with answers, text, or preferences; several are divided by spaces.",
+        ),
+        "trainer.validation_data": Words("none", "Rows for evaluations during the training, as the training data."),
+    }
 
     def needs(self, profile: Profile) -> tuple[str, ...]:
         """Return the libraries of TRL's programs, and those of adapters and of weights in 4 bits."""

@@ -1,12 +1,15 @@
 """Recipes of NVIDIA NeMo, Megatron-Bridge or AutoModel."""
 
+from collections.abc import Mapping
+from typing import ClassVar
+
 from tui_train.base.command import Part
 from tui_train.facts.types import Facts, Toolchain
 from tui_train.presets import Preset
 from tui_train.profile.types import Profile
 from tui_train.trainers import nemo
 from tui_train.trainers.nemo import Flavour
-from tui_train.trainers.trainer import Trainer
+from tui_train.trainers.trainer import Trainer, Words
 
 
 class NemoRecipe(Trainer):
@@ -19,6 +22,15 @@ class NemoRecipe(Trainer):
     resumes_itself = True
     no_gloo = "NeMo's parallel training needs NCCL: Gloo cannot send between GPUs"
     libraries = "nemo"
+    words: ClassVar[Mapping[str, Words]] = {
+        "trainer.model": Words(
+            "the recipe's own", "A folder with weights to start from; I imports a Hugging Face one."
+        ),
+        "trainer.data": Words(
+            "required",
+            "Files .bin with their .idx, or a folder with training.jsonl; P prepares text for it.",
+        ),
+    }
 
     def method(self, profile: Profile) -> str:
         """Return its task; of fine-tuning, what is trained."""

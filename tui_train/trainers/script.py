@@ -1,10 +1,13 @@
 """A script of the user, or a module of a library; a preset passes it the recipe."""
 
+from collections.abc import Mapping
+from typing import ClassVar
+
 from tui_train.base.command import Part
 from tui_train.presets import Preset
 from tui_train.profile.types import Profile
 from tui_train.trainers.nemo import Flavour
-from tui_train.trainers.trainer import Trainer
+from tui_train.trainers.trainer import Trainer, Words
 
 
 class Script(Trainer):
@@ -14,6 +17,12 @@ class Script(Trainer):
     about = "a preset passes it the recipe"
     label = "your own script"
     takes_ids = True
+    words: ClassVar[Mapping[str, Words]] = {
+        "trainer.model": Words(
+            "not passed", "A Hugging Face model that the preset passes to the script: its id on the Hub, or a folder."
+        ),
+        "trainer.data": Words("not passed", "Files or folders that the preset passes to the script."),
+    }
     fields = frozenset(
         {"trainer.script", "trainer.preset", "trainer.config", "trainer.arguments", "trainer.working_directory"}
     )

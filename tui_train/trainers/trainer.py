@@ -1,6 +1,7 @@
 """Trainer: the interface of all trainers, with the defaults of most."""
 
-from typing import Any, ClassVar
+from collections.abc import Mapping
+from typing import Any, ClassVar, NamedTuple
 
 from msgspec import Struct
 
@@ -13,6 +14,13 @@ from tui_train.profile.types import Profile
 from tui_train.trainers.nemo import Flavour
 
 SHIM = "shim"
+
+
+class Words(NamedTuple):
+    """What an empty field means to a trainer, and what the field is for."""
+
+    empty: str
+    help: str
 
 
 class Prepares(Struct, frozen=True):
@@ -32,7 +40,8 @@ class Trainer:
     `evaluates`: memory can run out in an evaluation. `wants_data`: it trains on nothing but the data of the profile.
     `resumes_itself`: it finds its newest checkpoint. `no_gloo` is why it cannot use Gloo on GPUs, empty if it can.
     `libraries` is the set that `tui-train env create` installs for it.
-    `takes_ids`: its model may be the id of one on the Hugging Face Hub.
+    `takes_ids`: its model may be the id of one on the Hugging Face Hub. `words` are its own for fields that
+    mean something else to each trainer, by key.
     """
 
     name: ClassVar[str]
@@ -47,6 +56,7 @@ class Trainer:
     no_gloo: ClassVar[str] = ""
     libraries: ClassVar[str] = "hf"
     takes_ids: ClassVar[bool] = False
+    words: ClassVar[Mapping[str, Words]] = {}
 
     def method(self, profile: Profile) -> str:
         """Return how it trains, in a word; empty where only its own script or file says so."""

@@ -89,15 +89,6 @@ def _labels(key: str) -> tuple[tuple[str, str], ...]:
     return (*unset, *shown.get(key, ()), *((value, value) for value in row.options))
 
 
-# What a fine-tuning does not start without.
-_WANTED = {"trainer.model": "a folder, or an id of the Hub", "trainer.data": "JSONL, JSON, CSV, Parquet or text"}
-
-
-def wanted(key: str, profile: Profile) -> str:
-    """Return what an empty field waits for; empty where it may stay so."""
-    return _WANTED.get(key, "") if trainer_of(profile).wants_data else ""
-
-
 def applies(key: str, profile: Profile, resolved: Resolved | None = None) -> bool:
     """Return whether a field is shown: where it has an effect or is set; most of the recipe with its reason as well.
 

@@ -11,7 +11,7 @@ from tui_train.facts.types import Document
 from tui_train.profile import fields, store
 from tui_train.profile.types import Profile
 from tui_train.resolve.in_force import in_force, settle
-from tui_train.trainers import takes_field, trainer_of
+from tui_train.trainers import field_of, takes_field, trainer_of
 from tui_train.workflow import choices
 
 DEFAULT = " (default)"
@@ -98,7 +98,7 @@ def _planned(key: str, plan: Mapping[str, Any]) -> str:
 
 def _empty(key: str, profile: Profile) -> str:
     """Return what an empty value means."""
-    row = fields.field(key)
+    row = field_of(key, profile)
     if row.optional or takes_field(profile, "nemo"):
         return "the trainer's own"
-    return row.empty.partition(";")[0] or "none"
+    return row.empty or "none"

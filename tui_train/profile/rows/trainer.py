@@ -73,14 +73,14 @@ TRAINER = (
         label="Model",
         kind="model",
         help="A Hugging Face model: its id on the Hub, such as Qwen/Qwen2.5-0.5B, or a folder. For NeMo, a folder.",
-        empty="a new model; for NeMo, the recipe's own",
+        empty="builtin: a new model; nemo: the recipe's own",
     ),
     Field(
         key="trainer.data",
         label="Training data",
         kind="paths",
         help='Text, or JSONL with a "text" field. NeMo: .bin files with their .idx, or a folder with training.jsonl.',
-        empty="a sample text; required for NeMo",
+        empty="builtin: a sample text",
     ),
     Field(
         key="trainer.validation_data",
