@@ -53,6 +53,7 @@ if TYPE_CHECKING:
 fix_textual()
 _PAINTED = 0.1  # seconds in which a new screen is drawn
 _QUIET = 0.15  # seconds without another screen being left, in which the one below is drawn
+_KEPT = "Your changes are kept as the draft: Home continues it, s on Preview saves it as a profile."
 _MOST_RUNS = 200  # of the newest, in the palette
 
 
@@ -231,8 +232,19 @@ class Wizard(Reading):
         return super().pop_screen()
 
     async def action_back(self) -> None:
-        """Go back to the screen before."""
-        if len(self.screen_stack) > 1:
+        """Go back to the step before, from the first one to where the steps were opened; else to the screen below."""
+        from .step import Step
+
+        if isinstance(self.screen, Step) and (before := self.screen.module_before):
+            there: type[Step] = import_module(f".{before}", __package__).SCREEN
+            if not any(isinstance(screen, there) for screen in self.screen_stack):
+                self.pop_screen()
+            self._show_step(before)
+        elif isinstance(self.screen, Step):
+            self._close_until(lambda screen: not isinstance(screen, Step))
+            if self.edited:
+                self.notify(_KEPT, markup=False)
+        elif len(self.screen_stack) > 1:
             self._keep()
             self.pop_screen()
         else:

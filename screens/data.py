@@ -87,9 +87,10 @@ of the settings does. R reads the file again."""
     facts: reactive[Facts | None] = reactive(None, init=False, repaint=False)
     looking: reactive[frozenset[str]] = reactive(frozenset, init=False, repaint=False)
 
-    def __init__(self) -> None:
-        """Begin on the first sample."""
+    def __init__(self, place: str = "") -> None:
+        """Begin on the first sample; `place` is the step from which it was opened."""
         super().__init__()
+        self._place = place
         self._ready = False
         self._sample = 0
         self._pace: Pace | None = None
@@ -98,7 +99,7 @@ of the settings does. R reads the file again."""
 
     def compose(self) -> ComposeResult:
         """Put the numbers on top, a sample below them and the findings at the end; beside them what is wrong."""
-        yield StepBar(title="2 Backend › Data")
+        yield StepBar(title=f"{self._place} › Data" if self._place else "Data")
         with Horizontal(id="middle"):
             with Vertical(id="data"):
                 yield Lines(id="set")

@@ -33,6 +33,7 @@ class Keeping(Looking):
         self._before: list[Profile] = []
         self._key = ""
         self._kept: Profile | None = None
+        self._opened: Profile | None = None  # what the edits began with; None: the default
         self._remembered: Profile | None = None
         self._remembering = threading.Lock()
         self._typing: Timer | None = None
@@ -58,6 +59,8 @@ class Keeping(Looking):
     @on(Become)
     def _become(self, event: Become) -> None:
         self.become(event.profile, keep=event.keep)
+        if event.saved:
+            self._opened = event.profile
 
     @on(Undo)
     def _undo(self) -> None:
@@ -70,7 +73,12 @@ class Keeping(Looking):
         self.become(self._kept or last(), keep=False)
 
     def become(self, profile: Profile, key: str = "", *, keep: bool = True) -> None:
-        """Make this the profile; the one before can be had back, that before all edits of one key in a row."""
+        """Make this the profile; the one before can be had back, that before all edits of one key in a row.
+
+        Not kept: it is only opened, and takes the place of no draft until it is edited.
+        """
+        if not keep:
+            self._opened = profile
         if profile == self.profile:
             return
         if not key or key != self._key:
@@ -79,6 +87,11 @@ class Keeping(Looking):
         if keep:
             self._kept = profile
         self._assign(profile)
+
+    @property
+    def edited(self) -> bool:
+        """Whether the profile is another one than was opened."""
+        return self.profile != (self._opened or Profile())
 
     def action_undo(self) -> None:
         """Take the last change back."""

@@ -48,11 +48,12 @@ class Undone(Message):
 class Become(Message):
     """The profile is to be another one; its values are the last ones from then on, unless they are not kept."""
 
-    def __init__(self, profile: "Profile", *, keep: bool = True) -> None:
-        """Carry the profile."""
+    def __init__(self, profile: "Profile", *, keep: bool = True, saved: bool = False) -> None:
+        """Carry the profile, and whether it was saved under its name."""
         super().__init__()
         self.profile = profile
         self.keep = keep
+        self.saved = saved
 
 
 class StartOver(Message):

@@ -201,7 +201,7 @@ For another machine (--machine, --host) it only exports: copy the folder there."
         except TuiTrainError as error:
             self.post_message(Complaint(error))
         else:
-            self.post_message(Become(profile))
+            self.post_message(Become(profile, saved=True))
             self.notify(visible(f"Saved {path}"), markup=False)
 
     def _replace(self, name: str) -> None:
@@ -215,7 +215,7 @@ For another machine (--machine, --host) it only exports: copy the folder there."
                 except TuiTrainError as failed:
                     self.post_message(Complaint(failed))
                 else:
-                    self.post_message(Become(profile))
+                    self.post_message(Become(profile, saved=True))
                     self.notify(visible(f"Replaced {name}"), markup=False)
 
         self.app.push_screen(Ask(f"A profile named {visible(name)} already exists. Replace it?", answers), answered)

@@ -100,8 +100,9 @@ class Reading(Keeping):
     @on(OpenData)
     def _open_data(self) -> None:
         from .data import DataView
+        from .step import Step
 
         if not isinstance(self.screen, DataView):
-            view = DataView()
+            view = DataView(self.screen.place if isinstance(self.screen, Step) else "")
             self.share(view)
             self.push_screen(view)

@@ -90,9 +90,21 @@ class Step(WithFindings):
 
     @property
     def next_module(self) -> str:
-        """The step after this one."""
-        modules = [step.module for step in STEPS]
-        return modules[[step.title for step in STEPS].index(self.TITLE_OF_STEP) + 1]
+        """The step after this one; IndexError for the last."""
+        return STEPS[self._number() + 1].module
+
+    @property
+    def module_before(self) -> str:
+        """The step before this one; empty for the first."""
+        return STEPS[self._number() - 1].module if self._number() else ""
+
+    @property
+    def place(self) -> str:
+        """The number and the name of this step."""
+        return f"{self._number() + 1} {self.TITLE_OF_STEP}"
+
+    def _number(self) -> int:
+        return [step.title for step in STEPS].index(self.TITLE_OF_STEP)
 
     def on_screen_resume(self) -> None:
         """Show what has changed while another step was on top."""

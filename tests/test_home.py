@@ -552,6 +552,10 @@ async def test_escape_goes_back_to_where_one_came_from(run_of: Callable[..., Run
         await keys("tab", "enter", "e")(pilot)
         await until_shown(pilot, "● 3 Recipe")
         await keys("escape")(pilot)
+        await until_shown(pilot, "● 2 Backend")
+        await keys("escape")(pilot)
+        await until_shown(pilot, "● 1 Hardware")
+        await keys("escape")(pilot)
         await until_shown(pilot, "● 5 Run")
         await keys("escape", "home", "tab", "space", "space", "c", "enter")(pilot)
         await until_shown(pilot, "● 5 Run")
@@ -560,8 +564,29 @@ async def test_escape_goes_back_to_where_one_came_from(run_of: Callable[..., Run
         await keys("left", "enter", "ctrl+p", *"goto recipe", "enter")(pilot)
         await until_shown(pilot, "● 3 Recipe")
         assert app.profile.trainer.environment == {"A": "b"}
-        await keys("escape", "escape", "escape")(pilot)
+        await keys("escape", "escape", "escape", "escape", "escape")(pilot)
         assert isinstance(pilot.app.screen, Home)
+
+
+async def test_what_is_edited_of_a_run_is_kept_as_the_draft_and_said(run_of: Callable[..., RunDir]) -> None:
+    run_of("mine")
+    async with wizard().run_test(size=(80, 24), notifications=True) as pilot:
+        app: Any = pilot.app
+        await until_shown(pilot, "1 run")
+        await keys("tab", "e")(pilot)
+        await until_shown(pilot, "● 3 Recipe")
+        await keys("escape", "escape", "escape")(pilot)
+        assert isinstance(app.screen, Home)
+        assert "kept as the draft" not in shows(pilot), "nothing was changed"
+        await keys("e", "escape")(pilot)
+        await until_shown(pilot, "● 2 Backend")
+        app.screen.form.go("trainer.arguments")
+        await keys("space", "4", "2", "escape", "escape")(pilot)
+        await until_shown(pilot, "kept as the draft")
+        await until_shown(pilot, "Continue the draft")
+        await keys("home", "down", "enter")(pilot)
+        await until_shown(pilot, "● 1 Hardware")
+        assert app.profile.trainer.arguments[-1] == "42"
 
 
 async def test_what_was_said_goes_with_the_screen(run_of: Callable[..., RunDir]) -> None:

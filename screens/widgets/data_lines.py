@@ -31,7 +31,8 @@ def set_lines(look: DataLook, asked: Question, one: Epoch | None, seconds: float
     """Return what the data holds, and what an epoch of it is; `seconds` is how long one lasts, 0 where not known."""
     of = f"{FORMATS.get(look.format, 'unknown format')}, columns {', '.join(look.columns) or 'none'}"
     out = data.left_out(look)
-    usable: Piece = ink(WARNING, f" {thousands(out)} left out") if out else ink(DONE, " all rows usable")
+    usable = ink(WARNING, f" {thousands(out)} left out") if out else ink(DONE, " all rows usable")
+    usable = usable if look.rows else ink(FAILED, " nothing to learn from")
     rows: list[list[Piece]] = [[_number(look.rows, "rows" if look.rows != 1 else "row")], []]
     tokens = look.tokens
     if tokens:

@@ -50,7 +50,9 @@ def _files(look: DataLook) -> Iterator[Finding]:
 
 
 def _use(look: DataLook, question: Question) -> Iterator[Finding]:
-    if not look.usable and not look.counts.get("unreadable"):
+    if not look.rows and not look.counts.get("unreadable"):
+        yield _error("the data has no rows", "Name files of rows: JSONL, JSON, CSV, Parquet or text.")
+    elif not look.usable and not look.counts.get("unreadable"):
         yield _error("no row can be learned from", "See the rows that are named, and docs/data.md for the formats.")
     if look.rows and (why := unsuitable(look, question.method)):
         able = ", ".join(methods(look))
