@@ -31,7 +31,7 @@ from .widgets.ink import MUTED, Piece
 from .widgets.picks import Pick, Picks
 
 _CURES = "cures"
-_WHAT = Section(title="What trains", keys=("trainer.kind",))
+_WHAT = Section(title="What trains", note="← → choose, ↓ goes on", keys=("trainer.kind",))
 _ITS = Section(
     title="What it takes",
     keys=(

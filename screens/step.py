@@ -165,7 +165,9 @@ class Step(WithFindings):
         # What follows from values is not said while one of them cannot be read.
         said = resolved if resolved and not self.form.unread else None
         notes, below = (self.notes(said), self.below(said)) if said else ({}, {})
-        wrong = {finding.key: finding for finding in reversed(self.findings()) if finding.level == "error"}
+        # Of several the first, an error before a warning.
+        found = sorted(self.findings()[::-1], key=lambda finding: finding.level == "error")
+        wrong = {finding.key: finding for finding in found if finding.level != "note"}
         for section in self.SECTIONS:
             rows = tuple(
                 replace(

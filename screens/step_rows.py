@@ -58,7 +58,15 @@ def row_of(  # noqa: PLR0913 - each is a thing of its own
         reason=reach.why_not(key, profile, resolved),
         held=visible(words),
         note=visible(note or (source if row_is_typed and source != _DEFAULT else "")),
-        wrong=visible(finding.message) if finding else "",
+        wrong=visible(finding.message) if finding and finding.level == "error" else "",
+        caution=visible(finding.message) if finding and finding.level == "warning" else "",
         fix=visible(fix),
+        usual=_usual(key, resolved),
         hint=visible(f"{finding.message}. {finding.remedy}{_FIX if fix else ''}" if finding else help_text),
     )
+
+
+def _usual(key: str, resolved: Resolved | None) -> float | None:
+    """Return the default of a learning rate, of which the first digits say nothing about its size."""
+    default = resolved.preset.defaults.get("learning_rate") if resolved and key == "recipe.learning_rate" else None
+    return float(default) if isinstance(default, (int, float)) else None

@@ -6,7 +6,7 @@ from support import UUIDS, boxed, facts, gpu, inside, plan, profile, toolchain
 from test_nemo import FAULTS as NEMO_FAULTS
 
 from tui_train.checks import CHECKS, check
-from tui_train.facts.data import DataLook, Question
+from tui_train.facts.data import DataLook, DataProblem, Question
 from tui_train.facts.data_use import key as data_key
 from tui_train.facts.hub import CachedModel, HubCache, HubModel
 from tui_train.facts.types import (
@@ -1502,3 +1502,32 @@ def test_without_gpus_sharding_is_refused_whatever_is_installed(strategy):
     chosen = profile({"trainer.strategy": strategy})
     assert "needs GPUs" in next(finding.message for finding in check(chosen, facts()) if finding.forbids)
     assert prepare(chosen, facts()).plan is None
+
+
+def test_a_missing_file_is_named_once():
+    problem = DataProblem("unreadable", "/d.jsonl", 0, "cannot be read: No such file or directory")
+    known = tuned(rows=0, usable=0, format="", problems=(problem,), counts={"unreadable": 1})
+    named = [item for item in found(FINE, known) if item.key == "trainer.data"]
+    assert [item.message.count("/d.jsonl") for item in named] == [1], "what was read says so"
+    missing = msgspec.structs.replace(known, paths={"/d.jsonl": "missing"})
+    (said,) = [item for item in found(FINE, missing) if item.key == "trainer.data"]
+    assert "does not exist" in said.message
+
+
+def test_another_format_is_said_once():
+    why = "has another format: its columns are text"
+    problems = tuple(DataProblem("other", "/d.jsonl", line, why) for line in (21, 22))
+    where = tuned(rows=22, usable=20, format="messages", problems=problems, counts={"other": 2})
+    (said,) = [item.message for item in found(FINE, where) if "another format" in item.message]
+    assert said.count("another format") == 1
+    assert "line 22: its columns" in said
+
+
+def test_a_python_that_cannot_fine_tune_names_the_key_for_another():
+    for python in ("", "/usr/bin/other"):
+        (said,) = [
+            item
+            for item in found(FINE | {"trainer.python": python}, facts(gpus=(gpu(0),), packages={}))
+            if item.key == "trainer.python"
+        ]
+        assert "(trainer.python)" in said.remedy

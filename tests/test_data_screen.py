@@ -15,12 +15,14 @@ from support import SCRIPTS
 from test_data import CHAT, MARKED, ROWS, says, user, written
 from test_wizard import BARE, CPU, CUDA, SEED, settle, shows, to, until_shown
 from textual.pilot import Pilot
+from tui_train.screens.messages import OpenStep
 
 from tui_train.facts import images, live, probe
 from tui_train.facts.types import Toolchain
 from tui_train.profile.fields import FIELDS, put
 from tui_train.profile.types import Profile
 from tui_train.trainers import TRAINERS
+from tui_train.trainers.finetune import RATES
 from tui_train.wizard import wizard
 from tui_train.workflow.session import remember
 
@@ -410,6 +412,71 @@ async def test_the_lines_of_preview(tmp_path: Path, model: str, tuner: Any) -> N
         assert "1 step to warm up" in lines["Rate"]
         assert "3 epochs ≈ 6 steps" in lines["Steps"]
         assert "trl.scripts.sft" in shows(pilot)
+
+
+async def test_data_without_a_row_is_an_error_and_the_title_names_the_step(tmp_path: Path, tuner: Any) -> None:
+    del tuner
+    for name, content in (("empty.jsonl", ""), ("list.json", "[]")):
+        (tmp_path / name).write_text(content)
+        last_values("", tmp_path / name)
+        app: Any = wizard()
+        async with app.run_test(size=(80, 24)) as pilot:
+            await on_backend(pilot)
+            await press(pilot, "f5")
+            shown = shows(pilot)
+            assert "2 Backend › Data" in shown
+            assert "usable" not in shown
+            assert "✗ nothing to learn from" in shown
+            assert [finding.level for finding in app.screen._findings if finding.key == "trainer.data"] == ["error"]
+            await press(pilot, "escape")
+            app.post_message(OpenStep("recipe"))
+            await settle(pilot)
+            await press(pilot, "f5")
+            assert "3 Recipe › Data" in shows(pilot)
+
+
+async def test_a_learning_rate_that_is_hardly_meant_is_warned_of_in_its_row(
+    tmp_path: Path, model: str, tuner: Any
+) -> None:
+    last_values(model, chats(tmp_path, 8))
+    app: Any = wizard()
+    async with app.run_test(size=(120, 40)) as pilot:
+        await on_backend(pilot)
+        app.post_message(OpenStep("recipe"))
+        await settle(pilot)
+        form = app.screen.form
+        form.go("recipe.learning_rate")
+        for typed, offered in (("much", "0.0002"), ("2e-", "0.0002"), ("3e-4x", "0.0003")):
+            form.entry.value = typed
+            await settle(pilot)
+            assert form.unread == "recipe.learning_rate"
+            assert form.unread_fix == f"use {offered}", typed
+        form.entry.value = "0.5"
+        await settle(pilot)
+        line = next(line for line in shows(pilot).splitlines() if line[1:].startswith("Learning rate"))
+        assert "! a learning rate" in line
+        assert "F2 learning rate 0.0002" in line
+        form.go("recipe.seed")
+        await settle(pilot)
+        assert "!" in next(line for line in shows(pilot).splitlines() if line[1:].startswith("Learning rate"))
+        form.go("recipe.learning_rate")
+        await press(pilot, "f2")
+        assert app.profile.recipe.learning_rate == RATES["sft"] * 10
+
+
+async def test_how_one_chooses_what_trains_is_said(tuner: Any) -> None:
+    del tuner
+    last_values("")
+    app: Any = wizard()
+    async with app.run_test(size=(80, 24)) as pilot:
+        await on_backend(pilot)
+        title = next(line for line in shows(pilot).splitlines() if "What trains" in line)
+        assert "← → choose" in title
+        await press(pilot, "right")
+        assert app.profile.trainer.kind == "builtin"
+        await press(pilot, "down")
+        assert app.screen.form.cursor != "trainer.kind"
+        assert app.profile.trainer.kind == "builtin"
 
 
 async def test_model_and_data_are_explained_as_the_chosen_trainer_takes_them(tuner: Any) -> None:

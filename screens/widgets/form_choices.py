@@ -31,9 +31,9 @@ class FormChoices(FormView):
 
     @property
     def wrong(self) -> bool:
-        """Whether something is wrong with the row in which the cursor is."""
+        """Whether something is wrong with the row in which the cursor is, or unusual."""
         row = self.row
-        return bool(row and self._as_typed(row).wrong)
+        return bool(row and (self._as_typed(row).wrong or row.caution))
 
     def _on_fold(self) -> bool:
         return any(group.folds and group.key == self._cursor for group in self._groups)

@@ -32,8 +32,9 @@ _CHOSEN = frozenset({"trainer.python", "trainer.preset"})
 class FormRow(Struct, frozen=True, kw_only=True):
     """A field as it is shown: its value, what it may be, why it cannot be changed, and what stands beside it.
 
-    `held` is what holds where nothing was chosen, `note` what follows from the value, `wrong` what is wrong with it,
-    `fix` what F2 would make of it, `below` a line about it under the row.
+    `held` is what holds where nothing was chosen, `note` what follows from the value, `wrong` what is wrong with it or,
+    where it is only a `caution`, unusual, `fix` what F2 would make of it, `below` a line about it under the row.
+    `usual` is a number from which what is meant by an unreadable one is not far, None where that is not known.
     """
 
     field: Field
@@ -43,7 +44,9 @@ class FormRow(Struct, frozen=True, kw_only=True):
     held: str = ""
     note: str = ""
     wrong: str = ""
+    caution: str = ""
     fix: str = ""
+    usual: float | None = None
     hint: str = ""
     stands_open: bool = False
     below: str = ""
@@ -199,9 +202,9 @@ def _option(line: FormLine, width: int, marked: int) -> Content:
 
 def _beside(row: FormRow, room: int = 0) -> Content:
     """Return what stands beside a value; where there is no room for all of an error, its key stays."""
-    if row.wrong:
+    if row.wrong or row.caution:
         fix = ink("   ", ("F2", KEY), f" {row.fix}") if row.fix else Content()
-        wrong = ink((f"✗ {row.wrong}", "$error"))
+        wrong = ink((f"✗ {row.wrong}", "$error")) if row.wrong else ink((f"! {row.caution}", "$warning"))
         return ink(fit(wrong, max(_LEAST_WRONG, room - fix.cell_length)) if room and fix else wrong, fix)
     chosen = () if row.typed else row.options
     option = next((option for option in chosen if option.value == fields.show(row.value)), None)
@@ -227,7 +230,7 @@ def _row(row: FormRow, width: int) -> Content:
     words: Piece = option.label if option else row.text
     if option and option.label == UNSET and option.note:
         words = (option.note, MUTED)
-        beside = beside if row.wrong or row.note else Content()
+        beside = beside if row.wrong or row.caution or row.note else Content()
     chosen = fit(words, cells - 6)
     value = ink((_LEFT, KEY), " ", chosen, " ", (_RIGHT, KEY)).pad_right(cells - 6 - chosen.cell_length)
     return columns(room, (label, LABEL - 1), (value.stylize_before(style), cells - _AIR), ("", _AIR), (beside, 0))

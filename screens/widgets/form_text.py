@@ -14,6 +14,8 @@ from .form_choices import FormChoices
 from .form_lines import FormRow
 from .form_view import Unread
 
+_FAR = 10.0  # times what is usual: so much is hardly meant
+
 
 class FormText(FormChoices):
     """Rows whose values are typed into the one input."""
@@ -168,6 +170,8 @@ class FormText(FormChoices):
 def _unread(row: FormRow, text: str, error: BadInput) -> Unread:
     """Return a text that cannot be read with what F2 takes instead: what it seems to mean, else the value before."""
     fix = fields.closest(row.field, text)
+    if row.usual is not None and not (isinstance(fix, float) and row.usual / _FAR < fix < row.usual * _FAR):
+        fix = row.usual
     fix = row.value if fix is None else fix
     shown = visible(fields.show(fix))
     title = f"use {shown}" if shown else "leave it empty"

@@ -25,20 +25,22 @@ _KINDS = {
 }
 
 
-def data_findings(look: DataLook, question: Question) -> tuple[Finding, ...]:
-    """Return what is wrong with the data for a training, the errors first."""
+def data_findings(look: DataLook, question: Question, known: frozenset[str] = frozenset()) -> tuple[Finding, ...]:
+    """Return what is wrong with the data for a training, the errors first; not of files that are `known` to be bad."""
     if look.problem:
         return (_error(f"the data could not be read: {look.problem}", "Choose another Python, or name fewer files."),)
-    found = [*_files(look), *_use(look, question), *_rows(look), *_tokens(look, question)]
+    found = [*_files(look, known), *_use(look, question), *_rows(look), *_tokens(look, question)]
     return tuple(sorted(found, key=lambda finding: ("error", "warning", "note").index(finding.level)))
 
 
-def _files(look: DataLook) -> Iterator[Finding]:
-    unreadable = [problem for problem in look.problems if problem.kind == "unreadable"]
+def _files(look: DataLook, known: frozenset[str]) -> Iterator[Finding]:
+    every = [problem for problem in look.problems if problem.kind == "unreadable"]
+    unreadable = [problem for problem in every if problem.file not in known]
     for problem in unreadable[:_NAMED]:
         yield _error(f"{problem.file} {problem.why}", "Name files of rows: JSONL, JSON, CSV, Parquet or text.")
     if len(unreadable) > _NAMED:
-        yield _error(f"{look.counts['unreadable'] - _NAMED} more files cannot be read", "Fix or leave them out.")
+        more = look.counts["unreadable"] - (len(every) - len(unreadable)) - _NAMED
+        yield _error(f"{more} more files cannot be read", "Fix or leave them out.")
     if not look.all_read:
         read = look.done / max(look.size, 1)
         yield Finding(
@@ -89,13 +91,14 @@ def _rows(look: DataLook) -> Iterator[Finding]:
 
 def _places(look: DataLook, kind: str, total: int) -> str:
     problems = [problem for problem in look.problems if problem.kind == kind][:_NAMED]
-    named = "; ".join(_place(problem, several=look.file_count > 1) for problem in problems)
+    said = _KINDS[kind][0].removeprefix("row ") + ": " if kind in _KINDS else ""
+    named = "; ".join(_place(problem, said, several=look.file_count > 1) for problem in problems)
     return named + (" …" if total > len(problems) else "")
 
 
-def _place(problem: DataProblem, *, several: bool) -> str:
+def _place(problem: DataProblem, said: str, *, several: bool) -> str:
     where = f"{problem.file}, line {problem.line}" if several else f"line {problem.line}"
-    return f"{where}: {problem.why}"
+    return f"{where}: {problem.why.removeprefix(said)}"
 
 
 def _tokens(look: DataLook, question: Question) -> Iterator[Finding]:

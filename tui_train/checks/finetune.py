@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 from msgspec import structs
 
-from tui_train.base.text import thousands
+from tui_train.base.text import thousands, visible
 from tui_train.checks.data import data_findings
 from tui_train.checks.finding import Finding
 from tui_train.facts.types import Facts
@@ -52,11 +52,12 @@ def missing_weights(profile: Profile, facts: Facts) -> bool:
     return bool(states) and all(state == "missing" for state in states)
 
 
-def read(_profile: Profile, facts: Facts, resolved: Resolved) -> Iterator[Finding]:
-    """What is wrong with the data."""
+def read(profile: Profile, facts: Facts, resolved: Resolved) -> Iterator[Finding]:
+    """What is wrong with the data, but for paths that are no files: those are checked for every trainer."""
     asked, look = data.question(resolved), data.look_of(resolved, facts)
     if asked and look:
-        yield from data_findings(look, asked)
+        known = {path for path in profile.trainer.data if facts.paths.get(path, "file") not in {"file", "folder"}}
+        yield from data_findings(look, asked, frozenset(map(visible, known)))
 
 
 def context(_profile: Profile, facts: Facts, resolved: Resolved) -> Iterator[Finding]:

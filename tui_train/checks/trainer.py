@@ -50,7 +50,11 @@ def python(profile: Profile, facts: Facts, resolved: Resolved) -> Iterator[Findi
         install = f"Make one: tui-train env create nemo. Or train in an image, {nemo.IMAGES}."
     elif trainer_of(profile).wants_data:
         packages = " ".join(trainer_of(profile).needs(profile))
-        install = f"Make one: tui-train env create {trainer_of(profile).libraries}. Or `pip install {packages}` there."
+        install = (
+            f"Make one: tui-train env create {trainer_of(profile).libraries}. "
+            "Or name one that has them (trainer.python), "
+            f"or `pip install {packages}` there."
+        )
     chosen = visible(profile.trainer.python)
     if resolved.toolchain is None and chosen:
         message, remedy = f"{chosen} was not found", "Choose one that is listed, or leave it empty (trainer.python)."
