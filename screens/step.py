@@ -166,8 +166,8 @@ class Step(WithFindings):
         said = resolved if resolved and not self.form.unread else None
         notes, below = (self.notes(said), self.below(said)) if said else ({}, {})
         # Of several the first, an error before a warning.
-        found = sorted(self.findings()[::-1], key=lambda finding: finding.level == "error")
-        wrong = {finding.key: finding for finding in found if finding.level != "note"}
+        found = tuple(reversed(self.findings()))
+        wrong = {finding.key: finding for level in ("warning", "error") for finding in found if finding.level == level}
         for section in self.SECTIONS:
             rows = tuple(
                 replace(
