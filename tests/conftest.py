@@ -99,7 +99,7 @@ def containers(engine, engines):
 
 
 def pytest_collection_modifyitems(config, items):
-    """Count what is tried by a test for each try; one engine does for most of what both do alike."""
+    """Count what is tried by a test for each try; one engine does for what both do alike."""
     counting.mark(items)
     if not WHOLE:
         kept = [item for item in items if not only_of_the_whole(item)]
@@ -110,7 +110,7 @@ def pytest_collection_modifyitems(config, items):
 def only_of_the_whole(item):
     """Whether a test is left to those who try whole matrices."""
     of_second_engine = hasattr(item, "callspec") and item.callspec.params.get("engines") == "podman"
-    return bool(item.get_closest_marker("whole")) or (of_second_engine and not item.get_closest_marker("each_engine"))
+    return of_second_engine or bool(item.get_closest_marker("whole"))
 
 
 def pytest_terminal_summary(terminalreporter):

@@ -5,13 +5,14 @@ import os
 import subprocess
 import sys
 from collections.abc import Callable
+from itertools import product
 from pathlib import Path
 from typing import Any
 
 import msgspec
 import psutil
 import pytest
-from support import SCRIPTS
+from support import SCRIPTS, sample
 from test_data import CHAT, MARKED, ROWS, says, user, written
 from test_wizard import BARE, CPU, CUDA, SEED, settle, shows, to, until_shown
 from textual.pilot import Pilot
@@ -216,8 +217,7 @@ async def test_another_python_reads_again(tmp_path: Path, model: str, tuner: Any
         assert after == before
 
 
-@pytest.mark.parametrize("theme", ["dark", "light", "plain"])
-@pytest.mark.parametrize("size", SIZES, ids=str)
+@pytest.mark.parametrize(("size", "theme"), sample(product(SIZES, ["dark", "light", "plain"]), 4), ids=str)
 async def test_the_screen(tmp_path: Path, model: str, tuner: Any, size: tuple[int, int], theme: str) -> None:
     rows = [CHAT, {"messages": []}, *({"messages": [user("the quick " * n), says("fox")]} for n in range(1, 30))]
     path = written(tmp_path / "chat.jsonl", rows)

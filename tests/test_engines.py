@@ -108,7 +108,6 @@ def test_a_training_learns_and_climbs_down(tmp_path, engine, containers, launche
     assert gone(run, containers)
 
 
-@pytest.mark.each_engine
 def test_its_exit_code_is_the_trainings(tmp_path, engine, containers):
     run = sleeping(tmp_path, engine, "--seconds=0.1", "--code=7")
     start(run)
@@ -125,7 +124,6 @@ def prepared_by(monkeypatch, *words):
     )
 
 
-@pytest.mark.each_engine
 def test_what_comes_before_runs_in_the_container_too(tmp_path, engine, containers, monkeypatch):
     prepared_by(monkeypatch, "--seconds=0.1")
     run = sleeping(tmp_path, engine, "--seconds=0.2")
@@ -140,7 +138,7 @@ def test_what_comes_before_runs_in_the_container_too(tmp_path, engine, container
     assert gone(failing, containers)
 
 
-@pytest.mark.each_engine
+@pytest.mark.whole
 def test_what_comes_before_is_stopped(tmp_path, engine, containers, monkeypatch):
     prepared_by(monkeypatch, "--seconds=300")
     run = sleeping(tmp_path, engine, "--seconds=0.1")
@@ -151,7 +149,6 @@ def test_what_comes_before_is_stopped(tmp_path, engine, containers, monkeypatch)
     assert gone(run, containers)
 
 
-@pytest.mark.each_engine
 def test_stopping_lets_it_save_and_leaves_nothing(tmp_path, engine, containers):
     run = sleeping(tmp_path, engine, f"--save-on-term={tmp_path}/mine/saved")
     start(run)
@@ -162,6 +159,7 @@ def test_stopping_lets_it_save_and_leaves_nothing(tmp_path, engine, containers):
     assert gone(run, containers)
 
 
+@pytest.mark.whole
 def test_what_does_not_listen_is_killed(tmp_path, engine, containers, monkeypatch):
     monkeypatch.setenv("TUI_TRAIN_GRACE", "1")
     run = sleeping(tmp_path, engine, "--ignore-signals", "--children-apart=1")
@@ -171,6 +169,7 @@ def test_what_does_not_listen_is_killed(tmp_path, engine, containers, monkeypatc
     assert gone(run, containers)
 
 
+@pytest.mark.whole
 def test_a_second_interrupt_kills_at_once(tmp_path, engine, containers, monkeypatch):
     monkeypatch.setenv("TUI_TRAIN_GRACE", "60")
     run = sleeping(tmp_path, engine, "--ignore-signals")
@@ -186,6 +185,7 @@ def test_a_second_interrupt_kills_at_once(tmp_path, engine, containers, monkeypa
     assert gone(run, containers)
 
 
+@pytest.mark.whole
 def test_a_stop_before_it_has_begun(tmp_path, engine, containers):
     """The engine may still be making the container: it must not train on unseen."""
     run = sleeping(tmp_path, engine)
@@ -222,6 +222,7 @@ def test_it_trains_on_without_its_client(tmp_path, engine, containers):
     assert gone(run, containers)
 
 
+@pytest.mark.whole
 def test_it_is_stopped_without_its_client(tmp_path, engine, containers):
     run = sleeping(tmp_path, engine)
     start(run)
@@ -253,6 +254,7 @@ def test_it_is_stopped_without_its_supervisor(tmp_path, engine, containers, clie
     assert not marked(now.mark)
 
 
+@pytest.mark.whole
 def test_a_container_that_nobody_watched_to_its_end_is_removed_by_the_next_start(tmp_path, engine, containers):
     run = sleeping(tmp_path, engine, "--seconds=3")
     start(run)
@@ -320,7 +322,6 @@ def test_the_chosen_cards_are_asked_for(tmp_path, engine, monkeypatch):
     assert "HF_TOKEN" not in told
 
 
-@pytest.mark.each_engine
 def test_an_image_is_asked_what_it_holds(engine):
     (found,) = [known for known in images.engines() if known.name == engine]
     assert found.problem == ""

@@ -180,6 +180,7 @@ def environment(tree, python, *, code=0, **more):
 
 @pytest.mark.packaging
 @pytest.mark.skipif(find_spec("torch") is None, reason="it would download one")
+@pytest.mark.whole
 def test_make_run_installs_once_and_takes_the_torch_that_is_there(tmp_path):
     folder = tmp_path / "it's a folder"
     folder.mkdir()

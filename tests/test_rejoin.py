@@ -273,6 +273,7 @@ def test_a_lost_client_loses_no_line(tmp_path, engine, containers, wrapped, end)
 
 
 @pytest.mark.engine
+@pytest.mark.whole
 def test_a_container_that_ended_before_it_was_rejoined(tmp_path, engine, containers):
     log = tmp_path / "attempt-1.log"
     client = telling(log, engine, "60", "0.01", "3")
@@ -287,7 +288,7 @@ def test_a_container_that_ended_before_it_was_rejoined(tmp_path, engine, contain
 
 
 @pytest.mark.engine
-@pytest.mark.each_engine
+@pytest.mark.whole
 def test_a_second_client_may_be_lost_as_well(tmp_path, engine, containers):
     log = tmp_path / "attempt-1.log"
     client = telling(log, engine, "300", "0.01", "0")
@@ -305,6 +306,7 @@ def test_a_second_client_may_be_lost_as_well(tmp_path, engine, containers):
 
 
 @pytest.mark.engine
+@pytest.mark.whole
 def test_what_an_earlier_start_left(engine, containers, tmp_path):
     """Names that train are told; a container that has ended is removed, and one of another start is let be."""
     mark = NAME.removeprefix("tui-train-").rpartition("-")[0]
