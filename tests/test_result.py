@@ -230,9 +230,9 @@ def test_hostile_text_in_an_adapter_is_not_obeyed(tmp_path):
 # ---- with transformers alone -------------------------------------------------------------------------------------
 
 
-def chat_model(folder, *options, python=sys.executable):
+def chat_model(folder, *options, python=""):
     done = subprocess.run(
-        [python, str(SCRIPTS / "chat_model.py"), str(folder), *options], capture_output=True, text=True, check=False
+        [python or warm.training(), str(SCRIPTS / "chat_model.py"), str(folder), *options], capture_output=True, text=True, check=False
     )
     assert done.returncode == 0, done.stderr[-800:]
     return folder
@@ -249,7 +249,7 @@ def models(tmp_path_factory):
 def full_run(tmp_path, models):
     """A run whose output is a full model."""
     base, tuned = models
-    run = ended(tmp_path / "run", LOG, **{"trainer.model": str(base)})
+    run = ended(tmp_path / "run", LOG, python=warm.training(), **{"trainer.model": str(base)})
     (run.path / "output").symlink_to(tuned)
     return run
 
@@ -274,10 +274,10 @@ sys.stdout.buffer.write(tokens.decode(out[0, made["input_ids"].shape[1]:], skip_
 """
 
 
-def greedy(folder, prompt, adapter="", python=sys.executable):
+def greedy(folder, prompt, adapter="", python=""):
     """What transformers itself answers, as it is shown."""
     done = subprocess.run(
-        [python, "-c", GREEDY, str(folder), prompt, str(adapter)], capture_output=True, check=False,
+        [python or warm.training(), "-c", GREEDY, str(folder), prompt, str(adapter)], capture_output=True, check=False,
         env={**os.environ, **OFFLINE},
     )  # fmt: skip
     assert done.returncode == 0, done.stderr[-800:]
@@ -296,7 +296,7 @@ def test_a_full_model_answers_as_transformers_does(full_run, models):
 
 
 def test_without_a_template_the_text_goes_on(tmp_path):
-    run = ended(tmp_path / "run")
+    run = ended(tmp_path / "run", python=warm.training())
     chat_model(run.path / "output", "--plain")
     told = command("try", f"{run.path}/", "--max-tokens", "24", "--prompt", "Once upon")
     assert told.stdout == f"{greedy(run.path / 'output', 'Once upon')}\n"
