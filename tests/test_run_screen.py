@@ -110,7 +110,7 @@ async def test_the_plot_is_zoomed_scaled_turned_and_hidden(machine: Any, tmp_pat
             await until_shown(pilot, title)
             assert labels in [line.split() for line in shows(pilot).splitlines()], shows(pilot)
         await pilot.press("p")
-        await settle(pilot)
+        await pilot.pause(0.2)
         assert "Learning rate" not in shows(pilot)
         assert shows(pilot).count("step 5") > 20, "the log has the room"
 
