@@ -231,9 +231,8 @@ def test_hostile_text_in_an_adapter_is_not_obeyed(tmp_path):
 
 
 def chat_model(folder, *options, python=""):
-    done = subprocess.run(
-        [python or warm.training(), str(SCRIPTS / "chat_model.py"), str(folder), *options], capture_output=True, text=True, check=False
-    )
+    words = [python or warm.training(), str(SCRIPTS / "chat_model.py"), str(folder), *options]
+    done = subprocess.run(words, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr[-800:]
     return folder
 

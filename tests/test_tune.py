@@ -292,6 +292,7 @@ def started(path, *more):
     )
 
 
+@pytest.mark.whole
 def test_real_trials_find_what_fits_and_leave_nothing_behind(tmp_path):
     # Its memory is that of its own process.
     path = tunes(tmp_path, **{"trainer.python": sys.executable})
