@@ -15,6 +15,7 @@ from .messages import OpenData
 
 if TYPE_CHECKING:
     from tui_train.facts.data import DataLook, Question
+    from tui_train.facts.types import Toolchain
     from tui_train.workflow.machines import Source
 
 _PART = "data"
@@ -24,7 +25,12 @@ _QUIET = 1.0  # seconds without a change
 class _Asked(NamedTuple):
     key: str
     question: "Question"
-    python: str
+    toolchain: "Toolchain"
+
+    @property
+    def python(self) -> str:
+        """The Python that reads."""
+        return self.toolchain.python
 
 
 class Reading(Keeping):
@@ -82,15 +88,15 @@ class Reading(Keeping):
         asked = data_question(profile, facts)
         if asked is None or any(facts.paths.get(path, "missing") == "missing" for path in asked[1].files):
             return None
-        key, question, python = asked
-        known = key in facts.data and self._read_by.get(key, python) == python
-        return None if known else _Asked(key, question, python)
+        wanted = _Asked(*asked)
+        known = wanted.key in facts.data and self._read_by.get(wanted.key, wanted.python) == wanted.python
+        return None if known else wanted
 
     def _answer(self, asked: _Asked) -> "dict[str, DataLook]":
-        from tui_train.facts.data import look_at
+        from tui_train.facts.data_cache import read_data
 
         worker = get_current_worker()
-        look = look_at(asked.python, asked.question, cancelled=lambda: worker.is_cancelled)
+        look = read_data(asked.toolchain, asked.question, cancelled=lambda: worker.is_cancelled)
         if worker.is_cancelled:
             # It says no more than that it was ended.
             return {}

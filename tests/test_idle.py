@@ -86,6 +86,17 @@ def test_another_python_that_can_use_the_cards_is_offered():
     assert "hardware.device=cpu" in error.remedy
 
 
+def test_a_python_is_offered_for_a_fine_tuning_only_where_it_has_trl():
+    with_trl = {"trl": "1.16.0", "peft": "0.21.2", "datasets": "5.2.0"}
+    values = {"trainer.kind": "finetune", "trainer.model": "/m", "trainer.data": ("/d",), "trainer.python": "/cpu"}
+    chosen = toolchain("/cpu", packages=with_trl, **CPU)
+    for packages in (with_trl, {}):
+        tools = (chosen, toolchain("/gpu", packages=packages))
+        (error,) = errors(values, Facts(machine=machine(gpus=(gpu(0),)), toolchains=tools))
+        offered = dict(error.change.edits).get("trainer.python")
+        assert (offered, "tui-train env create hf" in error.remedy) == (("/gpu", False) if packages else (None, True))
+
+
 def test_an_image_is_chosen_not_an_environment():
     (error,) = errors(inside(), boxed(gpus=(gpu(0),), **CPU))
     assert "Choose an image" in error.remedy

@@ -59,6 +59,11 @@ def images_folder() -> Path:
     return platformdirs.user_cache_path(_NAME) / "images"
 
 
+def data_looks_folder() -> Path:
+    """Return the folder of what was read in training data, which may not exist yet."""
+    return platformdirs.user_cache_path(_NAME) / "data"
+
+
 def faults_log() -> Path:
     """Return the log of internal errors, which may not exist."""
     return platformdirs.user_state_path(_NAME) / "faults.log"

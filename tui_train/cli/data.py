@@ -16,7 +16,8 @@ from tui_train.checks.data import data_findings
 from tui_train.checks.finding import Finding
 from tui_train.cli.plans import print_json
 from tui_train.facts import probe
-from tui_train.facts.data import DataLook, DataSample, Question, Tokens, look_at
+from tui_train.facts.data import DataLook, DataSample, Question, Tokens
+from tui_train.facts.data_cache import read_data
 from tui_train.facts.data_use import FORMATS, Epoch, epoch
 from tui_train.facts.types import Toolchain
 from tui_train.workflow import data as data_words
@@ -44,8 +45,9 @@ def data(files: tuple[Path, ...], question: Question, python: str, batch: int, *
     if model and (folder := expanded(model).absolute()).is_dir():
         model = str(folder)
     question = msgspec.structs.replace(question, files=paths, model=model)
-    interpreter = _python(python)
-    look = look_at(interpreter, question)
+    toolchain = _python(python)
+    interpreter = toolchain.python
+    look = read_data(toolchain, question)
     findings, one_epoch = data_findings(look, question), epoch(look, question.method, batch)
     if as_json:
         print_json(
@@ -66,14 +68,14 @@ def _show(findings: tuple[Finding, ...]) -> None:
         click.echo(show.finding(finding), err=True)
 
 
-def _python(named: str) -> str:
+def _python(named: str) -> Toolchain:
     """Return the Python that reads the data: the given one, or the best for fine-tuning of those found."""
     tools = (probe.toolchain(named),) if named else probe.toolchains()
     usable = [tool for tool in tools if not tool.problem]
     if not usable:
         problem = visible(f"{tools[0].python}: {tools[0].problem}") if tools else "none was found"
         raise Unavailable(f"no Python can read the data: {problem}", "Name one: --python /path/to/python3")
-    return min(usable, key=_lacks).python
+    return min(usable, key=_lacks)
 
 
 def _lacks(tool: Toolchain) -> tuple[bool, bool]:

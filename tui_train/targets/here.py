@@ -10,13 +10,14 @@ from msgspec import Struct
 
 from tui_train.base.errors import BadInput, TuiTrainError
 from tui_train.facts import hub, images, models, nemo_models, probe
-from tui_train.facts.data import DataLook, Question, look_at
+from tui_train.facts.data import DataLook, Question
+from tui_train.facts.data_cache import read_data
 from tui_train.facts.data_use import key as data_key
 from tui_train.facts.documents import documents
 from tui_train.facts.hub import HubModel
 from tui_train.facts.models import ModelFolder
 from tui_train.facts.sources import source
-from tui_train.facts.types import ContainerImage, Document, Facts, NemoCheckpoint, PathState, Source
+from tui_train.facts.types import ContainerImage, Document, Facts, NemoCheckpoint, PathState, Source, Toolchain
 from tui_train.facts.variables import variables
 from tui_train.facts.wandb import has_key
 from tui_train.memory import settings
@@ -126,12 +127,12 @@ def look(profile: Profile) -> Facts:
 
 
 def data(profile: Profile, facts: Facts) -> dict[str, DataLook]:
-    """Return what the Python that trains reads in the profile's data; takes some seconds, up to two minutes."""
+    """Return what the Python that trains reads in the profile's data; up to two minutes, at once where it is kept."""
     asked = data_question(profile, facts)
-    return {asked[0]: look_at(asked[2], asked[1])} if asked else {}
+    return {asked[0]: read_data(asked[2], asked[1])} if asked else {}
 
 
-def data_question(profile: Profile, facts: Facts) -> tuple[str, Question, str] | None:
+def data_question(profile: Profile, facts: Facts) -> tuple[str, Question, Toolchain] | None:
     """Return what is asked of the profile's data, after its key in Facts, and the Python that reads; None for none."""
     try:
         resolved = resolve(profile, facts)
@@ -140,7 +141,7 @@ def data_question(profile: Profile, facts: Facts) -> tuple[str, Question, str] |
     asked = question(resolved)
     if asked is None or resolved.toolchain is None or profile.container.engine != "none":
         return None
-    return data_key(asked), asked, resolved.toolchain.python
+    return data_key(asked), asked, resolved.toolchain
 
 
 def asked(profile: Profile, facts: Facts) -> dict[str, HubModel]:
