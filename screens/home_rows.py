@@ -10,6 +10,7 @@ from rich.cells import cell_len
 from textual.content import Content
 
 from tui_train.base.text import counted, duration, loss, percent, spark, thousands, visible
+from tui_train.runs.status import took
 from tui_train.workflow.digest import Card, Digest
 from tui_train.workflow.digest_words import detail, matches, remaining, when, words_of
 
@@ -95,8 +96,9 @@ def hint(digest: Digest) -> str:
     now = digest.now
     parts = [visible(digest.run.name)]
     if now and now.started:
-        took = f", {duration(now.seconds)}" if now.seconds is not None and not now.live else ""
-        parts.append(time.strftime("%Y-%m-%d %H:%M", time.localtime(now.started)) + took)
+        seconds = None if now.live else took(now)
+        lasted = "" if seconds is None else f", {duration(seconds)}"
+        parts.append(time.strftime("%Y-%m-%d %H:%M", time.localtime(now.started)) + lasted)
     if now and len(now.attempts) > 1:
         parts.append(counted(len(now.attempts), "attempt"))
     about = ", ".join(filter(None, (digest.about.method, digest.about.model, digest.about.data)))

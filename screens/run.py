@@ -140,6 +140,8 @@ When a run ends while you watch, the terminal rings and gets a notification (OSC
     def draw_plot(self) -> None:
         """Draw the plot as it is wanted, and the cards in the room that it leaves."""
         if self._told:
+            # Also where the screen is small, some of the log stays.
+            self.query_one(Why).keep_to(max(1, self.size.height - _FRAME - self._height("#state") - _LOG))
             shown = self.plotted._replace(room=self._room())
             show_plot(self.query_one(Plot), self._told.progress, shown)
             self._draw_cards()

@@ -26,6 +26,7 @@ from .widgets.ink import DONE, FAILED, MUTED, ink
 from .widgets.keys import Keys
 from .widgets.talk import Talk
 
+_WAITS = " What you typed is sent then, unless you change it."
 _BESIDE = 100  # cells in which two columns can be read
 _SIDES: tuple[Side, ...] = ("result", "base")
 _TITLES = {"result": "Result", "base": "Base"}
@@ -82,7 +83,9 @@ Esc goes back and ends the models. They are loaded in the Python that trained; n
         self._chat: Chat | None = None
         self._busy = True
         self._over = False
+        self._waiting = ""  # the prompt that is sent as soon as nothing is loaded or written
         self._ready = Content()
+        self._loading = Content("Starting the Python that trained …")
 
     def compose(self) -> ComposeResult:
         """Put the sides over the prompt."""
@@ -100,7 +103,7 @@ Esc goes back and ends the models. They are loaded in the Python that trained; n
         prompt = self.query_one(_Prompt)
         prompt.cursor_blink = False
         prompt.focus()
-        self._say(Content("Starting the Python that trained …"))
+        self._say(self._loading)
         self._talk()
 
     def on_resize(self, event: Resize) -> None:
@@ -163,7 +166,8 @@ Esc goes back and ends the models. They are loaded in the Python that trained; n
         elif isinstance(what, Ready):
             self._loaded(what)
         else:
-            self._say(ink("Loading ", (home(what), "b"), " …"))
+            self._loading = ink("Loading ", (home(what), "b"), " …")
+            self._say(ink(self._loading, _WAITS if self._waiting else ""))
 
     def _loaded(self, ready: Ready) -> None:
         if self._compare and not ready.compares:
@@ -179,14 +183,17 @@ Esc goes back and ends the models. They are loaded in the Python that trained; n
 
     def _be_ready(self) -> None:
         self._busy = False
-        self.query_one(_Prompt).placeholder = "Ask something"
+        prompt, waiting = self.query_one(_Prompt), self._waiting
+        prompt.placeholder, self._waiting = "Ask something", ""
+        if waiting and waiting == prompt.value:
+            self._ask(waiting)
         self.refresh_bindings()
 
     @on(Failed)
     def _failed(self, event: Failed) -> None:
         """Say why there is no answer; what stays until the next one is no notice that goes away."""
         self._over = not event.left
-        self._busy = not event.left
+        self._busy, self._waiting = not event.left, ""
         words = f"{event.error.message}. {event.error.remedy}"
         self._say(ink(FAILED, f" {visible(words[:1].upper() + words[1:])}"))
         if self._over:
@@ -195,14 +202,21 @@ Esc goes back and ends the models. They are loaded in the Python that trained; n
 
     @on(Input.Submitted)
     def _submitted(self, event: Input.Submitted) -> None:
-        if self._busy or self._chat is None or not event.value.strip():
+        if self._over or not event.value.strip():
             return
+        if self._busy:
+            self._waiting = event.value
+            self._say(ink(self._ready if self._ready.plain else self._loading, _WAITS))
+        else:
+            self._ask(event.value)
+
+    def _ask(self, prompt: str) -> None:
         self._busy = True
-        event.input.clear()
+        self.query_one(_Prompt).clear()
         self._say(self._ready)
-        for side in self._chat.sides:
-            self.query_one(f"#{side}", Talk).asked(visible(event.value))
-        self._prompts.put(event.value)
+        for side in self._chat.sides if self._chat else ():
+            self.query_one(f"#{side}", Talk).asked(visible(prompt))
+        self._prompts.put(prompt)
         self.refresh_bindings()
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:

@@ -15,8 +15,10 @@ import warm
 from support import SCRIPTS, exported, facts, profile
 
 from tui_train.base.errors import BadInput, NotFound, Unavailable
+from tui_train.cli.start import _outcome
 from tui_train.runs.result import result
 from tui_train.runs.rundir import RunDir
+from tui_train.runs.status import status
 from tui_train.runs.weights import weights
 from tui_train.target import hub_cache
 from tui_train.workflow.chat import Chat, End, Text, safe
@@ -467,6 +469,7 @@ def lora_run(tmp_path_factory, models):
         check=False, timeout=280,
     )  # fmt: skip
     assert done.returncode == 0, done.stdout[-2000:]
+    assert "tui-train try 2" in done.stdout, "what it made is named at the end"
     (script,) = folder.glob("tui-train/runs/[0-9]*/launch.sh")
     return RunDir(script.parent)
 
@@ -509,3 +512,21 @@ def test_a_merge_that_is_interrupted_or_wrong_leaves_nothing(lora_run, tmp_path,
     with pytest.raises(Unavailable, match="50"):
         merge(lora_run, str(tmp_path / "merged"), Options())
     assert [*tmp_path.iterdir()] == []
+
+
+@pytest.mark.parametrize(("state", "says"), [("finished", True), ("stopped", False)])
+def test_a_run_that_was_watched_ends_with_what_it_made(tmp_path, state, says):
+    run = ended(tmp_path / "run", LOG, state=state)
+    put_adapter(run.path / "output")
+    said = _outcome(run, status(run))
+    assert (f"tui-train try {run.name}" in said) is says
+    assert (f"tui-train merge {run.name}" in said) is says
+    assert (str(run.path / "output") in said) is says
+
+
+def test_a_run_that_made_nothing_loadable_does_not_offer_to_try_it(tmp_path):
+    run = ended(tmp_path / "run", LOG)
+    assert "try" not in _outcome(run, status(run))
+    put_adapter(run.path / "output", data=tensors(cut=1))
+    assert "cannot be loaded" in _outcome(run, status(run))
+    assert "try" not in _outcome(run, status(run))

@@ -114,6 +114,21 @@ async def test_a_chat_beside_the_base_by_keys(machine: Any, full_run: Any, size:
         until(lambda: not Path(f"/proc/{child}").exists(), 20, "the child goes on")
 
 
+async def test_what_is_asked_while_a_model_is_loaded_is_sent_then(machine: Any, full_run: Any) -> None:
+    app = wizard(str(full_run.path))
+    async with app.run_test(size=(80, 24)) as pilot:
+        await opened(pilot, "full model, trained from")
+        await pilot.press("enter", "q", "u", "a", "enter")
+        await pilot.pause()
+        screen: Any = app.screen
+        assert screen._busy, "it is still loaded"
+        assert screen.query_one("#prompt").value == "qua"
+        assert "is sent then" in shows(pilot)
+        await answered(pilot, 1)
+        assert shows(pilot).count("› qua") == 1
+        assert not screen.query_one("#prompt").value
+
+
 async def test_why_a_model_cannot_be_tried_stays_on_the_screen(machine: Any, tmp_path: Path) -> None:
     run = ended(tmp_path / "run", LOG)
     put_model(run.path / "output")

@@ -1,6 +1,8 @@
 """The Run screen: what it says of a run that goes on, has failed or has finished, and what its keys do."""
 
 import re
+import subprocess
+import sys
 import time
 from pathlib import Path
 from typing import Any
@@ -275,3 +277,56 @@ async def test_the_log_keeps_five_lines_on_a_small_screen(machine: Any, tmp_path
         seen = view.region.intersection(app.screen.region)
         assert seen.height >= 5
         assert seen.bottom < 20, "above its place and the keys"
+
+
+def resumed_after_a_stop(tmp_path: Path, state: str = "finished") -> RunDir:
+    """Return a run that was stopped at step 31 after a minute, and resumed to its end in half of one."""
+    run = finished_run(tmp_path)
+    first = {"event": "run_started", "mark": "m", "pid": 1, "start_ticks": 0, "boot_id": "none"}
+    events: list[dict[str, Any]] = [
+        {"time": 1000.0, **first},
+        {"time": 1000.0, "event": "attempt_started", "attempt": 1, "position": 1},
+        {"time": 1060.0, "event": "attempt_ended", "attempt": 1, "exit_code": 143},
+        {"time": 1060.0, "event": "run_ended", "state": "stopped", "exit_code": 143},
+        {"time": 5000.0, **first, "mark": "n"},
+        {"time": 5000.0, "event": "attempt_started", "attempt": 2, "position": 1, "resumed": 30},
+        {"time": 5030.0, "event": "attempt_ended", "attempt": 2, "exit_code": 0},
+        {"time": 5030.0, "event": "run_ended", "state": state, "exit_code": 0},
+    ]
+    run.events_file.write_bytes(b"\n".join(map(msgspec.json.encode, events)) + b"\n")
+    run.attempt_log(1).write_text("\n".join(lines(1, 31, 60)) + "\n")
+    run.attempt_log(2).write_text("\n".join(lines(31, 60, 60)) + "\n")
+    return run
+
+
+async def test_a_resumed_run_is_summed_up_whole_and_its_stop_is_no_failure(machine: Any, tmp_path: Path) -> None:
+    run = resumed_after_a_stop(tmp_path)
+    async with wizard(str(run.path)).run_test(size=(80, 24)) as pilot:
+        await until_shown(pilot, "3.000 first")
+        shown = shows(pilot)
+        assert row(shown, "finished").endswith("1 min 30 s, 2 attempts")
+        attempts = row(shown, "attempt 1")
+        assert "○ attempt 1, stopped" in attempts
+        assert "143" not in attempts
+        assert "✗" not in attempts
+
+
+def test_a_list_has_the_time_of_all_attempts(tmp_path: Path) -> None:
+    resumed_after_a_stop(tmp_path)
+    done = subprocess.run([sys.executable, "-m", "tui_train", "runs"], capture_output=True, text=True, check=True)
+    assert "1 min 30 s" in done.stdout
+
+
+async def test_the_log_keeps_five_lines_below_a_failure_on_a_small_screen(machine: Any, tmp_path: Path) -> None:
+    run = finished_run(tmp_path, state="failed", code=1)
+    with run.attempt_log(2).open("a") as log:
+        log.write("[rank1]: torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 9.00 GiB.\n")
+    app = wizard(str(run.path))
+    async with app.run_test(size=(60, 20)) as pilot:
+        await until_shown(pilot, "▌✗")
+        await pilot.pause(0.3)
+        view = app.screen.query_one(LogView)
+        seen = view.region.intersection(app.screen.region)
+        assert seen.height >= 5
+        assert seen.bottom < 20
+        assert "F2" in shows(pilot)

@@ -7,7 +7,7 @@ from textual.content import Content
 from tui_train.base.text import counted, duration, loss, percent, thousands, typeset, visible
 from tui_train.runs.follow import RunNews
 from tui_train.runs.ranks import summary
-from tui_train.runs.status import continues
+from tui_train.runs.status import continues, took
 from tui_train.supervisor.state import AttemptStatus, Status
 from tui_train.workflow import show
 
@@ -62,7 +62,7 @@ def _time(now: Status, left: float | None) -> Content:
         return Content()
     if not continues(now):
         tries = f", {counted(len(now.attempts), 'attempt')}" if len(now.attempts) > 1 else ""
-        return ink((f"after {duration(now.seconds)}{tries}", MUTED))
+        return ink((f"after {duration(took(now) or now.seconds)}{tries}", MUTED))
     if left is None:
         return ink((f"{about(now.seconds)} elapsed", MUTED))
     return ink((f"{about(now.seconds)} elapsed, ", MUTED), (f"{about(left)} left", "b"))
@@ -152,6 +152,9 @@ def _newest(told: RunNews, attempt: AttemptStatus) -> Content:
 
 def _ended(attempt: AttemptStatus, step: int) -> Content:
     """Return an earlier attempt: why it ended, and at which step where that is known."""
+    if attempt.stopped:
+        at = f" at step {thousands(step)}" if step else ""
+        return ink(OPEN, (f" attempt {attempt.number}, stopped{at}", MUTED))
     why = "out of memory" if attempt.out_of_memory else "finished" if attempt.exit_code == 0 else "ended"
     if why == "ended" and attempt.exit_code is not None:
         why = f"exit code {attempt.exit_code}"

@@ -8,6 +8,7 @@ import click
 from tui_train.base.text import visible
 from tui_train.cli.plans import print_json
 from tui_train.runs import rundir
+from tui_train.runs.status import took
 from tui_train.workflow.compare import LETTERS, Compared, Row, read, results, sentence, settings
 from tui_train.workflow.effective import cut
 
@@ -52,7 +53,7 @@ def _data(each: Compared, keys: Sequence[str]) -> dict[str, object]:
         "run": each.run.name,
         "path": str(each.run.path),
         "state": each.now.state,
-        "seconds": each.now.seconds,
+        "seconds": took(each.now),
         "step": progress.step,
         "steps": progress.steps,
         "loss": progress.last.loss if progress.last else None,

@@ -10,6 +10,7 @@ import click
 from tui_train.base.errors import LeftBySignal, Unavailable
 from tui_train.base.text import duration, thousands, visible
 from tui_train.cli import columns
+from tui_train.cli.made import made_lines
 from tui_train.cli.plans import edited, fixed, load, require, show_machines
 from tui_train.cli.runs import next_commands
 from tui_train.cli.watch import exit_code, interrupted, stream
@@ -141,8 +142,8 @@ def _watch(started: RunDir, interrupts: Interrupts, *, detach: bool) -> None:
 
 
 def _outcome(run: RunDir, now: Status) -> str:
-    """Return how a run that was watched ended, and what to do next."""
-    lines = (f"{visible(run.name)}: {show.state(now)}", next_commands(run, now))
+    """Return how a run that was watched ended, what it made, and what to do next."""
+    lines = (f"{visible(run.name)}: {show.state(now)}", *made_lines(run, now), next_commands(run, now))
     return "\n".join(filter(None, lines))
 
 

@@ -15,7 +15,7 @@ from tui_train.base.text import thousands
 from tui_train.profile import store
 from tui_train.runs.follow import read_progress
 from tui_train.runs.rundir import RunDir
-from tui_train.runs.status import status
+from tui_train.runs.status import status, took
 from tui_train.runs.weights import Weights, weights
 from tui_train.supervisor import checkpoints
 from tui_train.supervisor.curve import Point
@@ -101,7 +101,7 @@ def result(run: RunDir) -> Result:
         loss_best=_best(progress.curve.points()),
         eval_loss=_last(progress.evaluations.last),
         eval_loss_best=_best(progress.evaluations.points()),
-        seconds=_seconds(now),
+        seconds=took(now),
     )
     try:
         plan = read(str(run.path))
@@ -198,8 +198,3 @@ def _last(point: Point | None) -> Loss | None:
 def _best(points: Iterable[Point]) -> Loss | None:
     finite = (point for point in points if math.isfinite(point.loss))
     return _last(min(finite, key=lambda point: point.loss, default=None))
-
-
-def _seconds(now: Status) -> float | None:
-    known = [attempt.seconds for attempt in now.attempts if attempt.seconds is not None]
-    return sum(known) if known else now.seconds

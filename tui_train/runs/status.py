@@ -13,3 +13,9 @@ def status(run: RunDir) -> Status:
 def continues(now: Status) -> bool:
     """Return whether a run's training may still write, with its supervisor or after that was killed."""
     return now.live or now.trains_on
+
+
+def took(now: Status) -> float | None:
+    """Return how long a run trained, in seconds: its last start, or all attempts where it was resumed."""
+    known = [attempt.seconds for attempt in now.attempts if attempt.seconds is not None]
+    return max(sum(known), now.seconds or 0.0) if known else now.seconds

@@ -18,7 +18,7 @@ class AttemptStatus(NamedTuple):
     """One attempt: `position` is its place in the plan, from 1; `ended`, `seconds`, `exit_code` are None while it runs.
 
     `phase` is where it ran out of GPU memory, `resumed` the step of the checkpoint that it was given (0: none), and
-    `ignored_checkpoint` what was found at its end: it did not load that.
+    `ignored_checkpoint` what was found at its end: it did not load that. `stopped`: the run was ended with it.
     """
 
     number: int
@@ -31,6 +31,7 @@ class AttemptStatus(NamedTuple):
     resumed: int = 0
     ignored_checkpoint: bool = False
     seconds: float | None = None
+    stopped: bool = False
 
 
 class Status(NamedTuple):
@@ -257,4 +258,7 @@ def _attempts(logged: tuple[Event, ...]) -> tuple[AttemptStatus, ...]:
                 ignored_checkpoint=event.ignored_checkpoint,
                 seconds=durations.between(begun[event.attempt], event),
             )
+        elif event.event == "run_ended" and event.state == "stopped" and attempts:
+            newest = max(attempts)
+            attempts[newest] = attempts[newest]._replace(stopped=True)
     return tuple(attempts.values())

@@ -12,7 +12,7 @@ from tui_train.facts import documents
 from tui_train.profile import fields, store
 from tui_train.runs.follow import read_progress
 from tui_train.runs.rundir import RunDir
-from tui_train.runs.status import status
+from tui_train.runs.status import status, took
 from tui_train.runs.tail import Tail
 from tui_train.supervisor.progress import Progress
 from tui_train.supervisor.state import AttemptStatus, Status
@@ -117,7 +117,7 @@ def results(compared: Sequence[Compared]) -> tuple[Row, ...]:
         _numbers("Loss, last", [each.last.loss if each.last else None for each in progress], "loss", low=True),
         _numbers("Tokens/s", [each.tokens_per_second for each in progress], "rate", low=False),
         _numbers("Memory, peak", [each.peak or None for each in compared], "size", low=True),
-        _numbers("Time", [each.now.seconds for each in compared], "time", low=None),
+        _numbers("Time", [took(each.now) for each in compared], "time", low=None),
         Row(label="Steps", cells=tuple(_steps(each.progress) for each in compared)),
         Row(label="State", cells=tuple(show.state(each.now) for each in compared)),
         Row(label="Attempts", cells=tuple(str(len(each.now.attempts)) for each in compared)),

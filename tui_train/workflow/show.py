@@ -11,6 +11,7 @@ from tui_train.facts.samples import Sample
 from tui_train.facts.types import Facts, Gpu, Machine, Toolchain
 from tui_train.plan.types import Plan
 from tui_train.runs.listing import Listed
+from tui_train.runs.status import took
 from tui_train.supervisor.memory_words import WHERE
 from tui_train.supervisor.state import Status
 from tui_train.trainers.finetune import abilities
@@ -140,9 +141,9 @@ def run_row(listed: Listed) -> tuple[str, ...]:
     if now is None:
         return (name, "damaged", "-", "-", "-")
     started = time.strftime("%Y-%m-%d %H:%M", time.localtime(now.started)) if now.started else "-"
-    took = "-" if now.seconds is None else duration(now.seconds)
+    lasted = "-" if (seconds := took(now)) is None else duration(seconds)
     damaged = ", damaged" if listed.damage else ""
-    return (name, f"{state(now)}{damaged}", started, took, str(len(now.attempts)))
+    return (name, f"{state(now)}{damaged}", started, lasted, str(len(now.attempts)))
 
 
 def state(now: Status) -> str:
