@@ -245,6 +245,8 @@ When a run ends while you watch, the terminal rings and gets a notification (OSC
             # The log tells more of a failure than the plot, which p brings back.
             self.plotted = self.plotted._replace(hidden=True)
         self.draw_plot()
+        # Only then it is known how many rows the diagnosis takes.
+        self.call_after_refresh(self.draw_plot)
         self.refresh_bindings()
 
     def _samples(self) -> Samples:

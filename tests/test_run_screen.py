@@ -329,4 +329,6 @@ async def test_the_log_keeps_five_lines_below_a_failure_on_a_small_screen(machin
         seen = view.region.intersection(app.screen.region)
         assert seen.height >= 5
         assert seen.bottom < 20
-        assert "F2" in shows(pilot)
+        shown = shows(pilot).splitlines()
+        assert any(line.startswith("▌F2") for line in shown), "beside what F2 does"
+        assert sum(" | loss " in line for line in shown) >= 4, "and the line of the failure"
