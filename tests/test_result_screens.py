@@ -1,6 +1,7 @@
 """The screens of what a run made: its page, merging there, and the chat, all by keys."""
 
 import os
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ from textual.app import App, ComposeResult
 from tui_train.screens.widgets.talk import Talk
 
 from tui_train.wizard import wizard
+from tui_train.workflow.chat import Chat, Ready
 
 __all__ = ["full_run", "machine", "models"]
 
@@ -114,16 +116,25 @@ async def test_a_chat_beside_the_base_by_keys(machine: Any, full_run: Any, size:
         until(lambda: not Path(f"/proc/{child}").exists(), 20, "the child goes on")
 
 
-async def test_what_is_asked_while_a_model_is_loaded_is_sent_then(machine: Any, full_run: Any) -> None:
+async def test_what_is_asked_while_a_model_is_loaded_is_sent_then(
+    machine: Any, full_run: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    typed, load = threading.Event(), Chat.load
+
+    def slow(self: Chat, *given: Any) -> Ready:
+        typed.wait(60)
+        return load(self, *given)
+
+    monkeypatch.setattr(Chat, "load", slow)
     app = wizard(str(full_run.path))
     async with app.run_test(size=(80, 24)) as pilot:
         await opened(pilot, "full model, trained from")
         await pilot.press("enter", "q", "u", "a", "enter")
         await pilot.pause()
         screen: Any = app.screen
-        assert screen._busy, "it is still loaded"
         assert screen.query_one("#prompt").value == "qua"
         assert "is sent then" in shows(pilot)
+        typed.set()
         await answered(pilot, 1)
         assert shows(pilot).count("› qua") == 1
         assert not screen.query_one("#prompt").value
