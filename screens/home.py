@@ -27,7 +27,8 @@ from .widgets.row_list import RowList
 if TYPE_CHECKING:
     from tui_train.runs.rundir import RunDir
     from tui_train.supervisor.progress import Progress
-    from tui_train.workflow.digest import Card, Digest, Digests
+    from tui_train.workflow.cards import Card, Cards
+    from tui_train.workflow.digest import Digest, Digests
 
 _EVERY = 2.0
 _PAUSE = 0.03
@@ -107,6 +108,7 @@ All screens: Enter next, Esc back, F1 help (or ?, outside of a field), Ctrl+P al
         """Begin with nothing found."""
         super().__init__()
         self._digests: Digests | None = None
+        self._cards: Cards | None = None
         self._order: tuple[int, tuple[RunDir, ...]] | None = None
         self._posted: tuple[tuple[Card, ...], tuple[Digest, ...], Card | None] | None = None
         self._draft: Card | None = None
@@ -146,10 +148,12 @@ All screens: Enter next, Esc back, F1 help (or ?, outside of a field), Ctrl+P al
 
     @work(thread=True, group="home")
     def _read(self) -> None:
+        from tui_train.workflow.cards import Cards
         from tui_train.workflow.digest import Digests
 
         self._digests = self._digests or Digests()
-        self._read_all(self._digests)
+        self._cards = self._cards or Cards()
+        self._read_all(self._digests, self._cards)
         self.app.call_from_thread(self._read_on)
 
     def _read_on(self) -> None:
@@ -162,10 +166,10 @@ All screens: Enter next, Esc back, F1 help (or ?, outside of a field), Ctrl+P al
         if group == "home":
             self._reading = False
 
-    def _read_all(self, digests: "Digests") -> None:
+    def _read_all(self, digests: "Digests", cards: "Cards") -> None:
         """Read runs and profiles; the newest are shown before the others are read."""
         worker, first = get_current_worker(), self._order is None
-        profiles, runs = digests.profiles(read=not first), self._listed(quick=first)
+        profiles, runs = cards.list(read=not first), self._listed(quick=first)
         for number, run in enumerate(runs):
             if worker.is_cancelled:
                 return
@@ -175,7 +179,7 @@ All screens: Enter next, Esc back, F1 help (or ?, outside of a field), Ctrl+P al
             if first and number > _FIRST:
                 time.sleep(_BREATH)
         if first:
-            profiles, runs = digests.profiles(), self._listed(quick=False)
+            profiles, runs = cards.list(), self._listed(quick=False)
         self._post(profiles, tuple(map(digests.run, runs)))
         for run in runs:
             # The log of a failure is read when somebody sees that run.
@@ -196,7 +200,7 @@ All screens: Enter next, Esc back, F1 help (or ?, outside of a field), Ctrl+P al
         return self._order[1]
 
     def _post(self, profiles: "tuple[Card, ...]", runs: "tuple[Digest, ...]") -> None:
-        draft = self._digests.draft() if self._digests else None
+        draft = self._cards.draft() if self._cards else None
         if (profiles, runs, draft) != self._posted:
             self._posted = profiles, runs, draft
             self.post_message(Found(profiles, runs, draft))

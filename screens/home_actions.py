@@ -17,7 +17,8 @@ if TYPE_CHECKING:
     from tui_train.profile.types import Profile
     from tui_train.render.prepare import Prepared
     from tui_train.runs.rundir import RunDir
-    from tui_train.workflow.digest import Card, Digest
+    from tui_train.workflow.cards import Card
+    from tui_train.workflow.digest import Digest
 
 _MOST_NAMED = 3
 _NO_DELETE = ("", "No, keep it")

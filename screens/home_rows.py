@@ -11,7 +11,8 @@ from textual.content import Content
 
 from tui_train.base.text import counted, duration, loss, percent, spark, thousands, visible
 from tui_train.runs.status import took
-from tui_train.workflow.digest import Card, Digest
+from tui_train.workflow.cards import Card
+from tui_train.workflow.digest import Digest
 from tui_train.workflow.digest_words import detail, matches, remaining, when, words_of
 
 from .home_start import beginning

@@ -1,23 +1,21 @@
-"""What a list shows of runs and profiles: each is read once and kept until its files change."""
+"""What a list shows of runs: each is read once and kept until its files change."""
 
 import os
 import re
 import time
 from collections import Counter
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import msgspec
 from msgspec import Struct
 
 from tui_train.base.errors import TuiTrainError
 from tui_train.base.files import read_regular, reason
-from tui_train.base.parse import Unparsable, built, json_as, toml_table
-from tui_train.base.places import last_profile, profiles_folder
+from tui_train.base.parse import Unparsable, json_as
 from tui_train.base.text import visible
 from tui_train.plan.types import Log
-from tui_train.profile.types import Profile
-from tui_train.resolve.naming import About, about
+from tui_train.resolve.naming import About
 from tui_train.runs import folders
 from tui_train.runs.resuming import why_not_resumed
 from tui_train.runs.rundir import MOST_PLAN, RunDir
@@ -25,6 +23,8 @@ from tui_train.runs.status import status
 from tui_train.runs.tail import Tail
 from tui_train.supervisor.progress import Progress, Reading, advance
 from tui_train.supervisor.state import Status
+
+from .cards import read_about
 
 _END = 16 << 10  # bytes of a log that has ended
 _RECENT = 1 << 20  # of one that grows
@@ -97,15 +97,6 @@ class Digest(Struct, frozen=True, kw_only=True):
         return f"exit code {code}" if code is not None and code >= 0 else ""
 
 
-class Card(Struct, frozen=True, kw_only=True):
-    """What a list shows of a saved profile: `damage` says why it cannot be read."""
-
-    name: str
-    about: About = About()
-    devices: str = ""
-    damage: str = ""
-
-
 class _Planned(Struct, frozen=True):
     """What a list needs of plan.json."""
 
@@ -140,14 +131,12 @@ class _Live:
 
 
 class Digests:
-    """Reads runs and profiles, and keeps what does not change."""
+    """Reads runs, and keeps what does not change."""
 
     def __init__(self) -> None:
         """Begin with nothing read."""
         self._runs: dict[Path, _Kept] = {}
         self._live: dict[Path, _Live] = {}
-        self._profiles: dict[str, tuple[int, Card]] = {}
-        self._draft: tuple[int, Card | None] | None = None
         self._explained: dict[Path, tuple[int, ...]] = {}
 
     def run(self, run: RunDir) -> Digest:
@@ -200,42 +189,6 @@ class Digests:
         self._runs[digest.run.path], self._explained[digest.run.path] = _Kept(key, explained), key
         return explained
 
-    def profiles(self, *, read: bool = True) -> tuple[Card, ...]:
-        """Return the saved profiles by their names; without `read` only what was read before, and their names."""
-        try:
-            with os.scandir(profiles_folder()) as entries:
-                paths = sorted(entry.path for entry in entries if entry.name.endswith(".toml"))
-        except OSError:
-            return ()
-        if not read:
-            known = ((path, self._profiles.get(Path(path).stem)) for path in paths)
-            return tuple(kept[1] if kept else Card(name=Path(path).stem) for path, kept in known)
-        return tuple(self._profile(Path(path)) for path in paths)
-
-    def draft(self) -> Card | None:
-        """Return what was edited last; None where nothing was, or nothing but defaults."""
-        path = last_profile()
-        try:
-            changed = path.stat().st_mtime_ns
-        except OSError:
-            return None
-        if self._draft is None or self._draft[0] != changed:
-            found, profile, _ = _about(path)
-            card = Card(name=profile.name, about=found) if profile and profile != Profile() else None
-            self._draft = changed, card
-        return self._draft[1]
-
-    def _profile(self, path: Path) -> Card:
-        try:
-            changed = path.stat().st_mtime_ns
-        except OSError as error:
-            return Card(name=path.stem, damage=reason(error))
-        kept = self._profiles.get(path.stem)
-        if kept is None or kept[0] != changed:
-            kept = changed, _card(path)
-            self._profiles[path.stem] = kept
-        return kept[1]
-
     def _read(self, run: RunDir) -> Digest:
         events, damage = run.read_events()
         now = status(run)
@@ -248,7 +201,7 @@ class Digests:
             damage=damage or unread,
             note=folders.note(run),
             profile=plan.name,
-            about=_about(run.profile)[0],
+            about=read_about(run.profile)[0],
             devices=_devices(plan),
             steps=plan.steps,
         )
@@ -307,29 +260,6 @@ def _reading(log: Log) -> Reading:
         return Reading(tuple(re.compile(expression) for expression in log.expressions), log.steps)
     except (re.error, RecursionError, OverflowError):
         return Reading()
-
-
-def _about(path: Path) -> tuple[About, Profile | None, str]:
-    """Return what a profile's file is about, without the checks that a start makes; and why it cannot be read."""
-    try:
-        data: dict[str, Any] = toml_table(read_regular(path, _MOST_PROFILE).decode("utf-8-sig"))
-        profile = msgspec.convert(data, built(Profile))
-    except (OSError, UnicodeDecodeError) as error:
-        return About(), None, reason(error)
-    except (Unparsable, msgspec.ValidationError, RecursionError) as error:
-        return About(), None, visible(str(error))[:200]
-    return about(profile), profile, ""
-
-
-def _card(path: Path) -> Card:
-    found, profile, damage = _about(path)
-    if profile is None:
-        return Card(name=path.stem, damage=damage)
-    gpus, processes = len(profile.hardware.gpus), profile.hardware.processes
-    several = f"{profile.nodes.count} machines, " if profile.nodes.count > 1 else ""
-    count = gpus or processes
-    devices = "CPU" if profile.hardware.device == "cpu" else f"{count} GPUs" if count > 1 else "1 GPU" if gpus else ""
-    return Card(name=path.stem, about=found, devices=(several + devices).removesuffix(", "))
 
 
 def _devices(plan: _Planned) -> str:

@@ -1,0 +1,94 @@
+"""What a list shows of saved profiles: each is read once and kept until its file changes."""
+
+import os
+from pathlib import Path
+from typing import Any
+
+import msgspec
+from msgspec import Struct
+
+from tui_train.base.files import read_regular, reason
+from tui_train.base.parse import Unparsable, built, toml_table
+from tui_train.base.places import last_profile, profiles_folder
+from tui_train.base.text import visible
+from tui_train.profile.types import Profile
+from tui_train.resolve.naming import About, about
+
+_MOST_PROFILE = 1 << 20
+
+
+class Card(Struct, frozen=True, kw_only=True):
+    """What a list shows of a saved profile: `damage` says why it cannot be read."""
+
+    name: str
+    about: About = About()
+    devices: str = ""
+    damage: str = ""
+
+
+class Cards:
+    """Reads profiles, and keeps what does not change."""
+
+    def __init__(self) -> None:
+        """Begin with nothing read."""
+        self._profiles: dict[str, tuple[int, Card]] = {}
+        self._draft: tuple[int, Card | None] | None = None
+
+    def list(self, *, read: bool = True) -> tuple[Card, ...]:
+        """Return the saved profiles by their names; without `read` only what was read before, and their names."""
+        try:
+            with os.scandir(profiles_folder()) as entries:
+                paths = sorted(entry.path for entry in entries if entry.name.endswith(".toml"))
+        except OSError:
+            return ()
+        if not read:
+            known = ((path, self._profiles.get(Path(path).stem)) for path in paths)
+            return tuple(kept[1] if kept else Card(name=Path(path).stem) for path, kept in known)
+        return tuple(self._profile(Path(path)) for path in paths)
+
+    def draft(self) -> Card | None:
+        """Return what was edited last; None where nothing was, or nothing but defaults."""
+        path = last_profile()
+        try:
+            changed = path.stat().st_mtime_ns
+        except OSError:
+            return None
+        if self._draft is None or self._draft[0] != changed:
+            found, profile, _ = read_about(path)
+            card = Card(name=profile.name, about=found) if profile and profile != Profile() else None
+            self._draft = changed, card
+        return self._draft[1]
+
+    def _profile(self, path: Path) -> Card:
+        try:
+            changed = path.stat().st_mtime_ns
+        except OSError as error:
+            return Card(name=path.stem, damage=reason(error))
+        kept = self._profiles.get(path.stem)
+        if kept is None or kept[0] != changed:
+            kept = changed, _card(path)
+            self._profiles[path.stem] = kept
+        return kept[1]
+
+
+def read_about(path: Path) -> tuple[About, Profile | None, str]:
+    """Return what a profile's file is about, without the checks that a start makes; and why it cannot be read."""
+    try:
+        data: dict[str, Any] = toml_table(read_regular(path, _MOST_PROFILE).decode("utf-8-sig"))
+        profile = msgspec.convert(data, built(Profile))
+    except (OSError, UnicodeDecodeError) as error:
+        return About(), None, reason(error)
+    except (Unparsable, msgspec.ValidationError, RecursionError) as error:
+        return About(), None, visible(str(error))[:200]
+    return about(profile), profile, ""
+
+
+def _card(path: Path) -> Card:
+    found, profile, damage = read_about(path)
+    if profile is None:
+        return Card(name=path.stem, damage=damage)
+    gpus, processes = len(profile.hardware.gpus), profile.hardware.processes
+    several = f"{profile.nodes.count} machines, " if profile.nodes.count > 1 else ""
+    count = gpus or processes
+    devices = "CPU" if profile.hardware.device == "cpu" else f"{count} GPUs" if count > 1 else "1 GPU" if gpus else ""
+    return Card(name=path.stem, about=found, devices=(several + devices).removesuffix(", "))
