@@ -58,7 +58,7 @@ def test_a_failed_run_is_found_changed_run_again_compared_and_deleted(
     failed = made(script, "qwen", 8, 1)
     assert status(failed).state == "failed"
     terminals.append(terminal := Terminal(NO_COLOR="1"))
-    assert "yesterday" in terminal.see("qwen")
+    terminal.see("yesterday")
     terminal.press("/", "Filter")
     terminal.press("failed", "1 of 60 runs")
     to_row(terminal, "✗")
@@ -68,7 +68,7 @@ def test_a_failed_run_is_found_changed_run_again_compared_and_deleted(
     to_row(terminal, "Micro")
     terminal.child.send("2")
     terminal.press(ENTER, "● 4 Preview")
-    assert "8 → 2" in terminal.see("Command")
+    terminal.see("8 → 2")
     terminal.press(ENTER, "● 5 Run")
     terminal.see("✓ finished")
     (again,) = (run for run in rundir.all_runs() if run.name > failed.name)
