@@ -51,6 +51,7 @@ _ITS = Section(
         "trainer.data",
         "finetune.method",
         "finetune.tuning",
+        "data.weights",
         "data.evaluation",
         "trainer.validation_data",
         "trainer.test_data",

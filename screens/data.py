@@ -40,6 +40,7 @@ _ABOUT = frozenset(
         _DATA,
         "trainer.validation_data",
         "data.evaluation",
+        "data.weights",
         "recipe.sequence_length",
         "recipe.evaluate_every",
         "finetune.method",

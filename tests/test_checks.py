@@ -211,6 +211,14 @@ FAULTS = {
         "ignores 1 value of the plan: packing",
         False,
     ),
+    "weights of fewer files than there are": (
+        FINE | {"data.weights": ("1", "2")},
+        tuned(),
+        "error",
+        "data.weights",
+        "2 weights, and 1 of files",
+        False,
+    ),
     "evaluations of nothing": (
         FINE | {"recipe.evaluate_every": 5},
         tuned(),
@@ -1221,7 +1229,7 @@ def test_a_fault_is_found_and_only_that(name):
 MENDED = {
     "longer samples than the model takes",
     "qlora on the cpu", "a rate that is not for an adapter", "epochs and steps", "evaluations of nothing",
-    "an argument that undoes the plan",
+    "an argument that undoes the plan", "weights of fewer files than there are",
     "an id where a folder is needed",
     "a broken preset of one's own",
     "arguments that the script does not list", "no key for wandb",

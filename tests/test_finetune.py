@@ -19,6 +19,7 @@ from tui_train.base.command import argv
 from tui_train.checks import check
 from tui_train.facts import probe
 from tui_train.profile.changes import apply
+from tui_train.profile.fields import put
 from tui_train.render.prepare import prepare
 from tui_train.runs import rundir
 from tui_train.runs.rundir import RunDir
@@ -513,6 +514,16 @@ def test_trl_ends_at_an_unknown_option(tmp_path, model, trl):
     # Of a TRL whose options are not known.
     run, _ = trained(tmp_path / "run", chosen, replace(trl, trl_options={}), code=1)
     assert "--nonsense=1" in log_of(run, 1)
+
+
+@with_trl
+def test_trl_trains_an_epoch_of_the_mixture(tmp_path, model, trl):
+    one = written(tmp_path / "a.jsonl", [numbered(CHAT, number) for number in range(12)])
+    two = written(tmp_path / "b.jsonl", [numbered(CHAT, number) for number in range(50, 54)])
+    chosen = chosen_for(model, one, recipe__epochs=1.0, data__weights=("1", "3"))
+    run, plan = trained(tmp_path / "run", put(chosen, "trainer.data", (str(one), str(two))), trl)
+    assert len(rows_of(run.path / "data/train.jsonl")) == 16
+    assert len(curve(run)) == 16 // plan.global_batch
 
 
 @with_trl

@@ -95,6 +95,7 @@ CHECKS: tuple[Check, ...] = (
     _for("trainer.script", script.resumes),
     _for("trainer.script", script.local_rank),
     _for("finetune", finetune.needed),
+    _for("finetune", finetune.mixture),
     _for("finetune", finetune.read),
     _for("finetune", finetune.context),
     _for("finetune", finetune.learning_rate),

@@ -8,6 +8,7 @@ from tui_train.base.text import thousands, visible
 from tui_train.checks.data import data_findings
 from tui_train.checks.finding import Finding
 from tui_train.facts.types import Facts
+from tui_train.profile import mixture as weights_of_files
 from tui_train.profile.changes import Change
 from tui_train.profile.types import Profile
 from tui_train.resolve import data, options
@@ -44,6 +45,27 @@ def needed(profile: Profile, facts: Facts, _resolved: Resolved) -> Iterator[Find
         message = "no data is chosen to learn from"
         remedy = "Choose files of rows: JSONL, JSON, CSV, Parquet or text."
         yield Finding(level="error", key="trainer.data", message=message, remedy=remedy)
+
+
+def mixture(profile: Profile, facts: Facts, resolved: Resolved) -> Iterator[Finding]:
+    """Weights of the data files: one for each, and rows in each that is to be learned from."""
+    why, look = weights_of_files.wrong(profile), data.look_of(resolved, facts)
+    if why:
+        yield Finding(
+            level="error",
+            key="data.weights",
+            message=f"the weights of the files cannot be used: {why}",
+            remedy="Give one number from 0 up for each file of the training data, in their order.",
+            change=Change("no weights", "every row counts once", (("data.weights", ()),)),
+        )
+    for share in look.shares if look else ():
+        if share.weight and not share.rows:
+            yield Finding(
+                level="error",
+                key="data.weights",
+                message=f"{share.file} has a weight, and no row that can be learned from",
+                remedy="Leave the file out, or give it the weight 0.",
+            )
 
 
 def missing_weights(profile: Profile, facts: Facts) -> bool:

@@ -25,7 +25,7 @@ class Question(Struct, frozen=True, kw_only=True):
     """What is asked of data: absolute paths of `files` or folders, and how they will be trained on.
 
     `model` is a folder or an id in the Hub's cache, empty for none; `length` the tokens at which a sample is cut, 0 for
-    never; `rows` how many are read at most.
+    never; `rows` how many are read at most. `weights` are what each of `files` has of an epoch; none: what it holds.
     """
 
     files: tuple[str, ...]
@@ -33,6 +33,7 @@ class Question(Struct, frozen=True, kw_only=True):
     method: Method = "sft"
     length: int = 0
     answers_only: bool = False
+    weights: tuple[float, ...] = ()
     rows: int = _MOST_ROWS
     seconds: int = _SECONDS
 
@@ -95,6 +96,7 @@ class Tokens(Struct, frozen=True, kw_only=True):
     """Tokens of the rows that are usable: of `counted` rows chosen at random, `total` and the like for all of them.
 
     `epoch` is how many a training gets in one epoch, after what is too long was cut or left out.
+    `unlearned` are the rows of an epoch of which nothing is left to learn, where files have weights.
     `histogram` has how many rows were counted in each of equal steps from 0 to the `longest`. `cut` are the rows longer
     than the question's length, `lost` those of them of which nothing is left to learn.
     """
@@ -110,7 +112,17 @@ class Tokens(Struct, frozen=True, kw_only=True):
     longest_rows: tuple[LongRow, ...] = ()
     cut: int = 0
     lost: int = 0
+    unlearned: int = 0
     histogram: tuple[int, ...] = ()
+
+
+class FileShare(Struct, frozen=True):
+    """What a file or folder with a weight has: its usable rows, and how many an epoch takes of them."""
+
+    file: str
+    weight: float
+    rows: int
+    taken: int
 
 
 class Answers(Struct, frozen=True):
@@ -128,6 +140,7 @@ class DataLook(Struct, frozen=True, kw_only=True):
     how many have a problem of each kind, `problems` where the first are. `chat`: they are made of messages. `desirable`
     are the rows of KTO whose label is true. `tokenizer` says why no tokens were counted, `template` what the chat
     template said of a row that it refused, `limit` how many tokens the model takes, 0 where it does not say.
+    `shares` are what the files have of an epoch, where they have weights and were read whole.
     """
 
     files: tuple[DataFile, ...] = ()
@@ -149,6 +162,7 @@ class DataLook(Struct, frozen=True, kw_only=True):
     tokenizer: str = ""
     template: str = ""
     answers: Answers = Answers()
+    shares: tuple[FileShare, ...] = ()
     limit: int = 0
     problem: str = ""
 

@@ -70,7 +70,7 @@ def unsuitable(look: DataLook, method: Method) -> str:
 def epoch(look: DataLook, method: Method, batch: int = 0) -> Epoch:
     """Return what one epoch is, with the steps of a global batch where it is given."""
     share = look.done / look.size if look.size and not look.all_read else 1.0
-    lost = look.tokens.lost if look.tokens else 0
+    lost = (look.tokens.unlearned if look.shares else look.tokens.lost) if look.tokens else 0
     answers = 2 if method == "kto" and look.format == "preference" else 1
     rows = round((look.usable - lost) * answers / (share or 1.0))
     tokens = round(look.tokens.epoch / (share or 1.0)) if look.tokens else 0

@@ -72,9 +72,13 @@ class Finetune(Struct, frozen=True, kw_only=True):
 
 
 class Data(Struct, frozen=True, kw_only=True):
-    """What becomes of the training data: `evaluation` is the share of its rows that is kept for evaluations."""
+    """What becomes of the training data: `evaluation` is the share of its rows that is kept for evaluations.
+
+    `weights` are numbers, one for each of the training data's files: what they have of an epoch. Empty: all rows once.
+    """
 
     evaluation: float = 0.0
+    weights: tuple[str, ...] = ()
 
 
 class Nemo(Struct, frozen=True, kw_only=True):

@@ -5,6 +5,7 @@ import math
 from tui_train.facts.data import DataLook, Question
 from tui_train.facts.data_use import Epoch, epoch, key
 from tui_train.facts.types import Facts
+from tui_train.profile.mixture import weights
 from tui_train.resolve.resolve import Resolved
 from tui_train.trainers import trainer_of
 
@@ -21,6 +22,7 @@ def question(resolved: Resolved) -> Question | None:
         method=profile.finetune.method,
         length=profile.recipe.sequence_length or 0,
         answers_only=bool(profile.finetune.answers_only),
+        weights=weights(profile),
     )
 
 

@@ -11,12 +11,12 @@ from tui_train.facts.types import Facts, Gpu, Toolchain
 from tui_train.presets import Argument, Checkpoints, FileValue, Literal, Preset, Stop, TrainerFile
 from tui_train.profile.types import Finetune as Chosen
 from tui_train.profile.types import Method, Profile
+from tui_train.trainers.finetune_data import PROGRAMS, data_parts
 from tui_train.trainers.nemo import Flavour
 from tui_train.trainers.trainer import Prepares, Trainer, Words
 
 DATA = "data"
 NEEDED_TRL = "1.0"
-_PROGRAMS = ("prepare_data", "data_rows", "data_formats", "data_convert", "data_tally", "data_template")
 METHODS: dict[Method, str] = {"sft": "SFT", "dpo": "DPO", "kto": "KTO", "reward": "reward model"}
 # The rate of a full fine-tune by method, as in the examples at the head of TRL's programs (of the reward model, in its
 # documentation). An adapter takes ten times the rate, as there and in "LoRA Without Regret".
@@ -192,19 +192,7 @@ class Finetune(Trainer):
         """Return what writes the data as TRL takes it."""
         if not profile.trainer.data:
             return ()
-        seed = profile.recipe.seed or 0
-        validation = tuple(Part((f"--validation={path}",)) for path in profile.trainer.validation_data)
-        share = profile.data.evaluation
-        held_out = (Part((f"--share={share:g}", f"--seed={seed}")),) if share and not validation else ()
-        parts = (
-            Part((in_run_dir("prepare/prepare_data.py"),)),
-            Part((in_run_dir(DATA, "--into="),)),
-            *validation,
-            *held_out,
-            *_template(profile),
-            Part(profile.trainer.data),
-        )
-        return (Prepares("data", "writes data/ from your files, as TRL takes it; once", parts),)
+        return (Prepares("data", "writes data/ from your files, as TRL takes it; once", data_parts(profile, DATA)),)
 
     def program(self, profile: Profile, preset: Preset, flavour: Flavour | None) -> tuple[Part, ...]:
         """Return TRL's module, and the folder that the preparation wrote."""
@@ -213,7 +201,7 @@ class Finetune(Trainer):
 
     def files(self, profile: Profile) -> tuple[ProgramFile, ...]:
         """Return the modules that prepare the data."""
-        prepare = tuple(ProgramFile(f"prepare/{name}.py", f"target/data/{name}.py") for name in _PROGRAMS)
+        prepare = tuple(ProgramFile(f"prepare/{name}.py", f"target/data/{name}.py") for name in PROGRAMS)
         return (*prepare, *super().files(profile))
 
 
@@ -285,15 +273,6 @@ def _warmup(profile: Profile, toolchain: Toolchain | None) -> FileValue:
         return FileValue("warmup_steps", int(value))
     older = toolchain is not None and not at_least(toolchain.transformers, "5.0")
     return FileValue("warmup_ratio" if older else "warmup_steps", value)
-
-
-def _template(profile: Profile) -> tuple[Part, ...]:
-    """Return whose chat template tries the rows: the model's, unless the training takes another one."""
-    own = any(word.split("=")[0] == "--chat_template_path" for word in profile.trainer.arguments)
-    if own or not profile.trainer.model:
-        return ()
-    only = ("--answers-only",) if profile.finetune.answers_only else ()
-    return (Part((f"--model={profile.trainer.model}", *only), "rows that its chat template refuses are left out"),)
 
 
 def _weights(chosen: Chosen) -> tuple[FileValue, ...]:

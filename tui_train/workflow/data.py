@@ -72,6 +72,16 @@ def epoch_words(one: Epoch, question: Question) -> str:
     return ", ".join(parts)
 
 
+def share_words(look: DataLook) -> str:
+    """Return what each file has of an epoch: its share, and how often a row of it is taken."""
+    whole = max(sum(share.taken for share in look.shares), 1)
+    return ", ".join(
+        f"{PurePath(share.file).name or share.file} {percent(share.taken / whole)}"
+        f" (each row {share.taken / max(share.rows, 1):.3g}×)"
+        for share in look.shares
+    )
+
+
 def histogram(tokens: Tokens, width: int = 0) -> str:
     """Return how many rows have how many tokens, from 0 to the longest, as blocks; in so many cells at most."""
     counts = list(tokens.histogram)

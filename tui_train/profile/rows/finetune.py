@@ -84,4 +84,11 @@ DATA = (
         maximum=0.9,
         help="Share of the training rows kept for evaluations, such as 0.05; 0: none, unless validation data is set.",
     ),
+    Field(
+        key="data.weights",
+        label="Weights of files",
+        kind="names",
+        help="One number per training file, such as 3 1: what it has of an epoch. Its rows are repeated, or sampled.",
+        empty="every row once",
+    ),
 )

@@ -2,7 +2,8 @@
 
 The question, in JSON: `files` (files or folders), `model` (a folder or an id in the Hub's cache, empty for none),
 `method` (sft, dpo, kto or reward), `length` (tokens at which a sample is cut, 0 for never), `answers_only`, `rows` (how
-many are read at most), `seconds` (how long reading takes at most, and counting tokens as long again).
+many are read at most), `weights` (what each of `files` has of an epoch; empty: what it holds), `seconds` (how long
+reading takes at most, and counting tokens as long again).
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ import warnings
 from pathlib import Path
 from typing import Any
 
+import data_mixture as mixture
 import data_rows as rows
 import data_template as template
 import data_tokens as tokens
@@ -49,7 +51,12 @@ def look(question: dict[str, Any]) -> dict[str, Any]:
         "conversions": [{"why": why, "rows": many} for why, many in chosen.conversions.most_common(10)],
     }
     answer |= _counted(tally.problems, chosen, main, question)
-    usable = chosen.usable - answer.pop("refused")
+    usable, by_file = chosen.usable - answer.pop("refused"), answer.pop("by_file", {})
+    if question["weights"] and all_read:
+        mixed = mixture.shares([_paths(named) for named in question["files"]], question, chosen.files, by_file)
+        answer["shares"] = mixed.pop("shares")
+        if "tokens" in answer:
+            answer["tokens"] |= mixed
     return answer | {"usable": usable, "problems": tally.problems.named, "counts": dict(tally.problems.counts)}
 
 
@@ -74,6 +81,13 @@ def _read(question: dict[str, Any], tally: Tally) -> tuple[list[dict[str, Any]],
         except rows.UnreadableError as error:
             tally.problems.add("unreadable", path, 0, str(error))
     return files, True
+
+
+def _paths(named: str) -> list[str]:
+    try:
+        return rows.files(named)
+    except rows.UnreadableError:
+        return []
 
 
 def _size(path: str) -> int:
@@ -108,6 +122,7 @@ def _counted(problems: Problems, chosen: Format, main: tuple[str, bool], questio
         "answers": {"possible": answers.possible, "why": answers.why, "caution": answers.caution},
         "limit": template.limit(tokenizer, question["model"]),
         "template": why,
+        "by_file": lengths.files,
         "refused": round(refused * chosen.usable / max(refused + len(lengths.lengths), 1)),
     }
     if not lengths.lengths:

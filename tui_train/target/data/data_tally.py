@@ -54,12 +54,14 @@ class Format:
         self.conversions: Counter[str] = Counter()
         self.columns: set[str] = set()
         self.desirable = 0
+        self.files: Counter[str] = Counter()
         self._random = random.Random(0)  # noqa: S311 - a sample, the same each time
         self._most, self._bytes = _MOST_KEPT, 0
 
     def keep(self, row: Kept, size: int) -> None:
         """Count a usable row, and keep it as any other with the same chance."""
         self.usable += 1
+        self.files[row.file] += 1
         if len(self.first) < FIRST:
             self.first.append(row)
         if len(self.sample) < self._most:

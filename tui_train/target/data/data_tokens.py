@@ -24,6 +24,8 @@ class Lengths:
         self.lengths: list[int] = []
         self.longest: list[tuple[int, str, int]] = []
         self.tokens = self.learned = self.cut = self.lost = self.epoch = 0
+        # Of each file: rows that were counted, those lost, tokens of an epoch, and rows that were refused.
+        self.files: dict[str, list[int]] = {}
 
     def add(self, row: Kept, sequences: list[template.Encoded]) -> None:
         """Count a row."""
@@ -35,8 +37,18 @@ class Lengths:
         most = self.most or length
         self.cut += length > most
         left = length <= most if self.method == "reward" else all(any(each.learned[:most]) for each in sequences)
+        epoch = sum(min(len(each.ids), most) for each in sequences) if left else 0
         self.lost += not left
-        self.epoch += sum(min(len(each.ids), most) for each in sequences) if left else 0
+        self.epoch += epoch
+        self._note(row, 1, int(not left), epoch, 0)
+
+    def refuse(self, row: Kept) -> None:
+        """Count a row that the template refuses."""
+        self._note(row, 0, 0, 0, 1)
+
+    def _note(self, row: Kept, *counts: int) -> None:
+        before = self.files.get(row.file, [0] * len(counts))
+        self.files[row.file] = [one + more for one, more in zip(before, counts, strict=True)]
 
     def told(self, usable: int) -> dict[str, Any]:
         """Return the numbers for `usable` rows, of which those that were counted are a fair sample."""
@@ -79,6 +91,7 @@ def count(
             sequences = template.encode(tokenizer, row.value, only=only)
         except Exception as error:  # noqa: BLE001 - a template is a program of the model's
             refused, why = refused + 1, why or template.first_line(error)
+            lengths.refuse(row)
             problems.add("refused", row.file, row.line, f"is refused by the template: {template.first_line(error)}")
             if refused >= 200 and not lengths.lengths:
                 break

@@ -13,82 +13,17 @@ import random
 import shutil
 import signal
 import sys
-from collections.abc import Iterator
+from array import array
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
-import data_convert as convert
-import data_formats as formats
+import data_mixture as mixture
 import data_rows as rows
-import data_template as template
-from data_tally import Format, Tally
+from data_chosen import ChatTemplate, Chosen, DataError, choose, name_problems, say, usable_rows
 
-_NAMED = 5
 _BAD_DATA = 65
 _CANNOT_WRITE = 73
 TRAIN, TEST = "train.jsonl", "test.jsonl"
-
-
-class DataError(Exception):
-    """Data on which nothing can be trained, in a sentence."""
-
-
-class Chosen(NamedTuple):
-    """The rows to write: those of one format, without the `refused` of them, counted from 0."""
-
-    files: list[str]
-    format: tuple[str, bool]
-    tally: Tally
-    refused: frozenset[int]
-
-    def usable(self) -> int:
-        """Return how many rows there are."""
-        return self.tally.formats[self.format].usable - len(self.refused)
-
-    def rows(self) -> Iterator[dict[str, Any]]:
-        """Yield the rows as TRL takes them."""
-        for number, (_, row) in enumerate(_usable(self.files, self.format)):
-            if number not in self.refused:
-                yield row
-
-
-class ChatTemplate:
-    """The chat template of a model, by which rows are tried; of a model that cannot be loaded all are taken."""
-
-    def __init__(self, model: str, *, answers_only: bool) -> None:
-        self.model, self.answers_only = model, answers_only
-        self._tokenizer: Any = None
-        self._only: template.Answers | None = None
-
-    def refused(self, chosen: Chosen) -> frozenset[int]:
-        """Return the numbers of the rows that the template refuses, which become problems of the tally."""
-        if not self.model or not chosen.format[1] or not self._loaded(chosen.format[0]):
-            return frozenset()
-        numbers = set()
-        for number, (found, row) in enumerate(_usable(chosen.files, chosen.format)):
-            if why := template.refusal(self._tokenizer, row, only=self._only):
-                numbers.add(number)
-                chosen.tally.problems.add("refused", found.file, found.line, f"is refused by the template: {why}")
-        return frozenset(numbers)
-
-    def _loaded(self, format_name: str) -> bool:
-        if self._tokenizer is not None:
-            return True
-        try:
-            self._tokenizer = template.load(self.model)
-        except Exception as error:  # noqa: BLE001 - whatever keeps it from loading, TRL says it too
-            say(f"rows are not tried with the chat template: {template.first_line(error)}")
-            return False
-        if not self._tokenizer.chat_template:
-            raise DataError("the model has no chat template, and the data is made of messages")
-        if self.answers_only:
-            self._only = template.answers(self._tokenizer, format_name, chat=True)
-        return True
-
-
-def say(words: str) -> None:
-    """Print a line about the data, at once."""
-    print(f"data: {words}", flush=True)
 
 
 def main() -> int:
@@ -123,6 +58,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--validation", action="append", default=[], metavar="FILE")
     parser.add_argument("--share", type=float, default=0.0, help="share of the rows for evaluations")
     parser.add_argument("--seed", type=int, default=0, help="which rows these are")
+    parser.add_argument("--weights", type=_weights, default=[], help="numbers: what each file has of an epoch")
     parser.add_argument("--model", default="", help="whose chat template refuses rows")
     parser.add_argument("--answers-only", action="store_true", help="by the template that marks answers")
     parser.add_argument("files", nargs="+", metavar="FILE")
@@ -132,23 +68,56 @@ def _arguments() -> argparse.Namespace:
 def prepare(asked: argparse.Namespace, folder: Path) -> None:
     """Write both files and the record of what they were made of into a folder."""
     chat_template = ChatTemplate(asked.model, answers_only=asked.answers_only)
-    chosen = _chosen(asked.files, chat_template)
+    chosen = choose(asked.files, chat_template)
     usable = chosen.usable()
     shares = random.Random(asked.seed)  # noqa: S311 - which rows, the same each time
     wanted = 0 if asked.validation else _share(usable, asked.share)
     if asked.share > 0 and not (asked.validation or wanted):
         raise DataError("a single row cannot be shared between training and evaluation: name validation data")
     held_out = set(shares.sample(range(usable), wanted))
-    with (folder / TRAIN).open("w", encoding="utf-8") as train, _maybe(folder / TEST, wanted) as test:
+    mixed = Path(os.devnull) if asked.weights else folder / TRAIN
+    with mixed.open("w", encoding="utf-8") as train, _maybe(folder / TEST, wanted) as test:
         for number, row in enumerate(chosen.rows()):
-            (test if number in held_out else train).write(json.dumps(row, ensure_ascii=False, default=str) + "\n")
+            (test if number in held_out else train).write(_line(row))
     _told(chosen)
+    if asked.weights:
+        _mix(chosen, held_out, asked, folder / TRAIN)
     evaluated = wanted
     if asked.validation:
         evaluated = _validation(asked.validation, chosen.format, chat_template, folder / TEST)
     say(f"{usable - wanted:,} rows to train on" + (f", {evaluated:,} for evaluations" if evaluated else ""))
     record = {path: _stamp(path) for path in (*asked.files, *asked.validation)}
     (folder / ".made").write_text(json.dumps(record), encoding="utf-8")
+
+
+def _mix(chosen: Chosen, held_out: set[int], asked: argparse.Namespace, path: Path) -> None:
+    """Write the rows to train on so that each file has its share of them, and say what that is."""
+    counts = [sum(1 for _ in usable_rows([named], chosen.format)) for named in asked.files]
+    times = array("L", [1]) * sum(counts)
+    for number in chosen.refused:
+        times[number] = 0
+    taken_rows = (number for number in range(len(times)) if times[number])
+    for number in [each for place, each in enumerate(taken_rows) if place in held_out]:
+        times[number] = 0
+    starts = [sum(counts[:at]) for at in range(len(counts))]
+    given = [sum(times[start : start + count]) for start, count in zip(starts, counts, strict=True)]
+    for named, rows_of_it, weight in zip(asked.files, given, asked.weights, strict=True):
+        if weight and not rows_of_it:
+            raise DataError(f"{named} has a weight, and no row to train on: leave it out, or give it the weight 0")
+    taken = mixture.times(times, counts, asked.weights, asked.seed)
+    with path.open("w", encoding="utf-8") as train:
+        for row in chosen.written(times, counts):
+            train.write(_line(row))
+    for named, rows_of_it, now in zip(asked.files, given, taken, strict=True):
+        say(f"{named}: {rows_of_it:,} rows, {now:,} in an epoch ({now / sum(taken):.1%})")
+
+
+def _line(row: dict[str, Any]) -> str:
+    return json.dumps(row, ensure_ascii=False, default=str) + "\n"
+
+
+def _weights(text: str) -> list[float]:
+    return [float(word) for word in text.split(",")]
 
 
 def _maybe(path: Path, wanted: int) -> Any:
@@ -162,68 +131,12 @@ def _share(usable: int, share: float) -> int:
 
 def _validation(files: list[str], wanted: tuple[str, bool], chat_template: ChatTemplate, path: Path) -> int:
     """Write the rows for evaluations and return their number; DataError where they are of another format."""
-    chosen = _chosen(files, chat_template, wanted)
+    chosen = choose(files, chat_template, wanted)
     with path.open("w", encoding="utf-8") as test:
         for row in chosen.rows():
-            test.write(json.dumps(row, ensure_ascii=False, default=str) + "\n")
+            test.write(_line(row))
     _told(chosen)
     return chosen.usable()
-
-
-def _chosen(files: list[str], chat_template: ChatTemplate, wanted: tuple[str, bool] | None = None) -> Chosen:
-    """Return the usable rows of the format that most have; DataError where there is none, or it is not the `wanted`."""
-    tally = Tally()
-    try:
-        for path in _paths(files):
-            for row in rows.read(path):
-                tally.add(row)
-    except rows.UnreadableError as error:
-        raise DataError(f"{path} {error}") from None
-    main_format = tally.main()
-    tally.note_others(main_format)
-    if not tally.formats.get(main_format, Format()).usable:
-        _named(tally)
-        raise DataError(f"no row of {', '.join(files)} can be learned from")
-    if wanted and main_format != wanted:
-        raise DataError(f"the validation data is {main_format[0]}, and the training data {wanted[0]}")
-    chosen = Chosen(files, main_format, tally, frozenset())
-    chosen = chosen._replace(refused=chat_template.refused(chosen))
-    if not chosen.usable():
-        _named(tally)
-        raise DataError(f"the chat template of the model refuses all rows of {', '.join(files)}")
-    return chosen
-
-
-def _paths(files: list[str]) -> list[str]:
-    paths: list[str] = []
-    for path in files:
-        try:
-            paths += rows.files(path)
-        except rows.UnreadableError as error:
-            raise DataError(f"{path} {error}") from None
-    return paths
-
-
-def _usable(files: list[str], main_format: tuple[str, bool]) -> Iterator[tuple[rows.Row, dict[str, Any]]]:
-    """Yield the usable rows of the main format, each also as TRL takes it."""
-    name, chat = main_format
-    for path in _paths(files):
-        for found in rows.read(path):
-            value = found.value
-            if value is None or formats.name(value) != name or formats.chat(value, name) != chat:
-                continue
-            if not formats.wrong(value, name) and _writable(value):
-                row = convert.as_trl(value, name)[0]
-                yield found, convert.with_prompt(row) if name == "preference" else row
-
-
-def _writable(value: dict[str, Any]) -> bool:
-    """Tell whether a row is text that UTF-8 and JSON can hold, as the count of rows took it."""
-    try:
-        json.dumps(value, sort_keys=True, ensure_ascii=False, default=str).encode()
-    except (UnicodeEncodeError, RecursionError, TypeError):
-        return False
-    return True
 
 
 def _told(chosen: Chosen) -> None:
@@ -233,18 +146,12 @@ def _told(chosen: Chosen) -> None:
         say(f"{many:,} rows: {why}")
     left_out = tally.rows - chosen.usable()
     if left_out:
-        _named(tally)
+        name_problems(tally)
         say(f"{left_out:,} of {tally.rows:,} rows are left out" + _by_template(len(chosen.refused)))
 
 
 def _by_template(refused: int) -> str:
     return f", {refused:,} of them because the chat template refuses them" if refused else ""
-
-
-def _named(tally: Tally) -> None:
-    wrong = [problem for problem in tally.problems.named if problem["kind"] != "duplicate"]
-    for problem in wrong[:_NAMED]:
-        say(f"{problem['file']}, line {problem['line']}: {problem['why']}")
 
 
 def _stamp(path: str) -> list[float]:

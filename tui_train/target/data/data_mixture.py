@@ -1,0 +1,63 @@
+"""Spreads the rows of an epoch over files by their weights."""
+
+from __future__ import annotations
+
+import random
+from array import array
+from collections.abc import Mapping
+from typing import Any
+
+
+def spread(rows: list[int], weights: list[float]) -> list[int]:
+    """Return how many rows of an epoch each file has by its weight: as many in all as the files have rows."""
+    total = sum(rows)
+    parts = [weight if count else 0.0 for weight, count in zip(weights, rows, strict=True)]
+    whole = sum(parts)
+    exact = [total * part / whole if whole else 0.0 for part in parts]
+    taken = [int(share) for share in exact]
+    # What rounding leaves goes where it cut off most.
+    order = sorted((at for at, part in enumerate(parts) if part), key=lambda at: taken[at] - exact[at])
+    for at in order[: total - sum(taken)]:
+        taken[at] += 1
+    return taken
+
+
+def times(rows: array[int], counts: list[int], weights: list[float], seed: int) -> list[int]:
+    """Set how often each row is written, which is 0 for those that are not, or 1; return how many each file has.
+
+    `counts` are the rows of each file, in the order of `rows`. Which rows are written once more follows from the seed.
+    """
+    starts = [sum(counts[:at]) for at in range(len(counts))]
+    mine = [[at for at in range(start, start + count) if rows[at]] for start, count in zip(starts, counts, strict=True)]
+    taken = spread([len(numbers) for numbers in mine], weights)
+    for which, numbers in enumerate(mine):
+        each, more = divmod(taken[which], max(len(numbers), 1))
+        once_more = random.Random(f"{seed} {which}").sample(numbers, more)  # noqa: S311 - the same each time
+        for at in numbers:
+            rows[at] = each
+        for at in once_more:
+            rows[at] += 1
+    return taken
+
+
+def shares(
+    entries: list[list[str]], question: dict[str, Any], usable: Mapping[str, int], counted: Mapping[str, list[int]]
+) -> dict[str, Any]:
+    """Return what each named file or folder has of an epoch, and the tokens and unlearned rows of one.
+
+    `entries` are the paths of each; `usable` the rows of a path, `counted` what was counted of a sample of them.
+    """
+    found, tokens, lost, rows, sums = [], 0.0, 0.0, [], []
+    for paths in entries:
+        numbers = [counted.get(path, [0, 0, 0, 0]) for path in paths]
+        done, gone, epoch, refused = (sum(column) for column in zip(*numbers, strict=True)) if numbers else (0, 0, 0, 0)
+        whole = sum(usable.get(path, 0) for path in paths)
+        rows.append(round(whole * done / (done + refused)) if done + refused else whole)
+        sums.append((max(done, 1), gone, epoch))
+    taken = spread(rows, question["weights"])
+    for at, named in enumerate(question["files"]):
+        done, gone, epoch = sums[at]
+        tokens += taken[at] * epoch / done
+        lost += taken[at] * gone / done
+        found.append({"file": named, "weight": question["weights"][at], "rows": rows[at], "taken": taken[at]})
+    return {"shares": found, "epoch": round(tokens), "unlearned": round(lost)}
