@@ -160,7 +160,7 @@ def test_places(monkeypatch):
     cache = places.images_folder()
     known = [*(folder / "NAME.toml" for folder in folders), places.runs_folder(), places.last_profile()]
     known.append(places.faults_log())
-    assert told == [*known, places.environments_folder(), cache, cache.parent / "container"]
+    assert told == [*known, places.environments_folder(), cache, places.data_looks_folder(), cache.parent / "container"]
 
 
 def test_files_of_a_run(tmp_path):
