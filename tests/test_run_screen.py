@@ -268,15 +268,25 @@ async def test_states_of_a_progress_bar_are_folded_in_the_log(machine: Any, tmp_
         await until_shown(pilot, "17%|")
 
 
+async def lines_of_the_log(pilot: Any) -> int:
+    """Wait until the log has five lines of the screen; return how many it has."""
+    screen = pilot.app.screen
+    height = 0
+    for _ in range(100):
+        seen = screen.query_one(LogView).region.intersection(screen.region)
+        assert seen.bottom < screen.region.bottom, "above its place and the keys"
+        height = seen.height
+        if height >= 5:
+            break
+        await pilot.pause(0.05)
+    return height
+
+
 async def test_the_log_keeps_five_lines_on_a_small_screen(machine: Any, tmp_path: Path) -> None:
     app = wizard(str(climbed(tmp_path).path))
     async with app.run_test(size=(60, 20)) as pilot:
         await until_shown(pilot, "step 558/900")
-        await pilot.pause(0.3)
-        view = app.screen.query_one(LogView)
-        seen = view.region.intersection(app.screen.region)
-        assert seen.height >= 5
-        assert seen.bottom < 20, "above its place and the keys"
+        assert await lines_of_the_log(pilot) >= 5
 
 
 def resumed_after_a_stop(tmp_path: Path, state: str = "finished") -> RunDir:
@@ -324,11 +334,8 @@ async def test_the_log_keeps_five_lines_below_a_failure_on_a_small_screen(machin
     app = wizard(str(run.path))
     async with app.run_test(size=(60, 20)) as pilot:
         await until_shown(pilot, "▌✗")
-        await pilot.pause(0.3)
-        view = app.screen.query_one(LogView)
-        seen = view.region.intersection(app.screen.region)
-        assert seen.height >= 5
-        assert seen.bottom < 20
+        await until_shown(pilot, "▌F2")
+        assert await lines_of_the_log(pilot) >= 5
         shown = shows(pilot).splitlines()
         assert any(line.startswith("▌F2") for line in shown), "beside what F2 does"
         assert sum(" | loss " in line for line in shown) >= 4, "and the line of the failure"
