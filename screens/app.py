@@ -53,7 +53,8 @@ if TYPE_CHECKING:
 fix_textual()
 _PAINTED = 0.1  # seconds in which a new screen is drawn
 _QUIET = 0.15  # seconds without another screen being left, in which the one below is drawn
-_KEPT = "Your changes are kept as the draft: Home continues it, s on Preview saves it as a profile."
+# There is one draft.
+_KEPT = "Your changes are kept as the draft, in place of any before: Home continues it, s on Preview saves a profile."
 _MOST_RUNS = 200  # of the newest, in the palette
 
 
