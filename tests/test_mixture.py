@@ -5,17 +5,20 @@ import sys
 from collections import Counter
 
 import pytest
+from msgspec.structs import replace
 from support import facts, ready
 from test_data import CHAT, PLAIN, STRICT, look, written
 from test_finetune import LIBRARIES, SYSTEM, numbered, prepared, rows_of, tuning
+from tui_train.screens.widgets.data_lines import set_lines
 
 from tui_train.base.command import argv
 from tui_train.checks import check
+from tui_train.facts.data import Question
 from tui_train.facts.data_use import epoch
 from tui_train.profile import mixture, store
 from tui_train.resolve.data import question
 from tui_train.resolve.resolve import resolve
-from tui_train.workflow.data import share_words
+from tui_train.workflow.data import share_lines
 
 
 @pytest.fixture
@@ -89,7 +92,6 @@ def test_an_epoch_counts_the_rows_and_tokens_that_are_taken(tmp_path, tokenizer,
     alone = {path: look(path, python=warm_python, model=tokenizer(PLAIN)).tokens.epoch for path in (short, long)}
     assert tokens[()] == tokens[3, 1] == sum(alone.values())
     assert tokens[1, 3] == pytest.approx(alone[short] / 3 + alone[long] * 3, abs=1)
-    assert "b.jsonl 75 % (each row 3×)" in share_words(found)
 
 
 def test_a_row_of_which_nothing_is_learned_counts_as_often_as_it_is_taken(tmp_path, tokenizer, warm_python):
@@ -125,3 +127,12 @@ def test_the_command_line_takes_weights(tmp_path, files):
     command = [sys.executable, "-m", "tui_train", *words, "--set", "data.weights=1,3"]
     subprocess.run(command, check=True, capture_output=True)
     assert store.load("mixed").data.weights == ("1", "3")
+
+
+def test_the_data_view_shows_what_each_file_has_of_an_epoch(files):
+    for weights, shown in (((), []), ((1, 3), ["25 % a.jsonl, each row 0.333×", "75 % b.jsonl, each row 3×"])):
+        found = look(*files, weights=weights)
+        lines = [line.plain for line in set_lines(found, Question(files=()), epoch(found, "sft"), 0.0, 60)]
+        assert [line.removeprefix("of it").strip() for line in lines if "each row" in line] == shown
+    many = replace(found, shares=found.shares * 3)
+    assert share_lines(many)[-1] == "and 2 more files"

@@ -51,8 +51,8 @@ def set_lines(look: DataLook, asked: Question, one: Epoch | None, seconds: float
     if one:
         words = data.epoch_words(one, asked) + (f", about {duration(seconds)}" if seconds else "")
         lines.append(columns(width, (("one epoch", MUTED), _LABEL), (words, 0)))
-    if look.shares:
-        lines.append(columns(width, (("of it", MUTED), _LABEL), (data.share_words(look), 0)))
+    for number, words in enumerate(data.share_lines(look)):
+        lines.append(columns(width, (("" if number else "of it", MUTED), _LABEL), (words, 0)))
     return [*lines, *(_histogram(tokens, look, asked, width) if tokens else [])]
 
 

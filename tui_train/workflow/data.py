@@ -11,6 +11,7 @@ from tui_train.profile.types import Profile
 from tui_train.resolve.resolve import Resolved
 
 _MIB = 2**20
+_MOST_SHARES = 4
 MARKS: dict[State, str] = {"read": " ", "learned": "▌", "rejected": "✗", "cut": "┊"}
 
 
@@ -72,14 +73,16 @@ def epoch_words(one: Epoch, question: Question) -> str:
     return ", ".join(parts)
 
 
-def share_words(look: DataLook) -> str:
-    """Return what each file has of an epoch: its share, and how often a row of it is taken."""
+def share_lines(look: DataLook) -> list[str]:
+    """Return what each file has of an epoch: its share, and how often a row of it is taken; of many the first."""
     whole = max(sum(share.taken for share in look.shares), 1)
-    return ", ".join(
-        f"{PurePath(share.file).name or share.file} {percent(share.taken / whole)}"
-        f" (each row {share.taken / max(share.rows, 1):.3g}×)"
-        for share in look.shares
-    )
+    lines = [
+        f"{percent(share.taken / whole)} {PurePath(share.file).name or share.file},"
+        f" each row {share.taken / max(share.rows, 1):.3g}×"
+        for share in look.shares[:_MOST_SHARES]
+    ]
+    more = len(look.shares) - len(lines)
+    return [*lines, *([f"and {counted(more, 'more file')}"] if more else [])]
 
 
 def histogram(tokens: Tokens, width: int = 0) -> str:
