@@ -149,6 +149,12 @@ def test_the_beginning_of_an_option_is_written_whole():
     assert of_arguments("--use_peft=True")[1][0].forbids
 
 
+def test_only_the_option_that_undoes_the_plan_is_left_out():
+    """Its value may be that of another one as well."""
+    chosen, (finding,) = of_arguments("--optim_args", "steps", "--eval_strategy", "steps")
+    assert apply(finding.change, chosen).trainer.arguments == ("--optim_args", "steps")
+
+
 def test_options_of_a_trl_that_cannot_be_read_are_noted():
     assert [each.level for each in of_arguments("--nonsense=1", options={})[1]] == ["note"]
     assert of_arguments(options={})[1] == []

@@ -187,7 +187,7 @@ def arguments(profile: Profile, _facts: Facts, _resolved: Resolved) -> Iterator[
         instead = INSTEAD.get(argument.option)
         if instead is not None:
             words = " ".join(argument.words)
-            left = tuple(word for word in profile.trainer.arguments if word not in argument.words)
+            left = argument.left_out(profile.trainer.arguments)
             yield Finding(
                 level="error",
                 key="trainer.arguments",

@@ -55,9 +55,7 @@ def config(profile: Profile, facts: Facts, resolved: Resolved) -> Iterator[Findi
 def _config_option(profile: Profile, option: SetOption) -> Finding:
     """Return the finding that a file among the arguments is not read, so that fallbacks could override it."""
     trainer, words = profile.trainer, visible(" ".join(option.words))
-    remaining = tuple(
-        word for at, word in enumerate(trainer.arguments) if not option.at <= at < option.at + len(option.words)
-    )
+    remaining = option.left_out(trainer.arguments)
     change = None
     if option.value.startswith("/") and not trainer.config:
         edits: tuple[tuple[str, Value], ...] = (("trainer.arguments", remaining), ("trainer.config", option.value))

@@ -29,6 +29,10 @@ class SetOption(NamedTuple):
     option: str
     value: str
 
+    def left_out(self, arguments: tuple[str, ...]) -> tuple[str, ...]:
+        """Return the arguments it was found in, without its own words."""
+        return (*arguments[: self.at], *arguments[self.at + len(self.words) :])
+
 
 class Rule(NamedTuple):
     """How a preset passes a value: as the value of an option or key, or as the fixed value `sets` that stands for it.
