@@ -1,0 +1,208 @@
+"""The way through the screens: steps forth and back, runs, results; each screen that is left is released."""
+
+import gc
+from collections.abc import Callable
+from functools import partial
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+from textual import on
+from textual.await_complete import AwaitComplete
+from textual.screen import Screen
+from textual.timer import Timer
+
+from tui_train.base.errors import TuiTrainError
+
+from .messages import CompareRuns, GoBack, GoToStep, OpenResult, OpenRun, OpenStep, TryResult
+from .reading import Reading
+
+if TYPE_CHECKING:
+    from tui_train.profile.types import Profile
+    from tui_train.runs.rundir import RunDir
+
+    from .step import Step
+
+_PAINTED = 0.1  # seconds in which a new screen is drawn
+_QUIET = 0.15  # seconds without another screen being left, in which the one below is drawn
+# There is one draft.
+_KEPT = "Your changes are kept as the draft, in place of any before: Home continues it, s on Preview saves a profile."
+
+
+class Navigation(Reading):
+    """An app that opens the screens which others ask for, and goes back from them."""
+
+    _clearing: Timer | None = None
+
+    def action_leave(self) -> None:
+        """Leave the app."""
+        raise NotImplementedError
+
+    @on(OpenStep)
+    def _open_step(self, event: OpenStep) -> None:
+        kind: type[Step] = import_module(f".{event.module}", __package__).SCREEN
+        there = any(isinstance(screen, kind) for screen in self.screen_stack)
+        # Of a screen that is covered by now Enter was pressed more than once before the step was there.
+        if not there or event._sender is self.screen:  # noqa: SLF001 - nothing else says who asks
+            self._show_step(event.module)
+
+    def _show_step(self, module: str) -> None:
+        """Open a step, or go back to it where it is open."""
+        kind: type[Step] = import_module(f".{module}", __package__).SCREEN
+        if self._close_until(lambda screen: isinstance(screen, kind)):
+            return
+        self._keep()
+        if module == "hardware":
+            self.action_look(_PAINTED)
+        else:
+            # Another run may have begun meanwhile.
+            if not self.elsewhere:
+                self.glance("taken")
+            if self.profile.trainer.config:
+                # It may have been edited meanwhile, and a copy of it trains.
+                self.look("paths")
+        self._push(kind())
+
+    @on(GoToStep)
+    def _go_to_step(self, event: GoToStep) -> None:
+        if event.module == "run":
+            return
+        if profile := self._profile_of_run():
+            self.become(profile, keep=False)
+        self._show_step(event.module)
+
+    def _profile_of_run(self) -> "Profile | None":
+        """Return the profile of the run that is shown; None where no run is, or it cannot be read."""
+        from tui_train.profile import store
+
+        from .ending import Ending
+
+        try:
+            return store.load(str(self.screen.run.profile)) if isinstance(self.screen, Ending) else None
+        except TuiTrainError as error:
+            self.complain(error)
+            return None
+
+    def _close_until(self, wanted: Callable[[Screen[Any]], bool]) -> bool:
+        """Go back to the newest screen that is wanted; false where there is none."""
+        above = next((at for at, screen in enumerate(reversed(self.screen_stack)) if wanted(screen)), None)
+        for _ in range(above or 0):
+            self._keep()
+            self.pop_screen()
+        return above is not None
+
+    @on(OpenRun)
+    def _open_run(self, event: OpenRun) -> None:
+        from .step import Step
+
+        # What was started here takes the place of the steps that led to it.
+        while isinstance(self.screen, Step):
+            self._keep()
+            self.pop_screen()
+        self.open_run(event.run)
+        if event.said:
+            self.notify(event.said, markup=False)
+
+    @on(CompareRuns)
+    def _compare(self, event: CompareRuns) -> None:
+        from .compare import Compare
+
+        if not isinstance(self.screen, Compare):
+            self._push(Compare(event.runs))
+
+    @on(OpenResult)
+    def _open_result(self, event: OpenResult) -> None:
+        from .result import ResultScreen
+
+        if not isinstance(self.screen, ResultScreen):
+            self._push(ResultScreen(event.run, event.made))
+
+    @on(TryResult)
+    def _try_result(self, event: TryResult) -> None:
+        from .trying import Trying
+
+        if not isinstance(self.screen, Trying):
+            self._push(Trying(event.run, compare=event.compare))
+
+    def open_run(self, run: "RunDir") -> None:
+        """Show a run, unless it is shown already."""
+        from .run import RunScreen
+
+        if not self._close_until(lambda screen: isinstance(screen, RunScreen) and screen.run.path == run.path):
+            self._push(RunScreen(run))
+
+    def _push(self, screen: Screen[None]) -> None:
+        self.share(screen)
+        self.push_screen(screen)
+
+    # What was said on one screen would cover lines of the next.
+
+    def push_screen(self, *screen: Any, **how: Any) -> Any:
+        """Show a screen, without what was said on the one before."""
+        self.clear_notifications()
+        return super().push_screen(*screen, **how)
+
+    def pop_screen(self) -> AwaitComplete:
+        """Close a screen with what was said on it, and clear it away once nobody waits.
+
+        Its parts hold each other. Left to Python they would be looked for while the next step is made, which then
+        takes twice as long.
+        """
+        self.clear_notifications()
+        if self._clearing:
+            self._clearing.stop()
+        self._clearing = self.set_timer(_QUIET, _clear_away)
+        return super().pop_screen()
+
+    async def action_back(self) -> None:
+        """Go back to the step before, from the first one to where the steps were opened; else to the screen below."""
+        from .step import Step
+
+        if isinstance(self.screen, Step) and (before := self.screen.module_before):
+            there: type[Step] = import_module(f".{before}", __package__).SCREEN
+            if not any(isinstance(screen, there) for screen in self.screen_stack):
+                self.pop_screen()
+            self._show_step(before)
+        elif isinstance(self.screen, Step):
+            self._close_until(lambda screen: not isinstance(screen, Step))
+            if self.edited:
+                self.notify(_KEPT, markup=False)
+        elif len(self.screen_stack) > 1:
+            self._keep()
+            self.pop_screen()
+        else:
+            self.action_leave()
+
+    @on(GoBack)
+    def _back(self, event: GoBack) -> None:
+        if len(self.screen_stack) > 1:
+            self.pop_screen()
+        if event.said:
+            self.notify(event.said, markup=False)
+
+    def open_profile(self, name: str) -> None:
+        """Open the steps of a saved profile."""
+        from tui_train.profile import store
+
+        try:
+            profile = store.load(name)
+        except TuiTrainError as error:
+            self.complain(error)
+            return
+        self.become(profile, keep=False)
+        self._show_step("hardware")
+
+    def action_go(self, module: str, key: str = "") -> None:
+        """Show a step, with the cursor on one of its fields."""
+        self.post_message(GoToStep(module))
+        if key:
+            self.set_timer(_PAINTED, partial(self._focus_field, module, key))
+
+    def _focus_field(self, module: str, key: str) -> None:
+        there = type(self.screen).__module__.rpartition(".")[2]
+        form = getattr(self.screen, "form", None) if there == module else None
+        if form is not None and any(row.key == key for row in form.rows):
+            form.go(key)
+
+
+def _clear_away() -> None:
+    gc.collect()
