@@ -1,27 +1,25 @@
 """Backend: what trains, what starts it, and with which Python."""
 
 from collections.abc import Mapping
-from typing import ClassVar, Literal
+from typing import ClassVar
 
 from msgspec.structs import replace
 from textual import on, work
 from textual.binding import Binding, BindingType
 from textual.content import Content
 
-from tui_train.base.errors import BadInput, Unavailable
+from tui_train.base.errors import BadInput
 from tui_train.base.text import counted, visible
-from tui_train.facts.script_help import offered
-from tui_train.facts.types import ScriptHelp
 from tui_train.profile import fields
 from tui_train.profile.types import Profile
 from tui_train.resolve.communication import CURES, without_effect
 from tui_train.resolve.resolve import Resolved
 from tui_train.trainers import takes_field
-from tui_train.trainers.script import started
 from tui_train.workflow import choices, tuning
 
-from .messages import AskRecipes, AskScript, Chosen, Complaint
+from .messages import Chosen, Complaint
 from .nemo_maker import NemoMaker
+from .script_asker import ScriptAsker
 from .step import ADVANCED
 from .step_rows import Section
 from .widgets.dialogs import Ask, AskText, Help
@@ -96,7 +94,7 @@ _ADVANCED = Section(
 _WITHOUT = Section(title="NCCL without", key=_CURES, folds=True)
 
 
-class Backend(NemoMaker):
+class Backend(ScriptAsker, NemoMaker):
     """The second step."""
 
     HELP = """Backend
@@ -127,11 +125,6 @@ NCCL without: features of NCCL to switch off, each to work around the error that
         Binding("p", "prepare", "Prepare data"),
         Binding("i", "import", "Import model"),
     ]
-
-    def __init__(self) -> None:
-        """Begin with nothing asked."""
-        super().__init__()
-        self._waits: Literal["", "asked", "running"] = ""
 
     def group(self, section: Section, rows: tuple[FormRow, ...], resolved: Resolved | None) -> Group:
         """Return a section; that of NCCL's features is there with NCCL, and is opened to a list."""
@@ -192,53 +185,19 @@ NCCL without: features of NCCL to switch off, each to work around the error that
         }
         return offered[action] if action in offered else super().check_action(action, parameters)
 
-    def action_script_help(self) -> None:
-        """Have the script run with --help."""
-        self._waits = "asked"
-        self.post_message(AskScript())
-
     def refresh_rest(self, resolved: Resolved) -> None:
         """Show what NCCL can do without, and what the script lists once it has answered."""
         for cures in self.query("#cures").results(Picks):
             cures.display = resolved.backend == "nccl"
             cures.picks = tuple(_pick(name, resolved) for name in CURES)
             cures.picked = self.profile.communication.without
-        if not takes_field(self.profile, "nemo") and self._waits:
-            self._offer_arguments()
+        if not takes_field(self.profile, "nemo"):
+            self.offer_arguments()
 
     @on(Picks.Picked)
     def _picked(self, event: Picks.Picked) -> None:
         event.stop()
         self.post_message(Chosen("communication.without", event.values))
-
-    def _offer_arguments(self) -> None:
-        if "help" in self.looking:
-            self._waits = "running"
-        found = self._help()
-        if self._waits != "running" or "help" in self.looking or found is None:
-            return
-        self._waits = ""
-        if found.problem:
-            remedy = "Run it with --help in a shell: what it needs to start is missing."
-            self.post_message(Complaint(Unavailable(f"the script lists no arguments: {found.problem}", remedy)))
-            return
-        flags = offered(found.flags)
-        answers = tuple((flag.name, visible(f"{flag.name}  {flag.help}")[:300]) for flag in flags)
-        self.app.push_screen(Ask("What the script takes", answers), self._take)
-
-    def _help(self) -> ScriptHelp | None:
-        resolved = self.resolved
-        key = started(self.profile, resolved.preset) if resolved else ""
-        return self.facts.help.get(key) if self.facts else None
-
-    def _take(self, name: str | None) -> None:
-        found = self._help()
-        flag = next((one for one in found.flags if one.name == name), None) if found else None
-        if flag is None:
-            return
-        word = f"{flag.name}=" if flag.valued else flag.name
-        self.post_message(Chosen("trainer.arguments", (*self.profile.trainer.arguments, word)))
-        self.call_after_refresh(self.form.go, "trainer.arguments")
 
     def action_validate(self) -> None:
         """Look into the image, and whether it sees the chosen GPUs."""
@@ -259,28 +218,6 @@ NCCL without: features of NCCL to switch off, each to work around the error that
             return [part for line in text.split("\n") for part in Content(line).wrap(width)]
 
         self.app.call_from_thread(self.app.push_screen, Help(lines))
-
-    def action_ask_recipes(self) -> None:
-        """Have the chosen Python asked for its recipes."""
-        resolved = self.resolved
-        if resolved and resolved.toolchain and resolved.nemo in {"recipes", "bridge"}:
-            self.post_message(AskRecipes(resolved.toolchain.python, resolved.nemo))
-        else:
-            error = BadInput("no Python with NeMo recipes is chosen", "Make one: tui-train env create nemo.")
-            self.post_message(Complaint(error))
-
-    def action_recipes(self) -> None:
-        """Show the recipes to choose from."""
-        resolved = self.resolved
-        if resolved is None or self.facts is None:
-            return
-        found = choices.options("nemo.recipe", self.profile, self.facts, resolved)
-        answers = tuple((option.value, visible(option.label)) for option in found)
-        self.app.push_screen(Ask("Which recipe?", answers), self._recipe)
-
-    def _recipe(self, name: str | None) -> None:
-        if name:
-            self.post_message(Chosen("nemo.recipe", name))
 
     def _models(self) -> tuple[choices.Option, ...]:
         """Return the models of the cache that can be chosen."""
@@ -305,8 +242,6 @@ NCCL without: features of NCCL to switch off, each to work around the error that
         self.app.push_screen(AskText(question, self.profile.trainer.python), self._named)
 
     def _named(self, path: str | None) -> None:
-        from tui_train.base.errors import BadInput
-
         if path:
             try:
                 self.post_message(Chosen("trainer.python", fields.parse(fields.field("trainer.python"), path)))

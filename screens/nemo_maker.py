@@ -10,11 +10,12 @@ from tui_train.cli.nemo import progress
 from tui_train.facts.types import Facts
 from tui_train.profile.types import Profile
 from tui_train.trainers import takes_field
-from tui_train.workflow import nemo_files
+from tui_train.workflow import choices, nemo_files
 from tui_train.workflow.nemo_files import Data, Progress
 
-from .messages import Chosen, Complaint
+from .messages import AskRecipes, Chosen, Complaint
 from .step import Step
+from .widgets.dialogs import Ask
 
 
 def preparable(profile: Profile) -> bool:
@@ -30,7 +31,7 @@ def importable(profile: Profile, facts: Facts | None) -> bool:
 
 
 class NemoMaker(Step):
-    """A step that prepares data and imports models, each in a child of NeMo's Python."""
+    """A step that prepares data and imports models, each in a child of NeMo's Python, and lists its recipes."""
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
         """Offer to make what is not there yet."""
@@ -82,3 +83,25 @@ class NemoMaker(Step):
             self.post_message(Complaint(error))
             return
         self.post_message(Chosen("trainer.model", str(target)))
+
+    def action_ask_recipes(self) -> None:
+        """Have the chosen Python asked for its recipes."""
+        resolved = self.resolved
+        if resolved and resolved.toolchain and resolved.nemo in {"recipes", "bridge"}:
+            self.post_message(AskRecipes(resolved.toolchain.python, resolved.nemo))
+        else:
+            error = BadInput("no Python with NeMo recipes is chosen", "Make one: tui-train env create nemo.")
+            self.post_message(Complaint(error))
+
+    def action_recipes(self) -> None:
+        """Show the recipes to choose from."""
+        resolved = self.resolved
+        if resolved is None or self.facts is None:
+            return
+        found = choices.options("nemo.recipe", self.profile, self.facts, resolved)
+        answers = tuple((option.value, visible(option.label)) for option in found)
+        self.app.push_screen(Ask("Which recipe?", answers), self._recipe)
+
+    def _recipe(self, name: str | None) -> None:
+        if name:
+            self.post_message(Chosen("nemo.recipe", name))

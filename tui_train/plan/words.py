@@ -1,0 +1,99 @@
+"""What a plan says of itself: its title, its numbers with their sources, its notes."""
+
+from tui_train.base.text import counted, visible
+from tui_train.facts.types import Facts
+from tui_train.launchers import LAUNCHERS
+from tui_train.launchers.job import Job
+from tui_train.profile import batch
+from tui_train.profile.types import Profile, Recipe
+from tui_train.resolve.idle import left_out
+from tui_train.resolve.in_force import other_global_batch
+from tui_train.resolve.resolve import Resolved
+from tui_train.trainers import nemo, paths_of, trainer_of
+
+_OFFLINE = frozenset({"offline", "dryrun"})
+
+
+def title(profile: Profile, resolved: Resolved) -> str:
+    """Return what trains, what starts it, and where, in one line."""
+    training = trainer_of(profile).title(profile, resolved.preset, resolved.nemo)
+    devices = counted(len(resolved.gpus), "GPU") if resolved.device == "cuda" else "the CPU"
+    processes = counted(resolved.processes, "process", "processes")
+    if profile.nodes.count > 1:
+        devices += f" of each of {profile.nodes.count} machines"
+    sharding = "" if profile.trainer.strategy == "ddp" else f" with {profile.trainer.strategy}"
+    box = profile.container
+    where = "" if box.engine == "none" else f", in {box.image} by {box.engine}"
+    return f"{training} under {LAUNCHERS[resolved.launcher].LABEL}{sharding}, {processes} on {devices}{where}"
+
+
+def numbers(recipe: Recipe, resolved: Resolved) -> tuple[str, ...]:
+    """Return learning rate and steps as text, each with its source unless the user set it."""
+    rate, in_force = batch.learning_rate(recipe), resolved.values
+    texts = {
+        "learning_rate": f"learning rate {rate:g}" if rate is not None else in_force["learning_rate"].words,
+        "steps": _length(recipe) or in_force["steps"].words,
+    }
+    sources = {name: in_force[name].source for name in texts}
+    if recipe.epochs and not recipe.steps:
+        sources["steps"] = in_force["epochs"].source
+    if recipe.lr_scaling != "none":
+        sources["learning_rate"] = ""
+    return tuple(
+        visible(words + (f" ({sources[name]})" if sources[name] not in {"", "default"} else ""))
+        for name, words in texts.items()
+        if words
+    )
+
+
+def _length(recipe: Recipe) -> str:
+    """Return how long the training is, in words: its steps, or else its epochs."""
+    if recipe.steps:
+        return counted(recipe.steps, "step")
+    return f"{recipe.epochs:g} {'epoch' if recipe.epochs == 1 else 'epochs'}" if recipe.epochs else ""
+
+
+def notes(profile: Profile, facts: Facts, resolved: Resolved) -> tuple[str, ...]:
+    """Return what the user should know of the plan besides its numbers."""
+    said = [f"Made for another machine: {facts.elsewhere}."] if facts.elsewhere else []
+    if facts.elsewhere and not facts.paths and paths_of(profile):
+        said.append("Whether its paths exist was not checked.")
+    said += left_out(profile, facts, resolved)
+    document = facts.documents.get(profile.trainer.config)
+    said += filter(None, [other_global_batch(profile, resolved.preset, document, resolved.copies)])
+    said += nemo.notes(profile, resolved.nemo, facts, resolved.toolchain) if resolved.nemo else ()
+    if profile.tracking.wandb and profile.trainer.environment.get("WANDB_MODE", "").lower() in _OFFLINE:
+        said.append("W&B works offline: `wandb sync wandb/offline-run-…` in the run folder uploads it later.")
+    resumes_itself = trainer_of(profile).resumes_itself
+    if not resolved.preset.checkpoints and not resumes_itself:
+        said.append(f"The preset “{resolved.preset.label}” cannot resume: each attempt starts from step 0.")
+    if profile.nodes.count > 1:
+        last = profile.nodes.count - 1
+        ranks = "--node-rank=1 on the other" if last == 1 else f"--node-rank=1 to {last} on the others"
+        said.append(f"Start it on each machine, from this folder or a copy: --node-rank=0 on the first, {ranks}.")
+        said.append("No fallbacks with several machines: nothing coordinates them.")
+        if resolved.preset.checkpoints or resumes_itself:
+            said.append("To resume, the output folder must be on a disk that all machines share.")
+        if resolved.preset.checkpoints and not resumes_itself:
+            said.append("It resumes only with --resume, given on all machines.")
+    return tuple(said)
+
+
+def batch_words(profile: Profile, resolved: Resolved, job: Job) -> str:
+    """Return the arithmetic of an attempt's batch in words, as far as it is known, with its source."""
+    recipe = profile.recipe
+    processes = counted(job.world_size, "process", "processes")
+    if resolved.copies != job.world_size:
+        processes = f"{counted(resolved.copies, 'copy', 'copies')} of the model"
+    in_force = resolved.values["micro_batch"], resolved.values["global_batch"]
+    if recipe.micro_batch is None:
+        return visible(f"{processes}, batch: {in_force[0].source}")
+    # A changed batch no longer comes from the source.
+    before = resolved.settled.recipe
+    unchanged = (recipe.micro_batch, recipe.global_batch) == (before.micro_batch, before.global_batch)
+    sources = dict.fromkeys(value.source for value in in_force if unchanged and value.source not in {"", "default"})
+    source = visible(f" ({', '.join(sources)})") if sources else ""
+    if recipe.global_batch is None:
+        return f"micro batch {recipe.micro_batch} x {processes}, accumulation: the script's default{source}"
+    product = f"micro batch {recipe.micro_batch} x accumulation {job.accumulation} x {processes}"
+    return f"{product} = global batch {recipe.global_batch}{source}"
