@@ -76,7 +76,7 @@ def test_a_card_that_is_not_there_is_named_with_those_that_are(smi):
     assert refused.value.code == 69
     assert refused.value.message == (
         f"the GPU {UUIDS[1]} (NVIDIA GeForce RTX 3090) is not there: this machine has GPU 0 NVIDIA GeForce RTX 3090 "
-        f"{UUIDS[0]}. Take others with --cards=UUID,…"
+        f"{UUIDS[0]}. Take others with --gpus=UUID,…"
     )
     smi("")
     with pytest.raises(Refused, match="this machine has none"):
@@ -110,8 +110,8 @@ def test_parts_of_a_card_are_chosen_like_cards(smi):
         ("0,1", 64, "0 is no UUID (GPU-… or MIG-…), and a number means another GPU to other programs: there"),
         ("0,1", 64, UUIDS[1]),
         ("RTX,3090", 64, "RTX is no UUID"),
-        ("GPU-a", 64, "--cards names 1, and this trains on 2"),
-        ("GPU-a,GPU-a", 64, "--cards=GPU-a,GPU-a names GPU-a twice"),
+        ("GPU-a", 64, "--gpus names 1, and this trains on 2"),
+        ("GPU-a,GPU-a", 64, "--gpus=GPU-a,GPU-a names GPU-a twice"),
         ("GPU-a,", 64, "names a GPU that is empty or has a space"),
         ("GPU-a, GPU-b", 64, "names a GPU that is empty or has a space"),
         ("GPU-a,GPU-\x1b[31m", 64, "is no UUID"),
@@ -127,7 +127,7 @@ def test_what_is_no_choice_is_refused(smi, option, code, part):
 
 def test_on_the_cpu_there_is_no_choice():
     assert gpus.choose(Planned(), "", 0) == ()
-    with pytest.raises(Refused, match="--cards=GPU-a: this trains on the CPU"):
+    with pytest.raises(Refused, match="--gpus=GPU-a: this trains on the CPU"):
         gpus.choose(Planned(), "GPU-a", 0)
 
 

@@ -109,8 +109,8 @@ def test_each_attempt_starts_what_the_plan_says(tmp_path, case, checkpoint):
         environment |= {**TOLD, "PATH": f"{tmp_path / 'bin'}:{environment['PATH']}"}
     else:
         environment["TUI_TRAIN_PYTHON"] = str(stub(tmp_path / "python"))
-    values = {"RUN_DIR": str(run), "PYTHONPATH": "", "NODE_RANK": "1", "CARDS": ",".join(plan.gpus), **MACHINE}
-    several = [RANK, f"--cards={values['CARDS']}"] if plan.nodes > 1 else []
+    values = {"RUN_DIR": str(run), "PYTHONPATH": "", "NODE_RANK": "1", "GPUS": ",".join(plan.gpus), **MACHINE}
+    several = [RANK, f"--gpus={values['GPUS']}"] if plan.nodes > 1 else []
     given = [f"--checkpoint={checkpoint}"] if checkpoint and plan.attempts[0].checkpoints else []
     for number, attempt in enumerate(plan.attempts, start=1):
         started = ["bash", run / "launch.sh", "--plain", f"--attempt={number}", *given, *several]

@@ -312,7 +312,7 @@ def test_shared_memory_is_said_once(engine):
         ]
 
 
-def test_podman_is_shown_cards_by_their_description():
+def test_podman_is_shown_gpus_by_their_description():
     made = plan(profile(inside("podman")), boxed("podman", gpus=CARDS))
     words = [word for part in made.container.parts for word in part.words if isinstance(word, str)]
     assert [word for word in words if "device" in word] == [f"--device=nvidia.com/gpu={uuid}" for uuid in UUIDS]
@@ -320,13 +320,13 @@ def test_podman_is_shown_cards_by_their_description():
 
 
 @pytest.mark.parametrize("engine", ["docker", "podman"])
-def test_each_machine_shows_its_container_its_own_cards(tmp_path, engine):
+def test_each_machine_shows_its_container_its_own_gpus(tmp_path, engine):
     several = {"nodes.count": 2, "nodes.address": "10.0.0.1", "recipe.global_batch": 64, "trainer.launcher": "torchrun"}
     run, made = exported(tmp_path / "run", profile(inside(engine) | several), boxed(engine, gpus=CARDS))
     engine_stub(tmp_path / "bin" / engine)
     environment = plain_environment(XDG_CACHE_HOME=str(tmp_path / "cache"))
     environment["PATH"] = f"{tmp_path / 'bin'}:{environment['PATH']}"
-    for words, cards in ((("--node-rank=1", "--cards=GPU-a,GPU-b"), ("GPU-a", "GPU-b")), (("--node-rank=0",), UUIDS)):
+    for words, cards in ((("--node-rank=1", "--gpus=GPU-a,GPU-b"), ("GPU-a", "GPU-b")), (("--node-rank=0",), UUIDS)):
         done = bash(run, "--dry-run", *words, env=environment)
         assert done.returncode == 0, done.stderr
         script = 'eval "$(tail -n 1)"'
@@ -340,7 +340,7 @@ def test_each_machine_shows_its_container_its_own_cards(tmp_path, engine):
         else:
             assert last[last.index("--gpus") + 1] == f'"device={",".join(cards)}"'
     told = container.words(made.container, made.attempts[0].command, {name: f"${name}" for name in VARIABLES})
-    assert "--env=CUDA_VISIBLE_DEVICES=$CARDS" in told
+    assert "--env=CUDA_VISIBLE_DEVICES=$GPUS" in told
 
 
 @pytest.mark.parametrize("engine", ENGINES)
@@ -348,7 +348,7 @@ def test_other_cards_are_shown_where_they_are_chosen(tmp_path, engine):
     folder = tmp_path.resolve()
     chosen, found = built(folder, engine, ["x"])
     run, _ = exported(folder / "run", chosen, found)
-    shown = bash(run, "--dry-run", "--cards=GPU-a,GPU-b", env=plain_environment()).stdout.decode()
+    shown = bash(run, "--dry-run", "--gpus=GPU-a,GPU-b", env=plain_environment()).stdout.decode()
     assert not [uuid for uuid in UUIDS if uuid in shown]
     assert "CUDA_VISIBLE_DEVICES=GPU-a\\,GPU-b" in shown
     if engine == "podman":

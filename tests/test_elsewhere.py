@@ -64,7 +64,7 @@ def test_the_script_is_for_the_machine_in_the_file(box, tmp_path):
     assert f"Copy {out} to that machine." in said
     assert said.endswith("Run it with: bash launch.sh\n")
     script = (out / "launch.sh").read_text()
-    assert re.search(rf"^cards={UUIDS[1]} ", script, re.MULTILINE)
+    assert re.search(rf"^gpus={UUIDS[1]} ", script, re.MULTILINE)
     assert UUIDS[0] not in script
     assert "python=${TUI_TRAIN_PYTHON:-/opt/train/bin/python}" in script
     assert "# Made for another machine" in script

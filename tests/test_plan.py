@@ -26,7 +26,7 @@ def words(chosen, found=None, attempt=0, checkpoint=""):
 
 def environment(chosen, found=None, attempt=0):
     made = plan(chosen, found or facts(python="/py"))
-    values = {"RUN_DIR": "/run", "PYTHONPATH": ":/before", "CARDS": "$CARDS", "NODE_RANK": "0"}
+    values = {"RUN_DIR": "/run", "PYTHONPATH": ":/before", "GPUS": "$GPUS", "NODE_RANK": "0"}
     return {setting.name: expand(setting.value, values) for setting in made.attempts[attempt].command.env}
 
 

@@ -294,7 +294,7 @@ def test_it_needs_bash_and_coreutils_only(tmp_path):
 
 # fmt: off
 NAMES = (
-    "command", "settings", "shared", "attempts", "titles", "cards", "checkpoint", "child", "code", "position",
+    "command", "settings", "shared", "attempts", "titles", "gpus", "checkpoint", "child", "code", "position",
     "number", "PYTHON", "RUN_DIR", "RUN_ID", "GRACE", "BOOT_ID", "IFS", "UID", "PPID", "RANDOM", "SECONDS",
     "CDPATH", "GLOBIGNORE", "BASH_ENV", "POSIXLY_CORRECT", "name", "log", "folder", "dry_run",
 )
@@ -393,7 +393,7 @@ def test_a_python_below_your_home_is_found_in_any_home(tmp_path):
         (["--nonsense"], "--nonsense"),
         (["--dry-run", "x"], "x"),
         (["--attempt="], "--attempt="),
-        (["--cards=x"], "--cards=x"),
+        (["--gpus=x"], "--gpus=x"),
         (["%s; touch pwned"], "%s; touch pwned"),
     ],
 )
@@ -545,7 +545,7 @@ def test_gpus_are_chosen_by_uuid_and_others_where_it_is_started(tmp_path, uuids)
     run, _ = exported(folder / "run", profile({"trainer.launcher": "torchrun"}), found)
     environment = plain_environment(STUB_NOTES=str(folder / "notes"), CUDA_VISIBLE_DEVICES="7")
     plain(run, env=environment)
-    plain(run, "--cards=GPU-x,GPU-y", env=environment)
+    plain(run, "--gpus=GPU-x,GPU-y", env=environment)
     note, other = noted(folder / "notes")
     assert other["env"]["CUDA_VISIBLE_DEVICES"] == "GPU-x,GPU-y"
     assert note["env"]["CUDA_VISIBLE_DEVICES"] == ",".join(uuids)
@@ -583,7 +583,7 @@ def machines(folder, gpus=2, **more):
         (
             ["--node-rank=1"],
             64,
-            "the GPUs in this script are those of the first machine: give --cards=",
+            "the GPUs in this script are those of the first machine: give --gpus=",
         ),
     ],
 )
@@ -603,12 +603,12 @@ def test_each_machine_starts_its_own_part(tmp_path):
         (1, ("GPU-a", "GPU-b"), {}),
         (2, ("GPU-c",), {"TUI_TRAIN_NODE_RANK": "2"}),
     ):
-        words = [*([] if more else [f"--node-rank={rank}"]), *([f"--cards={','.join(cards)}"] if rank else [])]
+        words = [*([] if more else [f"--node-rank={rank}"]), *([f"--gpus={','.join(cards)}"] if rank else [])]
         assert plain(run, *words, env=environment | more).returncode == 0
         note = noted(folder / "notes")[-1]
         assert note["env"]["CUDA_VISIBLE_DEVICES"] == ",".join(cards)
         assert note["argv"] == argv(made.attempts[0].command, str(run.path), node_rank=rank)
-    shown = bash(run, "--node-rank=1", "--cards=GPU-a,GPU-b", "--dry-run", env=environment).stdout
+    shown = bash(run, "--node-rank=1", "--gpus=GPU-a,GPU-b", "--dry-run", env=environment).stdout
     assert b"CUDA_VISIBLE_DEVICES=GPU-a\\,GPU-b" in shown
     assert b"--node-rank=1" in shown
 
@@ -616,11 +616,11 @@ def test_each_machine_starts_its_own_part(tmp_path):
 @pytest.mark.parametrize(
     ("arguments", "code", "part"),
     [
-        (["--node-rank=1", "--cards=GPU-a"], 64, "--cards names 1, and each machine trains on 2"),
-        (["--node-rank=1", "--cards=GPU,GPU-"], 64, "GPU is no UUID (GPU-… or MIG-…)"),
-        (["--node-rank=1", "--cards=GPU-a,GPU-a"], 64, "--cards=GPU-a,GPU-a names GPU-a twice"),
-        (["--node-rank=1", "--cards=GPU-a,GPU-b,"], 64, "names a GPU that is empty or has a space"),
-        (["--node-rank=1", "--cards=GPU-a,GPU-c"], 69, "the GPU GPU-c (chosen here) is not there"),
+        (["--node-rank=1", "--gpus=GPU-a"], 64, "--gpus names 1, and each machine trains on 2"),
+        (["--node-rank=1", "--gpus=GPU,GPU-"], 64, "GPU is no UUID (GPU-… or MIG-…)"),
+        (["--node-rank=1", "--gpus=GPU-a,GPU-a"], 64, "--gpus=GPU-a,GPU-a names GPU-a twice"),
+        (["--node-rank=1", "--gpus=GPU-a,GPU-b,"], 64, "names a GPU that is empty or has a space"),
+        (["--node-rank=1", "--gpus=GPU-a,GPU-c"], 69, "the GPU GPU-c (chosen here) is not there"),
         (["--node-rank=0"], 69, f"the GPU {UUIDS[0]} (NVIDIA GeForce RTX 3090) is not there"),
     ],
 )
@@ -632,7 +632,7 @@ def test_cards_that_are_not_there_are_refused(tmp_path, arguments, code, part):
     assert not (tmp_path / "notes").exists()
 
 
-def test_each_machine_takes_its_own_cards(tmp_path):
+def test_each_machine_takes_its_own_gpus(tmp_path):
     folder = tmp_path.resolve()
     run, plan, environment = machines(folder)
 
@@ -647,7 +647,7 @@ def test_each_machine_takes_its_own_cards(tmp_path):
     second = started("--node-rank=1")
     assert second["env"]["CUDA_VISIBLE_DEVICES"] == "GPU-a,GPU-b"
     assert second["argv"] == argv(plan.attempts[0].command, str(run.path), node_rank=1)
-    third = started("--node-rank=2", "--cards=GPU-c,GPU-a", THERE="GPU-a GPU-b GPU-c")
+    third = started("--node-rank=2", "--gpus=GPU-c,GPU-a", THERE="GPU-a GPU-b GPU-c")
     assert third["env"]["CUDA_VISIBLE_DEVICES"] == "GPU-c,GPU-a"
     # Each has files of its own, for the folder may be on a disk that they share.
     for place in (run.path, run.path / "node-1", run.path / "node-2"):
@@ -656,7 +656,7 @@ def test_each_machine_takes_its_own_cards(tmp_path):
         assert not (place / ".lock").exists()
     shown = bash(run, "--node-rank=1", "--dry-run", env=environment)
     assert b"# these GPUs are those of" in shown.stdout
-    shown = bash(run, "--node-rank=1", "--cards=GPU-a,GPU-b", "--dry-run", env=environment)
+    shown = bash(run, "--node-rank=1", "--gpus=GPU-a,GPU-b", "--dry-run", env=environment)
     assert b"CUDA_VISIBLE_DEVICES=GPU-a\\,GPU-b" in shown.stdout
     assert b"--node-rank=1" in shown.stdout
     assert started(TUI_TRAIN_NODE_RANK="1")["argv"] == second["argv"]
@@ -674,24 +674,24 @@ def test_cards_are_never_guessed(tmp_path, there, told):
     run, _, environment = machines(tmp_path)
     done = bash(run, "--node-rank=1", env=environment | {"THERE": there})
     assert done.returncode == 69
-    said = f"launch.sh: each machine trains on 2 GPUs, and this one has: {told}; choose with --cards=UUID,…\n"
+    said = f"launch.sh: each machine trains on 2 GPUs, and this one has: {told}; choose with --gpus=UUID,…\n"
     assert done.stderr.decode() == said
     shutil.rmtree(tmp_path / "bin")
     done = bash(run, "--node-rank=1", env=environment)
-    assert (done.returncode, b"name the GPUs with --cards=UUID" in done.stderr) == (69, True)
+    assert (done.returncode, b"name the GPUs with --gpus=UUID" in done.stderr) == (69, True)
 
 
 def test_ranks_mean_nothing_on_one_machine_and_cards_nothing_on_the_cpu(tmp_path):
     run, _ = exported(tmp_path / "one", profile(), facts())
-    for word in ("--node-rank=0", "--cards=GPU-a"):
+    for word in ("--node-rank=0", "--gpus=GPU-a"):
         done = bash(run, word)
         assert (done.returncode, word.encode() in done.stderr) == (64, True)
     options = bash(run, "--help").stdout
     assert b"--attempt=N" in options
     assert b"--node-rank" not in options
-    assert b"--cards" not in options
+    assert b"--gpus" not in options
     run, *_ = machines(tmp_path, gpus=0)
-    assert bash(run, "--node-rank=1", "--cards=GPU-a").returncode == 64
+    assert bash(run, "--node-rank=1", "--gpus=GPU-a").returncode == 64
 
 
 def test_scripts_for_machines_and_shards_are_clean(tmp_path, shellcheck):

@@ -11,7 +11,7 @@ Origin = Literal["profile", "machine", "launcher", "ladder", "container"]
 
 
 _Name = Literal[
-    "RUN_DIR", "CHECKPOINT", "PYTHONPATH", "NODE_RANK", "CARDS",
+    "RUN_DIR", "CHECKPOINT", "PYTHONPATH", "NODE_RANK", "GPUS",
     "CONTAINER", "USER", "MEMLOCK", "RUN_MOUNT", "CACHE_MOUNT", "HUGGING_FACE_MOUNT", "CARD_DEVICES",
 ]  # fmt: skip
 # Without the checkpoint, whose arguments are handled separately.
@@ -44,7 +44,7 @@ CHECKPOINT = Variable("CHECKPOINT")
 PYTHONPATH = Variable("PYTHONPATH")
 # The rank of this machine (0: the first), and the UUIDs of its GPUs.
 NODE_RANK = Variable("NODE_RANK")
-CARDS = Variable("CARDS")
+GPUS = Variable("GPUS")
 
 # Placeholders in files for values that only the running script knows.
 MARKS = {"RUN_DIR": fill.RUN_DIR, "CHECKPOINT": fill.CHECKPOINT}

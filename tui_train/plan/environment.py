@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 
-from tui_train.base.command import CARDS, PYTHONPATH, RUN_DIR, Joined, Setting, Word, in_run_dir, joined
+from tui_train.base.command import GPUS, PYTHONPATH, RUN_DIR, Joined, Setting, Word, in_run_dir, joined
 from tui_train.base.versions import at_least, older
 from tui_train.facts.types import Facts
 from tui_train.launchers import LAUNCHERS
@@ -34,7 +34,7 @@ def settings(
         order = "GPU indices as in nvidia-smi"
         cards = "the chosen GPUs by UUID, which does not depend on their order"
         settings.append(Setting("CUDA_DEVICE_ORDER", "PCI_BUS_ID", order, "machine"))
-        uuids: Word = ",".join(job.gpus) if job.nodes == 1 else Joined((CARDS,))
+        uuids: Word = ",".join(job.gpus) if job.nodes == 1 else Joined((GPUS,))
         settings.append(Setting("CUDA_VISIBLE_DEVICES", uuids, cards, "profile"))
     else:
         settings.append(Setting("CUDA_VISIBLE_DEVICES", "", "trains on the CPU: hides all GPUs", "profile"))

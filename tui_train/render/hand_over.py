@@ -41,13 +41,13 @@ def _options(plan: Plan) -> list[str]:
     takes, rule = resumes(plan), plan.attempts[0].checkpoints
     first = "attempt=1 plain='' dry_run=''"
     first += " checkpoint=''" if takes else ""
-    first += " own_cards=''" if gpus_differ else ""
+    first += " own_gpus=''" if gpus_differ else ""
     first += " node_rank=${TUI_TRAIN_NODE_RANK-}" if several else ""
     lines = ["--plain) plain=yes ;;", "--dry-run) dry_run=yes ;;", "--attempt=?*) attempt=${option#*=} ;;"]
     if takes or rule:
         lines.append("--checkpoint=?*) checkpoint=${option#*=} ;;" if takes else "--checkpoint=?*) ;;")
     if plan.gpus:
-        lines.append(f"--cards=?*) cards=${{option#*=}}{' own_cards=yes' if gpus_differ else ''} ;;")
+        lines.append(f"--gpus=?*) gpus=${{option#*=}}{' own_gpus=yes' if gpus_differ else ''} ;;")
     if several:
         lines.append("--node-rank=?*) node_rank=${option#*=} ;;")
     lines += ["--resume) ;; # read by the supervisor", "--help | -h) usage; exit ;;", _UNKNOWN]
@@ -93,7 +93,7 @@ def _dry_run(plan: Plan, settings: tuple[Line, ...]) -> list[str]:
         lines.append("    echo '# *.filled.* are copies of config files, with the paths of this folder filled in'")
     if plan.nodes > 1 and plan.gpus:
         first = "# these GPUs are those of the first machine"
-        lines.append(f'    [ "$node_rank" -eq 0 ] || [ -n "$own_cards" ] || echo "{first}"')
+        lines.append(f'    [ "$node_rank" -eq 0 ] || [ -n "$own_gpus" ] || echo "{first}"')
     if settings:
         lines.append(_PRINT_SETTINGS)
     return [*lines, _PRINT_COMMAND, "  done", "  exit"]
@@ -152,8 +152,8 @@ def _plain(plan: Plan, settings: tuple[Line, ...]) -> list[str]:
     lines = []
     if plan.nodes > 1 and plan.gpus:
         lines += [
-            '[ "$node_rank" -eq 0 ] || [ -n "$own_cards" ] ||',
-            "  refuse 64 'the GPUs in this script are those of the first machine: give --cards=UUID,… for this one'",
+            '[ "$node_rank" -eq 0 ] || [ -n "$own_gpus" ] ||',
+            "  refuse 64 'the GPUs in this script are those of the first machine: give --gpus=UUID,… for this one'",
         ]
     if _fills(plan):
         lines += [

@@ -52,7 +52,7 @@ def _usage(plan: Plan) -> list[tuple[str, str]]:
     if count > 1:
         lines.append(("--attempt=N", f"start with attempt N of {count}"))
     if plan.gpus:
-        lines.append(("--cards=UUID,…", "train on these GPUs, as listed by nvidia-smi -L"))
+        lines.append(("--gpus=UUID,…", "train on these GPUs, as listed by nvidia-smi -L"))
     if several and rule:
         lines.append(("--resume", "resume from the newest complete checkpoint; give it on all machines"))
     if resumes(plan):
@@ -86,7 +86,7 @@ def top(plan: Plan) -> list[str]:
     lines = [_TOP, f"python=${{TUI_TRAIN_PYTHON:-{_with_home(plan.python)}}}"]
     for number, uuid in enumerate(plan.gpus):
         name = plan.gpu_names[number] if number < len(plan.gpu_names) else ""
-        words = f"cards={quoted(uuid)}" if number == 0 else f"cards+=,{quoted(uuid)}"
+        words = f"gpus={quoted(uuid)}" if number == 0 else f"gpus+=,{quoted(uuid)}"
         lines.append(f"{words:<48} # {visible(name)}" if name else words)
     return [*lines, ""]
 

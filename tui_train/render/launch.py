@@ -63,7 +63,7 @@ def _preparations(plan: Plan) -> list[str]:
     return lines
 
 
-_DEVICES = '  IFS=, read -r -a devices <<< "$cards"'
+_DEVICES = '  IFS=, read -r -a devices <<< "$gpus"'
 
 
 def _values(plan: Plan, values: Sequence[Value]) -> list[str]:

@@ -14,7 +14,7 @@ _EXPANSIONS = {
     "CHECKPOINT": "$checkpoint",
     "PYTHONPATH": "${PYTHONPATH:+:$PYTHONPATH}",
     "NODE_RANK": "$node_rank",
-    "CARDS": "$cards",
+    "GPUS": "$gpus",
     "CONTAINER": "${TUI_TRAIN_CONTAINER_NAME:-tui-train-plain-$$}",
     "USER": "${TUI_TRAIN_CONTAINER_USER:---user=$(id -u):$(id -g)}",
     "MEMLOCK": "${TUI_TRAIN_MEMLOCK:--1}",

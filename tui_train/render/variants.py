@@ -5,17 +5,17 @@ from collections.abc import Sequence
 
 from msgspec import Struct
 
-from tui_train.base.command import CARDS, Part, Setting, Word, joined, needs_checkpoint
+from tui_train.base.command import GPUS, Part, Setting, Word, joined, needs_checkpoint
 from tui_train.plan.types import Plan
 from tui_train.render.quoting import Expansion, pieces, quoted
 
 # Names of variables and functions of the script.
 _RESERVED = frozenset(
     {
-        "attempt", "auto_resume", "become", "cache", "cache_mount", "cards", "checkpoint", "choose", "command",
-        "devices", "dry_run", "folder", "folders", "histchars", "hugging_face", "hugging_face_mount", "node_rank",
-        "option", "own_cards", "plain", "preparation", "python", "refuse", "run_dir", "run_mount", "settings", "title",
-        "caller_env", "usage",
+        "attempt", "auto_resume", "become", "cache", "cache_mount", "caller_env", "checkpoint", "choose", "command",
+        "devices", "dry_run", "folder", "folders", "gpus", "histchars", "hugging_face", "hugging_face_mount",
+        "node_rank", "option", "own_gpus", "plain", "preparation", "python", "refuse", "run_dir", "run_mount",
+        "settings", "title", "usage",
     }
 )  # fmt: skip
 _YES = "yes"
@@ -123,9 +123,9 @@ def variants(plan: Plan, prefix: str = "") -> Variants:
 
 
 def _setting(item: Setting, plan: Plan) -> Part:
-    # The GPUs are listed once in the script, because --cards replaces them.
+    # The GPUs are listed once in the script, because --gpus replaces them.
     pinned = item.name == "CUDA_VISIBLE_DEVICES" and plan.gpus and item.value == ",".join(plan.gpus)
-    return Part((joined((f"{item.name}=", *((CARDS,) if pinned else pieces(item.value)))),), item.why)
+    return Part((joined((f"{item.name}=", *((GPUS,) if pinned else pieces(item.value)))),), item.why)
 
 
 def _slots(sequences: Sequence[Sequence[Part]]) -> list[_Slot]:

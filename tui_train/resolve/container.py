@@ -6,7 +6,7 @@ Every path is the same inside as on the machine, so that no argument has to be t
 from collections.abc import Iterable
 
 from tui_train.base.command import (
-    CARDS,
+    GPUS,
     Command,
     Part,
     Setting,
@@ -171,7 +171,7 @@ def cards_of_each(engine: str) -> tuple[Word, ...]:
     """Return `card_words` of several machines, each of which has cards of its own."""
     if engine == "podman":
         return (joined((Variable("CARD_DEVICES"),)),)
-    return ("--gpus", joined(('"device=', CARDS, '"')))
+    return ("--gpus", joined(('"device=', GPUS, '"')))
 
 
 def _mounts(profile: Profile, outputs: tuple[Word, ...]) -> tuple[Part, ...]:

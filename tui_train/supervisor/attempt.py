@@ -127,7 +127,7 @@ def _command(start: Start, position: int, log: str, given: str, name: str) -> No
     if given:
         words.append(f"--checkpoint={given}")
     if start.other_cards:
-        words.append(f"--cards={','.join(start.cards)}")
+        words.append(f"--gpus={','.join(start.cards)}")
     if start.planned.nodes > 1:
         words.append(f"--node-rank={start.node_rank}")
     environment = {**os.environ, **start.environment, MARK: start.mark}

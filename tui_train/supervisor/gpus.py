@@ -43,9 +43,9 @@ def listed() -> tuple[Card, ...] | None:
 
 
 def choose(planned: Planned, option: str, node_rank: int) -> tuple[str, ...]:
-    """Return the UUIDs of the cards to train on: those of --cards, else the plan's, else all of another machine.
+    """Return the UUIDs of the cards to train on: those of --gpus, else the plan's, else all of another machine.
 
-    Raises Refused (64) where --cards does not name as many as the plan has, by their UUIDs; (69) where another machine
+    Raises Refused (64) where --gpus does not name as many as the plan has, by their UUIDs; (69) where another machine
     has another number of cards.
     """
     if option:
@@ -54,17 +54,17 @@ def choose(planned: Planned, option: str, node_rank: int) -> tuple[str, ...]:
         return planned.gpus
     there = listed()
     if there is None:
-        raise Refused(MISSING, "nvidia-smi does not answer: name the GPUs with --cards=UUID,…")
+        raise Refused(MISSING, "nvidia-smi does not answer: name the GPUs with --gpus=UUID,…")
     parted = {card.whole for card in there}
     cards = tuple(card.uuid for card in there if not card.whole and card.uuid not in parted)
     if len(cards) != planned.processes:
-        words = "each machine trains on %d GPUs, and this one has: %s; choose with --cards=UUID,…"
+        words = "each machine trains on %d GPUs, and this one has: %s; choose with --gpus=UUID,…"
         raise Refused(MISSING, words % (planned.processes, _words(there)))
     return cards
 
 
 def _named(planned: Planned, option: str) -> tuple[str, ...]:
-    shown = f"--cards={visible(option)}"
+    shown = f"--gpus={visible(option)}"
     if not planned.gpus:
         raise Refused(USAGE, f"{shown}: this trains on the CPU")
     cards = tuple(option.split(","))
@@ -80,7 +80,7 @@ def _named(planned: Planned, option: str) -> tuple[str, ...]:
             raise Refused(USAGE, f"{shown} names {card} twice")
     if len(cards) != planned.processes:
         each = "each machine" if planned.nodes > 1 else "this"
-        raise Refused(USAGE, f"--cards names {len(cards)}, and {each} trains on {planned.processes}")
+        raise Refused(USAGE, f"--gpus names {len(cards)}, and {each} trains on {planned.processes}")
     return cards
 
 
@@ -100,7 +100,7 @@ def check(planned: Planned, cards: Sequence[str], say: Callable[[str], object]) 
     uuids = {card.uuid for card in there}
     for card in cards:
         if card not in uuids:
-            words = "the GPU %s (%s) is not there: this machine has %s. Take others with --cards=UUID,…"
+            words = "the GPU %s (%s) is not there: this machine has %s. Take others with --gpus=UUID,…"
             raise Refused(MISSING, words % (visible(card), visible(names.get(card, "chosen here")), _words(there)))
 
 

@@ -31,7 +31,7 @@ class Options(NamedTuple):
     attempt: str = ""
     resume: bool = False
     node_rank: str = ""
-    cards: str = ""
+    gpus: str = ""
 
 
 def options(words: Sequence[str]) -> Options:
@@ -45,8 +45,8 @@ def options(words: Sequence[str]) -> Options:
             chosen = chosen._replace(attempt=value)
         elif name == "--node-rank" and value:
             chosen = chosen._replace(node_rank=value)
-        elif name == "--cards" and value:
-            chosen = chosen._replace(cards=value)
+        elif name == "--gpus" and value:
+            chosen = chosen._replace(gpus=value)
         else:
             raise Refused(USAGE, f"{visible(word)}: see bash launch.sh --help")
     return chosen
@@ -89,7 +89,7 @@ def _start(run_dir: str, script: str, chosen: Options, signals: Signals) -> Star
     if plan.nodes == 1 and (chosen.resume or chosen.node_rank):
         raise Refused(USAGE, "--node-rank and --resume are for several machines, and this trains on one")
     own_dir = os.path.join(run_dir, f"node-{rank}") if rank else run_dir
-    cards = gpus.choose(plan, chosen.cards, rank)
+    cards = gpus.choose(plan, chosen.gpus, rank)
     environment = dict(container.prepare(plan, run_dir)) if plan.engine else {}
     if plan.nodes > 1:
         environment.update(machines.interface_environment(plan))

@@ -8,7 +8,7 @@
 #   bash launch.sh --dry-run   only print what would be started
 #   python3 supervisor status  show the state; also: stop, tail, follow
 #   --attempt=N                start with attempt N of 5
-#   --cards=UUID,…             train on these GPUs, as listed by nvidia-smi -L
+#   --gpus=UUID,…              train on these GPUs, as listed by nvidia-smi -L
 #   TUI_TRAIN_PYTHON=PATH      train with another Python
 #   TUI_TRAIN_GRACE=SECONDS    time to save and exit after a stop; default 20
 #
@@ -25,10 +25,10 @@ refuse() { printf 'launch.sh: %s\n' "$2" >&2; exit "$1"; }
 script=$(readlink -f -- "${BASH_SOURCE[0]}" && echo .) || exit 69 # the dot keeps a newline at the end of its name
 script=${script%??} run_dir=${script%/*}
 python=${TUI_TRAIN_PYTHON:-/opt/venv/bin/python}
-cards=GPU-5e1b7c20-77aa-4b1c-8f3d-a10000000000   # NVIDIA A100-SXM4-80GB
-cards+=,GPU-5e1b7c20-77aa-4b1c-8f3d-a10000000001 # NVIDIA A100-SXM4-80GB
-cards+=,GPU-5e1b7c20-77aa-4b1c-8f3d-a10000000002 # NVIDIA A100-SXM4-80GB
-cards+=,GPU-5e1b7c20-77aa-4b1c-8f3d-a10000000003 # NVIDIA A100-SXM4-80GB
+gpus=GPU-5e1b7c20-77aa-4b1c-8f3d-a10000000000    # NVIDIA A100-SXM4-80GB
+gpus+=,GPU-5e1b7c20-77aa-4b1c-8f3d-a10000000001  # NVIDIA A100-SXM4-80GB
+gpus+=,GPU-5e1b7c20-77aa-4b1c-8f3d-a10000000002  # NVIDIA A100-SXM4-80GB
+gpus+=,GPU-5e1b7c20-77aa-4b1c-8f3d-a10000000003  # NVIDIA A100-SXM4-80GB
 
 choose() { # sets the command of attempt $attempt
   expandable_segments='' micro_batch=4 activation_checkpointing=''
@@ -44,7 +44,7 @@ choose() { # sets the command of attempt $attempt
     PYTHONUNBUFFERED=1                       # log lines are written at once
     OMP_NUM_THREADS=8                        # CPU cores divided among the processes
     CUDA_DEVICE_ORDER=PCI_BUS_ID             # GPU indices as in nvidia-smi
-    "CUDA_VISIBLE_DEVICES=$cards"            # the chosen GPUs by UUID, which does not depend on their order
+    "CUDA_VISIBLE_DEVICES=$gpus"             # the chosen GPUs by UUID, which does not depend on their order
     CUDA_DEVICE_MAX_CONNECTIONS=1            # tensor or context parallel: lets communication overlap with computation
     # the allocator grows its segments: less memory lost to fragmentation
     ${expandable_segments:+PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True}
@@ -72,7 +72,7 @@ for option in "$@"; do
     --plain) plain=yes ;;
     --dry-run) dry_run=yes ;;
     --attempt=?*) attempt=${option#*=} ;;
-    --cards=?*) cards=${option#*=} ;;
+    --gpus=?*) gpus=${option#*=} ;;
     --resume) ;; # read by the supervisor
     --help | -h) usage; exit ;;
     *) refuse 64 "unknown option $option: see bash launch.sh --help" ;;

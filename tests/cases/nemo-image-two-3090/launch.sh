@@ -9,7 +9,7 @@
 #   bash launch.sh --dry-run   only print what would be started
 #   python3 supervisor status  show the state; also: stop, tail, follow
 #   --attempt=N                start with attempt N of 2
-#   --cards=UUID,…             train on these GPUs, as listed by nvidia-smi -L
+#   --gpus=UUID,…              train on these GPUs, as listed by nvidia-smi -L
 #   TUI_TRAIN_PYTHON=PATH      train with another Python of the image
 #   TUI_TRAIN_GRACE=SECONDS    time to save and exit after a stop; default 20
 #
@@ -26,8 +26,8 @@ refuse() { printf 'launch.sh: %s\n' "$2" >&2; exit "$1"; }
 script=$(readlink -f -- "${BASH_SOURCE[0]}" && echo .) || exit 69 # the dot keeps a newline at the end of its name
 script=${script%??} run_dir=${script%/*}
 python=${TUI_TRAIN_PYTHON:-python}
-cards=GPU-ac50e9bd-5330-6ce2-2d4b-8f95df663b60   # NVIDIA GeForce RTX 3090
-cards+=,GPU-ff67d0d7-648f-d302-c50e-49297407cd04 # NVIDIA GeForce RTX 3090
+gpus=GPU-ac50e9bd-5330-6ce2-2d4b-8f95df663b60    # NVIDIA GeForce RTX 3090
+gpus+=,GPU-ff67d0d7-648f-d302-c50e-49297407cd04  # NVIDIA GeForce RTX 3090
 
 # The supervisor sets TUI_TRAIN_* where the engine of this machine needs other options.
 cache=${XDG_CACHE_HOME:-~/.cache}/tui-train/container
@@ -56,7 +56,7 @@ choose() { # sets the command of attempt $attempt
     "--ulimit=memlock=${TUI_TRAIN_MEMLOCK:--1}" # memory that network cards reach must be locked
     --ulimit=stack=67108864                  # as NVIDIA's images ask for
     --security-opt=label=disable             # SELinux would deny what is mounted; relabelling would change your files
-    --gpus "\"device=$cards\""               # the chosen GPUs; the others are not even seen
+    --gpus "\"device=$gpus\""                # the chosen GPUs; the others are not even seen
     "$run_mount"                             # the run folder, at its own path like all others
     "$cache_mount"                           # home and caches
     "$hugging_face_mount"                    # models and data sets that are on this machine already
@@ -68,7 +68,7 @@ choose() { # sets the command of attempt $attempt
     --env=PYTHONUNBUFFERED=1                 # log lines are written at once
     --env=OMP_NUM_THREADS=16                 # CPU cores divided among the processes
     --env=CUDA_DEVICE_ORDER=PCI_BUS_ID       # GPU indices as in nvidia-smi
-    "--env=CUDA_VISIBLE_DEVICES=$cards"      # the chosen GPUs by UUID, which does not depend on their order
+    "--env=CUDA_VISIBLE_DEVICES=$gpus"       # the chosen GPUs by UUID, which does not depend on their order
     --env=HOME=/cache                        # a home that may be written, whoever the image thinks you are
     --env=USER=trainer                       # libraries ask for a name, and the image knows none for your number
     --env=HF_HOME=/cache/huggingface         # your own models and data sets of Hugging Face
@@ -100,7 +100,7 @@ for option in "$@"; do
     --plain) plain=yes ;;
     --dry-run) dry_run=yes ;;
     --attempt=?*) attempt=${option#*=} ;;
-    --cards=?*) cards=${option#*=} ;;
+    --gpus=?*) gpus=${option#*=} ;;
     --resume) ;; # read by the supervisor
     --help | -h) usage; exit ;;
     *) refuse 64 "unknown option $option: see bash launch.sh --help" ;;

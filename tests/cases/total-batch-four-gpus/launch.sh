@@ -8,7 +8,7 @@
 #   bash launch.sh --dry-run   only print what would be started
 #   python3 supervisor status  show the state; also: stop, tail, follow
 #   --attempt=N                start with attempt N of 5
-#   --cards=UUID,…             train on these GPUs, as listed by nvidia-smi -L
+#   --gpus=UUID,…              train on these GPUs, as listed by nvidia-smi -L
 #   TUI_TRAIN_PYTHON=PATH      train with another Python
 #   TUI_TRAIN_GRACE=SECONDS    time to save and exit after a stop; default 20
 #
@@ -25,10 +25,10 @@ refuse() { printf 'launch.sh: %s\n' "$2" >&2; exit "$1"; }
 script=$(readlink -f -- "${BASH_SOURCE[0]}" && echo .) || exit 69 # the dot keeps a newline at the end of its name
 script=${script%??} run_dir=${script%/*}
 python=${TUI_TRAIN_PYTHON:-/opt/train/bin/python}
-cards=GPU-00000000-1111-2222-3333-444444444444   # NVIDIA A100-SXM4-80GB
-cards+=,GPU-00000001-1111-2222-3333-444444444444 # NVIDIA A100-SXM4-80GB
-cards+=,GPU-00000002-1111-2222-3333-444444444444 # NVIDIA A100-SXM4-80GB
-cards+=,GPU-00000003-1111-2222-3333-444444444444 # NVIDIA A100-SXM4-80GB
+gpus=GPU-00000000-1111-2222-3333-444444444444    # NVIDIA A100-SXM4-80GB
+gpus+=,GPU-00000001-1111-2222-3333-444444444444  # NVIDIA A100-SXM4-80GB
+gpus+=,GPU-00000002-1111-2222-3333-444444444444  # NVIDIA A100-SXM4-80GB
+gpus+=,GPU-00000003-1111-2222-3333-444444444444  # NVIDIA A100-SXM4-80GB
 
 choose() { # sets the command of attempt $attempt
   expandable_segments='' batch_size=32 accumulation=2
@@ -44,7 +44,7 @@ choose() { # sets the command of attempt $attempt
     PYTHONUNBUFFERED=1                       # log lines are written at once
     OMP_NUM_THREADS=16                       # CPU cores divided among the processes
     CUDA_DEVICE_ORDER=PCI_BUS_ID             # GPU indices as in nvidia-smi
-    "CUDA_VISIBLE_DEVICES=$cards"            # the chosen GPUs by UUID, which does not depend on their order
+    "CUDA_VISIBLE_DEVICES=$gpus"             # the chosen GPUs by UUID, which does not depend on their order
     # the allocator grows its segments: less memory lost to fragmentation
     ${expandable_segments:+PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True}
     # prints the device of each process; TUI_TRAIN_SHOW_DEVICES=0 turns it off
@@ -72,7 +72,7 @@ for option in "$@"; do
     --plain) plain=yes ;;
     --dry-run) dry_run=yes ;;
     --attempt=?*) attempt=${option#*=} ;;
-    --cards=?*) cards=${option#*=} ;;
+    --gpus=?*) gpus=${option#*=} ;;
     --resume) ;; # read by the supervisor
     --help | -h) usage; exit ;;
     *) refuse 64 "unknown option $option: see bash launch.sh --help" ;;

@@ -12,7 +12,7 @@
 #   bash launch.sh --dry-run   only print what would be started
 #   python3 supervisor status  show the state; also: stop, tail, follow
 #   --node-rank=N              rank of this machine, from 0 to 1; required
-#   --cards=UUID,…             train on these GPUs, as listed by nvidia-smi -L
+#   --gpus=UUID,…              train on these GPUs, as listed by nvidia-smi -L
 #   --resume                   resume from the newest complete checkpoint; give it on all machines
 #   --checkpoint=PATH          with --plain: resume from this checkpoint
 #   TUI_TRAIN_PYTHON=PATH      train with another Python
@@ -31,10 +31,10 @@ refuse() { printf 'launch.sh: %s\n' "$2" >&2; exit "$1"; }
 script=$(readlink -f -- "${BASH_SOURCE[0]}" && echo .) || exit 69 # the dot keeps a newline at the end of its name
 script=${script%??} run_dir=${script%/*}
 python=${TUI_TRAIN_PYTHON:-/opt/train/bin/python}
-cards=GPU-00000000-1111-2222-3333-444444444444   # NVIDIA A100-SXM4-80GB
-cards+=,GPU-00000001-1111-2222-3333-444444444444 # NVIDIA A100-SXM4-80GB
-cards+=,GPU-00000002-1111-2222-3333-444444444444 # NVIDIA A100-SXM4-80GB
-cards+=,GPU-00000003-1111-2222-3333-444444444444 # NVIDIA A100-SXM4-80GB
+gpus=GPU-00000000-1111-2222-3333-444444444444    # NVIDIA A100-SXM4-80GB
+gpus+=,GPU-00000001-1111-2222-3333-444444444444  # NVIDIA A100-SXM4-80GB
+gpus+=,GPU-00000002-1111-2222-3333-444444444444  # NVIDIA A100-SXM4-80GB
+gpus+=,GPU-00000003-1111-2222-3333-444444444444  # NVIDIA A100-SXM4-80GB
 
 choose() { # sets the command of attempt $attempt
   title='as planned'
@@ -43,7 +43,7 @@ choose() { # sets the command of attempt $attempt
     PYTHONUNBUFFERED=1                       # log lines are written at once
     OMP_NUM_THREADS=8                        # CPU cores divided among the processes
     CUDA_DEVICE_ORDER=PCI_BUS_ID             # GPU indices as in nvidia-smi
-    "CUDA_VISIBLE_DEVICES=$cards"            # the chosen GPUs by UUID, which does not depend on their order
+    "CUDA_VISIBLE_DEVICES=$gpus"             # the chosen GPUs by UUID, which does not depend on their order
     TORCH_ELASTIC_SHUTDOWN_TIMEOUT=60        # seconds to save after a stop; the default of torch is 30
     # prints the device of each process; TUI_TRAIN_SHOW_DEVICES=0 turns it off
     "PYTHONPATH=$run_dir/shim${PYTHONPATH:+:$PYTHONPATH}"
@@ -64,14 +64,14 @@ choose() { # sets the command of attempt $attempt
 usage() { sed -n '2,/^$/s/^# \{0,1\}//p' "${BASH_SOURCE[0]}"; } # prints the head of this file
 become() { eval "$caller_env" 2> /dev/null; cd -- "$1" && exec "${@:2}"; exit 69; } # runs $2... in the folder $1
 
-attempt=1 plain='' dry_run='' checkpoint='' own_cards='' node_rank=${TUI_TRAIN_NODE_RANK-}
+attempt=1 plain='' dry_run='' checkpoint='' own_gpus='' node_rank=${TUI_TRAIN_NODE_RANK-}
 for option in "$@"; do
   case $option in
     --plain) plain=yes ;;
     --dry-run) dry_run=yes ;;
     --attempt=?*) attempt=${option#*=} ;;
     --checkpoint=?*) checkpoint=${option#*=} ;;
-    --cards=?*) cards=${option#*=} own_cards=yes ;;
+    --gpus=?*) gpus=${option#*=} own_gpus=yes ;;
     --node-rank=?*) node_rank=${option#*=} ;;
     --resume) ;; # read by the supervisor
     --help | -h) usage; exit ;;
@@ -92,7 +92,7 @@ if [ -n "$dry_run" ]; then
   for ((attempt = 1; attempt <= 1; attempt++)); do
     choose
     printf '# attempt %s: %s\ncd -- %q\n' "$attempt" "$title" "$folder"
-    [ "$node_rank" -eq 0 ] || [ -n "$own_cards" ] || echo "# these GPUs are those of the first machine"
+    [ "$node_rank" -eq 0 ] || [ -n "$own_gpus" ] || echo "# these GPUs are those of the first machine"
     printf 'export%s\n' "$(printf ' %q' "${settings[@]}")"
     printf '%s\n' "$(printf '%q ' "${command[@]}")"
   done
@@ -103,8 +103,8 @@ elif [ -z "$plain" ]; then
   echo 'launch.sh: no supervisor/ beside this script: no fallbacks, no resuming, and only Ctrl-C stops it' >&2
 fi
 
-[ "$node_rank" -eq 0 ] || [ -n "$own_cards" ] ||
-  refuse 64 'the GPUs in this script are those of the first machine: give --cards=UUID,… for this one'
+[ "$node_rank" -eq 0 ] || [ -n "$own_gpus" ] ||
+  refuse 64 'the GPUs in this script are those of the first machine: give --gpus=UUID,… for this one'
 [ -n "${TUI_TRAIN_RUN_ID-}" ] || [ ! -e "$run_dir/.lock/owner" ] || echo "launch.sh: a training runs in this folder already" >&2
 choose
 # env: bash reserves some names. nice: env would read a Python in a folder a=b as a variable.
