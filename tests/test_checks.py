@@ -212,11 +212,11 @@ FAULTS = {
         False,
     ),
     "weights of fewer files than there are": (
-        FINE | {"data.weights": ("1", "2")},
+        FINE | {"data.weights": (1, 2)},
         tuned(),
         "error",
         "data.weights",
-        "2 weights, and 1 of files",
+        "2 weights for 1 file",
         False,
     ),
     "evaluations of nothing": (

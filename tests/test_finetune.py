@@ -526,7 +526,7 @@ def test_trl_ends_at_an_unknown_option(tmp_path, model, trl):
 def test_trl_trains_an_epoch_of_the_mixture(tmp_path, model, trl):
     one = written(tmp_path / "a.jsonl", [numbered(CHAT, number) for number in range(12)])
     two = written(tmp_path / "b.jsonl", [numbered(CHAT, number) for number in range(50, 54)])
-    chosen = chosen_for(model, one, recipe__epochs=1.0, data__weights=("1", "3"))
+    chosen = chosen_for(model, one, recipe__epochs=1.0, data__weights=(1, 3))
     run, plan = trained(tmp_path / "run", put(chosen, "trainer.data", (str(one), str(two))), trl)
     assert len(rows_of(run.path / "data/train.jsonl")) == 16
     assert len(curve(run)) == 16 // plan.global_batch

@@ -3,6 +3,7 @@
 import subprocess
 import sys
 from collections import Counter
+from functools import partial
 
 import pytest
 from msgspec.structs import replace
@@ -12,10 +13,11 @@ from test_finetune import LIBRARIES, SYSTEM, numbered, prepared, rows_of, tuning
 from tui_train.screens.widgets.data_lines import set_lines
 
 from tui_train.base.command import argv
+from tui_train.base.errors import BadInput
 from tui_train.checks import check
 from tui_train.facts.data import Question
 from tui_train.facts.data_use import epoch
-from tui_train.profile import mixture, store
+from tui_train.profile import fields, mixture, store
 from tui_train.resolve.data import question
 from tui_train.resolve.resolve import resolve
 from tui_train.workflow.data import share_lines
@@ -94,6 +96,16 @@ def test_an_epoch_counts_the_rows_and_tokens_that_are_taken(tmp_path, tokenizer,
     assert tokens[1, 3] == pytest.approx(alone[short] / 3 + alone[long] * 3, abs=1)
 
 
+def test_a_file_that_is_named_twice_is_trained_on_as_it_is_shown(tmp_path, files):
+    named = (files[1], files[0], files[1], tmp_path)
+    found = look(*named, weights=(1, 1, 1, 1))
+    said = prepared(tmp_path / "data", "--weights=1,1,1,1", *named)
+    assert [(share.rows, share.taken) for share in found.shares] == [(10, 23), (30, 23), (10, 22), (40, 22)]
+    for share in found.shares:
+        assert f"{share.file}: {share.rows} rows, {share.taken} in an epoch" in said
+    assert epoch(found, "sft").rows == 90
+
+
 def test_a_row_of_which_nothing_is_learned_counts_as_often_as_it_is_taken(tmp_path, tokenizer, warm_python):
     good = written(tmp_path / "a.jsonl", [{"prompt": f"a {number}", "completion": "b"} for number in range(6)])
     rows = [{"prompt": "the quick brown fox " * 20, "completion": "so"}, {"prompt": "a", "completion": "b"}]
@@ -105,8 +117,7 @@ def test_a_row_of_which_nothing_is_learned_counts_as_often_as_it_is_taken(tmp_pa
 @pytest.mark.parametrize(
     ("weights", "why"),
     [
-        (("1",), "1 weights, and 2"), (("1", "2", "3"), "3 weights"), (("1", "-2"), "-2 is negative"),
-        (("0", "0.0"), "all weights are 0"), (("1", "x"), "x is not"), (("nan", "1"), "nan"), (("inf", "1"), "inf"),
+        ((1,), "1 weight for 2"), ((1, 2, 3), "3 weights"), ((0, 0.0), "all weights are 0"),
     ],
 )  # fmt: skip
 def test_weights_that_cannot_be_used_are_refused(weights, why):
@@ -115,8 +126,36 @@ def test_weights_that_cannot_be_used_are_refused(weights, why):
     assert (error.forbids, why in error.message, mixture.weights(chosen)) == (True, True, ())
 
 
+@pytest.mark.parametrize(("text", "read"), [("[3, 1]", (3, 1)), ("[0.75, 2]", (0.75, 2)), ("[]", ())])
+def test_weights_in_a_profile_are_numbers(text, read):
+    made = store.loads(f"[data]\nweights = {text}\n")
+    assert made.data.weights == read
+    assert store.loads(store.dumps(made)) == made
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        ('["3", 1]', "data.weights[0]: Expected float, got str"), ("[1, true]", "data.weights[1]: Expected float"),
+        ("3", "data.weights: Expected array"), ("[1, -2]", "data.weights is -2.0"), ("[nan, 1]", "data.weights is nan"),
+        ("[inf, 1]", "data.weights is inf"),
+    ],
+)  # fmt: skip
+def test_a_profile_with_other_weights_is_refused(text, why):
+    with pytest.raises(BadInput) as caught:
+        store.loads(f"[data]\nweights = {text}\n")
+    assert why in caught.value.message
+
+
+@pytest.mark.parametrize(("typed", "shown"), [("3,1", "3 1"), ("3 1.5", "3 1.5"), ("", ""), ("1e-3, 2", "0.001 2")])
+def test_typed_weights_are_shown_as_typed(typed, shown):
+    row = fields.field("data.weights")
+    read = fields.parse(row, typed)
+    assert (fields.show(read), fields.parse(row, fields.show(read))) == (shown, read)
+
+
 def test_the_plan_and_the_question_have_the_weights():
-    chosen = tuning(trainer__data=("/a", "/b"), data__weights=("0.5", "2"), recipe__seed=4)
+    chosen = tuning(trainer__data=("/a", "/b"), data__weights=(0.5, 2), recipe__seed=4)
     (step,) = ready(chosen, facts(packages=LIBRARIES)).plan.preparations
     assert argv(step.command, "/run")[-4:] == ["--weights=0.5,2", "--seed=4", "/a", "/b"]
     assert question(resolve(chosen, facts(packages=LIBRARIES))).weights == (0.5, 2)
@@ -126,7 +165,18 @@ def test_the_command_line_takes_weights(tmp_path, files):
     words = ["new", "mixed", "--set", "trainer.kind=finetune", "--set", f"trainer.data={files[0]} {files[1]}"]
     command = [sys.executable, "-m", "tui_train", *words, "--set", "data.weights=1,3"]
     subprocess.run(command, check=True, capture_output=True)
-    assert store.load("mixed").data.weights == ("1", "3")
+    assert store.load("mixed").data.weights == (1, 3)
+
+
+def test_the_data_command_shows_the_mixture(files):
+    command = [sys.executable, "-m", "tui_train", "data", *map(str, files), f"--python={sys.executable}"]
+    run = partial(subprocess.run, capture_output=True, text=True, check=False)
+    shown = run([*command, "--weights", "3,1"])
+    lines = [line.strip() for line in shown.stdout.splitlines() if "each row" in line]
+    assert lines == ["of it    75 % a.jsonl, each row 1×", "25 % b.jsonl, each row 1×"]
+    for weights, why in (("3", "1 weight for"), ("3,x", "'x'"), ("3,-1", "is -1"), ("0,0", "all weights are 0")):
+        refused = run([*command, f"--weights={weights}"])
+        assert (refused.returncode, why in refused.stderr) == (BadInput.exit_code, True)
 
 
 def test_the_data_view_shows_what_each_file_has_of_an_epoch(files):

@@ -36,6 +36,7 @@ def values(row):
     path = TEXT.map(lambda text: text and fields.absolute(f"/base folder/{text}", Path("/elsewhere")))
     return {
         "number": st.floats(row.minimum or 0, row.maximum or 0),
+        "numbers": st.lists(st.floats(row.minimum or 0, row.maximum or 0), max_size=3).map(tuple),
         "switch": st.booleans(),
         "text": TEXT.filter(str.strip),
         "path": path,
@@ -149,16 +150,16 @@ def test_what_cannot_be_meant_is_refused_with_a_remedy(key, text, words):
 @pytest.mark.parametrize("key", [key for key, row in fields.FIELDS.items() if row.maximum is not None])
 def test_limits_are_inclusive(key):
     row = fields.FIELDS[key]
-    kind = int if row.kind == "integer" else float
+    kind = {"integer": int, "numbers": lambda limit: (float(limit), limit)}.get(row.kind, float)
     for value in (kind(row.minimum), kind(row.maximum)):
         assert fields.get(fields.put(Profile(), key, value), key) == value
         assert fields.get(store.loads(store.dumps(profile({key: value}))), key) == value
-    for value in (kind(row.minimum) - 1, kind(row.maximum) + 1):
+    for value in (kind(row.minimum - 1), kind(row.maximum + 1)):
         with pytest.raises(BadInput):
             fields.put(Profile(), key, value)
         section, _, name = key.partition(".")
         with pytest.raises(BadInput, match=key):
-            store.loads(f"[{section}]\n{name} = {value}")
+            store.loads(f"[{section}]\n{name} = {list(value) if isinstance(value, tuple) else value}")
 
 
 @pytest.mark.parametrize(

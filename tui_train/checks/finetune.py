@@ -49,13 +49,13 @@ def needed(profile: Profile, facts: Facts, _resolved: Resolved) -> Iterator[Find
 
 def mixture(profile: Profile, facts: Facts, resolved: Resolved) -> Iterator[Finding]:
     """Weights of the data files: one for each, and rows in each that is to be learned from."""
-    why, look = weights_of_files.wrong(profile), data.look_of(resolved, facts)
+    why, look = weights_of_files.wrong(profile.data.weights, len(profile.trainer.data)), data.look_of(resolved, facts)
     if why:
         yield Finding(
             level="error",
             key="data.weights",
             message=f"the weights of the files cannot be used: {why}",
-            remedy="Give one number from 0 up for each file of the training data, in their order.",
+            remedy=weights_of_files.REMEDY,
             change=Change("no weights", "every row counts once", (("data.weights", ()),)),
         )
     for share in look.shares if look else ():

@@ -20,6 +20,7 @@ from tui_train.facts.data import DataLook, DataSample, Question, Tokens
 from tui_train.facts.data_cache import read_data
 from tui_train.facts.data_use import FORMATS, Epoch, epoch
 from tui_train.facts.types import Toolchain
+from tui_train.profile import fields, mixture
 from tui_train.workflow import data as data_words
 from tui_train.workflow import show
 
@@ -35,7 +36,9 @@ _STYLES: dict[str, dict[str, Any]] = {
 _LEGEND = "▌ learned   ✗ learned to be avoided   ┊ cut; the rest is only read"
 
 
-def data(files: tuple[Path, ...], question: Question, python: str, batch: int, *, as_json: bool) -> None:
+def data(  # noqa: PLR0913 - one for each option
+    files: tuple[Path, ...], question: Question, python: str, batch: int, weights: str, *, as_json: bool
+) -> None:
     """Print what the data holds, its findings on stderr; exits with an error where it cannot be trained on."""
     paths = tuple(str(expanded(str(path)).absolute()) for path in files)
     for path in paths:
@@ -44,7 +47,7 @@ def data(files: tuple[Path, ...], question: Question, python: str, batch: int, *
     model = question.model
     if model and (folder := expanded(model).absolute()).is_dir():
         model = str(folder)
-    question = msgspec.structs.replace(question, files=paths, model=model)
+    question = msgspec.structs.replace(question, files=paths, model=model, weights=_weights(weights, len(paths)))
     toolchain = _python(python)
     interpreter = toolchain.python
     look = read_data(toolchain, question)
@@ -59,6 +62,14 @@ def data(files: tuple[Path, ...], question: Question, python: str, batch: int, *
         _show(findings)
     if any(finding.level == "error" for finding in findings):
         sys.exit(BadInput.exit_code)
+
+
+def _weights(text: str, files: int) -> tuple[float, ...]:
+    """Return what was typed as the weights of so many files; BadInput where they are none."""
+    numbers = msgspec.convert(fields.parse(fields.field("data.weights"), text), tuple[float, ...])
+    if why := mixture.wrong(numbers, files):
+        raise BadInput(f"the weights of the files cannot be used: {why}", mixture.REMEDY)
+    return numbers
 
 
 def _show(findings: tuple[Finding, ...]) -> None:
@@ -96,6 +107,7 @@ def _lines(look: DataLook, question: Question, one_epoch: Epoch, interpreter: st
     if look.tokens:
         lines += _tokens(look.tokens, look, question)
     lines.append(f"epoch    {data_words.epoch_words(one_epoch, question)}")
+    lines += [f"{'' if number else 'of it':9}{words}" for number, words in enumerate(data_words.share_lines(look))]
     if look.tokens:
         lines.append(f"answers  {look.answers.why or 'can be learned alone (--answers-only)'}")
     else:

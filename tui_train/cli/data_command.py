@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 @click.option(
     "--batch", type=click.IntRange(1), default=None, metavar="N", help="Count the steps of this global batch."
 )
+@click.option("--weights", metavar="N,N", default="", help="What each file has of an epoch, such as 3,1.")
 @click.option("--answers-only", is_flag=True, help="Learn only what the assistant says.")
 @JSON
 def data(  # noqa: PLR0913, PLR0917 - one for each option
@@ -37,6 +38,7 @@ def data(  # noqa: PLR0913, PLR0917 - one for each option
     method: "Method",
     length: int | None,
     batch: int | None,
+    weights: str,
     *,
     answers_only: bool,
     as_json: bool,
@@ -46,4 +48,4 @@ def data(  # noqa: PLR0913, PLR0917 - one for each option
     from tui_train.facts.data import Question
 
     question = Question(files=(), model=model, method=method, length=length or 0, answers_only=answers_only)
-    data.data(files, question, python, batch or 0, as_json=as_json)
+    data.data(files, question, python, batch or 0, weights, as_json=as_json)

@@ -6,7 +6,7 @@ import math
 import re
 import shlex
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import cast
 
@@ -32,7 +32,7 @@ _UNITS = {"": 1, "k": 1_000, "m": 1_000_000}
 _EMPTY = Profile()
 
 # None: not chosen.
-Value = str | int | float | bool | tuple[str, ...] | dict[str, str] | None
+Value = str | int | float | bool | tuple[str, ...] | tuple[float, ...] | dict[str, str] | None
 
 
 FIELDS: dict[str, Field] = {field.key: field for field in ROWS}
@@ -93,10 +93,10 @@ def check(row: Field, value: Value) -> None:
         return
     if row.options and value not in row.options:
         raise BadInput(f"{row.key} is {visible(str(value))!r}", f"Choose one of: {', '.join(row.options)}.")
-    if isinstance(value, (int, float)) and not isinstance(value, bool):
-        low, high = row.minimum, row.maximum
-        if not ((low is None or value >= low) and (high is None or value <= high)):
-            raise BadInput(f"{row.key} is {value}", f"Give a number from {low} to {high}.")
+    low, high = row.minimum, row.maximum
+    for number in _numbers_in(value):
+        if not ((low is None or number >= low) and (high is None or number <= high)):
+            raise BadInput(f"{row.key} is {number}", f"Give a number from {low} to {high}.")
     if row.key == "name" and not str(value).strip():
         raise BadInput("the profile has no name", "Give it a name.")
     if row.kind == "paths" and isinstance(value, tuple) and "" in value:
@@ -105,6 +105,13 @@ def check(row: Field, value: Value) -> None:
         raise BadInput(f"{row.key} holds a NUL byte", "Remove it: no program can be passed one.")
     if any("\ud800" <= letter <= "\udfff" for letter in repr_text(value)):
         raise BadInput(f"{row.key} is not UTF-8 text: {visible(repr_text(value))}", "Rename what is not.")
+
+
+def _numbers_in(value: Value) -> Iterator[float]:
+    """Yield the numbers that a value is, or that it holds."""
+    for part in value if isinstance(value, tuple) else (value,):
+        if isinstance(part, (int, float)) and not isinstance(part, bool):
+            yield part
 
 
 def looks_secret(name: str) -> bool:
@@ -116,7 +123,7 @@ def repr_text(value: Value) -> str:
     """Return all text of a value joined, for searches in it."""
     if isinstance(value, dict):
         return "\n".join([*value, *value.values()])
-    return "\n".join(value) if isinstance(value, tuple) else str(value)
+    return "\n".join(map(str, value)) if isinstance(value, tuple) else str(value)
 
 
 def parse(row: Field, text: str, folder: Path | None = None) -> Value:
@@ -176,8 +183,12 @@ def show(value: Value) -> str:
     if isinstance(value, dict):
         return shlex.join(f"{name}={text}" for name, text in value.items())
     if isinstance(value, tuple):
-        return shlex.join(value)
+        return shlex.join(map(_shown, value))
     return repr(value) if isinstance(value, float) else str(value)
+
+
+def _shown(part: str | float) -> str:
+    return part if isinstance(part, str) else repr(part).removesuffix(".0")
 
 
 def absolute(path: str, folder: Path) -> str:
@@ -218,6 +229,10 @@ def _number(row: Field, text: str, _folder: Path) -> float:
         return float(text)
     except ValueError:
         raise BadInput(f"{row.label} is {visible(text)!r}", "Type a number such as 0.0003 or 3e-4.") from None
+
+
+def _several_numbers(row: Field, text: str, folder: Path) -> tuple[float, ...]:
+    return tuple(_number(row, word, folder) for word in text.replace(",", " ").split())
 
 
 def _switch(row: Field, text: str, _folder: Path) -> bool:
@@ -280,6 +295,7 @@ _PARSERS: dict[FieldKind, Callable[[Field, str, Path], Value]] = {
     "model": lambda _row, text, folder: located_model(text, folder),
     "integer": _integer,
     "number": _number,
+    "numbers": _several_numbers,
     "switch": _switch,
     "words": _words,
     "names": _names,

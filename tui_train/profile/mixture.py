@@ -1,31 +1,21 @@
 """The weights of a training's data files."""
 
-import math
-
+from tui_train.base.text import counted
 from tui_train.profile.types import Profile
+
+REMEDY = "Give one number from 0 up for each file of the training data, in their order."
 
 
 def weights(profile: Profile) -> tuple[float, ...]:
     """Return the weights of the data files in their order; nothing where none are set, or they are wrong."""
-    return () if wrong(profile) else tuple(map(_number, profile.data.weights))
+    chosen = profile.data.weights
+    return () if wrong(chosen, len(profile.trainer.data)) else chosen
 
 
-def wrong(profile: Profile) -> str:
-    """Return what is wrong with the weights, as a sentence; empty where nothing is."""
-    words, files = profile.data.weights, len(profile.trainer.data)
-    if not words:
+def wrong(chosen: tuple[float, ...], files: int) -> str:
+    """Return what is wrong with weights for so many files, as a sentence; empty where nothing is."""
+    if not chosen:
         return ""
-    if strange := [word for word in words if not math.isfinite(_number(word))]:
-        return f"{strange[0]} is not a number"
-    if negative := [word for word in words if _number(word) < 0]:
-        return f"{negative[0]} is negative"
-    if not any(map(_number, words)):
+    if not any(chosen):
         return "all weights are 0"
-    return f"there are {len(words)} weights, and {files} of files" if len(words) != files else ""
-
-
-def _number(word: str) -> float:
-    try:
-        return float(word)
-    except ValueError:
-        return math.nan
+    return f"{counted(len(chosen), 'weight')} for {counted(files, 'file')}" if len(chosen) != files else ""

@@ -212,7 +212,7 @@ def _checked(profile: Profile, source: str, folder: Path) -> Profile:
             elif row.kind == "model":
                 value = fields.located_model(str(value), folder)
             elif row.kind == "paths" and isinstance(value, tuple):
-                value = tuple(fields.absolute(path, folder) for path in value)
+                value = tuple(fields.absolute(str(path), folder) for path in value)
             profile = fields.put(profile, row.key, value)
         except BadInput as error:
             raise BadInput(f"{source}: {error.message}", error.remedy) from None

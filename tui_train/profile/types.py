@@ -78,7 +78,7 @@ class Data(Struct, frozen=True, kw_only=True):
     """
 
     evaluation: float = 0.0
-    weights: tuple[str, ...] = ()
+    weights: tuple[float, ...] = ()
 
 
 class Nemo(Struct, frozen=True, kw_only=True):

@@ -5,14 +5,15 @@ from typing import Literal
 from msgspec import Struct
 
 FieldKind = Literal[
-    "choice", "integer", "number", "switch", "text", "path", "paths", "model", "words", "names", "table", "dotted"
-]
+    "choice", "integer", "number", "numbers", "switch", "text", "path", "paths", "model", "words", "names", "table",
+    "dotted",
+]  # fmt: skip
 
 
 class Field(Struct, frozen=True, kw_only=True):
-    """One choice: `key` is its place in the profile, limits are inclusive, `empty` says what an empty value means.
+    """One choice: `key` is its place in the profile, `empty` says what an empty value means.
 
-    An `optional` one may be left to the trainer: then its value is None.
+    Limits are inclusive, of `numbers` for each. An `optional` one may be left to the trainer: then its value is None.
     """
 
     key: str

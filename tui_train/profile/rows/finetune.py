@@ -87,7 +87,9 @@ DATA = (
     Field(
         key="data.weights",
         label="Weights of files",
-        kind="names",
+        kind="numbers",
+        minimum=0,
+        maximum=1_000_000,
         help="One number per training file, such as 3 1: what it has of an epoch. Its rows are repeated, or sampled.",
         empty="every row once",
     ),

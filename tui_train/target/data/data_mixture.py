@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from array import array
+from collections import Counter
 from collections.abc import Mapping
 from typing import Any
 
@@ -48,10 +49,12 @@ def shares(
     `entries` are the paths of each; `usable` the rows of a path, `counted` what was counted of a sample of them.
     """
     found, tokens, lost, rows, sums = [], 0.0, 0.0, [], []
+    # A file that is named twice, or that is in a folder that is named as well, was counted as often.
+    times_read = Counter(path for paths in entries for path in paths)
     for paths in entries:
         numbers = [counted.get(path, [0, 0, 0, 0]) for path in paths]
         done, gone, epoch, refused = (sum(column) for column in zip(*numbers, strict=True)) if numbers else (0, 0, 0, 0)
-        whole = sum(usable.get(path, 0) for path in paths)
+        whole = sum(usable.get(path, 0) // times_read[path] for path in paths)
         rows.append(round(whole * done / (done + refused)) if done + refused else whole)
         sums.append((max(done, 1), gone, epoch))
     taken = spread(rows, question["weights"])
