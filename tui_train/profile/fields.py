@@ -32,7 +32,7 @@ _UNITS = {"": 1, "k": 1_000, "m": 1_000_000}
 _EMPTY = Profile()
 
 # None: not chosen.
-Value = str | int | float | bool | tuple[str, ...] | tuple[float, ...] | dict[str, str] | None
+Value = str | int | float | bool | tuple[str | float, ...] | dict[str, str] | None
 
 
 FIELDS: dict[str, Field] = {field.key: field for field in ROWS}
