@@ -101,6 +101,11 @@ def test_no_room_and_no_points_draw_nothing():
     assert lines(Series(FALLING), width=10) == lines(Series(FALLING), height=2) == lines(Series(())) == lines() == []
 
 
+def test_no_label_of_few_steps_stands_twice():
+    assert lines(Series(((1, 3.0),)))[-1].split() == ["0", "1"]
+    assert lines(Series(((1, 3.0), (2, 2.0))), axes=Axes(end=2))[-1].split() == ["0", "1", "2"]
+
+
 def test_labels_that_would_touch_are_left_out():
     drawn = lines(Series(FALLING), width=26, axes=Axes(end=900_000_000))
     assert drawn[-1].split() == ["0", "900", "000", "000"]

@@ -201,11 +201,13 @@ def _letter_columns(number: int, series: int, width: int) -> list[int]:
 
 
 def _x_labels(axes: Axes, left: float, right: float, gutter: int, width: int) -> Row:
-    line = [" "] * width
+    line, written = [" "] * width, set[str]()
     for tick in (0, _TICKS, *range(1, _TICKS)):  # both ends first: where there is no room, the middle is left out
         text = axes.label(left + (right - left) * tick / _TICKS)
         place = gutter + round((width - gutter - 1) * tick / _TICKS) - len(text) // 2
         place = max(0, min(width - len(text), max(gutter, place)))
-        if not "".join(line[max(0, place - 1) : place + len(text) + 1]).strip():
+        free = not "".join(line[max(0, place - 1) : place + len(text) + 1]).strip()
+        if free and text not in written:
+            written.add(text)
             line[place : place + len(text)] = text
     return tuple((char, MUTED) for char in line[:width])
