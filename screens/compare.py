@@ -30,7 +30,7 @@ from .widgets.plot import Plot
 _STYLES = ("$live", "$warning", "$primary", "$success", "$error", "$foreground")
 _AGAIN = 5.0  # seconds between two looks at runs that go on
 _LABEL = 18
-_WIDEST, _NARROWEST = 16, 8
+_WIDEST, _NARROWEST = 20, 8
 _NOTE = 16
 _PARTS = (1.0, 0.25, 0.05)
 _MOST_POINTS = 4000
