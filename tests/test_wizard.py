@@ -1155,10 +1155,10 @@ async def test_memory_is_foretold_as_one_types(machine: Any) -> None:
     machine(SEED)
     async with wizard().run_test(size=(80, 24)) as pilot:
         await keys("enter", "enter", "enter")(pilot)
-        assert re.search("60 MiB of 22.0 GiB ±15% +✓ fits", shows(pilot))
+        assert re.search("60 MiB of 22.0 GiB ±15 % +✓ fits", shows(pilot))
         await keys("down", *"12800", "down", *"40")(pilot)
         assert "✗ will not fit" in shows(pilot).splitlines()[2]
-        assert "layers 4 -> 2 -" in shows(pilot).splitlines()[1]
+        assert "layers 4 → 2 -" in shows(pilot).splitlines()[1]
 
 
 @pytest.mark.training
@@ -1176,7 +1176,7 @@ async def test_f3_traces_the_memory_and_ends_it(machine: Any, monkeypatch: Any) 
         assert "traced" not in shows(pilot)
         await pilot.press("f3")
         await settle(pilot)
-        assert re.search(r"traced 6\d MiB ±10%", shows(pilot).splitlines()[1])
+        assert re.search(r"traced 6\d MiB ±10 %", shows(pilot).splitlines()[1])
 
 
 def trials_of_a_card(*_args: Any, **_named: Any) -> Iterator[Tuned]:

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from textual.content import Content
 
-from tui_train.base.text import size, visible
+from tui_train.base.text import percent, size, typeset, visible
 from tui_train.memory.predict import Effect, Prediction
 from tui_train.memory.trace import ERROR, Counted
 from tui_train.memory.types import Phase
@@ -37,7 +37,7 @@ def memory_lines(  # noqa: PLR0913 - each is a thing of its own
     Of values that are not `sound`, which an error forbids, it is not said that they fit.
     """
     if counted and not counted.problem:
-        note = f"traced {size(counted.peak[1])} ±{ERROR:.0%}"
+        note = f"traced {size(counted.peak[1])} ±{percent(ERROR)}"
     elif counted:
         note = f"no trace: {visible(counted.problem)}"
     if found.estimate is None:
@@ -49,13 +49,13 @@ def memory_lines(  # noqa: PLR0913 - each is a thing of its own
         keys += [(texture, style), (f" {name} {size(held)}   ", MUTED)]
     if not found.places:
         title = heading("Memory", note, width)
-        return [title, ink((f"{size(peak.total)}", "b"), f" ±{error:.0%} in {peak.name}"), ink(*keys)]
+        return [title, ink((f"{size(peak.total)}", "b"), f" ±{percent(error)} in {peak.name}"), ink(*keys)]
     place, verdict = found.places[0]
     saving = [effect for effect in effects if effect.difference < 0][:_MOST_EFFECTS]
     if verdict.band != "fits" and saving:
         note = _effects(saving)
     title = heading("Memory per GPU" if place.cuda else "Memory", note, width)
-    amount = ink((size(peak.total), "b"), f" of {size(verdict.left)} ±{error:.0%}  ")
+    amount = ink((size(peak.total), "b"), f" of {size(verdict.left)} ±{percent(error)}  ")
     band = ink(_MARKS.get(verdict.band, WARNING), f" {verdict.band}") if sound else ink(WARNING, " see the error")
     beside = amount.cell_length + band.cell_length + 2
     gauge = stack(
@@ -79,7 +79,7 @@ def _no_estimate(reason: str, width: int) -> list[Content]:
 
 
 def _effects(saving: Sequence[Effect]) -> Content:
-    parts = [f"{visible(effect.change.title)} -{size(-effect.difference)}" for effect in saving]
+    parts = [f"{typeset(effect.change.title)} -{size(-effect.difference)}" for effect in saving]
     return Content(", ".join(parts))
 
 

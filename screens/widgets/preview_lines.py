@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from msgspec import Struct
 from textual.content import Content
 
-from tui_train.base.text import counted, visible
+from tui_train.base.text import counted, typeset, visible
 from tui_train.checks import Finding
 from tui_train.memory.predict import Prediction
 from tui_train.plan.types import Plan
@@ -72,7 +72,7 @@ def finding_lines(findings: Sequence[Finding], width: int) -> list[Content]:
     for finding in findings:
         change = finding.change
         key = next(keys, "") if change else ""
-        lines += _finding(finding, key.upper(), visible(change.title) if change and key else "", width)
+        lines += _finding(finding, key.upper(), typeset(change.title) if change and key else "", width)
     return lines
 
 
@@ -148,7 +148,7 @@ def attempt_lines(story: Story, width: int) -> list[Content]:
     if not story.attempts:
         return []
     rows = [
-        fit(ink((f"{number}", "b"), f"  {visible(title)}"), width)
+        fit(ink((f"{number}", "b"), f"  {typeset(title)}"), width)
         for number, title in enumerate(story.attempts[:_MOST_ATTEMPTS], start=1)
     ]
     return [heading("If memory runs out", "", width), *rows]

@@ -6,7 +6,7 @@ On a narrower screen the same is on Preview.
 from textual.containers import VerticalScroll
 from textual.content import Content
 
-from tui_train.base.text import visible
+from tui_train.base.text import typeset, visible
 from tui_train.checks import Finding
 from tui_train.facts.types import Facts
 from tui_train.profile.types import Profile
@@ -61,7 +61,7 @@ def finding_line(finding: Finding, width: int, key: str = "") -> Content:
     """Return a finding in a line, with what its key would do at the right."""
     mark = FAILED if finding.forbids else WARNING
     change = finding.change
-    fix = ink((key, KEY), f" {visible(change.title)}") if change and key else Content()
+    fix = ink((key, KEY), f" {typeset(change.title)}") if change and key else Content()
     fix = fit(fix, width // 2)
     words = fit(ink(mark, f" {visible(finding.message)}"), max(4, width - fix.cell_length - 3))
     return ink(words, " " * max(1, width - words.cell_length - fix.cell_length), fix)
@@ -89,12 +89,12 @@ def side_lines(prepared: Prepared, width: int) -> list[Content]:
         return lines
     plan = prepared.plan
     lines += [Content(), heading("What starts", "", width)]
-    lines += [ink(visible(words)) for words in (plan.title, plan.attempts[0].batch) if words]
+    lines += [ink(words) for words in (visible(plan.title), typeset(plan.attempts[0].batch)) if words]
     lines += [ink((visible(words), MUTED)) for words in plan.numbers]
     if len(plan.attempts) > 1:
         lines += [Content(), heading("If memory runs out", "", width)]
         lines += [
-            ink((f"{number}", "b"), f"  {visible(attempt.title)}")
+            ink((f"{number}", "b"), f"  {typeset(attempt.title)}")
             for number, attempt in enumerate(plan.attempts[1:], start=1)
         ]
     return [part for line in lines for part in (line.wrap(width) if line.plain else [line])]

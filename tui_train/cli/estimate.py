@@ -5,7 +5,7 @@ from typing import Any
 import click
 
 from tui_train.base.errors import Unavailable
-from tui_train.base.text import percent, size, visible
+from tui_train.base.text import percent, size, typeset, visible
 from tui_train.checks import check
 from tui_train.cli.columns import table
 from tui_train.cli.plans import edited, load, print_json
@@ -89,7 +89,7 @@ def _lines(prediction: Prediction, changes: tuple[Effect, ...]) -> list[str]:
         lines.append(f"{visible(place.name)}: {verdict.band} ({size(verdict.left)} left for tensors)")
     lines += [f"Not modelled: {visible(words)}." for words in estimate.caveats]
     if changes:
-        rows = [(visible(each.change.title), _signed(each.difference), each.band or "") for each in changes]
+        rows = [(typeset(each.change.title), _signed(each.difference), each.band or "") for each in changes]
         lines += ["", table([("Change", "peak", ""), *rows])]
     return lines
 
