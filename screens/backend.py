@@ -46,6 +46,7 @@ _ITS = Section(
         "nemo.pipeline_parallel",
         "nemo.context_parallel",
         "trainer.model",
+        "trainer.revision",
         "trainer.data",
         "finetune.method",
         "finetune.tuning",

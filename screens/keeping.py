@@ -109,7 +109,7 @@ class Keeping(Looking):
         known = {tool.python for tool in self.facts.toolchains} if self.facts else set()
         python = profile.trainer.python
         changed = {
-            "paths": (paths_of(profile), profile.trainer.model) != (paths_of(before), before.trainer.model),
+            "paths": (paths_of(profile), *_model(profile)) != (paths_of(before), *_model(before)),
             "hub": _places(profile) != _places(before),
             "toolchains": python != before.trainer.python and python not in {"", *known},
             "images": _image(profile) != _image(before),
@@ -134,7 +134,7 @@ class Keeping(Looking):
             self._typing = self.set_timer(_TYPED, partial(self.look_at, "images"))
             parts.remove("images")
         self.look_at(*parts)
-        if profile.trainer.model != before.trainer.model:
+        if _model(profile) != _model(before):
             if self._naming:
                 self._naming.stop()
             # Half an id may be that of another model.
@@ -162,6 +162,10 @@ class Keeping(Looking):
 def _places(profile: Profile) -> object:
     """Return what decides where the models of Hugging Face are."""
     return profile.trainer.environment, profile.container.engine
+
+
+def _model(profile: Profile) -> tuple[str, str]:
+    return profile.trainer.model, profile.trainer.revision
 
 
 def _image(profile: Profile) -> tuple[str, str]:

@@ -5,7 +5,7 @@ import hashlib
 import json
 import threading
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from urllib.parse import parse_qs, urlsplit
+from urllib.parse import parse_qs, unquote, urlsplit
 
 SHA = "1" * 40
 
@@ -13,12 +13,15 @@ SHA = "1" * 40
 class Hub:
     """A Hub that serves `models`, the files of each by id; `gated` ones are refused without `token`.
 
+    `revisions` has the files of others than main, by id and name. Each is also found by its commit.
+
     `cut` closes the connection after so many bytes of a file, as often as is said; `held` sends no more of a file after
     so many bytes until it is `released`. `asked` are the requests that came: method, path, and range.
     """
 
-    def __init__(self, models, *, gated=(), token="hf_" + "a" * 34):
+    def __init__(self, models, *, revisions=None, gated=(), token="hf_" + "a" * 34):
         self.models = models
+        self.revisions = revisions or {}
         self.gated = set(gated)
         self.token = token
         self.cut = {}
@@ -37,6 +40,14 @@ class Hub:
         self.released.set()
         self.server.shutdown()
         self.server.server_close()
+
+    def files(self, model, revision):
+        """Return the files and the commit of a model at a revision; None where there is none of that name."""
+        if revision in {"main", SHA}:
+            return self.models.get(model), SHA
+        named = {commit_of(name): name for (owner, name) in self.revisions if owner == model}
+        name = named.get(revision, revision)
+        return self.revisions.get((model, name)), commit_of(name)
 
     def ranges(self, name):
         """Return the ranges in which a file was asked for, in order, None for the whole file."""
@@ -63,15 +74,18 @@ class _Answer(BaseHTTPRequestHandler):
             self.about(parts.path.removeprefix("/api/models/"), parse_qs(parts.query))
         elif "/resolve/" in parts.path:
             model, _, rest = parts.path[1:].partition("/resolve/")
-            self.file(model, rest.partition("/")[2])
+            revision, _, name = rest.partition("/")
+            self.file(model, unquote(revision), name)
         else:
             self.refuse(404, "EntryNotFound", "there is nothing here")
 
     def about(self, path, query):
         model, _, rest = path.partition("/tree/")
-        model = model.partition("/revision/")[0]
-        files = self.hub.models.get(model)
-        if files is None:
+        model, _, revision = model.partition("/revision/")
+        files, commit = self.hub.files(model, unquote(revision or rest.partition("/")[0]) or "main")
+        if files is None and model in self.hub.models:
+            self.refuse(404, "RevisionNotFound", f"Invalid rev id: {revision}")
+        elif files is None:
             # As the Hub does where nobody is logged in: who may not see a model learns nothing of it.
             self.refuse(401, "RepoNotFound", "Invalid username or password.")
         elif rest:
@@ -86,12 +100,12 @@ class _Answer(BaseHTTPRequestHandler):
             gated = "manual" if model in self.hub.gated else False
             self.send(
                 json.dumps(
-                    {"id": model, "modelId": model, "sha": SHA, "private": False, "gated": gated, "siblings": names}
+                    {"id": model, "modelId": model, "sha": commit, "private": False, "gated": gated, "siblings": names}
                 ).encode()
             )
 
-    def file(self, model, name):
-        files = self.hub.models.get(model)
+    def file(self, model, revision, name):
+        files, commit = self.hub.files(model, revision)
         if files is None:
             self.refuse(404, "RepoNotFound", "Repository not found")
         elif model in self.hub.gated and self.headers.get("Authorization") != f"Bearer {self.hub.token}":
@@ -101,9 +115,9 @@ class _Answer(BaseHTTPRequestHandler):
         elif name not in files:
             self.refuse(404, "EntryNotFound", "Entry not found")
         else:
-            self.send_file(name, files[name])
+            self.send_file(name, files[name], commit)
 
-    def send_file(self, name, data):
+    def send_file(self, name, data, commit):
         start = 0
         span = self.headers.get("Range")
         if span:
@@ -116,7 +130,7 @@ class _Answer(BaseHTTPRequestHandler):
             rest = data
             self.send_response(200)
         self.send_header("ETag", f'"{digest(data)}"')
-        self.send_header("X-Repo-Commit", SHA)
+        self.send_header("X-Repo-Commit", commit)
         self.send_header("Accept-Ranges", "bytes")
         self.send_header("Content-Length", str(len(rest)))
         self.end_headers()
@@ -153,6 +167,11 @@ class _Answer(BaseHTTPRequestHandler):
         self.end_headers()
         if self.command != "HEAD":
             self.wfile.write(body)
+
+
+def commit_of(revision):
+    """Return the commit that a revision other than main is."""
+    return hashlib.sha1(revision.encode()).hexdigest()  # noqa: S324 - as in git
 
 
 def digest(data):

@@ -22,6 +22,7 @@ from tui_train.profile.changes import apply
 from tui_train.profile.fields import put
 from tui_train.render.prepare import prepare
 from tui_train.runs import rundir
+from tui_train.runs.result import result
 from tui_train.runs.rundir import RunDir
 from tui_train.runs.status import status
 from tui_train.targets.here import look
@@ -471,13 +472,16 @@ def test_a_stopped_run_resumes(tmp_path, model, trl):
 
 
 @with_trl
-def test_a_model_of_the_hub_is_downloaded_and_then_fine_tuned(tmp_path, model, monkeypatch):
+@pytest.mark.parametrize("revision", ["", "v1"])
+def test_a_model_of_the_hub_is_downloaded_and_then_fine_tuned(tmp_path, model, monkeypatch, revision):
     files = {path.name: path.read_bytes() for path in model.iterdir() if path.name != "template"}
     data = written(tmp_path / "d.jsonl", [numbered(CHAT, number) for number in range(8)])
     monkeypatch.setenv("HF_HOME", str(tmp_path / "hf"))
-    with Hub({"acme/tiny": files}) as hub:
+    # Only the pinned revision can be loaded.
+    broken = {**files, "model.safetensors": b"broken", "tokenizer.json": b"broken"}
+    with Hub({"acme/tiny": broken if revision else files}, revisions={("acme/tiny", "v1"): files}) as hub:
         monkeypatch.setenv("HF_ENDPOINT", hub.url)
-        chosen = chosen_for("acme/tiny", data, recipe__steps=2)
+        chosen = chosen_for("acme/tiny", data, recipe__steps=2, trainer__revision=revision)
         prepared = prepare(chosen, look(chosen))
         assert [step.name for step in prepared.plan.preparations] == ["model", "data"]
         rundir.export(tmp_path / "run", prepared.files)
@@ -491,6 +495,23 @@ def test_a_model_of_the_hub_is_downloaded_and_then_fine_tuned(tmp_path, model, m
     assert len(curve(run)) == 2
     made = json.loads((run.path / "output/adapter_config.json").read_text())
     assert made["base_model_name_or_path"] == "acme/tiny"
+    if revision:
+        _is_of_its_revision(run, chosen, tmp_path, environment)
+
+
+def _is_of_its_revision(run, chosen, folder, environment):
+    """Without the Hub: what is looked at before a training, and what is made of the adapter after it."""
+    found = result(run)
+    assert (found.base, found.revision) == ("acme/tiny", "v1")
+    facts_of_it = look(chosen)
+    (read,) = facts_of_it.data.values()
+    assert read.tokens
+    assert facts_of_it.models["acme/tiny"].dimensions
+    words = [sys.executable, "-m", "tui_train", "merge", f"{run.path}/", str(folder / "merged"), f"--python={TRL}"]
+    merged = subprocess.run(
+        words, env=environment | {"HF_HUB_OFFLINE": "1"}, capture_output=True, text=True, check=False
+    )
+    assert merged.returncode == 0, merged.stderr
 
 
 @with_trl

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import msgspec
 import pytest
-from hub import SHA, Hub
+from hub import SHA, Hub, commit_of
 from support import boxed, facts, inside, plan, profile, until
 from test_wizard import SEED, keys, machine, settle, to
 
@@ -19,6 +19,8 @@ from tui_train.diagnose import of_run
 from tui_train.facts import hub as hub_facts
 from tui_train.facts.hub import CachedModel, HubCache, HubModel
 from tui_train.profile import fields, store
+from tui_train.profile.changes import apply
+from tui_train.profile.fields import put
 from tui_train.render.prepare import prepare
 from tui_train.runs.start import start
 from tui_train.runs.status import status
@@ -315,7 +317,7 @@ def test_a_hub_that_cannot_be_asked_is_said_in_time():
         silent.bind(("127.0.0.1", 0))
         silent.listen()
         began = time.monotonic()
-        answer = hub_facts.ask_hub("acme/tiny", f"http://127.0.0.1:{silent.getsockname()[1]}", 3)
+        answer = hub_facts.ask_hub("acme/tiny", f"http://127.0.0.1:{silent.getsockname()[1]}", deadline=3)
     assert (answer.refusal, time.monotonic() - began < 5) == ("unreachable", True)
     assert hub_facts.ask_hub("acme/tiny", "file:///etc").refusal == "unusable"
 
@@ -323,11 +325,11 @@ def test_a_hub_that_cannot_be_asked_is_said_in_time():
 # ---- the download ------------------------------------------------------------------------------------------------
 
 
-def run(home, hub, name, *, python=sys.executable, before=None, **more):
+def run(home, hub, *words, python=sys.executable, before=None, **more):
     environment = os.environ | {"HF_HOME": str(home), "HF_ENDPOINT": hub.url, "HF_HUB_DISABLE_XET": "1", **more}
     environment.pop("HF_TOKEN", None) if "HF_TOKEN" not in more else None
     return subprocess.run(
-        [python, str(PROGRAM), name, str(home / "done.json")],
+        [python, str(PROGRAM), words[0], str(home / "done.json"), *words[1:]],
         env=environment,
         capture_output=True,
         text=True,
@@ -351,6 +353,46 @@ def test_a_model_is_downloaded_once(tmp_path):
         assert run(tmp_path, hub, "acme/tiny").returncode == 0
         assert hub.ranges("model.safetensors") == []
         assert cache_of(tmp_path / "hub").models[0].complete
+
+
+PINNED = ("v1", "refs/pr/1", commit_of("v1"))
+
+
+@pytest.mark.parametrize("revision", PINNED)
+def test_a_revision_is_downloaded_once_beside_main(tmp_path, revision):
+    older = files(32)
+    with Hub({"acme/tiny": files()}, revisions={("acme/tiny", name): older for name in PINNED[:2]}) as hub:
+        asked = hub_facts.ask_hub("acme/tiny", hub.url, revision)
+        assert asked.size == sum(map(len, older.values()))
+        assert hub_facts.ask_hub("acme/tiny", hub.url, "v9").refusal == "revision"
+        assert run(tmp_path, hub, "acme/tiny", "v9").returncode == 1
+        assert run(tmp_path, hub, "acme/tiny", revision).returncode == 0
+        found = cache_of(tmp_path / "hub").model("acme/tiny", revision)
+        assert (found.complete, Path(found.folder, "model.safetensors").read_bytes()) == (True, tensors(32))
+        assert hub_facts.snapshot({"HF_HOME": str(tmp_path)}, "acme/tiny", revision) == found.folder
+        # Of main only its configuration is there.
+        assert cache_of(tmp_path / "hub").model("acme/tiny").missing == ("weights", "tokenizer")
+        for done in ("done.json", "done.begun"):
+            (tmp_path / done).unlink()
+        hub.asked.clear()
+        assert run(tmp_path, hub, "acme/tiny", revision).returncode == 0
+        assert hub.asked == []
+        assert run(tmp_path, hub, "acme/tiny").returncode == 0
+        both = cache_of(tmp_path / "hub")
+        assert (both.model("acme/tiny").size, both.model("acme/tiny", "main").complete) == (asked.size + 32, True)
+        assert both.model("acme/tiny", revision) == found
+
+
+@pytest.mark.parametrize(
+    ("text", "valid"),
+    [
+        ("v1.0", True), ("refs/pr/1", True), ("a" * 40, True), ("feature/x_y-z", True), ("", False), ("../x", False),
+        ("a b", False), ("-x", False), ("a..b", False), ("/a", False), ("a/", False), ("a\n", False), ("ä", False),
+        ("a/.b", False), ("a.lock", False),
+    ],
+)  # fmt: skip
+def test_a_revision_is_a_name_that_git_takes(text, valid):
+    assert hub_cache.valid_revision(text) == valid
 
 
 def test_a_model_that_is_here_needs_no_hub(tmp_path):
@@ -409,7 +451,8 @@ print("read", config.stat().st_size, "bytes", flush=True)
 @pytest.fixture
 def hub(tmp_path, monkeypatch):
     """A Hub with a model, one that is gated, and a cache of this test's own."""
-    with Hub({"acme/tiny": files(3 * MIB), "acme/gated": files()}, gated=["acme/gated"]) as stood_in:
+    older = {("acme/tiny", "v1"): files(2 * MIB)}
+    with Hub({"acme/tiny": files(3 * MIB), "acme/gated": files()}, revisions=older, gated=["acme/gated"]) as stood_in:
         for name in ("HF_HUB_CACHE", "HUGGINGFACE_HUB_CACHE", "HF_TOKEN", "HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE"):
             monkeypatch.delenv(name, raising=False)
         monkeypatch.setenv("HF_HOME", str(tmp_path / "hf"))
@@ -460,6 +503,47 @@ def test_a_run_downloads_its_model_and_then_trains(tmp_path, hub):
     assert again.plan.preparations == ()
     assert hub.asked == []
     assert status(trained(chosen)).state == "finished"
+
+
+READS = """
+import sys
+from huggingface_hub import try_to_load_from_cache
+model, revision = sys.argv[1:]
+print("read", len(open(try_to_load_from_cache(model, "model.safetensors", revision=revision), "rb").read()), "bytes")
+"""
+
+
+def test_a_run_downloads_the_revision_that_is_pinned(tmp_path, hub):
+    chosen = loading(tmp_path, "acme/tiny")
+    (tmp_path / "loads.py").write_text(READS)
+    words = ("{model}", "{revision}")
+    pinned = put(put(chosen, "trainer.revision", "v1"), "trainer.arguments", words)
+    (note,) = [finding for finding in check(pinned, look(pinned)) if finding.key == "trainer.model"]
+    assert (note.level, "acme/tiny@v1 is downloaded" in note.message, "2 MiB" in note.message) == ("note", True, True)
+    done = trained(pinned)
+    log = done.attempt_log(1).read_text()
+    assert status(done).state == "finished", log
+    assert f"read {len(tensors(2 * MIB))} bytes" in log
+    assert prepare(pinned, look(pinned)).plan.preparations == ()
+    # Main is another one.
+    assert prepare(chosen, look(chosen)).plan.preparations
+
+
+@pytest.mark.parametrize(
+    ("values", "key", "why"),
+    [
+        ({"trainer.revision": "v9"}, "trainer.revision", "has no revision v9"),
+        ({"trainer.revision": "a b"}, "trainer.revision", "cannot be the name"),
+        ({"trainer.revision": "v1", "trainer.model": "/m"}, "trainer.revision", "only a model of the Hub"),
+        ({"trainer.revision": "v1", "trainer.preset": "hf-trainer"}, "trainer.revision", "does not take it"),
+        ({"trainer.revision": "v1", "trainer.kind": "builtin"}, "trainer.revision", "takes none"),
+    ],
+)
+def test_a_revision_that_cannot_be_taken_is_an_error(tmp_path, hub, values, key, why):
+    chosen = profile({"trainer.kind": "script", "trainer.preset": "trl", "trainer.model": "acme/tiny"} | values)
+    found = [one for one in check(chosen, look(chosen)) if one.key == key and one.level == "error"]
+    assert [why in one.message for one in found] == [True]
+    assert apply(found[0].change, chosen).trainer.revision == ""
 
 
 def test_a_run_that_was_cut_off_resumes_its_download(tmp_path, hub):

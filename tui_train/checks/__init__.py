@@ -76,6 +76,7 @@ CHECKS: tuple[Check, ...] = (
     hardware.precision,
     trainer.paths,
     hub.folders_only,
+    hub.revision,
     hub.kind,
     hub.download,
     communication.backend,

@@ -22,6 +22,7 @@ INSTEAD = {
     "dataset_name": "trainer.data",
     "datasets": "trainer.data",
     "model_name_or_path": "trainer.model",
+    "model_revision": "trainer.revision",
     "use_peft": "finetune.tuning",
     "load_in_4bit": "finetune.tuning",
     "eval_strategy": "data.evaluation",

@@ -8,14 +8,16 @@ from tui_train.facts.hub import HubCache, HubModel
 from tui_train.facts.types import Facts
 from tui_train.profile.changes import Change
 from tui_train.profile.types import Profile
-from tui_train.resolve.hub import cached, endpoint, offline, to_download
+from tui_train.resolve.hub import cached, endpoint, offline, pinned, to_download
 from tui_train.resolve.resolve import Resolved
+from tui_train.target import hub_cache
 from tui_train.target.hub_cache import OFFLINE
 from tui_train.trainers import model_id, trainer_of
 
 _KEY = "trainer.model"
 _TOKEN = "HF_TOKEN"  # noqa: S105  # the name of the variable
 _NAMED = 2
+_MAIN = Change("the main branch", "the newest revision", (("trainer.revision", ""),))
 # Models of text and pictures, which train on text alone as well.
 _ALSO = "ForConditionalGeneration"
 
@@ -33,6 +35,15 @@ def folders_only(profile: Profile, facts: Facts, _resolved: Resolved) -> Iterato
     yield Finding(level="error", key=_KEY, message=message, remedy=remedy, change=change)
 
 
+def revision(profile: Profile, _facts: Facts, _resolved: Resolved) -> Iterator[Finding]:
+    """A revision that git and the Hub can have."""
+    named = profile.trainer.revision
+    if named and not hub_cache.valid_revision(named):
+        remedy = "Give the name of a branch or a tag, such as v1.0, or a whole commit (40 digits)."
+        message = f"{named} cannot be the name of a revision"
+        yield Finding(level="error", key="trainer.revision", message=message, remedy=remedy, change=_MAIN)
+
+
 def kind(profile: Profile, facts: Facts, _resolved: Resolved) -> Iterator[Finding]:
     """A model that predicts the next token."""
     model = cached(profile, facts)
@@ -43,9 +54,9 @@ def kind(profile: Profile, facts: Facts, _resolved: Resolved) -> Iterator[Findin
 
 def download(profile: Profile, facts: Facts, resolved: Resolved) -> Iterator[Finding]:
     """A model that is here, or what its download needs: the network, room, access, huggingface_hub."""
-    name = to_download(profile, facts, resolved)
-    if not name:
+    if not to_download(profile, facts, resolved):
         return
+    name = pinned(profile)
     hub = facts.hub
     if hub is None:
         message = f"it is not known whether {name} is on that machine"
@@ -82,7 +93,7 @@ def _offline(profile: Profile, facts: Facts, hub: HubCache) -> Finding:
 
 def _state(profile: Profile, facts: Facts) -> str:
     """Return how much of the model is here, as a clause."""
-    name, model = model_id(profile), cached(profile, facts)
+    name, model = pinned(profile), cached(profile, facts)
     if model is None or not model.folder:
         return f"{name} is not on this machine"
     more = f" and {counted(len(model.missing) - _NAMED, 'file')} more" if len(model.missing) > _NAMED else ""
@@ -90,6 +101,10 @@ def _state(profile: Profile, facts: Facts) -> str:
 
 
 def _refused(name: str, profile: Profile, hub: HubCache, answer: HubModel) -> Finding:
+    if answer.refusal == "revision":
+        message = f"the Hub has no revision {profile.trainer.revision} of {model_id(profile)}"
+        remedy = "Name a branch, a tag, or a whole commit (40 digits)."
+        return Finding(level="error", key="trainer.revision", message=message, remedy=remedy, change=_MAIN, start=True)
     if answer.refusal == "missing":
         if hub.token or _TOKEN in profile.trainer.secrets:
             message = f"{name} is not a public model of the Hub"
@@ -106,7 +121,7 @@ def _refused(name: str, profile: Profile, hub: HubCache, answer: HubModel) -> Fi
 def _access(name: str, profile: Profile, hub: HubCache, answer: HubModel) -> Iterator[Finding]:
     if not answer.gated:
         return
-    page = f"{endpoint(profile, hub)}/{name}"
+    page = f"{endpoint(profile, hub)}/{model_id(profile)}"
     if hub.token or _TOKEN in profile.trainer.secrets:
         yield _note(f"{name} is gated", f"The token's account must have been granted access on {page}.")
         return
@@ -120,7 +135,7 @@ def _named_token(profile: Profile) -> Change:
 
 
 def _room(name: str, profile: Profile, hub: HubCache, answer: HubModel) -> Finding:
-    model = hub.model(name)
+    model = hub.model(model_id(profile), profile.trainer.revision)
     need = max(0, answer.size - (model.size if model else 0))
     free = f"{size(hub.free)} are free" if hub.free is not None else "the free space is not known"
     if hub.free is not None and need > hub.free:

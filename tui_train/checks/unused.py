@@ -15,6 +15,7 @@ from tui_train.trainers import takes_field
 _TRAINING = (
     "recipe.",
     "trainer.model",
+    "trainer.revision",
     "trainer.data",
     "trainer.validation_data",
     "trainer.test_data",

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 @click.option(
     "--model", metavar="M", default="", help="Count tokens for this model: a folder, or an id in the Hub's cache."
 )
+@click.option("--revision", metavar="R", default="", help="Branch, tag or commit of that model in the cache.")
 @click.option("--python", metavar="PATH", default="", help="Read with this Python; else the best for fine-tuning.")
 @click.option(
     "--method",
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
 def data(  # noqa: PLR0913, PLR0917 - one for each option
     files: tuple[Path, ...],
     model: str,
+    revision: str,
     python: str,
     method: "Method",
     length: int | None,
@@ -47,5 +49,7 @@ def data(  # noqa: PLR0913, PLR0917 - one for each option
     from tui_train.cli import data
     from tui_train.facts.data import Question
 
-    question = Question(files=(), model=model, method=method, length=length or 0, answers_only=answers_only)
+    question = Question(
+        files=(), model=model, revision=revision, method=method, length=length or 0, answers_only=answers_only
+    )
     data.data(files, question, python, batch or 0, weights, as_json=as_json)

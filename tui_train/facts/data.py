@@ -24,12 +24,14 @@ _NO_CARD = {"CUDA_VISIBLE_DEVICES": ""}
 class Question(Struct, frozen=True, kw_only=True):
     """What is asked of data: absolute paths of `files` or folders, and how they will be trained on.
 
-    `model` is a folder or an id in the Hub's cache, empty for none; `length` the tokens at which a sample is cut, 0 for
-    never; `rows` how many are read at most. `weights` are what each of `files` has of an epoch; none: what it holds.
+    `model` is a folder or an id in the Hub's cache, empty for none, `revision` one of the latter; `length` the tokens
+    at which a sample is cut, 0 for never; `rows` how many are read at most. `weights` are what each of `files` has of
+    an epoch; none: what it holds.
     """
 
     files: tuple[str, ...]
     model: str = ""
+    revision: str = ""
     method: Method = "sft"
     length: int = 0
     answers_only: bool = False

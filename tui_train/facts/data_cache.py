@@ -66,7 +66,7 @@ def _states(question: Question) -> Iterator[tuple[str, int, int]]:
         yield _stamp(Path(named))
         yield from _inside(Path(named))
     model = question.model
-    folder = model if not model or Path(model).is_absolute() else hub.snapshot(os.environ, model)
+    folder = model if not model or Path(model).is_absolute() else hub.snapshot(os.environ, model, question.revision)
     for inside in (Path(folder), Path(folder, "additional_chat_templates")) if folder else ():
         yield from (state for state in _inside(inside) if not state[0].endswith(_WEIGHTS))
 

@@ -20,14 +20,15 @@ _PLACES = ("HF_HUB_CACHE", "HUGGINGFACE_HUB_CACHE", "HF_HOME", "XDG_CACHE_HOME",
 _NETWORK = (*hub_cache.OFFLINE, "HF_ENDPOINT")
 _TOKENS = ("HF_TOKEN", "HUGGING_FACE_HUB_TOKEN")
 _DEADLINE = 8.0
-Refusal = Literal["", "missing", "unreachable", "unusable"]
+Refusal = Literal["", "missing", "revision", "unreachable", "unusable"]
 
 
 class CachedModel(Struct, frozen=True, kw_only=True):
     """A model in the cache: its id, the folder of its files, their bytes, and what is `missing` of it (names of files).
 
     `dtype` is short, such as "bf16", `kind` the model_type of its config.json, `causal`: it predicts the next token.
-    `partial` are the bytes of unfinished downloads. All texts come from files that anybody may have written.
+    `partial` are the bytes of unfinished downloads. `revisions` are others than main, `names` are the commit of one and
+    the branches and tags that name it. All texts come from files that anybody may have written.
     """
 
     id: str
@@ -39,6 +40,8 @@ class CachedModel(Struct, frozen=True, kw_only=True):
     causal: bool = False
     missing: tuple[str, ...] = ()
     partial: int = 0
+    names: tuple[str, ...] = ()
+    revisions: "tuple[CachedModel, ...]" = ()
 
     @property
     def complete(self) -> bool:
@@ -61,15 +64,19 @@ class HubCache(Struct, frozen=True, kw_only=True):
     models: tuple[CachedModel, ...] = ()
     problem: str = ""
 
-    def model(self, name: str) -> CachedModel | None:
-        """Return a model by its id, None where nothing of it is in the cache."""
-        return next((model for model in self.models if model.id == name), None)
+    def model(self, name: str, revision: str = "") -> CachedModel | None:
+        """Return a model by its id and revision (empty: main), None where nothing of it is in the cache."""
+        main = next((model for model in self.models if model.id == name), None)
+        if main is None or revision in {"", "main"}:
+            return main
+        return next((model for model in (main, *main.revisions) if revision in model.names), None)
 
 
 class HubModel(Struct, frozen=True, kw_only=True):
     """What the Hub says of a model: the bytes that are downloaded, and whether access must be asked for.
 
-    `refusal` is the kind of the `problem`: there is none of that name (or it is private), or no usable answer.
+    `refusal` is the kind of the `problem`: there is none of that name (or it is private), it has no such revision, or
+    there is no usable answer.
     """
 
     size: int = 0
@@ -96,20 +103,20 @@ def cache(environment: Mapping[str, str]) -> HubCache:
     return msgspec.convert(hub_cache.read(dict(environment)), built(HubCache))
 
 
-def snapshot(environment: Mapping[str, str], name: str) -> str:
+def snapshot(environment: Mapping[str, str], name: str, revision: str = "") -> str:
     """Return the folder of a model's files in the cache, empty where there is none."""
     folder = Path(hub_cache.folder_of(dict(environment)), "models--" + name.replace("/", "--"))
     try:
-        return str(hub_cache.snapshot(folder)[0] or "")
+        return str(hub_cache.snapshot(folder, revision)[0] or "")
     except (OSError, ValueError):
         return ""
 
 
-def ask_hub(name: str, endpoint: str, deadline: float = _DEADLINE) -> HubModel:
-    """Return what the Hub says of a model within `deadline` seconds; without a token."""
+def ask_hub(name: str, endpoint: str, revision: str = "", deadline: float = _DEADLINE) -> HubModel:
+    """Return what the Hub says of a revision of a model (empty: main) within `deadline` seconds; without a token."""
     from tui_train.facts.probe import child_command
 
-    command, changes = child_command("tui_train.facts.hub_child", endpoint, name)
+    command, changes = child_command("tui_train.facts.hub_child", endpoint, name, revision)
     answer = ask(command, deadline, changes)
     try:
         return json_as(answer.out, HubModel)

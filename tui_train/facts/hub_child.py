@@ -1,4 +1,4 @@
-"""Child program that asks the Hub about a model and can be killed: `hub_child.py ENDPOINT MODEL`.
+"""Child program that asks the Hub about a model and can be killed: `hub_child.py ENDPOINT MODEL REVISION`.
 
 It prints one HubModel as JSON. Nothing secret is sent: of a private model the Hub says that there is none.
 """
@@ -22,23 +22,30 @@ _PATIENCE = 6.0
 _UNKNOWN = (401, 403, 404)
 
 
-def read(endpoint: str, name: str) -> HubModel:
-    """Return what the Hub at an address says of a model."""
+def read(endpoint: str, name: str, revision: str) -> HubModel:
+    """Return what the Hub at an address says of a revision of a model; an empty one is main."""
     if urlsplit(endpoint).scheme not in {"http", "https"}:
         return HubModel(refusal="unusable", problem=f"HF_ENDPOINT is {visible(endpoint)[:200]!r}, not an https address")
-    request = Request(f"{endpoint}/api/models/{quote(name)}?blobs=true", headers={"User-Agent": "tui-train"})  # noqa: S310
+    at = f"/revision/{quote(revision, safe='')}" if revision else ""
+    request = Request(f"{endpoint}/api/models/{quote(name)}{at}?blobs=true", headers={"User-Agent": "tui-train"})  # noqa: S310
     try:
         with urlopen(request, timeout=_PATIENCE) as answer:  # noqa: S310  # the scheme was checked
             return found(json.loads(answer.read(_MOST)))
     except HTTPError as error:
-        if error.code in _UNKNOWN:
-            return HubModel(refusal="missing", problem="the Hub has no such model, or it is private")
-        return HubModel(refusal="unreachable", problem=f"the Hub answers with HTTP {error.code}")
+        return _refused(error)
     except (URLError, OSError, HTTPException) as error:
         why = getattr(error, "reason", None) or error
         return HubModel(refusal="unreachable", problem=visible(str(why))[:200])
     except (ValueError, RecursionError):
         return HubModel(refusal="unusable", problem="the answer is not that of a Hub")
+
+
+def _refused(error: HTTPError) -> HubModel:
+    if error.code not in _UNKNOWN:
+        return HubModel(refusal="unreachable", problem=f"the Hub answers with HTTP {error.code}")
+    if error.headers.get("X-Error-Code") == "RevisionNotFound":
+        return HubModel(refusal="revision", problem="the model has no such revision")
+    return HubModel(refusal="missing", problem="the Hub has no such model, or it is private")
 
 
 def found(answer: Any) -> HubModel:
@@ -55,4 +62,4 @@ def found(answer: Any) -> HubModel:
 
 
 if __name__ == "__main__":
-    sys.stdout.buffer.write(msgspec.json.encode(read(sys.argv[1], sys.argv[2])) + b"\n")
+    sys.stdout.buffer.write(msgspec.json.encode(read(*sys.argv[1:])) + b"\n")

@@ -22,6 +22,7 @@ PLACEHOLDERS = {
     "validation_data": "trainer.validation_data",
     "test_data": "trainer.test_data",
     "model": "trainer.model",
+    "revision": "trainer.revision",
     "config": "trainer.config",
     "layers": "recipe.layers",
     "hidden_size": "recipe.hidden_size",

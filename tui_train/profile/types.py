@@ -31,7 +31,8 @@ class Hardware(Struct, frozen=True, kw_only=True):
 class Trainer(Struct, frozen=True, kw_only=True):
     """What trains, how it is launched, and what it reads and writes; an empty path means the default in its help.
 
-    `model` is the path of a folder, or the id of a model of the Hugging Face Hub, which has no slash at its beginning.
+    `model` is the path of a folder, or the id of a model of the Hugging Face Hub, which has no slash at its beginning;
+    `revision` a branch, tag or commit of that (empty: main).
     """
 
     kind: Kind = "builtin"
@@ -45,6 +46,7 @@ class Trainer(Struct, frozen=True, kw_only=True):
     working_directory: str = ""
     config: str = ""
     model: str = ""
+    revision: str = ""
     data: tuple[str, ...] = ()
     validation_data: tuple[str, ...] = ()
     test_data: tuple[str, ...] = ()

@@ -19,6 +19,7 @@ def question(resolved: Resolved) -> Question | None:
     return Question(
         files=trainer.data,
         model=trainer.model,
+        revision=trainer.revision,
         method=profile.finetune.method,
         length=profile.recipe.sequence_length or 0,
         answers_only=bool(profile.finetune.answers_only),

@@ -17,7 +17,13 @@ _DONE = "prepare/model.json"
 def cached(profile: Profile, facts: Facts) -> CachedModel | None:
     """Return what the cache has of the profile's model, None for a folder and where nothing of it is there."""
     name = model_id(profile)
-    return facts.hub.model(name) if name and facts.hub else None
+    return facts.hub.model(name, profile.trainer.revision) if name and facts.hub else None
+
+
+def pinned(profile: Profile) -> str:
+    """Return the id of the profile's model, with its revision where one is chosen: ORG/NAME@REVISION."""
+    name, revision = model_id(profile), profile.trainer.revision
+    return f"{name}@{revision}" if name and revision else name
 
 
 def offline(profile: Profile, hub: HubCache) -> bool:
@@ -33,12 +39,14 @@ def endpoint(profile: Profile, hub: HubCache) -> str:
 
 
 def to_ask(profile: Profile, facts: Facts) -> str:
-    """Return the id of the profile's model where the Hub has to be asked for its size; empty where it is of no use."""
+    """Return the profile's model as `pinned`, where the Hub has to be asked for its size; empty where it need not."""
     name = model_id(profile)
     if not name or not trainer_of(profile).takes_ids or facts.hub is None or offline(profile, facts.hub):
         return ""
+    if profile.trainer.revision and not hub_cache.valid_revision(profile.trainer.revision):
+        return ""
     model = cached(profile, facts)
-    return "" if model and model.complete else name
+    return "" if model and model.complete else pinned(profile)
 
 
 def download(profile: Profile, facts: Facts, resolved: Resolved) -> tuple[Prepares, ...]:
@@ -46,10 +54,13 @@ def download(profile: Profile, facts: Facts, resolved: Resolved) -> tuple[Prepar
     name = _fetched(profile, facts, resolved)
     if not name:
         return ()
+    revision = profile.trainer.revision
+    like = f"hf download {name}" + (f" --revision {revision}" if revision else "")
     parts = (
         Part((in_run_dir(PROGRAM),)),
-        Part((name,), f"the files that transformers loads, like `hf download {name}`"),
+        Part((name,), f"the files that transformers loads, like `{like}`"),
         Part((in_run_dir(_DONE),)),
+        *((Part((revision,)),) if revision else ()),
     )
     return (Prepares("model", "downloads the model into the cache of Hugging Face; once", parts),)
 

@@ -4,12 +4,13 @@ from tui_train.base.text import visible
 from tui_train.presets import PLACEHOLDERS
 from tui_train.profile.types import Finetune, Method, Profile
 from tui_train.resolve.resolve import MODEL_SIZE, Resolved
-from tui_train.trainers import takers, takes_field, trainer_of
+from tui_train.trainers import model_id, takers, takes_field, trainer_of
 from tui_train.trainers.finetune import METHODS
 
 # A trainer has them only where its preset, or an argument of the user's, passes them on.
 _PASSED_ON = {
     "trainer.model": "model",
+    "trainer.revision": "revision",
     "trainer.data": "data",
     "trainer.validation_data": "validation_data",
     "trainer.test_data": "test_data",
@@ -56,6 +57,8 @@ def _not_there(key: str, profile: Profile) -> str:
         return "only for several machines"
     if key in _CONTAINER_ONLY and profile.container.engine == "none":
         return "no container is chosen"
+    if key == "trainer.revision" and not model_id(profile):
+        return "only a model of the Hub has revisions"
     if key == "trainer.python" and profile.container.engine != "none":
         return "the image has its own Python"
     return ""

@@ -72,6 +72,7 @@ def values(  # noqa: PLR0913 - each is a thing of its own
         "validation_data": trainer.validation_data,
         "test_data": trainer.test_data,
         "model": trainer.model,
+        "revision": trainer.revision,
         "config": config,
         "eval_batch": recipe.eval_batch or "",
         "world_size": world,

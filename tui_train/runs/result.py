@@ -49,8 +49,9 @@ class Result(Struct, frozen=True, kw_only=True):
 
     `source` says whether that is the final one, what was saved when the training was stopped, or the newest checkpoint;
     `step` is that of the last two (0: not known). `base` is the model that was trained: a folder, or an id of the Hub;
-    empty where it is not known or the model is new. `quantized` tells that the base was quantized for the training.
-    `output` is the folder that was searched. `seconds` is the time of all attempts.
+    empty where it is not known or the model is new; `revision` is that of a model of the Hub (empty: main). `quantized`
+    tells that the base was quantized for the training. `output` is the folder that was searched. `seconds` is the time
+    of all attempts.
     """
 
     run: str
@@ -60,6 +61,7 @@ class Result(Struct, frozen=True, kw_only=True):
     source: Source = "final"
     step: int = 0
     base: str = ""
+    revision: str = ""
     quantized: bool = False
     loss: Loss | None = None
     loss_best: Loss | None = None
@@ -72,10 +74,11 @@ class Result(Struct, frozen=True, kw_only=True):
         """What it is, in words."""
         if self.weights is None:
             return ""
-        of = f" of {self.base}" if self.base else ""
+        named = f"{self.base}@{self.revision}" if self.revision else self.base
+        of = f" of {named}" if named else ""
         if self.weights.kind == "adapter":
             return f"{_METHODS.get(self.weights.method, self.weights.method) or 'PEFT'} adapter{of}"
-        return f"full model, trained from {self.base}" if self.base else "full model"
+        return f"full model, trained from {named}" if named else "full model"
 
     @property
     def origin(self) -> str:
@@ -123,8 +126,10 @@ def _with_weights(found: Result, run: RunDir, plan: Planned, now: Status) -> Res
     # A run that was resumed after its end, and did not end again, has weights newer than its final ones.
     earlier = final and checkpoint and checkpoint.changed > final.changed
     chosen = checkpoint if earlier or not final else final
-    base, quantized = _trained(run)
-    found = replace(found, output=str(output), base=(chosen.base if chosen else "") or base, quantized=quantized)
+    trained, revision, quantized = _trained(run)
+    base = (chosen.base if chosen else "") or trained
+    revision = revision if base == trained else ""
+    found = replace(found, output=str(output), base=base, revision=revision, quantized=quantized)
     if not chosen:
         return found
     if chosen is final and now.state != "finished":
@@ -172,15 +177,15 @@ def _newest_of_automodel(output: Path) -> str:
     return max(steps, key=lambda path: steps[path], default="")
 
 
-def _trained(run: RunDir) -> tuple[str, bool]:
-    """Return the model that the profile names, and whether it was loaded in 4 or 8 bits."""
+def _trained(run: RunDir) -> tuple[str, str, bool]:
+    """Return the model that the profile names, its revision, and whether it was loaded in 4 or 8 bits."""
     try:
         profile = store.load(str(run.profile))
     except TuiTrainError:
-        return "", False
+        return "", "", False
     words = [word.partition("=")[0] for word in profile.trainer.arguments]
     chosen = profile.trainer.kind == "finetune" and profile.finetune.tuning == "qlora"
-    return profile.trainer.model, chosen or any(word in words for word in _QUANTIZED)
+    return profile.trainer.model, profile.trainer.revision, chosen or any(word in words for word in _QUANTIZED)
 
 
 def _absolute(base: str, run: RunDir) -> str:

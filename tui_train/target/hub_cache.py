@@ -17,7 +17,9 @@ from typing import BinaryIO
 
 # As huggingface_hub.utils.validate_repo_id: at most one slash, no "--", "..", no ".git" at the end.
 ID = re.compile(r"(?:\b[\w\-.]{1,96}\b/)?\b[\w\-.]{1,96}\b", re.ASCII)
-REVISION = re.compile(r"[0-9A-Za-z][0-9A-Za-z._-]{0,99}")
+COMMIT = re.compile(r"[0-9A-Za-z][0-9A-Za-z._-]{0,99}")
+# Of a branch, a tag or a commit, as git names them; "refs/pr/1" is one too.
+REVISION = re.compile(r"[0-9A-Za-z_][0-9A-Za-z_./+-]{0,199}", re.ASCII)
 SHARD = re.compile(r"[^/\0]{1,200}")
 DTYPE = re.compile(rb'"dtype"\s*:\s*"(\w{1,16})"')
 DTYPES = {
@@ -38,6 +40,7 @@ OFFLINE = ("HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE")
 TRUE = ("1", "ON", "YES", "TRUE")
 MOST_FOLDERS = 20_000
 MOST_FILES = 5_000
+MOST_REVISIONS = 20
 MOST_CONFIG = 1 << 20
 MOST_INDEX = 1 << 24
 MOST_HEADER = 1 << 16
@@ -47,6 +50,12 @@ SECONDS = 5.0
 def valid_id(text: str) -> bool:
     """Return whether a text can be the id of a model: NAME or ORG/NAME, by the rules of huggingface_hub."""
     return bool(ID.fullmatch(text)) and "--" not in text and ".." not in text and not text.endswith(".git")
+
+
+def valid_revision(text: str) -> bool:
+    """Return whether a text can name a revision: a branch, a tag or a commit."""
+    odd = any(part in text for part in ("..", "//", "/."))
+    return bool(REVISION.fullmatch(text)) and not odd and not text.endswith(("/", ".", ".lock"))
 
 
 def whole(path: str) -> Path:
@@ -125,21 +134,52 @@ def sizes(folder: Path) -> dict[str, int]:
     return found
 
 
-def snapshot(model: Path) -> tuple[Path | None, bool]:
-    """Return the folder of a model's files, and whether the revision "main" names it; empty where there is none."""
+def snapshot(model: Path, revision: str = "") -> tuple[Path | None, bool]:
+    """Return the folder of a model's files, and whether the revision names it; empty where there is none.
+
+    Without a revision it is "main", and where that names none the newest folder.
+    """
     folder = model / "snapshots"
+    commit = commit_of(model, revision or "main")
+    if commit and (folder / commit).is_dir():
+        return folder / commit, True
+    if revision:
+        return None, False
     try:
-        main = small(model / "refs" / "main", 200).decode("ascii", "replace").strip()
-    except OSError:
-        main = ""
-    if REVISION.fullmatch(main) and (folder / main).is_dir():
-        return folder / main, True
-    try:
-        revisions = [name for name in names(folder, MOST_FILES) if REVISION.fullmatch(name)]
-        newest = max(((folder / name).stat().st_mtime, name) for name in revisions)[1]
+        commits = [name for name in names(folder, MOST_FILES) if COMMIT.fullmatch(name)]
+        newest = max(((folder / name).stat().st_mtime, name) for name in commits)[1]
     except (OSError, ValueError):
         return None, False
     return folder / newest, False
+
+
+def commit_of(model: Path, revision: str) -> str:
+    """Return the commit that a revision of a cached model is, by the cache alone; empty where it is not known."""
+    if not valid_revision(revision):
+        return ""
+    try:
+        commit = small(model / "refs" / revision, 200).decode("ascii", "replace").strip()
+    except OSError:
+        commit = revision
+    return commit if COMMIT.fullmatch(commit) else ""
+
+
+def named_revisions(model: Path) -> dict[str, list[str]]:
+    """Return the newest commits in the cache, each with the branches and tags that name it; not main."""
+    folder = model / "snapshots"
+    try:
+        found = [name for name in names(folder, MOST_FILES) if COMMIT.fullmatch(name)]
+        commits = sorted(found, key=lambda name: (folder / name).stat().st_mtime, reverse=True)[:MOST_REVISIONS]
+    except (OSError, ValueError):
+        return {}
+    named: dict[str, list[str]] = {commit: [] for commit in commits}
+    refs = (Path(place, file) for place, _, files in os.walk(model / "refs") for file in sorted(files))
+    for path in itertools.islice(refs, MOST_FILES):
+        name = str(path.relative_to(model / "refs"))
+        commit = commit_of(model, name)
+        if name != "main" and commit in named:
+            named[commit].append(name)
+    return named
 
 
 def lacking(folder: Path, files: dict[str, int]) -> list[str]:
@@ -189,12 +229,27 @@ def model(folder: Path, name: str) -> dict[str, object] | None:
     if not valid_id(identity):
         return None
     files_at, named = snapshot(path)
+    found = held(path, identity, files_at, [] if named or not files_at else ["refs/main"])
+    revisions: list[dict[str, object]] = []
+    if files_at:
+        # TRL reads the configuration of main as well, whatever the revision.
+        lacks = [] if named and (files_at / "config.json").is_file() else ["config.json of main"]
+        for commit, others in named_revisions(path).items():
+            if commit == files_at.name:
+                found["names"] = [commit, *others]
+            else:
+                revisions.append({**held(path, identity, files_at.parent / commit, lacks), "names": [commit, *others]})
+    return {**found, "revisions": revisions}
+
+
+def held(path: Path, identity: str, files_at: Path | None, lacks: list[str]) -> dict[str, object]:
+    """Return what a folder of a model's files holds; `lacks` is missing besides what is found to be."""
     files = sizes(files_at) if files_at else {}
     config = table(files_at / "config.json", MOST_CONFIG) if files_at and "config.json" in files else {}
     missing = [] if config else ["config.json"]
     missing += lacking(files_at, files) if files_at else ["weights"]
     missing += [] if any(files.get(other) for other in TOKENIZERS) else ["tokenizer"]
-    missing += [] if named or not files_at else ["refs/main"]
+    missing += lacks
     partial = 0
     if missing:
         try:

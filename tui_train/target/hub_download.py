@@ -1,6 +1,6 @@
-"""Downloads a model into the cache of Hugging Face: hub_download.py MODEL DONE, and does nothing where all is there.
+"""Downloads a model into the cache of Hugging Face: hub_download.py MODEL DONE [REVISION].
 
-What was downloaded is noted in the file DONE; as long as it is there, the Hub is not asked again.
+What was downloaded is noted in the file DONE; as long as all of it is there, the Hub is not asked again.
 Runs in the Python that trains, from the run folder; uses its huggingface_hub, 0.20 or later, which keeps whole files
 of a download that was interrupted. `hf download MODEL` does the same, but reports files instead of bytes in a log,
 fetches every format of the weights that there is, and names its options differently from version to version.
@@ -134,8 +134,8 @@ def noted(done: Path) -> bool:
         return False
 
 
-def complete(model: str, begun: Path) -> bool:
-    """Return whether the cache had the whole model before this run began to download it."""
+def complete(model: str, revision: str, begun: Path) -> bool:
+    """Return whether the cache had the whole model at a revision before this run began to download it."""
     # Of a download that was interrupted, only the Hub knows which of the small files are missing.
     if begun.exists():
         return False
@@ -146,25 +146,31 @@ def complete(model: str, begun: Path) -> bool:
         found = hub_cache.model(folder, "models--{}".format(model.replace("/", "--")))
     except (OSError, ValueError, RecursionError):
         return False
+    if found and revision:
+        found = next((each for each in (found, *found["revisions"]) if revision in each.get("names", ())), None)
     return bool(found and not found["missing"])
 
 
-def once(model: str, done: Path) -> None:
-    """Download what the cache has not of a model; whatever the library raises."""
+def once(model: str, revision: str, done: Path) -> None:
+    """Download what the cache has not of a model at a revision (empty: main); whatever the library raises."""
     import huggingface_hub as hub
     from huggingface_hub import constants
 
-    info = hub.HfApi().model_info(model, files_metadata=True, timeout=30)
+    info = hub.HfApi().model_info(model, revision=revision or None, files_metadata=True, timeout=30)
     sizes = {file.rfilename: file.size or 0 for file in info.siblings or ()}
-    rest = missing(hub, model, info.sha or "main", wanted(sizes))
+    rest = missing(hub, model, info.sha or revision or "main", wanted(sizes))
     need, cache = sum(rest.values()), Path(constants.HF_HUB_CACHE)
     if need > room(cache):
         free = amount(room(cache))
         raise OSError(28, f"No space left on device: {model} needs {amount(need)}, and {free} are free", str(cache))
-    say(f"{model}, {len(rest)} of {len(sizes)} files, {amount(need)}, to {cache}")
+    named = f"{model}@{revision}" if revision else model
+    say(f"{named}, {len(rest)} of {len(sizes)} files, {amount(need)}, to {cache}")
     blobs = cache / "models--{}".format(model.replace("/", "--")) / "blobs"
     with Report(blobs, need, stored(blobs)):
-        folder = hub.snapshot_download(model, ignore_patterns=unwanted(list(sizes)))
+        folder = hub.snapshot_download(model, revision=revision or None, ignore_patterns=unwanted(list(sizes)))
+        if revision:
+            # TRL reads the configuration of main as well.
+            hub.hf_hub_download(model, "config.json")
     files = [str(Path(folder, name)) for name in wanted(sizes)]
     done.write_text(json.dumps(files), encoding="utf-8")
     say(f"complete: {folder}")
@@ -186,17 +192,17 @@ def reason_of(error: Exception, model: str) -> str:
     return f"{kind}: {error}".strip()
 
 
-def main(model: str, done: Path) -> int:
+def main(model: str, done: Path, revision: str = "") -> int:
     """Download a model, in several tries; return the exit code."""
     begun = done.with_suffix(".begun")
-    if noted(done) or complete(model, begun):
+    if noted(done) or complete(model, revision, begun):
         return 0
     begun.touch()
     # Its bars would hide the lines of this program in the log.
     os.environ.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "1")
     for attempt in range(1, _TRIES + 1):
         try:
-            once(model, done)
+            once(model, revision, done)
         except Exception as error:  # noqa: BLE001  # whatever it is, the last line of the log is to say it
             reason = reason_of(error, model)
             if final(error) or attempt == _TRIES:
@@ -213,9 +219,9 @@ def main(model: str, done: Path) -> int:
 
 
 if __name__ == "__main__":
-    if len(sys.argv) != 3:
-        sys.exit("usage: hub_download.py MODEL DONE")
-    code = main(sys.argv[1], Path(sys.argv[2]))
+    if len(sys.argv) not in (3, 4):
+        sys.exit("usage: hub_download.py MODEL DONE [REVISION]")
+    code = main(sys.argv[1], Path(sys.argv[2]), *sys.argv[3:])
     sys.stdout.flush()
     sys.stderr.flush()
     # A thread of the library that still waits for an answer must not hold up the training.

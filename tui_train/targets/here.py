@@ -74,7 +74,8 @@ def shape(profile: Profile, name: str) -> ModelFolder:
     """Return the shape of a model by its folder, or by its id of the Hub from the cache of this machine."""
     if name.startswith("/"):
         return models.folder(name)
-    folder = hub.snapshot(hub.variables(profile), name)
+    revision = profile.trainer.revision if name == profile.trainer.model else ""
+    folder = hub.snapshot(hub.variables(profile), name, revision)
     if not folder:
         return ModelFolder(problem="its shape is known once it is downloaded")
     return msgspec.structs.replace(models.folder(folder), path=folder)
@@ -147,7 +148,9 @@ def data_question(profile: Profile, facts: Facts) -> tuple[str, Question, Toolch
 def asked(profile: Profile, facts: Facts) -> dict[str, HubModel]:
     """Return what the Hub says of the profile's model where the cache lacks it; takes up to some seconds."""
     name = to_ask(profile, facts)
-    return {name: hub.ask_hub(name, endpoint(profile, facts.hub))} if name and facts.hub else {}
+    if not name or facts.hub is None:
+        return {}
+    return {name: hub.ask_hub(profile.trainer.model, endpoint(profile, facts.hub), profile.trainer.revision)}
 
 
 def met_at(profile: Profile) -> int:

@@ -56,6 +56,7 @@ _WEIGHTS = (
 _ELSEWHERE = frozenset({"data", "validation_data", "evaluate_every", "warmup"})
 _VALUES = (
     FileValue("model_name_or_path", "{model}"),
+    FileValue("model_revision", "{revision}"),
     FileValue("learning_rate", "{learning_rate}"),
     FileValue("lr_scheduler_type", "{schedule}"),
     FileValue("weight_decay", "{weight_decay}"),
@@ -89,7 +90,7 @@ class Finetune(Trainer):
     name = "Fine-tune a model"
     about = "on your chats, text or preferences, by TRL"
     label = "the fine-tuning"
-    fields = frozenset({"finetune", "data", "trainer.arguments"})
+    fields = frozenset({"finetune", "data", "trainer.arguments", "trainer.revision"})
     passed_all = True
     wants_data = True
     takes_ids = True

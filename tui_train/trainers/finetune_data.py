@@ -33,7 +33,12 @@ def _template(profile: Profile) -> tuple[Part, ...]:
     if own or not profile.trainer.model:
         return ()
     only = ("--answers-only",) if profile.finetune.answers_only else ()
-    return (Part((f"--model={profile.trainer.model}", *only), "rows that its chat template refuses are left out"),)
+    revision = (f"--revision={profile.trainer.revision}",) if profile.trainer.revision else ()
+    return (
+        Part(
+            (f"--model={profile.trainer.model}", *revision, *only), "rows that its chat template refuses are left out"
+        ),
+    )
 
 
 def _mixed(profile: Profile) -> tuple[Part, ...]:

@@ -24,8 +24,11 @@ class Script(Trainer):
         "trainer.data": Words("not passed", "Files or folders that the preset passes to the script."),
     }
     fields = frozenset(
-        {"trainer.script", "trainer.preset", "trainer.config", "trainer.arguments", "trainer.working_directory"}
-    )
+        {
+            "trainer.script", "trainer.preset", "trainer.config", "trainer.arguments", "trainer.working_directory",
+            "trainer.revision",
+        }
+    )  # fmt: skip
 
     def conventions(self, profile: Profile) -> str:
         """Return the preset."""

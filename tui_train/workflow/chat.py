@@ -76,7 +76,7 @@ class Chat:
         self.result: Result = found
         self.compares = compare and bool(found.base)
         trained = interpreter(run, python)
-        request = {"folder": weights.path, "adapter": adapter, "base": found.base}
+        request = {"folder": weights.path, "adapter": adapter, "base": found.base, "revision": found.revision}
         request |= {"compare": self.compares, "device": trained.device}
         self._child = Dialogue(trained, "chat_child.py", request)
         self._messages: dict[Side, list[dict[str, str]]] = {"result": [], "base": []}

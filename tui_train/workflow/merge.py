@@ -74,14 +74,15 @@ def merge(
         raise NotFound(f"there is no folder {visible(str(into.parent))}", "Make it first, or name another one.")
     if adapter.kind != "adapter":
         raise BadInput(f"{visible(adapter.path)} is a full model: there is nothing to merge", "Use it as it is.")
-    base = options.base or found.base
+    base, revision = (options.base, "") if options.base else (found.base, found.revision)
     if not base:
         raise BadInput("the adapter does not name its base model", "Name it: --base FOLDER")
     python = interpreter(run, options.python)
     with writing(into):
         beside = Path(tempfile.mkdtemp(dir=into.parent, prefix=f".{into.name[:40]}."))
     try:
-        child = Dialogue(python, "merge_child.py", {"folder": adapter.path, "base": base, "into": str(beside)})
+        request = {"folder": adapter.path, "base": base, "revision": revision, "into": str(beside)}
+        child = Dialogue(python, "merge_child.py", request)
         try:
             merged = _follow(child, str(into), say, cancelled)
         finally:

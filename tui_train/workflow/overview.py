@@ -1,6 +1,7 @@
 """What a profile leads to in five lines, for Preview and `tui-train plan`."""
 
 import math
+import re
 from pathlib import PurePath
 
 from msgspec import Struct
@@ -11,7 +12,7 @@ from tui_train.facts.types import Facts
 from tui_train.memory.predict import predict
 from tui_train.memory.settings import model_of, settings
 from tui_train.profile import batch
-from tui_train.profile.types import Finetune
+from tui_train.profile.types import Finetune, Profile
 from tui_train.resolve.data import look_of, one_epoch, steps_of
 from tui_train.resolve.in_force import InForce
 from tui_train.resolve.options import arguments
@@ -23,6 +24,7 @@ from tui_train.trainers.script import started
 
 _THOUSAND = 1000
 _SMALL = 0.01  # a share below it is shown with a decimal
+_COMMIT, _SHORT = re.compile("[0-9a-f]{40}"), 12
 _EXACT = 100_000  # below it a count is shown with all its digits
 
 
@@ -67,7 +69,7 @@ def _model(facts: Facts, resolved: Resolved) -> Line:
     if takes_field(profile, "nemo"):
         value = profile.nemo.recipe or "no recipe"
     elif name:
-        value = _name(name)
+        value = _name(name) + _revision(profile)
     elif shipped:
         value = f"new, {counted(recipe.layers, 'layer')}" if recipe.layers else "new"
         note.append(f"{recipe.hidden_size} wide" if recipe.hidden_size else "")
@@ -81,6 +83,12 @@ def _model(facts: Facts, resolved: Resolved) -> Line:
         note.append(f"{many(estimate.parameters)} parameters")
     note.append(_held(resolved.values["precision"], recipe.precision or ""))
     return Line("Model", visible(value), visible(", ".join(filter(None, note))))
+
+
+def _revision(profile: Profile) -> str:
+    """Return the revision of a model as it follows the model's name, a commit as git shortens it; empty for main."""
+    revision = profile.trainer.revision
+    return f"@{revision[:_SHORT] if _COMMIT.fullmatch(revision) else revision}" if revision else ""
 
 
 def _data(resolved: Resolved) -> Line:

@@ -40,7 +40,8 @@ def _vllm(found: Result, first: str) -> Served:
     weights = found.weights
     if weights is None or weights.method != "LORA" or not weights.plain or not found.base or weights.rank > _RANKS[-1]:
         return Served("vllm", why=first)
-    words = ["vllm", "serve", found.base, "--enable-lora", "--lora-modules", f"{_name(found)}={weights.path}"]
+    at = ["--revision", found.revision] if found.revision else []
+    words = ["vllm", "serve", found.base, *at, "--enable-lora", "--lora-modules", f"{_name(found)}={weights.path}"]
     if weights.rank > _DEFAULT_RANK:
         words += ["--max-lora-rank", str(next(rank for rank in _RANKS if rank >= weights.rank))]
     return Served("vllm", command(*words))

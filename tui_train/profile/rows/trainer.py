@@ -76,6 +76,13 @@ TRAINER = (
         empty="builtin: a new model; nemo: the recipe's own",
     ),
     Field(
+        key="trainer.revision",
+        label="Revision",
+        kind="text",
+        help="Branch, tag or commit of a model on the Hub. Only a commit always names the same weights.",
+        empty="main",
+    ),
+    Field(
         key="trainer.data",
         label="Training data",
         kind="paths",

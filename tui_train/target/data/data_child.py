@@ -1,9 +1,9 @@
 """Looks at training data in the Python that trains: `python data_child.py QUESTION` prints one line of JSON.
 
 The question, in JSON: `files` (files or folders), `model` (a folder or an id in the Hub's cache, empty for none),
-`method` (sft, dpo, kto or reward), `length` (tokens at which a sample is cut, 0 for never), `answers_only`, `rows` (how
-many are read at most), `weights` (what each of `files` has of an epoch; empty: what it holds), `seconds` (how long
-reading takes at most, and counting tokens as long again).
+`revision` (of the latter; empty for main), `method` (sft, dpo, kto or reward), `length` (tokens at which a sample is
+cut, 0 for never), `answers_only`, `rows` (how many are read at most), `weights` (what each of `files` has of an epoch;
+empty: what it holds), `seconds` (how long reading takes at most, and counting tokens as long again).
 """
 
 from __future__ import annotations
@@ -106,7 +106,7 @@ def _counted(problems: Problems, chosen: Format, main: tuple[str, bool], questio
     if not chosen.usable or not question["model"]:
         return without
     try:
-        tokenizer = template.load(question["model"])
+        tokenizer = template.load(question["model"], question["revision"])
     except ImportError:
         return without | {"tokenizer": "this Python has no transformers"}
     except Exception as error:  # noqa: BLE001 - many kinds, of which each says why in its own words
@@ -120,7 +120,7 @@ def _counted(problems: Problems, chosen: Format, main: tuple[str, bool], questio
     lengths, refused, why = tokens.count(tokenizer, chosen.sample, problems, question, only)
     told: dict[str, Any] = {
         "answers": {"possible": answers.possible, "why": answers.why, "caution": answers.caution},
-        "limit": template.limit(tokenizer, question["model"]),
+        "limit": template.limit(tokenizer, question["model"], question["revision"]),
         "template": why,
         "by_file": lengths.files,
         "refused": round(refused * chosen.usable / max(refused + len(lengths.lengths), 1)),

@@ -58,8 +58,8 @@ class Chosen(NamedTuple):
 class ChatTemplate:
     """The chat template of a model, by which rows are tried; of a model that cannot be loaded all are taken."""
 
-    def __init__(self, model: str, *, answers_only: bool) -> None:
-        self.model, self.answers_only = model, answers_only
+    def __init__(self, model: str, revision: str, *, answers_only: bool) -> None:
+        self.model, self.revision, self.answers_only = model, revision, answers_only
         self._tokenizer: Any = None
         self._only: template.Answers | None = None
 
@@ -78,7 +78,7 @@ class ChatTemplate:
         if self._tokenizer is not None:
             return True
         try:
-            self._tokenizer = template.load(self.model)
+            self._tokenizer = template.load(self.model, self.revision)
         except Exception as error:  # noqa: BLE001 - whatever keeps it from loading, TRL says it too
             say(f"rows are not tried with the chat template: {template.first_line(error)}")
             return False

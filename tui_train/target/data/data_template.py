@@ -27,21 +27,25 @@ class Answers(NamedTuple):
     caution: str = ""
 
 
-def load(model: str) -> Any:
-    """Return the tokenizer of a folder, or of a model in the Hub's cache."""
+def load(model: str, revision: str = "") -> Any:
+    """Return the tokenizer of a folder, or of a model in the Hub's cache at a revision (empty: main)."""
     from transformers import AutoTokenizer
 
-    return AutoTokenizer.from_pretrained(model, local_files_only=True, trust_remote_code=False)
+    return AutoTokenizer.from_pretrained(model, **_how(revision))
 
 
-def limit(tokenizer: Any, model: str) -> int:
+def _how(revision: str) -> dict[str, Any]:
+    return {"revision": revision or "main", "local_files_only": True, "trust_remote_code": False}
+
+
+def limit(tokenizer: Any, model: str, revision: str = "") -> int:
     """Return how many tokens the model takes, by its tokenizer and its config.json; 0 where neither says."""
     numbers = [tokenizer.model_max_length]
     # A folder may hold a tokenizer alone, or a model that transformers does not know.
     with contextlib.suppress(Exception):
         from transformers import AutoConfig
 
-        config = AutoConfig.from_pretrained(model, local_files_only=True, trust_remote_code=False)
+        config = AutoConfig.from_pretrained(model, **_how(revision))
         numbers.append(getattr(config.get_text_config(), "max_position_embeddings", None))
     return min((number for number in numbers if isinstance(number, int) and 0 < number < 10**8), default=0)
 

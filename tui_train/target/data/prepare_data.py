@@ -60,6 +60,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--seed", type=int, default=0, help="which rows these are")
     parser.add_argument("--weights", type=_weights, default=[], help="numbers: what each file has of an epoch")
     parser.add_argument("--model", default="", help="whose chat template refuses rows")
+    parser.add_argument("--revision", default="", help="of that model, where it is one of the Hub")
     parser.add_argument("--answers-only", action="store_true", help="by the template that marks answers")
     parser.add_argument("files", nargs="+", metavar="FILE")
     return parser.parse_args()
@@ -67,7 +68,7 @@ def _arguments() -> argparse.Namespace:
 
 def prepare(asked: argparse.Namespace, folder: Path) -> None:
     """Write both files and the record of what they were made of into a folder."""
-    chat_template = ChatTemplate(asked.model, answers_only=asked.answers_only)
+    chat_template = ChatTemplate(asked.model, asked.revision, answers_only=asked.answers_only)
     chosen = choose(asked.files, chat_template)
     usable = chosen.usable()
     shares = random.Random(asked.seed)  # noqa: S311 - which rows, the same each time

@@ -1,9 +1,9 @@
 """Answers prompts with a result, and with its base model: `python chat_child.py REQUEST`, then a line for each prompt.
 
-The request, in JSON: `folder`, `adapter` (whether it is one), `base` (a folder or an id, empty for none), `compare`
-(whether the base answers as well), `device` (cpu or cuda). A line on stdin: `id`, `side` (result or base), `messages`
-and `tokens`, or `stop`, which ends the answer that is being written. It answers with `loading` and `ready`, then with
-`text` and `end` for each prompt, or `error`. It ends with its stdin.
+The request, in JSON: `folder`, `adapter` (whether it is one), `base` (a folder or an id, empty for none), its
+`revision` (empty: main), `compare` (whether the base answers as well), `device` (cpu or cuda). A line on stdin: `id`,
+`side` (result or base), `messages` and `tokens`, or `stop`, which ends the answer that is being written. It answers
+with `loading` and `ready`, then with `text` and `end` for each prompt, or `error`. It ends with its stdin.
 """
 
 from __future__ import annotations
@@ -70,8 +70,8 @@ class Chat:
     def __init__(self, request: dict[str, Any], messages: Messages) -> None:
         self._messages = messages
         self._adapter = bool(request["adapter"])
-        folder, base = request["folder"], request["base"]
-        base_folder = load.folder_of(base) if base and (self._adapter or request["compare"]) else ""
+        folder, base, revision = request["folder"], request["base"], request["revision"]
+        base_folder = load.folder_of(base, revision) if base and (self._adapter or request["compare"]) else ""
         self._tokens = {"result": load.tokenizer(folder, base_folder)}
         messages.send("loading", what=base if self._adapter else folder)
         loaded = load.model(base_folder if self._adapter else folder, request["device"])

@@ -1,6 +1,7 @@
 """Merges an adapter into its base model: `python merge_child.py REQUEST` writes a folder and checks it.
 
-The request, in JSON: `folder` (the adapter), `base` (a folder or an id), `into` (an empty folder). It sends `step` for
+The request, in JSON: `folder` (the adapter), `base` (a folder or an id), its `revision`
+(empty: main), `into` (an empty folder). It sends `step` for
 what it does, then `done` with the difference between the logits of the adapter and of the merged model, or `error`.
 """
 
@@ -26,7 +27,7 @@ def merge(request: dict[str, Any], messages: Messages) -> None:
     """Write the merged model and check it."""
     adapter, into = request["folder"], request["into"]
     messages.send("step", what="reading", of=request["base"])
-    base = load.folder_of(request["base"])
+    base = load.folder_of(request["base"], request["revision"])
     _refuse_quantized(base)
     need, free = load.weights_size(base) + _MORE, shutil.disk_usage(into).free
     if free < need:

@@ -78,8 +78,8 @@ def first_line(error: BaseException) -> str:
     return lines[0][:_LONGEST] if lines else ""
 
 
-def folder_of(model: str) -> str:
-    """Return the folder of a model that is given as one, or by its id in the cache of the Hub."""
+def folder_of(model: str, revision: str = "") -> str:
+    """Return the folder of a model that is given as one, or by its id and revision in the cache of the Hub."""
     if Path(model).is_dir():
         return model
     if model.startswith(("/", "~", ".")):
@@ -87,11 +87,12 @@ def folder_of(model: str) -> str:
     try:
         from huggingface_hub import snapshot_download
 
-        return str(snapshot_download(model, local_files_only=True))
+        return str(snapshot_download(model, revision=revision or None, local_files_only=True))
     except ImportError:
         raise
     except Exception:  # noqa: BLE001 - errors of many kinds, all for a model that is not there
-        raise RefusedError("missing", f"{model} is neither a folder nor in the cache of the Hub") from None
+        named = f"{model}@{revision}" if revision else model
+        raise RefusedError("missing", f"{named} is neither a folder nor in the cache of the Hub") from None
 
 
 def weights_size(folder: str) -> int:
