@@ -175,6 +175,8 @@ def result_lines(made: Result, width: int) -> list[Content]:
             lines += _row(label, _losses(last, best), width)
     if made.seconds is not None:
         lines += _row("Time", duration(made.seconds), width)
+    if made.energy:
+        lines += _row("Energy", made.energy, width)
     if serving := servers(made):
         lines += [Content(), heading("Serve", "in an environment that has the server", width)]
         for served in serving:

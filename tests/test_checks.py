@@ -235,6 +235,14 @@ FAULTS = {
         "loads a folder",
         False,
     ),
+    "a revision that has no such name": (
+        TRL | {"trainer.revision": "a b"},
+        hub("LlamaForCausalLM"),
+        "error",
+        "trainer.revision",
+        "cannot be the name of a revision",
+        False,
+    ),
     "a model of another kind": (
         TRL,
         hub("BertForMaskedLM"),

@@ -20,7 +20,7 @@ static const struct { const char *name; int code; } ERRORS[] = {
 static const char *const KEYS[] = {
     " load init driver cuda count ",
     " handle uuid name bus compute memory memory_v2 used reserved cores display mode mig process "
-    "clock ecc throttle pcie nvlinks peers use temperature temperature_old power ",
+    "clock ecc throttle pcie nvlinks peers use temperature temperature_old power energy ",
     " handle uuid name memory memory_v2 used reserved multiprocessors process "};
 
 typedef struct { char *key, *value; } Line;
@@ -198,6 +198,16 @@ int nvmlDeviceGetCount_v2(unsigned *count) {
 }
 int nvmlDeviceGetHandleByIndex_v2(unsigned index, Section **handle) {
     return open_section(numbered(1, NULL, index), handle);
+}
+int nvmlDeviceGetHandleByUUID(const char *uuid, Section **handle) {
+    char *text;
+    Section *card;
+    for (unsigned i = 0; (card = numbered(1, NULL, i)); i++)
+        if (!ask(card, "uuid", &text) && !strcmp(text, uuid)) return open_section(card, handle);
+    return NOT_FOUND;
+}
+int nvmlDeviceGetTotalEnergyConsumption(Section *device, unsigned long long *energy) {
+    return number(device, "energy", energy);
 }
 int nvmlDeviceGetName(Section *device, char *buffer, unsigned length) { return string(device, "name", buffer, length); }
 int nvmlDeviceGetUUID(Section *device, char *buffer, unsigned length) { return string(device, "uuid", buffer, length); }

@@ -71,6 +71,13 @@ def duration(seconds: float) -> str:
     return f"{hours} h {minutes:02d} min"
 
 
+def energy(joules: float) -> str:
+    """Return an energy as `0.4 Wh`, `350 Wh` or `1.2 kWh`."""
+    hours = joules / 3600
+    value, unit = (hours / 1000, "kWh") if hours >= 1000 else (hours, "Wh")
+    return f"{thousands(value) if value >= 100 else f'{value:.2g}' if value < 10 else f'{value:.0f}'} {unit}"
+
+
 def table(rows: Sequence[tuple[str, ...]], room: int | None = None) -> str:
     """Return rows as left-aligned columns, the first row being the heads; to fit into `room` the widest are cut."""
     widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]

@@ -50,6 +50,8 @@ def lines(found: Result) -> Iterator[tuple[str, str]]:
         yield "eval loss", _losses(found.eval_loss, found.eval_loss_best)
     if found.seconds is not None:
         yield "time", duration(found.seconds)
+    if found.energy:
+        yield "energy", found.energy
     for served in servers(found):
         yield served.server, visible(served.command) or served.why
     if weights and not weights.problem:

@@ -11,11 +11,11 @@ from msgspec.structs import replace
 from tui_train.base.errors import TuiTrainError
 from tui_train.base.files import read_regular
 from tui_train.base.parse import Unparsable, json_table
-from tui_train.base.text import thousands
+from tui_train.base.text import energy, thousands
 from tui_train.profile import store
 from tui_train.runs.follow import read_progress
 from tui_train.runs.rundir import RunDir
-from tui_train.runs.status import status, took
+from tui_train.runs.status import drawn, node_folders, status, took
 from tui_train.runs.weights import Weights, weights
 from tui_train.supervisor import checkpoints
 from tui_train.supervisor.curve import Point
@@ -51,7 +51,7 @@ class Result(Struct, frozen=True, kw_only=True):
     `step` is that of the last two (0: not known). `base` is the model that was trained: a folder, or an id of the Hub;
     empty where it is not known or the model is new; `revision` is that of a model of the Hub (empty: main). `quantized`
     tells that the base was quantized for the training. `output` is the folder that was searched. `seconds` is the time
-    of all attempts.
+    of all attempts, `joules` what their cards drew (None: not metered), `all_metered` that of each attempt all were.
     """
 
     run: str
@@ -68,6 +68,8 @@ class Result(Struct, frozen=True, kw_only=True):
     eval_loss: Loss | None = None
     eval_loss_best: Loss | None = None
     seconds: float | None = None
+    joules: float | None = None
+    all_metered: bool = False
 
     @property
     def about(self) -> str:
@@ -79,6 +81,13 @@ class Result(Struct, frozen=True, kw_only=True):
         if self.weights.kind == "adapter":
             return f"{_METHODS.get(self.weights.method, self.weights.method) or 'PEFT'} adapter{of}"
         return f"full model, trained from {named}" if named else "full model"
+
+    @property
+    def energy(self) -> str:
+        """What its cards drew, in words; empty where that was not metered."""
+        if self.joules is None:
+            return ""
+        return f"{'' if self.all_metered else 'at least '}{energy(self.joules)}"
 
     @property
     def origin(self) -> str:
@@ -97,6 +106,7 @@ def result(run: RunDir) -> Result:
     """Return what came of a run, also of one that goes on."""
     now = status(run)
     progress = read_progress(run, now.attempts)
+    joules, all_metered = drawn(run, now)
     found = Result(
         run=run.name,
         state=now.state,
@@ -105,11 +115,15 @@ def result(run: RunDir) -> Result:
         eval_loss=_last(progress.evaluations.last),
         eval_loss_best=_best(progress.evaluations.points()),
         seconds=took(now),
+        joules=joules,
+        all_metered=all_metered,
     )
     try:
         plan = read(str(run.path))
     except Refused:
         return found
+    if plan.nodes > 1 + len(node_folders(run)):
+        found = replace(found, all_metered=False)
     return _with_weights(found, run, plan, now)
 
 

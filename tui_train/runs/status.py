@@ -1,5 +1,7 @@
 """The status of a run, the same for its supervisor and all viewers."""
 
+from pathlib import Path
+
 from tui_train.runs.rundir import RunDir
 from tui_train.supervisor import state
 from tui_train.supervisor.state import Status
@@ -13,6 +15,22 @@ def status(run: RunDir) -> Status:
 def continues(now: Status) -> bool:
     """Return whether a run's training may still write, with its supervisor or after that was killed."""
     return now.live or now.trains_on
+
+
+def drawn(run: RunDir, now: Status) -> tuple[float | None, bool]:
+    """Return what the cards of a run drew in its attempts, in joules (None: not metered), and whether all were metered.
+
+    Other machines have folders of their own below the run's, where that is shared.
+    """
+    others = (state.read(str(path)) for path in node_folders(run))
+    ended = [attempt for each in (now, *others) for attempt in each.attempts if attempt.ended is not None]
+    known = [attempt.joules for attempt in ended if attempt.joules is not None]
+    return (sum(known), all(attempt.all_metered for attempt in ended)) if known else (None, False)
+
+
+def node_folders(run: RunDir) -> list[Path]:
+    """Return the folders of a run's other machines, where those share the run folder."""
+    return [path for path in sorted(run.path.glob("node-*")) if path.is_dir()]
 
 
 def took(now: Status) -> float | None:

@@ -7,7 +7,7 @@ import signal
 import time
 from typing import Callable, NamedTuple
 
-from . import cgroup, checkpoints, commands, container, lock, machines
+from . import cgroup, checkpoints, commands, container, energy, lock, machines
 from .planned import reading
 from .processes import MARK, Family, Process, process, send
 from .refused import APART, CANNOT_WRITE
@@ -75,15 +75,19 @@ def attempt(start: Start, position: int, number: int, log: str) -> Ended:
     family = Family(start.mark, task.leader, os.getpid())
     # What hangs in a driver since it was asked is a child as well, and no part of the training.
     family.spare |= commands.stuck
+    metering = energy.meter(start.cards)
+    family.spare.add(metering.child.pid)
     try:
         code, stopped = _watch(start, task, family, name, log)
     except BaseException:
         # Nothing trains on with nobody to keep it.
         _kill(task, family)
+        metering.kill()
         raise
     # A stop on another machine that comes while this waits for what is left is too late for what has finished.
     elsewhere = stopped_elsewhere(start) if code == 0 else None
     left = _left(task, family)
+    drawn = metering.end()
     cgroup.remove(box, start.mark)
     asked = stopped or (start.signals.stop and code != 0)
     ended = Ended(code) if asked else _read(start, position, log, code, family)
@@ -96,6 +100,8 @@ def attempt(start: Start, position: int, number: int, log: str) -> Ended:
     more: dict[str, object] = {"ignored_checkpoint": True} if ignored else {}
     if ended.phase:
         more.update(out_of_memory=True, phase=ended.phase, next=ended.next)
+    if drawn:
+        tell(start, "energy", attempt=number, joules=drawn.joules, metered=drawn.cards, cards=drawn.of)
     tell(start, "attempt_ended", attempt=number, exit_code=ended.code, **more)
     return ended._replace(given=given)
 

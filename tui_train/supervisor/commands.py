@@ -68,7 +68,7 @@ def run(
     finally:
         # Whatever is raised meanwhile, by a handler or by `waiting`, nothing is left running.
         if code is None:
-            _kill(pid)
+            kill(pid)
         for end in ends:
             os.close(end)
     out, err = (bytes(heard[end]).decode("utf-8", "replace") for end in ends)
@@ -183,7 +183,8 @@ def _ended(pid: int, seconds: float) -> int | None:
         time.sleep(0.002)
 
 
-def _kill(pid: int) -> None:
+def kill(pid: int) -> None:
+    """Kill a child with its whole group; one that hangs in a driver stays, and is known to be `stuck`."""
     with suppress(ProcessLookupError, PermissionError):
         os.killpg(pid, signal.SIGKILL)
     if _ended(pid, _DYING) is None:

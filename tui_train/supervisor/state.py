@@ -19,6 +19,7 @@ class AttemptStatus(NamedTuple):
 
     `phase` is where it ran out of GPU memory, `resumed` the step of the checkpoint that it was given (0: none), and
     `ignored_checkpoint` what was found at its end: it did not load that. `stopped`: the run was ended with it.
+    `joules` are what its cards drew, None where that was not metered; `all_metered`, that all of them were.
     """
 
     number: int
@@ -32,6 +33,8 @@ class AttemptStatus(NamedTuple):
     ignored_checkpoint: bool = False
     seconds: float | None = None
     stopped: bool = False
+    joules: float | None = None
+    all_metered: bool = False
 
 
 class Status(NamedTuple):
@@ -258,6 +261,9 @@ def _attempts(logged: tuple[Event, ...]) -> tuple[AttemptStatus, ...]:
                 ignored_checkpoint=event.ignored_checkpoint,
                 seconds=durations.between(begun[event.attempt], event),
             )
+        elif event.event == "energy" and event.attempt in attempts:
+            whole = 0 < event.cards <= event.metered
+            attempts[event.attempt] = attempts[event.attempt]._replace(joules=event.joules, all_metered=whole)
         elif event.event == "run_ended" and event.state == "stopped" and attempts:
             newest = max(attempts)
             attempts[newest] = attempts[newest]._replace(stopped=True)

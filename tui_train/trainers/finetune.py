@@ -56,7 +56,7 @@ _WEIGHTS = (
 _ELSEWHERE = frozenset({"data", "validation_data", "evaluate_every", "warmup"})
 _VALUES = (
     FileValue("model_name_or_path", "{model}"),
-    FileValue("model_revision", "{revision}"),
+    FileValue("model_revision", "{revision}", when="revision!="),
     FileValue("learning_rate", "{learning_rate}"),
     FileValue("lr_scheduler_type", "{schedule}"),
     FileValue("weight_decay", "{weight_decay}"),

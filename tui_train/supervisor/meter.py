@@ -1,0 +1,101 @@
+"""Meters what cards draw: `python meter.py PARENT UUID …` prints joules and cards on SIGTERM, and ends.
+
+A program of its own, for a driver may hang: nothing else waits for it. It also ends with its parent, by its pid.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import signal
+import sys
+import threading
+import time
+
+# Seconds between two readings: a counter is exact whenever it is read, power is taken to be steady in between.
+_EVERY = 10.0
+# Seconds for the last reading.
+_LAST = 0.5
+_SET_PDEATHSIG = 1
+_MILLI = 1000.0
+
+
+class Meter(threading.Thread):
+    """The energy that a card has drawn since this began; `joules` is None as long as nothing was read.
+
+    Cards since Volta count it themselves (in mJ); of older ones it is the power (in mW) over time.
+    """
+
+    def __init__(self, library: ctypes.CDLL, uuid: str) -> None:
+        super().__init__(daemon=True)
+        self.library, self.uuid = library, uuid
+        self.joules: float | None = None
+        self.asked, self.done = threading.Event(), threading.Event()
+
+    def run(self) -> None:
+        """Read until asked for the end."""
+        handle = ctypes.c_void_p()
+        if self.library.nvmlDeviceGetHandleByUUID(self.uuid.encode(), ctypes.byref(handle)) == 0:
+            counter = self._counted(handle) is not None
+            before, at = self._counted(handle) if counter else self._power(handle), time.monotonic()
+            ended = False
+            while not ended:
+                ended = self.asked.wait(_EVERY)
+                now, then = self._counted(handle) if counter else self._power(handle), time.monotonic()
+                if now is not None and before is not None:
+                    # A driver that was loaded again counts from 0.
+                    counted = now - before if now >= before else now
+                    more = counted if counter else (before + now) / 2 * (then - at)
+                    self.joules = (self.joules or 0.0) + more / _MILLI
+                before, at = now, then
+        self.done.set()
+
+    def _counted(self, handle: ctypes.c_void_p) -> int | None:
+        return self._number("nvmlDeviceGetTotalEnergyConsumption", handle, ctypes.c_ulonglong())
+
+    def _power(self, handle: ctypes.c_void_p) -> int | None:
+        return self._number("nvmlDeviceGetPowerUsage", handle, ctypes.c_uint())
+
+    def _number(self, name: str, handle: ctypes.c_void_p, value: ctypes.c_uint | ctypes.c_ulonglong) -> int | None:
+        # A driver before the function has none of its name.
+        function = getattr(self.library, name, None)
+        return value.value if function and function(handle, ctypes.byref(value)) == 0 else None
+
+
+def _begin(uuids: list[str], meters: list[Meter]) -> None:
+    """Load the driver's library, and meter each card in a thread of its own."""
+    try:
+        library = ctypes.CDLL("libnvidia-ml.so.1")
+        if library.nvmlInit_v2() != 0:
+            return
+    except (OSError, AttributeError):
+        return
+    for uuid in uuids:
+        meter = Meter(library, uuid)
+        meter.start()
+        meters.append(meter)
+
+
+def main(parent: int, uuids: list[str]) -> None:
+    """Print the joules that were metered until SIGTERM, and for how many cards to the end; nothing where none were."""
+    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
+    ctypes.CDLL(None).prctl(_SET_PDEATHSIG, signal.SIGKILL)
+    if os.getppid() != parent:
+        return
+    meters: list[Meter] = []
+    threading.Thread(target=_begin, args=(uuids, meters), daemon=True).start()
+    signal.sigwait({signal.SIGTERM})
+    for meter in meters:
+        meter.asked.set()
+    ends = time.monotonic() + _LAST
+    for meter in meters:
+        meter.done.wait(max(0.0, ends - time.monotonic()))
+    read = [meter for meter in meters if meter.joules is not None]
+    whole = sum(meter.done.is_set() for meter in read)
+    os.write(1, f"{sum(meter.joules or 0 for meter in read):.1f} {whole}\n".encode() if read else b"\n")
+    # A thread that hangs in the driver is not waited for.
+    os._exit(0)
+
+
+if __name__ == "__main__":
+    main(int(sys.argv[1]), sys.argv[2:])
