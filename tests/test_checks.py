@@ -1238,7 +1238,7 @@ MENDED = {
     "longer samples than the model takes",
     "qlora on the cpu", "a rate that is not for an adapter", "epochs and steps", "evaluations of nothing",
     "an argument that undoes the plan", "weights of fewer files than there are",
-    "an id where a folder is needed",
+    "an id where a folder is needed", "a revision that has no such name",
     "a broken preset of one's own",
     "arguments that the script does not list", "no key for wandb",
     "a logger that is not installed", "a logger that the preset does not pass", "no key for a chosen logger",

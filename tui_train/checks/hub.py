@@ -38,10 +38,14 @@ def folders_only(profile: Profile, facts: Facts, _resolved: Resolved) -> Iterato
 def revision(profile: Profile, _facts: Facts, _resolved: Resolved) -> Iterator[Finding]:
     """A revision that git and the Hub can have."""
     named = profile.trainer.revision
-    if named and not hub_cache.valid_revision(named):
+    if _unnamable(named):
         remedy = "Give the name of a branch or a tag, such as v1.0, or a whole commit (40 digits)."
         message = f"{named} cannot be the name of a revision"
         yield Finding(level="error", key="trainer.revision", message=message, remedy=remedy, change=_MAIN)
+
+
+def _unnamable(name: str) -> bool:
+    return bool(name) and not hub_cache.valid_revision(name)
 
 
 def kind(profile: Profile, facts: Facts, _resolved: Resolved) -> Iterator[Finding]:
@@ -54,7 +58,7 @@ def kind(profile: Profile, facts: Facts, _resolved: Resolved) -> Iterator[Findin
 
 def download(profile: Profile, facts: Facts, resolved: Resolved) -> Iterator[Finding]:
     """A model that is here, or what its download needs: the network, room, access, huggingface_hub."""
-    if not to_download(profile, facts, resolved):
+    if not to_download(profile, facts, resolved) or _unnamable(profile.trainer.revision):
         return
     name = pinned(profile)
     hub = facts.hub
