@@ -295,6 +295,29 @@ def test_the_python_path_and_a_module_of_the_same_name_stay(tmp_path):
     assert len(lines(log)) == 1
 
 
+GATHERS = """
+import torch, torch.distributed as dist
+
+def train(group):
+    model = torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(4, 4), process_group=group)
+    model(torch.ones(2, 4)).sum().backward()
+    dist.all_gather([torch.zeros(20000), torch.zeros(20000)], torch.ones(20000), group=group)
+    dist.destroy_process_group(group)
+
+dist.init_process_group("gloo")
+for _ in range(60):
+    train(dist.new_group(backend="gloo"))
+"""
+
+
+@pytest.mark.training
+def test_models_that_are_freed_after_a_gather_over_gloo_let_the_training_end(tmp_path):
+    """Without the module torch 2.13 stops within the first of these groups, in most runs, for ever."""
+    path = tmp_path / "gathers.py"
+    path.write_text(GATHERS)
+    assert len(lines(trained(made(tmp_path, path, 2, "torchrun")))) == 2
+
+
 @pytest.mark.training
 def test_it_can_be_turned_off(tmp_path):
     run = made(tmp_path, script(tmp_path), trainer__environment={"TUI_TRAIN_SHOW_DEVICES": "0"})

@@ -1,4 +1,4 @@
-"""Prints the device of each rank of a script; can change its backend, and keep its micro batch on resume.
+"""Prints the device of each rank of a script; can change its backend, keep its micro batch on resume, and lets it end.
 
 The script stays as it is: Python runs this at its start.
 
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     After = Callable[[tuple[Any, ...], dict[str, Any]], object]
 
 NAME = "sitecustomize"
+_DRAIN = 0.1  # seconds
 
 
 def quietly(act: Callable[..., Any], *arguments: Any) -> Any:
@@ -273,6 +274,40 @@ class MicroBatch:
         module.TrainerState.load_from_json = staticmethod(load_from_json)
 
 
+class Reducer:
+    """Holds the reducer of the newest model that several processes share, until the script has ended.
+
+    torch frees it, and with it gloo, while it holds the lock of Python, and waits for gloo's threads. These may need that
+    lock to free the tensors of the last gather: the training would not end (pytorch#56297, pytorch#190489).
+    """
+
+    def __init__(self) -> None:
+        """Start without one."""
+        self.held: Any = None
+
+    def on_parallel(self, module: Any) -> None:
+        """Watch models being wrapped."""
+        Calls().around(module.DistributedDataParallel, "__init__", [], [self.hold])
+
+    def hold(self, positional: tuple[Any, ...], named: dict[str, Any]) -> None:
+        """Hold that of a model which communicates over gloo."""
+        del named
+        model, distributed = positional[0], sys.modules["torch.distributed.distributed_c10d"]
+        if "gloo" in str(distributed.get_backend(model.process_group)):
+            if self.held is None:
+                import atexit
+
+                atexit.register(quietly, self.release)
+            self.held = model.reducer
+
+    def release(self) -> None:
+        """Let it go after the threads had the lock."""
+        import time
+
+        time.sleep(_DRAIN)
+        self.held = None
+
+
 def card(index: int) -> str:
     """Return the name of a device of CUDA, which runs already, and its card's name and UUID where torch tells them."""
     told = quietly(sys.modules["torch.cuda"].get_device_properties, index)
@@ -305,10 +340,10 @@ def install() -> None:
         waits["accelerate.state"] = backend.on_accelerate
     if micro := os.environ.get("TUI_TRAIN_MICRO_BATCH"):
         waits["transformers.trainer_callback"] = MicroBatch(int(micro)).on_callbacks
+    waits["torch.nn.parallel.distributed"] = Reducer().on_parallel
     if distributed:
         waits["torch.distributed.distributed_c10d"] = lambda module: [quietly(act, module) for act in distributed]
-    if waits:
-        sys.meta_path.insert(0, Imports(waits))
+    sys.meta_path.insert(0, Imports(waits))
 
 
 def run_the_hidden_one() -> None:
