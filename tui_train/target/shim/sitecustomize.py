@@ -277,8 +277,8 @@ class MicroBatch:
 class Reducer:
     """Holds the reducer of the newest model that several processes share, until the script has ended.
 
-    torch frees it, and with it gloo, while it holds the lock of Python, and waits for gloo's threads. These may need that
-    lock to free the tensors of the last gather: the training would not end (pytorch#56297, pytorch#190489).
+    torch frees it, and with it gloo, while it holds the lock of Python, and waits for gloo's threads. These may need it
+    to free the tensors of the last gather: the training would not end (pytorch#56297, pytorch#190489).
     """
 
     def __init__(self) -> None:
