@@ -211,6 +211,14 @@ FAULTS = {
         "ignores 1 value of the plan: packing",
         False,
     ),
+    "answers alone of data that is read in a container": (
+        FINE | inside() | {"finetune.answers_only": True, "hardware.device": "cpu"},
+        boxed(packages=TUNED),
+        "note",
+        "finetune.answers_only",
+        "not read before the run",
+        False,
+    ),
     "weights of fewer files than there are": (
         FINE | {"data.weights": (1, 2)},
         tuned(),

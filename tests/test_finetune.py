@@ -18,6 +18,8 @@ from test_training import log_of
 from tui_train.base.command import argv
 from tui_train.checks import check
 from tui_train.facts import probe
+from tui_train.facts.data import DataLook, Question
+from tui_train.facts.data_use import key as data_key
 from tui_train.profile.changes import apply
 from tui_train.profile.fields import put
 from tui_train.render.prepare import prepare
@@ -214,6 +216,26 @@ def test_data_is_prepared_before_the_training(tmp_path):
     assert shown.index("prepare_data.py") < shown.index("-m trl.scripts.sft")
 
 
+@pytest.mark.parametrize(
+    ("kind", "only", "set_of_trl", "marked"),
+    [
+        ("", True, {"assistant_only_loss": True}, True),
+        ("", False, {"assistant_only_loss": False, "completion_only_loss": False}, False),
+        ("messages", True, {"assistant_only_loss": True}, True),
+        ("alpaca", True, {"completion_only_loss": True}, False),
+        ("prompt_completion", False, {"completion_only_loss": False}, False),
+        ("text", None, {}, False),
+    ],
+)
+def test_answers_alone_are_asked_for_by_the_option_that_the_format_has(kind, only, set_of_trl, marked):
+    chosen = tuning(finetune__answers_only=only)
+    read = {data_key(Question(files=("/d.jsonl",))): DataLook(format=kind)} if kind else {}
+    made = ready(chosen, replace(facts(packages=LIBRARIES), data=read)).plan
+    values = {key: value for key, value in made.configs[0].values.items() if key.endswith("_only_loss")}
+    assert values == set_of_trl
+    assert ("--marked-answers" in argv(made.preparations[0].command, "/run")) is marked
+
+
 # ---- the preparation ---------------------------------------------------------------------------------------------
 
 
@@ -313,6 +335,20 @@ def test_validation_data_must_have_the_same_format(tmp_path):
 def test_one_row_cannot_be_shared(tmp_path):
     assert "single row" in prepared(tmp_path / "data", "--share=0.5", written(tmp_path / "d.jsonl", [CHAT]), code=65)
     assert not (tmp_path / "data").exists()
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("messages", ""), ("sharegpt", ""), ("prompt_completion", "prompt + completion, of which answers alone"),
+        ("alpaca", "alpaca, of which answers alone"), ("text", "in which no answers are marked"),
+    ],
+)  # fmt: skip
+def test_data_without_marked_answers_is_refused_before_the_training(tmp_path, name, said):
+    path = written(tmp_path / "d.jsonl", [ROWS[name]])
+    answer = prepared(tmp_path / "data", "--marked-answers", path, code=65 if said else 0)
+    assert said in answer
+    assert (tmp_path / "data").exists() is not bool(said)
 
 
 def test_it_is_done_once(tmp_path):

@@ -214,6 +214,15 @@ TOKENS = {"micro_batch": 2, "sequence_length": 512}
             )
         ),
         ({}, {"attention": "eager", "checkpointing": True, "sequence_length": 1024}, 0.05),
+        # Pairs of answers, and the frozen copy that DPO compares with.
+        *(
+            (
+                {"layers": 6},
+                {"rows": 2, "reference": True, "loss": "tiled", "checkpointing": checkpointing, **more},
+                0.05,
+            )
+            for checkpointing, more in ((True, {"autocast": "bf16"}), (False, {"weights": "bf16"}))
+        ),
     ],
 )
 def test_what_is_summed_up_is_what_the_models_own_code_keeps(counted, values, more, error):

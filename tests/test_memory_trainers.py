@@ -1,13 +1,26 @@
 """What a profile says of weights, kernels and the loss: by arguments, and by the ways of each trainer's versions."""
 
+import json
+import os
+import subprocess
+from pathlib import Path
+
 import pytest
 from msgspec.structs import replace
-from support import GIB, UUIDS, facts, gpu, profile
+from support import GIB, SCRIPTS, UUIDS, facts, gpu, profile
+from test_data import TRL as PYTHON_TRL
+from test_data import with_trl
 
+import tui_train
+from tui_train.facts import probe
 from tui_train.facts.dimensions import by_name
-from tui_train.facts.models import ModelFolder
+from tui_train.facts.models import ModelFolder, folder
+from tui_train.memory.estimate import estimate
 from tui_train.memory.predict import predict
+from tui_train.memory.settings import asked
 from tui_train.resolve.resolve import resolve
+
+PROGRAMS = Path(tui_train.__file__).parent / "target" / "memory"
 
 MISTRAL = by_name("mistralai/Mistral-7B-v0.1")
 
@@ -94,3 +107,52 @@ def test_only_weights_that_nobody_knows_are_a_guess():
 def test_packed_weights_are_known_by_the_words_of_their_library():
     assert told(("--auto_gptq=triton_v2", "--peft_method=lora", "--r=4")).packed == "gptq"
     assert told(("--bitsandbytes=nf4", "--r=4")).rank == 4
+
+
+# A small vocabulary: on the CPU TRL computes its tiles by several operators, on GPUs by one kernel.
+SIZES = """
+import sys
+from transformers import Qwen2Config, Qwen2ForCausalLM
+sizes = dict(hidden_size=512, intermediate_size=1408, num_hidden_layers=6, num_attention_heads=4, num_key_value_heads=2)
+config = Qwen2Config(vocab_size=512, architectures=["Qwen2ForCausalLM"], tie_word_embeddings=False, **sizes)
+Qwen2ForCausalLM(config).save_pretrained(sys.argv[1])
+"""
+
+
+@pytest.fixture(scope="module")
+def pairs_model(tmp_path_factory):
+    """A model in which weights and activations count."""
+    made = tmp_path_factory.mktemp("pairs") / "model"
+    subprocess.run([PYTHON_TRL, str(SCRIPTS / "tokenizer.py"), str(made)], check=True, capture_output=True)
+    subprocess.run([PYTHON_TRL, "-c", SIZES, str(made)], check=True, capture_output=True)
+    return made
+
+
+@with_trl
+@pytest.mark.whole
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("checkpointing", [True, False])
+@pytest.mark.parametrize("lora", [False, True])
+def test_a_step_of_trls_dpo_takes_what_is_estimated(tmp_path, pairs_model, lora, checkpointing):
+    """With the reference model beside it where all weights are trained, and two answers in each sample."""
+    chosen = {
+        "trainer.kind": "finetune", "trainer.model": str(pairs_model), "trainer.data": ("/d.jsonl",),
+        "finetune.method": "dpo", "finetune.tuning": "lora" if lora else "full", "recipe.micro_batch": 2,
+        "recipe.global_batch": 2, "recipe.sequence_length": 128, "recipe.activation_checkpointing": checkpointing,
+        "recipe.precision": "fp32", "hardware.device": "cpu",
+    }  # fmt: skip
+    where = replace(
+        facts(), toolchains=(probe.toolchain(PYTHON_TRL),), models={str(pairs_model): folder(str(pairs_model))}
+    )
+    asked_for = asked(where, resolve(profile(chosen), where))
+    request = {
+        "programs": str(PROGRAMS), "folder": str(pairs_model), "micro_batch": 2, "length": 128, "lora": lora,
+        "checkpointing": checkpointing, "out": str(tmp_path),
+    }  # fmt: skip
+    words = [PYTHON_TRL, str(SCRIPTS / "trl_memory.py"), json.dumps(request)]
+    environment = os.environ | {"HF_HUB_OFFLINE": "1", "ACCELERATE_USE_CPU": "true"}
+    done = subprocess.run(words, env=environment, capture_output=True, text=True, check=True)
+    measured = json.loads(done.stdout.splitlines()[-1])
+    assert measured["reference"] == asked_for.how.reference == (not lora)
+    foretold = estimate(asked_for.model, asked_for.how)
+    assert foretold.peak.total == pytest.approx(measured["peak"], rel=foretold.error)

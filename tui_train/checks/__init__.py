@@ -97,6 +97,7 @@ CHECKS: tuple[Check, ...] = (
     _for("trainer.script", script.local_rank),
     _for("finetune", finetune.needed),
     _for("finetune", finetune.mixture),
+    _for("finetune", finetune.unread_answers),
     _for("finetune", finetune.read),
     _for("finetune", finetune.context),
     _for("finetune", finetune.learning_rate),

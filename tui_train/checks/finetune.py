@@ -7,6 +7,7 @@ from msgspec import structs
 from tui_train.base.text import thousands, visible
 from tui_train.checks.data import data_findings
 from tui_train.checks.finding import Finding
+from tui_train.facts.data_use import format_of
 from tui_train.facts.types import Facts
 from tui_train.profile import mixture as weights_of_files
 from tui_train.profile.changes import Change
@@ -14,7 +15,7 @@ from tui_train.profile.types import Profile
 from tui_train.resolve import data, options
 from tui_train.resolve.resolve import Resolved
 from tui_train.trainers import trainer_of
-from tui_train.trainers.finetune import METHODS, rate
+from tui_train.trainers.finetune import METHODS, marks_answers, rate
 
 # What the plan sets, each with the key for it.
 INSTEAD = {
@@ -67,6 +68,18 @@ def mixture(profile: Profile, facts: Facts, resolved: Resolved) -> Iterator[Find
                 message=f"{share.file} has a weight, and no row that can be learned from",
                 remedy="Leave the file out, or give it the weight 0.",
             )
+
+
+def unread_answers(profile: Profile, facts: Facts, _resolved: Resolved) -> Iterator[Finding]:
+    """Answers alone of data that is read where it trains: whether these are chats is known then."""
+    away = bool(facts.elsewhere) or profile.container.engine != "none"
+    if away and marks_answers(profile.finetune, format_of(profile.trainer.data, facts.data)):
+        yield Finding(
+            level="note",
+            key="finetune.answers_only",
+            message="answers alone are learned of chats, and the data is not read before the run",
+            remedy="Other data ends the run before the model is loaded; leave it unset for prompt + completion.",
+        )
 
 
 def missing_weights(profile: Profile, facts: Facts) -> bool:

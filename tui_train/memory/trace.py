@@ -45,7 +45,6 @@ class Counted(msgspec.Struct, frozen=True):
 def uncovered(model: Dimensions, how: How) -> str:
     """Return why a training cannot be traced, empty if it can."""
     reasons = {
-        "the trace does not count a reference model": how.reference,
         "the trace does not support reward models": how.loss == "none",
         "the trace does not support experts": bool(model.experts),
         "the trace does not support DeepSpeed": how.sharding.startswith("zero"),
@@ -86,6 +85,7 @@ def question(model: Dimensions, how: How, folder: str = "") -> dict[str, Any]:
         "attention": how.attention,
         "loss": "" if how.loss == "upcast" else how.loss,
         "kernels": how.kernels,
+        "reference": how.reference,
         "kept": BYTES[how.adapters if how.method == "lora" else how.weights],
         "shards": how.shards * BYTES[cast] / BYTES[how.weights] if shared else 1,
         "shared": shared and how.shards > 1,

@@ -91,7 +91,7 @@ def _preparations(profile: Profile, facts: Facts, resolved: Resolved, job: Job) 
     """Return what the training's Python does before it, without GPUs."""
     env = prepares(profile)
     # What prepares the data may need the model.
-    items = (*hub.download(profile, facts, resolved), *trainer_of(profile).preparations(resolved.settled))
+    items = (*hub.download(profile, facts, resolved), *trainer_of(profile).preparations(resolved.settled, facts))
     return tuple(
         Preparation(item.name, item.why, Command((Part((job.python,)), *item.parts), env, in_run_dir("")))
         for item in items

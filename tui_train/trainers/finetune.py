@@ -76,6 +76,8 @@ _VALUES = (
     # Gloo moves tensors of the CPU, and does so for the GPU's where it was chosen.
     FileValue("ddp_backend", "gloo", when="backend=gloo"),
 )
+# What TRL calls a completion has a prompt of its own.
+_PROMPTED = frozenset({"prompt_completion", "alpaca"})
 # transformers writes this file last; FSDP and DeepSpeed write no optimizer.pt beside it.
 _CHECKPOINTS = Checkpoints(
     prefix="checkpoint-", complete=("trainer_state.json",), resume=("--resume_from_checkpoint={checkpoint}",)
@@ -189,11 +191,13 @@ class Finetune(Trainer):
         del profile
         return "trl"
 
-    def preparations(self, profile: Profile) -> tuple[Prepares, ...]:
+    def preparations(self, profile: Profile, facts: Facts) -> tuple[Prepares, ...]:
         """Return what writes the data as TRL takes it."""
         if not profile.trainer.data:
             return ()
-        return (Prepares("data", "writes data/ from your files, as TRL takes it; once", data_parts(profile, DATA)),)
+        kind = format_of(profile.trainer.data, facts.data)
+        parts = data_parts(profile, DATA, marked=marks_answers(profile.finetune, kind))
+        return (Prepares("data", "writes data/ from your files, as TRL takes it; once", parts),)
 
     def program(self, profile: Profile, preset: Preset, flavour: Flavour | None) -> tuple[Part, ...]:
         """Return TRL's module, and the folder that the preparation wrote."""
@@ -222,14 +226,21 @@ def rate(chosen: Chosen) -> float:
     return RATES[chosen.method] * (1 if chosen.tuning == "full" else OF_ADAPTERS)
 
 
+def marks_answers(chosen: Chosen, data_format: str) -> bool:
+    """Return whether TRL is to learn what the chat template marks as answers, which only chats have.
+
+    An empty format, of data that was not read, is taken for chats.
+    """
+    return chosen.method == "sft" and bool(chosen.answers_only) and data_format not in _PROMPTED
+
+
 def options(chosen: Chosen, data_format: str) -> tuple[FileValue, ...]:
     """Return the options of TRL that the fine-tuning sets besides the recipe."""
     values: dict[str, Literal | list[str]] = {}
     if chosen.method == "sft":
         values["packing"] = chosen.packing
         if chosen.answers_only is not None:
-            # What TRL calls a completion has a prompt of its own.
-            prompted = data_format in {"prompt_completion", "alpaca"}
+            prompted = data_format in _PROMPTED
             if not prompted:
                 values["assistant_only_loss"] = chosen.answers_only
             if prompted or not (data_format or chosen.answers_only):

@@ -10,8 +10,8 @@ PROGRAMS = (
 )  # fmt: skip
 
 
-def data_parts(profile: Profile, folder: str) -> tuple[Part, ...]:
-    """Return the words that write the data into a folder of the run."""
+def data_parts(profile: Profile, folder: str, *, marked: bool) -> tuple[Part, ...]:
+    """Return the words that write the data into a folder of the run; `marked` answers alone are to be learned."""
     seed = profile.recipe.seed or 0
     validation = tuple(Part((f"--validation={path}",)) for path in profile.trainer.validation_data)
     share = profile.data.evaluation
@@ -22,6 +22,7 @@ def data_parts(profile: Profile, folder: str) -> tuple[Part, ...]:
         *validation,
         *held_out,
         *_template(profile),
+        *((Part(("--marked-answers",), "other data than chats is refused"),) if marked else ()),
         *_mixed(profile),
         Part(profile.trainer.data),
     )

@@ -102,9 +102,9 @@ class Trainer:
         del profile
         return ""
 
-    def preparations(self, profile: Profile) -> tuple[Prepares, ...]:
+    def preparations(self, profile: Profile, facts: Facts) -> tuple[Prepares, ...]:
         """Return what its Python does before the training."""
-        del profile
+        del profile, facts
         return ()
 
     def flavour(self, toolchain: Toolchain | None) -> Flavour | None:

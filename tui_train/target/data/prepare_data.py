@@ -23,6 +23,7 @@ from data_chosen import ChatTemplate, Chosen, DataError, choose, name_problems, 
 
 _BAD_DATA = 65
 _CANNOT_WRITE = 73
+_PROMPTED = ("prompt_completion", "alpaca")
 TRAIN, TEST = "train.jsonl", "test.jsonl"
 
 
@@ -62,6 +63,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--model", default="", help="whose chat template refuses rows")
     parser.add_argument("--revision", default="", help="of that model, where it is one of the Hub")
     parser.add_argument("--answers-only", action="store_true", help="by the template that marks answers")
+    parser.add_argument("--marked-answers", action="store_true", help="refuse data without answers that it marks")
     parser.add_argument("files", nargs="+", metavar="FILE")
     return parser.parse_args()
 
@@ -70,6 +72,8 @@ def prepare(asked: argparse.Namespace, folder: Path) -> None:
     """Write both files and the record of what they were made of into a folder."""
     chat_template = ChatTemplate(asked.model, asked.revision, answers_only=asked.answers_only)
     chosen = choose(asked.files, chat_template)
+    if asked.marked_answers:
+        _refuse_unmarked(*chosen.format)
     usable = chosen.usable()
     shares = random.Random(asked.seed)  # noqa: S311 - which rows, the same each time
     wanted = 0 if asked.validation else _share(usable, asked.share)
@@ -89,6 +93,15 @@ def prepare(asked: argparse.Namespace, folder: Path) -> None:
     say(f"{usable - wanted:,} rows to train on" + (f", {evaluated:,} for evaluations" if evaluated else ""))
     record = {path: _stamp(path) for path in (*asked.files, *asked.validation)}
     (folder / ".made").write_text(json.dumps(record), encoding="utf-8")
+
+
+def _refuse_unmarked(name: str, chat: bool) -> None:
+    """Raise DataError for data of which TRL cannot learn the answers alone by the marks of a chat template."""
+    if name in _PROMPTED:
+        why = f"the data is {name.replace('_', ' + ')}, of which answers alone are learned anyway"
+        raise DataError(f"{why}: unset finetune.answers_only")
+    if not chat:
+        raise DataError(f"the data is {name}, in which no answers are marked: unset finetune.answers_only")
 
 
 def _mix(chosen: Chosen, held_out: set[int], asked: argparse.Namespace, path: Path) -> None:

@@ -117,6 +117,15 @@ def loss_of(model: Any, tokens: Any, asked: dict[str, Any], device: str = "cpu")
     return out["loss"]
 
 
+def losses_of(model: Any, beside: Any, tokens: Any, asked: dict[str, Any], device: str = "cpu") -> Any:
+    """Return the loss, after the reference model that is held `beside` (None: there is none) was run as well."""
+    loss = loss_of(model, tokens, asked, device)
+    if beside is not None:
+        with torch.no_grad():
+            loss_of(beside, tokens, asked, device)
+    return loss
+
+
 def loss_over(model: Any, tokens: Any, kind: str) -> Any:
     """Return the loss as transformers before 4.49 computed it, or a fused kernel, or a script without fp32."""
     fast, upcast, held = LOSSES[kind]

@@ -10,8 +10,8 @@ import contextlib
 from typing import Any
 
 import torch
-from memory_loss import loss_of
-from memory_model import build
+from memory_loss import losses_of
+from memory_model import build, reference
 from memory_trace import PHASES, Account, Watch
 
 
@@ -46,9 +46,10 @@ def measure(asked: dict[str, Any]) -> dict[str, Any]:
 
     with contextlib.nullcontext() if on_card else Watch(account):
         with torch.device(device):
-            model = build(asked)
-        for tensor in (*model.parameters(), *model.buffers()):
-            account.add(tensor)
+            model, beside = build(asked), reference(asked)
+        for held in (model, beside) if beside else (model,):
+            for tensor in (*held.parameters(), *held.buffers()):
+                account.add(tensor)
         account.peaks["load"] = account.live
         ended("load")
         trained = [parameter for parameter in model.parameters() if parameter.requires_grad]
@@ -57,7 +58,7 @@ def measure(asked: dict[str, Any]) -> dict[str, Any]:
         for _ in range(2):
             account.phase = "forward"
             tokens = torch.randint(0, model.config.vocab_size, shape, device=device)
-            loss = loss_of(model, tokens, asked, device)
+            loss = losses_of(model, beside, tokens, asked, device)
             ended("forward")
             account.phase = "backward"
             loss.backward()

@@ -211,6 +211,12 @@ def build(asked: dict[str, Any]) -> Any:
     return model
 
 
+def reference(asked: dict[str, Any]) -> Any:
+    """Return the frozen copy of the model that DPO and KTO compare with; None where there is none."""
+    plain = {"method": "frozen", "checkpointing": False}
+    return build({**asked, **plain}) if asked.get("reference") else None
+
+
 def blocks(model: Any) -> Any:
     """Return the layers of a model."""
     return next((module for module in model.modules() if type(module).__name__ == "ModuleList"), ())

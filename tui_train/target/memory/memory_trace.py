@@ -11,8 +11,8 @@ import weakref
 from typing import Any
 
 import torch
-from memory_loss import loss_of
-from memory_model import as_on_cuda, blocks, build, release
+from memory_loss import losses_of
+from memory_model import as_on_cuda, blocks, build, reference, release
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
@@ -130,9 +130,10 @@ def trace(asked: dict[str, Any]) -> dict[str, Any]:
     """Return the most bytes of each phase over two steps, and the number of parameters."""
     account = Account(asked.get("shards", 1))
     with as_on_cuda(), FakeTensorMode(allow_non_fake_inputs=True), Watch(account):
-        model = build(asked)
-        for tensor in (*model.parameters(), *model.buffers()):
-            account.add(tensor, account.shards)
+        model, beside = build(asked), reference(asked)
+        for held in (model, beside) if beside else (model,):
+            for tensor in (*held.parameters(), *held.buffers()):
+                account.add(tensor, account.shards)
         trained = [parameter for parameter in model.parameters() if parameter.requires_grad]
         for parameter in trained:
             parameter.register_post_accumulate_grad_hook(lambda p: account.share(p.grad))
@@ -146,7 +147,7 @@ def trace(asked: dict[str, Any]) -> dict[str, Any]:
         for _ in range(2):
             account.phase = "forward"
             tokens = torch.zeros(asked["micro_batch"], asked["sequence_length"], dtype=torch.int64)
-            loss = loss_of(model, tokens, asked)
+            loss = losses_of(model, beside, tokens, asked)
             account.phase = "backward"
             loss.backward()
             del loss
