@@ -67,3 +67,8 @@ def data_looks_folder() -> Path:
 def faults_log() -> Path:
     """Return the log of internal errors, which may not exist."""
     return platformdirs.user_state_path(_NAME) / "faults.log"
+
+
+def connections_folder() -> Path:
+    """Return the folder of the sockets of shared connections over ssh, which may not exist yet."""
+    return platformdirs.user_cache_path(_NAME) / "ssh"

@@ -10,12 +10,13 @@ from tui_train.cli.group import FILE, JSON, PROFILE, RUN, SET, YES, cli, complet
 @cli.command()
 @PROFILE
 @click.option("--detach", is_flag=True, help="Start it and return at once.")
+@click.option("--host", metavar="NAME", default="", help="On that host, over ssh; nothing is installed there.")
 @SET
-def run(profile: str, edits: tuple[str, ...], *, detach: bool) -> None:
+def run(profile: str, edits: tuple[str, ...], host: str, *, detach: bool) -> None:
     """Run a profile and show its log; the run continues when the connection is lost."""
     from tui_train.cli import start
 
-    start.run(profile, edits, detach=detach)
+    start.run(profile, edits, host, detach=detach)
 
 
 @cli.command()
@@ -119,6 +120,16 @@ def resume(run: str, *, detach: bool) -> None:
     from tui_train.cli import start
 
     start.resume(run, detach=detach)
+
+
+@cli.command()
+@RUN
+@click.option("--checkpoints", is_flag=True, help="With its checkpoints.")
+def fetch(run: str, *, checkpoints: bool) -> None:
+    """Copy what RUN made from its host into its folder here."""
+    from tui_train.cli import runs
+
+    runs.fetch(run, checkpoints=checkpoints)
 
 
 @cli.command()

@@ -6,21 +6,21 @@ from typing import Any
 
 import click
 
-from tui_train.base.errors import TuiTrainError
-from tui_train.base.text import amount, visible
+from tui_train.base.errors import BadInput, TuiTrainError
+from tui_train.base.text import amount, size, visible
 from tui_train.cli.columns import table
 from tui_train.cli.plans import print_json
 from tui_train.facts import saved
 from tui_train.profile import store
 from tui_train.profile.types import Profile
-from tui_train.runs import archive, rundir
+from tui_train.runs import archive, far, rundir
 from tui_train.runs.folders import note
 from tui_train.runs.listing import Listed, read_runs
+from tui_train.runs.place import place_of
 from tui_train.runs.resuming import why_not_resumed
 from tui_train.runs.rundir import RunDir
-from tui_train.runs.status import status
-from tui_train.runs.stop import stop as end
 from tui_train.supervisor.state import Status
+from tui_train.targets import target_of_run
 from tui_train.targets.here import look
 from tui_train.workflow import show
 
@@ -62,11 +62,11 @@ def stop(reference: str, *, at_once: bool) -> None:
     """End a run; `at_once` without time to save."""
     run = next((each.run for each in read_runs() if each.going), None) if reference == "last" else None
     run = run or rundir.find(reference)
-    before = status(run)
+    before = target_of_run(run).state(run)
     if not before.live and not before.leftover and not before.container:
         click.echo(f"{visible(run.name)} is not running: {show.state(before)}")
         return
-    ended = end(run, at_once=True) if at_once else end_run(run, before)
+    ended = target_of_run(run).stop(run, at_once=True) if at_once else end_run(run, before)
     click.echo(show.after_stop(ended))
     if commands := next_commands(run, ended):
         click.echo(commands)
@@ -78,11 +78,12 @@ def stop(reference: str, *, at_once: bool) -> None:
 def end_run(run: RunDir, now: Status) -> Status:
     """End a run; Ctrl-C meanwhile ends it without its grace period."""
     click.echo(f"stopping {visible(run.name)}: it gets {now.grace} s to save and end; Ctrl-C ends it at once")
+    target = target_of_run(run)
     try:
-        return end(run)
+        return target.stop(run)
     except KeyboardInterrupt:
         click.echo("\nending it at once …")
-        return end(run, at_once=True)
+        return target.stop(run, at_once=True)
 
 
 def next_commands(run: RunDir, now: Status) -> str:
@@ -93,6 +94,17 @@ def next_commands(run: RunDir, now: Status) -> str:
     if why := why_not_resumed(run, now):
         return f"It {why}. Its log: tui-train logs {name}"
     return f"Resume it: tui-train resume {name}; its log: tui-train logs {name}"
+
+
+def fetch(reference: str, *, checkpoints: bool) -> None:
+    """Copy the output folder of a run from its host; without its checkpoints unless they are asked for."""
+    run = rundir.find(reference)
+    place = place_of(run.path)
+    if place is None:
+        raise BadInput(f"{visible(run.name)} is on this machine", f"It is in {visible(str(run.path))}.")
+    without = "" if checkpoints else r"checkpoint-\d+"
+    taken = far.fetch(place, str(run.plan().get("output") or "output"), run.path, without=without)
+    click.echo(f"{size(taken)} fetched from {visible(place.host)} into {visible(str(run.path))}")
 
 
 def report(reference: str, file: Path | None, *, force: bool) -> None:

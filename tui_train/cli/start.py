@@ -20,22 +20,25 @@ from tui_train.render.prepare import Prepared, prepare
 from tui_train.resolve.resolve import pick_toolchain
 from tui_train.runs import rundir
 from tui_train.runs.interrupts import Interrupts, deferred
+from tui_train.runs.place import place_of
 from tui_train.runs.rundir import RunDir
-from tui_train.runs.start import another_start, nothing_left, start
+from tui_train.runs.start import nothing_left
 from tui_train.runs.status import status
 from tui_train.supervisor.progress import Progress
 from tui_train.supervisor.state import Status
+from tui_train.targets import target_of, target_of_run
 from tui_train.targets.here import look, submit
 from tui_train.workflow import show
 
 
-def run(reference: str, edits: tuple[str, ...], *, detach: bool) -> None:
-    """Start a profile's run, and follow it unless detached."""
+def run(reference: str, edits: tuple[str, ...], host: str, *, detach: bool) -> None:
+    """Start a profile's run here or on a host, and follow it unless detached."""
+    target = target_of(host=host)
     with _before_a_start():
-        prepared = prepare(profile := edited(load(reference), edits), look(profile))
+        prepared = prepare(profile := edited(load(reference), edits), target.look(profile))
         plan = require(prepared, starts=True)
     with deferred(click.echo) as interrupts:
-        started = submit(prepared, plan, interrupts)
+        started = target.submit(prepared, plan, interrupts)
         with _lost_terminal(interrupts):
             show_machines(plan)
         _watch(started, interrupts, detach=detach)
@@ -51,9 +54,9 @@ def resume(reference: str, *, detach: bool) -> None:
         click.echo(f"{visible(run_dir.name)} has finished: nothing is left to train. Train again: {again}")
         return
     with deferred(click.echo) as interrupts:
-        start(run_dir, resume=True, interrupts=interrupts)
+        words = target_of_run(run_dir).resume(run_dir, interrupts)
         with _lost_terminal(interrupts):
-            if words := another_start(run_dir):
+            if words:
                 click.echo(f"{visible(run_dir.name)}: {words}")
         _watch(run_dir, interrupts, detach=detach)
 
@@ -134,8 +137,10 @@ def _watch(started: RunDir, interrupts: Interrupts, *, detach: bool) -> None:
             # The signal came after the start: it ends this command, not the run.
             sys.exit(interrupts.exit_code)
         return
+    place = place_of(started.path)
+    where = f"on {place.host}, in {place.folder}" if place else f"in {started.path}"
     with _lost_terminal(interrupts):
-        click.echo(f"{name} runs in {visible(str(started.path))}; it continues when the connection is lost.")
+        click.echo(f"{name} runs {visible(where)}; it continues when the connection is lost.")
     now = _keep(started, interrupts)[1]
     click.echo(_outcome(started, now))
     sys.exit(exit_code(now))

@@ -13,6 +13,7 @@ from tui_train.diagnose import of_run
 from tui_train.runs import rundir
 from tui_train.runs.follow import follow, ranks, wait
 from tui_train.runs.listing import read_run
+from tui_train.runs.mirror import Mirror
 from tui_train.runs.rundir import RunDir
 from tui_train.runs.status import status
 from tui_train.runs.tail import Tail
@@ -25,6 +26,8 @@ from tui_train.wizard import open_wizard, terminal
 def logs(reference: str, attempt: int | None, *, follow: bool) -> None:
     """Print the attempts' logs, or with `follow` the lines until the run ends."""
     run = rundir.find(reference)
+    if not follow and (why := Mirror(run, follow=False).once()):
+        click.echo(f"— the log may be older than the run: {why}", err=True)
     now = status(run)
     if not now.attempts and (damage := read_run(run).damage):
         raise BadInput(f"{visible(run.name)} is damaged: {damage}", f"See {visible(str(run.path))}.")
@@ -71,6 +74,20 @@ def _require_readable(run: RunDir, *attempts: int) -> None:
 
 def stream(run: RunDir, *, ours: bool = False) -> tuple[Progress, Status]:
     """Print a run's lines until it ends; Ctrl-C ends only this command, unless the run is `ours`: then it asks."""
+    mirror = Mirror(run, _link)
+    try:
+        return _stream(run, ours=ours)
+    finally:
+        mirror.close()
+
+
+def _link(problem: str) -> None:
+    """Report that the host of a run does not answer, which changes nothing of the run."""
+    if problem:
+        click.echo(f"— {problem}; the run goes on there", err=True)
+
+
+def _stream(run: RunDir, *, ours: bool) -> tuple[Progress, Status]:
     titles, reading = run.titles(), run.reading()
     progress, number = Progress(), 0
 

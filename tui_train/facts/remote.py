@@ -8,6 +8,7 @@ from time import monotonic
 
 import msgspec
 
+from tui_train.base import ssh
 from tui_train.base.errors import BadInput, Unavailable
 from tui_train.base.parse import Unparsable, json_as
 from tui_train.base.text import visible
@@ -17,12 +18,10 @@ from tui_train.facts.hub import HubCache
 from tui_train.facts.saved import facts_of
 from tui_train.facts.types import Document, Facts, Gap, Gpu, Machine, PathState, Toolchain
 
-_NAME = re.compile(r"[A-Za-z0-9_.@:%\[\]][A-Za-z0-9_.@:%\[\]-]*", re.ASCII)
 _FIELDS = "index,uuid,name,pci.bus_id,compute_cap,memory.total,memory.free,display_active,driver_version"
 _SMI = f"nvidia-smi --query-gpu={_FIELDS} --format=csv,noheader,nounits"
-_OF_SSH = 255
+_NOT_FOUND = 127
 _OF_HOST = ("kernel", "cpu_count", "memory_total", "memory_available", "shm_total", "shm_free")
-_CONNECT = 10
 
 
 class Survey(msgspec.Struct, kw_only=True):
@@ -101,9 +100,6 @@ def facts(host: str, deadline: float = 40.0) -> Facts:
 
     ssh does not prompt: log in by hand once to a host that is unknown or requires a password.
     """
-    if not _NAME.fullmatch(host):
-        message = f"{visible(host) or 'an empty text'} is not a host name"
-        raise BadInput(message, "Give it as for ssh: HOST, USER@HOST, or a Host of ~/.ssh/config.")
     ends = monotonic() + deadline
     answer = _ask(host, "tui-train facts --json", deadline)
     if answer.code == 0:
@@ -116,7 +112,10 @@ def facts(host: str, deadline: float = 40.0) -> Facts:
     fallback = _ask(host, _SMI, max(1.0, ends - monotonic()))
     if fallback.code == 0:
         return Facts(machine=of_nvidia_smi(host, fallback.out.decode("utf-8", "replace")))
-    message = f"{host} has no working tui-train or nvidia-smi: {fallback.ending()}"
+    if fallback.code == _NOT_FOUND and (answer := survey(host, (), (), (), max(1.0, ends - monotonic()))):
+        gap = Gap("No NVIDIA GPU", "nvidia-smi was not found on that host", "Trainings run on the CPU of that host.")
+        return Facts(machine=msgspec.structs.replace(answer.machine, gaps=(gap,)), toolchains=answer.toolchains)
+    message = f"{host} has no working tui-train, nvidia-smi or python3: {fallback.ending()}"
     raise Unavailable(visible(message), f"Check `ssh {host} nvidia-smi`.")
 
 
@@ -160,9 +159,8 @@ def of_nvidia_smi(host: str, text: str) -> Machine:
 
 
 def _ask(host: str, command: str, deadline: float) -> Answer:
-    options = ["-T", "-o", "BatchMode=yes", "-o", f"ConnectTimeout={_CONNECT}"]
-    answer = ask(["ssh", *options, "--", host, command], deadline, folder=None)
-    if answer.failure or answer.code == _OF_SSH:
+    answer = ask([*ssh.words(host), command], deadline, folder=None)
+    if answer.failure or answer.code == ssh.OF_SSH:
         why = visible(answer.ending())
         raise Unavailable(f"ssh to {host} failed: {why}", f"Check whether `ssh -o BatchMode=yes {host} true` works.")
     return answer

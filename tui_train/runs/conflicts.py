@@ -10,7 +10,8 @@ from tui_train.base.places import runs_folder, trials_folder
 from tui_train.base.text import visible
 from tui_train.facts.ports import busy, clash, spellings
 from tui_train.facts.types import Taken
-from tui_train.runs.listing import Listed, read_run
+from tui_train.runs.listing import read_run
+from tui_train.runs.place import place_of
 from tui_train.runs.rundir import RunDir, all_runs
 from tui_train.runs.status import continues
 
@@ -20,15 +21,16 @@ _LOOK = 0.05
 
 def taken(port: int = 0) -> tuple[Taken, ...]:
     """Return the resources of training runs, also without a supervisor; and `port` if another program uses it."""
-    resources = [wants(run) for run in (*all_runs(), *_trials()) if _trains(read_run(run))]
+    resources = [wants(run) for run in (*all_runs(), *_trials()) if _trains(run)]
     if port and all(resource.port != port for resource in resources) and busy(port):
         resources.append(Taken(port=port))
     return tuple(resources)
 
 
-def _trains(listed: Listed) -> bool:
-    """Return whether a run trains; a process left by a finished one, such as TensorBoard, does not count."""
-    return listed.status is not None and continues(listed.status)
+def _trains(run: RunDir) -> bool:
+    """Return whether a run trains here; a process left by a finished one, such as TensorBoard, does not count."""
+    listed = read_run(run)
+    return listed.status is not None and continues(listed.status) and place_of(run.path) is None
 
 
 def _trials() -> Iterator[RunDir]:

@@ -2,6 +2,7 @@
 
 from typing import Any
 
+from tui_train.runs.place import heard_of, place_of
 from tui_train.runs.rundir import RunDir
 from tui_train.supervisor import planned
 from tui_train.supervisor.checkpoints import newest
@@ -33,6 +34,9 @@ def why_not_resumed(run: RunDir, now: Status) -> str:
 
 def newest_checkpoint(run: RunDir, position: int) -> str:
     """Return the newest whole checkpoint of the attempt at a position of the plan, from 1; empty: there is none."""
+    if place_of(run.path):
+        heard = heard_of(run.path)
+        return heard.checkpoint if heard else ""
     try:
         attempts = planned.read(str(run.path)).attempts
     except Refused:

@@ -28,7 +28,7 @@ _LEAVES = 10.0
 _LOOK = 0.02
 # The shell between leaves at once, so that the run is nobody's child and no zombie stays; job control, so that the run
 # does not begin with the keyboard's signals ignored.
-_BETWEEN = 'set -m; log=$1; shift; "$0" "$@" < /dev/null >> "$log" 2>&1 & echo "$!"'
+BETWEEN = 'set -m; log=$1; shift; "$0" "$@" < /dev/null >> "$log" 2>&1 & echo "$!"'
 
 
 def start(run: RunDir, *, resume: bool = False, interrupts: Interrupts = NONE) -> None:
@@ -86,7 +86,7 @@ def _start(run: RunDir, interrupts: Interrupts, *, resume: bool) -> None:
         offset = _size(run.launcher_log)
     options = ["--resume"] if resume and _nodes(run) > 1 else []
     between = subprocess.run(
-        [bash, "-c", _BETWEEN, bash, str(run.launcher_log), str(run.script), *options],
+        [bash, "-c", BETWEEN, bash, str(run.launcher_log), str(run.script), *options],
         cwd="/",
         # Of several machines, the one that plans is the first.
         env={"TUI_TRAIN_NODE_RANK": "0", **os.environ},

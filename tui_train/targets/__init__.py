@@ -2,17 +2,19 @@
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import BinaryIO, Protocol
+from typing import BinaryIO, ClassVar, Protocol
 
 from tui_train.facts.types import Facts
 from tui_train.plan.types import Plan
 from tui_train.profile.types import Profile
 from tui_train.render.prepare import Prepared
 from tui_train.runs.interrupts import NONE, Interrupts
+from tui_train.runs.place import place_of
 from tui_train.runs.rundir import RunDir
 from tui_train.supervisor.state import Status
-from tui_train.targets.elsewhere import Host, MachineFile
+from tui_train.targets.elsewhere import MachineFile
 from tui_train.targets.here import Here
+from tui_train.targets.host import Host
 
 
 class Target(Protocol):
@@ -26,7 +28,7 @@ class Target(Protocol):
         """What the user calls it."""
         ...
 
-    runs: bool
+    runs: ClassVar[bool]
 
     def survey(self) -> Facts:
         """Return the facts of the machine, without those of a profile."""
@@ -38,6 +40,10 @@ class Target(Protocol):
 
     def submit(self, prepared: Prepared, plan: Plan, interrupts: Interrupts = NONE) -> RunDir:
         """Write the run folder of these very files and start it."""
+        ...
+
+    def resume(self, run: RunDir, interrupts: Interrupts = NONE) -> str:
+        """Start a run again, from its newest checkpoint; return what else must be known of that."""
         ...
 
     def state(self, run: RunDir) -> Status:
@@ -58,3 +64,9 @@ def target_of(machine: Path | None = None, host: str = "") -> Target:
     if machine:
         return MachineFile(machine)
     return Host(host) if host else Here()
+
+
+def target_of_run(run: RunDir) -> Target:
+    """Return the target on which a run is."""
+    place = place_of(run.path)
+    return Host(place.host) if place else Here()

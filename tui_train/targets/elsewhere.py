@@ -1,13 +1,13 @@
-"""Machines that can be read and planned for, but not started on: machine files and hosts."""
+"""The machine in a file: it can be planned for, but nothing is started on it."""
 
 from pathlib import Path
-from typing import BinaryIO, NoReturn
+from typing import BinaryIO, ClassVar, NoReturn
 
 import msgspec
 from msgspec import Struct
 
 from tui_train.base.errors import Unavailable
-from tui_train.facts import remote, saved
+from tui_train.facts import saved
 from tui_train.facts.documents import documents
 from tui_train.facts.types import Facts
 from tui_train.memory import settings
@@ -18,11 +18,10 @@ from tui_train.render.prepare import Prepared
 from tui_train.runs.interrupts import NONE, Interrupts
 from tui_train.runs.rundir import RunDir
 from tui_train.supervisor.state import Status
-from tui_train.targets.here import named_python, shape
-from tui_train.trainers import paths_of
+from tui_train.targets.here import shape
 
 
-def _with_own(profile: Profile, facts: Facts) -> Facts:
+def with_files_here(profile: Profile, facts: Facts) -> Facts:
     """Return another machine's facts with the files that a plan needs, as far as they are on this one's disks.
 
     A YAML file and a model may be on both; one that is missing here is no error.
@@ -38,10 +37,24 @@ def _with_own(profile: Profile, facts: Facts) -> Facts:
     return msgspec.structs.replace(facts, documents=read, presets=user_presets(), models=known)
 
 
-class _PlannedFor:
-    """A machine that a plan can be exported for."""
+class MachineFile(Struct, frozen=True):
+    """The machine in a file that `tui-train facts --save` wrote."""
 
-    runs = False
+    path: Path
+    runs: ClassVar[bool] = False
+
+    @property
+    def name(self) -> str:
+        """The file."""
+        return str(self.path)
+
+    def survey(self) -> Facts:
+        """Return the facts in the file."""
+        return saved.load_machine(self.path)
+
+    def look(self, profile: Profile) -> Facts:
+        """Return them with what a plan needs besides."""
+        return with_files_here(profile, saved.load_to_plan(self.path))
 
     def submit(self, prepared: Prepared, plan: Plan, interrupts: Interrupts = NONE) -> RunDir:
         """Raise Unavailable: nothing is started there."""
@@ -51,6 +64,11 @@ class _PlannedFor:
     def state(self, run: RunDir) -> Status:
         """Raise Unavailable: nothing is started there."""
         del run
+        _nothing_runs()
+
+    def resume(self, run: RunDir, interrupts: Interrupts = NONE) -> str:
+        """Raise Unavailable: nothing is started there."""
+        del run, interrupts
         _nothing_runs()
 
     def stop(self, run: RunDir, *, waiting: object = None, at_once: bool = False) -> Status:
@@ -68,38 +86,3 @@ def _nothing_runs() -> NoReturn:
     raise Unavailable(
         "a training cannot be started on another machine", "Export it, copy it there, and run: bash launch.sh"
     )
-
-
-class MachineFile(_PlannedFor, Struct, frozen=True):
-    """The machine in a file that `tui-train facts --save` wrote."""
-
-    path: Path
-
-    @property
-    def name(self) -> str:
-        """The file."""
-        return str(self.path)
-
-    def survey(self) -> Facts:
-        """Return the facts in the file."""
-        return saved.load_machine(self.path)
-
-    def look(self, profile: Profile) -> Facts:
-        """Return them with what a plan needs besides."""
-        return _with_own(profile, saved.load_to_plan(self.path))
-
-
-class Host(_PlannedFor, Struct, frozen=True):
-    """A host that is read over ssh."""
-
-    name: str
-
-    def survey(self) -> Facts:
-        """Return the facts of the host."""
-        return remote.facts(self.name)
-
-    def look(self, profile: Profile) -> Facts:
-        """Return the facts of the host that a plan needs."""
-        config = profile.trainer.config
-        files = (config,) if config else ()
-        return _with_own(profile, remote.to_plan(self.name, named_python(profile), paths_of(profile), files))

@@ -3,7 +3,7 @@
 import shutil
 from collections.abc import Callable
 from pathlib import Path
-from typing import BinaryIO
+from typing import BinaryIO, ClassVar
 
 import msgspec
 from msgspec import Struct
@@ -34,7 +34,7 @@ from tui_train.runs import rundir
 from tui_train.runs.conflicts import taken
 from tui_train.runs.interrupts import NONE, Interrupts
 from tui_train.runs.rundir import RunDir
-from tui_train.runs.start import start
+from tui_train.runs.start import another_start, start
 from tui_train.runs.status import status
 from tui_train.runs.stop import stop
 from tui_train.supervisor.regular import open_regular
@@ -187,7 +187,7 @@ class Here:
     """This machine."""
 
     name = ""
-    runs = True
+    runs: ClassVar[bool] = True
 
     def survey(self) -> Facts:
         """Return the facts of the machine, without those of a profile."""
@@ -200,6 +200,11 @@ class Here:
     def submit(self, prepared: Prepared, plan: Plan, interrupts: Interrupts = NONE) -> RunDir:
         """Write the run folder and start it."""
         return submit(prepared, plan, interrupts)
+
+    def resume(self, run: RunDir, interrupts: Interrupts = NONE) -> str:
+        """Start a run again; return in words what that does which is not just going on."""
+        start(run, resume=True, interrupts=interrupts)
+        return another_start(run)
 
     def state(self, run: RunDir) -> Status:
         """Return a run's state."""

@@ -1,0 +1,36 @@
+"""The command line of ssh to a host: with the user's own configuration, without questions, over one connection."""
+
+import re
+
+from tui_train.base.errors import BadInput
+from tui_train.base.places import connections_folder
+from tui_train.base.text import visible
+
+OF_SSH = 255  # its exit code where it did not come as far as the command
+_NAME = re.compile(r"[A-Za-z0-9_.@:%\[\]][A-Za-z0-9_.@:%\[\]-]*", re.ASCII)
+_CONNECT = 10
+# Without an answer for so long a connection is given up: three times these seconds.
+_ALIVE = 15
+# A socket's path has at most 108 bytes; ssh adds a hash of 40 and, while it opens it, 17 more.
+_LONGEST = 45
+
+
+def words(host: str) -> list[str]:
+    """Return the words that begin a command on a host; BadInput where it is no host name."""
+    if not _NAME.fullmatch(host):
+        message = f"{visible(host) or 'an empty text'} is not a host name"
+        raise BadInput(message, "Give it as for ssh: HOST, USER@HOST, or a Host of ~/.ssh/config.")
+    options = ["BatchMode=yes", f"ConnectTimeout={_CONNECT}", f"ServerAliveInterval={_ALIVE}"]
+    return ["ssh", "-T", *(word for option in (*options, *_shared()) for word in ("-o", option)), "--", host]
+
+
+def _shared() -> tuple[str, ...]:
+    """Return the options by which commands that follow each other share a connection, which closes after a minute."""
+    folder = connections_folder()
+    if len(str(folder)) > _LONGEST:
+        return ()
+    try:
+        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+    except OSError:
+        return ()
+    return ("ControlMaster=auto", f"ControlPath={folder}/%C", "ControlPersist=60")

@@ -1,0 +1,146 @@
+"""What is asked of a host over ssh about the runs on it: take one, start it, stop it, give its files."""
+
+import io
+import json
+import shlex
+import shutil
+import subprocess
+import tarfile
+from collections.abc import Sequence
+from functools import cache
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from tui_train.base import ssh
+from tui_train.base.errors import Unavailable
+from tui_train.base.files import writing
+from tui_train.base.text import visible
+from tui_train.render import SCRIPT, File
+from tui_train.runs.leftovers import HALF_MADE
+from tui_train.runs.place import Place
+
+_MOST = 1 << 20
+_PATIENCE = 60.0
+
+
+def put(host: str, name: str, files: Sequence[File]) -> Place:
+    """Write files into a new run folder on a host, whole or not at all."""
+    packed = io.BytesIO()
+    with tarfile.open(fileobj=packed, mode="w") as tar:
+        for file in files:
+            data = file.text.encode()
+            info = tarfile.TarInfo(file.path)
+            info.size, info.mode = len(data), 0o755 if file.path == SCRIPT else 0o644
+            tar.addfile(info, io.BytesIO(data))
+    answer = _answer(host, {"do": "put", "name": name, "half_made": HALF_MADE}, packed.getvalue())
+    return Place(host, str(answer.get("folder", "")))
+
+
+def start(place: Place, between: str, options: Sequence[str]) -> str:
+    """Start a run on its host; return why it did not start, empty where it did."""
+    answer = _answer(place.host, {"do": "start", "folder": place.folder, "between": between, "options": options})
+    return "" if answer.get("started") else visible(str(answer.get("said") or "launch.sh ended without a word"))
+
+
+def stop(place: Place, *, at_once: bool, grace: float) -> None:
+    """End a run on its host, and wait until it has saved."""
+    _answer(place.host, {"do": "stop", "folder": place.folder, "now": at_once}, deadline=_PATIENCE + grace)
+
+
+def fetch(place: Place, output: str, folder: Path, *, without: str = "") -> int:
+    """Copy the output folder of a run from its host into a folder here; return the bytes. `without` matches names."""
+    question = {"do": "fetch", "folder": place.folder, "output": output, "without": without}
+    child = subprocess.Popen(
+        words(place.host, question), stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    )
+    with child:
+        assert child.stdout is not None  # noqa: S101 - for the type
+        assert child.stderr is not None  # noqa: S101
+        first = child.stdout.peek(1)[:1]  # type: ignore[attr-defined,unused-ignore] - it is buffered
+        if first in {b"{", b""}:
+            answer = _parsed(child.stdout.readline(_MOST))
+            why = str(answer.get("error", "")) if isinstance(answer, dict) else lost(child.stderr.read(_MOST))
+            raise Unavailable(f"nothing was fetched from {place.host}: {visible(why)}", f"Look there: ssh {place.host}")
+        try:
+            with tarfile.open(fileobj=child.stdout, mode="r|") as sent:
+                taken = _unpack(sent, folder)
+        except tarfile.TarError:
+            raise Unavailable(f"the connection to {place.host} was lost", "Run the command again.") from None
+    if child.returncode:
+        raise Unavailable(f"the connection to {place.host} was lost", "Run the command again.")
+    return taken
+
+
+def _unpack(sent: tarfile.TarFile, folder: Path) -> int:
+    """Write the regular files of a tar inside a folder, and return their bytes; what leads elsewhere is left out."""
+    taken = 0
+    for member in sent:
+        name = Path(member.name)
+        content = sent.extractfile(member) if member.isfile() and ".." not in name.parts else None
+        if content is None or name.is_absolute():
+            continue
+        with writing(folder / name):
+            (folder / name).parent.mkdir(parents=True, exist_ok=True)
+            with (folder / name).open("wb") as file:
+                shutil.copyfileobj(content, file, _MOST)
+        taken += member.size
+    return taken
+
+
+@cache
+def _program() -> str:
+    return resources.files("tui_train.target").joinpath("far_run.py").read_text(encoding="utf-8")
+
+
+def words(host: str, question: dict[str, Any]) -> list[str]:
+    """Return the command that has a host answer a question about a run."""
+    return [*ssh.words(host), shlex.join(["python3", "-c", _program(), json.dumps(question)])]
+
+
+def _answer(host: str, question: dict[str, Any], given: bytes = b"", deadline: float = _PATIENCE) -> dict[str, Any]:
+    """Return the line with which a host answers; Unavailable where it does not, or says what it cannot do."""
+    try:
+        done = subprocess.run(
+            words(host, question),
+            input=given, capture_output=True, timeout=deadline, check=False, start_new_session=True,
+        )  # fmt: skip
+    except subprocess.TimeoutExpired:
+        raise Unavailable(f"{host} gave no answer in {deadline:.0f} s", f"Check `ssh {host} true`.") from None
+    except OSError as error:
+        raise Unavailable(f"ssh cannot be started: {error.strerror}", "Install the client of OpenSSH.") from None
+    for line in reversed(done.stdout.splitlines()):
+        if line.startswith(b"{") and isinstance(answer := _parsed(line), dict):
+            if "error" in answer:
+                raise Unavailable(f"{host}: {visible(str(answer['error']))}", f"Look at it there: ssh {host}")
+            return answer
+    raise Unavailable(f"{host} did not answer", lost(done.stderr))
+
+
+def _parsed(line: bytes) -> object:
+    try:
+        return msgspec.json.decode(line)
+    except msgspec.MsgspecError:
+        return None
+
+
+# What ssh and the shell there say, and what it means.
+_MEANINGS = (
+    ("Host key verification failed", "Its key is unknown or has changed: log in by hand once, and read what ssh says."),
+    ("Permission denied", "ssh asks for a password or knows no key: set up a key (ssh-copy-id), or load it (ssh-add)."),
+    ("Could not resolve hostname", "The name is unknown: check it, or add the host to ~/.ssh/config."),
+    ("Connection refused", "No ssh server answers there: check the port, and that sshd runs."),
+    ("timed out", "The host does not answer: check the network, the VPN, and that it is on."),
+    ("python3: command not found", "Install python3 (3.8 or newer) on that host."),
+    ("python3: not found", "Install python3 (3.8 or newer) on that host."),
+)
+
+
+def lost(said: bytes) -> str:
+    """Return what to do about what ssh, or the shell at its other end, said last."""
+    text = said.decode(errors="replace")
+    known = next((meaning for part, meaning in _MEANINGS if part in text), "")
+    last = (text.strip().splitlines() or ["ssh said nothing"])[-1][:300]
+    return f"{known} ({visible(last)})" if known else visible(last)

@@ -1,0 +1,55 @@
+"""Where a run is: a run on another host has a folder here, a copy that grows with the one there."""
+
+from pathlib import Path
+from typing import TypeVar
+
+import msgspec
+from msgspec import Struct
+
+from tui_train.base.files import read_regular
+from tui_train.supervisor.state import Status
+
+PLACE, HEARD = "place.json", "heard.json"
+_MOST = 1 << 20
+_Kind = TypeVar("_Kind")
+
+
+class Place(Struct, frozen=True):
+    """Where a run is: the host's name for ssh, and the folder there."""
+
+    host: str
+    folder: str
+
+
+class Heard(Struct, frozen=True, kw_only=True):
+    """What the host said last of a run: when, how it stood, and its newest checkpoint there."""
+
+    at: float
+    status: Status
+    checkpoint: str = ""
+
+
+def place_of(folder: Path) -> Place | None:
+    """Return where the run of a folder is, None for this machine."""
+    return _read(folder / PLACE, Place)
+
+
+def heard_of(folder: Path) -> Heard | None:
+    """Return what was heard last of a run elsewhere, None for nothing yet."""
+    return _read(folder / HEARD, Heard)
+
+
+def _read(path: Path, kind: type[_Kind]) -> _Kind | None:
+    try:
+        return msgspec.json.decode(read_regular(path, _MOST), type=kind)
+    except (OSError, msgspec.MsgspecError):
+        return None
+
+
+def status_there(folder: Path) -> Status | None:
+    """Return the state of a run elsewhere as it was heard last, None for a run on this machine."""
+    place = place_of(folder)
+    if place is None:
+        return None
+    heard = heard_of(folder)
+    return (heard.status if heard else Status("new"))._replace(host=place.host)

@@ -1,0 +1,242 @@
+"""Receives a run folder, starts it, and sends what changes in it: each answer is a line of JSON.
+
+Runs on another host, over ssh, in any Python 3.8 or later, standard library only; its text and the question, in JSON,
+are passed on the command line. The training itself is kept by the supervisor that lies in the folder.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tarfile
+import tempfile
+import time
+import zlib
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+PIECE = 1 << 18
+LOOK = 0.4
+BEAT = 5.0  # seconds after which something is said, so that a reader that is gone is noticed
+SENT = re.compile(r"events\.jsonl|launch\.log|attempt-\d{1,6}\.log")
+SAID = 4000
+
+
+class NotDoneError(Exception):
+    """What cannot be done, in words."""
+
+
+def say(**what: Any) -> None:
+    """Send one line."""
+    sys.stdout.write(json.dumps(what) + "\n")
+    sys.stdout.flush()
+
+
+def runs_folder() -> Path:
+    """Return the folder of the runs, as tui-train has it on this host."""
+    state = Path(os.environ.get("XDG_STATE_HOME", ""))
+    return (state if state.is_absolute() else Path("~/.local/state").expanduser()) / "tui-train" / "runs"
+
+
+def put(asked: dict[str, Any]) -> None:
+    """Write the files of a tar on the input into a new run folder, whole or not at all."""
+    parent = runs_folder()
+    beside = None
+    try:
+        parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        beside = tempfile.mkdtemp(dir=str(parent), prefix=asked["half_made"])
+        with tarfile.open(fileobj=sys.stdin.buffer, mode="r|") as sent:
+            for member in sent:
+                unpack(sent, member, Path(beside))
+        Path(beside).rename(parent / asked["name"])
+    except OSError as error:
+        if beside:
+            shutil.rmtree(beside, ignore_errors=True)
+        raise NotDoneError(f"{error.filename or parent}: {error.strerror or error}") from None
+    say(folder=str(parent / asked["name"]))
+
+
+def unpack(sent: tarfile.TarFile, member: tarfile.TarInfo, folder: Path) -> None:
+    """Write one regular file, with its mode."""
+    path = folder / member.name
+    if ".." in path.parts or path == Path(member.name) or not member.isfile():
+        raise NotDoneError(f"{member.name!r} is no file of a run")
+    path.parent.mkdir(parents=True, exist_ok=True)
+    content = sent.extractfile(member)
+    with path.open("wb") as file:
+        while content is not None and (piece := content.read(PIECE)):
+            file.write(piece)
+    path.chmod(member.mode & 0o755)
+
+
+def start(asked: dict[str, Any]) -> None:
+    """Start launch.sh in a session of its own, and wait until it has reported itself, or has ended."""
+    run = existing(asked)
+    log, before = run / "launch.log", starts(run)
+    offset = size(log)
+    if shutil.which("bash") is None:
+        raise NotDoneError("bash was not found")
+    words = ["bash", "-c", asked["between"], "bash", str(log), str(run / "launch.sh"), *asked["options"]]
+    child = subprocess.run(
+        words, cwd="/", env={"TUI_TRAIN_NODE_RANK": "0", **os.environ}, stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE, check=True, start_new_session=True,
+    )  # fmt: skip
+    pid = int(child.stdout)
+    while True:
+        # In this order: it may report itself and end between the two.
+        gone = not alive(pid)
+        if starts(run) > before:
+            say(started=True)
+            return
+        if gone:
+            break
+        time.sleep(0.05)
+    said = part(log, offset, SAID).decode(errors="replace").strip()
+    if before == 0 and not (run / "events.jsonl").exists():
+        shutil.rmtree(str(run), ignore_errors=True)
+    say(started=False, said=said)
+
+
+def feed(asked: dict[str, Any]) -> None:
+    """Send what is new in the folder, until the run has ended; `have` says how much of each file is there already."""
+    run, have, told, beat = existing(asked), dict(asked["have"]), "", time.monotonic()
+    now = reader(run)
+    while True:
+        # What is written between the two looks is sent before the end is told.
+        standing, live = now()
+        more = False
+        for name, at, data in news(run, have):
+            say(file=name, at=at, data=base64.b64encode(zlib.compress(data, 1)).decode())
+            more = True
+        if (changed := json.dumps(standing)) != told:
+            say(**standing)
+            told, beat = changed, time.monotonic()
+        if not more and (asked["once"] or not live):
+            say(end=True)
+            return
+        if time.monotonic() - beat > BEAT:
+            say(beat=True)
+            beat = time.monotonic()
+        time.sleep(0 if more else LOOK)
+
+
+def news(run: Path, have: dict[str, int]) -> Iterator[tuple[str, int, bytes]]:
+    """Yield the next piece of each file that has grown, with its name and offset; one that shrank begins again."""
+    for name in sorted(path.name for path in run.iterdir() if SENT.fullmatch(path.name)):
+        there, at = size(run / name), have.get(name, 0)
+        at = 0 if there < at else at
+        if there > at and (data := part(run / name, at, PIECE)):
+            yield name, at, data
+            have[name] = at + len(data)
+
+
+def reader(run: Path) -> Callable[[], Any]:
+    """Return what tells the state of a run by the supervisor in its folder, and whether it is live."""
+    sys.dont_write_bytecode = True
+    sys.path.insert(0, str(run))
+    try:
+        from supervisor import checkpoints, planned, state  # type: ignore[import-not-found,unused-ignore]
+    except ImportError as error:
+        raise NotDoneError(f"{run} has no supervisor: {error}") from None
+
+    def now() -> Any:
+        found = state.read(str(run))
+        try:
+            attempts = planned.read(str(run)).attempts
+            position = found.attempts[-1].position if found.attempts else 0
+            rule = attempts[position - 1].checkpoints if 0 < position <= len(attempts) else None
+            newest = checkpoints.newest(rule, str(run)) if rule else ""
+        except Exception:  # noqa: BLE001 - what is wrong with the plan is not asked here
+            newest = ""
+        return {"status": found, "checkpoint": newest}, found.live or found.trains_on
+
+    return now
+
+
+def stop(asked: dict[str, Any]) -> None:
+    """End a run by its supervisor, and send how it stands then."""
+    run = existing(asked)
+    words = [sys.executable, str(run / "supervisor"), "stop", "--json", *(["--now"] if asked["now"] else [])]
+    done = subprocess.run(words, stdin=subprocess.DEVNULL, capture_output=True, check=False)
+    if done.returncode:
+        raise NotDoneError(done.stderr.decode(errors="replace").replace("launch.sh: ", "").strip())
+    say(stopped=True)
+
+
+def fetch(asked: dict[str, Any]) -> None:
+    """Send the output folder as a tar; `without`, where it says something, matches the names that are left out."""
+    output = existing(asked) / asked["output"]
+    left_out = re.compile(asked["without"] or r"(?!)")
+    if not output.is_dir():
+        raise NotDoneError(f"{output} is not there")
+
+    def wanted(member: tarfile.TarInfo) -> tarfile.TarInfo | None:
+        return None if left_out.fullmatch(os.path.basename(member.name)) else member  # noqa: PTH119
+
+    with tarfile.open(fileobj=sys.stdout.buffer, mode="w|", bufsize=PIECE) as sent:
+        sent.add(str(output), arcname=output.name, filter=wanted)
+
+
+def existing(asked: dict[str, Any]) -> Path:
+    """Return the run folder."""
+    run = Path(asked["folder"])
+    if not (run / "launch.sh").is_file():
+        raise NotDoneError(f"{run} is gone")
+    return run
+
+
+def starts(run: Path) -> int:
+    """Return how often the run has reported a start."""
+    return part(run / "events.jsonl", 0, 1 << 26).count(b'"event":"run_started"')
+
+
+def size(path: Path) -> int:
+    """Return the size of a regular file, 0 where there is none."""
+    try:
+        return path.lstat().st_size if path.is_file() else 0
+    except OSError:
+        return 0
+
+
+def part(path: Path, at: int, most: int) -> bytes:
+    """Return a piece of a file, empty where it cannot be read."""
+    try:
+        with path.open("rb") as file:
+            file.seek(at)
+            return file.read(most)
+    except OSError:
+        return b""
+
+
+def alive(pid: int) -> bool:
+    """Tell whether a process is there and no zombie."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(") ")[2][:1] not in ("Z", "")
+    except OSError:
+        return False
+
+
+def main(question: str) -> int:
+    """Do what is asked; what cannot be done is said in a line."""
+    asked = json.loads(question)
+    doing = {"put": put, "start": start, "feed": feed, "stop": stop, "fetch": fetch}
+    try:
+        doing[asked["do"]](asked)
+    except NotDoneError as error:
+        say(error=str(error))
+        return 69
+    except BrokenPipeError:
+        return 0
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1]))
