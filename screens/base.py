@@ -45,6 +45,11 @@ class Base(Screen[None]):
         return self.app.elsewhere if isinstance(self.app, Looking) else ""
 
     @property
+    def starts(self) -> bool:
+        """Whether trainings can be started on the machine that all is for."""
+        return not isinstance(self.app, Looking) or self.app.starts
+
+    @property
     def is_current(self) -> bool:
         """Whether it is drawn: Textual draws also the screen below the top one, though that covers it whole."""
         top = self.app.screen

@@ -5,7 +5,6 @@ from textual import work
 from tui_train.base.errors import TuiTrainError
 from tui_train.base.text import visible
 from tui_train.runs.rundir import RunDir
-from tui_train.runs.stop import stop
 from tui_train.workflow import show
 
 from .base import Base
@@ -39,8 +38,10 @@ class Ending(Base):
 
     @work(thread=True, group="stop")
     def _stop(self, *, leave: bool = False) -> None:
+        from tui_train.targets import target_of_run
+
         try:
-            ended = stop(self.run)
+            ended = target_of_run(self.run).stop(self.run)
         except TuiTrainError as error:
             self.post_message(Complaint(error))
         else:
@@ -53,15 +54,15 @@ class Ending(Base):
     @work(thread=True, group="again")
     def action_again(self) -> None:
         """Start the same script again."""
-        from tui_train.runs.start import another_start, start
+        from tui_train.targets import target_of_run
 
         try:
-            start(self.run, resume=True)
+            words = target_of_run(self.run).resume(self.run)
         except TuiTrainError as error:
             self.post_message(Complaint(error))
         else:
             self.app.call_from_thread(self.follow)
-            if words := another_start(self.run):
+            if words:
                 self.app.call_from_thread(self.notify, words, markup=False)
 
     def ask_before_leaving(self) -> bool:

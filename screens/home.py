@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from tui_train.workflow.digest import Digest, Digests
 
 _EVERY = 2.0
+_FAR = 10.0  # seconds after which the hosts of live runs are asked
 _PAUSE = 0.03
 _FIRST = 20  # runs that are read before any is shown
 _PARTS = frozenset({_FIRST, 60, 200, 500})  # after how many of them all that is known is shown
@@ -130,6 +131,19 @@ All screens: Enter next, Esc back, F1 help (or ?, outside of a field), Ctrl+P al
         self._say()
         self.call_after_refresh(self.look)
         self.set_interval(_EVERY, self.look)
+        self.set_interval(_FAR, self._ask_hosts)
+
+    def _ask_hosts(self) -> None:
+        if self.app.screen is self and any(digest.now and digest.now.host for digest in self.runs.values()):
+            self._ask_each_host(tuple(digest.run for digest in self.runs.values() if digest.going))
+
+    @work(thread=True, group="hosts", exclusive=True)
+    def _ask_each_host(self, runs: "tuple[RunDir, ...]") -> None:
+        """Bring the live runs on other hosts up to date; one that does not answer stays as it was heard."""
+        from tui_train.runs.mirror import Mirror
+
+        for run in runs:
+            Mirror(run, follow=False).once()
 
     def on_screen_resume(self) -> None:
         """Read again when the screen is shown again."""

@@ -104,17 +104,17 @@ class HomeActions(HomeTidy):
     @work(thread=True, group="start")
     def action_resume(self) -> None:
         """Start the run again, from its newest checkpoint."""
-        from tui_train.runs.start import another_start, start
+        from tui_train.targets import target_of_run
 
         digest = self.run_here
         if digest is None:
             return
         try:
-            start(digest.run, resume=True)
+            words = target_of_run(digest.run).resume(digest.run)
         except TuiTrainError as error:
             self.post_message(Complaint(error))
             return
-        self.post_message(OpenRun(digest.run, visible(another_start(digest.run))))
+        self.post_message(OpenRun(digest.run, visible(words)))
 
     @work(thread=True, group="start", exclusive=True)
     def action_run_now(self) -> None:
@@ -167,11 +167,11 @@ class HomeActions(HomeTidy):
 
     @work(thread=True, group="stop")
     def _stop(self, runs: "tuple[RunDir, ...]") -> None:
-        from tui_train.runs.stop import stop
+        from tui_train.targets import target_of_run
 
         for run in runs:
             try:
-                stop(run)
+                target_of_run(run).stop(run)
             except TuiTrainError as error:
                 self.post_message(Complaint(error))
         self.app.call_from_thread(self.look)

@@ -212,7 +212,7 @@ def _live(digest: Digest, mark: bool, widths: Widths, width: int) -> tuple[Conte
 
 
 def _waiting(digest: Digest) -> str:
-    if digest.now and digest.now.host:
+    if digest.now and digest.now.host and not digest.step:
         return f"on {visible(digest.now.host)}"
     return digest.state if digest.state != "running" else "" if digest.step else "starting"
 

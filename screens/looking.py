@@ -21,6 +21,7 @@ from .guard import Guarded
 from .messages import AskRecipes, AskScript, Shown
 
 if TYPE_CHECKING:
+    from tui_train.targets import Target
     from tui_train.workflow.machines import Source
 
 _LIVE = "live"
@@ -164,6 +165,18 @@ class Looking(Guarded):
     def elsewhere(self) -> str:
         """The other machine that all is for, in words; empty: this one."""
         return visible(self._source.host or str(self._source.machine)) if self._source else ""
+
+    @property
+    def starts(self) -> bool:
+        """Whether trainings can be started on the machine that all is for: not on that of a file."""
+        return self._source is None or bool(self._source.host)
+
+    @property
+    def target(self) -> "Target":
+        """The machine that all is for; never on a screen's thread, for it is imported first."""
+        from tui_train.workflow.machines import Source
+
+        return (self._source or Source()).target
 
     @property
     def unknown(self) -> Facts:

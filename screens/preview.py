@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 from textual import work
 from textual.binding import Binding, BindingType
@@ -17,8 +17,8 @@ from tui_train.render.command import copied
 from tui_train.render.prepare import Prepared
 from tui_train.runs import rundir
 from tui_train.runs.rundir import RunDir
-from tui_train.targets.here import submit
 
+from .looking import Looking
 from .messages import ApplyFix, Become, Complaint, OpenRun
 from .plan_view import PlanView
 from .widgets.code import Files
@@ -27,6 +27,9 @@ from .widgets.hint import Hint
 from .widgets.preview_lines import (
     FIX_KEYS,
 )
+
+if TYPE_CHECKING:
+    from tui_train.targets import Target
 
 
 class Preview(PlanView):
@@ -42,7 +45,7 @@ Left and right change the file, up and down scroll, / searches in all files and 
 Enter writes the run folder and starts the training.
 c copies the command to your terminal's clipboard (OSC 52), y the shown file. s saves the profile, e exports the files
 to a folder.
-For another machine (--machine, --host) it only exports: copy the folder there."""
+For the machine of a file (--machine) it only exports: copy the folder there."""
     TITLE_OF_STEP = "Preview"
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("enter", "next", "Run", key_display="Enter"),
@@ -77,12 +80,13 @@ For another machine (--machine, --host) it only exports: copy the folder there."
             words = f"Nothing can be started: {forbidding.message}. Esc goes back to change it."
         elif forbidding:
             words = f"Nothing can be started: {forbidding.message}. F2 fixes it, or Esc goes back to change it."
-        elif self.elsewhere:
+        elif not self.starts:
             words = "It is for another machine: e exports the files, to be copied there."
         elif any(finding.level == "error" for finding in self._prepared.findings):
             words = "It cannot be started here now; e exports it all the same."
         else:
-            words = "Enter writes the run folder and starts it; it keeps running when you leave."
+            where = f" on {self.elsewhere}" if self.elsewhere else ""
+            words = f"Enter writes the run folder{where} and starts it; it keeps running when you leave."
         self.query_one(Hint).say(Content(visible(words)))
 
     def _forbidding(self) -> Finding | None:
@@ -125,9 +129,9 @@ For another machine (--machine, --host) it only exports: copy the folder there."
     # Starting, saving, exporting
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
-        """What is for another machine is not started here; what is about files needs them."""
+        """What is for the machine of a file is not started; what is about files needs them."""
         if action == "next":
-            return not self.elsewhere
+            return self.starts
         if action == "fix_finding":
             return isinstance(parameters[0], int) and parameters[0] < len(self._fixable())
         if action in {"files", "search", "export"}:
@@ -140,12 +144,12 @@ For another machine (--machine, --host) it only exports: copy the folder there."
 
     def action_next(self) -> None:
         """Start what is shown."""
-        if self.elsewhere:
+        if not self.starts:
             self.app.bell()
             return
         if self.looking - {"data"}:
             self.app.bell()
-            self.notify("This machine is being looked at: press Enter again when that is done.", markup=False)
+            self.notify("The machine is being looked at: press Enter again when that is done.", markup=False)
             return
         if self._prepared is None:
             self.update()
@@ -164,11 +168,15 @@ For another machine (--machine, --host) it only exports: copy the folder there."
     def _start(self, prepared: Prepared) -> None:
         assert prepared.plan is not None  # noqa: S101 - action_next has looked
         try:
-            run = submit(prepared, prepared.plan)
+            run = self._target().submit(prepared, prepared.plan)
         except TuiTrainError as error:
             self.app.call_from_thread(self._not_started, error)
         else:
             self.app.call_from_thread(self._started, run)
+
+    def _target(self) -> "Target":
+        assert isinstance(self.app, Looking)  # noqa: S101 - for the type
+        return self.app.target
 
     def on_screen_resume(self) -> None:
         """Let a plan be started again, when the screen is shown again."""

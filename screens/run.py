@@ -16,6 +16,7 @@ from tui_train.base.text import visible
 from tui_train.facts.samples import Samples
 from tui_train.runs.follow import RunNews, watch
 from tui_train.runs.health import BUSY, worries
+from tui_train.runs.mirror import Mirror
 from tui_train.runs.rundir import RunDir
 from tui_train.runs.status import continues
 
@@ -116,6 +117,7 @@ When a run ends while you watch, the terminal rings and gets a notification (OSC
         self._history = History()
         self._busy = time.monotonic()
         self._unread = False
+        self._lost = ""
         self._drawn = self._cards_drawn = 0.0
         self._later: Timer | None = None
 
@@ -165,9 +167,23 @@ When a run ends while you watch, the terminal rings and gets a notification (OSC
 
     @work(thread=True, exclusive=True, group="watch")
     def _watch(self) -> None:
-        worker = get_current_worker()
-        for told in watch(self.run, lambda: worker.is_cancelled):
-            self.post_message(News(told))
+        worker, mirror = get_current_worker(), Mirror(self.run, self._link)
+        try:
+            for told in watch(self.run, lambda: worker.is_cancelled):
+                self.post_message(News(told))
+        finally:
+            mirror.close()
+
+    def _link(self, problem: str) -> None:
+        """Say that the host of the run does not answer, or does again; the run itself goes on."""
+        self.app.call_from_thread(self._say_link, problem)
+
+    def _say_link(self, problem: str) -> None:
+        if problem != self._lost:
+            words = f"{problem} The run goes on there." if problem else "The host answers again."
+            if problem or self._lost:
+                self.notify(visible(words), severity="warning" if problem else "information", markup=False)
+            self._lost = problem
 
     def follow(self) -> None:
         """Read the run's log again."""

@@ -71,12 +71,13 @@ def test_a_trainer_takes_fields_that_there_are(kind):
 
 
 def test_a_target_without_runs_says_what_to_do_instead():
-    for target in (target_of(Path("/m.json")), target_of(host="box")):
-        assert target.name
-        for ask in (target.state, target.stop):
-            with pytest.raises(Exception, match="another machine") as caught:
-                ask(None)
-            assert "launch.sh" in caught.value.remedy
+    target = target_of(Path("/m.json"))
+    assert target.name
+    assert [each.runs for each in (target, target_of(host="box"), target_of())] == [False, True, True]
+    for ask in (target.state, target.stop, target.resume):
+        with pytest.raises(Exception, match="another machine") as caught:
+            ask(None)
+        assert "launch.sh" in caught.value.remedy
 
 
 @pytest.fixture(scope="module")
@@ -183,17 +184,14 @@ def test_a_trainer_is_added(project):
 TARGET = """
 import msgspec
 
-from tui_train.targets.elsewhere import _PlannedFor
-from tui_train.targets.here import look
+from tui_train.targets.here import Here, look
 
 
-class Toy(_PlannedFor):
+class Toy(Here):
     name = "toyland"
 
     def look(self, profile):
         return msgspec.structs.replace(look(profile), elsewhere="toyland")
-
-    survey = look
 """
 
 

@@ -7,7 +7,7 @@ from typing import Any
 import click
 
 from tui_train.base.errors import BadInput, TuiTrainError
-from tui_train.base.text import amount, size, visible
+from tui_train.base.text import amount, visible
 from tui_train.cli.columns import table
 from tui_train.cli.plans import print_json
 from tui_train.facts import saved
@@ -104,7 +104,7 @@ def fetch(reference: str, *, checkpoints: bool) -> None:
         raise BadInput(f"{visible(run.name)} is on this machine", f"It is in {visible(str(run.path))}.")
     without = "" if checkpoints else r"checkpoint-\d+"
     taken = far.fetch(place, str(run.plan().get("output") or "output"), run.path, without=without)
-    click.echo(f"{size(taken)} fetched from {visible(place.host)} into {visible(str(run.path))}")
+    click.echo(f"{amount(taken)} fetched from {visible(place.host)} into {visible(str(run.path))}")
 
 
 def report(reference: str, file: Path | None, *, force: bool) -> None:

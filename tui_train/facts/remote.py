@@ -112,9 +112,9 @@ def facts(host: str, deadline: float = 40.0) -> Facts:
     fallback = _ask(host, _SMI, max(1.0, ends - monotonic()))
     if fallback.code == 0:
         return Facts(machine=of_nvidia_smi(host, fallback.out.decode("utf-8", "replace")))
-    if fallback.code == _NOT_FOUND and (answer := survey(host, (), (), (), max(1.0, ends - monotonic()))):
+    if fallback.code == _NOT_FOUND and (found := survey(host, (), (), (), max(1.0, ends - monotonic()))):
         gap = Gap("No NVIDIA GPU", "nvidia-smi was not found on that host", "Trainings run on the CPU of that host.")
-        return Facts(machine=msgspec.structs.replace(answer.machine, gaps=(gap,)), toolchains=answer.toolchains)
+        return Facts(machine=msgspec.structs.replace(found.machine, gaps=(gap,)), toolchains=found.toolchains)
     message = f"{host} has no working tui-train, nvidia-smi or python3: {fallback.ending()}"
     raise Unavailable(visible(message), f"Check `ssh {host} nvidia-smi`.")
 

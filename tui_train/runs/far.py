@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from functools import cache
 from importlib import resources
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import msgspec
 
@@ -57,15 +57,14 @@ def fetch(place: Place, output: str, folder: Path, *, without: str = "") -> int:
         words(place.host, question), stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE
     )
     with child:
-        assert child.stdout is not None  # noqa: S101 - for the type
-        assert child.stderr is not None  # noqa: S101
-        first = child.stdout.peek(1)[:1]  # type: ignore[attr-defined,unused-ignore] - it is buffered
-        if first in {b"{", b""}:
-            answer = _parsed(child.stdout.readline(_MOST))
+        assert child.stderr is not None  # noqa: S101 - for the type
+        sent_bytes = cast("io.BufferedReader", child.stdout)
+        if sent_bytes.peek(1)[:1] in {b"{", b""}:
+            answer = _parsed(sent_bytes.readline(_MOST))
             why = str(answer.get("error", "")) if isinstance(answer, dict) else lost(child.stderr.read(_MOST))
             raise Unavailable(f"nothing was fetched from {place.host}: {visible(why)}", f"Look there: ssh {place.host}")
         try:
-            with tarfile.open(fileobj=child.stdout, mode="r|") as sent:
+            with tarfile.open(fileobj=sent_bytes, mode="r|") as sent:
                 taken = _unpack(sent, folder)
         except tarfile.TarError:
             raise Unavailable(f"the connection to {place.host} was lost", "Run the command again.") from None

@@ -49,18 +49,19 @@ def runs_folder() -> Path:
 def put(asked: dict[str, Any]) -> None:
     """Write the files of a tar on the input into a new run folder, whole or not at all."""
     parent = runs_folder()
-    beside = None
+    beside = parent / asked["half_made"]
     try:
         parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-        beside = tempfile.mkdtemp(dir=str(parent), prefix=asked["half_made"])
+        beside = Path(tempfile.mkdtemp(dir=str(parent), prefix=asked["half_made"]))
         with tarfile.open(fileobj=sys.stdin.buffer, mode="r|") as sent:
             for member in sent:
-                unpack(sent, member, Path(beside))
-        Path(beside).rename(parent / asked["name"])
-    except OSError as error:
-        if beside:
-            shutil.rmtree(beside, ignore_errors=True)
-        raise NotDoneError(f"{error.filename or parent}: {error.strerror or error}") from None
+                unpack(sent, member, beside)
+        beside.rename(parent / asked["name"])
+    except (OSError, tarfile.TarError) as error:
+        reason = getattr(error, "strerror", None) or str(error)
+        raise NotDoneError(f"{getattr(error, 'filename', None) or parent}: {reason}") from None
+    finally:
+        shutil.rmtree(str(beside), ignore_errors=True)
     say(folder=str(parent / asked["name"]))
 
 
@@ -87,12 +88,12 @@ def start(asked: dict[str, Any]) -> None:
     words = ["bash", "-c", asked["between"], "bash", str(log), str(run / "launch.sh"), *asked["options"]]
     child = subprocess.run(
         words, cwd="/", env={"TUI_TRAIN_NODE_RANK": "0", **os.environ}, stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE, check=True, start_new_session=True,
+        stdout=subprocess.PIPE, check=False, start_new_session=True,
     )  # fmt: skip
-    pid = int(child.stdout)
+    pid = int(child.stdout) if child.stdout.strip().isdigit() else 0
     while True:
         # In this order: it may report itself and end between the two.
-        gone = not alive(pid)
+        gone = not pid or not alive(pid)
         if starts(run) > before:
             say(started=True)
             return

@@ -74,7 +74,7 @@ class Host(Struct, frozen=True):
     def state(self, run: RunDir) -> Status:
         """Ask the host for a run's state."""
         if why := Mirror(run, follow=False).once():
-            raise Unavailable(f"{visible(run.name)} cannot be asked: {self.name} does not answer", why)
+            raise Unavailable(f"{visible(run.name)} cannot be asked about: {why}", f"Look at it there: ssh {self.name}")
         return status(run)
 
     def stop(self, run: RunDir, *, waiting: Callable[[], None] = lambda: None, at_once: bool = False) -> Status:

@@ -148,9 +148,9 @@ def run_row(listed: Listed) -> tuple[str, ...]:
 
 def state(now: Status) -> str:
     """Return a run's state in words."""
-    if now.host:
-        return f"{now.state} on {visible(now.host)}"
     words = f"failed ({now.exit_code})" if now.state == "failed" else now.state
+    if now.host:
+        return f"{words} on {visible(now.host)}"
     return words + (f", {counted(len(now.leftover), 'process', 'processes')} left" if now.leftover else "")
 
 

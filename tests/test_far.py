@@ -1,0 +1,260 @@
+"""Runs on a host over a real ssh: started, watched, stopped, resumed and fetched from a machine that knows its name."""
+
+import io
+import json
+import os
+import subprocess
+import sys
+import tarfile
+import time
+from pathlib import Path
+
+import pytest
+import ssh as secure_shell
+import warm
+from support import profile, until
+from test_wizard import settle, shows
+
+from tui_train.base.errors import BadInput, Unavailable
+from tui_train.facts import probe
+from tui_train.profile.store import save
+from tui_train.render import File
+from tui_train.runs import far, rundir
+from tui_train.runs.mirror import Mirror
+from tui_train.runs.place import place_of
+from tui_train.runs.status import status
+from tui_train.targets import target_of_run
+from tui_train.wizard import wizard
+from tui_train.workflow.machines import Source
+
+pytestmark = pytest.mark.training
+
+FAR = Path(far.__file__).parents[1] / "target" / "far_run.py"
+SLEEPER = """
+import os, signal, sys, time
+signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
+for tick in range(1, int(sys.argv[1]) + 1):
+    print(f"tick {tick}", flush=True)
+    time.sleep(0.1)
+os.makedirs(sys.argv[2], exist_ok=True)
+open(sys.argv[2] + "/made.txt", "w").write("x" * 2000)
+"""
+
+
+@pytest.fixture
+def host(tmp_path, monkeypatch):
+    """A host `box` that has python3 and bash and nothing of this program, with a home of its own."""
+    home, client = tmp_path / "home", tmp_path / "client"
+    (home / "bin").mkdir(parents=True)
+    client.mkdir()
+    (home / "bin" / "python3").symlink_to(Path(sys.executable).resolve())
+    (home / "train.py").write_text(SLEEPER)
+    with secure_shell.server(tmp_path, what="runs on a host over ssh") as words:
+        there = f"HOME={home} PATH={home}/bin:/usr/bin:/bin XDG_STATE_HOME= XDG_CONFIG_HOME= XDG_CACHE_HOME="
+        (client / "ssh").write_text(
+            f'#!/bin/bash\nlast=${{@: -1}}\nexec {" ".join(words)} "${{@:1:$#-1}}" "export {there}; $last"\n'
+        )
+        (client / "ssh").chmod(0o755)
+        monkeypatch.setenv("PATH", f"{client}:{os.environ['PATH']}")
+        yield home
+
+
+def sleeper(host, ticks=3, **values):
+    """The saved profile `far` of a script on the host, which counts, and writes a file at its end."""
+    chosen = profile({
+        "name": "far",
+        "trainer.kind": "script",
+        "trainer.preset": "custom",
+        "trainer.script": f"{host}/train.py",
+        "trainer.python": sys.executable,
+        "trainer.arguments": (str(ticks), "{output}"),
+        "hardware.device": "cpu",
+        **values,
+    })  # fmt: skip
+    save(chosen, overwrite=True)
+    return chosen
+
+
+def tui(*words, code=0):
+    done = subprocess.run(
+        warm.program(*words), stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=120, check=False
+    )
+    assert "Traceback" not in done.stderr, done.stderr
+    assert done.returncode == code, done.stdout + done.stderr
+    return done
+
+
+def runs_there(host):
+    folder = host / ".local" / "state" / "tui-train" / "runs"
+    return sorted(folder.iterdir()) if folder.is_dir() else []
+
+
+def test_a_run_on_a_host_is_watched_to_its_end_and_fetched(host):
+    sleeper(host, ticks=12)
+    lines = tui("run", "far", "--host", "box").stdout.splitlines()
+    (there,) = runs_there(host)
+    assert lines[0].startswith(f"{there.name} runs on box, in {there};")
+    assert lines[1:-1] == [f"tick {number}" for number in range(1, 13)]
+    assert lines[-1] == f"{there.name}: finished on box"
+    run = rundir.find("last")
+    assert (place_of(run.path).folder, run.events()[-1].state) == (str(there), "finished")
+    assert tui("logs", "last").stdout.splitlines()[-1] == "tick 12"
+    assert json.loads(tui("runs", "--json").stdout)[0]["host"] == "box"
+    assert not (run.path / "output").exists()
+    assert "KiB fetched from box" in tui("fetch", "last").stdout
+    assert (run.path / "output" / "made.txt").read_text() == "x" * 2000
+    with target_of_run(run).open_log(run, 1) as log:
+        assert log.read().endswith(b"tick 12\n")
+
+
+def test_a_detached_run_is_stopped_and_started_again(host):
+    sleeper(host, ticks=600)
+    tui("run", "far", "--host", "box", "--detach")
+    run = rundir.find("last")
+    assert status(run).state == "running"
+    assert "running on box" in tui("runs").stdout
+    assert "is running" in tui("resume", "last", code=69).stderr
+    assert "no process of it is left" in tui("stop", "last").stdout
+    assert status(run).state == "stopped"
+    assert not far_processes(run)
+    tui("resume", "last", "--detach")
+    assert (status(run).state, len(status(run).attempts)) == ("running", 2)
+    assert target_of_run(run).stop(run, at_once=True).state == "stopped"
+    assert not far_processes(run)
+
+
+def far_processes(run):
+    mark = place_of(run.path).folder.encode()
+    return [process for process in Path("/proc").glob("[0-9]*") if mark in _words(process)]
+
+
+def _words(process):
+    try:
+        return (process / "cmdline").read_bytes()
+    except OSError:
+        return b""
+
+
+def test_a_lost_link_is_told_and_changes_nothing_of_the_run(host):
+    sleeper(host, ticks=80)
+    tui("run", "far", "--host", "box", "--detach")
+    run, told = rundir.find("last"), []
+    mirror = Mirror(run, told.append)
+    until(lambda: mirror._child and "tick 9" in run.attempt_log(1).read_text())
+    mirror._child.kill()
+    until(lambda: any(told))
+    mirror.wait()
+    assert status(run).state == "finished"
+    assert run.attempt_log(1).read_text().splitlines() == [f"tick {number}" for number in range(1, 81)]
+    assert told[0] == told[-1] == ""
+    assert next(filter(None, told)).startswith("box does not answer")
+
+
+def test_what_does_not_start_leaves_no_folder_on_either_side(host):
+    chosen = sleeper(host)
+    source = Source(host="box")
+    from tui_train.render.prepare import prepare
+
+    prepared = prepare(chosen, source.target.look(chosen))
+    (host / "bin" / "bash").write_text("#!/bin/sh\nexit 3\n")
+    (host / "bin" / "bash").chmod(0o755)
+    with pytest.raises(Unavailable):
+        source.target.submit(prepared, prepared.plan)
+    assert rundir.all_runs() == ()
+    assert runs_there(host) == []
+
+
+def test_hosts_that_cannot_be_reached_each_have_a_sentence(host):
+    sleeper(host)
+    unknown = tui("run", "far", "--host", "no-such-host-at-all", code=69).stderr
+    assert "no-such-host-at-all" in unknown
+    with pytest.raises(BadInput):
+        far.words("-oProxyCommand=x", {})
+    tui("run", "far", "--host", "box")
+    run = rundir.find("last")
+    (there,) = runs_there(host)
+    there.rename(there.with_name("gone"))
+    with pytest.raises(Unavailable, match="is gone"):
+        far.fetch(place_of(run.path), "output", run.path)
+    with pytest.raises(Unavailable, match="is gone"):
+        target_of_run(run).resume(run)
+    assert "finished on box" in tui("runs").stdout
+    assert "tick 3" in tui("logs", "last").stdout
+
+
+@pytest.mark.parametrize(
+    ("said", "part"),
+    [
+        (b"Host key verification failed.", "key is unknown or has changed"),
+        (b"me@box: Permission denied (publickey,password).", "ssh-copy-id"),
+        (b"ssh: Could not resolve hostname box: Name or service not known", "unknown: check it"),
+        (b"ssh: connect to host box port 22: Connection refused", "No ssh server"),
+        (b"ssh: connect to host box port 22: Connection timed out", "does not answer"),
+        (b"bash: line 1: python3: command not found", "Install python3"),
+        (b"\x1b[31mstrange\x1b[0m", "strange"),
+        (b"", "nothing"),
+    ],
+)
+def test_what_ssh_says_has_a_remedy(said, part):
+    words = far.lost(said)
+    assert part in words
+    assert "\x1b" not in words
+
+
+def test_files_that_lead_elsewhere_are_not_written(host, tmp_path):
+    packed = io.BytesIO()
+    with tarfile.open(fileobj=packed, mode="w") as tar:
+        for name in ("../out.txt", f"{tmp_path}/out.txt", "in.txt"):
+            info = tarfile.TarInfo(name)
+            info.size = 1
+            tar.addfile(info, io.BytesIO(b"x"))
+    packed.seek(0)
+    with tarfile.open(fileobj=packed, mode="r|") as sent:
+        assert far._unpack(sent, tmp_path / "inside") == 1
+    assert [path.name for path in (tmp_path / "inside").iterdir()] == ["in.txt"]
+    with pytest.raises(Unavailable, match="no file of a run"):
+        far.put("box", "20260101-000000-x", [File("../x", "x")])
+    assert runs_there(host) == []
+
+
+def test_the_program_that_is_sent_runs_in_old_pythons():
+    import ast
+
+    ast.parse(FAR.read_text(), feature_version=(3, 8))
+
+
+# The wizard
+
+
+async def reached(pilot, step):
+    """Wait until a step is shown and knows the host."""
+    deadline = time.monotonic() + 60
+    while (type(pilot.app.screen).__name__ != step or pilot.app.looking) and time.monotonic() < deadline:
+        await pilot.pause(0.05)
+    await settle(pilot)
+
+
+async def test_preview_starts_on_the_host_and_run_follows_it(host, monkeypatch):
+    monkeypatch.setenv("TEXTUAL_ANIMATIONS", "none")
+    chosen = sleeper(host, ticks=30)
+    app = wizard(source=Source(host="box"))
+    async with app.run_test(size=(80, 24)) as pilot:
+        await settle(pilot)
+        app.become(chosen, keep=False)
+        await settle(pilot)
+        await pilot.press("n")
+        app.become(chosen, keep=False)
+        for step in ("Hardware", "Backend", "Recipe"):
+            await reached(pilot, step)
+            await pilot.press("enter")
+        await reached(pilot, "Preview")
+        assert "on box and starts it" in " ".join(shows(pilot).split())
+        await pilot.press("enter")
+        deadline = time.monotonic() + 60
+        while "finished" not in shows(pilot) and time.monotonic() < deadline:
+            await pilot.pause(0.1)
+        assert "tick 30" in shows(pilot)
+        assert "finished" in shows(pilot)
+    (there,) = runs_there(host)
+    assert place_of(rundir.find("last").path).folder == str(there)
+    assert probe.machine().hostname
