@@ -83,6 +83,7 @@ def hub(model="", answer=None, **cache):
 
 TRL = {"trainer.kind": "script", "trainer.preset": "trl", "trainer.model": "acme/new", "ladder.rungs": ()}
 PART = CachedModel(id="acme/new", folder="/hub/new", size=GIB, missing=("model-2.safetensors", "tokenizer"))
+PINNED = CachedModel(id="acme/kept", folder="/hub/kept", names=("1" * 40, "v1"))
 YAML = {"trainer.preset": "total-batch-yaml", "trainer.config": "/c.yaml", "ladder.rungs": ()} | SCRIPT
 BATCH_OF_TWO = {"recipe.micro_batch": 8, "recipe.global_batch": 16}
 
@@ -249,6 +250,14 @@ FAULTS = {
         "error",
         "trainer.revision",
         "cannot be the name of a revision",
+        False,
+    ),
+    "a TRL that takes the tokenizer of main": (
+        TRL | {"trainer.revision": "v1", "trainer.model": "acme/kept"},
+        msgspec.structs.replace(facts(packages={"trl": "1.12.0"}), hub=HubCache(folder="/hub", models=(PINNED,))),
+        "warning",
+        "trainer.revision",
+        "TRL 1.12.0 takes the tokenizer of acme/kept from main",
         False,
     ),
     "a model of another kind": (

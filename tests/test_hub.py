@@ -22,11 +22,13 @@ from tui_train.profile import fields, store
 from tui_train.profile.changes import apply
 from tui_train.profile.fields import put
 from tui_train.render.prepare import prepare
+from tui_train.resolve.resolve import resolve
 from tui_train.runs.start import start
 from tui_train.runs.status import status
 from tui_train.runs.stop import stop
 from tui_train.target import hub_cache
 from tui_train.targets.here import look, submit
+from tui_train.workflow.overview import overview
 
 __all__ = ["machine"]  # a fixture
 PROGRAM = Path(hub_cache.__file__).parent / "hub_download.py"
@@ -527,6 +529,12 @@ def test_a_run_downloads_the_revision_that_is_pinned(tmp_path, hub):
     assert prepare(pinned, look(pinned)).plan.preparations == ()
     # Main is another one.
     assert prepare(chosen, look(chosen)).plan.preparations
+
+
+@pytest.mark.parametrize(("revision", "shown"), [("", "tiny"), ("v1", "tiny@v1"), ("a" * 40, "tiny@aaaaaaaaaaaa")])
+def test_the_preview_names_the_revision(revision, shown):
+    chosen = profile(TRL | {"trainer.model": "acme/tiny", "trainer.revision": revision})
+    assert overview(facts(), resolve(chosen, facts()))[0].value == shown
 
 
 @pytest.mark.parametrize(

@@ -77,6 +77,7 @@ CHECKS: tuple[Check, ...] = (
     trainer.paths,
     hub.folders_only,
     hub.revision,
+    hub.tokenizer,
     hub.kind,
     hub.download,
     communication.backend,

@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 
 from tui_train.base.text import counted, size
+from tui_train.base.versions import older
 from tui_train.checks.finding import Finding
 from tui_train.facts.hub import HubCache, HubModel
 from tui_train.facts.types import Facts
@@ -17,6 +18,7 @@ from tui_train.trainers import model_id, trainer_of
 _KEY = "trainer.model"
 _TOKEN = "HF_TOKEN"  # noqa: S105  # the name of the variable
 _NAMED = 2
+_TOKENIZER_TRL = "1.13"
 _MAIN = Change("the main branch", "the newest revision", (("trainer.revision", ""),))
 # Models of text and pictures, which train on text alone as well.
 _ALSO = "ForConditionalGeneration"
@@ -42,6 +44,16 @@ def revision(profile: Profile, _facts: Facts, _resolved: Resolved) -> Iterator[F
         remedy = "Give the name of a branch or a tag, such as v1.0, or a whole commit (40 digits)."
         message = f"{named} cannot be the name of a revision"
         yield Finding(level="error", key="trainer.revision", message=message, remedy=remedy, change=_MAIN)
+
+
+def tokenizer(profile: Profile, _facts: Facts, resolved: Resolved) -> Iterator[Finding]:
+    """A TRL that loads the tokenizer of the revision as well: older ones take that of main."""
+    tool = resolved.toolchain
+    version = tool.packages.get("trl") if tool and trainer_of(profile).conventions(profile) == "trl" else None
+    if profile.trainer.revision and model_id(profile) and older(version, _TOKENIZER_TRL):
+        message = f"TRL {version} takes the tokenizer of {model_id(profile)} from main, not from the revision"
+        remedy = f"Install TRL {_TOKENIZER_TRL} or newer, or name a folder with that revision."
+        yield Finding(level="warning", key="trainer.revision", message=message, remedy=remedy)
 
 
 def _unnamable(name: str) -> bool:
