@@ -1,0 +1,151 @@
+"""Train a causal language model on text with transformers' Trainer, started by python, torchrun or accelerate launch.
+
+Exit codes: 1 a failure; 2 invalid input; 3 the loss is not a number; 143 stopped by SIGTERM, after a checkpoint.
+"""
+
+import atexit
+import json
+import math
+import os
+import signal
+import sys
+import time
+from array import array
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+import torch
+import transformers as hf
+from tokenizers import Tokenizer, decoders, models, pre_tokenizers
+from transformers.convert_slow_tokenizer import bytes_to_unicode
+
+
+class Samples(torch.utils.data.Dataset[Any]):
+    """`count` samples of shuffled epochs one after another, in an order that depends only on the seed."""
+
+    def __init__(self, blocks: Any, seed: int, count: int) -> None:
+        self.blocks, self.count = blocks, count
+        self.order = lru_cache(2)(lambda epoch: np.random.default_rng([seed, epoch]).permutation(len(blocks)))
+
+    def __len__(self) -> int:
+        return self.count
+
+    def __getitem__(self, index: int) -> dict[str, Any]:
+        epoch, place = divmod(index, len(self.blocks))
+        tokens = torch.tensor(self.blocks[self.order(epoch)[place]], dtype=torch.long)
+        # Nothing predicts the first token; releases before 5 would count it.
+        return {"input_ids": tokens, "labels": torch.cat([torch.tensor([-100]), tokens[1:]])}
+
+
+class Pretraining(hf.Trainer):
+    """Ends after a step whose loss is not a number, without a checkpoint, or in which a rank got SIGTERM, with one."""
+
+    code, why, told, before, step_tokens = 0, "", 0, time.perf_counter(), 0
+
+    def _get_train_sampler(self, *_: Any) -> Any:
+        # A step has the same samples whatever the micro batch and the world size, also after a resume.
+        return torch.utils.data.SequentialSampler(self.train_dataset)
+
+    def log(self, logs: dict[str, Any], *more: Any) -> None:
+        if "loss" in logs:
+            logs["tokens_per_second"] = round(self.step_tokens / (time.perf_counter() - self.before))
+            self.before, here = time.perf_counter(), [self.state.global_step, self.told]
+            # A signal reaches one rank a step earlier than another.
+            steps, told = self.accelerator.gather(torch.tensor([here], device=self.args.device)).T.tolist()
+            # In fp16 the scaler skips the steps whose gradients overflow.
+            bad = [name for name in ("loss", "grad_norm")[: 2 - self.args.fp16] if not math.isfinite(logs.get(name, 0))]
+            if len(set(steps)) > 1:
+                self.code, self.why = 2, f"error | the ranks are at steps {steps} | Put the output on a disk of all."
+            elif bad:
+                self.code, self.why = 3, f"error | {bad[0].replace('_', ' ')} is {logs[bad[0]]} at step {steps[0]}"
+            elif any(told) and steps[0] < self.state.max_steps:
+                self.code, self.why = 143, f"stopped | step {steps[0]} of {self.state.max_steps}"
+            if self.code:
+                self.args.eval_strategy, self.control.should_evaluate = "no", False
+                self.control.should_save, self.control.should_training_stop = self.code == 143, True
+        super().log(logs, *more)
+
+
+def load(own: Any) -> tuple[Any, Any]:
+    """Return the model in fp32, and its tokenizer."""
+    names, auto = os.listdir(own.model) if own.model else [], hf.AutoModelForCausalLM
+    if any("token" in name for name in names):
+        tokenizer = hf.AutoTokenizer.from_pretrained(own.model, model_max_length=10**12)
+    else:
+        tokens = Tokenizer(models.BPE(vocab={text: byte for byte, text in bytes_to_unicode().items()}, merges=[]))
+        tokens.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
+        tokens.decoder = decoders.ByteLevel()
+        tokenizer = hf.PreTrainedTokenizerFast(tokenizer_object=tokens, eos_token="<|endoftext|>")
+    # A new model has 257 tokens, and room up to a multiple of eight, which suits tensor cores.
+    shape = {"num_hidden_layers": own.layers, "num_attention_heads": own.heads, "hidden_size": own.hidden_size}
+    shape |= {"intermediate_size": math.ceil(own.hidden_size / 12) * 32, "tie_word_embeddings": True}
+    shape |= {"max_position_embeddings": max(2048, own.sequence_length), "vocab_size": 264}
+    new = hf.LlamaConfig(**shape, bos_token_id=None, eos_token_id=256)
+    config = hf.AutoConfig.from_pretrained(own.model) if own.model else new
+    has_weights = any(name.endswith((".safetensors", ".bin")) for name in names)
+    model = auto.from_pretrained(own.model) if has_weights else auto.from_config(config)
+    if len(tokenizer) > (known := model.get_input_embeddings().num_embeddings):
+        raise ValueError(f"the tokenizer has {len(tokenizer)} tokens, the model {known} | Take the model's own.")
+    return model.float(), tokenizer
+
+
+def read(paths: list[str], own: Any, tokenizer: Any) -> Any:
+    """Return the tokens of all texts, those of .jsonl files with an end, as blocks of the sequence length."""
+    tokens, length, raw = array("i"), own.sequence_length, len(tokenizer) == 257
+    for path in paths:
+        rows, number = path.endswith(".jsonl"), 0
+        try:
+            with open(path, encoding="utf-8-sig") as file:
+                pieces = filter(str.strip, file) if rows else iter(lambda: file.read(1 << 20) + file.readline(), "")
+                for number, piece in enumerate(pieces, 1):
+                    text = json.loads(piece)[own.text_field] if rows else piece
+                    ids = text.encode(errors="replace") if raw else tokenizer.encode(text, add_special_tokens=False)
+                    tokens.extend([*ids, tokenizer.eos_token_id] if rows else ids)
+        except (ValueError, LookupError, TypeError, AttributeError) as error:
+            raise ValueError(f"{path}, text {number}: {error} | Give UTF-8 text, or .jsonl with its texts.") from error
+    if paths and len(tokens) < length:
+        raise ValueError(f"{len(tokens)} tokens are less than one sequence of {length} | Shorten it, or add text.")
+    return np.frombuffer(tokens, np.int32)[: len(tokens) // length * length].reshape(-1, length)
+
+
+def main() -> None:
+    """Train, and end this process."""
+    parser: Any = hf.HfArgumentParser(hf.TrainingArguments, allow_abbrev=False)
+    for name, size in {"layers": 4, "hidden_size": 128, "heads": 4, "sequence_length": 128}.items():
+        parser.add_argument(f"--{name}", type=int, default=size, help="of a new model")
+    parser.add_argument("--text_field", default="text", help="in a .jsonl file")
+    for name in ("--data", "--validation_data"):
+        parser.add_argument(name, action="append", default=[], help="a UTF-8 file: text or .jsonl; can be repeated")
+    parser.add_argument("--model", help="a folder with config.json, perhaps with weights and a tokenizer")
+    parser.add_argument("--expect", help="processes and device, such as 2xcuda: fewer would train without an error")
+    try:
+        args, own = parser.parse_args_into_dataclasses()
+        if own.expect not in {None, found := f"{args.world_size}x{args.device.type}"}:
+            raise ValueError(f"expected {own.expect}, got {found} | Check the launcher and CUDA_VISIBLE_DEVICES.")
+        hf.set_seed(args.seed)
+        model, tokenizer = load(own)
+        data, held_out = (read(paths, own, tokenizer) for paths in (own.data, own.validation_data))
+    except (ValueError, OSError) as error:
+        print("error |", error, file=sys.stderr)
+        sys.exit(2)
+    batch = args.per_device_train_batch_size, args.gradient_accumulation_steps, args.world_size
+    samples = Samples(data, args.seed, args.max_steps * math.prod(batch))
+    trainer = Pretraining(model, args, hf.default_data_collator, samples, Samples(held_out, args.seed, len(held_out)))
+    trainer.tokenizer = trainer.processing_class = tokenizer  # one of the two is saved with the model, by the version
+    trainer.step_tokens = math.prod(batch) * own.sequence_length
+    trainer.accelerator.print("batch | micro {} x accumulation {} x world {} = global".format(*batch), math.prod(batch))
+    signal.signal(signal.SIGTERM, lambda *_: setattr(trainer, "told", 1))
+    trainer.train(resume_from_checkpoint=args.resume_from_checkpoint)
+    if trainer.is_fsdp_enabled:
+        trainer.accelerator.state.fsdp_plugin.set_state_dict_type("FULL_STATE_DICT")
+    if not trainer.code:
+        trainer.save_model()
+    trainer.accelerator.print(trainer.why or f"done | model saved in {args.output_dir}", flush=True)
+    trainer.accelerator.wait_for_everyone()
+    atexit._run_exitfuncs()
+    os._exit(trainer.code)  # threads of Gloo can abort an interpreter that takes its time to end
+
+
+if __name__ == "__main__":
+    main()
