@@ -28,7 +28,7 @@ def advice(
         return REMEDIES[evidence.phase], groups
     if signature.change == "less_memory" and profile and profile.recipe.micro_batch == 1:
         return _SMALLEST, groups
-    if signature.failure == "host_oom" and profile and trainer_of(profile).shipped:
+    if signature.failure == "host_oom" and profile and trainer_of(profile).makes_model:
         return (_OWN_OOM if signature.strength >= _SURE else f"{_WHETHER}{_OWN_OOM}"), groups
     if signature.failure == "user_exception" and (frame := own_frame(evidence.lines, line)):
         place = "Look at line {place} of {file}" + (", in {function}." if frame.function else ".")

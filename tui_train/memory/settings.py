@@ -66,10 +66,9 @@ def asked(facts: Facts, resolved: Resolved) -> Asked:
     profile = resolved.settled
     if takes_field(profile, "nemo"):
         return _nemo(profile, resolved)
-    shipped = trainer_of(profile).shipped
-    if shipped and not profile.trainer.model:
-        return Asked(own_model(profile.recipe), _how(profile, resolved, {}))
-    options = {} if shipped else trainer_of(profile).options(profile) | settings(profile, facts.documents)
+    options = trainer_of(profile).options(profile) | settings(profile, facts.documents)
+    if trainer_of(profile).makes_model and not profile.trainer.model:
+        return Asked(own_model(profile.recipe), _how(profile, resolved, options))
     return _loaded(profile, facts, resolved, options)
 
 
@@ -142,13 +141,13 @@ def _micro_batch(profile: Profile, options: Mapping[str, Any]) -> int | None:
 
 
 def _how(profile: Profile, resolved: Resolved, options: Mapping[str, Any], model: Dimensions | None = None) -> How:
-    recipe, shipped = profile.recipe, trainer_of(profile).shipped
+    recipe = profile.recipe
     steps = accumulation(profile, resolved.copies)
     packing = packed(options)
     words = " ".join(str(options.get(name, "")) for name in ("adapter", "finetuning_type", "peft_method")).lower()
     passed = resolved.context.takes
     made_lora = recipe.lora and "lora" in passed
-    lora = not shipped and (made_lora or on(options, "use_peft") or bool(packing) or "lora" in words)
+    lora = made_lora or on(options, "use_peft") or bool(packing) or "lora" in words
     precision = recipe.precision or next((name for name in ("bf16", "fp16") if on(options, name)), "fp32")
     precise = precision == "fp32"
     loaded = weights(profile, resolved, options, model.dtype if model else "", lora=lora)
@@ -177,7 +176,7 @@ def _how(profile: Profile, resolved: Resolved, options: Mapping[str, Any], model
         rank=_number(options, ("lora_r", "lora_rank", "r"), 8 if "finetuning_type" in options else 16),
         targets=_targets({"lora_target": "all", **options} if made_lora else options),
         dropout=0.05 if lora else 0.0,
-        optimizer=_optimizer(profile, resolved, options, shipped=shipped),
+        optimizer=_optimizer(profile, resolved, options),
         attention=_attention(options),
         checkpointing=checkpointing,
         loss=kind,
@@ -216,14 +215,14 @@ def _targets(options: Mapping[str, Any]) -> tuple[str, ...]:
     return named or (QUERIES_VALUES if not text else ATTENTION)
 
 
-def _optimizer(profile: Profile, resolved: Resolved, options: Mapping[str, Any], *, shipped: bool) -> Optimizer:
+def _optimizer(profile: Profile, resolved: Resolved, options: Mapping[str, Any]) -> Optimizer:
     if profile.recipe.optimizer_8bit:
         return "adamw_8bit"
     named = str(options.get("optim") or options.get("optimizer") or "").lower()
     if named in _OPTIMIZERS:
         return _OPTIMIZERS[named]
     # On the CPU torch steps one parameter at a time; transformers uses fused AdamW since torch 2.8.
-    fused = shipped or resolved.device == "cpu" or profile.recipe.fused_optimizer
+    fused = resolved.device == "cpu" or profile.recipe.fused_optimizer
     fused = fused or at_least(resolved.toolchain.torch if resolved.toolchain else None, "2.8")
     return "adamw_fused" if fused else "adamw_foreach"
 
@@ -258,11 +257,9 @@ def _reentrant(resolved: Resolved, options: Mapping[str, Any]) -> bool:
 def _caveats(
     profile: Profile, resolved: Resolved, options: Mapping[str, Any], *, weights_known: bool
 ) -> tuple[str, ...]:
-    shipped = trainer_of(profile).shipped
     length = profile.recipe.sequence_length or _number(options, _LENGTH, 0)
     precision = profile.recipe.precision or on(options, "bf16", "fp16")
-    first = shipped or resolved.preset.user_arguments_first
-    batches = () if first else user_arguments("micro_batch", profile, resolved.preset)
+    batches = () if resolved.preset.user_arguments_first else user_arguments("micro_batch", profile, resolved.preset)
     conditions = {
         "your arguments set a batch: the recipe's is used here": bool(batches),
         "type of the weights: fp32 is assumed, set --dtype otherwise": not weights_known,
@@ -270,7 +267,8 @@ def _caveats(
         f"{_USUAL_LENGTH} tokens per sample are assumed: the script does not set it": not length,
         "fp32 is assumed: the script does not set a precision": not precision,
         "FSDP1: some programs load the full model on each GPU": _first_fsdp(options),
-        "your own script: assumed to train like transformers' Trainer": not shipped and not resolved.preset.module,
+        "your own script: assumed to train like transformers' Trainer": takes_field(profile, "trainer.script")
+        and not resolved.preset.module,
     }
     return tuple(words for words, holds in conditions.items() if holds)
 

@@ -37,8 +37,6 @@ def weights(
     profile: Profile, resolved: Resolved, options: Mapping[str, Any], filed: str, *, lora: bool
 ) -> Number | None:
     """Return the type of weights that are not quantized; None: the unknown type of their files."""
-    if trainer_of(profile).shipped:
-        return "fp32"
     decided = _decided(profile, resolved, options, lora=lora)
     if decided in _SHORT:
         return _SHORT[decided]

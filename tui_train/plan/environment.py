@@ -13,7 +13,7 @@ from tui_train.resolve import communication, container, reach
 from tui_train.resolve.arguments import fill, plain
 from tui_train.resolve.resolve import Resolved
 from tui_train.resolve.values import Value, words
-from tui_train.trainers import nemo, takes_field, trainer_of
+from tui_train.trainers import nemo, takes_field
 from tui_train.trainers.trainer import SHIM
 
 _TORCH_GRACE = 30
@@ -97,14 +97,14 @@ def _tracking(profile: Profile, resolved: Resolved) -> list[Setting]:
 
 def _keeps_micro_batch(profile: Profile, resolved: Resolved) -> bool:
     rule, tool = resolved.preset.checkpoints, resolved.toolchain
-    saves = rule is not None and "trainer_state.json" in rule.complete and not trainer_of(profile).shipped
+    saves = rule is not None and "trainer_state.json" in rule.complete
     takes_micro_batch = "micro_batch" in resolved.context.takes
     return saves and takes_micro_batch and tool is not None and older(tool.transformers, _OWN_MICRO_BATCH)
 
 
 def _shim(profile: Profile) -> dict[str, Setting]:
     """Return PYTHONPATH with the folder of the shim first, then the value of the profile or of the calling shell."""
-    if trainer_of(profile).shipped or profile.container.engine != "none":
+    if profile.container.engine != "none":
         return {}
     name = "PYTHONPATH"
     user_path = profile.trainer.environment.get(name)

@@ -40,16 +40,8 @@ def wrapping(profile: Profile, gpus: tuple[str, ...], outputs: tuple[Word, ...])
     inner = (*_cards(chosen.engine, gpus, several=profile.nodes.count > 1), *_mounts(profile, outputs))
     parts = (*_apptainer(), *inner) if chosen.engine == "apptainer" else (*_named(profile), *inner, *_passed(profile))
     plain = tuple(folder for folder in dict.fromkeys(outputs) if isinstance(folder, str))
-    before = _before(chosen.engine, shim=not trainer_of(profile).shipped)
+    before = ("sh", "-c", _WITH_SHIM + (_ONE_STREAM if chosen.engine in OUTLIVE else ""), in_run_dir("shim"))
     return Wrapping(engine=chosen.engine, image=chosen.image, parts=parts, folders=plain, before=before)
-
-
-def _before(engine: str, *, shim: bool) -> tuple[Word, ...]:
-    """Return the words inside the image before the command."""
-    more = _ONE_STREAM if engine in OUTLIVE else ""
-    if shim:
-        return ("sh", "-c", _WITH_SHIM + more, in_run_dir("shim"))
-    return ("sh", "-c", 'exec "$0" "$@"' + more) if more else ()
 
 
 def settings(container: Container) -> tuple[Setting, ...]:

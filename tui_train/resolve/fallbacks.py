@@ -26,7 +26,6 @@ _ONLY_GPUS = frozenset({"fused_optimizer", "fused_cross_entropy", "optimizer_8bi
 _BY_HAND = "no fallbacks with several machines: nothing coordinates them"
 BATCH_NOT_SET = "set micro and global batch first: the script's defaults are not known"
 _FUSED = "the optimizer is already fused"
-_OF_SHIPPED = {"fused_optimizer": _FUSED, "eval_batch": "the trainer runs no evaluation"}
 
 
 def refuses_all(profile: Profile) -> str:
@@ -39,8 +38,9 @@ def refused(
 ) -> dict[str, str]:
     """Return the fallbacks that cannot help with this preset, Python, file and GPUs, each with the reason."""
     taken = takes(preset, profile.trainer.arguments)
-    reasons = _OF_SHIPPED if trainer_of(profile).shipped else {}
-    reasons = reasons | {name: _why_not(name, profile, preset, tool, document) for name in _REPLACED.keys() & taken}
+    reasons = {name: _why_not(name, profile, preset, tool, document) for name in _REPLACED.keys() & taken}
+    if not trainer_of(profile).evaluates(profile):
+        reasons["eval_batch"] = "no validation data: nothing is evaluated"
     reasons = reasons | dict.fromkeys(_ONLY_GPUS if not gpus else (), "only for GPUs")
     for name in () if preset.user_arguments_first else _VALUES & taken:
         if arguments := user_arguments(name, profile, preset):

@@ -110,7 +110,7 @@ def folder_of(profile: Profile, preset: Preset) -> str:
 
 def user_output(profile: Profile, preset: Preset, document: Document | None) -> str:
     """Return the output folder that the user's own arguments or file name, empty where they name none."""
-    if trainer_of(profile).shipped or not takes_field(profile, "trainer.arguments"):
+    if not takes_field(profile, "trainer.arguments"):
         return ""
     options = [rule.option for rule in rules(preset) if rule.name == "output"]
     set_paths = (look_up(option) for look_up, _ in _sources(profile, preset, document) for option in options)
@@ -153,7 +153,7 @@ def _global_batch(whole: InForce, micro: InForce, steps: InForce | None, copies:
 
 def _user_values(profile: Profile, preset: Preset, document: Document | None, copies: int) -> dict[str, InForce]:
     """Return the values that the user's own arguments and file set, by name."""
-    if trainer_of(profile).shipped or not takes_field(profile, "trainer.arguments"):
+    if not takes_field(profile, "trainer.arguments"):
         return {}
     preset_rules = list(rules(preset))
     sources = _sources(profile, preset, document)

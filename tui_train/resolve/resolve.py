@@ -96,7 +96,7 @@ def resolve(profile: Profile, facts: Facts) -> Resolved:
         refused={"sharding": unsharded, "offload": offload, **refused},
         refuses_all=fallbacks.refuses_all(profile),
         eval_batch=fallbacks.eval_batch(chosen, document),
-        evaluates=trainer.evaluates,
+        evaluates=trainer.evaluates(profile),
         batch_not_set=batch_not_set,
         least_micro=trainer.least_micro(profile),
     )

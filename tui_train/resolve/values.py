@@ -52,7 +52,7 @@ def values(  # noqa: PLR0913 - each is a thing of its own
     """
     recipe, trainer, world = profile.recipe, profile.trainer, resolved.world_size
     data: tuple[Word, ...] = trainer.data
-    if trainer_of(profile).shipped and not data:
+    if trainer_of(profile).makes_model and not data:
         data = (in_run_dir(SAMPLE),)
     steps = accumulation(profile, resolved.copies)
     from_recipe: dict[str, Value | None] = {

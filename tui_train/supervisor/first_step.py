@@ -43,4 +43,4 @@ def sentence(first: int, resumed: int) -> str:
 
 
 def _other(line: str) -> bool:
-    return line.startswith("start |") or "esum" in line or bool(_LABELLED.search(line))
+    return "esum" in line or bool(_LABELLED.search(line))

@@ -28,7 +28,6 @@ _TOKENS = re.compile(r"(?<![\w/-])(?:num_tokens|num_input_tokens_seen|(?:consume
                      rf"{_IS}({_NUMBER})", re.IGNORECASE)  # fmt: skip
 _TOKEN_NAMES = ("num_tokens", "num_input_tokens_seen", "total_tokens")
 _DEEPSPEED = re.compile(rf"\bstep=(\d+), skipped=\d+, lr=\[({_NUMBER})")
-_START = re.compile(r"^start \| (?:resumed from .* at )?step (\d+) of (\d+)$")
 # Not a number, as Python prints it.
 _BARE = re.compile(r":\s*(-?(?:nan|inf))\b")
 _DICT = re.compile(r"\{'(?:loss|eval_(?:\w{1,60}_)?loss|train_runtime|train_loss)'.*?\}")
@@ -127,9 +126,7 @@ class _Parser:
     def known(self, line: str) -> None:
         """Take what a line of a known form tells."""
         line = without_rank(line)[:_LONGEST]
-        if line.startswith("start ") and (match := _START.match(line)):
-            self._counts(match)
-        elif "'" in line and (match := _DICT.search(line)):
+        if "'" in line and (match := _DICT.search(line)):
             self._dictionary(_hf(match[0]))
         elif "[" in line and (match := _TQDM.search(line)):
             # A bar may be of something else, where the training tells its steps in lines.

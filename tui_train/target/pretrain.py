@@ -1,7 +1,4 @@
-"""Train a causal language model on text with transformers' Trainer, started by python, torchrun or accelerate launch.
-
-Exit codes: 1 a failure; 2 invalid input; 3 the loss is not a number; 143 stopped by SIGTERM, after a checkpoint.
-"""
+"""Train a causal language model on text with transformers' Trainer, started by python, torchrun or accelerate launch."""
 
 import atexit
 import json
@@ -110,7 +107,7 @@ def read(paths: list[str], own: Any, tokenizer: Any) -> Any:
 
 
 def main() -> None:
-    """Train, and end this process."""
+    """Train, and end with 0, 1 for a failure, 2 for invalid input, 3 for a loss that is no number, 143 for SIGTERM."""
     parser: Any = hf.HfArgumentParser(hf.TrainingArguments, allow_abbrev=False)
     for name, size in {"layers": 4, "hidden_size": 128, "heads": 4, "sequence_length": 128}.items():
         parser.add_argument(f"--{name}", type=int, default=size, help="of a new model")

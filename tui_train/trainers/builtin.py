@@ -1,38 +1,41 @@
-"""The built-in trainer: a small program in target/trainer, based on transformers and accelerate."""
+"""The built-in trainer: a script on transformers' Trainer, target/pretrain.py."""
 
 from collections.abc import Mapping
-from importlib import resources
-from typing import ClassVar
+from typing import Any, ClassVar
+
+from msgspec.structs import replace
 
 from tui_train.base.command import Part, ProgramFile, in_run_dir
+from tui_train.base.versions import at_least
 from tui_train.facts.types import Facts, Toolchain
-from tui_train.presets import Preset, presets
+from tui_train.presets import Argument, Preset, presets
 from tui_train.profile.types import Profile
 from tui_train.trainers.nemo import Flavour
 from tui_train.trainers.trainer import Trainer, Words
 
 SAMPLE = "sample.txt"
+_SCRIPT = "pretrain.py"
 
 
 class Builtin(Trainer):
-    """Trains a new model of the recipe's size, or finetunes a Hugging Face model, on text."""
+    """Trains a new model of the recipe's size, or a Hugging Face model further, on text."""
 
     name = "Pretrain a new one"
     about = "a small language model, on text or JSONL"
     label = "the built-in trainer"
     fields = frozenset({"trainer.arguments", "trainer.working_directory"})
-    shipped = True
+    makes_model = True
     passed_all = True
-    evaluates = False
     words: ClassVar[Mapping[str, Words]] = {
         "trainer.model": Words(
             "a new model", "Empty: a new model of the recipe's size. A Hugging Face folder trains that model further."
         ),
         "trainer.data": Words("a sample text", 'Text files, or JSONL whose rows have a "text".'),
+        "trainer.validation_data": Words("none", "Text files for evaluations during the training."),
     }
 
     def needs(self, profile: Profile) -> tuple[str, ...]:
-        """Return the libraries that its modules import."""
+        """Return the libraries that its script imports."""
         del profile
         return ("accelerate", "transformers")
 
@@ -41,18 +44,47 @@ class Builtin(Trainer):
         return super().method(profile) or ("finetune" if profile.trainer.model else "pretrain")
 
     def preset(self, profile: Profile, toolchain: Toolchain | None, facts: Facts | None) -> Preset:
-        """Return the built-in trainer's preset."""
-        del profile, toolchain, facts
-        return presets()["builtin"]
+        """Return the built-in trainer's preset, with warmup and evaluations in this transformers' words."""
+        del facts
+        own = presets()["builtin"]
+        return replace(own, arguments=(*own.arguments, _warmup(profile, own, toolchain), *_evaluation(profile)))
+
+    def takes(self, profile: Profile, toolchain: Toolchain | None, preset: Preset) -> frozenset[str]:
+        """Return the placeholders of the preset, and how often it evaluates, which needs data."""
+        return super().takes(profile, toolchain, preset) | {"evaluate_every"}
+
+    def evaluates(self, profile: Profile) -> bool:
+        """Return whether there is data for it."""
+        return bool(profile.trainer.validation_data)
+
+    def options(self, profile: Profile) -> dict[str, Any]:
+        """Return how the script loads a model, and whether it evaluates."""
+        return {"dtype": "float32", **({"eval_strategy": "steps"} if self.evaluates(profile) else {})}
 
     def program(self, profile: Profile, preset: Preset, flavour: Flavour | None) -> tuple[Part, ...]:
-        """Return the main module of the trainer."""
+        """Return the script."""
         del profile, preset, flavour
-        return (Part((in_run_dir("trainer/train.py"),)),)
+        return (Part((in_run_dir(_SCRIPT),)),)
 
     def files(self, profile: Profile) -> tuple[ProgramFile, ...]:
-        """Return the modules of the trainer, and the sample text if no data is set."""
-        folder = resources.files("tui_train").joinpath("target/trainer")
-        names = sorted(file.name for file in folder.iterdir() if file.name.endswith(".py"))
-        modules = tuple(ProgramFile(f"trainer/{name}", f"target/trainer/{name}") for name in names)
-        return modules if profile.trainer.data else (*modules, ProgramFile(SAMPLE, f"target/{SAMPLE}"))
+        """Return the script, and the sample text if no data is set."""
+        names = (_SCRIPT,) if profile.trainer.data else (_SCRIPT, SAMPLE)
+        return (*(ProgramFile(name, f"target/{name}") for name in names), *super().files(profile))
+
+
+def _warmup(profile: Profile, preset: Preset, toolchain: Toolchain | None) -> Argument:
+    """Return the warmup: before 5.0 transformers has one name for a share of the steps, and another for steps."""
+    value = profile.recipe.warmup if profile.recipe.warmup is not None else float(preset.defaults["warmup"])
+    if toolchain is None or at_least(toolchain.transformers, "5.0"):
+        return Argument(("--warmup_steps={warmup}",))
+    return Argument(("--warmup_ratio={warmup}",) if 0 < value < 1 else (f"--warmup_steps={int(value)}",), "warmup!=")
+
+
+def _evaluation(profile: Profile) -> tuple[Argument, ...]:
+    """Return when it evaluates, where there is data for it: at the end, which ends its epoch, unless steps are set."""
+    if not profile.trainer.validation_data:
+        return ()
+    return (
+        Argument(("--eval_strategy=epoch",), when="evaluate_every="),
+        Argument(("--eval_strategy=steps", "--eval_steps={evaluate_every}")),
+    )

@@ -35,9 +35,9 @@ class Trainer:
     """A program that trains.
 
     `name` and `about` are shown in the choice, `label` names it in a sentence. `fields` are the keys or sections of a
-    profile that this trainer takes and others do not. `shipped`: its program is part of this package and prints its
-    devices. `passed_all`: its defaults are those of this package, and it is passed every value of the recipe.
-    `evaluates`: memory can run out in an evaluation. `wants_data`: it trains on nothing but the data of the profile.
+    profile that this trainer takes and others do not. `makes_model`: without a model it makes a new one of the recipe's
+    size, and without data it trains on a sample text. `passed_all`: its defaults are those of this package, and it is
+    passed every value of the recipe. `wants_data`: it trains on nothing but the data of the profile.
     `resumes_itself`: it finds its newest checkpoint. `no_gloo` is why it cannot use Gloo on GPUs, empty if it can.
     `libraries` is the set that `tui-train env create` installs for it.
     `takes_ids`: its model may be the id of one on the Hugging Face Hub. `words` are its own for fields that
@@ -48,10 +48,9 @@ class Trainer:
     about: ClassVar[str]
     label: ClassVar[str]
     fields: ClassVar[frozenset[str]] = frozenset()
-    shipped: ClassVar[bool] = False
+    makes_model: ClassVar[bool] = False
     passed_all: ClassVar[bool] = False
     wants_data: ClassVar[bool] = False
-    evaluates: ClassVar[bool] = True
     resumes_itself: ClassVar[bool] = False
     no_gloo: ClassVar[str] = ""
     libraries: ClassVar[str] = "hf"
@@ -86,6 +85,11 @@ class Trainer:
         """Return its defaults that depend on the GPUs, which replace those of the preset; by placeholder."""
         del profile, gpus
         return {}
+
+    def evaluates(self, profile: Profile) -> bool:
+        """Return whether it may evaluate, where memory can run out."""
+        del profile
+        return True
 
     def least_micro(self, profile: Profile) -> int:
         """Return the smallest micro batch that it can train with."""

@@ -15,7 +15,6 @@ from tui_train.profile import batch
 from tui_train.profile.types import Finetune, Profile
 from tui_train.resolve.data import look_of, one_epoch, steps_of
 from tui_train.resolve.in_force import InForce
-from tui_train.resolve.options import arguments
 from tui_train.resolve.resolve import Resolved
 from tui_train.resolve.values import accumulation
 from tui_train.trainers import takes_field, trainer_of
@@ -63,14 +62,14 @@ def text(lines: tuple[Line, ...]) -> str:
 
 def _model(facts: Facts, resolved: Resolved) -> Line:
     profile, prediction = resolved.settled, predict(facts, resolved)
-    recipe, shipped = profile.recipe, trainer_of(profile).shipped
+    recipe, new = profile.recipe, trainer_of(profile).makes_model
     asked, estimate, note = prediction.asked, prediction.estimate, []
-    name = model_of(profile, {} if shipped else settings(profile, facts.documents))
+    name = model_of(profile, settings(profile, facts.documents))
     if takes_field(profile, "nemo"):
         value = profile.nemo.recipe or "no recipe"
     elif name:
         value = _name(name) + _revision(profile)
-    elif shipped:
+    elif new:
         value = f"new, {counted(recipe.layers, 'layer')}" if recipe.layers else "new"
         note.append(f"{recipe.hidden_size} wide" if recipe.hidden_size else "")
     else:
@@ -96,7 +95,7 @@ def _data(resolved: Resolved) -> Line:
     held_out = f"evaluated on {_files(trainer.validation_data)}" if trainer.validation_data else ""
     if trainer.data:
         return Line("Data", _files(trainer.data), held_out)
-    if trainer_of(resolved.settled).shipped:
+    if trainer_of(resolved.settled).makes_model:
         return Line("Data", "sample text", "comes with the built-in trainer")
     if takes_field(resolved.settled, "nemo") and resolved.settled.nemo.mock_data:
         return Line("Data", "random tokens", "only to see whether it runs")
@@ -148,13 +147,12 @@ def _rate(facts: Facts, resolved: Resolved) -> Line:
         notes.append(f"{profile.recipe.lr_scaling} scaling of {profile.recipe.learning_rate:g}")
     elif held.source not in {"", "default"}:
         notes.append(held.source)
-    own_warmup = any(word.option == "warmup_steps" for word in arguments(profile.trainer.arguments))
-    if trainer_of(profile).shipped and profile.recipe.steps and not own_warmup:
-        notes.append(f"rises for {counted(-(-profile.recipe.steps // 10), 'step')}, then a cosine to a tenth")
-    value = f"{rate:g}"
-    if trainer_of(profile).wants_data:
-        recipe = profile.recipe
+    recipe, value = profile.recipe, f"{rate:g}"
+    if trainer_of(profile).passed_all:
         value += f" {recipe.schedule}" if recipe.schedule else ""
+    if trainer_of(profile).makes_model:
+        notes.append(warm_up(recipe.warmup, recipe.steps or 0))
+    elif trainer_of(profile).wants_data:
         notes = [warm_up(recipe.warmup, steps_of(resolved, facts)), usual(profile.finetune)]
     return Line("Rate", value, visible("; ".join(filter(None, notes))))
 
