@@ -57,7 +57,7 @@ def settings(
     if profile.recipe.expandable_segments and job.gpus:
         why = "the allocator grows its segments: less memory lost to fragmentation"
         settings.append(Setting("PYTORCH_CUDA_ALLOC_CONF", "expandable_segments:True", why, "ladder"))
-    if values["micro_batch"] and _keeps_micro_batch(profile, resolved):
+    if values["micro_batch"] and _keeps_micro_batch(resolved):
         why = f"transformers before {_OWN_MICRO_BATCH} resumes with the micro batch of the checkpoint"
         settings.append(Setting("TUI_TRAIN_MICRO_BATCH", str(profile.recipe.micro_batch), why, "ladder"))
     settings += _tracking(profile, resolved)
@@ -95,7 +95,7 @@ def _tracking(profile: Profile, resolved: Resolved) -> list[Setting]:
     return settings
 
 
-def _keeps_micro_batch(profile: Profile, resolved: Resolved) -> bool:
+def _keeps_micro_batch(resolved: Resolved) -> bool:
     rule, tool = resolved.preset.checkpoints, resolved.toolchain
     saves = rule is not None and "trainer_state.json" in rule.complete
     takes_micro_batch = "micro_batch" in resolved.context.takes

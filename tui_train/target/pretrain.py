@@ -1,4 +1,4 @@
-"""Train a causal language model on text with transformers' Trainer, started by python, torchrun or accelerate launch."""
+"""Train a causal language model on text by transformers' Trainer, started by python, torchrun or accelerate launch."""
 
 import atexit
 import json
@@ -116,6 +116,8 @@ def main() -> None:
         parser.add_argument(name, action="append", default=[], help="a UTF-8 file: text or .jsonl; can be repeated")
     parser.add_argument("--model", help="a folder with config.json, perhaps with weights and a tokenizer")
     parser.add_argument("--expect", help="processes and device, such as 2xcuda: fewer would train without an error")
+    parser.set_defaults(logging_steps=1, logging_nan_inf_filter=False, report_to="none", prediction_loss_only=True)
+    parser.set_defaults(save_total_limit=2, ddp_find_unused_parameters=False)
     try:
         args, own = parser.parse_args_into_dataclasses()
         if own.expect not in {None, found := f"{args.world_size}x{args.device.type}"}:

@@ -29,7 +29,7 @@ gpus=GPU-ac50e9bd-5330-6ce2-2d4b-8f95df663b60    # NVIDIA GeForce RTX 2080 Ti
 gpus+=,GPU-ff67d0d7-648f-d302-c50e-49297407cd04  # NVIDIA GeForce RTX 2080 Ti
 
 choose() { # sets the command of attempt $attempt
-  expandable_segments='' output=/data/out/fp16 layers=12 micro_batch=4 accumulation=8
+  expandable_segments='' output_dir=/data/out/fp16 layers=12 micro_batch=4 accumulation=8
   activation_checkpointing=''
   case $attempt in # each changes the values above
     1) title='as planned' ;;
@@ -39,14 +39,14 @@ choose() { # sets the command of attempt $attempt
     5) title='activation checkpointing'
       expandable_segments=yes micro_batch=1 accumulation=32 activation_checkpointing=yes ;;
     6) title='layers 12 -> 6'
-      expandable_segments=yes output=/data/out/fp16-6-layers layers=6 micro_batch=1 accumulation=32
+      expandable_segments=yes output_dir=/data/out/fp16-6-layers layers=6 micro_batch=1 accumulation=32
       activation_checkpointing=yes ;;
     7) title='only expandable segments, layers 12 -> 6'
-      expandable_segments=yes output=/data/out/fp16-6-layers layers=6 ;;
+      expandable_segments=yes output_dir=/data/out/fp16-6-layers layers=6 ;;
     8) title='only expandable segments, micro batch 4 -> 2, layers 12 -> 6'
-      expandable_segments=yes output=/data/out/fp16-6-layers layers=6 micro_batch=2 accumulation=16 ;;
+      expandable_segments=yes output_dir=/data/out/fp16-6-layers layers=6 micro_batch=2 accumulation=16 ;;
     9) title='only expandable segments, micro batch 4 -> 1, layers 12 -> 6'
-      expandable_segments=yes output=/data/out/fp16-6-layers layers=6 micro_batch=1 accumulation=32 ;;
+      expandable_segments=yes output_dir=/data/out/fp16-6-layers layers=6 micro_batch=1 accumulation=32 ;;
   esac
   folder="$run_dir"
   settings=(
@@ -57,18 +57,24 @@ choose() { # sets the command of attempt $attempt
     TORCH_ELASTIC_SHUTDOWN_TIMEOUT=60        # seconds to save after a stop; the default of torch is 30
     # the allocator grows its segments: less memory lost to fragmentation
     ${expandable_segments:+PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True}
+    HF_HUB_OFFLINE=1                         # set by the preset
+    HF_HUB_DISABLE_PROGRESS_BARS=1           # set by the preset
+    OMP_WAIT_POLICY=PASSIVE                  # set by the preset
+    # prints the device of each process; TUI_TRAIN_SHOW_DEVICES=0 turns it off
+    "PYTHONPATH=$run_dir/shim${PYTHONPATH:+:$PYTHONPATH}"
   )
   command=(
     "$python" -m accelerate.commands.launch  # accelerate launch of this Python
     "--config_file=$run_dir/accelerate.yaml" # otherwise your default_config.yaml would be used
-    "$run_dir/trainer/train.py"
-    '--data=/data/corpus/books 1.txt' --data=/data/corpus/notes.jsonl "--output=$output"
-    "--layers=$layers" --hidden-size=768 --heads=12 --sequence-length=1024
-    "--micro-batch=$micro_batch" "--accumulation=$accumulation" --expect-world-size=2
-    --expect-device=cuda --learning-rate=0.0006 --precision=fp16 --steps=5000 --checkpoint-every=500
-    --seed=1
-    ${activation_checkpointing:+--activation-checkpointing}
-    ${checkpoint:+"--resume-from=$checkpoint"} # only if there is a complete checkpoint
+    "$run_dir/pretrain.py"
+    '--data=/data/corpus/books 1.txt' --data=/data/corpus/notes.jsonl "--output_dir=$output_dir"
+    "--layers=$layers" --hidden_size=768 --heads=12 --sequence_length=1024 --expect=2xcuda
+    "--per_device_train_batch_size=$micro_batch" "--gradient_accumulation_steps=$accumulation"
+    --learning_rate=0.0006 --lr_scheduler_type=cosine --weight_decay=0.01 --max_steps=5000
+    --save_steps=500 --seed=1 --fp16=True
+    ${activation_checkpointing:+--gradient_checkpointing=True '--gradient_checkpointing_kwargs={"use_reentrant": false}'}
+    --warmup_steps=0.1
+    ${checkpoint:+"--resume_from_checkpoint=$checkpoint"} # only if there is a complete checkpoint
   )
 }
 

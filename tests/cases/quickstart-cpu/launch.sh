@@ -39,15 +39,21 @@ choose() { # sets the command of attempt $attempt
     PYTHONUNBUFFERED=1                       # log lines are written at once
     OMP_NUM_THREADS=8                        # CPU cores divided among the processes
     CUDA_VISIBLE_DEVICES=                    # trains on the CPU: hides all GPUs
+    HF_HUB_OFFLINE=1                         # set by the preset
+    HF_HUB_DISABLE_PROGRESS_BARS=1           # set by the preset
+    OMP_WAIT_POLICY=PASSIVE                  # set by the preset
+    # prints the device of each process; TUI_TRAIN_SHOW_DEVICES=0 turns it off
+    "PYTHONPATH=$run_dir/shim${PYTHONPATH:+:$PYTHONPATH}"
   )
   command=(
-    "$python" "$run_dir/trainer/train.py"
-    "--data=$run_dir/sample.txt" "--output=$run_dir/output" --layers=4 --hidden-size=128 --heads=4
-    --sequence-length=128 "--micro-batch=$micro_batch" "--accumulation=$accumulation"
-    --expect-world-size=1 --expect-device=cpu --learning-rate=0.003 --precision=fp32 --steps=60
-    --checkpoint-every=20 --seed=1
-    ${activation_checkpointing:+--activation-checkpointing}
-    ${checkpoint:+"--resume-from=$checkpoint"} # only if there is a complete checkpoint
+    "$python" "$run_dir/pretrain.py"
+    "--data=$run_dir/sample.txt" "--output_dir=$run_dir/output" --layers=4 --hidden_size=128
+    --heads=4 --sequence_length=128 --expect=1xcpu "--per_device_train_batch_size=$micro_batch"
+    "--gradient_accumulation_steps=$accumulation" --learning_rate=0.003 --lr_scheduler_type=cosine
+    --weight_decay=0.01 --max_steps=60 --save_steps=20 --seed=1 --use_cpu=True
+    ${activation_checkpointing:+--gradient_checkpointing=True '--gradient_checkpointing_kwargs={"use_reentrant": false}'}
+    --warmup_steps=0.1
+    ${checkpoint:+"--resume_from_checkpoint=$checkpoint"} # only if there is a complete checkpoint
   )
 }
 
