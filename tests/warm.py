@@ -39,13 +39,15 @@ LIBRARIES = (
     "accelerate.scheduler",
     "accelerate.utils",
     "safetensors.torch",
+    "transformers.convert_slow_tokenizer",
+    "transformers.hf_argparser",
     "transformers.trainer",
     "transformers.models.auto.modeling_auto",
     "transformers.models.auto.tokenization_auto",
     "transformers.models.llama.modeling_llama",
 )
 ROOT = Path(__file__).parents[1]
-# The trainer sets them before it imports what reads them.
+# The plan of a pretraining sets them, and the libraries read them as they are imported.
 QUIET = {"HF_HUB_OFFLINE": "1", "TRANSFORMERS_OFFLINE": "1", "HF_HUB_DISABLE_PROGRESS_BARS": "1"}
 # Read by the libraries of the threads as they are loaded.
 THREADS = {"OMP_NUM_THREADS": "1", "OMP_WAIT_POLICY": "PASSIVE", "OPENBLAS_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}

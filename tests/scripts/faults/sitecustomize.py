@@ -145,4 +145,4 @@ if "torch" in sys.modules:
 else:
     sys.meta_path.insert(0, Finder())
 # The plan may be for cards that are not here.
-sys.argv = ["--expect-device=cpu" if word == "--expect-device=cuda" else word for word in sys.argv]
+sys.argv = [word.replace("xcuda", "xcpu") if word.startswith("--expect=") else word for word in sys.argv]
