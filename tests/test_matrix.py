@@ -118,11 +118,11 @@ def test_accelerate_hands_the_precision_over(tmp_path):
     assert "precision bf16" in log_of(run)
 
 
-def together(runs, *words):
+def together(runs, *words, **variables):
     """Start the script of each machine at once, each with its rank; return their exit codes and what they said."""
     started = [
         subprocess.Popen(
-            ["bash", str(run.script), f"--node-rank={rank}", *words], env=plain_environment(HF_HUB_OFFLINE="1"),
+            ["bash", str(run.script), f"--node-rank={rank}", *words], env=plain_environment(HF_HUB_OFFLINE="1", **variables),
             stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
         )
         for rank, run in enumerate(runs)

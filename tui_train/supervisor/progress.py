@@ -180,7 +180,8 @@ class _Parser:
             self._evaluated(_float(found.loss))
 
     def _dictionary(self, values: dict[str, float]) -> None:
-        """Take what HF Trainer prints."""
+        """Take what HF Trainer prints; the step only where the script adds it."""
+        self.step = _whole(values.get("step"), self.step)
         self.lr = values.get("learning_rate", self.lr)
         self.norm = values.get("grad_norm", self.norm)
         self.rate = values.get("tokens_per_second", self.rate)

@@ -46,18 +46,18 @@ class Pretraining(hf.Trainer):
 
     def log(self, logs: dict[str, Any], *more: Any) -> None:
         if "loss" in logs:
-            logs["tokens_per_second"] = round(self.step_tokens / (time.perf_counter() - self.before))
-            self.before, here = time.perf_counter(), [self.state.global_step, self.told]
+            before, self.before, step = self.before, time.perf_counter(), self.state.global_step
+            logs |= {"step": step, "tokens_per_second": round(self.step_tokens / (self.before - before))}
             # A signal reaches one rank a step earlier than another.
-            steps, told = self.accelerator.gather(torch.tensor([here], device=self.args.device)).T.tolist()
+            steps, told = self.accelerator.gather(torch.tensor([[step, self.told]], device=self.args.device)).T.tolist()
             # In fp16 the scaler skips the steps whose gradients overflow.
             bad = [name for name in ("loss", "grad_norm")[: 2 - self.args.fp16] if not math.isfinite(logs.get(name, 0))]
             if len(set(steps)) > 1:
                 self.code, self.why = 2, f"error | the ranks are at steps {steps} | Put the output on a disk of all."
             elif bad:
-                self.code, self.why = 3, f"error | {bad[0].replace('_', ' ')} is {logs[bad[0]]} at step {steps[0]}"
-            elif any(told) and steps[0] < self.state.max_steps:
-                self.code, self.why = 143, f"stopped | step {steps[0]} of {self.state.max_steps}"
+                self.code, self.why = 3, f"error | {bad[0].replace('_', ' ')} is {logs[bad[0]]} at step {step}"
+            elif any(told) and step < self.state.max_steps:
+                self.code, self.why = 143, f"stopped | step {step} of {self.state.max_steps}"
             if self.code:
                 self.args.eval_strategy, self.control.should_evaluate = "no", False
                 self.control.should_save, self.control.should_training_stop = self.code == 143, True
