@@ -162,7 +162,8 @@ def test_a_half_written_checkpoint_is_passed_over_and_kept(tmp_path, undisturbed
         (run.path / "output" / "checkpoint-99").mkdir(parents=True)
         (run.path / "output" / "checkpoint-99" / "model.safetensors").write_text("half")
 
-    run, _ = run_of(tmp_path, faults=[{"in": "forward", "step": 7, "above": 4}], before=half_written)
+    fault = {"in": "forward", "step": 7, "above": 4}
+    run, _ = run_of(tmp_path, "--save_total_limit=9", faults=[fault], before=half_written)
     assert [log_of(run, number).count("{'loss'") for number in (1, 2)] == [6, 2]
     assert [path.name for path in (run.path / "output" / "checkpoint-99").iterdir()] == ["model.safetensors"]
     assert same(losses(run.path / "output"), undisturbed)
