@@ -120,9 +120,10 @@ def test_accelerate_hands_the_precision_over(tmp_path):
 
 def together(runs, *words, **variables):
     """Start the script of each machine at once, each with its rank; return their exit codes and what they said."""
+    env = plain_environment(HF_HUB_OFFLINE="1", **variables)
     started = [
         subprocess.Popen(
-            ["bash", str(run.script), f"--node-rank={rank}", *words], env=plain_environment(HF_HUB_OFFLINE="1", **variables),
+            ["bash", str(run.script), f"--node-rank={rank}", *words], env=env,
             stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
         )
         for rank, run in enumerate(runs)
@@ -167,18 +168,12 @@ def test_two_machines_train_together(tmp_path, launcher, trainer, processes, sha
             64,
             69,
         ]
-        # Where each has a disk and a checkpoint of its own, the trainer itself compares them.
-        shutil.copytree(first.path / "output" / "checkpoint-2", alone.path / "output" / "checkpoint-2")
-        state = alone.path / "output" / "checkpoint-2" / "trainer_state.json"
-        state.write_text(json.dumps(json.loads(state.read_text()) | {"step": 1}))
-        codes, said = together([first, alone], "--resume")
-        assert 0 not in codes, said
-        refusal = "\n".join(Tail(first.attempt_log(2)).lines())
-        assert "not every rank starts from the same step: 2, 1" in refusal
+        # Where each has a disk and a checkpoint of its own, the trainer itself compares them: test_trainer.py.
         codes, said = together([first, second], "--resume")
         assert codes == [0, 0], said
-        resumed = "\n".join(Tail(first.attempt_log(3)).lines())
-        assert f"resumed from {first.path}/output/checkpoint-2 at step 2" in resumed
+        resumed = "\n".join(Tail(first.attempt_log(2)).lines())
+        assert "{'loss'" not in resumed
+        assert "done | model saved in" in resumed
 
 
 def test_the_built_in_trainer_learns_the_same_when_it_is_sharded(tmp_path):
@@ -190,33 +185,32 @@ def test_the_built_in_trainer_learns_the_same_when_it_is_sharded(tmp_path):
     words = argv(prepared.plan.attempts[0].command, str(run.path))
     variables = parsed("accelerate", [words[3:]])["found"][0]["env"]
     assert variables["ACCELERATE_USE_FSDP"] == "true"
-    trainer = [word.replace("--expect-device=cuda", "--expect-device=cpu") for word in words[4:]]
+    trainer = [word.replace("--expect=2xcuda", "--expect=2xcpu") for word in words[4:]]
     ours = {"CUDA_VISIBLE_DEVICES": "", "ACCELERATE_USE_CPU": "true", "GLOO_SOCKET_IFNAME": "lo"}
 
     def trained(output, *more, sharded="true"):
-        words = [word for word in trainer if not word.startswith("--output=")]
+        words = [word for word in trainer if not word.startswith("--output_dir=")]
         torchrun = ["-m", "torch.distributed.run", "--standalone", "--local-addr=127.0.0.1", "--nproc-per-node=2"]
         done = subprocess.run(
-            [BASE["trainer.python"], *torchrun, SCRIPTS / "fsdp_on_cpu.py", *words, f"--output={output}", *more],
+            [BASE["trainer.python"], *torchrun, SCRIPTS / "fsdp_on_cpu.py", *words, f"--output_dir={output}", *more],
             env=plain_environment(**{**variables, **ours, "ACCELERATE_USE_FSDP": sharded}),
             capture_output=True, text=True, timeout=240, check=False,
         )  # fmt: skip
         assert done.returncode == 0, done.stdout + done.stderr
-        lines = [json.loads(line) for line in (output / "losses.jsonl").read_text().splitlines()]
-        norms = re.findall(r"^step (\d+)/.*grad_norm ([\d.]+)", done.stdout, re.MULTILINE)
-        return {line["step"]: line["loss"] for line in lines}, norms
+        history = json.loads((output / "checkpoint-4" / "trainer_state.json").read_text())["log_history"]
+        return [{line["step"]: line[name] for line in history if name in line} for name in ("loss", "grad_norm")]
 
     whole = trained(tmp_path / "whole", sharded="false")
     shared = trained(tmp_path / "shared")
     assert shared[0] == pytest.approx(whole[0], abs=1e-5)
-    assert shared[1] == whole[1]
+    assert shared[1] == pytest.approx(whole[1], rel=1e-4)
     checkpoint = tmp_path / "shared" / "checkpoint-2"
     assert [*checkpoint.glob("pytorch_model_fsdp_0/__1_*.distcp")], "the second rank saves its share"
-    resumed = trained(tmp_path / "again", f"--resume-from={checkpoint}")
-    assert resumed[0] == pytest.approx({step: loss for step, loss in shared[0].items() if step > 2}, abs=1e-6)
+    resumed = trained(tmp_path / "again", f"--resume_from_checkpoint={checkpoint}")
+    assert resumed[0] == pytest.approx(shared[0], abs=1e-6)
     from safetensors.numpy import load_file
 
-    saved = [load_file(tmp_path / name / "model" / "model.safetensors") for name in ("whole", "shared", "again")]
+    saved = [load_file(tmp_path / name / "model.safetensors") for name in ("whole", "shared", "again")]
     for name, weights in saved[0].items():
         for other in saved[1:]:
             assert other[name] == pytest.approx(weights, abs=1e-4)

@@ -12,7 +12,7 @@ real = state.AcceleratorState.__init__
 
 def sharded(self, *arguments, fsdp_plugin=None, **more):
     """Do for the CPU what accelerate does for GPUs when its variables ask for FSDP."""
-    fresh = not self.initialized
+    fresh = not self._shared_state
     real(self, *arguments, fsdp_plugin=fsdp_plugin, **more)
     if fresh and os.environ["ACCELERATE_USE_FSDP"] == "true":
         self.distributed_type = DistributedType.FSDP
