@@ -796,14 +796,6 @@ FAULTS = {
         "there is only one",
         False,
     ),
-    "deepspeed for the built-in trainer": (
-        {"trainer.strategy": "zero2"},
-        facts(gpus=(gpu(0), gpu(1)), packages={"deepspeed": "0.19"}),
-        "error",
-        "trainer.strategy",
-        "takes fsdp2 only",
-        False,
-    ),
     "sharding of a script that may not use accelerate": (
         FSDP2 | SCRIPT | BATCH_OF_TWO | {"trainer.preset": "total-batch"},
         TWO,
@@ -1266,7 +1258,7 @@ MENDED = {
     "a variable that does nothing", "rung twice", "rung without consent", "unknown preset",
     "more memory than the GPU has", "a micro batch of one's own", "a batch of one's own",
     "offload without sharding", "sharding on the cpu", "sharding by torchrun", "sharding over one process",
-    "deepspeed for the built-in trainer", "machines at a port of root", "python for two machines",
+    "machines at a port of root", "python for two machines",
     "engine that is not there", "engine that may not be used",
     "GPUs of a live run", "the cpu beside a GPU", "one GPU beside a better one", "one of two GPUs by python",
     "a configuration for a preset that takes none", "image without an engine", "python beside a container",

@@ -149,8 +149,8 @@ def test_the_plan_is_what_export_writes(tmp_path):
     assert found["findings"] == []
     assert found["plan"]["steps"] == 30
     words = found["plan"]["attempts"][0]["argv"]
-    assert words[:2] == [sys.executable, "$RUN_DIR/trainer/train.py"]
-    assert "--steps=30" in words
+    assert words[:2] == [sys.executable, "$RUN_DIR/pretrain.py"]
+    assert "--max_steps=30" in words
     shown = tui(
         "export", "quickstart", "out dir", "--set=recipe.steps=30", "--set=hardware.device=cpu"
     ).stdout.splitlines()

@@ -167,7 +167,7 @@ def test_what_is_exported_here_runs_there(tmp_path):
     command = ["bash", str(there / "copied" / "launch.sh")]
     done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False, timeout=120)
     assert done.returncode == 0, done.stderr
-    assert "done | step 2" in (there / "copied" / "attempt-1.log").read_text()
+    assert "done | model saved in" in (there / "copied" / "attempt-1.log").read_text()
 
 
 # Over ssh

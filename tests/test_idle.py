@@ -210,7 +210,7 @@ def test_two_cards_and_a_torch_for_the_cpu(tmp_path):
 
 @pytest.mark.training
 def test_run_trains_on_the_cpu_where_it_is_chosen():
-    assert "done | step 2" in tui("run", "quickstart", "--set=hardware.device=cpu", *SMALL).stdout
+    assert "done | model saved in" in tui("run", "quickstart", "--set=hardware.device=cpu", *SMALL).stdout
 
 
 @pytest.mark.training
@@ -221,7 +221,7 @@ def test_the_quickstart_says_first_and_last_that_it_trains_on_the_cpu(on):
     assert lines[1].startswith("! This trains on the CPU")
     assert lines[-2:] == lines[1:3]
     assert ("env create hf" if on == "two-3090" else "Reboot") in lines[-1]
-    assert "done | step 2" in out
+    assert "done | model saved in" in out
 
 
 def test_the_quickstart_changes_nothing_that_was_chosen():

@@ -73,8 +73,13 @@ def test_each_rung_builds_on_the_one_before():
     assert "PYTORCH_CUDA_ALLOC_CONF" not in environment[0]
     assert all(found["PYTORCH_CUDA_ALLOC_CONF"] == "expandable_segments:True" for found in environment[1:])
     last = argv(attempts[-1].command, "/run")
-    assert {"--micro-batch=1", "--accumulation=16", "--activation-checkpointing"} <= {*last}
-    assert "--activation-checkpointing" not in argv(attempts[-2].command, "/run")
+    batch_of_one = {"--per_device_train_batch_size=1", "--gradient_accumulation_steps=16"}
+    assert batch_of_one | {"--gradient_checkpointing=True"} <= {*last}
+    assert "--gradient_checkpointing=True" not in argv(attempts[-2].command, "/run")
+
+
+def _batch_in(given):
+    return int(given["--per_device_train_batch_size"]) * int(given["--gradient_accumulation_steps"])
 
 
 @settings(max_examples=200, deadline=None)
@@ -111,8 +116,8 @@ def test_the_global_batch_is_exact_on_every_rung(world, micro, steps, rungs, con
             assert needs[1] != needs[0]
             assert all(new <= old for old, new in zip(*needs, strict=True))
     for attempt in plan(profile(values), facts()).attempts:
-        given = dict(word.split("=") for word in argv(attempt.command, "/r") if word.startswith(("--micro", "--accum")))
-        assert int(given["--micro-batch"]) * int(given["--accumulation"]) * world == micro * world * steps
+        given = dict(word.split("=", 1) for word in argv(attempt.command, "/r") if "=" in word)
+        assert _batch_in(given) * world == micro * world * steps
 
 
 LIBRARIES = {"bitsandbytes": "0.48", "liger-kernel": "0.6", "peft": "0.18"}
@@ -240,8 +245,9 @@ def test_what_helps_a_phase_is_reached_from_every_attempt(micro, rungs):
         ({"trainer.arguments": ("--optim=sgd",)}, {}, "optimizer_8bit", "you set --optim=sgd"),
         ({"hardware.device": "cpu"}, {}, "fused_optimizer", "only for GPUs"),
         ({"trainer.preset": "axolotl"}, {}, "fused_cross_entropy", "the preset cannot pass it"),
-        ({"trainer.kind": "builtin"}, {}, "fused_optimizer", "the optimizer is already fused"),
-        ({"trainer.kind": "builtin"}, {}, "eval_batch", "the trainer runs no evaluation"),
+        ({"trainer.kind": "builtin"}, {}, "fused_optimizer", ""),
+        ({"trainer.kind": "builtin"}, {}, "eval_batch", "no validation data: nothing is evaluated"),
+        ({"trainer.kind": "builtin", "trainer.validation_data": ("/v",)}, {}, "eval_batch", ""),
         ({"trainer.preset": "nanogpt"}, {"torch": "2.13.0"}, "fused_optimizer", "the preset cannot pass it"),
         ({}, {"packages": {}}, "lora", "the preset cannot pass it"),
         ({"trainer.preset": "trl"}, {"packages": {}}, "lora", "the chosen Python has no peft"),
@@ -409,9 +415,9 @@ def test_what_does_not_need_consent_leaves_the_training_alone():
 def test_another_model_has_another_output_folder(output, wanted):
     rungs = {"ladder.rungs": ("layers", "micro_batch"), "ladder.consent": ("layers",)}
     attempts = plan(profile({"trainer.output": output, **rungs}), facts()).attempts
-    folders = [next(w for w in argv(a.command, "/run") if w.startswith("--output=")) for a in attempts]
-    first = f"--output={output or '/run/output'}"
-    assert folders == [first, *[f"--output={wanted}"] * (len(attempts) - 1)]
+    folders = [next(w for w in argv(a.command, "/run") if w.startswith("--output_dir=")) for a in attempts]
+    first = f"--output_dir={output or '/run/output'}"
+    assert folders == [first, *[f"--output_dir={wanted}"] * (len(attempts) - 1)]
     assert len(attempts) > 2
     # It resumes from there as well.
     assert attempts[0].checkpoints.folder != attempts[1].checkpoints.folder == attempts[2].checkpoints.folder
@@ -511,7 +517,9 @@ def test_rungs_that_leave_too_much_are_passed_over():
         "only expandable segments",
     ]
     attempts = plan(profile(LARGE), CARDS).attempts
-    assert {"--micro-batch=2", "--accumulation=32"} <= {*argv(attempts[1].command, "/run")}
+    assert {"--per_device_train_batch_size=2", "--gradient_accumulation_steps=32"} <= {
+        *argv(attempts[1].command, "/run")
+    }
     # On a larger card less is.
     large = msgspec.structs.replace(gpu(0), memory_total=80 * 2**30)
     assert titles(profile(LARGE), facts(gpus=(large,)))[:4] == [

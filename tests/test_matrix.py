@@ -6,7 +6,6 @@ after training several processes that do not know of each other.
 
 import json
 import re
-import shutil
 import subprocess
 import sys
 

@@ -120,7 +120,13 @@ def test_wheel_holds_the_program(distributions):
     assert sorted(inside) == sorted(expected)
     assert inside == expected
     assert "licenses/LICENSE" in info
-    wanted = ("screens/app.tcss", "presets/builtin.toml", "supervisor/__init__.py", "target/trainer/train.py")
+    wanted = (
+        "screens/app.tcss",
+        "presets/builtin.toml",
+        "supervisor/__init__.py",
+        "target/pretrain.py",
+        "target/shim/sitecustomize.py",
+    )
     for name in (*wanted, "target/sample.txt", "py.typed"):
         assert f"tui_train/{name}" in inside
 

@@ -1,4 +1,4 @@
-"""Progress: what the lines of the built-in trainer, of HF Trainer and of tqdm tell."""
+"""Progress: what the lines of the built-in trainer, of scripts, of HF Trainer and of tqdm tell."""
 
 import itertools
 import math
@@ -14,18 +14,19 @@ from tui_train.supervisor import curve
 from tui_train.supervisor.curve import Point
 from tui_train.supervisor.progress import Progress, Reading, advance
 
+# As the built-in trainer writes, whose bar is too slow for its steps.
 BUILTIN = """\
-rank 0/1 | host box | device cpu | backend none
-model | 0.8 M parameters | 4 layers | hidden 128 | 4 heads | sequence 128
 batch | micro 8 x accumulation 2 x world 1 = global 16
-data | 99157 tokens | 774 blocks
-start | step 0 of 60
+  0%|          | 0/60 [00:00<?, ?it/s]rank 0/1 | host box | device cpu | backend none
+{'loss': '5.569', 'grad_norm': '2.654', 'learning_rate': '0.0005', 'step': 1, 'tokens_per_second': 10711, 'epoch': '0.01667'}
+{'loss': '5.122', 'grad_norm': '2.654', 'learning_rate': '0.001', 'step': 2, 'tokens_per_second': 11711, 'epoch': '0.03333'}
+  3%|▎         | 2/60 [00:00<00:01, 50.10it/s]
+"""  # noqa: E501 - as it is written
+SCRIPT = """\
 step 1/60 | loss 5.5689101 | lr 5.000e-04 | grad_norm 2.6540 | tokens/s 10711
 step 2/60 | loss 5.1223001 | lr 1.000e-03 | grad_norm 2.6540 | tokens/s 11711
-checkpoint | step 2 | /runs/x/output/checkpoint-2
 """
 RESUMED = """\
-start | resumed from /runs/x/output/checkpoint-2 at step 2 of 60
 step 3/60 | loss 4.5 | lr 1.500e-03 | grad_norm 1.0 | tokens/s 900
 done | step 60 | loss 5.5689 -> 2.3778 | tokens/s 2312 | model saved in /runs/x/output/model
 """
@@ -65,14 +66,21 @@ def losses(curve):
 def test_the_built_in_trainer():
     found = advance(Progress(), BUILTIN.splitlines())
     assert (found.step, found.steps) == (2, 60)
-    assert found.curve.points() == (Point(1, 5.5689101, 5e-4), Point(2, 5.1223001, 1e-3))
+    assert found.curve.points() == (Point(1, 5.569, 5e-4), Point(2, 5.122, 1e-3))
     assert (found.first, found.last) == found.curve.points()
-    assert found.learning_rate == pytest.approx(0.001)
+    assert found.gradient_norm == pytest.approx(2.654)
     assert found.tokens_per_second == pytest.approx(11711)
 
 
+def test_a_script_that_tells_its_steps():
+    found = advance(Progress(), SCRIPT.splitlines())
+    assert (found.step, found.steps) == (2, 60)
+    assert found.curve.points() == (Point(1, 5.5689101, 5e-4), Point(2, 5.1223001, 1e-3))
+    assert (found.learning_rate, found.tokens_per_second) == pytest.approx((0.001, 11711))
+
+
 def test_steps_that_are_told_again_replace_what_came_after():
-    found = advance(Progress(), (BUILTIN + "step 3/60 | loss 4.9 |\nstep 4/60 | loss 4.8 |\n" + RESUMED).splitlines())
+    found = advance(Progress(), (SCRIPT + "step 3/60 | loss 4.9 |\nstep 4/60 | loss 4.8 |\n" + RESUMED).splitlines())
     assert losses(found.curve) == [(1, 5.5689101), (2, 5.1223001), (3, 4.5)]
     assert (found.step, found.tokens_per_second) == (3, 900)
 
@@ -84,7 +92,7 @@ def test_a_loss_that_is_no_number(number):
 
 
 def test_lines_may_come_one_by_one_or_all_at_once():
-    lines = (BUILTIN + RESUMED).splitlines()
+    lines = (BUILTIN + SCRIPT + RESUMED).splitlines()
     found = Progress()
     for line in lines:
         found = advance(found, [line])

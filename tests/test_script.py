@@ -207,7 +207,7 @@ def test_preview_export_and_run_folder_hold_the_same_bytes(tmp_path, monkeypatch
     prepared = ready(chosen, found)
     rundir.export(tmp_path / "export", prepared.files)
     run = rundir.create("x", prepared.files)
-    files = {SCRIPT, PROFILE, PLAN, "accelerate.yaml", "trainer/train.py", "supervisor/__init__.py"}
+    files = {SCRIPT, PROFILE, PLAN, "accelerate.yaml", "pretrain.py", "supervisor/__init__.py"}
     assert {file.path for file in prepared.files} >= files
     for file in prepared.files:
         shown = file.text.encode()

@@ -142,7 +142,7 @@ def test_from_home_to_a_finished_training_by_keys_alone(terminals: list[Terminal
     assert "loss" in shown
     run = all_runs()[0]
     assert status(run).exit_code == 0
-    assert (run.path / "output" / "model" / "model.safetensors").is_file()
+    assert (run.path / "output" / "model.safetensors").is_file()
     terminal.press("\x1b", "New training")
     terminal.see("finished")
     terminal.child.send("q")

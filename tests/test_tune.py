@@ -200,9 +200,9 @@ def test_trials_have_one_global_batch_and_a_folder_of_their_own():
         made = ready(short, facts()).plan
         said = dict(word.split("=", 1) for word in argv(made.attempts[0].command, "/run") if "=" in word)
         assert len(made.attempts) == 1
-        assert said["--output"] == "/run/output"
-        assert int(said["--micro-batch"]) == micro
-        batches.add(int(said["--micro-batch"]) * int(said["--accumulation"]) * 2)
+        assert said["--output_dir"] == "/run/output"
+        assert int(said["--per_device_train_batch_size"]) == micro
+        batches.add(micro * int(said["--gradient_accumulation_steps"]) * 2)
         assert made.global_batch in batches
         assert {item.name: item.value for item in made.attempts[0].command.env}["WANDB_MODE"] == "disabled"
     assert len(batches) == 1
