@@ -87,7 +87,7 @@ def test_a_training_learns_and_climbs_down(tmp_path, engine, containers, launche
         "trainer.environment": {
             "PYTHONPATH": f"{LIBRARIES}:{SCRIPTS / 'faults'}",
             "FAULTS": json.dumps([{"in": "forward", "step": 3, "above": 2}]),
-            "NOTES": "/tmp",
+            "NOTES": str(tmp_path / "run"),
         },
         "container.mounts": (f"{LIBRARIES}:{LIBRARIES}:ro", f"{SCRIPTS / 'faults'}:{SCRIPTS / 'faults'}:ro"),
         "recipe.layers": 1,

@@ -127,11 +127,8 @@ def test_the_built_in_trainer_writes_events(tmp_path):
         check=True,
     ).stdout.splitlines()  # fmt: skip
     assert [f"{step} train/loss" for step in range(1, 5)] == [line for line in told if line.endswith("/loss")]
-    assert {line.partition(" ")[2] for line in told} >= {
-        "train/learning_rate",
-        "train/grad_norm",
-        "train/tokens_per_second",
-    }
+    told = {line.partition(" ")[2].removeprefix("train/") for line in told}
+    assert told >= {"learning_rate", "grad_norm", "tokens_per_second"}
 
 
 @pytest.mark.training
