@@ -57,6 +57,11 @@ class Builtin(Trainer):
         """Return whether there is data for it."""
         return bool(profile.trainer.validation_data)
 
+    def default_source(self, profile: Profile, preset: Preset) -> str:
+        """Return when it evaluates, the one value of the recipe that has no default."""
+        del preset
+        return "at the end" if self.evaluates(profile) else "no validation data"
+
     def options(self, profile: Profile) -> dict[str, Any]:
         """Return how the script loads a model, and whether it evaluates."""
         return {"dtype": "float32", **({"eval_strategy": "steps"} if self.evaluates(profile) else {})}
