@@ -387,7 +387,7 @@ def test_the_interface_that_is_found_reaches_the_container(tmp_path, engine, own
     (note,) = noted(folder / "notes")
     if engine == "apptainer":
         assert note["env"]["APPTAINERENV_NCCL_SOCKET_IFNAME"] == own.get("NCCL_SOCKET_IFNAME", "=eth7")
-        assert note["argv"][note["argv"].index(image_of(engine, folder)) + 1] == "python"
+        assert note["argv"][note["argv"].index(image_of(engine, folder)) + 1] == "sh"
         return
     last = [word for word in note["argv"] if word.startswith("--env=NCCL_SOCKET_IFNAME")][-1]
     assert last == ("--env=NCCL_SOCKET_IFNAME=mine" if own else "--env=NCCL_SOCKET_IFNAME")

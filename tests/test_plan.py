@@ -71,6 +71,34 @@ def test_the_default_is_one_process_on_the_cpu():
     }
 
 
+@pytest.mark.parametrize(
+    ("warmup", "newer", "older"),
+    [
+        (None, "--warmup_steps=0.1", "--warmup_ratio=0.1"),
+        (0.25, "--warmup_steps=0.25", "--warmup_ratio=0.25"),
+        (50.0, "--warmup_steps=50.0", "--warmup_steps=50"),
+        (0.0, "--warmup_steps=0.0", "--warmup_steps=0"),
+    ],
+)
+def test_the_warmup_has_the_name_that_this_transformers_knows(warmup, newer, older):
+    chosen = profile({"recipe.warmup": warmup} if warmup is not None else {})
+    for version, expected in (("5.0.0", newer), ("4.57.6", older)):
+        told = words(chosen, facts(python="/py", transformers=version))
+        assert [word for word in told if word.startswith("--warmup")] == [expected]
+
+
+def test_a_pretraining_evaluates_where_it_has_data():
+    def told(**values):
+        made = words(profile({key.replace("__", "."): value for key, value in values.items()}))
+        return [word for word in made if "eval" in word or "validation" in word]
+
+    assert told(recipe__evaluate_every=5) == []
+    data = ["--validation_data=/v.txt"]
+    assert told(trainer__validation_data=("/v.txt",)) == [*data, "--eval_strategy=epoch"]
+    every = told(trainer__validation_data=("/v.txt",), recipe__evaluate_every=5)
+    assert every == [*data, "--eval_strategy=steps", "--eval_steps=5"]
+
+
 def test_the_same_input_gives_the_same_output():
     found = facts(gpus=(gpu(0), gpu(1)))
     chosen = profile({"trainer.launcher": "accelerate", "recipe.precision": "bf16"})

@@ -44,10 +44,14 @@ class Builtin(Trainer):
         return super().method(profile) or ("finetune" if profile.trainer.model else "pretrain")
 
     def preset(self, profile: Profile, toolchain: Toolchain | None, facts: Facts | None) -> Preset:
-        """Return the built-in trainer's preset, with warmup and evaluations in this transformers' words."""
+        """Return the built-in trainer's preset, with the warmup in this transformers' words, and evaluations."""
         del facts
         own = presets()["builtin"]
-        return replace(own, arguments=(*own.arguments, _warmup(profile, own, toolchain), *_evaluation(profile)))
+        arguments = own.arguments
+        if toolchain is not None and not at_least(toolchain.transformers, "5.0"):
+            older = _older_warmup(profile, own)
+            arguments = tuple(older if "{warmup}" in "".join(passed.words) else passed for passed in arguments)
+        return replace(own, arguments=(*arguments, *_evaluation(profile)))
 
     def takes(self, profile: Profile, toolchain: Toolchain | None, preset: Preset) -> frozenset[str]:
         """Return the placeholders of the preset, and how often it evaluates, which needs data."""
@@ -77,11 +81,9 @@ class Builtin(Trainer):
         return (*(ProgramFile(name, f"target/{name}") for name in names), *super().files(profile))
 
 
-def _warmup(profile: Profile, preset: Preset, toolchain: Toolchain | None) -> Argument:
+def _older_warmup(profile: Profile, preset: Preset) -> Argument:
     """Return the warmup: before 5.0 transformers has one name for a share of the steps, and another for steps."""
     value = profile.recipe.warmup if profile.recipe.warmup is not None else float(preset.defaults["warmup"])
-    if toolchain is None or at_least(toolchain.transformers, "5.0"):
-        return Argument(("--warmup_steps={warmup}",))
     return Argument(("--warmup_ratio={warmup}",) if 0 < value < 1 else (f"--warmup_steps={int(value)}",), "warmup!=")
 
 
