@@ -121,7 +121,7 @@ def running(terminal: Terminal) -> RunDir:
     terminal.press("\r", "● 4 Preview")
     terminal.see("Command")
     terminal.press("\r", "● 5 Run")
-    terminal.see("step ", 90)
+    terminal.see("tokens/s", 90)
     return all_runs()[0]
 
 
@@ -132,7 +132,7 @@ def test_from_home_to_a_finished_training_by_keys_alone(terminals: list[Terminal
     assert "What will happen" in terminal.see("Command"), preview
     terminal.press("f", "#!/usr/bin/env")
     terminal.press("\r", "● 5 Run")
-    terminal.see("step ", 90)
+    terminal.see("tokens/s", 90)
     ui = psutil.Process(terminal.child.pid)
     libraries = Path(f"/proc/{ui.pid}/maps").read_text()
     assert "libtorch" not in libraries, "the UI process must not load torch"
@@ -164,7 +164,7 @@ def test_a_killed_wizard_leaves_the_training_which_is_opened_again_and_stopped(t
     second.see("Running")
     second.press("\t", "Stop run")
     second.press("\r", "● 5 Run")
-    second.see("step ")
+    second.see("tokens/s")
     second.press("s", "Stop this training?")
     second.child.send("\x1b[B\r")
     second.see("stopped", 60)
