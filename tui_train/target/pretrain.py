@@ -89,7 +89,7 @@ def load(own: Any) -> tuple[Any, Any]:
 
 def read(paths: list[str], own: Any, tokenizer: Any) -> Any:
     """Return the tokens of all texts, those of .jsonl files with an end, as blocks of the sequence length."""
-    tokens, length, raw = array("i"), own.sequence_length, len(tokenizer) == 257
+    tokens, length, raw, end = array("i"), own.sequence_length, len(tokenizer) == 257, tokenizer.eos_token_id
     for path in paths:
         rows, number = path.endswith(".jsonl"), 0
         try:
@@ -98,7 +98,7 @@ def read(paths: list[str], own: Any, tokenizer: Any) -> Any:
                 for number, piece in enumerate(pieces, 1):
                     text = json.loads(piece)[own.text_field] if rows else piece
                     ids = text.encode(errors="replace") if raw else tokenizer.encode(text, add_special_tokens=False)
-                    tokens.extend([*ids, tokenizer.eos_token_id] if rows else ids)
+                    tokens.extend(ids if end is None or not rows else [*ids, end])
         except (ValueError, LookupError, TypeError, AttributeError) as error:
             raise ValueError(f"{path}, text {number}: {error} | Give UTF-8 text, or .jsonl with its texts.") from error
     if paths and len(tokens) < length:
