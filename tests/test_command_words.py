@@ -1,6 +1,7 @@
 """The small things of the command line: keys, the screen's words, tables that fit, completion, warnings."""
 
 import json
+import math
 import os
 import subprocess
 import sys
@@ -12,7 +13,7 @@ from click.testing import CliRunner
 from support import bash, boxed, exported, facts, gpu, holder, inside, profile, ready, sleeping, until
 
 from tui_train.base.errors import BadInput, Unavailable
-from tui_train.base.text import ranges, table
+from tui_train.base.text import ranges, spark, table
 from tui_train.checks import check
 from tui_train.cli.app import cli
 from tui_train.cli.plans import edited, fixed
@@ -94,6 +95,19 @@ def test_a_chosen_micro_batch_stays():
 
 
 # Tables
+
+
+@pytest.mark.parametrize(
+    ("values", "drawn"),
+    [
+        ((1.0, math.nan, 3.0, math.inf), "▁▁██"),
+        ((math.nan, -math.inf), ""),
+        ((1e308, -1e308), "██▁▁"),
+        ((2.0, 2.0), "▁▁▁▁"),
+    ],
+)
+def test_a_line_of_blocks_leaves_out_what_is_no_number(values, drawn):
+    assert spark(values, 4) == drawn
 
 
 def test_a_table_is_cut_only_to_fit():

@@ -38,8 +38,8 @@ class Side(VerticalScroll, can_focus=False, inherit_bindings=False):
 
     @property
     def is_wide(self) -> bool:
-        """Whether there is room for it."""
-        return self.screen.has_class("-wide")
+        """Whether there is room for it; no longer, once its screen was left."""
+        return self.is_attached and self.screen.has_class("-wide")
 
     def on_show(self) -> None:
         """Fill it, when the terminal has become wide enough."""

@@ -115,10 +115,15 @@ def ranges(numbers: Sequence[int]) -> str:
 
 
 def spark(values: Sequence[float], width: int, scale: tuple[float, float] | None = None) -> str:
-    """Return values as one line of blocks, from the lowest to the highest of a scale, or of themselves."""
+    """Return values as one line of blocks, from the lowest to the highest of a scale, or of themselves.
+
+    What is no number, as the losses of a training that diverges, is left out.
+    """
+    values = [value for value in values if math.isfinite(value)]
     if not values or width < 1:
         return ""
     low, high = scale or (min(values), max(values))
     picked = [values[round(at * (len(values) - 1) / max(1, width - 1))] for at in range(width)]
-    reach = (high - low) or 1.0
-    return "".join(_LEVELS[max(0, min(7, int((value - low) / reach * 8)))] for value in picked)
+    # By halves: the difference of the largest and the smallest number is infinite.
+    half = (high / 2 - low / 2) or 0.5
+    return "".join(_LEVELS[max(0, min(7, int((value / 2 - low / 2) / half * 8)))] for value in picked)
