@@ -47,7 +47,7 @@ _ABOUT = frozenset(
         "finetune.answers_only",
     }
 )
-_LEGEND = "Muted text is only read; beside ▌ stands what the model learns to say."
+_LEGEND = "Grey text is context; beside ▌ stands what the model learns to write."
 _ALSO = {"rejected": "✗ what it learns to avoid", "cut": "┊ what is cut off"}
 
 

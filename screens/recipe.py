@@ -22,7 +22,7 @@ from tui_train.trainers import takes_field
 from tui_train.workflow import tuning
 
 from .messages import Become, Chosen, Complaint
-from .step import ADVANCED, Step
+from .step import ADVANCED, Step, within
 from .step_rows import Section
 from .widgets.dialogs import Ask
 from .widgets.form import Form
@@ -102,7 +102,7 @@ Those that change the training ask for your consent; the others keep it the same
         chosen = [name for name in self.profile.ladder.rungs if name in RUNGS]
         able = [name for name in chosen if resolved is None or not why_not(name, resolved.context)]
         value = f"tries {counted(len(able), 'change')}" if able else "ends the run"
-        note = f"first {rung(able[0]).label}" if able else "nothing is tried"
+        note = ", ".join(within(rung(name).label) for name in able) or "nothing is tried"
         hint = "What is tried in turn after a GPU runs out of memory. Space opens the list."
         return replace(group, value=value, note=note, hint=hint)
 

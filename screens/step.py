@@ -187,7 +187,7 @@ class Step(WithFindings):
         chosen = set(fields.chosen(self.profile))
         changed = sum(row.key in chosen for row in rows)
         value = f"{changed} of {len(rows)} set" if section.folds and rows else ""
-        note = section.note or (", ".join(_inside(row.field.label) for row in rows) if section.folds else "")
+        note = section.note or (", ".join(within(row.field.label) for row in rows) if section.folds else "")
         hint = section.hint or "Settings that are seldom needed. Space opens and closes them."
         return Group(
             title=section.title, rows=rows, note=note, folds=section.folds, value=value, key=section.key, hint=hint
@@ -255,6 +255,6 @@ class Step(WithFindings):
         return [(row.label, row.key, row.help) for row in rows]
 
 
-def _inside(label: str) -> str:
+def within(label: str) -> str:
     """Return a label as it stands within a line: `Log level`, but `TensorBoard` and `LR scaling`, begin as they are."""
     return label if any(letter.isupper() for letter in label[1:].partition(" ")[0]) else label[:1].lower() + label[1:]

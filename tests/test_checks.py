@@ -153,7 +153,7 @@ FAULTS = {
         tuned(limit=512),
         "warning",
         "recipe.sequence_length",
-        "the model takes 512",
+        "limit is 512",
         False,
     ),
     "a rate that is not for an adapter": (

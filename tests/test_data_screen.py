@@ -391,7 +391,7 @@ async def test_the_recipe_says_what_follows(tmp_path: Path, model: str, tuner: A
         assert "≈ 6 steps" in text, "32 rows are 2 steps of 16, three times"
         assert "usual for LoRA: 0.0002" in text
         assert "Layers" not in text
-        assert "model takes 128" in text
+        assert "limit is 128" in text
         await press(pilot, "f2")
         assert app.profile.recipe.sequence_length == 128
 

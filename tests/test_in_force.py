@@ -394,7 +394,7 @@ def test_words_of_a_yaml_trainer_do_not_overrule_what_is_set(tmp_path, values, w
 def test_a_profile_without_a_schema_says_how_it_is_read():
     text = '[trainer]\nkind = "script"\nscript = "/t.py"\n'
     (note,) = [item for item in check(store.loads(text), TWO) if item.key == "name"]
-    assert (note.level, "names no schema" in note.message) == ("note", True)
+    assert (note.level, "no `schema`" in note.message) == ("note", True)
     assert not [item for item in check(store.loads("schema = 2\n" + text), TWO) if item.key == "name"]
     with pytest.raises(BadInput, match="recipe"):
         store.loads("schema = 1\nrecipe = 3\n")
@@ -403,7 +403,7 @@ def test_a_profile_without_a_schema_says_how_it_is_read():
 def test_deepspeed_is_not_told_an_accumulation_that_nobody_knows():
     values = {**SCRIPT, "trainer.preset": "custom", "trainer.strategy": "zero2", "trainer.launcher": "accelerate"}
     found = facts(gpus=(gpu(0), gpu(1)), packages={"deepspeed": "0.19"})
-    assert any("needs the accumulation" in item.message for item in check(profile(values), found))
+    assert any("needs the gradient accumulation" in item.message for item in check(profile(values), found))
 
 
 def test_an_output_folder_that_is_not_passed_is_said():

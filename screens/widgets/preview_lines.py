@@ -66,7 +66,7 @@ def finding_lines(findings: Sequence[Finding], width: int) -> list[Content]:
         return [heading("Findings", ink(DONE, " none"), width)]
     forbids = sum(finding.level == "error" for finding in findings)
     count = "" if forbids == len(findings) else f"{len(findings)}, "
-    note = count + (f"{forbids} must be fixed before it starts" if forbids else "none forbids the run")
+    note = count + (f"{forbids} must be fixed before it starts" if forbids else "the run can start")
     lines = [heading("Findings", note, width)]
     keys = iter(FIX_KEYS)
     for finding in findings:

@@ -10,7 +10,7 @@ from tui_train.profile.changes import Change
 
 KEY = "trainer.data"
 _NAMED = 3
-_LEFT_OUT = "A fine-tuning leaves them out; fix them to learn from them."
+_LEFT_OUT = "They are left out of the training; fix them to include them."
 # A template that takes fewer rows than one in so many does not suit the data.
 _MOST_REFUSED = 10
 _GRID = 64  # tokens to a multiple of which a length is rounded up
@@ -136,7 +136,9 @@ def _tokens(look: DataLook, question: Question) -> Iterator[Finding]:
         of = f" after {thousands(question.length)} tokens" if tokens.cut else ""
         yield _warning(f"in {counted(tokens.lost, 'row')} nothing is left to learn{of}", "TRL leaves them out.")
     if look.limit and tokens.longest > look.limit and not 0 < question.length <= look.limit:
-        message = f"the longest row has {thousands(tokens.longest)} tokens, and the model takes {thousands(look.limit)}"
+        message = (
+            f"the longest row has {thousands(tokens.longest)} tokens, and the model's limit is {thousands(look.limit)}"
+        )
         yield _warning(message, f"Cut at {thousands(look.limit)} or fewer.")
 
 

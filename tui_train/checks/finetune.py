@@ -104,7 +104,7 @@ def context(_profile: Profile, facts: Facts, resolved: Resolved) -> Iterator[Fin
         yield Finding(
             level="warning",
             key="recipe.sequence_length",
-            message=f"the model takes {thousands(look.limit)} tokens, and samples may have {thousands(length)}",
+            message=f"the model's limit is {thousands(look.limit)} tokens, and samples may have {thousands(length)}",
             remedy="What is longer than it was trained for is learned badly.",
             change=Change(
                 f"{thousands(look.limit)} tokens", "as many as the model takes",

@@ -33,7 +33,7 @@ def sharding(profile: Profile, facts: Facts, resolved: Resolved) -> Iterator[Fin
     if not without_gpus and (resolved.toolchain is None or lacks(profile, resolved.toolchain)):
         return  # as the check of the Python says
     if strategy.startswith("zero") and accumulation(resolved.settled, resolved.copies) is None:
-        message = "DeepSpeed needs the accumulation, and the script's is not known"
+        message = "DeepSpeed needs the gradient accumulation, and the script's is not known"
         remedy = "Set the micro batch and the global batch (recipe.micro_batch, recipe.global_batch)."
         yield Finding(level="error", key="recipe.global_batch", message=message, remedy=remedy)
     if reason := why_not(strategy, profile, facts, resolved):

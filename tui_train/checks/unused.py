@@ -57,6 +57,6 @@ def older(profile: Profile, _facts: Facts, _resolved: Resolved) -> Iterator[Find
         message = "this profile is of an older version, which passed every value: all of them count as chosen"
         remedy = "Unset what the trainer is to decide, and save it again."
     else:
-        message = "this profile names no schema: what it leaves out is the trainer's own; in schema 1, tui-train's"
+        message = "this profile has no `schema`: what is not set is the trainer's own; in schema 1 it was tui-train's"
         remedy = f"Write schema = {SCHEMA} into it, or schema = 1 for what that meant."
     yield Finding(level="note", key="name", message=message, remedy=remedy)

@@ -46,12 +46,12 @@ def of_recipe(facts: Facts, resolved: Resolved) -> dict[str, str]:
             notes["recipe.steps"] = f"= {recipe.steps / one.steps:.3g} epochs"
     elif steps:
         notes["recipe.epochs"] = f"≈ {thousands(steps)} steps"
-        notes["recipe.steps"] = "empty: the epochs end it"
+        notes["recipe.steps"] = "not set: it ends after the epochs"
     if look and look.tokens and look.tokens.cut:
         share = percent(look.tokens.cut / max(look.usable, 1), 1)
         notes["recipe.sequence_length"] = f"{thousands(look.tokens.cut)} rows are longer ({share})"
     elif look and look.limit:
-        notes["recipe.sequence_length"] = f"the model takes {thousands(look.limit)}"
+        notes["recipe.sequence_length"] = f"the model's limit is {thousands(look.limit)}"
     if words := warm_up(recipe.warmup, steps):
         notes["recipe.warmup"] = words
     if recipe.evaluate_every is None:

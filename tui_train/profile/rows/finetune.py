@@ -26,7 +26,7 @@ FINETUNE = (
         kind="integer",
         minimum=1,
         maximum=4096,
-        help="Size of the adapter matrices: more learns more, and takes more memory.",
+        help="Size of the adapter matrices: a higher rank can learn more, and takes more memory.",
     ),
     Field(
         key="finetune.alpha",
@@ -61,7 +61,7 @@ FINETUNE = (
         key="finetune.answers_only",
         label="Answers only",
         kind="switch",
-        help="The loss counts only what the assistant says. Unset: so for prompt + completion, else everything counts.",
+        help="Only what the assistant says is learned. Not set: on for prompt + completion, off for chats and text.",
         optional=True,
     ),
     Field(
@@ -70,7 +70,7 @@ FINETUNE = (
         kind="number",
         minimum=0,
         maximum=100,
-        help="DPO and KTO: how close the model stays to what it was; TRL's own is 0.1.",
+        help="DPO and KTO: higher stays closer to the model before; TRL's own is 0.1.",
         optional=True,
     ),
 )
@@ -86,11 +86,11 @@ DATA = (
     ),
     Field(
         key="data.weights",
-        label="Weights of files",
+        label="Mix of files",
         kind="numbers",
         minimum=0,
         maximum=1_000_000,
-        help="One number per training file, such as 3 1: what it has of an epoch. Its rows are repeated, or sampled.",
+        help="One number per training file, such as 3 1: shares of an epoch. Rows are repeated, or sampled.",
         empty="every row once",
     ),
 )

@@ -117,7 +117,7 @@ NOTIFY = (
         key="notify.command",
         label="Command at the end",
         kind="words",
-        help="Command to run when a run ends, with TUI_TRAIN_RUN (its folder) and TUI_TRAIN_STATE; it has 30 s.",
+        help="Command to run when a run ends, with TUI_TRAIN_RUN (its folder) and TUI_TRAIN_STATE; ended after 30 s.",
         empty="none",
     ),
     Field(

@@ -129,7 +129,7 @@ RECIPE = (
         label="LR schedule",
         kind="choice",
         options=("linear", "cosine", "constant", "constant_with_warmup"),
-        help="How the learning rate goes on after the warmup: down to 0 on a line or a cosine, or as it is.",
+        help="How the learning rate goes on after the warmup: down to 0 on a line or a cosine, or constant.",
         optional=True,
     ),
     Field(
