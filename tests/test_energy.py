@@ -12,6 +12,7 @@ import pytest
 from fake_driver import driver_environment
 from psutil import Process, process_iter
 from support import exported, facts, gpu, plain_environment, profile, until
+from tui_train.screens.result import result_lines
 
 from tui_train.base.text import energy as words
 from tui_train.cli.result import lines
@@ -114,6 +115,12 @@ def test_the_cards_own_counters_are_read_at_both_ends(box):
     found = box.ended()
     assert (found.joules, found.all_metered, found.energy) == (1080.0, True, words(1080))
     assert dict(lines(found))["energy"] == words(1080)
+    shown = [line.plain.split() for line in result_lines(found, 80)]
+    assert ["Energy", *words(1080).split()] in shown
+    printed = subprocess.run(
+        [sys.executable, "-m", "tui_train", "result", f"{box.run.path}/", "--json"], capture_output=True, check=True
+    )
+    assert json.loads(printed.stdout)["energy"] == words(1080)
     (event,) = drawn(box.run)
     assert (event.attempt, event.metered, event.cards) == (1, 2, 2)
 

@@ -26,7 +26,7 @@ def result(reference: str, *, as_json: bool) -> None:
     """Print what a run made."""
     found = result_of(rundir.find(reference))
     if as_json:
-        print_json({"result": found, "about": found.about, "serve": servers(found)})
+        print_json({"result": found, "about": found.about, "energy": found.energy, "serve": servers(found)})
         return
     for label, words in lines(found):
         click.echo(f"{label:<{_LABEL}}{words}".rstrip())
