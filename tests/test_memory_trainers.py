@@ -64,6 +64,11 @@ def test_versions_and_kernels_tell_how_the_logits_are_treated(words, version, lo
 MISTRAL_IN = "Mistral-7B-v0.1"
 TRL = {"trainer.preset": "trl", "trainer.script": "", "trainer.arguments": (f"--model_name_or_path={MISTRAL_IN}",)}
 QUANTIZED = {"trainer.arguments": (*TRL["trainer.arguments"], "--use_peft", "--load_in_4bit")}
+BESIDE = {"datasets": "5.2.0", "peft": "0.21.2"}
+PAIRS = {
+    "trainer.kind": "finetune", "trainer.model": "/m", "trainer.data": ("/d.jsonl",), "trainer.script": "",
+    "trainer.arguments": (), "finetune.method": "dpo", "finetune.tuning": "full",
+}  # fmt: skip
 FACTORY = {"trainer.preset": "llama-factory", "trainer.model": "/m", "trainer.arguments": ()}
 AXOLOTL = {"trainer.preset": "axolotl", "trainer.model": "/m"}
 FULL = {"trainer.config": "/c.yaml", "trainer.arguments": ("finetuning_type=full",)}
@@ -83,6 +88,9 @@ FULL = {"trainer.config": "/c.yaml", "trainer.arguments": ("finetuning_type=full
         (TRL | QUANTIZED, {"trl": "1.16.0"}, "5.0.0", "fp32", "tiled"),
         (TRL | {"recipe.fused_cross_entropy": True}, {"trl": "1.14.0"}, "5.0.0", "fp32", "fused"),
         (TRL | {"recipe.fused_cross_entropy": True}, {"trl": "1.16.0"}, "5.0.0", "fp32", "tiled"),
+        (PAIRS, BESIDE | {"trl": "1.14.0"}, "5.0.0", "fp32", "upcast"),
+        (PAIRS | {"finetune.method": "sft"}, BESIDE | {"trl": "1.14.0"}, "5.0.0", "fp32", "checkpointed"),
+        (PAIRS, BESIDE | {"trl": "1.16.0"}, "5.0.0", "fp32", "tiled"),
         (FACTORY, {"llamafactory": "0.9.5"}, "4.57.0", "bf16", "upcast"),
         (FACTORY | FULL, {"llamafactory": "0.9.5"}, "5.0.0", "fp32", "upcast"),
         (FACTORY | {"recipe.precision": "fp16"}, {"llamafactory": "0.9.3"}, "4.57.0", "fp16", "upcast"),

@@ -68,13 +68,16 @@ def _decided(profile: Profile, resolved: Resolved, options: Mapping[str, Any], *
 
 def loss(profile: Profile, resolved: Resolved, options: Mapping[str, Any], *, liger: bool) -> tuple[Loss, Kernels]:
     """Return the kind of loss and kernels: of TRL, Liger, fms-hf-tuning, or plain."""
-    if takes_field(profile, "finetune") and profile.finetune.method == "reward":
+    method = profile.finetune.method if takes_field(profile, "finetune") else "sft"
+    if method == "reward":
         return "none", "liger" if liger else ""
     if trainer_of(profile).conventions(profile) == "trl":
         trl = _version(resolved, "trl")
         if at_least(trl, "1.15"):
             return "tiled", "liger" if liger else ""
-        if at_least(trl, "1.7") and not liger and str(options.get("loss_type", "chunked_nll")) == "chunked_nll":
+        # Of pairs of answers all logits were there at once until then.
+        chunked = method == "sft" and str(options.get("loss_type", "chunked_nll")) == "chunked_nll"
+        if at_least(trl, "1.7") and not liger and chunked:
             return "checkpointed", ""
     if liger:
         return "fused", "liger"
