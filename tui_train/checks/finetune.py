@@ -15,7 +15,8 @@ from tui_train.profile.types import Profile
 from tui_train.resolve import data, options
 from tui_train.resolve.resolve import Resolved
 from tui_train.trainers import trainer_of
-from tui_train.trainers.finetune import METHODS, marks_answers, rate
+from tui_train.trainers.finetune import METHODS, rate
+from tui_train.trainers.finetune_options import marks_answers
 
 # What the plan sets, each with the key for it.
 INSTEAD = {

@@ -12,6 +12,7 @@ from tui_train.presets import Argument, Checkpoints, FileValue, Literal, Preset,
 from tui_train.profile.types import Finetune as Chosen
 from tui_train.profile.types import Method, Profile
 from tui_train.trainers.finetune_data import PROGRAMS, data_parts
+from tui_train.trainers.finetune_options import adapter, marks_answers, options
 from tui_train.trainers.nemo import Flavour
 from tui_train.trainers.trainer import Prepares, Trainer, Words
 
@@ -76,8 +77,6 @@ _VALUES = (
     # Gloo moves tensors of the CPU, and does so for the GPU's where it was chosen.
     FileValue("ddp_backend", "gloo", when="backend=gloo"),
 )
-# What TRL calls a completion has a prompt of its own.
-_PROMPTED = frozenset({"prompt_completion", "alpaca"})
 # transformers writes this file last; FSDP and DeepSpeed write no optimizer.pt beside it.
 _CHECKPOINTS = Checkpoints(
     prefix="checkpoint-", complete=("trainer_state.json",), resume=("--resume_from_checkpoint={checkpoint}",)
@@ -226,53 +225,10 @@ def rate(chosen: Chosen) -> float:
     return RATES[chosen.method] * (1 if chosen.tuning == "full" else OF_ADAPTERS)
 
 
-def marks_answers(chosen: Chosen, data_format: str) -> bool:
-    """Return whether TRL is to learn what the chat template marks as answers, which only chats have.
-
-    An empty format, of data that was not read, is taken for chats.
-    """
-    return chosen.method == "sft" and bool(chosen.answers_only) and data_format not in _PROMPTED
-
-
-def options(chosen: Chosen, data_format: str) -> tuple[FileValue, ...]:
-    """Return the options of TRL that the fine-tuning sets besides the recipe."""
-    values: dict[str, Literal | list[str]] = {}
-    if chosen.method == "sft":
-        values["packing"] = chosen.packing
-        if chosen.answers_only is not None:
-            prompted = data_format in _PROMPTED
-            if not prompted:
-                values["assistant_only_loss"] = chosen.answers_only
-            if prompted or not (data_format or chosen.answers_only):
-                values["completion_only_loss"] = chosen.answers_only
-    elif chosen.beta is not None and chosen.method in {"dpo", "kto"}:
-        values["beta"] = chosen.beta
-    if chosen.tuning != "full":
-        values |= _adapter(chosen)
-    plain = tuple(FileValue(key, value) for key, value in values.items())
-    return (*plain, *_weights(chosen))
-
-
-def _adapter(chosen: Chosen) -> dict[str, Literal | list[str]]:
-    values: dict[str, Literal | list[str]] = {
-        "use_peft": True,
-        "lora_r": chosen.rank,
-        "lora_alpha": chosen.alpha,
-        "lora_dropout": chosen.dropout,
-        "lora_target_modules": list(chosen.targets) or "all-linear",
-    }
-    if chosen.method == "reward":
-        # The head that gives the reward is new, and is trained whole.
-        values |= {"lora_task_type": "SEQ_CLS", "lora_modules_to_save": ["score"]}
-    if chosen.tuning == "qlora":
-        values |= {"load_in_4bit": True, "use_bnb_nested_quant": True}
-    return values
-
-
 def _adapter_words(chosen: Chosen) -> tuple[str, ...]:
     """Return the options of an adapter as arguments, for the attempt that falls back to one."""
     words: list[str] = []
-    for key, value in _adapter(chosen).items():
+    for key, value in adapter(chosen).items():
         words += [f"--{key}", *value] if isinstance(value, list) else [f"--{key}={value}"]
     return tuple(words)
 
@@ -285,14 +241,6 @@ def _warmup(profile: Profile, toolchain: Toolchain | None) -> FileValue:
         return FileValue("warmup_steps", int(value))
     older = toolchain is not None and not at_least(toolchain.transformers, "5.0")
     return FileValue("warmup_ratio" if older else "warmup_steps", value)
-
-
-def _weights(chosen: Chosen) -> tuple[FileValue, ...]:
-    """Return the type of the weights: those that an adapter leaves as they are need no more than 16 bits."""
-    if chosen.tuning == "full":
-        return ()
-    types = {"bf16": "bfloat16", "fp16": "float16", "fp32": "float32"}
-    return tuple(FileValue("dtype", name, when=f"precision={short}") for short, name in types.items())
 
 
 def _evaluation(profile: Profile) -> tuple[FileValue, ...]:

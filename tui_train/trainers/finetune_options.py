@@ -1,0 +1,59 @@
+"""What TRL is passed for a fine-tuning besides the recipe: what is learned, the adapter, the type of the weights."""
+
+from tui_train.presets import FileValue, Literal
+from tui_train.profile.types import Finetune as Chosen
+
+# What TRL calls a completion has a prompt of its own.
+_PROMPTED = frozenset({"prompt_completion", "alpaca"})
+
+
+def marks_answers(chosen: Chosen, data_format: str) -> bool:
+    """Return whether TRL is to learn what the chat template marks as answers, which only chats have.
+
+    An empty format, of data that was not read, is taken for chats.
+    """
+    return chosen.method == "sft" and bool(chosen.answers_only) and data_format not in _PROMPTED
+
+
+def options(chosen: Chosen, data_format: str) -> tuple[FileValue, ...]:
+    """Return the options of TRL that the fine-tuning sets besides the recipe."""
+    values: dict[str, Literal | list[str]] = {}
+    if chosen.method == "sft":
+        values["packing"] = chosen.packing
+        if chosen.answers_only is not None:
+            prompted = data_format in _PROMPTED
+            if not prompted:
+                values["assistant_only_loss"] = chosen.answers_only
+            if prompted or not (data_format or chosen.answers_only):
+                values["completion_only_loss"] = chosen.answers_only
+    elif chosen.beta is not None and chosen.method in {"dpo", "kto"}:
+        values["beta"] = chosen.beta
+    if chosen.tuning != "full":
+        values |= adapter(chosen)
+    plain = tuple(FileValue(key, value) for key, value in values.items())
+    return (*plain, *_weights(chosen))
+
+
+def adapter(chosen: Chosen) -> dict[str, Literal | list[str]]:
+    """Return the options of an adapter, for each its value."""
+    values: dict[str, Literal | list[str]] = {
+        "use_peft": True,
+        "lora_r": chosen.rank,
+        "lora_alpha": chosen.alpha,
+        "lora_dropout": chosen.dropout,
+        "lora_target_modules": list(chosen.targets) or "all-linear",
+    }
+    if chosen.method == "reward":
+        # The head that gives the reward is new, and is trained whole.
+        values |= {"lora_task_type": "SEQ_CLS", "lora_modules_to_save": ["score"]}
+    if chosen.tuning == "qlora":
+        values |= {"load_in_4bit": True, "use_bnb_nested_quant": True}
+    return values
+
+
+def _weights(chosen: Chosen) -> tuple[FileValue, ...]:
+    """Return the type of the weights: those that an adapter leaves as they are need no more than 16 bits."""
+    if chosen.tuning == "full":
+        return ()
+    types = {"bf16": "bfloat16", "fp16": "float16", "fp32": "float32"}
+    return tuple(FileValue("dtype", name, when=f"precision={short}") for short, name in types.items())
