@@ -796,6 +796,14 @@ FAULTS = {
         "there is only one",
         False,
     ),
+    "evaluations of a pretraining without data": (
+        {"recipe.evaluate_every": 5},
+        facts(),
+        "warning",
+        "recipe.evaluate_every",
+        "there is no data for it",
+        False,
+    ),
     "sharding of a script that may not use accelerate": (
         FSDP2 | SCRIPT | BATCH_OF_TWO | {"trainer.preset": "total-batch"},
         TWO,
@@ -1266,7 +1274,7 @@ MENDED = {
     "a size beside a model folder", "a value of another trainer", "an address for one machine",
     "a learning rate that cannot be scaled", "a reference batch without scaling",
     "shared memory that is none", "shared memory of apptainer", "argument that the container does not see",
-    "cache that a container would lose",
+    "cache that a container would lose", "evaluations of a pretraining without data",
 }  # fmt: skip
 
 

@@ -73,6 +73,7 @@ CHECKS: tuple[Check, ...] = (
     recipe.batches,
     recipe.scaling,
     recipe.model,
+    recipe.evaluations,
     hardware.precision,
     trainer.paths,
     hub.folders_only,

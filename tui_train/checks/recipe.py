@@ -12,6 +12,7 @@ from tui_train.profile import batch
 from tui_train.profile.changes import Change
 from tui_train.profile.types import Profile
 from tui_train.resolve.resolve import Resolved
+from tui_train.trainers import trainer_of
 
 _UNITS = {True: ("process", "processes"), False: ("copy of the model", "copies of the model")}
 
@@ -95,6 +96,19 @@ def model(_profile: Profile, _facts: Facts, resolved: Resolved) -> Iterator[Find
             remedy=f"Nearest hidden sizes: {_or(sizes)}.",
             change=change,
         )
+
+
+def evaluations(profile: Profile, _facts: Facts, _resolved: Resolved) -> Iterator[Finding]:
+    """Evaluations of a pretraining without data for them."""
+    if profile.recipe.evaluate_every is None or not trainer_of(profile).makes_model or profile.trainer.validation_data:
+        return
+    yield Finding(
+        level="warning",
+        key="recipe.evaluate_every",
+        message="nothing is evaluated: there is no data for it",
+        remedy="Name validation data (trainer.validation_data).",
+        change=Change("no evaluations", "nothing else changes", (("recipe.evaluate_every", None),)),
+    )
 
 
 def fallbacks(profile: Profile, _facts: Facts, resolved: Resolved) -> Iterator[Finding]:
