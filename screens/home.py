@@ -1,13 +1,11 @@
 """Home: what runs, what ran, the saved profiles, and a new training; it is found by typing, and tidied here."""
 
-import time
 from typing import TYPE_CHECKING, ClassVar
 
 from textual import on, work
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.content import Content
-from textual.message import Message
 from textual.reactive import reactive
 from textual.timer import Timer
 from textual.worker import get_current_worker
@@ -15,7 +13,7 @@ from textual.worker import get_current_worker
 from tui_train.base.text import visible
 from tui_train.facts.types import Facts
 
-from .home_actions import HomeActions
+from .home_reading import Found, HomeReading
 from .home_start import BEGINNINGS
 from .widgets.bar import StepBar
 from .widgets.filter import Filter
@@ -25,17 +23,13 @@ from .widgets.keys import Keys
 from .widgets.row_list import RowList
 
 if TYPE_CHECKING:
-    from tui_train.runs.rundir import RunDir
     from tui_train.supervisor.progress import Progress
-    from tui_train.workflow.cards import Card, Cards
+    from tui_train.workflow.cards import Card
     from tui_train.workflow.digest import Digest, Digests
 
 _EVERY = 2.0
 _FAR = 10.0  # seconds after which the hosts of live runs are asked
 _PAUSE = 0.03
-_FIRST = 20  # runs that are read before any is shown
-_PARTS = frozenset({_FIRST, 60, 200, 500})  # after how many of them all that is known is shown
-_BREATH = 0.001  # in which keys are handled while many runs are read
 _HINTS = {
     "new": "Five steps from defaults: hardware, backend, recipe, preview, run. A draft is kept.",
     "draft": "The same steps with the values that you edited last.",
@@ -43,18 +37,7 @@ _HINTS = {
 }
 
 
-class Found(Message):
-    """The profiles and runs that are there."""
-
-    def __init__(self, profiles: "tuple[Card, ...]", runs: "tuple[Digest, ...]", draft: "Card | None") -> None:
-        """Carry both, and what was edited last."""
-        super().__init__()
-        self.profiles = profiles
-        self.runs = runs
-        self.draft = draft
-
-
-class Home(HomeActions):
+class Home(HomeReading):
     """The first screen."""
 
     HELP = """Home
@@ -108,13 +91,7 @@ All screens: Enter next, Esc back, F1 help (or ?, outside of a field), Ctrl+P al
     def __init__(self) -> None:
         """Begin with nothing found."""
         super().__init__()
-        self._digests: Digests | None = None
-        self._cards: Cards | None = None
-        self._order: tuple[int, tuple[RunDir, ...]] | None = None
-        self._posted: tuple[tuple[Card, ...], tuple[Digest, ...], Card | None] | None = None
         self._draft: Card | None = None
-        self._seen: tuple[str, ...] = ()
-        self._reading = self._again = False
         self._grouped = False
         self._saying: Timer | None = None
 
@@ -131,93 +108,11 @@ All screens: Enter next, Esc back, F1 help (or ?, outside of a field), Ctrl+P al
         self._say()
         self.call_after_refresh(self.look)
         self.set_interval(_EVERY, self.look)
-        self.set_interval(_FAR, self._ask_hosts)
-
-    def _ask_hosts(self) -> None:
-        if self.app.screen is self and any(digest.now and digest.now.host for digest in self.runs.values()):
-            self._ask_each_host(tuple(digest.run for digest in self.runs.values() if digest.going))
-
-    @work(thread=True, group="hosts", exclusive=True)
-    def _ask_each_host(self, runs: "tuple[RunDir, ...]") -> None:
-        """Bring the live runs on other hosts up to date; one that does not answer stays as it was heard."""
-        from tui_train.runs.mirror import Mirror
-
-        for run in runs:
-            Mirror(run, follow=False).once()
+        self.set_interval(_FAR, self.ask_hosts)
 
     def on_screen_resume(self) -> None:
         """Read again when the screen is shown again."""
         self.look()
-
-    # What is read
-
-    def look(self) -> None:
-        """Read what has changed, in a worker; one at a time."""
-        self._again = self._reading
-        if self._reading or self.app.screen is not self:
-            return
-        self._reading = True
-        self._seen = self.list.seen
-        self._read()
-
-    @work(thread=True, group="home")
-    def _read(self) -> None:
-        from tui_train.workflow.cards import Cards
-        from tui_train.workflow.digest import Digests
-
-        self._digests = self._digests or Digests()
-        self._cards = self._cards or Cards()
-        self._read_all(self._digests, self._cards)
-        self.app.call_from_thread(self._read_on)
-
-    def _read_on(self) -> None:
-        self._reading = False
-        if self._again:
-            self.look()
-
-    def recover(self, group: str) -> None:
-        """Read again later."""
-        if group == "home":
-            self._reading = False
-
-    def _read_all(self, digests: "Digests", cards: "Cards") -> None:
-        """Read runs and profiles; the newest are shown before the others are read."""
-        worker, first = get_current_worker(), self._order is None
-        profiles, runs = cards.list(read=not first), self._listed(quick=first)
-        for number, run in enumerate(runs):
-            if worker.is_cancelled:
-                return
-            digests.run(run)
-            if first and number in _PARTS:
-                self._post(profiles, tuple(map(digests.known, runs)))
-            if first and number > _FIRST:
-                time.sleep(_BREATH)
-        if first:
-            profiles, runs = cards.list(), self._listed(quick=False)
-        self._post(profiles, tuple(map(digests.run, runs)))
-        for run in runs:
-            # The log of a failure is read when somebody sees that run.
-            digest = digests.known(run)
-            if f"run:{run.path}" in self._seen and digests.unexplained(digest) and not worker.is_cancelled:
-                digests.explain(digest)
-                self._post(profiles, tuple(map(digests.known, runs)))
-
-    def _listed(self, *, quick: bool) -> "tuple[RunDir, ...]":
-        """Return the runs, newest first; `quick`: many by their names alone, where a clock that was set back shows."""
-        from tui_train.runs.rundir import all_runs, changed, runs_by_name
-
-        now = changed()
-        if quick and len(by_name := runs_by_name()) > _FIRST:
-            return by_name
-        if self._order is None or self._order[0] != now:
-            self._order = now, all_runs()
-        return self._order[1]
-
-    def _post(self, profiles: "tuple[Card, ...]", runs: "tuple[Digest, ...]") -> None:
-        draft = self._cards.draft() if self._cards else None
-        if (profiles, runs, draft) != self._posted:
-            self._posted = profiles, runs, draft
-            self.post_message(Found(profiles, runs, draft))
 
     @on(Found)
     def _found(self, event: Found) -> None:
@@ -261,9 +156,9 @@ All screens: Enter next, Esc back, F1 help (or ?, outside of a field), Ctrl+P al
             words = "Enter opens its steps, g runs it now."
         self.query_one(Hint).say(Content(words))
         self.refresh_bindings()
-        if key in self.runs and self._digests and self.has_class("-tall"):
-            self._draw_losses(self.runs[key], self._digests)
-        elif self._posted:
+        if key in self.runs and self.digests and self.has_class("-tall"):
+            self._draw_losses(self.runs[key], self.digests)
+        elif self.posted:
             self._plot(None)
 
     @work(thread=True, group="plot", exclusive=True)

@@ -268,8 +268,8 @@ def test_a_launcher_can_do_what_it_declares(name, strategy, nodes):
     launcher = LAUNCHERS[name]
     able = strategy in {"ddp", *launcher.SHARDS}
     assert (name in that_shard(strategy)) == (strategy in launcher.SHARDS)
-    if not able or (nodes > 1 and not launcher.SEVERAL):
-        assert automatic(nodes, strategy) != name
+    if not able or (nodes > 1 and not launcher.SPANS):
+        assert automatic(1, strategy, nodes) != name
         return
     job = Job(
         python="/py",

@@ -7,7 +7,7 @@ from tui_train.base.text import counted, visible
 from tui_train.checks.finding import Finding
 from tui_train.facts.gpus import called, ever_had_code, supports_bf16, why_no_code
 from tui_train.facts.types import Facts, Gpu
-from tui_train.launchers import LAUNCHERS
+from tui_train.launchers import LAUNCHERS, labels
 from tui_train.profile.changes import Change
 from tui_train.profile.types import Profile
 from tui_train.resolve.resolve import Resolved
@@ -95,14 +95,16 @@ def processes(profile: Profile, _facts: Facts, resolved: Resolved) -> Iterator[F
     process_count, cards = resolved.processes, len(resolved.gpus)
     devices = cards if resolved.device == "cuda" else process_count
     world_size = profile.nodes.count * max(process_count, devices)
-    if not LAUNCHERS[resolved.launcher].SEVERAL and world_size > 1:
-        change = Change("use torchrun", "it starts one process per device", (("trainer.launcher", "torchrun"),))
-        message = f"plain python starts one process, and {world_size} are wanted"
+    launcher, machines = LAUNCHERS[resolved.launcher], profile.nodes.count
+    alone = not launcher.SEVERAL and world_size > 1
+    if alone or (not launcher.SPANS and machines > 1):
+        change = Change("launcher auto", "chosen by processes and machines", (("trainer.launcher", "auto"),))
+        what = f"one process, and {world_size}" if alone else f"processes on one machine, and {machines}"
         yield Finding(
             level="error",
             key="trainer.launcher",
-            message=message,
-            remedy="Choose torchrun or accelerate, or one device, one process and one machine.",
+            message=f"{launcher.LABEL} starts {what} are wanted",
+            remedy=f"Choose {labels(lambda other: other.SPANS or (machines == 1 and other.SEVERAL))}, or fewer.",
             change=change,
         )
     elif resolved.device == "cuda" and cards and process_count != cards:

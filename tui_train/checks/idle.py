@@ -6,7 +6,7 @@ from tui_train.base.text import counted
 from tui_train.checks.finding import Finding
 from tui_train.facts.gpus import recommended
 from tui_train.facts.types import Facts
-from tui_train.launchers import LAUNCHERS
+from tui_train.launchers import LAUNCHERS, labels
 from tui_train.profile.changes import Change
 from tui_train.profile.types import Profile
 from tui_train.resolve.idle import Idle, all_idle, named, some_idle
@@ -57,15 +57,18 @@ def some_cards(profile: Profile, facts: Facts, resolved: Resolved) -> Iterator[F
 
 
 def all_but_one(profile: Profile, facts: Facts, resolved: Resolved) -> Iterator[Finding]:
-    """Cards that stay idle because plain python starts one process."""
+    """Cards that stay idle because the launcher starts one process."""
     chosen = profile.hardware
     if LAUNCHERS[resolved.launcher].SEVERAL or chosen.device == "cpu" or chosen.gpus or chosen.processes > 1:
         return
     usable = recommended(facts.machine.gpus, resolved.verdicts)
     if len(usable) > 1:
         change = Change("use torchrun", "it starts one process per GPU", (("trainer.launcher", "torchrun"),))
-        message = f"plain python trains on one GPU, and {len(usable)} are here to train on"
-        remedy = f"Choose torchrun or accelerate; or name the one GPU, such as hardware.gpus={usable[0]}."
+        label = LAUNCHERS[resolved.launcher].LABEL
+        message = f"{label} trains on one GPU, and {len(usable)} are here to train on"
+        remedy = (
+            f"Choose {labels(lambda other: other.SEVERAL)}; or name the one GPU, such as hardware.gpus={usable[0]}."
+        )
         yield Finding(level="error", key="trainer.launcher", message=message, remedy=remedy, change=change)
 
 

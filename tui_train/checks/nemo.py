@@ -8,7 +8,7 @@ from tui_train.base.text import counted, visible
 from tui_train.checks.finding import Finding
 from tui_train.facts import recipes
 from tui_train.facts.types import Facts
-from tui_train.launchers import LAUNCHERS
+from tui_train.launchers import LAUNCHERS, labels
 from tui_train.profile.changes import Change
 from tui_train.profile.fields import nearest
 from tui_train.profile.types import Profile, Recipe
@@ -248,7 +248,8 @@ def abilities(profile: Profile, _facts: Facts, resolved: Resolved) -> Iterator[F
         change = Change("the built-in trainer", "it trains on the CPU as well", (("trainer.kind", "builtin"),))
         yield Finding(level="error", key="trainer.kind", message=message, remedy=remedy, change=change, machine=True)
     if not LAUNCHERS[resolved.launcher].STARTS_RECIPES:
-        change = Change("launcher auto", "NeMo runs under python or torchrun", (("trainer.launcher", "auto"),))
+        able = labels(lambda other: other.STARTS_RECIPES)
+        change = Change("launcher auto", f"NeMo runs under {able}", (("trainer.launcher", "auto"),))
         message, remedy = f"{resolved.launcher} cannot start NeMo: python and torchrun do", "Choose auto."
         yield Finding(level="error", key="trainer.launcher", message=message, remedy=remedy, change=change)
     if profile.trainer.arguments and resolved.nemo in {"recipes", "bridge"}:

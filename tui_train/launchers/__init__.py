@@ -1,5 +1,6 @@
 """LAUNCHERS: the programs that start the training processes, one module each, and the automatic choice."""
 
+from collections.abc import Callable
 from typing import Protocol
 
 from tui_train.base.command import ConfigFile, Part, Setting
@@ -12,14 +13,17 @@ from tui_train.profile.types import Strategy
 class Launcher(Protocol):
     """A program that starts the training processes of one machine.
 
-    SEVERAL: it can start more than one process. SHARDS are the sharding strategies that it supports, NEEDS the packages
-    that the training Python must have. SETS_PRECISION: it passes the precision to scripts. ADDRESS_IN_WORDS: it ignores
-    MASTER_ADDR and MASTER_PORT. STARTS_RECIPES: it can start NeMo's recipes.
+    The processes find RANK, LOCAL_RANK, WORLD_SIZE and LOCAL_WORLD_SIZE in their environment.
+
+    SEVERAL: it can start more than one process, SPANS: also on several machines. SHARDS are the sharding strategies
+    that it supports, NEEDS the packages that the training Python must have. SETS_PRECISION: it passes the precision to
+    scripts. ADDRESS_IN_WORDS: it ignores MASTER_ADDR and MASTER_PORT. STARTS_RECIPES: it can start NeMo's recipes.
     """
 
     LABEL: str
     ABOUT: str
     SEVERAL: bool
+    SPANS: bool
     SHARDS: frozenset[Strategy]
     NEEDS: tuple[str, ...]
     SETS_PRECISION: bool
@@ -43,13 +47,20 @@ class Launcher(Protocol):
 LAUNCHERS: dict[Name, Launcher] = {"python": python, "torchrun": torchrun, "accelerate": accelerate}
 
 
-def automatic(processes: int, strategy: Strategy) -> Name:
-    """Return the launcher for that many processes on all machines together and this strategy."""
+def automatic(processes: int, strategy: Strategy, machines: int = 1) -> Name:
+    """Return the launcher for that many processes on each machine and this strategy."""
     return next(
         name
         for name, launcher in LAUNCHERS.items()
-        if (strategy == "ddp" or strategy in launcher.SHARDS) and (processes == 1 or launcher.SEVERAL)
+        if (strategy == "ddp" or strategy in launcher.SHARDS)
+        and (processes == 1 or launcher.SEVERAL)
+        and (machines == 1 or launcher.SPANS)
     )
+
+
+def labels(able: Callable[[Launcher], bool]) -> str:
+    """Return the launchers that can do something, in words."""
+    return " or ".join(launcher.LABEL for launcher in LAUNCHERS.values() if able(launcher))
 
 
 def that_shard(strategy: Strategy) -> tuple[Name, ...]:

@@ -11,6 +11,7 @@ from tui_train.profile.types import Strategy
 LABEL: str = "accelerate"
 ABOUT: str = "one process per device; can shard models"
 SEVERAL: bool = True
+SPANS: bool = True
 SHARDS: frozenset[Strategy] = frozenset({"fsdp2", "zero1", "zero2", "zero3"})
 NEEDS: tuple[str, ...] = ("accelerate",)
 SETS_PRECISION: bool = True

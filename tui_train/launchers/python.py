@@ -7,6 +7,7 @@ from tui_train.profile.types import Strategy
 LABEL: str = "python"
 ABOUT: str = "one process on one device"
 SEVERAL: bool = False
+SPANS: bool = False
 SHARDS: frozenset[Strategy] = frozenset()
 NEEDS: tuple[str, ...] = ()
 SETS_PRECISION: bool = False

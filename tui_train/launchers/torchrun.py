@@ -7,6 +7,7 @@ from tui_train.profile.types import Strategy
 LABEL: str = "torchrun"
 ABOUT: str = "one process per device; part of PyTorch"
 SEVERAL: bool = True
+SPANS: bool = True
 SHARDS: frozenset[Strategy] = frozenset()
 NEEDS: tuple[str, ...] = ()
 SETS_PRECISION: bool = False

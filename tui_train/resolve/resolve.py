@@ -182,7 +182,8 @@ def _whole(python: str) -> str:
 def _launcher(profile: Profile, gpus: tuple[Gpu, ...]) -> Launcher:
     if profile.trainer.launcher != "auto":
         return profile.trainer.launcher
-    return automatic(max(len(gpus), profile.hardware.processes, profile.nodes.count, 1), profile.trainer.strategy)
+    processes = max(len(gpus), profile.hardware.processes, 1)
+    return automatic(processes, profile.trainer.strategy, profile.nodes.count)
 
 
 def _too_old_to_shard(toolchain: Toolchain) -> str:

@@ -12,7 +12,7 @@ from tui_train.facts.hub import CachedModel
 from tui_train.facts.images import ENGINES
 from tui_train.facts.types import Facts
 from tui_train.ladder.rungs import RUNGS
-from tui_train.launchers import LAUNCHERS
+from tui_train.launchers import LAUNCHERS, labels
 from tui_train.presets import presets
 from tui_train.profile import fields
 from tui_train.profile.types import Method, Profile
@@ -145,15 +145,18 @@ def _preset(_profile: Profile, facts: Facts, _resolved: Resolved) -> tuple[Optio
 def _launcher(profile: Profile, _facts: Facts, resolved: Resolved) -> tuple[Option, ...]:
     options = [Option("auto", "auto", f"now {resolved.launcher}")]
     tool = resolved.toolchain
+    there = {**tool.packages, "accelerate": tool.accelerate} if tool else {}
     devices = max(len(profile.hardware.gpus), profile.hardware.processes, 1) * profile.nodes.count
     for name, launcher in LAUNCHERS.items():
         reason = ""
         if not launcher.SEVERAL and devices > 1:
             reason = f"starts one process, and {devices} are chosen"
+        elif not launcher.SPANS and profile.nodes.count > 1:
+            reason = "starts processes on one machine only"
         elif not launcher.STARTS_RECIPES and takes_field(profile, "nemo"):
-            reason = "NeMo runs under python or torchrun"
-        elif "accelerate" in launcher.NEEDS and tool and not tool.accelerate:
-            reason = "the chosen Python has no accelerate"
+            reason = f"NeMo runs under {labels(lambda other: other.STARTS_RECIPES)}"
+        elif tool and (missing := [package for package in launcher.NEEDS if not there.get(package)]):
+            reason = f"the chosen Python has no {missing[0]}"
         elif profile.trainer.strategy not in {"ddp", *launcher.SHARDS}:
             reason = f"does not start {profile.trainer.strategy}"
         options.append(Option(name, launcher.LABEL, launcher.ABOUT, reason))
