@@ -1,6 +1,7 @@
 """A day's work by keys alone, in a real terminal: yesterday's failed run is found, changed, run again and compared."""
 
 import json
+import time
 from pathlib import Path
 
 import pexpect
@@ -40,12 +41,21 @@ def made(script: Path, name: str, micro_batch: int, days: float) -> RunDir:
 
 
 def to_row(terminal: Terminal, label: str) -> None:
-    """Move down to a row."""
+    """Move down to a row, one at a time."""
     for _ in range(30):
         if f"▌{label}" in terminal.text():
             return
+        here = cursor(terminal)
         terminal.child.send(DOWN)
+        deadline = time.monotonic() + 20
+        while cursor(terminal) == here and time.monotonic() < deadline:
+            pass
     terminal.see(f"▌{label}")
+
+
+def cursor(terminal: Terminal) -> list[str]:
+    """The rows of the screen with the mark of the cursor."""
+    return [line for line in terminal.text().splitlines() if line.startswith("▌")]
 
 
 def test_a_failed_run_is_found_changed_run_again_compared_and_deleted(

@@ -124,7 +124,9 @@ def test_its_exit_code_is_the_trainings(tmp_path, engine, containers):
 def prepared_by(monkeypatch, *words):
     """Have the script run once before the training, with other words."""
     monkeypatch.setattr(
-        Script, "preparations", lambda _, chosen: (Prepares("nap", "sleeps", (Part((chosen.trainer.script, *words)),)),)
+        Script,
+        "preparations",
+        lambda _, chosen, facts: (Prepares("nap", "sleeps", (Part((chosen.trainer.script, *words)),)),),
     )
 
 
