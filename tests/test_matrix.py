@@ -175,6 +175,45 @@ def test_two_machines_train_together(tmp_path, launcher, trainer, processes, sha
         assert "done | model saved in" in resumed
 
 
+SAVES = """
+import sys
+from transformers import GPT2Config, GPT2LMHeadModel, HfArgumentParser, Trainer, TrainingArguments
+
+(arguments,) = HfArgumentParser(TrainingArguments).parse_args_into_dataclasses()
+rows = [{"input_ids": [number % 32] * 16, "labels": [number % 32] * 16} for number in range(32)]
+sizes = {"n_layer": 2, "n_head": 2, "n_embd": 16, "vocab_size": 32, "n_positions": 16}
+trainer = Trainer(GPT2LMHeadModel(GPT2Config(**sizes)), arguments, train_dataset=rows)
+trainer.train()
+trainer.save_model(arguments.output_dir + "/final")
+"""
+
+
+def test_a_script_saves_its_whole_model_when_it_is_sharded(tmp_path):
+    """Its checkpoints are sharded all the same."""
+    script = tmp_path / "saves.py"
+    script.write_text(SAVES)
+    values = {"trainer.kind": "script", "trainer.preset": "hf-trainer", "trainer.script": str(script)}
+    values |= {"trainer.launcher": "accelerate", "trainer.strategy": "fsdp2", "trainer.python": BASE["trainer.python"]}
+    values |= {"recipe.steps": 2, "recipe.checkpoint_every": 1, "recipe.micro_batch": 4, "recipe.global_batch": 8}
+    run, plan = exported(tmp_path / "run", profile(values), here(gpus=(gpu(0), gpu(1))))
+    words = argv(plan.attempts[0].command, str(run.path))
+    variables = parsed("accelerate", [words[3:]])["found"][0]["env"]
+    ours = {"CUDA_VISIBLE_DEVICES": "", "ACCELERATE_USE_CPU": "true", "GLOO_SOCKET_IFNAME": "lo"}
+    torchrun = ["-m", "torch.distributed.run", "--standalone", "--local-addr=127.0.0.1", "--nproc-per-node=2"]
+    done = subprocess.run(
+        [BASE["trainer.python"], *torchrun, SCRIPTS / "fsdp_on_cpu.py", *words[words.index(str(script)):]],
+        env=plain_environment(**{**variables, **ours, "PYTHONPATH": str(run.path / "shim")}),
+        capture_output=True, text=True, timeout=240, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stdout + done.stderr
+    output = run.path / "output"
+    assert [*output.glob("checkpoint-2/pytorch_model_fsdp_0/__1_*.distcp")]
+    from safetensors.numpy import load_file
+
+    saved = load_file(output / "final" / "model.safetensors")
+    assert saved["transformer.wte.weight"].shape == (32, 16)
+
+
 def test_the_built_in_trainer_learns_the_same_when_it_is_sharded(tmp_path):
     """With the variables that accelerate launch makes of our configuration, but on the CPU; it resumes too."""
     values = {**BASE, "trainer.launcher": "accelerate", "trainer.strategy": "fsdp2", "recipe.steps": 4}

@@ -1,4 +1,4 @@
-"""Prints the device of each rank of a script; can change its backend, keep its micro batch on resume, and lets it end.
+"""Prints the device of each rank of a script; can change its backend, keep its micro batch, let it save and end.
 
 The script stays as it is: Python runs this at its start.
 
@@ -274,6 +274,34 @@ class MicroBatch:
         module.TrainerState.load_from_json = staticmethod(load_from_json)
 
 
+class WholeModel:
+    """Has the Hugging Face Trainer save the model that a script asks it to save, also where FSDP shards it.
+
+    Its checkpoints are sharded, as the configuration wants them; `save_model` by itself would then save nothing.
+    """
+
+    sharded: Any = None
+
+    def on_trainer(self, module: Any) -> None:
+        """Watch models being saved."""
+        Calls().around(module.Trainer, "save_model", [self.gather], [self.go_on])
+
+    def gather(self, positional: tuple[Any, ...], named: dict[str, Any]) -> None:
+        """Have the ranks gather the whole model, unless it is for a checkpoint."""
+        plugin = getattr(positional[0].accelerator.state, "fsdp_plugin", None)
+        internal = named.get("_internal_call") or any(word is True for word in positional[2:])
+        if plugin is not None and not internal and "SHARDED" in str(plugin.state_dict_type):
+            self.sharded = plugin.state_dict_type
+            plugin.set_state_dict_type("FULL_STATE_DICT")
+
+    def go_on(self, positional: tuple[Any, ...], named: dict[str, Any]) -> None:
+        """Have checkpoints sharded again."""
+        del named
+        if self.sharded is not None:
+            positional[0].accelerator.state.fsdp_plugin.set_state_dict_type(self.sharded)
+            self.sharded = None
+
+
 class Reducer:
     """Holds the reducer of the newest model that several processes share, until the script has ended.
 
@@ -341,6 +369,7 @@ def install() -> None:
     if micro := os.environ.get("TUI_TRAIN_MICRO_BATCH"):
         waits["transformers.trainer_callback"] = MicroBatch(int(micro)).on_callbacks
     waits["torch.nn.parallel.distributed"] = Reducer().on_parallel
+    waits["transformers.trainer"] = WholeModel().on_trainer
     if distributed:
         waits["torch.distributed.distributed_c10d"] = lambda module: [quietly(act, module) for act in distributed]
     sys.meta_path.insert(0, Imports(waits))
