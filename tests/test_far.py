@@ -251,7 +251,8 @@ async def test_preview_starts_on_the_host_and_run_follows_it(host, monkeypatch):
         assert "on box and starts it" in " ".join(shows(pilot).split())
         await pilot.press("enter")
         deadline = time.monotonic() + 60
-        while "finished" not in shows(pilot) and time.monotonic() < deadline:
+        # The log is drawn after the state.
+        while not ("finished" in shows(pilot) and "tick 30" in shows(pilot)) and time.monotonic() < deadline:
             await pilot.pause(0.1)
         assert "tick 30" in shows(pilot)
         assert "finished" in shows(pilot)

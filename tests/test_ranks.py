@@ -305,12 +305,13 @@ def train(group):
     dist.destroy_process_group(group)
 
 dist.init_process_group("gloo")
-for _ in range(60):
+for _ in range(20):
     train(dist.new_group(backend="gloo"))
 """
 
 
 @pytest.mark.training
+@pytest.mark.whole
 def test_models_that_are_freed_after_a_gather_over_gloo_let_the_training_end(tmp_path):
     """Without the module torch 2.13 stops within the first of these groups, in most runs, for ever."""
     path = tmp_path / "gathers.py"

@@ -326,10 +326,12 @@ class Reducer:
                 import atexit
 
                 atexit.register(quietly, self.release)
+            else:
+                self.release()
             self.held = model.reducer
 
     def release(self) -> None:
-        """Let it go after the threads had the lock."""
+        """Let it go, after the threads had time to take the lock."""
         import time
 
         time.sleep(_DRAIN)
