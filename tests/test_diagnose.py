@@ -275,7 +275,7 @@ def test_no_expression_takes_long_for_its_own_words(failure):
                 text = "\n".join([(unit * (1500 // len(unit) + 1))[:1500]] * 10)
                 begin = time.process_time()
                 any(number > 500 for number, _ in enumerate(expression.finditer(text)))
-                assert time.process_time() - begin < 0.2, (expression.pattern, unit)
+                assert time.process_time() - begin < 0.5, (expression.pattern, unit)
 
 
 def test_a_loss_that_is_no_number_is_a_failure_though_it_ended_well():

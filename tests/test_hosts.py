@@ -74,7 +74,7 @@ def test_a_host_that_is_gone_loses_its_lock_in_the_end(run, elsewhere):
     other.kill()
     other.wait()
     # The kernel ends the processes of that host one by one, and its supervisor may touch the lock until then.
-    until(lambda: not any(str(run.path) in str(process.info["cmdline"]) for process in process_iter(["cmdline"])))
+    until(lambda: not any(str(run.path) in str(process.info["cmdline"]) for process in process_iter(["cmdline"])), 60)
     assert status(run).state == "running", "nobody here can know yet"
     long_ago = time.time() - lock.LEASE - 1
     for owner in (run.path / ".lock" / "owner", *run.path.glob(".tui-train-*/owner")):
@@ -82,7 +82,7 @@ def test_a_host_that_is_gone_loses_its_lock_in_the_end(run, elsewhere):
     assert status(run).state == "lost"
     again = subprocess.Popen(["bash", run.script], env=plain_environment(), stdout=subprocess.DEVNULL)
     with again:
-        until(lambda: len(status(run).attempts) == 2, seconds=60)
+        until(lambda: len(status(run).attempts) == 2, seconds=120)
         assert status(run).host == ""
         again.terminate()
     assert status(run).state == "stopped"
@@ -310,10 +310,11 @@ def test_a_folder_that_is_moved_under_a_live_run(tmp_path, ends):
 
 
 def test_a_copy_of_a_live_folder_has_no_power_over_it(run, tmp_path):
+    compiled = shutil.ignore_patterns("__pycache__")  # files that may just be written
     child = subprocess.Popen(["bash", run.script], env=plain_environment(), stdout=subprocess.DEVNULL)
     with child:
         trains(run.path)
-        copy = RunDir(Path(shutil.copytree(run.path, tmp_path / "copy")))
+        copy = RunDir(Path(shutil.copytree(run.path, tmp_path / "copy", ignore=compiled)))
         assert (status(copy).state, status(copy).leftover) == ("lost", ())
         stop(copy, at_once=True)
         assert status(run).state == "running"

@@ -279,7 +279,7 @@ def test_it_is_quick_enough_to_type_by():
     for _ in range(20):
         predict(where, resolved)
         effects(where, resolved)
-    assert (time.process_time() - started) / 20 < 0.005
+    assert (time.process_time() - started) / 20 < 0.01
 
 
 def test_bands():
