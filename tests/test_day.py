@@ -83,7 +83,9 @@ def test_a_failed_run_is_found_changed_run_again_compared_and_deleted(
     terminal.see("✓ finished")
     (again,) = (run for run in rundir.all_runs() if run.name > failed.name)
     assert store.load(str(again.profile)).recipe.micro_batch == 2
-    compared = terminal.press("c", "Compare")
+    # The footer of Run has the word as well.
+    terminal.press("c", "› Compare")
+    compared = terminal.see("Micro batch")
     assert ["Micro", "batch", "8", "2"] in [line.split() for line in compared.splitlines()]
     for key, wanted in ((ESCAPE, "✓ finished"), (ESCAPE, "✗ failed"), (ESCAPE, "1 of 61 runs"), ("d", "Delete the")):
         terminal.press(key, wanted)
