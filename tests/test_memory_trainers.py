@@ -162,5 +162,5 @@ def test_a_step_of_trls_dpo_takes_what_is_estimated(tmp_path, pairs_model, lora,
     done = subprocess.run(words, env=environment, capture_output=True, text=True, check=True)
     measured = json.loads(done.stdout.splitlines()[-1])
     assert measured["reference"] == asked_for.how.reference == (not lora)
-    foretold = estimate(asked_for.model, asked_for.how)
-    assert foretold.peak.total == pytest.approx(measured["peak"], rel=foretold.error)
+    estimated = estimate(asked_for.model, asked_for.how)
+    assert estimated.peak.total == pytest.approx(measured["peak"], rel=estimated.error)

@@ -80,6 +80,8 @@ class Mirror:
         except OSError as error:
             return False, str(error.strerror), False
         self._child = child
+        if self._closed.is_set():
+            child.kill()
         assert child.stdout is not None  # noqa: S101 - for the type
         assert child.stderr is not None  # noqa: S101
         with child:
