@@ -311,7 +311,9 @@ def resumed_after_a_stop(tmp_path: Path, state: str = "finished") -> RunDir:
 async def test_a_resumed_run_is_summed_up_whole_and_its_stop_is_no_failure(machine: Any, tmp_path: Path) -> None:
     run = resumed_after_a_stop(tmp_path)
     async with wizard(str(run.path)).run_test(size=(80, 24)) as pilot:
+        # What was measured and the rows of the attempts are read apart.
         await until_shown(pilot, "3.000 first")
+        await until_shown(pilot, "attempt 1")
         shown = shows(pilot)
         assert row(shown, "finished").endswith("1 min 30 s, 2 attempts")
         attempts = row(shown, "attempt 1")
