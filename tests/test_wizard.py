@@ -157,13 +157,23 @@ def shows(pilot: Pilot[Any]) -> str:
     return "\n".join(strip.text for strip in lines)
 
 
+# What watches for as long as its screen is there.
+WATCHING = {"watch", "listen", "home", "hosts", "live"}
+
+
 async def until_shown(pilot: Pilot[Any], words: str) -> None:
-    """Wait until some words are on the screen."""
+    """Wait until some words are on the screen, and for what is read beside them."""
     for _ in range(100):
         if words in shows(pilot):
-            return
+            break
         await pilot.pause(0.05)
-    pytest.fail(f"{words} is not shown:\n{shows(pilot)}")
+    else:
+        pytest.fail(f"{words} is not shown:\n{shows(pilot)}")
+    for _ in range(20):
+        if all(worker.is_finished or worker.group in WATCHING for worker in pilot.app.workers):
+            break
+        await pilot.pause(0.05)
+    await pilot.pause()
 
 
 @pytest.mark.parametrize("size", SIZES, ids=str)
