@@ -124,7 +124,9 @@ they differ. By time the pace within an attempt is taken as even; by tokens, wha
         self._draw_plot()
         came = [row for row in results(compared) if whole or row.differs]
         differing = settings(compared)
-        self.query_one("#results", Lines).show(lambda width: table("Result", came, len(compared), chosen, width))
+        self.query_one("#results", Lines).show(
+            lambda width: table(("Result", f"Enter opens {LETTERS[chosen]}"), came, len(compared), chosen, width)
+        )
         self.query_one("#differing", Lines).show(lambda width: _settings(differing, len(compared), chosen, width))
         self.query_one(StepBar).say(ink(("all is listed" if whole else "only what differs is listed", MUTED)))
         self.query_one(Hint).say(Content(sentence(compared)))
@@ -173,15 +175,16 @@ they differ. By time the pace within an attempt is taken as even; by tokens, wha
         self._draw()
 
 
-def table(title: str, rows: Sequence[Row], runs: int, chosen: int, width: int) -> list[Content]:
-    """Return rows under a title and the letters of the runs, the best number marked."""
+def table(head: tuple[str, str], rows: Sequence[Row], runs: int, chosen: int, width: int) -> list[Content]:
+    """Return rows under a title with its note and the letters of the runs, the best number marked."""
     room = (width - _LABEL - (_NOTE if runs == 2 else 0)) // runs - 2
     cell = max(_NARROWEST, min(_WIDEST if width < 140 else 2 * _WIDEST, room))
     letters: list[tuple[Ink, int]] = [("", _LABEL)]
     for number in range(runs):
         name = f"[{LETTERS[number]}]" if number == chosen else LETTERS[number]
         letters += [("", 2), ((name, f"b {_STYLES[number]}"), -cell)]
-    lines = [heading(title, "", width), columns(width, *letters, ("", 0))]
+    between = f"  {LETTERS[1]} - {LETTERS[0]}" if any(row.note for row in rows) else ""
+    lines = [heading(*head, width), columns(width, *letters, ((between, MUTED), 0))]
     for row in rows:
         cells: list[tuple[Ink, int]] = [((row.label, MUTED), _LABEL)]
         for number, text in enumerate(row.cells):
@@ -196,7 +199,7 @@ def table(title: str, rows: Sequence[Row], runs: int, chosen: int, width: int) -
 
 def _settings(rows: Sequence[Row], runs: int, chosen: int, width: int) -> list[Content]:
     if rows:
-        return table("Settings", rows, runs, chosen, width)
+        return table(("Settings", ""), rows, runs, chosen, width)
     return [heading("Settings", "", width), fit(ink(("the same in all", MUTED)), width)]
 
 

@@ -13,7 +13,8 @@ from textual.reactive import reactive
 from tui_train.base.errors import BadInput
 from tui_train.base.text import visible
 from tui_train.checks import Finding, check
-from tui_train.facts.data import DataLook
+from tui_train.facts.data import DataLook, Question
+from tui_train.facts.data_use import all_learned
 from tui_train.facts.types import Facts
 from tui_train.profile.types import Profile
 from tui_train.resolve.data import look_of, one_epoch, question
@@ -178,7 +179,7 @@ of the settings does. R reads the file again."""
             one = one_epoch(resolved, facts)
             seconds = self._pace.seconds * one.steps if self._pace and one else 0.0
             self.query_one("#set", Lines).show(lambda width: set_lines(look, asked, one, seconds, width))
-            self.query_one("#sample", Lines).show(lambda width: self._samples(look, width, tall=tall, wide=wide))
+            self.query_one("#sample", Lines).show(lambda width: self._samples(look, asked, width, tall=tall, wide=wide))
             self.query_one("#beside", Lines).show(
                 lambda width: panels(long_lines(look, asked, width), row_lines(look, width)) if wide else []
             )
@@ -187,13 +188,13 @@ of the settings does. R reads the file again."""
         self.query_one("#found").display = bool(findings)
         self._hint()
 
-    def _samples(self, look: DataLook, width: int, *, tall: bool, wide: bool) -> list[Content]:
+    def _samples(self, look: DataLook, asked: Question, width: int, *, tall: bool, wide: bool) -> list[Content]:
         """Return the sample that was chosen, those after it where there is room, and the rows that are wrong."""
         count = len(look.samples)
         shown = look.samples[self._at : None if tall else self._at + 1]
         several = look.file_count > 1
         parts = [
-            sample_lines(sample, self._at + number, count, width, several=several)
+            sample_lines(sample, (self._at + number, count), width, several=several, all_=all_learned(look, asked))
             for number, sample in enumerate(shown, start=1)
         ]
         return panels(*parts, *(() if wide else (row_lines(look, width),)))

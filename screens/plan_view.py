@@ -27,10 +27,10 @@ from .widgets.keys import Keys
 from .widgets.lines import Lines
 from .widgets.preview_lines import (
     Story,
-    attempt_lines,
-    attempts_of,
     change_lines,
     command_lines,
+    fallback_lines,
+    fallbacks_of,
     finding_lines,
     note_lines,
     panels,
@@ -121,7 +121,7 @@ class PlanView(Step):
             findings=prepared.findings,
             command=one_command(plan) if plan else None,
             files=len(self.query_one(Files).files),
-            attempts=attempts_of(plan),
+            fallbacks=fallbacks_of(plan),
             since=before.run if before else "",
             changes=changes(before, profile) if before else (),
         )
@@ -141,7 +141,7 @@ class PlanView(Step):
                 finding_lines(story.findings, width),
                 change_lines(story, width),
                 note_lines(story, width),
-                attempt_lines(story, width),
+                fallback_lines(story, width),
             )
 
         self.query_one("#story", Lines).show(left)

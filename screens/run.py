@@ -214,6 +214,7 @@ When a run ends while you watch, the terminal rings and gets a notification (OSC
         if told.attempt != (before.attempt if before else 0):
             self._open(told.attempt)
         if before is None or self.going != went_on:
+            self.query_one(LogPane).grow(grows=self.going)
             self.show_end(Ended(stays=GOES))
             if not self.going:
                 self.look_at_end()

@@ -134,14 +134,13 @@ def test_an_optimizer_step_leaves_the_batch_alone():
     assert {(one.micro_batch, one.activation_checkpointing, one.fused_cross_entropy) for one in found} == {
         (8, False, False)
     }
-    made = plan(profile(SHARES), OLD).attempts
-    way = [1]
-    while made[way[-1] - 1].then.get("step"):
-        way.append(made[way[-1] - 1].then["step"])
+    planned = plan(profile(SHARES), OLD)
+    made = planned.attempts
+    way = planned.way_down("step")
     assert [made[number - 1].rung for number in way] == [
         "", "expandable_segments", "fused_optimizer", "sharding", "offload",
     ]  # fmt: skip
-    assert made[way[2] - 1].title == "only expandable segments, fused optimizer"
+    assert made[way[2] - 1].title == "instead: expandable segments, fused optimizer"
     # With nothing for it on the ladder there is no other attempt.
     assert len(climbed(profile({**SHARES, "ladder.rungs": ("micro_batch",)}), OLD, "step")) == 1
 
@@ -514,7 +513,7 @@ def test_rungs_that_leave_too_much_are_passed_over():
         "expandable segments, micro batch 16 -> 2",
         "micro batch 2 -> 1",
         "activation checkpointing",
-        "only expandable segments",
+        "instead: expandable segments",
     ]
     attempts = plan(profile(LARGE), CARDS).attempts
     assert {"--per_device_train_batch_size=2", "--gradient_accumulation_steps=32"} <= {
@@ -556,7 +555,7 @@ def config(chosen, attempt, found=SHARED):
 def test_sharding_and_offload_have_configurations_of_their_own():
     chosen = profile({**ACCELERATE, "recipe.micro_batch": 2, "recipe.global_batch": 8})
     shared = ["sharding with FSDP2", "CPU offload"]
-    alone = ["only sharding with FSDP2", "only sharding with FSDP2, CPU offload"]
+    alone = ["instead: sharding with FSDP2", "instead: sharding with FSDP2, CPU offload"]
     assert titles(chosen, SHARED) == ["as planned", "micro batch 2 -> 1", *shared, *alone]
     told = [config(chosen, attempt) for attempt in range(4)]
     assert [path for path, _ in told] == [

@@ -283,10 +283,8 @@ def test_the_ladder_ends(tmp_path, trainer, launcher, phase):
     assert found.code == 1, found.told
     assert "and nothing is left on the ladder that helps there" in found.said
     assert status(found.run).state == "failed"
-    way = [1]
-    while following := found.plan.attempts[way[-1] - 1].then.get(phase):
-        way.append(following)
-    assert found.positions == way
+    way = found.plan.way_down(phase)
+    assert found.positions == [*way]
     assert [bool(lines(attempt, "fault")) for attempt in found.attempts] == [True] * len(way)
     sizes = [2, 1] if phase == "loss" else [2] * len(way)
     assert len(way) > 1

@@ -761,7 +761,7 @@ async def test_a_log_may_be_emptied_replaced_and_deleted_under_the_wizard(machin
         await keys("home", "down")(pilot)
         log.write_text("emptied\n")
         await until_shown(pilot, "emptied")
-        await until_shown(pilot, "following")
+        await until_shown(pilot, "at its end")
         beside = tmp_path / "beside"
         beside.write_text("replaced\n")
         beside.rename(log)

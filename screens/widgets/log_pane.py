@@ -57,7 +57,8 @@ class LogPane(Vertical):
         self._asks = ""
         self._says = ""
         self._share = ""
-        self._name = ""
+        self._caption = ""
+        self.grows = False
         self._view = LogView(id="lines")
 
     def compose(self) -> ComposeResult:
@@ -78,10 +79,16 @@ class LogPane(Vertical):
 
     def open(self, path: Path, name: str) -> None:
         """Show a log, called so, at its end, by the filter that is set."""
-        self.log_file, self._name = LogFile(path), name
+        self.log_file, self._caption = LogFile(path), name
         self._stop_search()
         self._hit, self._says = None, ""
         self._apply()
+
+    def grow(self, *, grows: bool) -> None:
+        """Say whether more is written to the log."""
+        if grows != self.grows:
+            self.grows = grows
+            self._say()
 
     def choose_rank(self, rank: int | None) -> None:
         """Show the lines of one rank only, or of all."""
@@ -248,14 +255,15 @@ class LogPane(Vertical):
         """Say which log this is, and where in it one is."""
         words = "  ".join(filter(None, self._words()))
         self.query_one("#place", Lines).show(lambda width: [fit(ink(("›", KEY), " ", (words, MUTED)), width)])
-        note = ", ".join(filter(None, (self._name, "following" if self._view.following else "")))
-        self.query_one("#title", Lines).show(lambda width: [heading("Log", note, width)])
+        self.query_one("#title", Lines).show(lambda width: [heading("Log", self._caption, width)])
 
     def _words(self) -> Iterator[str]:
         if self.log_file is None:
             return
         whole, view = self.log_file.size(), self._view
-        share = "following" if view.following else f"{100 * view.bottom // max(1, whole)} %"
+        share = f"{100 * view.bottom // max(1, whole)} %"
+        if view.following:
+            share = "following" if self.grows else "at its end"
         yield f"{self.log_file.path.name}  " + (f"{size(whole)}, " if whole >= 1 << 20 else "") + share
         problem = self.log_file.problem()
         yield f"cannot be read: {visible(problem)}" if problem else ""

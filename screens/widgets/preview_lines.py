@@ -11,6 +11,7 @@ from tui_train.memory.predict import Prediction
 from tui_train.plan.types import Plan
 from tui_train.profile.changes import Difference
 from tui_train.render.command import OneCommand, wrapped
+from tui_train.supervisor.memory_words import WHERE
 from tui_train.workflow.overview import Line
 
 from .ink import DONE, FAILED, KEY, MUTED, WARNING, columns, fit, heading, ink
@@ -19,7 +20,6 @@ from .memory import memory_lines
 FIX_KEYS = ("f2", "f6", "f7", "f8", "f9")
 _LABEL, _MOST_VALUE = 9, 24
 _MOST_CHANGES = 6
-_MOST_ATTEMPTS = 9
 _SHORTEST = 40
 
 
@@ -33,7 +33,7 @@ class Story(Struct, frozen=True):
     findings: tuple[Finding, ...] = ()
     command: OneCommand | None = None
     files: int = 0
-    attempts: tuple[str, ...] = ()
+    fallbacks: tuple[tuple[str, str], ...] = ()
     since: str = ""
     changes: tuple[Difference, ...] = ()
 
@@ -143,14 +143,14 @@ def change_lines(story: Story, width: int) -> list[Content]:
     return [heading("Changed", f"since {visible(story.since)}", width), *rows, *rest]
 
 
-def attempt_lines(story: Story, width: int) -> list[Content]:
-    """Return what is tried after memory has run out."""
-    if not story.attempts:
+def fallback_lines(story: Story, width: int) -> list[Content]:
+    """Return what is tried in turn after memory has run out, by where it did."""
+    if not story.fallbacks:
         return []
-    rows = [
-        fit(ink((f"{number}", "b"), f"  {typeset(title)}"), width)
-        for number, title in enumerate(story.attempts[:_MOST_ATTEMPTS], start=1)
-    ]
+    rows: list[Content] = []
+    for where, tried in story.fallbacks:
+        rows.append(fit(ink((where, MUTED)), width))
+        rows += [ink("  ", line.plain) for line in Content(typeset(tried)).wrap(width - 2)]
     return [heading("If memory runs out", "", width), *rows]
 
 
@@ -162,9 +162,15 @@ def note_lines(story: Story, width: int) -> list[Content]:
     return [heading("Notes", "", width), *(ink((line.plain, MUTED)) for line in folded)]
 
 
-def attempts_of(plan: Plan | None) -> tuple[str, ...]:
-    """Return what the attempts after the first one change."""
-    return tuple(attempt.title for attempt in plan.attempts[1:]) if plan else ()
+def fallbacks_of(plan: Plan | None) -> tuple[tuple[str, str], ...]:
+    """Return where memory may run out, and all that is changed one after another as long as it does there."""
+    if plan is None:
+        return ()
+    places: dict[str, list[str]] = {}
+    for phase in plan.phases:
+        if changes := plan.attempts[plan.way_down(phase)[-1] - 1].changes:
+            places.setdefault(", ".join(changes), []).append(WHERE[phase])
+    return tuple((" or ".join(where), tried) for tried, where in places.items())
 
 
 def panels(*parts: Sequence[Content], air: bool = True) -> list[Content]:

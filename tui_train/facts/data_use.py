@@ -30,6 +30,11 @@ def key(question: Question) -> str:
     return msgspec.json.encode(question).decode()
 
 
+def all_learned(look: DataLook, question: Question) -> bool:
+    """Return whether chats are learned whole, what the user says too."""
+    return question.method == "sft" and look.format in {"messages", "sharegpt"} and not question.answers_only
+
+
 def format_of(files: tuple[str, ...], looks: Mapping[str, DataLook]) -> str:
     """Return the format of files that were looked at, whatever else was asked; empty where they were not."""
     for asked, look in looks.items():

@@ -15,7 +15,7 @@ from tui_train.resolve.context import LadderContext
 # Changes stacked in one attempt, and attempts in all: enough for each phase alone, and for most mixes of phases.
 _MOST_CHANGES = 16
 _MOST_ATTEMPTS = 24
-_ONLY = "only "
+_INSTEAD = "instead: "
 _TO = " -> "
 
 
@@ -112,17 +112,17 @@ def _rung_counts(attempt: AttemptPlan) -> Counter[str]:
 
 
 def _title(attempt: AttemptPlan, before: AttemptPlan) -> str:
-    """Return the changes since the attempt above; where that has others, "only" and all changes."""
+    """Return the changes since the attempt above; where that has others, "instead" and all changes."""
     shared = len(before.changes)
-    if attempt.changes[:shared] == before.changes and not before.title.startswith(_ONLY):
-        return ", ".join(_titles(attempt.changes[shared:]))
-    return _ONLY + ", ".join(_titles(attempt.changes))
+    if attempt.changes[:shared] == before.changes and not before.title.startswith(_INSTEAD):
+        return ", ".join(titles(attempt.changes[shared:]))
+    return _INSTEAD + ", ".join(titles(attempt.changes))
 
 
-def _titles(changes: tuple[tuple[str, Change], ...]) -> Collection[str]:
+def titles(changes: tuple[tuple[str, Change], ...]) -> Collection[str]:
     """Return one title for each rung: of a repeated one, from its first value to its last."""
-    titles: dict[str, str] = {}
+    merged: dict[str, str] = {}
     for name, change in changes:
-        start = titles.get(name, change.title).partition(_TO)[0]
-        titles[name] = start + "".join(change.title.partition(_TO)[1:])
-    return titles.values()
+        start = merged.get(name, change.title).partition(_TO)[0]
+        merged[name] = start + "".join(change.title.partition(_TO)[1:])
+    return merged.values()

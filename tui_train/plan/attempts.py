@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from tui_train.base.command import CHECKPOINT, Command, ConfigFile, Part, Word, in_run_dir, joined
 from tui_train.base.versions import known_since
 from tui_train.facts.types import Facts
-from tui_train.ladder.climb import AttemptPlan
+from tui_train.ladder.climb import AttemptPlan, titles
 from tui_train.launchers import LAUNCHERS
 from tui_train.launchers.job import Job
 from tui_train.plan.environment import settings
@@ -48,6 +48,7 @@ def attempt(  # noqa: PLR0913, PLR0917 - six independent inputs
     made = Attempt(
         rung=step.changes[-1][0] if step.changes else "",
         title=step.title,
+        changes=tuple(titles(step.changes)),
         edits={key: value for _, change in step.changes for key, value in change.edits},
         then={phase: place + 1 for phase, place in step.then.items()},
         batch=batch_words(step.profile, resolved, job),

@@ -25,15 +25,17 @@ class CheckpointRule(Struct, frozen=True):
 class Attempt(Struct, frozen=True, kw_only=True):
     """One attempt at the training: `rung` is the fallback (empty for the first), `title` what it changes.
 
-    `batch` is the arithmetic of the batch, `edits` are the values that differ from the profile, by key. `then` is the
-    number of the next attempt, by the phase in which memory ran out. `fills` are files with paths that only the running
-    machine knows (supervisor/fill.py fills them in), each with the value used if there is no checkpoint.
+    `batch` is the arithmetic of the batch, `changes` are the titles of all that differs from the profile, `edits` its
+    values, by key. `then` is the number of the next attempt, by the phase in which memory ran out. `fills` are files
+    with paths that only the running machine knows (supervisor/fill.py fills them in), each with the value used if there
+    is no checkpoint.
     """
 
     rung: str
     title: str
     batch: str
     command: Command
+    changes: tuple[str, ...] = ()
     edits: dict[str, Value] = {}
     then: dict[str, int] = {}
     checkpoints: CheckpointRule | None = None
@@ -113,3 +115,10 @@ class Plan(Struct, frozen=True, kw_only=True):
     def processes(self) -> int:
         """The number of training processes per machine."""
         return self.world_size // self.nodes
+
+    def way_down(self, phase: str) -> tuple[int, ...]:
+        """Return the numbers of the attempts, from the first, that follow each other while memory runs out there."""
+        way = [1]
+        while following := self.attempts[way[-1] - 1].then.get(phase):
+            way.append(following)
+        return tuple(way)

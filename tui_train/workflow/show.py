@@ -1,5 +1,6 @@
 """Facts, plans, findings and runs as plain text for a terminal; untrusted text made visible."""
 
+import signal
 import textwrap
 import time
 from collections.abc import Sequence
@@ -123,15 +124,12 @@ def plan(planned: Plan) -> str:
         for number, attempt in enumerate(planned.attempts[1:], start=2)
     ]
     if len(planned.attempts) > 1:
-        lines += [f"out of memory {WHERE[phase]}: {_way_down(planned, phase)}" for phase in planned.phases]
+        lines += [f"out of memory {WHERE[phase]}: {_way_words(planned, phase)}" for phase in planned.phases]
     return "\n".join([*lines, *planned.notes])
 
 
-def _way_down(planned: Plan, phase: str) -> str:
-    """Return the attempts that follow each other while memory runs out in one phase."""
-    way = [1]
-    while following := planned.attempts[way[-1] - 1].then.get(phase):
-        way.append(following)
+def _way_words(planned: Plan, phase: str) -> str:
+    way = planned.way_down(phase)
     return f"attempts {', '.join(map(str, way))}" if len(way) > 1 else "no fallback helps there"
 
 
@@ -148,10 +146,18 @@ def run_row(listed: Listed) -> tuple[str, ...]:
 
 def state(now: Status) -> str:
     """Return a run's state in words."""
-    words = f"failed ({now.exit_code})" if now.state == "failed" else now.state
+    words = f"failed ({_code(now.exit_code)})" if now.state == "failed" else now.state
     if now.host:
         return f"{words} on {visible(now.host)}"
     return words + (f", {counted(len(now.leftover), 'process', 'processes')} left" if now.leftover else "")
+
+
+def _code(code: int | None) -> str:
+    """Return an exit code, or the signal for which a shell returns it."""
+    try:
+        return signal.Signals((code or 0) - 128).name
+    except ValueError:
+        return str(code)
 
 
 def after_stop(now: Status) -> str:
