@@ -94,7 +94,7 @@ Without an NVIDIA GPU everything still works, on the CPU. With GPUs, the CPU tra
             gaps.insert(0, ink((words, "b")))
         shown = self.query_one("#gaps", Lines)
         shown.display = bool(gaps)
-        shown.show(lambda width: [part for line in gaps for part in line.wrap(max(8, width))])
+        shown.show(lambda width: [part for line in gaps for part in _wrapped(line, max(8, width))])
 
     def notes(self, resolved: Resolved) -> Mapping[str, str]:
         """Return how many processes there are now."""
@@ -157,6 +157,12 @@ def _offered(offered: Sequence[CardSet], picked: Sequence[str], indices: dict[st
 
 def _gap(what: str, why: str, remedy: str) -> list[Content]:
     return [ink(WARNING, (f" {visible(what)}", "b")), ink(f"  {visible(why)}"), ink((f"  {visible(remedy)}", MUTED))]
+
+
+def _wrapped(line: Content, width: int) -> list[Content]:
+    """Return a line folded below where its words begin."""
+    begins = len(line.plain) - len(line.plain.lstrip(" "))
+    return [ink(" " * begins, part) for part in line[begins:].wrap(width - begins)]
 
 
 def _holder(process: GpuProcess) -> str:

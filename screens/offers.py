@@ -1,12 +1,13 @@
 """What the palette offers: the keys of the screen, then steps, fields, profiles and runs."""
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from functools import partial
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from textual.app import SystemCommand
 from textual.dom import DOMNode
+from textual.markup import escape
 from textual.screen import Screen
 
 from tui_train.base.text import visible
@@ -22,19 +23,26 @@ _MOST_RUNS = 200  # the newest
 
 
 def offers(app: "Wizard", screen: Screen[Any]) -> Iterable[SystemCommand]:
-    """Yield every action of the screen by its key's words, then where one can go, and what holds everywhere."""
+    """Yield every action of the screen by its key's words, then where one can go, and what holds everywhere.
+
+    A line each, which the palette reads as markup.
+    """
     yield from _keys(app, screen)
     of_run = hasattr(screen, "run")
     for step in STEPS[:-1]:
-        about = f"Step {step.title}, with the values of this run" if of_run else "A step"
-        yield SystemCommand(f"Go to {step.title}", about, partial(app.action_go, step.module))
+        values = ", with the values of this run" if of_run else ""
+        yield _command(f"Go to {step.title}{values}", partial(app.action_go, step.module))
     yield from _fields(app)
     yield from _profiles(app)
     yield from _runs(app)
-    yield SystemCommand("Look again", "Read the machine and its Pythons again", app.action_look)
+    yield _command("Look again at the machine and its Pythons", app.action_look)
     for name in NAMES:
         if name != app.theme:
-            yield SystemCommand(f"Theme {name}", "Change the colours", partial(app.action_theme, name))
+            yield _command(f"Theme {name}", partial(app.action_theme, name))
+
+
+def _command(title: str, call: Callable[[], Any]) -> SystemCommand:
+    return SystemCommand(escape(title), "", call)
 
 
 def _keys(app: "Wizard", screen: Screen[Any]) -> Iterable[SystemCommand]:
@@ -47,8 +55,8 @@ def _keys(app: "Wizard", screen: Screen[Any]) -> Iterable[SystemCommand]:
         binding = active.binding
         if binding.description and active.enabled and binding.description not in {"palette", *offered}:
             offered.add(binding.description)
-            about = f"Key {app.get_key_display(binding)}"
-            yield SystemCommand(binding.description, about, partial(act, binding.action, active.node))
+            words = f"{binding.description} ({app.get_key_display(binding)})"
+            yield _command(words, partial(act, binding.action, active.node))
 
 
 def _fields(app: "Wizard") -> Iterable[SystemCommand]:
@@ -61,7 +69,7 @@ def _fields(app: "Wizard") -> Iterable[SystemCommand]:
         for key in (key for section in kind.SECTIONS for key in section.keys):
             if choices.applies(key, app.profile):
                 go = partial(app.action_go, step.module, key)
-                yield SystemCommand(fields.field(key).label, f"{step.title}: {key}", go)
+                yield _command(f"{fields.field(key).label} ({step.title}: {key})", go)
 
 
 def _profiles(app: "Wizard") -> Iterable[SystemCommand]:
@@ -69,11 +77,11 @@ def _profiles(app: "Wizard") -> Iterable[SystemCommand]:
 
     for name in store.names():
         opens = partial(app.call_later, app.open_profile, name)
-        yield SystemCommand(f"Profile {visible(name)}", "Open its steps", opens)
+        yield _command(f"Profile {visible(name)}", opens)
 
 
 def _runs(app: "Wizard") -> Iterable[SystemCommand]:
     from tui_train.runs.rundir import runs_by_name
 
     for run in runs_by_name()[:_MOST_RUNS]:
-        yield SystemCommand(f"Run {visible(run.name)}", "Open it", partial(app.call_later, app.open_run, run))
+        yield _command(f"Run {visible(run.name)}", partial(app.call_later, app.open_run, run))

@@ -196,7 +196,7 @@ def _option(line: FormLine, width: int, marked: int) -> Content:
     note: Piece = option.reason or (option.note, MUTED)
     label = option.label
     if row.stands_open:
-        return columns(width - 2, (ink(mark, (f" {label}", style)), LABEL + 1), (note, 0))
+        return columns(width - 2, (ink(mark, (f" {label}", style)), AT - 1), (note, 0))
     return columns(width - 2, ("", LABEL - 1), (ink(mark, (f" {label}", style)), value_width(width)), (note, 0))
 
 

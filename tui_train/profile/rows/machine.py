@@ -125,5 +125,6 @@ NOTIFY = (
         label="Webhook at the end",
         kind="text",
         help="Address that gets a JSON POST when a run ends, or $NAME of the variable that holds it: it is a secret.",
+        empty="none",
     ),
 )
