@@ -1,7 +1,7 @@
 """What all screens share: the keys that are the same everywhere, and a help text."""
 
-from collections.abc import Iterable, Mapping, Sequence
-from typing import ClassVar
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, ClassVar
 
 from textual import on
 from textual.binding import Binding, BindingType
@@ -59,6 +59,10 @@ class Base(Screen[None]):
         # Textual lays a new screen out, and again when it is told the size that it has just been laid out for.
         if size != self._size:
             super()._screen_resized(size)
+
+    def call_after_refresh(self, callback: Callable[..., Any], *args: Any, **kwargs: Any) -> bool:
+        """Call it unless the screen was left by then: what it is made of goes before the screen itself."""
+        return super().call_after_refresh(lambda: callback(*args, **kwargs) if self.display else None)
 
     def on_screen_resume(self) -> None:
         """Tell what this screen wants to know."""

@@ -162,8 +162,9 @@ class PlanView(Step):
         self.call_after_refresh(self._resized)
 
     def _resized(self) -> None:
-        self._arrange()
-        self._draw()
+        if self._ready:
+            self._arrange()
+            self._draw()
 
     @work(thread=True, exclusive=True, group="previous")
     def _find_previous(self, profile: Profile) -> None:

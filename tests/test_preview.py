@@ -286,3 +286,17 @@ async def test_the_files_on_preview_have_no_comment_that_looks_like_a_command(ma
         new = [line.strip() for line in shown.split("\n") if line.strip() not in source]
         assert new
         assert all(line.startswith("#") for line in new)
+
+
+async def test_what_waits_for_a_picture_of_a_screen_is_let_be_once_that_is_left(machine):
+    app = wizard()
+    async with app.run_test(size=(80, 24)) as pilot:
+        await keys(*TO_PREVIEW)(pilot)
+        preview, called = app.screen, []
+        preview.call_after_refresh(called.append, "there")
+        await pilot.pause()
+        left = app.pop_screen()
+        preview.call_after_refresh(called.append, "left")
+        await left
+        await pilot.pause()
+        assert called == ["there"]
