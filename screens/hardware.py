@@ -8,16 +8,20 @@ from textual.binding import Binding, BindingType
 from textual.content import Content
 from textual.widget import Widget
 
+from tui_train.base.errors import TuiTrainError
 from tui_train.base.text import size, visible
 from tui_train.facts.gpus import all_blocked, sets
 from tui_train.facts.samples import Sample
 from tui_train.facts.types import CardSet, Gpu, GpuProcess, Machine, Verdict
+from tui_train.profile import hosts
 from tui_train.resolve.resolve import Resolved
 from tui_train.workflow.show import bus, doing
 
-from .messages import Chosen
+from .looking import Looking
+from .messages import Chosen, Complaint
 from .step import Step
 from .step_rows import Section
+from .widgets.dialogs import Ask, AskText
 from .widgets.form import Form
 from .widgets.ink import DONE, FAILED, LIVE, MUTED, OPEN, WARNING, Piece, bar, fit, heading, ink
 from .widgets.lines import Lines
@@ -25,6 +29,8 @@ from .widgets.picks import Pick, Picks
 
 _VERDICTS: Mapping[str, Piece] = {"use": DONE, "spare": WARNING, "blocked": FAILED}
 _BAR = 8
+# Among the answers to where it trains; no host's name begins so.
+_HERE, _OTHER = "-here", "-other"
 
 
 class Hardware(Step):
@@ -37,14 +43,16 @@ What this machine has, and what the training will use. A GPU is marked with its 
   spare    works, but would slow or limit the others; pick it with Space if you want it
   blocked  cannot work with the chosen PyTorch; the reason is shown beside it
 
+H chooses where it trains: this machine, or a host over ssh, which needs nothing of tui-train.
 Mixed GPUs can be combined in several ways: the fastest set is chosen, S shows the next.
 Without an NVIDIA GPU everything still works, on the CPU. With GPUs, the CPU trains only if you choose it."""
     TITLE_OF_STEP = "Hardware"
     LIVE = True
     SECTIONS = (Section(title="Training", keys=("hardware.device", "hardware.processes")),)
-    MORE_KEYS = ("hardware.gpus",)
+    MORE_KEYS = ("hardware.gpus", "hardware.host")
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("s", "next_set", "Next set"),
+        Binding("h", "host", "Host"),
         Binding("r", "app.look", "Look again"),
     ]
 
@@ -70,7 +78,7 @@ Without an NVIDIA GPU everything still works, on the CPU. With GPUs, the CPU tra
             return
         machine = self.facts.machine
         looking = "machine" in self.looking
-        self.query_one("#host", Lines).show(lambda width: _host(machine, width, looking=looking))
+        self.query_one("#host", Lines).show(lambda width: _host(machine, self.elsewhere, width, looking=looking))
         gpus = self.query_one("#gpus", Picks)
         gpus.display = bool(machine.gpus)
         gpus.disabled = self.profile.hardware.device == "cpu"
@@ -113,8 +121,34 @@ Without an NVIDIA GPU everything still works, on the CPU. With GPUs, the CPU tra
             self.query_one("#gpus", Picks).picks = picks
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
-        """Another set can be taken only where there is one."""
+        """Another set can be taken only where there is one, another host unless one was named for all."""
+        if action == "host":
+            return isinstance(self.app, Looking) and not self.app.named
         return len(self._sets) > 1 if action == "next_set" else super().check_action(action, parameters)
+
+    def action_host(self) -> None:
+        """Ask where it trains: on this machine, on a host that was saved, or on one that is added now."""
+        try:
+            known = hosts.hosts()
+        except TuiTrainError as error:
+            self.post_message(Complaint(error))
+            return
+        chosen = self.profile.hardware.host
+        rows = {_HERE: "this machine", **{name: _named(name, address) for name, address in known.items()}}
+        if chosen and chosen not in rows:
+            rows[chosen] = visible(chosen)
+        rows[_OTHER] = "another host …"
+        self.app.push_screen(Ask("Where does it train?", tuple(rows.items())), self._choose_host)
+
+    def _choose_host(self, name: str | None) -> None:
+        if name == _OTHER:
+            self.app.push_screen(AskText("A host as ssh takes it (HOST or USER@HOST):", change=_add), self._go_to)
+        elif name:
+            self._go_to("" if name == _HERE else name)
+
+    def _go_to(self, name: str | None) -> None:
+        if name is not None:
+            self.post_message(Chosen("hardware.host", name))
 
     def action_next_set(self) -> None:
         """Take the set after the present one; the first is the one that is taken unasked."""
@@ -129,9 +163,24 @@ Without an NVIDIA GPU everything still works, on the CPU. With GPUs, the CPU tra
         self.post_message(Chosen("hardware.gpus", event.values))
 
 
-def _host(machine: Machine, width: int, *, looking: bool) -> list[Content]:
+def _add(address: str) -> str:
+    """Save a host that has no name yet by its address, and return that."""
+    hosts.add(address := address.strip())
+    return address
+
+
+def _named(name: str, address: str) -> str:
+    return visible(name if name == address else f"{name}  {address}")
+
+
+def _host(machine: Machine, host: str, width: int, *, looking: bool) -> list[Content]:
     if looking and not machine.hostname:
-        return [heading("This machine", "", width), ink(("Looking at this machine …", MUTED))]
+        return [
+            heading(visible(host or "This machine"), "", width),
+            ink((f"Looking at {visible(host) or 'this machine'} …", MUTED)),
+        ]
+    if not machine.hostname:
+        return [heading(host or "This machine", "", width), Content()]
     driver = f"NVIDIA driver {machine.driver_version}" if machine.driver_version else "no NVIDIA driver"
     cuda = f", CUDA {machine.driver_cuda}" if machine.driver_cuda else ""
     memory = f"memory {size(machine.memory_available)} free of {size(machine.memory_total)}"

@@ -120,17 +120,16 @@ class HomeActions(HomeTidy):
     def action_run_now(self) -> None:
         """Start the profile at once, or say what forbids it."""
         from tui_train.profile import store
-        from tui_train.targets.here import submit
         from tui_train.workflow.starting import ready, refusals
 
         name = self.profile_here
         try:
             self.app.call_from_thread(self.notify, f"Checking {visible(name)} …", markup=False)
-            prepared = ready(store.load(name))
+            prepared, target = ready(store.load(name))
             if prepared.plan is None or refusals(prepared):
                 self.app.call_from_thread(self._refuse, name, prepared)
                 return
-            run = submit(prepared, prepared.plan)
+            run = target.submit(prepared, prepared.plan)
         except TuiTrainError as error:
             self.post_message(Complaint(error))
         else:

@@ -106,19 +106,11 @@ class Keeping(Looking):
 
     def _assign(self, profile: Profile) -> None:
         before = self.profile
-        known = {tool.python for tool in self.facts.toolchains} if self.facts else set()
-        python = profile.trainer.python
-        changed = {
-            "paths": (paths_of(profile), *_model(profile)) != (paths_of(before), *_model(before)),
-            "hub": _places(profile) != _places(before),
-            "toolchains": python != before.trainer.python and python not in {"", *known},
-            "images": _image(profile) != _image(before),
-            "taken": profile.nodes != before.nodes,
-        }
-        parts = [part for part, differs in changed.items() if differs]
-        if self.elsewhere:
-            # One answer brings all that is known of it, and half a path is not worth asking a host for.
-            parts = ["machine"] if changed["paths"] or changed["toolchains"] else []
+        if profile.hardware.host != before.hardware.host and not self.named:
+            self.profile = profile
+            self.move()
+            return
+        parts = self._affected(profile, before)
         self.expect(*parts)
         self.profile = profile
         if self.elsewhere:
@@ -139,6 +131,22 @@ class Keeping(Looking):
                 self._naming.stop()
             # Half an id may be that of another model.
             self._naming = self.set_timer(_TYPED, self.ask_hub)
+
+    def _affected(self, profile: Profile, before: Profile) -> list[str]:
+        """Return the parts of the facts that a changed profile asks for."""
+        known = {tool.python for tool in self.facts.toolchains} if self.facts else set()
+        python = profile.trainer.python
+        changed = {
+            "paths": (paths_of(profile), *_model(profile)) != (paths_of(before), *_model(before)),
+            "hub": _places(profile) != _places(before),
+            "toolchains": python != before.trainer.python and python not in {"", *known},
+            "images": _image(profile) != _image(before),
+            "taken": profile.nodes != before.nodes,
+        }
+        if self.elsewhere:
+            # One answer brings all that is known of it, and half a path is not worth asking a host for.
+            return ["machine"] if changed["paths"] or changed["toolchains"] else []
+        return [part for part, differs in changed.items() if differs]
 
     def _keep(self) -> None:
         """Remember the profile while nobody waits for it, so that a lost connection does not lose it."""

@@ -129,8 +129,9 @@ class Looking(Guarded):
     def __init__(self, source: "Source | None" = None) -> None:
         """Begin with nothing asked, of this machine or of the one that is named."""
         super().__init__()
-        self._source = source if source and (source.machine or source.host) else None
+        self._named = source if source and (source.machine or source.host) else None
         self._asked: dict[str, int] = {}
+        self._left: dict[str, int] = {}  # what was asked of the machine before this one
         self._found = Machine(hostname="")
         self._wanted = False
 
@@ -162,6 +163,20 @@ class Looking(Guarded):
         self._assign_to_screens("live")
 
     @property
+    def _source(self) -> "Source | None":
+        """The other machine: the one that was named for all, else the profile's; None: this one."""
+        if self._named or not self.profile.hardware.host:
+            return self._named
+        from tui_train.workflow.machines import Source
+
+        return Source(host=self.profile.hardware.host)
+
+    @property
+    def named(self) -> bool:
+        """Whether all is for a machine that was named when the wizard was opened."""
+        return self._named is not None
+
+    @property
     def elsewhere(self) -> str:
         """The other machine that all is for, in words; empty: this one."""
         return visible(self._source.host or str(self._source.machine)) if self._source else ""
@@ -181,8 +196,20 @@ class Looking(Guarded):
     @property
     def unknown(self) -> Facts:
         """What is known before the first look; another machine that could not be asked is not one without cards."""
-        gap = Gap(f"{self.elsewhere} is not known", "it was not asked, or could not be", "Look again.", hides=True)
+        return self._unknown("it was not asked yet", "Look again.")
+
+    def _unknown(self, why: str, remedy: str) -> Facts:
+        gap = Gap(f"{self.elsewhere} is not known", why, remedy, hides=True)
         return Facts(machine=Machine(hostname="", gaps=(gap,) if self.elsewhere else ()), elsewhere=self.elsewhere)
+
+    def move(self) -> None:
+        """Forget the machine before, and look at the one that the profile is for now."""
+        self._left = {**self._asked}
+        self.workers.cancel_group(self, _LIVE)
+        self._found, self.live = Machine(hostname=""), ()
+        self.looking = frozenset()
+        self.facts = self.unknown
+        self.action_look()
 
     def action_look(self, later: float = 0) -> None:
         """Look at everything again, some seconds later."""
@@ -227,7 +254,7 @@ class Looking(Guarded):
     def _learned(self, event: Learned) -> None:
         facts = self.facts or self.unknown
         newest = event.asked == self._asked.get(event.part)
-        if not newest and event.part != "paths":
+        if event.asked <= self._left.get(event.part, 0) or (not newest and event.part != "paths"):
             return
         value = event.value
         if isinstance(value, Facts):
@@ -325,5 +352,9 @@ class Looking(Guarded):
 
     @on(Worker.StateChanged)
     def _worker_ended(self, event: Worker.StateChanged) -> None:
-        if event.state == WorkerState.ERROR:
-            self.looking -= {event.worker.group}
+        if event.state != WorkerState.ERROR:
+            return
+        self.looking -= {event.worker.group}
+        error = event.worker.error
+        if self._source and event.worker.group in _QUESTIONS and isinstance(error, TuiTrainError):
+            self.facts = self._unknown(error.message, f"{error.remedy} Then look again.")

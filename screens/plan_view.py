@@ -90,7 +90,7 @@ class PlanView(Step):
         if not self._ready or self.facts is None:
             return
         if self.looking - {"data"}:
-            self.query_one("#story", Lines).say(ink("Looking at this machine …"))
+            self.query_one("#story", Lines).say(ink(f"Looking at {self.elsewhere or 'this machine'} …"))
             return
         if self._asked_for != self.profile.name and not self.elsewhere:
             self._asked_for = self.profile.name

@@ -521,7 +521,9 @@ def test_the_command(tmp_path, tokenizer, warm_python):
     path = written(tmp_path / "d.jsonl", [*rows, {"messages": []}])
     words = [path, "--python", warm_python, "--model", tokenizer(MARKED), "--answers-only", "--length=60", "--batch=10"]
     done = command(*words)
-    assert max(map(len, done.stdout.splitlines())) <= 80
+    path_line, *rest = done.stdout.splitlines()
+    assert path_line.startswith(str(path))
+    assert max(map(len, rest)) <= 80
     assert "▌ fox</s>" in done.stdout
     assert re.search("[▁▂▃▄▅▆▇█]", done.stdout)
     assert "line 50: " in done.stderr

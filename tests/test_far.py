@@ -13,10 +13,12 @@ import pytest
 import ssh as secure_shell
 import warm
 from support import profile, until
-from test_wizard import settle, shows
+from test_wizard import keys, settle, shows
 
+from tui_train.base import places
 from tui_train.base.errors import BadInput, Unavailable
 from tui_train.facts import probe
+from tui_train.profile import hosts
 from tui_train.profile.store import save
 from tui_train.render import File
 from tui_train.runs import far, rundir
@@ -223,6 +225,38 @@ def test_the_program_that_is_sent_runs_in_old_pythons():
     ast.parse(FAR.read_text(), feature_version=(3, 8))
 
 
+# Hosts by name
+
+
+def test_a_host_is_saved_by_name_and_a_profile_trains_on_it(host):
+    assert "add" in tui("hosts").stdout
+    tui("hosts", "add", "lab", "box")
+    assert json.loads(tui("hosts", "--json").stdout) == [{"name": "lab", "address": "box"}]
+    assert "lab is box" in tui("hosts", "add", "lab", "other", code=73).stderr
+    assert "not a host name" in tui("hosts", "add", "bad", "x y", code=65).stderr
+    assert tui("hosts", "rm", "none", code=66).stderr
+    sleeper(host, **{"hardware.host": "lab"})
+    assert "tick 3" in tui("run", "far").stdout
+    assert place_of(rundir.find("last").path).host == "box"
+    assert json.loads(tui("plan", "far", "--json").stdout)["plan"]["notes"][0].endswith("box.")
+    assert "--set hardware.host=" in tui("tune", "far", code=65).stderr
+    tui("run", "far", "--on", "lab")
+    assert len(runs_there(host)) == 2
+    tui("hosts", "rm", "lab")
+    assert tui("hosts", "--json").stdout.split() == ["[]"]
+
+
+@pytest.mark.parametrize("text", ["lab = 3\n", "lab = ", "\udcff"])
+def test_a_damaged_list_of_hosts_is_named_and_kept(host, text):
+    del host
+    path = places.hosts_file()
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text, errors="surrogateescape")
+    for words in (("hosts",), ("hosts", "add", "lab"), ("plan", "quickstart", "--on", "lab")):
+        assert str(path) in tui(*words, code=65).stderr
+    assert path.read_text(errors="surrogateescape") == text
+
+
 # The wizard
 
 
@@ -232,6 +266,28 @@ async def reached(pilot, step):
     while (type(pilot.app.screen).__name__ != step or pilot.app.looking) and time.monotonic() < deadline:
         await pilot.pause(0.05)
     await settle(pilot)
+
+
+async def test_hardware_goes_to_another_host_and_back(host, monkeypatch):
+    monkeypatch.setenv("TEXTUAL_ANIMATIONS", "none")
+    hosts.add("lab", "box")
+    app = wizard()
+    async with app.run_test(size=(80, 24)) as pilot:
+        await keys("enter", "h", "down", "enter")(pilot)
+        await reached(pilot, "Hardware")
+        assert (app.profile.hardware.host, app.facts.elsewhere) == ("lab", "box")
+        assert "for lab" in shows(pilot)
+        await keys("h", "down", "down", "enter", *"nowhere-at-all", "enter")(pilot)
+        await reached(pilot, "Hardware")
+        assert "nowhere-at-all is not known" in " ".join(shows(pilot).split())
+        assert "nowhere-at-all" in hosts.hosts()
+        await keys("h", "enter")(pilot)
+        await reached(pilot, "Hardware")
+        assert (app.profile.hardware.host, app.facts.elsewhere) == ("", "")
+        assert app.facts.machine.hostname == probe.machine().hostname
+        app.become(profile({"hardware.host": "lab"}))
+        await reached(pilot, "Hardware")
+        assert (app.profile.hardware.host, app.facts.elsewhere) == ("lab", "box")
 
 
 async def test_preview_starts_on_the_host_and_run_follows_it(host, monkeypatch):

@@ -119,7 +119,7 @@ def test_preferences_are_learned_by_dpo(terminals: list[Terminal], tmp_path: Pat
 
 @with_trl
 def test_a_stopped_fine_tuning_is_resumed(terminals: list[Terminal], tmp_path: Path, model: Path) -> None:
-    remember(profile(SMALL | {"recipe.steps": 30, "recipe.checkpoint_every": 2}))
+    remember(profile(SMALL | {"recipe.steps": 200, "recipe.checkpoint_every": 10}))
     data = written(tmp_path / "rows.jsonl", rows("messages"))
     terminal = to_backend(terminals, HF_HUB_OFFLINE="1")
     chosen(terminal, model, data)
@@ -134,8 +134,8 @@ def test_a_stopped_fine_tuning_is_resumed(terminals: list[Terminal], tmp_path: P
     terminal.see("finished", 240)
     first, second = status(run).attempts
     assert first.stopped
-    assert 0 < second.resumed < 30
-    assert checkpoints.step(str(max((run.path / "output").glob("checkpoint-*"), key=os.path.getmtime))) == 30
+    assert 0 < second.resumed < 200
+    assert checkpoints.step(str(max((run.path / "output").glob("checkpoint-*"), key=os.path.getmtime))) == 200
 
 
 class Huge(bytes):

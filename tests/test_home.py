@@ -13,6 +13,7 @@ from textual.events import Key
 from textual.pilot import Pilot
 from textual.widgets import Input
 from tui_train.screens.home import Home
+from tui_train.screens.widgets.filter import Filter
 from tui_train.screens.widgets.row_list import RowList
 
 from tui_train.base.text import size
@@ -598,3 +599,9 @@ async def test_what_was_said_goes_with_the_screen(run_of: Callable[..., RunDir])
         await keys("tab", "enter")(pilot)
         await until_shown(pilot, "● 5 Run")
         assert "something wrong" not in shows(pilot)
+
+
+def test_a_slash_before_the_filter_is_there_does_nothing():
+    late = Filter("name or state")
+    late.open()
+    assert not late.children

@@ -713,7 +713,7 @@ def parsed(real, code, *words, python=None):
 LOSSES = """
     import contextlib, json, sys
     sys.path[:0] = sys.argv[1:3]
-    import memory_trace, torch
+    import memory_loss, memory_trace, torch
     from trl import ModelConfig
     from trl.kernels import chunked_logprob
     from trl.trainer import utils
@@ -725,7 +725,7 @@ LOSSES = """
     chunked_logprob._forward_tile = chunked_logprob._backward_tile = lambda *_, **__: None
     chunked_logprob._addmm_fp32 = lambda *_: None
 
-    def real(model, tokens, asked):
+    def real(model, tokens, asked, device="cpu"):
         utils.add_fused_lm_head(model, outputs=("log_probs", "entropy", "is_top1"))
         with torch.autocast("cpu", torch.bfloat16) if asked["autocast"] else contextlib.nullcontext():
             return model(input_ids=tokens, labels=tokens, fused_lm_head=True).loss
@@ -735,10 +735,10 @@ LOSSES = """
     for way in ways:
         how = How(micro_batch=3, sequence_length=1500, optimizer="sgd", loss="tiled", **way)
         asked = question(Dimensions(**told), how)
-        for loss in (memory_trace.loss_of, real):
-            memory_trace.loss_of, usual = loss, memory_trace.loss_of
+        for loss in (memory_loss.loss_of, real):
+            memory_loss.loss_of, usual = loss, memory_loss.loss_of
             phases = memory_trace.trace(asked)["phases"]
-            memory_trace.loss_of = usual
+            memory_loss.loss_of = usual
             way[loss.__name__] = [phases["forward"], phases["backward"]]
     print(json.dumps([ModelConfig().dtype, [[way["loss_of"], way["real"]] for way in ways]]))
 """

@@ -51,7 +51,9 @@ class Filter(Widget):
             self.refresh()
 
     def open(self) -> None:
-        """Type into it."""
+        """Type into it, as long as it is there: keys may come before and after."""
+        if not self.is_attached:
+            return
         entry = next(iter(self.query(_Typed)), None)
         if entry is None:
             entry = _Typed(self.text, compact=True, select_on_focus=False)

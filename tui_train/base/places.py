@@ -24,6 +24,11 @@ def profiles_folder() -> Path:
     return platformdirs.user_config_path(_NAME) / "profiles"
 
 
+def hosts_file() -> Path:
+    """Return the file of the hosts that were saved by name, which may not exist yet."""
+    return platformdirs.user_config_path(_NAME) / "hosts.toml"
+
+
 def presets_folder() -> Path:
     """Return the folder of the user's presets, which may not exist."""
     return platformdirs.user_config_path(_NAME) / "presets"

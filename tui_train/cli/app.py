@@ -1,6 +1,13 @@
 """The whole command line: importing its modules adds their commands."""
 
-from tui_train.cli import data_command, environment_commands, plan_commands, result_commands, run_commands
+from tui_train.cli import (
+    data_command,
+    environment_commands,
+    host_commands,
+    plan_commands,
+    result_commands,
+    run_commands,
+)
 from tui_train.cli.group import EXIT_CODES, cli, run_command_line
 
 __all__ = [
@@ -8,6 +15,7 @@ __all__ = [
     "cli",
     "data_command",
     "environment_commands",
+    "host_commands",
     "plan_commands",
     "result_commands",
     "run_command_line",

@@ -48,6 +48,15 @@ def script(shell: str) -> str:
     return str(kind(cli, {}, _PROGRAM, _VARIABLE).source())
 
 
+def hosts(_context: click.Context, _parameter: click.Parameter, text: str) -> list[CompletionItem]:
+    """Return the hosts saved by name."""
+    from tui_train.profile import hosts
+
+    with suppress(TuiTrainError):
+        return [CompletionItem(name) for name in hosts.hosts() if name.startswith(text)]
+    return []
+
+
 def profiles(_context: click.Context, _parameter: click.Parameter, text: str) -> list[CompletionItem]:
     """Return saved profiles, and for what looks like a path its files."""
     if "/" in text or text.startswith((".", "~")):

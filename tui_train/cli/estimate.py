@@ -15,12 +15,14 @@ from tui_train.memory.trace import Counted
 from tui_train.memory.types import Estimate
 from tui_train.resolve.resolve import Resolved, resolve
 from tui_train.workflow import show
-from tui_train.workflow.machines import Source, facts_for
+from tui_train.workflow.machines import Source, facts_for, only_here
 
 
 def estimate(reference: str, edits: tuple[str, ...], method: str, source: Source, *, as_json: bool) -> None:
     """Print the memory of each phase and whether it fits; `method` is "", "trace" or "measure"."""
     profile = edited(load(reference), edits)
+    if method:
+        only_here(profile, f"--{method}")
     facts = facts_for(profile, source)
     resolved = resolve(profile, facts)
     prediction = predict(facts, resolved)

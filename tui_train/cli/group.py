@@ -97,11 +97,16 @@ class _Commands(click.Group):
             ctx.exit(130)
 
 
+def on_host(words: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Return the option that names a host."""
+    return click.option("--on", "--host", "host", metavar="NAME", shell_complete=completed_by("hosts"), help=words)
+
+
 def elsewhere(command: Callable[..., None]) -> Callable[..., None]:
     """Add the options that name another machine, which become the one argument `source`."""
 
     @click.option("--machine", metavar="FILE", type=FILE, help="For the machine in that file (`facts --save`).")
-    @click.option("--host", metavar="NAME", default=None, help="For another host, read over ssh.")
+    @on_host("For another host, read over ssh: one of `tui-train hosts`, or a name for ssh.")
     @functools.wraps(command)
     def wrapped(*arguments: Any, machine: Path | None, host: str | None, **options: Any) -> None:
         command(*arguments, source=source_of(machine, host), **options)
@@ -114,9 +119,9 @@ def source_of(machine: Path | None, host: str | None, toolchain: Path | None = N
     from tui_train.workflow.machines import Source
 
     if machine and host is not None:
-        raise click.UsageError("--machine and --host exclude each other.")
+        raise click.UsageError("--machine and --on exclude each other.")
     if host is not None and (not host or host.startswith("-")):
-        raise click.UsageError("--host needs the name of a host.")
+        raise click.UsageError("--on needs the name of a host.")
     return Source(machine, toolchain, host or "")
 
 
@@ -136,7 +141,7 @@ def cli(context: click.Context, source: "Source") -> None:
 
         context.exit(open_wizard(source=source))
     if source.machine or source.host:
-        raise click.UsageError(f"--machine and --host come after the command: {context.invoked_subcommand}.")
+        raise click.UsageError(f"--machine and --on come after the command: {context.invoked_subcommand}.")
 
 
 def run_command_line(arguments: list[str]) -> int:

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from tui_train.cli.group import FILE, JSON, PROFILE, SET, YES, cli, completed_by, elsewhere, source_of
+from tui_train.cli.group import FILE, JSON, PROFILE, SET, YES, cli, completed_by, elsewhere, on_host, source_of
 
 if TYPE_CHECKING:
     from tui_train.workflow.machines import Source
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 @JSON
 @click.option("--save", metavar="FILE", type=FILE, help="Write a machine file that a bug report can carry.")
 @click.option("--machine", metavar="FILE", type=FILE, help="Show the machine in that file, not this one.")
-@click.option("--host", metavar="NAME", default=None, help="Show another host, read over ssh.")
+@on_host("Show another host, read over ssh: one of `tui-train hosts`, or a name for ssh.")
 @click.option(
     "--toolchain",
     metavar="FILE",
@@ -67,7 +67,7 @@ def estimate(  # noqa: PLR0913 - one for each option
         raise click.UsageError("--trace and --measure exclude each other.")
     method = "trace" if trace else "measure" if measure else ""
     if method and (source.machine or source.host):
-        raise click.UsageError(f"--{method} runs on this machine and cannot be combined with --machine or --host.")
+        raise click.UsageError(f"--{method} runs on this machine and cannot be combined with --machine or --on.")
     estimate.estimate(profile, edits, method, source, as_json=as_json)
 
 
@@ -104,7 +104,7 @@ def tune(  # noqa: PLR0913 - one for each option
         tune.dry_run(profile, edits, precisions, source, as_json=as_json)
         return
     if source.machine or source.host:
-        raise click.UsageError("trials run on this machine: with --machine or --host add --dry-run.")
+        raise click.UsageError("trials run on this machine: with --machine or --on add --dry-run.")
     tune.run(profile, edits, precisions, seconds, as_json=as_json)
 
 

@@ -4,19 +4,19 @@ from pathlib import Path
 
 import click
 
-from tui_train.cli.group import FILE, JSON, PROFILE, RUN, SET, YES, cli, completed_by
+from tui_train.cli.group import FILE, JSON, PROFILE, RUN, SET, YES, cli, completed_by, on_host, source_of
 
 
 @cli.command()
 @PROFILE
 @click.option("--detach", is_flag=True, help="Start it and return at once.")
-@click.option("--host", metavar="NAME", default="", help="On that host, over ssh; nothing is installed there.")
+@on_host("On that host, over ssh: one of `tui-train hosts`, or a name for ssh; nothing is installed there.")
 @SET
-def run(profile: str, edits: tuple[str, ...], host: str, *, detach: bool) -> None:
+def run(profile: str, edits: tuple[str, ...], host: str | None, *, detach: bool) -> None:
     """Run a profile and show its log; the run continues when the connection is lost."""
     from tui_train.cli import start
 
-    start.run(profile, edits, host, detach=detach)
+    start.run(profile, edits, source_of(None, host), detach=detach)
 
 
 @cli.command()

@@ -26,16 +26,18 @@ from tui_train.runs.start import nothing_left
 from tui_train.runs.status import status
 from tui_train.supervisor.progress import Progress
 from tui_train.supervisor.state import Status
-from tui_train.targets import target_of, target_of_run
+from tui_train.targets import target_of_run
 from tui_train.targets.here import look, submit
 from tui_train.workflow import show
+from tui_train.workflow.machines import Source, only_here, source_for
 
 
-def run(reference: str, edits: tuple[str, ...], host: str, *, detach: bool) -> None:
+def run(reference: str, edits: tuple[str, ...], source: Source, *, detach: bool) -> None:
     """Start a profile's run here or on a host, and follow it unless detached."""
-    target = target_of(host=host)
     with _before_a_start():
-        prepared = prepare(profile := edited(load(reference), edits), target.look(profile))
+        profile = edited(load(reference), edits)
+        target = source_for(profile, source).target
+        prepared = prepare(profile, target.look(profile))
         plan = require(prepared, starts=True)
     with deferred(click.echo) as interrupts:
         started = target.submit(prepared, plan, interrupts)
@@ -88,7 +90,7 @@ def quickstart(edits: tuple[str, ...]) -> None:
 
 def _planned(edits: tuple[str, ...]) -> tuple[Prepared, Plan, str]:
     """Print the first two steps of a quickstart; return what it starts, and a warning where it trains on the CPU."""
-    profile = edited(Profile(), edits)
+    profile = only_here(edited(Profile(), edits), "the quickstart")
     click.echo("1 Looking at this machine …")
     facts = look(profile)
     profile, fixes = fixed(profile, facts, edits)

@@ -17,12 +17,12 @@ from tui_train.tune import summary as words
 from tui_train.tune.search import MOST
 from tui_train.tune.space import settings_of
 from tui_train.tune.tune import TABLE, Tuned, allowed, tune
-from tui_train.workflow.machines import Source, facts_for
+from tui_train.workflow.machines import Source, facts_for, only_here
 
 
 def run(reference: str, edits: tuple[str, ...], precisions: tuple[str, ...], seconds: int, *, as_json: bool) -> None:
     """Try a profile's settings and print the trials; exits with 1 where none could be timed, 130 after Ctrl-C."""
-    profile = edited(load(reference), edits)
+    profile = only_here(edited(load(reference), edits), "a trial")
     facts = look(profile)
     now: Tuned | None = None
     code = 0

@@ -21,8 +21,13 @@ Schedule = Literal["linear", "cosine", "constant", "constant_with_warmup"]
 
 
 class Hardware(Struct, frozen=True, kw_only=True):
-    """Which devices train: `gpus` name the cards (empty: the recommended ones), `processes` is 0 for one per GPU."""
+    """Where and on which devices it trains.
 
+    `host` is one over ssh (empty: this machine), `gpus` name the cards (empty: the recommended ones), `processes` is 0
+    for one per GPU.
+    """
+
+    host: str = ""
     device: Device = "auto"
     gpus: tuple[str, ...] = ()
     processes: int = 0

@@ -6,6 +6,7 @@ from typing import BinaryIO, ClassVar, Protocol
 
 from tui_train.facts.types import Facts
 from tui_train.plan.types import Plan
+from tui_train.profile import hosts
 from tui_train.profile.types import Profile
 from tui_train.render.prepare import Prepared
 from tui_train.runs.interrupts import NONE, Interrupts
@@ -60,10 +61,10 @@ class Target(Protocol):
 
 
 def target_of(machine: Path | None = None, host: str = "") -> Target:
-    """Return the target that a command names: this machine where it names none."""
+    """Return the target of a machine file or a host, which may be saved by its name: this machine without both."""
     if machine:
         return MachineFile(machine)
-    return Host(host) if host else Here()
+    return Host(hosts.address_of(host)) if host else Here()
 
 
 def target_of_run(run: RunDir) -> Target:

@@ -5,6 +5,8 @@ from typing import Any, NamedTuple
 
 import msgspec
 
+from tui_train.base.errors import BadInput
+from tui_train.base.text import visible
 from tui_train.facts import probe, saved
 from tui_train.facts.gpus import all_blocked, judge, recommended, sets
 from tui_train.facts.types import Facts, Toolchain
@@ -26,6 +28,19 @@ class Source(NamedTuple):
         return target_of(self.machine, self.host)
 
 
+def source_for(profile: Profile, source: Source) -> Source:
+    """Return where a profile trains: what a command names, else its own host."""
+    return source if source.machine or source.host else source._replace(host=profile.hardware.host)
+
+
+def only_here(profile: Profile, what: str) -> Profile:
+    """Return a profile that trains on this machine; BadInput where another host is chosen."""
+    if host := profile.hardware.host:
+        remedy = "Choose this machine: --set hardware.host="
+        raise BadInput(f"{what} runs on this machine, and the profile is for {visible(host)}", remedy)
+    return profile
+
+
 def facts_from(source: Source) -> tuple[Facts, Toolchain | None]:
     """Return the facts of a source, and the toolchain for which to judge the cards."""
     own = saved.load_toolchain(source.toolchain) if source.toolchain else None
@@ -39,8 +54,8 @@ def facts_from(source: Source) -> tuple[Facts, Toolchain | None]:
 
 
 def facts_for(profile: Profile, source: Source) -> Facts:
-    """Return the facts that a plan of a profile needs, of this machine or of the source."""
-    return source.target.look(profile)
+    """Return the facts that a plan of a profile needs, of where it trains."""
+    return source_for(profile, source).target.look(profile)
 
 
 def as_data(facts: Facts, toolchain: Toolchain | None) -> dict[str, Any]:

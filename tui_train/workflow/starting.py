@@ -1,14 +1,15 @@
-"""A profile that is to start at once: the look at this machine, and what forbids the start."""
+"""A profile that is to start at once: the look at where it trains, and what forbids the start."""
 
 from tui_train.checks import Finding
 from tui_train.profile.types import Profile
 from tui_train.render.prepare import Prepared, prepare
-from tui_train.targets.here import look
+from tui_train.targets import Target, target_of
 
 
-def ready(profile: Profile) -> Prepared:
-    """Return what starting a profile here takes, and what was found; takes up to some seconds."""
-    return prepare(profile, look(profile))
+def ready(profile: Profile) -> tuple[Prepared, Target]:
+    """Return what starting a profile takes and what was found, and where it starts; takes up to some seconds."""
+    target = target_of(host=profile.hardware.host)
+    return prepare(profile, target.look(profile)), target
 
 
 def refusals(prepared: Prepared) -> tuple[Finding, ...]:

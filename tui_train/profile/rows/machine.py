@@ -4,6 +4,13 @@ from tui_train.profile.rows.field import Field
 
 HARDWARE = (
     Field(
+        key="hardware.host",
+        label="Host",
+        kind="text",
+        help="Trains over ssh on this host: one of `tui-train hosts`, or a name that ssh knows.",
+        empty="this machine",
+    ),
+    Field(
         key="hardware.device",
         label="Device",
         kind="choice",
