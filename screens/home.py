@@ -11,7 +11,6 @@ from textual.timer import Timer
 from textual.worker import get_current_worker
 
 from tui_train.base.text import visible
-from tui_train.facts.types import Facts
 
 from .home_reading import Found, HomeReading
 from .home_start import BEGINNINGS
@@ -23,6 +22,7 @@ from .widgets.keys import Keys
 from .widgets.row_list import RowList
 
 if TYPE_CHECKING:
+    from tui_train.facts.types import Facts
     from tui_train.supervisor.progress import Progress
     from tui_train.workflow.cards import Card
     from tui_train.workflow.digest import Digest, Digests
@@ -86,7 +86,7 @@ All screens: Enter next, Esc back, F1 help (or ?, outside of a field), Ctrl+P al
         Binding("c", "compare", "Compare"),
     ]
     SHARED = ("facts",)
-    facts: reactive[Facts | None] = reactive(None, init=False, repaint=False)
+    facts: reactive["Facts | None"] = reactive(None, init=False, repaint=False)
 
     def __init__(self) -> None:
         """Begin with nothing found."""

@@ -9,10 +9,7 @@ from textual.timer import Timer
 
 from tui_train.base.errors import BadInput
 from tui_train.base.text import visible
-from tui_train.profile import fields
-from tui_train.profile.changes import apply, diff
 from tui_train.profile.types import Profile
-from tui_train.trainers import paths_of
 
 from .looking import Looking
 from .messages import ApplyFix, Become, Chosen, StartOver, Undo, Undone
@@ -41,6 +38,8 @@ class Keeping(Looking):
 
     @on(Chosen)
     def _chosen(self, event: Chosen) -> None:
+        from tui_train.profile import fields
+
         try:
             self.become(fields.put(self.profile, event.key, event.value), event.key)
         except BadInput as error:
@@ -48,6 +47,8 @@ class Keeping(Looking):
 
     @on(ApplyFix)
     def _apply_fix(self, event: ApplyFix) -> None:
+        from tui_train.profile.changes import apply
+
         change = event.change
         try:
             self.become(apply(change, self.profile))
@@ -95,6 +96,8 @@ class Keeping(Looking):
 
     def action_undo(self) -> None:
         """Take the last change back."""
+        from tui_train.profile.changes import diff
+
         self._key = ""
         now = self.profile
         if self._before:
@@ -134,6 +137,8 @@ class Keeping(Looking):
 
     def _affected(self, profile: Profile, before: Profile) -> list[str]:
         """Return the parts of the facts that a changed profile asks for."""
+        from tui_train.trainers import paths_of
+
         known = {tool.python for tool in self.facts.toolchains} if self.facts else set()
         python = profile.trainer.python
         changed = {

@@ -13,14 +13,14 @@ from textual.worker import Worker, WorkerState, get_current_worker
 
 from tui_train.base.errors import TuiTrainError
 from tui_train.base.text import visible
-from tui_train.facts.samples import Samples, with_samples
-from tui_train.facts.types import Facts, Gap, Machine
 from tui_train.profile.types import Profile
 
 from .guard import Guarded
 from .messages import AskRecipes, AskScript, Shown
 
 if TYPE_CHECKING:
+    from tui_train.facts.samples import Samples
+    from tui_train.facts.types import Facts, Machine
     from tui_train.targets import Target
     from tui_train.workflow.machines import Source
 
@@ -43,7 +43,7 @@ class Learned(Message):
 class Sampled(Message):
     """What the cards do has changed."""
 
-    def __init__(self, samples: Samples) -> None:
+    def __init__(self, samples: "Samples") -> None:
         """Carry the samples of all of them."""
         super().__init__()
         self.samples = samples
@@ -122,9 +122,9 @@ class Looking(Guarded):
     """An app that looks: `looking` are the parts of `facts` that are being asked for, `live` what the cards do now."""
 
     profile: reactive[Profile] = reactive(Profile, init=False, repaint=False)
-    facts: reactive[Facts | None] = reactive(None, init=False, repaint=False)
+    facts: reactive["Facts | None"] = reactive(None, init=False, repaint=False)
     looking: reactive[frozenset[str]] = reactive(frozenset, init=False, repaint=False)
-    live: reactive[Samples] = reactive((), init=False, repaint=False)
+    live: reactive["Samples"] = reactive((), init=False, repaint=False)
 
     def __init__(self, source: "Source | None" = None) -> None:
         """Begin with nothing asked, of this machine or of the one that is named."""
@@ -132,7 +132,7 @@ class Looking(Guarded):
         self._named = source if source and (source.machine or source.host) else None
         self._asked: dict[str, int] = {}
         self._left: dict[str, int] = {}  # what was asked of the machine before this one
-        self._found = Machine(hostname="")
+        self._found: Machine | None = None
         self._wanted = False
 
     # Not Textual's `data_bind`: the app would hold every screen that was ever bound, until a value changes.
@@ -194,11 +194,13 @@ class Looking(Guarded):
         return (self._source or Source()).target
 
     @property
-    def unknown(self) -> Facts:
+    def unknown(self) -> "Facts":
         """What is known before the first look; another machine that could not be asked is not one without cards."""
         return self._unknown("it was not asked yet", "Look again.")
 
-    def _unknown(self, why: str, remedy: str) -> Facts:
+    def _unknown(self, why: str, remedy: str) -> "Facts":
+        from tui_train.facts.types import Facts, Gap, Machine
+
         gap = Gap(f"{self.elsewhere} is not known", why, remedy, hides=True)
         return Facts(machine=Machine(hostname="", gaps=(gap,) if self.elsewhere else ()), elsewhere=self.elsewhere)
 
@@ -206,7 +208,7 @@ class Looking(Guarded):
         """Forget the machine before, and look at the one that the profile is for now."""
         self._left = {**self._asked}
         self.workers.cancel_group(self, _LIVE)
-        self._found, self.live = Machine(hostname=""), ()
+        self._found, self.live = None, ()
         self.looking = frozenset()
         self.facts = self.unknown
         self.action_look()
@@ -252,6 +254,9 @@ class Looking(Guarded):
 
     @on(Learned)
     def _learned(self, event: Learned) -> None:
+        from tui_train.facts.samples import with_samples
+        from tui_train.facts.types import Facts
+
         facts = self.facts or self.unknown
         newest = event.asked == self._asked.get(event.part)
         if event.asked <= self._left.get(event.part, 0) or (not newest and event.part != "paths"):
@@ -303,7 +308,7 @@ class Looking(Guarded):
         from tui_train.workflow.help_question import help_question
 
         try:
-            question = help_question(self.profile, self.facts or Facts(machine=Machine(hostname="")))
+            question = help_question(self.profile, self.facts or self.unknown)
         except TuiTrainError as error:
             self.complain(error)
             return
@@ -333,7 +338,7 @@ class Looking(Guarded):
         running = any(worker.group == _LIVE and worker.is_running for worker in self.workers)
         if not self._wanted:
             self.workers.cancel_group(self, _LIVE)
-        elif self._found.gpus and not running and self._source is None:
+        elif self._found and self._found.gpus and not running and self._source is None:
             self.run_worker(self._watch_cards, name=_LIVE, group=_LIVE, thread=True)
 
     def _watch_cards(self) -> None:
@@ -345,7 +350,11 @@ class Looking(Guarded):
 
     @on(Sampled)
     def _sampled(self, event: Sampled) -> None:
+        from tui_train.facts.samples import with_samples
+
         self.live = event.samples
+        if self._found is None:
+            return
         machine = with_samples(self._found, self.live)
         if self.facts and machine != self.facts.machine:
             self.facts = replace(self.facts, machine=machine)

@@ -8,8 +8,6 @@ from textual import on
 from textual.timer import Timer
 from textual.worker import get_current_worker
 
-from tui_train.trainers import trainer_of
-
 from .keeping import Keeping
 from .messages import OpenData
 
@@ -81,7 +79,11 @@ class Reading(Keeping):
     def _unread(self) -> _Asked | None:
         """Return what is to be asked of the data and was not; None where nothing is."""
         profile, facts = self.profile, self.facts
-        if facts is None or self._source or not trainer_of(profile).wants_data:
+        if facts is None or self._source:
+            return None
+        from tui_train.trainers import trainer_of
+
+        if not trainer_of(profile).wants_data:
             return None
         from tui_train.targets.here import data_question
 

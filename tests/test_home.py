@@ -25,6 +25,7 @@ from tui_train.runs.rundir import RunDir
 from tui_train.runs.start import start
 from tui_train.runs.status import status
 from tui_train.runs.stop import stop
+from tui_train.targets.here import Here
 from tui_train.wizard import wizard
 from tui_train.workflow.digest import Digests
 from tui_train.workflow.digest_words import matches, remaining, when
@@ -376,7 +377,7 @@ async def test_profiles_are_copied_renamed_and_deleted() -> None:
 async def test_a_profile_runs_at_once_or_says_what_forbids_it(monkeypatch: pytest.MonkeyPatch) -> None:
     store.save(sleeping("--seconds=0.1", name="good"))
     store.save(sleeping(name="bad", **{"trainer.script": "/nowhere/at/all.py"}))
-    monkeypatch.setattr("tui_train.workflow.starting.look", real_look)
+    monkeypatch.setattr(Here, "look", lambda _here, chosen: real_look(chosen))
     async with wizard().run_test(size=(80, 24)) as pilot:
         await settle(pilot)
         await keys("tab", "g")(pilot)
@@ -522,7 +523,9 @@ async def test_the_footer_says_how_many_keys_it_leaves_out(run_of: Callable[...,
             await until_shown(pilot, "mine")
             await keys("tab")(pilot)
             assert (" more" in shows(pilot).splitlines()[-1]) is left_out
-            titles_offered = [command.title for command in pilot.app.get_system_commands(pilot.app.screen)]
+            titles_offered = [
+                command.title.partition(" (")[0] for command in pilot.app.get_system_commands(pilot.app.screen)
+            ]
             assert {"Note", "Rename", "Delete"} <= {*titles_offered}
             assert titles_offered.index("Note") < titles_offered.index("Go to Recipe")
             assert titles_offered.index("Go to Recipe") < titles_offered.index("Seed")

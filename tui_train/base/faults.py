@@ -8,7 +8,6 @@ from pathlib import Path
 
 from tui_train import __version__
 from tui_train.base.places import faults_log
-from tui_train.base.secrets import mask
 
 # Bytes; enough for a few dozen tracebacks.
 _MOST = 2**20
@@ -24,6 +23,8 @@ def fault_file() -> str:
 
 def record(error: BaseException) -> str:
     """Append a traceback without secrets to the log; return its path, or why it could not be written."""
+    from tui_train.base.secrets import mask
+
     path = faults_log()
     lines = "".join(traceback.format_exception(error))
     when = time.strftime("%Y-%m-%d %H:%M:%S")

@@ -3,7 +3,6 @@
 import errno
 import os
 import pwd
-import secrets
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -88,7 +87,7 @@ def others(folder: int) -> str:
     owner = os.fstat(folder).st_uid
     if owner in {0, os.geteuid()}:
         return ""
-    name = f".{secrets.token_hex(8)}"
+    name = f".{os.urandom(8).hex()}"
     os.mkdir(name, PRIVATE, dir_fd=folder)
     try:
         own_uid = os.stat(name, dir_fd=folder, follow_symlinks=False).st_uid
@@ -160,7 +159,7 @@ def write_inside(folder: int, name: str, text: str, mode: int = 0o644, *, replac
 
 def _write(folder: int, name: str, text: str | bytes, mode: int, *, replace: bool) -> None:
     """Write a file atomically in a folder; FileExistsError if it exists and may not be replaced."""
-    beside = f".{name[:40]}.{secrets.token_hex(6)}"
+    beside = f".{name[:40]}.{os.urandom(6).hex()}"
     handle = os.open(
         beside, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW, PRIVATE, dir_fd=folder
     )

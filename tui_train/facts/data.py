@@ -1,7 +1,6 @@
 """What training data holds, as a child in the Python that trains reads it: format, rows, tokens, faults."""
 
 from collections.abc import Callable
-from importlib import resources
 from typing import Any, Literal
 
 import msgspec
@@ -173,6 +172,8 @@ def look_at(
     python: str, question: Question, deadline: float = DEADLINE, cancelled: Callable[[], bool] = lambda: False
 ) -> DataLook:
     """Return what an interpreter reads in the data, its texts safe to show but for their line breaks."""
+    from importlib import resources
+
     child = str(resources.files("tui_train").joinpath("target/data/data_child.py"))
     command = [python, "-B", child, msgspec.json.encode(question).decode()]
     return read(ask(command, deadline, _NO_CARD, cancelled=cancelled))

@@ -2,7 +2,6 @@
 
 import functools
 import re
-from importlib import resources
 from typing import Any, Literal
 
 import msgspec
@@ -111,6 +110,8 @@ class _Tables(Struct, frozen=True):
 
 @functools.cache
 def _tables() -> _Tables:
+    from importlib import resources
+
     text = resources.files("tui_train").joinpath("facts/models.toml").read_text("utf-8")
     return msgspec.toml.decode(text, type=built(_Tables))
 

@@ -12,12 +12,10 @@ from tui_train.base.parse import Unparsable, built, json_as
 from tui_train.base.text import visible
 from tui_train.facts.ask import ask
 from tui_train.profile.types import Profile
-from tui_train.target import hub_cache
 
 ENDPOINT = "https://huggingface.co"
 # The variables that decide where models are, and whether and where others are fetched from.
 _PLACES = ("HF_HUB_CACHE", "HUGGINGFACE_HUB_CACHE", "HF_HOME", "XDG_CACHE_HOME", "HF_TOKEN_PATH")
-_NETWORK = (*hub_cache.OFFLINE, "HF_ENDPOINT")
 _TOKENS = ("HF_TOKEN", "HUGGING_FACE_HUB_TOKEN")
 _DEADLINE = 8.0
 Refusal = Literal["", "missing", "revision", "unreachable", "unusable"]
@@ -89,8 +87,14 @@ def variables(profile: Profile) -> dict[str, str]:
     """Return the variables of this machine, and of the profile for the cache, that a training finds models by."""
     inside = profile.container.engine != "none"
     # Only HF_HOME's folder is mounted.
+    from tui_train.target import hub_cache
+
     places = ("HF_HOME", "XDG_CACHE_HOME") if inside else _PLACES
-    inherited = {name: os.environ[name] for name in (*places, *(() if inside else _NETWORK)) if name in os.environ}
+    inherited = {
+        name: os.environ[name]
+        for name in (*places, *(() if inside else (*hub_cache.OFFLINE, "HF_ENDPOINT")))
+        if name in os.environ
+    }
     own = {name: profile.trainer.environment.get(name) for name in (() if inside else _PLACES)}
     if not inside:
         # That there is one is all that is asked.
@@ -100,11 +104,15 @@ def variables(profile: Profile) -> dict[str, str]:
 
 def cache(environment: Mapping[str, str]) -> HubCache:
     """Return the cache of this machine for these variables; takes some seconds at most."""
+    from tui_train.target import hub_cache
+
     return msgspec.convert(hub_cache.read(dict(environment)), built(HubCache))
 
 
 def snapshot(environment: Mapping[str, str], name: str, revision: str = "") -> str:
     """Return the folder of a model's files in the cache, empty where there is none."""
+    from tui_train.target import hub_cache
+
     folder = Path(hub_cache.folder_of(dict(environment)), "models--" + name.replace("/", "--"))
     try:
         return str(hub_cache.snapshot(folder, revision)[0] or "")
