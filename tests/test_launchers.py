@@ -16,7 +16,7 @@ import pytest
 import warm
 from support import SCRIPTS, UUIDS, WHOLE, alone, facts, gpu, plain_environment, plan, profile, ready
 
-from tui_train.base.command import argv
+from tui_train.base.command import ADDRESS, argv
 from tui_train.checks import check
 from tui_train.facts import probe
 from tui_train.launchers import LAUNCHERS, automatic, that_shard, torchrun
@@ -67,7 +67,7 @@ def planned(folder, launcher):
                 (run / file.path).write_text(file.text)
         for attempt in prepared.plan.attempts:
             rank = nodes - 1
-            yield number, prepared.plan, argv(attempt.command, str(run), node_rank=rank)[3:]
+            yield number, prepared.plan, argv(attempt.command, str(run), "", rank, prepared.plan.address)[3:]
 
 
 def parsed(tool, lines, path=""):
@@ -182,7 +182,6 @@ def torchrun_words(torchrun_flags, nodes):
         gpus=(),
         precision="fp32",
         nodes=nodes,
-        address="127.0.0.1",
         port=1234,
     )
     return argv_of(torchrun.parts(job))[3:]
@@ -216,7 +215,7 @@ def test_torchrun_is_given_no_flag_that_it_has_not_got(nodes, offered):
 def argv_of(parts):
     from tui_train.base.command import Command
 
-    return argv(Command(parts, (), "/"), "/run", node_rank=2)
+    return argv(Command(parts, (), "/"), "/run", node_rank=2, address="10.0.0.1")
 
 
 @pytest.mark.training
@@ -278,12 +277,11 @@ def test_a_launcher_can_do_what_it_declares(name, strategy, nodes):
         precision="bf16",
         strategy=strategy,
         nodes=nodes,
-        address="10.0.0.1",
         port=29500,
     )
     told = " ".join(map(str, (*launcher.parts(job), *launcher.configs(job))))
     assert job.python in told
-    assert (job.address in told) == (nodes > 1)
+    assert (ADDRESS.variable in told) == (nodes > 1)
     assert (launcher.configs(job) != launcher.configs(msgspec.structs.replace(job, strategy="ddp"))) == (
         strategy != "ddp"
     )

@@ -170,6 +170,12 @@ def test_a_machine_without_these_tools_asks_its_library(tmp_path, monkeypatch):
         machines.interface_environment(TWO._replace(address="no.such.invalid"), {})
 
 
+def test_an_address_that_is_known_only_at_the_start():
+    environment = {"TUI_TRAIN_ADDRESS": "no.such.invalid"}
+    with pytest.raises(Refused, match=r"no address is known here for no\.such\.invalid"):
+        machines.interface_environment(TWO._replace(address="127.0.0.1"), environment)
+
+
 def test_an_address_is_no_option():
     with pytest.raises(Refused, match="no address is known here for --help"):
         machines.interface_environment(TWO._replace(address="--help"), {})

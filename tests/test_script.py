@@ -607,7 +607,7 @@ def test_each_machine_starts_its_own_part(tmp_path):
         assert plain(run, *words, env=environment | more).returncode == 0
         note = noted(folder / "notes")[-1]
         assert note["env"]["CUDA_VISIBLE_DEVICES"] == ",".join(cards)
-        assert note["argv"] == argv(made.attempts[0].command, str(run.path), node_rank=rank)
+        assert note["argv"] == argv(made.attempts[0].command, str(run.path), "", rank, made.address)
     shown = bash(run, "--node-rank=1", "--gpus=GPU-a,GPU-b", "--dry-run", env=environment).stdout
     assert b"CUDA_VISIBLE_DEVICES=GPU-a\\,GPU-b" in shown
     assert b"--node-rank=1" in shown
@@ -643,10 +643,10 @@ def test_each_machine_takes_its_own_gpus(tmp_path):
 
     first = started("--node-rank=0", THERE=" ".join(UUIDS))
     assert first["env"]["CUDA_VISIBLE_DEVICES"] == ",".join(UUIDS)
-    assert first["argv"] == argv(plan.attempts[0].command, str(run.path))
+    assert first["argv"] == argv(plan.attempts[0].command, str(run.path), address=plan.address)
     second = started("--node-rank=1")
     assert second["env"]["CUDA_VISIBLE_DEVICES"] == "GPU-a,GPU-b"
-    assert second["argv"] == argv(plan.attempts[0].command, str(run.path), node_rank=1)
+    assert second["argv"] == argv(plan.attempts[0].command, str(run.path), "", 1, plan.address)
     third = started("--node-rank=2", "--gpus=GPU-c,GPU-a", THERE="GPU-a GPU-b GPU-c")
     assert third["env"]["CUDA_VISIBLE_DEVICES"] == "GPU-c,GPU-a"
     # Each has files of its own, for the folder may be on a disk that they share.
@@ -660,6 +660,8 @@ def test_each_machine_takes_its_own_gpus(tmp_path):
     assert b"CUDA_VISIBLE_DEVICES=GPU-a\\,GPU-b" in shown.stdout
     assert b"--node-rank=1" in shown.stdout
     assert started(TUI_TRAIN_NODE_RANK="1")["argv"] == second["argv"]
+    moved = started("--node-rank=1", TUI_TRAIN_ADDRESS="127.0.0.2")
+    assert moved["argv"] == argv(plan.attempts[0].command, str(run.path), "", 1, "127.0.0.2")
 
 
 @pytest.mark.parametrize(
@@ -709,4 +711,4 @@ def test_a_run_that_is_started_here_is_the_first_machine(tmp_path, monkeypatch):
     monkeypatch.setenv("STUB_NOTES", str(folder / "notes"))
     start(run)
     until(lambda: run.events()[-1].event == "run_ended")
-    assert noted(folder / "notes")[0]["argv"] == argv(plan.attempts[0].command, str(run.path), node_rank=0)
+    assert noted(folder / "notes")[0]["argv"] == argv(plan.attempts[0].command, str(run.path), address=plan.address)

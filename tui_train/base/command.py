@@ -11,7 +11,7 @@ Origin = Literal["profile", "machine", "launcher", "ladder", "container"]
 
 
 _Name = Literal[
-    "RUN_DIR", "CHECKPOINT", "PYTHONPATH", "NODE_RANK", "GPUS",
+    "RUN_DIR", "CHECKPOINT", "PYTHONPATH", "NODE_RANK", "ADDRESS", "GPUS",
     "CONTAINER", "USER", "MEMLOCK", "RUN_MOUNT", "CACHE_MOUNT", "HUGGING_FACE_MOUNT", "CARD_DEVICES",
 ]  # fmt: skip
 # Without the checkpoint, whose arguments are handled separately.
@@ -42,8 +42,9 @@ Word = str | Joined
 RUN_DIR = Variable("RUN_DIR")
 CHECKPOINT = Variable("CHECKPOINT")
 PYTHONPATH = Variable("PYTHONPATH")
-# The rank of this machine (0: the first), and the UUIDs of its GPUs.
+# The rank of this machine (0: the first), the address of the first, and the UUIDs of its GPUs.
 NODE_RANK = Variable("NODE_RANK")
+ADDRESS = Variable("ADDRESS")
 GPUS = Variable("GPUS")
 
 # Placeholders in files for values that only the running script knows.
@@ -123,9 +124,9 @@ class ProgramFile(Struct, frozen=True):
     resource: str
 
 
-def argv(command: Command, run_dir: str, checkpoint: str = "", node_rank: int = 0) -> list[str]:
+def argv(command: Command, run_dir: str, checkpoint: str = "", node_rank: int = 0, address: str = "") -> list[str]:
     """Return the exact arguments of the command; those of the checkpoint only if there is one."""
-    values = {"RUN_DIR": run_dir, "CHECKPOINT": checkpoint, "NODE_RANK": str(node_rank)}
+    values = {"RUN_DIR": run_dir, "CHECKPOINT": checkpoint, "NODE_RANK": str(node_rank), "ADDRESS": address}
     parts = [part for part in command.parts if checkpoint or not needs_checkpoint(part)]
     return [expand(word, values) for part in parts for word in part.words]
 

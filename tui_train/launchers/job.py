@@ -19,7 +19,6 @@ class Job(Struct, frozen=True, kw_only=True):
     precision: str
     torchrun: tuple[str, ...] = ()
     nodes: int = 1
-    address: str = ""
     port: int = 0
     strategy: Strategy = "ddp"
     offload: bool = False

@@ -132,7 +132,6 @@ def _job(profile: Profile, resolved: Resolved, toolchain: Toolchain) -> Job:
         torchrun=toolchain.torchrun,
         processes=resolved.processes,
         nodes=nodes.count,
-        address=nodes.address,
         port=nodes.port,
         gpus=tuple(gpu.uuid for gpu in resolved.gpus) if resolved.device == "cuda" else (),
         precision=profile.recipe.precision or "fp32",

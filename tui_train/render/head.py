@@ -60,6 +60,7 @@ def _usage(plan: Plan) -> list[tuple[str, str]]:
     return [
         *lines,
         ("TUI_TRAIN_PYTHON=PATH", f"train with another Python{' of the image' if plan.container else ''}"),
+        *([("TUI_TRAIN_ADDRESS=HOST", "address of the first machine, if not the one below")] if several else []),
         ("TUI_TRAIN_GRACE=SECONDS", f"time to save and exit after a stop; default {plan.grace}"),
     ]
 
@@ -84,6 +85,8 @@ def _needs(plan: Plan) -> str:
 def top(plan: Plan) -> list[str]:
     """Return the lines that set the run folder, Python and GPUs."""
     lines = [_TOP, f"python=${{TUI_TRAIN_PYTHON:-{_with_home(plan.python)}}}"]
+    if plan.nodes > 1:
+        lines.append(f"address=${{TUI_TRAIN_ADDRESS:-{quoted(plan.address)}}}")
     for number, uuid in enumerate(plan.gpus):
         name = plan.gpu_names[number] if number < len(plan.gpu_names) else ""
         words = f"gpus={quoted(uuid)}" if number == 0 else f"gpus+=,{quoted(uuid)}"

@@ -14,6 +14,7 @@ _EXPANSIONS = {
     "CHECKPOINT": "$checkpoint",
     "PYTHONPATH": "${PYTHONPATH:+:$PYTHONPATH}",
     "NODE_RANK": "$node_rank",
+    "ADDRESS": "$address",
     "GPUS": "$gpus",
     "CONTAINER": "${TUI_TRAIN_CONTAINER_NAME:-tui-train-plain-$$}",
     "USER": "${TUI_TRAIN_CONTAINER_USER:---user=$(id -u):$(id -g)}",

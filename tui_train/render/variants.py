@@ -12,8 +12,8 @@ from tui_train.render.quoting import Expansion, pieces, quoted
 # Names of variables and functions of the script.
 _RESERVED = frozenset(
     {
-        "attempt", "auto_resume", "become", "cache", "cache_mount", "caller_env", "checkpoint", "choose", "command",
-        "devices", "dry_run", "folder", "folders", "gpus", "histchars", "hugging_face", "hugging_face_mount",
+        "address", "attempt", "auto_resume", "become", "cache", "cache_mount", "caller_env", "checkpoint", "choose",
+        "command", "devices", "dry_run", "folder", "folders", "gpus", "histchars", "hugging_face", "hugging_face_mount",
         "node_rank", "option", "own_gpus", "plain", "preparation", "python", "refuse", "run_dir", "run_mount",
         "settings", "title", "usage",
     }

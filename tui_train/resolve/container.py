@@ -65,7 +65,8 @@ def words(around: Wrapping, command: Command, values: dict[str, str]) -> list[st
     """Return the exact words that an attempt is started with, variables' values (and CHECKPOINT's) filled in."""
     folder = expand(command.cwd, values)
     before = [expand(word, values) for word in around.before]
-    inner = [*before, *argv(command, values["RUN_DIR"], values.get("CHECKPOINT", ""))]
+    checkpoint, address = values.get("CHECKPOINT", ""), values.get("ADDRESS", "")
+    inner = [*before, *argv(command, values["RUN_DIR"], checkpoint, address=address)]
     outer = [expand(word, values) for part in around.parts for word in part.words]
     if around.engine == "apptainer":
         return [*outer, f"--pwd={folder}", around.image, *inner]

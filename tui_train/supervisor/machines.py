@@ -12,6 +12,7 @@ from .refused import BUSY, MISSING, USAGE, Refused
 from .text import visible
 
 _RANK = "TUI_TRAIN_NODE_RANK"
+_FIRST = "TUI_TRAIN_ADDRESS"
 # Seconds for a name server to answer.
 _ANSWER = 30.0
 
@@ -68,7 +69,7 @@ def interface_environment(planned: Planned, environment: Mapping[str, str] = os.
     """
     if not planned.find_interface:
         return {}
-    interface = _interface(planned.address)
+    interface = _interface(environment.get(_FIRST) or planned.address)
     # To NCCL a name without its = would mean all that begin so.
     names = {"NCCL_SOCKET_IFNAME": "=" + interface} if planned.backend == "nccl" else {}
     names["GLOO_SOCKET_IFNAME"] = interface

@@ -16,6 +16,7 @@
 #   --resume                   resume from the newest complete checkpoint; give it on all machines
 #   --checkpoint=PATH          with --plain: resume from this checkpoint
 #   TUI_TRAIN_PYTHON=PATH      train with another Python
+#   TUI_TRAIN_ADDRESS=HOST     address of the first machine, if not the one below
 #   TUI_TRAIN_GRACE=SECONDS    time to save and exit after a stop; default 60
 #
 # Exit code: that of the training; 64 wrong usage, 69 something is missing, 70 processes were not connected,
@@ -31,6 +32,7 @@ refuse() { printf 'launch.sh: %s\n' "$2" >&2; exit "$1"; }
 script=$(readlink -f -- "${BASH_SOURCE[0]}" && echo .) || exit 69 # the dot keeps a newline at the end of its name
 script=${script%??} run_dir=${script%/*}
 python=${TUI_TRAIN_PYTHON:-/opt/train/bin/python}
+address=${TUI_TRAIN_ADDRESS:-10.0.0.1}
 gpus=GPU-00000000-1111-2222-3333-444444444444    # NVIDIA A100-SXM4-80GB
 gpus+=,GPU-00000001-1111-2222-3333-444444444444  # NVIDIA A100-SXM4-80GB
 gpus+=,GPU-00000002-1111-2222-3333-444444444444  # NVIDIA A100-SXM4-80GB
@@ -52,6 +54,7 @@ choose() { # sets the command of attempt $attempt
     "$python" -m accelerate.commands.launch  # accelerate launch of this Python
     "--config_file=$run_dir/accelerate.yaml" # otherwise your default_config.yaml would be used
     "--machine_rank=$node_rank"              # 0 is the first machine
+    "--main_process_ip=$address"             # address of the first machine
     --rdzv_backend=static --same_network     # not read from the config file; the first machine waits at its port
     /home/ada/demo/trainer_evaluate_demo.py
     --output_dir=/shared/out/sft --per_device_train_batch_size=2 --gradient_accumulation_steps=4
