@@ -111,14 +111,41 @@ def tune(  # noqa: PLR0913 - one for each option
 @cli.command()
 @PROFILE
 @click.argument("folder", type=click.Path(file_okay=False, path_type=Path))
+@click.option(
+    "--for",
+    "kind",
+    type=click.Choice(["jobset", "trainjob", "skypilot"]),
+    help="Also write a manifest for Kubernetes, Kubeflow Trainer or SkyPilot; nothing is submitted.",
+)
+@click.option(
+    "--claim",
+    "claims",
+    metavar="CLAIM:/FOLDER",
+    multiple=True,
+    help="With --for: mount this PersistentVolumeClaim there; the first one holds the run folder.",
+)
 @click.option("--force", is_flag=True, help="Overwrite existing files.")
 @SET
 @elsewhere
-def export(profile: str, folder: Path, edits: tuple[str, ...], source: "Source", *, force: bool) -> None:
+def export(  # noqa: PLR0913, PLR0917 - one for each option
+    profile: str,
+    folder: Path,
+    edits: tuple[str, ...],
+    kind: str | None,
+    claims: tuple[str, ...],
+    source: "Source",
+    *,
+    force: bool,
+) -> None:
     """Write launch.sh and what it needs to FOLDER; it runs without tui-train."""
-    from tui_train.cli import plans
+    from tui_train.cli import export as exports
 
-    plans.export(profile, folder, edits, source, force=force)
+    if kind:
+        exports.export_for(kind, profile, folder, edits, source, claims, force=force)
+    elif claims:
+        raise click.UsageError("--claim needs --for jobset or --for trainjob.")
+    else:
+        exports.export(profile, folder, edits, source, force=force)
 
 
 @cli.command()

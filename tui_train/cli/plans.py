@@ -1,7 +1,6 @@
 """What the commands about machines, profiles and plans do; exit codes are in group.EXIT_CODES."""
 
 import re
-import shlex
 import sys
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -11,7 +10,6 @@ import msgspec
 
 from tui_train.base.command import VARIABLES, argv
 from tui_train.base.errors import BadInput, TuiTrainError, Unavailable
-from tui_train.base.places import expanded
 from tui_train.base.text import visible
 from tui_train.checks import Finding, check
 from tui_train.cli import columns
@@ -107,22 +105,6 @@ def _since(earlier: Previous | None, profile: Profile) -> str:
     changed = previous.lines(previous.changes(earlier, profile))
     name = visible(earlier.run)
     return "\n".join((f"changed since {name}:", *(f"  {line}" for line in changed))) if changed else f"as in {name}"
-
-
-def export(reference: str, folder: Path, edits: tuple[str, ...], source: Source, *, force: bool) -> None:
-    """Write the files of a profile's plan to a folder."""
-    prepared = prepare(profile := edited(load(reference), edits), machines.facts_for(profile, source))
-    made_plan = require(prepared)
-    target = expanded(str(folder)).absolute()
-    paths = rundir.export(target, prepared.files, overwrite=force)
-    for file in listed(prepared.files):
-        click.echo(visible(f"{target}/{file.path}"))
-    script = visible(shlex.quote(str(paths[0])))
-    if source.machine or source.host:
-        click.echo(f"Copy {visible(str(target))} to {visible(source.host or 'that machine')}.")
-        script = "launch.sh"
-    click.echo(f"Run it with: bash {script}" + (" --node-rank=N" if made_plan.nodes > 1 else ""))
-    show_machines(made_plan)
 
 
 def show_machines(made_plan: Plan) -> None:

@@ -1,0 +1,43 @@
+"""MANIFESTS: what a plan is exported for besides bash, one module each."""
+
+from typing import Protocol
+
+import msgspec
+
+from tui_train.profile.types import Profile
+from tui_train.render.manifests import jobset, skypilot, trainjob
+from tui_train.render.manifests.cluster import Claim, Cluster, for_cluster, label
+from tui_train.render.manifests.made import Made
+from tui_train.resolve.naming import name_of
+
+__all__ = ["MANIFESTS", "Claim", "Cluster", "Made", "Manifest", "for_cluster", "placed"]
+
+
+class Manifest(Protocol):
+    """A file by which a cluster runs a plan; it is written beside launch.sh and submitted by nobody here.
+
+    CLAIMS: volumes of the cluster can be named.
+    """
+
+    LABEL: str
+    FILE: str
+    CLAIMS: bool
+
+    def address(self, name: str) -> str:
+        """Return the address of the first machine of a run with this name."""
+        ...
+
+    def manifest(self, cluster: Cluster) -> Made:
+        """Return the file; BadInput where it cannot hold the plan."""
+        ...
+
+
+MANIFESTS: dict[str, Manifest] = {"jobset": jobset, "trainjob": trainjob, "skypilot": skypilot}
+
+
+def placed(profile: Profile, kind: str) -> Profile:
+    """Return a profile with the address that the first of its machines has in such a cluster."""
+    if profile.nodes.count == 1:
+        return profile
+    address = MANIFESTS[kind].address(label(name_of(profile)))
+    return msgspec.structs.replace(profile, nodes=msgspec.structs.replace(profile.nodes, address=address))

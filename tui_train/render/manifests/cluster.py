@@ -1,0 +1,178 @@
+"""Cluster: a plan as the machines of a cluster run it, with what a manifest has to ask for."""
+
+import hashlib
+import re
+from collections.abc import Mapping, Sequence
+
+import msgspec
+from msgspec import Struct
+
+from tui_train.base.command import PYTHONPATH, RUN_DIR, Command, ConfigFile, Joined, Part, Setting, joined
+from tui_train.base.errors import BadInput
+from tui_train.base.text import visible
+from tui_train.facts.types import Toolchain
+from tui_train.plan.types import Plan
+from tui_train.profile.mounts import Mount
+from tui_train.profile.types import Profile
+from tui_train.render import File, render
+from tui_train.resolve import container
+from tui_train.trainers.trainer import SHIM
+
+# The name of a pod is that of its set, with those of job and host, and has at most 63 letters.
+_LONGEST = 40
+_PART_OF_A_CARD = "MIG-"
+_PYTHON = "python"
+
+
+class Claim(Struct, frozen=True):
+    """A PersistentVolumeClaim by name, and the folder where pods see it."""
+
+    name: str
+    folder: str
+
+
+class Cluster(Struct, frozen=True, kw_only=True):
+    """A plan for the machines of a cluster.
+
+    `name` is a DNS label, `files` are those of the run. Each of `plan.nodes` machines has `gpus` GPUs, planned for
+    `gpu_name`. `mounts` are what the training reads and writes outside of its run folder, without what lies in a claim;
+    `outputs` those that it makes. `paths` are "file" or "folder", where that is known. `libraries` are NAME==VERSION,
+    as the plan was made for. `was_boxed`: the plan had a container.
+    """
+
+    name: str
+    plan: Plan
+    files: tuple[File, ...]
+    image: str
+    gpus: int
+    gpu_name: str
+    mounts: tuple[Mount, ...]
+    outputs: tuple[str, ...]
+    claims: tuple[Claim, ...]
+    paths: Mapping[str, str]
+    shared_memory: str
+    libraries: tuple[str, ...]
+    was_boxed: bool
+
+    @property
+    def secrets(self) -> tuple[str, ...]:
+        """The variables whose values are secrets."""
+        webhook = self.plan.notify.webhook if self.plan.notify else ""
+        return tuple(dict.fromkeys((*self.plan.secrets, *([webhook[1:]] if webhook.startswith("$") else []))))
+
+    @property
+    def run_name(self) -> str:
+        """The name of the run folder: with a digest of its files, so that another plan never finds this one's."""
+        digest = hashlib.sha256("\0".join(f"{file.path}\0{file.text}" for file in self.files).encode()).hexdigest()
+        return f"{self.name}-{digest[:8]}"
+
+
+def label(name: str) -> str:
+    """Return a name as DNS takes it: small letters, digits and hyphens, a letter first."""
+    plain = re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-")
+    return (plain if plain[:1].isalpha() else f"run-{plain}")[:_LONGEST].strip("-")
+
+
+def for_cluster(
+    plan: Plan,
+    profile: Profile,
+    *,
+    claims: Sequence[Claim] = (),
+    paths: Mapping[str, str] | None = None,
+    toolchain: Toolchain | None = None,
+) -> Cluster:
+    """Return a profile's plan for a cluster; BadInput where what it asks for has no words there."""
+    _refuse(plan, profile)
+    there = on_cluster(plan)
+    folders = (attempt.checkpoints.folder for attempt in plan.attempts if attempt.checkpoints)
+    outputs = tuple(dict.fromkeys(word for word in (plan.output, *folders) if isinstance(word, str) and word))
+    every = container.mounts(profile, outputs)
+    return Cluster(
+        name=label(plan.name),
+        plan=there,
+        files=render(there, profile),
+        image=profile.container.image,
+        gpus=len(plan.gpus),
+        gpu_name=plan.gpu_names[0] if plan.gpu_names else "",
+        mounts=tuple(mount for mount in every if not any(_within(mount.inside, claim.folder) for claim in claims)),
+        outputs=outputs,
+        claims=tuple(claims),
+        paths=paths or {},
+        shared_memory=profile.container.shared_memory,
+        libraries=_libraries(toolchain),
+        was_boxed=plan.container is not None,
+    )
+
+
+def _refuse(plan: Plan, profile: Profile) -> None:
+    image = profile.container.image
+    if profile.container.engine == "apptainer":
+        message = f"{visible(image)} is a file of this machine, which a cluster cannot pull"
+        raise BadInput(
+            message, "Name the image in a registry: --set container.engine=none --set container.image=NAME:TAG."
+        )
+    if image.startswith("-") or not image.isprintable() or " " in image:
+        raise BadInput(f"{visible(image)} is not a valid image name", "Write it as a registry has it: NAME:TAG.")
+    if any(uuid.startswith(_PART_OF_A_CARD) for uuid in plan.gpus):
+        message = "this plan trains on a part of a GPU (MIG), and a cluster has its own names for those"
+        raise BadInput(message, "Choose whole GPUs: --set hardware.gpus=UUID,UUID.")
+
+
+def _within(path: str, folder: str) -> bool:
+    return f"{path.rstrip('/')}/".startswith(f"{folder.rstrip('/')}/")
+
+
+def _libraries(toolchain: Toolchain | None) -> tuple[str, ...]:
+    """Return the libraries of a Python without the build of their versions; none of those whose version is unknown."""
+    if toolchain is None:
+        return ()
+    known = {"torch": toolchain.torch, "accelerate": toolchain.accelerate, "transformers": toolchain.transformers}
+    versions = {name: (version or "").partition("+")[0] for name, version in (known | toolchain.packages).items()}
+    return tuple(f"{name}=={version}" for name, version in versions.items() if version[:1].isdigit())
+
+
+def on_cluster(plan: Plan) -> Plan:
+    """Return a plan without what belongs to this machine: its container, its Python, its GPUs' UUIDs."""
+    replace = msgspec.structs.replace
+    around = plan.container
+    attempts = tuple(replace(attempt, command=_command(attempt.command, plan)) for attempt in plan.attempts)
+    preparations = tuple(replace(item, command=_command(item.command, plan)) for item in plan.preparations)
+    return replace(
+        plan,
+        title=plan.title.removesuffix(f" by {around.engine}") if around else plan.title,
+        python=_PYTHON,
+        gpus=(),
+        gpu_names=(),
+        container=None,
+        attempts=attempts,
+        preparations=preparations,
+        configs=tuple(_config(config) for config in plan.configs),
+    )
+
+
+def _command(command: Command, plan: Plan) -> Command:
+    first, *others = command.parts
+    env = [setting for setting in command.env if setting.origin != "container" and not _pins(setting)]
+    if plan.container:
+        env = [*(setting for setting in env if setting.name != "PYTHONPATH"), _shim(env)]
+    return Command((Part((_PYTHON, *first.words[1:]), first.why, first.resumes), *others), tuple(env), command.cwd)
+
+
+def _pins(setting: Setting) -> bool:
+    """Return whether a variable names GPUs of this machine; an empty one hides all."""
+    return setting.name == "CUDA_VISIBLE_DEVICES" and setting.value != "" and setting.origin == "profile"
+
+
+def _shim(env: Sequence[Setting]) -> Setting:
+    """Return PYTHONPATH as it is without a container, whose own shell would add the shim."""
+    own = next((setting.value for setting in env if setting.name == "PYTHONPATH"), None)
+    after = own.pieces if isinstance(own, Joined) else (own,) if own else ()
+    rest = (":", *after) if after else (PYTHONPATH,) if own is None else ()
+    why = "prints the device of each process; TUI_TRAIN_SHOW_DEVICES=0 turns it off"
+    return Setting("PYTHONPATH", joined((RUN_DIR, f"/{SHIM}", *rest)), why, "launcher")
+
+
+def _config(config: ConfigFile) -> ConfigFile:
+    """Return a file without the GPUs of this machine: without the key accelerate takes all."""
+    values = {name: value for name, value in config.values.items() if name != "gpu_ids"}
+    return msgspec.structs.replace(config, values=values)

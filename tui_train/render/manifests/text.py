@@ -1,0 +1,87 @@
+"""Manifests as YAML that every reader reads the same: texts are quoted, files are blocks, a comment goes first."""
+
+import textwrap
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import yaml
+
+from tui_train.base.text import visible
+
+_WIDTH = 116
+
+
+class _Block(str):
+    __slots__ = ()
+
+
+class _Quoted(str):
+    __slots__ = ()
+
+
+class _Dumper(yaml.SafeDumper):
+    def ignore_aliases(self, data: Any) -> bool:
+        """Write repeated values in full, not as references."""
+        del data
+        return True
+
+    def increase_indent(self, flow: bool = False, indentless: bool = False) -> None:
+        """Indent lists below their key."""
+        del indentless
+        super().increase_indent(flow, indentless=False)
+
+
+def _block(dumper: yaml.SafeDumper, text: _Block) -> yaml.Node:
+    return dumper.represent_scalar("tag:yaml.org,2002:str", str(text), style="|")
+
+
+def _single(dumper: yaml.SafeDumper, text: _Quoted) -> yaml.Node:
+    return dumper.represent_scalar("tag:yaml.org,2002:str", str(text), style="'")
+
+
+_Dumper.add_representer(_Block, _block)
+_Dumper.add_representer(_Quoted, _single)
+
+
+def manifest_text(comment: Sequence[str], documents: Sequence[Mapping[str, Any]]) -> str:
+    """Return documents as one YAML file, with paragraphs as the comment at its head."""
+    head = [line for paragraph in comment for line in (_wrapped(paragraph) or [""])]
+    lines = "".join(f"# {line}".rstrip() + "\n" for line in head)
+    bodies = (
+        yaml.dump(_styled(document), Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=10_000)
+        for document in documents
+    )
+    return lines + "---\n".join(bodies)
+
+
+def _wrapped(paragraph: str) -> list[str]:
+    """Return a paragraph in lines; what follows its first line is indented."""
+    return textwrap.wrap(
+        visible(paragraph), _WIDTH, subsequent_indent="  ", break_long_words=False, break_on_hyphens=False
+    )
+
+
+def _styled(value: Any) -> Any:
+    """Return a value whose texts are all quoted: to one reader or another 1e3 is a number, and no is false."""
+    if isinstance(value, Mapping):
+        return {(_Quoted(name) if _ambiguous(name) else name): _styled(item) for name, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_styled(item) for item in value]
+    if isinstance(value, str):
+        return (_Block if "\n" in value else _Quoted)(value)
+    return value
+
+
+def _ambiguous(name: str) -> bool:
+    """Return whether a key is more than a word, such as the name of a file or the path of a folder."""
+    return not (name.isidentifier() and name.isascii()) or name.lower() in {
+        "y",
+        "n",
+        "yes",
+        "no",
+        "on",
+        "off",
+        "true",
+        "false",
+        "null",
+    }

@@ -1,0 +1,64 @@
+"""A Kubeflow TrainJob for the runtime `torch-distributed`, whose pods run launch.sh."""
+
+from tui_train.render.manifests import kubernetes
+from tui_train.render.manifests.cluster import Cluster
+from tui_train.render.manifests.made import Made
+from tui_train.render.manifests.text import manifest_text
+
+LABEL: str = "TrainJob of Kubeflow Trainer"
+FILE: str = "trainjob.yaml"
+CLAIMS: bool = True
+
+_RUNTIME = "torch-distributed"
+# The name of the runtime's job, and of the container in it.
+_NODE = "node"
+_MANAGER = "tui-train"
+
+
+def address(name: str) -> str:
+    """Return the name of the first pod; PET_MASTER_ADDR is the same."""
+    return f"{name}-{_NODE}-0-0.{name}"
+
+
+def manifest(cluster: Cluster) -> Made:
+    """Return the ConfigMap and the TrainJob; BadInput where they cannot hold the plan."""
+    kubernetes.check(cluster)
+    made, mounted = kubernetes.volumes(cluster)
+    name, resources = cluster.name, kubernetes.resources(cluster)
+    trainer = {
+        "image": cluster.image,
+        "numNodes": cluster.plan.nodes,
+        "numProcPerNode": cluster.plan.processes,
+        "command": kubernetes.command(cluster, "PET_NODE_RANK"),
+        "env": kubernetes.variables(cluster),
+        **({"resourcesPerNode": resources} if resources else {}),
+    }
+    pod = {
+        "terminationGracePeriodSeconds": kubernetes.grace(cluster),
+        "volumes": made,
+        "containers": [{"name": _NODE, "volumeMounts": mounted}],
+    }
+    jobs = [{"name": _NODE, "template": {"spec": {"template": {"spec": pod}}}}]
+    document = {
+        "apiVersion": "trainer.kubeflow.org/v1alpha1",
+        "kind": "TrainJob",
+        "metadata": {"name": name},
+        "spec": {
+            "runtimeRef": {"name": _RUNTIME},
+            "trainer": trainer,
+            "runtimePatches": [
+                {"manager": _MANAGER, "trainingRuntimeSpec": {"template": {"spec": {"replicatedJobs": jobs}}}}
+            ],
+        },
+    }
+    said = (
+        *kubernetes.said(cluster, FILE),
+        f"{kubernetes.watch(cluster)} Stop, and let it save: kubectl delete trainjob {name}.",
+        f"The ClusterTrainingRuntime {_RUNTIME} says how often a pod that fails is started again.",
+    )
+    comment = (
+        f"{cluster.plan.name}: {cluster.plan.title}",
+        "For Kubeflow Trainer 2.2 or newer in the cluster (spec.runtimePatches).",
+        *said,
+    )
+    return Made(manifest_text(comment, (kubernetes.config_map(cluster), document)), said)
