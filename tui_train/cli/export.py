@@ -11,7 +11,7 @@ from tui_train.base.errors import BadInput
 from tui_train.base.places import expanded
 from tui_train.base.text import visible
 from tui_train.cli import plans
-from tui_train.render import File, listed
+from tui_train.render import SCRIPT, File, listed
 from tui_train.render.manifests import MANIFESTS, Claim, for_cluster, placed
 from tui_train.render.prepare import Prepared, prepare
 from tui_train.resolve.resolve import resolve
@@ -25,10 +25,10 @@ def export(reference: str, folder: Path, edits: tuple[str, ...], source: Source,
     prepared = prepare(profile := plans.edited(plans.load(reference), edits), machines.facts_for(profile, source))
     made_plan = plans.require(prepared)
     target = _write(folder, prepared.files, force=force)
-    script = visible(shlex.quote(str(target / rundir.SCRIPT)))
+    script = visible(shlex.quote(str(target / SCRIPT)))
     if source.machine or source.host:
         click.echo(f"Copy {visible(str(target))} to {visible(source.host or 'that machine')}.")
-        script = rundir.SCRIPT
+        script = SCRIPT
     click.echo(f"Run it with: bash {script}" + (" --node-rank=N" if made_plan.nodes > 1 else ""))
     plans.show_machines(made_plan)
 

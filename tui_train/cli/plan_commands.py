@@ -137,7 +137,7 @@ def export(  # noqa: PLR0913, PLR0917 - one for each option
     *,
     force: bool,
 ) -> None:
-    """Write launch.sh and what it needs to FOLDER; it runs without tui-train."""
+    """Write launch.sh and what it needs to FOLDER, with `--for` a manifest for Kubernetes or SkyPilot."""
     from tui_train.cli import export as exports
 
     if kind:

@@ -61,6 +61,17 @@ class Cluster(Struct, frozen=True, kw_only=True):
         return tuple(dict.fromkeys((*self.plan.secrets, *([webhook[1:]] if webhook.startswith("$") else []))))
 
     @property
+    def of_the_end(self) -> tuple[str, ...]:
+        """What has to be known of the notification of a run's end, in sentences."""
+        notify = self.plan.notify
+        if notify is None:
+            return ()
+        said = [f"notify.command runs there, which must have {notify.command[0]}."] if notify.command else []
+        if notify.webhook and not notify.webhook.startswith("$"):
+            said.append("The address of notify.webhook is written out in the files: name a variable instead ($NAME).")
+        return tuple(said)
+
+    @property
     def run_name(self) -> str:
         """The name of the run folder: with a digest of its files, so that another plan never finds this one's."""
         digest = hashlib.sha256("\0".join(f"{file.path}\0{file.text}" for file in self.files).encode()).hexdigest()

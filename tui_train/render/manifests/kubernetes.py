@@ -196,9 +196,7 @@ def said(cluster: Cluster, file: str) -> list[str]:
         )
     lines += _of_the_image(cluster)
     lines += _of_the_folders(cluster)
-    if cluster.plan.notify and cluster.plan.notify.command:
-        lines.append(f"notify.command runs in the pod: the image must have {cluster.plan.notify.command[0]}.")
-    return lines
+    return [*lines, *cluster.of_the_end]
 
 
 def _of_the_image(cluster: Cluster) -> list[str]:

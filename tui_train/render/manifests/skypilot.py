@@ -108,6 +108,4 @@ def _said(cluster: Cluster, *, boxed: bool) -> list[str]:
         lines.append(
             "To resume, the output folder must be on a disk that all share (file_mounts of a bucket, MOUNT mode)."
         )
-    if cluster.plan.notify and cluster.plan.notify.command:
-        lines.append(f"notify.command runs on the cluster, which must have {cluster.plan.notify.command[0]}.")
-    return lines
+    return [*lines, *cluster.of_the_end]
