@@ -9,7 +9,6 @@ import subprocess
 import sys
 from pathlib import Path
 
-import jsonschema
 import pytest
 import yaml
 from support import (
@@ -60,8 +59,14 @@ def made(kind, values, found=None, claims=None):
     return cluster, manifest, [*yaml.safe_load_all(manifest.text)]
 
 
+def validator(found):
+    from jsonschema import Draft202012Validator
+
+    return Draft202012Validator(found)
+
+
 def schema(name):
-    return jsonschema.Draft202012Validator(json.loads((SCHEMAS / f"{name}.json").read_text()))
+    return validator(json.loads((SCHEMAS / f"{name}.json").read_text()))
 
 
 def accept(kind, documents):
@@ -128,10 +133,12 @@ def test_the_schemas_take_every_manifest(kind, name):
 @pytest.mark.parametrize("kind", MANIFESTS)
 def test_the_schemas_refuse_what_they_do_not_know(kind):
     """Or the tests above would show nothing."""
+    from jsonschema import ValidationError
+
     *others, last = made(kind, IMAGE)[2]
     inner = last if kind == "skypilot" else last["spec"]
     inner["maschinen"] = 2
-    with pytest.raises(jsonschema.ValidationError, match="maschinen"):
+    with pytest.raises(ValidationError, match="maschinen"):
         accept(kind, [*others, last])
 
 
@@ -146,7 +153,7 @@ def test_the_definitions_of_a_cluster_take_every_manifest(kind, name):
     job = made(kind, *PLANS[name])[2][1]
     version = job["apiVersion"].rpartition("/")[2]
     (found,) = [item["schema"] for item in definition["spec"]["versions"] if item["name"] == version]
-    jsonschema.Draft202012Validator(pruned(found["openAPIV3Schema"])).validate(job)
+    validator(pruned(found["openAPIV3Schema"])).validate(job)
 
 
 def pruned(value):
