@@ -61,6 +61,16 @@ class Cluster(Struct, frozen=True, kw_only=True):
         return tuple(dict.fromkeys((*self.plan.secrets, *([webhook[1:]] if webhook.startswith("$") else []))))
 
     @property
+    def of_the_plan(self) -> tuple[str, ...]:
+        """What was planned for the machine that the plan was made for, in sentences."""
+        env = self.plan.attempts[0].command.env
+        threads = next((setting for setting in env if setting.name == "OMP_NUM_THREADS"), None)
+        if threads is None or threads.origin != "machine":
+            return ()
+        why = f"OMP_NUM_THREADS={threads.value} is from the CPU cores of the machine that was planned for"
+        return (f"{why}; --set trainer.environment=OMP_NUM_THREADS=N sets another value.",)
+
+    @property
     def of_the_end(self) -> tuple[str, ...]:
         """What has to be known of the notification of a run's end, in sentences."""
         notify = self.plan.notify

@@ -196,7 +196,7 @@ def said(cluster: Cluster, file: str) -> list[str]:
         )
     lines += _of_the_image(cluster)
     lines += _of_the_folders(cluster)
-    return [*lines, *cluster.of_the_end]
+    return [*lines, *cluster.of_the_plan, *cluster.of_the_end]
 
 
 def _of_the_image(cluster: Cluster) -> list[str]:

@@ -88,7 +88,7 @@ def _said(cluster: Cluster, *, boxed: bool) -> list[str]:
         lines.append(f"{', '.join(cluster.secrets)} must be exported in that shell; the file has only the names.")
     if cluster.gpus:
         named = accelerator(cluster.gpu_name)
-        lines.append(f"Asks for {cluster.gpus} x {named} a machine; `sky show-gpus` has the names.")
+        lines.append(f"Asks for {cluster.gpus} x {named} a machine; `sky gpus list` has the names.")
     if not boxed:
         lines.append(
             "setup installs the libraries that the plan was made for; add there what your script needs besides."
@@ -108,4 +108,4 @@ def _said(cluster: Cluster, *, boxed: bool) -> list[str]:
         lines.append(
             "To resume, the output folder must be on a disk that all share (file_mounts of a bucket, MOUNT mode)."
         )
-    return [*lines, *cluster.of_the_end]
+    return [*lines, *cluster.of_the_plan, *cluster.of_the_end]
