@@ -61,7 +61,8 @@ test: style
 # TUI_TRAIN_TEST_MATRIX=all tries all of what make test tries a sample of: both engines, both launchers, each fault of the
 # screens, each signature's expression, each kind of damage.
 # Installs a NeMo, unless TUI_TRAIN_TEST_NEMO names a Python that has one. With TUI_TRAIN_TEST_BRIDGE, _AUTOMODEL, _TRL
-# and _DEEPSPEED naming a Python that has each, these are tested as well.
+# and _DEEPSPEED naming a Python that has each, these are tested as well; Slurm where its daemons are installed
+# (apt-get install --no-install-recommends slurm-wlm slurm-client slurm-wlm-basic-plugins munge).
 test-all: environment
 	$(HEARING) TUI_TRAIN_TEST_NEMO=$${TUI_TRAIN_TEST_NEMO:-new} TUI_TRAIN_TEST_LADDER=all TUI_TRAIN_TEST_MATRIX=all \
 	  TUI_TRAIN_TEST_REPEATS=20 TUI_TRAIN_TEST_FUZZ=20000 TUI_TRAIN_TEST_EVENTS=100000 \
@@ -73,7 +74,7 @@ test-all: environment
 	  tests/test_faults.py tests/test_ranks.py tests/test_runs.py tests/test_outside.py tests/test_untrusted.py \
 	  tests/test_memory_properties.py tests/test_idle.py tests/test_presets.py tests/test_trainer.py tests/test_data.py \
 	  tests/test_data_screen.py tests/test_packaging.py tests/test_tune.py tests/test_energy.py \
-	  tests/test_memory_trainers.py tests/test_finetune_walks.py
+	  tests/test_memory_trainers.py tests/test_finetune_walks.py tests/test_slurm.py
 
 clean:
 	@if [ -e .venv/.made-by-make ]; then rm -rf .venv; elif [ -e .venv ]; then \

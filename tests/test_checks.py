@@ -828,6 +828,14 @@ FAULTS = {
         "accelerate 1.4.0, and fsdp2 needs 1.6",
         True,
     ),
+    "a partition that Slurm cannot have": (
+        {"slurm.partition": "a b"},
+        msgspec.structs.replace(facts(), scheduler="slurm"),
+        "error",
+        "slurm.partition",
+        "cannot be an option",
+        False,
+    ),
     "machines without an address": (MACHINES, facts(), "error", "nodes.address", "2 machines train", False),
     "machines with a wrong address": (
         MACHINES | {"nodes.address": "10.0.0.1 10.0.0.2"},

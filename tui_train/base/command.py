@@ -11,7 +11,7 @@ Origin = Literal["profile", "machine", "launcher", "ladder", "container"]
 
 
 _Name = Literal[
-    "RUN_DIR", "CHECKPOINT", "PYTHONPATH", "NODE_RANK", "ADDRESS", "GPUS",
+    "RUN_DIR", "CHECKPOINT", "PYTHONPATH", "NODE_RANK", "ADDRESS", "PORT", "GPUS",
     "CONTAINER", "USER", "MEMLOCK", "RUN_MOUNT", "CACHE_MOUNT", "HUGGING_FACE_MOUNT", "CARD_DEVICES",
 ]  # fmt: skip
 # Without the checkpoint, whose arguments are handled separately.
@@ -42,9 +42,11 @@ Word = str | Joined
 RUN_DIR = Variable("RUN_DIR")
 CHECKPOINT = Variable("CHECKPOINT")
 PYTHONPATH = Variable("PYTHONPATH")
-# The rank of this machine (0: the first), the address of the first, and the UUIDs of its GPUs.
+# The rank of this machine (0: the first), the address of the first and, where Slurm chooses it, a port there, and the
+# UUIDs of this one's GPUs.
 NODE_RANK = Variable("NODE_RANK")
 ADDRESS = Variable("ADDRESS")
+PORT = Variable("PORT")
 GPUS = Variable("GPUS")
 
 # Placeholders in files for values that only the running script knows.

@@ -66,10 +66,10 @@ def _refused(profile: Profile, resolved: Resolved, reason: str) -> Finding:
     )
 
 
-def machines(profile: Profile, _facts: Facts, _resolved: Resolved) -> Iterator[Finding]:
+def machines(profile: Profile, facts: Facts, _resolved: Resolved) -> Iterator[Finding]:
     """With several machines, an address and a port at which the others reach the first one."""
     nodes = profile.nodes
-    if nodes.count == 1:
+    if nodes.count == 1 or facts.scheduler:
         return
     if not nodes.address:
         message = f"{nodes.count} machines train together, and the address of the first one is missing"

@@ -17,6 +17,7 @@ from tui_train.supervisor.memory_words import WHERE
 
 _STATES = {
     "new": "the run has not started",
+    "queued": "the run waits in Slurm's queue",
     "running": "the run is training",
     "stopping": "the run is stopping",
     "finished": "the run finished",

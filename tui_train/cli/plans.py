@@ -109,7 +109,7 @@ def _since(earlier: Previous | None, profile: Profile) -> str:
 
 def show_machines(made_plan: Plan) -> None:
     """Print what to do on the other machines, if there are any."""
-    if made_plan.nodes > 1:
+    if made_plan.by_hand:
         click.echo("\n".join(made_plan.notes))
 
 

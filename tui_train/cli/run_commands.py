@@ -11,12 +11,20 @@ from tui_train.cli.group import FILE, JSON, PROFILE, RUN, SET, YES, cli, complet
 @PROFILE
 @click.option("--detach", is_flag=True, help="Start it and return at once.")
 @on_host("On that host, over ssh: one of `tui-train hosts`, or a name for ssh; nothing is installed there.")
+@click.option("--slurm", is_flag=True, help="As a job of Slurm, submitted from here.")
+@click.option("--machine", metavar="FILE", type=FILE, help="With --slurm: facts of a node (`facts --save` there).")
 @SET
-def run(profile: str, edits: tuple[str, ...], host: str | None, *, detach: bool) -> None:
+def run(  # noqa: PLR0913 - one parameter an option
+    profile: str, edits: tuple[str, ...], host: str | None, machine: Path | None, *, slurm: bool, detach: bool
+) -> None:
     """Run a profile and show its log; the run continues when the connection is lost."""
     from tui_train.cli import start
 
-    start.run(profile, edits, source_of(None, host), detach=detach)
+    if slurm and host:
+        raise click.UsageError("--slurm and --on exclude each other.")
+    if machine and not slurm:
+        raise click.UsageError("--machine needs --slurm.")
+    start.run(profile, edits, source_of(machine, host)._replace(slurm=slurm), detach=detach)
 
 
 @cli.command()

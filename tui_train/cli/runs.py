@@ -13,7 +13,7 @@ from tui_train.cli.plans import print_json
 from tui_train.facts import saved
 from tui_train.profile import store
 from tui_train.profile.types import Profile
-from tui_train.runs import archive, far, rundir
+from tui_train.runs import archive, far, queue, rundir
 from tui_train.runs.folders import note
 from tui_train.runs.listing import Listed, read_runs
 from tui_train.runs.place import place_of
@@ -27,6 +27,10 @@ from tui_train.workflow import show
 
 def runs(*, as_json: bool) -> None:
     """List the runs, newest first."""
+    try:
+        queue.refresh(rundir.all_runs())
+    except TuiTrainError as error:
+        click.echo(f"what waits in Slurm's queue may have changed: {error.message}", err=True)
     listing = read_runs()
     if as_json:
         print_json([_run_data(listed) for listed in listing])
@@ -71,7 +75,7 @@ def stop(reference: str, *, at_once: bool) -> None:
     if commands := next_commands(run, ended):
         click.echo(commands)
     nodes = run.plan().get("nodes")
-    if isinstance(nodes, int) and nodes > 1:
+    if isinstance(nodes, int) and nodes > 1 and not run.plan().get("slurm"):
         click.echo(f"It was one of {nodes} machines: stop launch.sh on the others as well.")
 
 

@@ -18,11 +18,11 @@ from tui_train.plan.types import Plan
 from tui_train.profile.types import Profile
 from tui_train.render.prepare import Prepared, prepare
 from tui_train.resolve.resolve import pick_toolchain
-from tui_train.runs import rundir
+from tui_train.runs import queue, rundir
 from tui_train.runs.interrupts import Interrupts, deferred
 from tui_train.runs.place import place_of
 from tui_train.runs.rundir import RunDir
-from tui_train.runs.start import nothing_left
+from tui_train.runs.start import nothing_left, said
 from tui_train.runs.status import status
 from tui_train.supervisor.progress import Progress
 from tui_train.supervisor.state import Status
@@ -33,7 +33,7 @@ from tui_train.workflow.machines import Source, only_here, source_for
 
 
 def run(reference: str, edits: tuple[str, ...], source: Source, *, detach: bool) -> None:
-    """Start a profile's run here or on a host, and follow it unless detached."""
+    """Start a profile's run here, on a host or by Slurm, and follow it unless detached."""
     with _before_a_start():
         profile = edited(load(reference), edits)
         target = source_for(profile, source).target
@@ -134,7 +134,8 @@ def _watch(started: RunDir, interrupts: Interrupts, *, detach: bool) -> None:
     name = visible(started.name)
     if detach:
         with suppress(OSError):
-            click.echo(f"{name} runs. {_remote(name)}")
+            doing = f"is {words}" if (words := queue.words(started.path)) else "runs"
+            click.echo(f"{name} {doing}. {_remote(name)}")
         if interrupts.number:
             # The signal came after the start: it ends this command, not the run.
             sys.exit(interrupts.exit_code)
@@ -142,8 +143,12 @@ def _watch(started: RunDir, interrupts: Interrupts, *, detach: bool) -> None:
     place = place_of(started.path)
     where = f"on {place.host}, in {place.folder}" if place else f"in {started.path}"
     with _lost_terminal(interrupts):
-        click.echo(f"{name} runs {visible(where)}; it continues when the connection is lost.")
+        doing = f"is {words}," if (words := queue.words(started.path)) else "runs"
+        click.echo(f"{name} {doing} {visible(where)}; it continues when the connection is lost.")
     now = _keep(started, interrupts)[1]
+    if now.state == "new":
+        remedy = f"Submit it again: tui-train resume {name}"
+        raise Unavailable(f"the job of {name} ended before it trained: {said(started.launcher_log)}", remedy)
     click.echo(_outcome(started, now))
     sys.exit(exit_code(now))
 
@@ -169,7 +174,7 @@ def _keep(started: RunDir, interrupts: Interrupts) -> tuple[Progress, Status]:
         return stream(started, ours=True)
     except (KeyboardInterrupt, LeftBySignal):
         now, name = status(started), visible(started.name)
-        words = f"{name} continues. {_remote(name)}" if now.state == "running" else _outcome(started, now)
+        words = f"{name} continues. {_remote(name)}" if now.state in {"queued", "running"} else _outcome(started, now)
         with suppress(OSError):
             click.echo(words, err=True)
         raise

@@ -237,6 +237,8 @@ class Facts(Struct, frozen=True, kw_only=True):
     environment variables that configure communication or allocation. `taken` are the resources of live runs.
     `hub` is the cache of Hugging Face (None: not read), `hub_models` what the Hub says of models that are not in it.
     `wandb_key`: this user has a W&B key. `elsewhere` names the other machine of these facts, empty for this one.
+    `scheduler` is what gives a training its machines and cards when it starts, empty for nothing: then which cards, and
+    the first machine's address, are known only there.
     """
 
     machine: Machine
@@ -258,6 +260,7 @@ class Facts(Struct, frozen=True, kw_only=True):
     hub: HubCache | None = None
     hub_models: dict[str, HubModel] = {}
     elsewhere: str = ""
+    scheduler: Literal["", "slurm"] = ""
 
 
 class Verdict(Struct, frozen=True):

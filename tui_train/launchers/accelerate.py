@@ -4,7 +4,7 @@ Without `--config_file` it would read the user's default_config.yaml; without a 
 accelerate starts unconnected single processes and exits with 0.
 """
 
-from tui_train.base.command import ADDRESS, NODE_RANK, ConfigFile, Part, Plain, Setting, in_run_dir, joined
+from tui_train.base.command import ADDRESS, NODE_RANK, PORT, ConfigFile, Part, Plain, Setting, in_run_dir, joined
 from tui_train.launchers.job import Job
 from tui_train.profile.types import Strategy
 
@@ -33,6 +33,7 @@ def parts(job: Job) -> tuple[Part, ...]:
         *command,
         Part((joined(("--machine_rank=", NODE_RANK)),), "0 is the first machine"),
         Part((joined(("--main_process_ip=", ADDRESS)),), "address of the first machine"),
+        *((Part((joined(("--main_process_port=", PORT)),), "a port there"),) if job.scheduled else ()),
         Part(
             ("--rdzv_backend=static", "--same_network"),
             "not read from the config file; the first machine waits at its port",
@@ -65,11 +66,12 @@ def configs(job: Job) -> tuple[ConfigFile, ...]:
     }
     why = "How accelerate launch starts the processes; port 0: any free port."
     if job.nodes > 1:
-        values["main_process_port"] = job.port
+        if not job.scheduled:
+            values["main_process_port"] = job.port
         why = "How accelerate launch starts the processes: num_processes counts all machines."
     elif several or job.strategy != "ddp":
         values["main_process_port"] = 0
-    if job.gpus and job.nodes == 1:
+    if job.gpus and job.nodes == 1 and not job.scheduled:
         values["gpu_ids"] = ",".join(job.gpus)
     if job.strategy == "fsdp2":
         values["fsdp_config"] = _fsdp(job)

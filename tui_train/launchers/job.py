@@ -10,7 +10,7 @@ class Job(Struct, frozen=True, kw_only=True):
 
     `gpus` are UUIDs on the first machine, empty on the CPU. `torchrun` are the flags that the torchrun of this Python
     accepts, empty if not known; `config` is the launcher's file in the run folder, `clipping` the gradient norm at
-    which DeepSpeed clips.
+    which DeepSpeed clips. `scheduled`: Slurm chooses the machines and their GPUs when it starts.
     """
 
     python: str
@@ -25,6 +25,7 @@ class Job(Struct, frozen=True, kw_only=True):
     accumulation: int = 1
     clipping: float = 1.0
     config: str = ""
+    scheduled: bool = False
 
     @property
     def world_size(self) -> int:

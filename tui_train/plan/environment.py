@@ -25,7 +25,8 @@ def settings(
     profile: Profile, resolved: Resolved, job: Job, facts: Facts, values: Mapping[str, Value]
 ) -> tuple[Setting, ...]:
     """Return the variables of an attempt; the user's variables override those of the plan."""
-    threads = max(1, facts.machine.cpu_count // job.processes)
+    cores = (profile.slurm.cpus or job.processes) if job.scheduled else facts.machine.cpu_count
+    threads = max(1, cores // job.processes)
     settings = [
         Setting("PYTHONUNBUFFERED", "1", "log lines are written at once", "launcher"),
         Setting("OMP_NUM_THREADS", str(threads), "CPU cores divided among the processes", "machine"),
@@ -35,7 +36,7 @@ def settings(
         cards = "the chosen GPUs by UUID, which does not depend on their order"
         settings.append(Setting("CUDA_DEVICE_ORDER", "PCI_BUS_ID", order, "machine"))
         uuids: Word = ",".join(job.gpus) if job.nodes == 1 else Joined((GPUS,))
-        settings.append(Setting("CUDA_VISIBLE_DEVICES", uuids, cards, "profile"))
+        settings += [] if job.scheduled else [Setting("CUDA_VISIBLE_DEVICES", uuids, cards, "profile")]
     else:
         settings.append(Setting("CUDA_VISIBLE_DEVICES", "", "trains on the CPU: hides all GPUs", "profile"))
     settings += LAUNCHERS[resolved.launcher].settings(job)

@@ -14,7 +14,7 @@ from tui_train.launchers.job import Job
 from tui_train.memory.predict import hopeless
 from tui_train.plan.attempts import attempt, output_of
 from tui_train.plan.environment import prepares
-from tui_train.plan.types import Attempt, Log, Notify, Plan, Preparation
+from tui_train.plan.types import Attempt, Log, Notify, Plan, Preparation, SlurmJob
 from tui_train.plan.words import notes, numbers, title
 from tui_train.profile import batch
 from tui_train.profile.types import Profile
@@ -38,6 +38,8 @@ def plan(profile: Profile, facts: Facts, findings: Iterable[Finding]) -> Plan:
     tries = climb(settled, resolved.context, lambda other: hopeless(other, facts, resolved))
     jobs, configs = _jobs(tries, resolved, toolchain)
     recipe = settled.recipe
+    slurm = _slurm(profile, jobs[0]) if resolved.scheduled else None
+    by_hand = profile.nodes.count > 1 and not slurm
     outputs = tuple(output_of(step.profile, settled, resolved.user_output) for step in tries)
     built: list[tuple[Attempt, ConfigFile | None]] = []
     for number, (step, job) in enumerate(zip(tries, jobs, strict=True), start=1):
@@ -56,15 +58,15 @@ def plan(profile: Profile, facts: Facts, findings: Iterable[Finding]) -> Plan:
         python=jobs[0].python,
         launcher=resolved.launcher,
         device=resolved.device,
-        gpus=jobs[0].gpus,
-        gpu_names=tuple(gpu.name for gpu in resolved.gpus) if jobs[0].gpus else (),
+        gpus=() if slurm else jobs[0].gpus,
+        gpu_names=tuple(gpu.name for gpu in resolved.gpus) if jobs[0].gpus and not slurm else (),
         world_size=resolved.world_size,
         nodes=profile.nodes.count,
-        address=profile.nodes.address if profile.nodes.count > 1 else "",
-        port=profile.nodes.port if profile.nodes.count > 1 else 0,
+        address=profile.nodes.address if by_hand else "",
+        port=profile.nodes.port if by_hand else 0,
         output=profile.trainer.output or resolved.user_output,
         grace=resolved.preset.stop.grace,
-        find_interface=profile.nodes.count > 1 and not profile.communication.interface,
+        find_interface=by_hand and not profile.communication.interface,
         micro_batch=recipe.micro_batch or 0,
         accumulation=accumulation(settled, resolved.copies) or 0,
         global_batch=recipe.global_batch or 0,
@@ -84,6 +86,19 @@ def plan(profile: Profile, facts: Facts, findings: Iterable[Finding]) -> Plan:
         log=Log(resolved.preset.log, recipe.steps or 0),
         notes=notes(profile, facts, resolved),
         notify=_notify(profile),
+        slurm=slurm,
+    )
+
+
+def _slurm(profile: Profile, job: Job) -> SlurmJob:
+    chosen = profile.slurm
+    return SlurmJob(
+        gpus=len(job.gpus),
+        cpus=chosen.cpus or job.processes,
+        partition=chosen.partition,
+        account=chosen.account,
+        time=chosen.time,
+        options=chosen.options,
     )
 
 
@@ -139,6 +154,7 @@ def _job(profile: Profile, resolved: Resolved, toolchain: Toolchain) -> Job:
         offload=trainer.offload and sharded,
         accumulation=accumulation(profile, resolved.copies) or 1,
         clipping=_clipping(trainer.arguments),
+        scheduled=resolved.scheduled,
     )
 
 

@@ -60,6 +60,17 @@ class Log(Struct, frozen=True):
     steps: int = 0
 
 
+class SlurmJob(Struct, frozen=True, kw_only=True):
+    """What each job of the plan asks Slurm for; `gpus` and `cpus` are those of each machine, the rest as in Profile."""
+
+    gpus: int
+    cpus: int
+    partition: str = ""
+    account: str = ""
+    time: str = ""
+    options: tuple[str, ...] = ()
+
+
 class Notify(Struct, frozen=True):
     """What tells the user that a run has ended: the words of a command, and an address, or `$NAME` of its variable."""
 
@@ -74,7 +85,8 @@ class Plan(Struct, frozen=True, kw_only=True):
     `find_interface`: each machine looks for the network interface that leads there. `output` is empty for the folder in
     the run folder, `port` 0 if none is fixed, `grace` the seconds to save after a stop. `numbers` are learning rate and
     steps as text. `backend` is "nccl", "gloo", or empty if the plan does not set it. `resumes_itself`: the trainer
-    finds its own checkpoints. `phases` are those in which GPU memory can run out.
+    finds its own checkpoints. `phases` are those in which GPU memory can run out. `slurm`: Slurm starts it, and chooses
+    machines and cards, so that `gpus` and `address` are empty.
     """
 
     name: str
@@ -110,6 +122,12 @@ class Plan(Struct, frozen=True, kw_only=True):
     log: Log = Log()
     notes: tuple[str, ...] = ()
     notify: Notify | None = None
+    slurm: SlurmJob | None = None
+
+    @property
+    def by_hand(self) -> bool:
+        """Whether each of several machines is started by hand, with its rank."""
+        return self.nodes > 1 and self.slurm is None
 
     @property
     def processes(self) -> int:

@@ -67,7 +67,7 @@ def notes(profile: Profile, facts: Facts, resolved: Resolved) -> tuple[str, ...]
     resumes_itself = trainer_of(profile).resumes_itself
     if not resolved.preset.checkpoints and not resumes_itself:
         said.append(f"The preset “{resolved.preset.label}” cannot resume: each attempt starts from step 0.")
-    if profile.nodes.count > 1:
+    if profile.nodes.count > 1 and not resolved.scheduled:
         last = profile.nodes.count - 1
         ranks = "--node-rank=1 on the other" if last == 1 else f"--node-rank=1 to {last} on the others"
         said.append(f"Start it on each machine, from this folder or a copy: --node-rank=0 on the first, {ranks}.")

@@ -131,6 +131,20 @@ class Nodes(Struct, frozen=True, kw_only=True):
     port: int = 29500
 
 
+class Slurm(Struct, frozen=True, kw_only=True):
+    """What a job of Slurm asks for besides machines and GPUs; empty leaves it to the cluster.
+
+    `time` is a limit as sbatch takes it, `cpus` are those of each machine (0: one for each process), `options` further
+    ones of sbatch.
+    """
+
+    partition: str = ""
+    account: str = ""
+    time: str = ""
+    cpus: int = 0
+    options: tuple[str, ...] = ()
+
+
 class Recipe(Struct, frozen=True, kw_only=True):
     """The model's size and the optimisation; None leaves a value to the trainer, its script or its file.
 
@@ -203,6 +217,7 @@ class Profile(Struct, frozen=True, kw_only=True):
     container: Container = Container()
     communication: Communication = Communication()
     nodes: Nodes = Nodes()
+    slurm: Slurm = Slurm()
     recipe: Recipe = Recipe()
     tracking: Tracking = Tracking()
     ladder: Ladder = Ladder()

@@ -10,6 +10,7 @@ from msgspec import Struct
 from tui_train.plan.types import Plan
 from tui_train.profile.store import dumps
 from tui_train.profile.types import Profile
+from tui_train.render import slurm
 from tui_train.render.automodel import automodel_yaml
 from tui_train.render.config_yaml import config_yaml
 from tui_train.render.launch import launch_script
@@ -35,6 +36,7 @@ def render(plan: Plan, profile: Profile) -> tuple[File, ...]:
     package = resources.files("tui_train")
     return (
         File(SCRIPT, launch_script(plan)),
+        *([File(slurm.NAME, slurm.batch_script(plan, plan.slurm))] if plan.slurm else []),
         *(File(config.path, config_yaml(config)) for config in plan.configs),
         *_nemo(plan),
         *(File(program.path, package.joinpath(program.resource).read_text("utf-8")) for program in plan.programs),

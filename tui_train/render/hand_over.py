@@ -11,6 +11,17 @@ become() { eval "$caller_env" 2> /dev/null; cd -- "$1" && exec "${@:2}"; exit 69
 _OLD_PYTHON = """\
   python3 -I -S -c 'import sys; sys.exit(sys.version_info < (3, 8))' 2> /dev/null ||
     refuse 69 'needs python3 3.8 or newer on this machine, outside the container (not with --plain)'"""
+_SLURM = (
+    "node_rank=${SLURM_NODEID:-0} address=${SLURM_LAUNCH_NODE_IPADDR-} port=$((10000 + ${SLURM_JOB_ID:-0} % 20000))",
+    '[ -n "$dry_run${SLURM_JOB_ID-}" ] ||',
+    "  refuse 69 'several machines, which Slurm chooses: submit it from this folder, sbatch slurm.sh'",
+    '[ -z "$plain" ] || [ -n "$dry_run$address" ] || refuse 69 \'--plain: start it with srun on each machine\'',
+)
+# In a folder that the machines share, one of them does what all wait for.
+_ONE_PREPARES = (
+    "prepared=$run_dir/.prepared.${SLURM_JOB_ID-}.${SLURM_STEP_ID-}",
+    'until [ "$node_rank" -eq 0 ] || [ -e "$prepared" ]; do sleep 1; done',
+)
 _UNKNOWN = '*) refuse 64 "unknown option $option: see bash launch.sh --help" ;;'
 _ASK = '$({} -I -S -X utf8 -B "$run_dir/supervisor" checkpoint "$attempt" 2> /dev/null)'
 _ALONE = "no supervisor/ beside this script: no fallbacks, no resuming, and only Ctrl-C stops it"
@@ -37,7 +48,7 @@ def end(plan: Plan, settings: tuple[Line, ...]) -> list[str]:
 
 def _options(plan: Plan) -> list[str]:
     """Return the lines that read the options; the supervisor passes --checkpoint even where it is not used."""
-    several, gpus_differ = plan.nodes > 1, plan.nodes > 1 and plan.gpus
+    several, gpus_differ = plan.by_hand, plan.nodes > 1 and plan.gpus
     takes, rule = resumes(plan), plan.attempts[0].checkpoints
     first = "attempt=1 plain='' dry_run=''"
     first += " checkpoint=''" if takes else ""
@@ -59,7 +70,9 @@ def _checked(plan: Plan) -> list[str]:
     count, last = len(plan.attempts), plan.nodes - 1
     number = f'"there is no attempt $attempt of {count}"'
     lines = [f"[[ $attempt =~ ^[1-9][0-9]{{0,2}}$ && $attempt -le {count} ]] || refuse 64 {number}"]
-    if plan.nodes > 1:
+    if plan.slurm and plan.nodes > 1:
+        lines += _SLURM
+    if plan.by_hand:
         which = f"give the rank of this one, --node-rank=0 (the first) to --node-rank={last}"
         lines += [
             '[ -n "$node_rank" ] ||',
@@ -120,11 +133,14 @@ def _prepared(plan: Plan) -> list[str]:
     nice = "" if plan.container else "nice -n 0 "
     # The training's container has the same name, so that a stop finds each.
     named = plan.container and plan.container.engine in OUTLIVE
+    together = plan.slurm is not None and plan.nodes > 1
     return [
+        *(_ONE_PREPARES if together else ()),
         f"for preparation in {_names(plan)}; do # each does nothing where all is done",
         f'  ({"TUI_TRAIN_REMOVE=--rm; " if named else ""}"prepare_$preparation"',
         f'    become "$folder" {settings}{nice}"${{command[@]}}") || exit',
         "done",
+        *([': > "$prepared"'] if together else []),
     ]
 
 
@@ -173,7 +189,7 @@ def _plain(plan: Plan, settings: tuple[Line, ...]) -> list[str]:
 
 
 def _resumes(plan: Plan) -> bool:
-    return plan.nodes == 1 and any(attempt.checkpoints for attempt in plan.attempts)
+    return not plan.by_hand and any(attempt.checkpoints for attempt in plan.attempts)
 
 
 def _host(plan: Plan) -> str:

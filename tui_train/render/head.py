@@ -40,9 +40,10 @@ def _wrapped(line: str) -> list[str]:
 
 
 def _usage(plan: Plan) -> list[tuple[str, str]]:
-    several, count, rule = plan.nodes > 1, len(plan.attempts), plan.attempts[0].checkpoints
+    several, count, rule = plan.by_hand, len(plan.attempts), plan.attempts[0].checkpoints
     lines = [
-        ("bash launch.sh", _start(plan)),
+        *([("sbatch slurm.sh", "submit it to Slurm, from this folder")] if plan.slurm else []),
+        ("bash launch.sh", "run it within a job, as slurm.sh does" if plan.slurm else _start(plan)),
         ("bash launch.sh --plain", "only run the command below, in the foreground"),
         ("bash launch.sh --dry-run", "only print what would be started"),
         ("python3 supervisor status", "show the state; also: stop, tail, follow"),
@@ -66,7 +67,7 @@ def _usage(plan: Plan) -> list[tuple[str, str]]:
 
 
 def _start(plan: Plan) -> str:
-    if plan.nodes > 1:
+    if plan.by_hand:
         return "run the processes of this machine"
     newest = plan.attempts[0].checkpoints or plan.resumes_itself
     return "run it; a second start " + ("resumes from the newest complete checkpoint" if newest else "begins at step 0")
@@ -84,8 +85,8 @@ def _needs(plan: Plan) -> str:
 
 def top(plan: Plan) -> list[str]:
     """Return the lines that set the run folder, Python and GPUs."""
-    lines = [_TOP, f"python=${{TUI_TRAIN_PYTHON:-{_with_home(plan.python)}}}"]
-    if plan.nodes > 1:
+    lines = [_TOP, f"python=${{TUI_TRAIN_PYTHON:-{with_home(plan.python)}}}"]
+    if plan.by_hand:
         lines.append(f"address=${{TUI_TRAIN_ADDRESS:-{quoted(plan.address)}}}")
     for number, uuid in enumerate(plan.gpus):
         name = plan.gpu_names[number] if number < len(plan.gpu_names) else ""
@@ -94,6 +95,6 @@ def top(plan: Plan) -> list[str]:
     return [*lines, ""]
 
 
-def _with_home(path: str) -> str:
+def with_home(path: str) -> str:
     """Return a quoted path; a leading ~ is expanded where the script runs."""
     return f"~/{quoted(path[2:])}" if path.startswith("~/") else quoted(path)

@@ -16,6 +16,8 @@ _EXPANSIONS = {
     "NODE_RANK": "$node_rank",
     "ADDRESS": "$address",
     "GPUS": "$gpus",
+    "ADDRESS": "$address",
+    "PORT": "$port",
     "CONTAINER": "${TUI_TRAIN_CONTAINER_NAME:-tui-train-plain-$$}",
     "USER": "${TUI_TRAIN_CONTAINER_USER:---user=$(id -u):$(id -g)}",
     "MEMLOCK": "${TUI_TRAIN_MEMLOCK:--1}",

@@ -4,7 +4,7 @@ from collections.abc import Iterable
 
 from tui_train.base.text import size
 from tui_train.base.versions import known_since
-from tui_train.facts.types import Document, Gpu, Toolchain
+from tui_train.facts.types import Document, Facts, Gpu, Toolchain
 from tui_train.presets import Preset, condition, takes
 from tui_train.profile.types import Profile
 from tui_train.resolve.options import at, user_arguments, user_batch
@@ -28,9 +28,9 @@ BATCH_NOT_SET = "set micro and global batch first: the script's defaults are not
 _FUSED = "the optimizer is already fused"
 
 
-def refuses_all(profile: Profile) -> str:
+def refuses_all(profile: Profile, facts: Facts) -> str:
     """Return why a profile can have no fallbacks, empty if it can."""
-    return _BY_HAND if profile.nodes.count > 1 else ""
+    return _BY_HAND if profile.nodes.count > 1 and not facts.scheduler else ""
 
 
 def refused(

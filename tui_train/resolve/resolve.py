@@ -33,6 +33,7 @@ class Resolved(Struct, frozen=True, kw_only=True):
     for a single one. `copies` of the model take samples of their own: one a process, unless NeMo splits it. `nemo` is
     which of its flavours trains. `values` are those in force by their name in the recipe, `settled` is the profile with
     them; what is not known is None there. `user_output` is the output folder that the user's arguments or file name.
+    `scheduled`: Slurm chooses machines and cards when it starts.
     """
 
     toolchain: Toolchain | None
@@ -50,6 +51,7 @@ class Resolved(Struct, frozen=True, kw_only=True):
     values: Mapping[str, InForce]
     settled: Profile
     user_output: str = ""
+    scheduled: bool = False
 
 
 def resolve(profile: Profile, facts: Facts) -> Resolved:
@@ -94,7 +96,7 @@ def resolve(profile: Profile, facts: Facts) -> Resolved:
         takes=accepted - MODEL_SIZE if loads_model else accepted,
         loads_model=loads_model,
         refused={"sharding": unsharded, "offload": offload, **refused},
-        refuses_all=fallbacks.refuses_all(profile),
+        refuses_all=fallbacks.refuses_all(profile, facts),
         eval_batch=fallbacks.eval_batch(chosen, document),
         evaluates=trainer.evaluates(profile),
         batch_not_set=batch_not_set,
@@ -116,6 +118,7 @@ def resolve(profile: Profile, facts: Facts) -> Resolved:
         values=values,
         settled=settled,
         user_output=user_output(profile, chosen, document),
+        scheduled=facts.scheduler == "slurm",
     )
 
 

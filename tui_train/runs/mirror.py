@@ -14,14 +14,17 @@ from typing import Any
 
 import msgspec
 
+from tui_train.base.errors import TuiTrainError
 from tui_train.base.files import write_beside
 from tui_train.runs.far import lost, words
 from tui_train.runs.place import HEARD, Heard, Place, place_of
+from tui_train.runs.queue import job_of, refresh
 from tui_train.runs.rundir import RunDir
 from tui_train.supervisor.state import Status
 
 _SENT = re.compile(r"events\.jsonl|launch\.log|attempt-\d{1,6}\.log", re.ASCII)
 _WAITS = (1.0, 2.0, 5.0, 10.0, 30.0)  # seconds before a lost connection is made again
+_QUEUE = 5.0  # seconds between two questions to Slurm
 _MOST = 8 << 20  # bytes of one piece
 
 
@@ -38,7 +41,7 @@ class Mirror:
         self._closed = threading.Event()
         self._child: subprocess.Popen[bytes] | None = None
         self._thread = threading.Thread(target=self._keep, daemon=True)
-        if self._place and follow:
+        if follow and (self._place or job_of(run.path)):
             self._thread.start()
 
     def close(self) -> None:
@@ -53,7 +56,9 @@ class Mirror:
             self._thread.join()
 
     def _keep(self) -> None:
-        assert self._place is not None  # noqa: S101 - the thread begins with a place
+        if self._place is None:
+            self._ask_slurm()
+            return
         failures, problem = 0, ""
         while not self._closed.is_set():
             heard, why, ended = self._listen(self._place, once=False)
@@ -63,6 +68,15 @@ class Mirror:
             problem = why
             self._told(f"{self._place.host} does not answer: {problem}")
             self._closed.wait(_WAITS[min(failures, len(_WAITS) - 1)])
+
+    def _ask_slurm(self) -> None:
+        """Ask squeue for the run's job until it has left the queue."""
+        while not self._closed.is_set():
+            self._told(self.once())
+            job = job_of(self._run.path)
+            if job is None or not job.state:
+                return
+            self._closed.wait(_QUEUE)
 
     def _listen(self, place: Place, *, once: bool) -> tuple[bool, str, bool]:
         """Take what the host sends until it stops; return whether it answered, why it stopped, and whether it was done.
@@ -112,6 +126,10 @@ class Mirror:
     def once(self) -> str:
         """Bring the copy up to date now; return why that was not possible, empty where it was."""
         if self._place is None:
+            try:
+                refresh([self._run])
+            except TuiTrainError as error:
+                return f"Slurm does not answer: {error.message}"
             return ""
         _, why, done = self._listen(self._place, once=True)
         return "" if done else why

@@ -99,7 +99,7 @@ def _start(run: RunDir, interrupts: Interrupts, *, resume: bool) -> None:
     if _has_begun(run, int(between.stdout), before, interrupts):
         return
     interrupts.check(run.name if before else "")
-    output = _said(run.launcher_log, offset)
+    output = said(run.launcher_log, offset)
     if not output:
         # On a full disk it cannot even write that it cannot write.
         full = shutil.disk_usage(run.path).free < _LEAST
@@ -116,7 +116,7 @@ def _size(log: Path) -> int:
         raise Unavailable(f"cannot use {visible(str(log))}: {reason(error)}", "Remove it, then start again.") from None
 
 
-def _said(log: Path, offset: int) -> str:
+def said(log: Path, offset: int = 0) -> str:
     """Return what launch.sh has written from an offset on, safe to show."""
     try:
         with open_regular(log) as file:

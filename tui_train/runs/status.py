@@ -3,14 +3,15 @@
 from pathlib import Path
 
 from tui_train.runs.place import status_there
+from tui_train.runs.queue import status_in_queue
 from tui_train.runs.rundir import RunDir
 from tui_train.supervisor import state
 from tui_train.supervisor.state import Status
 
 
 def status(run: RunDir) -> Status:
-    """Return the current status of a run; of one on another host, as it was heard last."""
-    return status_there(run.path) or state.read(str(run.path))
+    """Return the current status of a run; of one on another host or in a queue, as it was heard last."""
+    return status_there(run.path) or status_in_queue(run.path) or state.read(str(run.path))
 
 
 def continues(now: Status) -> bool:

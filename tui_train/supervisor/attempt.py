@@ -119,7 +119,7 @@ def stopped_elsewhere(start: Start) -> int | None:
 def checkpoint(start: Start, position: int) -> str:
     """Return the checkpoint that an attempt resumes from, empty where there is none."""
     # Several machines resume from one only where that was asked for on each.
-    return "" if start.planned.nodes > 1 and not start.resume else newest(start, position)
+    return "" if start.planned.by_hand and not start.resume else newest(start, position)
 
 
 def newest(start: Start, position: int) -> str:
@@ -134,7 +134,7 @@ def _command(start: Start, position: int, log: str, given: str, name: str) -> No
         words.append(f"--checkpoint={given}")
     if start.other_cards:
         words.append(f"--gpus={','.join(start.cards)}")
-    if start.planned.nodes > 1:
+    if start.planned.by_hand:
         words.append(f"--node-rank={start.node_rank}")
     environment = {**os.environ, **start.environment, MARK: start.mark}
     if name:
@@ -200,7 +200,7 @@ def _end(start: Start, task: Task, family: Family, name: str) -> int:
         stopper = _in_background(lambda: container.stop(engine, name, start.grace, lambda: leader.alive))
         family.spare.add(stopper.pid)
     else:
-        send(task.leader, signal.SIGTERM)
+        task.ask()
     tell(start, "stopping", signal=start.signals.stop)
     while time.monotonic() < deadline and not start.signals.at_once and (living := family.living()):
         if task.poll() is not None:
@@ -218,6 +218,7 @@ def _end(start: Start, task: Task, family: Family, name: str) -> int:
 
 
 def _kill(task: Task, family: Family) -> None:
+    task.end()
     deadline = time.monotonic() + _ENDS
     while family.signal(signal.SIGKILL) and time.monotonic() < deadline:
         time.sleep(0.05)

@@ -18,6 +18,7 @@ from .processes import Family, boot_id, process
 from .refused import BUSY, CANNOT_WRITE, MISSING, USAGE, Refused
 from .run import Outcome, run
 from .signals import Signals
+from .srun import Srun
 from .start import Start, say, tell
 from .text import visible
 from .transport import Here
@@ -61,7 +62,7 @@ def launch(run_dir: str, script: str, words: Sequence[str]) -> int:
         chosen = options(words)
         start = _start(run_dir, script, chosen, signals)
         _lock(start, held)
-        if start.planned.nodes > 1:
+        if start.planned.by_hand:
             machines.find_port(start.planned, start.node_rank)
         gpus.check(start.planned, start.cards, say)
         if signals.stop:
@@ -85,13 +86,16 @@ def launch(run_dir: str, script: str, words: Sequence[str]) -> int:
 
 def _start(run_dir: str, script: str, chosen: Options, signals: Signals) -> Start:
     plan = planned.read(run_dir)
-    rank = machines.node_rank(plan, chosen.node_rank) if plan.nodes > 1 else 0
-    if plan.nodes == 1 and (chosen.resume or chosen.node_rank):
-        raise Refused(USAGE, "--node-rank and --resume are for several machines, and this trains on one")
+    rank = machines.node_rank(plan, chosen.node_rank) if plan.by_hand else 0
+    if not plan.by_hand and (chosen.resume or chosen.node_rank):
+        why = "Slurm gives each machine its rank" if plan.slurm else "this trains on one"
+        raise Refused(USAGE, f"--node-rank and --resume are for several machines that are started by hand, and {why}")
     own_dir = os.path.join(run_dir, f"node-{rank}") if rank else run_dir
     cards = gpus.choose(plan, chosen.gpus, rank)
     environment = dict(container.prepare(plan, run_dir)) if plan.engine else {}
-    if plan.nodes > 1:
+    if plan.slurm and plan.nodes > 1 and not os.environ.get("SLURM_JOB_ID"):
+        raise Refused(MISSING, "Slurm chooses the machines of this training: submit it, sbatch slurm.sh in its folder")
+    if plan.by_hand:
         environment.update(machines.interface_environment(plan))
     for name in plan.secrets:
         if not os.environ.get(name):
@@ -106,17 +110,17 @@ def _start(run_dir: str, script: str, chosen: Options, signals: Signals) -> Star
         cards=cards,
         other_cards=cards != plan.gpus,
         node_rank=rank,
-        resume=plan.nodes > 1 and (chosen.resume or bool(os.environ.get("TUI_TRAIN_RESUME"))),
+        resume=plan.by_hand and (chosen.resume or bool(os.environ.get("TUI_TRAIN_RESUME"))),
         grace=_grace(plan),
         environment=environment,
         journal=Journal(own_dir, os.path.join(LOCK, RESERVE)),
         locks=(),
         signals=signals,
-        transport=Here(),
+        transport=Srun(plan.nodes) if plan.slurm and plan.nodes > 1 else Here(),
         stops=machines.stops(plan, run_dir, rank),
     )
     number = _number(chosen, start)
-    if plan.nodes > 1:
+    if plan.by_hand:
         _agree(start, number or 1)
     return start
 
@@ -195,7 +199,7 @@ def _train_on(living: Collection[int]) -> str:
 
 
 def _supervised(start: Start, number: int) -> Outcome:
-    first = number or (_first(start) if start.planned.nodes == 1 else 1)
+    first = number or (_first(start) if not start.planned.by_hand else 1)
     _keep_reserve(start)
     me = process(os.getpid())
     try:

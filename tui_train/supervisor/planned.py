@@ -64,6 +64,12 @@ class Planned(NamedTuple):
     steps: int = 0
     notify_command: tuple[str, ...] = ()
     notify_webhook: str = ""
+    slurm: bool = False
+
+    @property
+    def by_hand(self) -> bool:
+        """Whether each of several machines is started by hand, with a supervisor of its own."""
+        return self.nodes > 1 and not self.slurm
 
     @property
     def processes(self) -> int:
@@ -125,6 +131,7 @@ def parse(data: Any, run_dir: str) -> Planned:
         steps=int(log.get("steps", 0)),
         notify_command=_texts(notify.get("command", ())),
         notify_webhook=_text(notify.get("webhook", "")),
+        slurm=bool(data.get("slurm")),
     )
     if planned.grace < 0 or not attempts or planned.nodes < 1 or planned.world_size < planned.nodes:
         raise ValueError("no attempts, or no processes")

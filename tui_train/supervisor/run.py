@@ -95,6 +95,6 @@ def _out_of_memory(start: Start, ended: Ended, number: int) -> str:
     say(f"attempt {number} ran out of GPU memory {where}")
     if ended.hopeless or ended.next:
         return ended.hopeless
-    if start.planned.nodes > 1:
+    if start.planned.by_hand:
         return f"out of GPU memory {where}, and machines that are started by hand have no fallbacks"
     return f"out of GPU memory {where}, and nothing is left on the ladder that helps there"

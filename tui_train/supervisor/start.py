@@ -46,7 +46,7 @@ class Start(NamedTuple):
     @property
     def falls_back(self) -> bool:
         """Whether another attempt may follow: machines that are started by hand do not agree upon one."""
-        return self.planned.nodes == 1 and len(self.attempts) > 1
+        return not self.planned.by_hand and len(self.attempts) > 1
 
 
 def tell(start: Start, event: str, **details: object) -> None:

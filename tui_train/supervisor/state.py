@@ -10,7 +10,8 @@ from .events import Event
 from .lock import Owner
 from .processes import Family, Process, carries
 
-LIVE = frozenset({"running", "stopping"})
+# A job that waits in a queue is only known to viewers.
+LIVE = frozenset({"queued", "running", "stopping"})
 _ENDS = frozenset({"finished", "failed", "stopped"})
 
 
@@ -38,7 +39,7 @@ class AttemptStatus(NamedTuple):
 
 
 class Status(NamedTuple):
-    """A run's state (new, running, stopping, finished, failed, stopped, lost) and its attempts.
+    """A run's state (new, queued, running, stopping, finished, failed, stopped, lost) and its attempts.
 
     `host` is another machine on which it runs, empty for this one. `leftover` are processes that train on though what
     started them is gone. `grace` is how many seconds its training gets to end by itself. `container` is the name, for
@@ -75,7 +76,7 @@ class Status(NamedTuple):
 
     @property
     def live(self) -> bool:
-        """Whether its supervisor still works."""
+        """Whether its supervisor still works, or will."""
         return self.state in LIVE
 
     @property

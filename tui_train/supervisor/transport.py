@@ -1,4 +1,4 @@
-"""How the command of a node is started: on this machine here; over ssh or by srun are two more of the same shape."""
+"""How the command of a node is started: on this machine here, on those of a job by srun (srun.py)."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import signal
 from typing import Iterable, Mapping, NamedTuple, Protocol
 
 from . import cgroup, commands, signals
-from .processes import Process, process
+from .processes import Process, process, send
 
 
 class NodeCommand(NamedTuple):
@@ -32,6 +32,14 @@ class Task(Protocol):
 
     def poll(self) -> int | None:
         """Return its exit code, 128 + number where a signal ended it; None while it runs."""
+        ...
+
+    def ask(self) -> None:
+        """Ask it to save and end."""
+        ...
+
+    def end(self) -> None:
+        """End what no signal from here reaches; the processes of this machine are killed afterwards."""
         ...
 
 
@@ -107,6 +115,13 @@ class LocalTask:
     def poll(self) -> int | None:
         """Return its exit code, None while it runs."""
         return self._here.code(self._leader.pid)
+
+    def ask(self) -> None:
+        """Send it SIGTERM."""
+        send(self._leader, signal.SIGTERM)
+
+    def end(self) -> None:
+        """Do nothing: all of it is on this machine."""
 
 
 def _become(command: NodeCommand, log: int, mask: Iterable[int]) -> None:

@@ -11,11 +11,13 @@ from tui_train.profile.types import Profile
 from tui_train.render.prepare import Prepared
 from tui_train.runs.interrupts import NONE, Interrupts
 from tui_train.runs.place import place_of
+from tui_train.runs.queue import job_of
 from tui_train.runs.rundir import RunDir
 from tui_train.supervisor.state import Status
 from tui_train.targets.elsewhere import MachineFile
 from tui_train.targets.here import Here
 from tui_train.targets.host import Host
+from tui_train.targets.slurm import Slurm
 
 
 class Target(Protocol):
@@ -60,8 +62,13 @@ class Target(Protocol):
         ...
 
 
-def target_of(machine: Path | None = None, host: str = "") -> Target:
-    """Return the target of a machine file or a host, which may be saved by its name: this machine without both."""
+def target_of(machine: Path | None = None, host: str = "", *, slurm: bool = False) -> Target:
+    """Return the target of a machine file or a host, which may be saved by its name: this machine without both.
+
+    With `slurm` it is the cluster, whose nodes are like the machine in the file.
+    """
+    if slurm:
+        return Slurm(machine)
     if machine:
         return MachineFile(machine)
     return Host(hosts.address_of(host)) if host else Here()
@@ -69,5 +76,7 @@ def target_of(machine: Path | None = None, host: str = "") -> Target:
 
 def target_of_run(run: RunDir) -> Target:
     """Return the target on which a run is."""
+    if job_of(run.path):
+        return Slurm()
     place = place_of(run.path)
     return Host(place.host) if place else Here()

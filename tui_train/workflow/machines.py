@@ -16,21 +16,25 @@ from tui_train.targets import Target, target_of
 
 
 class Source(NamedTuple):
-    """Where facts come from (a machine file or a host; empty: this machine), and the toolchain to judge for."""
+    """Where facts come from (a machine file or a host; empty: this machine), and the toolchain to judge for.
+
+    `slurm`: the training is submitted to Slurm, whose nodes are like the machine.
+    """
 
     machine: Path | None = None
     toolchain: Path | None = None
     host: str = ""
+    slurm: bool = False
 
     @property
     def target(self) -> Target:
         """The target of these options."""
-        return target_of(self.machine, self.host)
+        return target_of(self.machine, self.host, slurm=self.slurm)
 
 
 def source_for(profile: Profile, source: Source) -> Source:
     """Return where a profile trains: what a command names, else its own host."""
-    return source if source.machine or source.host else source._replace(host=profile.hardware.host)
+    return source if source.machine or source.host or source.slurm else source._replace(host=profile.hardware.host)
 
 
 def only_here(profile: Profile, what: str) -> Profile:

@@ -11,6 +11,7 @@ from tui_train.facts.gpus import all_blocked, judge, sets
 from tui_train.facts.samples import Sample
 from tui_train.facts.types import Facts, Gpu, Machine, Toolchain
 from tui_train.plan.types import Plan
+from tui_train.runs import queue
 from tui_train.runs.listing import Listed
 from tui_train.runs.status import took
 from tui_train.supervisor.memory_words import WHERE
@@ -141,7 +142,8 @@ def run_row(listed: Listed) -> tuple[str, ...]:
     started = time.strftime("%Y-%m-%d %H:%M", time.localtime(now.started)) if now.started else "-"
     lasted = "-" if (seconds := took(now)) is None else duration(seconds)
     damaged = ", damaged" if listed.damage else ""
-    return (name, f"{state(now)}{damaged}", started, lasted, str(len(now.attempts)))
+    waits = f" ({queue.words(listed.run.path)})" if now.state == "queued" else ""
+    return (name, f"{state(now)}{waits}{damaged}", started, lasted, str(len(now.attempts)))
 
 
 def state(now: Status) -> str:
@@ -164,6 +166,8 @@ def after_stop(now: Status) -> str:
     """Return a run's state after a stop, and whether processes of it are left."""
     if now.leftover:
         return state(now)
+    if now.state == "new":
+        return "it had not started"
     if now.sure:
         return f"{state(now)}; no process of it is left"
     unseen = "one that cleared its environment and left its group would be missed"

@@ -1,4 +1,4 @@
-"""Rows of where it trains: devices, container, communication, machines."""
+"""Rows of where it trains: devices, container, communication, machines, Slurm."""
 
 from tui_train.profile.rows.field import Field
 
@@ -116,6 +116,45 @@ NODES = (
         minimum=1,
         maximum=65535,
         help="A free TCP port on the first machine.",
+    ),
+)
+
+SLURM = (
+    Field(
+        key="slurm.partition",
+        label="Partition",
+        kind="text",
+        help="Slurm partition, as `sinfo -s` lists them.",
+        empty="the cluster's default",
+    ),
+    Field(
+        key="slurm.account",
+        label="Account",
+        kind="text",
+        help="Account that a Slurm job is charged to.",
+        empty="your default account",
+    ),
+    Field(
+        key="slurm.time",
+        label="Time limit",
+        kind="text",
+        help="Time limit of a Slurm job: minutes, HH:MM:SS or DAYS-HH. It saves before, is queued again and resumes.",
+        empty="the partition's default",
+    ),
+    Field(
+        key="slurm.cpus",
+        label="CPU cores",
+        kind="integer",
+        minimum=0,
+        maximum=4096,
+        help="CPU cores of a Slurm job on each machine, for all its processes and data loader workers. 0: one each.",
+    ),
+    Field(
+        key="slurm.options",
+        label="sbatch options",
+        kind="words",
+        help="Further options of sbatch, each --NAME=VALUE, such as --qos=long --mem=64G --gres=gpu:a100:4.",
+        empty="none",
     ),
 )
 

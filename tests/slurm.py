@@ -1,0 +1,154 @@
+"""A real Slurm on this machine: a controller and several nodes, whose daemons and files are in a temporary folder."""
+
+import contextlib
+import os
+import shutil
+import socket
+import subprocess
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+_DAEMONS = ("munged", "slurmctld", "slurmd")
+_COMMANDS = ("sbatch", "srun", "squeue", "scancel", "scontrol", "sinfo")
+_PATH = f"{os.environ['PATH']}:/usr/sbin:/usr/local/sbin"
+# A requeued job waits for as long as credentials may last: two minutes, or these seconds.
+_EXPIRE = 5
+_CONF = """\
+ClusterName=test
+SlurmctldHost={host}(127.0.0.1)
+SlurmctldPort={port}
+SlurmUser={user}
+SlurmdUser={user}
+AuthType=auth/munge
+AuthInfo=socket={folder}/munge.sock,cred_expire={expire}
+CredType=cred/munge
+StateSaveLocation={folder}/state
+SlurmdSpoolDir={folder}/spool/%n
+SlurmctldPidFile={folder}/slurmctld.pid
+SlurmdPidFile={folder}/%n.pid
+SlurmctldLogFile={folder}/slurmctld.log
+SlurmdLogFile={folder}/%n.log
+ProctrackType=proctrack/linuxproc
+TaskPlugin=task/none
+SwitchType=switch/none
+MpiDefault=none
+SelectType=select/cons_tres
+SelectTypeParameters=CR_Core
+ReturnToService=2
+KillWait=20
+JobAcctGatherType=jobacct_gather/none
+AccountingStorageType=accounting_storage/none
+JobCompType=jobcomp/none
+MailProg=/bin/true
+SchedulerParameters=sched_interval=1,bf_interval=1,batch_sched_delay=0
+SlurmdParameters=config_overrides
+"""
+
+
+def missing() -> str:
+    """Why no Slurm can be started here, in words; empty where it can."""
+    absent = [name for name in (*_DAEMONS, *_COMMANDS) if not shutil.which(name, path=_PATH)]
+    return f"{', '.join(absent)}: apt-get install slurm-wlm munge" if absent else ""
+
+
+@contextlib.contextmanager
+def cluster(folder: Path, *, nodes: int = 2, cores: int = 2) -> Iterator[dict[str, str]]:
+    """Run a Slurm of so many nodes n1, n2, … and give the environment that leads its commands to it.
+
+    Skips, saying so, where its packages are missing. Partition `debug` is the default; `long` has no time limit.
+    """
+    if why := missing():
+        pytest.skip(f"NOT TESTED: no real Slurm: {why}")
+    ports = _free_ports(nodes + 1)
+    _configure(folder, ports, nodes, cores)
+    environment = {"SLURM_CONF": str(folder / "slurm.conf")}
+    with contextlib.ExitStack() as daemons:
+        daemons.enter_context(_daemon(
+            folder, "munged", "--foreground", "--force", f"--key-file={folder}/munge.key",
+            f"--socket={folder}/munge.sock", f"--pid-file={folder}/munged.pid", f"--log-file={folder}/munged.log",
+            f"--seed-file={folder}/munged.seed",
+        ))  # fmt: skip
+        _wait(folder, (folder / "munge.sock").exists)
+        daemons.enter_context(_daemon(folder, "slurmctld", "-D", "-c", **environment))
+        _wait(folder, lambda: _answers(ports[0]))
+        for number in range(1, nodes + 1):
+            daemons.enter_context(_daemon(folder, "slurmd", "-D", "-N", f"n{number}", **environment))
+        _wait(folder, lambda: _idle(environment) == nodes)
+        yield environment
+        subprocess.run(["scancel", "--state=PENDING"], env={**os.environ, **environment}, check=False)
+        subprocess.run(["scancel", "--signal=KILL", "--state=RUNNING"], env={**os.environ, **environment}, check=False)
+        _wait(folder, lambda: not _jobs(environment), 30)
+
+
+def _configure(folder: Path, ports: list[int], nodes: int, cores: int) -> None:
+    folder.chmod(0o755)
+    (folder / "munge.key").write_bytes(os.urandom(128))
+    (folder / "munge.key").chmod(0o400)
+    (folder / "cgroup.conf").write_text("CgroupPlugin=cgroup/v1\n")
+    host = socket.gethostname().partition(".")[0]
+    user = subprocess.run(["id", "-un"], capture_output=True, text=True, check=True).stdout.strip()
+    lines = [_CONF.format(host=host, port=ports[0], user=user, folder=folder, expire=_EXPIRE)]
+    for number in range(1, nodes + 1):
+        (folder / "spool" / f"n{number}").mkdir(parents=True)
+        address = f"NodeHostname={host} NodeAddr=127.0.0.1 Port={ports[number]}"
+        lines.append(f"NodeName=n{number} {address} CPUs={cores} RealMemory=4000\n")
+    lines.append(f"PartitionName=debug Nodes=n[1-{nodes}] Default=YES MaxTime=01:00:00 DefaultTime=10 State=UP\n")
+    lines.append(f"PartitionName=long Nodes=n[1-{nodes}] MaxTime=INFINITE State=UP\n")
+    (folder / "state").mkdir()
+    (folder / "slurm.conf").write_text("".join(lines))
+
+
+@contextlib.contextmanager
+def _daemon(folder: Path, *words: str, **environment: str) -> Iterator[None]:
+    with (folder / "daemons.log").open("ab") as log:
+        process = subprocess.Popen(
+            words, env={**os.environ, **environment, "PATH": _PATH}, stdin=subprocess.DEVNULL, stdout=log, stderr=log,
+            start_new_session=True,
+        )  # fmt: skip
+    try:
+        yield
+    finally:
+        process.terminate()
+        try:
+            process.wait(20)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+
+
+def _free_ports(count: int) -> list[int]:
+    with contextlib.ExitStack() as held:
+        sockets = [held.enter_context(socket.socket()) for _ in range(count)]
+        for each in sockets:
+            each.bind(("127.0.0.1", 0))
+        return [each.getsockname()[1] for each in sockets]
+
+
+def _answers(port: int) -> bool:
+    with socket.socket() as asked:
+        return asked.connect_ex(("127.0.0.1", port)) == 0
+
+
+def _idle(environment: dict[str, str]) -> int:
+    return len(_said(environment, "sinfo", "-h", "-N", "-p", "debug", "-t", "idle"))
+
+
+def _jobs(environment: dict[str, str]) -> list[str]:
+    return _said(environment, "squeue", "-h", "-o", "%i")
+
+
+def _said(environment: dict[str, str], *words: str) -> list[str]:
+    env = {**os.environ, **environment}
+    return subprocess.run(words, env=env, capture_output=True, text=True, check=False).stdout.splitlines()
+
+
+def _wait(folder: Path, condition, seconds: float = 60.0) -> None:
+    deadline = time.monotonic() + seconds
+    while not condition():
+        if time.monotonic() > deadline:
+            logs = "\n".join(path.read_text(errors="replace")[-1500:] for path in folder.glob("*.log"))
+            raise RuntimeError(f"Slurm does not start or end in time:\n{logs}")
+        time.sleep(0.05)

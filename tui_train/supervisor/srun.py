@@ -1,0 +1,62 @@
+"""A job of Slurm on several machines: each attempt is one srun, which starts the command on all of them."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+
+from . import commands
+from .processes import send
+from .transport import Here, LocalTask, NodeCommand
+
+# Seconds for the controller to answer, and for srun to end the tasks of all machines.
+_ANSWER = 30.0
+_ENDS = 5.0
+# A machine that was asked to end and did ends with 0: else --kill-on-bad-exit would kill those that still save.
+_TASK = """\
+trap 'asked=yes' TERM
+"$@" &
+task=$!
+while :; do
+  wait "$task"
+  code=$?
+  kill -0 "$task" 2> /dev/null || break
+done
+[ -z "${asked-}" ] || exit 0
+exit "$code\""""
+
+
+class Srun(Here):
+    """All machines of the job that this runs in; the batch step, in which it runs, is on the first of them."""
+
+    def __init__(self, nodes: int) -> None:
+        super().__init__()
+        self._nodes = nodes
+
+    def start(self, command: NodeCommand) -> SrunTask:
+        """Start a command on each machine, their output to one log."""
+        words = (
+            "srun", f"--nodes={self._nodes}", f"--ntasks={self._nodes}", "--ntasks-per-node=1",
+            "--kill-on-bad-exit=1", "--mpi=none", "--input=none", "bash", "-c", _TASK, "bash",
+        )  # fmt: skip
+        task = super().start(command._replace(words=words + command.words))
+        return SrunTask(self, task.leader, enclosed=task.enclosed)
+
+
+class SrunTask(LocalTask):
+    """An srun, which kills its tasks when it gets SIGTERM, so that these are asked by Slurm instead."""
+
+    def ask(self) -> None:
+        """Send SIGTERM to the tasks of all machines; to srun where Slurm does not answer."""
+        # Without --batch it goes to the job's steps, and not to its script.
+        asked = commands.run(("scancel", "--signal=TERM", os.environ["SLURM_JOB_ID"]), _ANSWER, interruptible=False)
+        if asked.code != 0:
+            send(self.leader, signal.SIGTERM)
+
+    def end(self) -> None:
+        """Have srun kill its tasks on all machines."""
+        send(self.leader, signal.SIGTERM)
+        deadline = time.monotonic() + _ENDS
+        while self.poll() is None and time.monotonic() < deadline:
+            time.sleep(0.05)

@@ -1,0 +1,88 @@
+"""Slurm: trainings that are submitted from this machine, whose run folders are on a disk that the nodes share."""
+
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import BinaryIO, ClassVar
+
+import msgspec
+from msgspec import Struct
+
+from tui_train.base.errors import TuiTrainError, Unavailable
+from tui_train.base.text import visible
+from tui_train.facts import saved
+from tui_train.facts.types import Facts
+from tui_train.plan.types import Plan
+from tui_train.profile.types import Profile
+from tui_train.render.prepare import Prepared
+from tui_train.render.slurm import NAME as SCRIPT
+from tui_train.runs import queue, rundir
+from tui_train.runs.interrupts import NONE, Interrupts
+from tui_train.runs.resuming import resumption
+from tui_train.runs.rundir import RunDir
+from tui_train.runs.start import nothing_left
+from tui_train.runs.status import status
+from tui_train.supervisor.regular import open_regular
+from tui_train.supervisor.state import Status
+from tui_train.targets.here import look, named
+
+
+class Slurm(Struct, frozen=True):
+    """The cluster to which this machine submits; `machine` has the facts of a node (None: as this machine's)."""
+
+    machine: Path | None = None
+    name = queue.WHERE
+    runs: ClassVar[bool] = True
+
+    def survey(self) -> Facts:
+        """Return the facts of a node, without those of a profile."""
+        return self.look(Profile())
+
+    def look(self, profile: Profile) -> Facts:
+        """Return the facts that a profile needs; its files are those of this machine, on the shared disk."""
+        facts = saved.load_to_plan(self.machine) if self.machine else look(profile)
+        if self.machine:
+            files = named(profile)
+            own = {name: getattr(files, name) for name in files.__struct_fields__}
+            facts = msgspec.structs.replace(facts, **own, elsewhere="")
+        # Cards and ports that are taken here are not those of the nodes.
+        taken = tuple(msgspec.structs.replace(other, gpus=(), port=0) for other in facts.taken if other.run)
+        return msgspec.structs.replace(facts, taken=taken, scheduler="slurm")
+
+    def submit(self, prepared: Prepared, plan: Plan, interrupts: Interrupts = NONE) -> RunDir:
+        """Write the run folder and submit its job, after `sbatch --test-only`."""
+        interrupts.check("")
+        queue.try_out(next(file.text for file in prepared.files if file.path == SCRIPT))
+        run = rundir.create(plan.name, prepared.files)
+        try:
+            queue.submit(run)
+        except TuiTrainError:
+            # A run that never started would only clutter the list.
+            shutil.rmtree(run.path, ignore_errors=True)
+            raise
+        return run
+
+    def resume(self, run: RunDir, interrupts: Interrupts = NONE) -> str:
+        """Submit a run's job again; it resumes from its newest checkpoint."""
+        interrupts.check(run.name)
+        if self.state(run).live:
+            remedy = f"Watch it: tui-train attach {visible(run.name)}"
+            raise Unavailable(f"{visible(run.name)} is queued or running already", remedy)
+        if nothing_left(run):
+            raise Unavailable(f"{visible(run.name)} has finished: there is nothing left to train", "Run its profile.")
+        queue.submit(run)
+        return "its trainer cannot resume: it begins with the first step." if resumption(run) == "never" else ""
+
+    def state(self, run: RunDir) -> Status:
+        """Ask Slurm for a run's state."""
+        queue.refresh([run])
+        return status(run)
+
+    def stop(self, run: RunDir, *, waiting: Callable[[], None] = lambda: None, at_once: bool = False) -> Status:
+        """Take a run out of the queue, or have it save and end, and return its state."""
+        queue.stop(run, at_once=at_once, grace=status(run).grace, waiting=waiting)
+        return status(run)
+
+    def open_log(self, run: RunDir, attempt: int) -> BinaryIO:
+        """Open the log of an attempt for reading."""
+        return open_regular(run.attempt_log(attempt))
