@@ -829,7 +829,7 @@ FAULTS = {
         True,
     ),
     "a partition that Slurm cannot have": (
-        {"slurm.partition": "a b"},
+        {"slurm.partition": "a b", "hardware.device": "cpu"},
         msgspec.structs.replace(facts(), scheduler="slurm"),
         "error",
         "slurm.partition",

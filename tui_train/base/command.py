@@ -129,6 +129,7 @@ class ProgramFile(Struct, frozen=True):
 def argv(command: Command, run_dir: str, checkpoint: str = "", node_rank: int = 0, address: str = "") -> list[str]:
     """Return the exact arguments of the command; those of the checkpoint only if there is one."""
     values = {"RUN_DIR": run_dir, "CHECKPOINT": checkpoint, "NODE_RANK": str(node_rank), "ADDRESS": address}
+    values["PORT"] = "$PORT"
     parts = [part for part in command.parts if checkpoint or not needs_checkpoint(part)]
     return [expand(word, values) for part in parts for word in part.words]
 

@@ -27,7 +27,9 @@ def parts(job: Job) -> tuple[Part, ...]:
         )
         command += _flag(job, "--node-rank", NODE_RANK, "0 is the first machine, at the address below")
         command += _flag(job, "--master-addr", ADDRESS, "address of the first machine")
-        command += _flag(job, "--master-port", PORT if job.scheduled else str(job.port), "a free port on the first machine")
+        command += _flag(
+            job, "--master-port", PORT if job.scheduled else str(job.port), "a free port on the first machine"
+        )
     command += _flag(job, "--nproc-per-node", str(job.processes), "not auto: that counts all visible GPUs")
     why = "a restart would fail again; the next attempt changes something"
     return (*command, *_flag(job, "--max-restarts", "0", why))
