@@ -33,6 +33,7 @@ _MARKS = {
     "lost": FAILED,
     "stopped": WARNING,
     "damaged": WARNING,
+    "queued": OPEN,
     "new": OPEN,
 }
 
@@ -212,7 +213,7 @@ def _live(digest: Digest, mark: bool, widths: Widths, width: int) -> tuple[Conte
 
 
 def _waiting(digest: Digest) -> str:
-    if digest.now and digest.now.host and not digest.step:
+    if digest.now and digest.now.host and not digest.step and digest.state != "queued":
         return f"on {visible(digest.now.host)}"
     return digest.state if digest.state != "running" else "" if digest.step else "starting"
 

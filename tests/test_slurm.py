@@ -13,6 +13,8 @@ import pytest
 import slurm
 import warm
 from support import facts, gpu, plan, profile, until
+from test_training import TINY, failing
+from test_training import losses as checkpointed
 
 from tui_train.checks import check
 from tui_train.profile.store import save
@@ -212,6 +214,23 @@ def test_two_nodes_train_together_stop_and_resume(nodes):
     tui("resume", "last")
     assert (status(run).state, status(run).attempts[-1].resumed > 0) == ("finished", True)
     assert losses(run, 2)[-1] < losses(run, 1)[0]
+
+
+@pytest.mark.whole
+@pytest.mark.parametrize("launcher", ["torchrun", "accelerate"])
+def test_two_nodes_fall_back_together_after_out_of_memory(nodes, tmp_path, monkeypatch, launcher):
+    """Memory runs out on one of them; the next attempt resumes on both, with the same global batch."""
+    values = {**TINY, "name": "two", "hardware.device": "cpu", "hardware.processes": 1, "nodes.count": 2}
+    save(profile({**values, "recipe.micro_batch": 4, "trainer.launcher": launcher}), overwrite=True)
+    tui("run", "two", "--slurm")
+    undisturbed = rundir.find("last")
+    for name, value in failing(tmp_path, {"in": "forward", "step": 5, "above": 2}).items():
+        monkeypatch.setenv(name, value)
+    tui("run", "two", "--slurm")
+    run = rundir.find("last")
+    assert [(each.position, each.out_of_memory) for each in status(run).attempts] == [(1, True), (2, False)]
+    assert status(run).attempts[1].resumed == 3
+    assert checkpointed(run.path / "output") == pytest.approx(checkpointed(undisturbed.path / "output"), abs=1e-4)
 
 
 def test_cards_are_asked_for_by_count():
