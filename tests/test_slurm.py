@@ -3,6 +3,7 @@
 import json
 import os
 import re
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -131,6 +132,19 @@ def test_a_job_that_waits_says_why_and_is_cancelled(nodes, tmp_path):
     assert "queued or running already" in tui("resume", "last", code=69).stderr or status(run).live
     assert "had not started" in tui("stop", "last").stdout
     assert (in_queue(run).state, run.events()) == ("new", ())
+
+
+def test_a_copy_of_a_run_is_not_the_job(nodes, tmp_path):
+    saver(tmp_path, 3)
+    tui("run", "job", "--slurm", "--detach", "--set", "slurm.options=--begin=now+3600")
+    run = rundir.find("last")
+    copy = rundir.RunDir(Path(shutil.copytree(run.path, run.path.with_name(f"{run.name}-copy"))))
+    assert (in_queue(copy).state, in_queue(run).state) == ("new", "queued")
+    target_of_run(copy).stop(copy)
+    assert in_queue(run).state == "queued"
+    (copy.path / queue.JOB).write_text('{"number": "--user=root", "starts": 0}')
+    assert queue.job_of(copy.path) is None
+    assert target_of_run(run).stop(run).state == "new"
 
 
 def test_what_slurm_refuses_leaves_no_run(nodes, tmp_path):

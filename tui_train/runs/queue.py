@@ -1,12 +1,14 @@
 """Runs in Slurm's queue: the job of each, what squeue said of it last, and what is asked of Slurm."""
 
+import os
 import subprocess
 import time
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
+from typing import Annotated
 
 import msgspec
-from msgspec import Struct
+from msgspec import Meta, Struct
 
 from tui_train.base.errors import Unavailable
 from tui_train.base.files import read_regular, write_beside, writing
@@ -20,7 +22,7 @@ JOB = "slurm.json"
 WHERE = "Slurm"
 _MOST = 1 << 16
 _PATIENCE = 30.0
-_FIELDS = "%i|%T|%r|%S"
+_FIELDS = "%i|%T|%r|%S|%Z"
 # Seconds in which the scheduler looks at a new job, and the reasons before it has.
 _CONSIDERS = 4.0
 _UNDECIDED = frozenset({"", "None", "PartitionConfig"})
@@ -37,7 +39,7 @@ class Job(Struct, frozen=True, kw_only=True):
     `starts` is how often the run had been started when the job was waiting.
     """
 
-    number: str
+    number: Annotated[str, Meta(pattern=r"^[0-9]{1,18}$")]
     starts: int
     state: str = "PENDING"
     reason: str = ""
@@ -122,9 +124,11 @@ def refresh(runs: Iterable[RunDir]) -> None:
     # Of a single job that is long gone it says that there is none.
     if done.returncode and "Invalid job id" not in done.stderr:
         raise Unavailable(f"squeue: {visible(_last(done.stderr))}", "Check `squeue`.")
-    said = {line.partition("|")[0]: line.split("|") for line in done.stdout.splitlines() if line.count("|") == 3}
+    said = {line.partition("|")[0]: line.split("|", 4) for line in done.stdout.splitlines() if line.count("|") > 3}
     for number, (run, job) in jobs.items():
-        _, state, reason, begins = said.get(number, (number, "", "", ""))
+        _, state, reason, begins, folder = said.get(number, (number, "", "", "", ""))
+        # Numbers come again, and a folder may be a copy: whose job it is, its folder says.
+        state = state if os.path.realpath(folder) == os.path.realpath(run.path) else ""
         starts = _starts(run.path) if state == "PENDING" else job.starts
         now = Job(number=number, starts=starts, state=state, reason=reason, begins=begins)
         if now != job:
@@ -133,6 +137,7 @@ def refresh(runs: Iterable[RunDir]) -> None:
 
 def stop(run: RunDir, *, at_once: bool, grace: float, waiting: Callable[[], None]) -> None:
     """Take a run's job out of the queue, or have its training save and end, and wait until the job has ended."""
+    refresh([run])
     job = job_of(run.path)
     if job is None or not job.state:
         return
