@@ -19,7 +19,7 @@ from test_training import losses as checkpointed
 
 from tui_train.checks import check
 from tui_train.profile.store import save
-from tui_train.render.slurm import batch_script
+from tui_train.render.slurm import LIMIT, batch_script
 from tui_train.runs import queue, rundir
 from tui_train.runs.status import status
 from tui_train.targets import target_of_run
@@ -187,14 +187,15 @@ def test_scancel_by_hand_saves_too(nodes, tmp_path):
 
 @pytest.mark.whole
 def test_near_its_time_limit_a_job_saves_is_queued_again_and_resumes(nodes, tmp_path):
+    """Whoever follows it sees all of it."""
     saver(tmp_path, 700, **{"slurm.time": "2"})
-    tui("run", "job", "--slurm", "--detach")
+    said = tui("run", "job", "--slurm", timeout=290).stdout
     run = rundir.find("last")
-    until(lambda: len(status(run).attempts) == 2, 180)
-    saved = steps_of(run, 1)[-1]
-    until(lambda: run.attempt_log(2).exists() and steps_of(run, 2), 60)
-    assert steps_of(run, 2)[0] == saved + 1
-    assert "stopped" in tui("stop", "last").stdout
+    assert (status(run).state, len(status(run).attempts) > 1) == ("finished", True)
+    every = [step for attempt in status(run).attempts for step in steps_of(run, attempt.number)]
+    assert every == [*range(1, 701)]
+    assert re.findall(r"^step (\d+)$", said, re.MULTILINE) == [str(step) for step in every]
+    assert not (run.path / LIMIT).exists()
 
 
 def losses(run, attempt):

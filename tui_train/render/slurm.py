@@ -7,6 +7,9 @@ from tui_train.plan.types import Plan, SlurmJob
 from tui_train.render.head import resumes, with_home
 
 NAME = "slurm.sh"
+# In the run folder where the time limit ends a start, and the job may be queued again.
+LIMIT = ".limit"
+_MARKS = f': > "$run_dir/{LIMIT}"'
 # Slurm may send its signal so many seconds early, and a node may take some to notice that the supervisor has ended.
 _BEFORE_THE_END = 60
 _HEAD = """\
@@ -37,7 +40,8 @@ done"""
 _AGAIN = """\
 if [ -n "$limit" ] && [ "$code" -ne 0 ]{progress}; then
   exec scontrol requeue "$SLURM_JOB_ID" # it resumes
-fi"""
+fi
+rm -f -- "$run_dir/{limit}\""""
 _NEWEST = 'newest() { {python} -I -S -X utf8 -B "$run_dir/supervisor" checkpoint 1 2> /dev/null; }'
 
 
@@ -52,10 +56,12 @@ def batch_script(plan: Plan, job: SlurmJob) -> str:
         python = f'"${{TUI_TRAIN_PYTHON:-{with_home(plan.python)}}}"'
         lines += [_NEWEST.replace("{python}", python), "before=$(newest)"]
     lines += ["limit=''"] if again else []
-    lines.append(_RUN.replace("{limit}", "limit=yes; ask TERM" if again else "ask TERM"))
+    lines.append(_RUN.replace("{limit}", f"limit=yes; {_MARKS}; ask TERM" if again else "ask TERM"))
     if again:
         # Without a newer checkpoint it would be queued for ever.
-        lines.append(_AGAIN.replace("{progress}", ' && [ "$(newest)" != "$before" ]' if rule else ""))
+        lines.append(
+            _AGAIN.replace("{limit}", LIMIT).replace("{progress}", ' && [ "$(newest)" != "$before" ]' if rule else "")
+        )
     return "\n".join([*lines, 'exit "$code"']) + "\n"
 
 

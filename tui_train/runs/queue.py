@@ -13,6 +13,7 @@ from msgspec import Meta, Struct
 from tui_train.base.errors import Unavailable
 from tui_train.base.files import read_regular, write_beside, writing
 from tui_train.base.text import visible
+from tui_train.render.slurm import LIMIT
 from tui_train.render.slurm import NAME as SCRIPT
 from tui_train.runs.rundir import RunDir
 from tui_train.supervisor import events
@@ -57,9 +58,14 @@ def job_of(folder: Path) -> Job | None:
 def status_in_queue(folder: Path) -> Status | None:
     """Return the state of a run whose job waits, or has not started it yet; None for any other."""
     job = job_of(folder)
-    if job is None or job.state in {"", "COMPLETING"} or _starts(folder) != job.starts:
+    if job is None or not job.state:
         return None
-    return Status("queued", host=WHERE)
+    logged = events.read(str(folder))
+    starts = [event for event in logged if event.event in {"run_started", "run_ended"}]
+    # Near its time limit it has saved, and is about to be queued again.
+    again = bool(starts) and starts[-1].state == "stopped" and (folder / LIMIT).exists()
+    waits = job.state != "COMPLETING" and sum(event.event == "run_started" for event in starts) == job.starts
+    return Status("queued", host=WHERE) if waits or again else None
 
 
 def words(folder: Path) -> str:
