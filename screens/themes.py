@@ -106,7 +106,14 @@ def dress(app: App[int], name: str) -> None:
         app.register_theme(theme)
     for name_of_textual in set(app.available_themes) - set(NAMES):
         app.unregister_theme(name_of_textual)
-    wear(app, PLAIN if without_colour() else name if name in NAMES else DARK)
+    name = PLAIN if without_colour() else name if name in NAMES else DARK
+    app.ansi_color = True if name == PLAIN else None
+    # As the theme is changed later Textual reads all styles once more: here there are none yet.
+    app.set_reactive(App.theme, name)
+    app.set_class(app.current_theme.dark, "-dark-mode")
+    app.set_class(not app.current_theme.dark, "-light-mode")
+    app.add_class(f"-theme-{name}")
+    app.stylesheet.set_variables(app.get_css_variables())
 
 
 def wear(app: App[int], name: str) -> None:

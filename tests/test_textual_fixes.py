@@ -3,15 +3,17 @@
 from typing import Any
 
 import pytest
-from test_wizard import finished_run, keys, machine
+from test_wizard import finished_run, keys, machine, settle
 from textual.app import App, ComposeResult
 from textual.content import Content
 from textual.screen import Screen
 from textual.widgets import OptionList
+from tui_train.screens.themes import NAMES
 from tui_train.screens.widgets.dialogs import Ask
 from tui_train.screens.widgets.row_list import RowList
 
 from tui_train.wizard import wizard
+from tui_train.workflow.theme import keep_theme
 
 __all__ = ["machine"]  # a fixture
 
@@ -113,3 +115,17 @@ async def test_the_palette_opens_while_the_one_before_closes(machine: Any) -> No
         await keys()(pilot)
         assert type(pilot.app.screen).__name__ == "Palette"
         assert len(pilot.app.screen_stack) == 2
+
+
+@pytest.mark.parametrize("name", NAMES)
+async def test_a_theme_looks_the_same_from_the_start_as_when_it_is_chosen(machine: Any, name: str) -> None:
+    drawn = []
+    for first in (name, next(other for other in NAMES if other != name)):
+        keep_theme(first)
+        app = wizard()
+        async with app.run_test(size=(80, 24)) as pilot:
+            await settle(pilot)
+            app.action_theme(name)
+            await settle(pilot)
+            drawn.append([list(strip) for strip in app.screen._compositor.render_strips()])
+    assert drawn[0] == drawn[1]
