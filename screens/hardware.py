@@ -164,8 +164,9 @@ Without an NVIDIA GPU everything still works, on the CPU. With GPUs, the CPU tra
 
 
 def _add(address: str) -> str:
-    """Save a host that has no name yet by its address, and return that."""
-    hosts.add(address := address.strip())
+    """Return the name of a host, which is saved by its address unless it has one."""
+    if (address := address.strip()) not in hosts.hosts():
+        hosts.add(address)
     return address
 
 

@@ -9,6 +9,7 @@ from tui_train.base.text import visible
 
 from .home_list import MOST_NAMED, named
 from .home_tidy import HomeTidy
+from .looking import Looking
 from .messages import Become, Complaint, OpenRun, OpenStep, StartOver
 from .widgets.row_list import RowList
 
@@ -29,7 +30,7 @@ class HomeActions(HomeTidy):
         offered = {
             "edit": bool(run) or profile,
             "resume": bool(run and run.resumable),
-            "run_now": profile and not self.elsewhere,
+            "run_now": profile and not (isinstance(self.app, Looking) and self.app.named),
             "stop": going,
             "delete": not going if chosen else profile,
             "rename": profile or bool(run and not run.going),

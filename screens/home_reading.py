@@ -1,11 +1,14 @@
 """What Home reads: runs and profiles, the newest first, and live runs on other hosts from time to time."""
 
 import time
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from textual import work
 from textual.message import Message
 from textual.worker import get_current_worker
+
+from tui_train.base.errors import TuiTrainError
 
 from .home_actions import HomeActions
 
@@ -113,13 +116,26 @@ class HomeReading(HomeActions):
 
     def ask_hosts(self) -> None:
         """Have the hosts of live runs asked, while the screen is shown."""
-        if self.app.screen is self and any(digest.now and digest.now.host for digest in self.runs.values()):
+        asking = any(worker.group == "hosts" and not worker.is_finished for worker in self.app.workers)
+        elsewhere = any(digest.now and digest.now.host for digest in self.runs.values())
+        if self.app.screen is self and elsewhere and not asking:
             self._ask_each_host(tuple(digest.run for digest in self.runs.values() if digest.going))
 
-    @work(thread=True, group="hosts", exclusive=True)
+    @work(thread=True, group="hosts")
     def _ask_each_host(self, runs: "tuple[RunDir, ...]") -> None:
-        """Bring the live runs on other hosts up to date; one that does not answer stays as it was heard."""
-        from tui_train.runs.mirror import Mirror
+        """Bring the live runs on other hosts, and those in a queue, up to date.
 
+        What does not answer stays as it was heard.
+        """
+        from tui_train.runs.mirror import Mirror
+        from tui_train.runs.place import place_of
+        from tui_train.runs.queue import refresh
+
+        worker = get_current_worker()
+        with suppress(TuiTrainError):
+            refresh(runs)
         for run in runs:
-            Mirror(run, follow=False).once()
+            if worker.is_cancelled:
+                return
+            if place_of(run.path):
+                Mirror(run, follow=False).once()

@@ -164,12 +164,15 @@ class Looking(Guarded):
 
     @property
     def _source(self) -> "Source | None":
-        """The other machine: the one that was named for all, else the profile's; None: this one."""
-        if self._named or not self.profile.hardware.host:
+        return self._source_for(self.profile)
+
+    def _source_for(self, profile: Profile) -> "Source | None":
+        """Return the other machine: the one that was named for all, else the profile's; None: this one."""
+        if self._named or not profile.hardware.host:
             return self._named
         from tui_train.workflow.machines import Source
 
-        return Source(host=self.profile.hardware.host)
+        return Source(host=profile.hardware.host)
 
     @property
     def named(self) -> bool:
@@ -186,12 +189,11 @@ class Looking(Guarded):
         """Whether trainings can be started on the machine that all is for: not on that of a file."""
         return self._source is None or bool(self._source.host)
 
-    @property
-    def target(self) -> "Target":
-        """The machine that all is for; never on a screen's thread, for it is imported first."""
+    def target_for(self, profile: Profile) -> "Target":
+        """Return the machine that a profile is for; never on a screen's thread, for it is imported first."""
         from tui_train.workflow.machines import Source
 
-        return (self._source or Source()).target
+        return (self._source_for(profile) or Source()).target
 
     @property
     def unknown(self) -> "Facts":
@@ -250,7 +252,7 @@ class Looking(Guarded):
         def answer() -> None:
             self.post_message(Learned(asked, part, question()))
 
-        self.run_worker(answer, name=part, group=part, thread=True, exclusive=True)
+        self.run_worker(answer, name=str(asked), group=part, thread=True, exclusive=True)
 
     @on(Learned)
     def _learned(self, event: Learned) -> None:
@@ -363,7 +365,10 @@ class Looking(Guarded):
     def _worker_ended(self, event: Worker.StateChanged) -> None:
         if event.state != WorkerState.ERROR:
             return
-        self.looking -= {event.worker.group}
-        error = event.worker.error
-        if self._source and event.worker.group in _QUESTIONS and isinstance(error, TuiTrainError):
+        part, error = event.worker.group, event.worker.error
+        if event.worker.name.isdigit() and int(event.worker.name) <= self._left.get(part, 0):
+            return  # of the machine before
+        self.looking -= {part}
+        known = self.facts is not None and self.facts.machine.hostname
+        if self._source and part in _QUESTIONS and isinstance(error, TuiTrainError) and not known:
             self.facts = self._unknown(error.message, f"{error.remedy} Then look again.")

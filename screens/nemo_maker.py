@@ -36,9 +36,9 @@ class NemoMaker(Step):
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
         """Offer to make what is not there yet."""
         if action == "prepare":
-            return preparable(self.profile)
+            return preparable(self.profile) and not self.elsewhere
         if action == "import":
-            return importable(self.profile, self.facts)
+            return importable(self.profile, self.facts) and not self.elsewhere
         return super().check_action(action, parameters)
 
     def action_prepare(self) -> None:

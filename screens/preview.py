@@ -13,6 +13,7 @@ from tui_train.base.places import expanded
 from tui_train.base.text import visible
 from tui_train.checks import Finding
 from tui_train.profile import fields, store
+from tui_train.profile.types import Profile
 from tui_train.render.command import copied
 from tui_train.render.prepare import Prepared
 from tui_train.runs import rundir
@@ -168,15 +169,15 @@ For the machine of a file (--machine) it only exports: copy the folder there."""
     def _start(self, prepared: Prepared) -> None:
         assert prepared.plan is not None  # noqa: S101 - action_next has looked
         try:
-            run = self._target().submit(prepared, prepared.plan)
+            run = self._target(prepared.profile).submit(prepared, prepared.plan)
         except TuiTrainError as error:
             self.app.call_from_thread(self._not_started, error)
         else:
             self.app.call_from_thread(self._started, run)
 
-    def _target(self) -> "Target":
+    def _target(self, profile: Profile) -> "Target":
         assert isinstance(self.app, Looking)  # noqa: S101 - for the type
-        return self.app.target
+        return self.app.target_for(profile)
 
     def on_screen_resume(self) -> None:
         """Let a plan be started again, when the screen is shown again."""

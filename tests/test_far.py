@@ -257,6 +257,11 @@ def test_a_damaged_list_of_hosts_is_named_and_kept(host, text):
     assert path.read_text(errors="surrogateescape") == text
 
 
+def test_an_export_for_the_host_of_a_profile_is_to_be_copied_there(host, tmp_path):
+    sleeper(host, **{"hardware.host": "box"})
+    assert "to box." in tui("export", "far", str(tmp_path / "out")).stdout
+
+
 # The wizard
 
 
@@ -277,6 +282,9 @@ async def test_hardware_goes_to_another_host_and_back(host, monkeypatch):
         await reached(pilot, "Hardware")
         assert (app.profile.hardware.host, app.facts.elsewhere) == ("lab", "box")
         assert "for lab" in shows(pilot)
+        assert not app.target_for(profile()).name
+        await keys("h", "down", "down", "enter", *"lab", "enter")(pilot)
+        assert [*hosts.hosts()] == ["lab"]
         await keys("h", "down", "down", "enter", *"nowhere-at-all", "enter")(pilot)
         await reached(pilot, "Hardware")
         assert "nowhere-at-all is not known" in " ".join(shows(pilot).split())

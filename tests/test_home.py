@@ -389,6 +389,18 @@ async def test_a_profile_runs_at_once_or_says_what_forbids_it(monkeypatch: pytes
         assert [run.label for run in rundir.all_runs()] == ["good"]
 
 
+async def test_a_profile_runs_at_once_whatever_host_the_opened_one_has() -> None:
+    store.save(sleeping(name="near"))
+    app = wizard()
+    async with app.run_test(size=(80, 24)) as pilot:
+        app.become(profile({"hardware.host": "nowhere-at-all"}), keep=False)
+        await settle(pilot)
+        await keys("tab")(pilot)
+        assert isinstance(app.screen, Home)
+        app.screen.list.go(next(iter(app.screen.profiles)))
+        assert app.screen.check_action("run_now", ())
+
+
 def real_look(chosen: Profile) -> Any:
     from tui_train.targets.here import named
 

@@ -3,6 +3,7 @@
 import json
 import os
 import re
+import shlex
 import shutil
 import signal
 import subprocess
@@ -216,8 +217,14 @@ def test_a_task_for_skypilot():
     assert task["file_mounts"] == {"/corpora/a.txt": "/corpora/a.txt"}
     (bare,) = made("skypilot", {}, facts(torch="2.13.0+cu128"))[2]
     accept("skypilot", [bare])
-    assert "'torch==2.13.0'" in bare["setup"]
+    assert "torch==2.13.0" in bare["setup"]
     assert "resources" not in bare
+
+
+def test_a_version_that_a_python_tells_stays_a_word_in_the_setup_of_skypilot():
+    told = "1.0' ; touch /tmp/made; '"
+    (task,) = made("skypilot", {}, facts(accelerate=told))[2]
+    assert f"accelerate=={told}" in shlex.split(task["setup"].splitlines()[-1])
 
 
 @pytest.mark.parametrize(

@@ -22,7 +22,9 @@ from tui_train.workflow.machines import Source
 
 def export(reference: str, folder: Path, edits: tuple[str, ...], source: Source, *, force: bool) -> None:
     """Write the files of a profile's plan to a folder."""
-    prepared = prepare(profile := plans.edited(plans.load(reference), edits), machines.facts_for(profile, source))
+    profile = plans.edited(plans.load(reference), edits)
+    source = machines.source_for(profile, source)
+    prepared = prepare(profile, machines.facts_for(profile, source))
     made_plan = plans.require(prepared)
     target = _write(folder, prepared.files, force=force)
     script = visible(shlex.quote(str(target / SCRIPT)))

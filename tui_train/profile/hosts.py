@@ -11,7 +11,7 @@ from tui_train.base.parse import Unparsable, toml_table
 from tui_train.base.places import hosts_file
 from tui_train.base.text import visible
 
-_NAME = re.compile(r"[^\W_][\w.@:+-]{0,79}")
+_NAME = re.compile(r"[^\W_][\w.@:%+-]{0,79}|\[[\w.:%]{2,79}\]")
 _MOST = 1 << 20  # bytes
 
 

@@ -1,6 +1,7 @@
 """A SkyPilot task: its working directory is the exported folder, its machines run launch.sh."""
 
 import re
+import shlex
 from typing import Any
 
 from tui_train.base.errors import BadInput
@@ -66,7 +67,7 @@ def manifest(cluster: Cluster) -> Made:
 
 
 def _setup(cluster: Cluster) -> str:
-    libraries = " ".join(f"'{library}'" for library in cluster.libraries)
+    libraries = " ".join(map(shlex.quote, cluster.libraries))
     return (
         f"[ -x {_PYTHON}/bin/python ] || python3 -m venv {_PYTHON}\n"
         f"{_PYTHON}/bin/python -m pip install --quiet {libraries}\n"
