@@ -90,10 +90,13 @@ class Wizard(Navigation):
     @work(thread=True)
     def _warm(self) -> None:
         """Import the steps while nobody waits for them."""
-        for step in STEPS:
-            import_module(f".{step.module}", __package__)
-        # What is imported stays: to look through all of it for garbage holds every key up for some 40 ms.
-        gc.freeze()
+        try:
+            for step in STEPS:
+                import_module(f".{step.module}", __package__)
+        finally:
+            # What is imported stays: to look through all of it for garbage holds every key up for some 40 ms.
+            gc.freeze()
+            gc.enable()
 
     def action_leave(self) -> None:
         """Leave the wizard; a live run that is being watched asks first."""

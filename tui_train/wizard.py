@@ -1,5 +1,6 @@
 """The one door to the screens: they are imported when the wizard is opened, never before."""
 
+import gc
 import os
 import sys
 from importlib import import_module
@@ -24,6 +25,8 @@ def open_wizard(run: str = "", source: "Source | None" = None) -> int:
     if not terminal():
         remedy = "Use `tui-train quickstart`, `plan` or `run`; `tui-train --help` lists all commands."
         raise Unavailable("the wizard needs a terminal", remedy)
+    # The wizard turns it on again after its first picture: what is imported for that is no garbage.
+    gc.disable()
     if source and (source.machine or source.host):
         from tui_train.profile.types import Profile
         from tui_train.workflow.machines import facts_for
