@@ -67,7 +67,8 @@ def stop(reference: str, *, at_once: bool) -> None:
     run = next((each.run for each in read_runs() if each.going), None) if reference == "last" else None
     run = run or rundir.find(reference)
     before = target_of_run(run).state(run)
-    if not before.live and not before.leftover and not before.container:
+    # The job of a run that is lost may be queued again.
+    if not (before.live or before.leftover or before.container or queue.in_queue(run.path)):
         click.echo(f"{visible(run.name)} is not running: {show.state(before)}")
         return
     ended = target_of_run(run).stop(run, at_once=True) if at_once else end_run(run, before)

@@ -49,8 +49,11 @@ def run(reference: str, edits: tuple[str, ...], source: Source, *, detach: bool)
 def resume(reference: str, *, detach: bool) -> None:
     """Start a run's script again; it resumes from the newest complete checkpoint."""
     run_dir = rundir.find(reference)
-    if status(run_dir).live:
-        raise Unavailable(f"{visible(run_dir.name)} is running", f"Watch it: tui-train attach {visible(run_dir.name)}")
+    # What was heard last of a run in a queue or on a host may no longer be so.
+    now = target_of_run(run_dir).state(run_dir)
+    if now.live:
+        doing = "is queued" if now.state == "queued" else "is running"
+        raise Unavailable(f"{visible(run_dir.name)} {doing}", f"Watch it: tui-train attach {visible(run_dir.name)}")
     if nothing_left(run_dir):
         again = f"tui-train run {visible(shlex.quote(str(run_dir.profile)))}"
         click.echo(f"{visible(run_dir.name)} has finished: nothing is left to train. Train again: {again}")

@@ -57,19 +57,23 @@ class Slurm(Struct, frozen=True):
         try:
             queue.submit(run)
         except TuiTrainError:
-            # A run that never started would only clutter the list.
-            shutil.rmtree(run.path, ignore_errors=True)
+            # A run that never started would only clutter the list; one whose job Slurm may have is kept for it.
+            if not queue.in_queue(run.path):
+                shutil.rmtree(run.path, ignore_errors=True)
             raise
         return run
 
     def resume(self, run: RunDir, interrupts: Interrupts = NONE) -> str:
         """Submit a run's job again; it resumes from its newest checkpoint."""
         interrupts.check(run.name)
-        if self.state(run).live:
-            remedy = f"Watch it: tui-train attach {visible(run.name)}"
-            raise Unavailable(f"{visible(run.name)} is queued or running already", remedy)
+        job, name = queue.held(run), visible(run.name)
+        if status(run).live:
+            raise Unavailable(f"{name} is queued or running already", f"Watch it: tui-train attach {name}")
+        if job:
+            why = f"Slurm still has job {job.number} of {name} ({visible(job.state)})"
+            raise Unavailable(why, f"Wait until it has left the queue, or take it out: tui-train stop {name}")
         if nothing_left(run):
-            raise Unavailable(f"{visible(run.name)} has finished: there is nothing left to train", "Run its profile.")
+            raise Unavailable(f"{name} has finished: there is nothing left to train", "Run its profile.")
         queue.submit(run)
         return "its trainer cannot resume: it begins with the first step." if resumption(run) == "never" else ""
 

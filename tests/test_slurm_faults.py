@@ -1,0 +1,201 @@
+"""Answers that a real Slurm gives only on a bad day, from commands of the same names in the PATH."""
+
+import json
+import os
+
+import pytest
+from test_slurm import saver as saved_profile
+from test_slurm import tui
+
+from tui_train.base.errors import Unavailable
+from tui_train.runs import queue, rundir
+from tui_train.supervisor import events
+from tui_train.supervisor.events import Event
+from tui_train.targets import target_of_run
+
+# $all: what it was called with; $folder: the newest run folder.
+_COMMAND = """\
+#!/usr/bin/env bash
+printf '%s\\n' "${{0##*/}} $*" >> {log}
+all="$*" folder=$(ls -d "$XDG_STATE_HOME"/tui-train/runs/*/ 2> /dev/null | tail -n 1)
+folder=${{folder%/}}
+{body}
+"""
+_TAKES = 'case $all in *--test-only*) echo "sbatch: would start" >&2 ;; *) echo "{said}" ;; esac'
+_TIMED_OUT = 'echo "error: Socket timed out on send/recv operation" >&2; exit 1'
+
+
+class Fake:
+    """The commands of a Slurm that is not there, each a piece of bash; `calls` are their command lines."""
+
+    def __init__(self, folder):
+        self._folder = folder
+        self._log = folder / "calls"
+        self.gone = folder / "gone"
+        for name in ("sbatch", "squeue", "scancel", "scontrol"):
+            self.says(name, "exit 0")
+
+    def says(self, name, body):
+        path = self._folder / name
+        path.write_text(_COMMAND.format(log=self._log, body=body))
+        path.chmod(0o755)
+
+    def lists(self, state, number=4712, reason="Priority"):
+        """Have squeue list one job, until it is cancelled."""
+        listed = f'[ -e {self.gone} ] || echo "{number}|{state}|{reason}|N/A|$folder"'
+        self.says("squeue", listed if state else "exit 0")
+        self.says("scancel", f": > {self.gone}")
+
+    def takes(self, said="4712"):
+        self.says("sbatch", _TAKES.format(said=said))
+
+    def calls(self, name):
+        lines = self._log.read_text().splitlines() if self._log.exists() else []
+        return [line for line in lines if line.startswith(name) and "--test-only" not in line]
+
+
+@pytest.fixture
+def fake(tmp_path, monkeypatch):
+    folder = tmp_path / "bin"
+    folder.mkdir()
+    monkeypatch.setenv("PATH", f"{folder}:{os.environ['PATH']}")
+    return Fake(folder)
+
+
+def submitted(fake, tmp_path, state="PENDING", **more):
+    """The run of a job that Slurm took."""
+    saved_profile(tmp_path, 3)
+    fake.takes(**more)
+    fake.lists(state)
+    tui("run", "job", "--slurm", "--detach")
+    return rundir.find("last")
+
+
+def lost(run):
+    """Have a run started, whose supervisor then went with its node."""
+    started = Event(event="run_started", mark="0" * 32, pid=2**22 + 1, start_ticks=1, boot_id="other", host="n1")
+    with (run.path / events.NAME).open("a") as file:
+        file.write(json.dumps(started._asdict()) + "\n")
+
+
+def test_a_job_that_was_taken_is_kept_though_squeue_fails(fake, tmp_path):
+    saved_profile(tmp_path, 3)
+    fake.takes()
+    fake.says("squeue", _TIMED_OUT)
+    assert "job 4712" in tui("run", "job", "--slurm", "--detach").stdout
+    run = rundir.find("last")
+    assert queue.job_of(run.path).number == "4712"
+    fake.lists("")
+    tui("stop", "last")
+    tui("resume", "last", "--detach")
+    fake.says("squeue", _TIMED_OUT)
+    assert fake.calls("scancel") == []
+
+
+def test_a_job_that_may_be_queued_is_found_by_its_folder(fake, tmp_path):
+    """The controller took it, but sbatch did not hear so in time."""
+    saved_profile(tmp_path, 3)
+    fake.says("sbatch", f"case $all in *--test-only*) ;; *) {_TIMED_OUT} ;; esac")
+    assert "may be queued" in tui("run", "job", "--slurm", code=69).stderr
+    run = rundir.find("last")
+    assert queue.in_queue(run.path)
+    fake.lists("PENDING", 77)
+    assert "job 77" in tui("runs").stdout
+    assert queue.job_of(run.path).number == "77"
+    fake.lists("")
+    queue.refresh([run])
+    assert not queue.in_queue(run.path)
+
+
+def test_sbatch_that_is_late_has_a_job(fake, tmp_path):
+    saved_profile(tmp_path, 3)
+    fake.says("sbatch", f"case $all in *--test-only*) ;; *) {_TIMED_OUT} ;; esac")
+    fake.lists("PENDING", 78)
+    assert "job 78" in tui("run", "job", "--slurm", "--detach").stdout
+
+
+def test_what_was_refused_has_the_job_that_it_had(fake, tmp_path):
+    run = submitted(fake, tmp_path)
+    fake.lists("")
+    fake.says("sbatch", "echo 'error: Invalid account' >&2; exit 1")
+    assert "Invalid account" in tui("resume", "last", code=69).stderr
+    assert (queue.job_of(run.path).number, queue.in_queue(run.path)) == ("4712", False)
+
+
+def test_a_job_that_cannot_be_cancelled_keeps_its_folder(fake, tmp_path):
+    saved_profile(tmp_path, 3)
+    fake.takes()
+    fake.lists("PENDING", reason="PartitionTimeLimit")
+    fake.says("scancel", _TIMED_OUT)
+    tui("run", "job", "--slurm", code=69)
+    assert queue.in_queue(rundir.find("last").path)
+
+
+@pytest.mark.parametrize("state", ["CONFIGURING", "COMPLETING", "RUNNING"])
+def test_a_lost_run_whose_job_slurm_has_is_not_submitted_again(fake, tmp_path, state, monkeypatch):
+    run = submitted(fake, tmp_path)
+    lost(run)
+    fake.lists(state)
+    monkeypatch.setattr(queue, "_LEAVES", 0.0)
+    before = fake.calls("sbatch")
+    with pytest.raises(Unavailable, match=f"4712.*{state}"):
+        target_of_run(run).resume(run)
+    assert fake.calls("sbatch") == before
+    assert "is not running" not in tui("stop", "last").stdout
+    assert any(call.endswith("4712") for call in fake.calls("scancel"))
+
+
+def test_a_job_that_is_queued_again_while_it_is_stopped_is_cancelled(fake, tmp_path):
+    run = submitted(fake, tmp_path)
+    lost(run)
+    fake.says("squeue", f"""
+        case $(grep -c ^squeue {tmp_path}/bin/calls) in [0-9]) state=RUNNING ;; *) state=PENDING ;; esac
+        [ -e {fake.gone} ] || echo "4712|$state|None|N/A|$folder"
+    """)  # fmt: skip
+    fake.says("scancel", f'case $all in --state=PENDING*) [ "$(squeue | cut -d"|" -f2)" != PENDING ] || '
+              f": > {fake.gone} ;; esac")  # fmt: skip
+    queue.stop(run, at_once=True, grace=1, waiting=lambda: None)
+    assert not queue.in_queue(run.path)
+    assert len([call for call in fake.calls("scancel") if "--state=PENDING" in call]) == 1
+
+
+def test_a_job_of_another_cluster_is_asked_for_there(fake, tmp_path, monkeypatch):
+    monkeypatch.setenv("SBATCH_CLUSTERS", "hpc2")
+    run = submitted(fake, tmp_path, said="4712;hpc2")
+    monkeypatch.setenv("SLURM_CLUSTERS", "hpc3")
+    fake.says("squeue", f'[ -z "${{SLURM_CLUSTERS-}}" ] || exit 1; case $all in *--clusters=hpc2*) '
+              f'[ -e {fake.gone} ] || echo "4712|PENDING|Priority|N/A|$folder" ;; esac')  # fmt: skip
+    fake.says("scancel", f"case $all in *--clusters=hpc2*) : > {fake.gone} ;; esac")
+    queue.refresh([run])
+    assert queue.job_of(run.path).cluster == "hpc2"
+    assert "had not started" in tui("stop", "last").stdout
+    assert not queue.in_queue(run.path)
+
+
+def test_many_runs_need_one_squeue(fake, tmp_path):
+    run = submitted(fake, tmp_path)
+    before = len(fake.calls("squeue"))
+    copy = rundir.RunDir(run.path.with_name("20200101-000000-job"))
+    copy.path.mkdir()
+    (copy.path / queue.JOB).write_bytes((run.path / queue.JOB).read_bytes())
+    queue.refresh([run, copy])
+    assert len(fake.calls("squeue")) == before + 1
+    assert [queue.in_queue(each.path) for each in (run, copy)] == [True, False]
+
+
+def test_resume_asks_slurm_before_it_refuses(fake, tmp_path):
+    """Somebody else cancelled the job: what was known of it is not true any more."""
+    run = submitted(fake, tmp_path)
+    fake.lists("")
+    assert queue.in_queue(run.path)
+    tui("resume", "last", "--detach")
+    assert len(fake.calls("sbatch")) == 2
+    fake.says("squeue", _TIMED_OUT)
+    assert "Socket timed out" in tui("resume", "last", code=69).stderr
+
+
+def test_variables_of_sbatch_do_not_have_it_wait(fake, tmp_path, monkeypatch):
+    monkeypatch.setenv("SBATCH_WAIT", "1")
+    saved_profile(tmp_path, 3)
+    fake.says("sbatch", f'[ -z "${{SBATCH_WAIT-}}" ] || exit 1; {_TAKES.format(said="4712")}')
+    tui("run", "job", "--slurm", "--detach")
