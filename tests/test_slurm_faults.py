@@ -84,12 +84,7 @@ def test_a_job_that_was_taken_is_kept_though_squeue_fails(fake, tmp_path):
     fake.says("squeue", _TIMED_OUT)
     assert "job 4712" in tui("run", "job", "--slurm", "--detach").stdout
     run = rundir.find("last")
-    assert queue.job_of(run.path).number == "4712"
-    fake.lists("")
-    tui("stop", "last")
-    tui("resume", "last", "--detach")
-    fake.says("squeue", _TIMED_OUT)
-    assert fake.calls("scancel") == []
+    assert (queue.job_of(run.path).number, fake.calls("scancel")) == ("4712", [])
 
 
 def test_a_job_that_may_be_queued_is_found_by_its_folder(fake, tmp_path):
@@ -186,12 +181,12 @@ def test_many_runs_need_one_squeue(fake, tmp_path):
 def test_resume_asks_slurm_before_it_refuses(fake, tmp_path):
     """Somebody else cancelled the job: what was known of it is not true any more."""
     run = submitted(fake, tmp_path)
+    fake.says("squeue", _TIMED_OUT)
+    assert "Socket timed out" in tui("resume", "last", code=69).stderr
     fake.lists("")
     assert queue.in_queue(run.path)
     tui("resume", "last", "--detach")
     assert len(fake.calls("sbatch")) == 2
-    fake.says("squeue", _TIMED_OUT)
-    assert "Socket timed out" in tui("resume", "last", code=69).stderr
 
 
 def test_variables_of_sbatch_do_not_have_it_wait(fake, tmp_path, monkeypatch):
