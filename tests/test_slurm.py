@@ -270,6 +270,21 @@ def test_cards_are_asked_for_by_count():
         ({"slurm.time": "`id`"}, "slurm.time"),
         ({"slurm.options": ("--mem 3G",)}, "slurm.options"),
         ({"slurm.options": ("--nodes=4",)}, "slurm.options"),
+        *(
+            ({"slurm.options": (option,)}, "slurm.options")
+            for option in (
+                "--wait",
+                "--clusters=b",
+                "--requeu",
+                "--partitio=x",
+                "--arra=1-9",
+                "--gpus=2",
+                "--gpus-per-no=1",
+            )
+        ),
+        ({"slurm.options": ("--gres=gpu:a100:4",)}, "slurm.options"),
+        ({"slurm.time": "1"}, "slurm.time"),
+        ({"slurm.time": "0:30"}, "slurm.time"),
         ({"container.engine": "docker", "container.image": "x"}, "container.engine"),
     ],
 )
@@ -277,6 +292,15 @@ def test_what_a_job_cannot_have_is_refused_before(values, key):
     cluster = msgspec.structs.replace(facts(), scheduler="slurm")
     errors = [finding.key for finding in check(profile(values), cluster) if finding.level == "error"]
     assert key in errors
+
+
+@pytest.mark.parametrize("option", ["--mem=64G", "--qos=long", "--gres=gpu:a100:1,gpu:v100:1", "--wait-all-nodes=1"])
+def test_other_options_of_a_job_are_passed_on(option):
+    cluster = msgspec.structs.replace(facts(gpus=[gpu(0), gpu(1)]), scheduler="slurm")
+    chosen = profile({"slurm.options": (option,), "slurm.time": "1-0"})
+    assert not [each for each in check(chosen, cluster) if each.level == "error" and each.key.startswith("slurm")]
+    made = plan(chosen, cluster)
+    assert f"#SBATCH {option}" in batch_script(made, made.slurm).splitlines()
 
 
 def test_here_the_keys_of_slurm_change_nothing():

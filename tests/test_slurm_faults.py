@@ -2,12 +2,16 @@
 
 import json
 import os
+import subprocess
 
+import msgspec
 import pytest
+from support import facts, gpu, plan, profile
 from test_slurm import saver as saved_profile
 from test_slurm import tui
 
 from tui_train.base.errors import Unavailable
+from tui_train.render.slurm import batch_script
 from tui_train.runs import queue, rundir
 from tui_train.supervisor import events
 from tui_train.supervisor.events import Event
@@ -194,3 +198,51 @@ def test_variables_of_sbatch_do_not_have_it_wait(fake, tmp_path, monkeypatch):
     saved_profile(tmp_path, 3)
     fake.says("sbatch", f'[ -z "${{SBATCH_WAIT-}}" ] || exit 1; {_TAKES.format(said="4712")}')
     tui("run", "job", "--slurm", "--detach")
+
+
+# It writes a checkpoint where the test names one, as the time limit ends it.
+_LAUNCH = """\
+#!/usr/bin/env bash
+trap '{saves} exit 143' TERM
+kill -USR2 "$PPID"
+while :; do sleep 0.05; done
+"""
+
+
+def at_its_limit(fake, run, saves):
+    """What a job does whose time limit comes: the calls of scontrol."""
+    (run.path / "launch.sh").write_text(_LAUNCH.format(saves=f"{saves};" if saves else ""))
+    told = {**os.environ, "SLURM_SUBMIT_DIR": str(run.path), "SLURM_JOB_ID": "4712"}
+    subprocess.run(["bash", "slurm.sh"], cwd=run.path, env=told, check=False, timeout=60)
+    return len(fake.calls("scontrol"))
+
+
+def test_a_checkpoint_of_a_fallback_is_progress(fake, tmp_path):
+    run = submitted(fake, tmp_path)
+    path = run.path / "plan.json"
+    made = json.loads(path.read_text())
+    first = made["attempts"][0]
+    folder = f"{tmp_path}/output-lora"
+    made["attempts"].append({**first, "checkpoints": {**first["checkpoints"], "folder": folder}})
+    path.write_text(json.dumps(made))
+    saves = f"mkdir -p {folder}/checkpoint-7; echo 1 > {folder}/checkpoint-7/trainer_state.json"
+    assert [at_its_limit(fake, run, each) for each in (saves, saves, "")] == [1, 1, 1]
+
+
+@pytest.mark.parametrize("name", ["model--val_loss=2.1-step=9-last", "iter_0000100", "epoch_0_step_99"])
+def test_a_trainer_that_resumes_itself_is_queued_again_only_with_a_new_checkpoint(fake, tmp_path, name):
+    run = submitted(fake, tmp_path)
+    path = run.path / "plan.json"
+    made = json.loads(path.read_text())
+    made["attempts"][0].pop("checkpoints")
+    path.write_text(json.dumps({**made, "resumes_itself": True}))
+    saves = f"mkdir -p {run.path}/output/default/checkpoints/{name}"
+    assert [at_its_limit(fake, run, each) for each in ("", saves, saves)] == [0, 1, 1]
+
+
+def test_the_job_of_a_trainer_that_resumes_itself_looks_for_progress():
+    cluster = msgspec.structs.replace(facts(gpus=[gpu(0)]), scheduler="slurm")
+    made = msgspec.structs.replace(plan(profile(), cluster), resumes_itself=True)
+    attempts = tuple(msgspec.structs.replace(each, checkpoints=None) for each in made.attempts)
+    made = msgspec.structs.replace(made, attempts=attempts)
+    assert "before=$(newest)" in batch_script(made, made.slurm).splitlines()

@@ -10,13 +10,21 @@ from tui_train.profile import fields
 from tui_train.profile.types import Profile
 from tui_train.resolve.resolve import Resolved
 
+# Slurm may send its signal so many seconds early, and a node may take some to notice that the supervisor has ended.
+BEFORE_THE_END = 60
 # sbatch reads its options from comments, which it splits at spaces and unquotes.
 _VALUE = re.compile(r"[\w.,:@+/-]*", re.ASCII)
 _OPTION = re.compile(r"--([a-z][a-z-]*)(=[\w.,:@+/%*&|\[\]()=-]+)?", re.ASCII)
 _OURS = frozenset({
-    "nodes", "ntasks", "ntasks-per-node", "cpus-per-task", "partition", "account", "time", "signal", "requeue",
-    "no-requeue", "output", "error", "open-mode", "chdir", "array", "wrap", "parsable", "test-only", "job-name",
+    "nodes", "ntasks", "ntasks-per-node", "ntasks-per-core", "ntasks-per-gpu", "ntasks-per-socket", "cpus-per-task",
+    "cpus-per-gpu", "gpus", "gpus-per-node", "gpus-per-socket", "gpus-per-task", "tres-per-task", "partition",
+    "account", "time", "signal", "requeue", "no-requeue", "output", "error", "open-mode", "chdir", "array", "wrap",
+    "parsable", "job-name",
 })  # fmt: skip
+# With these sbatch submits no job, or another one than is followed.
+_NO_JOB = frozenset({"test-only", "wait", "clusters", "help", "usage", "version"})
+_GPUS = re.compile(r"gpu(?::[A-Za-z][\w.-]*)?(?::(\d+))?(?:\(.*\))?", re.ASCII)
+_DURATION = re.compile(r"(?:(\d+)-)?(\d+)(?::(\d+))?(?::(\d+))?", re.ASCII)
 
 
 def job(profile: Profile, facts: Facts, resolved: Resolved) -> Iterator[Finding]:
@@ -29,14 +37,15 @@ def job(profile: Profile, facts: Facts, resolved: Resolved) -> Iterator[Finding]
             message = f"{visible(value)!r} cannot be an option of sbatch"
             yield Finding(level="error", key=key, message=message, remedy="Use letters, digits and ._:+/- only.")
     for word in profile.slurm.options:
-        match = _OPTION.fullmatch(word)
-        if match is None:
-            message = f"{visible(word)!r} is not an option of sbatch with its value"
-            yield Finding(level="error", key="slurm.options", message=message, remedy="Write --NAME=VALUE, no spaces.")
-        elif match[1] in _OURS:
-            message = f"--{match[1]} is set by the plan"
-            remedy = "Leave it out; machines, time and partition have keys of their own (`tui-train keys slurm`)."
+        if refused := _refused(word, len(resolved.gpus) if resolved.device == "cuda" else 0):
+            message, remedy = refused
             yield Finding(level="error", key="slurm.options", message=message, remedy=remedy)
+    shortest = resolved.preset.stop.grace + BEFORE_THE_END
+    limit = _seconds(profile.slurm.time)
+    if limit is not None and limit <= shortest:
+        message = f"a time limit of {limit} s leaves no time to train: the run saves {shortest} s before it"
+        remedy = "Set slurm.time longer, well above the time to the first checkpoint."
+        yield Finding(level="error", key="slurm.time", message=message, remedy=remedy)
     if profile.container.engine != "none":
         message = "a container is not started by Slurm here"
         remedy = "Choose no container, and a Python on the shared disk (trainer.python)."
@@ -45,3 +54,43 @@ def job(profile: Profile, facts: Facts, resolved: Resolved) -> Iterator[Finding]
         message = "the job asks Slurm for no GPU: this machine has none that can train"
         remedy = "Plan for a compute node: run `tui-train facts --save node.json` there, then add --machine node.json."
         yield Finding(level="warning", key="hardware.device", message=message, remedy=remedy)
+
+
+def _refused(word: str, gpus: int) -> tuple[str, str] | None:
+    """Return why an option of sbatch cannot be passed and what to do, for a plan with so many GPUs on each node."""
+    match = _OPTION.fullmatch(word)
+    if match is None:
+        return f"{visible(word)!r} is not an option of sbatch with its value", "Write --NAME=VALUE, no spaces."
+    name = match[1]
+    # sbatch takes the beginning of a name for the whole.
+    if any(option.startswith(name) for option in _NO_JOB):
+        return f"--{name} cannot be used here: the job is submitted to one cluster and followed", "Leave it out."
+    if any(option.startswith(name) for option in _OURS):
+        remedy = "Leave it out; machines, time and partition have keys of their own (`tui-train keys slurm`)."
+        return f"--{name} is set by the plan", remedy
+    asked = _gpus_in((match[2] or "")[1:]) if name in {"gre", "gres"} else gpus
+    if asked != gpus:
+        remedy = f"Write gpu:{gpus} or gpu:TYPE:{gpus} in it, or change hardware.gpus."
+        return f"--{name} asks for {asked} GPUs on each node, the plan for {gpus}", remedy
+    return None
+
+
+def _gpus_in(gres: str) -> int:
+    """Return how many GPUs a value of --gres asks for."""
+    matches = map(_GPUS.fullmatch, gres.split(","))
+    return sum(int(match[1] or 1) for match in matches if match)
+
+
+def _seconds(limit: str) -> int | None:
+    """Return the seconds of a time limit as sbatch takes it, in whole minutes; None where it sets none."""
+    match = _DURATION.fullmatch(limit)
+    if match is None:
+        return None
+    days, first, second, third = (int(part or 0) for part in match.groups())
+    if match[1]:
+        total = ((days * 24 + first) * 60 + second) * 60 + third
+    elif match[4]:
+        total = (first * 60 + second) * 60 + third
+    else:
+        total = first * 60 + second
+    return -(-total // 60) * 60 or None

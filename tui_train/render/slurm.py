@@ -3,6 +3,7 @@
 import re
 
 from tui_train.base.text import visible
+from tui_train.checks.slurm import BEFORE_THE_END
 from tui_train.plan.types import Plan, SlurmJob
 from tui_train.render.head import resumes, with_home
 
@@ -10,8 +11,6 @@ NAME = "slurm.sh"
 # In the run folder where the time limit ends a start, and the job may be queued again.
 LIMIT = ".limit"
 _MARKS = f': > "$run_dir/{LIMIT}"'
-# Slurm may send its signal so many seconds early, and a node may take some to notice that the supervisor has ended.
-_BEFORE_THE_END = 60
 _HEAD = """\
 # {title}
 # Submit it from this folder, which all machines must see: cd FOLDER && sbatch {name}
@@ -38,30 +37,25 @@ while :; do # a signal ends the waiting
   kill -0 "$child" 2> /dev/null || break
 done"""
 _AGAIN = """\
-if [ -n "$limit" ] && [ "$code" -ne 0 ]{progress}; then
+if [ -n "$limit" ] && [ "$code" -ne 0 ] && [ "$(newest)" != "$before" ]; then
   exec scontrol requeue "$SLURM_JOB_ID" # it resumes
 fi
 rm -f -- "$run_dir/{limit}\""""
-_NEWEST = 'newest() { {python} -I -S -X utf8 -B "$run_dir/supervisor" checkpoint 1 2> /dev/null; }'
+_NEWEST = 'newest() { {python} -I -S -X utf8 -B "$run_dir/supervisor" checkpoint all 2> /dev/null; }'
 
 
 def batch_script(plan: Plan, job: SlurmJob) -> str:
     """Return the text of slurm.sh; near its time limit the training saves, and is queued again where it can resume."""
-    rule = plan.attempts[0].checkpoints is not None and resumes(plan)
-    again = rule or plan.resumes_itself
+    again = plan.resumes_itself or (plan.attempts[0].checkpoints is not None and resumes(plan))
     lines = ["#!/usr/bin/env bash", *(f"#SBATCH {option}" for option in _options(plan, job, again=again))]
     lines += [_HEAD.format(title=visible(f"{plan.name}: {plan.title}"), name=NAME), "", _SETUP]
     lines += [_STEPS] if plan.nodes > 1 else []
-    if rule:
-        python = f'"${{TUI_TRAIN_PYTHON:-{with_home(plan.python)}}}"'
-        lines += [_NEWEST.replace("{python}", python), "before=$(newest)"]
-    lines += ["limit=''"] if again else []
-    lines.append(_RUN.replace("{limit}", f"limit=yes; {_MARKS}; ask TERM" if again else "ask TERM"))
     if again:
-        # Without a newer checkpoint it would be queued for ever.
-        lines.append(
-            _AGAIN.replace("{limit}", LIMIT).replace("{progress}", ' && [ "$(newest)" != "$before" ]' if rule else "")
-        )
+        # Without a newer checkpoint, of whichever attempt, it would be queued for ever.
+        python = f'"${{TUI_TRAIN_PYTHON:-{with_home(plan.python)}}}"'
+        lines += [_NEWEST.replace("{python}", python), "before=$(newest)", "limit=''"]
+    lines.append(_RUN.replace("{limit}", f"limit=yes; {_MARKS}; ask TERM" if again else "ask TERM"))
+    lines += [_AGAIN.replace("{limit}", LIMIT)] if again else []
     return "\n".join([*lines, 'exit "$code"']) + "\n"
 
 
@@ -76,7 +70,7 @@ def _options(plan: Plan, job: SlurmJob, *, again: bool) -> list[str]:
         *([f"--partition={job.partition}"] if job.partition else []),
         *([f"--account={job.account}"] if job.account else []),
         *([f"--time={job.time}"] if job.time else []),
-        f"--signal=B:USR2@{plan.grace + _BEFORE_THE_END}",
+        f"--signal=B:USR2@{plan.grace + BEFORE_THE_END}",
         "--requeue" if again else "--no-requeue",
         "--output=launch.log",
         "--open-mode=append",

@@ -16,6 +16,10 @@ _MOST_DIGITS = 12
 _ARCHIVE = b"PK\3\4"
 _END = b"PK\5\6"
 _END_SIZE = 22
+# How NeMo, Megatron-Bridge and AutoModel name theirs: model--step=99-last, iter_0000100, epoch_0_step_99.
+_OWN = re.compile(r"(?:^iter_|step[=_])(\d{1,12})(?!\d)", re.ASCII)
+# Folders between an output folder and its checkpoints.
+_MOST_BETWEEN = 4
 
 
 def newest(rule: Rule, run_dir: str) -> str:
@@ -40,6 +44,27 @@ def step(path: str) -> int:
     """Return the step in the name of a checkpoint, 0 where it has none."""
     match = _NUMBER.search(os.path.basename(path.rstrip("/")))
     return int(match[1][-_MOST_DIGITS:]) if match else 0
+
+
+def highest_step(output: str) -> int:
+    """Return the highest step of the checkpoints that a trainer names itself, 0 where there is none.
+
+    They are below an output folder, or one that is named after it, as those of fallbacks are.
+    """
+    parent, name = os.path.split(os.path.abspath(output))
+    try:
+        outputs = [each for each in os.listdir(parent) if each == name or each.startswith(name + "-")]
+    except OSError:
+        return 0
+    highest = 0
+    for each in outputs:
+        top = os.path.join(parent, each)
+        for path, folders, _ in os.walk(top):
+            steps = {folder: _OWN.search(folder) for folder in folders}
+            highest = max([highest, *(int(match[1]) for match in steps.values() if match)])
+            deep = path[len(top) :].count(os.sep) >= _MOST_BETWEEN
+            folders[:] = [] if deep else [folder for folder, match in steps.items() if not match]
+    return highest
 
 
 def whole(path: str) -> bool:

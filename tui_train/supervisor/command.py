@@ -60,10 +60,22 @@ def _main(words: list[str], run_dir: str) -> int:
 
 
 def _checkpoint(attempt: str, run_dir: str) -> int:
-    """Print the checkpoint that an attempt would be given now, nothing where there is none."""
+    """Print the checkpoint that an attempt would be given now, nothing where there is none; of `all`, a line each.
+
+    Of a trainer that finds its checkpoints by itself, `all` is the highest step of one.
+    """
     from . import checkpoints, planned
 
-    attempts = planned.read(run_dir).attempts
+    plan = planned.read(run_dir)
+    attempts = plan.attempts
+    if attempt == "all":
+        if plan.resumes_itself:
+            output = os.path.expanduser(plan.output) or "output"
+            sys.stdout.buffer.write(b"%d\n" % checkpoints.highest_step(os.path.join(run_dir, output)))
+        rules = [each.checkpoints for each in attempts if each.checkpoints]
+        paths = {os.fsencode(checkpoints.newest(rule, run_dir)) for rule in rules}
+        sys.stdout.buffer.write(b"".join(path + b"\n" for path in sorted(paths)))
+        return 0
     rule = attempts[int(attempt) - 1].checkpoints if attempt.isdigit() and 0 < int(attempt) <= len(attempts) else None
     sys.stdout.buffer.write(os.fsencode(checkpoints.newest(rule, run_dir) if rule else ""))
     return 0
