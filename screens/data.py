@@ -194,7 +194,7 @@ of the settings does. R reads the file again."""
         shown = look.samples[self._at : None if tall else self._at + 1]
         several = look.file_count > 1
         parts = [
-            sample_lines(sample, (self._at + number, count), width, several=several, all_=all_learned(look, asked))
+            sample_lines(sample, (self._at + number, count), width, several=several, whole=all_learned(look, asked))
             for number, sample in enumerate(shown, start=1)
         ]
         return panels(*parts, *(() if wide else (row_lines(look, width),)))

@@ -80,11 +80,13 @@ def _histogram(tokens: Tokens, look: DataLook, asked: Question, width: int) -> l
     return [columns(width, (("tokens a row", MUTED), _LABEL), (("0 ", MUTED), 2), (drawn, 0)), below]
 
 
-def sample_lines(sample: DataSample, place: tuple[int, int], width: int, *, several: bool, all_: bool) -> list[Content]:
-    """Return a sample as the model gets it, `place` of how many; beside the bar what it learns, `all_` or not."""
+def sample_lines(
+    sample: DataSample, place: tuple[int, int], width: int, *, several: bool, whole: bool
+) -> list[Content]:
+    """Return a sample as the model gets it, `place` of how many; beside the bar what it learns, `whole`: all of it."""
     number, count = place
     where = f"line {thousands(sample.line)}" + (f" of {sample.file}" if several else "")
-    learned = "all learned (Answers only: off)" if all_ else f"{thousands(sample.learned)} learned"
+    learned = "all learned (Answers only: off)" if whole else f"{thousands(sample.learned)} learned"
     tokens = f"   {thousands(sample.tokens)} tokens, {learned}" if sample.tokens else ""
     lines = [heading(f"Sample {number}", visible(f"of {count}   {where}{tokens}"), width)]
     for state, text in data.sample_lines(sample):
