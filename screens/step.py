@@ -13,7 +13,9 @@ from textual.widget import Widget
 from tui_train.base.errors import BadInput
 from tui_train.base.text import visible
 from tui_train.checks import check
+from tui_train.facts.types import Facts
 from tui_train.profile import fields
+from tui_train.profile.types import Profile
 from tui_train.resolve.resolve import Resolved, resolve
 from tui_train.trainers import field_of, trainer_of
 from tui_train.workflow import choices
@@ -57,6 +59,7 @@ class Step(WithFindings):
         super().__init__()
         self._stale = False
         self._was_unread = ""  # the row whose text could not be read when the rest was shown
+        self._resolved: tuple[Profile, Facts, Resolved | None] | None = None  # of which what was resolved
 
     def compose(self) -> ComposeResult:
         """Put the step's content between the rail, the hint and the keys."""
@@ -154,10 +157,15 @@ class Step(WithFindings):
         """What follows from the profile and the facts; None where that cannot be said."""
         if self.facts is None:
             return None
-        try:
-            return resolve(self.profile, self.facts)
-        except BadInput:
-            return None
+        # The keys alone ask for it a hundred times while a step opens.
+        known = self._resolved
+        if known is None or known[0] is not self.profile or known[1] is not self.facts:
+            try:
+                known = (self.profile, self.facts, resolve(self.profile, self.facts))
+            except BadInput:
+                known = (self.profile, self.facts, None)
+            self._resolved = known
+        return known[2]
 
     # The form
 

@@ -40,8 +40,9 @@ class Keys(Widget):
         words = Content()
         self._of_screen = getattr(self.screen, "key_words", {})
         self._spans = []
-        fitting = self._fitting()
-        left_out = len(self._shown()) - len(fitting)
+        shown = self._shown()
+        fitting = self._fitting(shown)
+        left_out = len(shown) - len(fitting)
         for binding in fitting:
             words += _BETWEEN if words.plain else ""
             start = words.cell_length
@@ -68,9 +69,9 @@ class Keys(Widget):
             if start <= at < end:
                 self.app.simulate_key(key)
 
-    def _fitting(self) -> list[Binding]:
+    def _fitting(self, shown: list[Binding]) -> list[Binding]:
         """Return what fits whole: where not all do, the last are left out, and F1 stays, which says how many."""
-        shown, room = self._shown(), (self.content_size.width or self.app.size.width - 2) + len(_BETWEEN)
+        room = (self.content_size.width or self.app.size.width - 2) + len(_BETWEEN)
         widths = {
             binding.key: cell_len(f"{self.app.get_key_display(binding)} {self._said(binding)}{_BETWEEN}")
             for binding in shown
