@@ -51,7 +51,7 @@ class HomeList(Base):
         if not self.is_mounted:
             return ()
         here = self.run_here
-        marked = tuple(self.runs[key] for key in self.runs if key in self.marked)
+        marked = tuple(self.runs[key] for key in self.runs if key in self.marked) if self.marked else ()
         return marked or ((here,) if here else ())
 
     def show_marks(self) -> None:

@@ -6,6 +6,7 @@ from contextvars import copy_context
 from functools import lru_cache, partial, wraps
 from typing import Any
 
+from textual import screen
 from textual._styles_cache import StylesCache
 from textual.await_complete import AwaitComplete
 from textual.color import Color
@@ -34,6 +35,7 @@ def fix_textual() -> None:
     _fix_second_picture()
     _fix_kept_lines()
     _fix_kept_workers()
+    _fix_missed_frames()
 
 
 def _fix_pages() -> None:
@@ -141,3 +143,8 @@ def _fix_kept_workers() -> None:
         return await asyncio.get_running_loop().run_in_executor(None, copy_context().run, alone)
 
     Worker._run_threaded = fixed  # type: ignore[method-assign]
+
+
+def _fix_missed_frames() -> None:
+    # A second frame waits for up to two periods: at 60 a second that is 33 ms after a key, which is felt.
+    screen.UPDATE_PERIOD = 1 / 240  # type: ignore[misc]
