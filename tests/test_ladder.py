@@ -487,6 +487,25 @@ def test_every_preset_and_rung_fits_together():
             assert before != after
 
 
+def forbidden(chosen, found):
+    """What a check forbids of a profile."""
+    return {(finding.key, finding.message) for finding in check(chosen, found) if finding.forbids}
+
+
+@pytest.mark.parametrize("capability", ["6.1", "7.5", "8.6", "9.0"])
+@pytest.mark.parametrize("kind", ["builtin", "finetune", "hf-trainer", "trl"])
+def test_no_attempt_is_what_a_check_forbids(kind, capability):
+    values = {"trainer.kind": kind} if kind in {"builtin", "finetune"} else {"trainer.preset": kind}
+    values |= {"trainer.model": "/m"} if kind != "builtin" else {}
+    chosen = profile(taken({**SHARES, "ladder.consent": ALL, **values}))
+    cards = tuple(gpu(index, compute_capability=capability) for index in range(2))
+    found = facts(gpus=cards, torch="2.7.1", packages=LIBRARIES)
+    attempts = tried(chosen, found)
+    assert len(attempts) > 2
+    for one in attempts:
+        assert forbidden(one.profile, found) <= forbidden(chosen, found), one.title
+
+
 def test_a_ladder_ends():
     values = {"recipe.micro_batch": 65536, "recipe.global_batch": 65536, "ladder.rungs": ALL, "ladder.consent": ALL}
     assert len(titles(profile({**values, "recipe.sequence_length": 4_194_304, "recipe.layers": 1000}), facts())) == 24
