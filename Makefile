@@ -48,14 +48,14 @@ style: environment
 DEFAULTS := env --default-signal=INT --default-signal=HUP
 HEARING := $(shell $(DEFAULTS) true 2> /dev/null && echo $(DEFAULTS))
 
-# Four at a time: much of what the tests start waits, even on two cores. What they import is compiled once before. Types
+# Six at a time: much of what the tests start waits, even on two cores. What they import is compiled once before. Types
 # are checked beside them with what they leave of the processors; what that says comes last.
 test: style
 	@said=$$(mktemp); trap 'rm -f "$$said"' EXIT; code=0; unset PYTHONDONTWRITEBYTECODE; \
 	$(HEARING) nice .ci/types > "$$said" 2>&1 & types=$$!; \
 	.venv/bin/python -m pytest --collect-only -qq > /dev/null || true; \
-	echo '.venv/bin/python -m pytest -n 4 --dist loadgroup'; \
-	$(HEARING) .venv/bin/python -m pytest -n 4 --dist loadgroup || code=1; \
+	echo '.venv/bin/python -m pytest -n 6 --dist loadgroup'; \
+	$(HEARING) .venv/bin/python -m pytest -n 6 --dist loadgroup || code=1; \
 	wait $$types || code=1; cat "$$said"; exit $$code
 
 # TUI_TRAIN_TEST_MATRIX=all tries all of what make test tries a sample of: both engines, both launchers, each fault of the
@@ -63,18 +63,12 @@ test: style
 # Installs a NeMo, unless TUI_TRAIN_TEST_NEMO names a Python that has one. With TUI_TRAIN_TEST_BRIDGE, _AUTOMODEL, _TRL
 # and _DEEPSPEED naming a Python that has each, these are tested as well; Slurm where its daemons are installed
 # (apt-get install --no-install-recommends slurm-wlm slurm-client slurm-wlm-basic-plugins munge).
+WITH_MORE = $(shell grep -lE 'mark\.whole|import .*(WHOLE|sample)\b|^    (WHOLE|sample),$$|TUI_TRAIN_TEST_' tests/test_*.py)
 test-all: environment
 	$(HEARING) TUI_TRAIN_TEST_NEMO=$${TUI_TRAIN_TEST_NEMO:-new} TUI_TRAIN_TEST_LADDER=all TUI_TRAIN_TEST_MATRIX=all \
 	  TUI_TRAIN_TEST_REPEATS=20 TUI_TRAIN_TEST_FUZZ=20000 TUI_TRAIN_TEST_EVENTS=100000 \
 	  TUI_TRAIN_TEST_CUTS=150 TUI_TRAIN_TEST_STOPS=80 TUI_TRAIN_TEST_VALUES=2000 TUI_TRAIN_TEST_RACES=200 \
-	  .venv/bin/python -m pytest -n 3 --dist loadgroup \
-	  tests/test_ladder_real.py tests/test_survival.py tests/test_nemo_real.py tests/test_bridge_real.py \
-	  tests/test_launchers.py tests/test_engines.py tests/test_rejoin.py tests/test_fuzz.py tests/test_random_events.py \
-	  tests/test_cuts.py tests/test_stops.py tests/test_values.py tests/test_races.py tests/test_middle.py \
-	  tests/test_faults.py tests/test_ranks.py tests/test_runs.py tests/test_outside.py tests/test_untrusted.py \
-	  tests/test_memory_properties.py tests/test_idle.py tests/test_presets.py tests/test_trainer.py tests/test_data.py \
-	  tests/test_data_screen.py tests/test_packaging.py tests/test_tune.py tests/test_energy.py \
-	  tests/test_memory_trainers.py tests/test_finetune_walks.py tests/test_slurm.py
+	  .venv/bin/python -m pytest -n 3 --dist loadgroup $(WITH_MORE)
 
 clean:
 	@if [ -e .venv/.made-by-make ]; then rm -rf .venv; elif [ -e .venv ]; then \

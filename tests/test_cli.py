@@ -334,6 +334,7 @@ def test_what_nobody_foresaw_is_two_lines(monkeypatch, capsys):
     assert len(capsys.readouterr().err.splitlines()) == 2
 
 
+@pytest.mark.whole
 def test_a_terminal_of_few_letters(mine):
     environment = {**os.environ, "PYTHONIOENCODING": "latin-1"}
     tui("run", mine)

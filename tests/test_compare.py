@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from support import sample
 from test_wizard import finished_run, keys, machine, settle, shows, until_shown
 
 from tui_train.base.errors import BadInput
@@ -179,7 +180,7 @@ def test_the_command_refuses_one_run(two: tuple[RunDir, RunDir]) -> None:
     assert command(two[0].name).returncode == BadInput.exit_code
 
 
-@pytest.mark.parametrize("size", [(80, 24), (120, 40), (200, 50)], ids=str)
+@pytest.mark.parametrize("size", sample([(80, 24), (120, 40), (200, 50)], 3), ids=str)
 async def test_marked_runs_are_compared_by_a_key(
     machine: Any, two: tuple[RunDir, RunDir], size: tuple[int, int]
 ) -> None:

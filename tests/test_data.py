@@ -451,6 +451,7 @@ def test_without_a_template_or_a_tokenizer(tmp_path, tokenizer, warm_python):
 # ---- bounds ------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.whole
 def test_much_data_is_read_up_to_a_limit(tmp_path, tokenizer, warm_python):
     rows = (
         {"messages": [user(f"the quick brown fox {number}"), says("jumps " * (number % 9 + 1))]}
@@ -467,6 +468,7 @@ def test_much_data_is_read_up_to_a_limit(tmp_path, tokenizer, warm_python):
     assert levels(found, Question(files=())) == ["note"]
 
 
+@pytest.mark.whole
 def test_reading_ends_when_its_time_is_over(tmp_path):
     path = written(tmp_path / "d.jsonl", ({"text": f"{number}"} for number in range(100_000)))
     found = look(path, seconds=0)

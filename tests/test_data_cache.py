@@ -115,6 +115,7 @@ def test_a_damaged_answer_is_ignored(reader, content):
     assert (read_data(tool, question).rows, starts()) == (1, 2), "it was written again"
 
 
+@pytest.mark.whole
 def test_what_may_differ_the_next_time_is_not_kept(tmp_path, reader):
     tool, question, _ = reader
     for asked in (replace(question, files=("/none.jsonl",)), replace(question, model="/no/model")):

@@ -223,6 +223,7 @@ def test_processes_that_a_folder_of_another_user_names_are_not_ended(foreign, tm
     assert (with_word(word) == [pid]) == foreign
 
 
+@pytest.mark.whole
 def test_a_run_that_left_a_process_can_be_started_again(tmp_path, word):
     run = training(tmp_path, word, 0.1)
     for count in (1, 2):

@@ -316,6 +316,7 @@ MACHINES_OF_ANY_KIND = st.builds(
 
 @settings(deadline=None, max_examples=200, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
 @given(MACHINES_OF_ANY_KIND, TOOLCHAINS)
+@pytest.mark.whole
 def test_no_machine_brings_a_traceback_or_a_control_byte(any_machine, any_toolchain):
     found = Facts(machine=any_machine, toolchains=(any_toolchain,))
     picked = pick_toolchain(Profile(), found)
@@ -353,6 +354,7 @@ def test_what_json_prints_holds_no_control_byte(capsys):
 
 
 @pytest.mark.parametrize("number", range(6))
+@pytest.mark.whole
 def test_mutated_machines_of_the_driver(number, tmp_path):
     """Real processes on drivers that say anything; the fake one refuses what it does not understand by ending."""
     names = sorted(path.stem for path in MACHINES.glob("*.txt") if "hang" not in path.stem)

@@ -192,6 +192,7 @@ echo '{UUIDS[0]}, 77'
 """
 
 
+@pytest.mark.whole
 def test_it_waits_until_the_cards_are_empty(tmp_path):
     """The process 77 is there before it begins, 88 is left by the training, 99 is on a card of someone else's."""
     busy = CARDS + f"echo 'GPU-other, 99'\n[ \"$left\" -lt 1 ] || [ \"$left\" -gt 3 ] || echo '{UUIDS[1]}, 88'\n"
@@ -274,6 +275,7 @@ def whole(tmp_path_factory):
 
 
 @pytest.mark.training
+@pytest.mark.whole
 def test_the_hf_trainer_evaluates_less_at_a_time_and_learns_the_same(tmp_path, whole):
     """The evaluation after step 3 fails with the Trainer's own batch of 8; that of the training is as large."""
     rungs = ("micro_batch", "activation_checkpointing", "eval_batch")

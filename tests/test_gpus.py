@@ -163,6 +163,7 @@ def test_unknown_architectures_and_drivers_block_nothing():
 
 
 @pytest.mark.skipif(find_spec("torch") is None, reason="NOT TESTED, for want of torch: its own compatibility table")
+@pytest.mark.whole
 def test_torch_agrees_on_every_pair():
     program = """
 import json, torch.cuda

@@ -432,6 +432,7 @@ async def test_a_damaged_run_hides_no_other(run_of: Callable[..., RunDir]) -> No
         assert good.path.exists()
 
 
+@pytest.mark.whole
 async def test_many_runs_open_and_move_as_quickly_as_few(run_of: Callable[..., RunDir]) -> None:
     copies(run_of("first"), 300)
     async with wizard().run_test(size=(80, 24)) as pilot:

@@ -68,6 +68,7 @@ def test_a_run_of_another_host_is_named_and_never_lost(run, elsewhere):
 
 
 @ROOT
+@pytest.mark.whole
 def test_a_host_that_is_gone_loses_its_lock_in_the_end(run, elsewhere):
     other = elsewhere(f"bash '{run.script}'")
     trains(run.path)

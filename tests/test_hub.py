@@ -312,6 +312,7 @@ def test_the_hub_is_asked_for_size_and_access():
     assert (gated.gated, none.refusal) == (True, "missing")
 
 
+@pytest.mark.whole
 def test_a_hub_that_cannot_be_asked_is_said_in_time():
     import socket
 
@@ -554,6 +555,7 @@ def test_a_revision_that_cannot_be_taken_is_an_error(tmp_path, hub, values, key,
     assert apply(found[0].change, chosen).trainer.revision == ""
 
 
+@pytest.mark.whole
 def test_a_run_that_was_cut_off_resumes_its_download(tmp_path, hub):
     hub.held["model.safetensors"] = MIB
     chosen = loading(tmp_path, "acme/tiny")

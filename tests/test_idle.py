@@ -209,12 +209,13 @@ def test_two_cards_and_a_torch_for_the_cpu(tmp_path):
 
 
 @pytest.mark.training
+@pytest.mark.whole
 def test_run_trains_on_the_cpu_where_it_is_chosen():
     assert "done | model saved in" in tui("run", "quickstart", "--set=hardware.device=cpu", *SMALL).stdout
 
 
 @pytest.mark.training
-@pytest.mark.parametrize("on", ["two-3090", "version-mismatch"])
+@pytest.mark.parametrize("on", sample(["two-3090", "version-mismatch"], 2))
 def test_the_quickstart_says_first_and_last_that_it_trains_on_the_cpu(on):
     out = tui("quickstart", *SMALL, on=on).stdout
     lines = out.splitlines()
@@ -347,6 +348,7 @@ def test_make_run_installs_the_torch_for_the_cards(made, on, torch, why):
 @pytest.mark.xdist_group("make run")
 @pytest.mark.skipif(find_spec("torch") is None, reason="its absence elsewhere is what is tested")
 @pytest.mark.parametrize("uv_fails", [False, True])
+@pytest.mark.whole
 def test_make_run_takes_the_torch_that_is_named(made, uv_fails):
     if uv_fails:
         (made[1] / "notes.uv-fails").touch()
@@ -357,6 +359,7 @@ def test_make_run_takes_the_torch_that_is_named(made, uv_fails):
 
 @pytest.mark.xdist_group("make run")
 @pytest.mark.skipif(find_spec("torch") is None, reason="its absence elsewhere is what is tested")
+@pytest.mark.whole
 def test_make_run_leaves_the_choice_to_pip_where_there_is_no_card(made):
     for again in (False, True):
         if again:

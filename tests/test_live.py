@@ -12,6 +12,7 @@ from pathlib import Path
 import msgspec
 import psutil
 import pytest
+from support import sample
 
 from tests.fake_driver import MACHINES, driver_environment
 from tui_train.facts import live
@@ -190,7 +191,7 @@ def test_a_lost_card_says_so_and_the_others_go_on(on):
     assert sampling.until(lambda cards: not cards[IDLE].problem)[IDLE] == before[IDLE]
 
 
-@pytest.mark.parametrize("key", ["memory", "use", "power", "mig"])
+@pytest.mark.parametrize("key", sample(["memory", "use", "power", "mig"], 4))
 def test_a_hanging_card_stops_no_other(on, key):
     sampling = on(changed(TWO, IDLE, **{key: "!HANG"}))
     cards = sampling.until(lambda cards: BUSY in cards)
@@ -202,6 +203,7 @@ def test_a_hanging_card_stops_no_other(on, key):
     assert sampling.until(lambda cards: cards[BUSY].use == 3)[IDLE].problem == SILENT
 
 
+@pytest.mark.whole
 def test_a_card_that_begins_to_hang_keeps_its_values(on):
     sampling = on(TWO)
     before = sampling.until(whole(BUSY, IDLE))
@@ -229,6 +231,7 @@ def test_a_driver_that_has_only_the_newer_call_for_the_temperature(on):
     assert (cards[BUSY].temperature, cards[IDLE].temperature) == (71, 34)
 
 
+@pytest.mark.whole
 def test_a_card_that_cannot_be_opened_is_tried_again(on):
     sampling = on(changed(TWO, IDLE, handle="!UNKNOWN"))
     assert set(sampling.until(whole(BUSY))) == {BUSY}
@@ -312,6 +315,7 @@ def test_giving_up_ends_it_at_once(on):
         give_up(now=False)
 
 
+@pytest.mark.whole
 def test_a_process_that_falls_silent_is_told_of_each_card(on):
     sampling = on(TWO)
     before = sampling.until(whole(BUSY, IDLE))
@@ -328,6 +332,7 @@ def test_a_process_that_falls_silent_is_told_of_each_card(on):
     assert not children()
 
 
+@pytest.mark.whole
 def test_a_process_that_crashes_is_replaced_later(on, monkeypatch):
     monkeypatch.setattr(live, "_AGAIN", 7.0)
     monkeypatch.setattr(live, "_SELDOM", 1000.0)
@@ -376,6 +381,7 @@ def test_without_a_library_nothing_is_told_and_little_is_done(no_library, starts
     assert time.process_time() - spent < 0.5
 
 
+@pytest.mark.whole
 def test_a_driver_that_comes_later_is_found(on, no_library, starts, monkeypatch):
     monkeypatch.setattr(live, "_SELDOM", 1.0)
     assert list(live.samples(for_seconds(3))) == []

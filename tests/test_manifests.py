@@ -390,7 +390,8 @@ TINY = {
 
 @pytest.mark.training
 @pytest.mark.parametrize(
-    ("kind", "launcher"), [("jobset", "torchrun"), ("trainjob", "accelerate"), ("skypilot", "torchrun")]
+    ("kind", "launcher"),
+    sample([("jobset", "torchrun"), ("trainjob", "accelerate"), ("skypilot", "torchrun")], 3, 1),
 )
 def test_two_machines_train_together(tmp_path, warm_python, kind, launcher):
     values = {**TINY, "nodes.count": 2, "nodes.port": free_port(), "recipe.steps": 12, "trainer.launcher": launcher}
@@ -477,6 +478,7 @@ def test_the_first_pod_writes_the_run_folder_once(tmp_path):
 
 
 @pytest.mark.parametrize("kind", PODS)
+@pytest.mark.whole
 def test_a_pod_waits_until_the_first_one_has_its_name(tmp_path, kind):
     cluster, words, work, run = machine(tmp_path.resolve(), kind, PLANS["machines"][0], facts(gpus=CARDS))
     environment = plain_environment(STUB_NOTES=str(tmp_path / "notes"), **there(kind, 1))

@@ -188,6 +188,7 @@ trainer.save_model(arguments.output_dir + "/final")
 """
 
 
+@pytest.mark.whole
 def test_a_script_saves_its_whole_model_when_it_is_sharded(tmp_path):
     """Its checkpoints are sharded all the same."""
     script = tmp_path / "saves.py"
@@ -214,6 +215,7 @@ def test_a_script_saves_its_whole_model_when_it_is_sharded(tmp_path):
     assert saved["transformer.wte.weight"].shape == (32, 16)
 
 
+@pytest.mark.whole
 def test_the_built_in_trainer_learns_the_same_when_it_is_sharded(tmp_path):
     """With the variables that accelerate launch makes of our configuration, but on the CPU; it resumes too."""
     values = {**BASE, "trainer.launcher": "accelerate", "trainer.strategy": "fsdp2", "recipe.steps": 4}

@@ -12,7 +12,7 @@ import msgspec
 import psutil
 import pytest
 import warm
-from support import GIB, facts, gpu, profile
+from support import GIB, facts, gpu, profile, sample
 
 from tui_train.facts.dimensions import Dimensions, by_name, known, types
 from tui_train.facts.models import ModelFolder, folder
@@ -133,97 +133,104 @@ TOKENS = {"micro_batch": 2, "sequence_length": 512}
 @pytest.mark.training
 @pytest.mark.parametrize(
     ("values", "more", "error"),
-    [
-        # Its head's gradient waits for the embedding's, and they are added in a third place.
-        ({"tied": True, "vocab": 50000}, {"optimizer": "sgd", "sequence_length": 64}, 0.02),
-        ({"tied": True, "vocab": 50000}, {"optimizer": "sgd", "sequence_length": 64, "gather": True}, 0.02),
-        ({"vocab": 50000}, {"optimizer": "adafactor", "weights": "bf16", "sequence_length": 16}, 0.02),
-        # DistributedDataParallel copies the gradients; FSDP shares them out once they are whole.
-        ({}, {"optimizer": "sgd", "sequence_length": 16, "sharding": "ddp", "shards": 2}, 0.05),
-        (
-            {"tied": True, "vocab": 50000},
-            {"optimizer": "sgd", "sequence_length": 16, "sharding": "fsdp", "shards": 8},
-            0.15,
-        ),
-        # It caps the weights of attention, and so computes them one by one.
-        ({"type": "gemma2", **types()["gemma2"], "heads": 16, "head_dim": 16}, {"sequence_length": 1024}, 0.1),
-        # Its activation is written out, with a power that autocast takes in fp32.
-        ({"type": "gpt2", **types()["gpt2"], "positions": 512, "ffn": 2048}, {"autocast": "bf16"}, 0.05),
-        (
-            {"type": "phi", **types()["phi"], "ffn": 2048, "layers": 16},
-            {"weights": "bf16", "autocast": "bf16", "method": "lora", "packed": "nf4"},
-            0.05,
-        ),
-        ({"type": "gpt2", **types()["gpt2"], "positions": 1024}, {"attention": "eager", "sequence_length": 1024}, 0.05),
-        # Under autocast its norms give fp32, of which each linear layer keeps a copy.
-        ({"type": "starcoder2", **types()["starcoder2"]}, {"weights": "bf16", "autocast": "bf16"}, 0.03),
-        # Frozen weights are cast for each pass.
-        ({"ffn": 4096, "layers": 6}, {"autocast": "bf16", "method": "lora", "sequence_length": 32}, 0.05),
-        # Its norms keep one input; of fp32 from bitsandbytes, attention keeps values and no view of all three.
-        (
-            {"type": "gpt_neox", **types()["gpt_neox"], "ffn": 2048, "layers": 16},
-            {"weights": "bf16", "autocast": "bf16", "method": "lora", "packed": "nf4", "rank": 1},
-            0.05,
-        ),
-        # One head of values, which are a copy, and a softmax in 16 bits.
-        (
-            {"type": "falcon", **types()["falcon"], "norms": 1, "kv": 1, "heads": 16, "ffn": 2048, "layers": 8},
-            {"weights": "bf16", "method": "lora", "attention": "eager", "targets": EVERY, "dropout": 0.1},
-            0.05,
-        ),
-        # Each of its heads of queries gets keys and values of its own, whatever attends.
-        (
-            {"type": "falcon", **types()["falcon"], "kv": 4, "heads": 16, "ffn": 1024, "layers": 16},
-            {"attention": "flash"},
-            0.01,
-        ),
-        # Eager attention copies its values, which keeps no view of all three.
-        ({"type": "phi3", "layers": 16}, {"attention": "eager", "sequence_length": 64, "micro_batch": 32}, 0.05),
-        # Their norms multiply with the weight in fp32, or have none.
-        (
-            {"type": "gemma3_text", **types()["gemma3_text"], "heads": 4, "head_dim": 64, "layers": 8},
-            {"weights": "bf16"},
-            0.05,
-        ),
-        ({"type": "olmo", **types()["olmo"], "layers": 8}, {"weights": "bf16"}, 0.05),
-        ({"heads": 16}, {"attention": "eager"}, 0.05),
-        # What bitsandbytes gives on in fp32 is kept so by what is gated as well.
-        (
-            {"type": "stablelm", **types()["stablelm"], "ffn": 1024, "layers": 8},
-            {"weights": "bf16", "autocast": "bf16", "method": "lora", "packed": "nf4", "targets": EVERY},
-            0.05,
-        ),
-        # Autocast copies weights of other 16 bits too.
-        ({"ffn": 4096, "layers": 6}, {"weights": "bf16", "autocast": "fp16", "method": "lora"}, 0.05),
-        # Liger's norms are also those of queries and keys.
-        (
-            {"type": "qwen3", **types()["qwen3"], "heads": 16, "head_dim": 64, "layers": 8},
-            {"weights": "bf16", "kernels": "liger", "loss": "fused"},
-            0.05,
-        ),
-        # Kept in fp32 beside packed weights, all that goes from layer to layer is.
-        ({"layers": 8}, {"autocast": "bf16", "method": "lora", "packed": "nf4"}, 0.05),
-        # TRL's losses, with all that is trained, and with less.
-        *(
-            ({"tied": tied, "vocab": 90000}, {"loss": loss, "micro_batch": 5, "optimizer": "sgd", **more}, 0.06)
-            for loss in ("tiled", "checkpointed")
-            for tied, more in (
-                (False, {"autocast": "bf16"}),
-                (True, {"weights": "bf16"}),
-                (True, {"autocast": "bf16", "method": "lora"}),
-            )
-        ),
-        ({}, {"attention": "eager", "checkpointing": True, "sequence_length": 1024}, 0.05),
-        # Pairs of answers, and the frozen copy that DPO compares with.
-        *(
+    sample(
+        [
+            # Its head's gradient waits for the embedding's, and they are added in a third place.
+            ({"tied": True, "vocab": 50000}, {"optimizer": "sgd", "sequence_length": 64}, 0.02),
+            ({"tied": True, "vocab": 50000}, {"optimizer": "sgd", "sequence_length": 64, "gather": True}, 0.02),
+            ({"vocab": 50000}, {"optimizer": "adafactor", "weights": "bf16", "sequence_length": 16}, 0.02),
+            # DistributedDataParallel copies the gradients; FSDP shares them out once they are whole.
+            ({}, {"optimizer": "sgd", "sequence_length": 16, "sharding": "ddp", "shards": 2}, 0.05),
             (
-                {"layers": 6},
-                {"rows": 2, "reference": True, "loss": "tiled", "checkpointing": checkpointing, **more},
+                {"tied": True, "vocab": 50000},
+                {"optimizer": "sgd", "sequence_length": 16, "sharding": "fsdp", "shards": 8},
+                0.15,
+            ),
+            # It caps the weights of attention, and so computes them one by one.
+            ({"type": "gemma2", **types()["gemma2"], "heads": 16, "head_dim": 16}, {"sequence_length": 1024}, 0.1),
+            # Its activation is written out, with a power that autocast takes in fp32.
+            ({"type": "gpt2", **types()["gpt2"], "positions": 512, "ffn": 2048}, {"autocast": "bf16"}, 0.05),
+            (
+                {"type": "phi", **types()["phi"], "ffn": 2048, "layers": 16},
+                {"weights": "bf16", "autocast": "bf16", "method": "lora", "packed": "nf4"},
                 0.05,
-            )
-            for checkpointing, more in ((True, {"autocast": "bf16"}), (False, {"weights": "bf16"}))
-        ),
-    ],
+            ),
+            (
+                {"type": "gpt2", **types()["gpt2"], "positions": 1024},
+                {"attention": "eager", "sequence_length": 1024},
+                0.05,
+            ),
+            # Under autocast its norms give fp32, of which each linear layer keeps a copy.
+            ({"type": "starcoder2", **types()["starcoder2"]}, {"weights": "bf16", "autocast": "bf16"}, 0.03),
+            # Frozen weights are cast for each pass.
+            ({"ffn": 4096, "layers": 6}, {"autocast": "bf16", "method": "lora", "sequence_length": 32}, 0.05),
+            # Its norms keep one input; of fp32 from bitsandbytes, attention keeps values and no view of all three.
+            (
+                {"type": "gpt_neox", **types()["gpt_neox"], "ffn": 2048, "layers": 16},
+                {"weights": "bf16", "autocast": "bf16", "method": "lora", "packed": "nf4", "rank": 1},
+                0.05,
+            ),
+            # One head of values, which are a copy, and a softmax in 16 bits.
+            (
+                {"type": "falcon", **types()["falcon"], "norms": 1, "kv": 1, "heads": 16, "ffn": 2048, "layers": 8},
+                {"weights": "bf16", "method": "lora", "attention": "eager", "targets": EVERY, "dropout": 0.1},
+                0.05,
+            ),
+            # Each of its heads of queries gets keys and values of its own, whatever attends.
+            (
+                {"type": "falcon", **types()["falcon"], "kv": 4, "heads": 16, "ffn": 1024, "layers": 16},
+                {"attention": "flash"},
+                0.01,
+            ),
+            # Eager attention copies its values, which keeps no view of all three.
+            ({"type": "phi3", "layers": 16}, {"attention": "eager", "sequence_length": 64, "micro_batch": 32}, 0.05),
+            # Their norms multiply with the weight in fp32, or have none.
+            (
+                {"type": "gemma3_text", **types()["gemma3_text"], "heads": 4, "head_dim": 64, "layers": 8},
+                {"weights": "bf16"},
+                0.05,
+            ),
+            ({"type": "olmo", **types()["olmo"], "layers": 8}, {"weights": "bf16"}, 0.05),
+            ({"heads": 16}, {"attention": "eager"}, 0.05),
+            # What bitsandbytes gives on in fp32 is kept so by what is gated as well.
+            (
+                {"type": "stablelm", **types()["stablelm"], "ffn": 1024, "layers": 8},
+                {"weights": "bf16", "autocast": "bf16", "method": "lora", "packed": "nf4", "targets": EVERY},
+                0.05,
+            ),
+            # Autocast copies weights of other 16 bits too.
+            ({"ffn": 4096, "layers": 6}, {"weights": "bf16", "autocast": "fp16", "method": "lora"}, 0.05),
+            # Liger's norms are also those of queries and keys.
+            (
+                {"type": "qwen3", **types()["qwen3"], "heads": 16, "head_dim": 64, "layers": 8},
+                {"weights": "bf16", "kernels": "liger", "loss": "fused"},
+                0.05,
+            ),
+            # Kept in fp32 beside packed weights, all that goes from layer to layer is.
+            ({"layers": 8}, {"autocast": "bf16", "method": "lora", "packed": "nf4"}, 0.05),
+            # TRL's losses, with all that is trained, and with less.
+            *(
+                ({"tied": tied, "vocab": 90000}, {"loss": loss, "micro_batch": 5, "optimizer": "sgd", **more}, 0.06)
+                for loss in ("tiled", "checkpointed")
+                for tied, more in (
+                    (False, {"autocast": "bf16"}),
+                    (True, {"weights": "bf16"}),
+                    (True, {"autocast": "bf16", "method": "lora"}),
+                )
+            ),
+            ({}, {"attention": "eager", "checkpointing": True, "sequence_length": 1024}, 0.05),
+            # Pairs of answers, and the frozen copy that DPO compares with.
+            *(
+                (
+                    {"layers": 6},
+                    {"rows": 2, "reference": True, "loss": "tiled", "checkpointing": checkpointing, **more},
+                    0.05,
+                )
+                for checkpointing, more in ((True, {"autocast": "bf16"}), (False, {"weights": "bf16"}))
+            ),
+        ],
+        3,
+    ),
 )
 def test_what_is_summed_up_is_what_the_models_own_code_keeps(counted, values, more, error):
     model = Dimensions(**{**SMALL, **values})

@@ -353,6 +353,7 @@ def test_no_bytes_end_it(tmp_path, data):
     assert end(tmp_path, data + b"\n" + FULL.encode()).phase == "loss"
 
 
+@pytest.mark.whole
 def test_of_a_long_log_the_end_is_read(tmp_path):
     noise = b"rank 1 waits\n" * 400_000
     assert end(tmp_path, FULL.encode() + b"\n" + noise).phase == ""

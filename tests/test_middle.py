@@ -120,6 +120,7 @@ print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024, len(found))
 """
 
 
+@pytest.mark.whole
 def test_memory_does_not_grow_with_the_log():
     def peak(megabytes):
         done = subprocess.run(

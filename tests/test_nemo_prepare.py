@@ -93,6 +93,7 @@ def test_chinese_text_and_jsonl_become_data_that_reads_back(python, tokenizer, t
         assert documents(python, tokenizer, tmp_path / f"poems_{name}") == expected
 
 
+@pytest.mark.whole
 def test_prepared_data_goes_on_where_it_was_interrupted(python, tokenizer, tmp_path):
     text = tmp_path / "text.txt"
     texts = [f"{number} the quick brown fox" for number in range(300)]

@@ -103,6 +103,7 @@ for words in json.load(sys.stdin):
 
 
 @pytest.mark.timeout(600)
+@pytest.mark.whole
 def test_no_command_hangs_or_breaks_at_a_path(tmp_path):
     asked = []
     for name, make in PLACES.items():

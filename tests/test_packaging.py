@@ -132,6 +132,7 @@ def test_wheel_holds_the_program(distributions):
 
 
 @pytest.mark.packaging
+@pytest.mark.whole
 def test_sdist_gives_the_wheel_of_the_checkout(distributions, tree):
     build(tree / "direct", "--wheel", tree)
     (direct,) = (tree / "direct").glob("*.whl")
@@ -166,6 +167,7 @@ def test_installed_facts(installed, hostile):
 
 @pytest.mark.packaging
 @pytest.mark.training
+@pytest.mark.whole
 def test_installed_quickstart(installed, hostile):
     out = run(installed / "tui-train", "quickstart", cwd=hostile)
     first, last = map(float, re.search(r"loss from ([\d.]+) to ([\d.]+)", out).groups())

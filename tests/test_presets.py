@@ -285,6 +285,7 @@ def log_of(run, number):
 
 
 @pytest.mark.training
+@pytest.mark.whole
 def test_a_training_like_nanogpt_goes_on_from_its_one_checkpoint(tmp_path):
     (tmp_path / "mine.py").write_text("batch_size = 99\nmemory_for = 2\nfails_at = 6\n")
     values = {
@@ -347,6 +348,7 @@ def test_checkpoints_may_be_files_with_their_step_in_the_name(tmp_path):
 
 
 @pytest.mark.training
+@pytest.mark.whole
 def test_a_training_by_a_yaml_file_climbs_down_with_another_file(tmp_path):
     config = tmp_path / "my configs" / "vlm.yaml"
     config.parent.mkdir()
@@ -790,6 +792,7 @@ def test_trl_itself_reads_the_data_and_what_was_not_chosen(real, tmp_path):
 
 
 @parsers
+@pytest.mark.whole
 def test_llama_factory_itself_reads_your_file_as_it_was(real, tmp_path):
     text = FACTORY.replace("bf16: true", "bf16: false")
     chosen, found = filed(tmp_path, "llama-factory", text)
@@ -812,6 +815,7 @@ def test_llama_factory_itself_reads_your_file_as_it_was(real, tmp_path):
 
 
 @parsers
+@pytest.mark.whole
 def test_llama_factory_itself_understands_its_file(real, tmp_path):
     chosen, found = chosen_for("llama-factory", tmp_path)
     made = plan(chosen, found)
@@ -831,6 +835,7 @@ def test_llama_factory_itself_understands_its_file(real, tmp_path):
 
 
 @parsers
+@pytest.mark.whole
 def test_llama_factory_itself_understands_lora_and_its_evaluation_batch(real, tmp_path):
     chosen, found = chosen_for("llama-factory", tmp_path, **FALLEN)
     values = {key: value for key, value in plan(chosen, found).configs[0].values.items() if key not in

@@ -9,7 +9,7 @@ import pytest
 from click.testing import CliRunner
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from support import HOSTILE, OF_BASH, bash, exported, facts, gpu, noted, plain_environment, profile, ready
+from support import HOSTILE, OF_BASH, bash, exported, facts, gpu, noted, plain_environment, profile, ready, sample
 from test_script import WAYS, built
 from test_wizard import SEED, keys, settle, shows
 from test_wizard import machine as machine  # noqa: PLC0414 - a fixture
@@ -177,7 +177,7 @@ def test_plan_says_the_five_lines_first_and_what_changed():
 # The screen
 
 
-@pytest.mark.parametrize("size", [(60, 24), (80, 24), (120, 40), (160, 50), (200, 50)], ids=str)
+@pytest.mark.parametrize("size", sample([(60, 24), (80, 24), (120, 40), (160, 50), (200, 50)], 3), ids=str)
 async def test_the_answer_is_seen_at_every_size(machine, size):
     machine(SEED)
     app = wizard()

@@ -268,6 +268,7 @@ def test_to_advance_costs_what_is_new_however_long_the_curve():
     assert min(work(long, 500) for _ in range(5)) < 20 * min(work(short, 500) for _ in range(5))
 
 
+@pytest.mark.whole
 def test_a_curve_of_a_million_steps_keeps_its_shape_in_bounded_memory():
     long = curve.of(Point(step, step / 10**6) for step in range(1, 10**6 + 1))
     kept = long.points()

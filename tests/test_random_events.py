@@ -13,7 +13,7 @@ from tui_train.screens.home import Home
 _EVENTS = int(os.environ.get("TUI_TRAIN_TEST_EVENTS", "300"))
 _SESSION = min(300, _EVENTS // 2)
 # So that several processes share them, and one that fails leaves the others.
-_PARTS = max(2, _EVENTS // 10_000)
+_PARTS = max(1, _EVENTS // 10_000)
 _SESSIONS = -(-_EVENTS // _SESSION // _PARTS)
 _FIRST = int(os.environ.get("TUI_TRAIN_TEST_SEED", "1"))
 
@@ -30,6 +30,7 @@ def test_random_events_bring_no_fault(part: int, record_property: Any) -> None:
     assert not failed, "\n".join(failed)
 
 
+@pytest.mark.whole
 def test_a_fault_is_found_shrunk_and_can_be_played_again(capsys: Any, monkeypatch: Any) -> None:
     """The harness itself: it finds a fault that needs two events, and no others are left."""
     opened: list[str] = []
@@ -61,6 +62,7 @@ def test_a_fault_is_found_shrunk_and_can_be_played_again(capsys: Any, monkeypatc
         assert "7: 2 events" in capsys.readouterr().out
 
 
+@pytest.mark.whole
 def test_a_wizard_that_no_longer_answers_is_a_fault(monkeypatch: Any) -> None:
     monkeypatch.setattr(random_events, "_STUCK", 0.3)
 

@@ -284,6 +284,7 @@ def test_accelerate_that_starts_one_process_instead_of_two_is_found(tmp_path):
 
 
 @pytest.mark.training
+@pytest.mark.whole
 def test_the_python_path_and_a_module_of_the_same_name_stay(tmp_path):
     mine = tmp_path / "my modules"
     mine.mkdir()

@@ -420,6 +420,7 @@ print(merge_child._labels(adapter))
 """
 
 
+@pytest.mark.whole
 def test_the_labels_of_an_adapter_without_safetensors(tmp_path):
     pytest.importorskip("torch")
     put_adapter(tmp_path, ADAPTER | {"task_type": "SEQ_CLS"})

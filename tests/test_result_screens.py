@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from rich.cells import cell_len
-from support import until, with_word
+from support import sample, until, with_word
 from test_result import ADAPTER, LOG, ended, full_run, models, put_adapter, put_model, tensors
 from test_wizard import keys, machine, settle, shows, until_shown
 from textual.app import App, ComposeResult
@@ -90,7 +90,7 @@ async def answered(pilot: Any, count: int) -> None:
     pytest.fail(shows(pilot))
 
 
-@pytest.mark.parametrize("size", SIZES, ids=str)
+@pytest.mark.parametrize("size", sample(SIZES, 2), ids=str)
 async def test_a_chat_beside_the_base_by_keys(machine: Any, full_run: Any, size: tuple[int, int]) -> None:
     app = wizard(str(full_run.path))
     async with app.run_test(size=size) as pilot:
@@ -140,6 +140,7 @@ async def test_what_is_asked_while_a_model_is_loaded_is_sent_then(
         assert not screen.query_one("#prompt").value
 
 
+@pytest.mark.whole
 async def test_why_a_model_cannot_be_tried_stays_on_the_screen(machine: Any, tmp_path: Path) -> None:
     run = ended(tmp_path / "run", LOG)
     put_model(run.path / "output")

@@ -823,6 +823,7 @@ def test_nothing_is_started_beside_what_an_earlier_start_left(made):
     stop(run)
 
 
+@pytest.mark.whole
 def test_a_stale_lock_has_one_heir(made):
     run = made("--seconds=3")
     for _ in range(4 if WHOLE else 2):

@@ -115,6 +115,7 @@ def test_a_search_ends_with_its_viewer(log, tmp_path):
     until(lambda: not psutil.pid_exists(child) or psutil.Process(child).status() == psutil.STATUS_ZOMBIE)
 
 
+@pytest.mark.whole
 def test_a_filter_follows_the_log(log):
     log.path.write_bytes(b"".join(b"line %d\n" % number for number in range(300_000)) + b"line 9")
     filtered = Filtered(log, ["9$"])

@@ -155,6 +155,7 @@ def test_what_slurm_refuses_leaves_no_run(nodes, tmp_path):
     assert rundir.all_runs() == ()
 
 
+@pytest.mark.whole
 def test_a_job_that_cannot_start_says_why(nodes, tmp_path):
     saver(tmp_path, 3)
     done = tui("run", "job", "--slurm", "--set", "trainer.secrets=NOT_SET_ANYWHERE", code=69)
@@ -203,6 +204,7 @@ def losses(run, attempt):
     return [float(loss) for loss in re.findall(r"'loss': '?([\d.]+)", said)]
 
 
+@pytest.mark.whole
 def test_two_nodes_train_together_stop_and_resume(nodes):
     chosen = profile({
         "name": "two",

@@ -209,6 +209,7 @@ class Broken(Interrupts):
         """Nothing came before the start."""
 
 
+@pytest.mark.whole
 def test_a_start_that_is_broken_off_when_it_trains_gives_the_training_its_time(tmp_path, monkeypatch):
     monkeypatch.setattr(starting, "_LEAVES", 0.2)
     monkeypatch.setenv("TUI_TRAIN_GRACE", "3")
@@ -232,6 +233,7 @@ def test_a_lost_terminal_does_not_keep_a_run_from_being_stopped():
     Interrupts(lost).say("stopping")
 
 
+@pytest.mark.whole
 def test_a_quickstart_that_is_ended_before_it_starts_anything_says_so(tmp_path):
     asked, python = tmp_path / "asked", tmp_path / "python"
     python.write_text(f"#!/bin/sh\ntouch {asked}\nexec sleep 60\n")

@@ -118,6 +118,7 @@ class Stopping:
 
 
 @pytest.mark.timeout(600 + HOW_MANY * 60)
+@pytest.mark.whole
 def test_stops_at_once_lose_no_save_and_leave_nothing(tmp_path, monkeypatch, record_property):
     folders = [tmp_path / str(number) for number in range(HOW_MANY)]
     for folder in folders:

@@ -173,6 +173,7 @@ def test_a_killed_wizard_leaves_the_training_which_is_opened_again_and_stopped(t
     assert marked(before.mark) == ()
 
 
+@pytest.mark.whole
 def test_a_large_log_is_read_at_its_ends_and_searched_at_once(terminals: list[Terminal], tmp_path: Path) -> None:
     run = tmp_path / "run"
     run.mkdir()

@@ -132,6 +132,7 @@ def test_the_built_in_trainer_writes_events(tmp_path):
 
 
 @pytest.mark.training
+@pytest.mark.whole
 def test_the_built_in_trainer_refuses_a_logger_that_is_not_there(tmp_path):
     values = {"tracking.wandb": True, "hardware.device": "cpu", "trainer.environment": {"WANDB_MODE": "offline"}}
     run, _ = exported(tmp_path / "run", profile(values), facts(packages=INSTALLED))

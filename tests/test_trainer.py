@@ -183,6 +183,7 @@ def test_losses_do_not_depend_on_the_micro_batch(script, whole, tmp_path):
     assert 1e-5 < abs(history(tmp_path / "half")[1] - history(whole[0])[1]) < 0.01
 
 
+@pytest.mark.whole
 def test_two_processes_train_the_same_and_one_can_go_on(script, whole, tmp_path):
     words = (*batch(2, 2), "--expect=2xcpu", "--save_steps=5", "--ddp_backend=gloo")
     out, _ = train(script, tmp_path, *words, launcher=[*TORCHRUN, "--log-dir", str(tmp_path / "logs")])
@@ -262,6 +263,7 @@ def test_a_checkpoint_of_another_model_is_not_taken(script, whole, tmp_path):
     train(script, tmp_path, "--layers=3", resume, code=1)
 
 
+@pytest.mark.whole
 def test_ranks_at_different_steps_do_not_train_on(script, whole, tmp_path):
     """As where each machine resumes from a disk of its own."""
     shutil.copytree(whole[0] / "checkpoint-4", tmp_path / "checkpoint-4")
@@ -403,6 +405,7 @@ def test_nothing_of_the_trainer_needs_this_package(script):
     assert "tui_train" not in script.read_text(encoding="utf-8")
 
 
+@pytest.mark.whole
 def test_a_small_model_learns_the_sample_text(script, tmp_path):
     words = ("--learning_rate=3e-3", "--max_steps=16", "--lr_scheduler_type=cosine", *batch(8, 2), "--use_cpu=True")
     end(start(script, tmp_path, *words))

@@ -9,7 +9,7 @@ import sys
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
-from support import SCRIPTS, bash, exported, facts, plain_environment, profile, taken, until
+from support import SCRIPTS, bash, exported, facts, plain_environment, profile, sample, taken, until
 from test_launchers import free_port
 from test_matrix import together
 
@@ -118,7 +118,7 @@ def test_started_again_it_says_from_where_it_resumes_and_that_nothing_was_left(t
     assert log == f"log: {run.attempt_log(2)}"
 
 
-@pytest.mark.parametrize(("launcher", "where"), [("torchrun", "forward"), ("accelerate", "backward")])
+@pytest.mark.parametrize(("launcher", "where"), sample([("torchrun", "forward"), ("accelerate", "backward")], 2))
 def test_two_processes_climb_down_after_out_of_memory_and_learn_the_same(tmp_path, undisturbed, launcher, where):
     fault = {"in": where, "step": 5, "above": 2}
     run, plan = run_of(tmp_path, values={**TWO, "trainer.launcher": launcher}, faults=[fault])
@@ -237,6 +237,7 @@ def test_a_stop_saves_where_it_was(tmp_path, trainer, launcher):
     assert str(saved) in dry
 
 
+@pytest.mark.whole
 def test_a_script_whose_batch_size_is_the_total(tmp_path):
     """It starts where its configuration is, and sees the same number of samples in each step after a rung."""
     work = tmp_path / "my project"

@@ -836,6 +836,7 @@ async def test_a_hit_is_in_sight_also_in_a_long_line(machine: Any, tmp_path: Pat
         assert "".join(pointed_out()) == "needle"
 
 
+@pytest.mark.whole
 async def test_a_filter_looks_anew_when_the_log_is_emptied_or_replaced(machine: Any, tmp_path: Path) -> None:
     run = finished_run(tmp_path)
     log = run.attempt_log(2)

@@ -7,6 +7,7 @@ from support import facts, profile
 from test_wizard import SEED, keys, machine, settle, shows, to
 from textual.events import Key
 from tui_train.screens.messages import Chosen
+from tui_train.screens.widgets.dialogs import Help
 from tui_train.screens.widgets.form import Form
 from tui_train.screens.widgets.hint import Hint
 from tui_train.screens.widgets.keys import Keys
@@ -185,6 +186,14 @@ async def test_letters_are_text_in_every_field_that_takes_text(app: Any) -> None
         assert form.entry.value == "?qo h"
         assert "q Quit" not in footer(app)
         assert "F1 Help" in footer(app)
+
+
+async def test_a_question_mark_in_a_number_asks_for_help(app: Any) -> None:
+    async with app.run_test(size=(80, 24)) as pilot:
+        await keys(*TO_RECIPE, "9", "question_mark")(pilot)
+        assert isinstance(app.screen, Help)
+        await keys("escape")(pilot)
+        assert (app.profile.recipe.layers, app.screen.query_one(Form).entry.value) == (9, "9")
 
 
 # The way back

@@ -83,6 +83,7 @@ class Entry(Input):
         # As `compact=True` does, which finds all styles of the input before it is anywhere.
         self.set_reactive(Input.compact, True)  # pyright: ignore[reportArgumentType] - what a class has
         self.add_class("-textual-compact", update=False)
+        self.number = False
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
         """Tab completes only where there is something to complete; else it goes on."""
@@ -91,13 +92,18 @@ class Entry(Input):
         return super().check_action(action, parameters)
 
     async def type_key(self, event: Key) -> None:
-        """Type a key that came to the form before the focus did."""
-        await super()._on_key(event)
+        """Type a key, also one that came to the form before the focus did; in a number ? asks for help."""
+        if self.number and event.character == "?":
+            event.stop()
+            event.prevent_default()
+            await self.run_action("app.help")
+        else:
+            await super()._on_key(event)
 
     async def _on_key(self, event: Key) -> None:
         """Do at once what a key is bound to, here and in the form."""
         if not await pressed(event, self, self.parent):
-            await super()._on_key(event)
+            await self.type_key(event)
 
     def action_complete(self) -> None:
         """Take what is suggested."""

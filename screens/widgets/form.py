@@ -141,6 +141,7 @@ class Form(FormText, can_focus=True):
             entry = self.entry
             entry.placeholder = visible(row.held) or row.field.empty
             entry.suggester = suggester(row)
+            entry.number = row.short
             with entry.prevent(Input.Changed):
                 entry.value = text
                 entry.cursor_position = len(text)
