@@ -162,7 +162,7 @@ WATCHING = {"watch", "listen", "home", "hosts", "live"}
 
 
 async def until_shown(pilot: Pilot[Any], words: str) -> None:
-    """Wait until some words are on the screen, and for what is read beside them."""
+    """Wait until some words are on the screen, for what is read beside them, and until nothing changes any more."""
     for _ in range(100):
         if words in shows(pilot):
             break
@@ -173,7 +173,13 @@ async def until_shown(pilot: Pilot[Any], words: str) -> None:
         if all(worker.is_finished or worker.group in WATCHING for worker in pilot.app.workers):
             break
         await pilot.pause(0.05)
-    await pilot.pause()
+    # What follows from it is drawn in the frames after it.
+    before = ""
+    for _ in range(10):
+        await pilot.pause(0.02)
+        before, now = shows(pilot), before
+        if before == now:
+            break
 
 
 @pytest.mark.parametrize("size", SIZES, ids=str)
