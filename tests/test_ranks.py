@@ -17,7 +17,7 @@ from tui_train.cli import watch as printed
 from tui_train.diagnose import of_run
 from tui_train.facts import probe
 from tui_train.runs.follow import ranks, watch
-from tui_train.runs.ranks import Planned, Rank, compare, parse, planned, summary
+from tui_train.runs.ranks import MOST, Planned, Rank, compare, parse, planned, summary
 from tui_train.runs.status import status
 from tui_train.wizard import wizard
 
@@ -40,7 +40,7 @@ GROUP = 'import torch.distributed as dist; dist.init_process_group("gloo")'
 
 
 def rank(number=0, **more):
-    given = {"world_size": 2, "host": "box", "device": f"cuda:{number}", "name": NAME, "uuid": UUIDS[number]}
+    given = {"world_size": 2, "host": "box", "device": f"cuda:{number}", "name": NAME, "uuid": UUIDS[number % 2]}
     return Rank(rank=number, **{**given, "backend": "nccl", **more})
 
 
@@ -159,6 +159,26 @@ def test_two_ranks_on_one_card():
     assert compare(same, TWO) == ("ranks 0, 1 share one GPU, NVIDIA GeForce RTX 3090 …663b60",)
     shared = msgspec.structs.replace(TWO, gpus=UUIDS[:1], gpu_names=(NAME,))
     assert compare(same, shared) == ()
+
+
+def test_the_cards_of_other_machines_need_only_be_like_those_of_the_first():
+    plan = msgspec.structs.replace(TWO, world_size=4, nodes=2)
+    there = [rank(number, world_size=4, host="other", uuid=OTHER[:-1] + str(number)) for number in (2, 3)]
+    assert compare([rank(0, world_size=4), rank(1, world_size=4, uuid=UUIDS[1]), *there], plan) == ()
+    assert compare(there, plan) == ()
+    assert compare([rank(0, world_size=4, uuid=OTHER), *there], plan)
+    assert compare([rank(0, world_size=4), *there, rank(1, world_size=4, host="other", name="NVIDIA T4")], plan)
+    assert compare(
+        [rank(0, world_size=4), rank(2, world_size=4, host="other"), rank(3, world_size=4, host="other")], plan
+    )
+
+
+def test_of_thousands_of_ranks_a_few_are_named():
+    every = [rank(number, world_size=8192, uuid=f"GPU-{number:08x}{UUIDS[0][12:]}") for number in range(MOST)]
+    plan = msgspec.structs.replace(TWO, world_size=8192)
+    assert len(compare(every, plan)) < 12
+    assert str(MOST - 8) in " ".join(compare(every, plan))
+    assert summary(every).startswith("8192 ranks")
 
 
 def test_the_cpu_instead_of_cards_and_cards_instead_of_the_cpu():

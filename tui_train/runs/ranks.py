@@ -18,6 +18,7 @@ _LINE = re.compile(
 )
 _UUID = re.compile(r"(?:(?P<kind>GPU|MIG)-)?(?P<digits>[0-9a-f]{8}-(?:[0-9a-f]{4}-){3}[0-9a-f]{12})", re.IGNORECASE)
 _TAIL = 6
+_MOST_SAID = 8
 
 
 class Rank(Struct, frozen=True, kw_only=True):
@@ -33,9 +34,10 @@ class Rank(Struct, frozen=True, kw_only=True):
 
 
 class Planned(Struct, frozen=True, kw_only=True):
-    """The processes and devices of a plan; world size 0, empty device and backend are unknown."""
+    """The processes of a plan and the devices of its first machine; world size 0, empty device and backend: unknown."""
 
     world_size: int = 0
+    nodes: int = 1
     device: str = ""
     gpus: tuple[str, ...] = ()
     gpu_names: tuple[str, ...] = ()
@@ -91,7 +93,9 @@ def summary(ranks: Sequence[Rank]) -> str:
         devices[called] = devices.get(called, 0) + 1
     named = ", ".join(name + (f" ×{times}" if times > 1 and name != "CPU" else "") for name, times in devices.items())
     backends = {rank.backend: None for rank in ranks if rank.backend != "none"}
-    return ", ".join((f"{counted(len(ranks), 'rank')} on {named}", *backends))
+    world = ranks[0].world_size
+    said = f"{world} ranks, the first {MOST}" if len(ranks) == MOST < world else counted(len(ranks), "rank")
+    return ", ".join((f"{said} on {named}", *backends))
 
 
 def _rank(match: re.Match[str]) -> Rank:
@@ -141,20 +145,27 @@ def _cards(ranks: Sequence[Rank], plan: Planned) -> Iterable[str]:
     planned = ", ".join(_card(visible(name), visible(uuid)) for name, uuid in zip(names, plan.gpus, strict=False))
     planned_names = {_plain(visible(name)) for name in plan.gpu_names}
     sharing: dict[tuple[str, str], list[Rank]] = {}
+    differing: list[Rank] = []
+    first = next((rank.host for rank in ranks if rank.rank == 0), None)
     for rank in ranks:
+        # Of the other machines the plan knows that they have cards like the first.
         differs = (
             rank.uuid not in chosen
-            if rank.uuid
+            if rank.uuid and (plan.nodes < 2 or rank.host == first)
             else bool(rank.name and planned_names) and _plain(rank.name) not in planned_names
         )
         if differs:
-            yield f"{_called([rank])} uses {_card(rank.name or rank.device, rank.uuid)}, planned: {planned}"
+            differing.append(rank)
         if rank.uuid:
             sharing.setdefault((rank.host, rank.uuid), []).append(rank)
+    for rank in differing[:_MOST_SAID]:
+        yield f"{_called([rank])} uses {_card(rank.name or rank.device, rank.uuid)}, planned: {planned}"
+    if len(differing) > _MOST_SAID:
+        yield f"{counted(len(differing) - _MOST_SAID, 'more rank')} use GPUs that were not planned"
     # With more processes than cards, sharing is planned.
-    for ranks_of_card in sharing.values():
-        if len(_numbers(ranks_of_card)) > 1 and plan.world_size <= len(plan.gpus):
-            yield f"{_called(ranks_of_card)} share one GPU, {_card(ranks_of_card[0].name, ranks_of_card[0].uuid)}"
+    shared = [of_card for of_card in sharing.values() if len(_numbers(of_card)) > 1]
+    for of_card in shared[:_MOST_SAID] if plan.world_size <= len(plan.gpus) * plan.nodes else ():
+        yield f"{_called(of_card)} share one GPU, {_card(of_card[0].name, of_card[0].uuid)}"
 
 
 def _backends(ranks: Sequence[Rank], backend: str) -> Iterable[str]:
