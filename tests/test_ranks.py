@@ -168,9 +168,8 @@ def test_the_cards_of_other_machines_need_only_be_like_those_of_the_first():
     assert compare(there, plan) == ()
     assert compare([rank(0, world_size=4, uuid=OTHER), *there], plan)
     assert compare([rank(0, world_size=4), *there, rank(1, world_size=4, host="other", name="NVIDIA T4")], plan)
-    assert compare(
-        [rank(0, world_size=4), rank(2, world_size=4, host="other"), rank(3, world_size=4, host="other")], plan
-    )
+    same = [rank(number, world_size=4, host="other", uuid=OTHER) for number in (2, 3)]
+    assert compare([rank(0, world_size=4), *same], plan)
 
 
 def test_of_thousands_of_ranks_a_few_are_named():
