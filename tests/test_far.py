@@ -109,6 +109,21 @@ def test_a_run_on_a_host_is_watched_to_its_end_and_fetched(host):
         assert log.read().endswith(b"tick 12\n")
 
 
+def test_a_report_of_a_run_holds_the_facts_of_its_host_or_none(host, tmp_path):
+    sleeper(host, ticks=1)
+    tui("run", "far", "--host", "box")
+    tui("report", "last", str(tmp_path / "with.tar.gz"))
+    (tmp_path / "client" / "ssh").write_text("#!/bin/sh\nexit 255\n")
+    assert "box" in tui("report", "last", str(tmp_path / "without.tar.gz")).stderr
+    held = [names_in(tmp_path / f"{name}.tar.gz") for name in ("with", "without")]
+    assert held[0] - held[1] == {"machine.json"}
+
+
+def names_in(path):
+    with tarfile.open(path) as archive:
+        return {Path(name).name for name in archive.getnames()}
+
+
 def test_a_detached_run_is_stopped_and_started_again(host):
     sleeper(host, ticks=600)
     tui("run", "far", "--host", "box", "--detach")

@@ -6,7 +6,7 @@ from typing import Any
 
 import click
 
-from tui_train.base.errors import BadInput, TuiTrainError
+from tui_train.base.errors import BadInput, TuiTrainError, Unavailable
 from tui_train.base.text import amount, visible
 from tui_train.cli.columns import table
 from tui_train.cli.plans import print_json
@@ -21,7 +21,6 @@ from tui_train.runs.resuming import why_not_resumed
 from tui_train.runs.rundir import RunDir
 from tui_train.supervisor.state import Status
 from tui_train.targets import target_of_run
-from tui_train.targets.here import look
 from tui_train.workflow import show
 
 
@@ -121,9 +120,7 @@ def report(reference: str, file: Path | None, *, force: bool) -> None:
         path /= f"{name}.tar.gz"
     if not force and os.path.lexists(path):
         raise archive.exists(path)
-    click.echo("Looking at this machine …")
-    machine = saved.machine_file(look(_profile_of(run)))
-    files = archive.entries(run, machine)
+    files = archive.entries(run, _machine_of(run))
     archive.write(path, name, files, replace=force)
     rows = [(visible(entry.name), amount(len(entry.text)), str(sum(entry.masked.values()) or "-")) for entry in files]
     click.echo(table([("file", "size", "masked"), *rows]))
@@ -131,6 +128,17 @@ def report(reference: str, file: Path | None, *, force: bool) -> None:
     masked = ", ".join(f"{kind}: {count}" for kind, count in sorted(kinds.items())) or "no secret was found"
     click.echo(f"masked: {masked}; and names of users, hosts and home folders")
     click.echo(f"Written to {visible(str(path))}. Look through it before you send it: no rule knows every secret.")
+
+
+def _machine_of(run: RunDir) -> str:
+    """Return the machine file of where a run is; empty where that does not answer."""
+    place = place_of(run.path)
+    click.echo(f"Looking at {visible(place.host) if place else 'this machine'} …")
+    try:
+        return saved.machine_file(target_of_run(run).look(_profile_of(run)))
+    except Unavailable as error:
+        click.echo(f"Left out what it is: {error}", err=True)
+        return ""
 
 
 def _profile_of(run: RunDir) -> Profile:

@@ -55,10 +55,10 @@ class _Files(Struct, frozen=True):
 
 
 def entries(run: RunDir, machine: str) -> tuple[Entry, ...]:
-    """Return the files of a run's archive, masked; `machine` is the text of a machine file."""
+    """Return the files of a run's archive, masked; `machine` is the text of a machine file, empty for none."""
     clean = _cleaner(run)
-    first = [Entry("machine.json", machine), clean("about.json", _about(run))]
-    return (*first, *(clean(name, text) for name, text in _texts(run)))
+    first = [Entry("machine.json", machine)] if machine else []
+    return (*first, clean("about.json", _about(run)), *(clean(name, text) for name, text in _texts(run)))
 
 
 def write(path: Path, name: str, files: tuple[Entry, ...], *, replace: bool = False) -> None:
