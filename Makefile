@@ -48,14 +48,14 @@ style: environment
 DEFAULTS := env --default-signal=INT --default-signal=HUP
 HEARING := $(shell $(DEFAULTS) true 2> /dev/null && echo $(DEFAULTS))
 
-# Six at a time: much of what the tests start waits, even on two cores. What they import is compiled once before. Types
+# Four at a time: much of what the tests start waits, even on two cores. What they import is compiled once before. Types
 # are checked beside them with what they leave of the processors; what that says comes last.
 test: style
 	@said=$$(mktemp); trap 'rm -f "$$said"' EXIT; code=0; unset PYTHONDONTWRITEBYTECODE; \
 	$(HEARING) nice .ci/types > "$$said" 2>&1 & types=$$!; \
 	.venv/bin/python -m pytest --collect-only -qq > /dev/null || true; \
-	echo '.venv/bin/python -m pytest -n 6 --dist loadgroup'; \
-	$(HEARING) .venv/bin/python -m pytest -n 6 --dist loadgroup || code=1; \
+	echo '.venv/bin/python -m pytest -n 4 --dist loadgroup'; \
+	$(HEARING) .venv/bin/python -m pytest -n 4 --dist loadgroup || code=1; \
 	wait $$types || code=1; cat "$$said"; exit $$code
 
 # TUI_TRAIN_TEST_MATRIX=all tries all of what make test tries a sample of: both engines, both launchers, each fault of the
