@@ -625,7 +625,7 @@ async def test_a_model_is_chosen_from_the_cache_or_typed_by_its_id(tmp_path, hub
         await keys("ctrl+u", *"acme/k", "tab")(pilot)
         assert app.profile.trainer.model == "acme/kept"
         await keys("ctrl+u")(pilot)
-        # At once, as it is pasted by a terminal that has no paste: between two keys nothing is asked.
+        # At once: what is asked waits until nothing more is typed.
         for letter in "acme/tiny":
             app.post_message(Key("slash" if letter == "/" else letter, letter))
         await settle(pilot)
