@@ -63,7 +63,7 @@ test: style
 # Installs a NeMo, unless TUI_TRAIN_TEST_NEMO names a Python that has one. With TUI_TRAIN_TEST_BRIDGE, _AUTOMODEL, _TRL
 # and _DEEPSPEED naming a Python that has each, these are tested as well; Slurm where its daemons are installed
 # (apt-get install --no-install-recommends slurm-wlm slurm-client slurm-wlm-basic-plugins munge).
-WITH_MORE = $(shell grep -lE 'mark\.whole|import .*(WHOLE|sample)\b|^    (WHOLE|sample),$$|TUI_TRAIN_TEST_' tests/test_*.py)
+WITH_MORE = $(shell grep -lE 'mark\.whole|import .*(WHOLE|sample|examples)\b|^    (WHOLE|sample|examples),$$|TUI_TRAIN_TEST_' tests/test_*.py)
 test-all: environment
 	$(HEARING) TUI_TRAIN_TEST_NEMO=$${TUI_TRAIN_TEST_NEMO:-new} TUI_TRAIN_TEST_LADDER=all TUI_TRAIN_TEST_MATRIX=all \
 	  TUI_TRAIN_TEST_REPEATS=20 TUI_TRAIN_TEST_FUZZ=20000 TUI_TRAIN_TEST_EVENTS=100000 \

@@ -76,6 +76,11 @@ def sample(cases, every, first=0):
     return cases if WHOLE else cases[first::every]
 
 
+def examples(number):
+    """A fifth of so many examples; all of them where whole matrices are tried."""
+    return number if WHOLE else -(-number // 5)
+
+
 def gpu(index, uuid="", **more):
     """A card that can train: an RTX 3090 unless told otherwise."""
     more = {

@@ -12,7 +12,7 @@ import pytest
 import warm
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from support import GIB, UUIDS, facts, gpu, machine, toolchain
+from support import GIB, UUIDS, examples, facts, gpu, machine, toolchain
 
 from tests.fake_driver import MACHINES, driver_environment
 from tui_train.base.errors import BadInput, CannotWrite, TuiTrainError, Unavailable
@@ -314,7 +314,9 @@ MACHINES_OF_ANY_KIND = st.builds(
 )
 
 
-@settings(deadline=None, max_examples=200, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
+@settings(
+    deadline=None, max_examples=examples(200), suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large]
+)
 @given(MACHINES_OF_ANY_KIND, TOOLCHAINS)
 @pytest.mark.whole
 def test_no_machine_brings_a_traceback_or_a_control_byte(any_machine, any_toolchain):
@@ -331,7 +333,7 @@ def test_no_machine_brings_a_traceback_or_a_control_byte(any_machine, any_toolch
     assert not UNSAFE.search(shown.replace("\n", ""))
 
 
-@settings(deadline=None, max_examples=150)
+@settings(deadline=None, max_examples=examples(150))
 @given(st.data())
 def test_no_machine_file_brings_a_traceback(data):
     text = bytearray(saved.machine_file(facts(gpus=[gpu(0), gpu(1)])).encode())

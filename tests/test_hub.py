@@ -362,6 +362,7 @@ PINNED = ("v1", "refs/pr/1", commit_of("v1"))
 
 
 @pytest.mark.parametrize("revision", PINNED[1:])
+@pytest.mark.whole
 def test_a_revision_is_downloaded_once_beside_main(tmp_path, revision):
     older = files(32)
     with Hub({"acme/tiny": files()}, revisions={("acme/tiny", name): older for name in PINNED[:2]}) as hub:

@@ -194,6 +194,7 @@ def test_plain_python_takes_the_first_of_several_cards_only_by_name():
 # As a user has it
 
 
+@pytest.mark.whole
 def test_two_cards_and_a_torch_for_the_cpu(tmp_path):
     for words in (("plan", "quickstart"), ("export", "quickstart", str(tmp_path / "out")), ("run", "quickstart")):
         said = tui(*words, code=69).stderr
@@ -231,6 +232,7 @@ def test_the_quickstart_changes_nothing_that_was_chosen():
     assert "changed" not in said.stdout
 
 
+@pytest.mark.whole
 def test_a_driver_that_hangs_is_said():
     assert "driver does not respond" in tui("plan", "quickstart", on="init-hangs", code=69).stderr
 
@@ -337,6 +339,7 @@ def make_run(made, on, **variables):
         2,
     ),
 )
+@pytest.mark.whole
 def test_make_run_installs_the_torch_for_the_cards(made, on, torch, why):
     said, asked = make_run(made, on)
     assert asked == ["-e .", torch, "-e .[train]"]

@@ -8,7 +8,7 @@ import pytest
 import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from support import facts, gpu, plan, profile, ready, taken
+from support import examples, facts, gpu, plan, profile, ready, taken
 
 from tui_train.base.command import argv, in_run_dir
 from tui_train.base.errors import BadInput
@@ -82,7 +82,7 @@ def _batch_in(given):
     return int(given["--per_device_train_batch_size"]) * int(given["--gradient_accumulation_steps"])
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200), deadline=None)
 @given(
     world=st.integers(1, 9),
     micro=st.integers(1, 100),
@@ -156,7 +156,7 @@ def test_after_another_phase_both_are_kept():
     assert tries[tries[tries[0].then["loss"]].then["step"]] == both
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(
     micro=st.integers(1, 64),
     rungs=st.permutations(ALL),

@@ -187,6 +187,7 @@ def torchrun_words(torchrun_flags, nodes):
     return argv_of(torchrun.parts(job))[3:]
 
 
+@pytest.mark.whole
 def test_the_probe_reads_the_flags_that_torchrun_has(offered):
     assert set(probe.toolchain(sys.executable).torchrun) == offered - {"--help"}
 

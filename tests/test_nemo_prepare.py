@@ -78,6 +78,7 @@ def test_the_version_is_that_of_the_environment_that_the_program_makes():
     assert re.search(rf"^megatron-core=={re.escape(VERSION)}\b", lock, re.MULTILINE)
 
 
+@pytest.mark.whole
 def test_chinese_text_and_jsonl_become_data_that_reads_back(python, tokenizer, tmp_path):
     texts = [f"{number} {POEM}" for number in range(60)]
     (tmp_path / "诗.txt").write_text("\n\n".join(texts), encoding="utf-8")

@@ -143,6 +143,7 @@ def test_sdist_gives_the_wheel_of_the_checkout(distributions, tree):
 
 
 @pytest.mark.packaging
+@pytest.mark.whole
 def test_installed_program_is_found_alone(installed, tmp_path):
     code = (
         "import tui_train.screens.app as app, importlib.util as u; print(u.find_spec('screens')); print(app.__file__)"

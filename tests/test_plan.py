@@ -5,7 +5,7 @@ import pytest
 import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from support import UUIDS, facts, gpu, plan, profile, ready, taken, toolchain
+from support import UUIDS, examples, facts, gpu, plan, profile, ready, taken, toolchain
 
 from tui_train.base.command import CHECKPOINT, Command, Part, argv, expand, in_run_dir, joined
 from tui_train.base.errors import BadInput, Unavailable
@@ -336,7 +336,7 @@ def test_an_error_is_raised_with_its_kind():
         plan(profile({"trainer.preset": "nope"} | SCRIPT), facts())
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(300), deadline=None)
 @given(total=st.integers(1, 5000), micro=st.integers(1, 600), world=st.integers(1, 17))
 def test_batch_arithmetic_is_exact(total, micro, world):
     steps = batch.accumulation(total, micro, world)

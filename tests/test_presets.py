@@ -771,6 +771,7 @@ def test_trl_itself_understands_its_arguments(real, tmp_path):
 
 
 @parsers
+@pytest.mark.whole
 def test_trl_itself_reads_the_data_and_what_was_not_chosen(real, tmp_path):
     data = [tmp_path / name for name in ("a b.jsonl", "c.jsonl")]
     for number, path in enumerate(data):

@@ -8,7 +8,7 @@ import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from support import HOSTILE, profile
+from support import HOSTILE, examples, profile
 
 from tui_train.base.errors import BadInput, CannotWrite, NotFound
 from tui_train.base.places import last_profile, profiles_folder
@@ -52,14 +52,14 @@ def values(row):
 PROFILES = st.fixed_dictionaries({key: values(row) for key, row in fields.FIELDS.items()})
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(PROFILES)
 def test_a_profile_is_read_back_as_it_was_written(chosen):
     made = profile(chosen)
     assert store.loads(store.dumps(made), folder=Path("/elsewhere")) == made
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(PROFILES)
 def test_a_value_is_shown_as_it_would_be_typed(chosen):
     for key, value in chosen.items():

@@ -285,6 +285,7 @@ def greedy(folder, prompt, adapter="", python=""):
     return safe(done.stdout.decode())
 
 
+@pytest.mark.whole
 def test_a_full_model_answers_as_transformers_does(full_run, models):
     words = ("try", f"{full_run.path}/", "--max-tokens", "24")
     told = command(*words, "--prompt", "What is 4?")

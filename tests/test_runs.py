@@ -362,6 +362,7 @@ def test_a_started_run_can_be_interrupted(made):
 
 
 @pytest.mark.training
+@pytest.mark.whole
 def test_stopping_torchrun_ends_workers_that_ignore_it(made, quick):
     """Each worker is a session of its own, which a signal to a process group would miss."""
     values = {"trainer.launcher": "torchrun", "hardware.processes": 2, "hardware.device": "cpu"}

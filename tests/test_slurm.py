@@ -162,6 +162,7 @@ def test_a_job_that_cannot_start_says_why(nodes, tmp_path):
     assert "NOT_SET_ANYWHERE is not set" in done.stderr
 
 
+@pytest.mark.whole
 def test_a_stopped_job_has_saved_and_resumes(nodes, tmp_path):
     saver(tmp_path, 60)
     tui("run", "job", "--slurm", "--detach")

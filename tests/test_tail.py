@@ -6,6 +6,7 @@ import unicodedata
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from support import examples
 
 from tui_train.runs.tail import Tail
 from tui_train.supervisor.lines import LONGEST, fold
@@ -41,7 +42,7 @@ def test_lines_come_when_they_are_whole(log):
     assert (tail.read(), tail.unfinished, tail.behind) == (["two", "", "three"], "", 0)
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200), deadline=None)
 @given(st.lists(st.binary(max_size=30)), st.lists(st.integers(1, 40)))
 def test_how_a_log_is_cut_makes_no_difference(tmp_path_factory, lines, cuts):
     log = tmp_path_factory.mktemp("tail") / "log"

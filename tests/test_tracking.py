@@ -105,6 +105,7 @@ def test_trials_report_nowhere():
 
 
 @pytest.mark.training
+@pytest.mark.whole
 def test_the_built_in_trainer_writes_events(tmp_path):
     names = ("tensorboard==2.21.0", "protobuf==6.33.0", "absl-py==2.3.1")
     folders = [alone(name, "TensorBoard of the built-in trainer", tmp_path / name) for name in names]
