@@ -1,8 +1,11 @@
 """Hardware: which cards there are, which are chosen, and why."""
 
+import shutil
 from collections.abc import Mapping, Sequence
-from typing import ClassVar
+from functools import partial
+from typing import ClassVar, Literal
 
+from msgspec.structs import replace
 from textual import on
 from textual.binding import Binding, BindingType
 from textual.content import Content
@@ -12,15 +15,20 @@ from tui_train.base.errors import TuiTrainError
 from tui_train.base.text import size, visible
 from tui_train.facts.gpus import all_blocked, sets
 from tui_train.facts.samples import Sample
+from tui_train.facts.slurm import chosen_partitions
 from tui_train.facts.types import CardSet, Gpu, GpuProcess, Machine, Verdict
 from tui_train.profile import hosts
 from tui_train.resolve.resolve import Resolved
+from tui_train.workflow import choices
+from tui_train.workflow.clusters import summary
 from tui_train.workflow.show import bus, doing
 
+from .cluster_lines import cluster_lines
 from .looking import Looking
-from .messages import Chosen, Complaint
+from .messages import Become, Chosen, Complaint
 from .step import Step
 from .step_rows import Section
+from .widgets.bar import StepBar
 from .widgets.dialogs import Ask, AskText
 from .widgets.form import Form
 from .widgets.ink import DONE, FAILED, LIVE, MUTED, OPEN, WARNING, Piece, bar, fit, heading, ink
@@ -30,7 +38,7 @@ from .widgets.picks import Pick, Picks
 _VERDICTS: Mapping[str, Piece] = {"use": DONE, "spare": WARNING, "blocked": FAILED}
 _BAR = 8
 # Among the answers to where it trains; no host's name begins so.
-_HERE, _OTHER = "-here", "-other"
+_HERE, _OTHER, _SLURM = "-here", "-other", "-slurm"
 
 
 class Hardware(Step):
@@ -43,16 +51,25 @@ What this machine has, and what the training will use. A GPU is marked with its 
   spare    works, but would slow or limit the others; pick it with Space if you want it
   blocked  cannot work with the chosen PyTorch; the reason is shown beside it
 
-H chooses where it trains: this machine, or a host over ssh, which needs nothing of tui-train.
+H chooses where it trains: this machine, a host over ssh, which needs nothing of tui-train, or, where jobs can be
+submitted from here, the Slurm cluster. Of that the partitions are shown, and the GPUs of a node as Slurm counts them;
+F3 lists what a field of Slurm can be. Enter on Preview submits the job then.
 Mixed GPUs can be combined in several ways: the fastest set is chosen, S shows the next.
 Without an NVIDIA GPU everything still works, on the CPU. With GPUs, the CPU trains only if you choose it."""
     TITLE_OF_STEP = "Hardware"
     LIVE = True
-    SECTIONS = (Section(title="Training", keys=("hardware.device", "hardware.processes")),)
-    MORE_KEYS = ("hardware.gpus", "hardware.host")
+    SECTIONS = (
+        Section(title="Training", keys=("hardware.device", "hardware.processes")),
+        Section(
+            title="Slurm",
+            keys=("slurm.partition", "slurm.account", "slurm.time", "slurm.cpus", "slurm.options"),
+        ),
+    )
+    MORE_KEYS = ("hardware.gpus", "hardware.host", "hardware.scheduler")
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("s", "next_set", "Next set"),
         Binding("h", "host", "Host"),
+        Binding("f3", "values", "Values"),
         Binding("r", "app.look", "Look again"),
     ]
 
@@ -78,7 +95,13 @@ Without an NVIDIA GPU everything still works, on the CPU. With GPUs, the CPU tra
             return
         machine = self.facts.machine
         looking = "machine" in self.looking
-        self.query_one("#host", Lines).show(lambda width: _host(machine, self.elsewhere, width, looking=looking))
+        # Where it trains may be another place now.
+        self.query_one(StepBar).refresh()
+        cluster, wanted = self.facts.cluster, self.profile.slurm.partition
+        if resolved.scheduled:
+            self.query_one("#host", Lines).show(lambda width: cluster_lines(cluster, machine, wanted, width))
+        else:
+            self.query_one("#host", Lines).show(lambda width: _host(machine, self.elsewhere, width, looking=looking))
         gpus = self.query_one("#gpus", Picks)
         gpus.display = bool(machine.gpus)
         gpus.disabled = self.profile.hardware.device == "cpu"
@@ -99,14 +122,22 @@ Without an NVIDIA GPU everything still works, on the CPU. With GPUs, the CPU tra
         if not machine.gpus and not looking:
             hidden = any(gap.hides for gap in machine.gaps)
             words = "No GPU can be used as it is:" if hidden else "No GPU was found: training runs on the CPU."
+            if resolved.scheduled and cluster and not cluster.problem:
+                words = f"No GPU in {visible(machine.hostname)}: training runs on its CPU."
             gaps.insert(0, ink((words, "b")))
         shown = self.query_one("#gaps", Lines)
         shown.display = bool(gaps)
         shown.show(lambda width: [part for line in gaps for part in _wrapped(line, max(8, width))])
 
     def notes(self, resolved: Resolved) -> Mapping[str, str]:
-        """Return how many processes there are now."""
-        return {"hardware.processes": f"= {resolved.processes} now"}
+        """Return how many processes there are now, and what Slurm's fields may be."""
+        notes = {"hardware.processes": f"= {resolved.processes} now"}
+        if self.facts is None or self.facts.cluster is None:
+            return notes
+        parts = chosen_partitions(self.facts.cluster, self.profile.slurm.partition)
+        if len(parts) == 1:
+            notes["slurm.partition"] = f"{visible(parts[0].name)}: {summary(parts[0])}"
+        return notes
 
     def watch_live(self) -> None:
         """Show what the cards do now."""
@@ -116,12 +147,15 @@ Without an NVIDIA GPU everything still works, on the CPU. With GPUs, the CPU tra
     def _draw_cards(self, machine: Machine) -> None:
         now = {sample.uuid: sample for sample in self.live}
         cards = zip(machine.gpus, self._verdicts, strict=True)
-        picks = tuple(_pick(gpu, verdict, now.get(gpu.uuid)) for gpu, verdict in cards)
+        by_type = bool(self.facts and self.facts.cluster)
+        picks = tuple(_pick(gpu, verdict, now.get(gpu.uuid), by_type=by_type) for gpu, verdict in cards)
         if picks != self.query_one("#gpus", Picks).picks:
             self.query_one("#gpus", Picks).picks = picks
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
         """Another set can be taken only where there is one, another host unless one was named for all."""
+        if action == "values":
+            return bool(self._values())
         if action == "host":
             return isinstance(self.app, Looking) and not self.app.named
         return len(self._sets) > 1 if action == "next_set" else super().check_action(action, parameters)
@@ -133,22 +167,41 @@ Without an NVIDIA GPU everything still works, on the CPU. With GPUs, the CPU tra
         except TuiTrainError as error:
             self.post_message(Complaint(error))
             return
-        chosen = self.profile.hardware.host
+        chosen, by_slurm = self.profile.hardware.host, self.profile.hardware.scheduler == "slurm"
         rows = {_HERE: "this machine", **{name: _named(name, address) for name, address in known.items()}}
         if chosen and chosen not in rows:
             rows[chosen] = visible(chosen)
         rows[_OTHER] = "another host …"
+        if by_slurm or shutil.which("sbatch"):
+            rows[_SLURM] = "Slurm (this cluster)"
         self.app.push_screen(Ask("Where does it train?", tuple(rows.items())), self._choose_host)
 
     def _choose_host(self, name: str | None) -> None:
         if name == _OTHER:
             self.app.push_screen(AskText("A host as ssh takes it (HOST or USER@HOST):", change=_add), self._go_to)
         elif name:
-            self._go_to("" if name == _HERE else name)
+            self._go_to("" if name in {_HERE, _SLURM} else name, "slurm" if name == _SLURM else "none")
 
-    def _go_to(self, name: str | None) -> None:
-        if name is not None:
-            self.post_message(Chosen("hardware.host", name))
+    def _go_to(self, host: str | None, scheduler: Literal["none", "slurm"] = "none") -> None:
+        if host is not None:
+            hardware = replace(self.profile.hardware, host=host, scheduler=scheduler)
+            self.post_message(Become(replace(self.profile, hardware=hardware)))
+
+    def _values(self) -> tuple[choices.Option, ...]:
+        """Return the values that the typed field in which the cursor is can have, as far as they are known."""
+        row = self.form.row if self._ready and self.form.has_focus_within else None
+        return tuple(option for option in row.options if not option.reason) if row and row.typed else ()
+
+    def action_values(self) -> None:
+        """Show what the field can be to choose from; anything else can be typed."""
+        row = self.form.row
+        if row:
+            answers = tuple((option.value, f"{option.label}  {option.note}") for option in self._values())
+            self.app.push_screen(Ask(f"{row.field.label}:", answers), partial(self._take_value, row.key))
+
+    def _take_value(self, key: str, value: str | None) -> None:
+        if value:
+            self.post_message(Chosen(key, value))
 
     def action_next_set(self) -> None:
         """Take the set after the present one; the first is the one that is taken unasked."""
@@ -220,10 +273,12 @@ def _holder(process: GpuProcess) -> str:
     return f"{user}{name} holds {size(process.memory)}"
 
 
-def _pick(gpu: Gpu, verdict: Verdict, sample: Sample | None) -> Pick:
+def _pick(gpu: Gpu, verdict: Verdict, sample: Sample | None, *, by_type: bool) -> Pick:
     free = gpu.memory_free if sample is None or sample.memory_free is None else sample.memory_free
     used = 1 - free / gpu.memory_total if gpu.memory_total and free is not None else 0.0
     memory = f"{size(free)} free of {size(gpu.memory_total)}"
+    if by_type:
+        memory = size(gpu.memory_total) if gpu.memory_total else "memory not known"
     name = visible(gpu.name).removeprefix("NVIDIA ") or "?"
     words = f" {verdict.kind}{', busy' if verdict.busy else ''}"
     cells = (

@@ -4,6 +4,7 @@ import threading
 from functools import partial
 from typing import TYPE_CHECKING
 
+from msgspec.structs import replace
 from textual import on, work
 from textual.timer import Timer
 
@@ -109,13 +110,14 @@ class Keeping(Looking):
 
     def _assign(self, profile: Profile) -> None:
         before = self.profile
-        if profile.hardware.host != before.hardware.host and not self.named:
+        if _place(profile) != _place(before) and not self.named:
             self.profile = profile
             self.move()
             return
         parts = self._affected(profile, before)
         self.expect(*parts)
         self.profile = profile
+        self._plan_for_node()
         if self.elsewhere:
             if parts and self._typing:
                 self._typing.stop()
@@ -134,6 +136,17 @@ class Keeping(Looking):
                 self._naming.stop()
             # Half an id may be that of another model.
             self._naming = self.set_timer(_TYPED, self.ask_hub)
+
+    def _plan_for_node(self) -> None:
+        """Take the node that Slurm would give now, where all of the cluster is known."""
+        facts = self.facts
+        if facts is None or facts.cluster is None or facts.cluster.problem or not self.submits:
+            return
+        from tui_train.targets.slurm import planned_for
+
+        machine = planned_for(facts.machine, facts.cluster, self.profile)
+        if machine != facts.machine:
+            self.facts = replace(facts, machine=machine)
 
     def _affected(self, profile: Profile, before: Profile) -> list[str]:
         """Return the parts of the facts that a changed profile asks for."""
@@ -170,6 +183,10 @@ class Keeping(Looking):
             if kept is not None and kept != self._remembered:
                 remember(kept)
                 self._remembered = kept
+
+
+def _place(profile: Profile) -> object:
+    return profile.hardware.host, profile.hardware.scheduler
 
 
 def _places(profile: Profile) -> object:

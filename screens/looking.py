@@ -49,10 +49,14 @@ class Sampled(Message):
         self.samples = samples
 
 
-def _machine(_profile: Profile) -> Any:
+def _machine(profile: Profile) -> Any:
     from tui_train.facts import probe
 
-    return probe.machine()
+    if profile.hardware.scheduler == "none":
+        return probe.machine()
+    from tui_train.facts.slurm import Submitting, read_cluster
+
+    return Submitting(probe.machine(), read_cluster())
 
 
 def _toolchains(profile: Profile) -> Any:
@@ -84,7 +88,12 @@ def _taken(profile: Profile) -> Any:
     from tui_train.runs.conflicts import taken
     from tui_train.targets.here import met_at
 
-    return taken(met_at(profile))
+    found = taken(met_at(profile))
+    if profile.hardware.scheduler == "none":
+        return found
+    from tui_train.targets.slurm import taken_by_jobs
+
+    return taken_by_jobs(found)
 
 
 def _hub(profile: Profile) -> Any:
@@ -185,15 +194,25 @@ class Looking(Guarded):
         return visible(self._source.host or str(self._source.machine)) if self._source else ""
 
     @property
+    def submits(self) -> bool:
+        """Whether trainings are jobs of Slurm, submitted from this machine."""
+        return self._source is None and self.profile.hardware.scheduler == "slurm"
+
+    @property
+    def where(self) -> str:
+        """Where all is for, in words: another machine or Slurm; empty: this machine itself."""
+        return "Slurm" if self.submits else self.elsewhere
+
+    @property
     def starts(self) -> bool:
         """Whether trainings can be started on the machine that all is for: not on that of a file."""
         return self._source is None or bool(self._source.host)
 
     def target_for(self, profile: Profile) -> "Target":
         """Return the machine that a profile is for; never on a screen's thread, for it is imported first."""
-        from tui_train.workflow.machines import Source
+        from tui_train.workflow.machines import Source, source_for
 
-        return (self._source_for(profile) or Source()).target
+        return (self._source_for(profile) or source_for(profile, Source())).target
 
     @property
     def unknown(self) -> "Facts":
@@ -204,7 +223,8 @@ class Looking(Guarded):
         from tui_train.facts.types import Facts, Gap, Machine
 
         gap = Gap(f"{self.elsewhere} is not known", why, remedy, hides=True)
-        return Facts(machine=Machine(hostname="", gaps=(gap,) if self.elsewhere else ()), elsewhere=self.elsewhere)
+        machine = Machine(hostname="", gaps=(gap,) if self.elsewhere else ())
+        return Facts(machine=machine, elsewhere=self.elsewhere, scheduler="slurm" if self.submits else "")
 
     def move(self) -> None:
         """Forget the machine before, and look at the one that the profile is for now."""
@@ -257,14 +277,19 @@ class Looking(Guarded):
     @on(Learned)
     def _learned(self, event: Learned) -> None:
         from tui_train.facts.samples import with_samples
+        from tui_train.facts.slurm import Submitting
         from tui_train.facts.types import Facts
+        from tui_train.targets.slurm import planned_for
 
         facts = self.facts or self.unknown
         newest = event.asked == self._asked.get(event.part)
         if event.asked <= self._left.get(event.part, 0) or (not newest and event.part != "paths"):
             return
         value = event.value
-        if isinstance(value, Facts):
+        if isinstance(value, Submitting):
+            machine = planned_for(value.machine, value.cluster, self.profile)
+            self.facts = replace(facts, machine=machine, cluster=value.cluster)
+        elif isinstance(value, Facts):
             self.facts = replace(value, help=facts.help, recipes=facts.recipes)
         elif event.part == "paths":
             # Older answers may come later than newer ones: none of them is forgotten.

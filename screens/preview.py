@@ -43,7 +43,7 @@ F2 fixes the first finding, F6 to F9 those after it; an error stops the start.
 f shows the files behind the command: they are what is run and what is exported, byte for byte, and need bash,
 coreutils and the training's Python, nothing of this program. supervisor/ keeps the run alive, plan.json is its plan.
 Left and right change the file, up and down scroll, / searches in all files and Enter goes to the next place.
-Enter writes the run folder and starts the training.
+Enter writes the run folder and starts the training, or submits it where it is a job of Slurm.
 c copies the command to your terminal's clipboard (OSC 52), y the shown file. s saves the profile, e exports the files
 to a folder.
 For the machine of a file (--machine) it only exports: copy the folder there."""
@@ -85,10 +85,16 @@ For the machine of a file (--machine) it only exports: copy the folder there."""
             words = "It is for another machine: e exports the files, to be copied there."
         elif any(finding.level == "error" for finding in self._prepared.findings):
             words = "It cannot be started here now; e exports it all the same."
+        elif self._submits:
+            words = "Enter submits the job to Slurm: it may wait in the queue, and goes on when you leave."
         else:
             where = f" on {self.elsewhere}" if self.elsewhere else ""
             words = f"Enter writes the run folder{where} and starts it; it keeps running when you leave."
         self.query_one(Hint).say(Content(visible(words)))
+
+    @property
+    def _submits(self) -> bool:
+        return isinstance(self.app, Looking) and self.app.submits
 
     def _forbidding(self) -> Finding | None:
         """Return the error without which something could be planned."""

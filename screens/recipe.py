@@ -21,6 +21,7 @@ from tui_train.resolve.values import accumulation
 from tui_train.trainers import takes_field
 from tui_train.workflow import tuning
 
+from .looking import Looking
 from .messages import Become, Chosen, Complaint
 from .step import ADVANCED, Step, within
 from .step_rows import Section
@@ -166,8 +167,10 @@ Those that change the training ask for your consent; the others keep it the same
         )
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
-        """Tracing and trials run here, and say nothing of another machine."""
+        """Tracing and trials run here, and say nothing of another machine; of a cluster's nodes only tracing does."""
         if action in {"trace", "tune"} and self.elsewhere:
+            return False
+        if action == "tune" and isinstance(self.app, Looking) and self.app.submits:
             return False
         return super().check_action(action, parameters)
 

@@ -55,15 +55,18 @@ def missing() -> str:
 
 
 @contextlib.contextmanager
-def cluster(folder: Path, *, nodes: int = 2, cores: int = 2) -> Iterator[dict[str, str]]:
+def cluster(folder: Path, *, nodes: int = 2, cores: int = 2, gpus: str = "") -> Iterator[dict[str, str]]:
     """Run a Slurm of so many nodes n1, n2, … and give the environment that leads its commands to it.
 
     Skips, saying so, where its packages are missing. Partition `debug` is the default; `long` has no time limit.
+    With `gpus`, such as `a100:4`, a node n0 claims to have these, alone in the partition `gpu`.
     """
     if why := missing():
         pytest.skip(f"NOT TESTED: no real Slurm: {why}")
-    ports = _free_ports(nodes + 1)
+    ports = _free_ports(nodes + 2)
     _configure(folder, ports, nodes, cores)
+    if gpus:
+        _add_gpus(folder, ports[-1], gpus)
     environment = {"SLURM_CONF": str(folder / "slurm.conf")}
     with contextlib.ExitStack() as daemons:
         daemons.enter_context(_daemon(
@@ -76,6 +79,8 @@ def cluster(folder: Path, *, nodes: int = 2, cores: int = 2) -> Iterator[dict[st
         _wait(folder, lambda: _answers(ports[0]))
         for number in range(1, nodes + 1):
             daemons.enter_context(_daemon(folder, "slurmd", "-D", "-N", f"n{number}", **environment))
+        if gpus:
+            daemons.enter_context(_daemon(folder, "slurmd", "-D", "-N", "n0", **environment))
         _wait(folder, lambda: _idle(environment) == nodes)
         yield environment
         subprocess.run(["scancel", "--state=PENDING"], env={**os.environ, **environment}, check=False)
@@ -99,6 +104,22 @@ def _configure(folder: Path, ports: list[int], nodes: int, cores: int) -> None:
     lines.append(f"PartitionName=long Nodes=n[1-{nodes}] MaxTime=INFINITE State=UP\n")
     (folder / "state").mkdir()
     (folder / "slurm.conf").write_text("".join(lines))
+
+
+def _add_gpus(folder: Path, port: int, gpus: str) -> None:
+    """Add the node n0 with GPUs that are only counted: no device is there."""
+    kind, _, count = gpus.partition(":")
+    for number in range(int(count)):
+        (folder / f"gpu{number}").touch()
+    (folder / "gres.conf").write_text(
+        f"AutoDetect=off\nNodeName=n0 Name=gpu Type={kind} File={folder}/gpu[0-{int(count) - 1}]\n"
+    )
+    (folder / "spool" / "n0").mkdir(parents=True)
+    host = socket.gethostname().partition(".")[0]
+    with (folder / "slurm.conf").open("a") as conf:
+        address = f"NodeHostname={host} NodeAddr=127.0.0.1 Port={port}"
+        conf.write(f"GresTypes=gpu\nNodeName=n0 {address} CPUs=8 RealMemory=64000 Gres=gpu:{gpus}\n")
+        conf.write("PartitionName=gpu Nodes=n0 MaxTime=2-00:00:00 State=UP\n")
 
 
 @contextlib.contextmanager

@@ -149,9 +149,13 @@ def test_a_copy_of_a_run_is_not_the_job(nodes, tmp_path):
 
 def test_what_slurm_refuses_leaves_no_run(nodes, tmp_path):
     saver(tmp_path, 3)
-    assert "Invalid partition" in tui("run", "job", "--slurm", "--set", "slurm.partition=nope", code=69).stderr
-    assert "not available" in tui("run", "job", "--slurm", "--set", "nodes.count=3", code=69).stderr
-    assert "PartitionTimeLimit" in tui("run", "job", "--slurm", "--set", "slurm.time=2-0", code=69).stderr
+    for wrong in ("slurm.partition=nope", "nodes.count=3", "slurm.time=2-0"):
+        assert tui("run", "job", "--slurm", "--set", wrong, code=65).stderr.startswith("error: ")
+    refused = ("run", "job", "--slurm", "--set")
+    assert "feature" in tui(*refused, "slurm.options=--constraint=nope", code=69).stderr
+    # The limit of a quality of service may be above the partition's, so that only Slurm knows.
+    longer = ("slurm.options=--qos=any", "--set", "slurm.time=2-0")
+    assert "PartitionTimeLimit" in tui(*refused, *longer, code=69).stderr
     assert rundir.all_runs() == ()
 
 

@@ -36,7 +36,7 @@ class Fake:
         self._folder = folder
         self._log = folder / "calls"
         self.gone = folder / "gone"
-        for name in ("sbatch", "squeue", "scancel", "scontrol"):
+        for name in ("sbatch", "squeue", "scancel", "scontrol", "sinfo"):
             self.says(name, "exit 0")
 
     def says(self, name, body):

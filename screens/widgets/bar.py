@@ -48,7 +48,7 @@ class StepBar(Widget):
 
     def render(self) -> Content:
         """Draw the line."""
-        elsewhere = self.app.elsewhere if isinstance(self.app, Looking) else ""
+        elsewhere = self.app.where if isinstance(self.app, Looking) else ""
         name = ink((f"for {_short(elsewhere)}", "b reverse")) if elsewhere else ink(("tui-train", "b"))
         width = self.content_size.width
         if self.title:

@@ -19,16 +19,19 @@ _MOST_NAMES = 2000
 class PathSuggester(Suggester):
     """Completes a path by what is in its folder, found while nobody waits."""
 
-    def __init__(self, separator: str = "", names: tuple[str, ...] = ()) -> None:
-        """Complete the whole text, or what follows the last separator; to one of these names first."""
+    def __init__(self, separator: str = "", names: tuple[str, ...] = (), *, paths: bool = True) -> None:
+        """Complete the whole text, or what follows the last separator; to one of these names first, or only."""
         super().__init__(use_cache=False, case_sensitive=True)
         self._separator = separator
         self._names = names
+        self._paths = paths
 
     async def get_suggestion(self, value: str) -> str | None:
         """Return the text completed, or nothing."""
         if named := next((name for name in self._names if value and name != value and name.startswith(value)), ""):
             return named
+        if not self._paths:
+            return None
         before, separator, path = value.rpartition(self._separator) if self._separator else ("", "", value)
         space = path[: len(path) - len(path.lstrip())]
         rest = await asyncio.to_thread(completion, path.strip())

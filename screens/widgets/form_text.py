@@ -179,9 +179,12 @@ def _unread(row: FormRow, text: str, error: BadInput) -> Unread:
 
 
 def suggester(row: FormRow) -> PathSuggester | None:
-    """Return what completes a row's text, where it is a path."""
+    """Return what completes a row's text, where it is a path or one of known names."""
+    names = tuple(option.value for option in row.options)
+    if row.field.kind == "text" and names:
+        return PathSuggester(names=names, paths=False)
     if row.field.kind not in {"path", "paths", "model"}:
         return None
     if row.field.kind == "model":
-        return PathSuggester(names=tuple(option.value for option in row.options))
+        return PathSuggester(names=names)
     return PathSuggester(" " if row.field.kind == "paths" else "")

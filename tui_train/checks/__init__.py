@@ -8,6 +8,7 @@ from tui_train.base.errors import BadInput
 from tui_train.base.text import visible
 from tui_train.checks import (
     bridge,
+    cluster,
     communication,
     conflicts,
     container,
@@ -71,6 +72,11 @@ CHECKS: tuple[Check, ...] = (
     launch.sharding,
     launch.machines,
     slurm.job,
+    cluster.host,
+    cluster.partition,
+    cluster.account,
+    cluster.time,
+    cluster.nodes,
     unused.unused,
     recipe.batches,
     recipe.scaling,

@@ -5,6 +5,7 @@ from collections.abc import Iterator
 
 from tui_train.base.text import visible
 from tui_train.checks.finding import Finding
+from tui_train.facts.cluster import cards_in
 from tui_train.facts.types import Facts
 from tui_train.profile import fields
 from tui_train.profile.types import Profile
@@ -23,7 +24,6 @@ _OURS = frozenset({
 })  # fmt: skip
 # With these sbatch submits no job, or another one than is followed.
 _NO_JOB = frozenset({"test-only", "wait", "clusters", "help", "usage", "version"})
-_GPUS = re.compile(r"gpu(?::[A-Za-z][\w.-]*)?(?::(\d+))?(?:\(.*\))?", re.ASCII)
 _DURATION = re.compile(r"(?:(\d+)-)?(\d+)(?::(\d+))?(?::(\d+))?", re.ASCII)
 
 
@@ -41,7 +41,7 @@ def job(profile: Profile, facts: Facts, resolved: Resolved) -> Iterator[Finding]
             message, remedy = refused
             yield Finding(level="error", key="slurm.options", message=message, remedy=remedy)
     shortest = resolved.preset.stop.grace + BEFORE_THE_END
-    limit = _seconds(profile.slurm.time)
+    limit = seconds(profile.slurm.time)
     if limit is not None and limit <= shortest:
         message = f"a time limit of {limit} s leaves no time to train: the run saves {shortest} s before it"
         remedy = "Set slurm.time longer, well above the time to the first checkpoint."
@@ -50,9 +50,15 @@ def job(profile: Profile, facts: Facts, resolved: Resolved) -> Iterator[Finding]
         message = "a container is not started by Slurm here"
         remedy = "Choose no container, and a Python on the shared disk (trainer.python)."
         yield Finding(level="error", key="container.engine", message=message, remedy=remedy)
-    if resolved.device == "cpu" and profile.hardware.device != "cpu":
-        message = "the job asks Slurm for no GPU: this machine has none that can train"
+    # Of cards that cannot train, another check says why.
+    none = not (facts.cluster and (facts.cluster.problem or facts.machine.gpus))
+    if resolved.device == "cpu" and profile.hardware.device != "cpu" and none:
+        known = facts.cluster is not None and not facts.cluster.problem
+        who = facts.machine.hostname if known else "this machine"
+        message = f"the job asks Slurm for no GPU: {who} has none that can train"
         remedy = "Plan for a compute node: run `tui-train facts --save node.json` there, then add --machine node.json."
+        if known:
+            remedy = "Choose another partition (slurm.partition); `tui-train facts --slurm` lists the GPUs of each."
         yield Finding(level="warning", key="hardware.device", message=message, remedy=remedy)
 
 
@@ -68,20 +74,14 @@ def _refused(word: str, gpus: int) -> tuple[str, str] | None:
     if any(option.startswith(name) for option in _OURS):
         remedy = "Leave it out; machines, time and partition have keys of their own (`tui-train keys slurm`)."
         return f"--{name} is set by the plan", remedy
-    asked = _gpus_in((match[2] or "")[1:]) if name in {"gre", "gres"} else gpus
+    asked = sum(count for _, count in cards_in((match[2] or "")[1:])) if name in {"gre", "gres"} else gpus
     if asked != gpus:
         remedy = f"Write gpu:{gpus} or gpu:TYPE:{gpus} in it, or change hardware.gpus."
         return f"--{name} asks for {asked} GPUs on each node, the plan for {gpus}", remedy
     return None
 
 
-def _gpus_in(gres: str) -> int:
-    """Return how many GPUs a value of --gres asks for."""
-    matches = map(_GPUS.fullmatch, gres.split(","))
-    return sum(int(match[1] or 1) for match in matches if match)
-
-
-def _seconds(limit: str) -> int | None:
+def seconds(limit: str) -> int | None:
     """Return the seconds of a time limit as sbatch takes it, in whole minutes; None where it sets none."""
     match = _DURATION.fullmatch(limit)
     if match is None:

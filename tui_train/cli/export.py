@@ -11,9 +11,11 @@ from tui_train.base.errors import BadInput
 from tui_train.base.places import expanded
 from tui_train.base.text import visible
 from tui_train.cli import plans
+from tui_train.profile import fields
 from tui_train.render import SCRIPT, File, listed
 from tui_train.render.manifests import MANIFESTS, Claim, for_cluster, placed
 from tui_train.render.prepare import Prepared, prepare
+from tui_train.render.slurm import NAME as SUBMITTED
 from tui_train.resolve.resolve import resolve
 from tui_train.runs import rundir
 from tui_train.workflow import machines
@@ -28,9 +30,12 @@ def export(reference: str, folder: Path, edits: tuple[str, ...], source: Source,
     made_plan = plans.require(prepared)
     target = _write(folder, prepared.files, force=force)
     script = visible(shlex.quote(str(target / SCRIPT)))
-    if source.machine or source.host:
+    if source.host or (source.machine and not source.slurm):
         click.echo(f"Copy {visible(str(target))} to {visible(source.host or 'that machine')}.")
         script = SCRIPT
+    if made_plan.slurm:
+        click.echo(f"Submit it with: cd {visible(shlex.quote(str(target)))} && sbatch {SUBMITTED}")
+        return
     click.echo(f"Run it with: bash {script}" + (" --node-rank=N" if made_plan.nodes > 1 else ""))
     plans.show_machines(made_plan)
 
@@ -50,7 +55,9 @@ def export_for(  # noqa: PLR0913, PLR0917 - one for each option
     if claims and not member.CLAIMS:
         raise BadInput(f"--claim: {member.LABEL} has no PersistentVolumeClaims", "Leave it out.")
     volumes = [_claim(text) for text in claims]
-    profile = placed(plans.edited(plans.load(reference), edits), kind)
+    profile = plans.edited(plans.load(reference), edits)
+    # A manifest is for another scheduler.
+    profile = placed(fields.put(profile, "hardware.scheduler", "none"), kind)
     facts = machines.facts_for(profile, source)
     made_plan = plans.require(_taken(prepare(profile, facts)))
     toolchain = resolve(profile, facts).toolchain

@@ -63,6 +63,7 @@ PROFILE = click.argument("profile", shell_complete=completed_by("profiles"))
 RUN = click.argument("run", shell_complete=completed_by("runs"))
 FILE = click.Path(path_type=Path)
 YES = click.option("--yes", "-y", is_flag=True, help="Remove without asking.")
+SLURM = click.option("--slurm", is_flag=True, help="For the nodes of the Slurm cluster to which this machine submits.")
 JSON = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 
 
@@ -107,22 +108,27 @@ def elsewhere(command: Callable[..., None]) -> Callable[..., None]:
 
     @click.option("--machine", metavar="FILE", type=FILE, help="For the machine in that file (`facts --save`).")
     @on_host("For another host, read over ssh: one of `tui-train hosts`, or a name for ssh.")
+    @SLURM
     @functools.wraps(command)
-    def wrapped(*arguments: Any, machine: Path | None, host: str | None, **options: Any) -> None:
-        command(*arguments, source=source_of(machine, host), **options)
+    def wrapped(*arguments: Any, machine: Path | None, host: str | None, slurm: bool, **options: Any) -> None:
+        command(*arguments, source=source_of(machine, host, slurm=slurm), **options)
 
     return wrapped
 
 
-def source_of(machine: Path | None, host: str | None, toolchain: Path | None = None) -> "Source":
+def source_of(
+    machine: Path | None, host: str | None, toolchain: Path | None = None, *, slurm: bool = False
+) -> "Source":
     """Return the machine that options name; UsageError where they name two, or an invalid host."""
     from tui_train.workflow.machines import Source
 
+    if slurm and host is not None:
+        raise click.UsageError("--slurm and --on exclude each other: log in to that host, and use --slurm there.")
     if machine and host is not None:
         raise click.UsageError("--machine and --on exclude each other.")
     if host is not None and (not host or host.startswith("-")):
         raise click.UsageError("--on needs the name of a host.")
-    return Source(machine, toolchain, host or "")
+    return Source(machine, toolchain, host or "", slurm=slurm)
 
 
 @click.group(
@@ -136,6 +142,8 @@ def source_of(machine: Path | None, host: str | None, toolchain: Path | None = N
 @click.pass_context
 def cli(context: click.Context, source: "Source") -> None:
     """Take a GPU machine to a running, resumable training. Without a command: the wizard."""
+    if source.slurm:
+        raise click.UsageError("--slurm comes after a command; in the wizard, H on Hardware chooses Slurm.")
     if context.invoked_subcommand is None:
         from tui_train.wizard import open_wizard
 

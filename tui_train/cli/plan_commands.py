@@ -5,7 +5,18 @@ from typing import TYPE_CHECKING
 
 import click
 
-from tui_train.cli.group import FILE, JSON, PROFILE, SET, YES, cli, completed_by, elsewhere, on_host, source_of
+from tui_train.cli.group import (
+    FILE,
+    JSON,
+    PROFILE,
+    SET,
+    YES,
+    cli,
+    completed_by,
+    elsewhere,
+    on_host,
+    source_of,
+)
 
 if TYPE_CHECKING:
     from tui_train.workflow.machines import Source
@@ -16,17 +27,26 @@ if TYPE_CHECKING:
 @click.option("--save", metavar="FILE", type=FILE, help="Write a machine file that a bug report can carry.")
 @click.option("--machine", metavar="FILE", type=FILE, help="Show the machine in that file, not this one.")
 @on_host("Show another host, read over ssh: one of `tui-train hosts`, or a name for ssh.")
+@click.option("--slurm", is_flag=True, help="Show the partitions of the Slurm cluster, and a node of the default one.")
 @click.option(
     "--toolchain",
     metavar="FILE",
     type=FILE,
     help="Judge the GPUs for the PyTorch in that file: JSON with torch, cuda and arch_list, as torch prints them.",
 )
-def facts(*, as_json: bool, save: Path | None, machine: Path | None, host: str | None, toolchain: Path | None) -> None:
+def facts(  # noqa: PLR0913 - one for each option
+    *,
+    as_json: bool,
+    save: Path | None,
+    machine: Path | None,
+    host: str | None,
+    toolchain: Path | None,
+    slurm: bool,
+) -> None:
     """Print what this machine has: GPUs and whether they can train, host, Pythons."""
     from tui_train.cli import plans
 
-    plans.facts(as_json=as_json, source=source_of(machine, host, toolchain), save=save)
+    plans.facts(as_json=as_json, source=source_of(machine, host, toolchain, slurm=slurm), save=save)
 
 
 @cli.command()
@@ -66,8 +86,8 @@ def estimate(  # noqa: PLR0913 - one for each option
     if trace and measure:
         raise click.UsageError("--trace and --measure exclude each other.")
     method = "trace" if trace else "measure" if measure else ""
-    if method and (source.machine or source.host):
-        raise click.UsageError(f"--{method} runs on this machine and cannot be combined with --machine or --on.")
+    if method and source.other:
+        raise click.UsageError(f"--{method} runs on this machine: leave out --machine, --on and --slurm.")
     estimate.estimate(profile, edits, method, source, as_json=as_json)
 
 
@@ -103,8 +123,8 @@ def tune(  # noqa: PLR0913 - one for each option
     if dry_run:
         tune.dry_run(profile, edits, precisions, source, as_json=as_json)
         return
-    if source.machine or source.host:
-        raise click.UsageError("trials run on this machine: with --machine or --on add --dry-run.")
+    if source.other:
+        raise click.UsageError("trials run on this machine: with --machine, --on or --slurm add --dry-run.")
     tune.run(profile, edits, precisions, seconds, as_json=as_json)
 
 

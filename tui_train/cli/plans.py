@@ -26,7 +26,7 @@ from tui_train.resolve import container
 from tui_train.resolve.resolve import resolve
 from tui_train.runs import rundir
 from tui_train.trainers import takes_field
-from tui_train.workflow import choices, machines, overview, previous, show
+from tui_train.workflow import choices, clusters, machines, overview, previous, show
 from tui_train.workflow.machines import Source
 from tui_train.workflow.previous import Previous
 from tui_train.workflow.validate import shown, validate
@@ -53,6 +53,8 @@ def facts(*, as_json: bool, source: Source, save: Path | None) -> None:
         print_json(machines.as_data(machine_facts, toolchain))
     else:
         verdicts = judge(machine_facts.machine.gpus, toolchain, machine_facts.machine.driver_cuda)
+        if machine_facts.cluster:
+            click.echo(clusters.text(machine_facts.cluster, columns.width()) + "\n")
         click.echo(
             show.facts(machine_facts, toolchain, recommended(machine_facts.machine.gpus, verdicts), columns.width())
         )

@@ -20,11 +20,7 @@ def run(  # noqa: PLR0913 - one parameter an option
     """Run a profile and show its log; the run continues when the connection is lost."""
     from tui_train.cli import start
 
-    if slurm and host:
-        raise click.UsageError("--slurm and --on exclude each other.")
-    if machine and not slurm:
-        raise click.UsageError("--machine needs --slurm.")
-    start.run(profile, edits, source_of(machine, host)._replace(slurm=slurm), detach=detach)
+    start.run(profile, edits, source_of(machine, host, slurm=slurm), detach=detach)
 
 
 @cli.command()

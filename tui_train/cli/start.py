@@ -15,6 +15,7 @@ from tui_train.cli.plans import edited, fixed, load, require, show_machines
 from tui_train.cli.runs import next_commands
 from tui_train.cli.watch import exit_code, interrupted, stream
 from tui_train.plan.types import Plan
+from tui_train.profile import fields
 from tui_train.profile.types import Profile
 from tui_train.render.prepare import Prepared, prepare
 from tui_train.resolve.resolve import pick_toolchain
@@ -36,7 +37,15 @@ def run(reference: str, edits: tuple[str, ...], source: Source, *, detach: bool)
     """Start a profile's run here, on a host or by Slurm, and follow it unless detached."""
     with _before_a_start():
         profile = edited(load(reference), edits)
-        target = source_for(profile, source).target
+        if source.slurm:
+            # The run says where it was, and opens there again.
+            profile = fields.put(profile, "hardware.scheduler", "slurm")
+        chosen = source_for(profile, source)
+        if chosen.machine and not chosen.slurm:
+            raise click.UsageError("--machine needs --slurm, or a profile with hardware.scheduler=slurm.")
+        if chosen.slurm and not source.slurm:
+            click.echo("as a job of Slurm: the profile has hardware.scheduler=slurm")
+        target = chosen.target
         prepared = prepare(profile, target.look(profile))
         plan = require(prepared, starts=True)
     with deferred(click.echo) as interrupts:

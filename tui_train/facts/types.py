@@ -4,6 +4,7 @@ from typing import Any, Literal
 
 from msgspec import Struct
 
+from tui_train.facts.cluster import Cluster
 from tui_train.facts.data import DataLook
 from tui_train.facts.hub import HubCache, HubModel
 from tui_train.facts.models import ModelFolder
@@ -238,7 +239,7 @@ class Facts(Struct, frozen=True, kw_only=True):
     `hub` is the cache of Hugging Face (None: not read), `hub_models` what the Hub says of models that are not in it.
     `wandb_key`: this user has a W&B key. `elsewhere` names the other machine of these facts, empty for this one.
     `scheduler` is what gives a training its machines and cards when it starts, empty for nothing: then which cards, and
-    the first machine's address, are known only there.
+    the first machine's address, are known only there. `cluster` is what it has (None: not asked).
     """
 
     machine: Machine
@@ -261,6 +262,7 @@ class Facts(Struct, frozen=True, kw_only=True):
     hub_models: dict[str, HubModel] = {}
     elsewhere: str = ""
     scheduler: Literal["", "slurm"] = ""
+    cluster: Cluster | None = None
 
 
 class Verdict(Struct, frozen=True):

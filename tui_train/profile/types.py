@@ -23,11 +23,12 @@ Schedule = Literal["linear", "cosine", "constant", "constant_with_warmup"]
 class Hardware(Struct, frozen=True, kw_only=True):
     """Where and on which devices it trains.
 
-    `host` is one over ssh (empty: this machine), `gpus` name the cards (empty: the recommended ones), `processes` is 0
-    for one per GPU.
+    `host` is one over ssh (empty: this machine), `scheduler` starts it as a job, submitted from here, `gpus` name the
+    cards (empty: the recommended ones), `processes` is 0 for one per GPU.
     """
 
     host: str = ""
+    scheduler: Literal["none", "slurm"] = "none"
     device: Device = "auto"
     gpus: tuple[str, ...] = ()
     processes: int = 0

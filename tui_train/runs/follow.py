@@ -7,6 +7,7 @@ from pathlib import Path
 from msgspec import Struct
 
 from tui_train.base.files import read_regular
+from tui_train.runs import queue
 from tui_train.runs.ranks import MOST, Planned, Rank, compare, joined, parse, planned
 from tui_train.runs.rundir import MOST_PLAN, RunDir
 from tui_train.runs.status import continues, status
@@ -31,7 +32,8 @@ class RunNews(Struct, frozen=True, kw_only=True):
     `attempt` is the newest one's number, `quiet` the whole minutes since it wrote something. `ranks` are the processes
     that said where they compute, `mismatch` says where that is not what was planned, `gpus` are the UUIDs of the
     planned cards, `gpu_names` their names, `prefixes` the ranks that lines begin with, `not_resumed` says where a
-    checkpoint was not loaded. `last_steps` are the steps at which earlier attempts ended, by their numbers.
+    checkpoint was not loaded. `last_steps` are the steps at which earlier attempts ended, by their numbers. `waits` is
+    why it waits in a queue, and when it may start.
     """
 
     status: Status
@@ -47,6 +49,7 @@ class RunNews(Struct, frozen=True, kw_only=True):
     not_resumed: str = ""
     gpu_names: tuple[str, ...] = ()
     last_steps: tuple[tuple[int, int], ...] = ()
+    waits: str = ""
 
 
 class Ranks:
@@ -163,6 +166,7 @@ def watch(run: RunDir, cancelled: Callable[[], bool]) -> Iterator[RunNews]:
             not_resumed=reader.not_resumed if reader else "",
             gpu_names=plan.gpu_names,
             last_steps=tuple(last_steps.items()),
+            waits=queue.words(run.path) if now.state == "queued" else "",
         )
         ended = not continues(now) and not (reader and reader.tail.behind)
         if ended or news != told:

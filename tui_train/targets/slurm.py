@@ -11,7 +11,9 @@ from msgspec import Struct
 from tui_train.base.errors import TuiTrainError, Unavailable
 from tui_train.base.text import visible
 from tui_train.facts import saved
-from tui_train.facts.types import Facts
+from tui_train.facts.cluster import Cluster
+from tui_train.facts.slurm import as_machine, gres_of, read_cluster
+from tui_train.facts.types import Facts, Machine, Taken
 from tui_train.plan.types import Plan
 from tui_train.profile.types import Profile
 from tui_train.render.prepare import Prepared
@@ -27,8 +29,18 @@ from tui_train.supervisor.state import Status
 from tui_train.targets.here import look, named
 
 
+def planned_for(here: Machine, cluster: Cluster, profile: Profile) -> Machine:
+    """Return the node that a profile's job may get, where it is submitted from here."""
+    return as_machine(here, cluster, profile.slurm.partition, gres_of(profile.slurm.options))
+
+
+def taken_by_jobs(taken: tuple[Taken, ...]) -> tuple[Taken, ...]:
+    """Return what runs hold that a job could take: cards and ports that are taken here are not those of the nodes."""
+    return tuple(msgspec.structs.replace(other, gpus=(), port=0) for other in taken if other.run)
+
+
 class Slurm(Struct, frozen=True):
-    """The cluster to which this machine submits; `machine` has the facts of a node (None: as this machine's)."""
+    """The cluster to which this machine submits; `machine` has the facts of a node (None: as Slurm counts them)."""
 
     machine: Path | None = None
     name = queue.WHERE
@@ -41,13 +53,15 @@ class Slurm(Struct, frozen=True):
     def look(self, profile: Profile) -> Facts:
         """Return the facts that a profile needs; its files are those of this machine, on the shared disk."""
         facts = saved.load_to_plan(self.machine) if self.machine else look(profile)
+        cluster = read_cluster()
+        machine = facts.machine if self.machine else planned_for(facts.machine, cluster, profile)
         if self.machine:
             files = named(profile)
             own = {name: getattr(files, name) for name in files.__struct_fields__}
             facts = msgspec.structs.replace(facts, **own, elsewhere="")
-        # Cards and ports that are taken here are not those of the nodes.
-        taken = tuple(msgspec.structs.replace(other, gpus=(), port=0) for other in facts.taken if other.run)
-        return msgspec.structs.replace(facts, taken=taken, scheduler="slurm")
+        return msgspec.structs.replace(
+            facts, machine=machine, cluster=cluster, taken=taken_by_jobs(facts.taken), scheduler="slurm"
+        )
 
     def submit(self, prepared: Prepared, plan: Plan, interrupts: Interrupts = NONE) -> RunDir:
         """Write the run folder and submit its job, after `sbatch --test-only`."""

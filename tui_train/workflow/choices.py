@@ -7,9 +7,11 @@ from msgspec import Struct
 from tui_train.base.text import home, size, visible
 from tui_train.checks.communication import refused
 from tui_train.facts import recipes
+from tui_train.facts.cluster import as_time
 from tui_train.facts.gpus import supports_bf16
 from tui_train.facts.hub import CachedModel
 from tui_train.facts.images import ENGINES
+from tui_train.facts.slurm import chosen_partitions
 from tui_train.facts.types import Facts
 from tui_train.ladder.rungs import RUNGS
 from tui_train.launchers import LAUNCHERS, labels
@@ -21,12 +23,15 @@ from tui_train.resolve.idle import all_idle
 from tui_train.resolve.resolve import Resolved, lacks
 from tui_train.trainers import TRAINERS, nemo, takes_field, trainer_of
 from tui_train.trainers.finetune import METHODS
+from tui_train.workflow import clusters
 
 # The label of leaving a field to the trainer; the note beside it is what the trainer takes then.
 UNSET = "not set"
 _BEST_PYTHON = "the best one"
+_USUAL_TIMES = (3600, 4 * 3600, 12 * 3600, 86400, 3 * 86400, 7 * 86400)  # seconds
 
 
+_GIVEN_BY_SLURM = frozenset({"nodes.address", "nodes.port"})
 # Values of the recipe that few trainers take.
 _WHERE_TAKEN = frozenset(
     f"recipe.{name}" for name in ("epochs", "warmup", "schedule", "weight_decay", "evaluate_every")
@@ -95,6 +100,11 @@ def applies(key: str, profile: Profile, resolved: Resolved | None = None) -> boo
     Of a fine-tuning the model decides much of the recipe: that is not shown.
     """
     section = key.partition(".")[0]
+    by_slurm = resolved.scheduled if resolved else profile.hardware.scheduler == "slurm"
+    if section == "slurm":
+        return by_slurm or fields.is_chosen(profile, key)
+    if key in _GIVEN_BY_SLURM and by_slurm:
+        return False
     explained = section == "recipe" and key not in _WHERE_TAKEN and not trainer_of(profile).wants_data
     if explained or section == "communication" or fields.is_chosen(profile, key):
         return True
@@ -267,6 +277,30 @@ def _model(profile: Profile, facts: Facts, _resolved: Resolved) -> tuple[Option,
     return tuple(option(model) for model in order if model.folder)
 
 
+def _partition(_profile: Profile, facts: Facts, _resolved: Resolved) -> tuple[Option, ...]:
+    parts = facts.cluster.partitions if facts.cluster else ()
+    return tuple(
+        Option(part.name, visible(part.name), clusters.summary(part), "" if part.up else "takes no jobs now")
+        for part in parts
+    )
+
+
+def _account(_profile: Profile, facts: Facts, _resolved: Resolved) -> tuple[Option, ...]:
+    return tuple(Option(name, visible(name)) for name in (facts.cluster.accounts if facts.cluster else ()))
+
+
+def _time(profile: Profile, facts: Facts, _resolved: Resolved) -> tuple[Option, ...]:
+    """Return usual lengths that the chosen partitions allow, and the most that they do."""
+    chosen = chosen_partitions(facts.cluster, profile.slurm.partition) if facts.cluster else ()
+    if not chosen:
+        return ()
+    limits = [part.limit for part in chosen if part.limit is not None]
+    most = max(limits) if len(limits) == len(chosen) else None
+    usual = [limit for limit in _USUAL_TIMES if most is None or limit < most]
+    whole = [Option(as_time(most), as_time(most), f"the most in {visible(', '.join(part.name for part in chosen))}")]
+    return (*(Option(as_time(limit), as_time(limit)) for limit in usual), *(whole if most else ()))
+
+
 _OPTIONS: dict[str, Callable[[Profile, Facts, Resolved], tuple[Option, ...]]] = {
     "hardware.device": _device,
     "trainer.kind": _kind,
@@ -281,4 +315,7 @@ _OPTIONS: dict[str, Callable[[Profile, Facts, Resolved], tuple[Option, ...]]] = 
     "finetune.tuning": _tuning,
     "nemo.recipe": _recipe,
     "recipe.precision": _precision,
+    "slurm.partition": _partition,
+    "slurm.account": _account,
+    "slurm.time": _time,
 }

@@ -27,21 +27,34 @@ class Source(NamedTuple):
     slurm: bool = False
 
     @property
+    def other(self) -> bool:
+        """Whether it is another machine than this one, or the cluster."""
+        return bool(self.machine or self.host or self.slurm)
+
+    @property
     def target(self) -> Target:
         """The target of these options."""
         return target_of(self.machine, self.host, slurm=self.slurm)
 
 
 def source_for(profile: Profile, source: Source) -> Source:
-    """Return where a profile trains: what a command names, else its own host."""
-    return source if source.machine or source.host or source.slurm else source._replace(host=profile.hardware.host)
+    """Return where a profile trains: what a command names, else its own host or scheduler."""
+    if source.host or source.slurm:
+        return source
+    if source.machine or not profile.hardware.host:
+        return source._replace(slurm=profile.hardware.scheduler == "slurm")
+    return source._replace(host=profile.hardware.host)
 
 
 def only_here(profile: Profile, what: str) -> Profile:
-    """Return a profile that trains on this machine; BadInput where another host is chosen."""
-    if host := profile.hardware.host:
+    """Return a profile that trains on this machine; BadInput where another host or Slurm is chosen."""
+    hardware = profile.hardware
+    if host := hardware.host:
         remedy = "Choose this machine: --set hardware.host="
         raise BadInput(f"{what} runs on this machine, and the profile is for {visible(host)}", remedy)
+    if hardware.scheduler != "none":
+        remedy = "Choose this machine: --set hardware.scheduler=none"
+        raise BadInput(f"{what} runs on this machine, and the profile is for Slurm", remedy)
     return profile
 
 
@@ -76,6 +89,7 @@ def as_data(facts: Facts, toolchain: Toolchain | None) -> dict[str, Any]:
         del gpu["kind"]
     return {
         "machine": machine,
+        **({"cluster": msgspec.to_builtins(facts.cluster)} if facts.cluster else {}),
         "gpus": gpus,
         "sets": msgspec.to_builtins(sets(cards, verdicts)),
         "all_blocked": all_blocked(cards, verdicts, toolchain),

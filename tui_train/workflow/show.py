@@ -32,7 +32,7 @@ def facts(machine_facts: Facts, judged_for: Toolchain | None, chosen: tuple[str,
         lines = [
             f"{lines[0]}: {visible(machine.cpu_name) or 'processor'}, {counted(machine.cpu_count, 'core')}",
             f"memory {size(machine.memory_available)} free of {size(machine.memory_total)}",
-            f"/dev/shm {size(machine.shm_free)} free",  # noqa: S108 - only reported
+            *([f"/dev/shm {size(machine.shm_free)} free"] if machine.shm_free is not None else []),  # noqa: S108 - only reported
         ]
     if machine.driver_version:
         cuda = f", CUDA {visible(machine.driver_cuda)}" if machine.driver_cuda else ""

@@ -3,12 +3,13 @@
 from tui_train.checks import Finding
 from tui_train.profile.types import Profile
 from tui_train.render.prepare import Prepared, prepare
-from tui_train.targets import Target, target_of
+from tui_train.targets import Target
+from tui_train.workflow.machines import Source, source_for
 
 
 def ready(profile: Profile) -> tuple[Prepared, Target]:
     """Return what starting a profile takes and what was found, and where it starts; takes up to some seconds."""
-    target = target_of(host=profile.hardware.host)
+    target = source_for(profile, Source()).target
     return prepare(profile, target.look(profile)), target
 
 

@@ -11,6 +11,13 @@ HARDWARE = (
         empty="this machine",
     ),
     Field(
+        key="hardware.scheduler",
+        label="Scheduler",
+        kind="choice",
+        options=("none", "slurm"),
+        help="slurm: trains as a job of the Slurm cluster to which this machine submits. none: starts at once.",
+    ),
+    Field(
         key="hardware.device",
         label="Device",
         kind="choice",

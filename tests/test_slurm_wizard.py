@@ -1,0 +1,297 @@
+"""Slurm where one chooses it: what the cluster has, what a job may ask for, and the wizard from H to the log."""
+
+import json
+import subprocess
+import tempfile
+import time
+from pathlib import Path
+
+import msgspec
+import pytest
+import slurm
+from support import GIB, facts, plan, profile
+from test_far import reached
+from test_slurm import saver, steps_of, tui
+from test_wizard import keys, settle, shows
+
+from tui_train.checks import check
+from tui_train.facts.cluster import Cluster, Nodes, Partition, as_time, cards_in, parsed
+from tui_train.facts.known_gpus import known
+from tui_train.facts.slurm import as_machine, planned_node
+from tui_train.profile import store
+from tui_train.profile.changes import apply
+from tui_train.runs import queue, rundir
+from tui_train.runs.status import status
+from tui_train.targets.slurm import planned_for
+from tui_train.wizard import wizard
+
+pytestmark = [pytest.mark.training, pytest.mark.xdist_group("slurm")]
+
+BIG = Nodes(count=4, idle=1, cores=64, memory=512 * GIB, cards=(("a100", 4),))
+OLD = Nodes(count=8, idle=8, cores=32, memory=128 * GIB, cards=(("2080ti", 2),))
+PLAIN = Nodes(count=9, cores=16)
+CLUSTER = Cluster(
+    partitions=(
+        Partition(name="cpu", default=True, limit=3600, nodes=(PLAIN,)),
+        Partition(name="gpu", limit=86400, nodes=(BIG,)),
+        Partition(name="all", nodes=(BIG, OLD, PLAIN)),
+        Partition(name="shut", up=False, nodes=(PLAIN,)),
+        Partition(name="broken", nodes=(msgspec.structs.replace(BIG, idle=0, out=3),)),
+    ),
+    accounts=("lab", "thesis"),
+)
+
+
+# What sinfo says
+
+
+def test_partitions_are_read_from_sinfo():
+    lines = (
+        """\
+debug*|up|1:00:00|10:00|3|idle|8|4000|(null)
+debug*|up|1:00:00|10:00|1|down*|8|4000|(null)
+gpu|up|2-00:00:00|n/a|2|mixed|64|512000|gpu:a100:4(S:0-1),nvme:1
+gpu|up|2-00:00:00|n/a|1|idle~|64|512000|gpu:a100:4(S:0-1),nvme:1
+gpu|up|2-00:00:00|n/a|1|idle*|64|512000|gpu:a100:4(S:0-1),nvme:1
+old|inact|infinite|n/a|0|n/a|0|0|(null)
+a line of a login script | with bars
+"""
+        "x|up|1:00|n/a|many|idle|1|1|(null)\n"
+    )
+    debug, gpu, old = parsed(lines)
+    assert (debug.name, debug.default, debug.limit, debug.usual) == ("debug", True, 3600, 600)
+    assert [(kind.count, kind.idle, kind.out) for kind in debug.nodes] == [(4, 3, 1)]
+    assert (gpu.default, gpu.limit) == (False, 2 * 86400)
+    assert [(kind.count, kind.idle, kind.out, kind.cards) for kind in gpu.nodes] == [(4, 1, 1, (("a100", 4),))]
+    assert (old.up, old.limit, old.nodes) == (False, None, ())
+    assert parsed("\x1b[31m|\x00|||||||\n") == ()
+
+
+@pytest.mark.parametrize(
+    ("gres", "cards"),
+    [
+        ("(null)", ()),
+        ("gpu:4", (("", 4),)),
+        ("gpu:a100:2(S:0),gpu:h100:2(S:1)", (("a100", 2), ("h100", 2))),
+        ("gpu:tesla_v100-sxm2-32gb:8(IDX:0-7),shard:8", (("tesla_v100-sxm2-32gb", 8),)),
+        ("gpu", (("", 1),)),
+        ("gpu:2080ti", (("2080ti", 1),)),
+        ("gpu:1g.10gb:7", (("1g.10gb", 7),)),
+        ("mps:100,gpux:3", ()),
+    ],
+)
+def test_cards_are_counted_by_type(gres, cards):
+    assert cards_in(gres) == cards
+
+
+@pytest.mark.parametrize("limit", [60, 3600, 86399, 86400, 7 * 86400 + 61])
+def test_a_limit_is_written_as_it_is_read(limit):
+    (part,) = parsed(f"x|up|{as_time(limit)}|n/a|1|idle|1|1|(null)\n")
+    assert part.limit == limit
+
+
+@pytest.mark.parametrize(
+    ("kind", "capability", "memory"),
+    [
+        ("a100", "8.0", 40),
+        ("NVIDIA_A100-SXM4-80GB", "8.0", 80),
+        ("tesla_v100-sxm2-32gb", "7.0", 32),
+        ("rtx3090", "8.6", 24),
+        ("2080ti", "7.5", 11),
+        ("rtx_6000_ada", "8.9", 48),
+        ("nvidia_h100_80gb_hbm3_1g.10gb", "9.0", 10),
+        ("l40s", "8.9", 48),
+        ("rtx3080ti", None, None),
+        ("a1000", None, None),
+        ("gold", None, None),
+    ],
+)
+def test_a_type_is_known_by_its_name_or_not_at_all(kind, capability, memory):
+    chip = known(kind)
+    assert (chip.capability, chip.memory) == (capability, memory and memory * GIB)
+
+
+def test_it_is_planned_for_the_least_node_that_a_job_may_get():
+    assert planned_node(CLUSTER, "") == PLAIN
+    assert planned_node(CLUSTER, "gpu") == BIG
+    assert planned_node(CLUSTER, "all") == OLD
+    assert planned_node(CLUSTER, "all", "gpu:a100:2") == BIG
+    assert planned_node(CLUSTER, "nope") is None
+    here = facts().machine
+    two = as_machine(here, CLUSTER, "all", "gpu:a100:2")
+    assert [(card.name, card.memory_total) for card in two.gpus] == [("A100", 40 * GIB)] * 2
+    assert (two.cpu_count, two.memory_total) == (64, 512 * GIB)
+    unknown = as_machine(here, Cluster(problem="sinfo: no"), "", "")
+    assert unknown.hostname == here.hostname
+    assert unknown.gaps[0].why == "sinfo: no"
+
+
+# What a job may ask for
+
+
+def on_cluster(chosen, cluster=CLUSTER):
+    where = msgspec.structs.replace(facts(), scheduler="slurm", cluster=cluster)
+    return msgspec.structs.replace(where, machine=planned_for(where.machine, cluster, chosen))
+
+
+@pytest.mark.parametrize(
+    ("values", "key", "level", "fixed"),
+    [
+        ({"slurm.partition": "gpux"}, "slurm.partition", "error", True),
+        ({"slurm.partition": "gpu,gpux"}, "slurm.partition", "error", True),
+        ({"slurm.partition": "shut"}, "slurm.partition", "warning", False),
+        ({"slurm.partition": "broken", "nodes.count": 2}, "slurm.partition", "error", False),
+        ({"slurm.account": "other"}, "slurm.account", "error", True),
+        ({"slurm.time": "1-0"}, "slurm.time", "error", True),
+        ({"slurm.partition": "gpu", "slurm.time": "2-0"}, "slurm.time", "error", True),
+        ({"slurm.time": "2-0", "slurm.options": ("--qos=long",)}, "slurm.time", "warning", True),
+        ({"slurm.partition": "gpu", "slurm.options": ("--gres=gpu:h100:4",)}, "slurm.options", "error", True),
+        ({"slurm.partition": "gpu", "nodes.count": 5}, "nodes.count", "error", True),
+        ({"slurm.partition": "all", "hardware.device": "auto"}, "slurm.options", "warning", True),
+        ({"hardware.host": "box", "hardware.scheduler": "slurm"}, "hardware.scheduler", "error", True),
+    ],
+)  # fmt: skip
+def test_what_the_cluster_does_not_have_is_found_before(values, key, level, fixed):
+    chosen = profile({"hardware.device": "cpu", **values})
+    findings = [each for each in check(chosen, on_cluster(chosen)) if (each.key, each.level) == (key, level)]
+    assert findings
+    changes = [each.change for each in findings if each.change]
+    assert bool(changes) == fixed
+    for change in changes:
+        after = apply(change, chosen)
+        left = check(after, on_cluster(after))
+        assert not {each.message for each in left} & {each.message for each in findings if each.change == change}
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        {},
+        {"slurm.partition": "gpu", "slurm.account": "lab", "slurm.time": "1-00:00:00", "nodes.count": 4},
+        {"slurm.partition": "all", "slurm.time": "30-0", "slurm.options": ("--gres=gpu:a100:4",)},
+    ],
+)
+def test_what_the_cluster_has_is_no_finding(values):
+    chosen = profile({"recipe.global_batch": 512, "recipe.micro_batch": 8, **values})
+    keys_found = {each.key for each in check(chosen, on_cluster(chosen)) if each.level != "note"}
+    assert not {key for key in keys_found if key.startswith(("slurm.", "nodes."))}
+
+
+def test_the_cards_of_the_partition_are_asked_for():
+    chosen = profile({"slurm.partition": "gpu"})
+    assert plan(chosen, on_cluster(chosen)).slurm.gpus == 4
+    chosen = profile({"slurm.partition": "gpu", "hardware.gpus": ("0", "1")})
+    assert plan(chosen, on_cluster(chosen)).slurm.gpus == 2
+
+
+# A real cluster
+
+
+@pytest.fixture(scope="module")
+def cluster():
+    temporary = tempfile.TemporaryDirectory(prefix="tui-train-slurm-")
+    with temporary as folder, slurm.cluster(Path(folder), gpus="a100:4") as environment:
+        yield environment
+
+
+@pytest.fixture
+def nodes(cluster, monkeypatch):
+    monkeypatch.setenv("TEXTUAL_ANIMATIONS", "none")
+    for name, value in cluster.items():
+        monkeypatch.setenv(name, value)
+
+
+def said(*words):
+    return subprocess.run(words, capture_output=True, text=True, check=True).stdout.strip()
+
+
+async def until_shown(pilot, *words, seconds=90):
+    deadline = time.monotonic() + seconds
+    while not all(word in shows(pilot) for word in words) and time.monotonic() < deadline:
+        await pilot.pause(0.1)
+    for word in words:
+        assert word in shows(pilot), shows(pilot)
+
+
+async def test_the_wizard_chooses_slurm_submits_and_shows_the_queue_and_the_log(nodes, tmp_path):
+    saver(tmp_path, 12)
+    app = wizard()
+    async with app.run_test(size=(80, 24)) as pilot:
+        await settle(pilot)
+        chosen = store.load("job")
+        await pilot.press("n")
+        app.become(chosen, keep=False)
+        await reached(pilot, "Hardware")
+        await keys("h", "up", "enter")(pilot)
+        await reached(pilot, "Hardware")
+        assert (app.profile.hardware.scheduler, app.facts.scheduler) == ("slurm", "slurm")
+        assert [part.name for part in app.facts.cluster.partitions] == ["debug", "long", "gpu"]
+        for words in ("for Slurm", "debug*", "2 of 2", "4 a100", "Partition"):
+            assert words in shows(pilot)
+        for step in ("Hardware", "Backend", "Recipe"):
+            await reached(pilot, step)
+            await pilot.press("enter")
+        await reached(pilot, "Preview")
+        blocking = said("sbatch", "--parsable", "-N2", "--exclusive", "-o/dev/null", "--wrap=sleep 99")
+        await pilot.press("enter")
+        await until_shown(pilot, "queued on Slurm", "job ", "waits: ")
+        said("scancel", blocking)
+        await until_shown(pilot, "finished", "step 12")
+    run = rundir.find("last")
+    assert queue.job_of(run.path).number
+    assert steps_of(run, 1) == [*range(1, 13)]
+
+
+@pytest.mark.whole
+async def test_the_values_of_a_field_are_what_the_cluster_has(nodes, tmp_path):
+    saver(tmp_path, 3, **{"hardware.scheduler": "slurm"})
+    app = wizard()
+    async with app.run_test(size=(120, 40)) as pilot:
+        await settle(pilot)
+        await pilot.press("n")
+        app.become(store.load("job"), keep=False)
+        await reached(pilot, "Hardware")
+        app.screen.form.go("slurm.partition")
+        await keys("f3", "down", "down", "enter")(pilot)
+        assert app.profile.slurm.partition == "gpu"
+        assert [card.name for card in app.facts.machine.gpus] == ["A100"] * 4
+        app.screen.form.go("slurm.time")
+        await keys(*"9-0")(pilot)
+        assert "2-00:00:00" in shows(pilot)
+        await keys("f2")(pilot)
+        assert app.profile.slurm.time == "2-00:00:00"
+        app.screen.form.go("slurm.partition")
+        await keys(*"x")(pilot)
+        assert any(each.key == "slurm.partition" for each in app.screen.findings())
+        await keys("f2")(pilot)
+        assert app.profile.slurm.partition == ""
+        app.screen.form.go("hardware.device")
+        await keys("h", "enter")(pilot)
+        await reached(pilot, "Hardware")
+        assert (app.profile.hardware.scheduler, app.facts.scheduler, app.facts.cluster) == ("none", "", None)
+        assert "for Slurm" not in shows(pilot)
+
+
+@pytest.mark.whole
+def test_a_profile_for_slurm_goes_there_and_the_command_says_so(nodes, tmp_path):
+    saver(tmp_path, 3, **{"hardware.scheduler": "slurm"})
+    assert "hardware.scheduler" in tui("run", "job").stdout
+    run = rundir.find("last")
+    assert (status(run).state, bool(queue.job_of(run.path))) == ("finished", True)
+    tui("run", "job", "--set", "hardware.scheduler=none")
+    assert queue.job_of(rundir.find("last").path) is None
+    tui("run", "job", "--set", "hardware.scheduler=none", "--slurm")
+    assert store.load(str(rundir.find("last").profile)).hardware.scheduler == "slurm"
+    assert "hardware.scheduler=none" in tui("tune", "job", code=65).stderr
+
+
+def test_the_command_line_has_the_cluster_too(nodes, tmp_path):
+    known_here = json.loads(tui("facts", "--slurm", "--json").stdout)
+    partitions = {part["name"]: part for part in known_here["cluster"]["partitions"]}
+    assert (partitions["debug"]["limit"], partitions["gpu"]["nodes"][0]["cards"]) == (3600, [["a100", 4]])
+    assert all(name in tui("facts", "--slurm").stdout for name in ("debug*", "long", "4 a100"))
+    saver(tmp_path, 3)
+    wrong = tui("plan", "job", "--slurm", "--set", "slurm.partition=gpux", code=65).stderr
+    assert "debug, long, gpu" in wrong
+    for words in (("plan", "job", "--on", "box"), ("facts", "--on", "box")):
+        assert "log in" in tui(*words, "--slurm", code=64).stderr

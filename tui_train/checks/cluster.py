@@ -1,0 +1,130 @@
+"""Checks of what a job asks for against what the Slurm cluster has."""
+
+from collections.abc import Iterator
+from typing import Literal
+
+from tui_train.base.text import counted, visible
+from tui_train.checks.finding import Finding
+from tui_train.checks.slurm import seconds
+from tui_train.facts.cluster import Cluster, Nodes, Partition, as_time, cards_in
+from tui_train.facts.slurm import chosen_partitions, gres_of, nodes_for
+from tui_train.facts.types import Facts
+from tui_train.profile.changes import Change
+from tui_train.profile.types import Profile
+from tui_train.resolve.resolve import Resolved
+
+_LOOK = "`tui-train facts --slurm` lists what there is."
+
+
+def host(profile: Profile, _facts: Facts, _resolved: Resolved) -> Iterator[Finding]:
+    """A profile that names a host and a scheduler: a cluster is not reached over ssh."""
+    if profile.hardware.host and profile.hardware.scheduler != "none":
+        message = f"a job is submitted from this machine, not from {visible(profile.hardware.host)}"
+        change = Change("no host", "Slurm starts it from here", (("hardware.host", ""),))
+        remedy = "Unset hardware.host or hardware.scheduler; or log in there, and submit it there."
+        yield Finding(level="error", key="hardware.scheduler", message=message, remedy=remedy, change=change)
+
+
+def partition(profile: Profile, facts: Facts, _resolved: Resolved) -> Iterator[Finding]:
+    """Partitions that there are, and that take jobs."""
+    cluster, names = facts.cluster, profile.slurm.partition
+    if cluster is None or cluster.problem:
+        return
+    known = {part.name: part for part in cluster.partitions}
+    default = next((part.name for part in cluster.partitions if part.default), "")
+    change = Change(f"partition {default}", "the cluster's default", (("slurm.partition", ""),)) if default else None
+    for name in filter(None, names.split(",")):
+        if name not in known:
+            message = f"the cluster has no partition {visible(name)}"
+            remedy = f"Choose one of: {visible(', '.join(known))}."
+            yield Finding(level="error", key="slurm.partition", message=message, remedy=remedy, change=change)
+        elif not known[name].up:
+            message = f"the partition {visible(name)} takes no jobs now"
+            remedy = "The job would wait; choose another one."
+            yield Finding(level="warning", key="slurm.partition", message=message, remedy=remedy)
+    if not names and not default:
+        message = "no partition is chosen, and the cluster has no default"
+        remedy = f"Choose one of: {visible(', '.join(known))}."
+        yield Finding(level="error", key="slurm.partition", message=message, remedy=remedy)
+
+
+def account(profile: Profile, facts: Facts, _resolved: Resolved) -> Iterator[Finding]:
+    """An account of the user's."""
+    accounts, name = facts.cluster.accounts if facts.cluster else (), profile.slurm.account
+    if accounts and name and name not in accounts:
+        message = f"you have no account {visible(name)}"
+        change = Change("your default account", "Slurm knows it", (("slurm.account", ""),))
+        remedy = f"Choose one of: {visible(', '.join(accounts))}."
+        yield Finding(level="error", key="slurm.account", message=message, remedy=remedy, change=change)
+
+
+def time(profile: Profile, facts: Facts, _resolved: Resolved) -> Iterator[Finding]:
+    """A time limit that a chosen partition allows."""
+    chosen = _chosen(profile, facts)
+    asked, limits = seconds(profile.slurm.time), [part.limit for part in chosen]
+    most = max((limit for limit in limits if limit is not None), default=None)
+    if asked is None or not chosen or None in limits or most is None or asked <= most:
+        return
+    names = visible(", ".join(part.name for part in chosen))
+    change = Change(f"time limit {as_time(most)}", f"the most in {names}", (("slurm.time", as_time(most)),))
+    message = f"the time limit is above that of {names}, {as_time(most)}"
+    # A quality of service may allow more than its partition.
+    allowed = any(option.startswith("--q") for option in profile.slurm.options)
+    remedy = "Shorten it, or choose another partition: near the limit it saves, is queued again and resumes."
+    level: Literal["warning", "error"] = "warning" if allowed else "error"
+    yield Finding(level=level, key="slurm.time", message=message, remedy=remedy, change=change)
+
+
+def nodes(profile: Profile, facts: Facts, resolved: Resolved) -> Iterator[Finding]:
+    """As many nodes as there are, with the GPUs that are asked for."""
+    chosen, gres = _chosen(profile, facts), gres_of(profile.slurm.options)
+    if facts.cluster is None or not chosen:
+        return
+    names, every = visible(", ".join(part.name for part in chosen)), nodes_for(facts.cluster, profile.slurm.partition)
+    able = nodes_for(facts.cluster, profile.slurm.partition, gres)
+    if not able:
+        message = f"no node of {names} has the GPUs of --gres={visible(gres)}"
+        remedy = f"They have: {'; '.join(map(_cards, every)) or 'none'}. {_LOOK}"
+        others = tuple(option for option in profile.slurm.options if not option.startswith("--gre"))
+        change = Change("any GPU", "Slurm chooses among those that there are", (("slurm.options", others),))
+        yield Finding(level="error", key="slurm.options", message=message, remedy=remedy, change=change)
+        return
+    there = sum(kind.count for kind in able)
+    if profile.nodes.count > there:
+        message = f"{counted(profile.nodes.count, 'node')} are asked for, and {names} has {there} of that kind"
+        change = Change(counted(there, "node"), f"all that {names} has", (("nodes.count", there),))
+        yield Finding(level="error", key="nodes.count", message=message, remedy="Ask for fewer.", change=change)
+    elif profile.nodes.count > there - (out := sum(kind.out for kind in able)):
+        message = f"{out} of {counted(there, 'node')} of {names} are down or drained: Slurm refuses the job"
+        remedy = "Wait until they are back (`sinfo -R` says why), or choose another partition."
+        yield Finding(level="error", key="slurm.partition", message=message, remedy=remedy, machine=True, start=True)
+    yield from _mixed(able, names, profile, resolved)
+
+
+def _mixed(able: tuple[Nodes, ...], names: str, profile: Profile, resolved: Resolved) -> Iterator[Finding]:
+    """Say which GPUs a job may get where it names no type, and nodes have several."""
+    types = dict.fromkeys(kind for node in able for kind, _ in node.cards)
+    named = any(kind for kind, _ in cards_in(gres_of(profile.slurm.options)))
+    if named or len(types) < 2 or resolved.device != "cuda" or not resolved.gpus:
+        return
+    most = {kind: max(dict(node.cards).get(kind, 0) for node in able) for kind in types if kind}
+    count = len(resolved.gpus)
+    fits = [kind for kind, there in most.items() if there >= count]
+    message = f"{names} has GPUs of several types, and the job may get any: {visible(', '.join(filter(None, types)))}"
+    change = None
+    if fits:
+        options = (*(option for option in profile.slurm.options if not option.startswith("--gre")),)
+        best = max(fits, key=lambda kind: sum(node.count for node in able if kind in dict(node.cards)))
+        edits = (("slurm.options", (*options, f"--gres=gpu:{best}:{count}")),)
+        change = Change(f"only {best}", "so that the plan is for what it gets", edits)
+    remedy = "Name the type in slurm.options: --gres=gpu:TYPE:COUNT."
+    yield Finding(level="warning", key="slurm.options", message=message, remedy=remedy, change=change)
+
+
+def _chosen(profile: Profile, facts: Facts) -> tuple[Partition, ...]:
+    known: Cluster = facts.cluster or Cluster()
+    return chosen_partitions(known, profile.slurm.partition)
+
+
+def _cards(node: Nodes) -> str:
+    return visible(", ".join(f"gpu:{kind}:{count}" if kind else f"gpu:{count}" for kind, count in node.cards)) or "none"

@@ -1,0 +1,117 @@
+"""What a Slurm cluster has: its partitions with their limits, kinds of nodes and GPUs, and the user's accounts."""
+
+import re
+
+import msgspec
+from msgspec import Struct
+
+# What sinfo is asked for, in this order.
+FIELDS = "%P|%a|%l|%L|%D|%T|%c|%m|%G"
+_LIMIT = re.compile(r"(?:(\d{1,6})-)?(?:(\d{1,6}):)?(\d{1,6}):(\d{1,6})", re.ASCII)
+_GPUS = re.compile(r"gpu(?::((?=[\w.-]*[A-Za-z])[\w.-]+))?(?::(\d{1,4}))?", re.ASCII)
+_STATE = re.compile(r"([a-z]+)(\S*)", re.ASCII)
+# Nodes on which no job starts until somebody acts.
+_OUT = frozenset({"down", "drained", "draining", "fail", "failing", "error", "unknown", "maint", "inval", "future"})
+
+
+class Nodes(Struct, frozen=True, kw_only=True):
+    """Nodes of a partition that are alike: how many, how many of them are idle, and how many take no job.
+
+    `cards` are the GPUs of each by type (empty: not named) and count, `memory` is in bytes, None where Slurm does not
+    know it.
+    """
+
+    count: int
+    idle: int = 0
+    out: int = 0
+    cores: int = 1
+    memory: int | None = None
+    cards: tuple[tuple[str, int], ...] = ()
+
+    @property
+    def gpus(self) -> int:
+        """GPUs of each node."""
+        return sum(count for _, count in self.cards)
+
+
+class Partition(Struct, frozen=True, kw_only=True):
+    """A partition: whether it is the `default` and takes jobs (`up`), and its time limits in seconds (None: none)."""
+
+    name: str
+    default: bool = False
+    up: bool = True
+    limit: int | None = None
+    usual: int | None = None
+    nodes: tuple[Nodes, ...] = ()
+
+
+class Cluster(Struct, frozen=True, kw_only=True):
+    """The partitions of a cluster and the accounts of the user (empty: unknown); `problem` is why it is not known."""
+
+    partitions: tuple[Partition, ...] = ()
+    accounts: tuple[str, ...] = ()
+    problem: str = ""
+
+
+def parsed(text: str) -> tuple[Partition, ...]:
+    """Return the partitions in the lines of sinfo, in their order; what is no such line is left out."""
+    partitions: dict[str, Partition] = {}
+    alike: dict[tuple[str, Nodes], list[int]] = {}
+    for line in text.splitlines():
+        cells = line.split("|", 8)
+        state = _STATE.fullmatch(cells[5].lower()) if len(cells) > 8 else None
+        if state is None or not cells[4].isdecimal():
+            continue
+        name, count = cells[0].removesuffix("*"), int(cells[4])
+        partitions.setdefault(
+            name,
+            Partition(
+                name=name, default=cells[0] != name, up=cells[1] == "up", limit=seconds(cells[2]),
+                usual=seconds(cells[3]),
+            ),
+        )  # fmt: skip
+        megabytes = int(cells[7]) if cells[7].isdecimal() else 0
+        kind = Nodes(
+            count=0, cores=int(cells[6]) if cells[6].isdecimal() else 1, cards=cards_in(cells[8]),
+            memory=megabytes * 2**20 or None,
+        )  # fmt: skip
+        # One that does not answer is marked by *.
+        out = state[1] in _OUT or "*" in state[2]
+        tally = alike.setdefault((name, kind), [0, 0, 0])
+        tally[0] += count
+        tally[1] += count if state[1] == "idle" and not out else 0
+        tally[2] += count if out else 0
+    for (name, kind), (every, idle, away) in alike.items():
+        if every:
+            nodes = msgspec.structs.replace(kind, count=every, idle=idle, out=away)
+            partition = partitions[name]
+            partitions[name] = msgspec.structs.replace(partition, nodes=(*partition.nodes, nodes))
+    return tuple(partitions.values())
+
+
+def seconds(limit: str) -> int | None:
+    """Return a time limit of sinfo's, [DAYS-][HOURS:]MINUTES:SECONDS, in seconds; None for none."""
+    match = _LIMIT.fullmatch(limit)
+    if match is None:
+        return None
+    days, hours, minutes, rest = (int(part or 0) for part in match.groups())
+    return ((days * 24 + hours) * 60 + minutes) * 60 + rest
+
+
+def as_time(limit: int | None) -> str:
+    """Return seconds as sbatch takes a time limit, [DAYS-]HOURS:MINUTES:SECONDS; empty for none."""
+    if limit is None:
+        return ""
+    days, rest = divmod(limit, 86400)
+    return (f"{days}-" if days else "") + f"{rest // 3600:02d}:{rest // 60 % 60:02d}:{rest % 60:02d}"
+
+
+def cards_in(gres: str) -> tuple[tuple[str, int], ...]:
+    """Return the GPUs in a value of --gres or of sinfo's, by type and count."""
+    plain = re.sub(r"\([^)]*\)", "", gres)
+    matches = map(_GPUS.fullmatch, plain.split(","))
+    counted: dict[str, int] = {}
+    for match in matches:
+        if match:
+            counted[match[1] or ""] = counted.get(match[1] or "", 0) + int(match[2] or 1)
+    return tuple((kind, count) for kind, count in counted.items() if count)

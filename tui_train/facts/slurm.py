@@ -1,0 +1,115 @@
+"""The Slurm cluster of this machine: what it is asked, and the node that a training is planned for."""
+
+import os
+import pwd
+from collections.abc import Iterable
+
+import msgspec
+from msgspec import Struct
+
+from tui_train.base.text import visible
+from tui_train.facts.ask import ask
+from tui_train.facts.cluster import FIELDS, Cluster, Nodes, Partition, cards_in, parsed
+from tui_train.facts.known_gpus import known
+from tui_train.facts.types import Gap, Gpu, Machine
+
+_DEADLINE = 10.0  # seconds for each of two questions
+_MOST_CARDS = 64
+
+
+class Submitting(Struct, frozen=True):
+    """A machine from which jobs are submitted, and its cluster."""
+
+    machine: Machine
+    cluster: Cluster
+
+
+def read_cluster() -> Cluster:
+    """Return what sinfo and sacctmgr say; takes up to 20 s, so never on a screen's thread."""
+    # A variable of the user's would hide the other partitions.
+    words = ["env", "-u", "SINFO_PARTITION", "sinfo", "--all", "--exact", "--noheader", f"--format={FIELDS}"]
+    said = ask(words, _DEADLINE)
+    partitions = parsed(said.out.decode("utf-8", "replace")) if said.code == 0 else ()
+    if not partitions:
+        why = said.ending() if said.code != 0 else "it lists no partition"
+        return Cluster(problem=visible(f"sinfo: {why}"))
+    return Cluster(partitions=partitions, accounts=_accounts())
+
+
+def _accounts() -> tuple[str, ...]:
+    try:
+        user = pwd.getpwuid(os.getuid()).pw_name
+    except KeyError:
+        return ()
+    said = ask(["sacctmgr", "-nP", "show", "assoc", f"user={user}", "format=account"], _DEADLINE)
+    lines = said.out.decode("utf-8", "replace").splitlines() if said.code == 0 else []
+    return tuple(sorted({visible(line.strip()) for line in lines if line.strip()}))
+
+
+def chosen_partitions(cluster: Cluster, names: str) -> tuple[Partition, ...]:
+    """Return the partitions of a value of --partition, the default one for an empty value."""
+    wanted = set(names.split(",")) if names else set()
+    return tuple(part for part in cluster.partitions if (part.name in wanted if wanted else part.default))
+
+
+def nodes_for(cluster: Cluster, partition: str, gres: str = "") -> tuple[Nodes, ...]:
+    """Return the kinds of nodes that a job may get: of its partitions, and with the GPUs that it names."""
+    kinds = tuple(dict.fromkeys(kind for part in chosen_partitions(cluster, partition) for kind in part.nodes))
+    asked = cards_in(gres)
+    return tuple(kind for kind in kinds if all(_has(kind, name, count) for name, count in asked))
+
+
+def _has(kind: Nodes, name: str, count: int) -> bool:
+    return (dict(kind.cards).get(name, 0) if name else kind.gpus) >= count
+
+
+def planned_node(cluster: Cluster, partition: str, gres: str = "") -> Nodes | None:
+    """Return the kind of node that is planned for, None where there is none.
+
+    Of several it is one with GPUs, then that whose GPUs have the least memory, so that the plan fits whichever it gets.
+    """
+    kinds = nodes_for(cluster, partition, gres)
+    return min(kinds, key=lambda kind: (not kind.gpus, _least(kind), kind.gpus, -kind.count), default=None)
+
+
+def _least(kind: Nodes) -> int:
+    return min((known(name).memory or 0 for name, _ in kind.cards), default=0)
+
+
+def as_machine(here: Machine, cluster: Cluster, partition: str, gres: str = "") -> Machine:
+    """Return the machine that is planned for: a node that a job of these options may get, else this machine.
+
+    It has the cards that Slurm counts, with what is known of their types, and nothing of this machine's.
+    """
+    if cluster.problem:
+        gap = Gap("The cluster is not known", cluster.problem, "It is planned for nodes like this machine.")
+        return msgspec.structs.replace(here, gaps=(gap, *here.gaps))
+    where = " or ".join(part.name for part in chosen_partitions(cluster, partition)) or partition
+    node = planned_node(cluster, partition, gres) or Nodes(count=0)
+    asked = cards_in(gres)
+    types = [name for name, count in (asked or node.cards) for _ in range(min(count, _MOST_CARDS))]
+    if asked and not any(name for name, _ in asked):
+        types = [name for name, count in node.cards for _ in range(count)][: sum(count for _, count in asked)]
+    return Machine(
+        hostname=visible(f"a node of {where}") if where else "a node",
+        kernel=here.kernel,
+        cpu_count=node.cores,
+        memory_total=node.memory,
+        memory_available=node.memory,
+        gpus=tuple(_card(index, name) for index, name in enumerate(types[:_MOST_CARDS])),
+    )
+
+
+def _card(index: int, kind: str) -> Gpu:
+    chip = known(kind)
+    name = visible(chip.name or kind or "GPU of a type that Slurm does not name")
+    return Gpu(
+        index=index, uuid=f"slurm-{index}", name=name, compute_capability=chip.capability, memory_total=chip.memory,
+        memory_free=chip.memory, sm_count=chip.sms, sm_clock_max=chip.clock,
+    )  # fmt: skip
+
+
+def gres_of(options: Iterable[str]) -> str:
+    """Return the last value of --gres among options of sbatch, empty without one."""
+    values = [option.partition("=")[2] for option in options if option.startswith(("--gres=", "--gre="))]
+    return values[-1] if values else ""
