@@ -31,7 +31,7 @@ def export(reference: str, folder: Path, edits: tuple[str, ...], source: Source,
     if source.machine or source.host:
         click.echo(f"Copy {visible(str(target))} to {visible(source.host or 'that machine')}.")
         script = SCRIPT
-    click.echo(f"Run it with: bash {script}" + (" --node-rank=N" if made_plan.nodes > 1 else ""))
+    click.echo(f"Run it with: bash {script}" + (" --node-rank=N" if made_plan.by_hand else ""))
     plans.show_machines(made_plan)
 
 
