@@ -10,7 +10,7 @@ from pathlib import Path
 
 import netns
 import pytest
-from support import exported, facts, profile, taken
+from support import exported, facts, profile, taken, until
 from test_training import TINY
 
 pytestmark = [pytest.mark.training, pytest.mark.xdist_group("netns")]
@@ -77,3 +77,38 @@ def test_two_hosts_train_together(folder):
         assert set(re.findall(r"rank (\d/\d) \| host (\S+)", text)) == {("0/2", "gpu-a"), ("1/2", "gpu-b")}
         assert losses(run)[-1] < losses(run)[0]
         assert "gpu-b" in said
+
+
+LONG = {"recipe.steps": 400, "recipe.checkpoint_every": 5}
+
+
+def copied(folder, *names):
+    """Hosts of which only the first sees the run folders."""
+    return netns.network(folder, *(names or ("gpu-a", "gpu-b")), hidden=(folder / "runs",))
+
+
+def stop(host, run, *words):
+    return host.run(sys.executable, "-I", "-S", str(run.path / "supervisor"), "stop", *words)
+
+
+@pytest.mark.whole
+@pytest.mark.parametrize("launcher", ["torchrun", "accelerate"])
+def test_a_stop_saves_on_all_and_a_second_start_resumes_on_all(folder, launcher):
+    with copied(folder) as (environment, hosts):
+        run, _ = exported_for(folder, hosts, **LONG, **{"trainer.launcher": launcher})
+        started = start(hosts[0], run, environment)
+        until(lambda: len(losses(run)) > 6, 120)
+        stop(hosts[0], run)
+        code, said = ended(started)
+        assert (code, state(hosts[0], run)["state"]) == (143, "stopped"), said + log_of(run)
+        for host in hosts:
+            assert not host.processes("launch.sh")
+            assert not host.processes("distributed.run") + host.processes("accelerate")
+        saved = len(losses(run))
+        run2 = start(hosts[0], run, environment)
+        until(lambda: len(losses(run, 2)) > 3, 120)
+        stop(hosts[0], run, "--now")
+        code, said = ended(run2)
+        assert state(hosts[0], run)["attempts"][1]["resumed"] >= saved - 1, said
+        assert "gpu-b" in said
+        assert not any(host.processes("launch.sh") for host in hosts)

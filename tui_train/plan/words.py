@@ -68,7 +68,8 @@ def notes(profile: Profile, facts: Facts, resolved: Resolved) -> tuple[str, ...]
     if not resolved.preset.checkpoints and not resumes_itself:
         said.append(f"The preset “{resolved.preset.label}” cannot resume: each attempt starts from step 0.")
     if profile.nodes.hosts and not resolved.scheduled:
-        said += _together(profile, resumes=bool(resolved.preset.checkpoints) or resumes_itself)
+        sharded = resolved.preset.checkpoints and profile.trainer.strategy != "ddp"
+        said += _together(profile, one_disk=bool(sharded) or resumes_itself)
     elif profile.nodes.machines > 1 and not resolved.scheduled:
         last = profile.nodes.machines - 1
         ranks = "--node-rank=1 on the other" if last == 1 else f"--node-rank=1 to {last} on the others"
@@ -81,13 +82,13 @@ def notes(profile: Profile, facts: Facts, resolved: Resolved) -> tuple[str, ...]
     return tuple(said)
 
 
-def _together(profile: Profile, *, resumes: bool) -> list[str]:
+def _together(profile: Profile, *, one_disk: bool) -> list[str]:
     """Return what happens on several machines that the first one starts."""
     first, *others = map(visible, profile.nodes.hosts)
     said = [f"Started on {first}, which starts {', '.join(others)} over ssh: all fall back, resume and stop together."]
     said.append("The Python, the model and the data are not copied: each machine has them at the same paths.")
-    if resumes and profile.trainer.strategy != "ddp":
-        said.append("To resume a sharded model, the output folder must be on a disk that all machines share.")
+    if one_disk:
+        said.append("To resume, the output folder must be on a disk that all machines share.")
     return said
 
 

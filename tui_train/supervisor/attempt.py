@@ -10,7 +10,7 @@ from typing import Callable, NamedTuple
 from . import cgroup, checkpoints, commands, container, energy, lock, machines
 from .planned import reading
 from .processes import MARK, Family, Process, adopt, process, send
-from .refused import APART, CANNOT_WRITE
+from .refused import APART, CANNOT_WRITE, Refused
 from .signals import default
 from .start import Start, say, tell
 from .text import visible
@@ -47,7 +47,24 @@ class Ended(NamedTuple):
 
 def attempt(start: Start, position: int, number: int, log: str) -> Ended:
     """Make one attempt, its output in `log`, and return how it ended."""
+    try:
+        given = _given(start, position)
+    except Refused as refused:
+        say(refused.message)
+        return Ended(refused.code)
+    return _attempt(start, position, number, log, given)
+
+
+def _given(start: Start, position: int) -> str:
+    """Return the checkpoint from which all machines can resume, empty where there is none."""
     given = checkpoint(start, position)
+    useless = start.transport.share(given) if given else ""
+    if useless:
+        say(f"begins with the first step, and not with {visible(given)}: {useless}")
+    return "" if useless else given
+
+
+def _attempt(start: Start, position: int, number: int, log: str, given: str) -> Ended:
     resumed = checkpoints.step(given) if given else 0
     begins = f"resumes from {visible(given)} and writes" if given else "writes"
     say(f"{name_of(start, position)} {begins} {visible(log)}")

@@ -4,20 +4,19 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import sys
 import time
-from typing import TYPE_CHECKING, Any, Mapping
+from typing import Any, Mapping
 
 from . import commands, machines, node
 from .planned import Planned
 from .processes import send
 from .refused import MISSING, Refused
 from .signals import AT_ONCE
+from .start import Start, say
 from .text import visible
 from .transport import Here, LocalTask, NodeCommand
-
-if TYPE_CHECKING:
-    from .start import Start
 
 _ADDRESS = "TUI_TRAIN_ADDRESS"
 # Seconds for all to answer, which takes at most half of it, and for a fan to end what it keeps.
@@ -25,19 +24,39 @@ _ANSWER = 60.0
 _ENDS = 12.0
 # Clocks that are further apart give confusing times in logs.
 _APART = 30.0
+_SHARD = re.compile(r"\.distcp$|^zero_pp_rank_\d|_optim_states\.pt$")
 
 
 class Hosts(Here):
-    """The machines of a plan: `python` is the one of each, `answers` are those of all but the first."""
+    """The machines of a start: `python` is the one of each, `answers` are those of all but the first."""
 
     def __init__(self, start: Start, python: str, answers: list[dict[str, Any]]) -> None:
         super().__init__()
+        self._started, self._python = start, python
         own = {"host": start.planned.hosts[0], "address": answers[0]["address"], "shared": True}
         others = [
             {"host": host, "address": answer["address"], "shared": answer["shared"]}
             for host, answer in zip(start.planned.hosts[1:], answers)
         ]
         self._asked = {"hosts": [own, *others], "python": python, "grace": start.grace}
+
+    def share(self, checkpoint: str) -> str:
+        """Copy a checkpoint to the machines that do not see it; return why it is of no use there, empty where it is.
+
+        Raises Refused (69) where it cannot be copied to one of them.
+        """
+        sharded = _is_sharded(checkpoint)
+        answers = _ask(self._started, self._python, checkpoint, only_look=sharded)
+        absent = []
+        for host, answer in zip(self._started.planned.hosts[1:], answers):
+            if answer.get("problem"):
+                raise Refused(MISSING, f"{visible(host)}: {visible(str(answer['problem']))}")
+            absent += [] if answer["there"] else [visible(host)]
+        if absent and sharded:
+            return f"it has a shard of each machine, and {', '.join(absent)} sees another disk (trainer.output)"
+        if absent:
+            say(f"{visible(checkpoint)} was copied to {', '.join(absent)}")
+        return ""
 
     def start(self, command: NodeCommand) -> HostsTask:
         """Start a command on each machine, their output to one log."""
@@ -56,7 +75,7 @@ class HostsTask(LocalTask):
             time.sleep(0.05)
 
 
-def reach(start: Start, say: Any) -> Start:
+def reach(start: Start) -> Start:
     """Return a start that trains on all machines of its plan; Refused (69) names the first that cannot take part."""
     plan, python = start.planned, _python(start.planned)
     answers = _ask(start, python)
@@ -77,15 +96,21 @@ def _python(plan: Planned) -> str:
     return sys.executable if os.environ.get("TUI_TRAIN_PYTHON") else plan.python
 
 
-def _ask(start: Start, python: str) -> list[dict[str, Any]]:
+def _ask(start: Start, python: str, checkpoint: str = "", *, only_look: bool = False) -> list[dict[str, Any]]:
+    """Return what the other machines answer, in their order; a checkpoint takes as long as it takes."""
     question = {
         "mark": start.mark,
         "python": python,
         "script": os.path.basename(start.script),
-        "checkpoint": "",
+        "checkpoint": checkpoint,
+        "only_look": only_look,
     }
-    said = commands.run(_self("reach", json.dumps(question)), _ANSWER)
-    return _answers(said)
+    return _answers(commands.run(_self("reach", json.dumps(question)), float("inf") if checkpoint else _ANSWER))
+
+
+def _is_sharded(checkpoint: str) -> bool:
+    """Tell whether each process wrote a part of a checkpoint: FSDP2's and Megatron's by torch, or DeepSpeed's."""
+    return any(_SHARD.search(name) for _, _, names in os.walk(checkpoint) for name in names)
 
 
 def _answers(said: commands.Answer) -> list[dict[str, Any]]:

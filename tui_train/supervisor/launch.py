@@ -68,7 +68,7 @@ def launch(run_dir: str, script: str, words: Sequence[str]) -> int:
         if start.planned.hosts and not signals.stop:
             from .hosts import reach
 
-            start = reach(start, say)
+            start = reach(start)
         if signals.stop:
             return signals.code
         outcome = _supervised(start._replace(locks=tuple(held)), _number(chosen, start))

@@ -28,6 +28,7 @@ def main(text: str, run_dir: str) -> int:
     links: list[subprocess.Popen[bytes]] = []
     if asked["checkpoint"]:
         question, files = _checkpoint(asked["checkpoint"])
+        question["only_look"] = asked["only_look"]
     else:
         question, files = _run(asked, plan, run_dir)
     with _door(plan.port, question.get("token", "")):
@@ -122,7 +123,7 @@ class _Link:
                 return {"problem": "no_python"}
             return {"problem": f"does not answer: {ssh.lost(error)}"}
         answer["off"] = float(answer.pop("clock", 0.0)) - time.time()
-        if answer.get("problem"):
+        if answer.get("problem") or self.question.get("only_look"):
             return answer
         if not answer["there"]:
             with tarfile.open(fileobj=taken, mode="w|", dereference=True, format=tarfile.PAX_FORMAT) as tar:

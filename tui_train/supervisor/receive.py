@@ -19,7 +19,7 @@ def main() -> int:
     there = _shares(folder, asked["mark"]) if run else _has(folder, asked["files"])
     problem = "" if there else _refuses(folder, only_run=run)
     _say(there=there, clock=time.time(), problem=problem)
-    if problem:
+    if problem or asked.get("only_look"):
         return 0
     try:
         if not there:
