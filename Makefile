@@ -74,7 +74,8 @@ test-all: environment
 	  tests/test_faults.py tests/test_ranks.py tests/test_runs.py tests/test_outside.py tests/test_untrusted.py \
 	  tests/test_memory_properties.py tests/test_idle.py tests/test_presets.py tests/test_trainer.py tests/test_data.py \
 	  tests/test_data_screen.py tests/test_packaging.py tests/test_tune.py tests/test_energy.py \
-	  tests/test_memory_trainers.py tests/test_finetune_walks.py tests/test_slurm.py
+	  tests/test_memory_trainers.py tests/test_finetune_walks.py tests/test_slurm.py \
+	  tests/test_hosts_together.py
 
 clean:
 	@if [ -e .venv/.made-by-make ]; then rm -rf .venv; elif [ -e .venv ]; then \

@@ -99,7 +99,7 @@ def network(folder: Path, *names: str, hidden: tuple[Path, ...] = ()) -> Iterato
     Path("/run/sshd").mkdir(exist_ok=True)
     for key in ("host", "id"):
         subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", folder / key], check=True)
-    (folder / "sshd_config").write_text(_SERVER.format(folder=folder, path=os.environ["PATH"]))
+    (folder / "sshd_config").write_text(_SERVER.format(folder=folder, path=f"{folder}/bin:{os.environ['PATH']}"))
     (folder / "config").write_text(_CLIENT.format(folder=folder))
     (folder / "bin").mkdir()
     (folder / "bin" / "ssh").write_text(f'#!/bin/sh\nexec {shutil.which("ssh")} -F {folder}/config "$@"\n')

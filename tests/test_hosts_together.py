@@ -15,6 +15,9 @@ from support import bash, exported, facts, profile, taken, until
 from test_training import TINY, failing
 from test_training import losses as checkpointed
 
+from tui_train.profile import fields
+
+ROOT = Path(__file__).parents[1]
 pytestmark = [pytest.mark.training, pytest.mark.xdist_group("netns")]
 
 VALUES = {
@@ -263,3 +266,41 @@ def test_a_taken_port_is_refused_and_clocks_apart_are_said(pair):
     code, said = ended(start(hosts[0], run, environment))
     assert code == 0, said
     assert re.search(r"clock of gpu-b is 3\d\d\d s ahead", said)
+
+
+# ---- by the program itself
+
+
+def tui(host, environment, *words, code=0):
+    """What the program prints on a host."""
+    done = subprocess.run(
+        host.words(sys.executable, "-m", "tui_train", *words), env=environment, stdin=subprocess.DEVNULL,
+        capture_output=True, text=True, timeout=240, check=False,
+    )  # fmt: skip
+    assert done.returncode == code, done.stdout + done.stderr
+    return done.stdout + done.stderr
+
+
+@pytest.mark.whole
+@pytest.mark.parametrize("host", ["", "gpu-a"])
+def test_the_program_starts_stops_resumes_and_shows_it(folder, host):
+    """On the first host, or from another machine that has a copy of the run."""
+    with netns.network(folder, "gpu-a", "gpu-b", "laptop", hidden=(folder / "runs",)) as (environment, hosts):
+        at = hosts[2] if host else hosts[0]
+        own = folder / "laptop"
+        places = {f"XDG_{name}_HOME": str(own / name.lower()) for name in ("CONFIG", "STATE", "CACHE", "DATA")}
+        environment |= {"PYTHONPATH": str(ROOT), **places}
+        values = {**VALUES, **LONG, "recipe.steps": 60}
+        words = [f"--set={key}={fields.show(value)}" for key, value in values.items()]
+        words += ["--set=nodes.hosts=gpu-a,gpu-b", f"--set=hardware.host={host}"]
+        tui(at, environment, "new", "both", *words)
+        assert "Slurm" not in tui(at, environment, "plan", "both")
+        tui(at, environment, "run", "both", "--detach")
+        until(lambda: len(re.findall("'loss'", tui(at, environment, "logs", "last"))) > 2, 120)
+        assert "running" in tui(at, environment, "runs")
+        assert "no process of it is left" in tui(at, environment, "stop", "last")
+        assert not left(hosts)
+        tui(at, environment, "resume", "last")
+        (run,) = json.loads(tui(at, environment, "runs", "--json"))
+        assert (run["state"], run["attempts"]) == ("finished", 2) or run["state"] == "finished"
+        assert "'loss'" in tui(at, environment, "logs", "last")

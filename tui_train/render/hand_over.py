@@ -161,12 +161,13 @@ def _has_settings(plan: Plan) -> bool:
 
 
 def _supervised(plan: Plan) -> list[str]:
+    alone = "  refuse 69 'supervisor/ is missing, which starts the other machines'"
     return [
         'elif [ -z "$plain" ] && [ -d "$run_dir/supervisor" ]; then # it runs this script again, with --plain',
         *([_OLD_PYTHON] if plan.container else []),
         f'  become . {_host(plan)} -I -S -X utf8 "$run_dir/supervisor" launch "$script" "$@"',
         'elif [ -z "$plain" ]; then',
-        f"  echo 'launch.sh: {_ALONE}' >&2",
+        alone if plan.hosts else f"  echo 'launch.sh: {_ALONE}' >&2",
         "fi",
     ]
 
