@@ -68,6 +68,7 @@ _START = Section(
         "container.mounts",
         "container.shared_memory",
         "nodes.count",
+        "nodes.hosts",
         "nodes.address",
         "nodes.port",
     ),

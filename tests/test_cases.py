@@ -109,7 +109,8 @@ def test_each_attempt_starts_what_the_plan_says(tmp_path, case, checkpoint):
         environment |= {**TOLD, "PATH": f"{tmp_path / 'bin'}:{environment['PATH']}"}
     else:
         environment["TUI_TRAIN_PYTHON"] = str(stub(tmp_path / "python"))
-    values = {"RUN_DIR": str(run), "PYTHONPATH": "", "NODE_RANK": "1", "ADDRESS": plan.address, **MACHINE}
+    first = plan.address or next(iter(plan.hosts), "")
+    values = {"RUN_DIR": str(run), "PYTHONPATH": "", "NODE_RANK": "1", "ADDRESS": first, **MACHINE}
     values["GPUS"] = ",".join(plan.gpus)
     several = [RANK, f"--gpus={values['GPUS']}"] if plan.nodes > 1 else []
     given = [f"--checkpoint={checkpoint}"] if checkpoint and plan.attempts[0].checkpoints else []
@@ -123,7 +124,7 @@ def test_each_attempt_starts_what_the_plan_says(tmp_path, case, checkpoint):
             assert note["argv"][1:] == wanted[1:]
             assert note["cwd"] == "/"
             continue
-        assert note["argv"][1:] == argv(attempt.command, str(run), checkpoint if given else "", 1, plan.address)[1:]
+        assert note["argv"][1:] == argv(attempt.command, str(run), checkpoint if given else "", 1, first)[1:]
         assert note["cwd"] == str(run)
         assert {*told} <= {f"{name}={value}" for name, value in note["env"].items()}
         others = {setting.name for other in plan.attempts for setting in other.command.env}

@@ -39,6 +39,7 @@ FALLS = SCRIPT | {"ladder.rungs": ("micro_batch",)}
 TORCHRUN = {"trainer.launcher": "torchrun"}
 FSDP2 = {"trainer.strategy": "fsdp2"}
 MACHINES = {"nodes.count": 2}
+HOSTS = {"nodes.hosts": ("a", "b"), "recipe.global_batch": 32}
 
 
 def made_of(values):
@@ -836,6 +837,19 @@ FAULTS = {
         "cannot be an option",
         False,
     ),
+    "hosts for Slurm": (
+        HOSTS | {"hardware.device": "cpu"},
+        msgspec.structs.replace(facts(), scheduler="slurm"),
+        "error",
+        "nodes.hosts",
+        "Slurm chooses",
+        False,
+    ),
+    "one host": ({"nodes.hosts": ("a",)}, facts(), "error", "nodes.hosts", "only host", False),
+    "a host twice": ({"nodes.hosts": ("a", "a")}, facts(), "error", "nodes.hosts", "twice", False),
+    "an option as a host": ({"nodes.hosts": ("a", "-oX=y")}, facts(), "error", "nodes.hosts", "not a host", False),
+    "another number of hosts": (HOSTS | {"nodes.count": 3}, facts(), "error", "nodes.count", "2 hosts", False),
+    "hosts in containers": (inside() | HOSTS, boxed(), "error", "container.engine", "on other hosts", False),
     "machines without an address": (MACHINES, facts(), "error", "nodes.address", "2 machines train", False),
     "machines with a wrong address": (
         MACHINES | {"nodes.address": "10.0.0.1 10.0.0.2"},
@@ -1275,6 +1289,7 @@ MENDED = {
     "more memory than the GPU has", "a micro batch of one's own", "a batch of one's own",
     "offload without sharding", "sharding on the cpu", "sharding by torchrun", "sharding over one process",
     "machines at a port of root", "python for two machines",
+    "hosts for Slurm", "one host", "another number of hosts", "hosts in containers",
     "engine that is not there", "engine that may not be used",
     "GPUs of a live run", "the cpu beside a GPU", "one GPU beside a better one", "one of two GPUs by python",
     "a configuration for a preset that takes none", "image without an engine", "python beside a container",

@@ -25,6 +25,7 @@ from tui_train.runs import far, rundir
 from tui_train.runs.mirror import Mirror
 from tui_train.runs.place import place_of
 from tui_train.runs.status import status
+from tui_train.supervisor.ssh import lost
 from tui_train.targets import target_of_run
 from tui_train.wizard import wizard
 from tui_train.workflow.machines import Source
@@ -213,7 +214,7 @@ def test_hosts_that_cannot_be_reached_each_have_a_sentence(host):
     ],
 )
 def test_what_ssh_says_has_a_remedy(said, part):
-    words = far.lost(said)
+    words = lost(said)
     assert part in words
     assert "\x1b" not in words
 

@@ -435,6 +435,23 @@ def test_several_machines_are_one_world(launcher, gpus):
         assert not {"--standalone", "--local-addr=127.0.0.1"} & {*second}
 
 
+@pytest.mark.parametrize("launcher", ["torchrun", "accelerate"])
+def test_hosts_are_one_world_that_falls_back_together(launcher):
+    """Two machines of four cards, as in the examples of several manuals."""
+    found = facts(python="/py", gpus=tuple(gpu(number, f"GPU-{number}") for number in range(4)))
+    several = {"nodes.hosts": ("ann@gpu-a", "gpu-b"), "trainer.launcher": launcher, "recipe.global_batch": 64}
+    made = plan(profile({**several, "recipe.micro_batch": 2}), found)
+    assert (made.world_size, made.nodes, made.processes, made.hosts) == (8, 2, 4, ("ann@gpu-a", "gpu-b"))
+    assert (made.by_hand, len(made.attempts) > 1) == (False, True)
+    second = " ".join(argv(made.attempts[0].command, "/run", node_rank=1, address="10.0.0.1"))
+    assert "rank=1 " in second
+    assert "10.0.0.1" in second
+    script = launch_script(made)
+    assert "address=${TUI_TRAIN_ADDRESS:-gpu-a}\n" in script
+    with_its_address = plan(profile({**several, "nodes.address": "10.0.0.1"}), found)
+    assert "address=${TUI_TRAIN_ADDRESS:-10.0.0.1}\n" in launch_script(with_its_address)
+
+
 def test_a_strategy_brings_its_launcher():
     found = facts(python="/py", gpus=(gpu(0), gpu(1)))
     made = plan(profile({"trainer.strategy": "fsdp2"}), found)

@@ -15,9 +15,14 @@ _ALIVE = 15
 _LONGEST = 45
 
 
+def is_host(text: str) -> bool:
+    """Tell whether a text can be the name of a host for ssh."""
+    return bool(_NAME.fullmatch(text))
+
+
 def words(host: str) -> list[str]:
     """Return the words that begin a command on a host; BadInput where it is no host name."""
-    if not _NAME.fullmatch(host):
+    if not is_host(host):
         message = f"{visible(host) or 'an empty text'} is not a host name"
         raise BadInput(message, "Give it as for ssh: HOST, USER@HOST, or a Host of ~/.ssh/config.")
     options = ["BatchMode=yes", f"ConnectTimeout={_CONNECT}", f"ServerAliveInterval={_ALIVE}"]

@@ -43,7 +43,7 @@ def output(profile: Profile, facts: Facts, resolved: Resolved) -> Iterator[Findi
 
 def port(profile: Profile, facts: Facts, _resolved: Resolved) -> Iterator[Finding]:
     """The port at which several machines meet: the first one has to open it."""
-    if profile.nodes.count == 1 or facts.scheduler:
+    if profile.nodes.machines == 1 or facts.scheduler:
         return
     for words, _ in _clashes(Taken(port=profile.nodes.port), facts):
         remedy = "Choose another one, for all machines (nodes.port)."

@@ -94,8 +94,8 @@ def processes(profile: Profile, _facts: Facts, resolved: Resolved) -> Iterator[F
     """As many processes as devices, and a launcher that can start them."""
     process_count, cards = resolved.processes, len(resolved.gpus)
     devices = cards if resolved.device == "cuda" else process_count
-    world_size = profile.nodes.count * max(process_count, devices)
-    launcher, machines = LAUNCHERS[resolved.launcher], profile.nodes.count
+    world_size = profile.nodes.machines * max(process_count, devices)
+    launcher, machines = LAUNCHERS[resolved.launcher], profile.nodes.machines
     alone = not launcher.SEVERAL and world_size > 1
     if alone or (not launcher.SPANS and machines > 1):
         change = Change("launcher auto", "chosen by processes and machines", (("trainer.launcher", "auto"),))

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 
+from tui_train.base.ssh import is_host
 from tui_train.base.text import visible
 from tui_train.checks.finding import Finding
 from tui_train.facts.types import Facts
@@ -69,10 +70,14 @@ def _refused(profile: Profile, resolved: Resolved, reason: str) -> Finding:
 def machines(profile: Profile, facts: Facts, _resolved: Resolved) -> Iterator[Finding]:
     """With several machines, an address and a port at which the others reach the first one."""
     nodes = profile.nodes
-    if nodes.count == 1 or facts.scheduler:
+    if nodes.hosts:
+        yield from _hosts(profile, facts)
+    if nodes.machines == 1 or facts.scheduler:
         return
-    if not nodes.address:
-        message = f"{nodes.count} machines train together, and the address of the first one is missing"
+    if not nodes.address and nodes.hosts:
+        pass  # the others find it
+    elif not nodes.address:
+        message = f"{nodes.machines} machines train together, and the address of the first one is missing"
         remedy = "Name its IP address (nodes.address), as the others see it."
         yield Finding(level="error", key="nodes.address", message=message, remedy=remedy)
     elif any(letter.isspace() or not letter.isprintable() for letter in nodes.address):
@@ -87,3 +92,32 @@ def machines(profile: Profile, facts: Facts, _resolved: Resolved) -> Iterator[Fi
         yield Finding(
             level="warning", key="nodes.port", message=message, remedy="Choose a port from 1024 up.", change=change
         )
+
+
+def _hosts(profile: Profile, facts: Facts) -> Iterator[Finding]:
+    """Yield what is wrong with the machines that one starts over ssh."""
+    nodes, engine = profile.nodes, profile.container.engine
+    none = Change("no hosts", "each machine is then started by hand, or by Slurm", (("nodes.hosts", ()),))
+    if facts.scheduler:
+        message = "Slurm chooses the machines itself: hosts cannot be named for it"
+        yield Finding(level="error", key="nodes.hosts", message=message, remedy="Leave them empty.", change=none)
+    if len(nodes.hosts) == 1:
+        message = f"{visible(nodes.hosts[0])} is the only host: one machine needs none to be named"
+        remedy = "Name this machine first, then the others; or none."
+        yield Finding(level="error", key="nodes.hosts", message=message, remedy=remedy, change=none)
+    for host in dict.fromkeys(nodes.hosts):
+        if not is_host(host):
+            message, remedy = f"{visible(host)} is not a host name", "Name each as for ssh: HOST or USER@HOST."
+            yield Finding(level="error", key="nodes.hosts", message=message, remedy=remedy)
+        elif nodes.hosts.count(host) > 1:
+            message, remedy = f"{visible(host)} is named twice", "Name each machine once."
+            yield Finding(level="error", key="nodes.hosts", message=message, remedy=remedy)
+    if nodes.count not in {1, len(nodes.hosts)}:
+        message = f"nodes.count is {nodes.count}, and {len(nodes.hosts)} hosts are named"
+        change = Change("as many as hosts", "the number of machines follows from them", (("nodes.count", 1),))
+        remedy = "Leave nodes.count out: it follows from the hosts."
+        yield Finding(level="error", key="nodes.count", message=message, remedy=remedy, change=change)
+    if engine != "none":
+        message = f"{engine} is not started on other hosts: nothing would end its containers there"
+        remedy = "Choose no container, or no hosts: then start launch.sh on each machine."
+        yield Finding(level="error", key="container.engine", message=message, remedy=remedy, change=none)

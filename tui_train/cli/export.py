@@ -36,7 +36,7 @@ def export(reference: str, folder: Path, edits: tuple[str, ...], source: Source,
     if made_plan.slurm:
         click.echo(f"Submit it with: cd {visible(shlex.quote(str(target)))} && sbatch {SUBMITTED}")
         return
-    click.echo(f"Run it with: bash {script}" + (" --node-rank=N" if made_plan.nodes > 1 else ""))
+    click.echo(f"Run it with: bash {script}" + (" --node-rank=N" if made_plan.by_hand else ""))
     plans.show_machines(made_plan)
 
 

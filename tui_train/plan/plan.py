@@ -39,7 +39,7 @@ def plan(profile: Profile, facts: Facts, findings: Iterable[Finding]) -> Plan:
     jobs, configs = _jobs(tries, resolved, toolchain)
     recipe = settled.recipe
     slurm = _slurm(profile, jobs[0]) if resolved.scheduled else None
-    by_hand = profile.nodes.count > 1 and not slurm
+    several = profile.nodes.machines > 1 and not slurm
     outputs = tuple(output_of(step.profile, settled, resolved.user_output) for step in tries)
     built: list[tuple[Attempt, ConfigFile | None]] = []
     for number, (step, job) in enumerate(zip(tries, jobs, strict=True), start=1):
@@ -61,12 +61,12 @@ def plan(profile: Profile, facts: Facts, findings: Iterable[Finding]) -> Plan:
         gpus=() if slurm else jobs[0].gpus,
         gpu_names=tuple(gpu.name for gpu in resolved.gpus) if jobs[0].gpus and not slurm else (),
         world_size=resolved.world_size,
-        nodes=profile.nodes.count,
-        address=profile.nodes.address if by_hand else "",
-        port=profile.nodes.port if by_hand else 0,
+        nodes=profile.nodes.machines,
+        address=profile.nodes.address if several else "",
+        port=profile.nodes.port if several else 0,
         output=profile.trainer.output or resolved.user_output,
         grace=resolved.preset.stop.grace,
-        find_interface=by_hand and not profile.communication.interface,
+        find_interface=several and not profile.communication.interface,
         micro_batch=recipe.micro_batch or 0,
         accumulation=accumulation(settled, resolved.copies) or 0,
         global_batch=recipe.global_batch or 0,
@@ -87,6 +87,7 @@ def plan(profile: Profile, facts: Facts, findings: Iterable[Finding]) -> Plan:
         notes=notes(profile, facts, resolved),
         notify=_notify(profile),
         slurm=slurm,
+        hosts=profile.nodes.hosts if several else (),
     )
 
 
@@ -146,7 +147,7 @@ def _job(profile: Profile, resolved: Resolved, toolchain: Toolchain) -> Job:
         python=toolchain.python if profile.container.engine == "none" else "python",
         torchrun=toolchain.torchrun,
         processes=resolved.processes,
-        nodes=nodes.count,
+        nodes=nodes.machines,
         port=nodes.port,
         gpus=tuple(gpu.uuid for gpu in resolved.gpus) if resolved.device == "cuda" else (),
         precision=profile.recipe.precision or "fp32",

@@ -86,7 +86,8 @@ class Plan(Struct, frozen=True, kw_only=True):
     the run folder, `port` 0 if none is fixed, `grace` the seconds to save after a stop. `numbers` are learning rate and
     steps as text. `backend` is "nccl", "gloo", or empty if the plan does not set it. `resumes_itself`: the trainer
     finds its own checkpoints. `phases` are those in which GPU memory can run out. `slurm`: Slurm starts it, and chooses
-    machines and cards, so that `gpus` and `address` are empty.
+    machines and cards, so that `gpus` and `address` are empty. `hosts` are the machines by their names for ssh, where
+    the first of them starts the others; without an `address` they find one of it.
     """
 
     name: str
@@ -123,11 +124,12 @@ class Plan(Struct, frozen=True, kw_only=True):
     notes: tuple[str, ...] = ()
     notify: Notify | None = None
     slurm: SlurmJob | None = None
+    hosts: tuple[str, ...] = ()
 
     @property
     def by_hand(self) -> bool:
         """Whether each of several machines is started by hand, with its rank."""
-        return self.nodes > 1 and self.slurm is None
+        return self.nodes > 1 and self.slurm is None and not self.hosts
 
     @property
     def processes(self) -> int:

@@ -19,8 +19,8 @@ def title(profile: Profile, resolved: Resolved) -> str:
     training = trainer_of(profile).title(profile, resolved.preset, resolved.nemo)
     devices = counted(len(resolved.gpus), "GPU") if resolved.device == "cuda" else "the CPU"
     processes = counted(resolved.processes, "process", "processes")
-    if profile.nodes.count > 1:
-        devices += f" of each of {profile.nodes.count} machines"
+    if profile.nodes.machines > 1:
+        devices += f" of each of {profile.nodes.machines} machines"
     sharding = "" if profile.trainer.strategy == "ddp" else f" with {profile.trainer.strategy}"
     box = profile.container
     where = "" if box.engine == "none" else f", in {box.image} by {box.engine}"
@@ -67,8 +67,11 @@ def notes(profile: Profile, facts: Facts, resolved: Resolved) -> tuple[str, ...]
     resumes_itself = trainer_of(profile).resumes_itself
     if not resolved.preset.checkpoints and not resumes_itself:
         said.append(f"The preset “{resolved.preset.label}” cannot resume: each attempt starts from step 0.")
-    if profile.nodes.count > 1 and not resolved.scheduled:
-        last = profile.nodes.count - 1
+    if profile.nodes.hosts and not resolved.scheduled:
+        sharded = resolved.preset.checkpoints and profile.trainer.strategy != "ddp"
+        said += _together(profile, one_disk=bool(sharded) or resumes_itself)
+    elif profile.nodes.machines > 1 and not resolved.scheduled:
+        last = profile.nodes.machines - 1
         ranks = "--node-rank=1 on the other" if last == 1 else f"--node-rank=1 to {last} on the others"
         said.append(f"Start it on each machine, from this folder or a copy: --node-rank=0 on the first, {ranks}.")
         said.append("No fallbacks with several machines: nothing coordinates them.")
@@ -77,6 +80,16 @@ def notes(profile: Profile, facts: Facts, resolved: Resolved) -> tuple[str, ...]
         if resolved.preset.checkpoints and not resumes_itself:
             said.append("It resumes only with --resume, given on all machines.")
     return tuple(said)
+
+
+def _together(profile: Profile, *, one_disk: bool) -> list[str]:
+    """Return what happens on several machines that the first one starts."""
+    first, *others = map(visible, profile.nodes.hosts)
+    said = [f"Started on {first}, which starts {', '.join(others)} over ssh: all fall back, resume and stop together."]
+    said.append("The Python, the model and the data are not copied: each machine has them at the same paths.")
+    if one_disk:
+        said.append("To resume, the output folder must be on a disk that all machines share.")
+    return said
 
 
 def batch_words(profile: Profile, resolved: Resolved, job: Job) -> str:

@@ -125,11 +125,21 @@ class Communication(Struct, frozen=True, kw_only=True):
 
 
 class Nodes(Struct, frozen=True, kw_only=True):
-    """How many machines train together, and where the first of them is reached."""
+    """How many machines train together, and where the first of them is reached.
+
+    `hosts` are all of them by their names for ssh, the first being the one that starts the others; where it is empty,
+    each of `count` machines is started by hand, or by Slurm.
+    """
 
     count: int = 1
+    hosts: tuple[str, ...] = ()
     address: str = ""
     port: int = 29500
+
+    @property
+    def machines(self) -> int:
+        """The number of machines, which follows from the hosts where they are named."""
+        return len(self.hosts) or self.count
 
 
 class Slurm(Struct, frozen=True, kw_only=True):

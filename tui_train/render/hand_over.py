@@ -22,6 +22,10 @@ _ONE_PREPARES = (
     "prepared=$run_dir/.prepared.${SLURM_JOB_ID-}.${SLURM_STEP_ID-}",
     'until [ "$node_rank" -eq 0 ] || [ -e "$prepared" ]; do sleep 1; done',
 )
+_ONE_PREPARES_FOR_HOSTS = (
+    "prepared=$run_dir/.prepared.${TUI_TRAIN_RUN_ID-}.$attempt",
+    'until [ "$node_rank" -eq 0 ] || [ -z "${TUI_TRAIN_SHARED-}" ] || [ -e "$prepared" ]; do sleep 1; done',
+)
 _UNKNOWN = '*) refuse 64 "unknown option $option: see bash launch.sh --help" ;;'
 _ASK = '$({} -I -S -X utf8 -B "$run_dir/supervisor" checkpoint "$attempt" 2> /dev/null)'
 _ALONE = "no supervisor/ beside this script: no fallbacks, no resuming, and only Ctrl-C stops it"
@@ -48,7 +52,7 @@ def end(plan: Plan, settings: tuple[Line, ...]) -> list[str]:
 
 def _options(plan: Plan) -> list[str]:
     """Return the lines that read the options; the supervisor passes --checkpoint even where it is not used."""
-    several, gpus_differ = plan.by_hand, plan.nodes > 1 and plan.gpus
+    several, gpus_differ = plan.by_hand or bool(plan.hosts), plan.nodes > 1 and plan.gpus
     takes, rule = resumes(plan), plan.attempts[0].checkpoints
     first = "attempt=1 plain='' dry_run=''"
     first += " checkpoint=''" if takes else ""
@@ -72,7 +76,9 @@ def _checked(plan: Plan) -> list[str]:
     lines = [f"[[ $attempt =~ ^[1-9][0-9]{{0,2}}$ && $attempt -le {count} ]] || refuse 64 {number}"]
     if plan.slurm and plan.nodes > 1:
         lines += _SLURM
-    if plan.by_hand:
+    if plan.hosts:
+        lines.append('[ -n "$plain" ] && [ -z "$dry_run" ] || node_rank=${node_rank:-0}')
+    if plan.by_hand or plan.hosts:
         which = f"give the rank of this one, --node-rank=0 (the first) to --node-rank={last}"
         lines += [
             '[ -n "$node_rank" ] ||',
@@ -133,9 +139,10 @@ def _prepared(plan: Plan) -> list[str]:
     nice = "" if plan.container else "nice -n 0 "
     # The training's container has the same name, so that a stop finds each.
     named = plan.container and plan.container.engine in OUTLIVE
-    together = plan.slurm is not None and plan.nodes > 1
+    together = plan.nodes > 1 and not plan.by_hand
+    waits = _ONE_PREPARES_FOR_HOSTS if plan.hosts else _ONE_PREPARES
     return [
-        *(_ONE_PREPARES if together else ()),
+        *(waits if together else ()),
         f"for preparation in {_names(plan)}; do # each does nothing where all is done",
         f'  ({"TUI_TRAIN_REMOVE=--rm; " if named else ""}"prepare_$preparation"',
         f'    become "$folder" {settings}{nice}"${{command[@]}}") || exit',
@@ -154,12 +161,13 @@ def _has_settings(plan: Plan) -> bool:
 
 
 def _supervised(plan: Plan) -> list[str]:
+    alone = "  refuse 69 'supervisor/ is missing, which starts the other machines'"
     return [
         'elif [ -z "$plain" ] && [ -d "$run_dir/supervisor" ]; then # it runs this script again, with --plain',
         *([_OLD_PYTHON] if plan.container else []),
         f'  become . {_host(plan)} -I -S -X utf8 "$run_dir/supervisor" launch "$script" "$@"',
         'elif [ -z "$plain" ]; then',
-        f"  echo 'launch.sh: {_ALONE}' >&2",
+        alone if plan.hosts else f"  echo 'launch.sh: {_ALONE}' >&2",
         "fi",
     ]
 

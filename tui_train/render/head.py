@@ -6,6 +6,7 @@ from tui_train.base.command import needs_checkpoint
 from tui_train.base.text import visible
 from tui_train.plan.types import Plan
 from tui_train.render.quoting import quoted
+from tui_train.supervisor.machines import name_of
 
 _WIDTH = 116
 _TOP = """\
@@ -41,6 +42,7 @@ def _wrapped(line: str) -> list[str]:
 
 def _usage(plan: Plan) -> list[tuple[str, str]]:
     several, count, rule = plan.by_hand, len(plan.attempts), plan.attempts[0].checkpoints
+    first = bool(plan.hosts) or several
     lines = [
         *([("sbatch slurm.sh", "submit it to Slurm, from this folder")] if plan.slurm else []),
         ("bash launch.sh", "run it within a job, as slurm.sh does" if plan.slurm else _start(plan)),
@@ -50,6 +52,8 @@ def _usage(plan: Plan) -> list[tuple[str, str]]:
     ]
     if several:
         lines.append(("--node-rank=N", f"rank of this machine, from 0 to {plan.nodes - 1}; required"))
+    if plan.hosts:
+        lines.append(("--node-rank=N", f"with --plain: rank of this machine, from 0 to {plan.nodes - 1}"))
     if count > 1:
         lines.append(("--attempt=N", f"start with attempt N of {count}"))
     if plan.gpus:
@@ -61,7 +65,7 @@ def _usage(plan: Plan) -> list[tuple[str, str]]:
     return [
         *lines,
         ("TUI_TRAIN_PYTHON=PATH", f"train with another Python{' of the image' if plan.container else ''}"),
-        *([("TUI_TRAIN_ADDRESS=HOST", "address of the first machine, if not the one below")] if several else []),
+        *([("TUI_TRAIN_ADDRESS=HOST", "address of the first machine, if not the one below")] if first else []),
         ("TUI_TRAIN_GRACE=SECONDS", f"time to save and exit after a stop; default {plan.grace}"),
     ]
 
@@ -70,7 +74,9 @@ def _start(plan: Plan) -> str:
     if plan.by_hand:
         return "run the processes of this machine"
     newest = plan.attempts[0].checkpoints or plan.resumes_itself
-    return "run it; a second start " + ("resumes from the newest complete checkpoint" if newest else "begins at step 0")
+    where = f" on all {plan.nodes} machines" if plan.hosts else ""
+    again = "resumes from the newest complete checkpoint" if newest else "begins at step 0"
+    return f"run it{where}; a second start {again}"
 
 
 def resumes(plan: Plan) -> bool:
@@ -86,8 +92,9 @@ def _needs(plan: Plan) -> str:
 def top(plan: Plan) -> list[str]:
     """Return the lines that set the run folder, Python and GPUs."""
     lines = [_TOP, f"python=${{TUI_TRAIN_PYTHON:-{with_home(plan.python)}}}"]
-    if plan.by_hand:
-        lines.append(f"address=${{TUI_TRAIN_ADDRESS:-{quoted(plan.address)}}}")
+    if plan.by_hand or plan.hosts:
+        first = plan.address or name_of(plan.hosts[0])
+        lines.append(f"address=${{TUI_TRAIN_ADDRESS:-{quoted(first)}}}")
     for number, uuid in enumerate(plan.gpus):
         name = plan.gpu_names[number] if number < len(plan.gpu_names) else ""
         words = f"gpus={quoted(uuid)}" if number == 0 else f"gpus+=,{quoted(uuid)}"

@@ -37,7 +37,7 @@ def wrapping(profile: Profile, gpus: tuple[str, ...], outputs: tuple[Word, ...])
     chosen = profile.container
     if chosen.engine == "none":
         return None
-    inner = (*_cards(chosen.engine, gpus, several=profile.nodes.count > 1), *_mounts(profile, outputs))
+    inner = (*_cards(chosen.engine, gpus, several=profile.nodes.machines > 1), *_mounts(profile, outputs))
     parts = (*_apptainer(), *inner) if chosen.engine == "apptainer" else (*_named(profile), *inner, *_passed(profile))
     plain = tuple(folder for folder in dict.fromkeys(outputs) if isinstance(folder, str))
     before = ("sh", "-c", _WITH_SHIM + (_ONE_STREAM if chosen.engine in OUTLIVE else ""), in_run_dir("shim"))
@@ -140,7 +140,7 @@ def _named(profile: Profile) -> tuple[Part, ...]:
         Part(
             ("--security-opt=label=disable",), "SELinux would deny what is mounted; relabelling would change your files"
         ),
-        *((Part(("--network=host",), "the other machines must reach it"),) if profile.nodes.count > 1 else ()),
+        *((Part(("--network=host",), "the other machines must reach it"),) if profile.nodes.machines > 1 else ()),
     )
 
 

@@ -30,7 +30,8 @@ _FUSED = "the optimizer is already fused"
 
 def refuses_all(profile: Profile, facts: Facts) -> str:
     """Return why a profile can have no fallbacks, empty if it can."""
-    return _BY_HAND if profile.nodes.count > 1 and not facts.scheduler else ""
+    by_hand = profile.nodes.machines > 1 and not profile.nodes.hosts
+    return _BY_HAND if by_hand and not facts.scheduler else ""
 
 
 def refused(

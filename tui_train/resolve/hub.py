@@ -87,6 +87,6 @@ def loaded_id(profile: Profile, resolved: Resolved) -> str:
 
 def _fetched(profile: Profile, facts: Facts, resolved: Resolved) -> str:
     """Return the id of the model that a run fetches: what other machines have is not known here."""
-    if profile.nodes.count > 1:
+    if profile.nodes.machines > 1:
         return loaded_id(profile, resolved)
     return to_download(profile, facts, resolved)

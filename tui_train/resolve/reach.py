@@ -53,7 +53,7 @@ def _not_there(key: str, profile: Profile) -> str:
     """Return why a value has no effect with the machines, the container or the strategy that are chosen."""
     if key == "trainer.offload" and profile.trainer.strategy == "ddp":
         return "only what is sharded is offloaded, and ddp shards nothing"
-    if key in _SEVERAL_MACHINES and profile.nodes.count == 1:
+    if key in _SEVERAL_MACHINES and profile.nodes.machines == 1:
         return "only for several machines"
     if key in _CONTAINER_ONLY and profile.container.engine == "none":
         return "no container is chosen"

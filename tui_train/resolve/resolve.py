@@ -65,7 +65,7 @@ def resolve(profile: Profile, facts: Facts) -> Resolved:
     starts = LAUNCHERS[launcher]
     default = len(gpus) if device == "cuda" and starts.SEVERAL else 1
     processes = profile.hardware.processes or max(default, 1)
-    world_size = processes * profile.nodes.count
+    world_size = processes * profile.nodes.machines
     if device == "cuda" and not starts.SEVERAL and not profile.hardware.gpus:
         gpus = gpus[:1]
     trainer = trainer_of(profile)
@@ -186,7 +186,7 @@ def _launcher(profile: Profile, gpus: tuple[Gpu, ...]) -> Launcher:
     if profile.trainer.launcher != "auto":
         return profile.trainer.launcher
     processes = max(len(gpus), profile.hardware.processes, 1)
-    return automatic(processes, profile.trainer.strategy, profile.nodes.count)
+    return automatic(processes, profile.trainer.strategy, profile.nodes.machines)
 
 
 def _too_old_to_shard(toolchain: Toolchain) -> str:

@@ -21,6 +21,7 @@ from tui_train.base.text import visible
 from tui_train.render import SCRIPT, File
 from tui_train.runs.leftovers import HALF_MADE
 from tui_train.runs.place import Place
+from tui_train.supervisor.ssh import lost
 
 _MOST = 1 << 20
 _PATIENCE = 60.0
@@ -123,23 +124,3 @@ def _parsed(line: bytes) -> object:
         return msgspec.json.decode(line)
     except msgspec.MsgspecError:
         return None
-
-
-# What ssh and the shell there say, and what it means.
-_MEANINGS = (
-    ("Host key verification failed", "Its key is unknown or has changed: log in by hand once, and read what ssh says."),
-    ("Permission denied", "ssh asks for a password or knows no key: set up a key (ssh-copy-id), or load it (ssh-add)."),
-    ("Could not resolve hostname", "The name is unknown: check it, or add the host to ~/.ssh/config."),
-    ("Connection refused", "No ssh server answers there: check the port, and that sshd runs."),
-    ("timed out", "The host does not answer: check the network, the VPN, and that it is on."),
-    ("python3: command not found", "Install python3 (3.8 or newer) on that host."),
-    ("python3: not found", "Install python3 (3.8 or newer) on that host."),
-)
-
-
-def lost(said: bytes) -> str:
-    """Return what to do about what ssh, or the shell at its other end, said last."""
-    text = said.decode(errors="replace")
-    known = next((meaning for part, meaning in _MEANINGS if part in text), "")
-    last = (text.strip().splitlines() or ["ssh said nothing"])[-1][:300]
-    return f"{known} ({visible(last)})" if known else visible(last)

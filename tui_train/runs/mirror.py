@@ -16,10 +16,11 @@ import msgspec
 
 from tui_train.base.errors import TuiTrainError
 from tui_train.base.files import write_beside
-from tui_train.runs.far import lost, words
+from tui_train.runs.far import words
 from tui_train.runs.place import HEARD, Heard, Place, place_of
 from tui_train.runs.queue import job_of, refresh
 from tui_train.runs.rundir import RunDir
+from tui_train.supervisor.ssh import lost
 from tui_train.supervisor.state import Status
 
 _SENT = re.compile(r"events\.jsonl|launch\.log|attempt-\d{1,6}\.log", re.ASCII)

@@ -61,15 +61,16 @@ def another_start(run: RunDir) -> str:
         "never": "its trainer cannot resume: it begins with the first step.",
     }
     notes = [words[resume]] if resume in words else []
-    if _nodes(run) > 1:
+    if _by_hand(run):
         option = " --resume" if resume == "told" else ""
         notes.append(f"Start it on the other machines as well: bash launch.sh --node-rank=N{option}")
     return " ".join(notes)
 
 
-def _nodes(run: RunDir) -> int:
-    nodes = run.plan().get("nodes")
-    return nodes if isinstance(nodes, int) else 1
+def _by_hand(run: RunDir) -> bool:
+    """Return whether each of several machines is started by hand."""
+    plan = run.plan()
+    return plan.get("nodes") not in {None, 1} and not plan.get("hosts")
 
 
 def _start(run: RunDir, interrupts: Interrupts, *, resume: bool) -> None:
@@ -84,7 +85,7 @@ def _start(run: RunDir, interrupts: Interrupts, *, resume: bool) -> None:
     with writing(run.launcher_log):
         run.launcher_log.touch()
         offset = _size(run.launcher_log)
-    options = ["--resume"] if resume and _nodes(run) > 1 else []
+    options = ["--resume"] if resume and _by_hand(run) else []
     between = subprocess.run(
         [bash, "-c", BETWEEN, bash, str(run.launcher_log), str(run.script), *options],
         cwd="/",

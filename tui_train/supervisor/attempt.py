@@ -9,8 +9,8 @@ from typing import Callable, NamedTuple
 
 from . import cgroup, checkpoints, commands, container, energy, lock, machines
 from .planned import reading
-from .processes import MARK, Family, Process, process, send
-from .refused import APART, CANNOT_WRITE
+from .processes import MARK, Family, Process, adopt, process, send
+from .refused import APART, CANNOT_WRITE, Refused
 from .signals import default
 from .start import Start, say, tell
 from .text import visible
@@ -47,7 +47,24 @@ class Ended(NamedTuple):
 
 def attempt(start: Start, position: int, number: int, log: str) -> Ended:
     """Make one attempt, its output in `log`, and return how it ended."""
+    try:
+        given = _given(start, position)
+    except Refused as refused:
+        say(refused.message)
+        return Ended(refused.code)
+    return _attempt(start, position, number, log, given)
+
+
+def _given(start: Start, position: int) -> str:
+    """Return the checkpoint from which all machines can resume, empty where there is none."""
     given = checkpoint(start, position)
+    useless = start.transport.share(given) if given else ""
+    if useless:
+        say(f"begins with the first step, and not with {visible(given)}: {useless}")
+    return "" if useless else given
+
+
+def _attempt(start: Start, position: int, number: int, log: str, given: str) -> Ended:
     resumed = checkpoints.step(given) if given else 0
     begins = f"resumes from {visible(given)} and writes" if given else "writes"
     say(f"{name_of(start, position)} {begins} {visible(log)}")
@@ -61,7 +78,7 @@ def attempt(start: Start, position: int, number: int, log: str) -> Ended:
         say(f"cannot start it, its output in {log}: {error.strerror}")
         return Ended(CANNOT_WRITE)
     task: Task = started
-    _adopt()
+    adopt()
     # Read now, while the training starts: the folder may be moved, or replaced by a newer one, until it has ended.
     from . import first_step, memory_end, outcome, rejoin  # noqa: F401
 
@@ -140,17 +157,6 @@ def _command(start: Start, position: int, log: str, given: str, name: str) -> No
     if name:
         environment["TUI_TRAIN_CONTAINER_NAME"] = name
     return NodeCommand(tuple(words), environment, log)
-
-
-def _adopt() -> None:
-    """Become the parent of all descendants whose own parent ends, so that none is lost from sight."""
-    import ctypes
-
-    set_child_subreaper = 36
-    try:
-        ctypes.CDLL(None).prctl(set_child_subreaper, 1, 0, 0, 0)
-    except (OSError, AttributeError):
-        return
 
 
 def _watch(start: Start, task: Task, family: Family, name: str, log: str) -> tuple[int, bool]:

@@ -45,18 +45,40 @@ def _main(words: list[str], run_dir: str) -> int:
         if not rest:
             raise Refused(USAGE, "launch: which script?")
         return launch(run_dir, rest[0], rest[1:])
-    if name == "checkpoint" and len(rest) == 1:
-        return _checkpoint(rest[0], run_dir)
-    if name == "rejoin" and len(rest) == 3:
-        from .rejoin import main as rejoin
-
-        return rejoin(*rest)
-    if name == "fill":
-        return _fill(rest, run_dir)
+    if name in ("checkpoint", "fill", "rejoin", "fan", "reach", "look", "keep"):
+        return _for_itself(name, rest, run_dir)
     if name in ("status", "stop", "tail", "follow"):
         return _view(name, rest, run_dir)
     sys.stderr.write(_USAGE)
     return 0 if name in ("help", "--help", "-h") else USAGE
+
+
+def _for_itself(name: str, rest: list[str], run_dir: str) -> int:
+    """Carry out what only launch.sh and other parts of the supervisor ask for."""
+    if name == "checkpoint" and len(rest) == 1:
+        return _checkpoint(rest[0], run_dir)
+    if name == "fill":
+        return _fill(rest, run_dir)
+    if name == "rejoin" and len(rest) == 3:
+        from .rejoin import main as rejoin
+
+        return rejoin(*rest)
+    if name in ("fan", "reach", "look", "keep"):
+        return _together(name, rest, run_dir)
+    raise Refused(USAGE, f"{name} does not take {visible(' '.join(rest))}", "see python3 supervisor help")
+
+
+def _together(name: str, rest: list[str], run_dir: str) -> int:
+    """Do what one of several machines does for the others."""
+    from . import fan, node, reach
+
+    if name == "keep":
+        return node.keep(run_dir)
+    if name == "fan" and len(rest) > 1:
+        return fan.main(rest[0], rest[1:], run_dir)
+    if len(rest) != 1:
+        raise Refused(USAGE, f"{name}: what is asked?")
+    return (reach.main if name == "reach" else node.look)(rest[0], run_dir)
 
 
 def _checkpoint(attempt: str, run_dir: str) -> int:

@@ -62,9 +62,13 @@ def launch(run_dir: str, script: str, words: Sequence[str]) -> int:
         chosen = options(words)
         start = _start(run_dir, script, chosen, signals)
         _lock(start, held)
-        if start.planned.by_hand:
+        if start.planned.by_hand or start.planned.hosts:
             machines.find_port(start.planned, start.node_rank)
         gpus.check(start.planned, start.cards, say)
+        if start.planned.hosts and not signals.stop:
+            from .hosts import reach
+
+            start = reach(start)
         if signals.stop:
             return signals.code
         outcome = _supervised(start._replace(locks=tuple(held)), _number(chosen, start))
@@ -89,6 +93,7 @@ def _start(run_dir: str, script: str, chosen: Options, signals: Signals) -> Star
     rank = machines.node_rank(plan, chosen.node_rank) if plan.by_hand else 0
     if not plan.by_hand and (chosen.resume or chosen.node_rank):
         why = "Slurm gives each machine its rank" if plan.slurm else "this trains on one"
+        why = "this one starts the others" if plan.hosts else why
         raise Refused(USAGE, f"--node-rank and --resume are for several machines that are started by hand, and {why}")
     own_dir = os.path.join(run_dir, f"node-{rank}") if rank else run_dir
     cards = gpus.choose(plan, chosen.gpus, rank)

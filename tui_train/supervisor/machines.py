@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import os
 import re
-from typing import Mapping, Sequence
+from typing import TYPE_CHECKING, Mapping, Sequence
 
 from . import commands, events
 from .planned import Planned
 from .refused import BUSY, MISSING, USAGE, Refused
 from .text import visible
+
+if TYPE_CHECKING:
+    import socket
 
 _RANK = "TUI_TRAIN_NODE_RANK"
 _FIRST = "TUI_TRAIN_ADDRESS"
@@ -35,28 +38,46 @@ def find_port(planned: Planned, rank: int = 0) -> None:
     """Refuse (75) where another program has the port at which the others are to meet the first machine."""
     if rank or not planned.port:
         return
-    import errno
-    import socket
+    listen(planned.port).close()
 
-    for family, place in ((socket.AF_INET6, "::"), (socket.AF_INET, "0.0.0.0")):  # noqa: S104 - as the training does
+
+def listen(port: int) -> socket.socket:
+    """Return a socket that listens at a port as a training does; Refused (75) where another program has it."""
+    import errno
+
+    error: OSError | None = None
+    for address in ("::", "0.0.0.0"):  # noqa: S104 - as the training does
         try:
-            with socket.socket(family, socket.SOCK_STREAM) as tried:
-                # As those do who train: what is left of a connection that has ended is not in the way.
-                tried.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-                if family == socket.AF_INET6:
-                    tried.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0)
-                tried.bind((place, planned.port))
-                tried.listen(1)
-                return
-        except OSError as error:
-            if error.errno == errno.EADDRINUSE:
+            return _bound(address, port)
+        except OSError as why:
+            error = why
+            if why.errno == errno.EADDRINUSE:
                 words = "port %d of this machine is in use by another program: choose another for all machines \
 (nodes.port), or end that one"
-                raise Refused(BUSY, words % planned.port) from None
-            if error.errno == errno.EACCES:
+                raise Refused(BUSY, words % port) from None
+            if why.errno == errno.EACCES:
                 words = "port %d may only be opened by root: choose one above 1023 for all machines (nodes.port)"
-                raise Refused(MISSING, words % planned.port) from None
+                raise Refused(MISSING, words % port) from None
             # A machine without IPv6 has the other one.
+    raise Refused(MISSING, f"port {port} of this machine cannot be opened: {error}")
+
+
+def _bound(address: str, port: int) -> socket.socket:
+    import socket
+
+    six = address == "::"
+    server = socket.socket(socket.AF_INET6 if six else socket.AF_INET, socket.SOCK_STREAM)
+    try:
+        # As those do who train: what is left of a connection that has ended is not in the way.
+        server.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        if six:
+            server.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0)
+        server.bind((address, port))
+        server.listen(64)
+    except OSError:
+        server.close()
+        raise
+    return server
 
 
 def interface_environment(planned: Planned, environment: Mapping[str, str] = os.environ) -> Mapping[str, str]:
@@ -77,10 +98,10 @@ def interface_environment(planned: Planned, environment: Mapping[str, str] = os.
 
 
 def _interface(address: str) -> str:
-    ip, shown = _address(address), visible(address)
+    ip, shown = next(iter(addresses(address)), ""), visible(address)
     if not ip:
         raise Refused(MISSING, f"no address is known here for {shown}: use the IP address of the first machine")
-    if (ip.startswith("127.") or ip == "::1") and ip != address:
+    if is_loopback(ip) and ip != address:
         words = "%s is %s on this machine, where no other one reaches it: use its IP address"
         raise Refused(MISSING, words % (shown, ip))
     # On the first machine itself the route to its address leads nowhere: there the interface that has it counts.
@@ -91,30 +112,41 @@ def _interface(address: str) -> str:
     return route.group(1) if route else ""
 
 
-def _address(name: str) -> str:
-    """Return the IP address of a name, empty where none is known.
+def is_loopback(ip: str) -> bool:
+    """Tell whether an IP address means each machine itself."""
+    return ip.startswith("127.") or ip == "::1"
 
-    Of a name with addresses of both kinds the older one, as the trainings' own libraries have it.
+
+def name_of(host: str) -> str:
+    """Return the name of a machine without the user that ssh logs in as."""
+    return host.rpartition("@")[2]
+
+
+def addresses(name: str) -> tuple[str, ...]:
+    """Return the IP addresses of a name, none where none is known.
+
+    Of a name with addresses of both kinds the older ones, as the trainings' own libraries have it.
     """
     for database in ("ahostsv4", "ahosts"):
         answer = commands.run(("getent", database, "--", name), _ANSWER)
         if answer.code is None:
             return _resolved(name)
-        if answer.code == 0 and answer.out.split():
-            return answer.out.split()[0]
-    return ""
+        lines = [line.split()[0] for line in answer.out.splitlines() if line.strip()]
+        if answer.code == 0 and lines:
+            return tuple(dict.fromkeys(lines))
+    return ()
 
 
-def _resolved(name: str) -> str:
-    """Return what `_address` does, where there is no getent: this has no limit of time."""
+def _resolved(name: str) -> tuple[str, ...]:
+    """Return what `addresses` does, where there is no getent: this has no limit of time."""
     import socket
 
     for family in (socket.AF_INET, socket.AF_UNSPEC):
         try:
-            return str(socket.getaddrinfo(name, None, family)[0][4][0])
+            return tuple(dict.fromkeys(str(each[4][0]) for each in socket.getaddrinfo(name, None, family)))
         except (OSError, UnicodeError):
             continue
-    return ""
+    return ()
 
 
 def stops(planned: Planned, run_dir: str, rank: int) -> tuple[int, ...]:

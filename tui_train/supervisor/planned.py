@@ -65,11 +65,14 @@ class Planned(NamedTuple):
     notify_command: tuple[str, ...] = ()
     notify_webhook: str = ""
     slurm: bool = False
+    python: str = ""
+    hosts: tuple[str, ...] = ()
+    files: tuple[str, ...] = ()
 
     @property
     def by_hand(self) -> bool:
         """Whether each of several machines is started by hand, with a supervisor of its own."""
-        return self.nodes > 1 and not self.slurm
+        return self.nodes > 1 and not self.slurm and not self.hosts
 
     @property
     def processes(self) -> int:
@@ -132,7 +135,11 @@ def parse(data: Any, run_dir: str) -> Planned:
         notify_command=_texts(notify.get("command", ())),
         notify_webhook=_text(notify.get("webhook", "")),
         slurm=bool(data.get("slurm")),
+        hosts=_texts(data.get("hosts", ())),
+        files=tuple(_text(file["path"]) for file in _files(data)),
     )
+    if planned.hosts and len(planned.hosts) != planned.nodes:
+        raise ValueError("another number of hosts")
     if planned.grace < 0 or not attempts or planned.nodes < 1 or planned.world_size < planned.nodes:
         raise ValueError("no attempts, or no processes")
     if any(not 0 <= number <= len(attempts) for attempt in attempts for number in attempt.then.values()):
@@ -140,7 +147,15 @@ def parse(data: Any, run_dir: str) -> Planned:
     return planned
 
 
-_PLAIN = ("nodes", "world_size", "address", "port", "find_interface", "output", "grace", "resumes_itself", "backend")
+_PLAIN = (
+    "nodes", "world_size", "address", "port", "find_interface", "output", "grace", "resumes_itself", "backend",
+    "python",
+)  # fmt: skip
+
+
+def _files(data: Any) -> list[Any]:
+    """Return what the plan writes beside launch.sh and itself."""
+    return [*data.get("configs", ()), *data.get("programs", ()), *filter(None, (data.get("nemo"),))]
 
 
 def _attempt(data: Any, run_dir: str) -> PlannedAttempt:

@@ -155,7 +155,7 @@ def asked(profile: Profile, facts: Facts) -> dict[str, HubModel]:
 
 def met_at(profile: Profile) -> int:
     """Return the rendezvous port on this machine; 0 for training on one machine."""
-    return profile.nodes.port if profile.nodes.count > 1 else 0
+    return profile.nodes.port if profile.nodes.machines > 1 else 0
 
 
 def chosen_image(profile: Profile) -> tuple[ContainerImage, ...]:

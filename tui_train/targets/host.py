@@ -67,8 +67,9 @@ class Host(Struct, frozen=True):
         """Start a run again on its host."""
         del interrupts
         self.state(run)
-        several = run.plan().get("nodes") not in {None, 1}
-        _start(run, _place(run), ("--resume",) if several and resumption(run) == "told" else ())
+        plan = run.plan()
+        by_hand = plan.get("nodes") not in {None, 1} and not plan.get("hosts")
+        _start(run, _place(run), ("--resume",) if by_hand and resumption(run) == "told" else ())
         return ""
 
     def state(self, run: RunDir) -> Status:

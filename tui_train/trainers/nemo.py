@@ -220,7 +220,7 @@ def file(
         tokenizer=nemo.tokenizer,
         model=trainer.model,
         gpus=len(gpus),
-        nodes=profile.nodes.count,
+        nodes=profile.nodes.machines,
         tensor_parallel=nemo.tensor_parallel,
         pipeline_parallel=nemo.pipeline_parallel,
         context_parallel=nemo.context_parallel,

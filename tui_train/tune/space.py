@@ -170,7 +170,7 @@ def _spread(numbers: Iterable[int], last: int) -> Iterator[int]:
 
 def _refuse(profile: Profile, resolved: Resolved) -> None:
     passed = resolved.context.takes
-    if profile.nodes.count > 1:
+    if profile.nodes.machines > 1:
         raise BadInput(
             "trials run on one machine, and this profile trains on several", "Tune with --set nodes.count=1."
         )

@@ -88,7 +88,7 @@ def _card(path: Path) -> Card:
     if profile is None:
         return Card(name=path.stem, damage=damage)
     gpus, processes = len(profile.hardware.gpus), profile.hardware.processes
-    several = f"{profile.nodes.count} machines, " if profile.nodes.count > 1 else ""
+    several = f"{profile.nodes.machines} machines, " if profile.nodes.machines > 1 else ""
     count = gpus or processes
     devices = "CPU" if profile.hardware.device == "cpu" else f"{count} GPUs" if count > 1 else "1 GPU" if gpus else ""
     return Card(name=path.stem, about=found, devices=(several + devices).removesuffix(", "))

@@ -156,12 +156,12 @@ def _launcher(profile: Profile, _facts: Facts, resolved: Resolved) -> tuple[Opti
     options = [Option("auto", "auto", f"now {resolved.launcher}")]
     tool = resolved.toolchain
     there = {**tool.packages, "accelerate": tool.accelerate} if tool else {}
-    devices = max(len(profile.hardware.gpus), profile.hardware.processes, 1) * profile.nodes.count
+    devices = max(len(profile.hardware.gpus), profile.hardware.processes, 1) * profile.nodes.machines
     for name, launcher in LAUNCHERS.items():
         reason = ""
         if not launcher.SEVERAL and devices > 1:
             reason = f"starts one process, and {devices} are chosen"
-        elif not launcher.SPANS and profile.nodes.count > 1:
+        elif not launcher.SPANS and profile.nodes.machines > 1:
             reason = "starts processes on one machine only"
         elif not launcher.STARTS_RECIPES and takes_field(profile, "nemo"):
             reason = f"NeMo runs under {labels(lambda other: other.STARTS_RECIPES)}"

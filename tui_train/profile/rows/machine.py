@@ -111,6 +111,13 @@ NODES = (
         help="Number of machines that train together, each with the same number of processes.",
     ),
     Field(
+        key="nodes.hosts",
+        label="Hosts",
+        kind="names",
+        help="Machines that train together, as ssh names them: this one first, which starts the others.",
+        empty="each is started by hand",
+    ),
+    Field(
         key="nodes.address",
         label="Master address",
         kind="text",

@@ -37,7 +37,9 @@ MANIFESTS: dict[str, Manifest] = {"jobset": jobset, "trainjob": trainjob, "skypi
 
 def placed(profile: Profile, kind: str) -> Profile:
     """Return a profile with the address that the first of its machines has in such a cluster."""
-    if profile.nodes.count == 1:
+    if profile.nodes.machines == 1:
         return profile
     address = MANIFESTS[kind].address(label(name_of(profile)))
-    return msgspec.structs.replace(profile, nodes=msgspec.structs.replace(profile.nodes, address=address))
+    # Its machines are the cluster's, whatever their names are elsewhere.
+    nodes = msgspec.structs.replace(profile.nodes, count=profile.nodes.machines, hosts=(), address=address)
+    return msgspec.structs.replace(profile, nodes=nodes)

@@ -1,0 +1,154 @@
+"""Machines of their own on this one: namespaces of network, processes, names and mounts, and a real sshd in each.
+
+They are joined by a switch in a namespace of its own, so that nothing of this machine's network is touched.
+"""
+
+import contextlib
+import os
+import shutil
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from support import until
+
+_PATH = f"{os.environ['PATH']}:/usr/sbin:/usr/local/sbin"
+_SERVER = """\
+Port 22
+HostKey {folder}/host
+PidFile none
+AuthorizedKeysFile {folder}/id.pub
+StrictModes no
+UsePAM no
+PasswordAuthentication no
+PermitRootLogin prohibit-password
+SetEnv HOME={folder} PATH={path}
+"""
+_CLIENT = """\
+Host *
+  IdentityFile {folder}/id
+  IdentitiesOnly yes
+  IdentityAgent none
+  StrictHostKeyChecking no
+  UserKnownHostsFile /dev/null
+  LogLevel ERROR
+"""
+
+
+class Host:
+    """One machine, by its name and address; `hidden` are folders that it has for itself."""
+
+    def __init__(self, folder: Path, number: int, name: str) -> None:
+        self.folder, self.number, self.name = folder, number, name
+        self.address = f"10.213.47.{number}"
+        self.space = f"{folder.name}-{name}"
+        self._init: subprocess.Popen[bytes] | None = None
+
+    def start(self, names: Path, hidden: tuple[Path, ...]) -> None:
+        """Switch it on; its sshd is its first process."""
+        mounts = "".join(f"mount -t tmpfs none {path} && " for path in hidden)
+        script = f"hostname {self.name} && mount --bind {names} /etc/hosts && {mounts}exec /usr/sbin/sshd -D -e -f $0"
+        words = ["nsenter", f"--net=/run/netns/{self.space}", "unshare", "-u", "-m", "-p", "-f", "--kill-child"]
+        words += ["--mount-proc", "--propagation", "private", "sh", "-c", script, str(self.folder / "sshd_config")]
+        with (self.folder / f"{self.name}.log").open("ab") as log:
+            self._init = subprocess.Popen(
+                words, stdin=subprocess.DEVNULL, stdout=log, stderr=log, env={**os.environ, "PATH": _PATH}
+            )
+
+    def words(self, *words: str) -> list[str]:
+        """Return the words that run a command on it."""
+        assert self._init is not None
+        children = Path(f"/proc/{self._init.pid}/task/{self._init.pid}/children")
+        first = until(lambda: children.read_text().split())[0]
+        return ["nsenter", "-t", first, "-u", "-m", "-p", "-n", *words]
+
+    def run(self, *words: str, env: dict[str, str] | None = None, timeout: float = 240) -> str:
+        """Run a command on it to its end, and return what it says."""
+        done = subprocess.run(
+            self.words(*words), env=env, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=timeout,
+            check=False,
+        )  # fmt: skip
+        return done.stdout + done.stderr
+
+    def processes(self, word: str) -> list[str]:
+        """Return the commands on it that have a word in them."""
+        every = self.run("ps", "-eo", "stat=,args=").splitlines()
+        return [line for line in every if word in line and not line.startswith("Z") and "ps -eo" not in line]
+
+    def power_off(self) -> None:
+        """End everything on it at once, without a word to anybody."""
+        if self._init and self._init.poll() is None:
+            self._init.kill()
+            self._init.wait()
+
+    def cut(self, *, off: bool = True) -> None:
+        """Pull its cable, or plug it in again."""
+        _ip("-n", f"{self.folder.name}-sw", "link", "set", f"port{self.number}", "down" if off else "up")
+
+
+@contextlib.contextmanager
+def network(folder: Path, *names: str, hidden: tuple[Path, ...] = ()) -> Iterator[tuple[dict[str, str], list[Host]]]:
+    """Run machines of these names, and give the environment in which ssh reaches them, and the machines.
+
+    All see the same disk, but for the `hidden` folders, which each but the first has empty and for itself. Skips where
+    this machine does not allow it.
+    """
+    if why := missing():
+        pytest.skip(f"NOT TESTED: several hosts over ssh: {why}")
+    Path("/run/sshd").mkdir(exist_ok=True)
+    for key in ("host", "id"):
+        subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", folder / key], check=True)
+    (folder / "sshd_config").write_text(_SERVER.format(folder=folder, path=f"{folder}/bin:{os.environ['PATH']}"))
+    (folder / "config").write_text(_CLIENT.format(folder=folder))
+    (folder / "bin").mkdir()
+    (folder / "bin" / "ssh").write_text(f'#!/bin/sh\nexec {shutil.which("ssh")} -F {folder}/config "$@"\n')
+    (folder / "bin" / "ssh").chmod(0o755)
+    hosts = [Host(folder, number, name) for number, name in enumerate(names, start=1)]
+    lines = ["127.0.0.1 localhost", *(f"{host.address} {host.name}" for host in hosts)]
+    (folder / "hosts").write_text("\n".join(lines) + "\n")
+    environment = {"PATH": f"{folder}/bin:{os.environ['PATH']}", "HOME": str(folder), "LC_ALL": "C.UTF-8"}
+    for path in hidden:
+        path.mkdir(exist_ok=True)
+    try:
+        _connect(folder.name, hosts)
+        for host in hosts:
+            host.start(folder / "hosts", () if host is hosts[0] else hidden)
+        for host in hosts[1:]:
+            until(lambda host=host: not hosts[0].run("ssh", host.name, "true", env=environment), 30)
+        yield environment, hosts
+    finally:
+        for host in hosts:
+            host.power_off()
+        for space in (*(host.space for host in hosts), f"{folder.name}-sw"):
+            subprocess.run(["ip", "netns", "del", space], check=False, capture_output=True, env={"PATH": _PATH})
+
+
+def missing() -> str:
+    """Why no such machines can be made here, empty where they can."""
+    absent = [name for name in ("ip", "sshd", "ssh", "nsenter", "unshare") if not shutil.which(name, path=_PATH)]
+    if absent:
+        return f"{', '.join(absent)}: apt-get install iproute2 openssh-server util-linux"
+    if os.geteuid() != 0:
+        return "only root may make network namespaces"
+    tried = ["unshare", "-n", "-u", "-m", "-p", "-f", "--mount-proc", "true"]
+    return "" if subprocess.run(tried, capture_output=True, check=False).returncode == 0 else "namespaces are forbidden"
+
+
+def _connect(name: str, hosts: list[Host]) -> None:
+    switch = f"{name}-sw"
+    _ip("netns", "add", switch)
+    _ip("-n", switch, "link", "add", "bridge", "type", "bridge")
+    _ip("-n", switch, "link", "set", "bridge", "up")
+    for host in hosts:
+        _ip("netns", "add", host.space)
+        port = f"port{host.number}"
+        _ip("link", "add", port, "netns", switch, "type", "veth", "peer", "name", "eth0", "netns", host.space)
+        _ip("-n", host.space, "addr", "add", f"{host.address}/24", "dev", "eth0")
+        for link in ("lo", "eth0"):
+            _ip("-n", host.space, "link", "set", link, "up")
+        _ip("-n", switch, "link", "set", port, "master", "bridge", "up")
+
+
+def _ip(*words: str) -> None:
+    subprocess.run(["ip", *words], check=True, capture_output=True, env={"PATH": _PATH})

@@ -1,0 +1,176 @@
+"""Another machine of a training: whether it can take part, and what keeps its processes, which end with its link."""
+
+from __future__ import annotations
+
+import json
+import os
+import select
+import signal
+import subprocess
+import sys
+import time
+from typing import Any, Sequence
+
+from . import commands, gpus, machines, planned
+from .processes import MARK, Family, Process, adopt, process, send
+from .refused import MISSING, Refused
+from .signals import Signals
+from .ssh import LOST
+from .text import visible
+
+# What is written to a keeper: it lives, and its training is to save and end.
+BEAT = b"h"
+ASK = b"t"
+# Seconds without a word until the one who started this is believed to be gone.
+_SILENT = 120.0
+_LOOK = 0.2
+_CONNECT = 5.0
+_ANSWER = 60.0
+# As of the attempts of one machine.
+_LEAVE = 2.0
+_ENDS = 10.0
+_TORCH = "import importlib.metadata as m; print(m.version('torch'))"
+
+
+def look(text: str, run_dir: str) -> int:
+    """Print as JSON how this machine can take part in the training of a run folder: address, torch, what is wrong."""
+    asked: dict[str, Any] = json.loads(text)
+    plan = planned.read(run_dir)
+    problem = ""
+    try:
+        gpus.choose(plan, "", int(asked["rank"]))
+        missing = [name for name in plan.secrets if not os.environ.get(name)]
+        if missing:
+            problem = f"{missing[0]} is not set there for commands over ssh"
+    except Refused as refused:
+        problem = refused.message
+    reached, tried = _reach(asked)
+    answer = {"shared": asked["shared"], "address": reached, "tried": tried, "torch": torch(), "problem": problem}
+    sys.stdout.write(json.dumps(answer) + "\n")
+    return 0
+
+
+def torch() -> str:
+    """Return the version of torch that this Python has, empty for none."""
+    answer = commands.run((sys.executable, "-c", _TORCH), _ANSWER)
+    return answer.out.strip() if answer.code == 0 else ""
+
+
+def _reach(asked: dict[str, Any]) -> tuple[str, list[str]]:
+    """Return the IP address at which the first machine answers with its token, and which were tried."""
+    from_there = os.environ.get("SSH_CONNECTION", "").split()[:1] if asked["ask"] else []
+    tried: list[str] = []
+    for name in (*asked["names"], *from_there):
+        for address in machines.addresses(name):
+            if address in tried or machines.is_loopback(address):
+                continue
+            tried.append(address)
+            if _answers(address, int(asked["port"]), asked["token"].encode()):
+                return address, tried
+    return "", tried
+
+
+def _answers(address: str, port: int, token: bytes) -> bool:
+    import socket
+
+    try:
+        with socket.create_connection((address, port), _CONNECT) as link:
+            heard = b""
+            while len(heard) < len(token):
+                piece = link.recv(len(token) - len(heard))
+                if not piece:
+                    break
+                heard += piece
+            return heard == token
+    except OSError:
+        return False
+
+
+def keep(run_dir: str) -> int:
+    """Start this machine's part of an attempt as stdin's first line says, and return its exit code.
+
+    It is asked to end by a word on stdin, and ended with all that it started where stdin ends or is silent.
+    """
+    signals = Signals()
+    asked: dict[str, Any] = json.loads(_line())
+    plan, rank = planned.read(run_dir), int(asked["rank"])
+    environment = {**os.environ, **asked["environment"]}
+    environment.update(machines.interface_environment(plan, environment))
+    words = [*asked["words"], f"--node-rank={rank}"]
+    cards = gpus.choose(plan, "", rank)
+    if cards:
+        words.append(f"--gpus={','.join(cards)}")
+    adopt()
+    child = subprocess.Popen(words, env=environment, stdin=subprocess.DEVNULL, start_new_session=True)
+    leader = process(child.pid)._replace(pid=child.pid)
+    family = Family(environment[MARK], leader, os.getpid())
+    try:
+        code = _watch(leader, family, signals)
+    finally:
+        _end(family)
+    return 1 if code == LOST else code
+
+
+def _line() -> bytes:
+    """Return the first line of stdin, and nothing beyond it."""
+    line = b""
+    while not line.endswith(b"\n"):
+        piece = os.read(0, 1)
+        if not piece:
+            raise Refused(MISSING, "nothing was asked")
+        line += piece
+    return line
+
+
+def _watch(leader: Process, family: Family, signals: Signals) -> int:
+    """Return the exit code of a part once it has ended, or has to."""
+    heard, asked = time.monotonic(), False
+    while True:
+        code = _reaped(leader.pid)
+        if code is not None:
+            deadline = time.monotonic() + (_LEAVE if code == 0 else 0)
+            while family.living() and time.monotonic() < deadline:
+                time.sleep(_LOOK)
+                _reaped(leader.pid)
+            return code
+        if select.select([0], [], [], _LOOK)[0]:
+            said = os.read(0, 4096)
+            if not said:
+                return 128 + signal.SIGKILL
+            heard = time.monotonic()
+            signals.stop = signals.stop or ("asked" if ASK in said else "")
+        if signals.stop and not asked:
+            asked = True
+            send(leader, signal.SIGTERM)
+        family.living()
+        if time.monotonic() - heard > _SILENT:
+            return 128 + signal.SIGKILL
+
+
+def _reaped(leader: int) -> int | None:
+    """Let go of children that have ended, and return the exit code of the leader where it is one."""
+    while True:
+        try:
+            ended, status = os.waitpid(-1, os.WNOHANG)
+        except ChildProcessError:
+            return None
+        if ended == leader:
+            return commands.exit_code(status)
+        if ended == 0:
+            return None
+
+
+def _end(family: Family) -> None:
+    left = family.living()
+    if left:
+        shown = visible(" ".join(map(str, sorted(left))))
+        os.write(2, f"launch.sh: {os.uname().nodename}: ends what is left of it ({shown})\n".encode(errors="replace"))
+    deadline = time.monotonic() + _ENDS
+    while family.signal(signal.SIGKILL) and time.monotonic() < deadline:
+        _reaped(0)
+        time.sleep(0.05)
+
+
+def words_of(python: str, run_dir: str, *rest: str) -> Sequence[str]:
+    """Return the words that run the supervisor of a run folder on another machine."""
+    return (python, "-I", "-S", "-X", "utf8", "-B", os.path.join(run_dir, "supervisor"), *rest)

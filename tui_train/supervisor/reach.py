@@ -1,0 +1,173 @@
+"""All other machines of a training, asked side by side before it starts: files are brought there, and answers back."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import select
+import socket
+import subprocess
+import tarfile
+import threading
+import time
+from typing import Any, Callable
+
+from . import machines, planned, regular, ssh
+from .planned import Planned
+
+_SECONDS = 30.0
+_PIECE = 1 << 16
+
+
+def main(text: str, run_dir: str) -> int:
+    """Ask each of the other machines as a question says, and print their answers as JSON, a list in their order."""
+    asked: dict[str, Any] = json.loads(text)
+    plan = planned.read(run_dir)
+    answers: list[dict[str, Any]] = [{} for _ in plan.hosts[1:]]
+    links: list[subprocess.Popen[bytes]] = []
+    if asked["checkpoint"]:
+        question, files = _checkpoint(asked["checkpoint"])
+        question["only_look"] = asked["only_look"]
+    else:
+        question, files = _run(asked, plan, run_dir)
+    with _door(plan.port, question.get("token", "")):
+        threads = []
+        for rank, host in enumerate(plan.hosts[1:], start=1):
+            link = _Link(host, asked["python"], {**question, "rank": rank}, files)
+            links.append(link.child)
+            threads.append(threading.Thread(target=_into, args=(answers[rank - 1], link.talk), daemon=True))
+        for thread in threads:
+            thread.start()
+        # A checkpoint may be large; a link that is gone ends by itself.
+        deadline = time.monotonic() + (float("inf") if asked["checkpoint"] else _SECONDS)
+        for thread in threads:
+            thread.join(max(0.0, min(deadline - time.monotonic(), threading.TIMEOUT_MAX)))
+    for answer, child in zip(answers, links):
+        if child.poll() is None:
+            child.kill()
+        if not answer:
+            answer["problem"] = f"gave no answer in {_SECONDS:.0f} s: check that it is on, and its network"
+    os.write(1, (json.dumps(answers) + "\n").encode())
+    return 0
+
+
+def _into(answer: dict[str, Any], talk: Callable[[], dict[str, Any]]) -> None:
+    answer.update(talk())
+
+
+def _run(asked: dict[str, Any], plan: Planned, run_dir: str) -> tuple[dict[str, Any], dict[str, str]]:
+    """Return the question about a run folder, and the files that a machine needs which does not see it."""
+    supervisor = os.path.join(run_dir, "supervisor")
+    names = [asked["script"], planned.NAME, *plan.files]
+    names += [f"supervisor/{name}" for name in sorted(os.listdir(supervisor)) if name.endswith(".py")]
+    files = {name: os.path.join(run_dir, name) for name in names}
+    chosen = os.environ.get("TUI_TRAIN_ADDRESS") or plan.address
+    question = {
+        "what": "run",
+        "folder": run_dir,
+        "mark": asked["mark"],
+        "token": asked["mark"],
+        "port": plan.port,
+        "names": [chosen or machines.name_of(plan.hosts[0])],
+        "ask": not chosen,
+    }
+    return question, {name: path for name, path in files.items() if os.path.isfile(path)}
+
+
+def _checkpoint(path: str) -> tuple[dict[str, Any], dict[str, str]]:
+    """Return the question about a checkpoint, and its files."""
+    files: dict[str, str] = {}
+    if os.path.isdir(path):
+        folder = path
+        for top, _, names in os.walk(path):
+            files.update((os.path.relpath(os.path.join(top, name), path), os.path.join(top, name)) for name in names)
+    else:
+        folder = os.path.dirname(path)
+        files[os.path.basename(path)] = path
+    stats = {name: os.stat(file) for name, file in files.items()}
+    seen = {name: [stat.st_size, int(stat.st_mtime)] for name, stat in stats.items()}
+    return {"what": "checkpoint", "folder": folder, "files": seen}, files
+
+
+class _Link:
+    """An ssh to a machine on which receive.py runs, and what it is asked."""
+
+    def __init__(self, host: str, python: str, question: dict[str, Any], files: dict[str, str]) -> None:
+        folder = os.path.dirname(os.path.realpath(__file__))
+        program = regular.read(os.path.join(folder, "receive.py")).decode()
+        words = ssh.words(host, (python, "-I", "-S", "-X", "utf8", "-c", program))
+        self.question, self.files = question, files
+        self.child = subprocess.Popen(
+            words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, bufsize=-1
+        )
+
+    def talk(self) -> dict[str, Any]:
+        """Return its answers, or its `problem`."""
+        with self.child, contextlib.suppress(BrokenPipeError):
+            return self._talk()
+        return {"problem": "the link was lost"}
+
+    def _talk(self) -> dict[str, Any]:
+        taken, said = self.child.stdin, self.child.stderr
+        assert taken is not None  # noqa: S101 - for the type
+        assert said is not None  # noqa: S101 - for the type
+        with contextlib.suppress(BrokenPipeError):
+            taken.write(json.dumps(self.question).encode() + b"\n")
+            taken.flush()
+        answer = self._answer()
+        if answer is None:
+            error = said.read(_PIECE)
+            code = self.child.wait()
+            if code in (126, 127):
+                return {"problem": "no_python"}
+            return {"problem": f"does not answer: {ssh.lost(error)}"}
+        answer["off"] = float(answer.pop("clock", 0.0)) - time.time()
+        if answer.get("problem") or self.question.get("only_look"):
+            return answer
+        if not answer["there"]:
+            with tarfile.open(fileobj=taken, mode="w|", dereference=True, format=tarfile.PAX_FORMAT) as tar:
+                for name, path in self.files.items():
+                    tar.add(path, arcname=name, recursive=False)
+        taken.close()
+        last = self._answer()
+        if last is None:
+            return {"problem": f"does not answer: {ssh.lost(said.read(_PIECE))}"}
+        return {**answer, **last}
+
+    def _answer(self) -> dict[str, Any] | None:
+        """Return the next line that is an answer: a login shell there may print others."""
+        lines = self.child.stdout
+        assert lines is not None  # noqa: S101 - for the type
+        for line in lines:
+            with contextlib.suppress(ValueError):
+                answer = json.loads(line) if line.startswith(b"{") else None
+                if isinstance(answer, dict):
+                    return answer
+        return None
+
+
+@contextlib.contextmanager
+def _door(port: int, token: str) -> Any:
+    """Answer with the token whoever connects to the port meanwhile."""
+    if not token:
+        yield
+        return
+    with machines.listen(port) as server:
+        closing = threading.Event()
+        threading.Thread(target=_serve, args=(server, token.encode(), closing), daemon=True).start()
+        yield
+        closing.set()
+
+
+def _serve(server: socket.socket, token: bytes, closing: threading.Event) -> None:
+    while not closing.is_set():
+        if not select.select([server], [], [], 0.1)[0]:
+            continue
+        with contextlib.suppress(OSError):
+            link, _ = server.accept()
+            with link:
+                link.settimeout(5.0)
+                link.sendall(token)
+                # Whoever closes last keeps no port: the other one is to be first.
+                link.recv(1)

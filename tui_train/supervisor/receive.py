@@ -1,0 +1,101 @@
+"""The program that is sent to another machine, to take files there; it imports nothing of ours, which may be absent."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import tarfile
+import time
+
+_PIECE = 1 << 20
+
+
+def main() -> int:
+    """Take what is asked for on stdin where this machine lacks it; a run folder is then asked how it can train here."""
+    asked = json.loads(sys.stdin.buffer.readline())
+    folder = asked["folder"]
+    run = asked["what"] == "run"
+    there = _shares(folder, asked["mark"]) if run else _has(folder, asked["files"])
+    problem = "" if there else _refuses(folder, only_run=run)
+    _say(there=there, clock=time.time(), problem=problem)
+    if problem or asked.get("only_look"):
+        return 0
+    try:
+        if not there:
+            _unpack(folder)
+    except OSError as error:
+        _say(problem=f"cannot write {folder}: {error.strerror}")
+        return 0
+    if run:
+        question = json.dumps({**asked, "shared": there})
+        program = [sys.executable, "-I", "-S", "-X", "utf8", "-B", os.path.join(folder, "supervisor")]
+        os.execv(program[0], [*program, "look", question])  # noqa: S606
+    _say(taken=True)
+    return 0
+
+
+def _say(**words: object) -> None:
+    sys.stdout.write(json.dumps(words) + "\n")
+    sys.stdout.flush()
+
+
+def _shares(folder: str, mark: str) -> bool:
+    """Tell whether this is the folder of the machine that asks: its lock bears the mark of its start."""
+    try:
+        with open(os.path.join(folder, ".lock", "owner"), encoding="utf-8") as file:
+            return mark in file.read(4096)
+    except (OSError, ValueError):
+        return False
+
+
+def _has(folder: str, files: dict[str, list[int]]) -> bool:
+    """Tell whether a folder has all these files, each with its size and time."""
+    for name, expected in files.items():
+        try:
+            found = os.stat(os.path.join(folder, name))
+        except OSError:
+            return False
+        if [found.st_size, int(found.st_mtime)] != expected:
+            return False
+    return True
+
+
+def _refuses(folder: str, *, only_run: bool) -> str:
+    """Return why a folder cannot take files, empty where it can: nothing but a run is replaced by a run."""
+    try:
+        names = os.listdir(folder)
+    except FileNotFoundError:
+        return ""
+    except OSError as error:
+        return f"cannot read {folder}: {error.strerror}"
+    if only_run and names and "plan.json" not in names:
+        return f"{folder} is there already, and is no run: move it away"
+    return ""
+
+
+def _unpack(folder: str) -> None:
+    """Write the files of the tar on stdin into a folder; what leads elsewhere is left out."""
+    os.makedirs(folder, exist_ok=True)
+    with tarfile.open(fileobj=sys.stdin.buffer, mode="r|") as sent:
+        for member in sent:
+            content = sent.extractfile(member) if member.isfile() else None
+            parts = member.name.split("/")
+            if content is None or os.path.isabs(member.name) or ".." in parts:
+                continue
+            path = os.path.join(folder, *parts)
+            os.makedirs(os.path.dirname(path), exist_ok=True)
+            beside = f"{path}.new.{os.getpid()}"
+            with open(beside, "wb") as file:
+                while True:
+                    piece = content.read(_PIECE)
+                    if not piece:
+                        break
+                    file.write(piece)
+            os.chmod(beside, member.mode & 0o755)
+            os.utime(beside, (member.mtime, member.mtime))
+            os.replace(beside, path)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
