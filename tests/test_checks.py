@@ -6,6 +6,7 @@ from support import UUIDS, boxed, facts, gpu, inside, plan, profile, toolchain
 from test_nemo import FAULTS as NEMO_FAULTS
 
 from tui_train.checks import CHECKS, check
+from tui_train.facts.cluster import Cluster, Nodes, Partition
 from tui_train.facts.data import DataLook, DataProblem, Question
 from tui_train.facts.data_use import key as data_key
 from tui_train.facts.hub import CachedModel, HubCache, HubModel
@@ -108,6 +109,14 @@ def tuned(options=None, **more):
 
 
 # Values, facts, then what is found: level, key, a part of the words, and whether it is the machine that lacks it.
+CLUSTER = msgspec.structs.replace(
+    facts(),
+    scheduler="slurm",
+    cluster=Cluster(
+        partitions=(Partition(name="all", default=True, limit=3600, nodes=(Nodes(count=2, idle=2),)),),
+        accounts=("lab",),
+    ),
+)
 FAULTS = {
     "a fine-tuning without data": (
         FINE | {"trainer.data": ()},
@@ -837,6 +846,46 @@ FAULTS = {
         "cannot be an option",
         False,
     ),
+    "a host and Slurm": (
+        {"hardware.host": "box", "hardware.scheduler": "slurm", "hardware.device": "cpu"},
+        CLUSTER,
+        "error",
+        "hardware.scheduler",
+        "from this machine",
+        False,
+    ),
+    "a partition that there is not": (
+        {"slurm.partition": "gpu", "hardware.device": "cpu"},
+        CLUSTER,
+        "error",
+        "slurm.partition",
+        "no partition gpu",
+        False,
+    ),
+    "an account that one has not": (
+        {"slurm.account": "x", "hardware.device": "cpu"},
+        CLUSTER,
+        "error",
+        "slurm.account",
+        "no account x",
+        False,
+    ),
+    "a time over the limit": (
+        {"slurm.time": "2:00:00", "hardware.device": "cpu"},
+        CLUSTER,
+        "error",
+        "slurm.time",
+        "above that of all",
+        False,
+    ),
+    "more nodes than there are": (
+        {"nodes.count": 3, "hardware.device": "cpu"},
+        CLUSTER,
+        "error",
+        "nodes.count",
+        "2 of that kind",
+        False,
+    ),
     "hosts for Slurm": (
         HOSTS | {"hardware.device": "cpu"},
         msgspec.structs.replace(facts(), scheduler="slurm"),
@@ -1291,6 +1340,11 @@ MENDED = {
     "machines at a port of root", "python for two machines",
     "hosts for Slurm", "one host", "another number of hosts", "hosts in containers",
     "engine that is not there", "engine that may not be used",
+    "a host and Slurm",
+    "a partition that there is not",
+    "an account that one has not",
+    "a time over the limit",
+    "more nodes than there are",
     "GPUs of a live run", "the cpu beside a GPU", "one GPU beside a better one", "one of two GPUs by python",
     "a configuration for a preset that takes none", "image without an engine", "python beside a container",
     "a learning rate of one's own", "a value that the preset does not pass", "data that the preset does not pass",
