@@ -6,6 +6,7 @@ from support import UUIDS, boxed, facts, gpu, inside, plan, profile, toolchain
 from test_nemo import FAULTS as NEMO_FAULTS
 
 from tui_train.checks import CHECKS, check
+from tui_train.facts.cluster import Cluster, Nodes, Partition
 from tui_train.facts.data import DataLook, DataProblem, Question
 from tui_train.facts.data_use import key as data_key
 from tui_train.facts.hub import CachedModel, HubCache, HubModel
@@ -107,6 +108,13 @@ def tuned(options=None, **more):
 
 
 # Values, facts, then what is found: level, key, a part of the words, and whether it is the machine that lacks it.
+CLUSTERED = msgspec.structs.replace(
+    facts(),
+    scheduler="slurm",
+    cluster=Cluster(
+        partitions=(Partition(name="gpu", default=True, limit=3600, nodes=(Nodes(count=2),)),), accounts=("lab",)
+    ),
+)
 FAULTS = {
     "a fine-tuning without data": (
         FINE | {"trainer.data": ()},
@@ -836,6 +844,46 @@ FAULTS = {
         "cannot be an option",
         False,
     ),
+    "a cluster that is not reached over ssh": (
+        {"hardware.host": "box", "hardware.scheduler": "slurm", "hardware.device": "cpu"},
+        facts(),
+        "error",
+        "hardware.scheduler",
+        "not from box",
+        False,
+    ),
+    "a partition that there is not": (
+        {"slurm.partition": "gpux", "hardware.device": "cpu"},
+        CLUSTERED,
+        "error",
+        "slurm.partition",
+        "no partition gpux",
+        True,
+    ),
+    "an account that there is not": (
+        {"slurm.account": "other", "hardware.device": "cpu"},
+        CLUSTERED,
+        "error",
+        "slurm.account",
+        "no account other",
+        True,
+    ),
+    "a time above the limit of the partition": (
+        {"slurm.time": "2:00:00", "hardware.device": "cpu"},
+        CLUSTERED,
+        "error",
+        "slurm.time",
+        "above that of gpu",
+        True,
+    ),
+    "more nodes than there are": (
+        {"nodes.count": 3, "hardware.device": "cpu", "recipe.global_batch": 24},
+        CLUSTERED,
+        "error",
+        "nodes.count",
+        "gpu has 2",
+        True,
+    ),
     "machines without an address": (MACHINES, facts(), "error", "nodes.address", "2 machines train", False),
     "machines with a wrong address": (
         MACHINES | {"nodes.address": "10.0.0.1 10.0.0.2"},
@@ -1260,6 +1308,11 @@ def test_a_fault_is_found_and_only_that(name):
 
 
 MENDED = {
+    "a cluster that is not reached over ssh",
+    "more nodes than there are",
+    "a time above the limit of the partition",
+    "a partition that there is not",
+    "an account that there is not",
     "longer samples than the model takes",
     "qlora on the cpu", "a rate that is not for an adapter", "epochs and steps", "evaluations of nothing",
     "an argument that undoes the plan", "weights of fewer files than there are",
