@@ -15,12 +15,10 @@ from tui_train.base.errors import TuiTrainError
 from tui_train.base.text import size, visible
 from tui_train.facts.gpus import all_blocked, sets
 from tui_train.facts.samples import Sample
-from tui_train.facts.slurm import chosen_partitions
 from tui_train.facts.types import CardSet, Gpu, GpuProcess, Machine, Verdict
 from tui_train.profile import hosts
 from tui_train.resolve.resolve import Resolved
 from tui_train.workflow import choices
-from tui_train.workflow.clusters import summary
 from tui_train.workflow.show import bus, doing
 
 from .cluster_lines import cluster_lines
@@ -38,6 +36,7 @@ from .widgets.picks import Pick, Picks
 _VERDICTS: Mapping[str, Piece] = {"use": DONE, "spare": WARNING, "blocked": FAILED}
 _BAR = 8
 # Among the answers to where it trains; no host's name begins so.
+_LISTED = ("slurm.partition", "slurm.account", "slurm.time")
 _HERE, _OTHER, _SLURM = "-here", "-other", "-slurm"
 
 
@@ -132,11 +131,9 @@ Without an NVIDIA GPU everything still works, on the CPU. With GPUs, the CPU tra
     def notes(self, resolved: Resolved) -> Mapping[str, str]:
         """Return how many processes there are now, and what Slurm's fields may be."""
         notes = {"hardware.processes": f"= {resolved.processes} now"}
-        if self.facts is None or self.facts.cluster is None:
-            return notes
-        parts = chosen_partitions(self.facts.cluster, self.profile.slurm.partition)
-        if len(parts) == 1:
-            notes["slurm.partition"] = f"{visible(parts[0].name)}: {summary(parts[0])}"
+        for key in _LISTED if self.facts and resolved.scheduled else ():
+            count = len(choices.options(key, self.profile, self.facts, resolved)) if self.facts else 0
+            notes[key] = f"F3 lists {count}" if count else ""
         return notes
 
     def watch_live(self) -> None:

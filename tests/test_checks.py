@@ -109,12 +109,11 @@ def tuned(options=None, **more):
 
 
 # Values, facts, then what is found: level, key, a part of the words, and whether it is the machine that lacks it.
-CLUSTER = msgspec.structs.replace(
+CLUSTERED = msgspec.structs.replace(
     facts(),
     scheduler="slurm",
     cluster=Cluster(
-        partitions=(Partition(name="all", default=True, limit=3600, nodes=(Nodes(count=2, idle=2),)),),
-        accounts=("lab",),
+        partitions=(Partition(name="gpu", default=True, limit=3600, nodes=(Nodes(count=2),)),), accounts=("lab",)
     ),
 )
 FAULTS = {
@@ -846,45 +845,45 @@ FAULTS = {
         "cannot be an option",
         False,
     ),
-    "a host and Slurm": (
+    "a cluster that is not reached over ssh": (
         {"hardware.host": "box", "hardware.scheduler": "slurm", "hardware.device": "cpu"},
-        CLUSTER,
+        facts(),
         "error",
         "hardware.scheduler",
-        "from this machine",
+        "not from box",
         False,
     ),
     "a partition that there is not": (
-        {"slurm.partition": "gpu", "hardware.device": "cpu"},
-        CLUSTER,
+        {"slurm.partition": "gpux", "hardware.device": "cpu"},
+        CLUSTERED,
         "error",
         "slurm.partition",
-        "no partition gpu",
-        False,
+        "no partition gpux",
+        True,
     ),
-    "an account that one has not": (
-        {"slurm.account": "x", "hardware.device": "cpu"},
-        CLUSTER,
+    "an account that there is not": (
+        {"slurm.account": "other", "hardware.device": "cpu"},
+        CLUSTERED,
         "error",
         "slurm.account",
-        "no account x",
-        False,
+        "no account other",
+        True,
     ),
-    "a time over the limit": (
+    "a time above the limit of the partition": (
         {"slurm.time": "2:00:00", "hardware.device": "cpu"},
-        CLUSTER,
+        CLUSTERED,
         "error",
         "slurm.time",
-        "above that of all",
-        False,
+        "above that of gpu",
+        True,
     ),
     "more nodes than there are": (
-        {"nodes.count": 3, "hardware.device": "cpu"},
-        CLUSTER,
+        {"nodes.count": 3, "hardware.device": "cpu", "recipe.global_batch": 24},
+        CLUSTERED,
         "error",
         "nodes.count",
-        "2 of that kind",
-        False,
+        "gpu has 2",
+        True,
     ),
     "hosts for Slurm": (
         HOSTS | {"hardware.device": "cpu"},
@@ -1323,6 +1322,9 @@ def test_a_fault_is_found_and_only_that(name):
 
 
 MENDED = {
+    "a cluster that is not reached over ssh",
+    "a time above the limit of the partition",
+    "an account that there is not",
     "longer samples than the model takes",
     "qlora on the cpu", "a rate that is not for an adapter", "epochs and steps", "evaluations of nothing",
     "an argument that undoes the plan", "weights of fewer files than there are",
@@ -1340,11 +1342,6 @@ MENDED = {
     "machines at a port of root", "python for two machines",
     "hosts for Slurm", "one host", "another number of hosts", "hosts in containers",
     "engine that is not there", "engine that may not be used",
-    "a host and Slurm",
-    "a partition that there is not",
-    "an account that one has not",
-    "a time over the limit",
-    "more nodes than there are",
     "GPUs of a live run", "the cpu beside a GPU", "one GPU beside a better one", "one of two GPUs by python",
     "a configuration for a preset that takes none", "image without an engine", "python beside a container",
     "a learning rate of one's own", "a value that the preset does not pass", "data that the preset does not pass",

@@ -150,7 +150,7 @@ def test_a_copy_of_a_run_is_not_the_job(nodes, tmp_path):
 def test_what_slurm_refuses_leaves_no_run(nodes, tmp_path):
     saver(tmp_path, 3)
     for wrong in ("slurm.partition=nope", "nodes.count=3", "slurm.time=2-0"):
-        assert tui("run", "job", "--slurm", "--set", wrong, code=65).stderr.startswith("error: ")
+        assert tui("run", "job", "--slurm", "--set", wrong, code=69).stderr.startswith("error: ")
     refused = ("run", "job", "--slurm", "--set")
     assert "feature" in tui(*refused, "slurm.options=--constraint=nope", code=69).stderr
     # The limit of a quality of service may be above the partition's, so that only Slurm knows.

@@ -9,20 +9,23 @@ from pathlib import Path
 import msgspec
 import pytest
 import slurm
-from support import GIB, facts, plan, profile
+from support import GIB, facts, plan, profile, until
 from test_far import reached
 from test_slurm import saver, steps_of, tui
 from test_wizard import keys, settle, shows
 
+from tui_train.base.errors import BadInput
 from tui_train.checks import check
+from tui_train.cli import array as arrays
 from tui_train.facts.cluster import Cluster, Nodes, Partition, as_time, cards_in, parsed
 from tui_train.facts.known_gpus import known
 from tui_train.facts.slurm import as_machine, planned_node
 from tui_train.profile import store
 from tui_train.profile.changes import apply
-from tui_train.runs import queue, rundir
+from tui_train.runs import folders, queue, rundir
+from tui_train.runs.slurm_end import ended_by
 from tui_train.runs.status import status
-from tui_train.targets.slurm import planned_for
+from tui_train.targets.slurm import Slurm, planned_for
 from tui_train.wizard import wizard
 
 pytestmark = [pytest.mark.training, pytest.mark.xdist_group("slurm")]
@@ -285,13 +288,100 @@ def test_a_profile_for_slurm_goes_there_and_the_command_says_so(nodes, tmp_path)
     assert "hardware.scheduler=none" in tui("tune", "job", code=65).stderr
 
 
+@pytest.mark.whole
+def test_an_array_is_a_job_and_a_run_for_each_value(nodes, tmp_path):
+    saver(tmp_path, 3)
+    shared = ("run", "job", "--slurm", "--array", "recipe.steps=4,9", "--set", f"trainer.output={tmp_path}/out")
+    assert str(tmp_path / "out") in tui(*shared, code=65).stderr
+    assert rundir.all_runs() == ()
+    said_of_all = tui("run", "job", "--slurm", "--array", "recipe.steps=4,300,9").stdout
+    runs = sorted(rundir.all_runs(), key=lambda run: run.name)
+    assert [folders.note(run) for run in runs] == ["recipe.steps=4", "recipe.steps=300", "recipe.steps=9"]
+    assert all(run.name in said_of_all for run in runs)
+    assert len({queue.job_of(run.path).number for run in runs}) == 3
+    short, long, last = runs
+    until(lambda: queue.refresh([long]) or status(long).state == "running", 60)
+    until(lambda: long.attempt_log(1).exists() and steps_of(long, 1), 60)
+    tui("stop", long.name)
+    for run, steps in ((short, 4), (last, 9)):
+        until(lambda run=run: queue.refresh([run]) or status(run).state == "finished", 60)
+        assert steps_of(run, 1) == [*range(1, steps + 1)]
+    assert status(long).state == "stopped"
+    tui("resume", long.name, "--detach")
+    until(lambda: long.attempt_log(2).exists() and steps_of(long, 2), 60)
+    assert steps_of(long, 2)[0] == steps_of(long, 1)[-1] + 1
+    tui("stop", long.name)
+
+
+@pytest.mark.parametrize(
+    "array",
+    ["recipe.seed", "recipe.seed=", "recipe.seed=1,,2", "recipe.seed=1,1", "trainer.model=/a,/b", "=1,2", "recipe.x=1"],
+)
+def test_what_is_no_array_is_refused(nodes, tmp_path, array):
+    saver(tmp_path, 3)
+    with pytest.raises(BadInput):
+        arrays.planned(store.load("job"), array, Slurm())
+    assert rundir.all_runs() == ()
+
+
+def test_an_array_is_only_for_slurm(tmp_path):
+    saver(tmp_path, 3)
+    assert tui("run", "job", "--array", "recipe.seed=1,2", code=64).stderr
+
+
 def test_the_command_line_has_the_cluster_too(nodes, tmp_path):
     known_here = json.loads(tui("facts", "--slurm", "--json").stdout)
     partitions = {part["name"]: part for part in known_here["cluster"]["partitions"]}
     assert (partitions["debug"]["limit"], partitions["gpu"]["nodes"][0]["cards"]) == (3600, [["a100", 4]])
     assert all(name in tui("facts", "--slurm").stdout for name in ("debug*", "long", "4 a100"))
     saver(tmp_path, 3)
-    wrong = tui("plan", "job", "--slurm", "--set", "slurm.partition=gpux", code=65).stderr
+    wrong = tui("plan", "job", "--slurm", "--set", "slurm.partition=gpux", code=69).stderr
     assert "debug, long, gpu" in wrong
     for words in (("plan", "job", "--on", "box"), ("facts", "--on", "box")):
         assert "log in" in tui(*words, "--slurm", code=64).stderr
+
+
+@pytest.mark.whole
+@pytest.mark.parametrize("resumes", [True, False])
+def test_a_run_whose_node_goes_down_is_queued_again_or_says_why_it_ended(nodes, tmp_path, resumes):
+    """Draining alone changes nothing of a job that runs."""
+    values = (
+        {} if resumes else {"trainer.preset": "custom", "trainer.arguments": ("{output}", "900"), "recipe.steps": None}
+    )
+    saver(tmp_path, 600, **values)
+    tui("run", "job", "--slurm", "--detach")
+    run = rundir.find("last")
+    until(lambda: run.attempt_log(1).exists() and len(steps_of(run, 1)) > 3, 60)
+    node = said("squeue", "-h", "-o", "%N", f"--jobs={queue.job_of(run.path).number}")
+    drain = ("scontrol", "update", f"nodename={node}", "reason=fan")
+    try:
+        said(*drain, "state=drain")
+        queue.refresh([run])
+        assert status(run).state == "running"
+        said(*drain, "state=down")
+        until(lambda: status(run).state == "stopped", 60)
+        assert f"{node}: node failure" in ended_by(run.path)
+        queue.refresh([run])
+        if resumes:
+            assert status(run).state == "queued"
+            assert f"{node}: node failure" in tui("runs").stdout
+            until(lambda: queue.refresh([run]) or (run.attempt_log(2).exists() and steps_of(run, 2)), 60)
+            assert steps_of(run, 2)[0] == steps_of(run, 1)[-1] + 1
+            assert ended_by(run.path) == ""
+        else:
+            until(lambda: queue.refresh([run]) or queue.job_of(run.path).state == "", 60)
+            for words in (("runs",), ("diagnose", "last")):
+                assert f"{node}: node failure" in tui(*words).stdout
+    finally:
+        said("scontrol", "update", f"nodename={node}", "state=resume")
+    tui("stop", "last")
+
+
+def test_why_slurm_ended_a_job_is_that_of_its_last_start(tmp_path):
+    (tmp_path / "slurm.json").write_text("{}")
+    line = "slurmstepd-n1: error: *** JOB 2 ON n1 CANCELLED AT 2026-11-23T20:57:28 DUE TO NODE FAILURE, SEE LOG ***\n"
+    begun = "20:57:24 launch.sh: attempt 1 of 1 (as planned) writes it\n"
+    for text, why in ((begun + line, "n1: node failure"), (line + begun, ""), (begun, ""), ("\x1b[31m" + line, "")):
+        (tmp_path / "launch.log").write_text(text)
+        assert ended_by(tmp_path).endswith(why)
+        assert bool(ended_by(tmp_path)) == bool(why)

@@ -37,7 +37,9 @@ def partition(profile: Profile, facts: Facts, _resolved: Resolved) -> Iterator[F
         if name not in known:
             message = f"the cluster has no partition {visible(name)}"
             remedy = f"Choose one of: {visible(', '.join(known))}."
-            yield Finding(level="error", key="slurm.partition", message=message, remedy=remedy, change=change)
+            yield Finding(
+                level="error", key="slurm.partition", message=message, remedy=remedy, machine=True, change=change
+            )
         elif not known[name].up:
             message = f"the partition {visible(name)} takes no jobs now"
             remedy = "The job would wait; choose another one."
@@ -45,7 +47,7 @@ def partition(profile: Profile, facts: Facts, _resolved: Resolved) -> Iterator[F
     if not names and not default:
         message = "no partition is chosen, and the cluster has no default"
         remedy = f"Choose one of: {visible(', '.join(known))}."
-        yield Finding(level="error", key="slurm.partition", message=message, remedy=remedy)
+        yield Finding(level="error", key="slurm.partition", message=message, remedy=remedy, machine=True)
 
 
 def account(profile: Profile, facts: Facts, _resolved: Resolved) -> Iterator[Finding]:
@@ -55,7 +57,7 @@ def account(profile: Profile, facts: Facts, _resolved: Resolved) -> Iterator[Fin
         message = f"you have no account {visible(name)}"
         change = Change("your default account", "Slurm knows it", (("slurm.account", ""),))
         remedy = f"Choose one of: {visible(', '.join(accounts))}."
-        yield Finding(level="error", key="slurm.account", message=message, remedy=remedy, change=change)
+        yield Finding(level="error", key="slurm.account", message=message, remedy=remedy, machine=True, change=change)
 
 
 def time(profile: Profile, facts: Facts, _resolved: Resolved) -> Iterator[Finding]:
@@ -72,7 +74,7 @@ def time(profile: Profile, facts: Facts, _resolved: Resolved) -> Iterator[Findin
     allowed = any(option.startswith("--q") for option in profile.slurm.options)
     remedy = "Shorten it, or choose another partition: near the limit it saves, is queued again and resumes."
     level: Literal["warning", "error"] = "warning" if allowed else "error"
-    yield Finding(level=level, key="slurm.time", message=message, remedy=remedy, change=change)
+    yield Finding(level=level, key="slurm.time", message=message, remedy=remedy, machine=True, change=change)
 
 
 def nodes(profile: Profile, facts: Facts, resolved: Resolved) -> Iterator[Finding]:
@@ -87,13 +89,15 @@ def nodes(profile: Profile, facts: Facts, resolved: Resolved) -> Iterator[Findin
         remedy = f"They have: {'; '.join(map(_cards, every)) or 'none'}. {_LOOK}"
         others = tuple(option for option in profile.slurm.options if not option.startswith("--gre"))
         change = Change("any GPU", "Slurm chooses among those that there are", (("slurm.options", others),))
-        yield Finding(level="error", key="slurm.options", message=message, remedy=remedy, change=change)
+        yield Finding(level="error", key="slurm.options", message=message, remedy=remedy, machine=True, change=change)
         return
     there = sum(kind.count for kind in able)
     if profile.nodes.count > there:
         message = f"{counted(profile.nodes.count, 'node')} are asked for, and {names} has {there} of that kind"
         change = Change(counted(there, "node"), f"all that {names} has", (("nodes.count", there),))
-        yield Finding(level="error", key="nodes.count", message=message, remedy="Ask for fewer.", change=change)
+        yield Finding(
+            level="error", key="nodes.count", message=message, remedy="Ask for fewer.", machine=True, change=change
+        )
     elif profile.nodes.count > there - (out := sum(kind.out for kind in able)):
         message = f"{out} of {counted(there, 'node')} of {names} are down or drained: Slurm refuses the job"
         remedy = "Wait until they are back (`sinfo -R` says why), or choose another partition."

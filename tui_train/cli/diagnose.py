@@ -12,6 +12,7 @@ from tui_train.diagnose.evidence import of_reference
 from tui_train.diagnose.types import Diagnosis
 from tui_train.profile import fields
 from tui_train.runs.rundir import RunDir
+from tui_train.runs.slurm_end import ended_by
 from tui_train.runs.status import status
 from tui_train.supervisor.memory_words import WHERE
 
@@ -38,6 +39,8 @@ def _nothing(name: str, run: RunDir | None) -> str:
     """Return the text for a log without a failure, and a run's earlier attempts that ran out of memory."""
     now = status(run) if run else None
     state = f"; {_STATES[now.state]}" if now and now.state in _STATES else ""
+    if run and now and not now.live and (why := ended_by(run.path)):
+        state += f" ({why})"
     out_of_memory = [
         f"attempt {attempt.number} ran out of GPU memory {WHERE.get(attempt.phase, '')}".rstrip()
         for attempt in (now.attempts if now else ())

@@ -13,14 +13,22 @@ from tui_train.cli.group import FILE, JSON, PROFILE, RUN, SET, YES, cli, complet
 @on_host("On that host, over ssh: one of `tui-train hosts`, or a name for ssh; nothing is installed there.")
 @click.option("--slurm", is_flag=True, help="As a job of Slurm, submitted from here.")
 @click.option("--machine", metavar="FILE", type=FILE, help="With --slurm: facts of a node (`facts --save` there).")
+@click.option("--array", metavar="KEY=V1,V2", help="With --slurm: a job and a run for each value of a key; detached.")
 @SET
 def run(  # noqa: PLR0913 - one parameter an option
-    profile: str, edits: tuple[str, ...], host: str | None, machine: Path | None, *, slurm: bool, detach: bool
+    profile: str,
+    edits: tuple[str, ...],
+    host: str | None,
+    machine: Path | None,
+    array: str | None,
+    *,
+    slurm: bool,
+    detach: bool,
 ) -> None:
     """Run a profile and show its log; the run continues when the connection is lost."""
     from tui_train.cli import start
 
-    start.run(profile, edits, source_of(machine, host, slurm=slurm), detach=detach)
+    start.run(profile, edits, source_of(machine, host, slurm=slurm), detach=detach, array=array or "")
 
 
 @cli.command()

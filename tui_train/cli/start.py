@@ -9,6 +9,7 @@ import click
 
 from tui_train.base.errors import LeftBySignal, Unavailable
 from tui_train.base.text import duration, thousands, visible
+from tui_train.cli import array as arrays
 from tui_train.cli import columns
 from tui_train.cli.made import made_lines
 from tui_train.cli.plans import edited, fixed, load, require, show_machines
@@ -23,6 +24,7 @@ from tui_train.runs import queue, rundir
 from tui_train.runs.interrupts import Interrupts, deferred
 from tui_train.runs.place import place_of
 from tui_train.runs.rundir import RunDir
+from tui_train.runs.slurm_end import ended_by
 from tui_train.runs.start import nothing_left, said
 from tui_train.runs.status import status
 from tui_train.supervisor.progress import Progress
@@ -33,19 +35,23 @@ from tui_train.workflow import show
 from tui_train.workflow.machines import Source, only_here, source_for
 
 
-def run(reference: str, edits: tuple[str, ...], source: Source, *, detach: bool) -> None:
-    """Start a profile's run here, on a host or by Slurm, and follow it unless detached."""
+def run(reference: str, edits: tuple[str, ...], source: Source, *, detach: bool, array: str = "") -> None:
+    """Start a profile's run here, on a host or by Slurm, and follow it unless detached; or an array of runs."""
     with _before_a_start():
         profile = edited(load(reference), edits)
         if source.slurm:
             # The run says where it was, and opens there again.
             profile = fields.put(profile, "hardware.scheduler", "slurm")
         chosen = source_for(profile, source)
-        if chosen.machine and not chosen.slurm:
-            raise click.UsageError("--machine needs --slurm, or a profile with hardware.scheduler=slurm.")
+        if (chosen.machine or array) and not chosen.slurm:
+            option = "--array" if array else "--machine"
+            raise click.UsageError(f"{option} needs --slurm, or a profile with hardware.scheduler=slurm.")
         if chosen.slurm and not source.slurm:
             click.echo("as a job of Slurm: the profile has hardware.scheduler=slurm")
         target = chosen.target
+        if array:
+            arrays.submit(arrays.planned(profile, array, target), target)
+            return
         prepared = prepare(profile, target.look(profile))
         plan = require(prepared, starts=True)
     with deferred(click.echo) as interrupts:
@@ -167,7 +173,8 @@ def _watch(started: RunDir, interrupts: Interrupts, *, detach: bool) -> None:
 
 def _outcome(run: RunDir, now: Status) -> str:
     """Return how a run that was watched ended, what it made, and what to do next."""
-    lines = (f"{visible(run.name)}: {show.state(now)}", *made_lines(run, now), next_commands(run, now))
+    why = f" ({words})" if not now.live and (words := ended_by(run.path)) else ""
+    lines = (f"{visible(run.name)}: {show.state(now)}{why}", *made_lines(run, now), next_commands(run, now))
     return "\n".join(filter(None, lines))
 
 

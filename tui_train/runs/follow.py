@@ -10,6 +10,7 @@ from tui_train.base.files import read_regular
 from tui_train.runs import queue
 from tui_train.runs.ranks import MOST, Planned, Rank, compare, joined, parse, planned
 from tui_train.runs.rundir import MOST_PLAN, RunDir
+from tui_train.runs.slurm_end import ended_by
 from tui_train.runs.status import continues, status
 from tui_train.runs.tail import Tail
 from tui_train.supervisor.first_step import HEAD, first_step, sentence
@@ -33,7 +34,7 @@ class RunNews(Struct, frozen=True, kw_only=True):
     that said where they compute, `mismatch` says where that is not what was planned, `gpus` are the UUIDs of the
     planned cards, `gpu_names` their names, `prefixes` the ranks that lines begin with, `not_resumed` says where a
     checkpoint was not loaded. `last_steps` are the steps at which earlier attempts ended, by their numbers. `waits` is
-    why it waits in a queue, and when it may start.
+    why it waits in a queue, and when it may start, or why Slurm ended it.
     """
 
     status: Status
@@ -166,7 +167,7 @@ def watch(run: RunDir, cancelled: Callable[[], bool]) -> Iterator[RunNews]:
             not_resumed=reader.not_resumed if reader else "",
             gpu_names=plan.gpu_names,
             last_steps=tuple(last_steps.items()),
-            waits=queue.words(run.path) if now.state == "queued" else "",
+            waits=queue.words(run.path) if now.state == "queued" else "" if now.live else ended_by(run.path),
         )
         ended = not continues(now) and not (reader and reader.tail.behind)
         if ended or news != told:

@@ -19,10 +19,10 @@ from tui_train.render.slurm import LIMIT
 from tui_train.render.slurm import NAME as SCRIPT
 from tui_train.runs.rundir import RunDir
 from tui_train.runs.slurm_commands import NoAnswer, answer, at, last_line
+from tui_train.runs.slurm_end import JOB, ended_by
 from tui_train.supervisor import events
 from tui_train.supervisor.state import Status
 
-JOB = "slurm.json"
 WHERE = "Slurm"
 _MOST = 1 << 16
 _CLUSTER = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,63}")
@@ -88,7 +88,9 @@ def words(folder: Path) -> str:
         return ""
     begins = "" if job.begins in {"", "N/A"} else f"may start {job.begins.replace('T', ' ')}"
     reason = "" if job.reason in {"", "None"} else f"waits: {job.reason}"
-    return visible(", ".join(filter(None, (f"job {job.number or '(number not known)'}", reason, begins))))
+    return visible(
+        ", ".join(filter(None, (f"job {job.number or '(number not known)'}", ended_by(folder), reason, begins)))
+    )
 
 
 def _starts(folder: Path) -> int:

@@ -13,6 +13,7 @@ from tui_train.facts.types import Facts, Gpu, Machine, Toolchain
 from tui_train.plan.types import Plan
 from tui_train.runs import queue
 from tui_train.runs.listing import Listed
+from tui_train.runs.slurm_end import ended_by
 from tui_train.runs.status import took
 from tui_train.supervisor.memory_words import WHERE
 from tui_train.supervisor.state import Status
@@ -142,7 +143,8 @@ def run_row(listed: Listed) -> tuple[str, ...]:
     started = time.strftime("%Y-%m-%d %H:%M", time.localtime(now.started)) if now.started else "-"
     lasted = "-" if (seconds := took(now)) is None else duration(seconds)
     damaged = ", damaged" if listed.damage else ""
-    waits = f" ({queue.words(listed.run.path)})" if now.state == "queued" else ""
+    why = queue.words(listed.run.path) if now.state == "queued" else "" if now.live else ended_by(listed.run.path)
+    waits = f" ({why})" if why else ""
     return (name, f"{state(now)}{waits}{damaged}", started, lasted, str(len(now.attempts)))
 
 

@@ -1,0 +1,83 @@
+"""What `tui-train run --array KEY=V1,V2` does: for each value a job of Slurm and a run folder of its own."""
+
+import sys
+
+import click
+import msgspec
+
+from tui_train.base.errors import BadInput, TuiTrainError
+from tui_train.base.text import counted, visible
+from tui_train.cli.plans import edited, require
+from tui_train.plan.types import Plan
+from tui_train.profile.types import Profile
+from tui_train.render.prepare import Prepared, prepare
+from tui_train.resolve.resolve import resolve
+from tui_train.runs import folders, queue
+from tui_train.runs.interrupts import deferred
+from tui_train.runs.rundir import RunDir
+from tui_train.targets import Target
+
+_MOST = 100
+# Of other sections a value may need another look at the machine.
+_SECTIONS = ("recipe.", "finetune.")
+
+
+class Member(msgspec.Struct, frozen=True):
+    """One of an array: its `KEY=VALUE`, and what is submitted."""
+
+    edit: str
+    prepared: Prepared
+    plan: Plan
+
+
+def edits_of(array: str) -> tuple[str, ...]:
+    """Return the edit of each member, in the order of the values; BadInput where they cannot be those of an array."""
+    key, _, text = array.partition("=")
+    values = [value.strip() for value in text.split(",")]
+    remedy = "Write it as --array recipe.seed=1,2,3."
+    if not key.startswith(_SECTIONS):
+        raise BadInput(f"--array {visible(array)}: only a value of recipe or finetune differs in an array", remedy)
+    if not all(values) or len(set(values)) < len(values):
+        raise BadInput(f"--array {visible(array)}: a value is missing or there twice", remedy)
+    if len(values) > _MOST:
+        raise BadInput(f"--array has {len(values)} values", f"Submit at most {_MOST} at a time.")
+    return tuple(f"{key}={value}" for value in values)
+
+
+def planned(profile: Profile, array: str, target: Target) -> tuple[Member, ...]:
+    """Return all members, planned before any is submitted; exits where an error forbids one."""
+    edits = edits_of(array)
+    facts = target.look(profile)
+    members, said = [], set[str]()
+    for edit in edits:
+        own = edited(profile, (edit,))
+        if output := own.trainer.output or resolve(own, facts).user_output:
+            message = f"all runs of the array would write to {visible(output)}"
+            raise BadInput(message, "Leave the output folder out: each then has one in its own run folder.")
+        prepared = prepare(own, facts)
+        news = tuple(each for each in prepared.findings if each.level == "error" or each.message not in said)
+        said |= {each.message for each in news}
+        plan = require(msgspec.structs.replace(prepared, findings=news), starts=True)
+        members.append(Member(edit, prepared, plan))
+    return tuple(members)
+
+
+def submit(members: tuple[Member, ...], target: Target) -> None:
+    """Submit a job for each member and say which; what was submitted stays, also where a later one is refused."""
+    runs: list[RunDir] = []
+    with deferred(click.echo) as interrupts:
+        for member in members:
+            try:
+                run = target.submit(member.prepared, member.plan, interrupts)
+            except TuiTrainError:
+                if runs:
+                    click.echo(f"{counted(len(runs), 'job')} of {len(members)} submitted before that", err=True)
+                raise
+            runs.append(run)
+            folders.put_note(run, member.edit)
+            click.echo(f"{visible(run.name)} is {queue.words(run.path)}, with {visible(member.edit)}")
+        if interrupts.number:
+            # It came after the last start: it ends this command, not the runs.
+            sys.exit(interrupts.exit_code)
+    names = " ".join(visible(run.name) for run in runs)
+    click.echo(f"Compare them: tui-train compare {names}")

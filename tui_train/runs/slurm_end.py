@@ -1,0 +1,32 @@
+"""What Slurm wrote about the end of a run's job: a failed node, a time limit, a preemption."""
+
+import re
+from pathlib import Path
+
+from tui_train.base.text import visible
+from tui_train.runs.rundir import RunDir
+from tui_train.supervisor.regular import open_regular
+
+JOB = "slurm.json"
+_MOST = 64 << 10  # bytes at the end of the log
+_ENDED = re.compile(
+    rb"^slurmstepd\S*: error: \*\*\* (?:JOB|STEP) \S+ ON (\S+) CANCELLED AT \S+ DUE TO ([A-Z ]+)", re.MULTILINE
+)
+_BEGUN = re.compile(rb"^\S+ launch\.sh: attempt ", re.MULTILINE)
+
+
+def ended_by(folder: Path) -> str:
+    """Return why Slurm ended the last start of a run's job, and on which node; empty where it did not."""
+    if not (folder / JOB).exists():
+        return ""
+    try:
+        with open_regular(RunDir(folder).launcher_log) as log:
+            log.seek(max(0, log.seek(0, 2) - _MOST))
+            text = log.read(_MOST)
+    except OSError:
+        return ""
+    ends, begins = [*_ENDED.finditer(text)], [*_BEGUN.finditer(text)]
+    if not ends or (begins and begins[-1].start() > ends[-1].start()):
+        return ""
+    node, why = (part.decode("ascii", "replace").strip() for part in ends[-1].groups())
+    return visible(f"Slurm ended it on {node}: {why.lower()}")
