@@ -73,6 +73,11 @@ def losses(run, number=1):
     return [float(loss) for loss in re.findall(r"'loss': '?([\d.]+)", log_of(run, number))]
 
 
+def last_step(run, number):
+    """The step of the last loss in the log of an attempt, whose trainer counts from where it resumed."""
+    return max(int(step) for step in re.findall(r"\b(\d+)/\d+ \[", log_of(run, number)))
+
+
 def test_two_hosts_train_together(folder):
     with netns.network(folder, "gpu-a", "gpu-b", hidden=(folder / "runs",)) as (environment, hosts):
         run, plan = exported_for(folder, hosts)
@@ -201,6 +206,31 @@ def test_what_kills_the_supervisor_or_the_fan_leaves_no_process_on_the_others(fo
         code, _ = ended(started)
         assert code == 137
         until(lambda: not left(hosts), 30)
+        started = start(hosts[0], run, environment)
+        until(lambda: len(losses(run, 2)) > 2, 120)
+        hosts[0].run("pkill", "-KILL", "-f", "supervisor launch")
+        ended(started)
+        assert left(hosts[1:])
+        stop(hosts[0], run)
+        assert not left(hosts)
+        assert (run.path / "output" / f"checkpoint-{last_step(run, 2)}" / "trainer_state.json").exists(), log_of(run, 2)
+
+
+@pytest.mark.whole
+def test_what_a_lost_keeper_leaves_is_named_at_the_next_start(folder):
+    with copied(folder) as (environment, hosts):
+        run, _ = exported_for(folder, hosts, **LONG)
+        started = start(hosts[0], run, environment, TUI_TRAIN_GRACE="2")
+        until(lambda: len(losses(run)) > 2, 120)
+        hosts[1].run("pkill", "-STOP", "-f", "torch.distributed.run|--expect")
+        hosts[1].run("pkill", "-KILL", "-f", "supervisor keep")
+        code, said = ended(started)
+        assert code != 0
+        code, said = ended(start(hosts[0], run, environment))
+        pids = re.findall(r"gpu-b: .*\(kill ([\d ]+)\)", said)
+        assert (code, len(pids)) == (69, 1), said
+        hosts[1].run("kill", "-KILL", *pids[0].split())
+        assert not left(hosts)
 
 
 # ---- what is refused before anything starts
@@ -296,11 +326,14 @@ def test_the_program_starts_stops_resumes_and_shows_it(folder, host):
         tui(at, environment, "new", "both", *words)
         assert "Slurm" not in tui(at, environment, "plan", "both")
         tui(at, environment, "run", "both", "--detach")
-        until(lambda: len(re.findall("'loss'", tui(at, environment, "logs", "last"))) > 2, 120)
+        # Where it runs, and, from another machine, in the copy there.
+        until(lambda: sum(path.read_text().count("'loss'") > 2 for path in folder.rglob("attempt-1.log")), 120)
         assert "running" in tui(at, environment, "runs")
         assert "no process of it is left" in tui(at, environment, "stop", "last")
         assert not left(hosts)
         tui(at, environment, "resume", "last")
         (run,) = json.loads(tui(at, environment, "runs", "--json"))
-        assert (run["state"], run["attempts"]) == ("finished", 2) or run["state"] == "finished"
-        assert "'loss'" in tui(at, environment, "logs", "last")
+        assert run["state"] == "finished"
+        (events,) = {path.read_text() for path in folder.rglob("events.jsonl")}
+        starts = [json.loads(line) for line in events.splitlines() if '"attempt_started"' in line]
+        assert starts[1]["resumed"] > 0, events
