@@ -11,7 +11,7 @@ from pathlib import Path
 
 import netns
 import pytest
-from support import bash, exported, facts, profile, taken, until
+from support import SCRIPTS, bash, exported, facts, profile, taken, until
 from test_training import TINY, failing
 from test_training import losses as checkpointed
 
@@ -73,33 +73,43 @@ def losses(run, number=1):
     return [float(loss) for loss in re.findall(r"'loss': '?([\d.]+)", log_of(run, number))]
 
 
-def test_two_hosts_train_together(folder):
-    with netns.network(folder, "gpu-a", "gpu-b", hidden=(folder / "runs",)) as (environment, hosts):
-        run, plan = exported_for(folder, hosts)
-        assert (plan.nodes, plan.world_size, len(plan.attempts) > 1) == (2, 2, True)
-        code, said = ended(start(hosts[0], run, environment))
-        assert code == 0, said + log_of(run)
-        text = log_of(run)
-        assert set(re.findall(r"rank (\d/\d) \| host (\S+)", text)) == {("0/2", "gpu-a"), ("1/2", "gpu-b")}
-        assert losses(run)[-1] < losses(run)[0]
-        assert "gpu-b" in said
-
-
-LONG = {"recipe.steps": 400, "recipe.checkpoint_every": 5}
-
-
 def copied(folder, *names):
     """Hosts of which only the first sees the run folders."""
     return netns.network(folder, *(names or ("gpu-a", "gpu-b")), hidden=(folder / "runs",))
 
 
-def stop(host, run, *words):
-    return host.run(sys.executable, "-I", "-S", str(run.path / "supervisor"), "stop", *words)
-
-
 def left(hosts):
     """The processes of a training on any of these hosts."""
     return [line for host in hosts for word in ("launch.sh", "torch", "accelerate") for line in host.processes(word)]
+
+
+def last_step(run, number):
+    """The step of the last loss in the log of an attempt, whose trainer counts from where it resumed."""
+    return max(int(step) for step in re.findall(r"\b(\d+)/\d+ \[", log_of(run, number)))
+
+
+def test_two_hosts_train_together(folder):
+    """The quick one: a script that needs torch alone."""
+    script = {"trainer.kind": "script", "trainer.preset": "custom", "trainer.script": str(SCRIPTS / "ddp.py")}
+    with copied(folder) as (environment, hosts):
+        run, plan = exported_for(folder, hosts, **script)
+        assert (plan.nodes, plan.world_size) == (2, 2)
+        code, said = ended(start(hosts[0], run, environment))
+        assert code == 0, said + log_of(run)
+        text = log_of(run)
+        assert set(re.findall(r"rank (\d/\d) \| host (\S+)", text)) == {("0/2", "gpu-a"), ("1/2", "gpu-b")}
+        assert losses(run)[-1] < losses(run)[0] / 2
+        learned = dict(re.findall(r"rank \d of (\S+): ([\d.]+)", text))
+        assert learned["gpu-a"] == learned["gpu-b"]
+        assert "gpu-b does not see this run folder" in said
+        assert not left(hosts)
+
+
+LONG = {"recipe.steps": 400, "recipe.checkpoint_every": 5}
+
+
+def stop(host, run, *words):
+    return host.run(sys.executable, "-I", "-S", str(run.path / "supervisor"), "stop", *words)
 
 
 @pytest.mark.whole
@@ -122,6 +132,39 @@ def test_a_stop_saves_on_all_and_a_second_start_resumes_on_all(folder, launcher)
         ended(second)
         assert state(hosts[0], run)["attempts"][1]["resumed"] == saved
         assert not left(hosts)
+
+
+SAVES = """
+import os, signal, sys, time
+given = dict(word.lstrip("-").split("=", 1) for word in sys.argv[1:] if "=" in word)
+stop, step = [], int(given.get("resume_from_checkpoint", "-0").rpartition("-")[2])
+signal.signal(signal.SIGTERM, lambda *_: stop.append(1))
+print(f"begins at {step} of {os.uname().nodename}", flush=True)
+while not stop:
+    time.sleep(0.1)
+folder = given["output_dir"] + "/checkpoint-7"
+os.makedirs(folder, exist_ok=True)
+if os.environ["RANK"] == "0":
+    open(folder + "/trainer_state.json", "w").write("{}")
+    open(folder + "/SHARD", "w").write("0")
+"""
+
+
+@pytest.mark.whole
+@pytest.mark.parametrize(("name", "step"), [("weights", 7), ("__0_0.distcp", 0)])
+def test_a_checkpoint_is_copied_unless_each_process_has_a_part_of_it(folder, name, step):
+    (folder / "train.py").write_text(SAVES.replace("SHARD", name))
+    script = {"trainer.kind": "script", "trainer.preset": "hf-trainer", "trainer.script": f"{folder}/train.py"}
+    with copied(folder) as (environment, hosts):
+        run, _ = exported_for(folder, hosts, **script)
+        for number, begins in enumerate((0, step), start=1):
+            started = start(hosts[0], run, environment)
+            until(lambda number=number: log_of(run, number).count("begins at") == 2, 120)
+            stop(hosts[0], run)
+            _, said = ended(started)
+            assert log_of(run, number).count(f"begins at {begins} of gpu-") == 2, said + log_of(run, number)
+        assert (f"{run.path}/output/checkpoint-7 was copied to gpu-b" in said) == bool(step)
+        assert ("begins with the first step" in said) == (not step)
 
 
 @pytest.mark.whole
@@ -201,6 +244,31 @@ def test_what_kills_the_supervisor_or_the_fan_leaves_no_process_on_the_others(fo
         code, _ = ended(started)
         assert code == 137
         until(lambda: not left(hosts), 30)
+        started = start(hosts[0], run, environment)
+        until(lambda: len(losses(run, 2)) > 2, 120)
+        hosts[0].run("pkill", "-KILL", "-f", "supervisor launch")
+        ended(started)
+        assert left(hosts[1:])
+        stop(hosts[0], run)
+        assert not left(hosts)
+        assert (run.path / "output" / f"checkpoint-{last_step(run, 2)}" / "trainer_state.json").exists(), log_of(run, 2)
+
+
+@pytest.mark.whole
+def test_what_a_lost_keeper_leaves_is_named_at_the_next_start(folder):
+    with copied(folder) as (environment, hosts):
+        run, _ = exported_for(folder, hosts, **LONG)
+        started = start(hosts[0], run, environment, TUI_TRAIN_GRACE="2")
+        until(lambda: len(losses(run)) > 2, 120)
+        hosts[1].run("pkill", "-STOP", "-f", "torch.distributed.run|--expect")
+        hosts[1].run("pkill", "-KILL", "-f", "supervisor keep")
+        code, said = ended(started)
+        assert code != 0
+        code, said = ended(start(hosts[0], run, environment))
+        pids = re.findall(r"gpu-b: .*\(kill ([\d ]+)\)", said)
+        assert (code, len(pids)) == (69, 1), said
+        hosts[1].run("kill", "-KILL", *pids[0].split())
+        assert not left(hosts)
 
 
 # ---- what is refused before anything starts
@@ -296,11 +364,14 @@ def test_the_program_starts_stops_resumes_and_shows_it(folder, host):
         tui(at, environment, "new", "both", *words)
         assert "Slurm" not in tui(at, environment, "plan", "both")
         tui(at, environment, "run", "both", "--detach")
-        until(lambda: len(re.findall("'loss'", tui(at, environment, "logs", "last"))) > 2, 120)
+        # Where it runs, and, from another machine, in the copy there.
+        until(lambda: sum(path.read_text().count("'loss'") > 2 for path in folder.rglob("attempt-1.log")), 120)
         assert "running" in tui(at, environment, "runs")
         assert "no process of it is left" in tui(at, environment, "stop", "last")
         assert not left(hosts)
         tui(at, environment, "resume", "last")
         (run,) = json.loads(tui(at, environment, "runs", "--json"))
-        assert (run["state"], run["attempts"]) == ("finished", 2) or run["state"] == "finished"
-        assert "'loss'" in tui(at, environment, "logs", "last")
+        assert run["state"] == "finished"
+        (events,) = {path.read_text() for path in folder.rglob("events.jsonl")}
+        starts = [json.loads(line) for line in events.splitlines() if '"attempt_started"' in line]
+        assert starts[1]["resumed"] > 0, events

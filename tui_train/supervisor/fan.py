@@ -113,6 +113,11 @@ def _here(asked: dict[str, Any], words: Sequence[str]) -> _Member:
     return _Member(0, asked["hosts"][0]["host"], child)
 
 
+def _stays() -> None:
+    """Have an ssh stay where all processes of the run are asked to end: by it the others are asked, and save."""
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+
+
 def _there(asked: dict[str, Any], rank: int, words: Sequence[str], run_dir: str) -> _Member:
     host = asked["hosts"][rank]
     environment = {name: os.environ[name] for name in _PASSED if name in os.environ}
@@ -123,7 +128,7 @@ def _there(asked: dict[str, Any], rank: int, words: Sequence[str], run_dir: str)
     own = [word for word in words if not word.startswith("--gpus=")]
     question = {"rank": rank, "words": own, "environment": environment}
     command = ssh.words(host["host"], node.words_of(asked["python"], run_dir, "keep"))
-    child = subprocess.Popen(command, stdin=subprocess.PIPE)
+    child = subprocess.Popen(command, stdin=subprocess.PIPE, preexec_fn=_stays)  # noqa: PLW1509 - here are no threads
     assert child.stdin is not None  # noqa: S101 - for the type
     with contextlib.suppress(OSError):
         child.stdin.write(json.dumps(question).encode() + b"\n")

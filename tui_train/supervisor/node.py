@@ -12,7 +12,7 @@ import time
 from typing import Any, Sequence
 
 from . import commands, gpus, machines, planned
-from .processes import MARK, Family, Process, adopt, process, send
+from .processes import MARK, Family, Process, adopt, has_variable, process, send
 from .refused import MISSING, Refused
 from .signals import Signals
 from .ssh import LOST
@@ -24,11 +24,16 @@ ASK = b"t"
 # Seconds without a word until the one who started this is believed to be gone.
 _SILENT = 120.0
 _LOOK = 0.2
+# Which run folder a keeper's processes are of.
+_KEPT = "TUI_TRAIN_KEPT_FOR"
+# Seconds between looks for processes that may hide their mark later.
+_SEES = 10.0
 _CONNECT = 5.0
 _ANSWER = 60.0
 # As of the attempts of one machine.
 _LEAVE = 2.0
 _ENDS = 10.0
+_MOST = 16 << 20
 _TORCH = "import importlib.metadata as m; print(m.version('torch'))"
 
 
@@ -42,12 +47,20 @@ def look(text: str, run_dir: str) -> int:
         missing = [name for name in plan.secrets if not os.environ.get(name)]
         if missing:
             problem = f"{missing[0]} is not set there for commands over ssh"
+        elif left := _left(run_dir):
+            problem = f"processes of an earlier start still train there: end them first (kill {left})"
     except Refused as refused:
         problem = refused.message
     reached, tried = _reach(asked)
     answer = {"shared": asked["shared"], "address": reached, "tried": tried, "torch": torch(), "problem": problem}
     sys.stdout.write(json.dumps(answer) + "\n")
     return 0
+
+
+def _left(run_dir: str) -> str:
+    """Return the processes here of an earlier start of a run folder, whose keeper is gone or about to give up."""
+    pids = sorted(int(name) for name in os.listdir("/proc") if name.isdigit())
+    return " ".join(str(pid) for pid in pids if has_variable(pid, _KEPT, run_dir))
 
 
 def torch() -> str:
@@ -94,21 +107,75 @@ def keep(run_dir: str) -> int:
     signals = Signals()
     asked: dict[str, Any] = json.loads(_line())
     plan, rank = planned.read(run_dir), int(asked["rank"])
-    environment = {**os.environ, **asked["environment"]}
+    environment = {**os.environ, **asked["environment"], _KEPT: run_dir}
     environment.update(machines.interface_environment(plan, environment))
     words = [*asked["words"], f"--node-rank={rank}"]
     cards = gpus.choose(plan, "", rank)
     if cards:
         words.append(f"--gpus={','.join(cards)}")
     adopt()
-    child = subprocess.Popen(words, env=environment, stdin=subprocess.DEVNULL, start_new_session=True)
+    # The link itself would stay open while any of them lives, and a slow one would have them wait.
+    said, says = os.pipe()
+    child = subprocess.Popen(
+        words, env=environment, stdin=subprocess.DEVNULL, stdout=says, stderr=says, start_new_session=True
+    )
+    os.close(says)
+    output = _Output(said)
     leader = process(child.pid)._replace(pid=child.pid)
     family = Family(environment[MARK], leader, os.getpid())
     try:
-        code = _watch(leader, family, signals)
+        code = _watch(leader, family, signals, output)
     finally:
         _end(family)
+        output.finish()
     return 1 if code == LOST else code
+
+
+class _Output:
+    """What the training says, passed on as fast as the link takes it; what is too much for it is dropped, and said."""
+
+    def __init__(self, end: int) -> None:
+        self.end = end
+        self.open = True
+        self.dropped = 0
+        self.pending = bytearray()
+        os.set_blocking(end, False)
+        os.set_blocking(1, False)
+
+    def wait(self, seconds: float, *others: int) -> list[int]:
+        """Pass on what there is, for at most so many seconds; return which of the others can be read."""
+        reads = [*others, *([self.end] if self.open else [])]
+        ready, writes, _ = select.select(reads, [1] if self.pending else [], [], seconds)
+        if self.end in ready:
+            self._read()
+        if writes:
+            self._write()
+        return [end for end in ready if end != self.end]
+
+    def _read(self) -> None:
+        piece = os.read(self.end, 1 << 16)
+        self.open = bool(piece)
+        if len(self.pending) + len(piece) > _MOST:
+            self.dropped += len(piece)
+        elif self.dropped:
+            self.pending += f"\nlaunch.sh: {self.dropped} bytes of output were dropped: a slow link\n".encode()
+            self.dropped = 0
+        if not self.dropped:
+            self.pending += piece
+
+    def _write(self) -> None:
+        try:
+            del self.pending[: os.write(1, self.pending)]
+        except BlockingIOError:
+            return
+        except OSError:
+            self.pending.clear()
+
+    def finish(self) -> None:
+        """Pass on the rest, as long as the link takes it."""
+        deadline = time.monotonic() + _ENDS
+        while (self.open or self.pending) and time.monotonic() < deadline:
+            self.wait(_LOOK)
 
 
 def _line() -> bytes:
@@ -122,18 +189,18 @@ def _line() -> bytes:
     return line
 
 
-def _watch(leader: Process, family: Family, signals: Signals) -> int:
+def _watch(leader: Process, family: Family, signals: Signals, output: _Output) -> int:
     """Return the exit code of a part once it has ended, or has to."""
-    heard, asked = time.monotonic(), False
+    heard, asked, seen = time.monotonic(), False, 0.0
     while True:
         code = _reaped(leader.pid)
         if code is not None:
             deadline = time.monotonic() + (_LEAVE if code == 0 else 0)
             while family.living() and time.monotonic() < deadline:
-                time.sleep(_LOOK)
+                output.wait(_LOOK)
                 _reaped(leader.pid)
             return code
-        if select.select([0], [], [], _LOOK)[0]:
+        if output.wait(_LOOK, 0):
             said = os.read(0, 4096)
             if not said:
                 return 128 + signal.SIGKILL
@@ -142,7 +209,9 @@ def _watch(leader: Process, family: Family, signals: Signals) -> int:
         if signals.stop and not asked:
             asked = True
             send(leader, signal.SIGTERM)
-        family.living()
+        if time.monotonic() - seen > _SEES:
+            seen = time.monotonic()
+            family.living()
         if time.monotonic() - heard > _SILENT:
             return 128 + signal.SIGKILL
 

@@ -135,7 +135,12 @@ def send(to: Process, number: int) -> None:
 
 def carries(pid: int, mark: str) -> bool:
     """Tell whether a process has the mark of a run."""
-    return bool(mark) and (f"{MARK}={mark}").encode() in _environment(pid)
+    return bool(mark) and has_variable(pid, MARK, mark)
+
+
+def has_variable(pid: int, name: str, value: str) -> bool:
+    """Tell whether a process was given a variable with this value."""
+    return os.fsencode(f"{name}={value}") in _environment(pid)
 
 
 def _all() -> dict[int, Stat]:

@@ -36,24 +36,23 @@ def main(text: str, run_dir: str) -> int:
         for rank, host in enumerate(plan.hosts[1:], start=1):
             link = _Link(host, asked["python"], {**question, "rank": rank}, files)
             links.append(link.child)
-            threads.append(threading.Thread(target=_into, args=(answers[rank - 1], link.talk), daemon=True))
+            threads.append(threading.Thread(target=_into, args=(answers, rank - 1, link.talk), daemon=True))
         for thread in threads:
             thread.start()
         # A checkpoint may be large; a link that is gone ends by itself.
         deadline = time.monotonic() + (float("inf") if asked["checkpoint"] else _SECONDS)
         for thread in threads:
             thread.join(max(0.0, min(deadline - time.monotonic(), threading.TIMEOUT_MAX)))
-    for answer, child in zip(answers, links):
+    late = {"problem": f"gave no answer in {_SECONDS:.0f} s: check that it is on, and its network"}
+    os.write(1, (json.dumps([answer or late for answer in answers]) + "\n").encode())
+    for child in links:
         if child.poll() is None:
             child.kill()
-        if not answer:
-            answer["problem"] = f"gave no answer in {_SECONDS:.0f} s: check that it is on, and its network"
-    os.write(1, (json.dumps(answers) + "\n").encode())
     return 0
 
 
-def _into(answer: dict[str, Any], talk: Callable[[], dict[str, Any]]) -> None:
-    answer.update(talk())
+def _into(answers: list[dict[str, Any]], place: int, talk: Callable[[], dict[str, Any]]) -> None:
+    answers[place] = talk()
 
 
 def _run(asked: dict[str, Any], plan: Planned, run_dir: str) -> tuple[dict[str, Any], dict[str, str]]:

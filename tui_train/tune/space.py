@@ -171,9 +171,8 @@ def _spread(numbers: Iterable[int], last: int) -> Iterator[int]:
 def _refuse(profile: Profile, resolved: Resolved) -> None:
     passed = resolved.context.takes
     if profile.nodes.machines > 1:
-        raise BadInput(
-            "trials run on one machine, and this profile trains on several", "Tune with --set nodes.count=1."
-        )
+        alone = "--set nodes.hosts=" if profile.nodes.hosts else "--set nodes.count=1"
+        raise BadInput("trials run on one machine, and this profile trains on several", f"Tune with {alone}.")
     if not passed & {"micro_batch", "total_batch"} or not passed & {
         "accumulation",
         "total_accumulation",
