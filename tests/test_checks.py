@@ -1341,6 +1341,7 @@ MENDED = {
     "offload without sharding", "sharding on the cpu", "sharding by torchrun", "sharding over one process",
     "machines at a port of root", "python for two machines",
     "hosts for Slurm", "one host", "another number of hosts", "hosts in containers",
+    "a partition that there is not", "more nodes than there are",
     "engine that is not there", "engine that may not be used",
     "GPUs of a live run", "the cpu beside a GPU", "one GPU beside a better one", "one of two GPUs by python",
     "a configuration for a preset that takes none", "image without an engine", "python beside a container",
