@@ -55,6 +55,7 @@ def _machine(profile: Profile) -> Any:
     if profile.hardware.scheduler == "none":
         return probe.machine()
     from tui_train.facts.slurm import Submitting, read_cluster
+    from tui_train.targets.slurm import planned_for  # noqa: F401 - imported here, and not where its answer is taken
 
     return Submitting(probe.machine(), read_cluster())
 
@@ -277,16 +278,16 @@ class Looking(Guarded):
     @on(Learned)
     def _learned(self, event: Learned) -> None:
         from tui_train.facts.samples import with_samples
-        from tui_train.facts.slurm import Submitting
-        from tui_train.facts.types import Facts
-        from tui_train.targets.slurm import planned_for
+        from tui_train.facts.types import Facts, Machine
 
         facts = self.facts or self.unknown
         newest = event.asked == self._asked.get(event.part)
         if event.asked <= self._left.get(event.part, 0) or (not newest and event.part != "paths"):
             return
         value = event.value
-        if isinstance(value, Submitting):
+        if event.part == "machine" and not isinstance(value, (Facts, Machine)):
+            from tui_train.targets.slurm import planned_for
+
             machine = planned_for(value.machine, value.cluster, self.profile)
             self.facts = replace(facts, machine=machine, cluster=value.cluster)
         elif isinstance(value, Facts):
