@@ -284,8 +284,8 @@ class Looking(Guarded):
         newest = event.asked == self._asked.get(event.part)
         if event.asked <= self._left.get(event.part, 0) or (not newest and event.part != "paths"):
             return
-        value = event.value
-        if event.part == "machine" and not isinstance(value, (Facts, Machine)):
+        value: Any = event.value
+        if event.part == "machine" and type(value) not in {Facts, Machine}:
             from tui_train.targets.slurm import planned_for
 
             machine = planned_for(value.machine, value.cluster, self.profile)

@@ -115,7 +115,7 @@ NODES = (
         label="Hosts",
         kind="names",
         help="Machines that train together, as ssh names them: this one first, which starts the others.",
-        empty="each is started by hand",
+        empty="none; gpu-a,gpu-b: over ssh",
     ),
     Field(
         key="nodes.address",
