@@ -115,9 +115,12 @@ def machine(monkeypatch: pytest.MonkeyPatch) -> Callable[[Machine], None]:
 
 
 async def settle(pilot: Pilot[Any]) -> None:
-    """Wait until every worker has told what it found, and that is drawn."""
-    await pilot.pause()
-    await pilot.app.workers.wait_for_complete()
+    """Wait until every worker has told what it found, those too that were started by what others told, and draw that."""
+    still = 0
+    while still < 2:
+        await pilot.pause()
+        still = still + 1 if all(worker.is_finished for worker in pilot.app.workers) else 0
+        await pilot.app.workers.wait_for_complete()
     await pilot.pause()
 
 
