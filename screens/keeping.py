@@ -4,7 +4,6 @@ import threading
 from functools import partial
 from typing import TYPE_CHECKING
 
-from msgspec.structs import replace
 from textual import on, work
 from textual.timer import Timer
 
@@ -117,7 +116,7 @@ class Keeping(Looking):
         parts = self._affected(profile, before)
         self.expect(*parts)
         self.profile = profile
-        self._plan_for_node()
+        self.plan_for_node()
         if self.elsewhere:
             if parts and self._typing:
                 self._typing.stop()
@@ -136,17 +135,6 @@ class Keeping(Looking):
                 self._naming.stop()
             # Half an id may be that of another model.
             self._naming = self.set_timer(_TYPED, self.ask_hub)
-
-    def _plan_for_node(self) -> None:
-        """Take the node that Slurm would give now, where all of the cluster is known."""
-        facts = self.facts
-        if facts is None or facts.cluster is None or facts.cluster.problem or not self.submits:
-            return
-        from tui_train.targets.slurm import planned_for
-
-        machine = planned_for(facts.machine, facts.cluster, self.profile)
-        if machine != facts.machine:
-            self.facts = replace(facts, machine=machine)
 
     def _affected(self, profile: Profile, before: Profile) -> list[str]:
         """Return the parts of the facts that a changed profile asks for."""

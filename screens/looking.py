@@ -17,6 +17,7 @@ from tui_train.profile.types import Profile
 
 from .guard import Guarded
 from .messages import AskRecipes, AskScript, Shown
+from .questions import QUESTIONS, whole, with_answer
 
 if TYPE_CHECKING:
     from tui_train.facts.samples import Samples
@@ -47,85 +48,6 @@ class Sampled(Message):
         """Carry the samples of all of them."""
         super().__init__()
         self.samples = samples
-
-
-def _machine(profile: Profile) -> Any:
-    from tui_train.facts import probe
-
-    if profile.hardware.scheduler == "none":
-        return probe.machine()
-    from tui_train.facts.slurm import Submitting, read_cluster
-    from tui_train.targets.slurm import planned_for  # noqa: F401 - imported here, and not where its answer is taken
-
-    return Submitting(probe.machine(), read_cluster())
-
-
-def _toolchains(profile: Profile) -> Any:
-    from tui_train.facts import probe
-    from tui_train.targets.here import named_python
-
-    return probe.toolchains(named_python(profile))
-
-
-def _paths(profile: Profile) -> Any:
-    from tui_train.targets.here import named
-
-    return named(profile)
-
-
-def _variables(_profile: Profile) -> Any:
-    from tui_train.facts.variables import variables
-
-    return variables()
-
-
-def _engines(_profile: Profile) -> Any:
-    from tui_train.facts import images
-
-    return images.engines()
-
-
-def _taken(profile: Profile) -> Any:
-    from tui_train.runs.conflicts import taken
-    from tui_train.targets.here import met_at
-
-    found = taken(met_at(profile))
-    if profile.hardware.scheduler == "none":
-        return found
-    from tui_train.targets.slurm import taken_by_jobs
-
-    return taken_by_jobs(found)
-
-
-def _hub(profile: Profile) -> Any:
-    from tui_train.facts import hub
-
-    return hub.cache(hub.variables(profile))
-
-
-def _images(profile: Profile) -> Any:
-    from tui_train.targets.here import chosen_image
-
-    return chosen_image(profile)
-
-
-def _whole(profile: Profile, source: "Source") -> Any:
-    from tui_train.workflow.machines import facts_for
-
-    return facts_for(profile, source)
-
-
-# By the name of the part in Facts.
-_QUESTIONS: dict[str, Callable[[Profile], Any]] = {
-    "machine": _machine,
-    "toolchains": _toolchains,
-    "paths": _paths,
-    "variables": _variables,
-    "engines": _engines,
-    "images": _images,
-    "taken": _taken,
-    "hub": _hub,
-}
 
 
 class Looking(Guarded):
@@ -238,7 +160,7 @@ class Looking(Guarded):
 
     def action_look(self, later: float = 0) -> None:
         """Look at everything again, some seconds later."""
-        self.look(*(("machine",) if self._source else _QUESTIONS), later=later)
+        self.look(*(("machine",) if self._source else QUESTIONS), later=later)
 
     def look(self, *parts: str, later: float = 0) -> None:
         """Look at some parts again, unless that is under way."""
@@ -257,7 +179,7 @@ class Looking(Guarded):
     def look_at(self, *parts: str) -> None:
         """Look at parts that are expected, for the present profile."""
         for part in parts:
-            question = _QUESTIONS[part] if self._source is None else partial(_whole, source=self._source)
+            question = QUESTIONS[part] if self._source is None else partial(whole, source=self._source)
             self.ask(part, partial(question, self.profile))
 
     def expect(self, *parts: str) -> None:
@@ -278,46 +200,35 @@ class Looking(Guarded):
     @on(Learned)
     def _learned(self, event: Learned) -> None:
         from tui_train.facts.samples import with_samples
-        from tui_train.facts.types import Facts, Machine
+        from tui_train.facts.types import Machine
 
         facts = self.facts or self.unknown
         newest = event.asked == self._asked.get(event.part)
         if event.asked <= self._left.get(event.part, 0) or (not newest and event.part != "paths"):
             return
         value: Any = event.value
-        if event.part == "machine" and type(value) not in {Facts, Machine}:
-            from tui_train.targets.slurm import planned_for
-
-            machine = planned_for(value.machine, value.cluster, self.profile)
-            self.facts = replace(facts, machine=machine, cluster=value.cluster)
-        elif isinstance(value, Facts):
-            self.facts = replace(value, help=facts.help, recipes=facts.recipes)
-        elif event.part == "paths":
-            # Older answers may come later than newer ones: none of them is forgotten.
-            paths, documents = {**facts.paths, **value.paths}, {**facts.documents, **value.documents}
-            models, sources = {**facts.models, **value.models}, {**facts.sources, **value.sources}
-            self.facts = replace(
-                facts,
-                paths=paths,
-                documents=documents,
-                presets=value.presets,
-                models=models,
-                sources=sources,
-                wandb_key=value.wandb_key,
-                checkpoints={**facts.checkpoints, **value.checkpoints},
-            )
-        elif event.part in {"hub_models", "help", "recipes", "data"}:
-            self.facts = replace(facts, **{event.part: {**getattr(facts, event.part), **value}})
-        elif event.part == "machine":
+        if type(value) is Machine:
             self._found = value
             self._sample()
-            self.facts = replace(facts, machine=with_samples(value, self.live))
-        else:
-            self.facts = replace(facts, **{event.part: value})
+            value = with_samples(value, self.live)
+        self.facts = with_answer(facts, event.part, value)
+        if event.part == "machine":
+            self.plan_for_node()
         if newest:
             self.looking -= {event.part}
         if event.part == "hub":
             self.ask_hub()
+
+    def plan_for_node(self) -> None:
+        """Take the node that Slurm would give now, where all of the cluster is known."""
+        facts = self.facts
+        if facts is None or facts.cluster is None or facts.cluster.problem or not self.submits:
+            return
+        from tui_train.targets.slurm import planned_for
+
+        machine = planned_for(facts.machine, facts.cluster, self.profile)
+        if machine != facts.machine:
+            self.facts = replace(facts, machine=machine)
 
     def ask_hub(self) -> None:
         """Ask the Hub about the profile's model, where the cache lacks it and nothing is known of it."""
@@ -396,5 +307,5 @@ class Looking(Guarded):
             return  # of the machine before
         self.looking -= {part}
         known = self.facts is not None and self.facts.machine.hostname
-        if self._source and part in _QUESTIONS and isinstance(error, TuiTrainError) and not known:
+        if self._source and part in QUESTIONS and isinstance(error, TuiTrainError) and not known:
             self.facts = self._unknown(error.message, f"{error.remedy} Then look again.")

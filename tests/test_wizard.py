@@ -115,7 +115,7 @@ def machine(monkeypatch: pytest.MonkeyPatch) -> Callable[[Machine], None]:
 
 
 async def settle(pilot: Pilot[Any]) -> None:
-    """Wait until every worker has told what it found, those too that were started by what others told, and draw that."""
+    """Wait until every worker has told what it found, also one that another started, and that is drawn."""
     still = 0
     while still < 2:
         await pilot.pause()
