@@ -10,6 +10,7 @@ from textual.content import Content
 
 from tui_train.base.errors import BadInput
 from tui_train.base.text import counted, visible
+from tui_train.facts.types import Facts
 from tui_train.profile import fields
 from tui_train.profile.types import Profile
 from tui_train.resolve.communication import CURES, without_effect
@@ -145,14 +146,15 @@ NCCL without: features of NCCL to switch off, each to work around the error that
         """Return which recipes can be listed, and what a fine-tuning makes of its values."""
         if self.facts is None:
             return {}
+        hosts = _hosts(self.facts, self.profile, asks="peers" in self.looking)
         if takes_field(self.profile, "finetune"):
-            return tuning.of_backend(self.facts, resolved)
+            return {**hosts, **tuning.of_backend(self.facts, resolved)}
         if not takes_field(self.profile, "nemo"):
-            return {}
+            return hosts
         options = choices.options("nemo.recipe", self.profile, self.facts, resolved)
         asked = bool(options and options[0].note)
         note = f"R lists {counted(len(options), 'recipe')}" + (" of this Python" if asked else "; N asks this Python")
-        return {"nemo.recipe": "asking NeMo …" if "recipes" in self.looking else note}
+        return {**hosts, "nemo.recipe": "asking NeMo …" if "recipes" in self.looking else note}
 
     def below(self, resolved: Resolved) -> Mapping[str, str]:
         """Return what the data holds, or that it is being read."""
@@ -257,6 +259,16 @@ def _pick(name: str, resolved: Resolved) -> Pick:
     beside: Piece = why or (f"{cure.cures}; {cure.cost}", MUTED)
     hint = f"{cure.label}: {why or f'cures {cure.cures}; {cure.cost}'}."
     return Pick(name, ((cure.label, 29), (beside, 0)), why, hint)
+
+
+def _hosts(facts: Facts, profile: Profile, *, asks: bool) -> dict[str, str]:
+    """Return whether the other hosts answer."""
+    others = profile.nodes.hosts[1:]
+    known = [facts.peers[host] for host in others if host in facts.peers]
+    if asks and others:
+        return {"nodes.hosts": f"asking {counted(len(others), 'host')} …"}
+    answered = sum(not peer.problem for peer in known)
+    return {"nodes.hosts": f"{answered} of {counted(len(others), 'other')} answered"} if known else {}
 
 
 SCREEN = Backend

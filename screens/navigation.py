@@ -13,8 +13,8 @@ from textual.timer import Timer
 
 from tui_train.base.errors import TuiTrainError
 
+from .asking_hosts import AskingHosts
 from .messages import CompareRuns, GoBack, GoToStep, OpenResult, OpenRun, OpenStep, TryResult
-from .reading import Reading
 
 if TYPE_CHECKING:
     from tui_train.profile.types import Profile
@@ -28,7 +28,7 @@ _QUIET = 0.15  # seconds without another screen being left, in which the one bel
 _KEPT = "Your changes are kept as the draft, in place of any before: Home continues it, s on Preview saves a profile."
 
 
-class Navigation(Reading):
+class Navigation(AskingHosts):
     """An app that opens the screens which others ask for, and goes back from them."""
 
     _clearing: Timer | None = None
@@ -51,6 +51,7 @@ class Navigation(Reading):
         if self._close_until(lambda screen: isinstance(screen, kind)):
             return
         self._keep()
+        self.ask_peers()
         if module == "hardware":
             self.action_look(_PAINTED)
         else:

@@ -18,6 +18,7 @@ from tui_train.resolve.resolve import resolve
 from tui_train.workflow.overview import overview
 from tui_train.workflow.previous import Previous, changes, pace, previous
 
+from .questions import WHILE_PLANNED
 from .step import Step
 from .widgets.bar import StepBar
 from .widgets.code import Files, Page
@@ -89,7 +90,7 @@ class PlanView(Step):
         """Make the plan again and show it."""
         if not self._ready or self.facts is None:
             return
-        if self.looking - {"data"}:
+        if self.looking - WHILE_PLANNED:
             self.query_one("#story", Lines).say(ink(f"Looking at {self.elsewhere or 'this machine'} …"))
             return
         if self._asked_for != self.profile.name and not self.elsewhere:

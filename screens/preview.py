@@ -22,6 +22,7 @@ from tui_train.runs.rundir import RunDir
 from .looking import Looking
 from .messages import ApplyFix, Become, Complaint, OpenRun
 from .plan_view import PlanView
+from .questions import WHILE_PLANNED
 from .widgets.code import Files
 from .widgets.dialogs import Ask, AskText
 from .widgets.hint import Hint
@@ -154,7 +155,7 @@ For the machine of a file (--machine) it only exports: copy the folder there."""
         if not self.starts:
             self.app.bell()
             return
-        if self.looking - {"data"}:
+        if self.looking - WHILE_PLANNED:
             self.app.bell()
             self.notify("The machine is being looked at: press Enter again when that is done.", markup=False)
             return

@@ -92,6 +92,8 @@ QUESTIONS: dict[str, Callable[[Profile], Any]] = {
     "hub": _hub,
 }
 
+# Until these are there a plan is made without them: they may take long, and a start looks again.
+WHILE_PLANNED = frozenset({"data", "peers"})
 # Of these each answer is about something else, and none of them is forgotten.
 _GATHERED = frozenset({"hub_models", "help", "recipes", "data"})
 _GATHERED_OF_PATHS = ("paths", "documents", "models", "sources", "checkpoints")
@@ -102,7 +104,7 @@ def with_answer(facts: "Facts", part: str, value: Any) -> "Facts":
     from tui_train.facts.types import Facts, Machine
 
     if type(value) is Facts:
-        return replace(value, help=facts.help, recipes=facts.recipes)
+        return replace(value, help=facts.help, recipes=facts.recipes, peers=facts.peers)
     if part == "paths":
         # Older answers may come later than newer ones.
         gathered: Any = {name: {**getattr(facts, name), **getattr(value, name)} for name in _GATHERED_OF_PATHS}

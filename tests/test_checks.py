@@ -2,7 +2,7 @@
 
 import msgspec
 import pytest
-from support import UUIDS, boxed, facts, gpu, inside, plan, profile, toolchain
+from support import UUIDS, boxed, facts, gpu, inside, machine, plan, profile, toolchain
 from test_nemo import FAULTS as NEMO_FAULTS
 
 from tui_train.checks import CHECKS, check
@@ -18,6 +18,7 @@ from tui_train.facts.types import (
     Gap,
     GpuProcess,
     Logout,
+    Peer,
     ScriptHelp,
     Source,
     Taken,
@@ -41,6 +42,14 @@ TORCHRUN = {"trainer.launcher": "torchrun"}
 FSDP2 = {"trainer.strategy": "fsdp2"}
 MACHINES = {"nodes.count": 2}
 HOSTS = {"nodes.hosts": ("a", "b"), "recipe.global_batch": 32}
+
+
+def peers(gpus=None, **more):
+    """Two hosts with two cards; what the other one has, besides the same."""
+    paths = {name: more.pop(name) for name in [*more] if name.startswith("/")}
+    own = {"machine": machine(gpus=gpus or (gpu(0), gpu(1))), "toolchain": toolchain(), "paths": paths} | more
+    first = facts(gpus=(gpu(0), gpu(1)), paths=dict.fromkeys(paths, "file"))
+    return msgspec.structs.replace(first, peers={"b": Peer(**own)})
 
 
 def made_of(values):
@@ -898,6 +907,50 @@ FAULTS = {
     "an option as a host": ({"nodes.hosts": ("a", "-oX=y")}, facts(), "error", "nodes.hosts", "not a host", False),
     "another number of hosts": (HOSTS | {"nodes.count": 3}, facts(), "error", "nodes.count", "2 hosts", False),
     "hosts in containers": (inside() | HOSTS, boxed(), "error", "container.engine", "on other hosts", False),
+    "a host that does not answer": (HOSTS, peers(problem="Permission denied"), "error", "nodes.hosts", "b: Perm", True),
+    "a host without the Python": (HOSTS, peers(toolchain=None), "error", "nodes.hosts", "does not run there", True),
+    "a host with another torch": (
+        HOSTS,
+        peers(toolchain=toolchain(torch="2.6.0+cu124")),
+        "error",
+        "nodes.hosts",
+        "b: torch 2.6.0+cu124",
+        True,
+    ),
+    "a host with torch for another CUDA": (
+        HOSTS,
+        peers(toolchain=toolchain(torch="2.13.0+cu130", cuda="13.0")),
+        "warning",
+        "nodes.hosts",
+        "+cu130",
+        True,
+    ),
+    "a host with other versions": (
+        HOSTS,
+        peers(toolchain=toolchain(version="3.12.1", accelerate="1.0.0")),
+        "warning",
+        "nodes.hosts",
+        "b: Python 3.12, accelerate 1.0.0; a has 3.11, 1.15.0",
+        True,
+    ),
+    "a host with fewer GPUs": (HOSTS, peers(gpus=(gpu(0),)), "error", "nodes.hosts", "1 GPU, and a trains on 2", True),
+    "a host with other GPUs": (
+        HOSTS,
+        peers(gpus=(gpu(0), gpu(1, name="NVIDIA H100"))),
+        "warning",
+        "nodes.hosts",
+        "b: 1 × NVIDIA H100",
+        True,
+    ),
+    "a host without the script": (
+        HOSTS | SCRIPT,
+        peers(**{"/t.py": "missing"}),
+        "error",
+        "nodes.hosts",
+        "there is no /t.py",
+        True,
+    ),
+    "a host with another time": (HOSTS, peers(ahead=-240.0), "warning", "nodes.hosts", "4 minutes behind", True),
     "machines without an address": (MACHINES, facts(), "error", "nodes.address", "2 machines train", False),
     "machines with a wrong address": (
         MACHINES | {"nodes.address": "10.0.0.1 10.0.0.2"},
@@ -1340,6 +1393,8 @@ MENDED = {
     "more memory than the GPU has", "a micro batch of one's own", "a batch of one's own",
     "offload without sharding", "sharding on the cpu", "sharding by torchrun", "sharding over one process",
     "machines at a port of root", "python for two machines",
+    "a host that does not answer", "a host without the Python", "a host with another torch", "a host with fewer GPUs",
+    "a host without the script",
     "hosts for Slurm", "one host", "another number of hosts", "hosts in containers",
     "a partition that there is not", "more nodes than there are",
     "engine that is not there", "engine that may not be used",
@@ -1382,6 +1437,7 @@ def test_what_a_finding_offers_mends_it(name):
         ({"trainer.output": "/o"}, paths(o="missing")),
         ({"trainer.model": "/m"}, paths(m="folder")),
         ({"trainer.secrets": ("HF_TOKEN",)}, facts()),
+        (HOSTS, peers()),
         ({"ladder.rungs": ("layers",), "ladder.consent": ("layers",)}, facts()),
         ({"ladder.rungs": (), "recipe.checkpoint_every": 61}, facts()),
     ],
@@ -1570,6 +1626,18 @@ def test_why_there_is_no_card_is_told():
 def test_a_pytorch_too_new_for_the_driver_is_told():
     where = facts(gpus=(gpu(0),), cuda="13.0")
     assert "needs a driver for CUDA 13" in found({"hardware.device": "cuda"}, where)[0].message
+
+
+def test_hosts_with_the_same_fault_are_named_together():
+    many = tuple("abcdefgh")
+    where = msgspec.structs.replace(peers(), peers=dict.fromkeys(many[1:], Peer(problem="\x1b[1mno")))
+    (finding,) = found({"nodes.hosts": many, "recipe.global_batch": 256}, where)
+    assert finding.message == "b, c, d, e and 3 others: \\x1b[1mno"
+    assert finding.change.edits == (("nodes.hosts", ()),)
+    some = msgspec.structs.replace(peers(), peers={"h": Peer(problem="no")})
+    assert found({"nodes.hosts": many, "recipe.global_batch": 256}, some)[0].change.edits == (
+        ("nodes.hosts", many[:-1]),
+    )
 
 
 def test_untrusted_text_is_shown_safely():

@@ -316,6 +316,36 @@ def test_hosts_that_cannot_take_part_are_named_before_the_start(pair):
     assert (code, f"gpu-b does not reach port {plan.port}" in said) == (69, True), said
 
 
+def test_differences_of_the_hosts_are_findings_before_the_start(pair):
+    """From the first host itself, and from another machine that reaches only that one."""
+    environment, hosts, folder = pair
+    data = folder / "own" / "data.txt"
+    data.write_text("words\n" * 99)
+    (folder / "old" / "torch").mkdir(parents=True)
+    (folder / "old" / "torch" / "__init__.py").touch()
+    (folder / "old" / "torch" / "version.py").write_text("__version__ = '1.13.1'\n")
+    values = {**VALUES, **other(folder, f"export PYTHONPATH={folder}/old"), "recipe.global_batch": None}
+    words = [f"--set={key}={fields.show(value)}" for key, value in values.items()]
+    environment |= {"PYTHONPATH": str(ROOT)}
+    tui(
+        hosts[0],
+        environment,
+        "new",
+        "both",
+        *words,
+        "--set=nodes.hosts=gpu-a,gpu-b,nowhere",
+        f"--set=trainer.data={data}",
+    )
+    for at, where in ((hosts[0], ()), (hosts[1], ("--on", "gpu-a"))):
+        said = tui(at, environment, "plan", "both", *where)
+        assert "gpu-b: torch 1.13.1" in said, said
+        assert f"gpu-b: there is no {data}" in said, said
+        assert "nowhere: The name is unknown" in said, said
+        assert "gpu-b: torch" in tui(at, environment, "run", "both", *where, code=69)
+    shutil.rmtree(folder / "old")
+    assert "gpu-b:" not in tui(hosts[0], environment, "plan", "both", "--set=trainer.data=")
+
+
 @pytest.mark.whole
 def test_a_taken_port_is_refused_and_clocks_apart_are_said(pair):
     environment, hosts, folder = pair

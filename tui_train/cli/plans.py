@@ -28,6 +28,7 @@ from tui_train.runs import rundir
 from tui_train.trainers import takes_field
 from tui_train.workflow import choices, clusters, machines, overview, previous, show
 from tui_train.workflow.machines import Source
+from tui_train.workflow.peers import facts_to_start
 from tui_train.workflow.previous import Previous
 from tui_train.workflow.validate import shown, validate
 
@@ -70,7 +71,7 @@ def plan(reference: str, edits: tuple[str, ...], source: Source, *, as_json: boo
     """
     profile = edited(load(reference), edits)
     earlier = _earlier(profile, against)
-    facts = machines.facts_for(profile, source)
+    facts = facts_to_start(profile, source)
     prepared = prepare(profile, facts)
     if as_json:
         differences = previous.changes(earlier, profile) if earlier else ()

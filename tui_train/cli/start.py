@@ -33,6 +33,7 @@ from tui_train.targets import target_of_run
 from tui_train.targets.here import look, submit
 from tui_train.workflow import show
 from tui_train.workflow.machines import Source, only_here, source_for
+from tui_train.workflow.peers import facts_to_start
 
 
 def run(reference: str, edits: tuple[str, ...], source: Source, *, detach: bool, array: str = "") -> None:
@@ -52,7 +53,7 @@ def run(reference: str, edits: tuple[str, ...], source: Source, *, detach: bool,
         if array:
             arrays.submit(arrays.planned(profile, array, target), target)
             return
-        prepared = prepare(profile, target.look(profile))
+        prepared = prepare(profile, facts_to_start(profile, chosen))
         plan = require(prepared, starts=True)
     with deferred(click.echo) as interrupts:
         started = target.submit(prepared, plan, interrupts)

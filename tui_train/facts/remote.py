@@ -19,19 +19,28 @@ from tui_train.facts.saved import facts_of
 from tui_train.facts.types import Document, Facts, Gap, Gpu, Machine, PathState, Toolchain
 
 _FIELDS = "index,uuid,name,pci.bus_id,compute_cap,memory.total,memory.free,display_active,driver_version"
-_SMI = f"nvidia-smi --query-gpu={_FIELDS} --format=csv,noheader,nounits"
+SMI = f"nvidia-smi --query-gpu={_FIELDS} --format=csv,noheader,nounits"
 _NOT_FOUND = 127
 _OF_HOST = ("kernel", "cpu_count", "memory_total", "memory_available", "shm_total", "shm_free")
 
 
+class Said(msgspec.Struct, frozen=True):
+    """What a command there printed, and its exit code."""
+
+    code: int
+    text: str
+
+
 class Survey(msgspec.Struct, kw_only=True):
-    """The answer of a host; `files` are in base64."""
+    """The answer of a host; `files` are in base64, `clock` is in seconds since 1970."""
 
     machine: Machine
     toolchains: tuple[Toolchain, ...] = ()
     paths: dict[str, PathState] = {}
     files: dict[str, str | None] = {}
     hub: HubCache | None = None
+    said: Said | None = None
+    clock: float = 0.0
 
     @property
     def documents(self) -> dict[str, Document]:
@@ -74,20 +83,21 @@ def survey(
     host: str, pythons: tuple[str, ...], paths: tuple[str, ...], files: tuple[str, ...], deadline: float = 60.0
 ) -> Survey | None:
     """Return the result of a survey program that is sent to a host, None if it has no Python."""
-    programs = resources.files("tui_train.target")
-    program = programs.joinpath("survey.py").read_text(encoding="utf-8")
-    reader = programs.joinpath("hub_cache.py").read_text(encoding="utf-8")
-    question = {
-        "probe": probe.source(),
-        "run": probe.RUN,
-        "hub": reader,
-        "pythons": pythons,
-        "paths": paths,
-        "files": files,
-    }
-    words = ["python3", "-c", program, msgspec.json.encode(question).decode()]
-    answer = _ask(host, shlex.join(words), deadline)
-    for line in reversed(answer.out.splitlines()):
+    reader = resources.files("tui_train.target").joinpath("hub_cache.py").read_text(encoding="utf-8")
+    words = sent({"hub": reader, "pythons": pythons, "paths": paths, "files": files})
+    return answered(_ask(host, shlex.join(words), deadline).out)
+
+
+def sent(question: dict[str, object]) -> tuple[str, ...]:
+    """Return the command that asks a host, with the survey program in it."""
+    program = resources.files("tui_train.target").joinpath("survey.py").read_text(encoding="utf-8")
+    whole = {"probe": probe.source(), "run": probe.RUN, **question}
+    return ("python3", "-c", program, msgspec.json.encode(whole).decode())
+
+
+def answered(out: bytes) -> Survey | None:
+    """Return the answer in what a host printed, None for none: login scripts may print as well."""
+    for line in reversed(out.splitlines()):
         try:
             return json_as(line, Survey)
         except Unparsable:
@@ -109,7 +119,7 @@ def facts(host: str, deadline: float = 40.0) -> Facts:
             return facts_of(answer.out[start:], host)
         except BadInput:
             pass
-    fallback = _ask(host, _SMI, max(1.0, ends - monotonic()))
+    fallback = _ask(host, SMI, max(1.0, ends - monotonic()))
     if fallback.code == 0:
         return Facts(machine=of_nvidia_smi(host, fallback.out.decode("utf-8", "replace")))
     if fallback.code == _NOT_FOUND and (found := survey(host, (), (), (), max(1.0, ends - monotonic()))):

@@ -228,6 +228,19 @@ class NemoCheckpoint(Struct, frozen=True, kw_only=True):
     problem: str = ""
 
 
+class Peer(Struct, frozen=True, kw_only=True):
+    """Another host of a training: its Python is the one that trains, if it is there; `ahead` is its clock, in seconds.
+
+    `problem` is why nothing is known of it.
+    """
+
+    problem: str = ""
+    machine: Machine = Machine(hostname="")
+    toolchain: Toolchain | None = None
+    paths: dict[str, PathState] = {}
+    ahead: float = 0.0
+
+
 class Facts(Struct, frozen=True, kw_only=True):
     """All facts that plan and checks may use.
 
@@ -240,6 +253,7 @@ class Facts(Struct, frozen=True, kw_only=True):
     `wandb_key`: this user has a W&B key. `elsewhere` names the other machine of these facts, empty for this one.
     `scheduler` is what gives a training its machines and cards when it starts, empty for nothing: then which cards, and
     the first machine's address, are known only there. `cluster` is what it has (None: not asked).
+    `peers` are the other hosts of a training that is started over ssh, by name, as far as they were asked.
     """
 
     machine: Machine
@@ -263,6 +277,7 @@ class Facts(Struct, frozen=True, kw_only=True):
     elsewhere: str = ""
     scheduler: Literal["", "slurm"] = ""
     cluster: Cluster | None = None
+    peers: dict[str, Peer] = {}
 
 
 class Verdict(Struct, frozen=True):

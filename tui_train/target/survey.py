@@ -1,4 +1,4 @@
-"""Prints the facts of a host as one line of JSON: memory, Pythons, cached models, paths, contents of files.
+"""Prints the facts of a host as one line of JSON: memory, Pythons, cached models, paths, contents of files, clock.
 
 Runs on another host, over ssh, in any Python 3.8 or later, standard library only; its text and the question, in JSON,
 are passed on the command line. `files` are given in base64, no more than 256 KiB of each.
@@ -14,6 +14,7 @@ import shutil
 import stat
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 MOST = 2**18
@@ -51,11 +52,13 @@ def content(name: str) -> str | None:
         return None
 
 
-def candidates(named: list[str]) -> dict[str, str]:
-    """Return the paths of Pythons to ask, each with what it is."""
+def candidates(named: list[str], *, others: bool) -> dict[str, str]:
+    """Return the paths of Pythons to ask, each with what it is; without `others` those that are named."""
     home = Path.home()
     data = os.environ.get("XDG_DATA_HOME") or str(home / ".local" / "share")
     found = {str(Path(name).expanduser()): "chosen" for name in named}
+    if not others:
+        return found
     for python in sorted(Path(data, "tui-train", "envs").glob("*/bin/python")):
         found.setdefault(str(python), "env " + python.parent.parent.name)
     kept = base64.b64decode(content(str(home / ".conda" / "environments.txt")) or "")
@@ -86,7 +89,8 @@ def toolchains(question: dict[str, object]) -> list[object]:
     """Return what the Pythons have, those named and those found; of several that are one, the first."""
     of_prefix: dict[object, object] = {}
     named, run, probe = question["pythons"], question["run"], question["probe"]
-    for python, label in candidates(list(named) if isinstance(named, list) else []).items():
+    only = bool(question.get("only_named"))
+    for python, label in candidates(list(named) if isinstance(named, list) else [], others=not only).items():
         found = told(python, str(run), str(probe))
         tool = found.get("toolchain") if found else None
         if found and isinstance(tool, dict):
@@ -109,6 +113,17 @@ def memory() -> dict[str, int]:
     return found
 
 
+def said(command: list[str]) -> dict[str, object] | None:
+    """Return what a command prints and its exit code, None where there is none."""
+    try:
+        done = subprocess.run(
+            command, stdin=subprocess.DEVNULL, capture_output=True, timeout=PATIENCE, check=False
+        )  # fmt: skip
+    except (OSError, subprocess.SubprocessError):
+        return None
+    return {"code": done.returncode, "text": done.stdout.decode("utf-8", "replace")}
+
+
 def cached(program: str) -> object:
     """Return the models in the cache of Hugging Face, read by a program whose text was sent along."""
     names: dict[str, object] = {"__name__": "hub_cache"}
@@ -118,7 +133,10 @@ def cached(program: str) -> object:
 
 
 def main(question: dict[str, list[str]]) -> None:
-    """Answer a question: `paths`, `files`, `pythons` and how they are asked, `hub` as the program that reads it."""
+    """Answer a question: `paths`, `files`, `pythons` and how they are asked, `hub` as the program that reads it.
+
+    `command` is what to run there; with `only_named` no other Pythons are looked for.
+    """
     machine = {"hostname": platform.node(), "kernel": platform.release(), "cpu_count": os.cpu_count() or 1, **memory()}
     answer = {
         "machine": machine,
@@ -126,6 +144,8 @@ def main(question: dict[str, list[str]]) -> None:
         "paths": {name: state(name) for name in question["paths"]},
         "files": {name: content(name) for name in question["files"]},
         "hub": cached(str(question["hub"])) if question.get("hub") else None,
+        "said": said(question["command"]) if question.get("command") else None,
+        "clock": time.time(),
     }
     print(json.dumps(answer))
 

@@ -5,12 +5,12 @@ from tui_train.profile.types import Profile
 from tui_train.render.prepare import Prepared, prepare
 from tui_train.targets import Target
 from tui_train.workflow.machines import Source, source_for
+from tui_train.workflow.peers import facts_to_start
 
 
 def ready(profile: Profile) -> tuple[Prepared, Target]:
     """Return what starting a profile takes and what was found, and where it starts; takes up to some seconds."""
-    target = source_for(profile, Source()).target
-    return prepare(profile, target.look(profile)), target
+    return prepare(profile, facts_to_start(profile, Source())), source_for(profile, Source()).target
 
 
 def refusals(prepared: Prepared) -> tuple[Finding, ...]:

@@ -1,0 +1,125 @@
+"""Checks of the other hosts that a training is started on over ssh, against the first one."""
+
+from collections import Counter
+from collections.abc import Iterator
+from typing import Literal, NamedTuple
+
+from tui_train.base.text import counted, visible
+from tui_train.checks.finding import Finding
+from tui_train.facts.types import Facts, Gpu, Peer, Toolchain
+from tui_train.profile.changes import Change
+from tui_train.profile.types import Profile
+from tui_train.resolve.resolve import Resolved
+
+# Hosts that are named in one finding.
+_NAMED = 4
+# Seconds after which clocks confuse whoever reads the logs.
+_APART = 30.0
+_INSTALL = "Install the same versions on all hosts."
+_PACKAGES = ("trl", "peft", "deepspeed", "nemo_toolkit")
+
+
+class _Wrong(NamedTuple):
+    level: Literal["error", "warning"]
+    what: str
+    remedy: str
+
+
+def differences(profile: Profile, facts: Facts, resolved: Resolved) -> Iterator[Finding]:
+    """Hosts that answer, and have what the first one trains with: Python, versions, GPUs, files, the time of day."""
+    by_fault: dict[_Wrong, list[str]] = {}
+    first = next(iter(profile.nodes.hosts), "")
+    for host in profile.nodes.hosts[1:]:
+        if peer := facts.peers.get(host):
+            for wrong in _wrong(peer, first, facts, resolved):
+                by_fault.setdefault(wrong, []).append(host)
+    for wrong, names in by_fault.items():
+        message = visible(f"{_listed(names)}: {wrong.what}")
+        change = _without(profile, names) if wrong.level == "error" else None
+        yield Finding(
+            level=wrong.level,
+            key="nodes.hosts",
+            message=message,
+            remedy=visible(wrong.remedy),
+            machine=True,
+            start=wrong.level == "error",
+            change=change,
+        )
+
+
+def _without(profile: Profile, names: list[str]) -> Change:
+    """Return the change that leaves hosts out; the first one alone needs none to be named."""
+    left = tuple(host for host in profile.nodes.hosts if host not in names)
+    return Change(visible(f"train without {_listed(names)}"), "fewer machines", (("nodes.hosts", left[1:] and left),))
+
+
+def _listed(names: list[str]) -> str:
+    more = len(names) - _NAMED
+    return ", ".join(names) if more <= 0 else f"{', '.join(names[:_NAMED])} and {counted(more, 'other')}"
+
+
+def _wrong(peer: Peer, first: str, facts: Facts, resolved: Resolved) -> Iterator[_Wrong]:
+    if peer.problem:
+        remedy = f"It must answer on {first}: ssh -o BatchMode=yes HOST true. Then look again."
+        yield _Wrong("error", peer.problem, remedy)
+        return
+    if resolved.toolchain:
+        yield from _python(peer, first, resolved.toolchain)
+    if resolved.device == "cuda":
+        yield from _cards(peer, first, resolved.gpus)
+    for path, state in peer.paths.items():
+        if state in {"missing", "unreadable"} and facts.paths.get(path) in {"file", "folder"}:
+            why = "there is no" if state == "missing" else "it may not read"
+            yield _Wrong("error", f"{why} {path}", f"Copy it there from {first}, to the same path.")
+    if abs(peer.ahead) > _APART:
+        side = "ahead of" if peer.ahead > 0 else "behind"
+        # To the minute, or equal faults of hosts would differ.
+        apart = counted(max(1, round(abs(peer.ahead) / 60)), "minute")
+        yield _Wrong("warning", f"the clock is about {apart} {side} this one", "Set it (NTP), or the logs confuse.")
+
+
+def _python(peer: Peer, first: str, own: Toolchain) -> Iterator[_Wrong]:
+    there, python = peer.toolchain, own.python
+    if there is None or there.problem:
+        missing = peer.paths.get(own.python) == "missing"
+        words = f"there is no {python}" if missing else f"{python} does not run there"
+        yield _Wrong("error", words, "Put the same environment at the same path there.")
+        return
+    if _release(there.torch) != _release(own.torch):
+        yield _Wrong("error", f"{_named('torch', there.torch)}, {first} has {own.torch or 'none'}", _INSTALL)
+    elif there.cuda != own.cuda:
+        yield _Wrong("warning", f"{_named('torch', there.torch)}, {first} has {own.torch or 'none'}", _INSTALL)
+    ours, theirs = _versions(own), _versions(there)
+    other = [name for name in ours if ours[name] != theirs[name]]
+    if other:
+        has = ", ".join(_named(name, theirs[name]) for name in other)
+        yield _Wrong("warning", f"{has}; {first} has {', '.join(ours[name] or 'none' for name in other)}", _INSTALL)
+
+
+def _release(version: str | None) -> str:
+    """Return a version without what it was built for."""
+    return (version or "").partition("+")[0]
+
+
+def _versions(tool: Toolchain) -> dict[str, str]:
+    """Return the versions of what must agree among processes, besides torch."""
+    python = ".".join(tool.version.split(".")[:2])
+    named = {"Python": python, "accelerate": tool.accelerate or "", "transformers": tool.transformers or ""}
+    return named | {name: tool.packages.get(name, "") for name in _PACKAGES}
+
+
+def _named(name: str, version: str | None) -> str:
+    return f"{name} {version}" if version else f"no {name}"
+
+
+def _cards(peer: Peer, first: str, chosen: tuple[Gpu, ...]) -> Iterator[_Wrong]:
+    there = [gpu for gpu in peer.machine.gpus if not gpu.problem]
+    if len(there) < len(chosen):
+        has = counted(len(there), "GPU") if there else "no GPU"
+        remedy = "Leave that host out, or choose as many GPUs as it has (hardware.gpus)."
+        yield _Wrong("error", f"{has}, and {first} trains on {len(chosen)}", remedy)
+    elif other := Counter(gpu.name for gpu in there) - Counter({gpu.name: len(there) for gpu in chosen}):
+        kinds = ", ".join(f"{count} × {name}" for name, count in other.items())
+        names = ", ".join(dict.fromkeys(gpu.name for gpu in chosen))
+        remedy = "The slowest sets the pace, and the memory estimate is for the GPUs of the first host."
+        yield _Wrong("warning", f"{kinds}, and {first} trains on {names}", remedy)

@@ -1,0 +1,54 @@
+"""The other hosts of a training over ssh, asked side by side: the GPUs, the Python, the paths and the clock of each."""
+
+import shlex
+import time
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+
+from tui_train.base import ssh as connections
+from tui_train.base.text import visible
+from tui_train.facts.ask import ask
+from tui_train.facts.remote import SMI, answered, of_nvidia_smi, sent
+from tui_train.facts.types import Machine, Peer
+from tui_train.supervisor import ssh
+
+_EACH = 30.0
+_ALL = 90.0
+# What a connection that is shared takes: sshd's MaxSessions.
+_AT_ONCE, _AT_ONCE_BY_ONE = 32, 8
+
+
+def peers(hosts: Sequence[str], python: str, paths: Sequence[str], first: str = "") -> dict[str, Peer]:
+    """Return what each of some hosts answers, within 90 s; `first` is the host from which they are asked, if not this.
+
+    `python` is the one that is to train.
+    """
+    question = {"pythons": [python], "only_named": True, "paths": [python, *paths], "files": []}
+    command = sent({**question, "command": shlex.split(SMI)})
+    ends = time.monotonic() + _ALL
+
+    def peer(host: str) -> Peer:
+        words: Sequence[str] = ssh.words(host, command)
+        if first:
+            words = [*connections.words(first), shlex.join(words)]
+        left = ends - time.monotonic()
+        if left <= 0:
+            return Peer(problem=f"was not asked within {_ALL:.0f} s")
+        return _peer(host, words, min(_EACH, left))
+
+    with ThreadPoolExecutor(_AT_ONCE_BY_ONE if first else _AT_ONCE) as pool:
+        return dict(zip(hosts, pool.map(peer, hosts), strict=True))
+
+
+def _peer(host: str, words: Sequence[str], deadline: float) -> Peer:
+    answer = ask(words, deadline, folder=None)
+    found = answered(answer.out)
+    if found is None:
+        return Peer(problem=visible(answer.failure) if answer.failure else ssh.lost(answer.error))
+    cards = of_nvidia_smi(host, found.said.text) if found.said and not found.said.code else Machine(hostname=host)
+    return Peer(
+        machine=cards,
+        toolchain=found.toolchains[0] if found.toolchains else None,
+        paths=found.paths,
+        ahead=found.clock - time.time(),
+    )
