@@ -243,7 +243,7 @@ NCCL without: features of NCCL to switch off, each to work around the error that
     def action_other_python(self) -> None:
         """Ask for the path of a Python."""
         question = "Path of the Python that trains (an environment's bin/python):"
-        self.app.push_screen(AskText(question, self.profile.trainer.python), self._named)
+        self.app.push_screen(AskText(question, self.profile.trainer.python, names_in=self.names_in), self._named)
 
     def _named(self, path: str | None) -> None:
         if path:

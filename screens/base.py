@@ -13,8 +13,11 @@ from textual.screen import Screen
 from textual.widget import Widget
 from textual.worker import Worker, WorkerState
 
+from tui_train.facts.names import names_here
+
 from .looking import Looking
 from .messages import Shown
+from .widgets.entry import NamesIn
 from .widgets.help_lines import help_lines
 
 
@@ -43,6 +46,11 @@ class Base(Screen[None]):
     def elsewhere(self) -> str:
         """The other machine that all is for, in words; empty: this one."""
         return self.app.elsewhere if isinstance(self.app, Looking) else ""
+
+    @property
+    def names_in(self) -> NamesIn:
+        """What completes paths: the folders of the machine that all is for."""
+        return self.app.names_in if isinstance(self.app, Looking) else names_here
 
     @property
     def starts(self) -> bool:

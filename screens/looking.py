@@ -20,6 +20,7 @@ from .messages import AskRecipes, AskScript, Shown
 from .questions import QUESTIONS, whole, with_answer
 
 if TYPE_CHECKING:
+    from tui_train.facts.names import NamesThere
     from tui_train.facts.samples import Samples
     from tui_train.facts.types import Facts, Machine
     from tui_train.targets import Target
@@ -66,6 +67,7 @@ class Looking(Guarded):
         self._left: dict[str, int] = {}  # what was asked of the machine before this one
         self._found: Machine | None = None
         self._wanted = False
+        self._names_there: NamesThere | None = None
 
     # Not Textual's `data_bind`: the app would hold every screen that was ever bound, until a value changes.
     def share(self, screen: Screen[Any]) -> None:
@@ -115,6 +117,20 @@ class Looking(Guarded):
     def elsewhere(self) -> str:
         """The other machine that all is for, in words; empty: this one."""
         return visible(self._source.host or str(self._source.machine)) if self._source else ""
+
+    @property
+    def names_in(self) -> Callable[[str], list[str]]:
+        """Return what names the files in a folder of the machine that all is for."""
+        from tui_train.facts.names import NamesThere, names_here
+        from tui_train.profile import hosts
+
+        host = self._source.host if self._source else ""
+        if not host:
+            return names_here
+        address = hosts.address_of(host)
+        if self._names_there is None or self._names_there.host != address:
+            self._names_there = NamesThere(address)
+        return self._names_there
 
     @property
     def submits(self) -> bool:

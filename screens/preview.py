@@ -12,6 +12,7 @@ from tui_train.base.errors import AlreadyExists, BadInput, TuiTrainError
 from tui_train.base.places import expanded
 from tui_train.base.text import visible
 from tui_train.checks import Finding
+from tui_train.facts.names import names_here
 from tui_train.profile import fields, store
 from tui_train.profile.types import Profile
 from tui_train.render.command import copied
@@ -240,7 +241,7 @@ For the machine of a file (--machine) it only exports: copy the folder there."""
         """Ask for a folder, then write the files there."""
         if self._prepared and self._prepared.files:
             folder = str(Path.cwd() / visible(self.profile.name))
-            self.app.push_screen(AskText("Write the files to this folder:", folder), self._export)
+            self.app.push_screen(AskText("Write the files to this folder:", folder, names_in=names_here), self._export)
 
     def _export(self, folder: str | None, *, overwrite: bool = False) -> None:
         if not folder or self._prepared is None:

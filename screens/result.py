@@ -11,6 +11,7 @@ from textual.worker import get_current_worker
 
 from tui_train.base.errors import TuiTrainError
 from tui_train.base.text import amount, duration, home, loss, thousands, visible
+from tui_train.facts.names import names_here
 from tui_train.runs.result import Loss, Result
 from tui_train.runs.rundir import RunDir
 from tui_train.workflow.dialogue import Cancelled
@@ -127,7 +128,9 @@ On the command line: tui-train result, try and merge."""
             if folder and folder.strip():
                 self._merge(folder.strip())
 
-        self.app.push_screen(AskText("Merge into which new folder?", str(self.run.path / "merged")), answered)
+        self.app.push_screen(
+            AskText("Merge into which new folder?", str(self.run.path / "merged"), names_in=names_here), answered
+        )
 
     @work(thread=True, exclusive=True, group="merge")
     def _merge(self, folder: str) -> None:

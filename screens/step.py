@@ -140,6 +140,7 @@ class Step(WithFindings):
             return
         self._found = check(self.profile, self.facts)
         resolved = self.resolved
+        self.form.names_in = self.names_in
         self.form.show(tuple(self._groups(resolved)))
         self._was_unread = self.form.unread_label
         if resolved:

@@ -13,11 +13,14 @@ import pytest
 import ssh as secure_shell
 import warm
 from support import profile, until
-from test_wizard import keys, settle, shows
+from test_wizard import keys, settle, shows, to
+from textual.widgets import Input
+from tui_train.screens.widgets.entry import Entry
 
 from tui_train.base import places
 from tui_train.base.errors import BadInput, Unavailable
 from tui_train.facts import probe
+from tui_train.facts.names import NamesThere
 from tui_train.profile import hosts
 from tui_train.profile.store import save
 from tui_train.render import File
@@ -312,6 +315,29 @@ async def test_hardware_goes_to_another_host_and_back(host, monkeypatch):
         app.become(profile({"hardware.host": "lab"}))
         await reached(pilot, "Hardware")
         assert (app.profile.hardware.host, app.facts.elsewhere) == ("lab", "box")
+
+
+async def test_paths_are_completed_by_the_names_on_the_host(host, monkeypatch):
+    monkeypatch.setenv("TEXTUAL_ANIMATIONS", "none")
+    (host / "only-there").mkdir()
+    (host / "only-there" / "train.py").touch()
+    app = wizard(source=Source(host="box"))
+    async with app.run_test(size=(80, 24)) as pilot:
+        await keys("enter", "enter")(pilot)
+        await reached(pilot, "Backend")
+        app.become(profile({"trainer.kind": "script"}))
+        await settle(pilot)
+        await to(pilot, "trainer.script")
+        entry = app.screen.query_one(Entry)
+        for typed, whole in (("~/on", "~/only-there/"), ("t", "~/only-there/train.py")):
+            await keys(*typed)(pilot)
+            await keys("tab")(pilot)
+            assert entry.value == whole
+        app.screen.action_other_python()
+        await keys(*"~/only-t", "tab")(pilot)
+        assert app.screen.query_one(Input).value == "~/only-there/"
+    assert NamesThere("box")("~/nothing") == []
+    assert not NamesThere("not-a-host")("/")
 
 
 async def test_preview_starts_on_the_host_and_run_follows_it(host, monkeypatch):

@@ -16,6 +16,7 @@ from tui_train.base.errors import TuiTrainError
 from tui_train.base.text import visible
 
 from .code import Page
+from .entry import NamesIn, PathSuggester
 from .ink import FAILED, KEY, ink
 from .lines import Draw, Lines
 
@@ -52,13 +53,24 @@ class AskText(ModalScreen[str | None]):
     """Asks for a line of text, which may be empty; Esc answers with None.
 
     Where there is a `change` that the text makes, it is asked on until that takes it, and answers with what it says.
+    A path is completed by `names_in`.
     """
 
-    BINDINGS: ClassVar[list[BindingType]] = [Binding("escape", "dismiss(None)", "Cancel")]
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("escape", "dismiss(None)", "Cancel"),
+        Binding("tab", "complete", "Complete", priority=True),
+    ]
 
-    def __init__(self, question: str, value: str = "", change: Callable[[str], str] | None = None) -> None:
+    def __init__(
+        self,
+        question: str,
+        value: str = "",
+        change: Callable[[str], str] | None = None,
+        names_in: NamesIn | None = None,
+    ) -> None:
         """Ask, with a value to begin with."""
         super().__init__()
+        self.names_in = names_in
         self.question = question
         self.value = value
         self.change = change
@@ -67,9 +79,17 @@ class AskText(ModalScreen[str | None]):
         """Put an input under the question."""
         with Vertical(classes="dialog"):
             yield Static(self.question, markup=False, classes="question")
-            yield Input(visible(self.value), compact=True)
+            suggester = PathSuggester(names_in=self.names_in) if self.names_in else None
+            yield Input(visible(self.value), compact=True, suggester=suggester)
             yield Static(id="refused", markup=False)
-            yield Static(_keys(("Enter", "Take it"), ("Esc", "Cancel")))
+            completes = (("Tab", "Complete"),) if self.names_in else ()
+            yield Static(_keys(("Enter", "Take it"), *completes, ("Esc", "Cancel")))
+
+    def action_complete(self) -> None:
+        """Take what is suggested."""
+        entry = self.query_one(Input)
+        if entry.cursor_at_end:
+            entry.action_cursor_right()
 
     @on(Input.Submitted)
     def _answered(self, event: Input.Submitted) -> None:

@@ -2,7 +2,7 @@
 
 import asyncio
 import os
-from pathlib import Path
+from collections.abc import Callable
 from typing import ClassVar
 
 from textual.binding import Binding, BindingType
@@ -12,48 +12,43 @@ from textual.suggester import Suggester
 from textual.widgets import Input
 
 from tui_train.base.text import visible
+from tui_train.facts.names import names_here
 
-_MOST_NAMES = 2000
+# Returns the names in a folder, folders with a slash.
+NamesIn = Callable[[str], list[str]]
 
 
 class PathSuggester(Suggester):
     """Completes a path by what is in its folder, found while nobody waits."""
 
-    def __init__(self, separator: str = "", names: tuple[str, ...] = (), *, paths: bool = True) -> None:
+    def __init__(
+        self, separator: str = "", names: tuple[str, ...] = (), *, names_in: NamesIn | None = names_here
+    ) -> None:
         """Complete the whole text, or what follows the last separator; to one of these names first, or only."""
         super().__init__(use_cache=False, case_sensitive=True)
         self._separator = separator
         self._names = names
-        self._paths = paths
+        self._names_in = names_in
 
     async def get_suggestion(self, value: str) -> str | None:
         """Return the text completed, or nothing."""
         if named := next((name for name in self._names if value and name != value and name.startswith(value)), ""):
             return named
-        if not self._paths:
+        if not self._names_in:
             return None
         before, separator, path = value.rpartition(self._separator) if self._separator else ("", "", value)
         space = path[: len(path) - len(path.lstrip())]
-        rest = await asyncio.to_thread(completion, path.strip())
+        rest = await asyncio.to_thread(completion, path.strip(), self._names_in)
         return f"{before}{separator}{space}{path.strip()}{rest}" if rest else None
 
 
-def completion(path: str) -> str:
+def completion(path: str, names_in: NamesIn = names_here) -> str:
     """Return what follows of the one name in its folder that a path may mean, or what all those have in common."""
-    folder, _, start = path.rpartition("/")
+    folder, slash, start = path.rpartition("/")
     if not path or path == "~":
         return ""
-    there = Path(f"{folder}/" if "/" in path else ".").expanduser()
-    names = []
-    try:
-        with os.scandir(there) as entries:
-            for number, entry in enumerate(entries):
-                if number >= _MOST_NAMES:
-                    return ""
-                if entry.name.startswith(start) and (start or not entry.name.startswith(".")):
-                    names.append(entry.name + ("/" if entry.is_dir() else ""))
-    except (OSError, ValueError, RuntimeError):
-        return ""
+    found = names_in(f"{folder}{slash}")
+    names = [name for name in found if name.startswith(start) and (start or not name.startswith("."))]
     common = os.path.commonprefix(names)  # noqa: RUF071 - what the names begin with is meant
     return common[len(start) :] if visible(common) == common else ""
 

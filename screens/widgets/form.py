@@ -140,7 +140,7 @@ class Form(FormText, can_focus=True):
             text = self._unread[row.key].text if row.key in self._unread else row.text
             entry = self.entry
             entry.placeholder = visible(row.held) or row.field.empty
-            entry.suggester = suggester(row)
+            entry.suggester = suggester(row, self.names_in)
             entry.number = row.short
             with entry.prevent(Input.Changed):
                 entry.value = text

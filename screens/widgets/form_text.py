@@ -5,11 +5,12 @@ from textual.widgets import Input
 
 from tui_train.base.errors import BadInput
 from tui_train.base.text import visible
+from tui_train.facts.names import names_here
 from tui_train.profile import fields
 from tui_train.profile.fields import Value
 
 from ..messages import Chosen, Undo
-from .entry import Entry, PathSuggester, pressed
+from .entry import Entry, NamesIn, PathSuggester, pressed
 from .form_choices import FormChoices
 from .form_lines import FormRow
 from .form_view import Unread
@@ -24,6 +25,7 @@ class FormText(FormChoices):
         """Begin with an empty input."""
         super().__init__(id=id)
         self.entry = Entry()
+        self.names_in: NamesIn = names_here
         self._shown: Value = None  # what the input has been understood as
         self._known: Value = None  # what the row has
         self._began: Value = None  # what the row had when the cursor came to it
@@ -178,13 +180,13 @@ def _unread(row: FormRow, text: str, error: BadInput) -> Unread:
     return Unread(text, error.remedy.rstrip("."), f"{error.message}. {error.remedy}", fix, title)
 
 
-def suggester(row: FormRow) -> PathSuggester | None:
+def suggester(row: FormRow, names_in: NamesIn) -> PathSuggester | None:
     """Return what completes a row's text, where it is a path or one of known names."""
     names = tuple(option.value for option in row.options)
     if row.field.kind == "text" and names:
-        return PathSuggester(names=names, paths=False)
+        return PathSuggester(names=names, names_in=None)
     if row.field.kind not in {"path", "paths", "model"}:
         return None
     if row.field.kind == "model":
-        return PathSuggester(names=names)
-    return PathSuggester(" " if row.field.kind == "paths" else "")
+        return PathSuggester(names=names, names_in=names_in)
+    return PathSuggester(" " if row.field.kind == "paths" else "", names_in=names_in)
