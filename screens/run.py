@@ -68,7 +68,8 @@ also after a lost connection.
   r   resume an ended run from its newest checkpoint;
       where it has none, r says why
   e   edit: the steps with its values
-  Enter  what an ended run made
+  Enter  what an ended run made; it is fetched first
+         from the host on which it ran
   c   compare it with the run before it
   F2  where a change of the profile may help a failed
       run: make it and open the preview
@@ -146,7 +147,7 @@ When a run ends while you watch, the terminal rings and gets a notification (OSC
             self.query_one(Why).keep_to(max(1, self.size.height - _FRAME - self._height("#state") - _LOG))
             shown = self.plotted._replace(room=self._room())
             show_plot(self.query_one(Plot), self._told.progress, shown)
-            self._draw_cards()
+            self.draw_cards()
             self.query_one("#foot").styles.min_height = _LOG + self._height("#cards")
 
     def _room(self) -> int:
@@ -279,7 +280,7 @@ When a run ends while you watch, the terminal rings and gets a notification (OSC
         self._history.add(mine, now)
         self._draw_soon()
 
-    def _draw_cards(self) -> None:
+    def draw_cards(self) -> None:
         """Show the cards of a live run, and of an ended one what it leaves."""
         cards, told = self.query_one("#cards", Lines), self._told
         mine = self._samples() if told and told.status.live else ()
@@ -317,7 +318,8 @@ When a run ends while you watch, the terminal rings and gets a notification (OSC
         if action == "edit":
             return not self.going
         if action == "result":
-            return not self.going and self._made is not None and self._made.weights is not None
+            made = self._made is not None and self._made.weights is not None
+            return not self.going and (self.may_fetch or made)
         return action != "again" or not (self.going or self.stays)
 
     def refused(self, key: str) -> str:

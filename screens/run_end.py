@@ -1,8 +1,10 @@
 """The end of a run: why it failed, what it leaves, and the terminal's notification to whoever watched it."""
 
 import os
+import time
 from typing import ClassVar
 
+from msgspec.structs import replace
 from textual import work
 from textual.app import App
 from textual.binding import Binding, BindingType
@@ -19,6 +21,7 @@ from tui_train.profile import store
 from tui_train.profile.changes import Change, apply
 from tui_train.profile.types import Profile
 from tui_train.resolve.resolve import resolve
+from tui_train.runs.fetching import fetch
 from tui_train.runs.remains import Remains, remains
 from tui_train.runs.result import Result, result
 from tui_train.runs.resuming import why_not_resumed
@@ -31,6 +34,8 @@ from .run_logs import RunLogs
 from .terminal import notify_terminal
 
 GOES = "still runs"
+# Seconds between two words about what has come.
+_TELLS = 0.5
 
 
 class Ended(Message):
@@ -123,16 +128,52 @@ class RunEnd(RunLogs):
         """Return what can be done next, each a key and a word."""
         keys = (
             ("fix", "F2", "fix it"),
-            ("result", "Enter", "result"),
+            ("result", "Enter", "fetch the result" if self.may_fetch else "result"),
             ("again", "r", "resume"),
             ("edit", "e", "edit and rerun"),
             ("compare", "c", "compare with the run before"),
         )
         return [(key, word) for action, key, word in keys if self.check_action(action, ())]
 
+    @property
+    def may_fetch(self) -> bool:
+        """Whether the results are on a host only."""
+        left = self._left
+        return left is not None and left.host != "" and not left.fetched and left.come is None
+
+    @work(thread=True, exclusive=True, group="fetch")
+    def _fetch(self) -> None:
+        told = 0.0
+
+        def tell(taken: int) -> None:
+            nonlocal told
+            if time.monotonic() - told > _TELLS:
+                told = time.monotonic()
+                self.app.call_from_thread(self._has_come, taken)
+
+        tell(0)
+        try:
+            fetch(self.run, told=tell)
+        except TuiTrainError as error:
+            self.post_message(Complaint(error))
+        self.app.call_from_thread(self._has_come, None)
+        self.app.call_from_thread(self.look_at_end)
+
+    def _has_come(self, taken: int | None) -> None:
+        if self._left:
+            self._left = replace(self._left, come=taken)
+        self.draw_cards()
+        self.refresh_bindings()
+
+    def draw_cards(self) -> None:
+        """Draw what the run leaves."""
+        raise NotImplementedError
+
     def action_result(self) -> None:
-        """Show what the run made."""
-        if self._made:
+        """Show what the run made; what is on a host only is fetched first."""
+        if self.may_fetch:
+            self._fetch()
+        elif self._made:
             self.post_message(OpenResult(self.run, self._made))
 
     def action_fix(self) -> None:

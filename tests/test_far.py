@@ -13,7 +13,7 @@ import pytest
 import ssh as secure_shell
 import warm
 from support import profile, until
-from test_wizard import keys, settle, shows, to
+from test_wizard import keys, settle, shows, to, until_shown
 from textual.widgets import Input
 from tui_train.screens.widgets.entry import Entry
 
@@ -362,6 +362,13 @@ async def test_preview_starts_on_the_host_and_run_follows_it(host, monkeypatch):
             await pilot.pause(0.1)
         assert "tick 30" in shows(pilot)
         assert "finished" in shows(pilot)
+        await until_shown(pilot, "fetch the result")
+        assert "on box" in shows(pilot).split("Outcome")[1]
+        await pilot.press("enter")
+        await until_shown(pilot, "Fetched ")
+        assert (rundir.find("last").path / "output" / "made.txt").read_text() == "x" * 2000
+        await settle(pilot)
+        assert not app.screen.check_action("result", ()), "there is no model in it"
     (there,) = runs_there(host)
     assert place_of(rundir.find("last").path).folder == str(there)
     assert probe.machine().hostname

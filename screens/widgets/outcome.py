@@ -1,6 +1,7 @@
 """What an ended run leaves, and what can be done next."""
 
 from collections.abc import Sequence
+from pathlib import Path
 
 from textual.content import Content
 
@@ -27,9 +28,16 @@ def outcome(
     final = bool(made and weights and made.source != "checkpoint")
     if left and made and weights and final:
         when = f", {made.origin}" if made.source == "stopped" else ""
-        lines.append(_row(weights.kind.capitalize(), _weights(weights, when, left.folder), width))
+        folder = str(Path(left.fetched).parent) if left.fetched else left.folder
+        lines.append(_row(weights.kind.capitalize(), _weights(weights, when, folder), width))
     if left and left.checkpoint:
-        lines.append(_row("Checkpoint", _path(left.checkpoint, left.folder), width))
+        lines.append(_row("Checkpoint", _path(left.checkpoint, left.folder, left.host), width))
+    elif left and left.host and not left.fetched:
+        comes = "" if left.come is None else f", {amount(left.come)} fetched …"
+        words = ink((_short(left.output, left.folder), "b"), (f"   on {visible(left.host)}{comes}", MUTED))
+        lines.append(_row("Left", words, width))
+    elif left and left.fetched and not final:
+        lines.append(_row("Fetched", ink((home(left.fetched), "b")), width))
     elif left and not final and left.output:
         lines.append(_row("Left", ink(("no whole checkpoint in ", MUTED), _short(left.output, left.folder)), width))
     words = Content("   ").join([ink((key, KEY), f" {word}") for key, word in keys])
@@ -48,9 +56,12 @@ def _numbers(told: RunNews) -> list[Content]:
     return found
 
 
-def _path(left: Left, folder: str) -> Content:
-    step = f"step {thousands(left.step)}, " if left.step else ""
-    return ink((_short(left.path, folder), "b"), (f"   {step}{amount(left.size)}", MUTED))
+def _path(left: Left, folder: str, host: str) -> Content:
+    step = f"step {thousands(left.step)}" if left.step else ""
+    words = ", ".join(
+        filter(None, (step, amount(left.size) if left.size else "", f"on {visible(host)}" if host else ""))
+    )
+    return ink((_short(left.path, folder), "b"), (f"   {words}", MUTED))
 
 
 def _weights(weights: Weights, when: str, folder: str) -> Content:

@@ -6,19 +6,20 @@ from typing import Any
 
 import click
 
-from tui_train.base.errors import BadInput, TuiTrainError, Unavailable
+from tui_train.base.errors import TuiTrainError, Unavailable
 from tui_train.base.text import amount, visible
 from tui_train.cli.columns import table
 from tui_train.cli.plans import print_json
 from tui_train.facts import saved
 from tui_train.profile import store
 from tui_train.profile.types import Profile
-from tui_train.runs import archive, far, queue, rundir
+from tui_train.runs import archive, fetching, queue, rundir
 from tui_train.runs.folders import note
 from tui_train.runs.listing import Listed, read_runs
 from tui_train.runs.place import place_of
 from tui_train.runs.resuming import why_not_resumed
 from tui_train.runs.rundir import RunDir
+from tui_train.runs.status import status
 from tui_train.supervisor.state import Status
 from tui_train.targets import target_of_run
 from tui_train.workflow import show
@@ -103,12 +104,8 @@ def next_commands(run: RunDir, now: Status) -> str:
 def fetch(reference: str, *, checkpoints: bool) -> None:
     """Copy the output folder of a run from its host; without its checkpoints unless they are asked for."""
     run = rundir.find(reference)
-    place = place_of(run.path)
-    if place is None:
-        raise BadInput(f"{visible(run.name)} is on this machine", f"It is in {visible(str(run.path))}.")
-    without = "" if checkpoints else r"checkpoint-\d+"
-    taken = far.fetch(place, str(run.plan().get("output") or "output"), run.path, without=without)
-    click.echo(f"{amount(taken)} fetched from {visible(place.host)} into {visible(str(run.path))}")
+    taken = fetching.fetch(run, checkpoints=checkpoints)
+    click.echo(f"{amount(taken)} fetched from {visible(status(run).host)} into {visible(str(run.path))}")
 
 
 def report(reference: str, file: Path | None, *, force: bool) -> None:

@@ -21,7 +21,7 @@ from tui_train.facts.types import Document, Facts, Gap, Gpu, Machine, PathState,
 _FIELDS = "index,uuid,name,pci.bus_id,compute_cap,memory.total,memory.free,display_active,driver_version"
 SMI = f"nvidia-smi --query-gpu={_FIELDS} --format=csv,noheader,nounits"
 _NOT_FOUND = 127
-_OF_HOST = ("kernel", "cpu_count", "memory_total", "memory_available", "shm_total", "shm_free")
+_OF_HOST = ("kernel", "cpu_name", "cpu_count", "memory_total", "memory_available", "shm_total", "shm_free")
 
 
 class Said(msgspec.Struct, frozen=True):

@@ -6,7 +6,7 @@ import shlex
 import shutil
 import subprocess
 import tarfile
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import cache
 from importlib import resources
 from pathlib import Path
@@ -51,8 +51,13 @@ def stop(place: Place, *, at_once: bool, grace: float) -> None:
     _answer(place.host, {"do": "stop", "folder": place.folder, "now": at_once}, deadline=_PATIENCE + grace)
 
 
-def fetch(place: Place, output: str, folder: Path, *, without: str = "") -> int:
-    """Copy the output folder of a run from its host into a folder here; return the bytes. `without` matches names."""
+def fetch(
+    place: Place, output: str, folder: Path, *, without: str = "", told: Callable[[int], None] = lambda _taken: None
+) -> int:
+    """Copy the output folder of a run from its host into a folder here; return the bytes. `without` matches names.
+
+    `told` is called with the bytes that have come so far.
+    """
     question = {"do": "fetch", "folder": place.folder, "output": output, "without": without}
     child = subprocess.Popen(
         words(place.host, question), stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE
@@ -65,13 +70,26 @@ def fetch(place: Place, output: str, folder: Path, *, without: str = "") -> int:
             why = str(answer.get("error", "")) if isinstance(answer, dict) else lost(child.stderr.read(_MOST))
             raise Unavailable(f"nothing was fetched from {place.host}: {visible(why)}", f"Look there: ssh {place.host}")
         try:
-            with tarfile.open(fileobj=sent_bytes, mode="r|") as sent:
+            with tarfile.open(fileobj=_Counted(sent_bytes, told), mode="r|") as sent:
                 taken = _unpack(sent, folder)
         except tarfile.TarError:
             raise Unavailable(f"the connection to {place.host} was lost", "Run the command again.") from None
     if child.returncode:
         raise Unavailable(f"the connection to {place.host} was lost", "Run the command again.")
     return taken
+
+
+class _Counted(io.RawIOBase):
+    """A stream that tells how much was read of it."""
+
+    def __init__(self, stream: io.BufferedReader, told: Callable[[int], None]) -> None:
+        self._stream, self._told, self._taken = stream, told, 0
+
+    def read(self, size: int = -1) -> bytes:
+        piece = self._stream.read(size)
+        self._taken += len(piece)
+        self._told(self._taken)
+        return piece
 
 
 def _unpack(sent: tarfile.TarFile, folder: Path) -> int:

@@ -6,6 +6,9 @@ from pathlib import Path
 
 from msgspec import Struct
 
+from tui_train.runs.fetching import fetched, output_here
+from tui_train.runs.place import place_of
+from tui_train.runs.resuming import newest_checkpoint
 from tui_train.runs.rundir import RunDir
 from tui_train.supervisor import checkpoints
 from tui_train.supervisor.planned import Planned, read
@@ -24,9 +27,16 @@ class Left(Struct, frozen=True, kw_only=True):
 
 
 class Remains(Struct, frozen=True, kw_only=True):
-    """What lies in the output folder of a run, whose own is `folder`; None for what is not there."""
+    """What lies in the output folder of a run, whose own is `folder`; None for what is not there.
+
+    All paths are those on `host` (empty: this machine); `fetched` is where results from there are here;
+    `come` are the bytes of those that are on their way (None: none are).
+    """
 
     folder: str = ""
+    host: str = ""
+    fetched: str = ""
+    come: int | None = None
     output: str = ""
     checkpoint: Left | None = None
 
@@ -37,6 +47,12 @@ def remains(run: RunDir, position: int) -> Remains:
         plan = read(str(run.path))
     except Refused:
         return Remains()
+    if place := place_of(run.path):
+        here, there = output_here(run, plan.output), plan.output or f"{place.folder}/output"
+        newest = newest_checkpoint(run, position)
+        checkpoint = Left(path=newest, size=0, step=checkpoints.step(newest)) if newest else None
+        own = str(here) if fetched(run) else ""
+        return Remains(folder=place.folder, host=place.host, fetched=own, output=there, checkpoint=checkpoint)
     output = plan.output or str(run.path / "output")
     return Remains(folder=str(run.path), output=output, checkpoint=_checkpoint(run, plan, position))
 

@@ -13,7 +13,9 @@ from tui_train.base.files import read_regular
 from tui_train.base.parse import Unparsable, json_table
 from tui_train.base.text import energy, thousands
 from tui_train.profile import store
+from tui_train.runs.fetching import output_here
 from tui_train.runs.follow import read_progress
+from tui_train.runs.place import place_of
 from tui_train.runs.rundir import RunDir
 from tui_train.runs.status import drawn, node_folders, status, took
 from tui_train.runs.weights import Weights, weights
@@ -130,7 +132,9 @@ def result(run: RunDir) -> Result:
 def _with_weights(found: Result, run: RunDir, plan: Planned, now: Status) -> Result:
     position = now.attempts[-1].position if now.attempts else 1
     rule = plan.attempts[position - 1].checkpoints if 0 < position <= len(plan.attempts) else None
-    output = Path(run.path, (rule.folder if rule else "") or plan.output or "output")
+    output = output_here(run, (rule.folder if rule else "") or plan.output)
+    if rule and place_of(run.path):
+        rule = rule._replace(folder=str(output))
     final = _first(output, _FINAL)
     if final and now.attempts and final.changed < now.attempts[0].started - _CLOCKS:
         # An output folder that was chosen may hold what another run left.

@@ -99,6 +99,15 @@ def toolchains(question: dict[str, object]) -> list[object]:
     return list(of_prefix.values())
 
 
+def processor() -> dict[str, str]:
+    """Return the name of the host's processor, where it tells."""
+    try:
+        with Path("/proc/cpuinfo").open(encoding="utf-8", errors="replace") as lines:
+            return {"cpu_name": next(line.partition(":")[2].strip() for line in lines if line.startswith("model name"))}
+    except (OSError, StopIteration):
+        return {}
+
+
 def memory() -> dict[str, int]:
     """Return the host's memory and shared memory in bytes, as far as it tells."""
     found = {}
@@ -137,7 +146,8 @@ def main(question: dict[str, list[str]]) -> None:
 
     `command` is what to run there; with `only_named` no other Pythons are looked for.
     """
-    machine = {"hostname": platform.node(), "kernel": platform.release(), "cpu_count": os.cpu_count() or 1, **memory()}
+    own = {"hostname": platform.node(), "kernel": platform.release(), "cpu_count": os.cpu_count() or 1}
+    machine = {**own, **processor(), **memory()}
     answer = {
         "machine": machine,
         "toolchains": toolchains(dict(question)) if question["probe"] else [],

@@ -1,0 +1,43 @@
+"""The results of a run on a host: where they are on this machine, and their way there."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+from tui_train.base.errors import BadInput
+from tui_train.base.files import read_regular, write_beside, writing
+from tui_train.base.text import visible
+from tui_train.runs import far
+from tui_train.runs.place import place_of
+from tui_train.runs.rundir import RunDir
+from tui_train.runs.status import status
+
+_CHECKPOINTS = r"checkpoint-\d+"
+# Holds the number of attempts whose results were fetched whole.
+_FETCHED = "fetched"
+
+
+def output_here(run: RunDir, output: str) -> Path:
+    """Return where a run's output folder is on this machine: one of a host is in the run folder once it is fetched."""
+    folder = output or "output"
+    return run.path / (Path(folder).name if place_of(run.path) else folder)
+
+
+def fetch(run: RunDir, *, checkpoints: bool = False, told: Callable[[int], None] = lambda _taken: None) -> int:
+    """Copy a run's output folder from its host, and return the bytes; `told` is called with those that have come."""
+    place = place_of(run.path)
+    if place is None:
+        raise BadInput(f"{visible(run.name)} is on this machine", f"It is in {visible(str(run.path))}.")
+    attempts = len(status(run).attempts)
+    output = str(run.plan().get("output") or "output")
+    taken = far.fetch(place, output, run.path, without="" if checkpoints else _CHECKPOINTS, told=told)
+    with writing(run.path / _FETCHED):
+        write_beside(run.path / _FETCHED, str(attempts).encode())
+    return taken
+
+
+def fetched(run: RunDir) -> bool:
+    """Whether the results of a run's last attempt were fetched from its host."""
+    try:
+        return read_regular(run.path / _FETCHED, 64) == str(len(status(run).attempts)).encode()
+    except OSError:
+        return False
