@@ -1,6 +1,8 @@
 """The wizard's screens: they show and edit state and compute nothing. STEPS are the five, in order."""
 
-from typing import NamedTuple
+import threading
+from importlib import import_module
+from typing import Any, NamedTuple
 
 
 class Step(NamedTuple):
@@ -17,3 +19,12 @@ STEPS = (
     Step("Preview", "preview"),
     Step("Run", "run"),
 )
+
+# Two threads that import parts of one package at once can each meet a half of it.
+IMPORTS = threading.RLock()
+
+
+def loaded(module: str) -> Any:
+    """Return a module of the screens, imported while no other thread imports one."""
+    with IMPORTS:
+        return import_module(f".{module}", __package__)

@@ -4,7 +4,6 @@ import gc
 import os
 import sys
 from collections.abc import Iterable
-from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -19,7 +18,7 @@ from textual.screen import Screen
 from tui_train.base.text import visible
 from tui_train.workflow.theme import keep_theme, theme
 
-from . import STEPS
+from . import STEPS, loaded
 from .ended import listening
 from .home import Home
 from .messages import (
@@ -92,7 +91,7 @@ class Wizard(Navigation):
         """Import the steps while nobody waits for them."""
         try:
             for step in STEPS:
-                import_module(f".{step.module}", __package__)
+                loaded(step.module)
         finally:
             # What is imported stays: to look through all of it for garbage holds every key up for some 40 ms.
             gc.freeze()

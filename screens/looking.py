@@ -17,7 +17,7 @@ from tui_train.profile.types import Profile
 
 from .guard import Guarded
 from .messages import AskRecipes, AskScript, Shown
-from .questions import QUESTIONS, whole, with_answer
+from .questions import QUESTIONS, load, whole, with_answer
 
 if TYPE_CHECKING:
     from tui_train.facts.names import NamesThere
@@ -209,6 +209,7 @@ class Looking(Guarded):
         asked = self._asked[part]
 
         def answer() -> None:
+            load()
             self.post_message(Learned(asked, part, question()))
 
         self.run_worker(answer, name=str(asked), group=part, thread=True, exclusive=True)

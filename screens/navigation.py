@@ -3,7 +3,6 @@
 import gc
 from collections.abc import Callable
 from functools import partial
-from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from textual import on
@@ -13,6 +12,7 @@ from textual.timer import Timer
 
 from tui_train.base.errors import TuiTrainError
 
+from . import loaded
 from .asking_hosts import AskingHosts
 from .messages import CompareRuns, GoBack, GoToStep, OpenResult, OpenRun, OpenStep, TryResult
 
@@ -39,7 +39,7 @@ class Navigation(AskingHosts):
 
     @on(OpenStep)
     def _open_step(self, event: OpenStep) -> None:
-        kind: type[Step] = import_module(f".{event.module}", __package__).SCREEN
+        kind: type[Step] = loaded(event.module).SCREEN
         there = any(isinstance(screen, kind) for screen in self.screen_stack)
         # Of a screen that is covered by now Enter was pressed more than once before the step was there.
         if not there or event._sender is self.screen:  # noqa: SLF001 - nothing else says who asks
@@ -47,7 +47,7 @@ class Navigation(AskingHosts):
 
     def _show_step(self, module: str) -> None:
         """Open a step, or go back to it where it is open."""
-        kind: type[Step] = import_module(f".{module}", __package__).SCREEN
+        kind: type[Step] = loaded(module).SCREEN
         if self._close_until(lambda screen: isinstance(screen, kind)):
             return
         self._keep()
@@ -159,7 +159,7 @@ class Navigation(AskingHosts):
         from .step import Step
 
         if isinstance(self.screen, Step) and (before := self.screen.module_before):
-            there: type[Step] = import_module(f".{before}", __package__).SCREEN
+            there: type[Step] = loaded(before).SCREEN
             if not any(isinstance(screen, there) for screen in self.screen_stack):
                 self.pop_screen()
             self._show_step(before)

@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Iterable
 from functools import partial
-from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from textual.app import SystemCommand
@@ -12,7 +11,7 @@ from textual.screen import Screen
 
 from tui_train.base.text import visible
 
-from . import STEPS
+from . import STEPS, loaded
 from .themes import NAMES
 
 if TYPE_CHECKING:
@@ -65,7 +64,7 @@ def _fields(app: "Wizard") -> Iterable[SystemCommand]:
     from tui_train.workflow import choices
 
     for step in STEPS[:-1]:
-        kind: type[Step] = import_module(f".{step.module}", __package__).SCREEN
+        kind: type[Step] = loaded(step.module).SCREEN
         for key in (key for section in kind.SECTIONS for key in section.keys):
             if choices.applies(key, app.profile):
                 go = partial(app.action_go, step.module, key)

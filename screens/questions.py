@@ -7,6 +7,8 @@ from msgspec.structs import replace
 
 from tui_train.profile.types import Profile
 
+from . import IMPORTS
+
 if TYPE_CHECKING:
     from tui_train.facts.types import Facts
     from tui_train.workflow.machines import Source
@@ -78,6 +80,12 @@ def whole(profile: Profile, source: "Source") -> "Facts":
     from tui_train.workflow.machines import facts_for
 
     return facts_for(profile, source)
+
+
+def load() -> None:
+    """Import what the questions need, once."""
+    with IMPORTS:
+        import tui_train.workflow.machines  # noqa: F401
 
 
 # By the name of the part in Facts.
