@@ -10,6 +10,7 @@ from pathlib import Path
 import msgspec
 import psutil
 import pytest
+from support import sample
 
 from tests.fake_driver import MACHINES, driver_environment
 from tui_train.facts import host, nvml, pci, probe
@@ -640,17 +641,20 @@ def theirs(path):
 
 @pytest.mark.parametrize(
     ("spoil", "why"),
-    [
-        (theirs, "belongs to"),
-        (lambda prefix: theirs(prefix / "bin"), "belongs to"),
-        (lambda prefix: theirs(prefix / "bin" / "python"), "belongs to"),
-        (lambda prefix: theirs(prefix / "pyvenv.cfg"), "belongs to"),
-        (lambda prefix: prefix.chmod(0o777), "other users may write"),
-        (lambda prefix: (prefix / "bin").chmod(0o777), "other users may write"),
-        (lambda prefix: (prefix / "bin" / "python").chmod(0o757), "other users may write"),
-        (lambda prefix: site_of(prefix).chmod(0o777), "other users may write"),
-        (lambda prefix: theirs(Path(executable(site_of(prefix) / "x.pth", ""))), "belongs"),
-    ],
+    sample(
+        [
+            (theirs, "belongs to"),
+            (lambda prefix: theirs(prefix / "bin"), "belongs to"),
+            (lambda prefix: theirs(prefix / "bin" / "python"), "belongs to"),
+            (lambda prefix: theirs(prefix / "pyvenv.cfg"), "belongs to"),
+            (lambda prefix: prefix.chmod(0o777), "other users may write"),
+            (lambda prefix: (prefix / "bin").chmod(0o777), "other users may write"),
+            (lambda prefix: (prefix / "bin" / "python").chmod(0o757), "other users may write"),
+            (lambda prefix: site_of(prefix).chmod(0o777), "other users may write"),
+            (lambda prefix: theirs(Path(executable(site_of(prefix) / "x.pth", ""))), "belongs"),
+        ],
+        3,
+    ),
 )
 def test_a_python_here_that_others_could_have_put_is_named_and_not_started(bare, tmp_path, spoil, why):
     if "belongs" in why and os.geteuid():

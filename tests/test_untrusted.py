@@ -6,6 +6,7 @@ import subprocess
 import sys
 import threading
 import time
+from itertools import product
 from pathlib import Path
 
 import pytest
@@ -417,8 +418,16 @@ def unreadable_log(path, kind):
         path.symlink_to(path)
 
 
-@pytest.mark.parametrize("kind", ["mode", "folder", "pipe", "endless", "loop"])
-@pytest.mark.parametrize("command", [("logs",), ("logs", "--follow"), ("attach",)])
+@pytest.mark.parametrize(
+    ("command", "kind"),
+    sample(
+        product(
+            [("logs",), ("logs", "--follow"), ("attach",)],
+            ["mode", "folder", "pipe", "endless", "loop"],
+        ),
+        4,
+    ),
+)
 def test_a_log_that_cannot_be_read_is_told_at_once(kind, command):
     run = new_run()
     run.events_file.write_bytes(ENDED)
