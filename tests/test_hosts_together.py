@@ -346,6 +346,27 @@ def test_differences_of_the_hosts_are_findings_before_the_start(pair):
     assert "gpu-b:" not in tui(hosts[0], environment, "plan", "both", "--set=trainer.data=")
 
 
+def test_the_files_of_a_profile_are_sent_to_its_host(pair):
+    if not shutil.which("rsync"):
+        pytest.skip("NOT TESTED: files sent to a host: rsync is not installed")
+    environment, hosts, folder = pair
+    environment |= {"PYTHONPATH": str(ROOT)}
+    own = folder / "own"
+    (own / "a 中 'b").mkdir()
+    (own / "a 中 'b" / "train.py").write_text("first")
+    (own / "data").mkdir()
+    (own / "data" / "part.txt").write_text("x" * 5000)
+    values = {"trainer.kind": "script", "trainer.script": f"{own}/a 中 'b/train.py", "trainer.data": (f"{own}/data",)}
+    words = [f"--set={key}={fields.show(value)}" for key, value in values.items()]
+    tui(hosts[0], environment, "new", "mine", *words, "--set=hardware.host=gpu-b")
+    assert "No such file" in hosts[1].run("ls", str(own / "data"))
+    tui(hosts[0], environment, "send", "mine")
+    assert hosts[1].run("cat", f"{own}/a 中 'b/train.py", f"{own}/data/part.txt") == "first" + "x" * 5000
+    assert "rsync" in tui(hosts[0], environment, "send", "mine", "--dry-run")
+    none = ("--set=trainer.script=/not/there", "--set=trainer.data=")
+    assert "no files to send" in tui(hosts[1], environment, "send", "mine", *none, code=65)
+
+
 @pytest.mark.whole
 def test_a_taken_port_is_refused_and_clocks_apart_are_said(pair):
     environment, hosts, folder = pair

@@ -135,6 +135,18 @@ def resume(run: str, *, detach: bool) -> None:
 
 
 @cli.command()
+@PROFILE
+@on_host("To that host, one of `tui-train hosts` or a name for ssh; else to that of the profile.")
+@SET
+@click.option("--dry-run", is_flag=True, help="Only print what would be run.")
+def send(profile: str, edits: tuple[str, ...], host: str | None, *, dry_run: bool) -> None:
+    """Copy the script, data and model of PROFILE from here to its host by rsync, to the same paths."""
+    from tui_train.cli import send
+
+    send.send(profile, edits, source_of(None, host), dry_run=dry_run)
+
+
+@cli.command()
 @RUN
 @click.option("--checkpoints", is_flag=True, help="With its checkpoints.")
 def fetch(run: str, *, checkpoints: bool) -> None:

@@ -1,0 +1,61 @@
+"""The files of a profile on their way to the host that trains: by rsync, to the same paths."""
+
+import shlex
+import shutil
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path, PurePosixPath
+
+from tui_train.base import ssh
+from tui_train.base.errors import BadInput, Unavailable
+from tui_train.base.text import visible
+from tui_train.profile.types import Profile
+from tui_train.trainers import paths_of
+
+_INSTALL = "Install it on both machines (apt install rsync), or copy the files yourself."
+# The exit codes of rsync by which the other side has none, and by which ssh failed.
+_NO_RSYNC, _LOST = 127, 255
+
+
+def to_send(profile: Profile) -> tuple[Path, ...]:
+    """Return the files and folders of this machine that a profile names; what lies in a folder among them is left out.
+
+    Its output folder is none of them, nor are what a container mounts and its image. BadInput where there is none.
+    """
+    container = {profile.container.image, *(mount.partition(":")[0] for mount in profile.container.mounts)}
+    named = [Path(path) for path in paths_of(profile) if path != profile.trainer.output and path not in container]
+    there = [path for path in named if path.exists()]
+    if not there:
+        why = (
+            f"none of {', '.join(visible(str(path)) for path in named)} is on this machine"
+            if named
+            else "it names none"
+        )
+        raise BadInput(f"there are no files to send: {why}", "Name its script, data or model by paths of this machine.")
+    return tuple(path for path in there if not any(other in path.parents for other in there))
+
+
+def commands(paths: tuple[Path, ...], host: str) -> Iterator[list[str]]:
+    """Yield the rsync that brings each of some paths to a host; nothing there is deleted."""
+    if ":" in host:
+        raise BadInput(f"rsync would not understand {visible(host)}", "Give the host a name in ~/.ssh/config.")
+    shell = shlex.join(ssh.words(host)[:-2])
+    for path in paths:
+        end = "/" if path.is_dir() else ""
+        folder = str(path) if end else str(PurePosixPath(path).parent)
+        there = f"mkdir -p -- {shlex.quote(folder)} && rsync"
+        # -s: a name is no word of the shell there.
+        options = ["-a", "-s", "--partial", "--info=progress2", f"--rsync-path={there}", "-e", shell]
+        yield ["rsync", *options, "--", f"{path}{end}", f"{host}:{path}{end}"]
+
+
+def send(words: list[str]) -> None:
+    """Run one of these commands, its progress on the terminal; Unavailable where it fails: it can be repeated."""
+    if not shutil.which("rsync"):
+        raise Unavailable("rsync is not on this machine", _INSTALL)
+    code = subprocess.run(words, stdin=subprocess.DEVNULL, check=False).returncode
+    if code == _NO_RSYNC:
+        raise Unavailable("rsync is not on that host", _INSTALL)
+    if code:
+        why = "the host was not reached" if code == _LOST else f"rsync ended with exit code {code}"
+        raise Unavailable(f"not all was sent: {why}", "Fix that, and run the command again: it goes on where it was.")
