@@ -317,6 +317,34 @@ async def test_hardware_goes_to_another_host_and_back(host, monkeypatch):
         assert (app.profile.hardware.host, app.facts.elsewhere) == ("lab", "box")
 
 
+async def test_other_hosts_are_asked_once_their_names_stand(host, monkeypatch):
+    monkeypatch.setenv("TEXTUAL_ANIMATIONS", "none")
+    app = wizard()
+    async with app.run_test(size=(80, 24)) as pilot:
+        await keys("enter", "enter")(pilot)
+        await reached(pilot, "Backend")
+        app.become(profile({"trainer.python": sys.executable, "hardware.device": "cpu"}))
+        await reached(pilot, "Backend")
+        await to(pilot, "nodes.hosts")
+        await keys(*"me,box,nowhere")(pilot)
+        assert (app.profile.nodes.hosts, app.facts.peers) == (("me", "box", "nowhere"), {})
+        await pilot.press("enter")
+        await reached(pilot, "Recipe")
+        box, nowhere = app.facts.peers["box"], app.facts.peers["nowhere"]
+        assert (box.problem, box.toolchain.python) == ("", sys.executable)
+        assert nowhere.problem
+        await keys("escape")(pilot)
+        await reached(pilot, "Backend")
+        assert "F2 Train without nowhere" in shows(pilot)
+        app.become(profile({"trainer.python": sys.executable, "hardware.device": "cpu", "nodes.hosts": ("me", "box")}))
+        await reached(pilot, "Backend")
+        assert [*app.facts.peers] == ["box"]
+        assert "1 of 1 other answered" in shows(pilot)
+        app.become(profile({"trainer.python": sys.executable, "hardware.device": "cpu"}))
+        await reached(pilot, "Backend")
+        assert "answered" not in shows(pilot)
+
+
 async def test_paths_are_completed_by_the_names_on_the_host(host, monkeypatch):
     monkeypatch.setenv("TEXTUAL_ANIMATIONS", "none")
     (host / "only-there").mkdir()

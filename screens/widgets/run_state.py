@@ -30,7 +30,8 @@ def run_state(name: str, told: RunNews, wrong: tuple[str, ...], width: int) -> l
     sign = mark(now)
     head = ink(sign, " ", (show.state(now), f"b {sign[1]}"), "  ", visible(name))
     time = _time(now, told.seconds_left)
-    lines = [columns(width, (head, 0), (time, -time.cell_length)) if time.plain else fit(head, width)]
+    # A name that is cut keeps apart from the time.
+    lines = [columns(width, (head, 0), (time, -time.cell_length - 1)) if time.plain else fit(head, width)]
     lines += [fit(ink((told.waits, MUTED)), width)] if told.waits else []
     lines += [*_bar(told, sign[1], width)]
     numbers = _numbers(told)
