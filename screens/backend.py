@@ -268,7 +268,7 @@ def _hosts(facts: Facts, profile: Profile, *, asks: bool) -> dict[str, str]:
     if asks and others:
         return {"nodes.hosts": f"asking {counted(len(others), 'host')} …"}
     answered = sum(not peer.problem for peer in known)
-    return {"nodes.hosts": f"{answered} of {len(others)} answered"} if known else {}
+    return {"nodes.hosts": f"{answered} of {len(others)} answer"} if known else {}
 
 
 SCREEN = Backend

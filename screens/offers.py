@@ -46,7 +46,9 @@ def _command(title: str, call: Callable[[], Any]) -> SystemCommand:
 
 def _keys(app: "Wizard", screen: Screen[Any]) -> Iterable[SystemCommand]:
     async def act(action: str, node: DOMNode) -> None:
-        await app.run_action(action, node)
+        # A screen may be left while its keys are offered.
+        if node.display and node.is_attached:
+            await app.run_action(action, node)
 
     offered: set[str] = set()
     # Those at the bottom of the screen first.

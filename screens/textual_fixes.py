@@ -35,6 +35,7 @@ def fix_textual() -> None:
     _fix_second_picture()
     _fix_kept_lines()
     _fix_kept_workers()
+    _fix_unstarted_workers()
     _fix_missed_frames()
 
 
@@ -143,6 +144,19 @@ def _fix_kept_workers() -> None:
         return await asyncio.get_running_loop().run_in_executor(None, copy_context().run, alone)
 
     Worker._run_threaded = fixed  # type: ignore[method-assign]
+
+
+def _fix_unstarted_workers() -> None:
+    cancel = Worker.cancel
+
+    @wraps(cancel)
+    def fixed(self: Worker[Any]) -> None:
+        cancel(self)
+        # Python warns on the terminal of what was never awaited: a suggestion for an input that is left, for one.
+        if inspect.iscoroutine(self._work) and inspect.getcoroutinestate(self._work) == inspect.CORO_CREATED:
+            self._work.close()
+
+    Worker.cancel = fixed  # type: ignore[method-assign]
 
 
 def _fix_missed_frames() -> None:

@@ -71,7 +71,8 @@ def cut(terminal, way):
     """End it in one way, and wait until it is gone."""
     child = terminal.child
     # Without its sshd it lives on until its terminal is gone, and may start a run until then.
-    known = remote() if way in AFAR else []
+    # Before it is there, no sshd of its own can be found, and ssh knows no key that cuts.
+    known = until(remote, 30, "nothing was started over ssh") if way in AFAR else []
     if way in {"kill", "client"}:
         child.kill(signal.SIGKILL)
     elif way == "terminate":

@@ -339,7 +339,7 @@ async def test_other_hosts_are_asked_once_their_names_stand(host, monkeypatch):
         app.become(profile({"trainer.python": sys.executable, "hardware.device": "cpu", "nodes.hosts": ("me", "box")}))
         await reached(pilot, "Backend")
         assert [*app.facts.peers] == ["box"]
-        assert "1 of 1 answered" in shows(pilot)
+        assert "1 of 1 answer " in shows(pilot)
         app.become(profile({"trainer.python": sys.executable, "hardware.device": "cpu"}))
         await reached(pilot, "Backend")
         assert "answered" not in shows(pilot)

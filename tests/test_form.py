@@ -1,11 +1,13 @@
 """The form: one widget that draws its rows, in which one moves, chooses, opens and types."""
 
+import gc
 from typing import Any
 
 import pytest
 from textual.app import App, ComposeResult
 from textual.containers import VerticalScroll
 from tui_train.screens.messages import Chosen
+from tui_train.screens.textual_fixes import fix_textual
 from tui_train.screens.themes import NAMES, dress
 from tui_train.screens.widgets.entry import completion
 from tui_train.screens.widgets.form import Form
@@ -206,3 +208,15 @@ async def test_keys_that_come_together_keep_their_order(app: Small) -> None:
         await pilot.pause()
         await pilot.pause()
         assert app.values == {"layers": 129, "steps": 7}
+
+
+async def test_a_worker_that_never_starts_leaves_no_warning(app: Small, recwarn: pytest.WarningsRecorder) -> None:
+    async def suggestion() -> None:
+        pass
+
+    fix_textual()
+    async with app.run_test() as pilot:
+        app.run_worker(suggestion()).cancel()
+        await pilot.pause()
+        gc.collect()
+    assert [str(warning.message) for warning in recwarn] == []

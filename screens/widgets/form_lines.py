@@ -156,7 +156,7 @@ def entry_width(row: FormRow, width: int) -> int:
     """Return the cells of what can be typed; a text may have what its note leaves."""
     if row.short:
         return value_width(width) - _AIR - 2
-    beside = min(_NOTE, len(_beside(row).plain)) + _AIR if _beside(row).plain else 1
+    beside = min(_NOTE, len(_beside(row).plain)) + _AIR + 1 if _beside(row).plain else 1
     return max(value_width(width) - _AIR - 2, width - AT - beside)
 
 
