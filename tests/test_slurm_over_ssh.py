@@ -83,7 +83,9 @@ class Login:
 @pytest.fixture
 def login(cluster, tmp_path, monkeypatch):
     home, client = tmp_path / "home", tmp_path / "client"
-    (home / "bin").mkdir(parents=True)
+    # Home folders are often links.
+    (tmp_path / "disk" / "bin").mkdir(parents=True)
+    home.symlink_to(tmp_path / "disk")
     client.mkdir()
     (home / "bin" / "python3").symlink_to(Path(sys.executable).resolve())
     (home / "train.py").write_text(SAVES)

@@ -11,7 +11,7 @@ from tui_train.base.text import visible
 from tui_train.facts.ask import Answer, ask
 from tui_train.facts.cluster import FIELDS, Cluster, Nodes, Partition, cards_in, parsed
 from tui_train.facts.known_gpus import known
-from tui_train.facts.submit_host import answers
+from tui_train.facts.submit_host import CONNECTS, PATIENCE, answers, command
 from tui_train.facts.types import Gap, Gpu, Machine
 
 _DEADLINE = 10.0  # seconds for each of two questions
@@ -30,8 +30,8 @@ class Submitting(Struct, frozen=True):
 
 
 def read_cluster(host: str = "") -> Cluster:
-    """Return what sinfo and sacctmgr say, here or on a host; takes up to 40 s, so never on a screen's thread."""
-    said, accounts = answers(host, (_SINFO, _ACCOUNTS), _DEADLINE, without=_WITHOUT) if host else _said_here()
+    """Return what sinfo and sacctmgr say, here or on a host; takes up to 80 s, so never on a screen's thread."""
+    said, accounts = _said_on(host) if host else _said_here()
     partitions = parsed(said.out.decode("utf-8", "replace")) if said.code == 0 else ()
     if not partitions:
         why = said.ending() if said.code != 0 else "it lists no partition"
@@ -40,6 +40,12 @@ def read_cluster(host: str = "") -> Cluster:
     return Cluster(
         partitions=partitions, accounts=tuple(sorted({visible(line.strip()) for line in lines if line.strip()}))
     )
+
+
+def _said_on(host: str) -> tuple[Answer, Answer]:
+    asked = command(host, (_SINFO, _ACCOUNTS), without=_WITHOUT)
+    said, accounts = answers(ask(asked, 2 * PATIENCE + CONNECTS, folder=None), 2)
+    return said, accounts
 
 
 def _said_here() -> tuple[Answer, Answer]:

@@ -8,11 +8,12 @@ from msgspec import Struct
 
 from tui_train.base import ssh
 from tui_train.base.parse import Unparsable, json_as
-from tui_train.facts.ask import Answer, ask
+from tui_train.facts.ask import LATE, Answer
 from tui_train.supervisor.ssh import lost
 
 NOT_FOUND = 127  # the exit code of a command that is not there
-_CONNECTS = 20.0  # seconds for the connection, besides those of the commands
+PATIENCE = 30.0  # seconds for a command
+CONNECTS = 20.0  # seconds for the connection, besides those of the commands
 
 
 class _Said(Struct):
@@ -22,36 +23,33 @@ class _Said(Struct):
     late: bool = False
 
 
-def answers(  # noqa: PLR0913 - one for each part of the question
-    host: str,
-    commands: Sequence[Sequence[str]],
-    patience: float,
-    *,
-    without: str = "",
-    folder: str = "",
-    given: str = "",
-) -> tuple[Answer, ...]:
-    """Return what commands answer on a host, one after the other, each within `patience` seconds; `{user}` is the user.
+def command(
+    host: str, commands: Sequence[Sequence[str]], *, without: str = "", folder: str = "", given: str = ""
+) -> list[str]:
+    """Return the command over ssh that has others answer on a host, one after the other; `{user}` is the user there.
 
     They run in a folder there, without the variables whose names match `without`, and with `given` as their input.
     """
     question = {
-        "commands": commands, "patience": patience, "without": without, "folder": folder, "given": given,
+        "commands": commands, "patience": PATIENCE, "without": without, "folder": folder, "given": given,
     }  # fmt: skip
-    sent = ask(ssh.python(host, _program(), question), patience * len(commands) + _CONNECTS, folder=None)
+    return ssh.python(host, _program(), question)
+
+
+def answers(sent: Answer, count: int) -> tuple[Answer, ...]:
+    """Return the answer of each of so many commands in that of ssh; `failure` is set in those that gave none."""
     for line in reversed(sent.out.splitlines()):
         try:
             said = json_as(line, list[_Said])
         except Unparsable:
             continue
-        if len(said) == len(commands):
+        if len(said) == count:
             return tuple(map(_answer, said))
-    failed = Answer(failure=sent.failure or lost(sent.error))
-    return (failed,) * len(commands)
+    return (Answer(failure=sent.failure or lost(sent.error)),) * count
 
 
 def _answer(said: _Said) -> Answer:
-    failure = "no answer in time" if said.late or said.code is None else ""
+    failure = LATE if said.late or said.code is None else ""
     return Answer(said.out.encode(), said.error.encode(), said.code, said.late, failure)
 
 

@@ -7,9 +7,9 @@ from collections.abc import Sequence
 
 from tui_train.base.errors import Unavailable
 from tui_train.base.text import visible
-from tui_train.facts.submit_host import NOT_FOUND, answers
+from tui_train.facts.ask import LATE, Answer
+from tui_train.facts.submit_host import CONNECTS, NOT_FOUND, PATIENCE, answers, command
 
-_PATIENCE = 30.0
 # The variables that change a question; those of sbatch take the place of options in slurm.sh, or have it wait for the
 # end of the job.
 _ASKS = r"(SQUEUE_|SCANCEL_|SLURM_CLUSTERS).*"
@@ -41,10 +41,10 @@ def answer(
     try:
         return subprocess.run(
             words, input=given, cwd=folder or None, env=kept, capture_output=True, text=True,
-            errors="replace", timeout=_PATIENCE, check=False, start_new_session=True,
+            errors="replace", timeout=PATIENCE, check=False, start_new_session=True,
         )  # fmt: skip
     except subprocess.TimeoutExpired:
-        raise NoAnswer(f"{words[0]} gave no answer in {_PATIENCE:.0f} s", "Check `scontrol ping`.") from None
+        raise NoAnswer(f"{words[0]} gave no answer in {PATIENCE:.0f} s", "Check `scontrol ping`.") from None
     except OSError as error:
         remedy = "Run this where jobs are submitted: on a login node of the cluster."
         raise Unavailable(f"{words[0]} cannot be started: {error.strerror}", remedy) from None
@@ -53,7 +53,8 @@ def answer(
 def _answer_of(
     host: str, words: Sequence[str], without: str, folder: str, given: str
 ) -> subprocess.CompletedProcess[str]:
-    (said,) = answers(host, (words,), _PATIENCE, without=without, folder=folder, given=given)
+    asked = command(host, (words,), without=without, folder=folder, given=given)
+    (said,) = answers(_sent(asked), 1)
     if said.failure or said.code is None:
         why = f"{words[0]} on {host} gave no answer: {said.failure}"
         raise NoAnswer(visible(why), f"Check `ssh {host} scontrol ping`.")
@@ -62,6 +63,20 @@ def _answer_of(
         remedy = f"Name a login node of the cluster, one on which `ssh {host} {words[0]} --version` works."
         raise Unavailable(f"{words[0]} cannot be started on {visible(host)}: {last_line(error)}", remedy)
     return subprocess.CompletedProcess(words, said.code, said.out.decode("utf-8", "replace"), error)
+
+
+def _sent(asked: Sequence[str]) -> Answer:
+    """Return what ssh answers; not given up with the program, which may have it submit or cancel a job."""
+    try:
+        done = subprocess.run(
+            asked, stdin=subprocess.DEVNULL, capture_output=True, timeout=PATIENCE + CONNECTS, check=False,
+            start_new_session=True,
+        )  # fmt: skip
+    except subprocess.TimeoutExpired:
+        return Answer(failure=LATE)
+    except OSError as error:
+        return Answer(failure=f"ssh cannot be started: {error.strerror}")
+    return Answer(done.stdout, done.stderr, done.returncode)
 
 
 def last_line(said: str) -> str:
