@@ -43,10 +43,8 @@ _SSH = """\
 last=${{@: -1}}
 path=$(cat {folder}/path)
 if [ -e {folder}/cut ]; then echo "ssh: connect to host box port 22: Connection refused" >&2; exit 255; fi
-{words} "${{@:1:$#-1}}" "export {there} PATH=$path; $last"
-code=$?
-case $last in *--parsable*) [ ! -e {folder}/cut-after ] || exit 255 ;; esac
-exit "$code"
+case $last in *--parsable*) [ ! -e {folder}/cut-after ] || exec > /dev/null ;; esac
+exec {words} "${{@:1:$#-1}}" "export {there} PATH=$path; $last"
 """
 
 
