@@ -3,6 +3,7 @@
 import ast
 import json
 import os
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -210,6 +211,21 @@ def test_a_job_whose_number_was_not_heard_is_found_by_its_folder(login):
     assert f"job {login.jobs()[0]}, " in tui("runs").stdout
     tui("stop", "last")
     assert login.jobs() == []
+
+
+@pytest.mark.whole
+def test_a_run_whose_folder_there_is_gone_is_let_go_and_hides_no_other(login):
+    for steps in (3, 4):
+        saver(login, steps)
+        tui(*RUN, "--detach", "--set", "slurm.options=--begin=now+3600")
+    other, run = sorted(rundir.all_runs(), key=lambda run: queue.job_of(run.path).number)
+    shutil.rmtree(place_of(run.path).folder)
+    login.says("scancel", queue.job_of(run.path).number)
+    assert tui("runs").stderr == ""
+    assert (queue.in_queue(run.path), queue.in_queue(other.path)) == (False, True)
+    assert "is gone" in tui("logs", run.name, code=65).stderr
+    assert tui("runs", "rm", "-y", run.name).stdout
+    login.says("scancel", queue.job_of(other.path).number)
 
 
 @pytest.mark.whole

@@ -119,16 +119,21 @@ def refresh(runs: Iterable[RunDir]) -> None:
     for run in runs:
         if (job := job_of(run.path)) and job.state:
             asked.setdefault((host_of(run.path), job.cluster), []).append((run, job))
-    failed: Unavailable | None = None
+    failed: list[Unavailable] = []
     restarted: list[RunDir] = []
     for (host, cluster), jobs in asked.items():
         try:
             rows = _rows(host, cluster, [job.number for _, job in jobs])
-            restarted += [run for run, job in jobs if _take(run, job, _as_listed(run, job, rows))]
         except Unavailable as error:
-            failed = failed or error
+            failed.append(error)
+            continue
+        for run, job in jobs:
+            try:
+                restarted += [run] if _take(run, job, _as_listed(run, job, rows)) else []
+            except Unavailable as error:
+                failed.append(error)
     if failed:
-        raise failed
+        raise failed[0]
     if restarted:
         refresh(restarted)
 
