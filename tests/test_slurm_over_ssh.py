@@ -214,6 +214,19 @@ def test_a_job_whose_number_was_not_heard_is_found_by_its_folder(login):
 
 
 @pytest.mark.whole
+def test_a_job_over_ssh_that_fails_is_diagnosed_and_what_it_made_is_fetched(login):
+    saver(login, 3)
+    (login.home / "train.py").write_text(f"{SAVES}\nimport not_there_anywhere\n")
+    tui(*RUN, code=1)
+    run = rundir.find("last")
+    assert status(run).state == "failed"
+    assert "not_there_anywhere" in tui("diagnose", "last").stdout
+    assert "step 3" in tui("attach", "last", code=1).stdout
+    assert "fetched from box" in tui("fetch", "last").stdout
+    assert (run.path / "output" / "made.txt").exists()
+
+
+@pytest.mark.whole
 def test_a_run_whose_folder_there_is_gone_is_let_go_and_hides_no_other(login):
     for steps in (3, 4):
         saver(login, steps)
