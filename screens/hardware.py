@@ -37,7 +37,7 @@ _VERDICTS: Mapping[str, Piece] = {"use": DONE, "spare": WARNING, "blocked": FAIL
 _BAR = 8
 # Among the answers to where it trains; no host's name begins so.
 _LISTED = ("slurm.partition", "slurm.account", "slurm.time")
-_HERE, _OTHER, _SLURM = "-here", "-other", "-slurm"
+_HERE, _OTHER, _SLURM, _SLURM_THERE = "-here", "-other", "-slurm", "-slurm-there"
 
 
 class Hardware(Step):
@@ -51,7 +51,7 @@ What this machine has, and what the training will use. A GPU is marked with its 
   blocked  cannot work with the chosen PyTorch; the reason is shown beside it
 
 H chooses where it trains: this machine, a host over ssh, which needs nothing of tui-train, or, where jobs can be
-submitted from here, the Slurm cluster. Of that the partitions are shown, and the GPUs of a node as Slurm counts them;
+submitted from here or from the chosen host, the Slurm cluster. Its partitions are shown, and the GPUs of a node;
 F3 lists what a field of Slurm can be. Enter on Preview submits the job then.
 Mixed GPUs can be combined in several ways: the fastest set is chosen, S shows the next.
 Without an NVIDIA GPU everything still works, on the CPU. With GPUs, the CPU trains only if you choose it."""
@@ -97,7 +97,7 @@ Without an NVIDIA GPU everything still works, on the CPU. With GPUs, the CPU tra
         # Where it trains may be another place now.
         self.query_one(StepBar).refresh()
         cluster, wanted = self.facts.cluster, self.profile.slurm.partition
-        if resolved.scheduled:
+        if resolved.scheduled and (cluster or looking):
             self.query_one("#host", Lines).show(lambda width: cluster_lines(cluster, machine, wanted, width))
         else:
             self.query_one("#host", Lines).show(lambda width: _host(machine, self.elsewhere, width, looking=looking))
@@ -169,15 +169,18 @@ Without an NVIDIA GPU everything still works, on the CPU. With GPUs, the CPU tra
         if chosen and chosen not in rows:
             rows[chosen] = visible(chosen)
         rows[_OTHER] = "another host …"
-        if by_slurm or shutil.which("sbatch"):
+        if (by_slurm and not chosen) or shutil.which("sbatch"):
             rows[_SLURM] = "Slurm (this cluster)"
+        if chosen and (by_slurm or (self.facts and self.facts.submits)):
+            rows[_SLURM_THERE] = f"{visible(chosen)} (Slurm)"
         self.app.push_screen(Ask("Where does it train?", tuple(rows.items())), self._choose_host)
 
     def _choose_host(self, name: str | None) -> None:
         if name == _OTHER:
             self.app.push_screen(AskText("A host as ssh takes it (HOST or USER@HOST):", change=_add), self._go_to)
         elif name:
-            self._go_to("" if name in {_HERE, _SLURM} else name, "slurm" if name == _SLURM else "none")
+            host = self.profile.hardware.host if name == _SLURM_THERE else "" if name in {_HERE, _SLURM} else name
+            self._go_to(host, "slurm" if name in {_SLURM, _SLURM_THERE} else "none")
 
     def _go_to(self, host: str | None, scheduler: Literal["none", "slurm"] = "none") -> None:
         if host is not None:

@@ -129,7 +129,7 @@ class HomeReading(HomeActions):
         """
         from tui_train.runs.mirror import Mirror
         from tui_train.runs.place import place_of
-        from tui_train.runs.queue import refresh
+        from tui_train.runs.queue import in_queue, refresh
 
         worker = get_current_worker()
         with suppress(TuiTrainError):
@@ -137,5 +137,5 @@ class HomeReading(HomeActions):
         for run in runs:
             if worker.is_cancelled:
                 return
-            if place_of(run.path):
+            if place_of(run.path) and not in_queue(run.path):
                 Mirror(run, follow=False).once()

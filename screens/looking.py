@@ -102,11 +102,11 @@ class Looking(Guarded):
 
     def _source_for(self, profile: Profile) -> "Source | None":
         """Return the other machine: the one that was named for all, else the profile's; None: this one."""
-        if self._named or not profile.hardware.host:
-            return self._named
-        from tui_train.workflow.machines import Source
+        if not self._named and not profile.hardware.host:
+            return None
+        from tui_train.workflow.machines import Source, source_for
 
-        return Source(host=profile.hardware.host)
+        return source_for(profile, self._named or Source())
 
     @property
     def named(self) -> bool:
@@ -134,13 +134,16 @@ class Looking(Guarded):
 
     @property
     def submits(self) -> bool:
-        """Whether trainings are jobs of Slurm, submitted from this machine."""
-        return self._source is None and self.profile.hardware.scheduler == "slurm"
+        """Whether trainings are jobs of Slurm, submitted from this machine or from a host."""
+        source = self._source
+        return bool(source.host and source.slurm) if source else self.profile.hardware.scheduler == "slurm"
 
     @property
     def where(self) -> str:
         """Where all is for, in words: another machine or Slurm; empty: this machine itself."""
-        return "Slurm" if self.submits else self.elsewhere
+        if not self.submits:
+            return self.elsewhere
+        return f"{self.elsewhere} (Slurm)" if self.elsewhere else "Slurm"
 
     @property
     def starts(self) -> bool:

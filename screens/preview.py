@@ -88,7 +88,8 @@ For the machine of a file (--machine) it only exports: copy the folder there."""
         elif any(finding.level == "error" for finding in self._prepared.findings):
             words = "It cannot be started here now; e exports it all the same."
         elif self._submits:
-            words = "Enter submits the job to Slurm: it may wait in the queue, and goes on when you leave."
+            where = f" on {self.elsewhere}" if self.elsewhere else ""
+            words = f"Enter submits the job to Slurm{where}: it may wait in the queue, and goes on when you leave."
         else:
             where = f" on {self.elsewhere}" if self.elsewhere else ""
             words = f"Enter writes the run folder{where} and starts it; it keeps running when you leave."

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 _DAEMONS = ("munged", "slurmctld", "slurmd")
-_COMMANDS = ("sbatch", "srun", "squeue", "scancel", "scontrol", "sinfo")
+COMMANDS = ("sbatch", "srun", "squeue", "scancel", "scontrol", "sinfo")
 _PATH = f"{os.environ['PATH']}:/usr/sbin:/usr/local/sbin"
 # A requeued job waits for as long as credentials may last: two minutes, or these seconds.
 _EXPIRE = 5
@@ -50,7 +50,7 @@ SlurmdParameters=config_overrides
 
 def missing() -> str:
     """Why no Slurm can be started here, in words; empty where it can."""
-    absent = [name for name in (*_DAEMONS, *_COMMANDS) if not shutil.which(name, path=_PATH)]
+    absent = [name for name in (*_DAEMONS, *COMMANDS) if not shutil.which(name, path=_PATH)]
     return f"{', '.join(absent)}: apt-get install slurm-wlm munge" if absent else ""
 
 

@@ -854,14 +854,6 @@ FAULTS = {
         "cannot be an option",
         False,
     ),
-    "a cluster that is not reached over ssh": (
-        {"hardware.host": "box", "hardware.scheduler": "slurm", "hardware.device": "cpu"},
-        facts(),
-        "error",
-        "hardware.scheduler",
-        "not from box",
-        False,
-    ),
     "a partition that there is not": (
         {"slurm.partition": "gpux", "hardware.device": "cpu"},
         CLUSTERED,
@@ -1375,7 +1367,6 @@ def test_a_fault_is_found_and_only_that(name):
 
 
 MENDED = {
-    "a cluster that is not reached over ssh",
     "a time above the limit of the partition",
     "an account that there is not",
     "longer samples than the model takes",

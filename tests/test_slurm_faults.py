@@ -200,12 +200,11 @@ def test_variables_of_sbatch_do_not_have_it_wait(fake, tmp_path, monkeypatch):
     tui("run", "job", "--slurm", "--detach")
 
 
-# It writes a checkpoint where the test names one, as the time limit ends it.
+# It writes a checkpoint where the test names one, as the time limit ends it; slurm.sh may not know its number at first.
 _LAUNCH = """\
 #!/usr/bin/env bash
 trap '{saves} exit 143' TERM
-kill -USR2 "$PPID"
-while :; do sleep 0.05; done
+while :; do kill -USR2 "$PPID"; sleep 0.05; done
 """
 
 

@@ -151,7 +151,6 @@ def on_cluster(chosen, cluster=CLUSTER):
         ({"slurm.partition": "gpu", "slurm.options": ("--gres=gpu:h100:4",)}, "slurm.options", "error", True),
         ({"slurm.partition": "gpu", "nodes.count": 5}, "nodes.count", "error", True),
         ({"slurm.partition": "all", "hardware.device": "auto"}, "slurm.options", "warning", True),
-        ({"hardware.host": "box", "hardware.scheduler": "slurm"}, "hardware.scheduler", "error", True),
     ],
 )  # fmt: skip
 def test_what_the_cluster_does_not_have_is_found_before(values, key, level, fixed):
@@ -337,8 +336,6 @@ def test_the_command_line_has_the_cluster_too(nodes, tmp_path):
     saver(tmp_path, 3)
     wrong = tui("plan", "job", "--slurm", "--set", "slurm.partition=gpux", code=69).stderr
     assert "debug, long, gpu" in wrong
-    for words in (("plan", "job", "--on", "box"), ("facts", "--on", "box")):
-        assert "log in" in tui(*words, "--slurm", code=64).stderr
 
 
 @pytest.mark.whole

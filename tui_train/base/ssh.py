@@ -1,6 +1,10 @@
 """The command line of ssh to a host: with the user's own configuration, without questions, over one connection."""
 
+import json
 import re
+import shlex
+from collections.abc import Mapping
+from typing import Any
 
 from tui_train.base.errors import BadInput
 from tui_train.base.places import connections_folder
@@ -27,6 +31,11 @@ def words(host: str) -> list[str]:
         raise BadInput(message, "Give it as for ssh: HOST, USER@HOST, or a Host of ~/.ssh/config.")
     options = ["BatchMode=yes", f"ConnectTimeout={_CONNECT}", f"ServerAliveInterval={_ALIVE}"]
     return ["ssh", "-T", *(word for option in (*options, *_shared()) for word in ("-o", option)), "--", host]
+
+
+def python(host: str, program: str, question: Mapping[str, Any]) -> list[str]:
+    """Return the command that has the python3 of a host run a program, with a question in JSON as its argument."""
+    return [*words(host), shlex.join(["python3", "-c", program, json.dumps(question)])]
 
 
 def _shared() -> tuple[str, ...]:

@@ -74,7 +74,6 @@ CHECKS: tuple[Check, ...] = (
     launch.machines,
     hosts.differences,
     slurm.job,
-    cluster.host,
     cluster.partition,
     cluster.account,
     cluster.time,

@@ -16,15 +16,6 @@ from tui_train.resolve.resolve import Resolved
 _LOOK = "`tui-train facts --slurm` lists what there is."
 
 
-def host(profile: Profile, _facts: Facts, _resolved: Resolved) -> Iterator[Finding]:
-    """A profile that names a host and a scheduler: a cluster is not reached over ssh."""
-    if profile.hardware.host and profile.hardware.scheduler != "none":
-        message = f"a job is submitted from this machine, not from {visible(profile.hardware.host)}"
-        change = Change("no host", "Slurm starts it from here", (("hardware.host", ""),))
-        remedy = "Unset hardware.host or hardware.scheduler; or log in there, and submit it there."
-        yield Finding(level="error", key="hardware.scheduler", message=message, remedy=remedy, change=change)
-
-
 def partition(profile: Profile, facts: Facts, _resolved: Resolved) -> Iterator[Finding]:
     """Partitions that there are, and that take jobs."""
     cluster, names = facts.cluster, profile.slurm.partition

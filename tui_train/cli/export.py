@@ -33,6 +33,9 @@ def export(reference: str, folder: Path, edits: tuple[str, ...], source: Source,
     if source.host or (source.machine and not source.slurm):
         click.echo(f"Copy {visible(str(target))} to {visible(source.host or 'that machine')}.")
         script = SCRIPT
+    if made_plan.slurm and source.host:
+        click.echo(f"Submit it there, from its folder: sbatch {SUBMITTED}")
+        return
     if made_plan.slurm:
         click.echo(f"Submit it with: cd {visible(shlex.quote(str(target)))} && sbatch {SUBMITTED}")
         return

@@ -63,7 +63,7 @@ PROFILE = click.argument("profile", shell_complete=completed_by("profiles"))
 RUN = click.argument("run", shell_complete=completed_by("runs"))
 FILE = click.Path(path_type=Path)
 YES = click.option("--yes", "-y", is_flag=True, help="Remove without asking.")
-SLURM = click.option("--slurm", is_flag=True, help="For the nodes of the Slurm cluster to which this machine submits.")
+SLURM = click.option("--slurm", is_flag=True, help="For nodes of the Slurm cluster of this machine, or of --on's.")
 JSON = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 
 
@@ -119,12 +119,13 @@ def elsewhere(command: Callable[..., None]) -> Callable[..., None]:
 def source_of(
     machine: Path | None, host: str | None, toolchain: Path | None = None, *, slurm: bool = False
 ) -> "Source":
-    """Return the machine that options name; UsageError where they name two, or an invalid host."""
+    """Return the machine that options name; UsageError where they name two, or an invalid host.
+
+    With Slurm a host is where jobs are submitted, and the machine in a file is a node.
+    """
     from tui_train.workflow.machines import Source
 
-    if slurm and host is not None:
-        raise click.UsageError("--slurm and --on exclude each other: log in to that host, and use --slurm there.")
-    if machine and host is not None:
+    if machine and host is not None and not slurm:
         raise click.UsageError("--machine and --on exclude each other.")
     if host is not None and (not host or host.startswith("-")):
         raise click.UsageError("--on needs the name of a host.")

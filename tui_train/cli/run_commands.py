@@ -11,7 +11,7 @@ from tui_train.cli.group import FILE, JSON, PROFILE, RUN, SET, YES, cli, complet
 @PROFILE
 @click.option("--detach", is_flag=True, help="Start it and return at once.")
 @on_host("On that host, over ssh: one of `tui-train hosts`, or a name for ssh; nothing is installed there.")
-@click.option("--slurm", is_flag=True, help="As a job of Slurm, submitted from here.")
+@click.option("--slurm", is_flag=True, help="As a job of Slurm, submitted from here, or from the host of --on.")
 @click.option("--machine", metavar="FILE", type=FILE, help="With --slurm: facts of a node (`facts --save` there).")
 @click.option("--array", metavar="KEY=V1,V2", help="With --slurm: a job and a run for each value of a key; detached.")
 @SET

@@ -43,6 +43,7 @@ def run(reference: str, edits: tuple[str, ...], source: Source, *, detach: bool,
         if source.slurm:
             # The run says where it was, and opens there again.
             profile = fields.put(profile, "hardware.scheduler", "slurm")
+            profile = fields.put(profile, "hardware.host", source.host) if source.host else profile
         chosen = source_for(profile, source)
         if (chosen.machine or array) and not chosen.slurm:
             option = "--array" if array else "--machine"

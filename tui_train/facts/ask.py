@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 # Bytes; a child that writes more is considered out of control.
 _MOST = 2**20
-_LATE = "no answer in time"
+LATE = "no answer in time"
 # At exit Python waits for its threads, and they wait for their children.
 GIVEN_UP = threading.Event()
 
@@ -81,7 +81,7 @@ def ask(
         bytes(texts[0]),
         bytes(texts[1]),
         None if failure else process.returncode,
-        late=failure == _LATE,
+        late=failure == LATE,
         failure=failure,
     )
 
@@ -111,14 +111,14 @@ def _listen(
         while selector.get_map() and (is_open or not ended):
             remaining = ends - monotonic()
             if remaining <= 0 or given_up():
-                return _LATE
+                return LATE
             ended = _ended(process)
             is_open = _read(selector, 0 if ended else min(remaining, 0.05))
             if max(map(len, texts)) > _MOST:
                 return "it writes without end"
     while not _ended(process):
         if monotonic() > ends or given_up():
-            return _LATE
+            return LATE
         sleep(0.01)
     return ""
 

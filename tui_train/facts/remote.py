@@ -41,6 +41,7 @@ class Survey(msgspec.Struct, kw_only=True):
     hub: HubCache | None = None
     said: Said | None = None
     clock: float = 0.0
+    submits: bool = False
 
     @property
     def documents(self) -> dict[str, Document]:
@@ -76,6 +77,7 @@ def to_plan(host: str, pythons: tuple[str, ...], paths: tuple[str, ...], files: 
         documents=answer.documents,
         hub=answer.hub,
         elsewhere=host,
+        submits=answer.submits,
     )
 
 

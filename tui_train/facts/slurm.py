@@ -1,4 +1,4 @@
-"""The Slurm cluster of this machine: what it is asked, and the node that a training is planned for."""
+"""The Slurm cluster of this machine or a host: what it is asked, and the node that a training is planned for."""
 
 import os
 import pwd
@@ -8,13 +8,18 @@ import msgspec
 from msgspec import Struct
 
 from tui_train.base.text import visible
-from tui_train.facts.ask import ask
+from tui_train.facts.ask import Answer, ask
 from tui_train.facts.cluster import FIELDS, Cluster, Nodes, Partition, cards_in, parsed
 from tui_train.facts.known_gpus import known
+from tui_train.facts.submit_host import CONNECTS, PATIENCE, answers, command
 from tui_train.facts.types import Gap, Gpu, Machine
 
 _DEADLINE = 10.0  # seconds for each of two questions
 _MOST_CARDS = 64
+# A variable of the user's would hide the other partitions.
+_WITHOUT = "SINFO_PARTITION"
+_SINFO = ("sinfo", "--all", "--exact", "--noheader", f"--format={FIELDS}")
+_ACCOUNTS = ("sacctmgr", "-nP", "show", "assoc", "user={user}", "format=account")
 
 
 class Submitting(Struct, frozen=True):
@@ -24,26 +29,34 @@ class Submitting(Struct, frozen=True):
     cluster: Cluster
 
 
-def read_cluster() -> Cluster:
-    """Return what sinfo and sacctmgr say; takes up to 20 s, so never on a screen's thread."""
-    # A variable of the user's would hide the other partitions.
-    words = ["env", "-u", "SINFO_PARTITION", "sinfo", "--all", "--exact", "--noheader", f"--format={FIELDS}"]
-    said = ask(words, _DEADLINE)
+def read_cluster(host: str = "") -> Cluster:
+    """Return what sinfo and sacctmgr say, here or on a host; takes up to 80 s, so never on a screen's thread."""
+    said, accounts = _said_on(host) if host else _said_here()
     partitions = parsed(said.out.decode("utf-8", "replace")) if said.code == 0 else ()
     if not partitions:
         why = said.ending() if said.code != 0 else "it lists no partition"
-        return Cluster(problem=visible(f"sinfo: {why}"))
-    return Cluster(partitions=partitions, accounts=_accounts())
+        return Cluster(problem=visible(f"sinfo{' on ' if host else ''}{host}: {why}"))
+    lines = accounts.out.decode("utf-8", "replace").splitlines() if accounts.code == 0 else []
+    return Cluster(
+        partitions=partitions, accounts=tuple(sorted({visible(line.strip()) for line in lines if line.strip()}))
+    )
 
 
-def _accounts() -> tuple[str, ...]:
+def _said_on(host: str) -> tuple[Answer, Answer]:
+    asked = command(host, (_SINFO, _ACCOUNTS), without=_WITHOUT)
+    said, accounts = answers(ask(asked, 2 * PATIENCE + CONNECTS, folder=None), 2)
+    return said, accounts
+
+
+def _said_here() -> tuple[Answer, Answer]:
+    said = ask(["env", "-u", _WITHOUT, *_SINFO], _DEADLINE)
+    if said.code != 0:
+        return said, Answer()
     try:
         user = pwd.getpwuid(os.getuid()).pw_name
     except KeyError:
-        return ()
-    said = ask(["sacctmgr", "-nP", "show", "assoc", f"user={user}", "format=account"], _DEADLINE)
-    lines = said.out.decode("utf-8", "replace").splitlines() if said.code == 0 else []
-    return tuple(sorted({visible(line.strip()) for line in lines if line.strip()}))
+        return said, Answer()
+    return said, ask([word.replace("{user}", user) for word in _ACCOUNTS], _DEADLINE)
 
 
 def chosen_partitions(cluster: Cluster, names: str) -> tuple[Partition, ...]:
@@ -82,7 +95,7 @@ def as_machine(here: Machine, cluster: Cluster, partition: str, gres: str = "") 
     It has the cards that Slurm counts, with what is known of their types, and nothing of this machine's.
     """
     if cluster.problem:
-        gap = Gap("The cluster is not known", cluster.problem, "It is planned for nodes like this machine.")
+        gap = Gap("The cluster is not known", cluster.problem, "It is planned for nodes like the machine that submits.")
         return msgspec.structs.replace(here, gaps=(gap, *here.gaps))
     where = " or ".join(part.name for part in chosen_partitions(cluster, partition)) or partition
     node = planned_node(cluster, partition, gres) or Nodes(count=0)

@@ -252,8 +252,9 @@ class Facts(Struct, frozen=True, kw_only=True):
     `hub` is the cache of Hugging Face (None: not read), `hub_models` what the Hub says of models that are not in it.
     `wandb_key`: this user has a W&B key. `elsewhere` names the other machine of these facts, empty for this one.
     `scheduler` is what gives a training its machines and cards when it starts, empty for nothing: then which cards, and
-    the first machine's address, are known only there. `cluster` is what it has (None: not asked).
-    `peers` are the other hosts of a training that is started over ssh, by name, as far as they were asked.
+    the first machine's address, are known only there. `cluster` is what it has (None: not asked). `submits`: sbatch is
+    on that other machine. `peers` are the other hosts of a training that is started over ssh, by name, as far as they
+    were asked.
     """
 
     machine: Machine
@@ -278,6 +279,7 @@ class Facts(Struct, frozen=True, kw_only=True):
     scheduler: Literal["", "slurm"] = ""
     cluster: Cluster | None = None
     peers: dict[str, Peer] = {}
+    submits: bool = False
 
 
 class Verdict(Struct, frozen=True):

@@ -1,8 +1,6 @@
 """What is asked of a host over ssh about the runs on it: take one, start it, stop it, give its files."""
 
 import io
-import json
-import shlex
 import shutil
 import subprocess
 import tarfile
@@ -44,6 +42,11 @@ def start(place: Place, between: str, options: Sequence[str]) -> str:
     """Start a run on its host; return why it did not start, empty where it did."""
     answer = _answer(place.host, {"do": "start", "folder": place.folder, "between": between, "options": options})
     return "" if answer.get("started") else visible(str(answer.get("said") or "launch.sh ended without a word"))
+
+
+def drop(place: Place) -> None:
+    """Remove the folder of a run that was never started from its host."""
+    _answer(place.host, {"do": "drop", "folder": place.folder})
 
 
 def stop(place: Place, *, at_once: bool, grace: float) -> None:
@@ -115,7 +118,7 @@ def _program() -> str:
 
 def words(host: str, question: dict[str, Any]) -> list[str]:
     """Return the command that has a host answer a question about a run."""
-    return [*ssh.words(host), shlex.join(["python3", "-c", _program(), json.dumps(question)])]
+    return ssh.python(host, _program(), question)
 
 
 def _answer(host: str, question: dict[str, Any], given: bytes = b"", deadline: float = _PATIENCE) -> dict[str, Any]:

@@ -22,11 +22,16 @@ class Place(Struct, frozen=True):
 
 
 class Heard(Struct, frozen=True, kw_only=True):
-    """What the host said last of a run: when, how it stood, and its newest checkpoint there."""
+    """What the host said last of a run: when, how it stood, its newest checkpoint there, and how often it was started.
+
+    `limit`: its last start was ended near a time limit, so that its job may be queued again.
+    """
 
     at: float
     status: Status
     checkpoint: str = ""
+    starts: int = 0
+    limit: bool = False
 
 
 def place_of(folder: Path) -> Place | None:

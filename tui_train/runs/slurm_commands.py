@@ -1,19 +1,21 @@
-"""Slurm's own commands: what each is asked, in which environment, and what it answers."""
+"""Slurm's own commands, here or on a host: what each is asked, in which environment, and what it answers."""
 
 import os
+import re
 import subprocess
 from collections.abc import Sequence
-from pathlib import Path
 
 from tui_train.base.errors import Unavailable
 from tui_train.base.text import visible
+from tui_train.facts.ask import LATE, Answer
+from tui_train.facts.submit_host import CONNECTS, NOT_FOUND, PATIENCE, answers, command
 
-_PATIENCE = 30.0
-# They take the place of options in slurm.sh, or have sbatch wait for the end of the job.
-_OVERRIDES = frozenset({
-    "SBATCH_ARRAY_INX", "SBATCH_ERROR", "SBATCH_GPUS", "SBATCH_GPUS_PER_NODE", "SBATCH_GPUS_PER_TASK", "SBATCH_GRES",
-    "SBATCH_NO_REQUEUE", "SBATCH_OPEN_MODE", "SBATCH_OUTPUT", "SBATCH_REQUEUE", "SBATCH_SIGNAL", "SBATCH_WAIT",
-})  # fmt: skip
+# The variables that change a question; those of sbatch take the place of options in slurm.sh, or have it wait for the
+# end of the job.
+_ASKS = r"(SQUEUE_|SCANCEL_|SLURM_CLUSTERS).*"
+_OVERRIDES = (
+    "SBATCH_(ARRAY_INX|ERROR|GPUS|GPUS_PER_NODE|GPUS_PER_TASK|GRES|NO_REQUEUE|OPEN_MODE|OUTPUT|REQUEUE|SIGNAL|WAIT)"
+)
 
 
 class NoAnswer(Unavailable):
@@ -25,26 +27,56 @@ def at(cluster: str) -> tuple[str, ...]:
     return (f"--clusters={cluster}",) if cluster else ()
 
 
-def answer(words: Sequence[str], *, given: str = "", folder: Path | None = None) -> subprocess.CompletedProcess[str]:
-    """Return what a command of Slurm answers; Unavailable where it is missing or takes too long."""
+def answer(
+    words: Sequence[str], *, host: str = "", folder: str = "", given: str = ""
+) -> subprocess.CompletedProcess[str]:
+    """Return what a command of Slurm answers in a folder, here or on a host.
+
+    Unavailable where it is missing, NoAnswer where it takes too long or the connection is lost.
+    """
+    without = _OVERRIDES if words[0] == "sbatch" else _ASKS
+    if host:
+        return _answer_of(host, words, without, folder, given)
+    kept = {name: value for name, value in os.environ.items() if not re.fullmatch(without, name)}
     try:
         return subprocess.run(
-            words, input=given, cwd=folder, env=_environment(words[0]), capture_output=True, text=True,
-            errors="replace", timeout=_PATIENCE, check=False, start_new_session=True,
+            words, input=given, cwd=folder or None, env=kept, capture_output=True, text=True,
+            errors="replace", timeout=PATIENCE, check=False, start_new_session=True,
         )  # fmt: skip
     except subprocess.TimeoutExpired:
-        raise NoAnswer(f"{words[0]} gave no answer in {_PATIENCE:.0f} s", "Check `scontrol ping`.") from None
+        raise NoAnswer(f"{words[0]} gave no answer in {PATIENCE:.0f} s", "Check `scontrol ping`.") from None
     except OSError as error:
         remedy = "Run this where jobs are submitted: on a login node of the cluster."
         raise Unavailable(f"{words[0]} cannot be started: {error.strerror}", remedy) from None
 
 
-def _environment(command: str) -> dict[str, str]:
-    """Return the environment of a command of Slurm, without what would change its question or the plan's options."""
-    if command == "sbatch":
-        return {name: value for name, value in os.environ.items() if name not in _OVERRIDES}
-    asks = ("SQUEUE_", "SCANCEL_", "SLURM_CLUSTERS")
-    return {name: value for name, value in os.environ.items() if not name.startswith(asks)}
+def _answer_of(
+    host: str, words: Sequence[str], without: str, folder: str, given: str
+) -> subprocess.CompletedProcess[str]:
+    asked = command(host, (words,), without=without, folder=folder, given=given)
+    (said,) = answers(_sent(asked), 1)
+    if said.failure or said.code is None:
+        why = f"{words[0]} on {host} gave no answer: {said.failure}"
+        raise NoAnswer(visible(why), f"Check `ssh {host} scontrol ping`.")
+    error = said.error.decode("utf-8", "replace")
+    if said.code == NOT_FOUND:
+        remedy = f"Name a login node of the cluster, one on which `ssh {host} {words[0]} --version` works."
+        raise Unavailable(f"{words[0]} cannot be started on {visible(host)}: {last_line(error)}", remedy)
+    return subprocess.CompletedProcess(words, said.code, said.out.decode("utf-8", "replace"), error)
+
+
+def _sent(asked: Sequence[str]) -> Answer:
+    """Return what ssh answers; not given up with the program, which may have it submit or cancel a job."""
+    try:
+        done = subprocess.run(
+            asked, stdin=subprocess.DEVNULL, capture_output=True, timeout=PATIENCE + CONNECTS, check=False,
+            start_new_session=True,
+        )  # fmt: skip
+    except subprocess.TimeoutExpired:
+        return Answer(failure=LATE)
+    except OSError as error:
+        return Answer(failure=f"ssh cannot be started: {error.strerror}")
+    return Answer(done.stdout, done.stderr, done.returncode)
 
 
 def last_line(said: str) -> str:

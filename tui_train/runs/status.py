@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from tui_train.runs.place import status_there
-from tui_train.runs.queue import status_in_queue
+from tui_train.runs.queue import job_of, status_in_queue, where
 from tui_train.runs.rundir import RunDir
 from tui_train.supervisor import state
 from tui_train.supervisor.state import Status
@@ -11,7 +11,12 @@ from tui_train.supervisor.state import Status
 
 def status(run: RunDir) -> Status:
     """Return the current status of a run; of one on another host or in a queue, as it was heard last."""
-    return status_there(run.path) or status_in_queue(run.path) or state.read(str(run.path))
+    if queued := status_in_queue(run.path):
+        return queued
+    there = status_there(run.path)
+    if there and job_of(run.path):
+        return there._replace(host=where(there.host))
+    return there or state.read(str(run.path))
 
 
 def continues(now: Status) -> bool:

@@ -28,6 +28,7 @@ LOOK = 0.4
 BEAT = 5.0  # seconds after which something is said, so that a reader that is gone is noticed
 SENT = re.compile(r"events\.jsonl|launch\.log|attempt-\d{1,6}\.log")
 SAID = 4000
+LIMIT = ".limit"  # what slurm.sh leaves where it ends a start near the time limit
 
 
 class NotDoneError(Exception):
@@ -101,9 +102,21 @@ def start(asked: dict[str, Any]) -> None:
             break
         time.sleep(0.05)
     said = part(log, offset, SAID).decode(errors="replace").strip()
-    if before == 0 and not (run / "events.jsonl").exists():
-        shutil.rmtree(str(run), ignore_errors=True)
+    if before == 0:
+        discard(run)
     say(started=False, said=said)
+
+
+def drop(asked: dict[str, Any]) -> None:
+    """Remove the folder of a run that was never started."""
+    discard(existing(asked))
+    say(dropped=True)
+
+
+def discard(run: Path) -> None:
+    """Remove a run folder, unless something was started in it."""
+    if not (run / "events.jsonl").exists():
+        shutil.rmtree(str(run), ignore_errors=True)
 
 
 def feed(asked: dict[str, Any]) -> None:
@@ -149,6 +162,8 @@ def reader(run: Path) -> Callable[[], Any]:
         raise NotDoneError(f"{run} has no supervisor: {error}") from None
 
     def now() -> Any:
+        # Before the state, so that whoever gets both never takes a run that has ended for one that was not started.
+        begun, near_limit = starts(run), (run / LIMIT).exists()
         found = state.read(str(run))
         try:
             attempts = planned.read(str(run)).attempts
@@ -157,7 +172,8 @@ def reader(run: Path) -> Callable[[], Any]:
             newest = checkpoints.newest(rule, str(run)) if rule else ""
         except Exception:  # noqa: BLE001 - what is wrong with the plan is not asked here
             newest = ""
-        return {"status": found, "checkpoint": newest}, found.live or found.trains_on
+        standing = {"status": found, "checkpoint": newest, "starts": begun, "limit": near_limit}
+        return standing, found.live or found.trains_on
 
     return now
 
@@ -228,7 +244,7 @@ def alive(pid: int) -> bool:
 def main(question: str) -> int:
     """Do what is asked; what cannot be done is said in a line."""
     asked = json.loads(question)
-    doing = {"put": put, "start": start, "feed": feed, "stop": stop, "fetch": fetch}
+    doing = {"put": put, "start": start, "feed": feed, "drop": drop, "stop": stop, "fetch": fetch}
     try:
         doing[asked["do"]](asked)
     except NotDoneError as error:

@@ -156,6 +156,7 @@ def main(question: dict[str, list[str]]) -> None:
         "hub": cached(str(question["hub"])) if question.get("hub") else None,
         "said": said(question["command"]) if question.get("command") else None,
         "clock": time.time(),
+        "submits": shutil.which("sbatch") is not None,
     }
     print(json.dumps(answer))
 

@@ -65,10 +65,10 @@ class Target(Protocol):
 def target_of(machine: Path | None = None, host: str = "", *, slurm: bool = False) -> Target:
     """Return the target of a machine file or a host, which may be saved by its name: this machine without both.
 
-    With `slurm` it is the cluster, whose nodes are like the machine in the file.
+    With `slurm` it is the cluster of this machine or the host, whose nodes are like the machine in the file.
     """
     if slurm:
-        return Slurm(machine)
+        return Slurm(machine, hosts.address_of(host) if host else "")
     if machine:
         return MachineFile(machine)
     return Host(hosts.address_of(host)) if host else Here()
@@ -76,7 +76,7 @@ def target_of(machine: Path | None = None, host: str = "", *, slurm: bool = Fals
 
 def target_of_run(run: RunDir) -> Target:
     """Return the target on which a run is."""
-    if job_of(run.path):
-        return Slurm()
     place = place_of(run.path)
+    if job_of(run.path):
+        return Slurm(host=place.host if place else "")
     return Host(place.host) if place else Here()

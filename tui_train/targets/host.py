@@ -51,9 +51,7 @@ class Host(Struct, frozen=True):
         interrupts.check("")
         run = rundir.create(plan.name, prepared.files)
         try:
-            place = far.put(self.name, run.name, prepared.files)
-            with writing(run.path / PLACE):
-                write_beside(run.path / PLACE, msgspec.json.encode(place))
+            place = put(self.name, run, prepared)
             interrupts.check("")
             _start(run, place, ())
         except TuiTrainError:
@@ -87,6 +85,14 @@ class Host(Struct, frozen=True):
     def open_log(self, run: RunDir, attempt: int) -> BinaryIO:
         """Open the copy of the log of an attempt for reading."""
         return open_regular(run.attempt_log(attempt))
+
+
+def put(host: str, run: RunDir, prepared: Prepared) -> Place:
+    """Write a run's files on a host as well, and keep in its folder here where they are."""
+    place = far.put(host, run.name, prepared.files)
+    with writing(run.path / PLACE):
+        write_beside(run.path / PLACE, msgspec.json.encode(place))
+    return place
 
 
 def _start(run: RunDir, place: Place, options: tuple[str, ...]) -> None:

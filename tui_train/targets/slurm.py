@@ -1,7 +1,8 @@
-"""Slurm: trainings that are submitted from this machine, whose run folders are on a disk that the nodes share."""
+"""Slurm: trainings that are submitted here or on a host, whose run folders are on a disk that the nodes share."""
 
 import shutil
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import BinaryIO, ClassVar
 
@@ -18,8 +19,9 @@ from tui_train.plan.types import Plan
 from tui_train.profile.types import Profile
 from tui_train.render.prepare import Prepared
 from tui_train.render.slurm import NAME as SCRIPT
-from tui_train.runs import queue, rundir
+from tui_train.runs import far, queue, rundir, submission
 from tui_train.runs.interrupts import NONE, Interrupts
+from tui_train.runs.place import place_of
 from tui_train.runs.resuming import resumption
 from tui_train.runs.rundir import RunDir
 from tui_train.runs.start import nothing_left
@@ -27,6 +29,7 @@ from tui_train.runs.status import status
 from tui_train.supervisor.regular import open_regular
 from tui_train.supervisor.state import Status
 from tui_train.targets.here import look, named
+from tui_train.targets.host import Host, put
 
 
 def planned_for(here: Machine, cluster: Cluster, profile: Profile) -> Machine:
@@ -40,40 +43,58 @@ def taken_by_jobs(taken: tuple[Taken, ...]) -> tuple[Taken, ...]:
 
 
 class Slurm(Struct, frozen=True):
-    """The cluster to which this machine submits; `machine` has the facts of a node (None: as Slurm counts them)."""
+    """The cluster to which this machine submits, or that of a host, by its name for ssh.
+
+    `machine` has the facts of a node (None: as Slurm counts them).
+    """
 
     machine: Path | None = None
-    name = queue.WHERE
+    host: str = ""
     runs: ClassVar[bool] = True
+
+    @property
+    def name(self) -> str:
+        """What the user calls it."""
+        return queue.where(self.host)
 
     def survey(self) -> Facts:
         """Return the facts of a node, without those of a profile."""
         return self.look(Profile())
 
     def look(self, profile: Profile) -> Facts:
-        """Return the facts that a profile needs; its files are those of this machine, on the shared disk."""
-        facts = saved.load_to_plan(self.machine) if self.machine else look(profile)
-        cluster = read_cluster()
+        """Return the facts that a profile needs; its files are those of where it is submitted, on the shared disk."""
+        facts = self._files(profile)
+        cluster = read_cluster(self.host)
         machine = facts.machine if self.machine else planned_for(facts.machine, cluster, profile)
-        if self.machine:
-            files = named(profile)
-            own = {name: getattr(files, name) for name in files.__struct_fields__}
-            facts = msgspec.structs.replace(facts, **own, elsewhere="")
         return msgspec.structs.replace(
             facts, machine=machine, cluster=cluster, taken=taken_by_jobs(facts.taken), scheduler="slurm"
         )
 
+    def _files(self, profile: Profile) -> Facts:
+        """Return the facts of where it is submitted, with the node and the Pythons of a file where one is given."""
+        there = Host(self.host).look(profile) if self.host else None
+        if self.machine is None:
+            return there or look(profile)
+        node = saved.load_to_plan(self.machine)
+        if there:
+            return msgspec.structs.replace(there, machine=node.machine, toolchains=node.toolchains)
+        files = named(profile)
+        own = {name: getattr(files, name) for name in files.__struct_fields__}
+        return msgspec.structs.replace(node, **own, elsewhere="")
+
     def submit(self, prepared: Prepared, plan: Plan, interrupts: Interrupts = NONE) -> RunDir:
         """Write the run folder and submit its job, after `sbatch --test-only`."""
         interrupts.check("")
-        queue.try_out(next(file.text for file in prepared.files if file.path == SCRIPT))
+        submission.try_out(next(file.text for file in prepared.files if file.path == SCRIPT), self.host)
         run = rundir.create(plan.name, prepared.files)
         try:
-            queue.submit(run)
+            if self.host:
+                put(self.host, run, prepared)
+            submission.submit(run)
         except TuiTrainError:
             # A run that never started would only clutter the list; one whose job Slurm may have is kept for it.
             if not queue.in_queue(run.path):
-                shutil.rmtree(run.path, ignore_errors=True)
+                _discard(run)
             raise
         return run
 
@@ -81,20 +102,23 @@ class Slurm(Struct, frozen=True):
         """Submit a run's job again; it resumes from its newest checkpoint."""
         interrupts.check(run.name)
         job, name = queue.held(run), visible(run.name)
-        if status(run).live:
+        if self._now(run).live:
             raise Unavailable(f"{name} is queued or running already", f"Watch it: tui-train attach {name}")
         if job:
             why = f"Slurm still has job {job.number} of {name} ({visible(job.state)})"
             raise Unavailable(why, f"Wait until it has left the queue, or take it out: tui-train stop {name}")
         if nothing_left(run):
             raise Unavailable(f"{name} has finished: there is nothing left to train", "Run its profile.")
-        queue.submit(run)
+        submission.submit(run)
         return "its trainer cannot resume: it begins with the first step." if resumption(run) == "never" else ""
 
     def state(self, run: RunDir) -> Status:
-        """Ask Slurm for a run's state."""
+        """Ask Slurm for a run's state, and its host for how it ended where Slurm has nothing of it."""
         queue.refresh([run])
-        return status(run)
+        return self._now(run)
+
+    def _now(self, run: RunDir) -> Status:
+        return Host(self.host).state(run) if self.host and not queue.in_queue(run.path) else status(run)
 
     def stop(self, run: RunDir, *, waiting: Callable[[], None] = lambda: None, at_once: bool = False) -> Status:
         """Take a run out of the queue, or have it save and end, and return its state."""
@@ -104,3 +128,11 @@ class Slurm(Struct, frozen=True):
     def open_log(self, run: RunDir, attempt: int) -> BinaryIO:
         """Open the log of an attempt for reading."""
         return open_regular(run.attempt_log(attempt))
+
+
+def _discard(run: RunDir) -> None:
+    """Remove the folder of a run that was refused, on its host as well."""
+    if place := place_of(run.path):
+        with suppress(Unavailable):
+            far.drop(place)
+    shutil.rmtree(run.path, ignore_errors=True)

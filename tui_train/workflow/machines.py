@@ -18,7 +18,7 @@ from tui_train.targets import Target, target_of
 class Source(NamedTuple):
     """Where facts come from (a machine file or a host; empty: this machine), and the toolchain to judge for.
 
-    `slurm`: the training is submitted to Slurm, whose nodes are like the machine.
+    `slurm`: the training is submitted to Slurm, here or on the host; its nodes are like the machine in the file.
     """
 
     machine: Path | None = None
@@ -38,12 +38,14 @@ class Source(NamedTuple):
 
 
 def source_for(profile: Profile, source: Source) -> Source:
-    """Return where a profile trains: what a command names, else its own host or scheduler."""
-    if source.host or source.slurm:
-        return source
-    if source.machine or not profile.hardware.host:
-        return source._replace(slurm=profile.hardware.scheduler == "slurm")
-    return source._replace(host=profile.hardware.host)
+    """Return where a profile trains: what a command names, else its own host or scheduler.
+
+    Another host than its own trains by itself, unless a command asks for Slurm.
+    """
+    hardware = profile.hardware
+    slurm = source.slurm or (hardware.scheduler == "slurm" and source.host in {"", hardware.host})
+    own = "" if source.machine and not slurm else hardware.host
+    return source._replace(host=source.host or own, slurm=slurm)
 
 
 def only_here(profile: Profile, what: str) -> Profile:

@@ -15,7 +15,7 @@ HARDWARE = (
         label="Scheduler",
         kind="choice",
         options=("none", "slurm"),
-        help="slurm: trains as a job of the Slurm cluster to which this machine submits. none: starts at once.",
+        help="slurm: trains as a job of the Slurm cluster of this machine, or of the host. none: starts at once.",
     ),
     Field(
         key="hardware.device",

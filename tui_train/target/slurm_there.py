@@ -1,0 +1,51 @@
+"""Runs commands of Slurm on the host from which jobs are submitted, and prints what they answer as one line of JSON.
+
+Runs on another host, over ssh, in any Python 3.8 or later, standard library only; its text and the question, in JSON,
+are passed on the command line.
+"""
+
+from __future__ import annotations
+
+import getpass
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+from typing import Any
+
+NOT_FOUND = 127
+
+
+def environment(without: str) -> dict[str, str]:
+    """Return the variables of this host but those whose whole names match an expression."""
+    return {name: value for name, value in os.environ.items() if not re.fullmatch(without, name)}
+
+
+def answer(words: list[str], asked: dict[str, Any]) -> dict[str, Any]:
+    """Return the output and the exit code of a command, or that it was late; `{user}` in it is the user's name here."""
+    if "{user}" in "".join(words):
+        words = [word.replace("{user}", getpass.getuser()) for word in words]
+    if shutil.which(words[0]) is None:
+        # Many clusters add the folder of Slurm's commands in what only a login shell reads.
+        words = ["bash", "-lc", 'exec "$@"', "bash", *words]
+    try:
+        done = subprocess.run(
+            words, input=asked["given"].encode(), cwd=asked["folder"] or None, env=environment(asked["without"]),
+            capture_output=True, timeout=asked["patience"], check=False,
+        )  # fmt: skip
+    except subprocess.TimeoutExpired:
+        return {"late": True}
+    except (OSError, KeyError) as error:
+        return {"code": NOT_FOUND, "error": str(error)}
+    return {
+        "code": done.returncode,
+        "out": done.stdout.decode(errors="replace"),
+        "error": done.stderr.decode(errors="replace"),
+    }
+
+
+if __name__ == "__main__":
+    question = json.loads(sys.argv[1])
+    print(json.dumps([answer(words, question) for words in question["commands"]]))
