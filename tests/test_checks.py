@@ -900,6 +900,7 @@ FAULTS = {
     "another number of hosts": (HOSTS | {"nodes.count": 3}, facts(), "error", "nodes.count", "2 hosts", False),
     "hosts in containers": (inside() | HOSTS, boxed(), "error", "container.engine", "on other hosts", False),
     "a host that does not answer": (HOSTS, peers(problem="Permission denied"), "error", "nodes.hosts", "b: Perm", True),
+    "hosts in another order": (HOSTS, peers(is_first=True), "error", "nodes.hosts", "start on b, and a is", True),
     "a host without the Python": (HOSTS, peers(toolchain=None), "error", "nodes.hosts", "does not run there", True),
     "a host with another torch": (
         HOSTS,
@@ -1385,6 +1386,7 @@ MENDED = {
     "offload without sharding", "sharding on the cpu", "sharding by torchrun", "sharding over one process",
     "machines at a port of root", "python for two machines",
     "a host that does not answer", "a host without the Python", "a host with another torch", "a host with fewer GPUs",
+    "hosts in another order",
     "a host without the script",
     "hosts for Slurm", "one host", "another number of hosts", "hosts in containers",
     "a partition that there is not", "more nodes than there are",

@@ -311,6 +311,8 @@ def test_hosts_that_cannot_take_part_are_named_before_the_start(pair):
     assert (code, "gpu-b: A_NAME is not set" in said) == (69, True), said
     code, said, _ = refused(pair, {"nodes.hosts": ("gpu-a", "nowhere")})
     assert (code, "nowhere: " in said) == (69, True), said
+    code, said, _ = refused(pair, {"nodes.hosts": ("gpu-b", "gpu-a")})
+    assert (code, "gpu-a: it is the machine on which this was started" in said) == (69, True), said
     hosts[0].run("iptables", "-A", "INPUT", "-p", "tcp", "--dport", "29500", "-j", "REJECT")
     code, said, plan = refused(pair)
     assert (code, f"gpu-b does not reach port {plan.port}" in said) == (69, True), said
@@ -342,6 +344,8 @@ def test_differences_of_the_hosts_are_findings_before_the_start(pair):
         assert f"gpu-b: there is no {data}" in said, said
         assert "nowhere: The name is unknown" in said, said
         assert "gpu-b: torch" in tui(at, environment, "run", "both", *where, code=69)
+    said = tui(hosts[0], environment, "plan", "both", "--set=nodes.hosts=gpu-b,gpu-a")
+    assert "it would start on gpu-a" in said, said
     shutil.rmtree(folder / "old")
     assert "gpu-b:" not in tui(hosts[0], environment, "plan", "both", "--set=trainer.data=")
 

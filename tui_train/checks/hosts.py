@@ -33,6 +33,9 @@ def differences(profile: Profile, facts: Facts, resolved: Resolved) -> Iterator[
         if peer := facts.peers.get(host):
             for wrong in _wrong(peer, first, facts, resolved):
                 by_fault.setdefault(wrong, []).append(host)
+    if at := next((host for host in profile.nodes.hosts[1:] if _is_first(facts, host)), ""):
+        yield _wrong_order(profile, at)
+        return
     for wrong, names in by_fault.items():
         message = visible(f"{_listed(names)}: {wrong.what}")
         change = _without(profile, names) if wrong.level == "error" else None
@@ -40,11 +43,28 @@ def differences(profile: Profile, facts: Facts, resolved: Resolved) -> Iterator[
             level=wrong.level,
             key="nodes.hosts",
             message=message,
-            remedy=visible(wrong.remedy),
+            remedy=visible(wrong.remedy.replace("HOST", names[0])),
             machine=True,
             start=wrong.level == "error",
             change=change,
         )
+
+
+def _is_first(facts: Facts, host: str) -> bool:
+    return host in facts.peers and facts.peers[host].is_first
+
+
+def _wrong_order(profile: Profile, at: str) -> Finding:
+    order = (at, *(host for host in profile.nodes.hosts if host != at))
+    return Finding(
+        level="error",
+        key="nodes.hosts",
+        message=visible(f"it would start on {at}, and {profile.nodes.hosts[0]} is named first"),
+        remedy="Name the host on which it starts first.",
+        machine=True,
+        start=True,
+        change=Change(visible(f"{at} first"), "it starts the others", (("nodes.hosts", order),)),
+    )
 
 
 def _without(profile: Profile, names: list[str]) -> Change:

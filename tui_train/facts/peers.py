@@ -26,6 +26,7 @@ def peers(hosts: Sequence[str], python: str, paths: Sequence[str], first: str = 
     question = {"pythons": [python], "only_named": True, "paths": [python, *paths], "files": []}
     command = sent({**question, "command": shlex.split(SMI)})
     ends = time.monotonic() + _ALL
+    own = _identity(first)
 
     def peer(host: str) -> Peer:
         words: Sequence[str] = ssh.words(host, command)
@@ -34,13 +35,21 @@ def peers(hosts: Sequence[str], python: str, paths: Sequence[str], first: str = 
         left = ends - time.monotonic()
         if left <= 0:
             return Peer(problem=f"was not asked within {_ALL:.0f} s")
-        return _peer(host, words, min(_EACH, left))
+        return _peer(host, words, own, min(_EACH, left))
 
     with ThreadPoolExecutor(_AT_ONCE_BY_ONE if first else _AT_ONCE) as pool:
         return dict(zip(hosts, pool.map(peer, hosts), strict=True))
 
 
-def _peer(host: str, words: Sequence[str], deadline: float) -> Peer:
+def _identity(first: str) -> str:
+    """Return the identity of the host that asks, empty where that is not known."""
+    command = ["sh", "-c", 'echo "$(uname -n) $(cat /proc/sys/kernel/random/boot_id)"']
+    words = [*connections.words(first), shlex.join(command)] if first else command
+    lines = ask(words, _EACH, folder=None).out.decode("utf-8", "replace").strip().splitlines()
+    return lines[-1].strip() if lines else ""
+
+
+def _peer(host: str, words: Sequence[str], own: str, deadline: float) -> Peer:
     answer = ask(words, deadline, folder=None)
     found = answered(answer.out)
     if found is None:
@@ -48,6 +57,7 @@ def _peer(host: str, words: Sequence[str], deadline: float) -> Peer:
     cards = of_nvidia_smi(host, found.said.text) if found.said and not found.said.code else Machine(hostname=host)
     return Peer(
         machine=cards,
+        is_first=bool(own) and found.identity == own,
         toolchain=found.toolchains[0] if found.toolchains else None,
         paths=found.paths,
         ahead=found.clock - time.time(),

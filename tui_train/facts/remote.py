@@ -41,6 +41,7 @@ class Survey(msgspec.Struct, kw_only=True):
     hub: HubCache | None = None
     said: Said | None = None
     clock: float = 0.0
+    identity: str = ""
     submits: bool = False
 
     @property

@@ -231,10 +231,11 @@ class NemoCheckpoint(Struct, frozen=True, kw_only=True):
 class Peer(Struct, frozen=True, kw_only=True):
     """Another host of a training: its Python is the one that trains, if it is there; `ahead` is its clock, in seconds.
 
-    `problem` is why nothing is known of it.
+    `problem` is why nothing is known of it; `is_first`: it is the very machine on which the training starts.
     """
 
     problem: str = ""
+    is_first: bool = False
     machine: Machine = Machine(hostname="")
     toolchain: Toolchain | None = None
     paths: dict[str, PathState] = {}

@@ -12,7 +12,7 @@ import time
 from typing import Any, Sequence
 
 from . import commands, gpus, machines, planned
-from .processes import MARK, Family, Process, adopt, has_variable, process, send
+from .processes import MARK, Family, Process, adopt, has_variable, identity, process, send
 from .refused import MISSING, Refused
 from .signals import Signals
 from .ssh import LOST
@@ -45,7 +45,9 @@ def look(text: str, run_dir: str) -> int:
     try:
         gpus.choose(plan, "", int(asked["rank"]))
         missing = [name for name in plan.secrets if not os.environ.get(name)]
-        if missing:
+        if asked["identity"] == identity():
+            problem = "it is the machine on which this was started: name it first among the hosts"
+        elif missing:
             problem = f"{missing[0]} is not set there for commands over ssh"
         elif left := _left(run_dir):
             problem = f"processes of an earlier start still train there: end them first (kill {left})"

@@ -41,6 +41,11 @@ def adopt() -> None:
         return
 
 
+def identity() -> str:
+    """Return what no other machine has: its name, which clones share, with the id of its last boot."""
+    return f"{os.uname().nodename} {boot_id()}"
+
+
 def boot_id() -> str:
     """Return what tells this boot of the machine from any other."""
     with open("/proc/sys/kernel/random/boot_id", encoding="ascii") as file:

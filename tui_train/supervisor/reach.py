@@ -15,6 +15,7 @@ from typing import Any, Callable
 
 from . import machines, planned, regular, ssh
 from .planned import Planned
+from .processes import identity
 
 _SECONDS = 30.0
 _PIECE = 1 << 16
@@ -70,6 +71,7 @@ def _run(asked: dict[str, Any], plan: Planned, run_dir: str) -> tuple[dict[str, 
         "port": plan.port,
         "names": [chosen or machines.name_of(plan.hosts[0])],
         "ask": not chosen,
+        "identity": identity(),
     }
     return question, {name: path for name, path in files.items() if os.path.isfile(path)}
 

@@ -99,6 +99,15 @@ def toolchains(question: dict[str, object]) -> list[object]:
     return list(of_prefix.values())
 
 
+def identity() -> str:
+    """Return what no other machine has: its name, which clones share, with the id of its last boot."""
+    try:
+        boot = Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
+    except (OSError, ValueError):
+        boot = ""
+    return platform.node() + " " + boot
+
+
 def processor() -> dict[str, str]:
     """Return the name of the host's processor, where it tells."""
     try:
@@ -156,6 +165,7 @@ def main(question: dict[str, list[str]]) -> None:
         "hub": cached(str(question["hub"])) if question.get("hub") else None,
         "said": said(question["command"]) if question.get("command") else None,
         "clock": time.time(),
+        "identity": identity(),
         "submits": shutil.which("sbatch") is not None,
     }
     print(json.dumps(answer))
