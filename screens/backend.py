@@ -106,13 +106,13 @@ What trains: TRL fine-tunes a model on your data; the built-in trainer makes a n
 preset passes the recipe; or a NeMo recipe.
 Launcher: what starts the processes. What cannot work here is shown with the reason.
 Sharding: what each GPU holds, all of the model or a share of it.
-Python: the interpreter that trains; O names another one than those found.
-H runs the script with --help and offers the arguments that it lists: only then is it run before the training.
-M lists the models in the cache of Hugging Face; the id of another one is typed, and a step of the run downloads it.
-Container: trains in an image, by its own Python; V looks into the image, and whether it sees the chosen GPUs.
+Python: the interpreter that trains; o names another one than those found.
+h runs the script with --help and offers the arguments that it lists: only then is it run before the training.
+m lists the models in the cache of Hugging Face; the id of another one is typed, and a step of the run downloads it.
+Container: trains in an image, by its own Python; v looks into the image, and whether it sees the chosen GPUs.
 Fine-tuning: F5 shows what the data holds, and its first samples as the model gets them.
-NeMo: R shows its recipes to choose from, N asks the Python which it really has.
-P prepares text that is named as data, I imports a Hugging Face folder that is named as model.
+NeMo: r shows its recipes to choose from, n asks the Python which it really has.
+p prepares text that is named as data, i imports a Hugging Face folder that is named as model.
 NCCL without: features of NCCL to switch off, each to work around the error that it names, at some speed."""
     TITLE_OF_STEP = "Backend"
     SECTIONS = (_WHAT, _ITS, _START, _ADVANCED, _WITHOUT)
@@ -153,7 +153,7 @@ NCCL without: features of NCCL to switch off, each to work around the error that
             return hosts
         options = choices.options("nemo.recipe", self.profile, self.facts, resolved)
         asked = bool(options and options[0].note)
-        note = f"R lists {counted(len(options), 'recipe')}" + (" of this Python" if asked else "; N asks this Python")
+        note = f"r lists {counted(len(options), 'recipe')}" + (" of this Python" if asked else "; n asks this Python")
         return {**hosts, "nemo.recipe": "asking NeMo …" if "recipes" in self.looking else note}
 
     def below(self, resolved: Resolved) -> Mapping[str, str]:
@@ -265,10 +265,13 @@ def _hosts(facts: Facts, profile: Profile, *, asks: bool) -> dict[str, str]:
     """Return whether the other hosts answer."""
     others = profile.nodes.hosts[1:]
     known = [facts.peers[host] for host in others if host in facts.peers]
-    if asks and others:
-        return {"nodes.hosts": f"asking {counted(len(others), 'host')} …"}
+    if not others:
+        return {}
+    count = {"nodes.count": f"{len(profile.nodes.hosts)}: the hosts"}
+    if asks:
+        return {**count, "nodes.hosts": f"asking {counted(len(others), 'host')} …"}
     answered = sum(not peer.problem for peer in known)
-    return {"nodes.hosts": f"{answered} of {len(others)} answer"} if known else {}
+    return {**count, "nodes.hosts": f"{answered} of {len(others)} answer"} if known else count
 
 
 SCREEN = Backend

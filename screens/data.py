@@ -71,7 +71,7 @@ Samples stand as the model gets them, through its own chat template. Beside ▌ 
 what it learns to avoid (the rejected answer of a pair), beside ┊ what is cut off at the sequence length.
 The histogram has the rows by their tokens, up to the longest; what lies beyond the sequence length is cut.
 Rows that cannot be learned from are left out, each named by its line. F2 and F6 to F9 fix findings, where a change
-of the settings does. R reads the file again."""
+of the settings does. r reads the file again."""
     SHARED = ("profile", "facts", "looking")
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("left", "sample(-1)", "Sample", key_display="←→"),

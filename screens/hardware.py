@@ -11,6 +11,7 @@ from textual.binding import Binding, BindingType
 from textual.content import Content
 from textual.widget import Widget
 
+from tui_train.base import ssh
 from tui_train.base.errors import TuiTrainError
 from tui_train.base.text import size, visible
 from tui_train.facts.gpus import all_blocked, sets
@@ -50,10 +51,10 @@ What this machine has, and what the training will use. A GPU is marked with its 
   spare    works, but would slow or limit the others; pick it with Space if you want it
   blocked  cannot work with the chosen PyTorch; the reason is shown beside it
 
-H chooses where it trains: this machine, a host over ssh, which needs nothing of tui-train, or, where jobs can be
+h chooses where it trains: this machine, a host over ssh, which needs nothing of tui-train, or, where jobs can be
 submitted from here or from the chosen host, the Slurm cluster. Its partitions are shown, and the GPUs of a node;
 F3 lists what a field of Slurm can be. Enter on Preview submits the job then.
-Mixed GPUs can be combined in several ways: the fastest set is chosen, S shows the next.
+Mixed GPUs can be combined in several ways: the fastest set is chosen, s shows the next.
 Without an NVIDIA GPU everything still works, on the CPU. With GPUs, the CPU trains only if you choose it."""
     TITLE_OF_STEP = "Hardware"
     LIVE = True
@@ -177,7 +178,7 @@ Without an NVIDIA GPU everything still works, on the CPU. With GPUs, the CPU tra
 
     def _choose_host(self, name: str | None) -> None:
         if name == _OTHER:
-            self.app.push_screen(AskText("A host as ssh takes it (HOST or USER@HOST):", change=_add), self._go_to)
+            self.app.push_screen(AskText("A host as ssh takes it (HOST or USER@HOST):", change=_checked), self._go_to)
         elif name:
             host = self.profile.hardware.host if name == _SLURM_THERE else "" if name in {_HERE, _SLURM} else name
             self._go_to(host, "slurm" if name in {_SLURM, _SLURM_THERE} else "none")
@@ -216,10 +217,10 @@ Without an NVIDIA GPU everything still works, on the CPU. With GPUs, the CPU tra
         self.post_message(Chosen("hardware.gpus", event.values))
 
 
-def _add(address: str) -> str:
-    """Return the name of a host, which is saved by its address unless it has one."""
+def _checked(address: str) -> str:
+    """Return the name of a host as it was typed; BadInput where it is none."""
     if (address := address.strip()) not in hosts.hosts():
-        hosts.add(address)
+        ssh.words(address)
     return address
 
 

@@ -1,10 +1,12 @@
 """What the wizard asks of a machine, part by part, and how an answer becomes part of the facts."""
 
 from collections.abc import Callable
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from msgspec.structs import replace
 
+from tui_train.base.errors import TuiTrainError
 from tui_train.profile.types import Profile
 
 from . import IMPORTS
@@ -76,10 +78,16 @@ def _images(profile: Profile) -> Any:
 
 
 def whole(profile: Profile, source: "Source") -> "Facts":
-    """Return all facts of another machine."""
+    """Return all facts of another machine; a host that was typed is offered by its name once it has answered."""
+    from tui_train.profile import hosts
     from tui_train.workflow.machines import facts_for
 
-    return facts_for(profile, source)
+    found = facts_for(profile, source)
+    host = profile.hardware.host
+    if host and host == source.host and host not in hosts.hosts():
+        with suppress(TuiTrainError):
+            hosts.add(host)
+    return found
 
 
 def load() -> None:

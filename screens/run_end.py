@@ -2,6 +2,7 @@
 
 import os
 import time
+from collections.abc import Mapping
 from typing import ClassVar
 
 from msgspec.structs import replace
@@ -134,6 +135,11 @@ class RunEnd(RunLogs):
             ("compare", "c", "compare with the run before"),
         )
         return [(key, word) for action, key, word in keys if self.check_action(action, ())]
+
+    @property
+    def key_words(self) -> Mapping[str, str]:
+        """Enter says what it does first."""
+        return {**super().key_words, **({"enter": "Fetch"} if self.may_fetch else {})}
 
     @property
     def may_fetch(self) -> bool:

@@ -36,7 +36,7 @@ class Tuning(Base):
 Each trial is a real training of a few steps, with your data and your script, in a folder of its own: what it learns
 is thrown away. At most {MOST} trials find the fastest micro batch, with and without activation
 checkpointing. The global batch stays, so the training learns the same.
-P tries bf16 as well, which changes what is learned a little.
+p tries bf16 as well, which changes what is learned a little.
 Enter takes the change to the fastest; Ctrl+Z takes it back. Esc ends the trial under way and goes back."""
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("enter", "next", "Next", key_display="Enter"),

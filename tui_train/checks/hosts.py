@@ -63,7 +63,7 @@ def _wrong_order(profile: Profile, at: str) -> Finding:
         remedy="Name the host on which it starts first.",
         machine=True,
         start=True,
-        change=Change(visible(f"{at} first"), "it starts the others", (("nodes.hosts", order),)),
+        change=Change(visible(f"put {at} first"), "it starts the others", (("nodes.hosts", order),)),
     )
 
 

@@ -25,7 +25,15 @@ def all_cards(profile: Profile, facts: Facts, resolved: Resolved) -> Iterator[Fi
     cuda_chosen = chosen.device == "cuda"
     if idle is None and not cuda_chosen:
         return
+    change: Change | None
     change = Change("train on the CPU", "no GPU can be used", (("hardware.device", "cpu"), ("hardware.gpus", ())))
+    if facts.elsewhere and not facts.machine.hostname and idle:
+        # Nothing is known of a host that did not answer: its CPU would be no remedy.
+        gap = next(gap for gap in facts.machine.gaps if gap.hides)
+        yield Finding(
+            level="error", key="hardware.host", message=f"{gap.what}: {gap.why}", remedy=gap.remedy, machine=True
+        )
+        return
     if idle is None:
         why = "; ".join(reason for verdict in resolved.verdicts for reason in verdict.reasons)
         why = why or "; ".join(gap.why for gap in facts.machine.gaps) or "none was found"

@@ -103,7 +103,7 @@ def _hosts(profile: Profile, facts: Facts) -> Iterator[Finding]:
         yield Finding(level="error", key="nodes.hosts", message=message, remedy="Leave them empty.", change=none)
     if len(nodes.hosts) == 1:
         message = f"{visible(nodes.hosts[0])} is the only host: one machine needs none to be named"
-        remedy = "Name this machine first, then the others; or none."
+        remedy = "Name first the machine on which it starts, then the others; or none."
         yield Finding(level="error", key="nodes.hosts", message=message, remedy=remedy, change=none)
     for host in dict.fromkeys(nodes.hosts):
         if not is_host(host):

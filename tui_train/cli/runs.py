@@ -105,7 +105,10 @@ def fetch(reference: str, *, checkpoints: bool) -> None:
     """Copy the output folder of a run from its host; without its checkpoints unless they are asked for."""
     run = rundir.find(reference)
     taken = fetching.fetch(run, checkpoints=checkpoints)
-    click.echo(f"{amount(taken)} fetched from {visible(status(run).host)} into {visible(str(run.path))}")
+    now = status(run)
+    click.echo(f"{amount(taken)} fetched from {visible(now.host)} into {visible(str(run.path))}")
+    if now.live:
+        click.echo(f"{visible(run.name)} still runs: fetch again when it has ended.")
 
 
 def report(reference: str, file: Path | None, *, force: bool) -> None:

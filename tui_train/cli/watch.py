@@ -39,6 +39,12 @@ def logs(reference: str, attempt: int | None, *, follow: bool) -> None:
     numbers = [each.number for each in now.attempts if attempt in {None, each.number}]
     if not numbers:
         raise BadInput(f"{visible(run.name)} has no such attempt", "See `tui-train runs`.")
+    if now.live and not run.attempt_log(numbers[-1]).exists():
+        click.echo(
+            f"{visible(run.name)} runs and has printed nothing yet: tui-train logs --follow {visible(run.name)}",
+            err=True,
+        )
+        numbers.pop()
     for number in numbers:
         _print(Tail(run.attempt_log(number)))
     if not now.live:

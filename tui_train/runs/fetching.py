@@ -7,6 +7,7 @@ from tui_train.base.errors import BadInput
 from tui_train.base.files import read_regular, write_beside, writing
 from tui_train.base.text import visible
 from tui_train.runs import far
+from tui_train.runs.mirror import Mirror
 from tui_train.runs.place import place_of
 from tui_train.runs.rundir import RunDir
 from tui_train.runs.status import status
@@ -23,15 +24,21 @@ def output_here(run: RunDir, output: str) -> Path:
 
 
 def fetch(run: RunDir, *, checkpoints: bool = False, told: Callable[[int], None] = lambda _taken: None) -> int:
-    """Copy a run's output folder from its host, and return the bytes; `told` is called with those that have come."""
+    """Copy a run's output folder from its host, and return the bytes; `told` is called with those that have come.
+
+    What a live run has made so far is copied as well, but not taken for its results.
+    """
     place = place_of(run.path)
     if place is None:
         raise BadInput(f"{visible(run.name)} is on this machine", f"It is in {visible(str(run.path))}.")
-    attempts = len(status(run).attempts)
+    # How it stands is heard with its results.
+    Mirror(run, follow=False).once()
+    now = status(run)
     output = str(run.plan().get("output") or "output")
     taken = far.fetch(place, output, run.path, without="" if checkpoints else _CHECKPOINTS, told=told)
-    with writing(run.path / _FETCHED):
-        write_beside(run.path / _FETCHED, str(attempts).encode())
+    if not now.live:
+        with writing(run.path / _FETCHED):
+            write_beside(run.path / _FETCHED, str(len(now.attempts)).encode())
     return taken
 
 

@@ -114,8 +114,8 @@ NODES = (
         key="nodes.hosts",
         label="Hosts",
         kind="names",
-        help="Machines that train together, as ssh names them: this one first, which starts the others.",
-        empty="none; gpu-a,gpu-b: over ssh",
+        help="Machines that train together, as ssh names them (gpu-a,gpu-b): first the one on which it starts.",
+        empty="none",
     ),
     Field(
         key="nodes.address",

@@ -131,7 +131,7 @@ NEMO = (
         key="nemo.recipe",
         label="NeMo recipe",
         kind="text",
-        help="Name of the recipe, such as qwen25_500m. N lists the installed ones (takes about 15 s).",
+        help="Name of the recipe, such as qwen25_500m. n lists the installed ones (takes about 15 s).",
     ),
     Field(
         key="nemo.task",
