@@ -25,12 +25,15 @@ from tui_train.profile import hosts
 from tui_train.profile.store import save
 from tui_train.render import File
 from tui_train.runs import far, rundir
+from tui_train.runs.fetching import fetched
+from tui_train.runs.listing import read_run
 from tui_train.runs.mirror import Mirror
 from tui_train.runs.place import place_of
 from tui_train.runs.status import status
 from tui_train.supervisor.ssh import lost
 from tui_train.targets import target_of_run
 from tui_train.wizard import wizard
+from tui_train.workflow import show
 from tui_train.workflow.machines import Source
 
 pytestmark = pytest.mark.training
@@ -109,6 +112,7 @@ def test_a_run_on_a_host_is_watched_to_its_end_and_fetched(host):
     assert not (run.path / "output").exists()
     assert "KiB fetched from box" in tui("fetch", "last").stdout
     assert (run.path / "output" / "made.txt").read_text() == "x" * 2000
+    assert fetched(run)
     with target_of_run(run).open_log(run, 1) as log:
         assert log.read().endswith(b"tick 12\n")
 
@@ -142,6 +146,18 @@ def test_a_detached_run_is_stopped_and_started_again(host):
     assert (status(run).state, len(status(run).attempts)) == ("running", 2)
     assert target_of_run(run).stop(run, at_once=True).state == "stopped"
     assert not far_processes(run)
+
+
+def test_a_list_says_when_a_live_run_was_heard_of_last(host, monkeypatch):
+    sleeper(host, ticks=600)
+    tui("run", "far", "--host", "box", "--detach")
+    assert "heard at" not in tui("runs").stdout
+    later = time.time() + 120
+    monkeypatch.setattr(show.time, "time", lambda: later)
+    assert "running on box, heard at" in show.run_row(read_run(rundir.find("last")))[1]
+    assert "still runs" in tui("fetch", "last", code=69).stderr
+    assert not fetched(rundir.find("last"))
+    tui("stop", "last")
 
 
 def far_processes(run):

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from pathlib import Path
 
-from tui_train.base.errors import BadInput
+from tui_train.base.errors import BadInput, Unavailable
 from tui_train.base.files import read_regular, write_beside, writing
 from tui_train.base.text import visible
 from tui_train.runs import far
@@ -35,7 +35,12 @@ def fetch(run: RunDir, *, checkpoints: bool = False, told: Callable[[int], None]
     Mirror(run, follow=False).once()
     now = status(run)
     output = str(run.plan().get("output") or "output")
-    taken = far.fetch(place, output, run.path, without="" if checkpoints else _CHECKPOINTS, told=told)
+    try:
+        taken = far.fetch(place, output, run.path, without="" if checkpoints else _CHECKPOINTS, told=told)
+    except Unavailable as error:
+        if not now.live:
+            raise
+        raise Unavailable(error.message, "The run still runs: fetch again when it has ended.") from None
     if not now.live:
         with writing(run.path / _FETCHED):
             write_beside(run.path / _FETCHED, str(len(now.attempts)).encode())

@@ -13,6 +13,7 @@ from tui_train.facts.types import Facts, Gpu, Machine, Toolchain
 from tui_train.plan.types import Plan
 from tui_train.runs import queue
 from tui_train.runs.listing import Listed
+from tui_train.runs.place import heard_of
 from tui_train.runs.slurm_end import ended_by
 from tui_train.runs.status import took
 from tui_train.supervisor.memory_words import WHERE
@@ -22,6 +23,7 @@ from tui_train.trainers.finetune import abilities
 _HEAD = ("GPU", "name", "memory free", "cc", "bus", "display", "UUID", "verdict", "why")
 _SHORT = (1, 2, 3, 7)  # the columns that equal cards share
 _SHORTEST = 80
+_FRESH = 60.0  # seconds for which what a host said needs no time beside it
 
 
 def facts(machine_facts: Facts, judged_for: Toolchain | None, chosen: tuple[str, ...], room: int | None = None) -> str:
@@ -145,6 +147,10 @@ def run_row(listed: Listed) -> tuple[str, ...]:
     damaged = ", damaged" if listed.damage else ""
     why = queue.words(listed.run.path) if now.state == "queued" else "" if now.live else ended_by(listed.run.path)
     waits = f" ({why})" if why else ""
+    heard = heard_of(listed.run.path) if now.live else None
+    if heard and time.time() - heard.at > _FRESH:
+        # A list asks no host: it shows what was heard when somebody looked.
+        waits = f", heard at {time.strftime('%H:%M', time.localtime(heard.at))}"
     return (name, f"{state(now)}{waits}{damaged}", started, lasted, str(len(now.attempts)))
 
 
