@@ -54,8 +54,8 @@ test: style
 	@said=$$(mktemp); trap 'rm -f "$$said"' EXIT; code=0; unset PYTHONDONTWRITEBYTECODE; \
 	$(HEARING) nice .ci/types > "$$said" 2>&1 & types=$$!; \
 	.venv/bin/python -m pytest --collect-only -qq > /dev/null || true; \
-	echo '.venv/bin/python -m pytest -n 5 --dist loadgroup'; \
-	$(HEARING) .venv/bin/python -m pytest -n 5 --dist loadgroup || code=1; \
+	echo '.venv/bin/python -m pytest -n 4 --dist loadgroup'; \
+	$(HEARING) .venv/bin/python -m pytest -n 4 --dist loadgroup || code=1; \
 	wait $$types || code=1; cat "$$said"; exit $$code
 
 # TUI_TRAIN_TEST_MATRIX=all tries all of what make test tries a sample of: both engines, both launchers, each fault of the

@@ -22,7 +22,7 @@ from test_wizard import SEED, finished_run, keys, machine, settle, shows, until_
 from textual.message import Message
 from textual.pilot import Pilot
 from textual.worker import Worker
-from tui_train.screens import looking
+from tui_train.screens import questions
 from tui_train.screens import run as run_module
 from tui_train.screens.compare import Compare
 from tui_train.screens.hardware import Hardware
@@ -67,7 +67,7 @@ HANDLERS = methods("on")
 # One of each screen and part of one, of the same kind as the others.
 SAMPLED = WORKERS if WHOLE else [*{owner: (owner, name) for owner, name in WORKERS}.values()]
 HANDLED = HANDLERS if WHOLE else [*{owner: (owner, name) for owner, name in HANDLERS}.values()]
-ASKED = [("Looking.ask", name) for name in (*looking._QUESTIONS, "help", "recipes")]
+ASKED = [("Looking.ask", name) for name in (*questions.QUESTIONS, "help", "recipes")]
 
 
 def test_all_workers_are_found() -> None:

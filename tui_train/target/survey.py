@@ -52,7 +52,7 @@ def content(name: str) -> str | None:
         return None
 
 
-def candidates(named: list[str], *, others: bool) -> dict[str, str]:
+def candidates(named: list[str], *, others: bool = True) -> dict[str, str]:
     """Return the paths of Pythons to ask, each with what it is; without `others` those that are named."""
     home = Path.home()
     data = os.environ.get("XDG_DATA_HOME") or str(home / ".local" / "share")
