@@ -13,6 +13,8 @@ import rig
 import warm
 from support import SCRIPTS, WHOLE
 
+from tui_train.facts.ask import give_up
+
 # Whoever starts tests in the background leaves Ctrl-C ignored, in every process that they start.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
@@ -23,6 +25,12 @@ def own_folders(tmp_path_factory, monkeypatch):
     home = tmp_path_factory.mktemp("xdg")
     for name in ("CONFIG", "STATE", "CACHE", "DATA"):
         monkeypatch.setenv(f"XDG_{name}_HOME", str(home / name.lower()))
+
+
+@pytest.fixture(autouse=True)
+def _asks():
+    """A wizard that was left gives up all questions of its process, which has other tests to come."""
+    give_up(now=False)
 
 
 @pytest.fixture(scope="session", autouse=True)

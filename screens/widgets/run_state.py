@@ -73,7 +73,8 @@ def _time(now: Status, left: float | None) -> Content:
 def _bar(told: RunNews, style: str, width: int) -> Iterator[Content]:
     progress = told.progress
     step = progress.step or (progress.last.step if progress.last and not continues(told.status) else 0)
-    if progress.steps:
+    # A log that names no step says nothing of those of a finished run.
+    if progress.steps and (step or told.status.state != "finished"):
         # A log may name numbers whose quotient no float holds.
         part = 1.0 if step >= progress.steps else step / progress.steps
         counts = ink((thousands(step), "b"), f" of {thousands(progress.steps)}")
