@@ -62,6 +62,7 @@ class AskingHosts(Reading):
             return
         self._peers = asked
         if asked is None:
+            self.facts = replace(facts, peers={})
             self.workers.cancel_group(self, _PART)
             self.looking -= {_PART}
             return

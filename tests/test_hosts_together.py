@@ -358,13 +358,17 @@ def test_the_files_of_a_profile_are_sent_to_its_host(pair):
     (own / "a 中 'b").mkdir()
     (own / "a 中 'b" / "train.py").write_text("first")
     (own / "data").mkdir()
-    (own / "data" / "part.txt").write_text("x" * 5000)
+    (own / "blob").write_text("x" * 5000)
+    (own / "data" / "part.txt").symlink_to("../blob")
+    (own / ".env").write_text("KEY=secret")
     values = {"trainer.kind": "script", "trainer.script": f"{own}/a 中 'b/train.py", "trainer.data": (f"{own}/data",)}
+    values["trainer.working_directory"] = str(own)
     words = [f"--set={key}={fields.show(value)}" for key, value in values.items()]
     tui(hosts[0], environment, "new", "mine", *words, "--set=hardware.host=gpu-b")
     assert "No such file" in hosts[1].run("ls", str(own / "data"))
     tui(hosts[0], environment, "send", "mine")
     assert hosts[1].run("cat", f"{own}/a 中 'b/train.py", f"{own}/data/part.txt") == "first" + "x" * 5000
+    assert "No such file" in hosts[1].run("ls", str(own / ".env"))
     none = ("--set=trainer.script=/not/there", "--set=trainer.data=")
     assert "no files to send" in tui(hosts[1], environment, "send", "mine", *none, code=65)
 

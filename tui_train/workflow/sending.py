@@ -20,10 +20,13 @@ _NO_RSYNC, _LOST = 127, 255
 def to_send(profile: Profile) -> tuple[Path, ...]:
     """Return the files and folders of this machine that a profile names; what lies in a folder among them is left out.
 
-    Its output folder is none of them, nor are what a container mounts and its image. BadInput where there is none.
+    Its output and working folders are none of them, nor are what a container mounts and its image.
+    BadInput where there is none.
     """
     container = {profile.container.image, *(mount.partition(":")[0] for mount in profile.container.mounts)}
-    named = [Path(path) for path in paths_of(profile) if path != profile.trainer.output and path not in container]
+    # A working folder may hold anything: secrets, other data, the results of earlier runs.
+    left_out = {profile.trainer.output, profile.trainer.working_directory, *container}
+    named = [Path(path) for path in paths_of(profile) if path not in left_out]
     there = [path for path in named if path.exists()]
     if not there:
         why = (
@@ -44,8 +47,8 @@ def commands(paths: tuple[Path, ...], host: str) -> Iterator[list[str]]:
         end = "/" if path.is_dir() else ""
         folder = str(path) if end else str(PurePosixPath(path).parent)
         there = f"mkdir -p -- {shlex.quote(folder)} && rsync"
-        # -s: a name is no word of the shell there.
-        options = ["-a", "-s", "--partial", "--info=progress2", f"--rsync-path={there}", "-e", shell]
+        # -s: a name is no word of the shell there. -L: a model of the Hub's cache is links to files elsewhere.
+        options = ["-a", "-L", "-s", "--partial", "--info=progress2", f"--rsync-path={there}", "-e", shell]
         yield ["rsync", *options, "--", f"{path}{end}", f"{host}:{path}{end}"]
 
 
@@ -58,4 +61,4 @@ def send(words: list[str]) -> None:
         raise Unavailable("rsync is not on that host", _INSTALL)
     if code:
         why = "the host was not reached" if code == _LOST else f"rsync ended with exit code {code}"
-        raise Unavailable(f"not all was sent: {why}", "Fix that, and run the command again: it goes on where it was.")
+        raise Unavailable(f"not all was sent: {why}", "Fix that, and run the command again: it resumes.")
