@@ -900,6 +900,15 @@ FAULTS = {
     "another number of hosts": (HOSTS | {"nodes.count": 3}, facts(), "error", "nodes.count", "2 hosts", False),
     "hosts in containers": (inside() | HOSTS, boxed(), "error", "container.engine", "on other hosts", False),
     "a host that does not answer": (HOSTS, peers(problem="Permission denied"), "error", "nodes.hosts", "b: Perm", True),
+    "one host by two names": (
+        HOSTS,
+        msgspec.structs.replace(peers(), peers=dict.fromkeys("ab", Peer(is_first=True))),
+        "error",
+        "nodes.hosts",
+        "a and b are the same machine",
+        True,
+    ),
+    "a host whose GPUs are not known": (HOSTS, peers(machine=None), "warning", "nodes.hosts", "not known", True),
     "hosts in another order": (HOSTS, peers(is_first=True), "error", "nodes.hosts", "start on b, and a is", True),
     "a host without the Python": (HOSTS, peers(toolchain=None), "error", "nodes.hosts", "does not run there", True),
     "a host with another torch": (
@@ -915,7 +924,7 @@ FAULTS = {
         peers(toolchain=toolchain(torch="2.13.0+cu130", cuda="13.0")),
         "warning",
         "nodes.hosts",
-        "+cu130",
+        "for CUDA 13.0, a has it for 12.8",
         True,
     ),
     "a host with other versions": (
@@ -1386,7 +1395,7 @@ MENDED = {
     "offload without sharding", "sharding on the cpu", "sharding by torchrun", "sharding over one process",
     "machines at a port of root", "python for two machines",
     "a host that does not answer", "a host without the Python", "a host with another torch", "a host with fewer GPUs",
-    "hosts in another order",
+    "hosts in another order", "one host by two names",
     "a host without the script",
     "hosts for Slurm", "one host", "another number of hosts", "hosts in containers",
     "a partition that there is not", "more nodes than there are",

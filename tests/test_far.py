@@ -358,7 +358,7 @@ async def test_other_hosts_are_asked_once_their_names_stand(host, monkeypatch):
         assert app.profile.nodes.hosts == ("box", "me", "nowhere")
         app.become(profile({"trainer.python": sys.executable, "hardware.device": "cpu", "nodes.hosts": ("me", "box")}))
         await reached(pilot, "Backend")
-        assert [*app.facts.peers] == ["box"]
+        assert [*app.facts.peers] == ["me", "box"]
         app.become(profile({"trainer.python": sys.executable, "hardware.device": "cpu"}))
         await reached(pilot, "Backend")
         assert "answered" not in shows(pilot)

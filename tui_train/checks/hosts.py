@@ -20,6 +20,8 @@ _PACKAGES = ("trl", "peft", "deepspeed", "nemo_toolkit")
 
 
 class _Wrong(NamedTuple):
+    """What is wrong with a host; an empty `remedy` is to see why it does not answer."""
+
     level: Literal["error", "warning"]
     what: str
     remedy: str
@@ -27,31 +29,44 @@ class _Wrong(NamedTuple):
 
 def differences(profile: Profile, facts: Facts, resolved: Resolved) -> Iterator[Finding]:
     """Hosts that answer, and have what the first one trains with: Python, versions, GPUs, files, the time of day."""
-    by_fault: dict[_Wrong, list[str]] = {}
-    first = next(iter(profile.nodes.hosts), "")
-    for host in profile.nodes.hosts[1:]:
-        if peer := facts.peers.get(host):
-            for wrong in _wrong(peer, first, facts, resolved):
-                by_fault.setdefault(wrong, []).append(host)
-    if at := next((host for host in profile.nodes.hosts[1:] if _is_first(facts, host)), ""):
-        yield _wrong_order(profile, at)
+    first, *others = profile.nodes.hosts or ("",)
+    known = {host: facts.peers[host] for host in others if host in facts.peers}
+    if at := next((host for host, peer in known.items() if peer.is_first), ""):
+        # What the others lack is known against the right one.
+        yield _twice(profile, at) if _is_first(facts, first) else _wrong_order(profile, at)
         return
+    by_fault: dict[_Wrong, list[str]] = {}
+    for host, peer in known.items():
+        for wrong in _wrong(peer, first, facts, resolved):
+            by_fault.setdefault(wrong, []).append(host)
     for wrong, names in by_fault.items():
-        message = visible(f"{_listed(names)}: {wrong.what}")
-        change = _without(profile, names) if wrong.level == "error" else None
+        is_error = wrong.level == "error"
+        remedy = wrong.remedy or f"On {first} `ssh -o BatchMode=yes {names[0]} true` must work. Then look again."
         yield Finding(
             level=wrong.level,
             key="nodes.hosts",
-            message=message,
-            remedy=visible(wrong.remedy.replace("HOST", names[0])),
+            message=visible(f"{_listed(names)}: {wrong.what}"),
+            remedy=visible(remedy),
             machine=True,
-            start=wrong.level == "error",
-            change=change,
+            start=is_error,
+            change=_without(profile, names) if is_error else None,
         )
 
 
 def _is_first(facts: Facts, host: str) -> bool:
     return host in facts.peers and facts.peers[host].is_first
+
+
+def _twice(profile: Profile, at: str) -> Finding:
+    return Finding(
+        level="error",
+        key="nodes.hosts",
+        message=visible(f"{profile.nodes.hosts[0]} and {at} are the same machine"),
+        remedy="Name each machine once.",
+        machine=True,
+        start=True,
+        change=_without(profile, [at]),
+    )
 
 
 def _wrong_order(profile: Profile, at: str) -> Finding:
@@ -80,8 +95,7 @@ def _listed(names: list[str]) -> str:
 
 def _wrong(peer: Peer, first: str, facts: Facts, resolved: Resolved) -> Iterator[_Wrong]:
     if peer.problem:
-        remedy = f"It must answer on {first}: ssh -o BatchMode=yes HOST true. Then look again."
-        yield _Wrong("error", peer.problem, remedy)
+        yield _Wrong("error", peer.problem, "")
         return
     if resolved.toolchain:
         yield from _python(peer, first, resolved.toolchain)
@@ -95,7 +109,11 @@ def _wrong(peer: Peer, first: str, facts: Facts, resolved: Resolved) -> Iterator
         side = "ahead of" if peer.ahead > 0 else "behind"
         # To the minute, or equal faults of hosts would differ.
         apart = counted(max(1, round(abs(peer.ahead) / 60)), "minute")
-        yield _Wrong("warning", f"the clock is about {apart} {side} this one", "Set it (NTP), or the logs confuse.")
+        yield _Wrong(
+            "warning",
+            f"the clock is about {apart} {side} that of {first}",
+            "Set it (NTP): times in the logs do not match.",
+        )
 
 
 def _python(peer: Peer, first: str, own: Toolchain) -> Iterator[_Wrong]:
@@ -108,7 +126,8 @@ def _python(peer: Peer, first: str, own: Toolchain) -> Iterator[_Wrong]:
     if _release(there.torch) != _release(own.torch):
         yield _Wrong("error", f"{_named('torch', there.torch)}, {first} has {own.torch or 'none'}", _INSTALL)
     elif there.cuda != own.cuda:
-        yield _Wrong("warning", f"{_named('torch', there.torch)}, {first} has {own.torch or 'none'}", _INSTALL)
+        builds = f"torch for CUDA {there.cuda or 'none'}, {first} has it for {own.cuda or 'none'}"
+        yield _Wrong("warning", builds, _INSTALL)
     ours, theirs = _versions(own), _versions(there)
     other = [name for name in ours if ours[name] != theirs[name]]
     if other:
@@ -133,6 +152,10 @@ def _named(name: str, version: str | None) -> str:
 
 
 def _cards(peer: Peer, first: str, chosen: tuple[Gpu, ...]) -> Iterator[_Wrong]:
+    if peer.machine is None:
+        remedy = f"nvidia-smi gives no answer there over ssh; {first} asks again at the start."
+        yield _Wrong("warning", "its GPUs are not known", remedy)
+        return
     there = [gpu for gpu in peer.machine.gpus if not gpu.problem]
     if len(there) < len(chosen):
         has = counted(len(there), "GPU") if there else "no GPU"

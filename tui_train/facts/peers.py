@@ -1,15 +1,16 @@
-"""The other hosts of a training over ssh, asked side by side: the GPUs, the Python, the paths and the clock of each."""
+"""The hosts of a training over ssh, asked side by side: the GPUs, the Python, the paths and the clock of each."""
 
 import shlex
 import time
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
+from typing import NamedTuple
 
 from tui_train.base import ssh as connections
 from tui_train.base.text import visible
 from tui_train.facts.ask import ask
 from tui_train.facts.remote import SMI, answered, of_nvidia_smi, sent
-from tui_train.facts.types import Machine, Peer
+from tui_train.facts.types import Peer
 from tui_train.supervisor import ssh
 
 _EACH = 30.0
@@ -26,7 +27,7 @@ def peers(hosts: Sequence[str], python: str, paths: Sequence[str], first: str = 
     question = {"pythons": [python], "only_named": True, "paths": [python, *paths], "files": []}
     command = sent({**question, "command": shlex.split(SMI)})
     ends = time.monotonic() + _ALL
-    own = _identity(first)
+    asks = _asking(first)
 
     def peer(host: str) -> Peer:
         words: Sequence[str] = ssh.words(host, command)
@@ -35,30 +36,37 @@ def peers(hosts: Sequence[str], python: str, paths: Sequence[str], first: str = 
         left = ends - time.monotonic()
         if left <= 0:
             return Peer(problem=f"was not asked within {_ALL:.0f} s")
-        return _peer(host, words, own, min(_EACH, left))
+        return _peer(host, words, asks, min(_EACH, left))
 
     with ThreadPoolExecutor(_AT_ONCE_BY_ONE if first else _AT_ONCE) as pool:
         return dict(zip(hosts, pool.map(peer, hosts), strict=True))
 
 
-def _identity(first: str) -> str:
-    """Return the identity of the host that asks, empty where that is not known."""
-    command = ["sh", "-c", 'echo "$(uname -n) $(cat /proc/sys/kernel/random/boot_id)"']
+class _Asking(NamedTuple):
+    """The machine that asks: what no other has, empty where that is not known, and its clock against this one's."""
+
+    identity: str
+    ahead: float
+
+
+def _asking(first: str) -> _Asking:
+    command = ["sh", "-c", 'echo "$(uname -n) $(cat /proc/sys/kernel/random/boot_id) $(date +%s)"']
     words = [*connections.words(first), shlex.join(command)] if first else command
     lines = ask(words, _EACH, folder=None).out.decode("utf-8", "replace").strip().splitlines()
-    return lines[-1].strip() if lines else ""
+    identity, _, clock = (lines or [""])[-1].strip().rpartition(" ")
+    known = clock.isascii() and clock.isdigit() and len(clock) < 15
+    return _Asking(identity, float(clock) - time.time()) if known else _Asking("", 0.0)
 
 
-def _peer(host: str, words: Sequence[str], own: str, deadline: float) -> Peer:
+def _peer(host: str, words: Sequence[str], asks: _Asking, deadline: float) -> Peer:
     answer = ask(words, deadline, folder=None)
     found = answered(answer.out)
     if found is None:
         return Peer(problem=visible(answer.failure) if answer.failure else ssh.lost(answer.error))
-    cards = of_nvidia_smi(host, found.said.text) if found.said and not found.said.code else Machine(hostname=host)
     return Peer(
-        machine=cards,
-        is_first=bool(own) and found.identity == own,
+        machine=of_nvidia_smi(host, found.said.text) if found.said and not found.said.code else None,
+        is_first=bool(asks.identity) and found.identity == asks.identity,
         toolchain=found.toolchains[0] if found.toolchains else None,
         paths=found.paths,
-        ahead=found.clock - time.time(),
+        ahead=found.clock - time.time() - asks.ahead,
     )

@@ -229,14 +229,15 @@ class NemoCheckpoint(Struct, frozen=True, kw_only=True):
 
 
 class Peer(Struct, frozen=True, kw_only=True):
-    """Another host of a training: its Python is the one that trains, if it is there; `ahead` is its clock, in seconds.
+    """A host of a training: the Python that trains, if it is there; `machine` has its GPUs (None: not known).
 
-    `problem` is why nothing is known of it; `is_first`: it is the very machine on which the training starts.
+    `problem` is why nothing is known of it; `is_first`: it is the very machine on which the training starts. `ahead` is
+    its clock against that of the first one, in seconds.
     """
 
     problem: str = ""
     is_first: bool = False
-    machine: Machine = Machine(hostname="")
+    machine: Machine | None = None
     toolchain: Toolchain | None = None
     paths: dict[str, PathState] = {}
     ahead: float = 0.0
@@ -254,7 +255,7 @@ class Facts(Struct, frozen=True, kw_only=True):
     `wandb_key`: this user has a W&B key. `elsewhere` names the other machine of these facts, empty for this one.
     `scheduler` is what gives a training its machines and cards when it starts, empty for nothing: then which cards, and
     the first machine's address, are known only there. `cluster` is what it has (None: not asked). `submits`: sbatch is
-    on that other machine. `peers` are the other hosts of a training that is started over ssh, by name, as far as they
+    on that other machine. `peers` are the hosts of a training that is started over ssh, by name, as far as they
     were asked.
     """
 

@@ -79,7 +79,8 @@ def _submitted(run: RunDir) -> tuple[str, str]:
     if not done.returncode and number.isdigit():
         return number, cluster
     said = last_line(done.stderr)
-    if "timed out" in said.lower():
+    if not done.returncode or "timed out" in said.lower():
+        # A program around sbatch may print no number: Slurm has taken the job all the same.
         raise NoAnswer(f"sbatch: {said}", "Check `scontrol ping`.")
     raise Unavailable(f"Slurm refuses the job: {said}", "Fix that, then start again.")
 

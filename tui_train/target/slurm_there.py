@@ -16,6 +16,12 @@ import sys
 from typing import Any
 
 NOT_FOUND = 127
+# What a login shell reads may set again what is left out.
+LOGIN = """
+without=$1; shift
+for name in $(compgen -e); do [[ $name =~ ^($without)$ ]] && unset -v "$name"; done
+exec "$@"
+"""
 
 
 def environment(without: str) -> dict[str, str]:
@@ -25,12 +31,12 @@ def environment(without: str) -> dict[str, str]:
 
 def answer(words: list[str], asked: dict[str, Any]) -> dict[str, Any]:
     """Return the output and the exit code of a command, or that it was late; `{user}` in it is the user's name here."""
-    if "{user}" in "".join(words):
-        words = [word.replace("{user}", getpass.getuser()) for word in words]
-    if shutil.which(words[0]) is None:
-        # Many clusters add the folder of Slurm's commands in what only a login shell reads.
-        words = ["bash", "-lc", 'exec "$@"', "bash", *words]
     try:
+        if "{user}" in "".join(words):
+            words = [word.replace("{user}", getpass.getuser()) for word in words]
+        if shutil.which(words[0]) is None:
+            # Many clusters add the folder of Slurm's commands in what only a login shell reads.
+            words = ["bash", "-lc", LOGIN, "bash", asked["without"], *words]
         done = subprocess.run(
             words, input=asked["given"].encode(), cwd=asked["folder"] or None, env=environment(asked["without"]),
             capture_output=True, timeout=asked["patience"], check=False,

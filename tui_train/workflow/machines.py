@@ -10,6 +10,7 @@ from tui_train.base.text import visible
 from tui_train.facts import probe, saved
 from tui_train.facts.gpus import all_blocked, judge, recommended, sets
 from tui_train.facts.types import Facts, Toolchain
+from tui_train.profile import hosts
 from tui_train.profile.types import Profile
 from tui_train.resolve.resolve import pick_toolchain
 from tui_train.targets import Target, target_of
@@ -43,7 +44,8 @@ def source_for(profile: Profile, source: Source) -> Source:
     Another host than its own trains by itself, unless a command asks for Slurm.
     """
     hardware = profile.hardware
-    slurm = source.slurm or (hardware.scheduler == "slurm" and source.host in {"", hardware.host})
+    own_place = not source.host or hosts.address_of(source.host) == hosts.address_of(hardware.host)
+    slurm = source.slurm or (hardware.scheduler == "slurm" and own_place)
     own = "" if source.machine and not slurm else hardware.host
     return source._replace(host=source.host or own, slurm=slurm)
 

@@ -1,4 +1,4 @@
-"""The other hosts that a profile names, asked as the host on which it starts reaches them."""
+"""The hosts that a profile names, asked as the host on which it starts reaches them."""
 
 from typing import NamedTuple
 
@@ -16,7 +16,10 @@ from tui_train.workflow.machines import Source, facts_for, source_for
 
 
 class Asking(NamedTuple):
-    """What the other hosts are asked: whether they have a Python and paths; `first` is the host that asks, if any."""
+    """What the hosts are asked, the first one by its name among them as well: whether they have a Python and paths.
+
+    `first` is the host that asks, empty for this machine.
+    """
 
     hosts: tuple[str, ...]
     python: str
@@ -26,8 +29,8 @@ class Asking(NamedTuple):
 
 def asking(profile: Profile, facts: Facts, source: Source) -> Asking | None:
     """Return what the other hosts of a profile are to be asked, None where there is nothing to ask."""
-    others, chosen = profile.nodes.hosts[1:], source_for(profile, source)
-    if not others or chosen.slurm or chosen.machine or not all(map(is_host, others)):
+    named, chosen = profile.nodes.hosts, source_for(profile, source)
+    if len(named) < 2 or chosen.slurm or chosen.machine or not all(map(is_host, named)):
         return None
     try:
         toolchain = resolve(profile, facts).toolchain
@@ -36,7 +39,7 @@ def asking(profile: Profile, facts: Facts, source: Source) -> Asking | None:
     if toolchain is None or profile.container.engine != "none":
         return None
     paths = tuple(path for path in paths_of(profile) if path != profile.trainer.output)
-    return Asking(others, toolchain.python, paths, hosts.address_of(chosen.host) if chosen.host else "")
+    return Asking(named, toolchain.python, paths, hosts.address_of(chosen.host) if chosen.host else "")
 
 
 def facts_to_start(profile: Profile, source: Source) -> Facts:
