@@ -178,10 +178,17 @@ Without an NVIDIA GPU everything still works, on the CPU. With GPUs, the CPU tra
 
     def _choose_host(self, name: str | None) -> None:
         if name == _OTHER:
-            self.app.push_screen(AskText("A host as ssh takes it (HOST or USER@HOST):", change=_checked), self._go_to)
+            self.app.push_screen(
+                AskText("A host as ssh takes it (HOST or USER@HOST):", change=_checked), self._go_to_typed
+            )
         elif name:
             host = self.profile.hardware.host if name == _SLURM_THERE else "" if name in {_HERE, _SLURM} else name
             self._go_to(host, "slurm" if name in {_SLURM, _SLURM_THERE} else "none")
+
+    def _go_to_typed(self, host: str | None) -> None:
+        if isinstance(self.app, Looking):
+            self.app.typed_host = host or ""
+        self._go_to(host)
 
     def _go_to(self, host: str | None, scheduler: Literal["none", "slurm"] = "none") -> None:
         if host is not None:

@@ -67,6 +67,7 @@ class Looking(Guarded):
         self._left: dict[str, int] = {}  # what was asked of the machine before this one
         self._found: Machine | None = None
         self._wanted = False
+        self.typed_host = ""  # the one that is saved once it answers
         self._names_there: NamesThere | None = None
 
     # Not Textual's `data_bind`: the app would hold every screen that was ever bound, until a value changes.
@@ -198,7 +199,9 @@ class Looking(Guarded):
     def look_at(self, *parts: str) -> None:
         """Look at parts that are expected, for the present profile."""
         for part in parts:
-            question = QUESTIONS[part] if self._source is None else partial(whole, source=self._source)
+            question = (
+                QUESTIONS[part] if self._source is None else partial(whole, source=self._source, typed=self.typed_host)
+            )
             self.ask(part, partial(question, self.profile))
 
     def expect(self, *parts: str) -> None:

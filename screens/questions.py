@@ -77,16 +77,15 @@ def _images(profile: Profile) -> Any:
     return chosen_image(profile)
 
 
-def whole(profile: Profile, source: "Source") -> "Facts":
-    """Return all facts of another machine; a host that was typed is offered by its name once it has answered."""
+def whole(profile: Profile, source: "Source", typed: str) -> "Facts":
+    """Return all facts of another machine; the host that was typed is saved once it has answered."""
     from tui_train.profile import hosts
     from tui_train.workflow.machines import facts_for
 
     found = facts_for(profile, source)
-    host = profile.hardware.host
-    if host and host == source.host and host not in hosts.hosts():
+    if typed and typed == source.host and typed not in hosts.hosts():
         with suppress(TuiTrainError):
-            hosts.add(host)
+            hosts.add(typed)
     return found
 
 

@@ -35,8 +35,8 @@ from .run_logs import RunLogs
 from .terminal import notify_terminal
 
 GOES = "still runs"
-# Seconds between two words about what has come.
-_TELLS = 0.5
+# Seconds between progress updates.
+_PROGRESS_EVERY = 0.5
 
 
 class Ended(Message):
@@ -145,31 +145,32 @@ class RunEnd(RunLogs):
     def may_fetch(self) -> bool:
         """Whether the results are on a host only."""
         left = self._left
-        return left is not None and left.host != "" and not left.fetched and left.come is None
+        return left is not None and left.host != "" and not left.fetched and left.fetching is None
 
     @work(thread=True, exclusive=True, group="fetch")
     def _fetch(self) -> None:
-        told = 0.0
+        shown = 0.0
 
-        def tell(taken: int) -> None:
-            nonlocal told
-            if time.monotonic() - told > _TELLS:
-                told = time.monotonic()
-                self.app.call_from_thread(self._has_come, taken)
+        def progress(taken: int) -> None:
+            nonlocal shown
+            if time.monotonic() - shown > _PROGRESS_EVERY:
+                shown = time.monotonic()
+                self.app.call_from_thread(self._show_fetching, taken)
 
-        tell(0)
+        progress(0)
         try:
-            fetch(self.run, told=tell)
+            fetch(self.run, progress=progress)
         except TuiTrainError as error:
             self.post_message(Complaint(error))
-        self.app.call_from_thread(self._has_come, None)
+        self.app.call_from_thread(self._show_fetching, None)
         self.app.call_from_thread(self.look_at_end)
 
-    def _has_come(self, taken: int | None) -> None:
-        if self._left:
-            self._left = replace(self._left, come=taken)
-        self.draw_cards()
-        self.refresh_bindings()
+    def _show_fetching(self, taken: int | None) -> None:
+        # It goes on when this screen is left.
+        if self._left and self.display and self.is_attached:
+            self._left = replace(self._left, fetching=taken)
+            self.draw_cards()
+            self.refresh_bindings()
 
     def draw_cards(self) -> None:
         """Draw what the run leaves."""

@@ -15,6 +15,7 @@ import warm
 from support import profile, until
 from test_wizard import keys, settle, shows, to, until_shown
 from textual.widgets import Input
+from tui_train.screens import run_end
 from tui_train.screens.widgets.entry import Entry
 
 from tui_train.base import places
@@ -25,7 +26,7 @@ from tui_train.profile import hosts
 from tui_train.profile.store import save
 from tui_train.render import File
 from tui_train.runs import far, rundir
-from tui_train.runs.fetching import fetched
+from tui_train.runs.fetching import fetch, fetched
 from tui_train.runs.listing import read_run
 from tui_train.runs.mirror import Mirror
 from tui_train.runs.place import place_of
@@ -151,11 +152,11 @@ def test_a_detached_run_is_stopped_and_started_again(host):
 def test_a_list_says_when_a_live_run_was_heard_of_last(host, monkeypatch):
     sleeper(host, ticks=600)
     tui("run", "far", "--host", "box", "--detach")
-    assert "heard at" not in tui("runs").stdout
+    assert "as of" not in tui("runs").stdout
     later = time.time() + 120
     monkeypatch.setattr(show.time, "time", lambda: later)
-    assert "running on box, heard at" in show.run_row(read_run(rundir.find("last")))[1]
-    assert "still runs" in tui("fetch", "last", code=69).stderr
+    assert "running on box, as of" in show.run_row(read_run(rundir.find("last")))[1]
+    assert "still trains" in tui("fetch", "last", code=69).stderr
     assert not fetched(rundir.find("last"))
     tui("stop", "last")
 
@@ -385,6 +386,29 @@ async def test_paths_are_completed_by_the_names_on_the_host(host, monkeypatch):
         assert app.screen.query_one(Input).value == "~/only-there/"
     assert NamesThere("box")("~/nothing") == []
     assert not NamesThere("not-a-host")("/")
+
+
+async def test_a_fetch_goes_on_when_its_screen_is_left(host, monkeypatch):
+    monkeypatch.setenv("TEXTUAL_ANIMATIONS", "none")
+    sleeper(host)
+    tui("run", "far", "--host", "box")
+    run, (there,) = rundir.find("last"), runs_there(host)
+    (there / "output" / "large").write_bytes(bytes(64 << 20))
+    monkeypatch.setattr(run_end, "_PROGRESS_EVERY", 0.0)
+    app = wizard()
+    async with app.run_test(size=(80, 24)) as pilot:
+        await settle(pilot)
+        app.open_run(run)
+        await until_shown(pilot, "fetch the result")
+        await pilot.press("enter")
+        await until_shown(pilot, "fetched …")
+        with pytest.raises(Unavailable, match="is being fetched"):
+            fetch(run)
+        await pilot.press("escape")
+        await settle(pilot)
+        assert fetched(run)
+    assert (run.path / "output" / "large").stat().st_size == 64 << 20
+    assert not list(run.path.rglob("*.part"))
 
 
 async def test_preview_starts_on_the_host_and_run_follows_it(host, monkeypatch):

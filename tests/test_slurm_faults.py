@@ -113,6 +113,13 @@ def test_sbatch_that_is_late_has_a_job(fake, tmp_path):
     assert "job 78" in tui("run", "job", "--slurm", "--detach").stdout
 
 
+def test_sbatch_that_says_no_number_has_a_job(fake, tmp_path):
+    saved_profile(tmp_path, 3)
+    fake.says("sbatch", "echo 'your job was accepted'")
+    fake.lists("PENDING", 78)
+    assert "job 78" in tui("run", "job", "--slurm", "--detach").stdout
+
+
 def test_what_was_refused_has_the_job_that_it_had(fake, tmp_path):
     run = submitted(fake, tmp_path)
     fake.lists("")

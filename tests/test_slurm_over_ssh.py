@@ -7,7 +7,6 @@ import shutil
 import subprocess
 import sys
 import tempfile
-import time
 from pathlib import Path
 
 import pytest
@@ -15,12 +14,12 @@ import slurm
 import ssh as secure_shell
 from support import profile, until
 from test_far import reached, runs_there
-from test_slurm import PRESET, SAVES, steps_of, tui
+from test_slurm import SAVES, saver, steps_of, tui
+from test_slurm_wizard import until_shown
 from test_wizard import keys, settle, shows
 
 from tui_train.facts import submit_host
 from tui_train.profile import hosts, store
-from tui_train.profile.store import save
 from tui_train.runs import folders, queue, rundir
 from tui_train.runs.mirror import Mirror
 from tui_train.runs.place import place_of
@@ -101,30 +100,12 @@ def login(cluster, tmp_path, monkeypatch):
         yield Login(tmp_path, cluster)
 
 
-def saver(login, steps, **values):
-    """The saved profile `job` of a script on the host that counts its steps, and saves where it is stopped."""
-    presets = Path(os.environ["XDG_CONFIG_HOME"], "tui-train", "presets")
-    presets.mkdir(parents=True, exist_ok=True)
-    (presets / "saves.toml").write_text(PRESET)
-    chosen = profile({
-        "name": "job",
-        "trainer.kind": "script",
-        "trainer.preset": "saves",
-        "trainer.script": f"{login.home}/train.py",
-        "trainer.python": sys.executable,
-        "recipe.steps": steps,
-        "hardware.device": "cpu",
-        **values,
-    })  # fmt: skip
-    save(chosen, overwrite=True)
-
-
 BLOCKING = ("sbatch", "--parsable", "-N2", "--exclusive", "-o/dev/null", "--wrap=sleep 99")
 RUN = ("run", "job", "--on", "box", "--slurm")
 
 
 def test_a_job_over_ssh_says_why_it_waits_and_is_followed_to_its_end(login):
-    saver(login, 3)
+    saver(login.home, 3)
     blocking = login.says(*BLOCKING)
     said = tui(*RUN, "--detach").stdout
     run = rundir.find("last")
@@ -143,7 +124,7 @@ def test_a_job_over_ssh_says_why_it_waits_and_is_followed_to_its_end(login):
 
 @pytest.mark.whole
 def test_a_job_over_ssh_is_stopped_and_resumed(login):
-    saver(login, 200)
+    saver(login.home, 200)
     tui(*RUN, "--detach")
     run = rundir.find("last")
     number = queue.job_of(run.path).number
@@ -162,7 +143,7 @@ def test_a_job_over_ssh_is_stopped_and_resumed(login):
 
 @pytest.mark.whole
 def test_a_job_that_waits_over_ssh_is_taken_out_of_the_queue(login):
-    saver(login, 3)
+    saver(login.home, 3)
     tui(*RUN, "--detach", "--set", "slurm.options=--begin=now+3600")
     run = rundir.find("last")
     assert "queued" in tui("resume", "last", code=69).stderr
@@ -174,7 +155,7 @@ def test_a_job_that_waits_over_ssh_is_taken_out_of_the_queue(login):
 
 @pytest.mark.whole
 def test_a_link_that_is_lost_while_a_job_waits_changes_nothing_of_it(login):
-    saver(login, 30)
+    saver(login.home, 30)
     blocking = login.says(*BLOCKING)
     tui(*RUN, "--detach")
     run, told = rundir.find("last"), []
@@ -197,7 +178,7 @@ def test_a_link_that_is_lost_while_a_job_waits_changes_nothing_of_it(login):
 
 @pytest.mark.whole
 def test_a_job_whose_number_was_not_heard_is_found_by_its_folder(login):
-    saver(login, 3)
+    saver(login.home, 3)
     login.cut(after=True)
     found = tui(*RUN, "--detach", "--set", "slurm.options=--begin=now+3600")
     run = rundir.find("last")
@@ -215,7 +196,7 @@ def test_a_job_whose_number_was_not_heard_is_found_by_its_folder(login):
 
 @pytest.mark.whole
 def test_a_job_over_ssh_that_fails_is_diagnosed_and_what_it_made_is_fetched(login):
-    saver(login, 3)
+    saver(login.home, 3)
     (login.home / "train.py").write_text(f"{SAVES}\nimport not_there_anywhere\n")
     tui(*RUN, code=1)
     run = rundir.find("last")
@@ -229,7 +210,7 @@ def test_a_job_over_ssh_that_fails_is_diagnosed_and_what_it_made_is_fetched(logi
 @pytest.mark.whole
 def test_a_run_whose_folder_there_is_gone_is_let_go_and_hides_no_other(login):
     for steps in (3, 4):
-        saver(login, steps)
+        saver(login.home, steps)
         tui(*RUN, "--detach", "--set", "slurm.options=--begin=now+3600")
     other, run = sorted(rundir.all_runs(), key=lambda run: queue.job_of(run.path).number)
     shutil.rmtree(place_of(run.path).folder)
@@ -243,7 +224,7 @@ def test_a_run_whose_folder_there_is_gone_is_let_go_and_hides_no_other(login):
 
 @pytest.mark.whole
 def test_what_slurm_refuses_over_ssh_leaves_no_folder_on_either_side(login):
-    saver(login, 3)
+    saver(login.home, 3)
     refused = (*RUN, "--set")
     assert "debug, long, gpu" in tui(*refused, "slurm.partition=nope", code=69).stderr
     longer = ("slurm.options=--qos=any", "--set", "slurm.time=2-0")
@@ -259,7 +240,7 @@ def test_a_host_without_sbatch_is_named_and_one_where_only_a_login_shell_finds_i
     known = json.loads(tui("facts", "--slurm", "--on", "box", "--json").stdout)["cluster"]
     assert [part["name"] for part in known["partitions"]] == ["debug", "long", "gpu"]
     (login.home / ".bash_profile").write_text(f"PATH={login.home}/bin\n")
-    saver(login, 3)
+    saver(login.home, 3)
     said = tui(*RUN, code=69).stderr
     assert "sbatch cannot be started on box" in said
     assert "ssh box sbatch --version" in said
@@ -270,7 +251,7 @@ def test_a_host_without_sbatch_is_named_and_one_where_only_a_login_shell_finds_i
 @pytest.mark.whole
 def test_a_profile_names_the_host_and_slurm(login):
     hosts.add("lab", "box")
-    saver(login, 3, **{"hardware.host": "lab", "hardware.scheduler": "slurm", "slurm.partition": "gpu"})
+    saver(login.home, 3, **{"hardware.host": "lab", "hardware.scheduler": "slurm", "slurm.partition": "gpu"})
     assert all(name in tui("facts", "--slurm", "--on", "lab").stdout for name in ("debug*", "long", "4 a100"))
     planned = json.loads(tui("plan", "job", "--json").stdout)["plan"]
     assert planned["slurm"]["partition"] == "gpu"
@@ -284,7 +265,7 @@ def test_a_profile_names_the_host_and_slurm(login):
 
 @pytest.mark.whole
 def test_an_array_over_ssh_is_a_job_and_a_run_for_each_value(login):
-    saver(login, 3)
+    saver(login.home, 3)
     said = tui(*RUN, "--array", "recipe.steps=4,9").stdout
     runs = sorted(rundir.all_runs(), key=lambda run: run.name)
     assert [folders.note(run) for run in runs] == ["recipe.steps=4", "recipe.steps=9"]
@@ -296,7 +277,7 @@ def test_an_array_over_ssh_is_a_job_and_a_run_for_each_value(login):
 
 @pytest.mark.whole
 def test_near_its_time_limit_a_job_over_ssh_is_queued_again_and_followed_on(login):
-    saver(login, 700, **{"slurm.time": "2"})
+    saver(login.home, 700, **{"slurm.time": "2"})
     said = tui(*RUN, timeout=400).stdout
     run = rundir.find("last")
     assert (status(run).state, len(status(run).attempts) > 1) == ("finished", True)
@@ -308,18 +289,10 @@ def test_near_its_time_limit_a_job_over_ssh_is_queued_again_and_followed_on(logi
 # The wizard
 
 
-async def until_shown(pilot, *words, seconds=90):
-    deadline = time.monotonic() + seconds
-    while not all(word in shows(pilot) for word in words) and time.monotonic() < deadline:
-        await pilot.pause(0.1)
-    for word in words:
-        assert word in shows(pilot), shows(pilot)
-
-
 @pytest.mark.whole
 async def test_the_wizard_chooses_slurm_of_a_host_and_shows_the_queue_and_the_log(login):
     hosts.add("lab", "box")
-    saver(login, 12)
+    saver(login.home, 12)
     app = wizard()
     async with app.run_test(size=(80, 24)) as pilot:
         await settle(pilot)
@@ -363,6 +336,7 @@ async def test_the_wizard_chooses_slurm_of_a_host_and_shows_the_queue_and_the_lo
         (("lab", "slurm"), Source(), ("lab", True)),
         (("lab", "slurm"), Source(host="lab"), ("lab", True)),
         (("lab", "slurm"), Source(host="box"), ("box", False)),
+        (("lab", "slurm"), Source(host="ann@login"), ("ann@login", True)),
         (("", "slurm"), Source(host="box"), ("box", False)),
         (("lab", "none"), Source(slurm=True), ("lab", True)),
         (("lab", "slurm"), Source(host="box", slurm=True), ("box", True)),
@@ -371,8 +345,26 @@ async def test_the_wizard_chooses_slurm_of_a_host_and_shows_the_queue_and_the_lo
 )
 def test_where_a_profile_goes(own, named, goes):
     host, scheduler = own
+    hosts.add("lab", "ann@login")
     source = source_for(profile({"hardware.host": host, "hardware.scheduler": scheduler}), named)
     assert (source.host, source.slurm) == goes
+
+
+def test_what_a_login_shell_sets_is_left_out_again(tmp_path):
+    (tmp_path / "bin").mkdir()
+    (tmp_path / "bin" / "asked").write_text('#!/bin/sh\necho "${SBATCH_OUTPUT-none} ${SLURM_CONF-none} $1"\n')
+    (tmp_path / "bin" / "asked").chmod(0o755)
+    (tmp_path / ".bash_profile").write_text(f"export PATH={tmp_path}/bin:$PATH SBATCH_OUTPUT=x SLURM_CONF=/c\n")
+    asked = {
+        "commands": [["asked", "a b"]],
+        "without": "SBATCH_(OUTPUT|WAIT)",
+        "given": "",
+        "folder": "",
+        "patience": 9,
+    }
+    words = [sys.executable, "-c", submit_host._program(), json.dumps(asked)]
+    done = subprocess.run(words, env={"HOME": str(tmp_path), "PATH": "/usr/bin:/bin"}, capture_output=True, check=True)
+    assert json.loads(done.stdout)[0]["out"] == "none /c a b\n"
 
 
 def test_the_program_that_asks_slurm_runs_in_old_pythons():

@@ -3,6 +3,7 @@
 import asyncio
 import os
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from typing import ClassVar
 
 from textual.binding import Binding, BindingType
@@ -14,6 +15,8 @@ from textual.widgets import Input
 from tui_train.base.text import visible
 from tui_train.facts.names import names_here
 
+# A host that does not answer must not hold the threads that all workers share.
+_COMPLETES = ThreadPoolExecutor(1)
 # Returns the names in a folder, folders with a slash.
 NamesIn = Callable[[str], list[str]]
 
@@ -38,7 +41,8 @@ class PathSuggester(Suggester):
             return None
         before, separator, path = value.rpartition(self._separator) if self._separator else ("", "", value)
         space = path[: len(path) - len(path.lstrip())]
-        rest = await asyncio.to_thread(completion, path.strip(), self._names_in)
+        loop = asyncio.get_running_loop()
+        rest = await loop.run_in_executor(_COMPLETES, completion, path.strip(), self._names_in)
         return f"{before}{separator}{space}{path.strip()}{rest}" if rest else None
 
 

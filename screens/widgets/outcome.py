@@ -33,8 +33,8 @@ def outcome(
     if left and left.checkpoint:
         lines.append(_row("Checkpoint", _path(left.checkpoint, left.folder, left.host), width))
     elif left and left.host and not left.fetched:
-        comes = "" if left.come is None else f", {amount(left.come)} fetched …"
-        words = ink((_short(left.output, left.folder), "b"), (f"   on {visible(left.host)}{comes}", MUTED))
+        taken = "" if left.fetching is None else f", {amount(left.fetching)} fetched …"
+        words = ink((_short(left.output, left.folder), "b"), (f"   on {visible(left.host)}{taken}", MUTED))
         lines.append(_row("Left", words, width))
     elif left and left.fetched and not final:
         lines.append(_row("Fetched", ink((home(left.fetched), "b")), width))

@@ -108,7 +108,7 @@ def fetch(reference: str, *, checkpoints: bool) -> None:
     now = status(run)
     click.echo(f"{amount(taken)} fetched from {visible(now.host)} into {visible(str(run.path))}")
     if now.live:
-        click.echo(f"{visible(run.name)} still runs: fetch again when it has ended.")
+        click.echo(f"{visible(run.name)} still trains: fetch again when it has ended.")
 
 
 def report(reference: str, file: Path | None, *, force: bool) -> None:

@@ -7,7 +7,6 @@ import re
 import shlex
 import shutil
 from collections.abc import Callable, Iterator
-from contextlib import suppress
 from pathlib import Path
 from typing import cast
 
@@ -257,11 +256,6 @@ def _names(row: Field, text: str, folder: Path) -> tuple[str, ...]:
 
 
 def _paths(row: Field, text: str, folder: Path) -> tuple[str, ...]:
-    whole = text.strip()
-    with suppress(OSError, ValueError):
-        # One that is there needs no quotes.
-        if " " in whole and Path(absolute(whole, folder)).exists():
-            return (absolute(whole, folder),)
     return tuple(absolute(word, folder) for word in _words(row, text, folder))
 
 

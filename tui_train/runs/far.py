@@ -55,11 +55,11 @@ def stop(place: Place, *, at_once: bool, grace: float) -> None:
 
 
 def fetch(
-    place: Place, output: str, folder: Path, *, without: str = "", told: Callable[[int], None] = lambda _taken: None
+    place: Place, output: str, folder: Path, *, without: str = "", progress: Callable[[int], None] = lambda _taken: None
 ) -> int:
     """Copy the output folder of a run from its host into a folder here; return the bytes. `without` matches names.
 
-    `told` is called with the bytes that have come so far.
+    `progress` is called with the bytes that were taken so far.
     """
     question = {"do": "fetch", "folder": place.folder, "output": output, "without": without}
     child = subprocess.Popen(
@@ -73,7 +73,7 @@ def fetch(
             why = str(answer.get("error", "")) if isinstance(answer, dict) else lost(child.stderr.read(_MOST))
             raise Unavailable(f"nothing was fetched from {place.host}: {visible(why)}", f"Look there: ssh {place.host}")
         try:
-            with tarfile.open(fileobj=_Counted(sent_bytes, told), mode="r|") as sent:
+            with tarfile.open(fileobj=_Counted(sent_bytes, progress), mode="r|") as sent:
                 taken = _unpack(sent, folder)
         except tarfile.TarError:
             raise Unavailable(f"the connection to {place.host} was lost", "Run the command again.") from None
@@ -85,13 +85,13 @@ def fetch(
 class _Counted(io.RawIOBase):
     """A stream that tells how much was read of it."""
 
-    def __init__(self, stream: io.BufferedReader, told: Callable[[int], None]) -> None:
-        self._stream, self._told, self._taken = stream, told, 0
+    def __init__(self, stream: io.BufferedReader, progress: Callable[[int], None]) -> None:
+        self._stream, self._progress, self._taken = stream, progress, 0
 
     def read(self, size: int = -1) -> bytes:
         piece = self._stream.read(size)
         self._taken += len(piece)
-        self._told(self._taken)
+        self._progress(self._taken)
         return piece
 
 
@@ -105,8 +105,11 @@ def _unpack(sent: tarfile.TarFile, folder: Path) -> int:
             continue
         with writing(folder / name):
             (folder / name).parent.mkdir(parents=True, exist_ok=True)
-            with (folder / name).open("wb") as file:
+            # A connection may be lost in the middle of a file.
+            part = (folder / name).with_name(f"{name.name}.part")
+            with part.open("wb") as file:
                 shutil.copyfileobj(content, file, _MOST)
+            part.replace(folder / name)
         taken += member.size
     return taken
 

@@ -30,13 +30,13 @@ class Remains(Struct, frozen=True, kw_only=True):
     """What lies in the output folder of a run, whose own is `folder`; None for what is not there.
 
     All paths are those on `host` (empty: this machine); `fetched` is where results from there are here;
-    `come` are the bytes of those that are on their way (None: none are).
+    `fetching` are the bytes of those that are on their way (None: none are).
     """
 
     folder: str = ""
     host: str = ""
     fetched: str = ""
-    come: int | None = None
+    fetching: int | None = None
     output: str = ""
     checkpoint: Left | None = None
 

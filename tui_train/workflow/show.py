@@ -150,7 +150,7 @@ def run_row(listed: Listed) -> tuple[str, ...]:
     heard = heard_of(listed.run.path) if now.live else None
     if heard and time.time() - heard.at > _FRESH:
         # A list asks no host: it shows what was heard when somebody looked.
-        waits += f", heard at {time.strftime('%H:%M', time.localtime(heard.at))}"
+        waits += f", as of {time.strftime('%H:%M', time.localtime(heard.at))}"
     return (name, f"{state(now)}{waits}{damaged}", started, lasted, str(len(now.attempts)))
 
 

@@ -86,7 +86,8 @@ TRAINER = (
         key="trainer.data",
         label="Training data",
         kind="paths",
-        help='Text, or JSONL with a "text" field. NeMo: .bin files with their .idx, or a folder with training.jsonl.',
+        help='Text, or JSONL with a "text" field. NeMo: .bin files with their .idx, or a folder with training.jsonl. '
+        "A path with spaces needs quotes.",
         empty="builtin: a sample text",
     ),
     Field(
