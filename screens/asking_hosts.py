@@ -61,11 +61,10 @@ class AskingHosts(Reading):
         if asked == self._peers:
             return
         self._peers = asked
+        self.facts = replace(facts, peers={})
         if asked is None:
-            self.facts = replace(facts, peers={})
             self.workers.cancel_group(self, _PART)
             self.looking -= {_PART}
             return
-        self.facts = replace(facts, peers={})
         self.expect(_PART)
         self.ask(_PART, partial(peers, *asked))

@@ -23,6 +23,7 @@ from tui_train.base.errors import BadInput, Unavailable
 from tui_train.facts import probe
 from tui_train.facts.names import NamesThere
 from tui_train.profile import hosts
+from tui_train.profile.fields import put
 from tui_train.profile.store import save
 from tui_train.render import File
 from tui_train.runs import far, rundir
@@ -360,6 +361,10 @@ async def test_other_hosts_are_asked_once_their_names_stand(host, monkeypatch):
         app.become(profile({"trainer.python": sys.executable, "hardware.device": "cpu", "nodes.hosts": ("me", "box")}))
         await reached(pilot, "Backend")
         assert [*app.facts.peers] == ["me", "box"]
+        # What was said of its Python is nothing to an image.
+        app.become(put(app.profile, "container.engine", "docker"))
+        await reached(pilot, "Backend")
+        assert app.facts.peers == {}
         app.become(profile({"trainer.python": sys.executable, "hardware.device": "cpu"}))
         await reached(pilot, "Backend")
         assert "answered" not in shows(pilot)
