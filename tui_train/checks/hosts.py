@@ -32,7 +32,7 @@ def differences(profile: Profile, facts: Facts, resolved: Resolved) -> Iterator[
     first, *others = profile.nodes.hosts or ("",)
     known = {host: facts.peers[host] for host in others if host in facts.peers}
     if at := next((host for host, peer in known.items() if peer.is_first), ""):
-        # What the others lack is known against the right one.
+        # The others are compared once the right one is first.
         yield _twice(profile, at) if _is_first(facts, first) else _wrong_order(profile, at)
         return
     by_fault: dict[_Wrong, list[str]] = {}
