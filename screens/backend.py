@@ -70,6 +70,7 @@ _START = Section(
         "container.shared_memory",
         "nodes.count",
         "nodes.hosts",
+        "nodes.processes",
         "nodes.address",
         "nodes.port",
     ),

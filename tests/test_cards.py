@@ -143,6 +143,28 @@ def test_another_machine_takes_all_that_it_has(smi, impatient):
         gpus.choose(several, "", 1)
 
 
+def test_another_machine_leaves_cards_out_that_are_not_of_the_plan(smi):
+    several = PLANNED._replace(nodes=2, world_size=4)
+    display = "\nGPU 2: NVIDIA GeForce GT 1030 (UUID: GPU-display)"
+    smi(WHOLE + display)
+    assert gpus.choose(several, "", 1) == UUIDS
+    smi(WHOLE.splitlines()[0] + display)
+    assert gpus.choose(several, "", 1) == (UUIDS[0], "GPU-display")
+    smi(f"{WHOLE}\nGPU 3: NVIDIA GeForce RTX 3090 (UUID: GPU-third){display}")
+    with pytest.raises(Refused, match="each machine trains on 2 GPUs"):
+        gpus.choose(several, "", 1)
+
+
+def test_each_machine_has_its_own_number_of_cards(smi):
+    several = PLANNED._replace(nodes=3, world_size=5, uneven=(2, 1, 2))
+    smi(WHOLE.splitlines()[0])
+    assert gpus.choose(several, "", 1) == UUIDS[:1]
+    with pytest.raises(Refused, match="this machine trains on 2 GPUs, and this one has: "):
+        gpus.choose(several, "", 2)
+    with pytest.raises(Refused, match="--gpus names 2, and this trains on 1"):
+        gpus.choose(several, ",".join(UUIDS), 1)
+
+
 @pytest.mark.parametrize("before", ["exit 9", "exec sleep 60", "trap '' TERM; sleep 60 & sleep 60"])
 def test_an_nvidia_smi_that_does_not_answer_is_said_and_left_behind(smi, impatient, before):
     smi(WHOLE, before=before)

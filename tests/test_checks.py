@@ -42,6 +42,9 @@ TORCHRUN = {"trainer.launcher": "torchrun"}
 FSDP2 = {"trainer.strategy": "fsdp2"}
 MACHINES = {"nodes.count": 2}
 HOSTS = {"nodes.hosts": ("a", "b"), "recipe.global_batch": 32}
+UNEVEN = MACHINES | {"nodes.address": "10.0.0.1", "nodes.processes": (2, 1), "recipe.global_batch": 24}
+COUNTS = "nodes.processes"
+NEWER = msgspec.structs.replace(machine(gpus=(gpu(0), gpu(1))), driver_cuda="13.0")
 
 
 def peers(gpus=None, **more):
@@ -921,7 +924,7 @@ FAULTS = {
     ),
     "a host with torch for another CUDA": (
         HOSTS,
-        peers(toolchain=toolchain(torch="2.13.0+cu130", cuda="13.0")),
+        peers(machine=NEWER, toolchain=toolchain(torch="2.13.0+cu130", cuda="13.0")),
         "warning",
         "nodes.hosts",
         "for CUDA 13.0, a has it for 12.8",
@@ -935,7 +938,14 @@ FAULTS = {
         "b: Python 3.12, accelerate 1.0.0; a has 3.11, 1.15.0",
         True,
     ),
-    "a host with fewer GPUs": (HOSTS, peers(gpus=(gpu(0),)), "error", "nodes.hosts", "1 GPU, and a trains on 2", True),
+    "a host with fewer GPUs": (
+        HOSTS | {"recipe.global_batch": None},
+        peers(gpus=(gpu(0),)),
+        "error",
+        "nodes.hosts",
+        "1 GPU, and a trains on 2",
+        True,
+    ),
     "a host with other GPUs": (
         HOSTS,
         peers(gpus=(gpu(0), gpu(1, name="NVIDIA H100"))),
@@ -953,6 +963,38 @@ FAULTS = {
         True,
     ),
     "a host with another time": (HOSTS, peers(ahead=-240.0), "warning", "nodes.hosts", "4 minutes behind", True),
+    "more counts than machines": (
+        UNEVEN | {"nodes.processes": (2, 1, 1)},
+        facts(),
+        "error",
+        COUNTS,
+        "3 numbers",
+        False,
+    ),
+    "another count than is chosen": (
+        UNEVEN | {"nodes.processes": (3, 1)},
+        facts(gpus=(gpu(0), gpu(1))),
+        "error",
+        COUNTS,
+        "begins with 3, and the first machine trains on 2 GPUs",
+        False,
+    ),
+    "other counts under accelerate": (
+        UNEVEN | {"trainer.launcher": "accelerate"},
+        facts(),
+        "error",
+        COUNTS,
+        "accelerate starts as many",
+        False,
+    ),
+    "other counts for Slurm": (
+        {"nodes.count": 2, "nodes.processes": (2, 1), "hardware.device": "cpu", "recipe.global_batch": 24},
+        CLUSTERED,
+        "error",
+        COUNTS,
+        "Slurm gives each",
+        False,
+    ),
     "machines without an address": (MACHINES, facts(), "error", "nodes.address", "2 machines train", False),
     "machines with a wrong address": (
         MACHINES | {"nodes.address": "10.0.0.1 10.0.0.2"},
@@ -1394,6 +1436,8 @@ MENDED = {
     "more memory than the GPU has", "a micro batch of one's own", "a batch of one's own",
     "offload without sharding", "sharding on the cpu", "sharding by torchrun", "sharding over one process",
     "machines at a port of root", "python for two machines",
+    "more counts than machines", "another count than is chosen", "other counts under accelerate",
+    "other counts for Slurm",
     "a host that does not answer", "a host without the Python", "a host with another torch", "a host with fewer GPUs",
     "hosts in another order", "one host by two names",
     "a host without the script",
@@ -1640,6 +1684,36 @@ def test_hosts_with_the_same_fault_are_named_together():
     assert found({"nodes.hosts": many, "recipe.global_batch": 256}, some)[0].change.edits == (
         ("nodes.hosts", many[:-1]),
     )
+
+
+def changed(values, where):
+    """What the only finding would change."""
+    (finding,) = found(values, where)
+    return dict(finding.change.edits)
+
+
+def test_hosts_with_other_numbers_of_gpus_train_with_their_own():
+    both, one = peers().peers["b"], machine(gpus=(gpu(0),))
+    fewer = HOSTS | {"nodes.hosts": ("a", "b", "c"), "recipe.global_batch": None}
+    where = msgspec.structs.replace(peers(), peers={"b": both, "c": msgspec.structs.replace(both, machine=one)})
+    assert changed(fewer, where) == {"nodes.processes": (2, 2, 1)}
+    assert found(fewer | {"nodes.processes": (2, 2, 1)}, where) == ()
+    assert changed(fewer | {"trainer.launcher": "accelerate"}, where) == {"nodes.hosts": ("a", "b")}
+    gone = msgspec.structs.replace(where, peers={**where.peers, "b": Peer(problem="no")})
+    edits = changed(fewer | {"nodes.processes": (2, 2, 1)}, gone)
+    assert edits == {"nodes.hosts": ("a", "c"), "nodes.processes": (2, 1)}
+    swapped = msgspec.structs.replace(where, peers={**where.peers, "c": Peer(is_first=True)})
+    edits = changed(fewer | {"nodes.processes": (2, 2, 1)}, swapped)
+    assert edits == {"nodes.hosts": ("c", "a", "b"), "nodes.processes": (1, 2, 2)}
+
+
+def test_a_display_card_of_another_host_is_left_out():
+    display = gpu(2, "GPU-display", name="NVIDIA GeForce GT 1030", compute_capability="6.1", memory_total=2 << 30)
+    assert found(HOSTS, peers(gpus=(gpu(0), gpu(1), display))) == ()
+    assert changed(HOSTS | {"recipe.global_batch": None}, peers(gpus=(gpu(0), display))) == {"nodes.processes": (2, 1)}
+    assert changed(HOSTS | {"recipe.global_batch": None}, peers(gpus=(gpu(0), gpu(1), gpu(2, "GPU-third")))) == {
+        "nodes.processes": (2, 3)
+    }
 
 
 def test_untrusted_text_is_shown_safely():

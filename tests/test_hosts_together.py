@@ -169,14 +169,17 @@ def test_a_checkpoint_is_copied_unless_each_process_has_a_part_of_it(folder, nam
 
 @pytest.mark.whole
 def test_four_hosts_train_together(folder):
+    """The third one with two processes."""
     with copied(folder, "a", "b", "c", "d") as (environment, hosts):
-        run, plan = exported_for(folder, hosts, **{"recipe.micro_batch": 2})
+        values = {"recipe.micro_batch": 2, "recipe.global_batch": 20, "nodes.processes": (1, 1, 2, 1)}
+        run, plan = exported_for(folder, hosts, **values)
         code, said = ended(start(hosts[0], run, environment))
         assert code == 0, said + log_of(run)
-        assert plan.world_size == 4
+        assert plan.world_size == 5
         assert set(re.findall(r"rank (\d/\d) \| host (\S+)", log_of(run))) == {
-            ("0/4", "a"), ("1/4", "b"), ("2/4", "c"), ("3/4", "d"),
+            ("0/5", "a"), ("1/5", "b"), ("2/5", "c"), ("3/5", "c"), ("4/5", "d"),
         }  # fmt: skip
+        assert losses(run)[-1] < losses(run)[0]
 
 
 @pytest.mark.whole

@@ -562,6 +562,14 @@ def test_what_is_right_is_not_found_fault_with(values, where):
     assert check(profile(values), where) == ()
 
 
+def test_nemo_trains_with_as_many_processes_on_each_machine():
+    several = {"nodes.count": 2, "nodes.address": "10.0.0.1", "nodes.processes": (2, 1), "recipe.global_batch": 48}
+    (finding,) = without_the_note(check(profile(NEMO | several), WITH_NEMO))
+    assert (finding.level, finding.key) == ("error", "nodes.processes")
+    mended = apply(finding.change, profile(NEMO | several | {"recipe.global_batch": 32}))
+    assert without_the_note(check(mended, WITH_NEMO)) == ()
+
+
 def test_a_finetune_in_a_container_must_be_given_its_weights():
     chosen, where = profile(FINETUNE | {"trainer.model": ""} | inside()), boxed(gpus=(gpu(0),), packages=RECIPES)
     found = [(item.level, item.message) for item in check(chosen, where) if item.key == "trainer.model"]

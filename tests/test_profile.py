@@ -35,6 +35,7 @@ def values(row):
         return st.sampled_from(("custom", "hf-trainer", "total-batch"))
     path = TEXT.map(lambda text: text and fields.absolute(f"/base folder/{text}", Path("/elsewhere")))
     return {
+        "integers": st.lists(st.integers(int(row.minimum or 0), int(row.maximum or 0)), max_size=3).map(tuple),
         "number": st.floats(row.minimum or 0, row.maximum or 0),
         "numbers": st.lists(st.floats(row.minimum or 0, row.maximum or 0), max_size=3).map(tuple),
         "switch": st.booleans(),
@@ -150,7 +151,8 @@ def test_what_cannot_be_meant_is_refused_with_a_remedy(key, text, words):
 @pytest.mark.parametrize("key", [key for key, row in fields.FIELDS.items() if row.maximum is not None])
 def test_limits_are_inclusive(key):
     row = fields.FIELDS[key]
-    kind = {"integer": int, "numbers": lambda limit: (float(limit), limit)}.get(row.kind, float)
+    several = {"integers": lambda limit: (int(limit), limit), "numbers": lambda limit: (float(limit), limit)}
+    kind = {"integer": int, **several}.get(row.kind, float)
     for value in (kind(row.minimum), kind(row.maximum)):
         assert fields.get(fields.put(Profile(), key, value), key) == value
         assert fields.get(store.loads(store.dumps(profile({key: value}))), key) == value

@@ -614,6 +614,18 @@ def test_each_machine_starts_its_own_part(tmp_path):
     assert b"--node-rank=1" in shown
 
 
+def test_each_machine_starts_its_own_number_of_processes(tmp_path):
+    folder, counts = tmp_path.resolve(), (2, 1, 3)
+    run, made, environment = machines(folder, **{"nodes.processes": counts})
+    assert (made.world_size, made.uneven) == (6, counts)
+    for rank, count in enumerate(counts):
+        words = [f"--node-rank={rank}", *([f"--gpus={','.join(f'GPU-{one}' for one in range(count))}"] if rank else [])]
+        assert plain(run, *words, env=environment).returncode == 0
+        assert f"--nproc-per-node={count}" in noted(folder / "notes")[-1]["argv"]
+    done = bash(run, "--node-rank=2", "--gpus=GPU-a", env=environment)
+    assert (done.returncode, "--gpus names 1, and this trains on 3" in done.stderr.decode()) == (64, True)
+
+
 @pytest.mark.parametrize(
     ("arguments", "code", "part"),
     [

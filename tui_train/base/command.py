@@ -11,7 +11,7 @@ Origin = Literal["profile", "machine", "launcher", "ladder", "container"]
 
 
 _Name = Literal[
-    "RUN_DIR", "CHECKPOINT", "PYTHONPATH", "NODE_RANK", "ADDRESS", "PORT", "GPUS",
+    "RUN_DIR", "CHECKPOINT", "PYTHONPATH", "NODE_RANK", "PROCESSES", "ADDRESS", "PORT", "GPUS",
     "CONTAINER", "USER", "MEMLOCK", "RUN_MOUNT", "CACHE_MOUNT", "HUGGING_FACE_MOUNT", "CARD_DEVICES",
 ]  # fmt: skip
 # Without the checkpoint, whose arguments are handled separately.
@@ -42,9 +42,10 @@ Word = str | Joined
 RUN_DIR = Variable("RUN_DIR")
 CHECKPOINT = Variable("CHECKPOINT")
 PYTHONPATH = Variable("PYTHONPATH")
-# The rank of this machine (0: the first), the address of the first and, where Slurm chooses it, a port there, and the
-# UUIDs of this one's GPUs.
+# The rank of this machine (0: the first), the number of its processes where machines differ, the address of the first
+# and, where Slurm chooses it, a port there, and the UUIDs of this one's GPUs.
 NODE_RANK = Variable("NODE_RANK")
+PROCESSES = Variable("PROCESSES")
 ADDRESS = Variable("ADDRESS")
 PORT = Variable("PORT")
 GPUS = Variable("GPUS")
@@ -129,7 +130,7 @@ class ProgramFile(Struct, frozen=True):
 def argv(command: Command, run_dir: str, checkpoint: str = "", node_rank: int = 0, address: str = "") -> list[str]:
     """Return the exact arguments of the command; those of the checkpoint only if there is one."""
     values = {"RUN_DIR": run_dir, "CHECKPOINT": checkpoint, "NODE_RANK": str(node_rank), "ADDRESS": address}
-    values["PORT"] = "$PORT"
+    values |= {"PORT": "$PORT", "PROCESSES": "$PROCESSES"}
     parts = [part for part in command.parts if checkpoint or not needs_checkpoint(part)]
     return [expand(word, values) for part in parts for word in part.words]
 

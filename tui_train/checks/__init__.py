@@ -72,6 +72,7 @@ CHECKS: tuple[Check, ...] = (
     hardware.processes,
     launch.sharding,
     launch.machines,
+    launch.uneven,
     hosts.differences,
     slurm.job,
     cluster.partition,

@@ -6,10 +6,13 @@ from typing import Literal, NamedTuple
 
 from tui_train.base.text import counted, visible
 from tui_train.checks.finding import Finding
+from tui_train.facts.gpus import judge
 from tui_train.facts.types import Facts, Gpu, Peer, Toolchain
+from tui_train.launchers import LAUNCHERS
 from tui_train.profile.changes import Change
 from tui_train.profile.types import Profile
 from tui_train.resolve.resolve import Resolved
+from tui_train.trainers import trainer_of
 
 # Hosts that are named in one finding.
 _NAMED = 4
@@ -20,11 +23,15 @@ _PACKAGES = ("trl", "peft", "deepspeed", "nemo_toolkit")
 
 
 class _Wrong(NamedTuple):
-    """What is wrong with a host; an empty `remedy` is to see why it does not answer."""
+    """What is wrong with a host; an empty `remedy` is to see why it does not answer.
+
+    `processes` is how many it could have instead, 0 where that would not help.
+    """
 
     level: Literal["error", "warning"]
     what: str
     remedy: str
+    processes: int = 0
 
 
 def differences(profile: Profile, facts: Facts, resolved: Resolved) -> Iterator[Finding]:
@@ -36,8 +43,10 @@ def differences(profile: Profile, facts: Facts, resolved: Resolved) -> Iterator[
         yield _twice(profile, at) if _is_first(facts, first) else _wrong_order(profile, at)
         return
     by_fault: dict[_Wrong, list[str]] = {}
-    for host, peer in known.items():
-        for wrong in _wrong(peer, first, facts, resolved):
+    counts = profile.nodes.uneven
+    for rank, host in enumerate(others, start=1):
+        wanted = counts[rank] if rank < len(counts) else len(resolved.gpus)
+        for wrong in _wrong(facts.peers[host], wanted, facts, resolved, first) if host in known else ():
             by_fault.setdefault(wrong, []).append(host)
     for wrong, names in by_fault.items():
         is_error = wrong.level == "error"
@@ -49,7 +58,7 @@ def differences(profile: Profile, facts: Facts, resolved: Resolved) -> Iterator[
             remedy=visible(remedy),
             machine=True,
             start=is_error,
-            change=_without(profile, names) if is_error else None,
+            change=_instead(profile, names, wrong.processes, resolved) if is_error else None,
         )
 
 
@@ -70,7 +79,12 @@ def _twice(profile: Profile, at: str) -> Finding:
 
 
 def _wrong_order(profile: Profile, at: str) -> Finding:
-    order = (at, *(host for host in profile.nodes.hosts if host != at))
+    hosts, counts = profile.nodes.hosts, profile.nodes.processes
+    places = sorted(range(len(hosts)), key=lambda place: hosts[place] != at)
+    values = (
+        ("nodes.hosts", tuple(hosts[place] for place in places)),
+        *((("nodes.processes", tuple(counts[place] for place in places)),) if len(counts) == len(hosts) else ()),
+    )
     return Finding(
         level="error",
         key="nodes.hosts",
@@ -78,14 +92,28 @@ def _wrong_order(profile: Profile, at: str) -> Finding:
         remedy="Name the host on which it starts first.",
         machine=True,
         start=True,
-        change=Change(visible(f"put {at} first"), "it starts the others", (("nodes.hosts", order),)),
+        change=Change(visible(f"put {at} first"), "it starts the others", values),
     )
+
+
+def _instead(profile: Profile, names: list[str], processes: int, resolved: Resolved) -> Change:
+    """Return the change that has some hosts train with a number of processes of their own, or leaves them out."""
+    if not processes or not (LAUNCHERS[resolved.launcher].UNEVEN and trainer_of(profile).uneven):
+        return _without(profile, names)
+    now = dict(zip(profile.nodes.hosts, profile.nodes.uneven, strict=False))
+    counts = {host: now.get(host, resolved.processes) for host in profile.nodes.hosts} | dict.fromkeys(names, processes)
+    title = visible(f"{counted(processes, 'process', 'processes')} on {_listed(names)}")
+    total = counted(sum(counts.values()), "process", "processes")
+    return Change(title, f"{total} in all", (("nodes.processes", tuple(counts.values())),))
 
 
 def _without(profile: Profile, names: list[str]) -> Change:
     """Return the change that leaves hosts out; the first one alone needs none to be named."""
-    left = tuple(host for host in profile.nodes.hosts if host not in names)
-    return Change(visible(f"train without {_listed(names)}"), "fewer machines", (("nodes.hosts", left[1:] and left),))
+    kept = [place for place, host in enumerate(profile.nodes.hosts) if host not in names]
+    left = tuple(profile.nodes.hosts[place] for place in kept) if len(kept) > 1 else ()
+    counts = tuple(count for place, count in enumerate(profile.nodes.processes) if left and place in kept)
+    values = (("nodes.hosts", left), *((("nodes.processes", counts),) if profile.nodes.processes else ()))
+    return Change(visible(f"train without {_listed(names)}"), "fewer machines", values)
 
 
 def _listed(names: list[str]) -> str:
@@ -93,14 +121,14 @@ def _listed(names: list[str]) -> str:
     return ", ".join(names) if more <= 0 else f"{', '.join(names[:_NAMED])} and {counted(more, 'other')}"
 
 
-def _wrong(peer: Peer, first: str, facts: Facts, resolved: Resolved) -> Iterator[_Wrong]:
+def _wrong(peer: Peer, wanted: int, facts: Facts, resolved: Resolved, first: str) -> Iterator[_Wrong]:
     if peer.problem:
         yield _Wrong("error", peer.problem, "")
         return
     if resolved.toolchain:
         yield from _python(peer, first, resolved.toolchain)
     if resolved.device == "cuda":
-        yield from _cards(peer, first, resolved.gpus)
+        yield from _cards(peer, first, resolved.gpus, wanted)
     for path, state in peer.paths.items():
         if state in {"missing", "unreadable"} and facts.paths.get(path) in {"file", "folder"}:
             why = "there is no" if state == "missing" else "it may not read"
@@ -151,17 +179,22 @@ def _named(name: str, version: str | None) -> str:
     return f"{name} {version}" if version else f"no {name}"
 
 
-def _cards(peer: Peer, first: str, chosen: tuple[Gpu, ...]) -> Iterator[_Wrong]:
+def _cards(peer: Peer, first: str, chosen: tuple[Gpu, ...], wanted: int) -> Iterator[_Wrong]:
     if peer.machine is None:
         remedy = f"nvidia-smi gives no answer there over ssh; {first} asks again at the start."
         yield _Wrong("warning", "its GPUs are not known", remedy)
         return
-    there = [gpu for gpu in peer.machine.gpus if not gpu.problem]
-    if len(there) < len(chosen):
-        has = counted(len(there), "GPU") if there else "no GPU"
-        remedy = "Leave that host out, or choose as many GPUs as it has (hardware.gpus)."
-        yield _Wrong("error", f"{has}, and {first} trains on {len(chosen)}", remedy)
-    elif other := Counter(gpu.name for gpu in there) - Counter({gpu.name: len(there) for gpu in chosen}):
+    verdicts = judge(peer.machine.gpus, peer.toolchain, peer.machine.driver_cuda)
+    there = [gpu for gpu, verdict in zip(peer.machine.gpus, verdicts, strict=True) if verdict.kind != "blocked"]
+    # As at the start: others, such as one for the display, are left out.
+    alike = [gpu for gpu in there if gpu.name in {each.name for each in chosen}]
+    cards = alike if len(alike) == wanted else there
+    if len(cards) != wanted:
+        has = counted(len(cards), "GPU") if cards else "no GPU"
+        at = f"{first} trains on {wanted}" if wanted == len(chosen) else f"{wanted} are to train"
+        remedy = "Leave it out, or give each machine the number of its own GPUs (nodes.processes)."
+        yield _Wrong("error", f"{has}, and {at}", remedy, len(alike or there))
+    elif other := Counter(gpu.name for gpu in cards) - Counter({gpu.name: len(cards) for gpu in chosen}):
         kinds = ", ".join(f"{count} × {name}" for name, count in other.items())
         names = ", ".join(dict.fromkeys(gpu.name for gpu in chosen))
         remedy = "The slowest sets the pace, and the memory estimate is for the GPUs of the first host."

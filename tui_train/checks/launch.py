@@ -3,15 +3,16 @@
 from collections.abc import Iterator
 
 from tui_train.base.ssh import is_host
-from tui_train.base.text import visible
+from tui_train.base.text import counted, visible
 from tui_train.checks.finding import Finding
 from tui_train.facts.types import Facts
-from tui_train.launchers import that_shard
+from tui_train.launchers import LAUNCHERS, labels, that_shard
 from tui_train.profile.changes import Change
 from tui_train.profile.types import Profile
 from tui_train.resolve.resolve import Resolved, lacks
 from tui_train.resolve.strategies import why_not
 from tui_train.resolve.values import accumulation
+from tui_train.trainers import trainer_of
 
 _DDP = Change("strategy ddp", "each device holds all of the model", (("trainer.strategy", "ddp"),))
 _UNPRIVILEGED = 1024
@@ -92,6 +93,40 @@ def machines(profile: Profile, facts: Facts, _resolved: Resolved) -> Iterator[Fi
         yield Finding(
             level="warning", key="nodes.port", message=message, remedy="Choose a port from 1024 up.", change=change
         )
+
+
+def uneven(profile: Profile, facts: Facts, resolved: Resolved) -> Iterator[Finding]:
+    """One number of processes for each machine, and what can start and train with numbers that differ."""
+    nodes, launcher = profile.nodes, LAUNCHERS[resolved.launcher]
+    if not nodes.processes or nodes.machines == 1:
+        return
+    change: Change | None = Change("as many on each", "all machines like the first", (("nodes.processes", ()),))
+    remedy = "Give each machine one number, in their order; or none."
+    if len(nodes.processes) != nodes.machines:
+        message = f"nodes.processes has {counted(len(nodes.processes), 'number')} for {nodes.machines} machines"
+    elif nodes.processes[0] != resolved.processes:
+        own = counted(resolved.processes, *(("GPU",) if resolved.device == "cuda" else ("process", "processes")))
+        message = f"nodes.processes begins with {nodes.processes[0]}, and the first machine trains on {own}"
+        remedy = "Choose as many there, or begin with that number."
+        first = (resolved.processes, *nodes.processes[1:])
+        change = Change(f"{resolved.processes} on the first", "what is chosen there", (("nodes.processes", first),))
+    elif not nodes.uneven:
+        return
+    elif facts.scheduler:
+        message, remedy = "Slurm gives each machine as many processes", "Leave nodes.processes out."
+    elif not trainer_of(profile).uneven:
+        message = f"{trainer_of(profile).label} trains with as many processes on each machine"
+        remedy = "Leave nodes.processes out, and choose as many GPUs as the smallest machine has."
+    elif not launcher.UNEVEN:
+        message = f"{launcher.LABEL} starts as many processes on each machine"
+        able = labels(lambda other: other.UNEVEN)
+        remedy = f"Choose {able}, which shards nothing, or as many on each."
+        if profile.trainer.strategy == "ddp":
+            remedy = f"Choose {able}, or as many on each."
+            change = Change("launcher auto", f"takes {able}", (("trainer.launcher", "auto"),))
+    else:
+        return
+    yield Finding(level="error", key="nodes.processes", message=message, remedy=remedy, change=change)
 
 
 def _hosts(profile: Profile, facts: Facts) -> Iterator[Finding]:

@@ -20,6 +20,7 @@ _KINDS = {
     "paths": "paths",
     "words": "words, quoted as in a shell",
     "names": "names with commas between",
+    "integers": "whole numbers with commas between",
     "numbers": "numbers with commas between",
     "table": "NAME=VALUE",
     "dotted": "NAME.NAME=VALUE",

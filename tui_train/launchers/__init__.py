@@ -15,7 +15,8 @@ class Launcher(Protocol):
 
     The processes find RANK, LOCAL_RANK, WORLD_SIZE and LOCAL_WORLD_SIZE in their environment.
 
-    SEVERAL: it can start more than one process, SPANS: also on several machines. SHARDS are the sharding strategies
+    SEVERAL: it can start more than one process, SPANS: also on several machines, UNEVEN: another number of them on
+    each. SHARDS are the sharding strategies
     that it supports, NEEDS the packages that the training Python must have. SETS_PRECISION: it passes the precision to
     scripts. ADDRESS_IN_WORDS: it ignores MASTER_ADDR and MASTER_PORT. STARTS_RECIPES: it can start NeMo's recipes.
     """
@@ -24,6 +25,7 @@ class Launcher(Protocol):
     ABOUT: str
     SEVERAL: bool
     SPANS: bool
+    UNEVEN: bool
     SHARDS: frozenset[Strategy]
     NEEDS: tuple[str, ...]
     SETS_PRECISION: bool

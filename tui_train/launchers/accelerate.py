@@ -12,6 +12,7 @@ LABEL: str = "accelerate"
 ABOUT: str = "one process per device; can shard models"
 SEVERAL: bool = True
 SPANS: bool = True
+UNEVEN: bool = False
 SHARDS: frozenset[Strategy] = frozenset({"fsdp2", "zero1", "zero2", "zero3"})
 NEEDS: tuple[str, ...] = ("accelerate",)
 SETS_PRECISION: bool = True

@@ -10,7 +10,8 @@ class Job(Struct, frozen=True, kw_only=True):
 
     `gpus` are UUIDs on the first machine, empty on the CPU. `torchrun` are the flags that the torchrun of this Python
     accepts, empty if not known; `config` is the launcher's file in the run folder, `clipping` the gradient norm at
-    which DeepSpeed clips. `scheduled`: Slurm chooses the machines and their GPUs when it starts.
+    which DeepSpeed clips. `scheduled`: Slurm chooses the machines and their GPUs when it starts. `uneven` are the
+    processes of each machine, empty where all have as many.
     """
 
     python: str
@@ -26,8 +27,9 @@ class Job(Struct, frozen=True, kw_only=True):
     clipping: float = 1.0
     config: str = ""
     scheduled: bool = False
+    uneven: tuple[int, ...] = ()
 
     @property
     def world_size(self) -> int:
         """The number of processes on all machines."""
-        return self.processes * self.nodes
+        return sum(self.uneven) or self.processes * self.nodes

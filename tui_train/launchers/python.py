@@ -8,6 +8,7 @@ LABEL: str = "python"
 ABOUT: str = "one process on one device"
 SEVERAL: bool = False
 SPANS: bool = False
+UNEVEN: bool = False
 SHARDS: frozenset[Strategy] = frozenset()
 NEEDS: tuple[str, ...] = ()
 SETS_PRECISION: bool = False

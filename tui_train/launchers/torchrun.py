@@ -1,6 +1,17 @@
 """torchrun, started as a module so that the chosen interpreter runs it."""
 
-from tui_train.base.command import ADDRESS, NODE_RANK, PORT, ConfigFile, Part, Setting, Variable, Word, joined
+from tui_train.base.command import (
+    ADDRESS,
+    NODE_RANK,
+    PORT,
+    PROCESSES,
+    ConfigFile,
+    Part,
+    Setting,
+    Variable,
+    Word,
+    joined,
+)
 from tui_train.launchers.job import Job
 from tui_train.profile.types import Strategy
 
@@ -8,6 +19,7 @@ LABEL: str = "torchrun"
 ABOUT: str = "one process per device; part of PyTorch"
 SEVERAL: bool = True
 SPANS: bool = True
+UNEVEN: bool = True
 SHARDS: frozenset[Strategy] = frozenset()
 NEEDS: tuple[str, ...] = ()
 SETS_PRECISION: bool = False
@@ -30,7 +42,8 @@ def parts(job: Job) -> tuple[Part, ...]:
         command += _flag(
             job, "--master-port", PORT if job.scheduled else str(job.port), "a free port on the first machine"
         )
-    command += _flag(job, "--nproc-per-node", str(job.processes), "not auto: that counts all visible GPUs")
+    processes = PROCESSES if job.uneven else str(job.processes)
+    command += _flag(job, "--nproc-per-node", processes, "not auto: that counts all visible GPUs")
     why = "a restart would fail again; the next attempt changes something"
     return (*command, *_flag(job, "--max-restarts", "0", why))
 

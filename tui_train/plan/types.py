@@ -81,13 +81,14 @@ class Notify(Struct, frozen=True):
 class Plan(Struct, frozen=True, kw_only=True):
     """A run: the preparations and attempts in order, the files beside the script, and its numbers.
 
-    `world_size` counts the processes of all `nodes`, `gpus` are those of the first machine, at `address`;
-    `find_interface`: each machine looks for the network interface that leads there. `output` is empty for the folder in
-    the run folder, `port` 0 if none is fixed, `grace` the seconds to save after a stop. `numbers` are learning rate and
-    steps as text. `backend` is "nccl", "gloo", or empty if the plan does not set it. `resumes_itself`: the trainer
-    finds its own checkpoints. `phases` are those in which GPU memory can run out. `slurm`: Slurm starts it, and chooses
-    machines and cards, so that `gpus` and `address` are empty. `hosts` are the machines by their names for ssh, where
-    the first of them starts the others; without an `address` they find one of it.
+    `world_size` counts the processes of all `nodes`, `uneven` those of each, empty where all have as many; `gpus` are
+    those of the first machine, at `address`; `find_interface`: each machine looks for the network interface that leads
+    there. `output` is empty for the folder in the run folder, `port` 0 if none is fixed, `grace` the seconds to save
+    after a stop. `numbers` are learning rate and steps as text. `backend` is "nccl", "gloo", or empty if the plan does
+    not set it. `resumes_itself`: the trainer finds its own checkpoints. `phases` are those in which GPU memory can run
+    out. `slurm`: Slurm starts it, and chooses machines and cards, so that `gpus` and `address` are empty. `hosts` are
+    the machines by their names for ssh, where the first of them starts the others; without an `address` they find one
+    of it.
     """
 
     name: str
@@ -99,6 +100,7 @@ class Plan(Struct, frozen=True, kw_only=True):
     gpu_names: tuple[str, ...] = ()
     world_size: int
     nodes: int = 1
+    uneven: tuple[int, ...] = ()
     address: str = ""
     port: int = 0
     find_interface: bool = False

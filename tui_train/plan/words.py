@@ -1,5 +1,7 @@
 """What a plan says of itself: its title, its numbers with their sources, its notes."""
 
+from collections import Counter
+
 from tui_train.base.text import counted, visible
 from tui_train.facts.types import Facts
 from tui_train.launchers import LAUNCHERS
@@ -12,6 +14,8 @@ from tui_train.resolve.resolve import Resolved
 from tui_train.trainers import nemo, paths_of, trainer_of
 
 _OFFLINE = frozenset({"offline", "dryrun"})
+# Machines whose processes are listed one by one.
+_LISTED = 8
 
 
 def title(profile: Profile, resolved: Resolved) -> str:
@@ -19,12 +23,23 @@ def title(profile: Profile, resolved: Resolved) -> str:
     training = trainer_of(profile).title(profile, resolved.preset, resolved.nemo)
     devices = counted(len(resolved.gpus), "GPU") if resolved.device == "cuda" else "the CPU"
     processes = counted(resolved.processes, "process", "processes")
-    if profile.nodes.machines > 1:
+    if uneven := profile.nodes.uneven:
+        processes = counted(resolved.world_size, "process", "processes")
+        devices = f"{'the GPUs' if resolved.device == 'cuda' else 'the CPU'} of {_shares(uneven)}"
+    elif profile.nodes.machines > 1:
         devices += f" of each of {profile.nodes.machines} machines"
     sharding = "" if profile.trainer.strategy == "ddp" else f" with {profile.trainer.strategy}"
     box = profile.container
     where = "" if box.engine == "none" else f", in {box.image} by {box.engine}"
     return f"{training} under {LAUNCHERS[resolved.launcher].LABEL}{sharding}, {processes} on {devices}{where}"
+
+
+def _shares(uneven: tuple[int, ...]) -> str:
+    """Return the machines and the processes of each: 2 machines (4 + 2)."""
+    listed = " + ".join(map(str, uneven))
+    if len(uneven) > _LISTED:
+        listed = ", ".join(f"{times} with {count}" for count, times in Counter(uneven).items())
+    return f"{len(uneven)} machines ({listed})"
 
 
 def numbers(recipe: Recipe, resolved: Resolved) -> tuple[str, ...]:

@@ -224,6 +224,10 @@ def _integer(row: Field, text: str, _folder: Path) -> int:
         raise BadInput(f"{row.label} is {visible(text)!r}", "Type a whole number.") from None
 
 
+def _several_integers(row: Field, text: str, folder: Path) -> tuple[int, ...]:
+    return tuple(_integer(row, word, folder) for word in text.replace(",", " ").split())
+
+
 def _number(row: Field, text: str, _folder: Path) -> float:
     try:
         return float(text)
@@ -294,6 +298,7 @@ _PARSERS: dict[FieldKind, Callable[[Field, str, Path], Value]] = {
     "paths": _paths,
     "model": lambda _row, text, folder: located_model(text, folder),
     "integer": _integer,
+    "integers": _several_integers,
     "number": _number,
     "numbers": _several_numbers,
     "switch": _switch,

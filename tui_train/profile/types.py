@@ -128,11 +128,13 @@ class Nodes(Struct, frozen=True, kw_only=True):
     """How many machines train together, and where the first of them is reached.
 
     `hosts` are all of them by their names for ssh, the first being the one that starts the others; where it is empty,
-    each of `count` machines is started by hand, or by Slurm.
+    each of `count` machines is started by hand, or by Slurm. `processes` are those of each machine, in this order,
+    where they differ.
     """
 
     count: int = 1
     hosts: tuple[str, ...] = ()
+    processes: tuple[int, ...] = ()
     address: str = ""
     port: int = 29500
 
@@ -140,6 +142,11 @@ class Nodes(Struct, frozen=True, kw_only=True):
     def machines(self) -> int:
         """The number of machines, which follows from the hosts where they are named."""
         return len(self.hosts) or self.count
+
+    @property
+    def uneven(self) -> tuple[int, ...]:
+        """The processes of each machine, empty where all have as many."""
+        return self.processes if self.machines > 1 and len({*self.processes}) > 1 else ()
 
 
 class Slurm(Struct, frozen=True, kw_only=True):

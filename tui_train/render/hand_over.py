@@ -87,6 +87,9 @@ def _checked(plan: Plan) -> list[str]:
             f'  refuse 64 "--node-rank=$node_rank is not one of the ranks 0 to {last}"',
             "node_rank=$((10#$node_rank))",
         ]
+    if plan.uneven:
+        counts = " ".join(map(str, plan.uneven))
+        lines.append(f"processes_of=({counts}) processes=${{processes_of[$node_rank]}} # of each machine")
     for name in plan.secrets:
         missing = f"'{name} is not set: export it, then start again'"
         lines.append(f'[ -n "$dry_run${{{name}-}}" ] || refuse 69 {missing}')

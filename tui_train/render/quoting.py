@@ -14,6 +14,7 @@ _EXPANSIONS = {
     "CHECKPOINT": "$checkpoint",
     "PYTHONPATH": "${PYTHONPATH:+:$PYTHONPATH}",
     "NODE_RANK": "$node_rank",
+    "PROCESSES": "$processes",
     "ADDRESS": "$address",
     "PORT": "$port",
     "GPUS": "$gpus",

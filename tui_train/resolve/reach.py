@@ -17,7 +17,7 @@ _PASSED_ON = {
     "trainer.config": "config",
     "trainer.output": "output",
 }
-_SEVERAL_MACHINES = frozenset({"nodes.address", "nodes.port"})
+_SEVERAL_MACHINES = frozenset({"nodes.processes", "nodes.address", "nodes.port"})
 _CONTAINER_ONLY = frozenset({"container.image", "container.mounts", "container.shared_memory"})
 _OF_ADAPTERS = frozenset({"rank", "alpha", "dropout", "targets"})
 _OF_METHODS: dict[str, tuple[Method, ...]] = {"packing": ("sft",), "answers_only": ("sft",), "beta": ("dpo", "kto")}

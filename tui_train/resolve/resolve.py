@@ -29,11 +29,11 @@ MODEL_SIZE = frozenset({"layers", "hidden_size", "heads"})
 class Resolved(Struct, frozen=True, kw_only=True):
     """What a profile means on this machine; `toolchain` is None when no Python here can train it.
 
-    `processes` are those of one machine, `world_size` those of all of them. `backend` is how they communicate, empty
-    for a single one. `copies` of the model take samples of their own: one a process, unless NeMo splits it. `nemo` is
-    which of its flavours trains. `values` are those in force by their name in the recipe, `settled` is the profile with
-    them; what is not known is None there. `user_output` is the output folder that the user's arguments or file name.
-    `scheduled`: Slurm chooses machines and cards when it starts.
+    `processes` are those of the first machine, `world_size` those of all of them. `backend` is how they communicate,
+    empty for a single one. `copies` of the model take samples of their own: one a process, unless NeMo splits it.
+    `nemo` is which of its flavours trains. `values` are those in force by their name in the recipe, `settled` is the
+    profile with them; what is not known is None there. `user_output` is the output folder that the user's arguments or
+    file name. `scheduled`: Slurm chooses machines and cards when it starts.
     """
 
     toolchain: Toolchain | None
@@ -64,8 +64,9 @@ def resolve(profile: Profile, facts: Facts) -> Resolved:
     launcher = _launcher(profile, gpus)
     starts = LAUNCHERS[launcher]
     default = len(gpus) if device == "cuda" and starts.SEVERAL else 1
-    processes = profile.hardware.processes or max(default, 1)
-    world_size = processes * profile.nodes.machines
+    uneven = profile.nodes.uneven
+    processes = profile.hardware.processes or (uneven[0] if uneven and device == "cpu" else max(default, 1))
+    world_size = sum(uneven) or processes * profile.nodes.machines
     if device == "cuda" and not starts.SEVERAL and not profile.hardware.gpus:
         gpus = gpus[:1]
     trainer = trainer_of(profile)

@@ -22,6 +22,7 @@ class Card(NamedTuple):
 
     uuid: str
     title: str
+    name: str
     whole: str = ""
 
 
@@ -36,34 +37,39 @@ def listed() -> tuple[Card, ...] | None:
         match = _LINE.match(line)
         if match and line.startswith("GPU "):
             whole = match.group(3)
-            cards.append(Card(whole, visible(f"{match.group(1)} {match.group(2)}")))
+            cards.append(Card(whole, visible(f"{match.group(1)} {match.group(2)}"), match.group(2)))
         elif match:
-            cards.append(Card(match.group(3), visible(match.group(1)), whole))
+            cards.append(Card(match.group(3), visible(match.group(1)), match.group(1), whole))
     return tuple(cards)
 
 
 def choose(planned: Planned, option: str, node_rank: int) -> tuple[str, ...]:
     """Return the UUIDs of the cards to train on: those of --gpus, else the plan's, else all of another machine.
 
+    Where that has more, such as one for the display, they are those of the kinds that the first machine trains on.
     Raises Refused (64) where --gpus does not name as many as the plan has, by their UUIDs; (69) where another machine
     has another number of cards.
     """
+    wanted = planned.processes(node_rank)
     if option:
-        return _named(planned, option)
+        return _named(planned, option, wanted)
     if not planned.gpus or node_rank == 0:
         return planned.gpus
     there = listed()
     if there is None:
         raise Refused(MISSING, "nvidia-smi does not answer: name the GPUs with --gpus=UUID,…")
     parted = {card.whole for card in there}
-    cards = tuple(card.uuid for card in there if not card.whole and card.uuid not in parted)
-    if len(cards) != planned.processes:
-        words = "each machine trains on %d GPUs, and this one has: %s; choose with --gpus=UUID,…"
-        raise Refused(MISSING, words % (planned.processes, _words(there)))
-    return cards
+    whole = [card for card in there if not card.whole and card.uuid not in parted]
+    alike = [card for card in whole if card.name in planned.gpu_names]
+    cards = alike if len(alike) == wanted else whole
+    if len(cards) != wanted:
+        trains = "this machine trains" if planned.uneven else "each machine trains"
+        words = "%s on %d GPUs, and this one has: %s; choose with --gpus=UUID,…"
+        raise Refused(MISSING, words % (trains, wanted, _words(there)))
+    return tuple(card.uuid for card in cards)
 
 
-def _named(planned: Planned, option: str) -> tuple[str, ...]:
+def _named(planned: Planned, option: str, wanted: int) -> tuple[str, ...]:
     shown = f"--gpus={visible(option)}"
     if not planned.gpus:
         raise Refused(USAGE, f"{shown}: this trains on the CPU")
@@ -78,9 +84,9 @@ def _named(planned: Planned, option: str) -> tuple[str, ...]:
             raise Refused(USAGE, f"{shown}: {why}: {present}")
         if cards.count(card) > 1:
             raise Refused(USAGE, f"{shown} names {card} twice")
-    if len(cards) != planned.processes:
-        each = "each machine" if planned.nodes > 1 else "this"
-        raise Refused(USAGE, f"--gpus names {len(cards)}, and {each} trains on {planned.processes}")
+    if len(cards) != wanted:
+        each = "each machine" if planned.nodes > 1 and not planned.uneven else "this"
+        raise Refused(USAGE, f"--gpus names {len(cards)}, and {each} trains on {wanted}")
     return cards
 
 

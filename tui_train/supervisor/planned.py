@@ -48,6 +48,7 @@ class Planned(NamedTuple):
     gpu_names: tuple[str, ...] = ()
     nodes: int = 1
     world_size: int = 1
+    uneven: tuple[int, ...] = ()
     address: str = ""
     port: int = 0
     find_interface: bool = False
@@ -74,10 +75,9 @@ class Planned(NamedTuple):
         """Whether each of several machines is started by hand, with a supervisor of its own."""
         return self.nodes > 1 and not self.slurm and not self.hosts
 
-    @property
-    def processes(self) -> int:
-        """How many training processes each machine starts."""
-        return self.world_size // self.nodes
+    def processes(self, rank: int) -> int:
+        """Return how many training processes a machine starts."""
+        return self.uneven[rank] if self.uneven else self.world_size // self.nodes
 
     @property
     def resumes(self) -> bool:
@@ -125,6 +125,7 @@ def parse(data: Any, run_dir: str) -> Planned:
         **plain,
         gpus=_texts(data.get("gpus", ())),
         gpu_names=_texts(data.get("gpu_names", ())),
+        uneven=tuple(int(count) for count in data.get("uneven", ())),
         secrets=_texts(data.get("secrets", ())),
         attempts=attempts,
         engine=_text(around.get("engine", "")),
@@ -140,6 +141,8 @@ def parse(data: Any, run_dir: str) -> Planned:
     )
     if planned.hosts and len(planned.hosts) != planned.nodes:
         raise ValueError("another number of hosts")
+    if planned.uneven and (len(planned.uneven), sum(planned.uneven)) != (planned.nodes, planned.world_size):
+        raise ValueError("another number of processes")
     if planned.grace < 0 or not attempts or planned.nodes < 1 or planned.world_size < planned.nodes:
         raise ValueError("no attempts, or no processes")
     if any(not 0 <= number <= len(attempts) for attempt in attempts for number in attempt.then.values()):

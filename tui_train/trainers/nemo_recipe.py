@@ -19,6 +19,7 @@ class NemoRecipe(Trainer):
     about = "by its name; GPUs only"
     label = "a NeMo recipe"
     fields = frozenset({"nemo"})
+    uneven = False
     resumes_itself = True
     no_gloo = "NeMo's parallel training needs NCCL: Gloo cannot send between GPUs"
     libraries = "nemo"

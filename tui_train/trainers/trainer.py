@@ -38,6 +38,7 @@ class Trainer:
     profile that this trainer takes and others do not. `makes_model`: without a model it makes a new one of the recipe's
     size, and without data it trains on a sample text. `passed_all`: its defaults are those of this package, and it is
     passed every value of the recipe. `wants_data`: it trains on nothing but the data of the profile.
+    `uneven`: its machines may have different numbers of processes.
     `resumes_itself`: it finds its newest checkpoint. `no_gloo` is why it cannot use Gloo on GPUs, empty if it can.
     `libraries` is the set that `tui-train env create` installs for it.
     `takes_ids`: its model may be the id of one on the Hugging Face Hub. `words` are its own for fields that
@@ -51,6 +52,7 @@ class Trainer:
     makes_model: ClassVar[bool] = False
     passed_all: ClassVar[bool] = False
     wants_data: ClassVar[bool] = False
+    uneven: ClassVar[bool] = True
     resumes_itself: ClassVar[bool] = False
     no_gloo: ClassVar[str] = ""
     libraries: ClassVar[str] = "hf"

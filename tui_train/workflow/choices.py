@@ -31,7 +31,7 @@ _BEST_PYTHON = "the best one"
 _USUAL_TIMES = (3600, 4 * 3600, 12 * 3600, 86400, 3 * 86400, 7 * 86400)  # seconds
 
 
-_GIVEN_BY_SLURM = frozenset({"nodes.address", "nodes.port"})
+_GIVEN_BY_SLURM = frozenset({"nodes.processes", "nodes.address", "nodes.port"})
 # Values of the recipe that few trainers take.
 _WHERE_TAKEN = frozenset(
     f"recipe.{name}" for name in ("epochs", "warmup", "schedule", "weight_decay", "evaluate_every")

@@ -89,8 +89,9 @@ def _shown(key: str, profile: Profile) -> str:
 def _planned(key: str, plan: Mapping[str, Any]) -> str:
     value = plan.get(_PLANNED.get(key, ""))
     if key == "hardware.processes":
-        world, nodes = plan.get("world_size"), plan.get("nodes")
+        world, nodes, uneven = plan.get("world_size"), plan.get("nodes"), plan.get("uneven")
         value = world // nodes if isinstance(world, int) and isinstance(nodes, int) and nodes > 0 else None
+        value = uneven[0] if isinstance(uneven, list) and uneven else value
     if isinstance(value, list):
         return ", ".join(str(each) for each in value)
     return fields.show(value) if isinstance(value, (str, int, float)) and value else ""

@@ -5,15 +5,16 @@ from typing import Literal
 from msgspec import Struct
 
 FieldKind = Literal[
-    "choice", "integer", "number", "numbers", "switch", "text", "path", "paths", "model", "words", "names", "table",
-    "dotted",
+    "choice", "integer", "integers", "number", "numbers", "switch", "text", "path", "paths", "model", "words", "names",
+    "table", "dotted",
 ]  # fmt: skip
 
 
 class Field(Struct, frozen=True, kw_only=True):
     """One choice: `key` is its place in the profile, `empty` says what an empty value means.
 
-    Limits are inclusive, of `numbers` for each. An `optional` one may be left to the trainer: then its value is None.
+    Limits are inclusive, of several numbers for each. An `optional` one may be left to the trainer: it is
+    None then.
     """
 
     key: str

@@ -108,7 +108,7 @@ NODES = (
         kind="integer",
         minimum=1,
         maximum=1024,
-        help="Number of machines that train together, each with the same number of processes.",
+        help="Number of machines that train together.",
     ),
     Field(
         key="nodes.hosts",
@@ -116,6 +116,15 @@ NODES = (
         kind="names",
         help="Machines that train together, as ssh names them (gpu-a,gpu-b): first the one on which it starts.",
         empty="none",
+    ),
+    Field(
+        key="nodes.processes",
+        label="Processes on each",
+        kind="integers",
+        minimum=1,
+        maximum=1024,
+        help="Processes of each machine in order, where they differ: 4,2 is four on the first, two on the other.",
+        empty="as many on each",
     ),
     Field(
         key="nodes.address",

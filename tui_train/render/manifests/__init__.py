@@ -4,6 +4,7 @@ from typing import Protocol
 
 import msgspec
 
+from tui_train.base.errors import BadInput
 from tui_train.profile.types import Profile
 from tui_train.render.manifests import jobset, skypilot, trainjob
 from tui_train.render.manifests.cluster import Claim, Cluster, for_cluster, label
@@ -39,6 +40,8 @@ def placed(profile: Profile, kind: str) -> Profile:
     """Return a profile with the address that the first of its machines has in such a cluster."""
     if profile.nodes.machines == 1:
         return profile
+    if profile.nodes.uneven:
+        raise BadInput("a manifest gives each machine as many processes", "Leave nodes.processes out.")
     address = MANIFESTS[kind].address(label(name_of(profile)))
     # Its machines are the cluster's, whatever their names are elsewhere.
     nodes = msgspec.structs.replace(profile.nodes, count=profile.nodes.machines, hosts=(), address=address)
