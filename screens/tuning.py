@@ -12,7 +12,7 @@ from textual.widgets import Static
 from textual.worker import get_current_worker
 
 from tui_train.base.errors import TuiTrainError
-from tui_train.base.text import counted, table
+from tui_train.base.text import counted, table, typeset
 from tui_train.facts.types import Facts
 from tui_train.profile.types import Profile
 from tui_train.resolve.resolve import Resolved
@@ -141,5 +141,5 @@ Enter takes the change to the fastest; Ctrl+Z takes it back. Esc ends the trial 
             return "A trial is under way. Esc ends it and goes back."
         if self._now is None:
             return "Enter starts the trials."
-        more = "Enter takes it." if self._now.change else "Enter goes back."
-        return f"{words.verdict(self._now)}  {more}"
+        more = "Enter uses it." if self._now.change else "Enter goes back."
+        return f"{typeset(words.verdict(self._now))}  {more}"

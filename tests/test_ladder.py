@@ -193,6 +193,7 @@ def test_every_way_down_ends_and_helps_the_phase_that_failed(micro, rungs, conse
         assert all(helps(name, phase, chosen, context) for name in names)
         never = {"sharding", "optimizer_8bit"} & {*names}
         left = {name for name in usable if helps(name, phase, chosen, context)} - {*names}
+        # A list of rungs: those that not every one of these profiles can take.
         left -= {"sharding", "optimizer_8bit", "fused_optimizer"} if never else set()
         left -= {"micro_batch"} if micro == 1 else set()
         left -= set() if "sharding" in names else {"offload"}
@@ -394,6 +395,7 @@ def test_offload_needs_a_host_that_holds_what_the_cards_hold(memory, able):
 
 @pytest.mark.parametrize("name", [name for name, found in RUNGS.items() if found.changes_training])
 def test_what_changes_the_training_needs_consent(name):
+    # A list of rungs: what each needs besides, of those that change the training.
     told = {"optimizer_8bit": SHARES, "lora": {**SHARES, "trainer.preset": "trl", "trainer.script": ""}}
     chosen = profile({**told.get(name, {}), "ladder.rungs": (name,)})
     assert titles(chosen, OLD) == ["as planned"]

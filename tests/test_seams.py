@@ -4,6 +4,7 @@ import itertools
 import json
 import os
 import re
+import shlex
 import shutil
 import subprocess
 import sys
@@ -140,15 +141,21 @@ def test_a_launcher_is_added(project):
     package = project / "tui_train"
     torchrun = (package / "launchers/torchrun.py").read_text()
     (package / "launchers/toy.py").write_text(
-        torchrun.replace("torch.distributed.run", "toy.run").replace('"torchrun"', '"toy"')
+        torchrun.replace('"torchrun"', '"toy"')
+        .replace('(job.python, "-m", "torch.distributed.run")', '("toyrun", "--with")')
+        .replace("return (*command,", "return (*command, Part((job.python,)),")
     )
     add(package / "launchers/__init__.py", 'from tui_train.launchers import toy\nLAUNCHERS["toy"] = toy')
     name(package, "Launcher")
-    made = json.loads(printed(project, "plan", "quickstart", "--json", "--set", "trainer.launcher=toy", *ON_CPU))[
-        "plan"
-    ]
-    assert "toy.run" in made["attempts"][0]["argv"]
+    chosen = ("--set", "trainer.launcher=toy", *ON_CPU)
+    made = json.loads(printed(project, "plan", "quickstart", "--json", *chosen))["plan"]
     assert "under toy" in made["title"]
+    printed(project, "export", "quickstart", str(project / "run"), *chosen)
+    shown = subprocess.check_output(["bash", project / "run/launch.sh", "--dry-run"], text=True)
+    command = next(line for line in shown.splitlines() if line.startswith("toyrun"))
+    words = made["attempts"][0]["argv"]
+    assert shlex.split(command) == [word.replace("$RUN_DIR", str(project / "run")) for word in words]
+    assert sys.executable in words
 
 
 TRAINER = """
@@ -260,6 +267,12 @@ def test_a_field_is_added(project):
     assert re.search(r"recipe\.toys\s+How many toys\.[^]]*default:\s+4\]", printed(project, "keys"))
     printed(project, "new", "shelf", "--set", "recipe.toys=9")
     assert "toys = 9" in (project / "config/tui-train/profiles/shelf.toml").read_text()
+    edit(package / "presets/hf-trainer.toml", "arguments = [\n", 'arguments = [\n    { words = ["--toys={toys}"] },\n')
+    (project / "train.py").write_text("import transformers\n")
+    script = ("--set", "trainer.kind=script", "--set", f"trainer.script={project}/train.py", *ON_CPU)
+    preset = ("--set", "trainer.preset=hf-trainer")
+    made = json.loads(printed(project, "plan", "shelf", "--json", *script, *preset))["plan"]
+    assert "--toys=9" in made["attempts"][0]["argv"]
 
 
 CARD = """

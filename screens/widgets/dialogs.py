@@ -42,7 +42,7 @@ class Ask(ModalScreen[str]):
         with Vertical(classes="dialog"):
             yield Static(self.question, markup=False, classes="question")
             yield OptionList(*(Option(words, id=name) for name, words in self.answers), markup=False)
-            yield Static(_keys(("↑↓", "Choose"), ("Enter", "Take it"), ("Esc", "Cancel")))
+            yield Static(_keys(("↑↓", "Choose"), ("Enter", "OK"), ("Esc", "Cancel")))
 
     @on(OptionList.OptionSelected)
     def _answered(self, event: OptionList.OptionSelected) -> None:
@@ -83,7 +83,7 @@ class AskText(ModalScreen[str | None]):
             yield Input(visible(self.value), compact=True, suggester=suggester)
             yield Static(id="refused", markup=False)
             completes = (("Tab", "Complete"),) if self.names_in else ()
-            yield Static(_keys(("Enter", "Take it"), *completes, ("Esc", "Cancel")))
+            yield Static(_keys(("Enter", "OK"), *completes, ("Esc", "Cancel")))
 
     def action_complete(self) -> None:
         """Take what is suggested."""

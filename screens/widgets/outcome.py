@@ -35,11 +35,11 @@ def outcome(
     elif left and left.host and not left.fetched:
         taken = "" if left.fetching is None else f", {amount(left.fetching)} fetched …"
         words = ink((_short(left.output, left.folder), "b"), (f"   on {visible(left.host)}{taken}", MUTED))
-        lines.append(_row("Left", words, width))
+        lines.append(_row("Saved", words, width))
     elif left and left.fetched and not final:
         lines.append(_row("Fetched", ink((home(left.fetched), "b")), width))
     elif left and not final and left.output:
-        lines.append(_row("Left", ink(("no whole checkpoint in ", MUTED), _short(left.output, left.folder)), width))
+        lines.append(_row("Saved", ink(("no complete checkpoint in ", MUTED), _short(left.output, left.folder)), width))
     words = Content("   ").join([ink((key, KEY), f" {word}") for key, word in keys])
     return [*lines, _row("Next", words, width)] if keys else lines
 

@@ -12,47 +12,29 @@ from msgspec import Struct
 from tui_train.base.errors import BadInput
 from tui_train.base.parse import built
 from tui_train.base.text import visible
+from tui_train.profile.types import Recipe
 
 PLACEHOLDER = re.compile(r"\{([a-z][a-z0-9_]*)\}")
 
-# The placeholders, each with the profile key that sets it.
+# They become part of other values, or of the environment.
+_NOT_PASSED = frozenset({"lr_scaling", "lr_base_batch", "expandable_segments"})
+# The placeholders, each with the profile key that sets it; the recipe's own have its names.
 PLACEHOLDERS = {
     "output": "trainer.output",
     "data": "trainer.data",
+    "data_format": "trainer.data",
     "validation_data": "trainer.validation_data",
     "test_data": "trainer.test_data",
     "model": "trainer.model",
     "revision": "trainer.revision",
     "config": "trainer.config",
-    "layers": "recipe.layers",
-    "hidden_size": "recipe.hidden_size",
-    "heads": "recipe.heads",
-    "sequence_length": "recipe.sequence_length",
-    "micro_batch": "recipe.micro_batch",
+    **{name: f"recipe.{name}" for name in Recipe.__struct_fields__ if name not in _NOT_PASSED},
     "total_batch": "recipe.micro_batch",
-    "eval_batch": "recipe.eval_batch",
-    "data_format": "trainer.data",
     "accumulation": "recipe.global_batch",
     "total_accumulation": "recipe.global_batch",
-    "global_batch": "recipe.global_batch",
     "world_size": "hardware.processes",
     "device": "hardware.device",
     "backend": "communication.backend",
-    "learning_rate": "recipe.learning_rate",
-    "precision": "recipe.precision",
-    "epochs": "recipe.epochs",
-    "steps": "recipe.steps",
-    "warmup": "recipe.warmup",
-    "schedule": "recipe.schedule",
-    "weight_decay": "recipe.weight_decay",
-    "evaluate_every": "recipe.evaluate_every",
-    "activation_checkpointing": "recipe.activation_checkpointing",
-    "fused_optimizer": "recipe.fused_optimizer",
-    "fused_cross_entropy": "recipe.fused_cross_entropy",
-    "optimizer_8bit": "recipe.optimizer_8bit",
-    "lora": "recipe.lora",
-    "checkpoint_every": "recipe.checkpoint_every",
-    "seed": "recipe.seed",
     "tensorboard": "tracking.tensorboard",
     "wandb": "tracking.wandb",
     "report_to": "tracking.wandb",

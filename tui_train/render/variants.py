@@ -116,7 +116,7 @@ def variants(plan: Plan, prefix: str = "") -> Variants:
     commands = [attempt.command for attempt in plan.attempts]
     settings = _slots([[_setting(item, plan) for item in command.env] for command in commands])
     setting_lines = _lines(settings, names, prefix=prefix)
-    command_lines = _lines(_slots([command.parts for command in commands]), names, python=True)
+    command_lines = _lines(_slots([command.parts for command in commands]), names, python=plan.python)
     folders = tuple(command.cwd for command in commands)
     folder = folders[0] if len({*folders}) == 1 else Expansion(f"${names.value(folders, 'working_directory')}")
     return Variants(tuple(names.variables.values()), setting_lines, command_lines, folder)
@@ -197,14 +197,16 @@ def _split(slot: _Slot) -> list[_Slot]:
     return [_Slot(tuple(part if part == only else None for part in slot.parts)) for only in slot.distinct]
 
 
-def _lines(slots: Sequence[_Slot], names: _Names, *, prefix: str = "", python: bool = False) -> tuple[Line, ...]:
+def _lines(slots: Sequence[_Slot], names: _Names, *, prefix: str = "", python: str = "") -> tuple[Line, ...]:
+    """Return the lines of some parts; the word that is the training Python is left to TUI_TRAIN_PYTHON."""
+    interpreter = next((slot for slot in slots if python and slot.distinct[0].words[0] == python), None)
     lines = []
     option = ""
     for slot in slots:
         part = slot.distinct[0]
         words, flag = [], ""
         for position, word in enumerate(part.words):
-            first = python and slot is slots[0] and position == 0
+            first = slot is interpreter and position == 0
             values = tuple(part.words[position] if part else "" for part in slot.parts)
             if first or len({part.words[position] for part in slot.distinct}) == 1:
                 words.append(quoted(Expansion("$python")) if first else quoted(prefix, word))

@@ -16,11 +16,12 @@ FORMATS = {"jsonl": "json", "json": "json", "parquet": "parquet", "csv": "csv", 
 # A tuple is a placeholder of any number of values.
 Value = Word | int | float | bool | tuple[Word, ...]
 
-_PLAIN = (
-    "layers", "hidden_size", "heads", "sequence_length", "micro_batch", "global_batch", "precision", "epochs", "steps",
-    "warmup", "schedule", "weight_decay", "activation_checkpointing", "fused_optimizer", "fused_cross_entropy",
-    "optimizer_8bit", "lora", "checkpoint_every", "evaluate_every", "seed",
-)  # fmt: skip
+# The recipe's values that are passed as they are.
+_PLAIN = tuple(
+    name
+    for name, key in PLACEHOLDERS.items()
+    if key == f"recipe.{name}" and name not in {"learning_rate", "eval_batch"}
+)
 
 
 def accumulation(profile: Profile, copies: int) -> int | None:

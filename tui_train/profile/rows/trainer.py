@@ -11,7 +11,7 @@ TRAINER = (
         label="Trainer",
         kind="choice",
         options=get_args(Kind),
-        help="finetune: a Hugging Face model on your data. builtin: a new small model. script: yours. nemo: a recipe.",
+        help="A model on your data by TRL, a new small model, a script of yours, or a NeMo recipe.",
     ),
     Field(
         key="trainer.launcher",

@@ -1,0 +1,94 @@
+"""The wizard while it asks 200 hosts over ssh: how long that takes beside 25, and what its keys take meanwhile.
+
+Usage: python benchmarks/hosts.py. All hosts are one real sshd of this machine under as many names, which takes this
+machine's processors as well: the Python that they are asked for is one without torch. Needs openssh-server.
+"""
+
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+import psutil
+from bench import Terminal
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
+import ssh
+
+FEW, MANY = 25, 200
+ENTER, DOWN, UP = "\r", "\x1b[B", "\x1b[A"
+
+
+def asking(terminal: Terminal) -> bool:
+    """Return whether an ssh of the wizard lives."""
+    children = psutil.Process(terminal.pid).children(recursive=True)
+    return any(child.is_running() and child.name() == "ssh" for child in children)
+
+
+def answers(terminal: Terminal) -> list[float]:
+    """Return the seconds of two keys, one after the other."""
+    found = []
+    for key in (DOWN, UP):
+        found.append(terminal.answer(key.encode()))
+        terminal.drain(0.05)
+    return found
+
+
+def asked(count: int, env: dict[str, str], folder: Path) -> tuple[float, list[float], list[float]]:
+    """Return the seconds that so many hosts took, and those of keys meanwhile and afterwards."""
+    hosts = ",".join(f"h{number}" for number in range(count + 1))
+    env = {**env, "XDG_CONFIG_HOME": str(folder / str(count))}
+    values = {"nodes.hosts": hosts, "trainer.python": os.path.realpath(sys.executable)}
+    new = [sys.executable, "-m", "tui_train", "new", "many", *(f"--set={key}={text}" for key, text in values.items())]
+    subprocess.run(new, env={**os.environ, **env}, check=True, stdout=subprocess.DEVNULL)
+    terminal = Terminal([sys.executable, "-m", "tui_train"], env)
+    terminal.until("many")
+    terminal.drain(1)
+    terminal.press(DOWN + DOWN + ENTER, "1 Hardware")  # after the quickstart
+    while not asking(terminal):
+        terminal.drain(0.05)
+    began, busy = time.monotonic(), []
+    while asking(terminal):
+        busy += answers(terminal)
+    seconds = time.monotonic() - began
+    terminal.drain(3)
+    free = [each for _ in range(max(10, len(busy) // 2)) for each in answers(terminal)]
+    terminal.close()
+    return seconds, busy, free
+
+
+def worst(found: list[float]) -> float:
+    """Return the 99th percentile."""
+    return statistics.quantiles(found, n=100)[98]
+
+
+def main() -> None:
+    """Measure and print."""
+    os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+    with tempfile.TemporaryDirectory() as name, ssh.server(Path(name), what="many hosts") as words:
+        folder = Path(name)
+        config = (folder / "config").read_text().replace("Host box", "Host h*")
+        (folder / "config").write_text(config)
+        (folder / "bin").mkdir()
+        tool = folder / "bin" / "ssh"
+        tool.write_text(f'#!/bin/sh\nexec {words[0]} -F {folder}/config "$@"\n')
+        tool.chmod(0o755)
+        env = {"XDG_STATE_HOME": f"{name}/state"}
+        env["PATH"] = f"{folder}/bin:{os.environ['PATH']}"
+        few, *_ = asked(FEW, env, folder)
+        many, busy, free = asked(MANY, env, folder)
+    times = f"{many / few:.1f} ({many:.1f} s / {few:.1f} s; {MANY / FEW:.0f} times as many)"
+    print(f"asking {MANY} hosts / asking {FEW}: {times}")
+    for name, of in (("median", statistics.median), ("p99", worst)):
+        print(f"a key meanwhile / afterwards, {name}: {of(busy) / of(free):.1f} ({_ms(of(busy))} / {_ms(of(free))})")
+
+
+def _ms(seconds: float) -> str:
+    return f"{1000 * seconds:.0f} ms"
+
+
+if __name__ == "__main__":
+    main()
