@@ -1,7 +1,7 @@
 # .ci/environment makes .venv and keeps it as pyproject.toml wants it; where nothing has changed it takes no time.
 
 .DEFAULT_GOAL := help
-.PHONY: help run environment test test-all lint style pictures clean
+.PHONY: help run environment test test-all lint pictures clean
 .NOTPARALLEL:
 export PYTHON TORCH PIP_ARGS
 
@@ -10,7 +10,7 @@ help:
 	@echo 'make test    lint, check types and run the tests, as .ci/run does'
 	@echo 'make test-all  what takes too long for that: the whole fallback ladder, every pair of which make test tries a'
 	@echo '                sample, both engines, NeMo, 100,000 random events, thousands of hostile values, stops, races and'
-	@echo '                cut connections, with a table of what failed'
+	@echo '                cut connections, with a table of what failed; and types by pyright'
 	@echo 'make lint    lint and check types only'
 	@echo 'make pictures  take the pictures of the screens again, from the real program'
 	@echo 'make clean   remove what these made'
@@ -30,33 +30,27 @@ environment:
 	@bash .ci/environment test
 
 # Tools that lie beside the Python that lent its torch are found as well.
-lint style test: export PATH := $(CURDIR)/.venv/bin:$(PATH)
+lint test test-all: export PATH := $(CURDIR)/.venv/bin:$(PATH)
 
-lint: style
-	.ci/types
+lint: environment
+	.ci/lint
 
 pictures: environment
 	.venv/bin/python assets/picture.py
-
-style: environment
-	ruff check
-	ruff format --check
-	shellcheck .ci/run .ci/environment .ci/types
-	lint-imports --no-logo
 
 # What a shell starts in the background ignores Ctrl-C, nohup a hang-up, and so would all that the tests start.
 DEFAULTS := env --default-signal=INT --default-signal=HUP
 HEARING := $(shell $(DEFAULTS) true 2> /dev/null && echo $(DEFAULTS))
 
-# Four at a time: much of what the tests start waits, even on two cores. What they import is compiled once before. Types
-# are checked beside them with what they leave of the processors; what that says comes last.
-test: style
+# Four at a time: much of what the tests start waits, even on two cores. What they import is compiled once before. Style
+# and types are checked beside them with what they leave of the processors; what that says comes last.
+test: environment
 	@said=$$(mktemp); trap 'rm -f "$$said"' EXIT; code=0; unset PYTHONDONTWRITEBYTECODE; \
-	$(HEARING) nice .ci/types > "$$said" 2>&1 & types=$$!; \
+	$(HEARING) nice .ci/lint > "$$said" 2>&1 & lint=$$!; \
 	.venv/bin/python -m pytest --collect-only -qq > /dev/null || true; \
 	echo '.venv/bin/python -m pytest -n 4 --dist loadgroup'; \
 	$(HEARING) .venv/bin/python -m pytest -n 4 --dist loadgroup || code=1; \
-	wait $$types || code=1; cat "$$said"; exit $$code
+	wait $$lint || code=1; cat "$$said"; exit $$code
 
 # TUI_TRAIN_TEST_MATRIX=all tries all of what make test tries a sample of: both engines, both launchers, each fault of the
 # screens, each signature's expression, each kind of damage.
@@ -65,6 +59,8 @@ test: style
 # (apt-get install --no-install-recommends slurm-wlm slurm-client slurm-wlm-basic-plugins munge).
 WITH_MORE = $(shell grep -lE 'mark\.whole|import .*(WHOLE|sample|examples)\b|^    (WHOLE|sample|examples),$$|TUI_TRAIN_TEST_' tests/test_*.py)
 test-all: environment
+	@.venv/bin/python -c 'import pyright' 2> /dev/null || .venv/bin/python -m pip install -qq $(PIP_ARGS) -e '.[pyright]' || true
+	.ci/lint
 	$(HEARING) TUI_TRAIN_TEST_NEMO=$${TUI_TRAIN_TEST_NEMO:-new} TUI_TRAIN_TEST_LADDER=all TUI_TRAIN_TEST_MATRIX=all \
 	  TUI_TRAIN_TEST_REPEATS=20 TUI_TRAIN_TEST_FUZZ=20000 TUI_TRAIN_TEST_EVENTS=100000 \
 	  TUI_TRAIN_TEST_CUTS=150 TUI_TRAIN_TEST_STOPS=80 TUI_TRAIN_TEST_VALUES=2000 TUI_TRAIN_TEST_RACES=200 \

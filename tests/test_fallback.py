@@ -6,7 +6,7 @@ import subprocess
 
 import pytest
 import warm
-from support import SCRIPTS, UUIDS, bash, exported, facts, gpu, noted, plain_environment, profile, stub, taken
+from support import SCRIPTS, UUIDS, bash, exported, facts, gpu, noted, plain_environment, profile, sample, stub, taken
 from test_training import TINY, log_of, run_of
 
 from tui_train.base.command import argv
@@ -69,7 +69,7 @@ PHASES = {
 }
 
 
-@pytest.mark.parametrize("where", PHASES)
+@pytest.mark.parametrize("where", sample(PHASES, 2))
 def test_the_phase_is_read_from_the_traceback(tmp_path, tracebacks, where):
     lines = tracebacks[where].splitlines()
     # What came before tells nothing.
@@ -113,7 +113,7 @@ WORDINGS = [
 ]
 
 
-@pytest.mark.parametrize("said", WORDINGS)
+@pytest.mark.parametrize("said", sample(WORDINGS, 2))
 def test_every_wording_is_known(tmp_path, said):
     run, *_ = ran(tmp_path, said, **{"ladder.rungs": ("micro_batch",)})
     assert tried(run) == [1, 2]

@@ -65,8 +65,8 @@ def methods(decorator: str) -> list[tuple[str, str]]:
 WORKERS = methods("work")
 HANDLERS = methods("on")
 # One of each screen and part of one, of the same kind as the others.
-SAMPLED = WORKERS if WHOLE else [*{owner: (owner, name) for owner, name in WORKERS}.values()]
-HANDLED = HANDLERS if WHOLE else [*{owner: (owner, name) for owner, name in HANDLERS}.values()]
+SAMPLED = WORKERS if WHOLE else sample({owner: (owner, name) for owner, name in WORKERS}.values(), 3)
+HANDLED = HANDLERS if WHOLE else sample({owner: (owner, name) for owner, name in HANDLERS}.values(), 3)
 ASKED = [("Looking.ask", name) for name in (*questions.QUESTIONS, "help", "recipes")]
 
 

@@ -289,7 +289,7 @@ def test_another_plan_has_another_run_folder():
     assert first.name == other.name
 
 
-@pytest.mark.parametrize(("kind", "text"), sample(product(MANIFESTS, HOSTILE), 4))
+@pytest.mark.parametrize(("kind", "text"), sample(product(MANIFESTS, HOSTILE), 11))
 def test_hostile_names_stay_text(kind, text):
     values = {**IMAGE, "name": text or "x", "trainer.environment": {"A": text}}
     _, manifest, documents = made(kind, values)

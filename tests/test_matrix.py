@@ -10,7 +10,7 @@ import subprocess
 import sys
 
 import pytest
-from support import SCRIPTS, bash, exported, facts, gpu, plain_environment, profile, ready, taken
+from support import SCRIPTS, bash, exported, facts, gpu, plain_environment, profile, ready, sample, taken
 from test_launchers import free_port, parsed
 
 from tui_train.base.command import argv
@@ -84,16 +84,19 @@ def _python(warm_python):
         yield
 
 
-CELLS = [
-    ("hf", "torchrun"),
-    ("hf", "accelerate"),
-    ("accelerate", "python"),
-    ("accelerate", "torchrun"),
-    ("accelerate", "accelerate"),
-    ("total", "python"),
-    ("total", "accelerate"),
-    ("sharded", "torchrun"),
-]
+CELLS = sample(
+    [
+        ("hf", "torchrun"),
+        ("hf", "accelerate"),
+        ("accelerate", "python"),
+        ("accelerate", "torchrun"),
+        ("accelerate", "accelerate"),
+        ("total", "python"),
+        ("total", "accelerate"),
+        ("sharded", "torchrun"),
+    ],
+    2,
+)
 
 
 @pytest.mark.parametrize(("trainer", "launcher"), CELLS)
@@ -133,12 +136,15 @@ def together(runs, *words, **variables):
 
 @pytest.mark.parametrize(
     ("launcher", "trainer", "processes", "shared"),
-    [
-        ("torchrun", "builtin", 1, True),
-        ("torchrun", "total", 2, False),
-        ("accelerate", "accelerate", 1, False),
-        ("accelerate", "accelerate", 2, True),
-    ],
+    sample(
+        [
+            ("torchrun", "builtin", 1, True),
+            ("torchrun", "total", 2, False),
+            ("accelerate", "accelerate", 2, False),
+            ("accelerate", "accelerate", 1, True),
+        ],
+        2,
+    ),
 )
 def test_two_machines_train_together(tmp_path, launcher, trainer, processes, shared):
     """From copies of one exported folder, or in one that they share; each start leaves its files apart."""

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import msgspec
 import pytest
-import support
+from support import sample
 
 from tui_train.diagnose import Evidence, diagnose
 from tui_train.diagnose.reader import lines
@@ -46,7 +46,7 @@ def test_what_a_launcher_adds_hides_no_cause(failure):
                 assert (said(text + after).failure, source, text) == (failure, source, text)
 
 
-@pytest.mark.parametrize(("failure", "source", "text"), support.sample(MESSAGES, 12), ids=lambda value: value[:20])
+@pytest.mark.parametrize(("failure", "source", "text"), sample(MESSAGES, 36), ids=lambda value: value[:20])
 def test_it_is_found_in_the_middle_of_a_long_log(failure, source, text):
     assert (said(NOISE + text + NOISE).failure, source) == (failure, source)
 

@@ -41,18 +41,24 @@ def around(text, before=BEFORE, after=AFTER):
 
 @pytest.mark.parametrize(
     ("text", "failure"),
-    [
-        (
-            "[rank3]:[E1120 22:05:01 x.cpp:616] [Rank 3] Watchdog caught collective operation timeout: Work(Seq=1)",
-            "nccl_timeout",
-        ),
-        ("Failed to initialize NVML: Driver/library version mismatch", "driver_library_mismatch"),
-        ("slurmstepd: error: *** JOB 5 ON n1 CANCELLED AT 2026-11-20 DUE TO TIME LIMIT ***", "slurm_time_limit"),
-        ("NVRM: Xid (PCI:0000:65:00): 79, pid=1, GPU has fallen off the bus.", "gpu_hardware"),
-        ("\x1b[31m[rank1]: RuntimeError: CUDA error: invalid device \x1b[1mordinal\x1b[0m", "invalid_device_ordinal"),
-        (f"[rank1]: {OOM}", "cuda_oom"),
-        ("bash: line 1: accelerate: command not found", "command_not_found"),
-    ],
+    sample(
+        [
+            (
+                "[rank3]:[E1120 22:05:01 x.cpp:616] [Rank 3] Watchdog caught collective operation timeout: Work(Seq=1)",
+                "nccl_timeout",
+            ),
+            ("Failed to initialize NVML: Driver/library version mismatch", "driver_library_mismatch"),
+            ("slurmstepd: error: *** JOB 5 ON n1 CANCELLED AT 2026-11-20 DUE TO TIME LIMIT ***", "slurm_time_limit"),
+            ("NVRM: Xid (PCI:0000:65:00): 79, pid=1, GPU has fallen off the bus.", "gpu_hardware"),
+            (
+                "\x1b[31m[rank1]: RuntimeError: CUDA error: invalid device \x1b[1mordinal\x1b[0m",
+                "invalid_device_ordinal",
+            ),
+            (f"[rank1]: {OOM}", "cuda_oom"),
+            ("bash: line 1: accelerate: command not found", "command_not_found"),
+        ],
+        3,
+    ),
 )
 def test_a_cause_in_the_middle_is_found(text, failure):
     whole = around(text, after=AFTER + STACK.format("main", "RuntimeError: no end"))
