@@ -1,7 +1,8 @@
 """The wizard while it asks 200 hosts over ssh: how long that takes beside 25, and what its keys take meanwhile.
 
 Usage: python benchmarks/hosts.py. All hosts are one real sshd of this machine under as many names, which takes this
-machine's processors as well: the Python that they are asked for is one without torch. Needs openssh-server.
+machine's processors as well: it runs at the lowest priority, and the Python that is asked for is one without torch.
+Needs openssh-server.
 """
 
 import os
@@ -70,6 +71,8 @@ def main() -> None:
     os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
     with tempfile.TemporaryDirectory() as name, ssh.server(Path(name), what="many hosts") as words:
         folder = Path(name)
+        for child in psutil.Process().children():
+            child.nice(19)
         config = (folder / "config").read_text().replace("Host box", "Host h*")
         (folder / "config").write_text(config)
         (folder / "bin").mkdir()

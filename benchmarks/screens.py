@@ -222,7 +222,7 @@ def main() -> None:
         env = {"XDG_STATE_HOME": f"{name}/state", "XDG_CONFIG_HOME": f"{name}/config"}
         measured: dict[str, Callable[[], None]] = {
             "memory": lambda: memory((12, 60, 180) if quick else (12, 60, 180, 1000), env, Path(name)),
-            "keys": lambda: keys(2 if quick else 10, env),
+            "keys": lambda: keys(2 if quick else 25, env),
             "idle": lambda: idle(5 if quick else 10, env),
         }
         for kind, measure in measured.items():
