@@ -153,7 +153,7 @@ async def test_a_failed_run_can_be_resumed_and_the_plot_had_back(machine: Any, t
         shown = shows(pilot)
         assert "r resume" in shown
         assert "▌✗ The GPU" in shown
-        assert re.search(r"▌log 62  torch.OutOfMemoryError", shown)
+        assert re.search(r"▌line 62  torch.OutOfMemoryError", shown)
         assert not app.screen.query_one("#plot").display
         await keys("p")(pilot)
         assert app.screen.query_one("#plot").display

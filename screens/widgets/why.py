@@ -67,7 +67,7 @@ def _lines(found: Diagnosis, fits: str, width: int, level: tuple[int, int, bool,
     lines = [ink(head, " ", ("─" * max(0, room - head.cell_length - 1), RULE))]
     lines += _wrapped(rest, room, most_cause) if rest else []
     if found.line_number and with_line:
-        number = f"log {found.line_number}  "
+        number = f"line {found.line_number}  "
         lines.append(ink((number, MUTED), fit(visible(found.line), room - len(number))))
     lines += _wrapped(found.remedy, room, most_remedy)
     if found.change:
