@@ -60,11 +60,11 @@ test: environment
 WITH_MORE = $(shell grep -lE 'mark\.whole|import .*(WHOLE|sample|examples)\b|^    (WHOLE|sample|examples),$$|TUI_TRAIN_TEST_' tests/test_*.py)
 test-all: environment
 	@.venv/bin/python -c 'import pyright' 2> /dev/null || .venv/bin/python -m pip install -qq $(PIP_ARGS) -e '.[pyright]' || true
-	.ci/lint
+	@code=0; .ci/lint || code=1; \
 	$(HEARING) TUI_TRAIN_TEST_NEMO=$${TUI_TRAIN_TEST_NEMO:-new} TUI_TRAIN_TEST_LADDER=all TUI_TRAIN_TEST_MATRIX=all \
 	  TUI_TRAIN_TEST_REPEATS=20 TUI_TRAIN_TEST_FUZZ=20000 TUI_TRAIN_TEST_EVENTS=100000 \
 	  TUI_TRAIN_TEST_CUTS=150 TUI_TRAIN_TEST_STOPS=80 TUI_TRAIN_TEST_VALUES=2000 TUI_TRAIN_TEST_RACES=200 \
-	  .venv/bin/python -m pytest -n 3 --dist loadgroup $(WITH_MORE)
+	  .venv/bin/python -m pytest -n 3 --dist loadgroup $(WITH_MORE) || code=1; exit $$code
 
 clean:
 	@if [ -e .venv/.made-by-make ]; then rm -rf .venv; elif [ -e .venv ]; then \

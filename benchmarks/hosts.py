@@ -5,6 +5,7 @@ machine's processors as well: it runs at the lowest priority, and the Python tha
 Needs openssh-server.
 """
 
+import contextlib
 import os
 import statistics
 import subprocess
@@ -25,8 +26,11 @@ ENTER, DOWN, UP = "\r", "\x1b[B", "\x1b[A"
 
 def asking(terminal: Terminal) -> bool:
     """Return whether an ssh of the wizard lives."""
-    children = psutil.Process(terminal.pid).children(recursive=True)
-    return any(child.is_running() and child.name() == "ssh" for child in children)
+    for child in psutil.Process(terminal.pid).children(recursive=True):
+        with contextlib.suppress(psutil.NoSuchProcess):
+            if child.name() == "ssh":
+                return True
+    return False
 
 
 def answers(terminal: Terminal) -> list[float]:
@@ -49,7 +53,8 @@ def asked(count: int, env: dict[str, str], folder: Path) -> tuple[float, list[fl
     terminal.until("many")
     terminal.drain(1)
     terminal.press(DOWN + DOWN + ENTER, "1 Hardware")  # after the quickstart
-    while not asking(terminal):
+    deadline = time.monotonic() + 60
+    while not asking(terminal) and time.monotonic() < deadline:
         terminal.drain(0.05)
     began, busy = time.monotonic(), []
     while asking(terminal):

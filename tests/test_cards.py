@@ -155,6 +155,15 @@ def test_another_machine_leaves_cards_out_that_are_not_of_the_plan(smi):
         gpus.choose(several, "", 1)
 
 
+def test_the_cards_that_the_plan_has_for_another_machine_are_taken(smi):
+    several = PLANNED._replace(nodes=2, world_size=4, others=(("GPU-x", UUIDS[0]),))
+    smi(WHOLE)
+    assert gpus.choose(several, "", 0) == UUIDS
+    assert gpus.choose(several, "", 1) == ("GPU-x", UUIDS[0])
+    with pytest.raises(Refused, match="the GPU GPU-x"):
+        check(gpus.choose(several, "", 1), several)
+
+
 def test_each_machine_has_its_own_number_of_cards(smi):
     several = PLANNED._replace(nodes=3, world_size=5, uneven=(2, 1, 2))
     smi(WHOLE.splitlines()[0])

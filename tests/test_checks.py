@@ -1707,13 +1707,62 @@ def test_hosts_with_other_numbers_of_gpus_train_with_their_own():
     assert edits == {"nodes.hosts": ("c", "a", "b"), "nodes.processes": (1, 2, 2)}
 
 
-def test_a_display_card_of_another_host_is_left_out():
-    display = gpu(2, "GPU-display", name="NVIDIA GeForce GT 1030", compute_capability="6.1", memory_total=2 << 30)
-    assert found(HOSTS, peers(gpus=(gpu(0), gpu(1), display))) == ()
-    assert changed(HOSTS | {"recipe.global_batch": None}, peers(gpus=(gpu(0), display))) == {"nodes.processes": (2, 1)}
-    assert changed(HOSTS | {"recipe.global_batch": None}, peers(gpus=(gpu(0), gpu(1), gpu(2, "GPU-third")))) == {
-        "nodes.processes": (2, 3)
-    }
+T400 = gpu(2, "GPU-T400", name="NVIDIA T400 4GB", compute_capability="7.5", memory_total=4 << 30, sm_count=6)
+GT1030 = gpu(2, "GPU-GT1030", name="NVIDIA GeForce GT 1030", compute_capability="6.1", memory_total=2 << 30)
+H100 = [
+    gpu(place, f"GPU-h{place}", name="NVIDIA H100", compute_capability="9.0", memory_total=80 << 30)
+    for place in range(2)
+]
+
+
+@pytest.mark.parametrize(
+    ("cards", "processes", "others"),
+    [
+        # None to be changed: as many as on the first, of its kind.
+        ((gpu(0), gpu(1), GT1030), None, UUIDS),
+        ((gpu(0), gpu(1), T400), None, UUIDS),
+        # Of another kind, with one for the display.
+        ((*H100, GT1030), None, ("GPU-h0", "GPU-h1")),
+        ((*H100, T400), None, ("GPU-h0", "GPU-h1")),
+        # Another number.
+        ((gpu(0), GT1030), 1, UUIDS[:1]),
+        ((gpu(0), T400), 1, UUIDS[:1]),
+        ((H100[0], GT1030), 1, ("GPU-h0",)),
+        ((gpu(0), gpu(1), gpu(2, "GPU-third")), 3, (*UUIDS, "GPU-third")),
+    ],
+)
+def test_another_host_trains_on_the_cards_that_would_be_chosen_there(cards, processes, others):
+    where, values = peers(gpus=cards), HOSTS | {"recipe.global_batch": None}
+    if processes:
+        assert changed(values, where) == {"nodes.processes": (2, processes)}
+        values |= {"nodes.processes": (2, processes)}
+    assert [finding for finding in found(values, where) if finding.level == "error"] == []
+    made = plan(profile(values), where)
+    assert (made.others, made.world_size) == ((others,), 2 + (processes or 2))
+    unused = [gpu.name for gpu in cards if gpu.uuid not in others]
+    told = [note for note in made.notes if note.startswith("Left out on b")]
+    assert [unused[0] in note for note in told] == [True] * len(unused)
+
+
+def test_why_no_card_of_another_host_can_train_is_told():
+    where = peers(toolchain=toolchain(torch="2.13.0+cu130", cuda="13.0"))
+    told = {finding.level: finding.message for finding in found(HOSTS, where)}
+    assert "driver for CUDA 13" in told["error"]
+
+
+def test_what_is_advised_of_another_number_of_cards_can_be_done():
+    where, values = peers(gpus=(gpu(0),)), HOSTS | {"recipe.global_batch": None}
+    for launcher, able in (("torchrun", True), ("accelerate", False)):
+        (finding,) = found(values | {"trainer.launcher": launcher}, where)
+        assert ("nodes.processes" in finding.remedy, "hardware.gpus" in finding.remedy) == (able, not able)
+
+
+def test_equal_numbers_of_processes_are_those_of_each():
+    values = MACHINES | {"nodes.address": "10.0.0.1", "hardware.device": "cpu", "recipe.global_batch": None}
+    for launcher in ("torchrun", "accelerate"):
+        same = values | {"nodes.processes": (4, 4), "trainer.launcher": launcher}
+        assert found(same, facts()) == ()
+        assert plan(profile(same), facts()).world_size == 8
 
 
 def test_untrusted_text_is_shown_safely():

@@ -651,7 +651,7 @@ def test_a_run_that_is_lost_is_no_success(mine):
     assert not marked(status(newest()).mark)
 
 
-@pytest.mark.parametrize("command", sample(["keys", "logs -f last", "plan quickstart --json", "logs last"], 2))
+@pytest.mark.parametrize("command", sample(["keys", "plan quickstart --json", "logs last", "logs -f last"], 2, 1))
 def test_a_reader_that_leaves_is_no_error(mine, command):
     if "last" in command:
         tui("run", mine, *arguments("--seconds=0.1", "--lines=20000"))

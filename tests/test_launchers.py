@@ -112,7 +112,7 @@ def test_accelerate_understands_every_configuration(tmp_path, older, version):
         assert env["ACCELERATE_MIXED_PRECISION"] == {"fp32": "no"}.get(precision, precision)
         assert env.get("CUDA_VISIBLE_DEVICES") == (",".join(UUIDS[:cards]) if cards and nodes == 1 else None)
         if several:
-            assert (found["processes"], found["machines"]) == (str(made.processes), nodes)
+            assert (found["processes"], found["machines"]) == (str(made.world_size // made.nodes), nodes)
         if nodes > 1:
             assert (found["rank"], found["address"], found["static"]) == (1, "127.0.0.1", "static")
             assert f"main_process_port: {found['port']}\n" in config_of(words)
@@ -148,7 +148,7 @@ def test_torchrun_understands_every_command(tmp_path):
     for (number, made, _), found in zip(cases, told["found"], strict=True):
         nodes = WAYS[number][-1]
         assert "refused" not in found, (WAYS[number], found)
-        assert (found["nodes"], found["processes"]) == ([nodes, nodes], made.processes)
+        assert (found["nodes"], found["processes"]) == ([nodes, nodes], made.world_size // made.nodes)
         assert (found["restarts"], found["script"]) == (0, "/t.py")
         if nodes == 1:
             assert (found["rendezvous"], found["address"]) == ("c10d", "127.0.0.1")

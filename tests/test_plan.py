@@ -99,6 +99,11 @@ def test_a_pretraining_evaluates_where_it_has_data():
     assert every == [*data, "--eval_strategy=steps", "--eval_steps=5"]
 
 
+def test_the_cores_are_divided_for_the_machine_with_the_most_processes():
+    uneven = {"nodes.count": 2, "nodes.address": "10.0.0.1", "nodes.processes": (1, 4), "recipe.global_batch": None}
+    assert environment(profile({"hardware.device": "cpu", **uneven}), facts(cpu_count=8))["OMP_NUM_THREADS"] == "2"
+
+
 def test_the_same_input_gives_the_same_output():
     found = facts(gpus=(gpu(0), gpu(1)))
     chosen = profile({"trainer.launcher": "accelerate", "recipe.precision": "bf16"})
@@ -127,6 +132,7 @@ def test_processes_follow_the_devices(launcher, gpus, processes, world):
     assert made.device == ("cuda" if gpus else "cpu")
     assert made.gpus == UUIDS[: world if gpus else 0]
     assert environment(chosen, found)["OMP_NUM_THREADS"] == str(8 // world)
+
     assert environment(chosen, found)["CUDA_VISIBLE_DEVICES"] == ",".join(made.gpus)
     assert f"--expect={world}x{made.device}" in argv(made.attempts[0].command, "/run")
 
@@ -412,7 +418,7 @@ def test_several_machines_are_one_world(launcher, gpus):
     chosen = profile({"trainer.launcher": launcher, "hardware.processes": 0 if gpus else 2, **MACHINES})
     made = plan(chosen, found)
     each = gpus or 2
-    assert (made.world_size, made.nodes, made.processes) == (3 * each, 3, each)
+    assert (made.world_size, made.nodes, made.world_size // made.nodes) == (3 * each, 3, each)
     assert made.micro_batch * made.accumulation * made.world_size == 96
     assert [attempt.title for attempt in made.attempts] == ["as planned"]
     assert all(attempt.batch.endswith("= global batch 96") for attempt in made.attempts)
@@ -441,7 +447,7 @@ def test_hosts_are_one_world_that_falls_back_together(launcher):
     found = facts(python="/py", gpus=tuple(gpu(number, f"GPU-{number}") for number in range(4)))
     several = {"nodes.hosts": ("ann@gpu-a", "gpu-b"), "trainer.launcher": launcher, "recipe.global_batch": 64}
     made = plan(profile({**several, "recipe.micro_batch": 2}), found)
-    assert (made.world_size, made.nodes, made.processes, made.hosts) == (8, 2, 4, ("ann@gpu-a", "gpu-b"))
+    assert (made.world_size, made.nodes, made.world_size // made.nodes, made.hosts) == (8, 2, 4, ("ann@gpu-a", "gpu-b"))
     assert (made.by_hand, len(made.attempts) > 1) == (False, True)
     second = " ".join(argv(made.attempts[0].command, "/run", node_rank=1, address="10.0.0.1"))
     assert "rank=1 " in second

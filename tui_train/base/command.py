@@ -1,6 +1,6 @@
 """Commands, environment variables and files as data; nothing here is quoted."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Literal, get_args
 
 from msgspec import Struct
@@ -127,10 +127,18 @@ class ProgramFile(Struct, frozen=True):
     resource: str
 
 
-def argv(command: Command, run_dir: str, checkpoint: str = "", node_rank: int = 0, address: str = "") -> list[str]:
+def argv(  # noqa: PLR0913 - each is a variable of its own
+    command: Command,
+    run_dir: str,
+    checkpoint: str = "",
+    node_rank: int = 0,
+    address: str = "",
+    *,
+    uneven: Sequence[int] = (),
+) -> list[str]:
     """Return the exact arguments of the command; those of the checkpoint only if there is one."""
     values = {"RUN_DIR": run_dir, "CHECKPOINT": checkpoint, "NODE_RANK": str(node_rank), "ADDRESS": address}
-    values |= {"PORT": "$PORT", "PROCESSES": "$PROCESSES"}
+    values |= {"PORT": "$PORT", "PROCESSES": str(uneven[node_rank]) if uneven else ""}
     parts = [part for part in command.parts if checkpoint or not needs_checkpoint(part)]
     return [expand(word, values) for part in parts for word in part.words]
 

@@ -6,11 +6,11 @@ from typing import Literal, NamedTuple
 
 from tui_train.base.text import counted, visible
 from tui_train.checks.finding import Finding
-from tui_train.facts.gpus import judge
 from tui_train.facts.types import Facts, Gpu, Peer, Toolchain
 from tui_train.launchers import LAUNCHERS
 from tui_train.profile.changes import Change
 from tui_train.profile.types import Profile
+from tui_train.resolve.others import choose, counts
 from tui_train.resolve.resolve import Resolved
 from tui_train.trainers import trainer_of
 
@@ -20,6 +20,16 @@ _NAMED = 4
 _APART = 30.0
 _INSTALL = "Install the same versions on all hosts."
 _PACKAGES = ("trl", "peft", "deepspeed", "nemo_toolkit")
+
+
+class _First(NamedTuple):
+    """The host on which it starts, and what it trains with; `uneven`: the others may have numbers of their own."""
+
+    host: str
+    facts: Facts
+    toolchain: Toolchain | None
+    gpus: tuple[Gpu, ...]
+    uneven: bool
 
 
 class _Wrong(NamedTuple):
@@ -43,10 +53,10 @@ def differences(profile: Profile, facts: Facts, resolved: Resolved) -> Iterator[
         yield _twice(profile, at) if _is_first(facts, first) else _wrong_order(profile, at)
         return
     by_fault: dict[_Wrong, list[str]] = {}
-    counts = profile.nodes.uneven
-    for rank, host in enumerate(others, start=1):
-        wanted = counts[rank] if rank < len(counts) else len(resolved.gpus)
-        for wrong in _wrong(facts.peers[host], wanted, facts, resolved, first) if host in known else ():
+    able = LAUNCHERS[resolved.launcher].UNEVEN and trainer_of(profile).uneven
+    against = _First(first, facts, resolved.toolchain, resolved.gpus if resolved.device == "cuda" else (), able)
+    for host, wanted in zip(others, counts(profile, resolved)[1:], strict=False):
+        for wrong in _wrong(facts.peers[host], wanted, against) if host in known else ():
             by_fault.setdefault(wrong, []).append(host)
     for wrong, names in by_fault.items():
         is_error = wrong.level == "error"
@@ -98,7 +108,7 @@ def _wrong_order(profile: Profile, at: str) -> Finding:
 
 def _instead(profile: Profile, names: list[str], processes: int, resolved: Resolved) -> Change:
     """Return the change that has some hosts train with a number of processes of their own, or leaves them out."""
-    if not processes or not (LAUNCHERS[resolved.launcher].UNEVEN and trainer_of(profile).uneven):
+    if not processes:
         return _without(profile, names)
     now = dict(zip(profile.nodes.hosts, profile.nodes.uneven, strict=False))
     counts = {host: now.get(host, resolved.processes) for host in profile.nodes.hosts} | dict.fromkeys(names, processes)
@@ -121,25 +131,25 @@ def _listed(names: list[str]) -> str:
     return ", ".join(names) if more <= 0 else f"{', '.join(names[:_NAMED])} and {counted(more, 'other')}"
 
 
-def _wrong(peer: Peer, wanted: int, facts: Facts, resolved: Resolved, first: str) -> Iterator[_Wrong]:
+def _wrong(peer: Peer, wanted: int, first: _First) -> Iterator[_Wrong]:
     if peer.problem:
         yield _Wrong("error", peer.problem, "")
         return
-    if resolved.toolchain:
-        yield from _python(peer, first, resolved.toolchain)
-    if resolved.device == "cuda":
-        yield from _cards(peer, first, resolved.gpus, wanted)
+    if first.toolchain:
+        yield from _python(peer, first.host, first.toolchain)
+    if first.gpus:
+        yield from _cards(peer, wanted, first)
     for path, state in peer.paths.items():
-        if state in {"missing", "unreadable"} and facts.paths.get(path) in {"file", "folder"}:
+        if state in {"missing", "unreadable"} and first.facts.paths.get(path) in {"file", "folder"}:
             why = "there is no" if state == "missing" else "it may not read"
-            yield _Wrong("error", f"{why} {path}", f"Copy it there from {first}, to the same path.")
+            yield _Wrong("error", f"{why} {path}", f"Copy it there from {first.host}, to the same path.")
     if abs(peer.ahead) > _APART:
         side = "ahead of" if peer.ahead > 0 else "behind"
         # To the minute, or equal faults of hosts would differ.
         apart = counted(max(1, round(abs(peer.ahead) / 60)), "minute")
         yield _Wrong(
             "warning",
-            f"the clock is about {apart} {side} that of {first}",
+            f"the clock is about {apart} {side} that of {first.host}",
             "Set it (NTP): times in the logs do not match.",
         )
 
@@ -179,23 +189,22 @@ def _named(name: str, version: str | None) -> str:
     return f"{name} {version}" if version else f"no {name}"
 
 
-def _cards(peer: Peer, first: str, chosen: tuple[Gpu, ...], wanted: int) -> Iterator[_Wrong]:
+def _cards(peer: Peer, wanted: int, first: _First) -> Iterator[_Wrong]:
     if peer.machine is None:
-        remedy = f"nvidia-smi gives no answer there over ssh; {first} asks again at the start."
+        remedy = f"nvidia-smi gives no answer there over ssh; {first.host} asks again at the start."
         yield _Wrong("warning", "its GPUs are not known", remedy)
         return
-    verdicts = judge(peer.machine.gpus, peer.toolchain, peer.machine.driver_cuda)
-    there = [gpu for gpu, verdict in zip(peer.machine.gpus, verdicts, strict=True) if verdict.kind != "blocked"]
-    # As at the start: others, such as one for the display, are left out.
-    alike = [gpu for gpu in there if gpu.name in {each.name for each in chosen}]
-    cards = alike if len(alike) == wanted else there
-    if len(cards) != wanted:
-        has = counted(len(cards), "GPU") if cards else "no GPU"
-        at = f"{first} trains on {wanted}" if wanted == len(chosen) else f"{wanted} are to train"
-        remedy = "Leave it out, or give each machine the number of its own GPUs (nodes.processes)."
-        yield _Wrong("error", f"{has}, and {at}", remedy, len(alike or there))
-    elif other := Counter(gpu.name for gpu in cards) - Counter({gpu.name: len(cards) for gpu in chosen}):
+    names = dict.fromkeys(gpu.name for gpu in first.gpus)
+    cards, able, why = choose(peer, wanted, names)
+    if why:
+        yield _Wrong("error", f"no GPU there can train: {why}", "Fix that, or leave it out.")
+    elif not cards:
+        has = counted(able, "GPU") if able else "no GPU"
+        at = f"{first.host} trains on {wanted}" if wanted == len(first.gpus) else f"{wanted} are to train"
+        own = "give each machine its own number (nodes.processes)"
+        less = own if first.uneven else f"choose another number on {first.host} (hardware.gpus)"
+        yield _Wrong("error", f"{has}, and {at}", f"Leave it out, or {less}.", able if first.uneven else 0)
+    elif other := Counter(gpu.name for gpu in cards) - Counter({name: len(cards) for name in names}):
         kinds = ", ".join(f"{count} × {name}" for name, count in other.items())
-        names = ", ".join(dict.fromkeys(gpu.name for gpu in chosen))
         remedy = "The slowest sets the pace, and the memory estimate is for the GPUs of the first host."
-        yield _Wrong("warning", f"{kinds}, and {first} trains on {names}", remedy)
+        yield _Wrong("warning", f"{kinds}, and {first.host} trains on {', '.join(names)}", remedy)

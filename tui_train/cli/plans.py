@@ -225,7 +225,7 @@ def _plan_data(prepared: Prepared) -> dict[str, Any]:
 def _words(made_plan: Plan, attempt: Attempt) -> list[str]:
     """Return an attempt's words; values known only while it runs are $NAME."""
     if made_plan.container is None:
-        return argv(attempt.command, "$RUN_DIR", address=made_plan.address)
+        return argv(attempt.command, "$RUN_DIR", address=made_plan.address, uneven=made_plan.uneven)
     values = {name: f"${name}" for name in VARIABLES} | {"ADDRESS": made_plan.address}
     return container.words(made_plan.container, attempt.command, values)
 

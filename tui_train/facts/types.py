@@ -242,6 +242,11 @@ class Peer(Struct, frozen=True, kw_only=True):
     paths: dict[str, PathState] = {}
     ahead: float = 0.0
 
+    @property
+    def gpus(self) -> tuple[Gpu, ...]:
+        """Its cards, as far as they are known."""
+        return self.machine.gpus if self.machine else ()
+
 
 class Facts(Struct, frozen=True, kw_only=True):
     """All facts that plan and checks may use.

@@ -26,7 +26,7 @@ def settings(
 ) -> tuple[Setting, ...]:
     """Return the variables of an attempt; the user's variables override those of the plan."""
     cores = (profile.slurm.cpus or job.processes) if job.scheduled else facts.machine.cpu_count
-    threads = max(1, cores // job.processes)
+    threads = max(1, cores // max((job.processes, *job.uneven)))
     settings = [
         Setting("PYTHONUNBUFFERED", "1", "log lines are written at once", "launcher"),
         Setting("OMP_NUM_THREADS", str(threads), "CPU cores divided among the processes", "machine"),

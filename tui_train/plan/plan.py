@@ -21,6 +21,7 @@ from tui_train.profile.types import Profile
 from tui_train.resolve import config_file, container, hub
 from tui_train.resolve.naming import name_of
 from tui_train.resolve.options import arguments
+from tui_train.resolve.others import others
 from tui_train.resolve.resolve import Resolved, resolve
 from tui_train.resolve.values import accumulation
 from tui_train.trainers import nemo, trainer_of
@@ -89,6 +90,7 @@ def plan(profile: Profile, facts: Facts, findings: Iterable[Finding]) -> Plan:
         notify=_notify(profile),
         slurm=slurm,
         hosts=profile.nodes.hosts if several else (),
+        others=others(profile, facts, resolved),
     )
 
 

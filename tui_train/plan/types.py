@@ -88,7 +88,7 @@ class Plan(Struct, frozen=True, kw_only=True):
     not set it. `resumes_itself`: the trainer finds its own checkpoints. `phases` are those in which GPU memory can run
     out. `slurm`: Slurm starts it, and chooses machines and cards, so that `gpus` and `address` are empty. `hosts` are
     the machines by their names for ssh, where the first of them starts the others; without an `address` they find one
-    of it.
+    of it. `others` are the GPUs of those after the first, where they are known.
     """
 
     name: str
@@ -101,6 +101,7 @@ class Plan(Struct, frozen=True, kw_only=True):
     world_size: int
     nodes: int = 1
     uneven: tuple[int, ...] = ()
+    others: tuple[tuple[str, ...], ...] = ()
     address: str = ""
     port: int = 0
     find_interface: bool = False
@@ -132,11 +133,6 @@ class Plan(Struct, frozen=True, kw_only=True):
     def by_hand(self) -> bool:
         """Whether each of several machines is started by hand, with its rank."""
         return self.nodes > 1 and self.slurm is None and not self.hosts
-
-    @property
-    def processes(self) -> int:
-        """The number of training processes per machine."""
-        return self.world_size // self.nodes
 
     def way_down(self, phase: str) -> tuple[int, ...]:
         """Return the numbers of the attempts, from the first, that follow each other while memory runs out there."""

@@ -8,6 +8,7 @@ from tui_train.launchers import LAUNCHERS
 from tui_train.launchers.job import Job
 from tui_train.profile import batch
 from tui_train.profile.types import Profile, Recipe
+from tui_train.resolve import others
 from tui_train.resolve.idle import left_out
 from tui_train.resolve.in_force import other_global_batch
 from tui_train.resolve.resolve import Resolved
@@ -85,6 +86,7 @@ def notes(profile: Profile, facts: Facts, resolved: Resolved) -> tuple[str, ...]
     if profile.nodes.hosts and not resolved.scheduled:
         sharded = resolved.preset.checkpoints and profile.trainer.strategy != "ddp"
         said += _together(profile, one_disk=bool(sharded) or resumes_itself)
+        said += map(visible, others.left_out(profile, facts, resolved))
     elif profile.nodes.machines > 1 and not resolved.scheduled:
         last = profile.nodes.machines - 1
         ranks = "--node-rank=1 on the other" if last == 1 else f"--node-rank=1 to {last} on the others"

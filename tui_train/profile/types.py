@@ -148,6 +148,10 @@ class Nodes(Struct, frozen=True, kw_only=True):
         """The processes of each machine, empty where all have as many."""
         return self.processes if self.machines > 1 and len({*self.processes}) > 1 else ()
 
+    def world_size(self, processes: int) -> int:
+        """Return the processes of all machines, where the first has so many."""
+        return sum(self.uneven) or processes * self.machines
+
 
 class Slurm(Struct, frozen=True, kw_only=True):
     """What a job of Slurm asks for besides machines and GPUs; empty leaves it to the cluster.

@@ -14,7 +14,8 @@ _RESERVED = frozenset(
     {
         "address", "attempt", "auto_resume", "become", "cache", "cache_mount", "caller_env", "checkpoint", "choose",
         "command", "devices", "dry_run", "folder", "folders", "gpus", "histchars", "hugging_face", "hugging_face_mount",
-        "node_rank", "option", "own_gpus", "plain", "port", "preparation", "prepared", "python", "refuse",
+        "node_rank", "option", "own_gpus", "plain", "port", "preparation", "prepared", "processes",
+        "processes_of", "python", "refuse",
         "run_dir", "run_mount", "settings", "title", "usage",
     }
 )  # fmt: skip

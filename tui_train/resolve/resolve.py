@@ -64,9 +64,9 @@ def resolve(profile: Profile, facts: Facts) -> Resolved:
     launcher = _launcher(profile, gpus)
     starts = LAUNCHERS[launcher]
     default = len(gpus) if device == "cuda" and starts.SEVERAL else 1
-    uneven = profile.nodes.uneven
-    processes = profile.hardware.processes or (uneven[0] if uneven and device == "cpu" else max(default, 1))
-    world_size = sum(uneven) or processes * profile.nodes.machines
+    named = profile.nodes.processes[0] if profile.nodes.processes and profile.nodes.machines > 1 else 0
+    processes = profile.hardware.processes or (device == "cpu" and named) or max(default, 1)
+    world_size = profile.nodes.world_size(processes)
     if device == "cuda" and not starts.SEVERAL and not profile.hardware.gpus:
         gpus = gpus[:1]
     trainer = trainer_of(profile)

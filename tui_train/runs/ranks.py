@@ -34,10 +34,15 @@ class Rank(Struct, frozen=True, kw_only=True):
 
 
 class Planned(Struct, frozen=True, kw_only=True):
-    """The processes of a plan and the devices of its first machine; world size 0, empty device and backend: unknown."""
+    """The processes of a plan and the devices of its first machine; world size 0, empty device and backend: unknown.
+
+    `uneven` and `others` are as in the plan.
+    """
 
     world_size: int = 0
     nodes: int = 1
+    uneven: tuple[int, ...] = ()
+    others: tuple[tuple[str, ...], ...] = ()
     device: str = ""
     gpus: tuple[str, ...] = ()
     gpu_names: tuple[str, ...] = ()
@@ -141,6 +146,7 @@ def _devices(ranks: Sequence[Rank], plan: Planned) -> Iterable[str]:
 
 def _cards(ranks: Sequence[Rank], plan: Planned) -> Iterable[str]:
     chosen = {_normal(uuid) or uuid for uuid in plan.gpus}
+    elsewhere = {_normal(uuid) or uuid for cards in plan.others for uuid in cards}
     names = [*plan.gpu_names, *[""] * len(plan.gpus)]
     planned = ", ".join(_card(visible(name), visible(uuid)) for name, uuid in zip(names, plan.gpus, strict=False))
     planned_names = {_plain(visible(name)) for name in plan.gpu_names}
@@ -148,8 +154,8 @@ def _cards(ranks: Sequence[Rank], plan: Planned) -> Iterable[str]:
     differing: list[Rank] = []
     first = next((rank.host for rank in ranks if rank.rank == 0), None)
     for rank in ranks:
-        # Of the other machines the plan knows that they have cards like the first.
-        differs = (
+        # Of the other machines the plan may only know that they have cards like the first.
+        differs = rank.uuid not in elsewhere and (
             rank.uuid not in chosen
             if rank.uuid and (plan.nodes < 2 or rank.host == first)
             else bool(rank.name and planned_names) and _plain(rank.name) not in planned_names
@@ -164,7 +170,7 @@ def _cards(ranks: Sequence[Rank], plan: Planned) -> Iterable[str]:
         yield f"{counted(len(differing) - _MOST_SAID, 'more rank')} use GPUs that were not planned"
     # With more processes than cards, sharing is planned.
     shared = [of_card for of_card in sharing.values() if len(_numbers(of_card)) > 1]
-    for of_card in shared[:_MOST_SAID] if plan.world_size <= len(plan.gpus) * plan.nodes else ():
+    for of_card in shared[:_MOST_SAID] if plan.uneven or plan.world_size <= len(plan.gpus) * plan.nodes else ():
         yield f"{_called(of_card)} share one GPU, {_card(of_card[0].name, of_card[0].uuid)}"
 
 

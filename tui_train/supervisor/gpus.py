@@ -46,7 +46,8 @@ def listed() -> tuple[Card, ...] | None:
 def choose(planned: Planned, option: str, node_rank: int) -> tuple[str, ...]:
     """Return the UUIDs of the cards to train on: those of --gpus, else the plan's, else all of another machine.
 
-    Where that has more, such as one for the display, they are those of the kinds that the first machine trains on.
+    Where the plan knows none of that and it has more, such as one for the display, they are those of the kinds that the
+    first machine trains on.
     Raises Refused (64) where --gpus does not name as many as the plan has, by their UUIDs; (69) where another machine
     has another number of cards.
     """
@@ -55,6 +56,8 @@ def choose(planned: Planned, option: str, node_rank: int) -> tuple[str, ...]:
         return _named(planned, option, wanted)
     if not planned.gpus or node_rank == 0:
         return planned.gpus
+    if planned.others and planned.others[node_rank - 1]:
+        return planned.others[node_rank - 1]
     there = listed()
     if there is None:
         raise Refused(MISSING, "nvidia-smi does not answer: name the GPUs with --gpus=UUID,…")
@@ -64,8 +67,8 @@ def choose(planned: Planned, option: str, node_rank: int) -> tuple[str, ...]:
     cards = alike if len(alike) == wanted else whole
     if len(cards) != wanted:
         trains = "this machine trains" if planned.uneven else "each machine trains"
-        words = "%s on %d GPUs, and this one has: %s; choose with --gpus=UUID,…"
-        raise Refused(MISSING, words % (trains, wanted, _words(there)))
+        words = "%s on %d GPU%s, and this one has: %s; choose with --gpus=UUID,…"
+        raise Refused(MISSING, words % (trains, wanted, "s" * (wanted != 1), _words(there)))
     return tuple(card.uuid for card in cards)
 
 

@@ -43,7 +43,8 @@ def look(text: str, run_dir: str) -> int:
     plan = planned.read(run_dir)
     problem = ""
     try:
-        gpus.choose(plan, "", int(asked["rank"]))
+        # What is only worth a word is said at the start.
+        gpus.check(plan, gpus.choose(plan, "", int(asked["rank"])), str)
         missing = [name for name in plan.secrets if not os.environ.get(name)]
         if asked["identity"] == identity():
             problem = "it is the machine on which this was started: name it first among the hosts"

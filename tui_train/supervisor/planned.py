@@ -49,6 +49,7 @@ class Planned(NamedTuple):
     nodes: int = 1
     world_size: int = 1
     uneven: tuple[int, ...] = ()
+    others: tuple[tuple[str, ...], ...] = ()
     address: str = ""
     port: int = 0
     find_interface: bool = False
@@ -126,6 +127,7 @@ def parse(data: Any, run_dir: str) -> Planned:
         gpus=_texts(data.get("gpus", ())),
         gpu_names=_texts(data.get("gpu_names", ())),
         uneven=tuple(int(count) for count in data.get("uneven", ())),
+        others=tuple(_texts(cards) for cards in data.get("others", ())),
         secrets=_texts(data.get("secrets", ())),
         attempts=attempts,
         engine=_text(around.get("engine", "")),
@@ -143,6 +145,8 @@ def parse(data: Any, run_dir: str) -> Planned:
         raise ValueError("another number of hosts")
     if planned.uneven and (len(planned.uneven), sum(planned.uneven)) != (planned.nodes, planned.world_size):
         raise ValueError("another number of processes")
+    if planned.others and len(planned.others) != planned.nodes - 1:
+        raise ValueError("GPUs of another number of hosts")
     if planned.grace < 0 or not attempts or planned.nodes < 1 or planned.world_size < planned.nodes:
         raise ValueError("no attempts, or no processes")
     if any(not 0 <= number <= len(attempts) for attempt in attempts for number in attempt.then.values()):

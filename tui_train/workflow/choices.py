@@ -31,7 +31,7 @@ _BEST_PYTHON = "the best one"
 _USUAL_TIMES = (3600, 4 * 3600, 12 * 3600, 86400, 3 * 86400, 7 * 86400)  # seconds
 
 
-_GIVEN_BY_SLURM = frozenset({"nodes.processes", "nodes.address", "nodes.port"})
+_GIVEN_BY_SLURM = frozenset({"nodes.address", "nodes.port"})
 # Values of the recipe that few trainers take.
 _WHERE_TAKEN = frozenset(
     f"recipe.{name}" for name in ("epochs", "warmup", "schedule", "weight_decay", "evaluate_every")
@@ -156,7 +156,7 @@ def _launcher(profile: Profile, _facts: Facts, resolved: Resolved) -> tuple[Opti
     options = [Option("auto", "auto", f"now {resolved.launcher}")]
     tool = resolved.toolchain
     there = {**tool.packages, "accelerate": tool.accelerate} if tool else {}
-    devices = max(len(profile.hardware.gpus), profile.hardware.processes, 1) * profile.nodes.machines
+    devices = profile.nodes.world_size(max(len(profile.hardware.gpus), profile.hardware.processes, 1))
     for name, launcher in LAUNCHERS.items():
         reason = ""
         if not launcher.SEVERAL and devices > 1:

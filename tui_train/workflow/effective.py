@@ -62,7 +62,7 @@ def _settled(profile: Profile, plan: Mapping[str, Any], document: Document | Non
         preset = trainer_of(profile).preset(profile, None, None)
     except BadInput:
         return profile
-    world = plan.get("world_size") or profile.hardware.processes * profile.nodes.machines
+    world = plan.get("world_size") or profile.nodes.world_size(profile.hardware.processes)
     copies = trainer_of(profile).copies(profile, max(1, world if isinstance(world, int) else 1))
     return settle(profile, in_force(profile, preset, document, max(1, copies)))
 

@@ -100,7 +100,8 @@ def changes(earlier: Previous, profile: Profile) -> tuple[Difference, ...]:
     """Return what differs in effect from an earlier run's profile, values in words that are safe to show."""
     same_file = profile.trainer.config == earlier.profile.trainer.config
     # The new profile's plan may not be made yet: of the earlier one's, only how many processes share a batch is taken.
-    planned = {"world_size": earlier.plan.get("world_size")} if profile.hardware == earlier.profile.hardware else {}
+    same = profile.hardware == earlier.profile.hardware and profile.nodes == earlier.profile.nodes
+    planned = {"world_size": earlier.plan.get("world_size")} if same else {}
     before = effective(earlier.profile, earlier.plan, earlier.document)
     after = effective(profile, planned, earlier.document if same_file else None)
     return tuple(

@@ -28,7 +28,7 @@ def manifest(cluster: Cluster) -> Made:
     trainer = {
         "image": cluster.image,
         "numNodes": cluster.plan.nodes,
-        "numProcPerNode": cluster.plan.processes,
+        "numProcPerNode": cluster.plan.world_size // cluster.plan.nodes,
         "command": kubernetes.command(cluster, "PET_NODE_RANK"),
         "env": kubernetes.variables(cluster),
         **({"resourcesPerNode": resources} if resources else {}),

@@ -1,0 +1,66 @@
+"""The GPUs of the other hosts that train together: which ones, and how many a host could give."""
+
+from collections.abc import Collection, Iterator
+from typing import NamedTuple
+
+from tui_train.facts.gpus import judge
+from tui_train.facts.sets import recommended
+from tui_train.facts.types import Facts, Gpu, Peer
+from tui_train.profile.types import Profile
+from tui_train.resolve.idle import named
+from tui_train.resolve.resolve import Resolved
+
+# Hosts that are named in one sentence.
+_NAMED = 4
+
+
+class Choice(NamedTuple):
+    """The cards that a host trains on, none where it has no such number; `able` is how many it could train on.
+
+    `why` is why none of its cards can train.
+    """
+
+    cards: tuple[Gpu, ...]
+    able: int
+    why: str = ""
+
+
+def choose(peer: Peer, wanted: int, names: Collection[str]) -> Choice:
+    """Return the choice among a host's cards: those of the first host's kinds, else those recommended there."""
+    gpus = peer.gpus
+    verdicts = judge(gpus, peer.toolchain, peer.machine.driver_cuda if peer.machine else None)
+    usable = tuple(gpu for gpu, verdict in zip(gpus, verdicts, strict=True) if verdict.kind != "blocked")
+    if not usable:
+        return Choice((), 0, next((reason for verdict in verdicts for reason in verdict.reasons), ""))
+    alike = tuple(gpu for gpu in usable if gpu.name in names)
+    best = tuple(gpu for gpu in usable if gpu.uuid in recommended(gpus, verdicts))
+    cards = next((found for found in (alike, best) if len(found) == wanted), ())
+    return Choice(cards, max(len(alike), len(best)))
+
+
+def others(profile: Profile, facts: Facts, resolved: Resolved) -> tuple[tuple[str, ...], ...]:
+    """Return the UUIDs of each host after the first; none for one that finds its own at the start, or on the CPU."""
+    if not profile.nodes.hosts or not resolved.gpus or resolved.scheduled:
+        return ()
+    names = {gpu.name for gpu in resolved.gpus}
+    found = tuple(
+        tuple(gpu.uuid for gpu in choose(facts.peers.get(host, Peer()), wanted, names).cards)
+        for host, wanted in zip(profile.nodes.hosts[1:], counts(profile, resolved)[1:], strict=True)
+    )
+    return found if any(found) else ()
+
+
+def left_out(profile: Profile, facts: Facts, resolved: Resolved) -> Iterator[str]:
+    """Yield a sentence for each set of cards that are not used on some of the other hosts."""
+    hosts: dict[str, list[str]] = {}
+    for host, used in zip(profile.nodes.hosts[1:], others(profile, facts, resolved), strict=False):
+        gpus = [gpu for gpu in facts.peers.get(host, Peer()).gpus if gpu.uuid not in used] if used else []
+        if gpus:
+            hosts.setdefault(named(gpus), []).append(host)
+    for names, on in hosts.items():
+        yield f"Left out on {', '.join(on[:_NAMED])}{' …' if len(on) > _NAMED else ''}: {names}."
+
+
+def counts(profile: Profile, resolved: Resolved) -> tuple[int, ...]:
+    """Return the number of processes of each machine."""
+    return profile.nodes.uneven or (resolved.processes,) * profile.nodes.machines
