@@ -88,7 +88,8 @@ def _card(path: Path) -> Card:
     if profile is None:
         return Card(name=path.stem, damage=damage)
     gpus, processes = len(profile.hardware.gpus), profile.hardware.processes
-    several = f"{profile.nodes.machines} machines, " if profile.nodes.machines > 1 else ""
     count = gpus or processes
     devices = "CPU" if profile.hardware.device == "cpu" else f"{count} GPUs" if count > 1 else "1 GPU" if gpus else ""
-    return Card(name=path.stem, about=found, devices=(several + devices).removesuffix(", "))
+    if (machines := profile.nodes.machines) > 1:
+        devices = f"{machines} × {devices}" if devices and not profile.nodes.uneven else f"{machines} machines"
+    return Card(name=path.stem, about=found, devices=devices)

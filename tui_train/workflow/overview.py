@@ -131,9 +131,9 @@ def _batch(resolved: Resolved) -> Line:
     if not (recipe.global_batch and steps):
         return Line("Batch", f"{recipe.micro_batch} × {resolved.copies}", f"micro batch × {copies}")
     value = f"{recipe.micro_batch} × {steps} × {resolved.copies} = {recipe.global_batch}"
-    words = f"micro batch × accumulation × {copies}"
+    words = f"micro × accumulation × {copies}"
     if recipe.sequence_length:
-        words += f"; {many(recipe.global_batch * recipe.sequence_length)} tokens a step"
+        words += f"; {many(recipe.global_batch * recipe.sequence_length)} tokens"
     return Line("Batch", value, words)
 
 
