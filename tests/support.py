@@ -294,6 +294,7 @@ def until(condition, seconds=20.0, what=""):
     """Wait for a condition, and return its value; fail when it does not come true. A file may not be there yet."""
     deadline = time.monotonic() + seconds
     while True:
+        began = time.monotonic()
         try:
             value = condition()
         except FileNotFoundError:
@@ -301,7 +302,8 @@ def until(condition, seconds=20.0, what=""):
         if value:
             return value
         assert time.monotonic() < deadline, what or "it did not come true in time"
-        time.sleep(0.02)
+        # Looks that cost much would slow what is waited for.
+        time.sleep(min(0.5, max(0.02, 4 * (time.monotonic() - began))))
 
 
 def marked(mark, leader=0):

@@ -28,7 +28,7 @@ from tui_train.runs.stop import stop
 from tui_train.workflow.session import remember
 
 pytestmark = pytest.mark.training
-HOW_MANY = int(os.environ.get("TUI_TRAIN_TEST_CUTS", "7"))
+HOW_MANY = int(os.environ.get("TUI_TRAIN_TEST_CUTS", "5"))
 SEED = int(os.environ.get("TUI_TRAIN_TEST_SEED", "1"))
 # One in so many is cut while it starts a run.
 STARTS = 5

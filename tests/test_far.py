@@ -119,6 +119,7 @@ def test_a_run_on_a_host_is_watched_to_its_end_and_fetched(host):
         assert log.read().endswith(b"tick 12\n")
 
 
+@pytest.mark.whole
 def test_a_report_of_a_run_holds_the_facts_of_its_host_or_none(host, tmp_path):
     sleeper(host, ticks=1)
     tui("run", "far", "--host", "box")
@@ -134,6 +135,7 @@ def names_in(path):
         return {Path(name).name for name in archive.getnames()}
 
 
+@pytest.mark.whole
 def test_a_detached_run_is_stopped_and_started_again(host):
     sleeper(host, ticks=600)
     tui("run", "far", "--host", "box", "--detach")
@@ -150,6 +152,7 @@ def test_a_detached_run_is_stopped_and_started_again(host):
     assert not far_processes(run)
 
 
+@pytest.mark.whole
 def test_a_list_says_when_a_live_run_was_heard_of_last(host, monkeypatch):
     sleeper(host, ticks=600)
     tui("run", "far", "--host", "box", "--detach")
@@ -310,6 +313,7 @@ async def reached(pilot, step):
     await settle(pilot)
 
 
+@pytest.mark.whole
 async def test_hardware_goes_to_another_host_and_back(host, monkeypatch):
     monkeypatch.setenv("TEXTUAL_ANIMATIONS", "none")
     hosts.add("lab", "box")

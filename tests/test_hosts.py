@@ -195,7 +195,7 @@ def test_an_exported_folder_may_move(run, tmp_path):
     child = subprocess.Popen(["bash", moved / "launch.sh"], env=plain_environment(), stdout=subprocess.DEVNULL)
     with child:
         trains(moved)
-        told = remote(moved, "status", "--json")
+        told = until(lambda: (said := remote(moved, "status", "--json"))["attempts"] and said)
         assert (told["state"], told["attempts"][0]["number"]) == ("running", 1)
         assert remote(moved, "stop", "--json")["state"] == "stopped"
     assert child.returncode == 143

@@ -300,6 +300,7 @@ def other(folder, changes):
     return {"trainer.python": str(path)}
 
 
+@pytest.mark.whole
 def test_hosts_that_cannot_take_part_are_named_before_the_start(pair):
     _, hosts, folder = pair
     (folder / "own" / "python").symlink_to(sys.executable)

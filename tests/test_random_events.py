@@ -1,4 +1,4 @@
-"""Random keys, mouse, pastes and sizes do not hurt the wizard; TUI_TRAIN_TEST_EVENTS says how many (150)."""
+"""Random keys, mouse, pastes and sizes do not hurt the wizard; TUI_TRAIN_TEST_EVENTS says how many (100)."""
 
 import os
 from typing import Any
@@ -10,7 +10,7 @@ from counting import PROPERTY
 from random_events import Fault, describe, play
 from tui_train.screens.home import Home
 
-_EVENTS = int(os.environ.get("TUI_TRAIN_TEST_EVENTS", "150"))
+_EVENTS = int(os.environ.get("TUI_TRAIN_TEST_EVENTS", "100"))
 _SESSION = min(300, _EVENTS)
 # So that several processes share them, and one that fails leaves the others.
 _PARTS = max(1, _EVENTS // 10_000)

@@ -345,6 +345,7 @@ def test_it_can_be_turned_off(tmp_path):
     assert lines(trained(run)) == []
 
 
+@pytest.mark.whole
 @pytest.mark.training
 def test_a_script_that_fails_at_an_import_fails_as_before(tmp_path):
     source = script(tmp_path, "import nothing_of_this_name")
