@@ -217,7 +217,7 @@ async def test_another_python_reads_again(tmp_path: Path, model: str, tuner: Any
         assert after == before
 
 
-@pytest.mark.parametrize(("size", "theme"), sample(product(SIZES, ["dark", "light", "plain"]), 4), ids=str)
+@pytest.mark.parametrize(("size", "theme"), sample(product(SIZES, ["dark", "light", "plain"]), 5), ids=str)
 async def test_the_screen(tmp_path: Path, model: str, tuner: Any, size: tuple[int, int], theme: str) -> None:
     rows = [CHAT, {"messages": []}, *({"messages": [user("the quick " * n), says("fox")]} for n in range(1, 30))]
     path = written(tmp_path / "chat.jsonl", rows)
@@ -297,7 +297,7 @@ DAMAGED = {
 
 
 @pytest.mark.tries("damaged data on the screen")
-@pytest.mark.parametrize("name", sample([*DAMAGED, "pipe", "folder", "device", "latin"], 3))
+@pytest.mark.parametrize("name", sample([*DAMAGED, "pipe", "folder", "device", "latin"], 6))
 async def test_damaged_data_is_a_finding(tmp_path: Path, tuner: Any, name: str) -> None:
     path = tmp_path / "chat.jsonl"
     if name == "pipe":

@@ -13,7 +13,7 @@ import pytest
 import ssh as secure_shell
 import warm
 from fake_driver import driver_environment
-from support import GIB, UUIDS, facts, gpu, inside, machine, plan, profile, toolchain
+from support import GIB, UUIDS, facts, gpu, inside, machine, plan, profile, sample, toolchain
 from test_wizard import keys, settle, shows
 
 from tui_train.base.errors import BadInput
@@ -257,7 +257,7 @@ def test_a_host_that_is_not_there_is_said(host):
 # The wizard
 
 
-@pytest.mark.parametrize("size", [(80, 24), (120, 40)], ids=str)
+@pytest.mark.parametrize("size", sample([(80, 24), (120, 40)], 2), ids=str)
 async def test_the_wizard_shows_that_machine_and_exports(box, tmp_path, monkeypatch, size):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("TEXTUAL_ANIMATIONS", "none")

@@ -187,7 +187,7 @@ def test_a_hanging_card_hides_and_delays_no_other(on):
     assert (first.problem, last.problem, last.sm_clock_max) == ("", "", 2100)
 
 
-@pytest.mark.parametrize("field", ["handle", "uuid", "process", "peers"])
+@pytest.mark.parametrize("field", sample(["handle", "uuid", "process", "peers"], 2))
 def test_a_card_may_hang_anywhere(on, field):
     hanging = f"{field} = !HANG\n" + ("" if field == "uuid" else "uuid = GPU-1\n")
     cards = f"[card]\nuuid = GPU-0\n[card]\n{hanging}[card]\nuuid = GPU-2\n"

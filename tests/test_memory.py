@@ -229,7 +229,7 @@ TOKENS = {"micro_batch": 2, "sequence_length": 512}
                 for checkpointing, more in ((True, {"autocast": "bf16"}), (False, {"weights": "bf16"}))
             ),
         ],
-        6,
+        10,
     ),
 )
 def test_what_is_summed_up_is_what_the_models_own_code_keeps(counted, values, more, error):

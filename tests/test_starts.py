@@ -106,7 +106,7 @@ def folder_is_there():
         time.sleep(0.001)
 
 
-@pytest.mark.parametrize("number", range(REPEATS or 6))
+@pytest.mark.parametrize("number", range(REPEATS or 3))
 def test_a_signal_while_a_run_starts(tmp_path, word, number):
     chance = random.Random(number)
     sent, options = SIGNALS[number % 3], WAYS[number // 3 % 2]
@@ -176,6 +176,7 @@ def test_a_command_that_is_killed_leaves_a_run_or_a_folder_that_is_listed_as_new
     assert [status(run).state for run in all_runs()] in ([], ["new"], ["running"])
 
 
+@pytest.mark.whole
 def test_a_command_that_is_ended_before_it_starts_anything_says_so(tmp_path, word):
     """It waits for a Python that does not answer."""
     asked, python = tmp_path / "asked", tmp_path / "python"

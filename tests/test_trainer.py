@@ -221,6 +221,7 @@ def test_a_loss_that_is_no_number_ends_with_3(script, tmp_path):
     assert checkpoints(tmp_path) == ["checkpoint-1"]
 
 
+@pytest.mark.whole
 def test_a_checkpoint_without_its_state_is_not_complete(script, whole, tmp_path):
     """Killed in the middle of writing one, a training leaves complete ones before it, and goes on from the newest."""
     process = start(script, tmp_path, *TINY, *batch(8), "--save_steps=1", python=sys.executable)

@@ -213,7 +213,7 @@ def test_a_script_with_the_hf_trainer(tmp_path):
 WAYS = [("builtin", "python"), ("builtin", "torchrun"), ("builtin", "accelerate"), ("hf-trainer", "python")]
 
 
-@pytest.mark.parametrize(("trainer", "launcher"), WAYS)
+@pytest.mark.parametrize(("trainer", "launcher"), sample(WAYS, 2))
 def test_a_stop_saves_where_it_was(tmp_path, trainer, launcher):
     values = {"recipe.steps": 100000, "recipe.checkpoint_every": 100000, "trainer.launcher": launcher}
     values |= TWO if launcher != "python" else {}

@@ -11,7 +11,7 @@ from pathlib import Path
 import msgspec
 import pytest
 import warm
-from support import GIB, SCRIPTS, facts, gpu, marked, plain_environment, profile, ready, until
+from support import GIB, SCRIPTS, facts, gpu, marked, plain_environment, profile, ready, sample, until
 
 from tests.fake_driver import MACHINES, driver_environment
 from tui_train.base.command import argv
@@ -313,7 +313,9 @@ def test_real_trials_find_what_fits_and_leave_nothing_behind(tmp_path):
         assert not marked(status(RunDir(trial)).mark)
 
 
-@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGHUP, 129)])
+@pytest.mark.parametrize(
+    ("number", "code"), sample([(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGHUP, 129)], 2)
+)
 def test_whoever_ends_it_ends_the_trial_as_well(tmp_path, number, code):
     path = tunes(tmp_path, **{"recipe.steps": 1000})
     process = started(path)

@@ -105,7 +105,7 @@ OF_EVENTS = {"number", "pid"}
             *(("events.jsonl", damage) for damage in DAMAGE),
             *(("plan.json", damage) for damage in sorted(DAMAGE.keys() - OF_EVENTS)),
         ],
-        3,
+        6,
     ),
 )
 def test_a_damaged_run_is_listed_with_the_reason_and_hides_no_other(name, damage):
