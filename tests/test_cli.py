@@ -615,6 +615,7 @@ def test_a_terminal_that_is_lost_when_a_run_has_started_ends_as_its_signal_says(
     assert not number or ended.value.code == 129
 
 
+@pytest.mark.whole
 def test_ctrl_c_before_there_is_a_run(mine, tmp_path):
     slow = tmp_path / "slow"
     slow.write_text(f"#!/bin/sh\ntouch '{tmp_path}/asked'\nexec sleep 60\n")

@@ -148,6 +148,7 @@ async def test_the_data_is_read_in_the_background_and_said_below_its_field(
         assert len(app.facts.data) == 1
 
 
+@pytest.mark.whole
 async def test_a_newer_question_takes_the_place_of_an_older_one(tmp_path: Path, model: str, tuner: Any) -> None:
     """Its child is ended, and its answer is nobody's."""
     began = tmp_path / "began"
@@ -186,6 +187,7 @@ def chosen(key: str, value: Any) -> Any:
     return Chosen(key, value)
 
 
+@pytest.mark.whole
 async def test_a_changed_file_is_read_again_when_one_looks_again(tmp_path: Path, model: str, tuner: Any) -> None:
     path = chats(tmp_path, 10)
     last_values("", path)
@@ -200,6 +202,7 @@ async def test_a_changed_file_is_read_again_when_one_looks_again(tmp_path: Path,
         assert "12 rows" in shows(pilot)
 
 
+@pytest.mark.whole
 async def test_another_python_reads_again(tmp_path: Path, model: str, tuner: Any) -> None:
     path = chats(tmp_path, 10)
     able = tuner()
@@ -273,6 +276,7 @@ async def test_f2_changes_what_does_not_suit_the_data(tmp_path: Path, model: str
         assert gutter(pilot, AVOIDED)
 
 
+@pytest.mark.whole
 async def test_the_length_can_be_that_of_the_longest_row(tmp_path: Path, model: str, tuner: Any) -> None:
     last_values(model, chats(tmp_path), recipe__sequence_length=40)
     app: Any = wizard()
@@ -479,6 +483,7 @@ async def test_how_one_chooses_what_trains_is_said(tuner: Any) -> None:
         assert app.profile.trainer.kind == "builtin"
 
 
+@pytest.mark.whole
 async def test_model_and_data_are_explained_as_the_chosen_trainer_takes_them(tuner: Any) -> None:
     del tuner
     last_values("")

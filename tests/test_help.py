@@ -60,6 +60,7 @@ async def test_a_question_is_no_box(machine, size):
         assert isinstance(pilot.app.focused, Input)
 
 
+@pytest.mark.whole
 async def test_the_palette_goes_to_a_field_and_to_a_step(machine):
     app = wizard()
     async with app.run_test(size=(80, 24)) as pilot:

@@ -131,6 +131,7 @@ async def until_changed(pilot: Pilot[Any], line: str) -> None:
         await pilot.pause(0.05)
 
 
+@pytest.mark.whole
 async def test_nothing_is_hidden_and_tab_goes_from_panel_to_panel(run_of: Callable[..., RunDir]) -> None:
     copies(run_of("first"), 70)
     for number in range(40):
@@ -336,6 +337,7 @@ async def test_marked_runs_are_deleted_together(run_of: Callable[..., RunDir]) -
         assert "◆" not in shows(pilot)
 
 
+@pytest.mark.whole
 async def test_rename_and_note(run_of: Callable[..., RunDir]) -> None:
     run = run_of("old")
     async with wizard().run_test(size=(80, 24)) as pilot:
@@ -512,6 +514,7 @@ async def test_keys_that_can_do_nothing_say_why(run_of: Callable[..., RunDir]) -
             pilot.app.clear_notifications()
 
 
+@pytest.mark.whole
 async def test_marks_are_taken_by_what_can_take_several_and_kept_by_a_rename(run_of: Callable[..., RunDir]) -> None:
     first, second, third = run_of("a"), run_of("b"), run_of("c")
     async with wizard().run_test(size=(80, 24)) as pilot:
@@ -560,6 +563,7 @@ async def test_a_lost_run_has_one_cause_everywhere(run_of: Callable[..., RunDir]
         await until_shown(pilot, "✗ The session was killed")
 
 
+@pytest.mark.whole
 async def test_escape_goes_back_to_where_one_came_from(run_of: Callable[..., RunDir]) -> None:
     run_of("mine", **{"trainer.environment": {"A": "b"}})
     run_of("mine")

@@ -517,6 +517,7 @@ print("read", len(open(try_to_load_from_cache(model, "model.safetensors", revisi
 """
 
 
+@pytest.mark.whole
 def test_a_run_downloads_the_revision_that_is_pinned(tmp_path, hub):
     chosen = loading(tmp_path, "acme/tiny")
     (tmp_path / "loads.py").write_text(READS)
@@ -578,7 +579,7 @@ def test_a_run_that_was_cut_off_resumes_its_download(tmp_path, hub):
 
 @pytest.mark.parametrize(
     ("name", "failure"),
-    sample([("acme/gated", "gated"), ("acme/none", "missing"), ("acme/tiny", "unreachable"), ("acme/tiny", "full")], 2),
+    sample([("acme/gated", "gated"), ("acme/none", "missing"), ("acme/tiny", "unreachable"), ("acme/tiny", "full")], 4),
 )
 def test_each_failure_of_a_download_is_named(tmp_path, hub, monkeypatch, name, failure):
     chosen = loading(tmp_path, name)

@@ -215,6 +215,7 @@ def test_run_trains_on_the_cpu_where_it_is_chosen():
     assert "done | model saved in" in tui("run", "quickstart", "--set=hardware.device=cpu", *SMALL).stdout
 
 
+@pytest.mark.whole
 @pytest.mark.training
 @pytest.mark.parametrize("on", sample(["two-3090", "version-mismatch"], 2))
 def test_the_quickstart_says_first_and_last_that_it_trains_on_the_cpu(on):

@@ -147,6 +147,7 @@ def test_all_values_are_told(on):
     ]
 
 
+@pytest.mark.whole
 def test_only_changes_are_told(on):
     sampling = on(TWO)
     before = sampling.until(whole(BUSY, IDLE))
@@ -374,6 +375,7 @@ def for_seconds(seconds):
     return lambda: time.monotonic() > ends
 
 
+@pytest.mark.whole
 def test_without_a_library_nothing_is_told_and_little_is_done(no_library, starts):
     spent = time.process_time()
     assert list(live.samples(for_seconds(4))) == []

@@ -87,6 +87,7 @@ def test_a_model_is_known_by_its_names(name, found):
     assert by_name(f"{name}x9") is None
 
 
+@pytest.mark.whole
 @pytest.mark.training
 @pytest.mark.parametrize(
     ("sizes", "batch", "more", "error"),

@@ -231,6 +231,7 @@ def trained(folder, steps, source, name):
     return run, done.stdout.decode()
 
 
+@pytest.mark.whole
 @pytest.mark.training
 @pytest.mark.parametrize("loads", [False, True])
 def test_a_checkpoint_that_the_script_does_not_load_is_told_afterwards(tmp_path, loads, capsys):

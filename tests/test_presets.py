@@ -597,6 +597,7 @@ def test_the_help_of_absl():
     )
 
 
+@pytest.mark.whole
 @pytest.mark.training
 def test_the_help_of_hf_argument_parser(monkeypatch):
     # A busy machine takes long to import torch.
@@ -687,6 +688,7 @@ def test_the_hf_trainer_itself_understands_its_evaluation_batch(tmp_path):
 
 @pytest.mark.whole
 @parsers
+@pytest.mark.whole
 def test_trl_itself_understands_lora_and_its_evaluation_batch(real, tmp_path):
     chosen, found = chosen_for("trl", tmp_path, **{"trainer.script": "", **FALLEN})
     # A Python that has imported transformers without peft says that there is none.

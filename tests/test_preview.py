@@ -177,6 +177,7 @@ def test_plan_says_the_five_lines_first_and_what_changed():
 # The screen
 
 
+@pytest.mark.whole
 @pytest.mark.parametrize("size", sample([(60, 24), (80, 24), (120, 40), (160, 50), (200, 50)], 3), ids=str)
 async def test_the_answer_is_seen_at_every_size(machine, size):
     machine(SEED)
@@ -190,6 +191,7 @@ async def test_the_answer_is_seen_at_every_size(machine, size):
         assert ("If memory runs out" in shown) == (size[0] >= 140)
 
 
+@pytest.mark.whole
 async def test_keys_show_turn_search_and_copy_the_files(machine, monkeypatch):
     app = wizard()
     async with app.run_test(size=(80, 24)) as pilot:

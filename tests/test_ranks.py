@@ -519,6 +519,7 @@ async def shown(run, size=(80, 24)):
         return [strip.text.rstrip() for strip in app.screen._compositor.render_strips()]
 
 
+@pytest.mark.whole
 async def test_the_screen_has_a_line_more_only_where_something_is_wrong(tmp_path, monkeypatch):
     monkeypatch.setattr(probe, "machine", lambda *_, **__: facts().machine)
     monkeypatch.setattr(probe, "toolchains", lambda *_, **__: ())

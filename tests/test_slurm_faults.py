@@ -151,6 +151,7 @@ def test_a_lost_run_whose_job_slurm_has_is_not_submitted_again(fake, tmp_path, s
     assert any(call.endswith("4712") for call in fake.calls("scancel"))
 
 
+@pytest.mark.whole
 def test_a_job_that_is_queued_again_while_it_is_stopped_is_cancelled(fake, tmp_path):
     run = submitted(fake, tmp_path)
     lost(run)

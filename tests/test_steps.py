@@ -166,6 +166,7 @@ def written(terminal: Terminal, seconds: float) -> int:
     return size
 
 
+@pytest.mark.whole
 @pytest.mark.training
 def test_a_step_writes_nothing_that_has_not_changed(terminals: list[Terminal]) -> None:
     terminals.append(terminal := Terminal(SSH_CONNECTION=""))

@@ -288,6 +288,7 @@ async def test_what_cannot_be_read_is_said_and_stops_next(profile_in: Any) -> No
         assert profile_in(pilot).recipe.layers is None
 
 
+@pytest.mark.whole
 async def test_a_batch_that_does_not_divide_is_said_and_f2_mends_it(profile_in: Any) -> None:
     app = wizard()
     async with app.run_test(size=(80, 24)) as pilot:
@@ -426,6 +427,7 @@ async def test_down_reaches_every_row_also_when_the_form_scrolls(machine: Any, r
             assert f"▌{label}" in shows(pilot)
 
 
+@pytest.mark.whole
 async def test_rungs_can_be_reordered(profile_in: Any) -> None:
     app = wizard()
     async with app.run_test(size=(80, 40)) as pilot:
@@ -783,6 +785,7 @@ async def test_a_log_may_be_emptied_replaced_and_deleted_under_the_wizard(machin
         assert "\x1b" not in shows(pilot)
 
 
+@pytest.mark.whole
 async def test_a_log_is_searched_filtered_and_wrapped(machine: Any, tmp_path: Path) -> None:
     run = finished_run(tmp_path)
     long = "[rank1]: \x1b[31mwanted\x1b[0m " + "word " * 60 + "tail"
@@ -1181,6 +1184,7 @@ async def test_memory_is_foretold_as_one_types(machine: Any) -> None:
         assert "layers 4 → 2 -" in shows(pilot).splitlines()[1]
 
 
+@pytest.mark.whole
 @pytest.mark.training
 async def test_f3_traces_the_memory_and_ends_it(machine: Any, monkeypatch: Any) -> None:
     machine(CPU)
