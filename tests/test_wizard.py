@@ -17,7 +17,7 @@ import pytest
 from support import GIB, UUIDS, holder, marked, sample
 from textual.pilot import Pilot
 from textual.widgets import Input
-from tui_train.screens import tuning
+from tui_train.screens import run_end, tuning
 from tui_train.screens.messages import Chosen, OpenRun, OpenStep
 from tui_train.screens.widgets.form import Form
 from tui_train.screens.widgets.log_view import LogView
@@ -247,8 +247,12 @@ def test_picture_of_a_run(snap_compare: Any, machine: Any, tmp_path: Path, size:
 
 
 @pytest.mark.parametrize("size", SIZES, ids=str)
-def test_picture_of_a_failed_run(snap_compare: Any, machine: Any, tmp_path: Path, size: tuple[int, int]) -> None:
+def test_picture_of_a_failed_run(
+    snap_compare: Any, machine: Any, tmp_path: Path, monkeypatch: Any, size: tuple[int, int]
+) -> None:
     """What failed, what to do, and the key that does it."""
+    # The memory that the change takes is shown only where the machine is known by then.
+    monkeypatch.setattr(run_end, "_fits", lambda *_: "")
     run = finished_run(tmp_path, state="failed", code=1)
     with run.attempt_log(2).open("a") as log:
         log.write("[rank1]: torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 9.00 GiB.\n")
