@@ -15,8 +15,9 @@ from tui_train.supervisor import ssh
 
 _EACH = 30.0
 _ALL = 90.0
-# What a connection that is shared takes: sshd's MaxSessions.
-_AT_ONCE, _AT_ONCE_BY_ONE = 32, 8
+# More ssh at once would leave the screen too little of the processor; a connection that is shared takes sshd's
+# MaxSessions.
+_AT_ONCE, _AT_ONCE_BY_ONE = 16, 8
 
 
 def peers(hosts: Sequence[str], python: str, paths: Sequence[str], first: str = "") -> dict[str, Peer]:
