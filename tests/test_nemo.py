@@ -566,8 +566,8 @@ def test_nemo_trains_with_as_many_processes_on_each_machine():
     several = {"nodes.count": 2, "nodes.address": "10.0.0.1", "nodes.processes": (2, 1), "recipe.global_batch": 48}
     (finding,) = without_the_note(check(profile(NEMO | several), WITH_NEMO))
     assert (finding.level, finding.key) == ("error", "nodes.processes")
-    mended = apply(finding.change, profile(NEMO | several | {"recipe.global_batch": 32}))
-    assert without_the_note(check(mended, WITH_NEMO)) == ()
+    fixed = apply(finding.change, profile(NEMO | several | {"recipe.global_batch": 32}))
+    assert without_the_note(check(fixed, WITH_NEMO)) == ()
 
 
 def test_a_finetune_in_a_container_must_be_given_its_weights():

@@ -77,15 +77,8 @@ def _is_first(facts: Facts, host: str) -> bool:
 
 
 def _twice(profile: Profile, at: str) -> Finding:
-    return Finding(
-        level="error",
-        key="nodes.hosts",
-        message=visible(f"{profile.nodes.hosts[0]} and {at} are the same machine"),
-        remedy="Name each machine once.",
-        machine=True,
-        start=True,
-        change=_without(profile, [at]),
-    )
+    message = f"{profile.nodes.hosts[0]} and {at} are the same machine"
+    return _misnamed(message, "Name each machine once.", _without(profile, [at]))
 
 
 def _wrong_order(profile: Profile, at: str) -> Finding:
@@ -95,14 +88,20 @@ def _wrong_order(profile: Profile, at: str) -> Finding:
         ("nodes.hosts", tuple(hosts[place] for place in places)),
         *((("nodes.processes", tuple(counts[place] for place in places)),) if len(counts) == len(hosts) else ()),
     )
+    change = Change(visible(f"put {at} first"), "it starts the others", values)
+    message = f"it would start on {at}, and {profile.nodes.hosts[0]} is named first"
+    return _misnamed(message, "Name the host on which it starts first.", change)
+
+
+def _misnamed(message: str, remedy: str, change: Change) -> Finding:
     return Finding(
         level="error",
         key="nodes.hosts",
-        message=visible(f"it would start on {at}, and {profile.nodes.hosts[0]} is named first"),
-        remedy="Name the host on which it starts first.",
+        message=visible(message),
+        remedy=remedy,
         machine=True,
         start=True,
-        change=Change(visible(f"put {at} first"), "it starts the others", values),
+        change=change,
     )
 
 

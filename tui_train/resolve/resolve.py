@@ -63,9 +63,7 @@ def resolve(profile: Profile, facts: Facts) -> Resolved:
     device: Literal["cpu", "cuda"] = "cuda" if gpus or profile.hardware.device == "cuda" else "cpu"
     launcher = _launcher(profile, gpus)
     starts = LAUNCHERS[launcher]
-    default = len(gpus) if device == "cuda" and starts.SEVERAL else 1
-    named = profile.nodes.processes[0] if profile.nodes.processes and profile.nodes.machines > 1 else 0
-    processes = profile.hardware.processes or (device == "cpu" and named) or max(default, 1)
+    processes = profile.hardware.processes or _processes(profile, len(gpus) if starts.SEVERAL else 1, device)
     world_size = profile.nodes.world_size(processes)
     if device == "cuda" and not starts.SEVERAL and not profile.hardware.gpus:
         gpus = gpus[:1]
@@ -121,6 +119,13 @@ def resolve(profile: Profile, facts: Facts) -> Resolved:
         user_output=user_output(profile, chosen, document),
         scheduled=facts.scheduler == "slurm",
     )
+
+
+def _processes(profile: Profile, cards: int, device: str) -> int:
+    """Return the processes of the first machine where their number is left open: one a card, on the CPU as named."""
+    if device == "cuda":
+        return max(cards, 1)
+    return profile.nodes.processes[0] if profile.nodes.processes and profile.nodes.machines > 1 else 1
 
 
 def _batch_not_set(profile: Profile, settled: Profile, chosen: Preset, values: Mapping[str, InForce]) -> bool:
