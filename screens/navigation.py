@@ -140,7 +140,16 @@ class Navigation(AskingHosts):
     def push_screen(self, *screen: Any, **how: Any) -> Any:
         """Show a screen, without what was said on the one before."""
         self.clear_notifications()
+        if isinstance(screen[0], Screen):
+            self._size_classes(screen[0])
         return super().push_screen(*screen, **how)
+
+    def _size_classes(self, screen: Screen[Any]) -> None:
+        # Textual sets them once the screen has been drawn, and then draws all of it a second time.
+        sides = (self.size.width, self.HORIZONTAL_BREAKPOINTS), (self.size.height, self.VERTICAL_BREAKPOINTS)
+        for cells, breakpoints in sides:
+            _, name = max(each for each in breakpoints or [] if each[0] <= cells)
+            screen.add_class(name, update=False)
 
     def pop_screen(self) -> AwaitComplete:
         """Close a screen with what was said on it, and clear it away once nobody waits.

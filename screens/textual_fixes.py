@@ -103,7 +103,7 @@ def _fix_second_picture() -> None:
     @wraps(resume)
     def fixed(self: Screen[Any], event: ScreenResume) -> None:
         # The styles of a new screen have just been found, and it is drawn as it is laid out: not all that again.
-        new = self.size != self.app.size and self.is_attached
+        new = self._size != self.app.size and self.is_attached
         if new:
             event.refresh_styles = False
         resume(self, event)

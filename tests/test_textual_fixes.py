@@ -129,3 +129,30 @@ async def test_a_theme_looks_the_same_from_the_start_as_when_it_is_chosen(machin
             await settle(pilot)
             drawn.append([list(strip) for strip in app.screen._compositor.render_strips()])
     assert drawn[0] == drawn[1]
+
+
+async def test_the_styles_of_a_new_screen_are_found_once(machine: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Textual looks for all of them again as soon as the screen is shown, and once it knows how wide it is."""
+    app: Any = wizard()
+    found: list[Any] = []
+    drawn, times = [], []
+    updated = App.update_styles
+
+    def counted(self: Any, node: Any, **how: Any) -> None:
+        found.append(node)
+        updated(self, node, **how)
+
+    monkeypatch.setattr(App, "update_styles", counted)
+    async with app.run_test(size=(80, 24)) as pilot:
+        await keys()(pilot)
+        for fixed in (True, False):
+            if not fixed:
+                monkeypatch.setattr(Screen, "_on_screen_resume", unfixed(Screen._on_screen_resume))
+                monkeypatch.setattr(app, "_size_classes", lambda _screen: None)
+            found.clear()
+            await keys("enter")(pilot)
+            drawn.append([list(strip) for strip in app.screen._compositor.render_strips()])
+            times.append(sum(node is app.screen for node in found))
+            await keys("escape")(pilot)
+    assert drawn[0] == drawn[1]
+    assert times == [0, 2]
