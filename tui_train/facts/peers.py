@@ -31,7 +31,8 @@ def peers(hosts: Sequence[str], python: str, paths: Sequence[str], first: str = 
     asks = _asking(first)
 
     def peer(host: str) -> Peer:
-        words: Sequence[str] = ssh.words(host, command)
+        # The keys of the wizard come first; no later connection inherits this, as none of these is shared.
+        words: Sequence[str] = ("nice", *ssh.words(host, command))
         if first:
             words = [*connections.words(first), shlex.join(words)]
         left = ends - time.monotonic()
