@@ -95,7 +95,7 @@ _ADVANCED = Section(
         "notify.webhook",
     ),
 )
-_WITHOUT = Section(title="NCCL without", key=_CURES, folds=True)
+_WITHOUT = Section(title="NCCL features", key=_CURES, folds=True)
 
 
 class Backend(ScriptAsker, NemoMaker):
@@ -104,7 +104,7 @@ class Backend(ScriptAsker, NemoMaker):
     HELP = """Backend
 
 What trains: TRL fine-tunes a model on your data; the built-in trainer makes a new one; a script of yours, which a
-preset passes the recipe; or a NeMo recipe.
+preset gives the recipe as arguments; or a NeMo recipe.
 Launcher: what starts the processes. What cannot work here is shown with the reason.
 Sharding: what each GPU holds, all of the model or a share of it.
 Python: the interpreter that trains; o names another one than those found.
@@ -114,7 +114,7 @@ Container: trains in an image, by its own Python; v looks into the image, and wh
 Fine-tuning: F5 shows what the data holds, and its first samples as the model gets them.
 NeMo: r shows its recipes to choose from, n asks the Python which it really has.
 p prepares text that is named as data, i imports a Hugging Face folder that is named as model.
-NCCL without: features of NCCL to switch off, each to work around the error that it names, at some speed."""
+NCCL features: those to switch off, each to work around the error that it names, at some speed."""
     TITLE_OF_STEP = "Backend"
     SECTIONS = (_WHAT, _ITS, _START, _ADVANCED, _WITHOUT)
     MORE_KEYS = ("communication.without",)
@@ -136,7 +136,7 @@ NCCL without: features of NCCL to switch off, each to work around the error that
         if section.key != _CURES:
             return group
         without = self.profile.communication.without
-        value = f"{counted(len(without), 'feature')} off" if without else "all features on"
+        value = f"{len(without)} off" if without else "all on"
         hint = "Switches off a feature of NCCL that fails here, at some speed. Space opens the list."
         folds = resolved is not None and resolved.backend == "nccl"
         return replace(

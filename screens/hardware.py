@@ -34,7 +34,7 @@ from .widgets.ink import DONE, FAILED, LIVE, MUTED, OPEN, WARNING, Piece, bar, f
 from .widgets.lines import Lines
 from .widgets.picks import Pick, Picks
 
-_VERDICTS: Mapping[str, Piece] = {"use": DONE, "spare": WARNING, "blocked": FAILED}
+_VERDICTS: Mapping[str, Piece] = {"use": DONE, "skip": WARNING, "blocked": FAILED}
 _BAR = 8
 # Among the answers to where it trains; no host's name begins so.
 _LISTED = ("slurm.partition", "slurm.account", "slurm.time")
@@ -48,13 +48,13 @@ class Hardware(Step):
 
 What this machine has, and what the training will use. A GPU is marked with its verdict:
   use      trains well
-  spare    works, but would slow or limit the others; pick it with Space if you want it
+  skip     left out: it would slow or limit the others; pick it with Space if you want it
   blocked  cannot work with the chosen PyTorch; the reason is shown beside it
 
 h chooses where it trains: this machine, a host over ssh, which needs nothing of tui-train, or, where jobs can be
 submitted from here or from the chosen host, the Slurm cluster. Its partitions are shown, and the GPUs of a node;
 F3 lists what a field of Slurm can be. Enter on Preview submits the job then.
-Mixed GPUs can be combined in several ways: the fastest set is chosen, s shows the next.
+Mixed GPUs can be combined in several ways: the fastest set is chosen, s chooses the next.
 Without an NVIDIA GPU everything still works, on the CPU. With GPUs, the CPU trains only if you choose it."""
     TITLE_OF_STEP = "Hardware"
     LIVE = True
@@ -68,7 +68,7 @@ Without an NVIDIA GPU everything still works, on the CPU. With GPUs, the CPU tra
     MORE_KEYS = ("hardware.gpus", "hardware.host", "hardware.scheduler")
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("s", "next_set", "Next set"),
-        Binding("h", "host", "Host"),
+        Binding("h", "host", "Machine"),
         Binding("f3", "values", "Values"),
         Binding("r", "app.look", "Look again"),
     ]
@@ -112,7 +112,9 @@ Without an NVIDIA GPU everything still works, on the CPU. With GPUs, the CPU tra
         offered = self.query_one("#sets", Lines)
         offered.display = len(self._sets) > 1
         cards = _offered(self._sets, gpus.picked, {gpu.uuid: gpu.index for gpu in machine.gpus})
-        offered.show(lambda width: [fit(line, width) for line in cards])
+        offered.show(
+            lambda width: [heading("Sets of GPUs", "s chooses the next", width), *(fit(line, width) for line in cards)]
+        )
         if self.focused is None or not self.focused.display or self.focused.disabled:
             self.set_focus(None)
             self.focus_next()
@@ -130,8 +132,8 @@ Without an NVIDIA GPU everything still works, on the CPU. With GPUs, the CPU tra
         shown.show(lambda width: [part for line in gaps for part in _wrapped(line, max(8, width))])
 
     def notes(self, resolved: Resolved) -> Mapping[str, str]:
-        """Return how many processes there are now, and what Slurm's fields may be."""
-        notes = {"hardware.processes": f"= {resolved.processes} now"}
+        """Return how many processes 0 stands for, and what Slurm's fields may be."""
+        notes = {} if self.profile.hardware.processes else {"hardware.processes": _meant_by_0(resolved)}
         for key in _LISTED if self.facts and resolved.scheduled else ():
             count = len(choices.options(key, self.profile, self.facts, resolved)) if self.facts else 0
             notes[key] = f"F3 lists {count}" if count else ""
@@ -222,6 +224,11 @@ Without an NVIDIA GPU everything still works, on the CPU. With GPUs, the CPU tra
     def _picked(self, event: Picks.Picked) -> None:
         event.stop()
         self.post_message(Chosen("hardware.gpus", event.values))
+
+
+def _meant_by_0(resolved: Resolved) -> str:
+    per_gpu = ", one per GPU" if resolved.device == "cuda" and resolved.processes == len(resolved.gpus) else ""
+    return f"0 means {resolved.processes} here{per_gpu}"
 
 
 def _checked(address: str) -> str:

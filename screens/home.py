@@ -31,7 +31,7 @@ _EVERY = 2.0
 _FAR = 10.0  # seconds after which the hosts of live runs are asked
 _PAUSE = 0.03
 _HINTS = {
-    "new": "Five steps from defaults: hardware, backend, recipe, preview, run. A draft is kept.",
+    "new": "Five steps from defaults: hardware, backend, recipe, preview, run. You can leave and continue later.",
     "draft": "The same steps with the values that you edited last.",
     "quickstart": "Opens the preview of a small model on sample text, which trains in a minute or two.",
 }

@@ -206,7 +206,9 @@ For the machine of a file (--machine) it only exports: copy the folder there."""
 
     def action_save(self) -> None:
         """Ask for a name, then save the profile."""
-        self.app.push_screen(AskText("Save the profile under this name:", self.profile.name), self._save)
+        self.app.push_screen(
+            AskText("Save the profile under this name (asks before it replaces one):", self.profile.name), self._save
+        )
 
     def _save(self, name: str | None) -> None:
         if not name:

@@ -102,9 +102,9 @@ Those that change the training ask for your consent; the others keep it the same
             return group
         chosen = [name for name in self.profile.ladder.rungs if name in RUNGS]
         able = [name for name in chosen if resolved is None or not why_not(name, resolved.context)]
-        value = f"tries {counted(len(able), 'change')}" if able else "ends the run"
+        value = f"then {counted(len(able), 'fallback')}" if able else "ends the run"
         note = ", ".join(within(rung(name).label) for name in able) or "nothing is tried"
-        hint = "What is tried in turn after a GPU runs out of memory. Space opens the list."
+        hint = "Changes that are tried in turn after a GPU runs out of memory. Space opens the list."
         return replace(group, value=value, note=note, hint=hint)
 
     def notes(self, resolved: Resolved) -> Mapping[str, str]:

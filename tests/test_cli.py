@@ -137,7 +137,7 @@ def test_facts():
     assert found["toolchains"][0]["python"] == sys.executable
     assert found["toolchains"][0]["torch"]
     for gpu in found["gpus"]:
-        assert gpu["verdict"] in {"use", "spare", "blocked"}
+        assert gpu["verdict"] in {"use", "skip", "blocked"}
     shown = tui("facts").stdout
     assert found["machine"]["hostname"] in shown
     assert sys.executable in shown
@@ -425,7 +425,7 @@ def test_a_run_is_shown_listed_and_resumed(mine):
 def test_it_ends_as_the_training_ends(mine):
     done = tui("run", mine, *arguments("--seconds=0.1", "--code=7"), code=7)
     state, following = done.stdout.splitlines()[-2:]
-    assert state.endswith(": failed (7)")
+    assert state.endswith(": failed, exit code 7")
     assert "cannot resume" in following
     assert told("runs")[0]["exit_code"] == 7
     tui("attach", "last", code=7)

@@ -63,7 +63,7 @@ def told(*arguments, **more):
 
 
 @pytest.mark.parametrize(
-    ("wheel", "verdicts"), [("cu126", ["use", "spare", "use"]), ("cu130", ["use", "blocked", "use"])]
+    ("wheel", "verdicts"), [("cu126", ["use", "skip", "use"]), ("cu130", ["use", "blocked", "use"])]
 )
 def test_a_saved_toolchain_decides(wheel, verdicts):
     found = told("--toolchain", f"{wheel}.json", on=SEED)
@@ -132,7 +132,7 @@ def test_a_saved_machine_is_the_same_elsewhere(tmp_path):
     assert again["machine"]["hostname"] == "host"
     assert [card["verdict"] for card in told("--machine", "box.json", "--toolchain", "cu126.json")["gpus"]] == [
         "use",
-        "spare",
+        "skip",
         "use",
     ]
     before = (tmp_path / "box.json").read_bytes()

@@ -82,7 +82,8 @@ def test_the_phase_is_read_from_the_traceback(tmp_path, tracebacks, where):
         for note in noted(tmp_path / "notes")
     ]
     assert len(set(micro)) == (2 if PHASES[where] == "loss" else 1)
-    assert "nothing is left on the ladder that helps there" in said
+    assert "no further fallback helps" in said
+    assert status(run).why == f"no further fallback helps {WHERE[PHASES[where]]}"
     ended = [json.loads(line) for line in run.events_file.read_text().splitlines() if "attempt_ended" in line]
     assert {event["phase"] for event in ended} == {PHASES[where]}
     # A log without a run tells it as well.
@@ -155,7 +156,10 @@ def test_what_less_gpu_memory_does_not_mend_is_not_tried_again(tmp_path, said, c
     run, _, told = ran(tmp_path, said, code=str(code))
     assert tried(run) == [1]
     assert part in told
-    assert status(run).exit_code == code
+    now = status(run)
+    assert now.exit_code == code
+    # Only of what ran out of GPU memory is it said why no fallback was tried.
+    assert now.why.startswith(part) == bool(now.why) == ("GPU" in part)
 
 
 def test_a_card_that_is_full_before_the_training_begins_is_told(tmp_path, tracebacks):

@@ -28,7 +28,7 @@ TOOLCHAINS = {
     "none": toolchain(),
 }
 
-# A letter a card, in order: U use, S spare, B blocked; * = in the set to take at first; ~ = busy now.
+# A letter a card, in order: U use, S skip, B blocked; * = in the set to take at first; ~ = busy now.
 TABLE = """
 machine                   | cu118         | cu126     | cu128     | cu130     | cpu       | none
 seed-3090-gt1030-3090     | U* S U*       | U* S U*   | U* B U*   | U* B U*   | B B B     | U* S U*
@@ -136,7 +136,7 @@ def test_reasons_say_what_to_do():
         pytest.param([T400, RTX5090], "cu130", "S U", id="a display card that the wheel knows"),
         pytest.param([RTX5090, P40], "cu126", "B U", id="no wheel has both"),
         pytest.param([RTX5090, P40], "cu130", "U B", id="no wheel has both, the other way"),
-        pytest.param([RTX5090, GT1030], "cu126", "B U", id="a blocked GPU makes none spare"),
+        pytest.param([RTX5090, GT1030], "cu126", "B U", id="a blocked GPU has none skipped"),
         pytest.param([card(display_active=True), card()], "cu126", "U U", id="a monitor leaves no GPU out"),
         pytest.param([card(memory=None, sms=None), card()], "cu126", "U U", id="unknown is not zero"),
         pytest.param([card(capability=None)], "cu130", "U", id="unknown capability"),
@@ -285,7 +285,7 @@ def test_sets(cards, expected):
     assert shown == expected
     assert [one.title for one in found] == ["fastest", "most memory"][: len(found)]
     assert gpus.recommended(cards, verdicts) == (found[0].uuids if found else ())
-    # What is not in the set that is taken at first is spare, and the other way round.
+    # What is not in the set that is taken at first is skipped, and the other way round.
     assert {card.uuid for card, verdict in zip(cards, verdicts, strict=True) if verdict.kind == "use"} == set(
         gpus.recommended(cards, verdicts)
     )
@@ -305,7 +305,7 @@ def test_sets_say_what_they_gain():
 def test_a_slower_card_is_spare_with_numbers():
     cards = machine_of("3090 p40 3090")
     assert gpus.judge(cards, TOOLCHAINS["cu126"])[1] == Verdict(
-        "spare", ("slower: the other 2 alone about 142 TFLOPS, with it 35",)
+        "skip", ("slower: the other 2 alone about 142 TFLOPS, with it 35",)
     )
     cards = machine_of("4090 p40")
     assert gpus.judge(cards, TOOLCHAINS["cu126"])[1].reasons == (

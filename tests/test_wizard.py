@@ -26,6 +26,7 @@ from tui_train.screens.widgets.picks import Picks
 from tui_train.base.places import trials_folder
 from tui_train.facts import images, live, probe
 from tui_train.facts.ask import Answer
+from tui_train.facts.pci import no_driver
 from tui_train.facts.samples import Sample, Samples
 from tui_train.facts.types import (
     ContainerEngine,
@@ -62,7 +63,7 @@ HOST = Machine(
     shm_total=32 * GIB,
     shm_free=32 * GIB,
 )
-CPU = msgspec.structs.replace(HOST, gaps=(Gap("There is no NVIDIA driver", "no library was found", "Install one."),))
+CPU = msgspec.structs.replace(HOST, gaps=(no_driver("library", "", ()),))
 CARDS = (
     Gpu(index=0, uuid=UUIDS[0], name="NVIDIA GeForce RTX 3090", pci_bus="00000000:01:00.0", compute_capability="8.6",
         memory_total=24 * GIB, memory_free=23 * GIB, sm_count=82, display_active=False),
@@ -209,7 +210,7 @@ def test_pictures(
     assert snap_compare(wizard(), terminal_size=size, run_before=keys(*pressed))
 
 
-def finished_run(tmp_path: Path, *, state: str = "finished", code: int = 0) -> rundir.RunDir:
+def finished_run(tmp_path: Path, *, state: str = "finished", code: int = 0, why: str = "") -> rundir.RunDir:
     """Return the folder of a run that ended long ago, after an out-of-memory on its first attempt."""
     facts = Facts(machine=HOST, toolchains=(CUDA,))
     prepared = prepare(Profile(), facts)
@@ -221,7 +222,7 @@ def finished_run(tmp_path: Path, *, state: str = "finished", code: int = 0) -> r
         {"time": 1020.0, "event": "attempt_ended", "attempt": 1, "exit_code": 1, "out_of_memory": True},
         {"time": 1020.1, "event": "attempt_started", "attempt": 2, "position": 2},
         {"time": 1085.0, "event": "attempt_ended", "attempt": 2, "exit_code": code},
-        {"time": 1085.0, "event": "run_ended", "state": state, "exit_code": code},
+        {"time": 1085.0, "event": "run_ended", "state": state, "exit_code": code, "why": why},
     ]
     run.events_file.write_bytes(b"\n".join(map(msgspec.json.encode, events)))
     run.attempt_log(1).write_text("torch.OutOfMemoryError: CUDA out of memory.\n")
@@ -253,7 +254,8 @@ def test_picture_of_a_failed_run(
     """What failed, what to do, and the key that does it."""
     # The memory that the change takes is shown only where the machine is known by then.
     monkeypatch.setattr(run_end, "_fits", lambda *_: "")
-    run = finished_run(tmp_path, state="failed", code=1)
+    why = "no further fallback helps in the forward or backward pass"
+    run = finished_run(tmp_path, state="failed", code=1, why=why)
     with run.attempt_log(2).open("a") as log:
         log.write("[rank1]: torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 9.00 GiB.\n")
     assert snap_compare(wizard(str(run.path)), terminal_size=size, run_before=keys())
@@ -974,7 +976,8 @@ async def test_home_says_that_enter_opens_and_stops_only_what_goes(machine: Any,
 
 
 async def test_a_failed_run_says_why_and_a_key_tries_the_remedy(machine: Any, tmp_path: Path) -> None:
-    run = finished_run(tmp_path, state="failed", code=1)
+    why = "no further fallback helps in the forward or backward pass"
+    run = finished_run(tmp_path, state="failed", code=1, why=why)
     with run.attempt_log(2).open("a") as log:
         log.write("\n[rank1]: torch.OutOfMemoryError: [bold] CUDA out of memory. Tried to allocate 9.00 GiB.\x1b[31m\n")
     app = wizard(str(run.path))

@@ -8,6 +8,8 @@ from textual.binding import Binding
 from textual.content import Content
 from textual.widget import Widget
 
+from tui_train.base.text import counted
+
 from .ink import KEY, fit, ink
 
 _HELP = "f1"
@@ -16,7 +18,7 @@ _LAST = (_HELP, "ctrl+p", "q")
 _BETWEEN = "   "
 _MOST_WORDS = 26  # cells of what a key does
 _LEAST_WORDS = 12  # characters that are never more cells than that
-_MORE = ", 10 more"
+_MORE = ", +10 keys"
 _MENU = Binding("ctrl+p", "app.command_palette", "Menu", key_display="^p")
 
 
@@ -48,7 +50,7 @@ class Keys(Widget):
             start = words.cell_length
             words += ink((self.app.get_key_display(binding), KEY), f" {self._said(binding)}")
             if binding.key == _HELP and left_out:
-                words += f", {left_out} more"
+                words += f", +{counted(left_out, 'key')}"
             self._spans.append((start, words.cell_length, binding.key))
         if not words.is_same(self._words):
             self._words = words

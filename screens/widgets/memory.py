@@ -1,6 +1,6 @@
 """The memory of a GPU as it is estimated: a bar of textures against what is free, its key, and what would change it."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from textual.content import Content
 
@@ -9,16 +9,16 @@ from tui_train.memory.predict import Effect, Prediction
 from tui_train.memory.trace import ERROR, Counted
 from tui_train.memory.types import Phase
 
-from .ink import DONE, FAILED, MUTED, WARNING, Ink, Piece, fit, heading, ink, stack
+from .ink import DONE, FAILED, MUTED, WARNING, Ink, fit, heading, ink, stack
 
 _MOST_EFFECTS = 2
 _SHORTEST = 20
-# What a part of a phase is drawn as.
-_SHARES = (
-    ("weights", "█", "$primary", ("weights", "buckets")),
-    ("optimizer", "▓", "$live", ("optimizer states", "gradients")),
-    ("activations", "▒", "$success", ("activations", "logits")),
-    ("other", "░", "$muted", ()),
+# What the parts of a phase are drawn as, and called; the last takes all others.
+_SHARES: Sequence[tuple[str, str, Mapping[str, str]]] = (
+    ("█", "$primary", {"weights": "weights"}),
+    ("▓", "$live", {"gradients": "gradients", "buckets": "gradients", "optimizer states": "optimizer"}),
+    ("▒", "$success", {"activations": "activations", "logits": "activations"}),
+    ("░", "$muted", {}),
 )
 _MARKS = {"fits": DONE, "tight": WARNING, "will not fit": FAILED}
 
@@ -44,12 +44,10 @@ def memory_lines(  # noqa: PLR0913 - each is a thing of its own
         return _no_estimate(f"cannot be estimated: {visible(found.why_not)}", width)
     peak, error = found.estimate.peak, found.estimate.error
     shares = _shares(peak)
-    keys: list[Piece] = []
-    for held, texture, style, name in shares:
-        keys += [(texture, style), (f" {name} {size(held)}   ", MUTED)]
+    key = _key(shares, width)
     if not found.places:
         title = heading("Memory", note, width)
-        return [title, ink((f"{size(peak.total)}", "b"), f" ±{percent(error)} in {peak.name}"), ink(*keys)]
+        return [title, ink((f"{size(peak.total)}", "b"), f" ±{percent(error)} in {peak.name}"), key]
     place, verdict = found.places[0]
     saving = [effect for effect in effects if effect.difference < 0][:_MOST_EFFECTS]
     if verdict.band != "fits" and saving:
@@ -63,7 +61,7 @@ def memory_lines(  # noqa: PLR0913 - each is a thing of its own
         max(verdict.left, peak.total),
         max(8, width - beside),
     )
-    return [title, ink(gauge, "  ", amount, band), ink(*keys)]
+    return [title, ink(gauge, "  ", amount, band), key]
 
 
 def unread_memory(label: str, width: int) -> list[Content]:
@@ -86,8 +84,21 @@ def _effects(saving: Sequence[Effect]) -> Content:
 def _shares(phase: Phase) -> list[tuple[int, str, str, str]]:
     left = dict(phase.parts)
     shares = []
-    for name, texture, style, parts in _SHARES:
-        amount = sum(left.pop(part, 0) for part in parts) if parts else sum(left.values())
-        if amount:
-            shares.append((amount, texture, style, name))
+    for texture, style, names in _SHARES:
+        held = {part: left.pop(part, 0) for part in names or tuple(left)}
+        called = dict.fromkeys(names.get(part, "other") for part, amount in held.items() if amount)
+        if called:
+            shares.append((sum(held.values()), texture, style, ", ".join(called)))
     return shares
+
+
+def _key(shares: Sequence[tuple[int, str, str, str]], width: int) -> Content:
+    """Return what each texture is; where not all fits, a texture has the last of its names."""
+    for between, words in (("   ", str), ("  ", lambda name: name.rpartition(" ")[2])):
+        parts = [
+            ink((texture, style), (f" {words(name)} {size(held)}", MUTED)) for held, texture, style, name in shares
+        ]
+        key = Content(between).join(parts)
+        if key.cell_length <= width:
+            break
+    return fit(key, width)

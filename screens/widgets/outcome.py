@@ -40,6 +40,8 @@ def outcome(
         lines.append(_row("Fetched", ink((home(left.fetched), "b")), width))
     elif left and not final and left.output:
         lines.append(_row("Saved", ink(("no complete checkpoint in ", MUTED), _short(left.output, left.folder)), width))
+    if told.status.why:
+        lines.append(_row("Not retried", ink(visible(told.status.why)), width))
     words = Content("   ").join([ink((key, KEY), f" {word}") for key, word in keys])
     return [*lines, _row("Next", words, width)] if keys else lines
 

@@ -36,7 +36,7 @@ def devices(profile: Profile, facts: Facts, resolved: Resolved) -> Iterator[Find
             if profile.container.engine == "none" and _lacks_code(matches[0], facts, resolved):
                 remedy = "Leave it out, or make an environment that can use it: tui-train env create hf."
             yield Finding(level="error", key="hardware.gpus", message=message, remedy=remedy, machine=True)
-        elif verdict.kind == "spare" and len(profile.hardware.gpus) > 1:
+        elif verdict.kind == "skip" and len(profile.hardware.gpus) > 1:
             message = f"{names[uuid]} slows or limits the others: {visible(reasons)}"
             yield Finding(level="warning", key="hardware.gpus", message=message, remedy="Leave it out.")
     for gpu in resolved.gpus:

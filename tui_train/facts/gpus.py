@@ -1,7 +1,7 @@
 """Which cards can train with a given PyTorch, which should, and why not: pure functions on facts.
 
-Two verdicts exclude a card. `blocked` follows from card, driver and PyTorch build; no setting changes it. `spare` is
-advice relative to a better card: a single card, however small, is never spare. Neither depends on the name of a card,
+Two verdicts exclude a card. `blocked` follows from card, driver and PyTorch build; no setting changes it. `skip` is
+advice relative to a better card: a single card, however small, is never skipped. Neither depends on the name of a card,
 which can be misleading, or on a monitor, which a fast card can have too.
 """
 
@@ -46,14 +46,14 @@ def judge(
     """
     blocked = [_why_blocked(gpu, toolchain, driver_cuda) for gpu in gpus]
     usable = [gpu for gpu, why in zip(gpus, blocked, strict=True) if not why]
-    spare = iter(_why_spare(usable))
+    kinds = iter(_why_skip(usable))
     unchecked = () if toolchain is not None and toolchain.torch is not None else ("not yet checked with a PyTorch",)
     verdicts = []
     for gpu, why in zip(gpus, blocked, strict=True):
         if why:
             verdicts.append(Verdict("blocked", (why,), who(gpu)))
             continue
-        kind, reason = next(spare)
+        kind, reason = next(kinds)
         reasons = (reason, *unchecked) if reason else unchecked
         verdicts.append(Verdict(kind, reasons, who(gpu)))
     return tuple(verdicts)
@@ -159,7 +159,7 @@ def _wheel_for(capability: str) -> str:
     return "install torch 2.7 or later for CUDA 12.8 (cu128) or later"
 
 
-def _why_spare(usable: Sequence[Gpu]) -> list[tuple[Literal["use", "spare"], str]]:
+def _why_skip(usable: Sequence[Gpu]) -> list[tuple[Literal["use", "skip"], str]]:
     """Return for each usable card whether to use it, and the reason if there is one."""
     compared = [
         gpu for gpu in usable if gpu.memory_total and teraflops(gpu) and not tiny(gpu, usable) and not divided(gpu)
@@ -167,20 +167,20 @@ def _why_spare(usable: Sequence[Gpu]) -> list[tuple[Literal["use", "spare"], str
     speeds = [teraflops(gpu) or 0.0 for gpu in compared]
     fastest = [compared[index] for index in in_step(speeds)]
     roomiest = max((gpu.memory_total or 0 for gpu in usable if not tiny(gpu, usable)), default=0)
-    kinds: list[tuple[Literal["use", "spare"], str]] = []
+    kinds: list[tuple[Literal["use", "skip"], str]] = []
     for gpu in usable:
         small = gpu.memory_total is not None and gpu.memory_total < roomiest / 2 * SLACK
         limit = f"less memory ({size(gpu.memory_total)} vs {size(roomiest)}): would limit the others"
         if tiny(gpu, usable):
             most_sms = max(other.sm_count or 0 for other in usable)
             words = f"much slower ({gpu.sm_count} SMs vs {most_sms}): would slow the others"
-            kinds.append(("spare", _label(gpu) + words))
+            kinds.append(("skip", _label(gpu) + words))
         elif any(gpu is other for other in fastest):
             kinds.append(("use", limit if small else ""))
         elif any(gpu is other for other in compared):
-            kinds.append(("spare", _label(gpu) + _slower(gpu, fastest)))
+            kinds.append(("skip", _label(gpu) + _slower(gpu, fastest)))
         elif small:
-            kinds.append(("spare", _label(gpu) + limit))
+            kinds.append(("skip", _label(gpu) + limit))
         else:
             kinds.append(("use", ""))
     return kinds

@@ -290,12 +290,12 @@ class Facts(Struct, frozen=True, kw_only=True):
 
 
 class Verdict(Struct, frozen=True):
-    """Whether a card should train: `blocked` cannot, `spare` would slow or limit the others, `use` should.
+    """Whether a card should train: `blocked` cannot, `skip` would slow or limit the others, `use` should.
 
     `busy` lists the processes that compute on it now, empty if none do; it does not affect the kind.
     """
 
-    kind: Literal["use", "spare", "blocked"]
+    kind: Literal["use", "skip", "blocked"]
     reasons: tuple[str, ...] = ()
     busy: str = ""
 

@@ -23,6 +23,7 @@ class Event(NamedTuple):
     `resumed` is the step of the checkpoint that an attempt was given, `ignored_checkpoint` tells that it did not load
     it. `inode` is that of the run folder, which no copy of it has. `next` is the attempt that follows after an
     out-of-memory, 0 for none. `cgroup` is an attempt's own; `left` are processes that it left, as `pid:ticks`.
+    `why` is why no attempt followed one that ran out of memory.
     `joules` are what the `metered` ones of its `cards` drew.
     """
 
@@ -53,6 +54,7 @@ class Event(NamedTuple):
     container: str = ""
     cgroup: str = ""
     left: str = ""
+    why: str = ""
     joules: float = 0.0
     metered: int = 0
     cards: int = 0

@@ -223,7 +223,7 @@ def _supervised(start: Start, number: int) -> Outcome:
         raise Refused(CANNOT_WRITE, f"cannot write events.jsonl: {error.strerror}: free some space") from None
     say(_remote(start.run_dir))
     outcome = run(start, first, asked=bool(number))
-    more = {"left": outcome.left} if outcome.left else {}
+    more = {name: text for name, text in (("left", outcome.left), ("why", outcome.why)) if text}
     tell(start, "run_ended", state=outcome.state, exit_code=outcome.code, **more)
     say(outcome.words)
     return outcome

@@ -16,12 +16,16 @@ _CARD_WAIT = 60.0
 
 
 class Outcome(NamedTuple):
-    """How a start ended: state, exit code and the processes `left` as run_ended has them, and a sentence."""
+    """How a start ended: state, exit code and the processes `left` as run_ended has them, and a sentence.
+
+    `why` is why no attempt followed one that ran out of GPU memory.
+    """
 
     state: str
     code: int
     words: str
     left: str = ""
+    why: str = ""
 
 
 def run(start: Start, first: int, *, asked: bool = False) -> Outcome:
@@ -70,8 +74,13 @@ def _outcome(start: Start, ended: Ended, position: int, number: int) -> Outcome 
         return Outcome("stopped", ended.code or 143, f"stopped: machine {ended.elsewhere} was asked to stop")
     if ended.code == 0:
         return Outcome("finished", 0, _finished(ended, newest(start, position)))
-    why = _out_of_memory(start, ended, number) if ended.phase else _failure(ended)
-    return Outcome("failed", ended.code, f"{why}: see attempt-{number}.log") if why else None
+    log = f"see attempt-{number}.log"
+    if not ended.phase:
+        return Outcome("failed", ended.code, f"{_failure(ended)}: {log}")
+    where = WHERE.get(ended.phase, "")
+    say(f"attempt {number} ran out of GPU memory {where}")
+    why = _why_no_more(start, ended, where)
+    return Outcome("failed", ended.code, f"out of GPU memory {where}: {why}; {log}", why=why) if why else None
 
 
 def _finished(ended: Ended, checkpoint: str) -> str:
@@ -89,12 +98,10 @@ def _failure(ended: Ended) -> str:
     return why
 
 
-def _out_of_memory(start: Start, ended: Ended, number: int) -> str:
+def _why_no_more(start: Start, ended: Ended, where: str) -> str:
     """Return why nothing follows an attempt that ran out of GPU memory, empty where an attempt does."""
-    where = WHERE.get(ended.phase, "")
-    say(f"attempt {number} ran out of GPU memory {where}")
     if ended.hopeless or ended.next:
         return ended.hopeless
     if start.planned.by_hand:
-        return f"out of GPU memory {where}, and machines that are started by hand have no fallbacks"
-    return f"out of GPU memory {where}, and nothing is left on the ladder that helps there"
+        return "machines that are started by hand have no fallbacks"
+    return f"no further fallback helps {where}"

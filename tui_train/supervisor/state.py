@@ -46,7 +46,8 @@ class Status(NamedTuple):
     `engine`, of one that may train on although what started it is gone. `seconds` is how long the last start took, or
     has taken so far, None where that is not known: `started` and `ended` are dates, by a clock that may be set.
     `cgroup` is the newest attempt's own, empty for none; `left` are the processes that there were at the end. `empty`
-    tells that this cgroup was read after a stop, and nobody was in it.
+    tells that this cgroup was read after a stop, and nobody was in it. `why` is why no attempt followed one that ran
+    out of GPU memory.
     """
 
     state: str
@@ -69,6 +70,7 @@ class Status(NamedTuple):
     cgroup: str = ""
     left: tuple[Process, ...] = ()
     empty: bool = False
+    why: str = ""
 
     def data(self) -> dict[str, object]:
         """Return it as plain data, for JSON."""
@@ -189,6 +191,7 @@ def _status(
         container=inside.container,
         cgroup=lead.cgroup,
         left=_left(end) if end else (),
+        why=end.why if end else "",
     )
     # Numbers of processes mean something only on the host and the boot that gave them.
     if owner.near:

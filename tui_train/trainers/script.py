@@ -14,7 +14,7 @@ class Script(Trainer):
     """Starts the script or module of the preset."""
 
     name = "My own script"
-    about = "a preset passes it the recipe"
+    about = "a preset gives it the recipe as arguments"
     label = "your own script"
     takes_ids = True
     words: ClassVar[Mapping[str, Words]] = {

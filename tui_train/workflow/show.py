@@ -156,7 +156,7 @@ def run_row(listed: Listed) -> tuple[str, ...]:
 
 def state(now: Status) -> str:
     """Return a run's state in words."""
-    words = f"failed ({_code(now.exit_code)})" if now.state == "failed" else now.state
+    words = f"failed, {_code(now.exit_code)}" if now.state == "failed" else now.state
     if now.host:
         return f"{words} on {visible(now.host)}"
     return words + (f", {counted(len(now.leftover), 'process', 'processes')} left" if now.leftover else "")
@@ -167,7 +167,7 @@ def _code(code: int | None) -> str:
     try:
         return signal.Signals((code or 0) - 128).name
     except ValueError:
-        return str(code)
+        return f"exit code {code}"
 
 
 def after_stop(now: Status) -> str:

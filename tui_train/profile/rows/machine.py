@@ -108,11 +108,11 @@ NODES = (
         kind="integer",
         minimum=1,
         maximum=1024,
-        help="Number of machines that train together.",
+        help="Number of machines that train together; without hosts you start the script on each.",
     ),
     Field(
         key="nodes.hosts",
-        label="Hosts",
+        label="Hosts over ssh",
         kind="names",
         help="Machines that train together, as ssh names them (gpu-a,gpu-b): first the one on which it starts.",
         empty="none",
