@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 
 from textual.content import Content
 
-from tui_train.base.text import percent, size, typeset, visible
+from tui_train.base.text import amount, percent, size, typeset, visible
 from tui_train.memory.predict import Effect, Prediction
 from tui_train.memory.trace import ERROR, Counted
 from tui_train.memory.types import Phase
@@ -53,15 +53,15 @@ def memory_lines(  # noqa: PLR0913 - each is a thing of its own
     if verdict.band != "fits" and saving:
         note = _effects(saving)
     title = heading("Memory per GPU" if place.cuda else "Memory", note, width)
-    amount = ink((size(peak.total), "b"), f" of {size(verdict.left)} ±{percent(error)}  ")
+    needed = ink((size(peak.total), "b"), f" of {size(verdict.left)} ±{percent(error)}  ")
     band = ink(_MARKS.get(verdict.band, WARNING), f" {verdict.band}") if sound else ink(WARNING, " see the error")
-    beside = amount.cell_length + band.cell_length + 2
+    beside = needed.cell_length + band.cell_length + 2
     gauge = stack(
         [(part, texture, style) for part, texture, style, _ in shares],
         max(verdict.left, peak.total),
         max(8, width - beside),
     )
-    return [title, ink(gauge, "  ", amount, band), key]
+    return [title, ink(gauge, "  ", needed, band), key]
 
 
 def unread_memory(label: str, width: int) -> list[Content]:
@@ -96,7 +96,7 @@ def _key(shares: Sequence[tuple[int, str, str, str]], width: int) -> Content:
     """Return what each texture is; where not all fits, a texture has the last of its names."""
     for between, words in (("   ", str), ("  ", lambda name: name.rpartition(" ")[2])):
         parts = [
-            ink((texture, style), (f" {words(name)} {size(held)}", MUTED)) for held, texture, style, name in shares
+            ink((texture, style), (f" {words(name)} {amount(held)}", MUTED)) for held, texture, style, name in shares
         ]
         key = Content(between).join(parts)
         if key.cell_length <= width:
