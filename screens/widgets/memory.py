@@ -86,7 +86,7 @@ def _shares(phase: Phase) -> list[tuple[int, str, str, str]]:
     shares = []
     for texture, style, names in _SHARES:
         held = {part: left.pop(part, 0) for part in names or tuple(left)}
-        called = dict.fromkeys(names.get(part, "other") for part, amount in held.items() if amount)
+        called = dict.fromkeys(names.get(part, "other") for part, bytes_held in held.items() if bytes_held)
         if called:
             shares.append((sum(held.values()), texture, style, ", ".join(called)))
     return shares
