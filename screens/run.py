@@ -107,7 +107,7 @@ When a run ends while you watch, the terminal rings and gets a notification (OSC
     ]
 
     LIVE = True
-    SHARED = ("live", "facts")
+    SHARED = ("live", "facts", "looking")
     live: reactive[Samples] = reactive((), init=False, repaint=False)
 
     def __init__(self, run: RunDir) -> None:

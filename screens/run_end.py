@@ -37,6 +37,8 @@ from .terminal import notify_terminal
 GOES = "still runs"
 # Seconds between progress updates.
 _PROGRESS_EVERY = 0.5
+# The parts of the facts from which it follows whether a change fits.
+_FOR_FIT = frozenset({"machine", "toolchains"})
 
 
 class Ended(Message):
@@ -100,6 +102,7 @@ class RunEnd(RunLogs):
         Binding("c", "compare", "Compare"),
     ]
     facts: reactive[Facts | None] = reactive(None, init=False, repaint=False)
+    looking: reactive[frozenset[str]] = reactive(frozenset, init=False, repaint=False)
     remedy: tuple[Profile, Change] | None = None
     _left: Remains | None = None
     _made: Result | None = None
@@ -111,6 +114,11 @@ class RunEnd(RunLogs):
         self.remedy = (event.profile, change) if event.profile and change else None
         self._left, self._made = event.left, event.made
         self.stays = event.stays
+
+    def watch_looking(self, before: frozenset[str], now: frozenset[str]) -> None:
+        """Explain the end again once it is known where the change would have to fit."""
+        if not self.going and before & _FOR_FIT and not now & _FOR_FIT:
+            self.look_at_end()
 
     @work(thread=True, exclusive=True, group="explain")
     def look_at_end(self) -> None:

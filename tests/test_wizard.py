@@ -17,7 +17,7 @@ import pytest
 from support import GIB, UUIDS, holder, marked, sample
 from textual.pilot import Pilot
 from textual.widgets import Input
-from tui_train.screens import run_end, tuning
+from tui_train.screens import tuning
 from tui_train.screens.messages import Chosen, OpenRun, OpenStep
 from tui_train.screens.widgets.form import Form
 from tui_train.screens.widgets.log_view import LogView
@@ -248,17 +248,29 @@ def test_picture_of_a_run(snap_compare: Any, machine: Any, tmp_path: Path, size:
 
 
 @pytest.mark.parametrize("size", SIZES, ids=str)
-def test_picture_of_a_failed_run(
-    snap_compare: Any, machine: Any, tmp_path: Path, monkeypatch: Any, size: tuple[int, int]
-) -> None:
+def test_picture_of_a_failed_run(snap_compare: Any, machine: Any, tmp_path: Path, size: tuple[int, int]) -> None:
     """What failed, what to do, and the key that does it."""
-    # The memory that the change takes is shown only where the machine is known by then.
-    monkeypatch.setattr(run_end, "_fits", lambda *_: "")
     why = "no further fallback helps in the forward or backward pass"
     run = finished_run(tmp_path, state="failed", code=1, why=why)
     with run.attempt_log(2).open("a") as log:
         log.write("[rank1]: torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 9.00 GiB.\n")
     assert snap_compare(wizard(str(run.path)), terminal_size=size, run_before=keys())
+
+
+async def test_the_memory_of_a_fix_is_estimated_once_the_machine_is_known(
+    machine: Any, tmp_path: Path, monkeypatch: Any
+) -> None:
+    known = threading.Event()
+    monkeypatch.setattr(probe, "machine", lambda *_args, **_named: known.wait(30) and CPU)
+    run = finished_run(tmp_path, state="failed", code=1)
+    run.attempt_log(2).write_text("torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 9.00 GiB.\n")
+    async with wizard(str(run.path)).run_test(size=(80, 24)) as pilot:
+        while "micro batch 4 → 2" not in shows(pilot):
+            await pilot.pause(0.05)
+        before = shows(pilot)
+        known.set()
+        await settle(pilot)
+        assert ("✓ fits" in before, "✓ fits" in shows(pilot)) == (False, True)
 
 
 @pytest.fixture
