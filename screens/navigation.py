@@ -148,7 +148,7 @@ class Navigation(AskingHosts):
         # Textual sets them once the screen has been drawn, and then draws all of it a second time.
         sides = (self.size.width, self.HORIZONTAL_BREAKPOINTS), (self.size.height, self.VERTICAL_BREAKPOINTS)
         for cells, breakpoints in sides:
-            _, name = max(each for each in breakpoints or [] if each[0] <= cells)
+            _, name = max(each for each in breakpoints or () if each[0] <= cells)
             screen.add_class(name, update=False)
 
     def pop_screen(self) -> AwaitComplete:

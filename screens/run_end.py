@@ -117,7 +117,8 @@ class RunEnd(RunLogs):
 
     def watch_looking(self, before: frozenset[str], now: frozenset[str]) -> None:
         """Explain the end again once it is known where the change would have to fit."""
-        if not self.going and before & _FOR_FIT and not now & _FOR_FIT:
+        fetches = self._left is not None and self._left.fetching is not None
+        if not self.going and not fetches and before & _FOR_FIT and not now & _FOR_FIT:
             self.look_at_end()
 
     @work(thread=True, exclusive=True, group="explain")

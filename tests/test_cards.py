@@ -156,12 +156,16 @@ def test_another_machine_leaves_cards_out_that_are_not_of_the_plan(smi):
 
 
 def test_the_cards_that_the_plan_has_for_another_machine_are_taken(smi):
-    several = PLANNED._replace(nodes=2, world_size=4, others=(("GPU-x", UUIDS[0]),))
+    several = PLANNED._replace(nodes=2, world_size=4, others=(UUIDS[::-1],))
     smi(WHOLE)
     assert gpus.choose(several, "", 0) == UUIDS
-    assert gpus.choose(several, "", 1) == ("GPU-x", UUIDS[0])
-    with pytest.raises(Refused, match="the GPU GPU-x"):
-        check(gpus.choose(several, "", 1), several)
+    assert gpus.choose(several, "", 1) == UUIDS[::-1]
+
+
+def test_other_cards_are_taken_where_a_machine_no_longer_has_those_of_the_plan(smi):
+    several = PLANNED._replace(nodes=2, world_size=4, others=(("GPU-x", UUIDS[0]),))
+    smi(WHOLE)
+    assert gpus.choose(several, "", 1) == UUIDS
 
 
 def test_each_machine_has_its_own_number_of_cards(smi):

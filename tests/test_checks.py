@@ -1707,6 +1707,11 @@ def test_hosts_with_other_numbers_of_gpus_train_with_their_own():
     assert edits == {"nodes.hosts": ("c", "a", "b"), "nodes.processes": (1, 2, 2)}
 
 
+def test_a_wrong_number_of_processes_is_not_found_for_other_hosts_again():
+    (finding,) = found(HOSTS | {"hardware.processes": 4, "recipe.global_batch": None}, peers())
+    assert finding.key == "hardware.processes"
+
+
 T400 = gpu(2, "GPU-T400", name="NVIDIA T400 4GB", compute_capability="7.5", memory_total=4 << 30, sm_count=6)
 GT1030 = gpu(2, "GPU-GT1030", name="NVIDIA GeForce GT 1030", compute_capability="6.1", memory_total=2 << 30)
 H100 = [
@@ -1724,6 +1729,8 @@ H100 = [
         # Of another kind, with one for the display.
         ((*H100, GT1030), None, ("GPU-h0", "GPU-h1")),
         ((*H100, T400), None, ("GPU-h0", "GPU-h1")),
+        # Whether one is busy is looked at when it is used.
+        ((H100[0], msgspec.structs.replace(H100[1], memory_free=1 << 30)), None, ("GPU-h0", "GPU-h1")),
         # Another number.
         ((gpu(0), GT1030), 1, UUIDS[:1]),
         ((gpu(0), T400), 1, UUIDS[:1]),

@@ -343,6 +343,14 @@ def test_each_machine_shows_its_container_its_own_gpus(tmp_path, engine):
     assert "--env=CUDA_VISIBLE_DEVICES=$GPUS" in told
 
 
+def test_a_container_has_its_machine_s_own_number_of_processes():
+    several = {"nodes.count": 2, "nodes.address": "10.0.0.1", "nodes.processes": (2, 1), "recipe.global_batch": None}
+    made = plan(profile(inside() | several | {"trainer.launcher": "torchrun"}), boxed(gpus=CARDS))
+    values = {name: f"${name}" for name in VARIABLES}
+    told = [container.words(made.container, made.attempts[0].command, values, each) for each in ((), made.uneven)]
+    assert ["--nproc-per-node=$PROCESSES" in told[0], "--nproc-per-node=2" in told[1]] == [True, True]
+
+
 @pytest.mark.parametrize("engine", ENGINES)
 def test_other_cards_are_shown_where_they_are_chosen(tmp_path, engine):
     folder = tmp_path.resolve()

@@ -15,6 +15,7 @@ from support import sample
 from tests.fake_driver import MACHINES, driver_environment
 from tui_train.facts import host, nvml, pci, probe
 from tui_train.facts.ask import ask
+from tui_train.facts.peers import peers
 from tui_train.facts.types import Gpu, Machine, Pcie, Toolchain
 
 MIB = 2**20
@@ -760,3 +761,15 @@ def test_paths(tmp_path, monkeypatch):
     if os.geteuid():
         (tmp_path / "data.txt").chmod(0)
         assert probe.paths(["data.txt"]) == {"data.txt": "unreadable"}
+
+
+def test_hosts_are_asked_at_a_lower_priority_and_a_shared_connection_is_not(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    executable(tmp_path / "ssh", f"#!/bin/sh\nnice >> {tmp_path}/nice\necho nobody answers >&2\nexit 255\n")
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    own = os.getpriority(os.PRIO_PROCESS, 0)
+    answers = [peers(["a", "b"], "/py", []), peers(["b"], "/py", [], first="a")]
+    assert {peer.problem for found in answers for peer in found.values()} == {"nobody answers"}
+    asked = [int(line) for line in (tmp_path / "nice").read_text().split()]
+    assert (asked[:2], {*asked[2:]}) == ([min(19, own + 10)] * 2, {own})

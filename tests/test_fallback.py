@@ -82,8 +82,8 @@ def test_the_phase_is_read_from_the_traceback(tmp_path, tracebacks, where):
         for note in noted(tmp_path / "notes")
     ]
     assert len(set(micro)) == (2 if PHASES[where] == "loss" else 1)
-    assert "no further fallback helps" in said
-    assert status(run).why == f"no further fallback helps {WHERE[PHASES[where]]}"
+    assert f"out of GPU memory {WHERE[PHASES[where]]}: the plan has no further fallback; " in said
+    assert status(run).why == "the plan has no further fallback"
     ended = [json.loads(line) for line in run.events_file.read_text().splitlines() if "attempt_ended" in line]
     assert {event["phase"] for event in ended} == {PHASES[where]}
     # A log without a run tells it as well.

@@ -302,7 +302,7 @@ def test_sets_say_what_they_gain():
     assert gpus.sets(cards, gpus.judge(cards))[0].gain.endswith("; no bf16, which some of them do not support")
 
 
-def test_a_slower_card_is_spare_with_numbers():
+def test_a_slower_card_is_skipped_with_numbers():
     cards = machine_of("3090 p40 3090")
     assert gpus.judge(cards, TOOLCHAINS["cu126"])[1] == Verdict(
         "skip", ("slower: the other 2 alone about 142 TFLOPS, with it 35",)

@@ -281,7 +281,7 @@ def test_the_ladder_ends(tmp_path, trainer, launcher, phase):
     place = {"loss": "backward", "step": "state"}.get(phase, phase)
     found = train(tmp_path, (trainer, launcher, phase), faults=[{"in": place}], micro=2)
     assert found.code == 1, found.told
-    assert "no further fallback helps" in found.said
+    assert "the plan has no further fallback" in found.said
     assert status(found.run).state == "failed"
     way = found.plan.way_down(phase)
     assert found.positions == [*way]

@@ -132,7 +132,6 @@ def test_processes_follow_the_devices(launcher, gpus, processes, world):
     assert made.device == ("cuda" if gpus else "cpu")
     assert made.gpus == UUIDS[: world if gpus else 0]
     assert environment(chosen, found)["OMP_NUM_THREADS"] == str(8 // world)
-
     assert environment(chosen, found)["CUDA_VISIBLE_DEVICES"] == ",".join(made.gpus)
     assert f"--expect={world}x{made.device}" in argv(made.attempts[0].command, "/run")
 

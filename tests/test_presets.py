@@ -686,7 +686,6 @@ def test_the_hf_trainer_itself_understands_its_evaluation_batch(tmp_path):
     assert told == [1, 4, 8, presets()["hf-trainer"].eval_batch]
 
 
-@pytest.mark.whole
 @parsers
 @pytest.mark.whole
 def test_trl_itself_understands_lora_and_its_evaluation_batch(real, tmp_path):

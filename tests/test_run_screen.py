@@ -143,7 +143,7 @@ async def test_a_failed_run_can_be_resumed_and_the_plot_had_back(machine: Any, t
         await until_shown(pilot, "memory was full")
         assert "r resume" not in shows(pilot)
         await keys("r")(pilot)
-        assert "no whole checkpoint" in [*pilot.app._notifications][-1].message
+        assert "no complete checkpoint" in [*pilot.app._notifications][-1].message
     checkpoint = run.path / "output" / "checkpoint-5"
     checkpoint.mkdir(parents=True)
     (checkpoint / "trainer_state.json").write_text("{}")

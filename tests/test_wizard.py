@@ -250,7 +250,7 @@ def test_picture_of_a_run(snap_compare: Any, machine: Any, tmp_path: Path, size:
 @pytest.mark.parametrize("size", SIZES, ids=str)
 def test_picture_of_a_failed_run(snap_compare: Any, machine: Any, tmp_path: Path, size: tuple[int, int]) -> None:
     """What failed, what to do, and the key that does it."""
-    why = "no further fallback helps in the forward or backward pass"
+    why = "the plan has no further fallback"
     run = finished_run(tmp_path, state="failed", code=1, why=why)
     with run.attempt_log(2).open("a") as log:
         log.write("[rank1]: torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 9.00 GiB.\n")
@@ -988,7 +988,7 @@ async def test_home_says_that_enter_opens_and_stops_only_what_goes(machine: Any,
 
 
 async def test_a_failed_run_says_why_and_a_key_tries_the_remedy(machine: Any, tmp_path: Path) -> None:
-    why = "no further fallback helps in the forward or backward pass"
+    why = "the plan has no further fallback"
     run = finished_run(tmp_path, state="failed", code=1, why=why)
     with run.attempt_log(2).open("a") as log:
         log.write("\n[rank1]: torch.OutOfMemoryError: [bold] CUDA out of memory. Tried to allocate 9.00 GiB.\x1b[31m\n")

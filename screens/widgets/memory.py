@@ -93,12 +93,14 @@ def _shares(phase: Phase) -> list[tuple[int, str, str, str]]:
 
 
 def _key(shares: Sequence[tuple[int, str, str, str]], width: int) -> Content:
-    """Return what each texture is; where not all fits, a texture has the last of its names."""
+    """Return what each texture is; where not all fits, a texture has the last of its names, and the last ones none."""
     for between, words in (("   ", str), ("  ", lambda name: name.rpartition(" ")[2])):
         parts = [
             ink((texture, style), (f" {words(name)} {amount(held)}", MUTED)) for held, texture, style, name in shares
         ]
         key = Content(between).join(parts)
         if key.cell_length <= width:
-            break
-    return fit(key, width)
+            return key
+    while parts and Content("  ").join(parts).cell_length > width:
+        parts.pop()
+    return Content("  ").join(parts)

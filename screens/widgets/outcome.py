@@ -40,10 +40,10 @@ def outcome(
         lines.append(_row("Fetched", ink((home(left.fetched), "b")), width))
     elif left and not final and left.output:
         lines.append(_row("Saved", ink(("no complete checkpoint in ", MUTED), _short(left.output, left.folder)), width))
-    if told.status.why:
-        lines.append(_row("Not retried", ink(visible(told.status.why)), width))
     words = Content("   ").join([ink((key, KEY), f" {word}") for key, word in keys])
-    return [*lines, _row("Next", words, width)] if keys else lines
+    lines += [_row("Next", words, width)] if keys else []
+    # Last, as what has no room is cut there.
+    return [*lines, _row("Retries", ink(visible(told.status.why)), width)] if told.status.why else lines
 
 
 def _numbers(told: RunNews) -> list[Content]:

@@ -138,7 +138,7 @@ def argv(  # noqa: PLR0913 - each is a variable of its own
 ) -> list[str]:
     """Return the exact arguments of the command; those of the checkpoint only if there is one."""
     values = {"RUN_DIR": run_dir, "CHECKPOINT": checkpoint, "NODE_RANK": str(node_rank), "ADDRESS": address}
-    values |= {"PORT": "$PORT", "PROCESSES": str(uneven[node_rank]) if uneven else ""}
+    values |= {"PORT": "$PORT", "PROCESSES": str(uneven[node_rank]) if uneven else "$PROCESSES"}
     parts = [part for part in command.parts if checkpoint or not needs_checkpoint(part)]
     return [expand(word, values) for part in parts for word in part.words]
 

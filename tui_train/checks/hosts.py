@@ -54,7 +54,9 @@ def differences(profile: Profile, facts: Facts, resolved: Resolved) -> Iterator[
         return
     by_fault: dict[_Wrong, list[str]] = {}
     able = LAUNCHERS[resolved.launcher].UNEVEN and trainer_of(profile).uneven
-    against = _First(first, facts, resolved.toolchain, resolved.gpus if resolved.device == "cuda" else (), able)
+    # A number of processes that is wrong for the first host is a finding of its own.
+    compares = resolved.device == "cuda" and (profile.nodes.uneven or resolved.processes == len(resolved.gpus))
+    against = _First(first, facts, resolved.toolchain, resolved.gpus if compares else (), able)
     for host, wanted in zip(others, counts(profile, resolved)[1:], strict=False):
         for wrong in _wrong(facts.peers[host], wanted, against) if host in known else ():
             by_fault.setdefault(wrong, []).append(host)

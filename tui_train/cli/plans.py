@@ -227,7 +227,7 @@ def _words(made_plan: Plan, attempt: Attempt) -> list[str]:
     if made_plan.container is None:
         return argv(attempt.command, "$RUN_DIR", address=made_plan.address, uneven=made_plan.uneven)
     values = {name: f"${name}" for name in VARIABLES} | {"ADDRESS": made_plan.address}
-    return container.words(made_plan.container, attempt.command, values)
+    return container.words(made_plan.container, attempt.command, values, made_plan.uneven)
 
 
 def print_json(value: Any) -> None:

@@ -1,5 +1,6 @@
 """The hosts of a training over ssh, asked side by side: the GPUs, the Python, the paths and the clock of each."""
 
+import math
 import shlex
 import time
 from collections.abc import Sequence
@@ -14,33 +15,35 @@ from tui_train.facts.types import Peer
 from tui_train.supervisor import ssh
 
 _EACH = 30.0
-_ALL = 90.0
+_LEAST = 90.0
 # More ssh at once would leave the screen too little of the processor; a connection that is shared takes sshd's
 # MaxSessions.
 _AT_ONCE, _AT_ONCE_BY_ONE = 16, 8
 
 
 def peers(hosts: Sequence[str], python: str, paths: Sequence[str], first: str = "") -> dict[str, Peer]:
-    """Return what each of some hosts answers, within 90 s; `first` is the host from which they are asked, if not this.
+    """Return what each of some hosts answers within 30 s; `first` is the host from which they are asked, if not this.
 
     `python` is the one that is to train.
     """
     question = {"pythons": [python], "only_named": True, "paths": [python, *paths], "files": []}
     command = sent({**question, "command": shlex.split(SMI)})
-    ends = time.monotonic() + _ALL
+    at_once = _AT_ONCE_BY_ONE if first else _AT_ONCE
+    whole = max(_LEAST, _EACH * math.ceil(len(hosts) / at_once))
+    ends = time.monotonic() + whole
     asks = _asking(first)
 
     def peer(host: str) -> Peer:
-        # The keys of the wizard come first; no later connection inherits this, as none of these is shared.
-        words: Sequence[str] = ("nice", *ssh.words(host, command))
-        if first:
-            words = [*connections.words(first), shlex.join(words)]
+        words: Sequence[str] = ssh.words(host, command)
+        # The keys of the wizard come first. The connection to `first` is shared with what comes later, and keeps its
+        # priority.
+        words = [*connections.words(first), shlex.join(words)] if first else ["nice", *words]
         left = ends - time.monotonic()
         if left <= 0:
-            return Peer(problem=f"was not asked within {_ALL:.0f} s")
+            return Peer(problem=f"was not asked within {whole:.0f} s")
         return _peer(host, words, asks, min(_EACH, left))
 
-    with ThreadPoolExecutor(_AT_ONCE_BY_ONE if first else _AT_ONCE) as pool:
+    with ThreadPoolExecutor(at_once) as pool:
         return dict(zip(hosts, pool.map(peer, hosts), strict=True))
 
 

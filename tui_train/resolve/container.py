@@ -3,7 +3,7 @@
 Every path is the same inside as on the machine, so that no argument has to be translated.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from tui_train.base.command import (
     GPUS,
@@ -61,12 +61,12 @@ def settings(container: Container) -> tuple[Setting, ...]:
     )
 
 
-def words(around: Wrapping, command: Command, values: dict[str, str]) -> list[str]:
+def words(around: Wrapping, command: Command, values: dict[str, str], uneven: Sequence[int] = ()) -> list[str]:
     """Return the exact words that an attempt is started with, variables' values (and CHECKPOINT's) filled in."""
     folder = expand(command.cwd, values)
     before = [expand(word, values) for word in around.before]
     checkpoint, address = values.get("CHECKPOINT", ""), values.get("ADDRESS", "")
-    inner = [*before, *argv(command, values["RUN_DIR"], checkpoint, address=address)]
+    inner = [*before, *argv(command, values["RUN_DIR"], checkpoint, address=address, uneven=uneven)]
     outer = [expand(word, values) for part in around.parts for word in part.words]
     if around.engine == "apptainer":
         return [*outer, f"--pwd={folder}", around.image, *inner]

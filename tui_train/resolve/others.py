@@ -3,6 +3,8 @@
 from collections.abc import Collection, Iterator
 from typing import NamedTuple
 
+from msgspec.structs import replace
+
 from tui_train.facts.gpus import judge
 from tui_train.facts.sets import recommended
 from tui_train.facts.types import Facts, Gpu, Peer
@@ -33,7 +35,9 @@ def choose(peer: Peer, wanted: int, names: Collection[str]) -> Choice:
     if not usable:
         return Choice((), 0, next((reason for verdict in verdicts for reason in verdict.reasons), ""))
     alike = tuple(gpu for gpu in usable if gpu.name in names)
-    best = tuple(gpu for gpu in usable if gpu.uuid in recommended(gpus, verdicts))
+    # Which cards are busy is looked at when they are used.
+    idle = [replace(gpu, processes=(), memory_free=None) for gpu in gpus]
+    best = tuple(gpu for gpu in usable if gpu.uuid in recommended(idle, verdicts))
     cards = next((found for found in (alike, best) if len(found) == wanted), ())
     return Choice(cards, max(len(alike), len(best)))
 

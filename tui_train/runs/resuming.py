@@ -29,7 +29,9 @@ def why_not_resumed(run: RunDir, now: Status) -> str:
     how = resumption(run)
     if how == "never":
         return "cannot resume: its preset passes no checkpoint"
-    return "" if how == "by itself" or newest_checkpoint(run, now.attempts[-1].position) else "has no whole checkpoint"
+    return (
+        "" if how == "by itself" or newest_checkpoint(run, now.attempts[-1].position) else "has no complete checkpoint"
+    )
 
 
 def newest_checkpoint(run: RunDir, position: int) -> str:

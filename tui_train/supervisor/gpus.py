@@ -46,8 +46,8 @@ def listed() -> tuple[Card, ...] | None:
 def choose(planned: Planned, option: str, node_rank: int) -> tuple[str, ...]:
     """Return the UUIDs of the cards to train on: those of --gpus, else the plan's, else all of another machine.
 
-    Where the plan knows none of that and it has more, such as one for the display, they are those of the kinds that the
-    first machine trains on.
+    Where another machine no longer has those of the plan, or the plan knows none, and it has more, such as one for the
+    display, they are those of the kinds that the first machine trains on.
     Raises Refused (64) where --gpus does not name as many as the plan has, by their UUIDs; (69) where another machine
     has another number of cards.
     """
@@ -56,13 +56,16 @@ def choose(planned: Planned, option: str, node_rank: int) -> tuple[str, ...]:
         return _named(planned, option, wanted)
     if not planned.gpus or node_rank == 0:
         return planned.gpus
-    if planned.others and planned.others[node_rank - 1]:
-        return planned.others[node_rank - 1]
+    chosen = planned.others[node_rank - 1] if planned.others else ()
     there = listed()
+    if there is None and chosen:
+        return chosen
     if there is None:
         raise Refused(MISSING, "nvidia-smi does not answer: name the GPUs with --gpus=UUID,…")
     parted = {card.whole for card in there}
     whole = [card for card in there if not card.whole and card.uuid not in parted]
+    if chosen and {card.uuid for card in whole}.issuperset(chosen):
+        return chosen
     alike = [card for card in whole if card.name in planned.gpu_names]
     cards = alike if len(alike) == wanted else whole
     if len(cards) != wanted:

@@ -43,8 +43,7 @@ def look(text: str, run_dir: str) -> int:
     plan = planned.read(run_dir)
     problem = ""
     try:
-        # What is only worth a word is said at the start.
-        gpus.check(plan, gpus.choose(plan, "", int(asked["rank"])), str)
+        gpus.choose(plan, "", int(asked["rank"]))
         missing = [name for name in plan.secrets if not os.environ.get(name)]
         if asked["identity"] == identity():
             problem = "it is the machine on which this was started: name it first among the hosts"

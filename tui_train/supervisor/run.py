@@ -79,7 +79,7 @@ def _outcome(start: Start, ended: Ended, position: int, number: int) -> Outcome 
         return Outcome("failed", ended.code, f"{_failure(ended)}: {log}")
     where = WHERE.get(ended.phase, "")
     say(f"attempt {number} ran out of GPU memory {where}")
-    why = _why_no_more(start, ended, where)
+    why = _why_no_more(start, ended)
     return Outcome("failed", ended.code, f"out of GPU memory {where}: {why}; {log}", why=why) if why else None
 
 
@@ -98,10 +98,10 @@ def _failure(ended: Ended) -> str:
     return why
 
 
-def _why_no_more(start: Start, ended: Ended, where: str) -> str:
+def _why_no_more(start: Start, ended: Ended) -> str:
     """Return why nothing follows an attempt that ran out of GPU memory, empty where an attempt does."""
     if ended.hopeless or ended.next:
         return ended.hopeless
     if start.planned.by_hand:
         return "machines that are started by hand have no fallbacks"
-    return f"no further fallback helps {where}"
+    return "the plan has no further fallback"
