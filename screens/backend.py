@@ -113,7 +113,7 @@ m lists the models in the cache of Hugging Face; the id of another one is typed,
 Container: trains in an image, by its own Python; v looks into the image, and whether it sees the chosen GPUs.
 Fine-tuning: F5 shows what the data holds, and its first samples as the model gets them.
 NeMo: r shows its recipes to choose from, n asks the Python which it really has.
-p prepares text that is named as data, i imports a Hugging Face folder that is named as model.
+NeMo: p converts the text that is set as data, i the Hugging Face folder that is set as model.
 NCCL features: those to switch off, each to work around the error that it names, at some speed."""
     TITLE_OF_STEP = "Backend"
     SECTIONS = (_WHAT, _ITS, _START, _ADVANCED, _WITHOUT)

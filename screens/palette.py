@@ -4,6 +4,7 @@ from collections.abc import Iterable
 
 from textual.app import SystemCommand
 from textual.command import CommandPalette, DiscoveryHit, Hit, Hits, Provider
+from textual.events import Click
 
 # Of two that match nearly alike the one that stands first in the whole list comes first.
 _STEP = 0.0001
@@ -37,3 +38,8 @@ class Palette(CommandPalette):
     def __init__(self) -> None:
         """Have no id: the palette before may still be closing, and ids are unique."""
         super().__init__([Commands])
+
+    def on_click(self, event: Click) -> None:
+        """Leave alone a click where the screen ended meanwhile: Textual looks there for what was clicked."""
+        if not self.region.contains(event.screen_x, event.screen_y):
+            event.prevent_default()

@@ -1,7 +1,10 @@
 """What Preview shows: what will happen, what is wrong, the command, and the files behind it."""
 
+from typing import ClassVar
+
 from textual import on, work
 from textual.app import ComposeResult
+from textual.binding import Binding, BindingType
 from textual.containers import Horizontal, Vertical, VerticalScroll
 from textual.content import Content
 from textual.message import Message
@@ -51,6 +54,11 @@ class Before(Message):
 
 class PlanView(Step):
     """The plan of a profile, made again when what it is made of changes."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("escape", "close_files", "Close files", key_display="Esc"),
+        Binding("escape", "app.back", "Back", key_display="Esc"),
+    ]
 
     def __init__(self) -> None:
         """Begin with nothing planned."""
@@ -189,6 +197,16 @@ class PlanView(Step):
             self._arrange()
             self._focus_shown()
             self.refresh_bindings()
+
+    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
+        """Esc closes the files where they take the place of what is said; the next one goes back."""
+        if action == "close_files":
+            return self._ready and not self.query_one("#body").display
+        return super().check_action(action, parameters)
+
+    def action_close_files(self) -> None:
+        """Show what is said again."""
+        self.action_files()
 
     def _focus_shown(self) -> None:
         files = self.query_one(Files)

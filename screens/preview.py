@@ -17,6 +17,7 @@ from tui_train.profile import fields, store
 from tui_train.profile.types import Profile
 from tui_train.render.command import copied
 from tui_train.render.prepare import Prepared
+from tui_train.resolve.naming import name_of
 from tui_train.runs import rundir
 from tui_train.runs.rundir import RunDir
 
@@ -207,7 +208,8 @@ For the machine of a file (--machine) it only exports: copy the folder there."""
     def action_save(self) -> None:
         """Ask for a name, then save the profile."""
         self.app.push_screen(
-            AskText("Save the profile under this name (asks before it replaces one):", self.profile.name), self._save
+            AskText("Save the profile under this name (asks before it replaces one):", name_of(self.profile)),
+            self._save,
         )
 
     def _save(self, name: str | None) -> None:

@@ -45,7 +45,7 @@ class Ended(Message):
     """What is known of an ended run: why it failed, the profile in which a change is tried, what it leaves.
 
     `fits` says in words what memory the change would take; `made` is the adapter or model to use; `stays` says why it
-    cannot be resumed, empty where it can.
+    cannot be resumed, empty where it can; `earlier` is the run before it.
     """
 
     def __init__(  # noqa: PLR0913, PLR0917 - each is known by itself
@@ -56,6 +56,7 @@ class Ended(Message):
         fits: str = "",
         made: Result | None = None,
         stays: str = "",
+        earlier: RunDir | None = None,
     ) -> None:
         """Carry all of it."""
         super().__init__()
@@ -65,6 +66,7 @@ class Ended(Message):
         self.fits = fits
         self.made = made
         self.stays = stays
+        self.earlier = earlier
 
 
 def look_at_end(run: RunDir, position: int, facts: Facts | None) -> Ended:
@@ -73,7 +75,7 @@ def look_at_end(run: RunDir, position: int, facts: Facts | None) -> Ended:
     profile = store.load(str(run.profile)) if found and found.change else None
     fits = _fits(profile, found.change, facts) if profile and found and found.change and facts else ""
     stays = why_not_resumed(run, status(run))
-    return Ended(found, profile, remains(run, position), fits, result(run), stays)
+    return Ended(found, profile, remains(run, position), fits, result(run), stays, run_before(run))
 
 
 def _fits(profile: Profile, change: Change, facts: Facts) -> str:
@@ -106,6 +108,7 @@ class RunEnd(RunLogs):
     remedy: tuple[Profile, Change] | None = None
     _left: Remains | None = None
     _made: Result | None = None
+    _earlier: RunDir | None = None
     stays = GOES  # why another start would not resume it
 
     def take(self, event: Ended) -> None:
@@ -113,7 +116,7 @@ class RunEnd(RunLogs):
         change = event.found.change if event.found else None
         self.remedy = (event.profile, change) if event.profile and change else None
         self._left, self._made = event.left, event.made
-        self.stays = event.stays
+        self.stays, self._earlier = event.stays, event.earlier
 
     def watch_looking(self, before: frozenset[str], now: frozenset[str]) -> None:
         """Explain the end again once it is known where the change would have to fit."""
@@ -141,7 +144,7 @@ class RunEnd(RunLogs):
             ("result", "Enter", "fetch the result" if self.may_fetch else "result"),
             ("again", "r", "resume"),
             ("edit", "e", "edit and rerun"),
-            ("compare", "c", "compare with the run before"),
+            *((("compare", "c", "compare with the run before"),) if self._earlier else ()),
         )
         return [(key, word) for action, key, word in keys if self.check_action(action, ())]
 

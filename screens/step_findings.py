@@ -37,6 +37,8 @@ class WithFindings(Base):
         """Begin with nothing found."""
         super().__init__()
         self._found: tuple[Finding, ...] = ()
+        self._known: tuple[tuple[str, str], ...] = ()  # the findings, and the row where one was when they came
+        self._known_at = ""
         self._undone = ""  # what was taken back, until something else happens
         self._ready = False  # there are rows to fill: Textual says so only after the first picture
 
@@ -71,7 +73,7 @@ class WithFindings(Base):
         return (*self.findings(), *(finding for finding in self._found if finding.key in elsewhere))
 
     def hint(self) -> None:
-        """Show the focused row's help, or what is wrong with it; else the first finding of this step."""
+        """Show what is wrong with the focused row, or its help; of new findings the first, until one moves on."""
         form = next(iter(self.query(Form)), None)
         in_form = form is not None and form.is_in
         if self._undone:
@@ -80,14 +82,18 @@ class WithFindings(Base):
         if in_form and form is not None and (form.wrong or form.chooses or form.refuses):
             self.query_one(Hint).say(ink((visible(form.hint), "")))
             return
+        words = form.hint if in_form and form else self.focused.hint if isinstance(self.focused, Picks) else ""
         found = self._shown_findings()
-        if found:
-            finding = found[0]
+        here = form.cursor if in_form and form else words
+        known = tuple((finding.key, finding.level) for finding in found)
+        if known != self._known:
+            self._known, self._known_at = known, here
+        mine = next((finding for finding in found if in_form and finding.key == here), None)
+        if finding := mine or (found[0] if found and here == self._known_at else None):
             mark = ("✗", "$error") if finding.forbids else ("!", "$warning")
             fix = ink("  ", ("F2", KEY), " fixes it.") if finding.change else Content()
             self.query_one(Hint).say(ink(mark, f" {visible(finding.message)}. {visible(finding.remedy)}", fix))
             return
-        words = form.hint if in_form and form else self.focused.hint if isinstance(self.focused, Picks) else ""
         self.query_one(Hint).say(Content(visible(words)))
 
     def _fixes_text(self) -> bool:
@@ -117,7 +123,9 @@ class WithFindings(Base):
         else:
             finding = self.fixable()
             words = finding.change.title if finding and finding.change else ""
-        return {"f2": visible(words[:1].upper() + words[1:])}
+        said = {"f2": visible(words[:1].upper() + words[1:])}
+        form = next(iter(self.query(Form)), None)
+        return {**said, "space": "Close"} if form and form.is_in and form.cursor in form.unfolded else said
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
         """F2 shows only where it fixes something."""

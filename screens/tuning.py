@@ -1,5 +1,6 @@
 """Tuning: a few short real trainings, one after the other, and the change to the fastest setting."""
 
+from collections.abc import Mapping
 from typing import ClassVar
 
 import msgspec
@@ -66,6 +67,12 @@ Enter takes the change to the fastest; Ctrl+Z takes it back. Esc ends the trial 
     def on_mount(self) -> None:
         """Say what will be done."""
         self._show()
+
+    @property
+    def key_words(self) -> Mapping[str, str]:
+        """Say what Enter does now."""
+        change = self._now is not None and self._now.change is not None
+        return {"enter": "Use it" if change else "Start" if self._now is None else "Back"}
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
         """Enter does nothing while trials are made; another precision is chosen before."""

@@ -109,6 +109,22 @@ async def test_rows_come_when_they_apply(machine: Any) -> None:
         assert "Tokenizer" not in shows(pilot)
 
 
+async def test_a_row_says_its_own_help_once_a_finding_of_another_was_said(machine: Any) -> None:
+    async with wizard().run_test(size=(80, 24)) as pilot:
+        await keys("enter", "enter", "right")(pilot)
+
+        def hint() -> str:
+            return str(pilot.app.screen.query_one(Hint).render())
+
+        assert "no script is named" in hint()
+        form = pilot.app.screen.query_one(Form)
+        for row, said in (("trainer.script", True), ("trainer.preset", False), ("trainer.launcher", False)):
+            await keys("down")(pilot)
+            assert (form.cursor, "no script is named" in hint(), bool(hint().strip())) == (row, said, True)
+        await keys("up", "up")(pilot)
+        assert "no script is named" in hint()
+
+
 async def test_a_hint_has_the_lines_that_it_needs(machine: Any) -> None:
     machine(SEED)
     async with wizard().run_test(size=(80, 24)) as pilot:

@@ -6,6 +6,7 @@ import pytest
 from test_wizard import finished_run, keys, machine, settle
 from textual.app import App, ComposeResult
 from textual.content import Content
+from textual.events import Click
 from textual.screen import Screen
 from textual.widgets import OptionList
 from tui_train.screens.themes import NAMES
@@ -32,6 +33,16 @@ async def test_a_page_key_may_come_while_the_palette_opens(machine: Any) -> None
             await pilot.press("pagedown")
             assert type(pilot.app.screen).__name__ == "Palette"
             await keys("escape")(pilot)
+
+
+async def test_a_click_on_the_palette_may_come_where_the_screen_has_ended(machine: Any) -> None:
+    async with wizard().run_test(size=(80, 24)) as pilot:
+        await keys("ctrl+p")(pilot)
+        palette = pilot.app.screen
+        for row, there in ((99, True), (23, False)):
+            palette.post_message(Click(palette, 70, row, 0, 0, 1, False, False, False, 70, row))
+            await settle(pilot)
+            assert (pilot.app.screen is palette) is there
 
 
 async def test_a_page_key_before_a_list_is_drawn() -> None:

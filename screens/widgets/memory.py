@@ -37,7 +37,7 @@ def memory_lines(  # noqa: PLR0913 - each is a thing of its own
     Of values that are not `sound`, which an error forbids, it is not said that they fit.
     """
     if counted and not counted.problem:
-        note = f"traced {size(counted.peak[1])} ±{percent(ERROR)}"
+        note = f"estimated; traced {size(counted.peak[1])} ±{percent(ERROR)}"
     elif counted:
         note = f"no trace: {visible(counted.problem)}"
     if found.estimate is None:

@@ -100,8 +100,8 @@ def command_lines(story: Story, width: int, *, whole: bool) -> list[Content]:
         return [heading("Command", "", width), *(ink((line.plain, MUTED)) for line in Content(words).wrap(width))]
     command = story.command
     count = len(command.settings)
-    without = f"; {counted(count, 'environment variable')} not shown" if count and not whole else ""
-    note = f"c copy, f its {counted(story.files, 'file')}{without}"
+    without = f", with {counted(count, 'environment variable')}" if count and not whole else ""
+    note = f"c copies it, f shows its {counted(story.files, 'file')}{without}"
     shown = command if whole else OneCommand(command.folder, (), command.groups, command.in_run_dir)
     rows = wrapped(shown, width - 2)
     lines = [heading("Command", note, width)]

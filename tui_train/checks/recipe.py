@@ -54,8 +54,8 @@ def _unknown_batch(profile: Profile, resolved: Resolved) -> Iterator[Finding]:
         return
     context = resolved.context
     if "micro_batch" in profile.ladder.rungs and context.batch_not_set and not context.refuses_all:
-        message = "the micro batch cannot be lowered after out of memory: the script's default batch is not known"
-        remedy = "Set recipe.micro_batch and recipe.global_batch, or remove this fallback."
+        message = "the micro batch cannot be lowered after out of memory: the script may set its own"
+        remedy = "Set recipe.micro_batch and recipe.global_batch, or switch “Smaller micro batch” off."
         yield Finding(level="note", key="recipe.micro_batch", message=message, remedy=remedy)
 
 

@@ -230,7 +230,7 @@ def why_not(name: str, context: LadderContext) -> str:
     if name == "layers" and context.loads_model:
         return "the loaded model has a fixed size"
     missing = [need for need in rung(name).needs if not context.takes & set(need.split("|"))]
-    return "the preset cannot pass it" if missing else ""
+    return "cannot be passed to this trainer" if missing else ""
 
 
 def helps(name: str, phase: str, profile: Profile, context: LadderContext) -> bool:

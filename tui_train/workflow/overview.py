@@ -175,7 +175,7 @@ def warm_up(warmup: float | None, steps: int) -> str:
 def _steps(facts: Facts, resolved: Resolved, pace: Pace | None) -> Line:
     recipe, held = resolved.settled.recipe, resolved.values["steps"]
     every = f"a checkpoint every {recipe.checkpoint_every}" if recipe.checkpoint_every else ""
-    epochs = counted_epochs(recipe.epochs) if trainer_of(resolved.settled).wants_data and not recipe.steps else ""
+    epochs = "" if recipe.steps else counted_epochs(recipe.epochs)
     total = steps_of(resolved, facts) if trainer_of(resolved.settled).wants_data else recipe.steps
     if not total:
         return Line("Epochs" if epochs else "Steps", epochs or visible(held.words) or "the trainer's own", every)

@@ -114,7 +114,7 @@ NODES = (
         key="nodes.hosts",
         label="Hosts over ssh",
         kind="names",
-        help="Machines that train together, as ssh names them (gpu-a,gpu-b): first the one on which it starts.",
+        help="ssh names of the machines that train together (gpu-a,gpu-b); the first one starts the others.",
         empty="none",
     ),
     Field(
