@@ -135,6 +135,14 @@ async def test_an_ended_run_says_what_remains_and_what_is_next(machine: Any, tmp
         assert type(app.screen).__name__ == "Recipe"
 
 
+async def test_an_empty_log_is_called_so_and_has_nothing_to_scroll(machine: Any, tmp_path: Path) -> None:
+    run = finished_run(tmp_path, state="failed", code=3)
+    run.attempt_log(2).write_bytes(b"")
+    async with wizard(str(run.path)).run_test(size=(80, 24)) as pilot:
+        await settle(pilot)
+        assert ("attempt-2.log  is empty" in shows(pilot), "█" in shows(pilot)) == (True, False)
+
+
 async def test_a_failed_run_can_be_resumed_and_the_plot_had_back(machine: Any, tmp_path: Path) -> None:
     run = finished_run(tmp_path, state="failed", code=1)
     with run.attempt_log(2).open("a") as log:

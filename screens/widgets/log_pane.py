@@ -263,7 +263,7 @@ class LogPane(Vertical):
         whole, view = self.log_file.size(), self._view
         share = f"{100 * view.bottom // max(1, whole)} %"
         if view.following:
-            share = "following" if self.grows else "at its end"
+            share = "following" if self.grows else "at its end" if whole else "is empty"
         yield f"{self.log_file.path.name}  " + (f"{size(whole)}, " if whole >= 1 << 20 else "") + share
         problem = self.log_file.problem()
         yield f"cannot be read: {visible(problem)}" if problem else ""

@@ -241,10 +241,11 @@ class LogView(Widget, can_focus=True):
             self.refresh(*(Region(0, y, width, 1) for y in changed))
 
     def _thumb(self, height: int) -> tuple[int, int]:
-        """Return the first and the last row of the scroll bar's thumb, by bytes."""
-        size = max(1, self._bytes)
-        first = min(height - 1, self.top * height // size)
-        last = height - 1 if self.following else max(first, min(height - 1, self.bottom * height // size))
+        """Return the first and the last row of the scroll bar's thumb, by bytes; an empty log has none."""
+        if not self._bytes:
+            return (height, height)
+        first = min(height - 1, self.top * height // self._bytes)
+        last = height - 1 if self.following else max(first, min(height - 1, self.bottom * height // self._bytes))
         return (min(first, last), last)
 
     def render_line(self, y: int) -> Strip:
