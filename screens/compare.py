@@ -134,12 +134,14 @@ they differ. By time the pace within an attempt is taken as even; by tokens, wha
     def _draw_plot(self) -> None:
         series: list[Series] = []
         note: list[Piece] = []
+        apart = len({_short(each.run.name) for each in self._compared}) == len(self._compared)
         for number, each in enumerate(self._compared):
             style, letter = _STYLES[number], LETTERS[number]
             points = each.points(self._axis)
             every = max(1, len(points) // _MOST_POINTS)
             series.append(Series(points[::every], style, letter=letter))
-            note += [(letter, f"b {style}"), f" {visible(_short(each.run.name))}  "]
+            name = _short(each.run.name) if apart else _timed(each.run.name)
+            note += [(letter, f"b {style}"), f" {visible(name)}  "]
         words: list[Piece] = [*note, f"by {self._axis}", ", log scale" if self._log else ""]
         label = {"step": thousands, "tokens": _tokens, "time": duration}[self._axis]
         self.query_one(Plot).show("Loss", words, series, Axes(0, _PARTS[self._part], self._log, label))
@@ -208,6 +210,13 @@ def _short(name: str) -> str:
     date, _, rest = name.partition("-")
     time, _, own = rest.partition("-")
     return own if own and date.isdigit() and time.isdigit() else name
+
+
+def _timed(name: str) -> str:
+    """Return a run's id with when it began after its name: `mine 11-24 10:05`."""
+    own = _short(name)
+    date, time = name[4:8], name[9:13]
+    return name if own == name else f"{own} {date[:2]}-{date[2:]} {time[:2]}:{time[2:]}"
 
 
 def _tokens(count: float) -> str:

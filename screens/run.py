@@ -166,6 +166,11 @@ When a run ends while you watch, the terminal rings and gets a notification (OSC
         """Draw the plot where there is room for it now."""
         self.draw_plot()
 
+    def on_screen_resume(self) -> None:
+        """Arrange it: what came while another screen was on top had no place yet."""
+        super().on_screen_resume()
+        self.call_after_refresh(self.draw_plot)
+
     @work(thread=True, exclusive=True, group="watch")
     def _watch(self) -> None:
         worker, mirror = get_current_worker(), Mirror(self.run, self._link)

@@ -165,11 +165,14 @@ class Form(FormText, can_focus=True):
             self.entry.set_class(bool(self._as_typed(row).wrong), "wrong")
 
     def reveal(self) -> None:
-        """Scroll to the cursor; on the first row to the top."""
+        """Scroll to the cursor; on the first row to the top, on an open group to its rows."""
         if isinstance(self.parent, VerticalScroll) and (at := self._here()) >= 0:
             numbers = stops(self._lines)
             top = 0 if numbers and at <= numbers[0] else at
-            region = Region(0, self.virtual_region.y + top, 1, at - top + 1)
+            opened = self._cursor if self._cursor in self.unfolded else None
+            below = sum(line.group.key == opened for line in self._lines[at + 1 :]) if opened else 0
+            below = min(below, max(0, self.parent.size.height - 1))
+            region = Region(0, self.virtual_region.y + top, 1, at - top + 1 + below)
             self.parent.scroll_to_region(region, animate=False, force=True, immediate=True)
 
     def on_focus(self) -> None:

@@ -54,7 +54,7 @@ def _numbers(told: RunNews) -> list[Content]:
     if best := progress.best:
         found.append(ink(("eval ", MUTED), (loss(best.loss), "b"), (f" best, step {thousands(best.step)}", MUTED)))
     if progress.tokens_per_second:
-        found.append(ink((thousands(progress.tokens_per_second), "b"), (" tokens/s", MUTED)))
+        found.append(ink((thousands(progress.tokens_per_second), "b"), (" tokens/s last", MUTED)))
     return found
 
 

@@ -24,6 +24,7 @@ from tui_train.supervisor.curve import Point
 from tui_train.supervisor.planned import Planned, read
 from tui_train.supervisor.refused import Refused
 from tui_train.supervisor.state import Status
+from tui_train.trainers import takes_field
 
 Source = Literal["final", "stopped", "checkpoint"]
 
@@ -202,7 +203,7 @@ def _trained(run: RunDir) -> tuple[str, str, bool]:
     except TuiTrainError:
         return "", "", False
     words = [word.partition("=")[0] for word in profile.trainer.arguments]
-    chosen = profile.trainer.kind == "finetune" and profile.finetune.tuning == "qlora"
+    chosen = takes_field(profile, "finetune") and profile.finetune.tuning == "qlora"
     return profile.trainer.model, profile.trainer.revision, chosen or any(word in words for word in _QUANTIZED)
 
 

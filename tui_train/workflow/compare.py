@@ -115,7 +115,7 @@ def results(compared: Sequence[Compared]) -> tuple[Row, ...]:
         _numbers("Eval loss, best", best, "loss", low=True),
         _numbers("Eval loss, last", newest, "loss", low=True),
         _numbers("Loss, last", [each.last.loss if each.last else None for each in progress], "loss", low=True),
-        _numbers("Tokens/s", [each.tokens_per_second for each in progress], "rate", low=False),
+        _numbers("Tokens/s, last", [each.tokens_per_second for each in progress], "rate", low=None),
         _numbers("Memory, peak", [each.peak or None for each in compared], "size", low=True),
         _numbers("Time", [took(each.now) for each in compared], "time", low=None),
         Row(label="Steps", cells=tuple(_steps(each.progress) for each in compared)),

@@ -182,8 +182,8 @@ def _steps(facts: Facts, resolved: Resolved, pace: Pace | None) -> Line:
     steps = f"{epochs} ≈ {thousands(total)} steps" if epochs else counted(total, "step")
     if pace is None:
         return Line("Steps", steps if epochs else f"{total}", every)
-    note = ", ".join(filter(None, (steps, every)))
-    return Line("Time", f"about {duration(pace.seconds * total)}", f"{note}; as fast as {visible(pace.run)}")
+    note = ", ".join(filter(None, (steps, f"as fast as {visible(pace.run)}", every)))
+    return Line("Time", f"about {duration(pace.seconds * total)}", note)
 
 
 def counted_epochs(epochs: float | None) -> str:

@@ -11,7 +11,7 @@ FINETUNE = (
         label="Method",
         kind="choice",
         options=get_args(Method),
-        help="sft: learn to answer from examples. dpo, kto and reward: learn which of two answers people prefer.",
+        help="sft: learns from examples. dpo, reward: from pairs of answers. kto: from answers marked good or bad.",
     ),
     Field(
         key="finetune.tuning",
@@ -90,7 +90,7 @@ DATA = (
         kind="numbers",
         minimum=0,
         maximum=1_000_000,
-        help="One number per training file, such as 3 1: shares of an epoch. Rows are repeated, or sampled.",
+        help="A ratio, one number a file: 3 1 takes 3/4 of an epoch's rows from the first, some again if few.",
         empty="every row once",
     ),
 )
