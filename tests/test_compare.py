@@ -213,3 +213,11 @@ async def test_a_run_is_compared_with_the_one_before(machine: Any, two: tuple[Ru
         await keys("escape")(pilot)
         await until_shown(pilot, "300 of 300")
         await settle(pilot)
+
+
+async def test_runs_of_one_name_are_told_apart_by_their_time(machine: Any, two: tuple[RunDir, RunDir]) -> None:
+    later = two[1].path.rename(two[1].path.parent / "20260102-133000-slow")
+    async with wizard(str(later)).run_test(size=(80, 24)) as pilot:
+        await until_shown(pilot, "300 of 300")
+        await keys("c")(pilot)
+        await until_shown(pilot, "A slow 01-01 12:00  B slow 01-02 13:30")

@@ -9,13 +9,13 @@ from typing import Any
 
 import pytest
 from test_terminal import Terminal, terminals
-from test_wizard import SEED, keys, machine, settle, shows
+from test_wizard import SEED, keys, machine, settle, shows, to
 from textual._styles_cache import StylesCache
 from textual.content import Content
 from textual.screen import Screen
 from textual.widget import Widget
 from textual.widgets import Input
-from tui_train.screens.step import Step
+from tui_train.screens.step import ADVANCED, Step
 from tui_train.screens.widgets.form import Form
 from tui_train.screens.widgets.hint import Hint
 from tui_train.screens.widgets.ink import fit
@@ -123,6 +123,14 @@ async def test_a_row_says_its_own_help_once_a_finding_of_another_was_said(machin
             assert (form.cursor, "no script is named" in hint(), bool(hint().strip())) == (row, said, True)
         await keys("up", "up")(pilot)
         assert "no script is named" in hint()
+
+
+async def test_a_part_that_is_opened_scrolls_into_view(machine: Any) -> None:
+    async with wizard().run_test(size=(80, 24)) as pilot:
+        await keys("enter", "enter")(pilot)
+        assert "Webhook at the end" not in shows(pilot)
+        await to(pilot, ADVANCED)
+        assert "Webhook at the end" in shows(pilot)
 
 
 async def test_a_hint_has_the_lines_that_it_needs(machine: Any) -> None:
