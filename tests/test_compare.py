@@ -17,7 +17,7 @@ from tui_train.profile import store
 from tui_train.profile.fields import put
 from tui_train.runs.rundir import RunDir, all_runs
 from tui_train.wizard import wizard
-from tui_train.workflow.compare import axes, read, results, sentence, settings
+from tui_train.workflow.compare import _numbers, axes, read, results, sentence, settings
 from tui_train.workflow.digest import Digests
 from tui_train.workflow.previous import changes, read_previous, run_before
 
@@ -60,6 +60,13 @@ def test_results_say_which_is_better(two: tuple[RunDir, RunDir]) -> None:
     assert cell(rows, "Memory, peak").best == 1
     assert cell(rows, "Tokens/s, last").best is None, "one step says little"
     assert not cell(rows, "Steps").differs
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "said"), [(17.6, 19.5, "+2 s"), (61.4, 60.6, ""), (80, 18.2, "-1 min 02 s")]
+)
+def test_times_differ_by_what_is_shown(first: float, second: float, said: str) -> None:
+    assert _numbers("Time", [first, second], "time", low=None).note == said
 
 
 def test_only_settings_that_differ_are_listed(two: tuple[RunDir, RunDir]) -> None:

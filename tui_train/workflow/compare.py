@@ -227,7 +227,11 @@ def _alike(low: float, high: float, label: str) -> bool:
 
 def _difference(first: float, second: float, form: str, *, alike: bool) -> str:
     sign = "+" if second >= first else "-"
-    if form in {"size", "time"}:
+    if form == "time":
+        # Of what is shown: 18 s and 20 s are 2 s apart.
+        apart = abs(round(second) - round(first))
+        return f"{sign}{_number(apart, form)}" if apart else ""
+    if form == "size":
         return f"{sign}{_number(abs(second - first), form)}"
     if form == "rate" or alike:
         return f"{sign}{percent(abs(second - first) / first)}" if first else ""
