@@ -1729,7 +1729,7 @@ H100 = [
         # Of another kind, with one for the display.
         ((*H100, GT1030), None, ("GPU-h0", "GPU-h1")),
         ((*H100, T400), None, ("GPU-h0", "GPU-h1")),
-        # Whether one is busy is looked at when it is used.
+        # One that is busy now counts all the same.
         ((H100[0], msgspec.structs.replace(H100[1], memory_free=1 << 30)), None, ("GPU-h0", "GPU-h1")),
         # Another number.
         ((gpu(0), GT1030), 1, UUIDS[:1]),

@@ -35,7 +35,7 @@ def choose(peer: Peer, wanted: int, names: Collection[str]) -> Choice:
     if not usable:
         return Choice((), 0, next((reason for verdict in verdicts for reason in verdict.reasons), ""))
     alike = tuple(gpu for gpu in usable if gpu.name in names)
-    # Which cards are busy is looked at when they are used.
+    # A busy card is no reason to say that the host has fewer.
     idle = [replace(gpu, processes=(), memory_free=None) for gpu in gpus]
     best = tuple(gpu for gpu in usable if gpu.uuid in recommended(idle, verdicts))
     cards = next((found for found in (alike, best) if len(found) == wanted), ())

@@ -108,7 +108,7 @@ NODES = (
         kind="integer",
         minimum=1,
         maximum=1024,
-        help="Number of machines that train together; without hosts you start the script on each.",
+        help="Number of machines that train together; without hosts or Slurm you start the script on each.",
     ),
     Field(
         key="nodes.hosts",
