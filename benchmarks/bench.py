@@ -24,6 +24,8 @@ import psutil
 
 from tui_train.diagnose.reader import lines
 
+# What the header of each screen of the wizard reads, in their order.
+HOME, *STEPS = ("New training", "● 1 Hardware", "● 2 Backend", "● 3 Recipe", "● 4 Preview", "● 5 Run")
 HELLO = """
 from textual.app import App
 from textual.widgets import Static
@@ -133,7 +135,7 @@ def first_screen(times: int, env: dict[str, str]) -> None:
     for _ in range(times):
         for found, argv, text in (
             (hello, [sys.executable, "-c", HELLO], "Hello, world"),
-            (ours, [sys.executable, "-m", "tui_train"], "New training"),
+            (ours, [sys.executable, "-m", "tui_train"], HOME),
         ):
             terminal = Terminal(argv, env)
             found.append(terminal.until(text))
@@ -145,13 +147,13 @@ def first_screen(times: int, env: dict[str, str]) -> None:
 def keys(times: int, env: dict[str, str]) -> None:
     """Print the time from a key to the screen that it brings."""
     terminal = wizard(env)
-    terminal.until("New training")
+    terminal.until(HOME)
     terminal.drain(2)
     forward, back = [], []
     for _ in range(times):
-        forward.append(terminal.press("\r", "1 Hardware]"))
+        forward.append(terminal.press("\r", STEPS[0]))
         terminal.drain(0.2)
-        back.append(terminal.press("\x1b", "New training"))
+        back.append(terminal.press("\x1b", HOME))
         terminal.drain(0.2)
     terminal.close()
     for name, found in (("Enter to Hardware", forward), ("Esc to Home", back)):
@@ -263,7 +265,7 @@ def viewers(count: int, env: dict[str, str]) -> list[Terminal]:
     """Return terminals that show the newest run."""
     terminals = [Terminal([sys.executable, "-m", "tui_train", "attach", "last"], env) for _ in range(count)]
     for terminal in terminals:
-        terminal.until("5 Run]")
+        terminal.until(STEPS[4])
     return terminals
 
 

@@ -1,10 +1,11 @@
 """The wizard while it asks 200 hosts over ssh: how long that takes beside 25, and what its keys take meanwhile.
 
-Usage: python benchmarks/hosts.py. All hosts are one real sshd of this machine under as many names, which takes this
-machine's processors as well: it runs at the lowest priority, and the Python that is asked for is one without torch.
-Needs openssh-server.
+Usage: python benchmarks/hosts.py [--quick]. All hosts are one real sshd of this machine under as many names, which
+takes this machine's processors as well: it runs at the lowest priority, and the Python that is asked for is one
+without torch. Needs openssh-server.
 """
 
+import argparse
 import contextlib
 import os
 import statistics
@@ -15,12 +16,11 @@ import time
 from pathlib import Path
 
 import psutil
-from bench import Terminal
+from bench import STEPS, Terminal
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 import ssh
 
-FEW, MANY = 25, 200
 ENTER, DOWN, UP = "\r", "\x1b[B", "\x1b[A"
 
 
@@ -52,7 +52,7 @@ def asked(count: int, env: dict[str, str], folder: Path) -> tuple[float, list[fl
     terminal = Terminal([sys.executable, "-m", "tui_train"], env)
     terminal.until("many")
     terminal.drain(1)
-    terminal.press(DOWN + DOWN + ENTER, "1 Hardware")  # after the quickstart
+    terminal.press(DOWN + DOWN + ENTER, STEPS[0])  # after the quickstart
     deadline = time.monotonic() + 60
     while not asking(terminal) and time.monotonic() < deadline:
         terminal.drain(0.05)
@@ -73,6 +73,9 @@ def worst(found: list[float]) -> float:
 
 def main() -> None:
     """Measure and print."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--quick", action="store_true", help="fewer hosts")
+    few_hosts, many_hosts = (4, 16) if parser.parse_args().quick else (25, 200)
     os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
     with tempfile.TemporaryDirectory() as name, ssh.server(Path(name), what="many hosts") as words:
         folder = Path(name)
@@ -86,10 +89,10 @@ def main() -> None:
         tool.chmod(0o755)
         env = {"XDG_STATE_HOME": f"{name}/state"}
         env["PATH"] = f"{folder}/bin:{os.environ['PATH']}"
-        few, *_ = asked(FEW, env, folder)
-        many, busy, free = asked(MANY, env, folder)
-    times = f"{many / few:.1f} ({many:.1f} s / {few:.1f} s; {MANY / FEW:.0f} times as many)"
-    print(f"asking {MANY} hosts / asking {FEW}: {times}")
+        few, *_ = asked(few_hosts, env, folder)
+        many, busy, free = asked(many_hosts, env, folder)
+    times = f"{many / few:.1f} ({many:.1f} s / {few:.1f} s; {many_hosts / few_hosts:.0f} times as many)"
+    print(f"asking {many_hosts} hosts / asking {few_hosts}: {times}")
     for name, of in (("median", statistics.median), ("p99", worst)):
         print(f"a key meanwhile / afterwards, {name}: {of(busy) / of(free):.1f} ({_ms(of(busy))} / {_ms(of(free))})")
 

@@ -1,4 +1,4 @@
-"""Compare what is predicted of GPU memory with what others measured: `python benchmarks/memory.py FILE.csv`.
+"""Compare what is predicted of GPU memory with what others measured: `python benchmarks/memory.py FILE.csv [--quick]`.
 
 FILE has the columns model, gpus, gpu, mode, lora_r, dtype, amp, micro_bs, seq, grad_ckpt, attn, optimizer, kernels,
 parallel, peak_alloc_gib, nvidia_smi_gib, outcome and source. `--trace` asks the trace as well (in this Python, which
@@ -113,10 +113,11 @@ def main() -> None:
     """Read, predict, print."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("file", type=Path)
+    parser.add_argument("--quick", action="store_true", help="the first four rows")
     parser.add_argument("--trace", action="store_true")
     parser.add_argument("--rows", action="store_true")
     arguments = parser.parse_args()
-    cases = [predict(case) for case in read(arguments.file)]
+    cases = [predict(case) for case in [*read(arguments.file)][: 4 if arguments.quick else None]]
     if arguments.trace:
         with ThreadPoolExecutor(3) as pool:
             cases = list(pool.map(trace, cases))

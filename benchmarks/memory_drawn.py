@@ -1,7 +1,8 @@
-"""Compare the closed form with the trace where nothing was measured: `python benchmarks/memory_drawn.py [--cases 80]`.
+"""Compare the closed form with the trace where nothing was measured.
 
-Models and ways to train them are drawn at random, the same ones for the same `--seed`. The trace runs the model's own
-code on fake tensors (in this Python, which needs torch and transformers), some seconds each.
+Usage: python benchmarks/memory_drawn.py [--quick] [--cases 80] [--seed 1]. Models and ways to train them are drawn at
+random, the same ones for the same `--seed`. The trace runs the model's own code on fake tensors (in this Python,
+which needs torch and transformers), some seconds each.
 """
 
 import argparse
@@ -76,12 +77,14 @@ def error(case: tuple[Dimensions, How]) -> float | None:
 def main() -> None:
     """Compare, and print how often the two agree."""
     parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--quick", action="store_true", help="four cases")
     parser.add_argument("--cases", type=int, default=80)
     parser.add_argument("--seed", type=int, default=1)
     arguments = parser.parse_args()
-    cases = drawn(random.Random(arguments.seed))
+    cases = 4 if arguments.quick else arguments.cases
+    models = drawn(random.Random(arguments.seed))
     with ThreadPoolExecutor(2) as pool:
-        found = pool.map(error, [next(cases) for _ in range(arguments.cases)])
+        found = pool.map(error, [next(models) for _ in range(cases)])
         errors = sorted(abs(each) for each in found if each is not None)
     if not errors:
         return

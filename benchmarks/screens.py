@@ -15,7 +15,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import psutil
-from bench import Terminal
+from bench import HOME, STEPS, Terminal
 
 # A list beside a bare screen, which the same keys move in, open and close.
 HELLO = """
@@ -56,15 +56,16 @@ sys.argv = ["tui-train"]
 from tui_train.__main__ import main
 main()
 """
-STEPS = ("New training", "● 1 Hardware", "● 2 Backend", "● 3 Recipe", "● 4 Preview")
-ROUND = 2 * (len(STEPS) - 1)
+# From Home to Preview.
+WAY = (HOME, *STEPS[:4])
+ROUND = 2 * (len(WAY) - 1)
 ENTER, ESCAPE, DOWN, UP = "\r", "\x1b", "\x1b[B", "\x1b[A"
 
 
 def wizard(env: dict[str, str]) -> Terminal:
     """Return a wizard that shows Home and has become quiet."""
     terminal = Terminal([sys.executable, "-m", "tui_train"], env)
-    terminal.until("New training")
+    terminal.until(HOME)
     quiet(terminal)
     return terminal
 
@@ -82,11 +83,11 @@ def quiet(terminal: Terminal, seconds: float = 0.3, most: float = 60) -> None:
 def forth_and_back(terminal: Terminal) -> tuple[list[float], list[float]]:
     """Go from Home to Preview and back; return the seconds that each Enter and each Esc took."""
     forth = []
-    for step in STEPS[1:]:
+    for step in WAY[1:]:
         forth.append(terminal.press(ENTER, step))
         quiet(terminal)
     back = []
-    for step in STEPS[-2::-1]:
+    for step in WAY[-2::-1]:
         back.append(terminal.press(ESCAPE, step))
         quiet(terminal)
     return forth, back
@@ -96,16 +97,16 @@ def memory(changes: tuple[int, ...], env: dict[str, str], folder: Path) -> None:
     """Print the memory, and how many screens and widgets live, after so many changes of the step."""
     told = folder / "told.txt"
     terminal = Terminal([sys.executable, "-c", COUNTED.format(told=str(told))], env)
-    terminal.until("New training")
+    terminal.until(HOME)
     quiet(terminal)
     process, done, first = psutil.Process(terminal.pid), 0, 0.0
     before = {12: 81, 60: 146, 180: 315, 1000: "400 after 240"}
     for wanted in changes:
         while done < wanted:
-            for step in STEPS[1:]:
+            for step in WAY[1:]:
                 terminal.press(ENTER, step)
                 terminal.drain(0.02)
-            for step in STEPS[-2::-1]:
+            for step in WAY[-2::-1]:
                 terminal.press(ESCAPE, step)
                 terminal.drain(0.02)
             done += ROUND
@@ -141,16 +142,16 @@ def keys(times: int, env: dict[str, str]) -> None:
         quiet(hello, 0.1)
         for key in (DOWN, DOWN, UP, DOWN):
             found["hello key"].append(first_byte(hello, key)[0])
-        for step in STEPS[1:4]:
+        for step in WAY[1:4]:
             found["next"].append(ours.press(ENTER, step))
             quiet(ours)
         for key in [DOWN] * 10 + [UP] * 10:  # as many as there are rows
             seconds, size = first_byte(ours, key)
             found["key"].append(seconds)
             written.append(size)
-        found["next"].append(ours.press(ENTER, STEPS[4]))
+        found["next"].append(ours.press(ENTER, WAY[4]))
         quiet(ours)
-        for step in STEPS[-2::-1]:
+        for step in WAY[-2::-1]:
             found["back"].append(ours.press(ESCAPE, step))
             quiet(ours)
     hello.close()
@@ -190,7 +191,7 @@ def idle(seconds: int, env: dict[str, str]) -> None:
     """Print how many bytes each screen writes while nothing changes."""
     terminal = wizard(env)
     rates = {"Home": rate(terminal, seconds)}
-    for step in STEPS[1:]:
+    for step in WAY[1:]:
         terminal.press(ENTER, step)
         rates[step.strip("]")] = rate(terminal, seconds)
         if step.startswith("3"):

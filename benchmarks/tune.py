@@ -1,11 +1,13 @@
-"""Compare `tui-train tune` with a full grid of the same settings: python benchmarks/tune.py PROFILE [KEY=VALUE …].
+"""Compare `tui-train tune` with a full grid of the same settings.
 
-Prints both as tables, and how fast the setting that tuning finds is in the grid's own measurement.
+Usage: python benchmarks/tune.py PROFILE [KEY=VALUE …] [--quick]. Prints both as tables, and how fast the setting that
+tuning finds is in the grid's own measurement.
 """
 
 import argparse
 import sys
 import tempfile
+from collections.abc import Collection
 from pathlib import Path
 
 from tui_train.base.text import table
@@ -23,8 +25,8 @@ from tui_train.tune.trial import Watched
 from tui_train.tune.tune import DEADLINE, Tuned, tried, tune
 
 
-def grid(profile: Profile, facts: Facts, folder: Path) -> tuple[Tuned, str]:
-    """Return the trials of every setting that is not predicted to be too large for sure."""
+def grid(profile: Profile, facts: Facts, folder: Path, only: Collection[Setting]) -> tuple[Tuned, str]:
+    """Return the trials of every setting that is not predicted to be too large for sure, or of these `only`."""
     resolved = resolve(profile, facts)
     among = space(profile, facts, resolved)
     cards = tuple(gpu.uuid for gpu in resolved.gpus) if resolved.device == "cuda" else ()
@@ -33,7 +35,7 @@ def grid(profile: Profile, facts: Facts, folder: Path) -> tuple[Tuned, str]:
     for saving in (False, True) if among.checkpointing else (False,):
         for micro in among.micro_batches:
             one = Setting(micro, saving, among.own.precision)
-            if one in among.hopeless:
+            if one in among.hopeless or (only and one not in only):
                 continue
             run = RunDir(folder / f"grid-{len(now.trials) + 1}")
             short = prepare(trial_profile(profile, one, among, resolved, str(run.path / "output")), facts)
@@ -49,12 +51,14 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("profile")
     parser.add_argument("edits", nargs="*", metavar="KEY=VALUE")
+    parser.add_argument("--quick", action="store_true", help="a grid of what tuning tried")
     given = parser.parse_args()
     profile = edited(load(given.profile), tuple(given.edits))
     facts = look(profile)
-    with tempfile.TemporaryDirectory() as folder:
-        whole, where = grid(profile, facts, Path(folder))
     *_, found = tune(profile, facts)
+    only = [trial.setting for trial in found.trials] if given.quick else []
+    with tempfile.TemporaryDirectory() as folder:
+        whole, where = grid(profile, facts, Path(folder), only)
     rates = {trial.setting: trial.rate for trial in whole.trials}
     print(f"On {where}\n\nThe grid\n\n{table([words.HEAD, *words.rows(whole)])}\n")
     print(f"tui-train tune\n\n{table([words.HEAD, *words.rows(found)])}\n")

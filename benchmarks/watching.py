@@ -1,8 +1,8 @@
 """Bytes a second through `ssh -C` while a live run with two cards is watched, at several sizes of the terminal.
 
-Usage: python benchmarks/watching.py [--seconds N] [--steps-per-second N]. The run trains at that pace, and its cards
-change every second. What the wizard writes is compressed as OpenSSH does: zlib at level 6, flushed for each packet,
-which has some 40 bytes around it.
+Usage: python benchmarks/watching.py [--quick] [--seconds N] [--steps-per-second N]. The run trains at that pace, and
+its cards change every second. What the wizard writes is compressed as OpenSSH does: zlib at level 6, flushed for each
+packet, which has some 40 bytes around it.
 """
 
 import argparse
@@ -100,6 +100,7 @@ def measure(run: Path, env: dict[str, str], machine: Path, size: tuple[int, int]
 def main() -> None:
     """Print the figures."""
     parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--quick", action="store_true", help="3 seconds at each size")
     parser.add_argument("--seconds", type=int, default=20)
     parser.add_argument("--steps-per-second", type=float, default=1.0)
     given = parser.parse_args()
@@ -112,7 +113,7 @@ def main() -> None:
         env |= driver_environment(machine) | {"TUI_TRAIN_NOTIFY": "off"}
         try:
             for size in SIZES:
-                plain, packed = measure(run, env, machine, size, given.seconds)
+                plain, packed = measure(run, env, machine, size, 3 if given.quick else given.seconds)
                 shown = f"watching at {size[1]}x{size[0]}, {given.steps_per_second:g} steps/s"
                 print(f"{shown}: {packed:.0f} bytes/s through ssh -C (goal {GOAL}), {plain:.0f} written", flush=True)
         finally:
