@@ -119,7 +119,7 @@ def originals():
         "toolchain": b'{"torch": "2.13.0+cu126", "cuda": "12.6", "arch_list": ["sm_50", "sm_86"]}',
         "probe": b'{"prefix": "/p", "executable": "/p/bin/python", "toolchain": {"python": "/p", "torch": "2.1"}}',
         "config": json.dumps(config).encode(),
-        "weights": len(header).to_bytes(8, "little") + header,
+        "weights": len(header).to_bytes(8, "little") + header + bytes(24),
         "log": LOG,
         "secrets": b"https://u:p4ssword@h/x?sig=abc HF_TOKEN=hf_" + b"aB1" * 11 + b' {"password": "x"} --token a\n',
         "netrc": b"machine api.wandb.ai login user password 0123456789\nNCCL_DEBUG=INFO # x\n",

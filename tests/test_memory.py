@@ -1,6 +1,7 @@
 """What memory is predicted: shapes, sums against real steps, verdicts, and what a profile says of them."""
 
 import json
+import math
 import os
 import struct
 import subprocess
@@ -428,9 +429,13 @@ def test_lora_is_foretold_as_it_will_train(preset, told_by_file, rank):
     assert told({"recipe.lora": True, "trainer.preset": "hf-trainer"}, where, chosen).asked.how.method == "full"
 
 
-def safetensors(path, tensors, length=None):
+def safetensors(path, tensors, length=None, data=b""):
     header = json.dumps(tensors).encode()
-    path.write_bytes(struct.pack("<Q", len(header) if length is None else length) + header)
+    path.write_bytes(struct.pack("<Q", len(header) if length is None else length) + header + data)
+
+
+def bf16(*shape):
+    return {"dtype": "BF16", "shape": shape, "data_offsets": (0, 2 * math.prod(shape))}
 
 
 CONFIG = {"model_type": "qwen2", "num_hidden_layers": 2, "hidden_size": 64, "num_attention_heads": 4,
@@ -440,8 +445,8 @@ CONFIG = {"model_type": "qwen2", "num_hidden_layers": 2, "hidden_size": 64, "num
 def test_a_folder_tells_shape_and_exact_count(tmp_path):
     (tmp_path / "config.json").write_text(json.dumps(CONFIG))
     assert folder(str(tmp_path)).dimensions.layers == 2
-    safetensors(tmp_path / "a.safetensors", {"w": {"dtype": "BF16", "shape": [10, 20]}, "__metadata__": {"x": "y"}})
-    safetensors(tmp_path / "b.safetensors", {"v": {"dtype": "BF16", "shape": [7]}})
+    safetensors(tmp_path / "a.safetensors", {"w": bf16(10, 20), "__metadata__": {"x": "y"}}, data=bytes(400))
+    safetensors(tmp_path / "b.safetensors", {"v": bf16(7)}, data=bytes(14))
     index = {"weight_map": {"w": "a.safetensors", "v": "b.safetensors"}}
     (tmp_path / "model.safetensors.index.json").write_text(json.dumps(index))
     found = folder(str(tmp_path)).dimensions
@@ -462,7 +467,7 @@ def test_a_folder_tells_shape_and_exact_count(tmp_path):
         lambda path: ((path / "config.json").unlink(), os.mkfifo(path / "config.json")),
         lambda path: safetensors(path / "model.safetensors", {}, length=2**62),
         lambda path: (path / "model.safetensors").write_bytes(b"\x01"),
-        lambda path: safetensors(path / "model.safetensors", {"w": {"dtype": "BF16", "shape": [-1, 5]}}),
+        lambda path: safetensors(path / "model.safetensors", {"w": bf16(-1, 5)}),
         lambda path: safetensors(path / "model.safetensors", {"w": {"dtype": "BF16"}}),
         lambda path: safetensors(path / "model.safetensors", {"w": 3}),
         lambda path: (path / "model.safetensors.index.json").write_text('{"weight_map": {"w": "../../etc/passwd"}}'),

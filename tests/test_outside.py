@@ -13,8 +13,10 @@ from support import exported, facts, holder, profile, sample
 from test_untrusted import DEEP, ENDED, EVENT, POWERLESS, endless, fifo, folder, holds, large, new_run
 
 from tui_train.base.errors import BadInput, TuiTrainError, Unavailable
+from tui_train.base.parse import Missing, Unparsable, contents, json_as, json_table, toml_table
 from tui_train.diagnose import of_run
 from tui_train.diagnose.evidence import of_log
+from tui_train.facts.safetensors import tensors
 from tui_train.runs.search import find
 from tui_train.runs.start import start
 from tui_train.runs.status import status
@@ -214,6 +216,94 @@ def test_the_supervisor_waits_for_no_file_of_its_folder(place, tmp_path):
     PLACES[place](run.path / "accelerate.yaml")
     with pytest.raises(Refused):
         fill(plan._replace(attempts=(attempt,)), 1, str(run.path), "")
+
+
+# ---- JSON, TOML and safetensors that others may have written
+
+NOT_JSON = {
+    b"": "empty",
+    b"  \n": "empty",
+    b"null": "null, not an object",
+    b"[]": "a list, not an object",
+    b'"x"': "a text, not an object",
+    b"1": "a number, not an object",
+    b"NaN": "a number, not an object",
+    b"\xff\xfe{}": "not UTF-8",
+    b'{"a": "\xff"}': "not UTF-8",
+    b"[" * 10_000: "too many levels",
+    b'{"a":' * 100 + b"1" + b"}" * 100: "too many levels",
+    b'{"a": [' + b"{}," * 2_000_000: "too many values",
+    b'{"a": ' + b"9" * 5000 + b"}": "too long",
+    b'{"a": "\\ud800"}': "invalid character",
+    b'{"a": 1': "line 1, column 8",
+    b"{'a': 1}": "not JSON",
+}
+
+
+@pytest.mark.parametrize("data", NOT_JSON, ids=lambda data: repr(data[:20]))
+def test_json_that_is_damaged_is_said_in_a_sentence(data):
+    with pytest.raises(Unparsable, match=NOT_JSON[data]):
+        json_table(data)
+    with pytest.raises(Unparsable) as error:
+        json_as(data, dict[str, int])
+    assert str(error.value).isprintable()
+    assert len(str(error.value)) < 250
+
+
+def test_what_python_writes_as_json_is_read():
+    assert json_table('\ufeff{"a": "\\ud83d\\ude00", "b": Infinity}'.encode()) == {"a": "😀", "b": float("inf")}
+    assert len(json_table(json.dumps({f"model.layers.{n}.x": "a" for n in range(100_000)}).encode())) == 100_000
+
+
+def test_a_file_that_is_absent_is_told_from_one_that_is_damaged(tmp_path):
+    with pytest.raises(Missing):
+        contents(tmp_path / "none", 9)
+    (tmp_path / "file").write_bytes(b"\xff")
+    with pytest.raises(Unparsable, match="UTF-8"):
+        toml_table(contents(tmp_path / "file", 9))
+    with pytest.raises(Unparsable, match="larger than"):
+        contents(tmp_path / "file", 0)
+
+
+def header(text, data=b"", length=None):
+    return (len(text) if length is None else length).to_bytes(8, "little") + text + data
+
+
+def tensor(**values):
+    return json.dumps({"a": {"dtype": "F32", "shape": [2], "data_offsets": [0, 8], **values}}).encode()
+
+
+DAMAGED_WEIGHTS = {
+    "empty": (b"", "empty"),
+    "text": (b"x" * 20, "not a safetensors file"),
+    "long": (header(b"{}", length=2**63), "not a safetensors file"),
+    "list": (header(b"[]"), "header"),
+    "null": (header(b"null"), "header"),
+    "nan": (header(tensor(data_offsets=[0, float("nan")]), bytes(8)), "header"),
+    "mixed": (header(tensor(data_offsets=[0, "8"]), bytes(8)), "a: "),
+    "numbers": (header(b'{"a": 1}'), "a: "),
+    "deep": (header(b'{"a": ' + b"[" * 10_000), "header"),
+    "bytes": (header(b'{"\xff": {}}'), "header"),
+    "negative": (header(tensor(data_offsets=[0, -8])), "header"),
+    "huge": (header(tensor(shape=[2**62] * 60)), "size or place"),
+    "dimensions": (header(tensor(shape=[1] * 10_000), bytes(8)), "header"),
+    "overlap": (header(tensor(data_offsets=[4, 12]), bytes(12)), "size or place"),
+    "size": (header(tensor(shape=[3]), bytes(8)), "size or place"),
+    "short": (header(tensor(), bytes(7)), "not written to its end"),
+}
+
+
+@pytest.mark.parametrize("name", DAMAGED_WEIGHTS)
+def test_weights_that_are_damaged_are_said_in_a_sentence(name, tmp_path):
+    data, words = DAMAGED_WEIGHTS[name]
+    (tmp_path / "x").write_bytes(data)
+    with pytest.raises(Unparsable, match=words):
+        tensors(tmp_path / "x")
+
+
+def test_the_tensors_of_weights_are_read(tmp_path):
+    (tmp_path / "x").write_bytes(header(tensor().replace(b"{", b'{"__metadata__": {"format": "pt"}, ', 1), bytes(8)))
+    assert {name: (one.dtype, one.count) for name, one in tensors(tmp_path / "x").items()} == {"a": ("F32", 2)}
 
 
 # ---- what a machine without tui-train shows

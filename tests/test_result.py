@@ -112,7 +112,7 @@ INDEX = json.dumps({"weight_map": {"a": "model-1.safetensors", "b": "model-2.saf
     ("files", "problem"),
     [
         ({"model.safetensors": tensors(cut=1)}, "written to its end"),
-        ({"model.safetensors": b"x" * 20}, "no safetensors"),
+        ({"model.safetensors": b"x" * 20}, "not a safetensors file"),
         ({"model.safetensors.index.json": INDEX, "model-1.safetensors": tensors()}, "model-2.safetensors is missing"),
         ({"model.safetensors.index.json": b"[]"}, "index.json"),
         ({"model.safetensors.index.json": b'{"weight_map": {"a": "../x"}}'}, "../x is missing"),

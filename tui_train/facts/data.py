@@ -6,6 +6,7 @@ from typing import Any, Literal
 import msgspec
 from msgspec import Struct
 
+from tui_train.base.parse import Unparsable, json_table
 from tui_train.base.text import visible
 from tui_train.facts.ask import Answer, ask
 
@@ -183,8 +184,8 @@ def read(answer: Answer) -> DataLook:
     """Return what a child has answered; `problem` where that is nothing."""
     for line in reversed(answer.out.splitlines()):
         try:
-            return msgspec.convert(_safe(msgspec.json.decode(line)), DataLook)
-        except (msgspec.MsgspecError, ValueError, RecursionError):
+            return msgspec.convert(_safe(json_table(line)), DataLook)
+        except (msgspec.ValidationError, Unparsable):
             continue
     return DataLook(problem=visible(answer.ending()))
 

@@ -5,6 +5,7 @@ from collections.abc import Mapping
 import msgspec
 from msgspec import Struct
 
+from tui_train.base.parse import json_as
 from tui_train.facts.data import DataLook, Method, Question
 
 FORMATS = {
@@ -38,7 +39,7 @@ def all_learned(look: DataLook, question: Question) -> bool:
 def format_of(files: tuple[str, ...], looks: Mapping[str, DataLook]) -> str:
     """Return the format of files that were looked at, whatever else was asked; empty where they were not."""
     for asked, look in looks.items():
-        if msgspec.json.decode(asked, type=Question).files == files:
+        if json_as(asked.encode(), Question).files == files:
             return look.format
     return ""
 

@@ -7,9 +7,10 @@ from typing import Any
 
 import yaml
 
-from tui_train.base.files import read_regular, reason
+from tui_train.base.parse import Missing, Unparsable, contents
 from tui_train.base.text import visible
 from tui_train.facts.types import Document
+from tui_train.supervisor import outside
 
 _MOST = 2**20
 # A few lines with references can expand to billions of values.
@@ -34,20 +35,20 @@ def documents(paths: Iterable[str]) -> dict[str, Document]:
 def document(path: str) -> Document:
     """Return the content of one YAML file, with a `problem` if it cannot be used."""
     try:
-        return read(read_regular(path, _MOST))
-    except FileNotFoundError:
-        return Document(problem="it does not exist")
-    except OSError as error:
-        return Document(problem=f"it cannot be read: {reason(error)}")
+        return read(contents(path, _MOST))
+    except Missing as error:
+        return Document(problem=str(error))
+    except Unparsable as error:
+        return Document(problem=f"it cannot be read: {error}")
 
 
 def read(data: bytes) -> Document:
     """Return the content of YAML in UTF-8."""
     try:
         # A SafeLoader: it creates plain data only.
-        values = yaml.load(data.decode("utf-8-sig"), Loader=_Loader)  # noqa: S506
-    except UnicodeDecodeError:
-        return Document(problem="it is not UTF-8 text")
+        values = yaml.load(outside.text(data), Loader=_Loader)  # noqa: S506
+    except Unparsable as error:
+        return Document(problem=str(error))
     except yaml.MarkedYAMLError as error:
         place = f", line {error.problem_mark.line + 1}" if error.problem_mark else ""
         return Document(problem=visible(f"it is not YAML: {error.problem or error.context}{place}"))

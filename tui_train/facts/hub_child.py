@@ -3,7 +3,6 @@
 It prints one HubModel as JSON. Nothing secret is sent: of a private model the Hub says that there is none.
 """
 
-import json
 import sys
 from http.client import HTTPException
 from typing import Any
@@ -13,6 +12,7 @@ from urllib.request import Request, urlopen
 
 import msgspec
 
+from tui_train.base.parse import json_table
 from tui_train.base.text import visible
 from tui_train.facts.hub import HubModel
 from tui_train.target.hub_download import wanted
@@ -30,13 +30,13 @@ def read(endpoint: str, name: str, revision: str) -> HubModel:
     request = Request(f"{endpoint}/api/models/{quote(name)}{at}?blobs=true", headers={"User-Agent": "tui-train"})  # noqa: S310
     try:
         with urlopen(request, timeout=_PATIENCE) as answer:  # noqa: S310  # the scheme was checked
-            return found(json.loads(answer.read(_MOST)))
+            return found(json_table(answer.read(_MOST)))
     except HTTPError as error:
         return _refused(error)
     except (URLError, OSError, HTTPException) as error:
         why = getattr(error, "reason", None) or error
         return HubModel(refusal="unreachable", problem=visible(str(why))[:200])
-    except (ValueError, RecursionError):
+    except ValueError:
         return HubModel(refusal="unusable", problem="the answer is not that of a Hub")
 
 
@@ -48,9 +48,9 @@ def _refused(error: HTTPError) -> HubModel:
     return HubModel(refusal="missing", problem="the Hub has no such model, or it is private")
 
 
-def found(answer: Any) -> HubModel:
+def found(answer: dict[str, Any]) -> HubModel:
     """Return the size and access of a model from the Hub's answer; ValueError if it is not one."""
-    siblings = answer.get("siblings") if isinstance(answer, dict) else None
+    siblings = answer.get("siblings")
     if not isinstance(siblings, list):
         raise ValueError("no list of files")  # noqa: TRY004  # an answer of another kind
     sizes: dict[str, int] = {}

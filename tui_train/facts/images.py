@@ -13,8 +13,8 @@ from typing import Any
 import msgspec
 
 from tui_train.base.errors import TuiTrainError, Unavailable
-from tui_train.base.files import PRIVATE, read_regular, write_beside
-from tui_train.base.parse import Unparsable, json_as, json_table
+from tui_train.base.files import PRIVATE, write_beside
+from tui_train.base.parse import Unparsable, contents, json_as, json_table
 from tui_train.base.places import images_folder
 from tui_train.facts.ask import Answer, ask
 from tui_train.facts.probe import RUN, decoded, source
@@ -62,8 +62,8 @@ def image(engine: str, name: str, deadline: float = 60.0) -> ContainerImage:
     if isinstance(identity, ContainerImage):
         return identity
     cached = images_folder() / f"{hashlib.sha256(f'{identity}{source()}'.encode()).hexdigest()[:32]}.json"
-    with suppress(OSError, Unparsable):
-        cached_image = json_as(read_regular(cached, _MOST_KEPT), ContainerImage)
+    with suppress(Unparsable):
+        cached_image = json_as(contents(cached, _MOST_KEPT), ContainerImage)
         return msgspec.structs.replace(cached_image, engine=engine, name=name)
     answer = run(engine, name, ("python", "-B", "-c", RUN, source()), deadline)
     for line in reversed(answer.out.splitlines()):

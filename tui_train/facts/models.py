@@ -1,22 +1,18 @@
 """Reads the shape of a model from its folder: config.json, and the safetensors headers for the exact count."""
 
-import math
-import struct
-from io import BufferedReader
 from pathlib import Path
 from typing import Any
 
 import msgspec
 from msgspec import Struct
 
-from tui_train.base.files import read_regular
-from tui_train.base.parse import built, json_table
+from tui_train.base.parse import Unparsable, built, contents, json_table
 from tui_train.base.text import visible
 from tui_train.facts.dimensions import Dimensions, types
-from tui_train.supervisor.regular import open_regular
+from tui_train.facts.safetensors import tensors
 
 _MOST_CONFIG = 2**20
-_MOST_HEADER = 2**26
+_MOST_INDEX = 2**26
 _MOST_FILES = 1000
 _MOST = 2**40
 _DTYPES = {"float32": "fp32", "bfloat16": "bf16", "float16": "fp16"}
@@ -35,36 +31,26 @@ class ModelFolder(Struct, frozen=True):
     path: str = ""
 
 
-class _Tensor(Struct):
-    dtype: str
-    shape: list[int]
-
-
-# Raised by reading and decoding damaged files, and paths that are not files.
-_DAMAGE = (OSError, ValueError, TypeError, KeyError, RecursionError, OverflowError, struct.error, msgspec.MsgspecError)
-
-
 def folder(path: str) -> ModelFolder:
     """Return the shape of the model in a folder."""
     try:
-        config = _json(Path(path, "config.json"), _MOST_CONFIG)
-    except _DAMAGE as error:
-        reason = getattr(error, "strerror", None) or error
-        return ModelFolder(problem=visible(f"its config.json cannot be read: {str(reason).lower()}"))
+        config = json_table(contents(Path(path, "config.json"), _MOST_CONFIG))
+    except Unparsable as error:
+        return ModelFolder(problem=f"its config.json cannot be read: {error}")
     try:
         shape = dimensions(config, Path(path).name)
-    except _DAMAGE as error:
+    except (ValueError, msgspec.ValidationError) as error:
         return ModelFolder(problem=visible(f"its config.json: {str(error)[:200]}"))
     try:
         return ModelFolder(msgspec.structs.replace(shape, exact=parameters(Path(path))))
-    except _DAMAGE as error:
+    except ValueError as error:
         return ModelFolder(problem=visible(f"its weights cannot be read: {str(error)[:200]}"))
 
 
 def dimensions(config: dict[str, Any], name: str = "") -> Dimensions:
     """Return the shape in a config.json; ValueError for an unknown type or an invalid number."""
     kind = config.get("model_type")
-    if kind not in types():
+    if not isinstance(kind, str) or kind not in types():
         raise ValueError(f"unknown model type {kind}")
     if "quantization_config" in config:
         raise ValueError("this quantization is not modelled")
@@ -122,7 +108,7 @@ def parameters(path: Path) -> int:
     index = path / "model.safetensors.index.json"
     names = ["model.safetensors"]
     if index.is_file():
-        placed = _json(index, _MOST_HEADER).get("weight_map")
+        placed = json_table(contents(index, _MOST_INDEX)).get("weight_map")
         if not isinstance(placed, dict):
             raise ValueError("model.safetensors.index.json has no weight_map")
         names = sorted({str(name) for name in placed.values()})
@@ -132,24 +118,14 @@ def parameters(path: Path) -> int:
 
 
 def _count(path: Path) -> int:
-    """Return the number of weights in a safetensors file, from its header (8 bytes of length, then JSON)."""
-    with open_regular(path) as raw, BufferedReader(raw) as file:
-        (length,) = struct.unpack("<Q", file.read(8))
-        if length > _MOST_HEADER:
-            raise ValueError(f"the header of {path.name} is longer than 64 MiB")
-        header = msgspec.json.decode(file.read(length), type=dict[str, msgspec.Raw])
+    """Return the number of weights in a safetensors file."""
     total = 0
-    for name, described in header.items():
-        if name == "__metadata__":
-            continue
-        tensor = msgspec.json.decode(described, type=built(_Tensor))
+    try:
+        found = tensors(path)
+    except Unparsable as error:
+        raise ValueError(f"{visible(path.name)}: {error}") from None
+    for name, tensor in found.items():
         if tensor.dtype not in _PLAIN:
             raise ValueError(f"{name} in {path.name} is {tensor.dtype}: quantized weights are not modelled")
-        if min(tensor.shape, default=1) < 0 or not (count := math.prod(tensor.shape)) <= _MOST:
-            raise ValueError(f"the shape of {name} in {path.name} is invalid")
-        total += count
+        total += tensor.count
     return total
-
-
-def _json(path: Path, max_size: int) -> dict[str, Any]:
-    return json_table(read_regular(path, max_size))

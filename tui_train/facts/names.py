@@ -50,16 +50,16 @@ class NamesThere:
 
     def _ask(self, folder: str) -> list[str]:
         # The first screen has no use for them.
-        import json
         import shlex
 
         from tui_train.base import ssh
+        from tui_train.base.parse import Unparsable, json_as
         from tui_train.facts.ask import ask
 
         command = shlex.join(["python3", "-c", _PROGRAM, folder, str(_MOST + 1)])
         answer = ask([*ssh.words(self.host), command], _DEADLINE, folder=None)
         try:
-            names = json.loads(answer.out.splitlines()[-1]) if answer.code == 0 else []
-        except (ValueError, IndexError):
+            names = json_as(answer.out.splitlines()[-1], list[str]) if answer.code == 0 else []
+        except (Unparsable, IndexError):
             return []
         return names if len(names) <= _MOST else []

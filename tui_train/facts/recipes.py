@@ -23,11 +23,11 @@ def recipes(python: str, flavour: str | None = "recipes", deadline: float = DEAD
     """Return the recipes of an interpreter ("bridge": of its Megatron-Bridge), or the `problem`."""
     source = resources.files("tui_train").joinpath("target/nemo_recipes.py").read_text("utf-8")
     answer = ask([python, "-B", "-c", _RUN, source, flavour or "recipes"], deadline)
-    listed = read(answer.out.decode("utf-8", "replace"))
+    listed = read(answer.out)
     return listed or NemoRecipes({}, answer.ending())
 
 
-def read(printed: str) -> NemoRecipes | None:
+def read(printed: bytes) -> NemoRecipes | None:
     """Return the recipes in the output of an interpreter, None if there are none."""
     for line in reversed(printed.splitlines()):
         try:

@@ -10,8 +10,8 @@ import msgspec
 from msgspec import Struct
 
 from tui_train.base.errors import AlreadyExists, BadInput, NotFound
-from tui_train.base.files import read_regular, reason, write_new
-from tui_train.base.parse import built
+from tui_train.base.files import write_new
+from tui_train.base.parse import Missing, Unparsable, contents, json_as
 from tui_train.base.text import visible
 from tui_train.facts.types import Facts, Gpu, Machine, Toolchain
 
@@ -126,20 +126,20 @@ def load_toolchain(path: Path) -> Toolchain:
 def _read(path: Path) -> bytes:
     name = visible(str(path))
     try:
-        return read_regular(path, _MOST)
-    except FileNotFoundError:
+        return contents(path, _MOST)
+    except Missing:
         raise NotFound(f"{name} does not exist", "Give an existing file.") from None
-    except OSError as error:
+    except Unparsable as error:
         remedy = "Give a readable file that `tui-train facts` wrote."
-        raise BadInput(f"{name} cannot be read: {reason(error)}", remedy) from error
+        raise BadInput(f"{name} cannot be read: {error}", remedy) from None
 
 
 def _decoded(data: bytes, kind: type[_Kind], source: str, remedy: str) -> _Kind:
     try:
-        decoded = msgspec.json.decode(data, type=built(kind))
-        largest = max((abs(number) for number in _numbers(msgspec.to_builtins(decoded))), default=0)
-    except (msgspec.MsgspecError, ValueError, RecursionError) as error:
-        raise BadInput(f"{source} cannot be used: {visible(str(error))[:300]}", remedy) from error
+        decoded = json_as(data, kind)
+    except Unparsable as error:
+        raise BadInput(f"{source} cannot be used: {error}", remedy) from None
+    largest = max((abs(number) for number in _numbers(msgspec.to_builtins(decoded))), default=0)
     if largest > _LARGEST:
         raise BadInput(f"{source} cannot be used: a number in it is too large", remedy)
     return decoded

@@ -6,8 +6,7 @@ from pathlib import Path
 import msgspec
 
 from tui_train.base.errors import BadInput
-from tui_train.base.files import read_regular, reason
-from tui_train.base.parse import Unparsable, built, toml_table
+from tui_train.base.parse import Unparsable, built, contents, toml_table
 from tui_train.base.places import presets_folder
 from tui_train.base.text import home, visible
 from tui_train.presets import (
@@ -59,16 +58,14 @@ def _read_file(file: Path) -> UserPreset:
         problem = f"{home(path)}: {visible(file.stem)} is the name of a shipped preset: rename the file"
         return UserPreset(path=path, problem=problem)
     try:
-        return UserPreset(path=path, preset=read(read_regular(file, MAX_SIZE).decode("utf-8-sig"), home(path)))
+        return UserPreset(path=path, preset=read(contents(file, MAX_SIZE), home(path)))
     except BadInput as error:
         return UserPreset(path=path, problem=error.message)
-    except UnicodeDecodeError:
-        return UserPreset(path=path, problem=f"{home(path)} is not UTF-8 text")
-    except OSError as error:
-        return UserPreset(path=path, problem=f"{home(path)} cannot be read: {reason(error)}")
+    except Unparsable as error:
+        return UserPreset(path=path, problem=f"{home(path)} cannot be read: {error}")
 
 
-def read(text: str, source: str) -> Preset:
+def read(text: bytes | str, source: str) -> Preset:
     """Return the preset in a TOML text; BadInput names `source` and the key that is wrong."""
     try:
         preset = msgspec.convert(toml_table(text), built(Preset))

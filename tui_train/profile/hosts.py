@@ -6,8 +6,8 @@ import tomli_w
 
 from tui_train.base import ssh
 from tui_train.base.errors import AlreadyExists, BadInput, NotFound
-from tui_train.base.files import PRIVATE, read_regular, reason, write_beside
-from tui_train.base.parse import Unparsable, toml_table
+from tui_train.base.files import PRIVATE, write_beside
+from tui_train.base.parse import Missing, Unparsable, contents, toml_table
 from tui_train.base.places import hosts_file
 from tui_train.base.text import visible
 
@@ -19,13 +19,11 @@ def hosts() -> dict[str, str]:
     """Return the address of each saved host by its name; BadInput where the file cannot be read."""
     path = hosts_file()
     try:
-        found = toml_table(read_regular(path, _MOST).decode())
-    except FileNotFoundError:
+        found = toml_table(contents(path, _MOST))
+    except Missing:
         return {}
-    except (OSError, UnicodeDecodeError) as error:
-        raise BadInput(f"cannot read {visible(str(path))}: {reason(error)}", "Fix it, or delete it.") from None
     except Unparsable as error:
-        raise BadInput(f"{visible(str(path))} is not TOML: {error}", "Fix it, or delete it.") from None
+        raise BadInput(f"cannot read {visible(str(path))}: {error}", "Fix it, or delete it.") from None
     wrong = next((name for name, address in found.items() if not isinstance(address, str)), None)
     if wrong is not None:
         raise BadInput(

@@ -9,8 +9,8 @@ import tomli_w
 
 from tui_train.base import secrets
 from tui_train.base.errors import AlreadyExists, BadInput, NotFound
-from tui_train.base.files import PRIVATE, read_regular, reason, write_beside, write_new, writing
-from tui_train.base.parse import Unparsable, built, toml_table
+from tui_train.base.files import PRIVATE, write_beside, write_new, writing
+from tui_train.base.parse import Missing, Unparsable, built, contents, toml_table
 from tui_train.base.places import expanded, profiles_folder
 from tui_train.base.text import visible
 from tui_train.presets import presets
@@ -37,7 +37,7 @@ def dumps(profile: Profile) -> str:
     return tomli_w.dumps(data)
 
 
-def loads(text: str, source: str = "the profile", folder: Path | None = None) -> Profile:
+def loads(text: bytes | str, source: str = "the profile", folder: Path | None = None) -> Profile:
     """Return the profile in a TOML text; relative paths are taken from `folder`, `source` names it in a BadInput."""
     try:
         data = toml_table(text)
@@ -71,15 +71,12 @@ def load(reference: str) -> Profile:
     """Return the profile of a path or of a saved name; NotFound lists the saved ones."""
     path = path_of(reference)
     try:
-        text = read_regular(path, _MOST).decode("utf-8-sig")
-    except FileNotFoundError:
+        text = contents(path, _MOST)
+    except Missing:
         known = visible(", ".join(names())) or "none yet"
         raise NotFound(f"there is no profile {visible(reference)}", f"Saved profiles: {known}.") from None
-    except UnicodeDecodeError:
-        raise BadInput(f"{visible(str(path))} is not UTF-8 text", "Give a TOML profile.") from None
-    except OSError as error:
-        message = f"cannot read {visible(str(path))}: {reason(error)}"
-        raise BadInput(message, "Give a TOML file that you may read.") from None
+    except Unparsable as error:
+        raise BadInput(f"cannot read {visible(str(path))}: {error}", "Give a TOML file that you may read.") from None
     return loads(text, visible(str(path)), path.parent.absolute())
 
 
@@ -148,7 +145,7 @@ def duplicate(name: str, new: str) -> Path:
     path = saved(name)
     copied = fields.put(load(name), "name", new)
     check_name(new)
-    text, count = _NAMED.subn(lambda _: f"name = {_quoted(new)}", read_regular(path, _MOST).decode("utf-8-sig"), 1)
+    text, count = _NAMED.subn(lambda _: f"name = {_quoted(new)}", contents(path, _MOST).decode("utf-8-sig"), 1)
     try:
         same = count == 1 and loads(text, folder=path.parent) == copied
     except BadInput:

@@ -3,10 +3,9 @@
 from pathlib import Path
 from typing import TypeVar
 
-import msgspec
 from msgspec import Struct
 
-from tui_train.base.files import read_regular
+from tui_train.base.parse import Unparsable, contents, json_as
 from tui_train.supervisor.state import Status
 
 PLACE, HEARD = "place.json", "heard.json"
@@ -46,8 +45,8 @@ def heard_of(folder: Path) -> Heard | None:
 
 def _read(path: Path, kind: type[_Kind]) -> _Kind | None:
     try:
-        return msgspec.json.decode(read_regular(path, _MOST), type=kind)
-    except (OSError, msgspec.MsgspecError):
+        return json_as(contents(path, _MOST), kind)
+    except Unparsable:
         return None
 
 

@@ -13,7 +13,8 @@ import msgspec
 from msgspec import Meta, Struct
 
 from tui_train.base.errors import Unavailable
-from tui_train.base.files import read_regular, write_beside, writing
+from tui_train.base.files import write_beside, writing
+from tui_train.base.parse import Unparsable, contents, json_as
 from tui_train.base.text import visible
 from tui_train.render.slurm import LIMIT
 from tui_train.runs.feed import feed
@@ -56,8 +57,8 @@ class Job(Struct, frozen=True, kw_only=True):
 def job_of(folder: Path) -> Job | None:
     """Return the job of a run folder, None where Slurm has nothing to do with it."""
     try:
-        return msgspec.json.decode(read_regular(folder / JOB, _MOST), type=Job)
-    except (OSError, msgspec.MsgspecError):
+        return json_as(contents(folder / JOB, _MOST), Job)
+    except Unparsable:
         return None
 
 

@@ -13,8 +13,8 @@ import msgspec
 from msgspec import Meta, Struct
 
 from tui_train.base.errors import AlreadyExists, CannotWrite, NotFound, Unavailable
-from tui_train.base.files import folder_at, others, read_regular, reason, write_inside, writing
-from tui_train.base.parse import Unparsable, built, json_table
+from tui_train.base.files import folder_at, others, write_inside, writing
+from tui_train.base.parse import Missing, Unparsable, built, contents, json_table
 from tui_train.base.places import expanded, runs_folder
 from tui_train.base.text import visible
 from tui_train.plan.types import Log
@@ -99,11 +99,9 @@ class RunDir(Struct, frozen=True):
         """Return the plan as data, and why it cannot be read; empty if there is none."""
         name = self.plan_file.name
         try:
-            return json_table(read_regular(self.plan_file, MOST_PLAN)), ""
-        except FileNotFoundError:
+            return json_table(contents(self.plan_file, MOST_PLAN)), ""
+        except Missing:
             return {}, ""
-        except OSError as error:
-            return {}, f"{name}: {reason(error)}"
         except Unparsable as error:
             return {}, f"{name}: {error}"
 

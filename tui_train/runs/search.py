@@ -11,10 +11,9 @@ from itertools import islice
 from pathlib import Path
 from typing import IO
 
-import msgspec
 from msgspec import Struct
 
-from tui_train.base.parse import built
+from tui_train.base.parse import json_as
 from tui_train.facts.probe import child_command
 from tui_train.runs.logfile import Line, LogFile
 
@@ -60,7 +59,7 @@ class Search:
         try:
             # One that was ended while it wrote leaves half a line.
             while (line := self._line()).endswith(b"\n"):
-                result = msgspec.json.decode(line, type=built(Found))
+                result = json_as(line, Found)
                 yield result
                 if result.done:
                     return

@@ -3,17 +3,16 @@
 No library of the training is needed, and nothing in the folder is executed.
 """
 
-import json
 import os
 from pathlib import Path
 from typing import Any, Literal
 
 from msgspec import Struct
 
-from tui_train.base.files import read_regular, reason, regular_size
-from tui_train.base.parse import Unparsable, json_table
+from tui_train.base.files import regular_size
+from tui_train.base.parse import Unparsable, contents, json_table
 from tui_train.base.text import visible
-from tui_train.supervisor.regular import open_regular
+from tui_train.facts.safetensors import tensors
 
 Kind = Literal["adapter", "model"]
 
@@ -24,8 +23,6 @@ _MODEL_FILES = ("model.safetensors", "pytorch_model.bin")
 _INDEXES = ("model.safetensors.index.json", "pytorch_model.bin.index.json")
 _MOST_CONFIG = 4 << 20
 _MOST_INDEX = 64 << 20
-_MOST_HEADER = 100 << 20
-_LENGTH = 8  # bytes of the number before the header of a safetensors file
 
 
 class Weights(Struct, frozen=True, kw_only=True):
@@ -141,33 +138,19 @@ def _incomplete(files: list[Path]) -> str:
 
 def _damage(file: Path) -> str:
     """Return why a file of weights cannot be loaded: of safetensors its header says how long it is."""
-    size = regular_size(file)[1]
-    if not size:
-        return "it is empty"
     if file.suffix != ".safetensors":
-        return ""
+        return "" if regular_size(file)[1] else "it is empty"
     try:
-        with open_regular(file) as opened:
-            length = int.from_bytes(opened.read(_LENGTH), "little")
-            if length > min(_MOST_HEADER, size):
-                return "it is no safetensors file, or it is cut off"
-            header = json.loads(opened.read(length))
-    except OSError as error:
-        return reason(error)
-    except (ValueError, RecursionError):
-        return "its header cannot be read"
-    ends = [value.get("data_offsets") for value in header.values() if isinstance(value, dict) and "dtype" in value]
-    last = max((end[1] for end in ends if isinstance(end, list) and len(end) == 2), default=0)
-    whole = _LENGTH + length + int(last)
-    return "" if whole == size else f"it has {size:,} of {whole:,} bytes: it was not written to its end"
+        tensors(file)
+    except Unparsable as error:
+        return str(error)
+    return ""
 
 
 def _table(file: Path, most: int) -> dict[str, Any]:
     """Return a JSON file's object; ValueError says why there is none."""
     try:
-        return json_table(read_regular(file, most))
-    except OSError as error:
-        raise ValueError(f"{file.name}: {reason(error)}") from None
+        return json_table(contents(file, most))
     except Unparsable as error:
         raise ValueError(f"{file.name}: {error}") from None
 

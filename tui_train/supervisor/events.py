@@ -8,7 +8,7 @@ import os
 import time
 from typing import Any, NamedTuple
 
-from . import regular
+from . import outside, regular
 
 NAME = "events.jsonl"
 # What other programs read as a whole number; what the system calls a process; of what age a calendar knows.
@@ -89,10 +89,10 @@ def read_with_damage(folder: str) -> tuple[tuple[Event, ...], str]:
 
 def _event(line: bytes) -> Event | None:
     try:
-        values = json.loads(line)
-    except (ValueError, RecursionError):
+        values = outside.value(line)
+    except outside.Unparsable:
         return None
-    if not isinstance(values, dict) or not isinstance(values.get("event"), str):
+    if not isinstance(values.get("event"), str):
         return None
     fields = {name: value for name, value in values.items() if name in _TYPES}
     if not all(_fits(name, value) for name, value in fields.items()):

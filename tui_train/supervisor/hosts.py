@@ -9,7 +9,7 @@ import sys
 import time
 from typing import Any, Mapping
 
-from . import commands, machines, node
+from . import commands, machines, node, outside
 from .planned import Planned
 from .processes import send
 from .refused import MISSING, Refused
@@ -115,8 +115,8 @@ def _is_sharded(checkpoint: str) -> bool:
 
 def _answers(said: commands.Answer) -> list[dict[str, Any]]:
     try:
-        answers = json.loads(said.out)
-    except ValueError:
+        answers = outside.value(said.out.encode(), list)
+    except outside.Unparsable:
         last = (said.err.strip().splitlines() or ["no answer"])[-1]
         raise Refused(MISSING, f"the other machines cannot be asked: {visible(last)}") from None
     return [dict(answer) for answer in answers]

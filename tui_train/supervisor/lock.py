@@ -12,7 +12,7 @@ import os
 import time
 from typing import Any, Callable, NamedTuple
 
-from . import regular
+from . import outside, regular
 from .processes import Process, boot_id, process
 from .refused import BUSY, CANNOT_WRITE, Refused
 from .text import visible
@@ -70,10 +70,10 @@ def myself(mark: str, folder: str) -> Owner:
 def owner(at: str) -> Owner | None:
     """Return who a lock names; None where there is no lock, or where it does not say."""
     try:
-        values: Any = json.loads(regular.read(os.path.join(at, "owner"), _MOST))
-    except (OSError, ValueError, RecursionError):
+        values = outside.value(regular.read(os.path.join(at, "owner"), _MOST))
+    except (OSError, outside.Unparsable):
         return None
-    if not isinstance(values, dict) or not values.keys() >= {"pid", "ticks", "boot", "mark"}:
+    if not values.keys() >= {"pid", "ticks", "boot", "mark"}:
         return None
     # A later version may say more.
     fields = {name: value for name, value in values.items() if name in _KINDS}

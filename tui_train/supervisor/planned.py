@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import json
 import os
 from typing import TYPE_CHECKING, Any, Mapping, NamedTuple
 
-from . import regular
+from . import outside, regular
 from .refused import MISSING, Refused
 from .text import visible
 
@@ -90,11 +89,11 @@ def read(run_dir: str) -> Planned:
     """Return the plan of a run folder; Refused where it is not there, or is none of ours."""
     path = os.path.join(run_dir, NAME)
     try:
-        return parse(json.loads(regular.read(path)), run_dir)
+        return parse(outside.value(regular.read(path)), run_dir)
     except OSError as error:
         why = f"{error.strerror}: export the plan again, or run the command alone: bash launch.sh --plain"
         raise Refused(MISSING, f"cannot read {visible(path)}: {why}") from None
-    except (ValueError, TypeError, KeyError, AttributeError, OverflowError, RecursionError):
+    except (ValueError, TypeError, KeyError, AttributeError, OverflowError):
         raise Refused(MISSING, f"{visible(path)} is no plan of tui-train: export it again") from None
 
 

@@ -13,7 +13,7 @@ import threading
 import time
 from typing import Any, Callable
 
-from . import machines, planned, regular, ssh
+from . import machines, outside, planned, regular, ssh
 from .planned import Planned
 from .processes import identity
 
@@ -141,10 +141,9 @@ class _Link:
         lines = self.child.stdout
         assert lines is not None  # noqa: S101 - for the type
         for line in lines:
-            with contextlib.suppress(ValueError):
-                answer = json.loads(line) if line.startswith(b"{") else None
-                if isinstance(answer, dict):
-                    return answer
+            with contextlib.suppress(outside.Unparsable):
+                answer: dict[str, Any] = outside.value(line)
+                return answer
         return None
 
 

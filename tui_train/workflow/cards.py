@@ -7,8 +7,8 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
-from tui_train.base.files import read_regular, reason
-from tui_train.base.parse import Unparsable, built, toml_table
+from tui_train.base.files import reason
+from tui_train.base.parse import Unparsable, built, contents, toml_table
 from tui_train.base.places import last_profile, profiles_folder
 from tui_train.base.text import visible
 from tui_train.profile.types import Profile
@@ -74,10 +74,8 @@ class Cards:
 def read_about(path: Path) -> tuple[About, Profile | None, str]:
     """Return what a profile's file is about, without the checks that a start makes; and why it cannot be read."""
     try:
-        data: dict[str, Any] = toml_table(read_regular(path, _MOST_PROFILE).decode("utf-8-sig"))
+        data: dict[str, Any] = toml_table(contents(path, _MOST_PROFILE))
         profile = msgspec.convert(data, built(Profile))
-    except (OSError, UnicodeDecodeError) as error:
-        return About(), None, reason(error)
     except (Unparsable, msgspec.ValidationError, RecursionError) as error:
         return About(), None, visible(str(error))[:200]
     return about(profile), profile, ""

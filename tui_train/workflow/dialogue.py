@@ -17,6 +17,7 @@ from msgspec import Struct
 
 from tui_train.base.errors import BadInput, TuiTrainError, Unavailable
 from tui_train.base.files import regular_size
+from tui_train.base.parse import Unparsable, json_table
 from tui_train.base.text import counted, visible
 from tui_train.facts.ask import GIVEN_UP
 from tui_train.runs.rundir import RunDir
@@ -126,10 +127,10 @@ class Dialogue:
         while b"\n" in self._rest:
             line, self._rest = self._rest.split(b"\n", 1)
             try:
-                message = json.loads(line)
-            except (ValueError, RecursionError):
+                message = json_table(line)
+            except Unparsable:
                 continue
-            if isinstance(message, dict) and isinstance(message.get("event"), str):
+            if isinstance(message.get("event"), str):
                 if message["event"] == "error":
                     raise failure(str(message.get("kind")), str(message.get("why")))
                 return message

@@ -11,8 +11,7 @@ import msgspec
 from msgspec import Struct
 
 from tui_train.base.errors import TuiTrainError
-from tui_train.base.files import read_regular, reason
-from tui_train.base.parse import Unparsable, json_as
+from tui_train.base.parse import Missing, Unparsable, contents, json_as
 from tui_train.base.text import visible
 from tui_train.plan.types import Log
 from tui_train.resolve.naming import About
@@ -246,11 +245,9 @@ def _key(folder: Path) -> tuple[int, ...]:
 
 def _plan(run: RunDir) -> tuple[_Planned, str]:
     try:
-        return json_as(read_regular(run.plan_file, MOST_PLAN), _Planned), ""
-    except FileNotFoundError:
+        return json_as(contents(run.plan_file, MOST_PLAN), _Planned), ""
+    except Missing:
         return _Planned(), ""
-    except OSError as error:
-        return _Planned(), f"{run.plan_file.name}: {reason(error)}"
     except Unparsable as error:
         return _Planned(), f"{run.plan_file.name}: {error}"
 

@@ -15,7 +15,7 @@ from msgspec import Struct
 
 from tui_train.base.errors import BadInput, CannotWrite, NotFound, Unavailable
 from tui_train.base.files import write_beside, writing
-from tui_train.base.parse import built
+from tui_train.base.parse import Unparsable, json_as
 from tui_train.base.text import home, visible
 from tui_train.facts import probe
 from tui_train.facts.types import Toolchain
@@ -194,11 +194,9 @@ def _child(interpreter: str, program: str, words: Sequence[str], say: Callable[[
 
 def _line(line: bytes) -> Progress | None:
     """Return the progress in a line, None for a library's own line."""
-    if not line.startswith(b"{"):
-        return None
     try:
-        return msgspec.json.decode(line, type=built(Progress))
-    except (msgspec.MsgspecError, ValueError):
+        return json_as(line, Progress)
+    except Unparsable:
         return None
 
 

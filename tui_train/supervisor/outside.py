@@ -1,0 +1,102 @@
+"""JSON from outside: UTF-8 text with limits of depth, number of values and digits; what is wrong is a sentence."""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import Any
+
+# All files that are read here have far fewer levels.
+DEEPEST = 64
+# A list of two million empty lists takes 6 MB of text and 130 MB of memory.
+MOST_VALUES = 2_000_000
+# Older Pythons take hours for a number of a million digits.
+_MOST_DIGITS = 400
+_NO_CHARACTER = re.compile(r"\\u[dD][89a-fA-F]")
+
+
+class Unparsable(ValueError):
+    """A file or text that cannot be used; the message follows its name and a colon.
+
+    `form` is false if only a value in it is wrong.
+    """
+
+    def __init__(self, words: str, *, form: bool = True) -> None:
+        super().__init__(words)
+        self.form = form
+
+
+class Missing(Unparsable):
+    """A file that does not exist."""
+
+
+def text(data: bytes) -> str:
+    """Return the text in UTF-8, with or without a byte order mark; Unparsable if it is not."""
+    try:
+        return data.decode("utf-8-sig")
+    except UnicodeDecodeError:
+        raise Unparsable("it is not UTF-8 text") from None
+
+
+def value(data: bytes, kind: type = dict) -> Any:
+    """Return the JSON value in a text, NaN and Infinity included; Unparsable if it is not one of `kind`."""
+    bounded(data)
+    found = text(data)
+    try:
+        parsed = _DECODER.decode(found)
+        if _NO_CHARACTER.search(found):
+            # Half of a surrogate pair is a text that cannot be written anywhere.
+            json.dumps(parsed, ensure_ascii=False).encode()
+    except RecursionError:
+        raise Unparsable("it has too many levels") from None
+    except UnicodeEncodeError:
+        raise Unparsable("it has an invalid character (\\ud800 to \\udfff)") from None
+    except json.JSONDecodeError as error:
+        raise Unparsable(f"it is not JSON (line {error.lineno}, column {error.colno})") from None
+    if deeper(parsed, DEEPEST):
+        raise Unparsable("it has too many levels")
+    if not isinstance(parsed, kind):
+        raise Unparsable(f"it is {_KINDS[type(parsed)]}, not {_KINDS[kind]}", form=False)
+    return parsed
+
+
+def bounded(data: bytes) -> None:
+    """Raise Unparsable for a text that is empty or may hold more values than memory is spent on."""
+    if not data.strip():
+        raise Unparsable("it is empty")
+    if sum(map(data.count, (b",", b"[", b"{"))) > MOST_VALUES:
+        raise Unparsable("it has too many values")
+
+
+def deeper(value: Any, max_depth: int) -> bool:
+    """Return whether lists and tables are nested deeper than `max_depth`."""
+    level = [value]
+    for _ in range(max_depth + 1):
+        level = [inner for item in level for inner in _inside(item)]
+        if not level:
+            return False
+    return True
+
+
+def _inside(value: Any) -> list[Any]:
+    if isinstance(value, dict):
+        return [*value.values()]
+    return value if isinstance(value, list) else []
+
+
+def _whole(digits: str) -> int:
+    if len(digits) > _MOST_DIGITS:
+        raise Unparsable("a number in it is too long")
+    return int(digits)
+
+
+_DECODER = json.JSONDecoder(parse_int=_whole)
+_KINDS = {
+    dict: "an object",
+    list: "a list",
+    str: "a text",
+    bool: "true or false",
+    int: "a number",
+    float: "a number",
+    type(None): "null",
+}
