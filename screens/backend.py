@@ -244,7 +244,9 @@ NCCL features: those to switch off, each to work around the error that it names,
     def action_other_python(self) -> None:
         """Ask for the path of a Python."""
         question = "Path of the Python that trains (an environment's bin/python):"
-        self.app.push_screen(AskText(question, self.profile.trainer.python, names_in=self.names_in), self._named)
+        unchosen = [tool.python for tool in self.facts.toolchains if tool.unchosen] if self.facts else []
+        offered = self.profile.trainer.python or next(iter(unchosen), "")
+        self.app.push_screen(AskText(question, offered, names_in=self.names_in), self._named)
 
     def _named(self, path: str | None) -> None:
         if path:

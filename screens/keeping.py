@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from textual import on, work
 from textual.timer import Timer
 
-from tui_train.base.errors import BadInput
+from tui_train.base.errors import TuiTrainError
 from tui_train.base.text import visible
 from tui_train.profile.types import Profile
 
@@ -41,8 +41,11 @@ class Keeping(Looking):
         from tui_train.profile import fields
 
         try:
-            self.become(fields.put(self.profile, event.key, event.value), event.key)
-        except BadInput as error:
+            profile = fields.put(self.profile, event.key, event.value)
+            if event.key == "trainer.python":
+                self._choose_python(profile)
+            self.become(profile, event.key)
+        except TuiTrainError as error:
             self.complain(error)
 
     @on(ApplyFix)
@@ -51,11 +54,26 @@ class Keeping(Looking):
 
         change = event.change
         try:
-            self.become(apply(change, self.profile))
-        except BadInput as error:
+            profile = apply(change, self.profile)
+            if any(key == "trainer.python" for key, _ in change.edits):
+                self._choose_python(profile)
+            self.become(profile)
+        except TuiTrainError as error:
             self.complain(error)
         else:
             self.notify(visible(f"{change.title}: {change.why}. Ctrl+Z takes it back."), markup=False)
+
+    def _choose_python(self, profile: Profile) -> None:
+        """Remember the Python that the user chose, and look at it where it was not started before."""
+        from tui_train.facts import trust
+
+        python = profile.trainer.python
+        if self.elsewhere or not python:
+            return
+        trust.choose(python)
+        if self.facts and any(tool.unchosen and tool.python == python for tool in self.facts.toolchains):
+            # The questions are answered for the profile that is assigned next.
+            self.call_later(self.look, "toolchains")
 
     @on(Become)
     def _become(self, event: Become) -> None:

@@ -1,6 +1,7 @@
 """What the probes find out, through the real binding and real children, on fake machines and broken interpreters."""
 
 import os
+import shutil
 import subprocess
 import sys
 import time
@@ -13,7 +14,7 @@ import pytest
 from support import sample
 
 from tests.fake_driver import MACHINES, driver_environment
-from tui_train.facts import host, nvml, pci, probe
+from tui_train.facts import host, nvml, pci, probe, trust
 from tui_train.facts.ask import ask
 from tui_train.facts.peers import peers
 from tui_train.facts.types import Gpu, Machine, Pcie, Toolchain
@@ -598,6 +599,7 @@ def test_toolchains_are_found_once_and_the_best_comes_first(bare, monkeypatch, t
     shim = executable(tmp_path / "shims" / "python3", f'#!/bin/sh\nexec "{here}/bin/python" "$@"\n')
     monkeypatch.setenv("PATH", f"{Path(shim).parent}:/bin:/usr/bin")
     (tmp_path / "shims" / "python").symlink_to(conda / "bin" / "python")
+    trust.choose(f"{here}/bin/python")
     found = probe.toolchains([str(noted / "bin" / "python3")])
     assert [(t.label, t.torch) for t in found if t.label not in {"this environment", "PATH"}] == [
         (".venv here", "2.13.0+cu130"),
@@ -662,22 +664,77 @@ def test_a_python_here_that_others_could_have_put_is_named_and_not_started(bare,
         pytest.skip("NOT TESTED: files of another user, which takes root")
     mark = tmp_path / "started"
     python = marking(bare / ".venv", mark)
+    trust.choose(str(python))
     spoil(bare / ".venv")
+    mark.unlink(missing_ok=True)
     (here,) = [tool for tool in probe.toolchains() if tool.label == ".venv here"]
     assert why in here.problem
     assert "trainer.python" in here.problem
     assert not mark.exists()
     # Named, it is started.
+    trust.choose(str(python))
     (named,) = [tool for tool in probe.toolchains([str(python)]) if tool.label == "chosen"]
     assert not named.problem
     assert mark.exists()
 
 
-def test_a_python_here_that_is_ones_own_is_started(bare, tmp_path):
+def test_a_python_here_is_started_once_it_was_chosen_and_not_in_another_ones_place(bare, tmp_path):
     mark = tmp_path / "started"
-    marking(bare / ".venv", mark)
+    python = marking(bare / ".venv", mark)
+    (site_of(bare / ".venv") / "torch-2.13.0+cu130.dist-info").mkdir()
+    foreign = [str(python)]  # as a profile from the same clone names it
+    for tool in (*probe.toolchains(), *probe.toolchains(foreign), probe.toolchain(str(python))):
+        if tool.python == str(python):
+            assert tool.unchosen
+            assert "not started until you choose it (Python 3." in tool.problem
+            assert "torch 2.13.0+cu130" in tool.problem
+            assert tool.torch is None
+    assert not mark.exists()
+    trust.choose(str(python))
     assert not [tool for tool in probe.toolchains() if tool.label == ".venv here" and tool.problem]
     assert mark.exists()
+    mark.unlink()
+    shutil.rmtree(bare / ".venv")
+    marking(bare / ".venv", mark)
+    (here,) = [tool for tool in probe.toolchains() if tool.label == ".venv here"]
+    assert here.unchosen
+    assert not mark.exists()
+
+
+def test_the_environment_that_is_activated_here_is_started(bare, tmp_path, monkeypatch):
+    mark = tmp_path / "started"
+    marking(bare / ".venv", mark)
+    monkeypatch.setenv("VIRTUAL_ENV", ".venv")
+    assert [tool.unchosen for tool in probe.toolchains() if "venv" in tool.label] == [True]
+    assert not mark.exists()
+    monkeypatch.setenv("VIRTUAL_ENV", str(bare / ".venv"))
+    assert not any(tool.unchosen for tool in probe.toolchains())
+    assert mark.exists()
+
+
+def test_nothing_of_a_cloned_folder_is_run(bare, tmp_path, monkeypatch):
+    mark = tmp_path / "started"
+    for name in (".venv", "venv"):
+        marking(bare / name, mark)
+    for folder in (bare, bare / "bin"):
+        for name in ("python3", "python", "uv", "docker", "podman", "apptainer", "sbatch", "nvidia-smi", "busctl"):
+            executable(folder / name, f'#!/bin/sh\n: > "{mark}-{name}"\nexit 1\n')
+    for name in ("json", "torch", "pip", "platform", "uuid", "venv_", "msgspec", "psutil", "click", "textual"):
+        executable(bare / f"{name}.py", f"open({str(tmp_path / 'started')!r} + '-{name}.py', 'w')")
+    # As asdf's, which obeys a path.
+    shim = tmp_path / "shims" / "python3"
+    executable(shim, f'#!/bin/sh\n[ -e .tool-versions ] && exec ./.venv/bin/python "$@"\nexec {sys.executable} "$@"\n')
+    (bare / ".tool-versions").write_text("python path:./.venv\n")
+    monkeypatch.setenv("PATH", f"bin:.::{shim.parent}:/usr/bin:/bin")
+    monkeypatch.setenv("PYTHONPATH", f"{Path(__file__).parents[1]}:")
+    for words in (["facts"], ["env", "create", "hf", "--dry-run"]):
+        command = [sys.executable, "-m", "tui_train", *words]
+        done = subprocess.run(command, capture_output=True, text=True, check=False, stdin=subprocess.DEVNULL)
+        assert "Traceback" not in done.stderr
+        assert not list(tmp_path.glob("started*")), words
+    chosen = ["--set=trainer.python=.venv/bin/python"]
+    subprocess.run([sys.executable, "-m", "tui_train", "plan", "quickstart", *chosen], capture_output=True, check=False)
+    assert list(tmp_path.glob("started*")) == [mark]
 
 
 def test_a_shim_on_path_gives_the_interpreter_behind_it(bare, monkeypatch, tmp_path):
@@ -692,6 +749,7 @@ def test_a_shim_on_path_gives_the_interpreter_behind_it(bare, monkeypatch, tmp_p
 
 def test_a_venv_and_its_base_are_two(bare):
     here = environment(bare / "venv")
+    trust.choose(f"{here}/bin/python")
     base = os.path.realpath(here / "bin" / "python")
     found = probe.toolchains([base])
     assert {"chosen", "venv here"} <= {toolchain.label for toolchain in found}

@@ -1111,6 +1111,34 @@ def in_container(**more: Any) -> Profile:
     return msgspec.structs.replace(Profile(), container=chosen)
 
 
+async def test_a_python_of_a_cloned_folder_is_started_after_it_was_chosen_by_key(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    python, mark = tmp_path / "clone" / ".venv" / "bin" / "python", tmp_path / "started"
+    python.parent.mkdir(parents=True)
+    python.write_text(f'#!/bin/sh\n: > "{mark}"\nexec "{sys.executable}" "$@"\n')
+    python.chmod(0o755)
+    monkeypatch.chdir(tmp_path / "clone")
+    for name in ("VIRTUAL_ENV", "CONDA_PREFIX"):
+        monkeypatch.delenv(name, raising=False)
+    app = wizard()
+    async with app.run_test(size=(80, 24)) as pilot:
+        await keys("enter", "enter")(pilot)
+        await to(pilot, "trainer.python")
+        await keys("space")(pilot)
+        assert re.search(r"✗ .venv here +in this folder, not started", shows(pilot))
+        await keys("escape", "right", "right", "right")(pilot)
+        assert not mark.exists(), "passing over it is not choosing it"
+        app.become(Profile())
+        await keys("o")(pilot)
+        assert app.screen.query_one(Input).value == str(python)
+        assert not mark.exists()
+        await keys("enter")(pilot)
+        assert mark.exists()
+        assert app.profile.trainer.python == str(python)
+        assert not [tool for tool in app.facts.toolchains if tool.problem and tool.python == str(python)]
+
+
 async def test_rows_of_a_container_are_there_when_one_is_chosen(machine: Any, profile_in: Any) -> None:
     app = wizard()
     async with app.run_test(size=(120, 50)) as pilot:

@@ -1,5 +1,6 @@
 """`tui-train` and `python -m tui_train`: each way in imports only what it needs, for start-up is import time."""
 
+import contextlib
 import io
 import os
 import signal
@@ -10,12 +11,14 @@ from typing import NoReturn
 from tui_train.base.errors import BadInput, LeftBySignal, TuiTrainError
 from tui_train.base.handlers import install
 
+_ROOT = Path(__file__).absolute().parent.parent
 # A shell sets it to ask how a word can end.
 _COMPLETES = "_TUI_TRAIN_COMPLETE"
 
 
 def main() -> None:
     """Run the command line, or without arguments the wizard; an error becomes two lines on stderr, no traceback."""
+    _import_nothing_from_here()
     _write_anything()
     if sys.argv[1:]:
         # The wizard has signals of its own; a command is to end what it has begun, a trial for one.
@@ -29,6 +32,16 @@ def main() -> None:
         _end(error)
     except (OSError, UnicodeError) as error:
         _end(_unforeseen(error))
+
+
+def _import_nothing_from_here() -> None:
+    """Take the current folder off the import path, where `python -m` and a relative PYTHONPATH have put it.
+
+    In a clone its `json.py` would be run.
+    """
+    with contextlib.suppress(OSError):
+        here, paths = Path.cwd(), [*map(Path, sys.path)]
+        sys.path[:] = [str(path) for path in paths if path == _ROOT or (path.is_absolute() and path != here)]
 
 
 def _leave(number: int, _frame: object) -> NoReturn:

@@ -54,6 +54,11 @@ def last_profile() -> Path:
     return platformdirs.user_state_path(_NAME) / "last.toml"
 
 
+def chosen_pythons_file() -> Path:
+    """Return the file of the Pythons that the user chose in folders that may be clones, which may not exist yet."""
+    return platformdirs.user_state_path(_NAME) / "pythons.json"
+
+
 def theme_file() -> Path:
     """Return the file that keeps the name of the chosen colours, which may not exist."""
     return platformdirs.user_state_path(_NAME) / "theme"

@@ -1,13 +1,14 @@
 """Checks of the Python that trains, of paths, variables and arguments."""
 
 import re
+import shlex
 from collections.abc import Iterable, Iterator, Mapping
 
 from tui_train.base import secrets
 from tui_train.base.errors import BadInput
-from tui_train.base.text import visible
+from tui_train.base.text import home, visible
 from tui_train.checks.finding import Finding
-from tui_train.facts.types import Facts, PathState
+from tui_train.facts.types import Facts, PathState, Toolchain
 from tui_train.memory.settings import settings
 from tui_train.memory.trainers import on
 from tui_train.presets import PLACEHOLDER, PLACEHOLDERS, Preset
@@ -56,7 +57,10 @@ def python(profile: Profile, facts: Facts, resolved: Resolved) -> Iterator[Findi
             f"or `pip install {packages}` there."
         )
     chosen = visible(profile.trainer.python)
-    if resolved.toolchain is None and chosen:
+    unchosen = [tool for tool in facts.toolchains if tool.unchosen and profile.trainer.python in {"", tool.python}]
+    if resolved.toolchain is None and unchosen:
+        yield _not_started(unchosen[0], install)
+    elif resolved.toolchain is None and chosen:
         message, remedy = f"{chosen} was not found", "Choose one that is listed, or leave it empty (trainer.python)."
         yield Finding(level="error", key="trainer.python", message=message, remedy=remedy, machine=True)
     elif resolved.toolchain is None:
@@ -67,6 +71,15 @@ def python(profile: Profile, facts: Facts, resolved: Resolved) -> Iterator[Findi
         message = f"{visible(resolved.toolchain.python)} {visible(problem)}"
         remedy = "Choose another Python (trainer.python)." if resolved.toolchain.problem else install
         yield Finding(level="error", key="trainer.python", message=message, remedy=remedy, machine=True)
+
+
+def _not_started(tool: Toolchain, install: str) -> Finding:
+    """Return the finding that only a Python is left which the user must choose before it is started."""
+    name = home(tool.python)
+    change = Change(f"use {name}", "it is started from now on", (("trainer.python", tool.python),))
+    remedy = f"If you trust this folder: --set trainer.python={shlex.quote(tool.python)}. Or: {install}"
+    message = f"{name} {tool.problem}"
+    return Finding(level="error", key="trainer.python", message=message, remedy=remedy, change=change, machine=True)
 
 
 def paths(profile: Profile, facts: Facts, resolved: Resolved) -> Iterator[Finding]:

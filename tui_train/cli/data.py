@@ -15,7 +15,7 @@ from tui_train.base.text import home, percent, thousands, visible
 from tui_train.checks.data import data_findings
 from tui_train.checks.finding import Finding
 from tui_train.cli.plans import print_json
-from tui_train.facts import probe
+from tui_train.facts import probe, trust
 from tui_train.facts.data import DataLook, DataSample, Question, Tokens
 from tui_train.facts.data_cache import read_data
 from tui_train.facts.data_use import FORMATS, Epoch, epoch
@@ -81,6 +81,7 @@ def _show(findings: tuple[Finding, ...]) -> None:
 
 def _python(named: str) -> Toolchain:
     """Return the Python that reads the data: the given one, or the best for fine-tuning of those found."""
+    trust.choose(named)
     tools = (probe.toolchain(named),) if named else probe.toolchains()
     usable = [tool for tool in tools if not tool.problem]
     if not usable:

@@ -13,10 +13,11 @@ from tui_train.base.places import environments_folder, expanded
 from tui_train.base.text import counted, home, visible
 from tui_train.cli.columns import table
 from tui_train.environments import create as making
-from tui_train.facts import probe
+from tui_train.facts import probe, trust
 from tui_train.facts.gpus import judge
 from tui_train.facts.recipes import recipes
 from tui_train.facts.types import Machine, Toolchain
+from tui_train.profile import fields
 from tui_train.trainers import nemo
 from tui_train.trainers.finetune import abilities
 
@@ -74,7 +75,7 @@ def create(name: str, where: Where, *, dry_run: bool, yes: bool) -> None:
     path, python, index = where
     place = expanded(str(path)).absolute() if path else environments_folder() / name
     making.refuse_to_overwrite(place)
-    chosen = python or making.find_python(package_set)
+    chosen = fields.located(fields.field("trainer.python"), python, Path.cwd()) or making.find_python(package_set)
     if not making.fits(package_set, chosen):
         message = (
             f"{visible(chosen)} is not a Python 3.{package_set.oldest} to 3.{package_set.newest}, which {name} needs"
@@ -107,6 +108,7 @@ def _pins(package_set: environments.Set) -> int:
 
 def list_recipes(python: str, *, as_json: bool) -> None:
     """Print the NeMo recipes of a Python: the given one, or the first that has any."""
+    trust.choose(python)
     tools = [probe.toolchain(python)] if python else list(probe.toolchains())
     able = sorted((tool for tool in tools if nemo.flavour(tool) in {"recipes", "bridge"}), key=nemo.order)
     if not able:

@@ -8,6 +8,7 @@ import click
 
 from tui_train.base.places import expanded
 from tui_train.base.text import counted, home, visible
+from tui_train.facts import trust
 from tui_train.workflow import nemo_files
 from tui_train.workflow.nemo_files import Data, Progress
 
@@ -17,6 +18,7 @@ _FEW = 20
 
 def prepare(data: Data, python: str, *, force: bool) -> None:
     """Prepare data, show the progress, and print the edits that train on it."""
+    trust.choose(python)
     interpreter = nemo_files.python(python)
     click.echo(f"Preparing with {home(interpreter)} …", err=True)
     terminal = sys.stderr.isatty()
@@ -59,6 +61,7 @@ def progress(now: Progress) -> str:
 
 def convert(what: str, source: Path, target: Path, python: str) -> None:
     """Convert a model, and print the edits that train it."""
+    trust.choose(python)
     interpreter = nemo_files.python(python)
     click.echo(f"Converting with the NeMo of {home(interpreter)}: about a minute, more for a large model …", err=True)
     nemo_files.convert(what, source, target, interpreter)

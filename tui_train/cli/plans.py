@@ -13,7 +13,7 @@ from tui_train.base.errors import BadInput, TuiTrainError, Unavailable
 from tui_train.base.text import visible
 from tui_train.checks import Finding, check
 from tui_train.cli import columns
-from tui_train.facts import images, probe, saved
+from tui_train.facts import images, probe, saved, trust
 from tui_train.facts.gpus import judge, recommended
 from tui_train.facts.types import Facts
 from tui_train.plan.types import Attempt, Plan
@@ -172,6 +172,8 @@ def edited(profile: Profile, edits: tuple[str, ...]) -> Profile:
             # NAME=VALUE adds to the others; an empty text removes all.
             value = {**before, **value}
         profile = fields.put(profile, key, value)
+        if key == "trainer.python":
+            trust.choose(profile.trainer.python)
     store.check_preset(profile)
     return profile
 

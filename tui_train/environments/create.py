@@ -17,7 +17,7 @@ from tui_train.base.files import writing
 from tui_train.base.text import counted, visible
 from tui_train.environments import Set, pip_settings
 from tui_train.facts import probe
-from tui_train.facts.ask import ask
+from tui_train.facts.ask import ask, on_path
 from tui_train.facts.gpus import judge
 from tui_train.facts.recipes import recipes
 from tui_train.facts.types import Machine, Toolchain
@@ -64,7 +64,7 @@ def making(package_set: Set, path: Path, python: str, wheel: Wheel, uv: str) -> 
 def find_uv() -> str:
     """Return the path of uv, on PATH or beside this Python, empty if there is none."""
     beside = Path(sys.executable).with_name("uv")
-    return shutil.which("uv") or (str(beside) if beside.is_file() else "")
+    return on_path("uv") or (str(beside) if beside.is_file() else "")
 
 
 def find_python(package_set: Set) -> str:
@@ -72,7 +72,7 @@ def find_python(package_set: Set) -> str:
     names = [sys.executable, *(f"python3.{minor}" for minor in range(package_set.newest, package_set.oldest - 1, -1))]
     for name in names:
         if fits(package_set, name):
-            return shutil.which(name) or name
+            return on_path(name) or name
     remedy = f"Install Python 3.{package_set.newest}, or give one: --python /path/to/python3"
     raise Unavailable(
         f"{package_set.name} needs Python 3.{package_set.oldest} to 3.{package_set.newest}, and none was found", remedy

@@ -38,10 +38,11 @@ _PATIENCE = 60
 
 def read(python: str) -> dict[str, str]:
     """Return the settings of this Python's pip by their long names, none without pip."""
+    # Not in the current folder: its `pip.py` would be run.
     command = [python, "-m", "pip", "config", "list"]
     try:
         listed = subprocess.run(
-            command, stdin=subprocess.DEVNULL, capture_output=True, check=False, timeout=_PATIENCE
+            command, stdin=subprocess.DEVNULL, capture_output=True, check=False, timeout=_PATIENCE, cwd=os.sep
         ).stdout
     except (OSError, subprocess.TimeoutExpired):
         return {}

@@ -3,6 +3,7 @@
 import contextlib
 import os
 import selectors
+import shutil
 import signal
 import subprocess
 import threading
@@ -15,6 +16,20 @@ _MOST = 2**20
 LATE = "no answer in time"
 # At exit Python waits for its threads, and they wait for their children.
 GIVEN_UP = threading.Event()
+
+
+def without_current_folder(variables: Mapping[str, str]) -> dict[str, str]:
+    """Return PATH and PYTHONPATH without relative entries: in a clone they would start its programs and modules."""
+    kept = {}
+    for name in ("PATH", "PYTHONPATH"):
+        if name in variables:
+            kept[name] = os.pathsep.join(filter(os.path.isabs, variables[name].split(os.pathsep)))
+    return kept
+
+
+def on_path(program: str) -> str:
+    """Return the path of a program on PATH, empty if there is none; relative entries of PATH are ignored."""
+    return shutil.which(program, path=without_current_folder({"PATH": os.defpath, **os.environ})["PATH"]) or ""
 
 
 class Answer(NamedTuple):
@@ -66,7 +81,7 @@ def ask(
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
-            env={**os.environ, **(changes or {})},
+            env={**os.environ, **without_current_folder(os.environ), **(changes or {})},
             cwd=folder,
             start_new_session=True,
         )

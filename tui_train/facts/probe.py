@@ -1,7 +1,6 @@
 """Reads the facts of this machine, its Pythons and paths; whatever may hang or crash runs in a child."""
 
 import os
-import shutil
 import sys
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -13,10 +12,9 @@ import msgspec
 
 from tui_train.base.parse import Unparsable, json_as
 from tui_train.base.places import environments_folder
-from tui_train.facts import host
-from tui_train.facts.ask import ask
+from tui_train.facts import host, trust
+from tui_train.facts.ask import ask, on_path
 from tui_train.facts.child import silent
-from tui_train.facts.trust import distrust
 from tui_train.facts.types import Gap, Machine, PathState, Toolchain
 from tui_train.supervisor import regular
 from tui_train.target.survey import state
@@ -93,17 +91,21 @@ def toolchains(extra: Sequence[str] = (), deadline: float = 8.0) -> tuple[Toolch
 
 
 def _trusted(python: str, label: str, deadline: float) -> tuple[str, Toolchain]:
-    """Return the result of `_probed`; a venv in the current folder is not started if others could have put it there."""
-    if label in _HERE.values() and (problem := distrust(Path(python).parent.parent)):
+    """Return the result of `_probed`; a Python of the current folder is started only after the user chose it."""
+    if trust.unchosen(Path(python)):
+        holds = trust.contents(Path(python))
+        problem = f"lies in this folder and is not started until you choose it{f' ({holds})' if holds else ''}"
+        return python, Toolchain(python=python, label=label, problem=problem, unchosen=True)
+    if label in _HERE.values() and (problem := trust.distrust(Path(python).parent.parent)):
         return python, Toolchain(python=python, label=label, problem=problem)
     return _probed(python, label, deadline)
 
 
 def toolchain(python: str, deadline: float = 5.0) -> Toolchain:
-    """Return the toolchain of the interpreter `python`, a path or a name on PATH."""
+    """Return the toolchain of the interpreter `python`, a path or a name on PATH; started under the same conditions."""
     named = os.sep in python
-    path = python if named else shutil.which(python) or python
-    return _probed(str(Path(path).expanduser().absolute()), "" if named else _ON_PATH, deadline)[1]
+    path = python if named else on_path(python) or python
+    return _trusted(str(Path(path).expanduser().absolute()), "" if named else _ON_PATH, deadline)[1]
 
 
 def paths(names: Iterable[str]) -> dict[str, PathState]:
@@ -122,14 +124,14 @@ def _candidates() -> Iterator[tuple[str, str]]:
         yield "this environment", sys.executable
     for variable, kind in (("VIRTUAL_ENV", "active venv"), ("CONDA_PREFIX", "active conda env")):
         prefix = os.environ.get(variable)
-        if prefix:
+        if prefix and Path(prefix).is_absolute():
             yield f"{kind} ({Path(prefix).name})", str(Path(prefix) / "bin" / "python")
     for name, label in _HERE.items():
         if Path(name, "pyvenv.cfg").exists() or Path(name, "bin", "python").exists():
             yield label, str(Path(name, "bin", "python"))
     yield from _own_environments()
     for name in ("python3", "python"):
-        python = shutil.which(name)
+        python = on_path(name)
         if python:
             yield _ON_PATH, python
     for folder in _conda_environments():
@@ -155,11 +157,12 @@ def _probed(python: str, label: str, deadline: float) -> tuple[str, Toolchain]:
     """Return the real path of the interpreter's `sys.prefix` (its own path if unknown) and its toolchain.
 
     A Python on PATH may be a shim that chooses by the current folder; so the child runs in that folder without
-    importing from it, and the interpreter behind the shim is returned.
+    importing from it, unless that names a Python by its path, and the interpreter behind the shim is returned.
     """
     if problem := _not_executable(Path(python)):
         return python, Toolchain(python=python, label=label, problem=problem)
-    answer = ask([python, "-B", "-c", RUN, source()], deadline, folder=None)
+    folder = os.sep if label == _ON_PATH and trust.shims_lead_here() else None
+    answer = ask([python, "-B", "-c", RUN, source()], deadline, folder=folder)
     for line in reversed(answer.out.splitlines()):
         probe = decoded(line)
         if probe is not None:

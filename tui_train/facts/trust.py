@@ -1,17 +1,125 @@
-"""Whether a Python in the current folder may be started automatically: only if no other user could change it."""
+"""Which Pythons of the current folder may be started: none that a clone could have brought, until the user chose it."""
 
 import grp
 import os
 import pwd
+import re
+import sys
 from collections.abc import Iterator
+from itertools import islice
 from pathlib import Path
 from stat import S_ISLNK, S_IWGRP, S_IWOTH
 
-from tui_train.base.files import user
+import msgspec
+
+from tui_train.base.files import PRIVATE, read_regular, user, write_beside
+from tui_train.base.parse import Unparsable, json_as
+from tui_train.base.places import chosen_pythons_file, environments_folder
 from tui_train.base.text import visible
+from tui_train.facts.ask import on_path
 
 # Python runs these at startup.
 _RUN_AT_START = ("*.pth", "sitecustomize.py", "usercustomize.py")
+_VERSION_FILES = (".python-version", ".tool-versions", ".mise.toml", "mise.toml")
+_MOST = 1 << 20
+# So many chosen Pythons are remembered, the newest.
+_KEPT = 500
+_ENTRIES = 5_000
+_VERSION = re.compile(r"^version(?:_info)?\s*=\s*(\d+\.\d+)", re.MULTILINE)
+_DISTRIBUTION = re.compile(r"(torch|transformers|trl|accelerate|nemo_toolkit)-(\d[\w.+]{0,30})\.dist-info")
+# What a Python is known by: the inode of its environment, and inode, time in ns and owner of its file: the inode alone
+# may be that of another file soon.
+_Identity = tuple[int, int, int, int]
+
+
+def started_by_user(python: Path) -> bool:
+    """Return whether a Python runs this program, is activated or on PATH by its whole path, or is of `env create`."""
+    active = [os.environ.get(name, "") for name in ("VIRTUAL_ENV", "CONDA_PREFIX")]
+    folders = {*(Path(prefix, "bin") for prefix in (sys.prefix, *active)), *map(Path, os.get_exec_path())}
+    own = python == Path(sys.executable) or python.is_relative_to(environments_folder())
+    return own or (python.is_absolute() and python.parent in folders)
+
+
+def in_current_folder(python: Path) -> bool:
+    """Return whether a Python lies below the current folder, as part of what was cloned there; a home is no clone."""
+    current, home = Path.cwd(), Path.home()
+    return python.is_relative_to(current) and not home.is_relative_to(current)
+
+
+def unchosen(python: Path) -> bool:
+    """Return whether a Python of the current folder is not started, as the user has not chosen it, or not this one."""
+    if started_by_user(python) or not in_current_folder(python) or not os.path.lexists(python):
+        return False
+    return _chosen().get(str(python)) != _identity(python)
+
+
+def choose(python: str) -> None:
+    """Remember that the user chose a Python: it may be started until its environment or its file is another one.
+
+    `python` is a path, or a name on PATH; empty for none.
+    """
+    path = Path(python if os.sep in python else on_path(python)).expanduser().absolute()
+    identity = _identity(path)
+    known = _chosen()
+    if identity is None or known.get(str(path)) == identity or started_by_user(path):
+        return
+    known.pop(str(path), None)
+    kept = dict([*known.items(), (str(path), identity)][-_KEPT:])
+    write_beside(chosen_pythons_file(), msgspec.json.encode(kept), PRIVATE)
+
+
+def shims_lead_here() -> bool:
+    """Return whether a file of version managers in the current folder or above names a Python by its path.
+
+    A shim on PATH (asdf, mise, pyenv) would start that one.
+    """
+    for folder in (Path.cwd(), *Path.cwd().parents):
+        for name in _VERSION_FILES:
+            try:
+                if b"/" in read_regular(folder / name, _MOST):
+                    return True
+            except FileNotFoundError:
+                continue
+            except OSError:
+                return True
+    return False
+
+
+def contents(python: Path) -> str:
+    """Return what an environment holds by the names of its files, as text; it is not started for that."""
+    environment = python.parent.parent
+    try:
+        text = read_regular(environment / "pyvenv.cfg", _MOST).decode("utf-8", "replace")
+    except OSError:
+        text = ""
+    version = [f"Python {found[1]}" for found in _VERSION.finditer(text)]
+    sites = islice(environment.glob("lib/python3*/site-packages"), 4)
+    names = sorted(entry.name for site in sites for entry in islice(_entries(site), _ENTRIES))
+    packages = [" ".join(found.groups()) for found in map(_DISTRIBUTION.fullmatch, names) if found]
+    return ", ".join([*version[:1], *packages])
+
+
+def _entries(folder: Path) -> Iterator[os.DirEntry[str]]:
+    try:
+        with os.scandir(folder) as entries:
+            yield from entries
+    except OSError:
+        return
+
+
+def _identity(python: Path) -> _Identity | None:
+    try:
+        file = python.lstat()
+        return python.parent.parent.stat().st_ino, file.st_ino, file.st_mtime_ns, file.st_uid
+    except OSError:
+        return None
+
+
+def _chosen() -> dict[str, _Identity]:
+    try:
+        return json_as(read_regular(chosen_pythons_file(), _MOST), dict[str, _Identity])
+    except (OSError, Unparsable):
+        return {}
 
 
 def distrust(environment: Path) -> str:

@@ -125,7 +125,8 @@ class Toolchain(Struct, frozen=True, kw_only=True):
 
     `packages` are the versions of other relevant libraries by distribution name; `torchrun` are the flags that its
     torchrun accepts, empty if unknown. `trl_options` are the options of TRL's programs: under "" those of all, and by
-    method those that only its program has; empty if unknown.
+    method those that only its program has; empty if unknown. `unchosen`: it lies in the current folder and was not
+    started, for the user has not chosen it.
     """
 
     python: str
@@ -140,6 +141,7 @@ class Toolchain(Struct, frozen=True, kw_only=True):
     torchrun: tuple[str, ...] = ()
     trl_options: dict[str, tuple[str, ...]] = {}
     problem: str = ""
+    unchosen: bool = False
 
 
 class Inherited(Struct, frozen=True):

@@ -165,14 +165,15 @@ def image_of(profile: Profile, facts: Facts) -> ContainerImage | None:
 def pick_toolchain(profile: Profile, facts: Facts) -> Toolchain | None:
     """Return the Python that the profile names, or else the first that can train it, preferably with a card.
 
-    In a container it is the image's own.
+    None for one that is not started before the user chooses it. In a container it is the image's own.
     """
     if profile.container.engine != "none":
         image = image_of(profile, facts)
         return image.toolchain if image else None
     if profile.trainer.python:
         chosen = profile.trainer.python
-        return next((tool for tool in facts.toolchains if chosen in {tool.python, _whole(tool.python)}), None)
+        named = next((tool for tool in facts.toolchains if chosen in {tool.python, _whole(tool.python)}), None)
+        return None if named and named.unchosen else named
     usable = [tool for tool in facts.toolchains if not lacks(profile, tool)]
     usable.sort(key=trainer_of(profile).order)
     cards, driver = facts.machine.gpus, facts.machine.driver_cuda

@@ -191,7 +191,8 @@ def _python(profile: Profile, facts: Facts, resolved: Resolved) -> tuple[Option,
             f"Python {tool.version}" if tool.version else "",
         )
         note = "  ".join(visible(part) for part in (*versions, home(tool.python)) if part)
-        options.append(Option(tool.python, visible(tool.label) or "named", note, visible(lacks(profile, tool))))
+        why = f"in this folder, not started; o uses {home(tool.python)}" if tool.unchosen else lacks(profile, tool)
+        options.append(Option(tool.python, visible(tool.label) or "named", note, visible(why)))
     return tuple(options)
 
 
