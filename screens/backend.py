@@ -63,6 +63,7 @@ _START = Section(
         "trainer.launcher",
         "trainer.strategy",
         "trainer.offload",
+        "trainer.accelerate_config",
         "trainer.python",
         "container.engine",
         "container.image",

@@ -123,7 +123,8 @@ def with_answer(facts: "Facts", part: str, value: Any) -> "Facts":
     if part == "paths":
         # Older answers may come later than newer ones.
         gathered: Any = {name: {**getattr(facts, name), **getattr(value, name)} for name in _GATHERED_OF_PATHS}
-        return replace(facts, presets=value.presets, wandb_key=value.wandb_key, **gathered)
+        once = {name: getattr(value, name) for name in ("presets", "wandb_key", "accelerate_config")}
+        return replace(facts, **once, **gathered)
     if part in _GATHERED:
         return replace(facts, **{part: {**getattr(facts, part), **value}})
     if part == "machine" and type(value) is not Machine:

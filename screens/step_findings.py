@@ -61,6 +61,7 @@ class WithFindings(Base):
         part = {
             "trainer.python": "toolchains",
             "trainer.config": "paths",
+            "trainer.accelerate_config": "paths",
             "trainer.model": "hub_models" if "hub_models" in self.looking else "hub",
             "container.engine": "engines",
             "container.image": "images",

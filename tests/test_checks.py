@@ -40,6 +40,7 @@ SCRIPT = {"trainer.kind": "script", "trainer.script": "/t.py", "ladder.rungs": (
 FALLS = SCRIPT | {"ladder.rungs": ("micro_batch",)}
 TORCHRUN = {"trainer.launcher": "torchrun"}
 FSDP2 = {"trainer.strategy": "fsdp2"}
+ACCELERATE = SCRIPT | {"trainer.preset": "custom", "trainer.launcher": "accelerate"}
 MACHINES = {"nodes.count": 2}
 HOSTS = {"nodes.hosts": ("a", "b"), "recipe.global_batch": 32}
 UNEVEN = MACHINES | {"nodes.address": "10.0.0.1", "nodes.processes": (2, 1), "recipe.global_batch": 24}
@@ -53,6 +54,16 @@ def peers(gpus=None, **more):
     own = {"machine": machine(gpus=gpus or (gpu(0), gpu(1))), "toolchain": toolchain(), "paths": paths} | more
     first = facts(gpus=(gpu(0), gpu(1)), paths=dict.fromkeys(paths, "file"))
     return msgspec.structs.replace(first, peers={"b": Peer(**own)})
+
+
+def configured(config):
+    """Two cards, a script that uses accelerate, and what `accelerate config` wrote."""
+    return msgspec.structs.replace(
+        facts(gpus=(gpu(0), gpu(1))),
+        accelerate_config="/c.yaml",
+        documents={"/c.yaml": Document(values=config)},
+        sources={SCRIPT["trainer.script"]: Source(accelerates=True)},
+    )
 
 
 def made_of(values):
@@ -849,6 +860,46 @@ FAULTS = {
         "accelerate 1.4.0, and fsdp2 needs 1.6",
         True,
     ),
+    "an accelerate config that is none": (
+        ACCELERATE,
+        configured({"distributed_type": "MEGATRON_LM"}),
+        "warning",
+        "trainer.accelerate_config",
+        "is for MEGATRON_LM",
+        False,
+    ),
+    "an accelerate config with what no key says": (
+        ACCELERATE,
+        configured({"distributed_type": "NO", "parallelism_config": {"parallelism_config_tp_size": 2}}),
+        "error",
+        "trainer.accelerate_config",
+        "parallelism_config in",
+        False,
+    ),
+    "an accelerate config that shards": (
+        ACCELERATE | {"trainer.preset": "hf-trainer"},
+        configured({"distributed_type": "FSDP", "num_processes": 2}),
+        "warning",
+        "trainer.strategy",
+        "shards the model (FSDP)",
+        False,
+    ),
+    "an accelerate config of another number of processes": (
+        ACCELERATE,
+        configured({"distributed_type": "MULTI_GPU", "num_processes": 4}),
+        "note",
+        "hardware.processes",
+        "starts 4 processes, and this plan 2",
+        False,
+    ),
+    "an accelerate config that would not be read": (
+        SCRIPT | {"trainer.preset": "custom"},
+        configured({"distributed_type": "NO", "mixed_precision": "bf16"}),
+        "warning",
+        "trainer.launcher",
+        "only `accelerate launch` reads",
+        False,
+    ),
     "a partition that Slurm cannot have": (
         {"slurm.partition": "a b", "hardware.device": "cpu"},
         msgspec.structs.replace(facts(), scheduler="slurm"),
@@ -1419,6 +1470,7 @@ def test_a_fault_is_found_and_only_that(name):
 
 
 MENDED = {
+    "an accelerate config that shards", "an accelerate config that would not be read",
     "a time above the limit of the partition",
     "an account that there is not",
     "longer samples than the model takes",

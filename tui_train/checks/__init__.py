@@ -7,6 +7,7 @@ import msgspec
 from tui_train.base.errors import BadInput
 from tui_train.base.text import visible
 from tui_train.checks import (
+    accelerate,
     bridge,
     cluster,
     communication,
@@ -70,6 +71,11 @@ CHECKS: tuple[Check, ...] = (
     conflicts.port,
     hardware.unreadable,
     hardware.processes,
+    accelerate.readable,
+    accelerate.unsupported,
+    accelerate.sharding,
+    accelerate.devices,
+    accelerate.unread,
     launch.sharding,
     launch.machines,
     launch.uneven,

@@ -18,7 +18,7 @@ from tui_train.presets import Preset, takes
 from tui_train.profile import fields, store
 from tui_train.profile.changes import Change, apply
 from tui_train.profile.types import Profile
-from tui_train.resolve import fallbacks
+from tui_train.resolve import fallbacks, launcher_config
 from tui_train.resolve.in_force import in_force, settle
 from tui_train.runs import ranks
 from tui_train.runs.resuming import newest_checkpoint
@@ -62,7 +62,8 @@ def of_run(run: RunDir, facts: Facts | None = None) -> Diagnosis | None:
     chosen = _preset(profile) if profile else None
     if profile and chosen:
         # The settings in force failed, whether chosen or defaults.
-        profile = settle(profile, in_force(profile, chosen, document, max(1, plan.world_size)))
+        by_launcher = launcher_config.held(profile, chosen, launcher_config.written(run.plan()))
+        profile = settle(profile, in_force(profile, chosen, document, max(1, plan.world_size), by_launcher))
     evidence = Evidence(
         lines=lines_of(str(run.attempt_log(attempt.number))),
         exit_code=code,

@@ -109,6 +109,13 @@ def cache(environment: Mapping[str, str]) -> HubCache:
     return msgspec.convert(hub_cache.read(dict(environment)), built(HubCache))
 
 
+def accelerate_config(environment: Mapping[str, str]) -> str:
+    """Return the file that `accelerate config` wrote on this machine, where accelerate looks for it; empty for none."""
+    from tui_train.target import hub_cache
+
+    return hub_cache.accelerate_config(dict(environment))
+
+
 def snapshot(environment: Mapping[str, str], name: str, revision: str = "") -> str:
     """Return the folder of a model's files in the cache, empty where there is none."""
     from tui_train.target import hub_cache

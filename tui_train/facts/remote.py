@@ -38,6 +38,7 @@ class Survey(msgspec.Struct, kw_only=True):
     toolchains: tuple[Toolchain, ...] = ()
     paths: dict[str, PathState] = {}
     files: dict[str, str | None] = {}
+    accelerate_config: str = ""
     hub: HubCache | None = None
     said: Said | None = None
     clock: float = 0.0
@@ -76,6 +77,7 @@ def to_plan(host: str, pythons: tuple[str, ...], paths: tuple[str, ...], files: 
         toolchains=tuple(sorted(tools, key=probe.rank)),
         paths=answer.paths,
         documents=answer.documents,
+        accelerate_config=answer.accelerate_config,
         hub=answer.hub,
         elsewhere=host,
         submits=answer.submits,

@@ -259,7 +259,8 @@ class Facts(Struct, frozen=True, kw_only=True):
     `help` (by script or module) and `recipes` (by Python) are read only at the user's request. `variables` are
     environment variables that configure communication or allocation. `taken` are the resources of live runs.
     `hub` is the cache of Hugging Face (None: not read), `hub_models` what the Hub says of models that are not in it.
-    `wandb_key`: this user has a W&B key. `elsewhere` names the other machine of these facts, empty for this one.
+    `wandb_key`: this user has a W&B key. `accelerate_config` is the path of the file that `accelerate config` wrote,
+    empty for none; it is among the documents. `elsewhere` names the other machine of these facts, empty for this one.
     `scheduler` is what gives a training its machines and cards when it starts, empty for nothing: then which cards, and
     the first machine's address, are known only there. `cluster` is what it has (None: not asked). `submits`: sbatch is
     on that other machine. `peers` are the hosts of a training that is started over ssh, by name, as far as they
@@ -280,6 +281,7 @@ class Facts(Struct, frozen=True, kw_only=True):
     models: dict[str, ModelFolder] = {}
     sources: dict[str, Source] = {}
     wandb_key: bool = True
+    accelerate_config: str = ""
     checkpoints: dict[str, NemoCheckpoint] = {}
     data: dict[str, DataLook] = {}
     hub: HubCache | None = None

@@ -16,9 +16,9 @@ class Launcher(Protocol):
     The processes find RANK, LOCAL_RANK, WORLD_SIZE and LOCAL_WORLD_SIZE in their environment.
 
     SEVERAL: it can start more than one process, SPANS: also on several machines, UNEVEN: another number of them on
-    each. SHARDS are the sharding strategies
-    that it supports, NEEDS the packages that the training Python must have. SETS_PRECISION: it passes the precision to
-    scripts. ADDRESS_IN_WORDS: it ignores MASTER_ADDR and MASTER_PORT. STARTS_RECIPES: it can start NeMo's recipes.
+    each. SHARDS are the sharding strategies that it supports, NEEDS the packages that the training Python must have.
+    READS_CONFIG: it reads the user's accelerate config. SETS_PRECISION: it passes the precision to scripts.
+    ADDRESS_IN_WORDS: it ignores MASTER_ADDR and MASTER_PORT. STARTS_RECIPES: it can start NeMo's recipes.
     """
 
     LABEL: str
@@ -28,6 +28,7 @@ class Launcher(Protocol):
     UNEVEN: bool
     SHARDS: frozenset[Strategy]
     NEEDS: tuple[str, ...]
+    READS_CONFIG: bool
     SETS_PRECISION: bool
     ADDRESS_IN_WORDS: bool
     STARTS_RECIPES: bool

@@ -1,10 +1,11 @@
-"""accelerate launch, always with its own config file.
+"""accelerate launch, always with a config file of the plan, which keeps what the user's own config says.
 
-Without `--config_file` it would read the user's default_config.yaml; without a multi-process `distributed_type`
-accelerate starts unconnected single processes and exits with 0.
+Without `--config_file` it would read the user's default_config.yaml, with that file's processes and GPUs; without a
+multi-process `distributed_type` accelerate starts unconnected single processes and exits with 0.
 """
 
 from tui_train.base.command import ADDRESS, NODE_RANK, PORT, ConfigFile, Part, Plain, Setting, in_run_dir, joined
+from tui_train.launchers import accelerate_config
 from tui_train.launchers.job import Job
 from tui_train.profile.types import Strategy
 
@@ -15,18 +16,21 @@ SPANS: bool = True
 UNEVEN: bool = False
 SHARDS: frozenset[Strategy] = frozenset({"fsdp2", "zero1", "zero2", "zero3"})
 NEEDS: tuple[str, ...] = ("accelerate",)
+READS_CONFIG: bool = True
 SETS_PRECISION: bool = True
 ADDRESS_IN_WORDS: bool = False
 STARTS_RECIPES: bool = False
 
 CONFIG = "accelerate.yaml"
+_WITHOUT = "otherwise your default_config.yaml would be used"
 
 
 def parts(job: Job) -> tuple[Part, ...]:
     """Return accelerate launch with its config file and the options that it does not read from there."""
+    why = "with the values kept from your accelerate config" if job.user_config else _WITHOUT
     command = (
         Part((job.python, "-m", "accelerate.commands.launch"), "accelerate launch of this Python"),
-        Part((in_run_dir(job.config or CONFIG, "--config_file="),), "otherwise your default_config.yaml would be used"),
+        Part((in_run_dir(job.config or CONFIG, "--config_file="),), why),
     )
     if job.nodes == 1:
         return command
@@ -74,11 +78,16 @@ def configs(job: Job) -> tuple[ConfigFile, ...]:
         values["main_process_port"] = 0
     if job.gpus and job.nodes == 1 and not job.scheduled:
         values["gpu_ids"] = ",".join(job.gpus)
+    kept = accelerate_config.kept(job.user_config, job.strategy, fp8=job.precision == "fp8")
     if job.strategy == "fsdp2":
-        values["fsdp_config"] = _fsdp(job)
+        values["fsdp_config"] = {**_fsdp(job), **_table(kept.pop("fsdp_config", {}))}
     elif job.strategy != "ddp":
-        values["deepspeed_config"] = _deepspeed(job)
-    return (ConfigFile(CONFIG, why, values),)
+        values["deepspeed_config"] = {**_deepspeed(job), **_table(kept.pop("deepspeed_config", {}))}
+    return (ConfigFile(CONFIG, why, {**values, **kept}),)
+
+
+def _table(value: Plain) -> dict[str, Plain]:
+    return value if isinstance(value, dict) else {}
 
 
 def _fsdp(job: Job) -> dict[str, Plain]:

@@ -1,5 +1,8 @@
 """Job: the training that a launcher starts."""
 
+from collections.abc import Mapping
+from typing import Any
+
 from msgspec import Struct
 
 from tui_train.profile.types import Strategy
@@ -11,7 +14,7 @@ class Job(Struct, frozen=True, kw_only=True):
     `gpus` are UUIDs on the first machine, empty on the CPU. `torchrun` are the flags that the torchrun of this Python
     accepts, empty if not known; `config` is the launcher's file in the run folder, `clipping` the gradient norm at
     which DeepSpeed clips. `scheduled`: Slurm chooses the machines and their GPUs when it starts. `uneven` are the
-    processes of each machine, empty where all have as many.
+    processes of each machine, empty where all have as many. `user_config` is the user's own config of the launcher.
     """
 
     python: str
@@ -28,6 +31,7 @@ class Job(Struct, frozen=True, kw_only=True):
     config: str = ""
     scheduled: bool = False
     uneven: tuple[int, ...] = ()
+    user_config: Mapping[str, Any] = {}
 
     @property
     def world_size(self) -> int:

@@ -11,6 +11,7 @@ SPANS: bool = False
 UNEVEN: bool = False
 SHARDS: frozenset[Strategy] = frozenset()
 NEEDS: tuple[str, ...] = ()
+READS_CONFIG: bool = False
 SETS_PRECISION: bool = False
 ADDRESS_IN_WORDS: bool = False
 STARTS_RECIPES: bool = True

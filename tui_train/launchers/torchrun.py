@@ -22,6 +22,7 @@ SPANS: bool = True
 UNEVEN: bool = True
 SHARDS: frozenset[Strategy] = frozenset()
 NEEDS: tuple[str, ...] = ()
+READS_CONFIG: bool = False
 SETS_PRECISION: bool = False
 ADDRESS_IN_WORDS: bool = True
 STARTS_RECIPES: bool = True

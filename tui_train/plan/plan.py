@@ -18,7 +18,7 @@ from tui_train.plan.types import Attempt, Log, Notify, Plan, Preparation, SlurmJ
 from tui_train.plan.words import notes, numbers, title
 from tui_train.profile import batch
 from tui_train.profile.types import Profile
-from tui_train.resolve import config_file, container, hub
+from tui_train.resolve import config_file, container, hub, launcher_config
 from tui_train.resolve.naming import name_of
 from tui_train.resolve.options import arguments
 from tui_train.resolve.others import others
@@ -152,15 +152,22 @@ def _job(profile: Profile, resolved: Resolved, toolchain: Toolchain) -> Job:
         processes=resolved.processes,
         nodes=nodes.machines,
         uneven=nodes.uneven,
+        user_config=resolved.launcher_config,
         port=nodes.port,
         gpus=tuple(gpu.uuid for gpu in resolved.gpus) if resolved.device == "cuda" else (),
-        precision=profile.recipe.precision or "fp32",
+        precision=profile.recipe.precision or _other_precision(resolved) or "fp32",
         strategy=trainer.strategy,
         offload=trainer.offload and sharded,
         accumulation=accumulation(profile, resolved.copies) or 1,
         clipping=_clipping(trainer.arguments),
         scheduled=resolved.scheduled,
     )
+
+
+def _other_precision(resolved: Resolved) -> str:
+    """Return a precision of the user's accelerate config that the recipe has no word for, such as fp8."""
+    held = resolved.values["precision"]
+    return held.words if held.source == launcher_config.SOURCE else ""
 
 
 def _clipping(words: tuple[str, ...]) -> float:

@@ -2,13 +2,13 @@
 
 from collections import Counter
 
-from tui_train.base.text import counted, visible
+from tui_train.base.text import counted, home, visible
 from tui_train.facts.types import Facts
-from tui_train.launchers import LAUNCHERS
+from tui_train.launchers import LAUNCHERS, accelerate_config
 from tui_train.launchers.job import Job
-from tui_train.profile import batch
+from tui_train.profile import batch, fields
 from tui_train.profile.types import Profile, Recipe
-from tui_train.resolve import others
+from tui_train.resolve import launcher_config, others
 from tui_train.resolve.idle import left_out
 from tui_train.resolve.in_force import other_global_batch
 from tui_train.resolve.resolve import Resolved
@@ -75,6 +75,7 @@ def notes(profile: Profile, facts: Facts, resolved: Resolved) -> tuple[str, ...]
     if facts.elsewhere and not facts.paths and paths_of(profile):
         said.append("Whether its paths exist was not checked.")
     said += left_out(profile, facts, resolved)
+    said += _kept(profile, facts, resolved)
     document = facts.documents.get(profile.trainer.config)
     said += filter(None, [other_global_batch(profile, resolved.preset, document, resolved.copies)])
     said += nemo.notes(profile, resolved.nemo, facts, resolved.toolchain) if resolved.nemo else ()
@@ -97,6 +98,28 @@ def notes(profile: Profile, facts: Facts, resolved: Resolved) -> tuple[str, ...]
         if resolved.preset.checkpoints and not resumes_itself:
             said.append("It resumes only with --resume, given on all machines.")
     return tuple(said)
+
+
+def _kept(profile: Profile, facts: Facts, resolved: Resolved) -> list[str]:
+    """Return what is kept of the user's accelerate config, and which of its values were chosen otherwise."""
+    config = resolved.launcher_config
+    if not config:
+        return []
+    held = launcher_config.held(profile, resolved.preset, config)
+    over = {name: value for name, value in held.items() if resolved.values.get(name, value).source != value.source}
+    kept = [value.words or fields.show(value.value) for name, value in held.items() if name not in over]
+    kept += accelerate_config.kept(config, profile.trainer.strategy, fp8="fp8" in kept)
+    path = home(launcher_config.path_of(profile, facts))
+    said = [f"{', '.join(kept)}: {launcher_config.SOURCE} ({path})."] if kept else []
+    for name, value in over.items():
+        now = resolved.values[name]
+        if now.value != value.value:
+            source = now.source or f"recipe.{name}"
+            said.append(
+                f"{fields.show(now.value)} ({source}) instead of {value.words or fields.show(value.value)} "
+                "in your accelerate config."
+            )
+    return said
 
 
 def _together(profile: Profile, *, one_disk: bool) -> list[str]:

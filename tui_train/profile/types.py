@@ -45,6 +45,7 @@ class Trainer(Struct, frozen=True, kw_only=True):
     launcher: Literal["auto", Launcher] = "auto"
     strategy: Strategy = "ddp"
     offload: bool = False
+    accelerate_config: str = ""
     python: str = ""
     script: str = ""
     preset: str = "hf-trainer"

@@ -47,12 +47,18 @@ class InForce(Struct, frozen=True):
 _LookUp = Callable[[str], Any]
 
 
-def in_force(profile: Profile, preset: Preset, document: Document | None, copies: int) -> dict[str, InForce]:
+def in_force(
+    profile: Profile,
+    preset: Preset,
+    document: Document | None,
+    copies: int,
+    by_launcher: Mapping[str, InForce] | None = None,
+) -> dict[str, InForce]:
     """Return what holds for each value of the recipe that may be left to the trainer, by its name in the recipe.
 
-    `copies` are those of the model, which share out a global batch.
+    `copies` are those of the model, which share out a global batch; `by_launcher` are values of its own config.
     """
-    user_values = _user_values(profile, preset, document, copies)
+    user_values = {**(by_launcher or {}), **_user_values(profile, preset, document, copies)}
     default = f"{preset.label}'s default" if takes_field(profile, "trainer.preset") else "default"
     own = _defaults(preset, document) if has_preset_defaults(profile, preset) else {}
     values: dict[str, InForce] = {}

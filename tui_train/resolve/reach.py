@@ -1,6 +1,7 @@
 """Which choices reach what trains, and why the others do not; the screens and the checks give the same reasons."""
 
 from tui_train.base.text import visible
+from tui_train.launchers import LAUNCHERS
 from tui_train.presets import PLACEHOLDERS
 from tui_train.profile.types import Finetune, Method, Profile
 from tui_train.resolve.resolve import MODEL_SIZE, Resolved
@@ -64,8 +65,16 @@ def _not_there(key: str, profile: Profile) -> str:
     return ""
 
 
+def _reads_config(profile: Profile, resolved: Resolved | None) -> bool:
+    """Return whether the launcher reads the user's accelerate config, as far as it is known which one starts."""
+    name = resolved.launcher if resolved else profile.trainer.launcher
+    return name != "auto" and LAUNCHERS[name].READS_CONFIG
+
+
 def _not_for_trainer(key: str, profile: Profile, resolved: Resolved | None) -> str:
-    """Return why what trains does not take a value."""
+    """Return why what trains, or what starts it, does not take a value."""
+    if key == "trainer.accelerate_config":
+        return "" if _reads_config(profile, resolved) else "only accelerate launch reads it"
     trainers, trainer = takers(key), trainer_of(profile)
     if trainers and trainer not in trainers:
         return f"only {trainers[0].label} takes it" if len(trainers) == 1 else f"{trainer.label} takes none"

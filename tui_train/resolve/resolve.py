@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import msgspec
 from msgspec import Struct
@@ -14,7 +14,7 @@ from tui_train.launchers import LAUNCHERS, automatic, that_shard
 from tui_train.presets import Preset
 from tui_train.profile.fields import absolute
 from tui_train.profile.types import Launcher, Profile
-from tui_train.resolve import communication, fallbacks
+from tui_train.resolve import communication, fallbacks, launcher_config
 from tui_train.resolve.context import LadderContext
 from tui_train.resolve.in_force import InForce, in_force, settle, user_output
 from tui_train.trainers import takes_field, trainer_of
@@ -33,7 +33,8 @@ class Resolved(Struct, frozen=True, kw_only=True):
     empty for a single one. `copies` of the model take samples of their own: one a process, unless NeMo splits it.
     `nemo` is which of its flavours trains. `values` are those in force by their name in the recipe, `settled` is the
     profile with them; what is not known is None there. `user_output` is the output folder that the user's arguments or
-    file name. `scheduled`: Slurm chooses machines and cards when it starts.
+    file name, `launcher_config` what the user's own config of the launcher says. `scheduled`: Slurm chooses machines
+    and cards when it starts.
     """
 
     toolchain: Toolchain | None
@@ -50,6 +51,7 @@ class Resolved(Struct, frozen=True, kw_only=True):
     context: LadderContext
     values: Mapping[str, InForce]
     settled: Profile
+    launcher_config: Mapping[str, Any] = {}
     user_output: str = ""
     scheduled: bool = False
 
@@ -80,7 +82,8 @@ def resolve(profile: Profile, facts: Facts) -> Resolved:
     unsharded = _unsharded(launcher, device, chosen, toolchain, backend)
     offload = unsharded or fallbacks.too_little_host_memory(gpus, facts.machine.memory_total)
     document = facts.documents.get(profile.trainer.config)
-    values = in_force(profile, chosen, document, copies)
+    config = launcher_config.usable(profile, facts, launcher)
+    values = in_force(profile, chosen, document, copies, launcher_config.held(profile, chosen, config))
     settled = settle(profile, values)
     refused = fallbacks.refused(settled, chosen, toolchain, document, gpus)
     # A value set in another form, such as "offload", is the user's own choice.
@@ -116,6 +119,7 @@ def resolve(profile: Profile, facts: Facts) -> Resolved:
         context=context,
         values=values,
         settled=settled,
+        launcher_config=config,
         user_output=user_output(profile, chosen, document),
         scheduled=facts.scheduler == "slurm",
     )
@@ -192,6 +196,8 @@ def _whole(python: str) -> str:
 def _launcher(profile: Profile, gpus: tuple[Gpu, ...]) -> Launcher:
     if profile.trainer.launcher != "auto":
         return profile.trainer.launcher
+    if profile.trainer.accelerate_config and not takes_field(profile, "nemo"):
+        return next(name for name, launcher in LAUNCHERS.items() if launcher.READS_CONFIG)
     processes = max(len(gpus), profile.hardware.processes, 1)
     return automatic(processes, profile.trainer.strategy, profile.nodes.machines)
 

@@ -78,6 +78,12 @@ def folder_of(environment: dict[str, str]) -> Path:
     return whole(named) if named else home_of(environment) / "hub"
 
 
+def accelerate_config(environment: dict[str, str]) -> str:
+    """Return the file that `accelerate launch` reads by itself for these environment variables, empty for none."""
+    path = home_of(environment) / "accelerate" / "default_config.yaml"
+    return str(path) if path.is_file() else ""
+
+
 def opened(path: Path) -> BinaryIO:
     """Open a file for reading; a pipe in its place is not waited for."""
     return open(path, "rb", opener=lambda name, flags: os.open(name, flags | os.O_NONBLOCK))

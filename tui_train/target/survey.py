@@ -142,12 +142,12 @@ def said(command: list[str]) -> dict[str, object] | None:
     return {"code": done.returncode, "text": done.stdout.decode("utf-8", "replace")}
 
 
-def cached(program: str) -> object:
-    """Return the models in the cache of Hugging Face, read by a program whose text was sent along."""
+def called(program: str, name: str) -> object:
+    """Return what a function says of this environment, in a program on Hugging Face's folder that was sent along."""
     names: dict[str, object] = {"__name__": "hub_cache"}
     exec(compile(program, "hub_cache.py", "exec"), names)  # noqa: S102  # sent by whoever sent this program
-    read = names["read"]
-    return read(dict(os.environ)) if callable(read) else None
+    function = names.get(name)
+    return function(dict(os.environ)) if callable(function) else None
 
 
 def main(question: dict[str, list[str]]) -> None:
@@ -156,13 +156,16 @@ def main(question: dict[str, list[str]]) -> None:
     `command` is what to run there; with `only_named` no other Pythons are looked for.
     """
     own = {"hostname": platform.node(), "kernel": platform.release(), "cpu_count": os.cpu_count() or 1}
+    hub = str(question.get("hub") or "")
+    config = str(called(hub, "accelerate_config") or "")
     machine = {**own, **processor(), **memory()}
     answer = {
         "machine": machine,
         "toolchains": toolchains(dict(question)) if question["probe"] else [],
         "paths": {name: state(name) for name in question["paths"]},
-        "files": {name: content(name) for name in question["files"]},
-        "hub": cached(str(question["hub"])) if question.get("hub") else None,
+        "files": {name: content(name) for name in (*question["files"], *filter(None, [config]))},
+        "accelerate_config": config,
+        "hub": called(hub, "read"),
         "said": said(question["command"]) if question.get("command") else None,
         "clock": time.time(),
         "identity": identity(),

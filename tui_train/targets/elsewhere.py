@@ -18,7 +18,7 @@ from tui_train.render.prepare import Prepared
 from tui_train.runs.interrupts import NONE, Interrupts
 from tui_train.runs.rundir import RunDir
 from tui_train.supervisor.state import Status
-from tui_train.targets.here import shape
+from tui_train.targets.here import configs, shape
 
 
 def with_files_here(profile: Profile, facts: Facts) -> Facts:
@@ -26,8 +26,7 @@ def with_files_here(profile: Profile, facts: Facts) -> Facts:
 
     A YAML file and a model may be on both; one that is missing here is no error.
     """
-    config = profile.trainer.config
-    read = facts.documents or documents([config] if config else [])
+    read = facts.documents or documents(configs(profile))
     shapes = {name: shape(profile, name) for name in settings.models_of(profile, read)}
     known = {
         name: found

@@ -52,12 +52,13 @@ class Named(Struct, frozen=True, kw_only=True):
     sources: dict[str, Source]
     wandb_key: bool
     checkpoints: dict[str, NemoCheckpoint]
+    accelerate_config: str
 
 
 def named(profile: Profile) -> Named:
     """Read the files that a profile names."""
-    config, script = profile.trainer.config, profile.trainer.script
-    read = documents([config] if config else [])
+    script, accelerate_config = profile.trainer.script, hub.accelerate_config(hub.variables(profile))
+    read = documents(filter(None, (*configs(profile), accelerate_config)))
     by_user = user_presets()
     return Named(
         paths=probe.paths((*paths_of(profile), *_user_output(profile, read, by_user))),
@@ -67,7 +68,13 @@ def named(profile: Profile) -> Named:
         sources={script: source(script)} if script and takes_field(profile, "trainer.script") else {},
         wandb_key=has_key(),
         checkpoints=_checkpoints(profile),
+        accelerate_config=accelerate_config,
     )
+
+
+def configs(profile: Profile) -> tuple[str, ...]:
+    """Return the YAML files that a profile names."""
+    return tuple(filter(None, (profile.trainer.config, profile.trainer.accelerate_config)))
 
 
 def shape(profile: Profile, name: str) -> ModelFolder:
@@ -117,6 +124,7 @@ def look(profile: Profile) -> Facts:
         sources=files.sources,
         wandb_key=files.wandb_key,
         checkpoints=files.checkpoints,
+        accelerate_config=files.accelerate_config,
         variables=variables(),
         engines=images.engines() if inside else (),
         images=chosen_image(profile),

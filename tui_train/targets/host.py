@@ -26,7 +26,7 @@ from tui_train.runs.status import status
 from tui_train.supervisor.regular import open_regular
 from tui_train.supervisor.state import Status
 from tui_train.targets.elsewhere import with_files_here
-from tui_train.targets.here import named_python
+from tui_train.targets.here import configs, named_python
 from tui_train.trainers import paths_of
 
 
@@ -42,9 +42,8 @@ class Host(Struct, frozen=True):
 
     def look(self, profile: Profile) -> Facts:
         """Return the facts of the host that a plan needs."""
-        config = profile.trainer.config
-        files = (config,) if config else ()
-        return with_files_here(profile, remote.to_plan(self.name, named_python(profile), paths_of(profile), files))
+        python, paths, files = named_python(profile), paths_of(profile), configs(profile)
+        return with_files_here(profile, remote.to_plan(self.name, python, paths, files))
 
     def submit(self, prepared: Prepared, plan: Plan, interrupts: Interrupts = NONE) -> RunDir:
         """Write the run folder here and there, and start it there."""

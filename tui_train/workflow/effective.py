@@ -10,6 +10,7 @@ from tui_train.base.text import visible
 from tui_train.facts.types import Document
 from tui_train.profile import fields, store
 from tui_train.profile.types import Profile
+from tui_train.resolve import launcher_config
 from tui_train.resolve.in_force import in_force, settle
 from tui_train.trainers import field_of, takes_field, trainer_of
 from tui_train.workflow import choices
@@ -64,7 +65,8 @@ def _settled(profile: Profile, plan: Mapping[str, Any], document: Document | Non
         return profile
     world = plan.get("world_size") or profile.nodes.world_size(profile.hardware.processes)
     copies = trainer_of(profile).copies(profile, max(1, world if isinstance(world, int) else 1))
-    return settle(profile, in_force(profile, preset, document, max(1, copies)))
+    by_launcher = launcher_config.held(profile, preset, launcher_config.written(plan))
+    return settle(profile, in_force(profile, preset, document, max(1, copies), by_launcher))
 
 
 def _setting(key: str, profile: Profile, settled: Profile, plan: Mapping[str, Any], *, chosen: bool) -> Setting:

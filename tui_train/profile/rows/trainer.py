@@ -34,6 +34,13 @@ TRAINER = (
         help="Keeps sharded state in host memory: much less GPU memory, much slower.",
     ),
     Field(
+        key="trainer.accelerate_config",
+        label="accelerate config",
+        kind="path",
+        help="The file of `accelerate config`: its values hold where you choose none here; the file is not changed.",
+        empty="your default_config.yaml, if you have one",
+    ),
+    Field(
         key="trainer.python",
         label="Python",
         kind="path",

@@ -1,0 +1,155 @@
+"""Checks of the user's accelerate config: what of it cannot be kept, and where it would be left unread."""
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from tui_train.base.text import counted, home
+from tui_train.checks.finding import Finding
+from tui_train.facts.gpus import called
+from tui_train.facts.types import Facts
+from tui_train.launchers import LAUNCHERS, accelerate_config
+from tui_train.profile.changes import Change
+from tui_train.profile.types import Profile, Strategy
+from tui_train.resolve import launcher_config
+from tui_train.resolve.resolve import Resolved
+from tui_train.trainers import takes_field
+
+_KEY = "trainer.accelerate_config"
+_UNSHARDED: Strategy = "ddp"
+
+
+def readable(profile: Profile, facts: Facts, resolved: Resolved) -> Iterator[Finding]:
+    """A config that accelerate itself could use."""
+    document = launcher_config.document_of(profile, facts)
+    if document is None or not LAUNCHERS[resolved.launcher].READS_CONFIG:
+        return
+    path = launcher_config.path_of(profile, facts)
+    named = bool(profile.trainer.accelerate_config)
+    why = f"cannot be used: {document.problem}" if document.problem else accelerate_config.problem(document.values)
+    if why:
+        yield Finding(
+            level="error" if named else "warning",
+            key=_KEY,
+            message=f"your accelerate config {home(path)} {why}" + ("" if named else ": nothing of it is used"),
+            remedy="Write it again with `accelerate config`, or name another file (trainer.accelerate_config).",
+        )
+
+
+def unsupported(profile: Profile, facts: Facts, resolved: Resolved) -> Iterator[Finding]:
+    """Keys of the config that would change the training, and that the plan cannot follow."""
+    for key in accelerate_config.unsupported(resolved.launcher_config):
+        yield Finding(
+            level="error",
+            key=_KEY,
+            message=f"{key} in {home(launcher_config.path_of(profile, facts))} is not supported",
+            remedy="Take it out, or name a file without it (trainer.accelerate_config).",
+        )
+
+
+def sharding(profile: Profile, _facts: Facts, resolved: Resolved) -> Iterator[Finding]:
+    """A config that shards the model, or keeps its shards in host memory, where the profile does not."""
+    config, trainer = resolved.launcher_config, profile.trainer
+    wanted = accelerate_config.strategy(config)
+    if wanted == _UNSHARDED or resolved.device != "cuda":
+        return
+    if trainer.strategy == _UNSHARDED:
+        edits: tuple[tuple[str, Any], ...] = (("trainer.strategy", wanted),)
+        if accelerate_config.offloads(config):
+            edits = (*edits, ("trainer.offload", True))
+        what = "FSDP" if wanted == "fsdp2" else "DeepSpeed"
+        message = f"your accelerate config shards the model ({what}), and this plan keeps all of it on each GPU"
+        change = Change(f"sharding {wanted}", "as in your accelerate config", edits)
+        yield _differs("trainer.strategy", message, f"Set trainer.strategy={wanted}.", change)
+    elif trainer.strategy == wanted and accelerate_config.offloads(config) and not trainer.offload:
+        message = "your accelerate config offloads shards to host memory, and this plan does not"
+        change = Change("CPU offload", "as in your accelerate config", (("trainer.offload", True),))
+        yield _differs("trainer.offload", message, "Set trainer.offload=yes.", change)
+
+
+def devices(profile: Profile, facts: Facts, resolved: Resolved) -> Iterator[Finding]:
+    """A config that names another device, other GPUs, processes or machines than the plan, where none were chosen."""
+    config, hardware = resolved.launcher_config, profile.hardware
+    if not config or hardware.gpus or hardware.processes or profile.nodes.machines > 1 or resolved.scheduled:
+        return
+    machines = config.get("num_machines", 1)
+    if isinstance(machines, int) and machines > 1:
+        yield _machines(config, machines)
+    elif hardware.device == "auto" and config.get("use_cpu") and resolved.device == "cuda":
+        change = Change("train on the CPU", "as in your accelerate config", (("hardware.device", "cpu"),))
+        message = "your accelerate config trains on the CPU, and this plan on GPUs"
+        yield _differs("hardware.device", message, "Set hardware.device=cpu to train there.", change, note=True)
+    elif resolved.device == "cuda":
+        yield from _gpus(config, facts, resolved)
+    else:
+        yield from _processes(config, resolved)
+
+
+def _machines(config: Mapping[str, Any], machines: int) -> Finding:
+    edits: list[tuple[str, Any]] = [("nodes.count", machines)]
+    address, port = config.get("main_process_ip"), config.get("main_process_port")
+    edits += [("nodes.address", address)] if isinstance(address, str) else []
+    edits += [("nodes.port", port)] if isinstance(port, int) and port > 0 else []
+    change = Change(f"{machines} machines", "as in your accelerate config", tuple(edits))
+    message = f"your accelerate config trains on {machines} machines, and this plan on one"
+    return _differs("nodes.count", message, f"Set nodes.count={machines} and nodes.address.", change)
+
+
+def _gpus(config: Mapping[str, Any], facts: Facts, resolved: Resolved) -> Iterator[Finding]:
+    """Other GPUs than the recommended ones."""
+    ids, cards = accelerate_config.gpu_ids(config), facts.machine.gpus
+    named = {called(cards, name)[0].uuid for name in ids if len(called(cards, name)) == 1}
+    chosen = {gpu.uuid for gpu in resolved.gpus}
+    if ids and named != chosen:
+        change = Change(f"GPU {', '.join(ids)}", "as in your accelerate config", (("hardware.gpus", ids),))
+        message = f"your accelerate config names GPU {', '.join(ids)}, and this plan trains on others"
+        remedy = f"Set hardware.gpus={','.join(ids)} to train on those."
+        yield _differs("hardware.gpus", message, remedy, change if len(named) == len(ids) else None, note=True)
+    elif not ids:
+        yield from _processes(config, resolved)
+
+
+def _processes(config: Mapping[str, Any], resolved: Resolved) -> Iterator[Finding]:
+    """Another number of processes."""
+    wanted = config.get("num_processes")
+    if not isinstance(wanted, int) or wanted < 1 or wanted == resolved.world_size:
+        return
+    message = (
+        f"your accelerate config starts {counted(wanted, 'process', 'processes')}, and this plan {resolved.world_size}"
+    )
+    on_cpu = resolved.device == "cpu"
+    change = Change(
+        counted(wanted, "process", "processes"), "as in your accelerate config", (("hardware.processes", wanted),)
+    )
+    remedy = f"Set hardware.processes={wanted}." if on_cpu else "Choose the GPUs (hardware.gpus): one process for each."
+    yield _differs("hardware.processes", message, remedy, change if on_cpu else None, note=True)
+
+
+def unread(profile: Profile, facts: Facts, resolved: Resolved) -> Iterator[Finding]:
+    """A mixed precision that `accelerate launch` would set, and the automatic launcher does not."""
+    document, trainer = launcher_config.document_of(profile, facts), profile.trainer
+    script = facts.sources.get(trainer.script)
+    if (
+        document is None
+        or document.problem
+        or trainer.launcher != "auto"
+        or not takes_field(profile, "trainer.script")
+        or LAUNCHERS[resolved.launcher].READS_CONFIG
+        or not (script and script.accelerates)
+        or accelerate_config.problem(document.values)
+    ):
+        return
+    values = launcher_config.held(profile, resolved.preset, document.values)
+    held = values.get("precision")
+    if held is None or held.value in {"fp32", resolved.settled.recipe.precision} or profile.recipe.precision:
+        return
+    launcher = next(name for name, other in LAUNCHERS.items() if other.READS_CONFIG)
+    yield _differs(
+        "trainer.launcher",
+        f"your accelerate config sets {held.words or held.value}, which only `accelerate launch` reads",
+        f"Set trainer.launcher={launcher} to train with it, or recipe.precision.",
+        Change(f"launcher {launcher}", "reads your accelerate config", (("trainer.launcher", launcher),)),
+    )
+
+
+def _differs(key: str, message: str, remedy: str, change: Change | None, *, note: bool = False) -> Finding:
+    return Finding(level="note" if note else "warning", key=key, message=message, remedy=remedy, change=change)

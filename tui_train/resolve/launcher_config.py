@@ -1,0 +1,70 @@
+"""The user's own config of the launcher: where it is, and the values of the recipe that it sets."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from tui_train.facts.types import Document, Facts
+from tui_train.launchers import LAUNCHERS, accelerate_config
+from tui_train.presets import Preset
+from tui_train.profile.types import Launcher, Profile, Strategy
+from tui_train.resolve.in_force import InForce
+from tui_train.trainers import trainer_of
+
+SOURCE = "from your accelerate config"
+_FULL = "fp32"
+
+
+def path_of(profile: Profile, facts: Facts) -> str:
+    """Return the path of the config that counts, empty where there is none."""
+    return profile.trainer.accelerate_config or facts.accelerate_config
+
+
+def document_of(profile: Profile, facts: Facts) -> Document | None:
+    """Return its content, None where there is none."""
+    path = path_of(profile, facts)
+    return facts.documents.get(path) if path else None
+
+
+def usable(profile: Profile, facts: Facts, launcher: Launcher) -> dict[str, Any]:
+    """Return what it says, empty where this launcher reads none, or it cannot be used."""
+    document = document_of(profile, facts)
+    if not LAUNCHERS[launcher].READS_CONFIG or document is None or document.problem:
+        return {}
+    return {} if accelerate_config.problem(document.values) else document.values
+
+
+def written(plan: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the config in a run's plan as data, with which its first attempt was started; empty for none."""
+    launcher, configs = plan.get("launcher"), plan.get("configs")
+    reads = any(name == launcher and known.READS_CONFIG for name, known in LAUNCHERS.items())
+    if not reads or not isinstance(configs, list):
+        return {}
+    values = configs[0].get("values") if configs and isinstance(configs[0], dict) else None
+    return values if isinstance(values, dict) and not accelerate_config.problem(values) else {}
+
+
+def held(profile: Profile, preset: Preset, config: Mapping[str, Any]) -> dict[str, InForce]:
+    """Return the values of the recipe that it sets, by name, where the trainer leaves them to it."""
+    if not config:
+        return {}
+    values: dict[str, InForce] = {}
+    if (named := accelerate_config.precision(config)) and _leaves_precision(profile, preset):
+        values["precision"] = InForce(None, SOURCE, named) if named == "fp8" else InForce(named, SOURCE)
+    values |= _of_sharding(profile.trainer.strategy, config)
+    return values
+
+
+def _of_sharding(strategy: Strategy, config: Mapping[str, Any]) -> dict[str, InForce]:
+    if strategy == "fsdp2" and accelerate_config.checkpoints_activations(config):
+        return {"activation_checkpointing": InForce(value=True, source=SOURCE)}
+    steps = accelerate_config.accumulation(config) if strategy.startswith("zero") else None
+    return {"accumulation": InForce(steps, SOURCE)} if steps else {}
+
+
+def _leaves_precision(profile: Profile, preset: Preset) -> bool:
+    """Return whether the launcher's precision holds: a library with one of its own, or none known, overrides it."""
+    if trainer_of(profile).passed_all:
+        return True
+    passes = any("precision" in argument.when for argument in preset.arguments)
+    passes |= any("precision" in value.when for value in (preset.file.values if preset.file else ()))
+    return not passes or preset.defaults.get("precision") == _FULL
