@@ -62,7 +62,7 @@ def configured(config):
         facts(gpus=(gpu(0), gpu(1))),
         accelerate_config="/c.yaml",
         documents={"/c.yaml": Document(values=config)},
-        sources={SCRIPT["trainer.script"]: Source(accelerates=True)},
+        sources={SCRIPT["trainer.script"]: Source(accelerates=True, names_checkpoint=True)},
     )
 
 
@@ -1839,9 +1839,10 @@ def test_all_paths_are_asked_for():
         "trainer.working_directory": "/w",
         "trainer.model": "/m",
         "trainer.output": "/o",
+        "trainer.accelerate_config": "/c",
         "trainer.data": ("/a", "/b", "/a"),
     }
-    assert sorted(paths_of(profile(values))) == ["/a", "/b", "/m", "/o", "/s", "/w"]
+    assert sorted(paths_of(profile(values))) == ["/a", "/b", "/c", "/m", "/o", "/s", "/w"]
     assert paths_of(Profile()) == ()
 
 

@@ -6,20 +6,23 @@ from pathlib import Path
 
 import msgspec
 import pytest
+from click.testing import CliRunner
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from support import HOSTILE, examples, profile
 
 from tui_train.base.errors import BadInput, CannotWrite, NotFound
 from tui_train.base.places import last_profile, profiles_folder
-from tui_train.profile import fields, store
+from tui_train.cli import plans
+from tui_train.cli.app import cli
+from tui_train.profile import fields, lists, store
 from tui_train.profile.changes import Change, apply, diff
 from tui_train.profile.types import Profile
 from tui_train.workflow.session import last, remember
 
 # What TOML and a program's arguments can hold.
 TEXT = st.text(st.characters(exclude_characters="\0", exclude_categories=("Cs",)), max_size=20) | st.sampled_from(
-    HOSTILE
+    (*HOSTILE, "1,B=2", "x,", "--a=1,--b", "/a:/b,/c:/d", "'1,b.c=2", "\\,")
 )
 SECTIONS = tuple(dict.fromkeys(("schema", *(key.partition(".")[0] for key in fields.FIELDS))))
 NAME = st.text(string.ascii_letters + "_", min_size=1, max_size=8)
@@ -341,3 +344,60 @@ def test_a_python_without_a_slash_is_the_one_on_path(tmp_path, monkeypatch):
     assert store.loads('[trainer]\npython = "python3"', folder=Path("/here")).trainer.python == str(python)
     with pytest.raises(BadInput, match="there is no python9 on PATH"):
         fields.parse(row, "python9", Path("/here"))
+
+
+LIST_ROWS = [row for row in fields.FIELDS.values() if row.kind in lists.KINDS]
+# One value with a comma in it, two values, and how each kind writes the latter with a comma that could be in a value.
+ONE_TWO = {
+    "table": ("NCCL_SOCKET_IFNAME=eth0,eth1", "A=1 B=2", "A=1,B=2"),
+    "dotted": ("model.betas=(0.9,0.95)", "a.b=1 c.d=2", "a.b=1,c.d=2"),
+    "words": ("--gres=gpu:a100:4,shard:2", "--a=1 --b=2", "--a=1,--b=2"),
+    "paths": ("'/a,b.jsonl'", "/a.jsonl /b.jsonl", "/a.jsonl,/b.jsonl"),
+}
+
+
+@pytest.mark.parametrize("row", LIST_ROWS, ids=lambda row: row.key)
+def test_one_rule_holds_for_all_lists(row):
+    """Spaces separate; a comma does where it is part of no value, and is refused where it may be either."""
+    if row.kind not in ONE_TWO:
+        assert len(LIST_ROWS) > 12
+        spaced, *others = (fields.parse(row, text) for text in ("2 1", "2,1", " 2, 1 ", "2 ,1"))
+        assert len(spaced) == 2
+        assert all(other == spaced for other in others)
+        return
+    one, two, unclear = ONE_TWO[row.kind]
+    assert len(fields.parse(row, one)) == 1
+    assert len(fields.parse(row, two)) == 2
+    with pytest.raises(BadInput) as refused:
+        fields.parse(row, unclear)
+    assert f"Write {two} for 2 values, " in refused.value.remedy
+    # What the error offers as one value is one, and is written back as one.
+    quoted = refused.value.remedy.partition("2 values, ")[2].removesuffix(" for one.")
+    whole = fields.parse(row, quoted)
+    assert len(whole) == 1
+    assert fields.parse(row, fields.show(whole)) == whole
+    with pytest.raises(BadInput, match="may end a value"):
+        fields.parse(row, two.replace(" ", ", "))
+
+
+@pytest.mark.parametrize("text", ["A=1 A=2", "A=1 B=2 A=1"])
+def test_a_variable_is_given_once(text):
+    with pytest.raises(BadInput, match="A is there twice"):
+        fields.parse(fields.field("trainer.environment"), text)
+
+
+def test_a_list_that_is_set_twice_in_a_command_is_added_to():
+    made = plans.edited(Profile(), ("trainer.data=/a", "trainer.data='/b c' /d", "recipe.steps=1", "recipe.steps=2"))
+    assert (made.trainer.data, made.recipe.steps) == (("/a", "/b c", "/d"), 2)
+    # Of a profile it replaces what is there.
+    assert plans.edited(made, ("trainer.data=/e",)).trainer.data == ("/e",)
+    assert plans.edited(made, ("trainer.data=", "trainer.data=/f")).trainer.data == ("/f",)
+
+
+def test_keys_and_the_error_state_the_rule():
+    with pytest.raises(BadInput) as refused:
+        fields.parse(fields.field("trainer.environment"), "A")
+    shown = CliRunner().invoke(cli, ["keys", "environment"]).output
+    assert lists.RULE in refused.value.remedy
+    assert lists.RULE in shown
+    assert "Lists:" not in CliRunner().invoke(cli, ["keys", "recipe.steps"]).output

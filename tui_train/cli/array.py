@@ -9,6 +9,7 @@ from tui_train.base.errors import BadInput, TuiTrainError
 from tui_train.base.text import counted, visible
 from tui_train.cli.plans import edited, require
 from tui_train.plan.types import Plan
+from tui_train.profile import fields, lists
 from tui_train.profile.types import Profile
 from tui_train.render.prepare import Prepared, prepare
 from tui_train.resolve.resolve import resolve
@@ -37,6 +38,8 @@ def edits_of(array: str) -> tuple[str, ...]:
     remedy = "Write it as --array recipe.seed=1,2,3."
     if not key.startswith(_SECTIONS):
         raise BadInput(f"--array {visible(array)}: only a value of recipe or finetune differs in an array", remedy)
+    if fields.field(key).kind in lists.KINDS:
+        raise BadInput(f"--array {visible(array)}: {visible(key)} is a list", "Choose a key that has one value.")
     if not all(values) or len(set(values)) < len(values):
         raise BadInput(f"--array {visible(array)}: a value is missing or there twice", remedy)
     if len(values) > _MOST:

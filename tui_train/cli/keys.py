@@ -1,5 +1,7 @@
 """What `tui-train keys` prints: what can be set, by which words, and what holds where it is not."""
 
+import textwrap
+
 import click
 
 from tui_train.base.errors import BadInput
@@ -7,7 +9,7 @@ from tui_train.base.text import visible
 from tui_train.cli import columns
 from tui_train.cli.plans import print_json
 from tui_train.presets import presets
-from tui_train.profile import fields
+from tui_train.profile import fields, lists
 from tui_train.profile.rows import Field
 from tui_train.profile.types import Profile
 from tui_train.trainers.finetune import DEFAULTS
@@ -17,13 +19,13 @@ _KINDS = {
     "text": "text",
     "path": "a path",
     "model": "a folder, or an id of the Hugging Face Hub",
-    "paths": "paths",
-    "words": "words, quoted as in a shell",
-    "names": "names with commas between",
-    "integers": "whole numbers with commas between",
-    "numbers": "numbers with commas between",
-    "table": "NAME=VALUE",
-    "dotted": "NAME.NAME=VALUE",
+    "paths": "a list of paths",
+    "words": "a list of words",
+    "names": "a list of names",
+    "integers": "a list of whole numbers",
+    "numbers": "a list of numbers",
+    "table": "a list of NAME=VALUE",
+    "dotted": "a list of NAME.NAME=VALUE",
 }
 
 
@@ -39,6 +41,9 @@ def keys(word: str, *, as_json: bool) -> None:
         return
     rows = [(row.key, f"{row.help} [{_values(row)}; default: {_default(row)}]") for row in found]
     click.echo("The keys of a profile, what they mean, and [their values; default]:\n\n" + columns.listed(rows))
+    if any(row.kind in lists.KINDS for row in found):
+        rule = f"Lists: {lists.RULE}. {lists.COMMAS} A list that is set again in the same command is added to."
+        click.echo("\n" + textwrap.fill(rule, columns.width() or len(rule)))
 
 
 def _values(row: Field) -> str:

@@ -161,6 +161,7 @@ def load(reference: str) -> Profile:
 
 def edited(profile: Profile, edits: tuple[str, ...]) -> Profile:
     """Return the profile with `KEY=VALUE` edits made."""
+    given: set[str] = set()
     for edit in edits:
         key, equals, text = edit.partition("=")
         if not equals:
@@ -171,6 +172,9 @@ def edited(profile: Profile, edits: tuple[str, ...]) -> Profile:
         if isinstance(value, dict) and isinstance(before, dict) and value:
             # NAME=VALUE adds to the others; an empty text removes all.
             value = {**before, **value}
+        elif isinstance(value, tuple) and isinstance(before, tuple) and key in given and value:
+            value = (*before, *value)
+        given.add(key)
         profile = fields.put(profile, key, value)
         if key == "trainer.python":
             trust.choose(profile.trainer.python)

@@ -4,7 +4,6 @@ import difflib
 import keyword
 import math
 import re
-import shlex
 import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -16,6 +15,7 @@ from tui_train.base import secrets
 from tui_train.base.errors import BadInput
 from tui_train.base.places import expanded
 from tui_train.base.text import visible
+from tui_train.profile import lists
 from tui_train.profile.rows import ROWS, Field, FieldKind
 from tui_train.profile.types import Profile
 from tui_train.target import hub_cache
@@ -181,9 +181,9 @@ def show(value: Value) -> str:
     if isinstance(value, bool):
         return "yes" if value else "no"
     if isinstance(value, dict):
-        return shlex.join(f"{name}={text}" for name, text in value.items())
+        return lists.join(f"{name}={text}" for name, text in value.items())
     if isinstance(value, tuple):
-        return shlex.join(map(_shown, value))
+        return lists.join(map(_shown, value))
     return repr(value) if isinstance(value, float) else str(value)
 
 
@@ -225,7 +225,7 @@ def _integer(row: Field, text: str, _folder: Path) -> int:
 
 
 def _several_integers(row: Field, text: str, folder: Path) -> tuple[int, ...]:
-    return tuple(_integer(row, word, folder) for word in text.replace(",", " ").split())
+    return tuple(_integer(row, word, folder) for word in lists.split(row, text))
 
 
 def _number(row: Field, text: str, _folder: Path) -> float:
@@ -236,7 +236,7 @@ def _number(row: Field, text: str, _folder: Path) -> float:
 
 
 def _several_numbers(row: Field, text: str, folder: Path) -> tuple[float, ...]:
-    return tuple(_number(row, word, folder) for word in text.replace(",", " ").split())
+    return tuple(_number(row, word, folder) for word in lists.split(row, text))
 
 
 def _switch(row: Field, text: str, _folder: Path) -> bool:
@@ -249,37 +249,34 @@ def _switch(row: Field, text: str, _folder: Path) -> bool:
 
 
 def _words(row: Field, text: str, _folder: Path) -> tuple[str, ...]:
-    try:
-        return tuple(shlex.split(text))
-    except ValueError:
-        raise BadInput(f"{row.label}: a quote is not closed", "Close it, or put a backslash before it.") from None
+    return lists.split(row, text)
 
 
-def _names(row: Field, text: str, folder: Path) -> tuple[str, ...]:
-    return tuple(word for word in _words(row, text.replace(",", " "), folder) if word)
+def _names(row: Field, text: str, _folder: Path) -> tuple[str, ...]:
+    return tuple(filter(None, lists.split(row, text)))
 
 
 def _paths(row: Field, text: str, folder: Path) -> tuple[str, ...]:
-    return tuple(absolute(word, folder) for word in _words(row, text, folder))
+    return tuple(absolute(word, folder) for word in lists.split(row, text))
 
 
-def _table(row: Field, text: str, folder: Path) -> dict[str, str]:
-    table = {}
-    for word in _words(row, text, folder):
+def _table(row: Field, text: str, _folder: Path) -> dict[str, str]:
+    return _named(row, text, lambda name: name.isidentifier() and name.isascii(), "NAME=VALUE", "WANDB_MODE=offline")
+
+
+def _dotted(row: Field, text: str, _folder: Path) -> dict[str, str]:
+    return _named(row, text, dotted, "NAME.NAME=VALUE", "model.config.hidden_dropout=0.1")
+
+
+def _named(row: Field, text: str, valid: Callable[[str], bool], form: str, example: str) -> dict[str, str]:
+    """Return values by name; BadInput for what is not of this form, and for a name that is there twice."""
+    table: dict[str, str] = {}
+    for word in lists.split(row, text):
         name, equals, value = word.partition("=")
-        if not (equals and name.isidentifier() and name.isascii()):
-            raise BadInput(f"{row.label}: {visible(word)!r} is not NAME=VALUE", "Write it as WANDB_MODE=offline.")
-        table[name] = value
-    return table
-
-
-def _dotted(row: Field, text: str, folder: Path) -> dict[str, str]:
-    table = {}
-    for word in _words(row, text, folder):
-        name, equals, value = word.partition("=")
-        if not (equals and dotted(name)):
-            example = "Write it as model.config.hidden_dropout=0.1."
-            raise BadInput(f"{row.label}: {visible(word)!r} is not NAME.NAME=VALUE", example)
+        if not (equals and valid(name)):
+            raise BadInput(f"{row.label}: {visible(word)!r} is not {form}", f"Write it as {example}; {lists.RULE}.")
+        if name in table:
+            raise BadInput(f"{row.label}: {visible(name)} is there twice", "Leave one of them out.")
         table[name] = value
     return table
 

@@ -49,7 +49,7 @@ def paths_of(profile: Profile) -> tuple[str, ...]:
     trainer = profile.trainer
     mounted = (mount.host for mount in map(mounts.parse, profile.container.mounts) if mount)
     image = profile.container.image if profile.container.engine == "apptainer" else ""
-    plain = (trainer.script, trainer.config, trainer.working_directory, trainer.output)
+    plain = (trainer.script, trainer.config, trainer.accelerate_config, trainer.working_directory, trainer.output)
     data = (*trainer.data, *trainer.validation_data, *trainer.test_data)
     model = () if model_id(profile) else (trainer.model,)
     named = (*plain, *model, *data, *mounted, image, *trainer_of(profile).paths(profile))

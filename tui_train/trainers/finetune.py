@@ -102,7 +102,7 @@ class Finetune(Trainer):
         ),
         "trainer.data": Words(
             "JSONL, JSON, CSV, Parquet or text",
-            "Files or folders of chats, prompts with answers, text, or preferences; several are divided by spaces.",
+            "Files or folders of chats, prompts with answers, text, or preferences; separate several with spaces.",
         ),
         "trainer.validation_data": Words("none", "Rows for evaluations during the training, as the training data."),
     }
