@@ -23,7 +23,7 @@ from tui_train.runs.listing import read_run
 from tui_train.runs.start import start
 from tui_train.runs.status import status
 from tui_train.runs.stop import stop
-from tui_train.supervisor import cgroup, lock
+from tui_train.supervisor import cgroup, lock_owner
 from tui_train.supervisor.processes import process
 from tui_train.workflow import show
 
@@ -198,14 +198,14 @@ def test_the_run_screen_follows_what_a_killed_supervisor_left(tmp_path, word):
 
 
 def test_to_look_at_a_lock_changes_nothing_in_it(tmp_path):
-    at = tmp_path / lock.NAME
+    at = tmp_path / lock_owner.NAME
     at.mkdir()
     (at / "owner").write_text("{}")
     before = at.stat().st_mtime_ns
-    elsewhere = lock.Owner(pid=1, ticks=1, boot="b", machine="m", host="h", mark="m")
-    assert lock.holds(str(at), elsewhere)
+    elsewhere = lock_owner.Owner(pid=1, ticks=1, boot="b", machine="m", host="h", mark="m")
+    assert lock_owner.holds(str(at), elsewhere)
     assert at.stat().st_mtime_ns == before
-    assert sorted(path.name for path in tmp_path.iterdir()) == [lock.NAME]
+    assert sorted(path.name for path in tmp_path.iterdir()) == [lock_owner.NAME]
 
 
 @pytest.mark.parametrize("foreign", [True, False])

@@ -17,7 +17,7 @@ from tui_train.base.errors import Unavailable
 from tui_train.runs.rundir import RunDir
 from tui_train.runs.status import status
 from tui_train.runs.stop import stop
-from tui_train.supervisor import lock
+from tui_train.supervisor import lock, lock_owner
 from tui_train.workflow.show import state
 
 ROOT = pytest.mark.skipif(os.geteuid() != 0, reason="NOT TESTED: only root can make namespaces, or be another user")
@@ -77,7 +77,7 @@ def test_a_host_that_is_gone_loses_its_lock_in_the_end(run, elsewhere):
     # The kernel ends the processes of that host one by one, and its supervisor may touch the lock until then.
     until(lambda: not any(str(run.path) in str(process.info["cmdline"]) for process in process_iter(["cmdline"])), 60)
     assert status(run).state == "running", "nobody here can know yet"
-    long_ago = time.time() - lock.LEASE - 1
+    long_ago = time.time() - lock_owner.LEASE - 1
     for owner in (run.path / ".lock" / "owner", *run.path.glob(".tui-train-*/owner")):
         os.utime(owner, (long_ago, long_ago))
     assert status(run).state == "lost"
@@ -103,17 +103,17 @@ def test_an_output_folder_that_another_host_writes_to_is_taken(tmp_path, elsewhe
 
 
 def test_the_beat_keeps_a_lock_and_a_machine_that_booted_again_loses_it(tmp_path, monkeypatch):
-    me = lock.myself("mark", str(tmp_path))
+    me = lock_owner.myself("mark", str(tmp_path))
     at = tmp_path / ".lock"
     held = lock.Lock(str(at), me, "words", lambda dead: "")
     held.take()
     other = me._replace(boot="another", machine="another", host="node7")
     (at / "owner").write_text(json.dumps(other._asdict()))
-    assert lock.holds(str(at), other)
+    assert lock_owner.holds(str(at), other)
     assert not held.beat(), "another one has taken it"
-    assert not lock.holds(str(at), other._replace(machine=me.machine, host=me.host)), "it booted since"
-    monkeypatch.setattr(lock, "LEASE", -1.0)
-    assert not lock.holds(str(at), other)
+    assert not lock_owner.holds(str(at), other._replace(machine=me.machine, host=me.host)), "it booted since"
+    monkeypatch.setattr(lock_owner, "LEASE", -1.0)
+    assert not lock_owner.holds(str(at), other)
     (at / "owner").write_text(json.dumps(me._asdict()))
     assert held.beat()
     held.release()
@@ -125,9 +125,12 @@ def test_a_stranger_with_a_number_of_the_run_is_left_alone(run, ticks):
     """events.jsonl may be of last week, or of somebody else who names your processes."""
     stranger = subprocess.Popen(["sleep", "100"], start_new_session=True)
     try:
-        started = lock.process(stranger.pid).ticks
+        started = lock_owner.process(stranger.pid).ticks
         lines = [
-            {"event": "run_started", "mark": "m-1", "pid": 2**22 - 1, "start_ticks": 5, "boot_id": lock.boot_id()},
+            {
+                "event": "run_started", "mark": "m-1", "pid": 2**22 - 1, "start_ticks": 5,
+                "boot_id": lock_owner.boot_id(),
+            },
             {
                 "event": "attempt_started", "attempt": 1, "position": 1,
                 "leader": stranger.pid, "leader_ticks": started if ticks == "its own" else started - 1,
@@ -349,7 +352,7 @@ def test_what_a_killed_supervisor_left_is_seen_without_its_lock(run, lock_is):
 
 
 def test_an_owner_of_a_later_version_is_believed(run):
-    me = lock.myself("m", str(run.path))
+    me = lock_owner.myself("m", str(run.path))
     (run.path / ".lock").mkdir()
     (run.path / ".lock" / "owner").write_text(json.dumps(me._asdict() | {"more": [1]}))
     refused = bash(run)

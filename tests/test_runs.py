@@ -38,7 +38,7 @@ from tui_train.runs.rundir import RunDir
 from tui_train.runs.start import start
 from tui_train.runs.status import status
 from tui_train.runs.stop import stop
-from tui_train.supervisor import lock
+from tui_train.supervisor import lock_owner
 from tui_train.supervisor.processes import start_ticks
 from tui_train.targets.here import submit
 
@@ -541,7 +541,7 @@ def test_the_lock_of_a_dead_one_is_taken_over(made, owner):
     run = made("--seconds=0.1")
     (run.path / ".lock").mkdir()
     if isinstance(owner, dict):
-        owner = json.dumps(lock.myself("m", str(run.path))._asdict() | owner)
+        owner = json.dumps(lock_owner.myself("m", str(run.path))._asdict() | owner)
     if owner is not None:
         (run.path / ".lock" / "owner").write_text(owner)
     assert bash(run).returncode == 0
@@ -829,7 +829,7 @@ def test_a_stale_lock_has_one_heir(made):
     run = made("--seconds=3")
     for _ in range(4 if WHOLE else 2):
         (run.path / ".lock").mkdir(exist_ok=True)
-        dead = lock.myself("m", str(run.path))._replace(pid=4000000)
+        dead = lock_owner.myself("m", str(run.path))._replace(pid=4000000)
         (run.path / ".lock" / "owner").write_text(json.dumps(dead._asdict()))
         starters = [
             subprocess.Popen(

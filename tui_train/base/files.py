@@ -2,7 +2,6 @@
 
 import errno
 import os
-import pwd
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -11,7 +10,7 @@ from stat import S_ISREG
 from tui_train.base.errors import CannotWrite
 from tui_train.base.text import size, visible
 from tui_train.supervisor import regular
-from tui_train.supervisor.regular import open_regular
+from tui_train.supervisor.regular import folder_at, open_regular, user
 
 # For files that only the user may read.
 PRIVATE = 0o600
@@ -64,21 +63,6 @@ def reason(error: OSError | UnicodeError) -> str:
     return visible(words[:1].lower() + words[1:])
 
 
-@contextmanager
-def folder_at(path: Path | str, inside: int | None = None, *, listed: bool = False) -> Iterator[int]:
-    """Yield the descriptor of a folder; with `inside`, the descriptor of its parent, it must not be a link.
-
-    To be `listed` or locked it must be readable.
-    """
-    flags = os.O_DIRECTORY | os.O_CLOEXEC | (os.O_RDONLY if listed else os.O_PATH)
-    flags |= 0 if inside is None else os.O_NOFOLLOW
-    folder = os.open(path, flags, dir_fd=inside)
-    try:
-        yield folder
-    finally:
-        os.close(folder)
-
-
 def others(folder: int) -> str:
     """Return the owner of a folder by its descriptor, empty if it is this user or root.
 
@@ -94,14 +78,6 @@ def others(folder: int) -> str:
     finally:
         os.rmdir(name, dir_fd=folder)
     return "" if own_uid == owner else user(owner)
-
-
-def user(uid: int) -> str:
-    """Return a user's name, or the user id if there is none."""
-    try:
-        return pwd.getpwuid(uid).pw_name
-    except KeyError:
-        return f"user {uid}"
 
 
 @contextmanager

@@ -12,11 +12,12 @@ from stat import S_ISLNK, S_IWGRP, S_IWOTH
 
 import msgspec
 
-from tui_train.base.files import PRIVATE, read_regular, user, write_beside
+from tui_train.base.files import PRIVATE, read_regular, write_beside
 from tui_train.base.parse import Unparsable, json_as
 from tui_train.base.places import chosen_pythons_file, environments_folder
 from tui_train.base.text import visible
 from tui_train.facts.ask import on_path
+from tui_train.supervisor.regular import user
 
 # Python runs these at startup.
 _RUN_AT_START = ("*.pth", "sitecustomize.py", "usercustomize.py")

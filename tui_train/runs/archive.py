@@ -17,7 +17,7 @@ from msgspec import Struct
 from tui_train import __version__
 from tui_train.base import secrets
 from tui_train.base.errors import AlreadyExists, TuiTrainError
-from tui_train.base.files import PRIVATE, folder_at, write_beside, write_new
+from tui_train.base.files import PRIVATE, write_beside, write_new
 from tui_train.base.parse import built
 from tui_train.base.text import visible
 from tui_train.facts.saved import masking
@@ -25,7 +25,7 @@ from tui_train.profile import store
 from tui_train.runs.rundir import RunDir
 from tui_train.runs.status import status
 from tui_train.supervisor.fill import filled
-from tui_train.supervisor.regular import open_regular
+from tui_train.supervisor.regular import folder_at, open_regular
 
 # Bytes of the start and the end of a log; the middle is left out.
 HEAD = 1 << 16

@@ -9,8 +9,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from tui_train.base.files import folder_at
 from tui_train.runs.order import NUMBER
+from tui_train.supervisor.regular import folder_at
 
 HALF_MADE = ".new-"
 _HOUR = 3600

@@ -13,7 +13,7 @@ import msgspec
 from msgspec import Meta, Struct
 
 from tui_train.base.errors import AlreadyExists, CannotWrite, NotFound, Unavailable
-from tui_train.base.files import folder_at, others, write_inside, writing
+from tui_train.base.files import others, write_inside, writing
 from tui_train.base.parse import Missing, Unparsable, built, contents, json_table
 from tui_train.base.places import expanded, runs_folder
 from tui_train.base.text import visible
@@ -24,6 +24,7 @@ from tui_train.runs.order import NUMBER, next_number, number_of
 from tui_train.supervisor import events, state
 from tui_train.supervisor.events import Event
 from tui_train.supervisor.progress import Reading
+from tui_train.supervisor.regular import folder_at
 
 # Bytes; a plan has some hundred lines.
 MOST_PLAN = 16 << 20

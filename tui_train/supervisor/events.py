@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
 import time
-from typing import Any, NamedTuple
+from typing import Any, Callable, NamedTuple
 
 from . import outside, regular
 
@@ -112,12 +111,12 @@ def _fits(name: str, value: Any) -> bool:
 class Journal:
     """events.jsonl, as the supervisor writes it: in the folder that it holds open, wherever that is moved.
 
-    `reserve` is a file below it that is given up where the disk is full.
+    `make_room` frees some of it where the disk is full.
     """
 
-    def __init__(self, folder: str, reserve: str) -> None:
+    def __init__(self, folder: str, make_room: Callable[[int], None]) -> None:
         self.path = folder
-        self.reserve = reserve
+        self._make_room = make_room
         self._folder = -1
 
     def hold(self) -> None:
@@ -131,8 +130,7 @@ class Journal:
         try:
             self._write(line)
         except OSError:
-            with contextlib.suppress(OSError):
-                os.unlink(self.reserve, dir_fd=self._folder)
+            self._make_room(self._folder)
             self._write(line)
 
     def _write(self, line: bytes) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 from typing import TYPE_CHECKING, Any
 
@@ -84,13 +83,7 @@ def _escape(char: str) -> str:
 
 
 def _write(target: str, text: str) -> None:
-    # Several machines may write it at once, in a folder that they share.
-    beside = f"{target}.new.{os.uname().nodename}.{os.getpid()}"
     try:
-        with open(beside, "w", encoding="utf-8", errors="surrogateescape", newline="") as file:
-            file.write(text)
-        os.replace(beside, target)
+        regular.write_beside(target, text.encode("utf-8", "surrogateescape"))
     except OSError as error:
-        with contextlib.suppress(OSError):
-            os.unlink(beside)
         raise Refused(73, f"{target} cannot be written: {error.strerror}") from None

@@ -11,8 +11,9 @@ from typing import Collection, NamedTuple, Sequence
 from . import cgroup, commands, container, events, gpus, machines, planned, regular, state
 from .attempt import checkpoint
 from .events import Journal
-from .lock import NAME as LOCK
-from .lock import RESERVE, Lock, Owner, myself, output_lock
+from .lock import Lock, drop_reserve, output_lock
+from .lock_owner import NAME as LOCK
+from .lock_owner import Owner, myself
 from .planned import Planned
 from .processes import Family, boot_id, process
 from .refused import BUSY, CANNOT_WRITE, MISSING, USAGE, Refused
@@ -118,7 +119,7 @@ def _start(run_dir: str, script: str, chosen: Options, signals: Signals) -> Star
         resume=plan.by_hand and (chosen.resume or bool(os.environ.get("TUI_TRAIN_RESUME"))),
         grace=_grace(plan),
         environment=environment,
-        journal=Journal(own_dir, os.path.join(LOCK, RESERVE)),
+        journal=Journal(own_dir, drop_reserve),
         locks=(),
         signals=signals,
         transport=Srun(plan.nodes) if plan.slurm and plan.nodes > 1 else Here(),
@@ -205,7 +206,7 @@ def _train_on(living: Collection[int]) -> str:
 
 def _supervised(start: Start, number: int) -> Outcome:
     first = number or (_first(start) if not start.planned.by_hand else 1)
-    _keep_reserve(start)
+    start.locks[0].keep_reserve(_RESERVE)
     me = process(os.getpid())
     try:
         start.journal.append(
@@ -233,13 +234,6 @@ def _remote(run_dir: str) -> str:
     """Return how the run is watched and ended from another terminal."""
     control = f"python3 {visible(shlex.quote(os.path.join(run_dir, 'supervisor')))}"
     return f"watch it: {control} follow; stop it: Ctrl-C here, or {control} stop"
-
-
-def _keep_reserve(start: Start) -> None:
-    try:
-        regular.write_beside(os.path.join(start.own_dir, start.journal.reserve), bytes(_RESERVE))
-    except OSError:
-        return
 
 
 def _sum(start: Start) -> str:

@@ -1,116 +1,33 @@
 """One start at a time in a run folder, and in an output folder, also where several hosts share them.
 
-The lock is a folder; the file `owner` in it names who made it. An owner on this machine is asked for by its process.
-One elsewhere cannot be, so that it touches the file all the time: what was not touched for a while is left behind.
+Other users may write in the folder around a lock. So no link is followed at its name or in it, another user's lock is
+never taken over, and only files that a lock has are ever removed.
 """
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import json
 import os
+import stat
 import time
-from typing import Any, Callable, NamedTuple
+from typing import Callable
 
-from . import outside, regular
-from .processes import Process, boot_id, process
+from . import lock_owner, regular
+from .lock_owner import FILE, LEASE, Owner
 from .refused import BUSY, CANNOT_WRITE, Refused
 from .text import visible
 
-NAME = ".lock"
-RESERVE = "reserve"
+_HEIR = "heir"
+_RESERVE = "reserve"
 BEAT = 10.0
-# Clocks of a file server may lag, and a host may sleep for a moment.
-LEASE = 180.0
 # An owner may be about to leave, or, where none is named, about to write its name.
 _PATIENCE = 1.0
-_HEIR = 5.0
+_HEIR_DIED = 5.0
 _LONGEST = 30.0
-_MOST = 4096
-
-
-class Owner(NamedTuple):
-    """Who holds a lock: a process, where it runs, and the mark of its run; `folder` is that run's."""
-
-    pid: int = 0
-    ticks: int = 0
-    boot: str = ""
-    namespace: int = 0
-    machine: str = ""
-    host: str = ""
-    mark: str = ""
-    folder: str = ""
-
-    @property
-    def near(self) -> bool:
-        """Whether its process can be seen from here: the same boot, and the same numbers of processes."""
-        return (self.boot, self.namespace) == (boot_id(), _namespace())
-
-    @property
-    def rebooted(self) -> bool:
-        """Whether this very machine has booted since, so that it is gone."""
-        here = (_machine(), os.uname().nodename)
-        return bool(self.machine) and (self.machine, self.host) == here and self.boot != boot_id()
-
-    @property
-    def process(self) -> Process:
-        """Its process, which says something only where it is near."""
-        return Process(self.pid, self.ticks)
-
-
-_KINDS = {name: type(value) for name, value in Owner._field_defaults.items()}
-
-
-def myself(mark: str, folder: str) -> Owner:
-    """Return this process as an owner."""
-    me = process(os.getpid())
-    return Owner(me.pid, me.ticks, boot_id(), _namespace(), _machine(), os.uname().nodename, mark, folder)
-
-
-def owner(at: str) -> Owner | None:
-    """Return who a lock names; None where there is no lock, or where it does not say."""
-    try:
-        values = outside.value(regular.read(os.path.join(at, "owner"), _MOST))
-    except (OSError, outside.Unparsable):
-        return None
-    if not values.keys() >= {"pid", "ticks", "boot", "mark"}:
-        return None
-    # A later version may say more.
-    fields = {name: value for name, value in values.items() if name in _KINDS}
-    if any(type(value) is not _KINDS[name] for name, value in fields.items()):
-        return None
-    return (
-        Owner(**fields) if all(regular.is_text(value) for value in fields.values() if isinstance(value, str)) else None
-    )
-
-
-def holds(at: str, who: Owner) -> bool:
-    """Tell whether the owner of a lock still works: by its process where that is seen, else by its last touch."""
-    if who.near:
-        return who.process.alive
-    return not who.rebooted and _age(at) < LEASE
-
-
-def _age(at: str) -> float:
-    """Return how many seconds ago a lock was touched, by the clock of the disk it is on."""
-    # Not in the lock itself, which its owner empties and removes.
-    beside = os.path.dirname(at)
-    probe = os.path.join(beside, f".now.{os.uname().nodename}.{os.getpid()}")
-    try:
-        touched = os.stat(os.path.join(at, "owner")).st_mtime
-        ours = os.stat(beside).st_uid == os.geteuid()
-    except OSError:
-        return LEASE
-    try:
-        if not ours:
-            raise PermissionError
-        os.close(os.open(probe, os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_CLOEXEC, 0o600))
-        now = os.stat(probe).st_mtime
-        os.unlink(probe)
-    except OSError:
-        # Whoever may only read, or looks at somebody else's folder, goes by the own clock.
-        now = time.time()
-    return max(0.0, now - touched)
+_EXISTS = (errno.EEXIST, errno.ENOTEMPTY, errno.ENOTDIR)
+_FORBIDDEN = (errno.EPERM, errno.EACCES)
 
 
 class Lock:
@@ -122,99 +39,219 @@ class Lock:
         self.me = me
         self.words = words
         self.left_by = left_by
+        self._name = os.path.basename(at)
+        # The folder around it, wherever that is moved.
+        self._parent = -1
+        # Some network disks give what this user makes to another one.
+        self._uid = os.geteuid()
         self._beaten = 0.0
 
     def take(self, interrupted: Callable[[], bool] = lambda: False) -> None:
         """Make the lock, or take over a dead owner's.
 
-        Raises Refused where one lives, where nothing can be written, or where it is no longer wanted (`interrupted`).
+        Raises Refused where one lives, where it is none of this user's, where nothing can be written, or where it is no
+        longer wanted (`interrupted`).
         """
+        try:
+            self._parent = os.open(os.path.dirname(self.at), os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+        except OSError as error:
+            raise self._cannot_write(error) from None
+        try:
+            self._take(interrupted)
+        except BaseException:
+            self._close()
+            raise
+
+    def _take(self, interrupted: Callable[[], bool]) -> None:
         begun = time.monotonic()
         while not self._made():
             waited = time.monotonic() - begun
             if interrupted() or waited >= _LONGEST:
                 raise Refused(BUSY, f"{visible(self.at)} cannot be taken over: remove it, if nothing trains there")
-            who = owner(self.at)
-            if who and holds(self.at, who):
-                if waited >= _PATIENCE:
-                    raise Refused(BUSY, _busy(self.words, who, self.at))
-            elif (who is not None or waited >= _PATIENCE) and self._inherit(who, waited):
+            if self._inherited(waited):
                 return
             time.sleep(0.1)
 
     def _made(self) -> bool:
         """Make the lock with its owner in it, at once; false where there is one."""
-        beside = f"{self.at}.{os.uname().nodename}.{os.getpid()}"
+        beside = f"{self._name}.{os.urandom(6).hex()}"
         try:
-            os.mkdir(beside)
-            self._own(beside)
-            # An empty folder is of one that was about to leave, and gives way.
-            os.rename(beside, self.at)
+            os.mkdir(beside, 0o755, dir_fd=self._parent)
         except OSError as error:
-            _remove(os.unlink, os.path.join(beside, "owner"))
-            _remove(os.rmdir, beside)
-            if error.errno in (errno.EEXIST, errno.ENOTEMPTY, errno.ENOTDIR):
+            raise self._cannot_write(error) from None
+        try:
+            with regular.folder_at(beside, self._parent) as folder:
+                self._uid = self._own(folder)
+            # An empty folder is of one that was about to leave, and gives way.
+            os.rename(beside, self._name, src_dir_fd=self._parent, dst_dir_fd=self._parent)
+        except OSError as error:
+            self._discard(beside)
+            # In a folder like /tmp nobody replaces what is another user's.
+            if error.errno in _EXISTS or (error.errno in _FORBIDDEN and self._stat()):
                 return False
             raise self._cannot_write(error) from None
-        return True
+        return self._is_mine()
 
-    def _inherit(self, dead: Owner | None, waited: float) -> bool:
+    def _inherited(self, waited: float) -> bool:
+        """Take over the lock that is there; false where that must wait, Refused where it is not to be had."""
+        try:
+            with regular.folder_at(self._name, self._parent) as folder:
+                who = lock_owner.read_in(folder)
+                lives = who is not None and lock_owner.works(who, folder, self._parent, asks_disk=True)
+                if waited < _PATIENCE and (lives or who is None):
+                    return False
+                if who and lives:
+                    raise Refused(BUSY, self._busy(who, self._stranger(folder)))
+                self._refuse_others(folder)
+                return self._inherit(folder, who, waited) and self._is_mine()
+        except FileNotFoundError:
+            return False
+        except OSError as error:
+            found = self._stat()
+            if found is None or stat.S_ISDIR(found.st_mode):
+                raise self._cannot_write(error) from None
+            whose = f" of {self._whose(found)}" if self._whose(found) else ""
+            raise self._in_the_way(f"is {regular.kind(found.st_mode)}{whose}, not a lock: ") from None
+
+    def _refuse_others(self, folder: int) -> None:
+        """Refuse to take over another user's lock, and a folder that is none."""
+        stranger = self._stranger(folder)
+        if stranger:
+            raise self._in_the_way(f"is a lock of {stranger}: if nothing trains there, ")
+        with regular.folder_at(".", folder, listed=True) as listed:
+            strange = [name for name in os.listdir(listed) if not _is_of_lock(name)]
+        if strange:
+            raise self._in_the_way(f"is not a lock, it holds {visible(min(strange))}: ")
+
+    def _inherit(self, folder: int, dead: Owner | None, waited: float) -> bool:
         """Take the lock of a dead owner, which only one can; false where another one does."""
         left = self.left_by(dead) if dead else ""
         if left:
             raise Refused(BUSY, left)
-        heir = os.path.join(self.at, "heir")
         try:
-            os.mkdir(heir)
+            os.mkdir(_HEIR, dir_fd=folder)
         except FileExistsError:
             # An heir that died in these few lines would keep the folder shut.
-            if waited >= _HEIR:
-                _remove(os.rmdir, heir)
+            if waited >= _HEIR_DIED:
+                with contextlib.suppress(OSError):
+                    os.rmdir(_HEIR, dir_fd=folder)
             return False
-        except FileNotFoundError:
-            return False
-        except OSError as error:
-            raise self._cannot_write(error) from None
         try:
-            if owner(self.at) != dead:
+            if lock_owner.read_in(folder) != dead:
                 return False
-            self._own(self.at)
-        except OSError as error:
-            raise self._cannot_write(error) from None
+            self._own(folder)
         finally:
-            _remove(os.rmdir, heir)
+            with contextlib.suppress(OSError):
+                os.rmdir(_HEIR, dir_fd=folder)
         return True
 
-    def _own(self, folder: str) -> None:
-        regular.write_beside(os.path.join(folder, "owner"), json.dumps(self.me._asdict()).encode())
+    def _own(self, folder: int) -> int:
+        return regular.write_beside(FILE, json.dumps(self.me._asdict()).encode(), folder=folder)
+
+    def _is_mine(self) -> bool:
+        """Tell whether what is at the lock's name is a lock of this process."""
+        try:
+            with regular.folder_at(self._name, self._parent) as folder:
+                return lock_owner.read_in(folder) == self.me and not self._stranger(folder)
+        except OSError:
+            return False
+
+    def _stranger(self, folder: int) -> str:
+        """Return the other user who made a lock, or its owner file; empty for this one."""
+        owned = [os.fstat(folder)]
+        with contextlib.suppress(OSError):
+            owned.append(os.stat(FILE, dir_fd=folder, follow_symlinks=False))
+        return next(filter(None, map(self._whose, owned)), "")
+
+    def _whose(self, status: os.stat_result | None) -> str:
+        """Return the name of another user to whom something belongs, empty for this one."""
+        return "" if status is None or self._is_ours(status.st_uid) else visible(regular.user(status.st_uid))
+
+    def _is_ours(self, uid: int) -> bool:
+        return uid in (os.geteuid(), self._uid)
+
+    def _stat(self) -> os.stat_result | None:
+        """Return the status of what is at the lock's name, None where nothing is."""
+        try:
+            return os.stat(self._name, dir_fd=self._parent, follow_symlinks=False)
+        except OSError:
+            return None
 
     def _cannot_write(self, error: OSError) -> Refused:
         why = f"{error.strerror}: choose another folder, or free some space"
         return Refused(CANNOT_WRITE, f"cannot write in {visible(os.path.dirname(self.at))}: {why}")
+
+    def _in_the_way(self, what: str) -> Refused:
+        """Return the refusal for what stays at the lock's name until somebody moves it."""
+        around, whose = os.fstat(self._parent), self._whose(self._stat())
+        # As in /tmp.
+        others_stay = around.st_mode & stat.S_ISVTX and not self._is_ours(around.st_uid)
+        remedy = f"have {whose} remove it" if whose and others_stay else "move it away"
+        return Refused(BUSY, f"{visible(self.at)} {what}{remedy}, or choose another folder")
+
+    def _busy(self, who: Owner, stranger: str) -> str:
+        whose = f"process {who.pid} of {stranger}" if stranger else f"process {who.pid}"
+        if who.near:
+            return f"{self.words} already ({whose})"
+        place = visible(who.host) if who.host != os.uname().nodename else "this machine, out of sight (a container?)"
+        remedy = f"stop it there, or, if it is over, wait {LEASE:.0f} s"
+        if not stranger:
+            remedy += f", or remove {visible(self.at)}"
+        return f"{self.words} already, on {place} ({whose}): {remedy}"
 
     def beat(self) -> bool:
         """Say every few seconds that the owner still works; false where another one has taken the lock meanwhile."""
         if time.monotonic() - self._beaten < BEAT:
             return True
         self._beaten = time.monotonic()
-        who = owner(self.at)
         try:
-            if who is None and not os.path.lexists(self.at):
-                # Somebody removed it; where the whole folder was moved, it is there as well.
-                return not os.path.isdir(os.path.dirname(self.at)) or self._made()
-            if who == self.me:
-                os.utime(os.path.join(self.at, "owner"))
+            if self._stat() is None:
+                # Somebody removed it.
+                return self._made()
+            with regular.folder_at(self._name, self._parent) as folder:
+                who = lock_owner.read_in(folder)
+                if who == self.me:
+                    os.utime(FILE, dir_fd=folder, follow_symlinks=False)
         except (OSError, Refused):
-            # The disk is away for a moment.
+            # The disk is away for a moment, the folder around it is removed, or something else is in its place.
             return True
         return who is None or who == self.me
 
+    def keep_reserve(self, size: int) -> None:
+        """Keep some bytes of the disk in it, for `drop_reserve`, where they are to be had."""
+        with contextlib.suppress(OSError), regular.folder_at(self._name, self._parent) as folder:
+            regular.write_beside(_RESERVE, bytes(size), folder=folder)
+
     def release(self) -> None:
         """Remove the lock where it is still this process's own."""
-        if owner(self.at) == self.me:
-            for name in _names(self.at):
-                _remove(os.unlink, os.path.join(self.at, name))
-            _remove(os.rmdir, self.at)
+        if self._is_mine():
+            self._discard(self._name)
+        self._close()
+
+    def _discard(self, name: str) -> None:
+        """Remove a lock, but nothing of it that is none of a lock's."""
+        with contextlib.suppress(OSError), regular.folder_at(name, self._parent) as folder:
+            with regular.folder_at(".", folder, listed=True) as listed:
+                names = os.listdir(listed)
+            for each in filter(_is_of_lock, names):
+                with contextlib.suppress(OSError):
+                    os.unlink(each, dir_fd=folder)
+        with contextlib.suppress(OSError):
+            os.rmdir(name, dir_fd=self._parent)
+
+    def _close(self) -> None:
+        os.close(self._parent)
+        self._parent = -1
+
+
+def drop_reserve(run_dir: int) -> None:
+    """Give up the reserve of a run folder's lock, by the descriptor of that folder."""
+    with contextlib.suppress(OSError), regular.folder_at(lock_owner.NAME, run_dir) as folder:
+        os.unlink(_RESERVE, dir_fd=folder)
+
+
+def _is_of_lock(name: str) -> bool:
+    return name in (FILE, _HEIR, _RESERVE) or name.startswith((FILE + regular.NEW, _RESERVE + regular.NEW))
 
 
 def output_lock(output: str, me: Owner, left_by: Callable[[Owner], str]) -> Lock | None:
@@ -232,39 +269,3 @@ def output_lock(output: str, me: Owner, left_by: Callable[[Owner], str]) -> Lock
     # By its name alone, for hosts may see the folder around it at different paths.
     name = f".tui-train-{zlib.crc32(os.fsencode(os.path.basename(real))):08x}"
     return Lock(os.path.join(parent, name), me, f"a training writes to {visible(output)}", left_by)
-
-
-def _busy(words: str, who: Owner, at: str) -> str:
-    if who.near:
-        return f"{words} already (process {who.pid})"
-    place = visible(who.host) if who.host != os.uname().nodename else "this machine, out of sight (a container?)"
-    remedy = f"stop it there, or, if it is over, wait {LEASE:.0f} s"
-    return f"{words} already, on {place} (process {who.pid}): {remedy}, or remove {visible(at)}"
-
-
-def _names(at: str) -> list[str]:
-    try:
-        return os.listdir(at)
-    except OSError:
-        return []
-
-
-def _remove(how: Any, path: str) -> None:
-    try:
-        how(path)
-    except OSError:
-        return
-
-
-def _namespace() -> int:
-    try:
-        return os.stat("/proc/self/ns/pid").st_ino
-    except OSError:
-        return 0
-
-
-def _machine() -> str:
-    try:
-        return regular.read("/etc/machine-id", 64).decode("ascii", "replace").strip()
-    except OSError:
-        return ""

@@ -1,4 +1,4 @@
-"""Files that others may have written: opened only where they are regular ones, and read no further than a limit."""
+"""Files and folders that others may have made: opened without surprise, read no further than a limit, written whole."""
 
 from __future__ import annotations
 
@@ -6,16 +6,21 @@ import contextlib
 import errno
 import io
 import os
-from stat import S_ISBLK, S_ISCHR, S_ISDIR, S_ISFIFO, S_ISREG, S_ISSOCK
+from stat import S_ISBLK, S_ISCHR, S_ISDIR, S_ISFIFO, S_ISLNK, S_ISREG, S_ISSOCK
+from typing import Iterator
 
 # An events.jsonl of a year of starts has some 100 kB.
 MOST = 16 << 20
+# Between the name of a file and a random word, while it is written.
+NEW = ".new."
 _KINDS = (
     (S_ISDIR, "a folder"),
     (S_ISFIFO, "a pipe"),
     (S_ISCHR, "a device"),
     (S_ISBLK, "a device"),
     (S_ISSOCK, "a socket"),
+    (S_ISREG, "a file"),
+    (S_ISLNK, "a link"),
 )
 
 
@@ -43,8 +48,37 @@ def open_regular(path: str | os.PathLike[str], folder: int | None = None) -> io.
 
 def _refuse_other(mode: int, path: str | os.PathLike[str]) -> None:
     if not S_ISREG(mode):
-        kind = next((words for is_kind, words in _KINDS if is_kind(mode)), "a link")
-        raise OSError(errno.EINVAL, f"it is {kind}, not a regular file", str(path))
+        raise OSError(errno.EINVAL, f"it is {kind(mode)}, not a regular file", str(path))
+
+
+def kind(mode: int) -> str:
+    """Return in words what has such a mode, as "a folder"."""
+    return next((words for is_kind, words in _KINDS if is_kind(mode)), "something unknown")
+
+
+@contextlib.contextmanager
+def folder_at(path: str | os.PathLike[str], inside: int | None = None, *, listed: bool = False) -> Iterator[int]:
+    """Yield the descriptor of a folder; with `inside`, the descriptor of its parent, it must not be a link.
+
+    To be `listed` or locked it must be readable.
+    """
+    flags = os.O_DIRECTORY | os.O_CLOEXEC | (os.O_RDONLY if listed else os.O_PATH)
+    flags |= 0 if inside is None else os.O_NOFOLLOW
+    folder = os.open(path, flags, dir_fd=inside)
+    try:
+        yield folder
+    finally:
+        os.close(folder)
+
+
+def user(uid: int) -> str:
+    """Return a user's name, or the user id if there is none."""
+    import pwd
+
+    try:
+        return pwd.getpwuid(uid).pw_name
+    except KeyError:
+        return f"user {uid}"
 
 
 def read(path: str | os.PathLike[str], most: int = MOST, folder: int | None = None, *, end: bool = False) -> bytes:
@@ -70,19 +104,26 @@ def is_text(value: object) -> bool:
     return True
 
 
-def write_beside(path: str, data: bytes, mode: int = 0o644) -> None:
-    """Write a file whole or not at all; OSError says why it could not."""
-    beside = f"{path}.new.{os.getpid()}"
+def write_beside(path: str, data: bytes, mode: int = 0o644, folder: int | None = None) -> int:
+    """Write a file whole or not at all, and return the user id that it belongs to; OSError says why it could not.
+
+    With the descriptor of a `folder`, `path` is a name in it.
+    """
+    # A name that nobody can put a link at before.
+    beside = f"{path}{NEW}{os.urandom(6).hex()}"
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+    descriptor = os.open(beside, flags, mode, dir_fd=folder)
     try:
-        descriptor = os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, mode)
         try:
             left = memoryview(data)
             while left:
                 left = left[os.write(descriptor, left) :]
+            uid = os.fstat(descriptor).st_uid
         finally:
             os.close(descriptor)
-        os.replace(beside, path)
+        os.replace(beside, path, src_dir_fd=folder, dst_dir_fd=folder)
     except OSError:
         with contextlib.suppress(OSError):
-            os.unlink(beside)
+            os.unlink(beside, dir_fd=folder)
         raise
+    return uid

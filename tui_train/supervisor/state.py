@@ -5,9 +5,9 @@ from __future__ import annotations
 import os
 from typing import NamedTuple
 
-from . import durations, events, lock
+from . import durations, events, lock_owner
 from .events import Event
-from .lock import Owner
+from .lock_owner import Owner
 from .processes import Family, Process, carries
 
 # A job that waits in a queue is only known to viewers.
@@ -98,7 +98,7 @@ class Status(NamedTuple):
 def read(run_dir: str) -> Status:
     """Return how the run of a folder stands now."""
     logged = events.read(run_dir)
-    owner = lock.owner(os.path.join(run_dir, lock.NAME))
+    owner = lock_owner.read(os.path.join(run_dir, lock_owner.NAME))
     last = next((event for event in logged[::-1] if event.event == "run_started"), None)
     if last is None or (owner and owner.mark != last.mark):
         # Events were lost, or the start has not written its first: whoever holds the folder is the second witness.
@@ -119,7 +119,7 @@ def _witness(owner: Owner) -> Event:
 
 def _named(last: Event) -> Owner:
     """Return who run_started names, as if a lock named it; one on another boot is gone."""
-    near = lock.myself("", "")
+    near = lock_owner.myself("", "")
     return near._replace(pid=last.pid, ticks=last.start_ticks, boot=last.boot_id, mark=last.mark, host=near.host)
 
 
@@ -221,7 +221,7 @@ def _number(text: str) -> bool:
 def _works(run_dir: str, owner: Owner) -> bool:
     """Tell whether a supervisor still works: one here by its process, one elsewhere by its lock."""
     if not owner.near:
-        return lock.holds(os.path.join(run_dir, lock.NAME), owner)
+        return lock_owner.holds(os.path.join(run_dir, lock_owner.NAME), owner)
     return owner.process.alive and _holds_open(owner.pid, run_dir)
 
 

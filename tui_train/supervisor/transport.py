@@ -68,7 +68,7 @@ class Here:
 
     def start(self, command: NodeCommand) -> LocalTask:
         """Start a command as a child, its output straight to its log."""
-        log = os.open(command.log, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o644)
+        log = os.open(command.log, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC, 0o644)
         try:
             # The child starts nothing before it is in its cgroup.
             ready, go = os.pipe2(os.O_CLOEXEC)

@@ -1,0 +1,145 @@
+"""Who holds a lock, and whether that process still works; for whoever only looks at it as well.
+
+The lock is a folder; the file `owner` in it names who made it. An owner on this machine is asked for by its process.
+One elsewhere cannot be, so that it touches the file all the time: what was not touched for a while is left behind.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import time
+from typing import Iterator, NamedTuple
+
+from . import outside, regular
+from .processes import Process, boot_id, process
+
+# The lock of a run folder, and the file in any lock.
+NAME = ".lock"
+FILE = "owner"
+# Clocks of a file server may lag, and a host may sleep for a moment.
+LEASE = 180.0
+_MOST = 4096
+
+
+class Owner(NamedTuple):
+    """Who holds a lock: a process, where it runs, and the mark of its run; `folder` is that run's."""
+
+    pid: int = 0
+    ticks: int = 0
+    boot: str = ""
+    namespace: int = 0
+    machine: str = ""
+    host: str = ""
+    mark: str = ""
+    folder: str = ""
+
+    @property
+    def near(self) -> bool:
+        """Whether its process can be seen from here: the same boot, and the same numbers of processes."""
+        return (self.boot, self.namespace) == (boot_id(), _namespace())
+
+    @property
+    def rebooted(self) -> bool:
+        """Whether this very machine has booted since, so that it is gone."""
+        here = (_machine(), os.uname().nodename)
+        return bool(self.machine) and (self.machine, self.host) == here and self.boot != boot_id()
+
+    @property
+    def process(self) -> Process:
+        """Its process, which says something only where it is near."""
+        return Process(self.pid, self.ticks)
+
+
+_KINDS = {name: type(value) for name, value in Owner._field_defaults.items()}
+
+
+def myself(mark: str, folder: str) -> Owner:
+    """Return this process as an owner."""
+    me = process(os.getpid())
+    return Owner(me.pid, me.ticks, boot_id(), _namespace(), _machine(), os.uname().nodename, mark, folder)
+
+
+def read(at: str) -> Owner | None:
+    """Return who a lock names; None where there is no lock, or where it does not say."""
+    try:
+        with _opened(at) as (folder, _):
+            return read_in(folder)
+    except OSError:
+        return None
+
+
+def read_in(folder: int) -> Owner | None:
+    """Return who a lock names, by the descriptor of its folder."""
+    try:
+        values = outside.value(regular.read(FILE, _MOST, folder))
+    except (OSError, outside.Unparsable):
+        return None
+    if not values.keys() >= {"pid", "ticks", "boot", "mark"}:
+        return None
+    # A later version may say more.
+    fields = {name: value for name, value in values.items() if name in _KINDS}
+    if any(type(value) is not _KINDS[name] for name, value in fields.items()):
+        return None
+    return (
+        Owner(**fields) if all(regular.is_text(value) for value in fields.values() if isinstance(value, str)) else None
+    )
+
+
+def holds(at: str, who: Owner) -> bool:
+    """Tell whether the owner of a lock still works: by its process where that is seen, else by its last touch."""
+    try:
+        with _opened(at) as (folder, parent):
+            # Whoever only looks at somebody else's folder writes nothing there.
+            return works(who, folder, parent, asks_disk=os.fstat(parent).st_uid == os.geteuid())
+    except OSError:
+        return False
+
+
+def works(who: Owner, folder: int, parent: int, *, asks_disk: bool) -> bool:
+    """Tell what `holds` does, by descriptors; `asks_disk` writes in the folder around the lock, for the disk's time."""
+    if who.near:
+        return who.process.alive
+    if who.rebooted:
+        return False
+    try:
+        touched = os.stat(FILE, dir_fd=folder, follow_symlinks=False).st_mtime
+    except OSError:
+        return False
+    return (_disk_time(parent) if asks_disk else time.time()) - touched < LEASE
+
+
+def _disk_time(folder: int) -> float:
+    """Return the time by the clock of the disk that a folder is on; this machine's where nothing can be written."""
+    # Not in the lock itself, which its owner empties and removes.
+    probe = f".now.{os.urandom(6).hex()}"
+    try:
+        os.close(os.open(probe, os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_CLOEXEC, 0o600, dir_fd=folder))
+        now = os.stat(probe, dir_fd=folder, follow_symlinks=False).st_mtime
+        os.unlink(probe, dir_fd=folder)
+    except OSError:
+        return time.time()
+    return now
+
+
+@contextlib.contextmanager
+def _opened(at: str) -> Iterator[tuple[int, int]]:
+    """Yield the descriptors of a lock and of the folder around it."""
+    with regular.folder_at(os.path.dirname(at) or ".") as parent, regular.folder_at(
+        os.path.basename(at), parent
+    ) as folder:
+        yield folder, parent
+
+
+def _namespace() -> int:
+    try:
+        return os.stat("/proc/self/ns/pid").st_ino
+    except OSError:
+        return 0
+
+
+def _machine() -> str:
+    try:
+        return regular.read("/etc/machine-id", 64).decode("ascii", "replace").strip()
+    except OSError:
+        return ""
