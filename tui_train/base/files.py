@@ -94,6 +94,19 @@ def writing(path: Path) -> Iterator[None]:
         raise CannotWrite(f"cannot write {visible(str(path))}: {why}", remedy) from error
 
 
+def own_folder(path: Path) -> None:
+    """Create a folder for files of this user alone; CannotWrite if a link or another user's folder is there."""
+    with writing(path):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with folder_at(path.parent) as parent:
+            with suppress(FileExistsError):
+                os.mkdir(path.name, 0o755, dir_fd=parent)
+            with folder_at(path.name, parent) as folder:
+                owner = others(folder)
+    if owner:
+        raise CannotWrite(f"{visible(str(path))} belongs to {visible(owner)}", "Choose another path.")
+
+
 def write_beside(path: Path, text: str | bytes, mode: int = 0o644) -> None:
     """Write a file atomically, creating its folder; CannotWrite leaves the old file."""
     with writing(path):

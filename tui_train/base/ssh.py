@@ -1,9 +1,11 @@
 """The command line of ssh to a host: with the user's own configuration, without questions, over one connection."""
 
 import json
+import os
 import re
 import shlex
 from collections.abc import Mapping
+from stat import S_IWGRP, S_IWOTH
 from typing import Any
 
 from tui_train.base.errors import BadInput
@@ -45,6 +47,10 @@ def _shared() -> tuple[str, ...]:
         return ()
     try:
         folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        status = folder.stat()
     except OSError:
+        return ()
+    # Whoever may write there could answer in the place of a host.
+    if status.st_uid != os.geteuid() or status.st_mode & (S_IWGRP | S_IWOTH):
         return ()
     return ("ControlMaster=auto", f"ControlPath={folder}/%C", "ControlPersist=60")

@@ -43,9 +43,11 @@ def _say(**words: object) -> None:
 def _shares(folder: str, mark: str) -> bool:
     """Tell whether this is the folder of the machine that asks: its lock bears the mark of its start."""
     try:
-        with open(os.path.join(folder, ".lock", "owner"), encoding="utf-8") as file:
-            return mark in file.read(4096)
-    except (OSError, ValueError):
+        # Nobody who writes to a pipe is waited for.
+        file = os.open(os.path.join(folder, ".lock", "owner"), os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW)
+        with open(file, "rb", buffering=0) as lock:
+            return mark.encode() in (lock.read(4096) or b"")
+    except OSError:
         return False
 
 
@@ -71,7 +73,24 @@ def _refuses(folder: str, *, only_run: bool) -> str:
         return f"cannot read {folder}: {error.strerror}"
     if only_run and names and "plan.json" not in names:
         return f"{folder} is there already, and is no run: move it away"
+    if not _is_ours(folder):
+        return f"{folder} belongs to another user, who could change what is brought there: move it away"
     return ""
+
+
+def _is_ours(folder: str) -> bool:
+    """Tell whether a folder belongs to this user, also on a disk that gives what he makes to another one."""
+    owner = os.stat(folder).st_uid
+    if owner == os.geteuid():
+        return True
+    probe = os.path.join(folder, f".{os.urandom(8).hex()}")
+    try:
+        os.mkdir(probe, 0o700)
+        ours = os.lstat(probe).st_uid
+        os.rmdir(probe)
+    except OSError:
+        return False
+    return ours == owner
 
 
 def _unpack(folder: str) -> None:
@@ -85,8 +104,8 @@ def _unpack(folder: str) -> None:
                 continue
             path = os.path.join(folder, *parts)
             os.makedirs(os.path.dirname(path), exist_ok=True)
-            beside = f"{path}.new.{os.getpid()}"
-            with open(beside, "wb") as file:
+            beside = f"{path}.new.{os.urandom(6).hex()}"
+            with open(beside, "xb") as file:
                 while True:
                     piece = content.read(_PIECE)
                     if not piece:

@@ -122,5 +122,6 @@ def _open_to_others(folder: Path) -> None:
     # The mask can only be read by setting it.
     mask = os.umask(0o077)
     os.umask(mask)
-    for path in (folder, *folder.rglob("*")):
+    # The folder last: until then nobody else can put a link in it.
+    for path in (*folder.rglob("*"), folder):
         path.chmod((0o777 if path.is_dir() else 0o666) & ~mask)

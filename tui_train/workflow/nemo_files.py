@@ -14,7 +14,7 @@ import msgspec
 from msgspec import Struct
 
 from tui_train.base.errors import BadInput, CannotWrite, NotFound, Unavailable
-from tui_train.base.files import write_beside, writing
+from tui_train.base.files import own_folder, write_beside, writing
 from tui_train.base.parse import Unparsable, json_as
 from tui_train.base.text import home, visible
 from tui_train.facts import probe
@@ -89,8 +89,7 @@ def prepare(data: Data, interpreter: str, say: Callable[[Progress], None], *, fo
             raise CannotWrite(f"{visible(str(work))} already exists, and is not from an earlier preparation", remedy)
         with writing(work):
             shutil.rmtree(work)
-    with writing(work):
-        work.mkdir(parents=True, exist_ok=True)
+    own_folder(work)
     if not resumes:
         write_beside(question_file, question)
     result = _child(interpreter, "nemo_prepare.py", (str(question_file),), say)
