@@ -14,7 +14,7 @@ from tui_train.base.text import amount, duration, home, loss, thousands, visible
 from tui_train.facts.names import names_here
 from tui_train.runs.result import Loss, Result
 from tui_train.runs.rundir import RunDir
-from tui_train.workflow.dialogue import Cancelled
+from tui_train.workflow.dialogue import Cancelled, OwnCode
 from tui_train.workflow.merge import Merged, Options, merge
 from tui_train.workflow.serving import command, servers
 
@@ -48,6 +48,7 @@ the newest checkpoint.
   c       copy the path to the terminal's clipboard
   v       copy the command that serves it
   m       merge an adapter into its base model, as a new folder; the merged model is loaded and compared
+  F4      merge with the Python code that came with the model, this time, where it needs that
 
 On the command line: tui-train result, try and merge."""
     BINDINGS: ClassVar[list[BindingType]] = [
@@ -56,6 +57,7 @@ On the command line: tui-train result, try and merge."""
         Binding("c", "copy", "Copy path"),
         Binding("v", "copy_command", "Copy command"),
         Binding("m", "merge", "Merge"),
+        Binding("f4", "trust", "Run its code"),
         Binding("b", "try_beside", "Try beside its base"),
     ]
 
@@ -66,6 +68,7 @@ On the command line: tui-train result, try and merge."""
         self.made = made
         self._merging: tuple[Content, ...] = ()
         self._busy = False
+        self._untrusted = ""  # the folder of a merge that needs code of the model
 
     def compose(self) -> ComposeResult:
         """One page, a hint, keys."""
@@ -98,6 +101,8 @@ On the command line: tui-train result, try and merge."""
             return whole and full and bool(self.made.base)
         if action == "merge":
             return whole and weights is not None and weights.kind == "adapter" and not self._busy
+        if action == "trust":
+            return bool(self._untrusted) and not self._busy
         return action != "copy_command" or any(served.command for served in servers(self.made))
 
     def action_try(self) -> None:
@@ -132,8 +137,13 @@ On the command line: tui-train result, try and merge."""
             AskText("Merge into which new folder?", str(self.run.path / "merged"), names_in=names_here), answered
         )
 
+    def action_trust(self) -> None:
+        """Merge with the code that came with the model."""
+        self._merge(self._untrusted, trusted=True)
+
     @work(thread=True, exclusive=True, group="merge")
-    def _merge(self, folder: str) -> None:
+    def _merge(self, folder: str, *, trusted: bool = False) -> None:
+        self._untrusted = ""
         worker = get_current_worker()
 
         def say(what: str, of: str) -> None:
@@ -142,9 +152,13 @@ On the command line: tui-train result, try and merge."""
 
         say("starting", folder)
         try:
-            merged = merge(self.run, folder, Options(), say, lambda: worker.is_cancelled)
+            merged = merge(self.run, folder, Options(trusted=trusted), say, lambda: worker.is_cancelled)
         except Cancelled:
             return
+        except OwnCode as error:
+            self._untrusted = folder
+            words = f" not merged: {error.message}. If you trust that file, F4 runs it, for this merge only."
+            self.app.call_from_thread(self._say, ink(FAILED, words), busy=False)
         except TuiTrainError as error:
             self.post_message(Complaint(error))
             self.app.call_from_thread(self._say, ink(FAILED, f" not merged: {error.message}"), busy=False)

@@ -17,7 +17,7 @@ from tui_train.base.errors import TuiTrainError
 from tui_train.base.text import home, visible
 from tui_train.runs.rundir import RunDir
 from tui_train.workflow.chat import MOST_TOKENS, Chat, End, Ready, Side, Text
-from tui_train.workflow.dialogue import Cancelled
+from tui_train.workflow.dialogue import Cancelled, OwnCode
 
 from .base import Base
 from .widgets.bar import StepBar
@@ -65,6 +65,7 @@ class Trying(Base):
 Enter asks: the result answers first, then its base model, each with what it was asked and answered before. Answers are
 greedy, without sampling, and go through the model's own chat template; without one the text is continued.
 F2 ends the answer that is being written, PgUp and PgDn scroll, F3 begins again without what was said.
+A model that came with Python code of its own is loaded only after F4, which holds for this chat.
 Esc goes back and ends the models. They are loaded in the Python that trained; nothing is downloaded."""
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("escape", "app.back", "Back", key_display="Esc"),
@@ -72,6 +73,7 @@ Esc goes back and ends the models. They are loaded in the Python that trained; n
         Binding("pageup", "turn(-1)", "Scroll", key_display="PgUp PgDn"),
         Binding("pagedown", "turn(1)", show=False),
         Binding("f3", "forget", "New chat"),
+        Binding("f4", "trust", "Run its code"),
     ]
 
     def __init__(self, run: RunDir, *, compare: bool) -> None:
@@ -83,6 +85,7 @@ Esc goes back and ends the models. They are loaded in the Python that trained; n
         self._chat: Chat | None = None
         self._busy = True
         self._over = False
+        self._own_code = self._trusted = False  # it needs its own code, and whether that may run
         self._waiting = ""  # the prompt that is sent as soon as nothing is loaded or written
         self._ready = Content()
         self._loading = Content("Starting the Python that trained …")
@@ -119,7 +122,7 @@ Esc goes back and ends the models. They are loaded in the Python that trained; n
         worker = get_current_worker()
         chat: Chat | None = None
         try:
-            chat = self._chat = Chat(self.run, compare=self._compare)
+            chat = self._chat = Chat(self.run, compare=self._compare, trusted=self._trusted)
             self.post_message(Said(chat.load(lambda what: self._post(Said(what)), lambda: worker.is_cancelled)))
             while not worker.is_cancelled:
                 try:
@@ -194,7 +197,9 @@ Esc goes back and ends the models. They are loaded in the Python that trained; n
         """Say why there is no answer; what stays until the next one is no notice that goes away."""
         self._over = not event.left
         self._busy, self._waiting = not event.left, ""
-        words = f"{event.error.message}. {event.error.remedy}"
+        self._own_code = isinstance(event.error, OwnCode)
+        remedy = "If you trust that file, F4 runs it, for this chat only." if self._own_code else event.error.remedy
+        words = f"{event.error.message}. {remedy}"
         self._say(ink(FAILED, f" {visible(words[:1].upper() + words[1:])}"))
         if self._over:
             self.query_one(_Prompt).placeholder = "Esc goes back"
@@ -220,8 +225,13 @@ Esc goes back and ends the models. They are loaded in the Python that trained; n
         self.refresh_bindings()
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
-        """Only an answer that is being written can be ended, only between answers a chat begun again."""
+        """Only an answer that is being written can be ended, only between answers a chat begun again.
+
+        A model's own code can be run where it needs that.
+        """
         del parameters
+        if action == "trust":
+            return self._own_code
         loaded = bool(self._ready.plain) and not self._over
         if action == "stop":
             return loaded and self._busy
@@ -237,6 +247,14 @@ Esc goes back and ends the models. They are loaded in the Python that trained; n
         self._prompts.put(None)
         for talk in self.query(Talk):
             talk.note("— a new chat —")
+
+    def action_trust(self) -> None:
+        """Load it again, with the code that came with it."""
+        self._own_code, self._over, self._trusted, self._busy = False, False, True, True
+        self.query_one(_Prompt).placeholder = "loading …"
+        self._say(self._loading)
+        self.refresh_bindings()
+        self._talk()
 
     def action_turn(self, pages: int) -> None:
         """Scroll both sides."""

@@ -192,7 +192,7 @@ OTHERS = {
     "head.csv": (b"prompt,completion\n", 0, "", 0),
     "latin.txt": (b"a\nb\xe9\n", 1, "broken", 2),
     "blank.txt": (b"a\n\nb\n", 2, "empty", 2),
-    "none.json": (b"[1, 2", 0, "unreadable", 0),
+    "none.json": (b"[", 0, "unreadable", 0),
     "number.json": (b"3", 0, "unreadable", 0),
     "deep.json": (b"[" * 100_000, 0, "unreadable", 0),
     "mixed.json": (b'[{"text": "a"}, 3]', 1, "broken", 2),
@@ -544,6 +544,117 @@ def test_the_command_refuses_what_cannot_be_trained_on(tmp_path):
     command(path, "--python=/no/python", code=69)
     command(code=64)
     assert json.loads(command(path, *python, "--json", code=65).stdout)["look"]["format"] == "preference"
+
+
+# ---- bounds ------------------------------------------------------------------------------------------------------
+
+DOUBLES = "{% set n = namespace(s='a ') %}{% for i in range(40) %}{% set n.s = n.s ~ n.s %}{% endfor %}{{ n.s }}"
+ENDLESS = "{% for a in range(99999) %}{% for b in range(99999) %}{% endfor %}{% endfor %}"
+ROWS_OF = """
+import json, sys
+sys.path.insert(0, sys.argv[1])
+import data_rows
+json.dump([row.value for row in data_rows.read(sys.argv[2])], sys.stdout)
+"""
+BOUNDED = """
+import resource, sys, time
+sys.path.insert(0, sys.argv[1])
+import data_bounds
+before = resource.getrlimit(resource.RLIMIT_DATA)
+for work in (lambda: time.sleep(9), lambda: bytearray(2**30), lambda: bytearray(2**20)):
+    try:
+        with data_bounds.within(2**26, 0.1):
+            work()
+        print("done")
+    except data_bounds.BoundError as error:
+        print(error)
+print(before == resource.getrlimit(resource.RLIMIT_DATA))
+"""
+
+
+def small(folder, mib):
+    """A Python that has so little memory."""
+    python = folder / "python"
+    python.write_text(f'#!/bin/sh\nulimit -d {mib << 10}\nexec {sys.executable} "$@"\n')
+    python.chmod(0o755)
+    return python
+
+
+def test_a_json_list_is_read_a_row_at_a_time(tmp_path):
+    path = tmp_path / "d.json"
+    path.write_bytes(b'[{"text": "a"},' + b"{},".ljust(3 * 2**16) * 200 + b"{},\n" * 2**22 + b'{"text": "b"}]')
+    found = look(path, python=small(tmp_path, 200), rows=1000)
+    assert (found.rows, found.usable, found.all_read) == (1000, 1, False)
+
+
+@pytest.mark.parametrize("more", ["", "{", "{}", ', {"text": ', '] {"text": "c"}'])
+def test_a_damaged_json_list_is_an_error_with_its_first_rows(tmp_path, more):
+    path = tmp_path / "d.json"
+    path.write_text('[{"text": "a"}, {"text": "b"}' + more)
+    found = look(path)
+    assert (found.usable, places(found)) == (2, [("unreadable", 0)])
+    assert levels(found, Question(files=(str(path),)))[0] == "error"
+
+
+def test_rows_of_a_json_list_are_whole_wherever_it_is_cut_into_pieces(tmp_path):
+    rows = [{"text": f'狐 \\ " [{"x" * (number * 997 % 60000)}'} for number in range(200)]
+    path = tmp_path / "d.json"
+    path.write_text(json.dumps(rows, ensure_ascii=False, indent=1))
+    words = [sys.executable, "-c", ROWS_OF, str(CHILD), str(path)]
+    done = subprocess.run(words, capture_output=True, check=True)
+    assert json.loads(done.stdout) == rows
+
+
+def test_a_value_that_takes_too_much_memory_is_named(tmp_path):
+    path = tmp_path / "d.json"
+    path.write_bytes(b'{"a": [' + b"[]," * 2**21 + b"0]}")
+    (problem,) = look(path, python=small(tmp_path, 100)).problems
+    assert (problem.kind, problem.file) == ("unreadable", str(path))
+    assert "of memory" in problem.why
+
+
+@pytest.mark.parametrize("name", ["d.jsonl", "d.csv"])
+def test_a_sparse_file_without_a_line_break_ends_soon(tmp_path, name):
+    with (tmp_path / name).open("wb") as file:
+        file.truncate(2**40)
+    began = time.monotonic()
+    found = look(tmp_path / name, python=small(tmp_path, 300))
+    assert not found.usable
+    assert time.monotonic() - began < 20
+
+
+def test_a_child_that_ends_while_it_reads_says_what(tmp_path):
+    path = written(tmp_path / "d.jsonl", [ROWS["text"]])
+    python = tmp_path / "python"
+    python.write_text(
+        '#!/bin/sh\necho \'{"reading": "\'"$0"\'"}\'; echo memory allocation of 9 bytes failed >&2; kill -6 $$\n'
+    )
+    python.chmod(0o755)
+    found = look_at(str(python), Question(files=(str(path),)))
+    assert re.fullmatch(
+        rf"{re.escape(str(python))}: it took more than the \d+ GiB of memory that it may", found.problem
+    )
+
+
+def test_bounds_hold_for_their_work_alone():
+    done = subprocess.run([sys.executable, "-c", BOUNDED, str(CHILD)], capture_output=True, text=True, check=True)
+    expected = ["it took more than 0.1 seconds", "it took more than 64 MiB of memory", "done", "True"]
+    assert done.stdout.splitlines() == expected
+
+
+def test_a_template_that_doubles_a_text_is_refused(tmp_path, warm_python, tokenizer):
+    path = written(tmp_path / "d.jsonl", [CHAT] * 4)
+    found = look(path, python=warm_python, model=tokenizer(DOUBLES))
+    assert found.template == "it took more than 512 MiB of memory"
+    assert found.counts["refused"] == 2, "it is not tried on each row"
+
+
+@pytest.mark.whole
+def test_a_template_without_an_end_is_refused(tmp_path, warm_python, tokenizer):
+    path = written(tmp_path / "d.jsonl", [CHAT] * 4)
+    began = time.monotonic()
+    assert look(path, python=warm_python, model=tokenizer(ENDLESS)).template == "it took more than 5 seconds"
+    assert time.monotonic() - began < 40
 
 
 # ---- TRL itself --------------------------------------------------------------------------------------------------

@@ -14,7 +14,7 @@ import pytest
 from support import sample
 
 from tests.fake_driver import MACHINES, driver_environment
-from tui_train.facts import host, nvml, pci, probe, trust
+from tui_train.facts import bounded, host, nvml, pci, probe, trust
 from tui_train.facts.ask import ask
 from tui_train.facts.peers import peers
 from tui_train.facts.types import Gpu, Machine, Pcie, Toolchain
@@ -489,7 +489,7 @@ def test_a_hostile_folder_is_not_imported(on, monkeypatch, tmp_path):
             "no usable answer",
         ),
         ("#!/bin/sh\nprintf '\\377\\376\\0'\n", "no usable answer"),
-        ("#!/bin/sh\nexec cat /dev/zero\n", "it writes without end"),
+        ("#!/bin/sh\nexec cat /dev/zero\n", "it wrote more than 1 MiB"),
         ('#!/bin/sh\necho "SyntaxError: invalid syntax" >&2; exit 1\n', "it is older than Python 3.8"),
         ("#!/no/such/interpreter\n", "cannot be started: No such file or directory"),
         ("\x00\x01\x02", "cannot be started: Exec format error"),
@@ -500,6 +500,25 @@ def test_a_broken_interpreter_is_a_problem(tmp_path, script, words):
     found = probe.toolchain(python)
     assert found == Toolchain(python=python, problem=found.problem)
     assert found.problem.startswith(words)
+
+
+def test_a_child_has_a_bound_of_memory_and_ends_before_a_training():
+    hungry = ask([sys.executable, "-c", f"import time; time.sleep(0.1); bytearray({2 * bounded.reading()})"], 20)
+    assert hungry.ending() == f"it took more than the {bounded.reading() / 2**30:.0f} GiB of memory that it may"
+    assert ask(["sh", "-c", "sleep 0.1; cat /proc/$$/oom_score_adj"], 20).out == b"1000\n"
+
+
+@pytest.mark.parametrize("total", [2**30, 2**33, 2**36, 2**40, None])
+def test_reading_may_take_half_of_a_small_machine(monkeypatch, total):
+    monkeypatch.setattr("tui_train.facts.host.memory_total", lambda: total)
+    threads = 2**24 * (os.cpu_count() or 1)
+    assert bounded.reading.__wrapped__() - threads == (2 << 30 if total == 2**30 else 4 << 30)
+
+
+def test_loading_may_take_several_times_the_weights(tmp_path):
+    with (tmp_path / "model.safetensors").open("wb") as file:
+        file.truncate(2**37)
+    assert bounded.loading((str(tmp_path), "/no/folder", ""), cuda=False) > 2**39
 
 
 def test_a_program_that_says_the_question_back_is_no_python():

@@ -368,6 +368,59 @@ def test_a_child_that_says_nothing_ends_or_breaks(tmp_path, full_run):
     assert "--python" in command(*words, code=69).stderr
 
 
+OWN = """
+from transformers import Qwen2Config, Qwen2ForCausalLM
+open(%r, "w").close()
+class OwnConfig(Qwen2Config):
+    model_type = "own"
+class OwnModel(Qwen2ForCausalLM):
+    config_class = OwnConfig
+"""
+CLASSES = {"AutoConfig": "modeling_own.OwnConfig", "AutoModelForCausalLM": "modeling_own.OwnModel"}
+
+
+def with_own_code(folder, model, marker):
+    """A copy of a model that needs Python code of its own, which leaves a marker."""
+    shutil.copytree(model, folder)
+    config = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps(config | {"model_type": "own", "auto_map": CLASSES}))
+    (folder / "modeling_own.py").write_text(OWN % str(marker))
+    return folder
+
+
+def test_code_of_a_model_runs_only_where_it_is_allowed_for_this_time(tmp_path, models):
+    marker = tmp_path / "marker"
+    own = with_own_code(tmp_path / "own", models[0], marker)
+    run = ended(tmp_path / "run", python=warm.training())
+    (run.path / "output").symlink_to(own)
+    words = ("try", f"{run.path}/", "--prompt", "x", "--max-tokens", "1")
+    refused = command(*words, code=69).stderr
+    assert "modeling_own.py" in refused
+    assert "--trust-remote-code" in refused
+    adapted = ended(tmp_path / "adapted", python=warm.training(), **{"trainer.model": str(own)})
+    put_adapter(adapted.path / "output", ADAPTER | {"base_model_name_or_path": str(own)})
+    refused = command("merge", f"{adapted.path}/", str(tmp_path / "merged"), code=69).stderr
+    assert "modeling_own.py" in refused
+    assert not marker.exists()
+    command(*words, "--trust-remote-code")
+    assert marker.exists()
+    marker.unlink()
+    command(*words, code=69)
+    assert not marker.exists()
+
+
+def test_a_child_that_does_not_talk_has_no_stdin(tmp_path):
+    asks = tmp_path / "python"
+    asks.write_text("#!/bin/sh\nread answer || echo closed >&2; exit 3\n")
+    asks.chmod(0o755)
+    child = Dialogue(Interpreter(str(asks)), "merge_child.py", {})
+    try:
+        with pytest.raises(Unavailable, match="closed"):
+            child.read(5.0)
+    finally:
+        child.close()
+
+
 def test_what_cannot_be_tried_or_merged_is_said_before_anything_is_loaded(tmp_path, full_run):
     with pytest.raises(BadInput, match="nothing to merge"):
         merge(full_run, str(tmp_path / "new"), Options())

@@ -6,9 +6,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import warm
 from rich.cells import cell_len
 from support import sample, until, with_word
-from test_result import ADAPTER, LOG, ended, full_run, models, put_adapter, put_model, tensors
+from test_result import ADAPTER, LOG, ended, full_run, models, put_adapter, put_model, tensors, with_own_code
 from test_wizard import keys, machine, settle, shows, until_shown
 from textual.app import App, ComposeResult
 from tui_train.screens.widgets.talk import Talk
@@ -81,6 +82,15 @@ def children() -> list[int]:
     return [pid for pid in found if f"PPid:\t{os.getpid()}\n" in Path(f"/proc/{pid}/status").read_text()]
 
 
+async def loaded(pilot: Any, words: str) -> None:
+    """Wait until a model is loaded, or is not, in these words."""
+    for _ in range(600):
+        if words in " ".join(shows(pilot).split()):
+            return
+        await pilot.pause(0.1)
+    pytest.fail(shows(pilot))
+
+
 async def answered(pilot: Any, count: int) -> None:
     """Wait until so many answers are complete."""
     for _ in range(600):
@@ -96,10 +106,7 @@ async def test_a_chat_beside_the_base_by_keys(machine: Any, full_run: Any, size:
     async with app.run_test(size=size) as pilot:
         await opened(pilot, "full model, trained from")
         await pilot.press("b")
-        for _ in range(600):
-            if "✓ loaded on cpu in float32" in shows(pilot):
-                break
-            await pilot.pause(0.1)
+        await loaded(pilot, "✓ loaded on cpu in float32")
         beside = [line for line in shows(pilot).splitlines() if line.startswith(" Result") and "Base" in line]
         assert bool(beside) == (size[0] >= 100)
         (child,) = children()
@@ -157,6 +164,24 @@ async def test_why_a_model_cannot_be_tried_stays_on_the_screen(machine: Any, tmp
         assert "› x" not in shows(pilot)
         await keys("escape")(pilot)
         assert type(app.screen).__name__ == "ResultScreen"
+
+
+async def test_code_of_a_model_runs_after_a_key(machine: Any, tmp_path: Path, models: Any) -> None:
+    marker = tmp_path / "marker"
+    run = ended(tmp_path / "run", LOG, python=warm.training())
+    (run.path / "output").symlink_to(with_own_code(tmp_path / "own", models[0], marker))
+    app = wizard(str(run.path))
+    async with app.run_test(size=(80, 24)) as pilot:
+        await opened(pilot, "full model")
+        assert "F4" not in shows(pilot)
+        await pilot.press("enter")
+        await loaded(pilot, "F4 runs it")
+        assert "modeling_own.py" in shows(pilot)
+        assert not marker.exists()
+        await pilot.press("f4")
+        await loaded(pilot, "✓ loaded on cpu")
+        assert marker.exists()
+        assert "F4" not in shows(pilot)
 
 
 class Column(App[None]):

@@ -28,7 +28,12 @@ _KINDS = {
 def data_findings(look: DataLook, question: Question, known: frozenset[str] = frozenset()) -> tuple[Finding, ...]:
     """Return what is wrong with the data for a training, the errors first; not of files that are `known` to be bad."""
     if look.problem:
-        return (_error(f"the data could not be read: {look.problem}", "Choose another Python, or name fewer files."),)
+        return (
+            _error(
+                f"the data could not be read: {look.problem}",
+                "Check that file, name fewer files, or choose another Python.",
+            ),
+        )
     found = [*_files(look, known), *_use(look, question), *_rows(look), *_tokens(look, question)]
     return tuple(sorted(found, key=lambda finding: ("error", "warning", "note").index(finding.level)))
 

@@ -86,14 +86,16 @@ def merged_lines(merged: Merged) -> Iterator[str]:
     yield f"serve it: {visible(command('vllm', 'serve', merged.folder))}"
 
 
-def try_(reference: str, prompt: str | None, tokens: int, python: str, *, base: bool) -> None:
+def try_(  # noqa: PLR0913 - one for each option
+    reference: str, prompt: str | None, tokens: int, python: str, *, base: bool, trusted: bool
+) -> None:
     """Answer one prompt, of the option or of stdin, or talk in a terminal."""
     run = rundir.find(reference)
     if prompt is None and not sys.stdin.isatty():
         prompt = sys.stdin.read()
     if prompt is not None and not prompt.strip():
         raise BadInput("the prompt is empty", "Give one: --prompt TEXT")
-    chat = Chat(run, compare=base, python=python)
+    chat = Chat(run, compare=base, python=python, trusted=trusted)
     try:
         ready = chat.load(lambda what: click.echo(f"loading {what} …", err=True))
         if base and not ready.compares:

@@ -6,6 +6,10 @@ from tui_train.cli.group import JSON, RUN, cli
 
 PYTHON = click.option("--python", metavar="PATH", default="", help="With this Python, not the one that trained.")
 
+TRUST = click.option(
+    "--trust-remote-code", "trusted", is_flag=True, help="Run Python code that came with the model, this time."
+)
+
 
 @cli.command()
 @RUN
@@ -22,12 +26,13 @@ def result(run: str, *, as_json: bool) -> None:
 @click.argument("folder")
 @click.option("--base", metavar="MODEL", default="", help="Into this base model, not the one that was trained on.")
 @PYTHON
-def merge(run: str, folder: str, base: str, python: str) -> None:
+@TRUST
+def merge(run: str, folder: str, base: str, python: str, *, trusted: bool) -> None:
     """Merge RUN's adapter into its base model, as the new model folder FOLDER, and check that it answers the same."""
     from tui_train.cli import result
     from tui_train.workflow.merge import Options
 
-    result.merge(run, folder, Options(base, python))
+    result.merge(run, folder, Options(base, python, trusted))
 
 
 @cli.command("try")
@@ -36,8 +41,11 @@ def merge(run: str, folder: str, base: str, python: str) -> None:
 @click.option("--max-tokens", type=click.IntRange(1), metavar="N", default=256, show_default=True)
 @click.option("--base", is_flag=True, help="The base model answers as well.")
 @PYTHON
-def try_(run: str, prompt: str | None, max_tokens: int, python: str, *, base: bool) -> None:
+@TRUST
+def try_(  # noqa: PLR0913 - one for each option
+    run: str, prompt: str | None, max_tokens: int, python: str, *, base: bool, trusted: bool
+) -> None:
     """Chat with what RUN made, in the terminal."""
     from tui_train.cli import result
 
-    result.try_(run, prompt, max_tokens, python, base=base)
+    result.try_(run, prompt, max_tokens, python, base=base, trusted=trusted)

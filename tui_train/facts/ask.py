@@ -1,15 +1,15 @@
 """Runs a child process for one answer, and kills it with its descendants at the deadline."""
 
-import contextlib
 import os
 import selectors
 import shutil
-import signal
 import subprocess
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from time import monotonic, sleep
 from typing import NamedTuple
+
+from tui_train.facts import bounded
 
 # Bytes; a child that writes more is considered out of control.
 _MOST = 2**20
@@ -35,7 +35,8 @@ def on_path(program: str) -> str:
 class Answer(NamedTuple):
     """The output of a child and its exit code, as in subprocess; `late` if the deadline came first.
 
-    `failure` is why there is no code: it was late, wrote too much, or could not be started.
+    `failure` is why there is no code: it was late, wrote too much, or could not be started. `memory` is how many bytes
+    it could take.
     """
 
     out: bytes = b""
@@ -43,6 +44,7 @@ class Answer(NamedTuple):
     code: int | None = None
     late: bool = False
     failure: str = ""
+    memory: int = 0
 
     def ending(self) -> str:
         """Return the reason why there is no usable answer, as text."""
@@ -50,6 +52,8 @@ class Answer(NamedTuple):
             return self.failure
         lines = self.error.decode("utf-8", "replace").strip().splitlines()
         last = f": {lines[-1].strip()[:200]}" if lines else ""
+        if why := bounded.exceeded(self.code, last, self.memory):
+            return why
         if self.code is not None and self.code < 0:
             return f"it was ended by signal {-self.code}{last}"
         if self.code:
@@ -62,55 +66,41 @@ def give_up(*, now: bool = True) -> None:
     (GIVEN_UP.set if now else GIVEN_UP.clear)()
 
 
-def ask(
+def ask(  # noqa: PLR0913 - each has a default but two
     command: Sequence[str],
     deadline: float,
     changes: Mapping[str, str] | None = None,
     folder: str | None = "/",
+    *,
     cancelled: Callable[[], bool] = lambda: False,
+    memory: int | None = None,
 ) -> Answer:
     """Run `command` with `changes` to the environment and return its output within `deadline` seconds.
 
     It is given up as soon as `cancelled` tells so.
-    It runs in `folder`, None for the current one, and in a process group of its own, which is killed at the end.
+    It runs in `folder`, None for the current one, and in a process group of its own, which is killed at the end. It may
+    take as much `memory` as reading does, or other bytes than that.
     """
     ends = monotonic() + deadline
+    memory = bounded.reading() if memory is None else memory
     try:
-        process = subprocess.Popen(
-            command,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            env={**os.environ, **without_current_folder(os.environ), **(changes or {})},
-            cwd=folder,
-            start_new_session=True,
-        )
+        changes = {**without_current_folder(os.environ), **(changes or {})}
+        process = bounded.start(command, memory, changes, folder)
     except (OSError, ValueError) as error:
         return Answer(failure=f"cannot be started: {getattr(error, 'strerror', None) or error}")
     texts = (bytearray(), bytearray())
     try:
         failure = _listen(process, texts, ends, lambda: GIVEN_UP.is_set() or cancelled())
     finally:
-        _kill(process)
+        bounded.end(process, 1.0)
     return Answer(
         bytes(texts[0]),
         bytes(texts[1]),
         None if failure else process.returncode,
         late=failure == LATE,
         failure=failure,
+        memory=memory,
     )
-
-
-def _kill(process: subprocess.Popen[bytes]) -> None:
-    with contextlib.suppress(ProcessLookupError, PermissionError):
-        # The process is not reaped yet, so its group id cannot have been reused.
-        os.killpg(process.pid, signal.SIGKILL)
-    with contextlib.suppress(subprocess.TimeoutExpired):
-        # A process that hangs in a driver cannot be killed.
-        process.wait(timeout=1)
-    for pipe in (process.stdout, process.stderr):
-        if pipe is not None:
-            pipe.close()
 
 
 def _listen(
@@ -130,7 +120,7 @@ def _listen(
             ended = _ended(process)
             is_open = _read(selector, 0 if ended else min(remaining, 0.05))
             if max(map(len, texts)) > _MOST:
-                return "it writes without end"
+                return f"it wrote more than {_MOST >> 20} MiB"
     while not _ended(process):
         if monotonic() > ends or given_up():
             return LATE

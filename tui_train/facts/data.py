@@ -1,12 +1,13 @@
 """What training data holds, as a child in the Python that trains reads it: format, rows, tokens, faults."""
 
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any, Literal
 
 import msgspec
 from msgspec import Struct
 
-from tui_train.base.parse import Unparsable, json_table
+from tui_train.base.parse import Unparsable, json_as, json_table
 from tui_train.base.text import visible
 from tui_train.facts.ask import Answer, ask
 
@@ -180,14 +181,24 @@ def look_at(
     return read(ask(command, deadline, _NO_CARD, cancelled=cancelled))
 
 
+class _Reading(Struct, frozen=True):
+    """What a child reads now: a file of data, or the model whose tokenizer counts."""
+
+    reading: str
+
+
 def read(answer: Answer) -> DataLook:
-    """Return what a child has answered; `problem` where that is nothing."""
+    """Return what a child has answered; `problem` where that is nothing, with what it was reading."""
+    doing = ""
     for line in reversed(answer.out.splitlines()):
+        with suppress(Unparsable):
+            doing = doing or visible(json_as(line, _Reading).reading)
+            continue
         try:
             return msgspec.convert(_safe(json_table(line)), DataLook)
         except (msgspec.ValidationError, Unparsable):
             continue
-    return DataLook(problem=visible(answer.ending()))
+    return DataLook(problem=(f"{doing}: " if doing else "") + visible(answer.ending()))
 
 
 def _safe(value: Any) -> Any:

@@ -44,6 +44,11 @@ def read() -> Machine:
     )
 
 
+def memory_total() -> int | None:
+    """Return the bytes of memory for this process, None if unknown."""
+    return _least(_memory()[0], cgroup_limits().memory)
+
+
 def clean(text: str) -> str:
     """Return `text` with undecodable bytes replaced, so that it can be encoded as UTF-8."""
     return text.encode("utf-8", "surrogateescape").decode("utf-8", "replace")

@@ -110,7 +110,8 @@ def trace(python: str, request: dict[str, Any], cancelled: Callable[[], bool] = 
 def measure(python: str, request: dict[str, Any], card: str = "") -> Counted:
     """Return the memory of two real steps with random weights on a GPU (by UUID), or on the CPU without one."""
     visible = {"CUDA_VISIBLE_DEVICES": card, "CUDA_DEVICE_ORDER": "PCI_BUS_ID"}
-    return _counted(ask(command(python, "measure", request), DEADLINE, visible))
+    # It makes its weights itself, as large as the training's: a bound would refuse what is to be measured.
+    return _counted(ask(command(python, "measure", request), DEADLINE, visible, memory=0))
 
 
 def _counted(answer: Answer) -> Counted:

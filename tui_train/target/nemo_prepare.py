@@ -122,7 +122,9 @@ class Preparing:
         }
         self.out: dict[str, str] = asked["out"]
         try:
-            self.tokenizer = AutoTokenizer.from_pretrained(asked["tokenizer"], local_files_only=True)
+            self.tokenizer = AutoTokenizer.from_pretrained(
+                asked["tokenizer"], local_files_only=True, trust_remote_code=False
+            )
         except Exception as error:  # noqa: BLE001 - whatever the library raises, there is no tokenizer
             words = (str(error).strip() or "?").splitlines()[0]
             raise Refused(

@@ -67,8 +67,9 @@ class Pretraining(hf.Trainer):
 def load(own: Any) -> tuple[Any, Any]:
     """Return the model in fp32, and its tokenizer."""
     names, auto = os.listdir(own.model) if own.model else [], hf.AutoModelForCausalLM
+    safe: Any = {"trust_remote_code": False}  # else transformers asks on stdin whether to run the model's code
     if any("token" in name for name in names):
-        tokenizer = hf.AutoTokenizer.from_pretrained(own.model, model_max_length=10**12)
+        tokenizer = hf.AutoTokenizer.from_pretrained(own.model, model_max_length=10**12, **safe)
     else:
         tokens = Tokenizer(models.BPE(vocab={text: byte for byte, text in bytes_to_unicode().items()}, merges=[]))
         tokens.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
@@ -79,9 +80,9 @@ def load(own: Any) -> tuple[Any, Any]:
     shape |= {"intermediate_size": math.ceil(own.hidden_size / 12) * 32, "tie_word_embeddings": True}
     shape |= {"max_position_embeddings": max(2048, own.sequence_length), "vocab_size": 264}
     new = hf.LlamaConfig(**shape, bos_token_id=None, eos_token_id=256)
-    config = hf.AutoConfig.from_pretrained(own.model) if own.model else new
+    config = hf.AutoConfig.from_pretrained(own.model, **safe) if own.model else new
     has_weights = any(name.endswith((".safetensors", ".bin")) for name in names)
-    model = auto.from_pretrained(own.model) if has_weights else auto.from_config(config)
+    model = auto.from_pretrained(own.model, **safe) if has_weights else auto.from_config(config, **safe)
     if len(tokenizer) > (known := model.get_input_embeddings().num_embeddings):
         raise ValueError(f"the tokenizer has {len(tokenizer)} tokens, the model {known} | Take the model's own.")
     return model.float(), tokenizer

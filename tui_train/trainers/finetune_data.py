@@ -6,7 +6,7 @@ from tui_train.profile.types import Profile
 
 PROGRAMS = (
     "prepare_data", "data_chosen", "data_rows", "data_formats", "data_convert", "data_mixture", "data_tally",
-    "data_template",
+    "data_template", "data_bounds",
 )  # fmt: skip
 
 

@@ -64,8 +64,8 @@ class End(Struct, frozen=True):
 class Chat:
     """The models of one run, loaded in a child; each side remembers what it was asked and what it answered."""
 
-    def __init__(self, run: RunDir, *, compare: bool, python: str = "") -> None:
-        """Begin to load; TuiTrainError where there is nothing that could answer."""
+    def __init__(self, run: RunDir, *, compare: bool, python: str = "", trusted: bool = False) -> None:
+        """Begin to load, where it is `trusted` with its own code; TuiTrainError where there is nothing to load."""
         found = result(run)
         weights = chosen_weights(found)
         if weights.scores:
@@ -77,8 +77,8 @@ class Chat:
         self.compares = compare and bool(found.base)
         trained = interpreter(run, python)
         request = {"folder": weights.path, "adapter": adapter, "base": found.base, "revision": found.revision}
-        request |= {"compare": self.compares, "device": trained.device}
-        self._child = Dialogue(trained, "chat_child.py", request)
+        request |= {"compare": self.compares, "device": trained.device, "trusted": trusted}
+        self._child = Dialogue(trained, "chat_child.py", request, talks=True)
         self._messages: dict[Side, list[dict[str, str]]] = {"result": [], "base": []}
         self._number = 0
 

@@ -4,7 +4,6 @@ import contextlib
 import json
 import os
 import selectors
-import signal
 import subprocess
 import tempfile
 from collections.abc import Callable
@@ -19,6 +18,7 @@ from tui_train.base.errors import BadInput, TuiTrainError, Unavailable
 from tui_train.base.files import regular_size
 from tui_train.base.parse import Unparsable, json_table
 from tui_train.base.text import counted, visible
+from tui_train.facts import bounded, hub
 from tui_train.facts.ask import GIVEN_UP
 from tui_train.runs.rundir import RunDir
 
@@ -33,6 +33,10 @@ class Interpreter(Struct, frozen=True):
     python: str
     environment: dict[str, str] = {}
     device: str = "cpu"
+
+
+class OwnCode(Unavailable):
+    """A model or its tokenizer loads only by running Python code that came with it, which was not allowed."""
 
 
 class Cancelled(Exception):
@@ -68,20 +72,20 @@ def _environment(plan: dict[str, Any]) -> dict[str, str]:
 class Dialogue:
     """A program of target/result/ at work; each message is a table with an `event`."""
 
-    def __init__(self, found: Interpreter, program: str, request: object) -> None:
-        """Start it; Unavailable where it cannot be started."""
+    def __init__(self, found: Interpreter, program: str, request: dict[str, Any], *, talks: bool = False) -> None:
+        """Start it, with a stdin where it `talks`; Unavailable where it cannot be started."""
         child = str(resources.files("tui_train").joinpath(f"target/result/{program}"))
         self._errors = tempfile.TemporaryFile()  # noqa: SIM115 - it lasts as long as this
         self._rest = b""
+        self._memory = bounded.loading(_folders(request), cuda=found.device == "cuda")
         try:
-            self._process = subprocess.Popen(
+            self._process = bounded.start(
                 [found.python, "-B", child, json.dumps(request)],
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
+                self._memory,
+                found.environment,
+                "/",
+                stdin=subprocess.PIPE if talks else subprocess.DEVNULL,
                 stderr=self._errors,
-                env={**os.environ, **found.environment},
-                cwd="/",
-                start_new_session=True,
             )
         except (OSError, ValueError) as error:
             self._errors.close()
@@ -135,7 +139,7 @@ class Dialogue:
                     raise failure(str(message.get("kind")), str(message.get("why")))
                 return message
         if len(self._rest) > _MOST_LINE:
-            raise Unavailable("it writes without end", "If that happens again, report it.")
+            raise Unavailable("it wrote a line of more than 1 MiB", "If that happens again, report it.")
         return None
 
     def _ended(self) -> TuiTrainError:
@@ -143,25 +147,24 @@ class Dialogue:
             code = self._process.wait(timeout=5)
         except subprocess.TimeoutExpired:
             code = 0
-        if code == -signal.SIGKILL:
-            return failure("memory", "it was killed (signal 9)")
         self._errors.seek(max(0, self._errors.seek(0, os.SEEK_END) - _TAIL))
         lines = self._errors.read().decode(errors="replace").strip().splitlines()
         last = f": {visible(lines[-1].strip()[:200])}" if lines else ""
+        if why := bounded.exceeded(code, last, self._memory):
+            return failure("memory", why)
         return Unavailable(f"it ended with exit code {code}{last}", "Fix that in the Python that trained.")
 
     def close(self) -> None:
         """End it and all that it started."""
-        with contextlib.suppress(ProcessLookupError, PermissionError):
-            os.killpg(self._process.pid, signal.SIGKILL)
-        for pipe in (self._process.stdin, self._process.stdout):
-            with contextlib.suppress(OSError):
-                if pipe:
-                    pipe.close()
-        # One that hangs in a driver cannot be killed.
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            self._process.wait(timeout=2)
+        bounded.end(self._process, 2.0)
         self._errors.close()
+
+
+def _folders(request: dict[str, Any]) -> list[str]:
+    """Return the folders of the models that a request names."""
+    base, revision = str(request.get("base") or ""), str(request.get("revision") or "")
+    in_cache = base and not Path(base).is_absolute()
+    return [str(request.get("folder") or ""), hub.snapshot(os.environ, base, revision) if in_cache else base]
 
 
 _REMEDIES = {
@@ -170,11 +173,14 @@ _REMEDIES = {
     "lacks": ("this Python cannot do that", "Install what is missing there, or name another Python: --python PATH"),
     "quantized": ("an adapter merges into unquantized weights only", "Name the unquantized model: --base FOLDER"),
     "space": ("no disk space", "Free some space, or choose a folder on another disk."),
+    "template": ("the chat template cannot be used", "Try a model with another one."),
     "prompt": ("the prompt cannot be answered", "Give another one."),
 }
 
 
 def failure(kind: str, why: str) -> TuiTrainError:
     """Return what a child could not do as an error with a remedy."""
+    if kind == "code":
+        return OwnCode(visible(why), "Read that file; to run it this time: --trust-remote-code")
     what, remedy = _REMEDIES.get(kind, ("it failed", "See whether the model loads in that Python."))
     return Unavailable(f"{what}: {visible(why)}", remedy)

@@ -37,10 +37,14 @@ class Merged(Struct, frozen=True):
 
 
 class Options(Struct, frozen=True):
-    """Another base model than the one that was trained on, and another Python than the one that trained."""
+    """Another base model than the one that was trained on, and another Python than the one that trained.
+
+    `trusted`: Python code that came with the model may run.
+    """
 
     base: str = ""
     python: str = ""
+    trusted: bool = False
 
 
 def chosen_weights(found: Result) -> Weights:
@@ -81,7 +85,8 @@ def merge(
     with writing(into):
         beside = Path(tempfile.mkdtemp(dir=into.parent, prefix=f".{into.name[:40]}."))
     try:
-        request = {"folder": adapter.path, "base": base, "revision": revision, "into": str(beside)}
+        request: dict[str, object] = {"folder": adapter.path, "base": base, "revision": revision, "into": str(beside)}
+        request |= {"trusted": options.trusted}
         child = Dialogue(python, "merge_child.py", request)
         try:
             merged = _follow(child, str(into), say, cancelled)

@@ -1,10 +1,7 @@
 """Prepares data and converts checkpoints for NeMo, in a child process of a Python that has NeMo."""
 
-import contextlib
 import os
 import shutil
-import signal
-import subprocess
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from importlib import resources
@@ -17,7 +14,7 @@ from tui_train.base.errors import BadInput, CannotWrite, NotFound, Unavailable
 from tui_train.base.files import own_folder, write_beside, writing
 from tui_train.base.parse import Unparsable, json_as
 from tui_train.base.text import home, visible
-from tui_train.facts import probe
+from tui_train.facts import bounded, probe
 from tui_train.facts.types import Toolchain
 from tui_train.supervisor import regular
 from tui_train.trainers import nemo
@@ -152,18 +149,11 @@ def convert(what: str, source: Path, target: Path, interpreter: str) -> None:
 def _child(interpreter: str, program: str, words: Sequence[str], say: Callable[[Progress], None]) -> Progress:
     """Run one of this package's programs in a Python, pass on its progress, return its last line."""
     path = str(resources.files("tui_train").joinpath(f"target/{program}"))
+    memory = bounded.loading(words, cuda=program == "nemo_convert.py")
     with tempfile.TemporaryDirectory(prefix="tui-train-") as folder, tempfile.TemporaryFile() as log:
         quiet = {"NEMORUN_HOME": folder, "PYTHONWARNINGS": "ignore", "PYTHONUNBUFFERED": "1", "HF_HUB_OFFLINE": "1"}
         try:
-            process = subprocess.Popen(
-                [interpreter, "-B", path, *words],
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.PIPE,
-                stderr=log,
-                env={**os.environ, **quiet},
-                cwd=folder,
-                start_new_session=True,
-            )
+            process = bounded.start([interpreter, "-B", path, *words], memory, quiet, folder, stderr=log)
         except OSError as error:
             why = f"{visible(interpreter)} cannot be started: {error.strerror}"
             raise Unavailable(why, "Name another Python: --python PATH") from None
@@ -176,7 +166,7 @@ def _child(interpreter: str, program: str, words: Sequence[str], say: Callable[[
             # Its own exit code has to be read before it is killed.
             os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)
         finally:
-            _end(process)
+            bounded.end(process, 2.0)
         if last.problem:
             remedy = (
                 last.remedy or "NeMo rejected it: check that the model is complete and of a kind that NeMo supports."
@@ -186,6 +176,8 @@ def _child(interpreter: str, program: str, words: Sequence[str], say: Callable[[
             log.seek(max(0, log.seek(0, os.SEEK_END) - 4000))
             log_lines = log.read(4000).decode("utf-8", "replace").strip().splitlines()
             ending = visible(log_lines[-1][:300]) if log_lines else "no output"
+            if why := bounded.exceeded(process.returncode, ending, memory):
+                raise Unavailable(f"NeMo's process: {why}", "Use a machine with more memory, or smaller files.")
             why = f"NeMo's process ended with exit code {process.returncode}: {ending}"
             raise Unavailable(why, "Start it again: prepared data is kept.")
         return last
@@ -197,13 +189,3 @@ def _line(line: bytes) -> Progress | None:
         return json_as(line, Progress)
     except Unparsable:
         return None
-
-
-def _end(process: subprocess.Popen[bytes]) -> None:
-    """Kill a finished child with all processes that it started."""
-    # It is not reaped yet, so its process group's number cannot have been reused.
-    with contextlib.suppress(ProcessLookupError, PermissionError):
-        os.killpg(process.pid, signal.SIGKILL)
-    process.wait()
-    if process.stdout:
-        process.stdout.close()

@@ -19,6 +19,7 @@ import warnings
 from pathlib import Path
 from typing import Any
 
+import data_bounds as bounds
 import data_mixture as mixture
 import data_rows as rows
 import data_template as template
@@ -71,6 +72,7 @@ def _read(question: dict[str, Any], tally: Tally) -> tuple[list[dict[str, Any]],
     files: list[dict[str, Any]] = [{"path": short(path), "size": _size(path), "rows": 0, "done": 0} for path in paths]
     ends = time.monotonic() + question["seconds"]
     for file, path in zip(files, paths, strict=True):
+        _begin(path)
         try:
             for row in rows.read(path):
                 if tally.rows >= question["rows"] or (tally.rows % 256 == 255 and time.monotonic() > ends):
@@ -80,7 +82,16 @@ def _read(question: dict[str, Any], tally: Tally) -> tuple[list[dict[str, Any]],
             file["done"] = file["size"]
         except rows.UnreadableError as error:
             tally.problems.add("unreadable", path, 0, str(error))
+        except MemoryError:
+            why = f"takes more than the {bounds.limit()} of memory that reading may take, in row {file['rows'] + 1:,}"
+            tally.problems.add("unreadable", path, 0, why)
     return files, True
+
+
+def _begin(what: str) -> None:
+    """Say what is read now: where that ends this program, nothing else does."""
+    sys.stdout.write("\n" + json.dumps({"reading": short(what)}) + "\n")
+    sys.stdout.flush()
 
 
 def _paths(named: str) -> list[str]:
@@ -105,6 +116,7 @@ def _counted(problems: Problems, chosen: Format, main: tuple[str, bool], questio
     }
     if not chosen.usable or not question["model"]:
         return without
+    _begin(question["model"])
     try:
         tokenizer = template.load(question["model"], question["revision"])
     except ImportError:

@@ -11,6 +11,7 @@ import data_convert as convert
 import data_formats as formats
 import data_rows as rows
 import data_template as template
+from data_bounds import BoundError
 from data_tally import Format, Tally
 
 _NAMED = 5
@@ -69,7 +70,12 @@ class ChatTemplate:
             return frozenset()
         numbers = set()
         for number, (found, row) in enumerate(usable_rows(chosen.files, chosen.format)):
-            if why := template.refusal(self._tokenizer, row, only=self._only):
+            try:
+                why = template.refusal(self._tokenizer, row, only=self._only)
+            except BoundError as error:
+                where = f"{found.file}, line {found.line}"
+                raise DataError(f"the chat template of the model cannot be used: {error} for {where}") from None
+            if why:
                 numbers.add(number)
                 chosen.tally.problems.add("refused", found.file, found.line, f"is refused by the template: {why}")
         return frozenset(numbers)

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import codecs
 import csv
 import io
 import json
 import os
+import re
 import stat
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,6 +15,12 @@ from typing import Any, BinaryIO, NamedTuple
 
 SUFFIXES = (".jsonl", ".ndjson", ".json", ".csv", ".parquet", ".txt")
 LONGEST = 16 * 2**20
+_MOST_SKIPPED = 16 * LONGEST
+_PIECE = 2**16
+# Rows of Parquet at a time: a text that is there once in a small file may be in each of them.
+_BATCH = 16
+_MARK = codecs.BOM_UTF8
+_BLANK = re.compile(r"[ \t\n\r]*")
 _UTF16 = (b"\xff\xfe", b"\xfe\xff")
 
 
@@ -86,8 +94,11 @@ def _lines(file: BinaryIO) -> Iterator[tuple[int, bytes | None]]:
         if len(line) < LONGEST or line.endswith(b"\n"):
             yield number, line
             continue
+        skipped = LONGEST
         while (rest := file.readline(LONGEST)) and not rest.endswith(b"\n"):
-            pass
+            skipped += len(rest)
+            if skipped > _MOST_SKIPPED:
+                raise UnreadableError(f"has no line break in {_MOST_SKIPPED >> 20} MiB from line {number} on")
         yield number, None
 
 
@@ -146,6 +157,11 @@ def _json(path: str, file: BinaryIO) -> Iterator[Row]:
             yield more
             yield from rows
         return
+    if (file.read(_PIECE).removeprefix(_MARK).lstrip()[:1]) == b"[":
+        file.seek(0)
+        yield from _listed(path, file)
+        return
+    file.seek(0)
     if size > 32 * LONGEST:
         raise UnreadableError("is too large for one JSON value: write an object a line, as JSONL")
     try:
@@ -153,11 +169,96 @@ def _json(path: str, file: BinaryIO) -> Iterator[Row]:
     except RecursionError:
         raise UnreadableError("is nested too deeply") from None
     except ValueError as error:
-        reason = (
-            f"not UTF-8 at byte {error.start + 1}" if isinstance(error, UnicodeDecodeError) else f"not JSON: {error}"
-        )
-        raise UnreadableError(f"is {reason}"[:200]) from None
+        raise _not_json(error) from None
     yield from _of_value(path, value, size)
+
+
+def _not_json(error: ValueError) -> UnreadableError:
+    reason = f"not UTF-8 at byte {error.start + 1}" if isinstance(error, UnicodeDecodeError) else f"not JSON: {error}"
+    return UnreadableError(f"is {reason}"[:200])
+
+
+def _listed(path: str, file: BinaryIO) -> Iterator[Row]:
+    """Yield the elements of a JSON list, of which no more is held than the one that is read."""
+    text = _Text(file)
+    text.take()
+    number = 0
+    while (mark := text.next()) != "]":
+        if number:
+            if mark != ",":
+                raise UnreadableError(f"is not JSON: no comma after row {number:,}")
+            text.take()
+        number += 1
+        yield Row(path, number, *_dictionary(text.value(number)), text.done())
+    text.take()
+    if text.next():
+        raise UnreadableError("is not JSON: there is more after the list")
+
+
+class _Text:
+    """The text of a file, a piece at a time."""
+
+    def __init__(self, file: BinaryIO) -> None:
+        self._file, self._size = file, os.fstat(file.fileno()).st_size
+        self._decode = codecs.getincrementaldecoder("utf-8-sig")().decode
+        self._text, self._at, self._ended = "", 0, False
+
+    def next(self) -> str:
+        """Return the next character that is no white space, empty at the end; it is not taken."""
+        while True:
+            match = _BLANK.match(self._text, self._at)
+            self._at = match.end() if match else self._at
+            if self._at < len(self._text) or not self._more(_PIECE):
+                return self._text[self._at : self._at + 1]
+
+    def take(self) -> None:
+        """Take the next character."""
+        self.next()
+        self._at += 1
+
+    def value(self, number: int) -> Any:
+        """Take the next value; UnreadableError where there is none, or it is longer than a row may be."""
+        self.next()
+        while True:
+            try:
+                value, end = _DECODER.raw_decode(self._text, self._at)
+            except RecursionError:
+                raise UnreadableError(f"is nested too deeply in row {number:,}") from None
+            except ValueError as error:
+                why = error.msg.removesuffix(" at") if isinstance(error, json.JSONDecodeError) else error
+                # It may be cut: then there is more, twice as much each time, so that little is read again.
+                if self._more(max(_PIECE, len(self._text) - self._at)):
+                    self._refuse_long(number)
+                    continue
+                raise UnreadableError(f"is not JSON in row {number:,}: {why}"[:200]) from None
+            # A number at the end of a piece may go on in the next one.
+            if end == len(self._text) and self._more(_PIECE):
+                self._refuse_long(number)
+                continue
+            self._at = end
+            return value
+
+    def done(self) -> int:
+        """Return how many bytes were read, but for those of the text that is held."""
+        return max(0, self._file.tell() - (len(self._text) - self._at))
+
+    def _refuse_long(self, number: int) -> None:
+        if len(self._text) - self._at > LONGEST:
+            raise UnreadableError(f"is not JSON, or its row {number:,} is longer than {LONGEST >> 20} MiB")
+
+    def _more(self, size: int) -> bool:
+        if self._ended:
+            return False
+        data = self._file.read(size)
+        self._ended = not data
+        try:
+            self._text = self._text[self._at :] + self._decode(data, final=self._ended)
+        except UnicodeDecodeError as error:
+            # What it had kept of the piece before is in `object` as well.
+            where = self._file.tell() - len(error.object) + error.start + 1
+            raise UnreadableError(f"is not UTF-8 at byte {where}") from None
+        self._at = 0
+        return not self._ended
 
 
 def _of_value(path: str, value: Any, size: int) -> Iterator[Row]:
@@ -177,7 +278,7 @@ def _of_value(path: str, value: Any, size: int) -> Iterator[Row]:
 def _csv(path: str, file: BinaryIO) -> Iterator[Row]:
     csv.field_size_limit(LONGEST)
     text = io.TextIOWrapper(file, encoding="utf-8-sig", errors="surrogateescape", newline="")
-    reader = csv.reader(text, strict=True)
+    reader = csv.reader(_bounded(text), strict=True)
     try:
         head = next(reader, [])
         for cells in reader:
@@ -187,6 +288,14 @@ def _csv(path: str, file: BinaryIO) -> Iterator[Row]:
             yield Row(path, reader.line_num, value, why, file.tell())
     except csv.Error as error:
         yield Row(path, reader.line_num, None, f"is not CSV: {error}"[:200], file.tell())
+
+
+def _bounded(text: io.TextIOWrapper) -> Iterator[str]:
+    """Yield the lines of a text; csv.Error for one that is too long."""
+    while line := text.readline(LONGEST):
+        if len(line) == LONGEST and not line.endswith("\n"):
+            raise csv.Error(f"a line is longer than {LONGEST >> 20} MiB")
+        yield line
 
 
 def _cells(head: list[str], cells: list[str]) -> tuple[dict[str, Any] | None, str]:
@@ -203,6 +312,8 @@ def _cells(head: list[str], cells: list[str]) -> tuple[dict[str, Any] | None, st
 
 
 def _parquet(path: str, file: BinaryIO) -> Iterator[Row]:
+    # Arrow's own keeps what was freed, many times what a batch needs.
+    os.environ.setdefault("ARROW_DEFAULT_MEMORY_POOL", "system")
     try:
         from pyarrow import ArrowException, parquet
     except ImportError:
@@ -210,10 +321,13 @@ def _parquet(path: str, file: BinaryIO) -> Iterator[Row]:
     try:
         table = parquet.ParquetFile(file)
         size, total, number = os.fstat(file.fileno()).st_size, table.metadata.num_rows, 0
-        for batch in table.iter_batches(1000):
+        for batch in table.iter_batches(_BATCH):
             for value in batch.to_pylist():
                 number += 1
                 yield Row(path, number, value, "", size * number // max(total, 1))
+    except MemoryError:
+        # An ArrowException as well.
+        raise
     except (ArrowException, ValueError, OSError) as error:
         raise UnreadableError(f"is not Parquet: {error}"[:200]) from None
 

@@ -17,6 +17,8 @@ MOST_NAMED = 20
 FIRST = 4
 _MOST_KEPT = 10_000
 _MOST_BYTES = 256 * 2**20
+# Of so many different rows it is known where they were; each takes 250 bytes.
+_MOST_DIGESTS = 2_000_000
 # Equal rows give equal texts.
 _ENCODER = json.JSONEncoder(sort_keys=True, ensure_ascii=False, default=str)
 
@@ -122,6 +124,8 @@ class Tally:
         tally.keep(Kept(row.file, row.line, value), len(text))
 
     def _twice(self, row: Row, text: bytes) -> None:
+        if len(self._digests) >= _MOST_DIGESTS:
+            return
         digest = hashlib.blake2b(text, digest_size=12).digest()
         file, line = self._digests.setdefault(digest, (row.file, row.line))
         if (file, line) != (row.file, row.line):

@@ -6,7 +6,9 @@ import contextlib
 import re
 from typing import Any, NamedTuple
 
+import data_bounds as bounds
 import data_convert as convert
+from data_rows import LONGEST
 
 _GENERATION = re.compile(r"\{%-?\s*generation\s*-?%\}")
 
@@ -67,12 +69,15 @@ def answers(tokenizer: Any, format_name: str, *, chat: bool) -> Answers:
         lacks = "no TRL" if isinstance(error, ImportError) else f"a TRL that fails: {first_line(error)}"
         return Answers(marked, why="" if marked else f"the template does not mark answers, and this Python has {lacks}")
     try:
-        template = None if marked else trl.get_training_chat_template(tokenizer)
+        with bounds.within():
+            template = None if marked else trl.get_training_chat_template(tokenizer)
     except Exception:  # noqa: BLE001 - whatever the template does, TRL would end the same way
         return Answers(
             possible=False, why="the template does not mark answers ({% generation %}), nor can TRL patch it"
         )
-    return Answers(possible=True, template=template, caution=_caution(trl, tokenizer, template))
+    with contextlib.suppress(bounds.BoundError), bounds.within():
+        return Answers(possible=True, template=template, caution=_caution(trl, tokenizer, template))
+    return Answers(possible=False, why="the template takes too much memory or time")
 
 
 def _caution(trl: Any, tokenizer: Any, template: str | None) -> str:
@@ -97,16 +102,29 @@ def encode(tokenizer: Any, row: dict[str, Any], *, only: Answers | None = None) 
 
 
 def refusal(tokenizer: Any, row: dict[str, Any], *, only: Answers | None = None) -> str:
-    """Return what the chat template says of a row of messages that it refuses, empty where it takes it."""
+    """Return what the chat template says of a row of messages that it refuses, empty where it takes it.
+
+    BoundError where it takes too much memory or time.
+    """
     more = _more(row, only)
     try:
         for messages in _conversations(row):
-            tokenizer.apply_chat_template(messages, tokenize=False, **more)
+            render(tokenizer, messages, more)
         if row.get("prompt"):
-            tokenizer.apply_chat_template(row["prompt"], tokenize=False, add_generation_prompt=True, **more)
+            render(tokenizer, row["prompt"], {**more, "add_generation_prompt": True})
+    except bounds.BoundError:
+        raise
     except Exception as error:  # noqa: BLE001 - a template is a program of the model's
         return first_line(error)
     return ""
+
+
+def render(tokenizer: Any, messages: Any, more: dict[str, Any]) -> None:
+    """Render messages as text within bounds, before a text of any length is given to the tokenizer."""
+    with bounds.within():
+        text = tokenizer.apply_chat_template(messages, tokenize=False, **more)
+    if len(text) > LONGEST:
+        raise bounds.BoundError(f"it makes a text of more than {LONGEST >> 20} MiB")
 
 
 def _conversations(row: dict[str, Any]) -> list[Any]:
@@ -150,6 +168,7 @@ def _plain(tokenizer: Any, text: str) -> list[int]:
 
 
 def _rendered(tokenizer: Any, messages: Any, more: dict[str, Any], *, mask: bool = False) -> Encoded:
+    render(tokenizer, messages, more)
     made = tokenizer.apply_chat_template(
         messages, tokenize=True, return_dict=True, return_assistant_tokens_mask=mask, **more
     )

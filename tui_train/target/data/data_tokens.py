@@ -7,8 +7,11 @@ import time
 from typing import Any
 
 import data_template as template
+from data_bounds import BoundError
 from data_tally import Kept, Problems, short
 
+# A template that takes too much time takes it for each row.
+MOST_BOUNDS = 2
 _SHOWN = 3000
 _BINS = 48
 _LONGEST = 4
@@ -82,10 +85,10 @@ def count(
     tokenizer: Any, rows: list[Kept], problems: Problems, question: dict[str, Any], only: template.Answers | None
 ) -> tuple[Lengths, int, str]:
     """Return the lengths of rows, how many the template refused, and what it said of the first of them."""
-    lengths, refused, why = Lengths(question["length"], question["method"]), 0, ""
+    lengths, refused, why, bound_met = Lengths(question["length"], question["method"]), 0, "", 0
     ends = time.monotonic() + question["seconds"]
     for row in rows:
-        if time.monotonic() > ends and lengths.lengths:
+        if time.monotonic() > ends and (lengths.lengths or refused):
             break
         try:
             sequences = template.encode(tokenizer, row.value, only=only)
@@ -93,7 +96,8 @@ def count(
             refused, why = refused + 1, why or template.first_line(error)
             lengths.refuse(row)
             problems.add("refused", row.file, row.line, f"is refused by the template: {template.first_line(error)}")
-            if refused >= 200 and not lengths.lengths:
+            bound_met += isinstance(error, BoundError)
+            if bound_met >= MOST_BOUNDS or (refused >= 200 and not lengths.lengths):
                 break
             continue
         lengths.add(row, sequences)

@@ -17,6 +17,7 @@ from array import array
 from pathlib import Path
 from typing import Any
 
+import data_bounds as bounds
 import data_mixture as mixture
 import data_rows as rows
 from data_chosen import ChatTemplate, Chosen, DataError, choose, name_problems, say, usable_rows
@@ -31,6 +32,7 @@ def main() -> int:
     """Write the data, or leave what is there, and return the exit code."""
     # What is half made is removed on the way out.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
+    bounds.begin()
     asked = _arguments()
     into = Path(asked.into)
     if into.is_dir():
@@ -44,6 +46,9 @@ def main() -> int:
         _in_place(beside, into)
     except DataError as error:
         say(f"error: {error}")
+        return _BAD_DATA
+    except MemoryError:
+        say(f"error: the data takes more than the {bounds.limit()} of memory that reading may take")
         return _BAD_DATA
     except OSError as error:
         say(f"error: {into} cannot be written: {error.strerror or error}")

@@ -154,7 +154,7 @@ def configuration(asked: dict[str, Any]) -> Any:
     from transformers import AutoConfig
 
     if asked.get("folder"):
-        config = AutoConfig.from_pretrained(asked["folder"], local_files_only=True)
+        config = AutoConfig.from_pretrained(asked["folder"], local_files_only=True, trust_remote_code=False)
     else:
         values = dict(asked["config"])
         config = AutoConfig.for_model(values.pop("model_type"), **values)
@@ -187,10 +187,10 @@ def build(asked: dict[str, Any]) -> Any:
     torch.set_default_dtype(kind)
     try:
         try:
-            model = causal.from_config(config, attn_implementation=attention)
+            model = causal.from_config(config, attn_implementation=attention, trust_remote_code=False)
         except ValueError:
             # Some classes have only their own.
-            model = causal.from_config(config, attn_implementation="eager")
+            model = causal.from_config(config, attn_implementation="eager", trust_remote_code=False)
     finally:
         torch.set_default_dtype(usual)
     if asked["method"] != "full":

@@ -1,9 +1,10 @@
 """Answers prompts with a result, and with its base model: `python chat_child.py REQUEST`, then a line for each prompt.
 
 The request, in JSON: `folder`, `adapter` (whether it is one), `base` (a folder or an id, empty for none), its
-`revision` (empty: main), `compare` (whether the base answers as well), `device` (cpu or cuda). A line on stdin: `id`,
-`side` (result or base), `messages` and `tokens`, or `stop`, which ends the answer that is being written. It answers
-with `loading` and `ready`, then with `text` and `end` for each prompt, or `error`. It ends with its stdin.
+`revision` (empty: main), `compare` (whether the base answers as well), `device` (cpu or cuda), `trusted` (whether
+Python code of the models may run). A line on stdin: `id`, `side` (result or base), `messages` and `tokens`, or `stop`,
+which ends the answer that is being written. It answers with `loading` and `ready`, then with `text` and `end` for each
+prompt, or `error`. It ends with its stdin.
 """
 
 from __future__ import annotations
@@ -71,10 +72,11 @@ class Chat:
         self._messages = messages
         self._adapter = bool(request["adapter"])
         folder, base, revision = request["folder"], request["base"], request["revision"]
+        self._trusted = bool(request["trusted"])
         base_folder = load.folder_of(base, revision) if base and (self._adapter or request["compare"]) else ""
-        self._tokens = {"result": load.tokenizer(folder, base_folder)}
+        self._tokens = {"result": load.tokenizer(folder, base_folder, trusted=self._trusted)}
         messages.send("loading", what=base if self._adapter else folder)
-        loaded = load.model(base_folder if self._adapter else folder, request["device"])
+        loaded = self._model(base_folder if self._adapter else folder, request["device"])
         self.compares = bool(request["compare"] and base_folder)
         if self._adapter:
             self._result = load.with_adapter(loaded, folder, len(self._tokens["result"]))
@@ -83,7 +85,7 @@ class Chat:
             self._result = self._base = loaded
             if self.compares:
                 messages.send("loading", what=base)
-                self._base = load.model(base_folder, request["device"])
+                self._base = self._model(base_folder, request["device"])
                 self._tokens["base"] = self._own_tokens(base_folder)
         self._limit = getattr(self._result.config, "max_position_embeddings", 0) or 0
         messages.send(
@@ -95,9 +97,12 @@ class Chat:
             compares=self.compares,
         )
 
+    def _model(self, folder: str, device: str) -> Any:
+        return load.model(folder, device, trusted=self._trusted)
+
     def _own_tokens(self, folder: str) -> Any:
         """Return the base's own tokenizer; without a chat template it takes the result's."""
-        tokens = load.tokenizer(folder)
+        tokens = load.tokenizer(folder, trusted=self._trusted)
         if not tokens.chat_template:
             tokens.chat_template = self._tokens["result"].chat_template
         return tokens

@@ -1,8 +1,8 @@
 """Merges an adapter into its base model: `python merge_child.py REQUEST` writes a folder and checks it.
 
-The request, in JSON: `folder` (the adapter), `base` (a folder or an id), its `revision`
-(empty: main), `into` (an empty folder). It sends `step` for
-what it does, then `done` with the difference between the logits of the adapter and of the merged model, or `error`.
+The request, in JSON: `folder` (the adapter), `base` (a folder or an id), its `revision` (empty: main), `into` (an empty
+folder), `trusted` (whether Python code of the model may run). It sends `step` for what it does, then `done` with the
+difference between the logits of the adapter and of the merged model, or `error`.
 """
 
 from __future__ import annotations
@@ -25,17 +25,17 @@ _MORE = 64 << 20
 
 def merge(request: dict[str, Any], messages: Messages) -> None:
     """Write the merged model and check it."""
-    adapter, into = request["folder"], request["into"]
+    adapter, into, trusted = request["folder"], request["into"], request["trusted"]
     messages.send("step", what="reading", of=request["base"])
     base = load.folder_of(request["base"], request["revision"])
     _refuse_quantized(base)
     need, free = load.weights_size(base) + _MORE, shutil.disk_usage(into).free
     if free < need:
         raise RefusedError("space", f"the model takes {need / 2**30:.1f} GiB, and {free / 2**30:.1f} GiB are free")
-    tokens = load.tokenizer(adapter, base)
+    tokens = load.tokenizer(adapter, base, trusted=trusted)
     messages.send("step", what="loading", of=base)
     labels = _labels(Path(adapter))
-    model = load.with_adapter(load.model(base, "cpu", labels), adapter, len(tokens))
+    model = load.with_adapter(load.model(base, "cpu", labels, trusted=trusted), adapter, len(tokens))
     if not hasattr(model.base_model, "merge_and_unload"):
         raise RefusedError("failed", f"an adapter of the kind {model.peft_type} has nothing to merge")
     with_adapter = _logits(model, tokens)
@@ -49,7 +49,7 @@ def merge(request: dict[str, Any], messages: Messages) -> None:
     dtype = load.dtype_of(merged)
     del model, merged
     messages.send("step", what="checking", of=into)
-    written = _logits(load.model(into, "cpu", labels), tokens)
+    written = _logits(load.model(into, "cpu", labels, trusted=trusted), tokens)
     largest = float(with_adapter.abs().max()) or 1.0
     messages.send(
         "done",

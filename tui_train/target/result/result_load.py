@@ -12,8 +12,14 @@ import os
 import signal
 import sys
 import warnings
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+
+# Rendering a chat template is bounded there.
+sys.path.append(str(Path(__file__).resolve().parents[1] / "data"))
+import data_bounds as bounds
+import data_template as template
 
 _PR_SET_PDEATHSIG = 1
 _WEIGHTS = ("*.safetensors", "*.bin")
@@ -21,7 +27,7 @@ _LONGEST = 600
 
 
 class RefusedError(Exception):
-    """What cannot be done: its kind (memory, missing, lacks, quantized, space, prompt, failed) and why."""
+    """What cannot be done: its kind (one of workflow/dialogue.py, or "code" or "failed") and why."""
 
     def __init__(self, kind: str, why: str) -> None:
         super().__init__(why)
@@ -64,6 +70,8 @@ def explained(error: BaseException) -> RefusedError:
     """Return an exception of any library as what could not be done."""
     if isinstance(error, RefusedError):
         return error
+    if isinstance(error, bounds.BoundError):
+        return RefusedError("template", str(error))
     words = f"{type(error).__name__}: {first_line(error)}"
     if "OutOfMemory" in type(error).__name__ or isinstance(error, MemoryError) or "out of memory" in str(error).lower():
         return RefusedError("memory", first_line(error) or words)
@@ -103,18 +111,41 @@ def weights_size(folder: str) -> int:
     raise RefusedError("missing", f"there are no weights in {folder}")
 
 
-def tokenizer(*folders: str) -> Any:
+@contextlib.contextmanager
+def _without_code(folder: str, *, trusted: bool) -> Iterator[dict[str, bool]]:
+    """Give how transformers is to treat a folder's own code; RefusedError, with its file, where it would need that."""
+    try:
+        yield {"trust_remote_code": trusted}
+    except (ValueError, OSError) as error:
+        if trusted or "trust_remote_code" not in str(error):
+            raise
+        raise RefusedError("code", f"it needs Python code of its own: {_code_of(folder)}") from None
+
+
+def _code_of(folder: str) -> str:
+    """Return the Python file that a model or tokenizer names as its code, or the folder where none is named."""
+    for name in ("config.json", "tokenizer_config.json"):
+        with contextlib.suppress(OSError, ValueError, AttributeError):
+            named = json.loads(Path(folder, name).read_text(encoding="utf-8")).get("auto_map", {}).values()
+            words = [word for value in named for word in (value if isinstance(value, list) else [value])]
+            if files := [str(word).rpartition("--")[2].split(".")[0] for word in words if word]:
+                return str(Path(folder, f"{files[-1]}.py"))[-_LONGEST:]
+    return folder
+
+
+def tokenizer(*folders: str, trusted: bool) -> Any:
     """Return the tokenizer of the first of some folders that has one."""
     from transformers import AutoTokenizer
 
     names = ("tokenizer_config.json", "tokenizer.json", "tokenizer.model", "vocab.json")
     for folder in folders:
         if folder and any(Path(folder, name).is_file() for name in names):
-            return AutoTokenizer.from_pretrained(folder)
+            with _without_code(folder, trusted=trusted) as how:
+                return AutoTokenizer.from_pretrained(folder, **how)
     raise RefusedError("missing", f"there is no tokenizer in {' or '.join(filter(None, folders))}")
 
 
-def model(folder: str, device: str, labels: int = 0) -> Any:
+def model(folder: str, device: str, labels: int = 0, *, trusted: bool) -> Any:
     """Return a model of a folder in the type of its files, on the CPU or spread over the visible cards.
 
     With `labels` it is one that gives so many scores.
@@ -125,14 +156,17 @@ def model(folder: str, device: str, labels: int = 0) -> Any:
     major, minor = (int(part) for part in transformers.__version__.split(".")[:2])
     how: dict[str, Any] = {"dtype" if (major, minor) >= (4, 56) else "torch_dtype": "auto"}
     how |= {"num_labels": labels} if labels else {}
+    several = False
     if device == "cuda":
         import torch
 
         if not torch.cuda.is_available():
             raise RefusedError("lacks", "torch sees no GPU here")
-        if torch.cuda.device_count() > 1:
-            return kind.from_pretrained(folder, device_map="auto", **how).eval()
-    return kind.from_pretrained(folder, **how).to(device).eval()
+        several = torch.cuda.device_count() > 1
+    with _without_code(folder, trusted=trusted) as trust:
+        if several:
+            return kind.from_pretrained(folder, device_map="auto", **how, **trust).eval()
+        return kind.from_pretrained(folder, **how, **trust).to(device).eval()
 
 
 def with_adapter(base: Any, folder: str, vocabulary: int) -> Any:
@@ -152,6 +186,7 @@ def dtype_of(loaded: Any) -> str:
 def encoded(tokens: Any, messages: list[dict[str, str]], device: Any) -> Any:
     """Return messages as the model gets them: through its chat template, else the last one alone as plain text."""
     if tokens.chat_template:
+        template.render(tokens, messages, {"add_generation_prompt": True})
         how = {"add_generation_prompt": True, "return_tensors": "pt", "return_dict": True}
         made = tokens.apply_chat_template(messages, **how)
     else:

@@ -1,0 +1,72 @@
+"""Bounds a piece of work on what others wrote, such as a model's chat template: its memory and its time."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import resource
+import signal
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+# A chat of 16 MiB takes a tenth of both.
+MEMORY = 2**29
+SECONDS = 5.0
+
+
+class BoundError(Exception):
+    """A bound that was met, in words about what met it."""
+
+
+@contextlib.contextmanager
+def within(memory: int = MEMORY, seconds: float = SECONDS) -> Iterator[None]:
+    """Raise BoundError where the work takes so many more bytes or seconds; the time counts in the main thread only."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_DATA)
+    most = _data() + memory
+    resource.setrlimit(resource.RLIMIT_DATA, (most if soft == resource.RLIM_INFINITY else min(most, soft), hard))
+    try:
+        with _alarm(seconds):
+            yield
+    except MemoryError:
+        raise BoundError(f"it took more than {memory >> 20} MiB of memory") from None
+    finally:
+        resource.setrlimit(resource.RLIMIT_DATA, (soft, hard))
+
+
+@contextlib.contextmanager
+def _alarm(seconds: float) -> Iterator[None]:
+    """Interrupt what this thread does after some seconds; what it calls in C or Rust returns first."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+
+    def rang(_number: int, _frame: Any) -> None:
+        raise BoundError(f"it took more than {seconds:g} seconds")
+
+    before = signal.signal(signal.SIGALRM, rang)
+    signal.setitimer(signal.ITIMER_REAL, seconds)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+
+
+def _data() -> int:
+    """Return the bytes of this process that count for RLIMIT_DATA."""
+    return int(Path("/proc/self/statm").read_text("ascii").split()[5]) * os.sysconf("SC_PAGE_SIZE")
+
+
+def begin() -> None:
+    """Bound what this process may take to half of the machine's memory, but 4 GiB at least."""
+    machine = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    most, (_, hard) = max(2**32, machine // 2), resource.getrlimit(resource.RLIMIT_DATA)
+    resource.setrlimit(resource.RLIMIT_DATA, (most if hard == resource.RLIM_INFINITY else min(most, hard), hard))
+
+
+def limit() -> str:
+    """Return how much memory this process may take, as `4 GiB`, empty where there is no bound."""
+    soft = resource.getrlimit(resource.RLIMIT_DATA)[0]
+    return "" if soft == resource.RLIM_INFINITY else f"{soft / 2**30:.0f} GiB"
