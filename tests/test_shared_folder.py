@@ -18,7 +18,8 @@ from support import SCRIPTS, exported, facts, plain_environment, sleeping, until
 
 from tui_train.base import ssh
 from tui_train.base.errors import CannotWrite
-from tui_train.base.places import connections_folder
+from tui_train.base.places import connections_folder, runs_folder
+from tui_train.runs.conflicts import one_at_a_time
 from tui_train.supervisor import events, fill, lock, lock_owner, receive, regular
 from tui_train.supervisor.refused import BUSY, Refused
 from tui_train.workflow import nemo_files
@@ -300,6 +301,18 @@ def test_no_connection_is_shared_where_others_could_answer_it():
         assert not any("ControlPath=" in word for word in ssh.words("box"))
     finally:
         shutil.rmtree(short)
+
+
+@pytest.mark.parametrize("kind", ["link", "pipe"])
+def test_a_start_makes_nothing_behind_a_link_in_the_runs_folder_and_waits_for_no_pipe(tmp_path, kind):
+    at = runs_folder() / ".starting"
+    at.parent.mkdir(parents=True)
+    if kind == "link":
+        at.symlink_to(tmp_path / "made")
+    else:
+        os.mkfifo(at)
+    with one_at_a_time():
+        assert not (tmp_path / "made").exists()
 
 
 @pytest.mark.parametrize("whose", ["link", pytest.param("another user", marks=ROOT)])

@@ -1,6 +1,7 @@
 """Resources of the live runs of this user, and a lock so that only one run starts at a time."""
 
 import fcntl
+import os
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -72,8 +73,10 @@ def one_at_a_time(waiting: Callable[[], None] = lambda: None) -> Iterator[None]:
 
     `waiting` is called while another one starts; an exception in it ends the waiting.
     """
+    # Where several users share the runs folder, a link is not followed and the reader of a pipe not waited for.
+    flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_NONBLOCK
     try:
-        file = (runs_folder() / ".starting").open("ab")
+        file = os.fdopen(os.open(runs_folder() / ".starting", flags, 0o666), "ab")
     except OSError:
         yield
         return
