@@ -860,6 +860,14 @@ FAULTS = {
         "accelerate 1.4.0, and fsdp2 needs 1.6",
         True,
     ),
+    "a variable that overrides a key": (
+        {"communication.without": ("p2p",), "trainer.environment": {"NCCL_P2P_DISABLE": "0"}} | TORCHRUN,
+        TWO,
+        "error",
+        "trainer.environment",
+        "NCCL_P2P_DISABLE=0 in your environment overrides communication.without",
+        False,
+    ),
     "an accelerate config that is none": (
         ACCELERATE,
         configured({"distributed_type": "MEGATRON_LM"}),
@@ -1470,6 +1478,7 @@ def test_a_fault_is_found_and_only_that(name):
 
 
 MENDED = {
+    "a variable that overrides a key",
     "an accelerate config that shards", "an accelerate config that would not be read",
     "a time above the limit of the partition",
     "an account that there is not",

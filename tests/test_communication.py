@@ -10,6 +10,7 @@ from tui_train.checks import check
 from tui_train.checks.ineffective_variables import INEFFECTIVE, Run, why_ineffective
 from tui_train.facts.types import Inherited
 from tui_train.facts.variables import variables
+from tui_train.launchers import LAUNCHERS
 from tui_train.profile.changes import apply
 from tui_train.profile.types import Communication, Profile
 from tui_train.resolve.communication import CURES, backend, without_effect
@@ -246,7 +247,7 @@ def test_dead_variables(name, run, words):
 
 def test_every_dead_variable_has_its_reason_somewhere():
     runs = [Run(tool, launcher, talks) for tool in (None, toolchain(torch="2.8.0"), toolchain(torch="2.15.0"))
-            for launcher in ("python", "torchrun") for talks in ("", "nccl")]  # fmt: skip
+            for launcher in LAUNCHERS for talks in ("", "nccl")]  # fmt: skip
     assert all(any(why(run) for run in runs) for why in INEFFECTIVE.values())
 
 
@@ -263,6 +264,61 @@ def test_dead_variables_of_profile_and_environment_are_reported():
     assert [item.message for item in found if item.key == "communication.backend"] == [
         "~/.nccl.conf sets NCCL_DEBUG for every NCCL run of this machine"
     ]
+
+
+ETH = msgspec.structs.replace(TWO, machine=msgspec.structs.replace(TWO.machine, interfaces=("eth0", "ib0", "lo")))
+
+
+@pytest.mark.parametrize(
+    ("chosen", "variables", "message"),
+    [
+        ({"communication.without": ("p2p",)}, {"NCCL_P2P_DISABLE": "0"}, "overrides communication.without (1)"),
+        ({"communication.without": ("p2p",)}, {"NCCL_P2P_DISABLE": "1"}, ""),
+        (
+            {"communication.without": ("cumem_host",)},
+            {"NCCL_CUMEM_HOST_ENABLE": "1"},
+            "overrides communication.without",
+        ),
+        ({"communication.without": ("shm",)}, {"NCCL_P2P_DISABLE": "0"}, ""),
+        ({"communication.debug": "warn"}, {"NCCL_DEBUG": "INFO"}, "overrides communication.debug (WARN)"),
+        ({"communication.debug": "warn"}, {"NCCL_DEBUG": "warn"}, ""),
+        ({"communication.interface": "eth0"}, {"NCCL_SOCKET_IFNAME": "ib0"}, "overrides communication.interface"),
+        ({"communication.interface": "eth0"}, {"GLOO_SOCKET_IFNAME": "ib0"}, "overrides communication.interface"),
+        ({"communication.interface": "eth0"}, {"NCCL_SOCKET_IFNAME": "eth0"}, ""),
+        (
+            {"recipe.expandable_segments": True},
+            {"PYTORCH_CUDA_ALLOC_CONF": "max_split_size_mb:64"},
+            "overrides recipe.exp",
+        ),
+        ({"recipe.expandable_segments": True}, {"PYTORCH_ALLOC_CONF": "a:1,expandable_segments:True"}, ""),
+        ({"tracking.wandb": True, "tracking.project": "a"}, {"WANDB_PROJECT": "b"}, "overrides tracking.project (a)"),
+        # The same checks as of a key's value.
+        ({}, {"NCCL_SOCKET_IFNAME": "eth9"}, "no such network interface"),
+        ({}, {"NCCL_SOCKET_IFNAME": "=eth"}, "no such network interface"),
+        ({}, {"GLOO_SOCKET_IFNAME": "eth"}, "no such network interface"),
+        ({}, {"NCCL_SOCKET_IFNAME": "eth"}, ""),
+        ({}, {"NCCL_SOCKET_IFNAME": "en,eth0:5000"}, ""),
+        ({}, {"NCCL_SOCKET_IFNAME": "^docker,lo"}, ""),
+        ({}, {"OMP_NUM_THREADS": "many"}, "not a number of threads"),
+        ({}, {"OMP_NUM_THREADS": "4,2"}, ""),
+    ],
+)
+def test_a_variable_is_checked_as_its_key_is(chosen, variables, message):
+    other = {"HF_HOME": "/h"}
+    values = profile({**TORCHRUN, **chosen, "trainer.environment": {**variables, **other}})
+    where = msgspec.structs.replace(ETH, toolchains=(toolchain(packages={"wandb": "0.31.0"}),))
+    found = [item for item in check(values, where) if next(iter(variables)) in item.message]
+    assert [item.level for item in found] == (["error"] if message else [])
+    if message:
+        assert message in found[0].message
+        assert apply(found[0].change, values).trainer.environment == other
+
+
+def test_a_variable_of_a_cure_that_is_not_read_is_said():
+    run = Run(toolchain(packages={"nvidia-nccl-cu12": "2.20.5"}), "torchrun", "nccl")
+    assert "begins with NCCL 2.23, this is 2.20.5" in why_ineffective("NCCL_CUMEM_HOST_ENABLE", run)
+    assert "choose recipe.precision" in why_ineffective("ACCELERATE_MIXED_PRECISION", Run(None, "accelerate", ""))
+    assert why_ineffective("ACCELERATE_MIXED_PRECISION", Run(None, "torchrun", "")) == ""
 
 
 def test_variables_are_found_by_name_without_their_values(monkeypatch, tmp_path):

@@ -101,6 +101,7 @@ CHECKS: tuple[Check, ...] = (
     communication.without,
     communication.interface,
     trainer.environment,
+    communication.overridden,
     communication.ineffective,
     trainer.arguments,
     trainer.options_set_twice,

@@ -9,9 +9,12 @@ from tui_train.facts.types import Facts
 from tui_train.profile import fields
 from tui_train.profile.changes import Change
 from tui_train.profile.types import Profile
+from tui_train.resolve import variables
 from tui_train.resolve.communication import CURES, why_no_gloo, without_effect
 from tui_train.resolve.resolve import Resolved
 from tui_train.trainers import trainer_of
+
+_ENVIRONMENT = "trainer.environment"
 
 
 def backend(profile: Profile, _facts: Facts, resolved: Resolved) -> Iterator[Finding]:
@@ -52,25 +55,62 @@ def without(profile: Profile, _facts: Facts, resolved: Resolved) -> Iterator[Fin
             yield Finding(level="note", key=key, message=message, remedy=remedy)
 
 
-def interface(profile: Profile, facts: Facts, _resolved: Resolved) -> Iterator[Finding]:
-    """A network interface that this machine has."""
-    chosen, interfaces = profile.communication.interface, facts.machine.interfaces
-    if chosen and interfaces and chosen not in interfaces:
+def interface(profile: Profile, facts: Facts, resolved: Resolved) -> Iterator[Finding]:
+    """A network interface that this machine has, whether the key names it or a variable does."""
+    chosen, there = profile.communication.interface, facts.machine.interfaces
+    if not there:
+        return
+    remedy = f"It has: {', '.join(map(visible, there))}."
+    if chosen and chosen not in there:
         message = f"this machine has no network interface {visible(chosen)}"
-        remedy = f"It has: {', '.join(map(visible, interfaces))}."
         yield Finding(level="error", key="communication.interface", message=message, remedy=remedy, machine=True)
+    own = profile.trainer.environment
+    for name in variables.SOCKETS if resolved.backend else ():
+        names, exact = variables.interfaces(name, own.get(name, ""))
+        found = any(known == named or (not exact and known.startswith(named)) for named in names for known in there)
+        if names and not found and not why_ineffective(name, _run(resolved)):
+            message = f"{name}={visible(own[name])}: this machine has no such network interface"
+            yield Finding(
+                level="error",
+                key=_ENVIRONMENT,
+                message=message,
+                remedy=remedy,
+                change=_without(profile, name, "the interface is found without it"),
+                machine=True,
+            )
+
+
+def overridden(profile: Profile, _facts: Facts, resolved: Resolved) -> Iterator[Finding]:
+    """Variables of the environment that say otherwise than a key that was chosen."""
+    for each in variables.overridden(profile, resolved):
+        yield Finding(
+            level="error",
+            key=_ENVIRONMENT,
+            message=f"{each.name}={visible(each.value)} in your environment overrides {each.key} ({each.by_key})",
+            remedy=f"Take it out, or leave {each.key} unset.",
+            change=_without(profile, each.name, f"{each.key} is used"),
+        )
+
+
+def _without(profile: Profile, name: str, why: str) -> Change:
+    """Return the change that takes a variable out of the environment."""
+    rest = {other: value for other, value in profile.trainer.environment.items() if other != name}
+    return Change(f"without {name}", why, ((_ENVIRONMENT, rest),))
+
+
+def _run(resolved: Resolved) -> Run:
+    return Run(resolved.toolchain, resolved.launcher, resolved.backend, resolved.nemo is not None)
 
 
 def ineffective(profile: Profile, facts: Facts, resolved: Resolved) -> Iterator[Finding]:
     """Variables, of the profile or inherited, that have no effect or a bad one here."""
-    run = Run(resolved.toolchain, resolved.launcher, resolved.backend, resolved.nemo is not None)
+    run = _run(resolved)
     environment = profile.trainer.environment
     for name in environment:
         if why := why_ineffective(name, run):
-            rest = {key: value for key, value in environment.items() if key != name}
-            change = Change(f"without {name}", why, (("trainer.environment", rest),))
+            change = _without(profile, name, why)
             message, remedy = f"{visible(name)}: {why}", "Take it out of the environment."
-            yield Finding(level="warning", key="trainer.environment", message=message, remedy=remedy, change=change)
+            yield Finding(level="warning", key=_ENVIRONMENT, message=message, remedy=remedy, change=change)
     for variable in facts.variables:
         if (
             variable.name in INEFFECTIVE
@@ -78,7 +118,7 @@ def ineffective(profile: Profile, facts: Facts, resolved: Resolved) -> Iterator[
             and (why := why_ineffective(variable.name, run))
         ):
             message = f"{visible(variable.name)}, set in {visible(variable.source)}: {why}"
-            yield Finding(level="note", key="trainer.environment", message=message, remedy="Remove it.")
+            yield Finding(level="note", key=_ENVIRONMENT, message=message, remedy="Remove it.")
         elif variable.source != "the environment" and resolved.backend == "nccl":
             message = f"{visible(variable.source)} sets {visible(variable.name)} for every NCCL run of this machine"
             yield Finding(

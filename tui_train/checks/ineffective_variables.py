@@ -7,6 +7,7 @@ from tui_train.base.versions import known_since, older
 from tui_train.facts.types import Toolchain
 from tui_train.launchers import LAUNCHERS
 from tui_train.profile.types import Launcher
+from tui_train.resolve.communication import CURES, without_effect
 
 
 class Run(NamedTuple):
@@ -63,6 +64,11 @@ def _blocking(_run: Run) -> str:
     return "it is for finding hangs, and slows every step"
 
 
+def _mixed_precision(run: Run) -> str:
+    launcher = LAUNCHERS[run.launcher]
+    return f"{launcher.LABEL} sets it by itself: choose recipe.precision" if launcher.READS_CONFIG else ""
+
+
 def _connections(run: Run) -> str:
     return "" if run.nemo else "it is for tensor parallel training, and slows any other"
 
@@ -71,6 +77,7 @@ INEFFECTIVE: dict[str, Why] = {
     "ACCELERATE_USE_GLOO": _gloo,
     "ACCELERATE_BACKEND": _gloo,
     "ACCELERATE_DDP_BACKEND": _gloo,
+    "ACCELERATE_MIXED_PRECISION": _mixed_precision,
     "MASTER_ADDR": _master,
     "MASTER_PORT": _master,
     "NVTE_DP_AMAX_REDUCE_INTERVAL": _transformer_engine,
@@ -92,4 +99,5 @@ def why_ineffective(name: str, run: Run) -> str:
     if name.startswith(("NCCL_", "TORCH_NCCL_")) and run.backend != "nccl":
         reason = f"these processes communicate over {run.backend}" if run.backend else "not needed for one process"
         return f"only NCCL reads it, and {reason}"
-    return ""
+    cure = next((cure for cure in CURES.values() if cure.name == name), None)
+    return f"it {why}" if cure and run.backend == "nccl" and (why := without_effect(cure, run.toolchain)) else ""

@@ -32,6 +32,7 @@ _OURS = {
 }
 
 
+_THREADS = frozenset({"OMP_NUM_THREADS", "MKL_NUM_THREADS"})
 _KNOWN = InForce(0)
 # What an argument may name by a placeholder, and a profile may leave empty.
 _NAMED = frozenset({"trainer.data", "trainer.validation_data", "trainer.test_data", "trainer.model", "trainer.config"})
@@ -146,7 +147,13 @@ def environment(profile: Profile, _facts: Facts, _resolved: Resolved) -> Iterato
         if not (name.isidentifier() and name.isascii()):
             message, remedy = f"{visible(name)!r} is not a variable name", "Write only the name, such as HF_TOKEN."
             yield Finding(level="error", key="trainer.secrets", message=message, remedy=remedy)
-    for name in trainer.environment:
+    for name, value in trainer.environment.items():
+        if name in _THREADS and not re.fullmatch(r"\s*[1-9]\d*(,[1-9]\d*)*\s*", value):
+            message = f"{name}={visible(value)} is not a number of threads"
+            rest = {other: text for other, text in trainer.environment.items() if other != name}
+            change = Change(f"without {name}", "the cores are shared out", (("trainer.environment", rest),))
+            remedy = "Give a whole number from 1."
+            yield Finding(level="error", key="trainer.environment", message=message, remedy=remedy, change=change)
         if not (name.isidentifier() and name.isascii()):
             message, remedy = f"{visible(name)!r} is not a variable name", "Use letters, digits and _."
             yield Finding(level="error", key="trainer.environment", message=message, remedy=remedy)

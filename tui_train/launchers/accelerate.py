@@ -18,7 +18,7 @@ SHARDS: frozenset[Strategy] = frozenset({"fsdp2", "zero1", "zero2", "zero3"})
 NEEDS: tuple[str, ...] = ("accelerate",)
 READS_CONFIG: bool = True
 SETS_PRECISION: bool = True
-ADDRESS_IN_WORDS: bool = False
+ADDRESS_IN_WORDS: bool = True
 STARTS_RECIPES: bool = False
 
 CONFIG = "accelerate.yaml"

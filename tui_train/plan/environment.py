@@ -9,11 +9,11 @@ from tui_train.launchers import LAUNCHERS
 from tui_train.launchers.job import Job
 from tui_train.presets import Argument, applies
 from tui_train.profile.types import Profile
-from tui_train.resolve import communication, container, reach
+from tui_train.resolve import container, reach, variables
 from tui_train.resolve.arguments import fill, plain
 from tui_train.resolve.resolve import Resolved
 from tui_train.resolve.values import Value, words
-from tui_train.trainers import nemo, takes_field
+from tui_train.trainers import nemo
 from tui_train.trainers.trainer import SHIM
 
 _TORCH_GRACE = 30
@@ -40,14 +40,7 @@ def settings(
     else:
         settings.append(Setting("CUDA_VISIBLE_DEVICES", "", "trains on the CPU: hides all GPUs", "profile"))
     settings += LAUNCHERS[resolved.launcher].settings(job)
-    settings += communication.settings(
-        profile.communication,
-        resolved.backend,
-        resolved.toolchain,
-        cuda=bool(job.gpus),
-        nodes=job.nodes,
-        script=takes_field(profile, "trainer.script"),
-    )
+    settings += variables.of_communication(profile, resolved, cuda=bool(job.gpus))
     grace = resolved.preset.stop.grace
     torch = resolved.toolchain.torch if resolved.toolchain else None
     if job.world_size > 1 and grace > _TORCH_GRACE and at_least(torch, "2.12"):

@@ -1,0 +1,81 @@
+"""The variables that keys of a profile set, which its own environment could override; and the interfaces they name."""
+
+import re
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from tui_train.base.command import Setting
+from tui_train.profile.types import Profile
+from tui_train.resolve import communication
+from tui_train.resolve.resolve import Resolved
+from tui_train.trainers import takes_field
+
+SOCKETS = ("NCCL_SOCKET_IFNAME", "GLOO_SOCKET_IFNAME")
+# The newer name holds where both are set, and is unknown before torch 2.10.
+ALLOCATORS = ("PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_ALLOC_CONF")
+_KEYS = {
+    **{cure.name: "communication.without" for cure in communication.CURES.values()},
+    **dict.fromkeys(SOCKETS, "communication.interface"),
+    "NCCL_DEBUG": "communication.debug",
+}
+_EXPANDABLE = re.compile(r"expandable_segments\s*:\s*true", re.IGNORECASE)
+_PORT = re.compile(r":\d+$")
+
+
+class Overridden(NamedTuple):
+    """A variable of the profile's environment that says otherwise than a key that was chosen."""
+
+    name: str
+    value: str
+    key: str
+    by_key: str
+
+
+def of_communication(profile: Profile, resolved: Resolved, *, cuda: bool) -> tuple[Setting, ...]:
+    """Return the variables for the backend of the processes."""
+    return communication.settings(
+        profile.communication,
+        resolved.backend,
+        resolved.toolchain,
+        cuda=cuda,
+        nodes=profile.nodes.machines,
+        script=takes_field(profile, "trainer.script"),
+    )
+
+
+def overridden(profile: Profile, resolved: Resolved) -> Iterator[Overridden]:
+    """Yield what the profile's environment overrides: the last one that is set holds."""
+    own = profile.trainer.environment
+    for key, name, value in _by_keys(profile, resolved):
+        if name in own and own[name].strip().lstrip("=").lower() != value.lstrip("=").lower():
+            yield Overridden(name, own[name], key, value)
+    if profile.recipe.expandable_segments and resolved.device == "cuda":
+        for name in ALLOCATORS:
+            if name in own and not _EXPANDABLE.search(own[name]):
+                yield Overridden(name, own[name], "recipe.expandable_segments", "expandable_segments:True")
+
+
+def _by_keys(profile: Profile, resolved: Resolved) -> Iterator[tuple[str, str, str]]:
+    """Yield keys that were chosen, each with its variable and value."""
+    for setting in of_communication(profile, resolved, cuda=resolved.device == "cuda"):
+        if setting.origin == "profile" and setting.name in _KEYS:
+            yield _KEYS[setting.name], setting.name, str(setting.value)
+    if profile.tracking.wandb and profile.tracking.project:
+        yield "tracking.project", "WANDB_PROJECT", profile.tracking.project
+    if profile.recipe.precision and any(
+        variable.name == "ACCELERATE_MIXED_PRECISION" for variable in resolved.preset.variables
+    ):
+        mixed = {"fp32": "no"}.get(profile.recipe.precision, profile.recipe.precision)
+        yield "recipe.precision", "ACCELERATE_MIXED_PRECISION", mixed
+
+
+def interfaces(name: str, value: str) -> tuple[tuple[str, ...], bool]:
+    """Return the interfaces that a variable asks for, and whether by their whole names; none where it excludes some.
+
+    NCCL's value is a list of prefixes, or after = of names; after ^ are those to leave out.
+    """
+    exact = name != "NCCL_SOCKET_IFNAME" or value.startswith("=")
+    if value.startswith("^"):
+        return (), exact
+    names = (_PORT.sub("", word.strip()) for word in value.removeprefix("=").split(","))
+    return tuple(filter(None, names)), exact
