@@ -410,3 +410,35 @@ def test_an_output_folder_that_is_not_passed_is_said():
     values = {**SCRIPT, "trainer.preset": "custom", "trainer.output": "/out", "ladder.rungs": ()}
     (finding,) = check(profile(values), TWO)
     assert (finding.level, finding.key) == ("warning", "trainer.output")
+
+
+@pytest.mark.parametrize(
+    ("preset", "values", "processes", "words", "edits"),
+    [
+        ("total-batch-yaml", {}, 3, "training.batch_size 32 (from mine.yaml) is for all 3 processes",
+         {"recipe.micro_batch": 11}),
+        ("total-batch-yaml", {}, 4, "", None),
+        ("total-batch-yaml", {}, 33, "is for all 33 processes", {"recipe.micro_batch": 1}),
+        ("total-batch", {"trainer.arguments": ("--batch_size=31",)}, 3, "batch_size 31 (from your arguments)",
+         {"recipe.micro_batch": 10}),
+        # nanoGPT divides its accumulation, and asserts that this is whole.
+        ("nanogpt", {"trainer.arguments": ("--batch_size=4", "--gradient_accumulation_steps=40")}, 3,
+         "gradient_accumulation_steps 40 (from your arguments)", {"recipe.global_batch": 13 * 3 * 4}),
+        ("nanogpt", {"trainer.arguments": ("--batch_size=4", "--gradient_accumulation_steps=40")}, 2, "", None),
+    ],
+)  # fmt: skip
+def test_a_total_that_the_processes_do_not_divide_is_a_finding(tmp_path, preset, values, processes, words, edits):
+    more = {"hardware.device": "cpu", "hardware.processes": processes, **values}
+    if preset == "total-batch-yaml":
+        chosen, where = filed(tmp_path, preset, **more)
+    else:
+        script = {"trainer.kind": "script", "trainer.preset": preset, "trainer.script": "/t.py"}
+        chosen, where = profile(script | more), TWO
+    found = [item for item in check(chosen, where) if "which do not divide it" in item.message]
+    assert [(item.level, words in item.message, dict(item.change.edits)) for item in found] == (
+        [("error", True, edits)] if edits else []
+    )
+    if edits and preset == "total-batch-yaml":
+        fixed = apply(found[0].change, chosen)
+        assert not [item for item in check(fixed, where) if item.level == "error"]
+        assert plan(fixed, where).configs[0].values["training"]["batch_size"] == 11 * 3 if processes == 3 else True

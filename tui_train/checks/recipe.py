@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 from tui_train.base.errors import BadInput
-from tui_train.base.text import counted, size
+from tui_train.base.text import counted, size, visible
 from tui_train.checks.finding import Finding
 from tui_train.facts.types import Facts
 from tui_train.ladder.rungs import rung
@@ -21,6 +21,9 @@ def batches(profile: Profile, _facts: Facts, resolved: Resolved) -> Iterator[Fin
     """A global batch that micro batch and world size divide."""
     micro, whole, world = resolved.settled.recipe.micro_batch, resolved.settled.recipe.global_batch, resolved.copies
     if not batch.TAKEN & resolved.context.takes:
+        return
+    if undivided := [*_undivided(resolved)]:
+        yield from undivided
         return
     if whole is None or micro is None:
         yield from _unknown_batch(profile, resolved)
@@ -57,6 +60,31 @@ def _unknown_batch(profile: Profile, resolved: Resolved) -> Iterator[Finding]:
         message = "the micro batch cannot be lowered after out of memory: the script may set its own"
         remedy = "Set recipe.micro_batch and recipe.global_batch, or switch “Smaller micro batch” off."
         yield Finding(level="note", key="recipe.micro_batch", message=message, remedy=remedy)
+
+
+def _undivided(resolved: Resolved) -> Iterator[Finding]:
+    """Totals of the script's own that the processes do not divide, with the nearest that they do."""
+    copies = resolved.copies
+    for name in ("micro_batch", "global_batch"):
+        held = resolved.values[name]
+        if not held.undivided:
+            continue
+        micro = resolved.settled.recipe.micro_batch or 1
+        shares = tuple(share for share in (held.undivided // copies, held.undivided // copies + 1) if share)
+        totals = tuple(share * copies for share in shares)
+        best = min(shares, key=lambda share: abs(share * copies - held.undivided))
+        value = best if name == "micro_batch" else best * copies * micro
+        # Two totals may be as near; the remedy names both.
+        why = f"{best * copies} in all, {counted(best, 'sample' if name == 'micro_batch' else 'step')} a process"
+        label = "micro batch" if name == "micro_batch" else "global batch"
+        yield Finding(
+            level="error",
+            key=f"recipe.{name}",
+            message=f"{visible(held.option)} {held.undivided} ({visible(held.source)}) is for all {copies} processes, "
+            "which do not divide it",
+            remedy=f"Nearest values: {_or(totals)}; here: {label} {value} (recipe.{name}).",
+            change=Change(f"{label} {value}", why, ((f"recipe.{name}", value),)),
+        )
 
 
 def scaling(profile: Profile, _facts: Facts, resolved: Resolved) -> Iterator[Finding]:

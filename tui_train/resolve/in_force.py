@@ -30,12 +30,15 @@ _ACCUMULATION = Field(key="accumulation", label="Accumulation", kind="integer", 
 class InForce(Struct, frozen=True):
     """A value that holds, None where it is not known, and where it comes from; `words` stand for one of another form.
 
-    An empty source is the user's choice.
+    An empty source is the user's choice. `undivided` is one of all processes that their number does not divide, under
+    the name `option`.
     """
 
     value: Value = None
     source: str = ""
     words: str = ""
+    undivided: int = 0
+    option: str = ""
 
     @property
     def text(self) -> str:
@@ -152,7 +155,7 @@ def _global_batch(whole: InForce, micro: InForce, steps: InForce | None, copies:
         # The default follows what was chosen.
         return InForce(-(-whole.value // unit) * unit, default)
     if steps is None or not isinstance(steps.value, int):
-        return whole
+        return steps if steps and steps.undivided else whole
     sources = dict.fromkeys(filter(None, (micro.source, steps.source)))
     return InForce(unit * steps.value, next((source for source in sources if source != default), default))
 
@@ -190,22 +193,33 @@ def _value(name: str, preset_rules: list[Rule], look_up: _LookUp, source: str, c
     matches = [(rule, value) for rule in preset_rules if rule.whole and (value := look_up(rule.option)) is not None]
     direct = [value for rule, value in matches if rule.name == name and rule.sets is None]
     if direct:
-        return _read(name, direct[0], source, 1)
-    total = [value for rule, value in matches if rule.name == _IN_ALL.get(name)]
+        return _read(name, direct[0], source)
+    total = [(rule.option, value) for rule, value in matches if rule.name == _IN_ALL.get(name)]
     if total:
-        return _read(name, total[0], source, copies)
+        return _shared_out(name, *total[0], source, copies)
     switches = [(rule, value) for rule, value in matches if rule.name == name]
     for rule, value in switches:
         if str(value).lower() == str(rule.sets).lower():
-            return _read(name, rule.stands_for, source, 1)
+            return _read(name, rule.stands_for, source)
     if name != "precision" or not switches:
         return None
     other = next((str(value) for _, value in switches if str(value).lower() not in _OFF), "")
     return InForce(None, source, other[:20]) if other else InForce("fp32", source)
 
 
-def _read(name: str, value: object, source: str, among: int) -> InForce | None:
-    """Return what was found as a value of the recipe's field, shared out; as mere words where it is not of its form."""
+def _shared_out(name: str, option: str, value: object, source: str, among: int) -> InForce | None:
+    """Return each process's share of a value that one source gives for all of them."""
+    whole = _read(name, value, source)
+    if whole is None or not isinstance(whole.value, int):
+        return whole
+    share, rest = divmod(whole.value, among)
+    if share and not rest:
+        return InForce(share, source)
+    return InForce(None, source, f"{whole.value} in all", undivided=whole.value, option=option)
+
+
+def _read(name: str, value: object, source: str) -> InForce | None:
+    """Return what was found as a value of the recipe's field; as mere words where it is not of its form."""
     if name == "steps" and str(value).startswith(("-", "0")):
         return None  # transformers' way to leave the steps to the epochs
     row = fields.FIELDS.get(f"recipe.{name}", _ACCUMULATION)
@@ -213,7 +227,4 @@ def _read(name: str, value: object, source: str, among: int) -> InForce | None:
         parsed = fields.parse(row, str(value))
     except BadInput:
         return InForce(None, source, str(value)[:20])
-    if among > 1 and isinstance(parsed, int):
-        share, rest = divmod(parsed, among)
-        return InForce(None if rest or not share else share, source, f"{parsed} in all" if rest or not share else "")
     return InForce(parsed, source)
